@@ -1,0 +1,263 @@
+//! Symbols and thread-local offsets of the target's own ELF modules, read out of its memory.
+//!
+//! Nothing is looked up by path: a path may name another file in another mount namespace, or a
+//! newer one than the target runs. Structures follow the System V gABI; the GNU hash table, which
+//! it does not describe, follows glibc's elf/dl-lookup.c.
+
+use std::ops::Range;
+
+use object::LittleEndian as LE;
+use object::elf;
+use object::pod::{Pod, from_bytes};
+
+use crate::{Address, Image, Mapping, Memory, PAGE_SIZE, Unreadable};
+
+/// More program headers or dynamic entries than any module has: the end of a bounded walk.
+const MOST_HEADERS: u64 = 512;
+/// More symbols in one hash chain than any module has.
+const MOST_CHAIN: u64 = 4096;
+/// More relocations than any module has.
+const MOST_RELOCATIONS: u64 = 4_000_000;
+
+/// An ELF file as the target has it in memory: the executable or a shared library.
+#[derive(Debug, Clone)]
+pub struct Module {
+    /// Its file name, without a folder.
+    pub name: String,
+    /// From its first mapping to its last, holes included; with its `.bss` tail.
+    pub range: Range<Address>,
+    /// Its loadable segments that may be written: `.data` and `.bss`, to the byte.
+    pub writable: Vec<Range<Address>>,
+    bias: u64,
+    symbols: Address,
+    strings: Address,
+    gnu_hash: Option<Address>,
+    hash: Option<Address>,
+    relocations: Vec<Range<Address>>,
+}
+
+/// A symbol that a module exports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Symbol {
+    /// Where it is in the target.
+    pub address: Address,
+    /// Its size, in bytes, as its module states it.
+    pub bytes: u64,
+}
+
+/// The ELF modules of an image, by address. Modules that cannot be read are left out.
+#[must_use]
+pub fn modules(image: &Image<'_>) -> Vec<Module> {
+    let files = image.outline.mappings.iter().filter(|mapping| {
+        mapping.file_offset == 0 && mapping.file().is_some() && mapping.readable && !mapping.shared
+    });
+    files.filter_map(|mapping| Module::read(image, mapping).ok().flatten()).collect()
+}
+
+fn read_pod<T: Pod + Copy>(memory: &dyn Memory, at: Address) -> Result<T, Unreadable> {
+    let bytes = size_of::<T>();
+    let mut buffer = vec![0; bytes];
+    memory.read_exact(at, &mut buffer)?;
+    let (value, _) = from_bytes::<T>(&buffer).map_err(|()| Unreadable { at, bytes })?;
+    Ok(*value)
+}
+
+impl Module {
+    /// Reads the module whose first mapping is `first`; `None` where it is no dynamic ELF module.
+    fn read(image: &Image<'_>, first: &Mapping) -> Result<Option<Self>, Unreadable> {
+        let base = first.range.start;
+        let header: elf::FileHeader64<LE> = read_pod(image, base)?;
+        let is_64_bit_elf = header.e_ident.magic == elf::ELFMAG
+            && header.e_ident.class == elf::ELFCLASS64
+            && u64::from(header.e_phentsize.get(LE))
+                == size_of::<elf::ProgramHeader64<LE>>() as u64;
+        let Some(name) = first.file_name().filter(|_| is_64_bit_elf) else { return Ok(None) };
+
+        let headers = base.offset(header.e_phoff.get(LE));
+        let count = u64::from(header.e_phnum.get(LE)).min(MOST_HEADERS);
+        let segments = (0..count)
+            .map(|index| {
+                let size = size_of::<elf::ProgramHeader64<LE>>() as u64;
+                read_pod::<elf::ProgramHeader64<LE>>(image, headers.offset(index * size))
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let loads = || segments.iter().filter(|segment| segment.p_type.get(LE) == elf::PT_LOAD);
+        let Some(lowest) = loads().map(|segment| segment.p_vaddr.get(LE)).min() else {
+            return Ok(None);
+        };
+        let bias = base.align_down(PAGE_SIZE).0.wrapping_sub(lowest & !(PAGE_SIZE - 1));
+        let span = |segment: &elf::ProgramHeader64<LE>| {
+            let start = Address(bias).offset(segment.p_vaddr.get(LE));
+            start..start.offset(segment.p_memsz.get(LE)).max(start)
+        };
+        let end = loads().map(|segment| span(segment).end).max().unwrap_or(base);
+        let dynamic = segments.iter().find(|segment| segment.p_type.get(LE) == elf::PT_DYNAMIC);
+        let Some(dynamic) = dynamic.map(span) else { return Ok(None) };
+
+        let mut module = Self {
+            name: name.to_owned(),
+            range: base..end.align_up(PAGE_SIZE),
+            writable: loads()
+                .filter(|segment| segment.p_flags.get(LE).contains(elf::PF_W))
+                .map(span)
+                .collect(),
+            bias,
+            symbols: Address(0),
+            strings: Address(0),
+            gnu_hash: None,
+            hash: None,
+            relocations: Vec::new(),
+        };
+        module.read_dynamic(image, &dynamic)?;
+        Ok(Some(module))
+    }
+
+    fn read_dynamic(
+        &mut self,
+        memory: &dyn Memory,
+        dynamic: &Range<Address>,
+    ) -> Result<(), Unreadable> {
+        let (mut rela, mut rela_bytes, mut plt, mut plt_bytes) = (None, 0, None, 0);
+        let size = size_of::<elf::Dyn64<LE>>() as u64;
+        for index in 0..((dynamic.end - dynamic.start) / size).min(MOST_HEADERS) {
+            let entry: elf::Dyn64<LE> = read_pod(memory, dynamic.start.offset(index * size))?;
+            let value = entry.d_val.get(LE);
+            // The dynamic linker relocates these addresses in place, except in modules that it
+            // must not write to.
+            let address = Address(if value < self.range.start.0 {
+                self.bias.wrapping_add(value)
+            } else {
+                value
+            });
+            match entry.d_tag.get(LE) {
+                elf::DT_NULL => break,
+                elf::DT_SYMTAB => self.symbols = address,
+                elf::DT_STRTAB => self.strings = address,
+                elf::DT_GNU_HASH => self.gnu_hash = Some(address),
+                elf::DT_HASH => self.hash = Some(address),
+                elf::DT_RELA => rela = Some(address),
+                elf::DT_RELASZ => rela_bytes = value,
+                elf::DT_JMPREL => plt = Some(address),
+                elf::DT_PLTRELSZ => plt_bytes = value,
+                _ => {}
+            }
+        }
+        let tables = [(rela, rela_bytes), (plt, plt_bytes)];
+        self.relocations = tables
+            .into_iter()
+            .filter_map(|(start, bytes)| Some(start?..start?.offset(bytes)))
+            .collect();
+        Ok(())
+    }
+
+    /// The exported symbol `name`, if the module defines it.
+    pub fn symbol(&self, memory: &dyn Memory, name: &str) -> Result<Option<Symbol>, Unreadable> {
+        match (self.gnu_hash, self.hash) {
+            (Some(table), _) => self.symbol_by_gnu_hash(memory, table, name),
+            (None, Some(table)) => self.symbol_by_hash(memory, table, name),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn symbol_by_gnu_hash(
+        &self,
+        memory: &dyn Memory,
+        table: Address,
+        name: &str,
+    ) -> Result<Option<Symbol>, Unreadable> {
+        let word = |at: Address| memory.read_u32(at).map(u64::from);
+        let buckets = word(table)?;
+        let first_symbol = word(table.offset(4))?;
+        let bloom_words = word(table.offset(8))?;
+        if buckets == 0 {
+            return Ok(None);
+        }
+        let hash = u64::from(elf::gnu_hash(name.as_bytes()));
+        let bucket_table = table.offset(16 + bloom_words * 8);
+        let first = word(bucket_table.offset(hash % buckets * 4))?;
+        if first < first_symbol {
+            return Ok(None);
+        }
+        let chains = bucket_table.offset(buckets * 4);
+        for index in first..first + MOST_CHAIN {
+            let chained = word(chains.offset((index - first_symbol) * 4))?;
+            if chained | 1 == hash | 1
+                && let Some(symbol) = self.symbol_at(memory, index, name)?
+            {
+                return Ok(Some(symbol));
+            }
+            if chained & 1 == 1 {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    fn symbol_by_hash(
+        &self,
+        memory: &dyn Memory,
+        table: Address,
+        name: &str,
+    ) -> Result<Option<Symbol>, Unreadable> {
+        let word = |at: Address| memory.read_u32(at).map(u64::from);
+        let buckets = word(table)?;
+        if buckets == 0 {
+            return Ok(None);
+        }
+        let hash = u64::from(elf::hash(name.as_bytes()));
+        let mut index = word(table.offset(8 + hash % buckets * 4))?;
+        for _ in 0..MOST_CHAIN {
+            if index == 0 {
+                break;
+            }
+            if let Some(symbol) = self.symbol_at(memory, index, name)? {
+                return Ok(Some(symbol));
+            }
+            index = word(table.offset(8 + (buckets + index) * 4))?;
+        }
+        Ok(None)
+    }
+
+    /// The symbol with this index, where it is defined and has this name.
+    fn symbol_at(
+        &self,
+        memory: &dyn Memory,
+        index: u64,
+        name: &str,
+    ) -> Result<Option<Symbol>, Unreadable> {
+        let size = size_of::<elf::Sym64<LE>>() as u64;
+        let symbol: elf::Sym64<LE> = read_pod(memory, self.symbols.offset(index * size))?;
+        if symbol.st_shndx.get(LE) == elf::SHN_UNDEF {
+            return Ok(None);
+        }
+        let at = self.strings.offset(u64::from(symbol.st_name.get(LE)));
+        let mut stored = vec![0; name.len() + 1];
+        memory.read_exact(at, &mut stored)?;
+        let same = stored.strip_suffix(&[0]) == Some(name.as_bytes());
+        Ok(same.then(|| Symbol {
+            address: Address(self.bias).offset(symbol.st_value.get(LE)),
+            bytes: symbol.st_size.get(LE),
+        }))
+    }
+
+    /// The offsets from the thread pointer at which this module looks for thread-local variables:
+    /// what its R_X86_64_TPOFF64 relocations were resolved to. Negative on x86-64; ascending.
+    pub fn tls_offsets(&self, memory: &dyn Memory) -> Result<Vec<i64>, Unreadable> {
+        let size = size_of::<elf::Rela64<LE>>() as u64;
+        let mut offsets = Vec::new();
+        for table in &self.relocations {
+            let mut window = crate::Window::new(memory, 64 << 10);
+            for index in 0..((table.end - table.start) / size).min(MOST_RELOCATIONS) {
+                let at = table.start.offset(index * size);
+                let kind = window.word(at.offset(8))? as u32;
+                if elf::RelocationType(kind) == elf::R_X86_64_TPOFF64 {
+                    let slot = Address(self.bias).offset(window.word(at)?);
+                    offsets.push(memory.read_u64(slot)?.cast_signed());
+                }
+            }
+        }
+        offsets.sort_unstable();
+        offsets.dedup();
+        Ok(offsets)
+    }
+}

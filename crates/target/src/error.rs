@@ -1,0 +1,106 @@
+use std::io;
+
+/// Why a process cannot be looked at. Each message is one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No process has this id.
+    #[error("there is no process {pid}; `rbloat` lists the Ruby processes that run")]
+    NoSuchProcess {
+        /// The id asked for.
+        pid: i32,
+    },
+    /// The id is that of a thread.
+    #[error("{pid} is a thread of process {process}; ask for {process}")]
+    Thread {
+        /// The id asked for.
+        pid: i32,
+        /// The process that the thread belongs to.
+        process: i32,
+    },
+    /// The process has ended and only its entry is left.
+    #[error(
+        "process {pid} is a zombie: it has ended, has no memory, and waits to be reaped by its parent {parent}"
+    )]
+    Zombie {
+        /// The id asked for.
+        pid: i32,
+        /// Its parent.
+        parent: i32,
+    },
+    /// A thread of the kernel, without memory of its own.
+    #[error("process {pid} is a kernel thread: it has no memory of its own")]
+    KernelThread {
+        /// The id asked for.
+        pid: i32,
+    },
+    /// rbloat was asked to stop itself.
+    #[error("process {pid} is rbloat itself; give the id of a Ruby process")]
+    Itself {
+        /// The id asked for.
+        pid: i32,
+    },
+    /// Another process traces it already.
+    #[error(
+        "process {pid} is being traced by process {tracer} ({name}): only one can at a time; \
+         wait for it to end, or detach it"
+    )]
+    Traced {
+        /// The id asked for.
+        pid: i32,
+        /// The process that traces it.
+        tracer: i32,
+        /// That process's name.
+        name: String,
+    },
+    /// The kernel does not let us.
+    #[error("not permitted to {what} of process {pid}: {remedy}")]
+    NotPermitted {
+        /// The id asked for.
+        pid: i32,
+        /// What was refused.
+        what: &'static str,
+        /// Why, as far as it can be seen, and what helps.
+        remedy: String,
+    },
+    /// A thread could not be stopped in time. The target runs on.
+    #[error(
+        "thread {tid} of process {pid} did not stop within {milliseconds} ms (state {state}); \
+         it stands in the kernel, on a disk or waiting for a child's exec. Nothing was changed; try again"
+    )]
+    DoesNotStop {
+        /// The id asked for.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+        /// How long we waited.
+        milliseconds: u128,
+        /// Its state, a letter of proc(5).
+        state: char,
+    },
+    /// The target ended, or became another program by exec, while we looked at it.
+    #[error("process {pid} {how} while rbloat looked at it; nothing can be said of its memory")]
+    Ended {
+        /// The id asked for.
+        pid: i32,
+        /// What became of it.
+        how: &'static str,
+    },
+    /// A file of /proc could not be read or makes no sense.
+    #[error("{path}: {source}")]
+    Proc {
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel refused an operation of ptrace for a reason that has no name above.
+    #[error("cannot stop thread {tid} of process {pid}: {source}")]
+    Ptrace {
+        /// The id asked for.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+        /// Why.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,183 @@
+use crate::{Address, Backing, Mapping, Mappings, Memory, PageState, Pages};
+
+/// Where an image's bytes come from. [`Image`] decides what may be read of it at all.
+pub trait Source: Memory {
+    /// Reads bytes of `mapping`'s file at `at` whose pages the target has not mapped in, in a way
+    /// that does not map them in, if there is one. Returns the bytes read.
+    fn read_absent(&self, mapping: &Mapping, at: Address, into: &mut [u8]) -> usize {
+        let _ = mapping;
+        self.read(at, into)
+    }
+}
+
+/// Who the target is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Its process id as rbloat's own namespace counts.
+    pub pid: i32,
+    /// Its command line, words joined by blanks; the name in brackets where it has none.
+    pub command: String,
+    /// The variables of its environment that decide how its memory is allocated, as they stood
+    /// when it was started. Nothing else of the environment is kept: it holds secrets.
+    pub environment: Vec<(String, String)>,
+    /// How many threads it has.
+    pub threads: u64,
+    /// Its resident bytes as ps(1) shows them: a fast count of the kernel's that may be off by
+    /// some pages for each processor.
+    pub rss_bytes: u64,
+}
+
+impl Process {
+    /// The value of an environment variable that decides about allocation.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// One thread of the target, as it stood.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// Its thread id.
+    pub tid: i32,
+    /// The base of its thread-local storage: the address of its thread control block.
+    pub fs_base: Address,
+    /// Its stack pointer.
+    pub stack_pointer: Address,
+    /// Its other general registers: each may hold the only pointer to a chunk.
+    pub registers: Vec<u64>,
+}
+
+/// All that the kernel says of the target at one instant, without a byte of its memory.
+#[derive(Debug, Clone, Default)]
+pub struct Outline {
+    /// Who the target is.
+    pub process: Process,
+    /// Its mappings.
+    pub mappings: Mappings,
+    /// The states of its pages, read before any memory; `None` where the kernel did not tell.
+    pub pages: Option<Pages>,
+    /// Its threads; empty where it was not stopped.
+    pub threads: Vec<Thread>,
+}
+
+/// The target at one instant: its outline and its memory.
+///
+/// Everything after the capture is a pure function of an image.
+pub struct Image<'m> {
+    /// What the kernel says of it.
+    pub outline: Outline,
+    source: Box<dyn Source + Send + 'm>,
+}
+
+impl<'m> Image<'m> {
+    /// Joins an outline and the source of the bytes that it describes.
+    #[must_use]
+    pub fn new(outline: Outline, source: impl Source + Send + 'm) -> Self {
+        Self { outline, source: Box::new(source) }
+    }
+
+    /// Reads what the page at `at` begins with, up to `into.len()` bytes or the end of what is
+    /// alike: the run of pages, the hole between two runs, the mapping. Returns the bytes read.
+    fn read_alike(&self, at: Address, into: &mut [u8]) -> usize {
+        let Some(mapping) = self.outline.mappings.find(at) else { return 0 };
+        if !mapping.readable {
+            return 0;
+        }
+        let mut end = mapping.range.end.min(at.offset(into.len() as u64).max(at));
+        let Some(pages) = &self.outline.pages else {
+            return self.source.read(at, &mut into[..(end - at) as usize]);
+        };
+        let next = pages.runs_in(&(at..end)).next();
+        let absent = match next {
+            Some(run) if run.range.start <= at => {
+                if run.state == PageState::Swapped {
+                    return 0;
+                }
+                end = end.min(run.range.end);
+                false
+            }
+            Some(run) => {
+                end = end.min(run.range.start);
+                true
+            }
+            None => true,
+        };
+        let into = &mut into[..(end - at) as usize];
+        if !absent {
+            return self.source.read(at, into);
+        }
+        if mapping.is_private_anonymous() {
+            // Reading it in the target would map a page in, and say the same.
+            into.fill(0);
+            return into.len();
+        }
+        if let Backing::Kernel(_) = mapping.backing {
+            // No walker needs the kernel's own pages, and there is no file to read them from.
+            return 0;
+        }
+        self.source.read_absent(mapping, at, into)
+    }
+}
+
+impl Memory for Image<'_> {
+    fn read(&self, at: Address, into: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < into.len() {
+            let got = self.read_alike(at.offset(done as u64), &mut into[done..]);
+            if got == 0 {
+                break;
+            }
+            done += got;
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PageRun;
+
+    /// Every byte is 7, and reading from 0x5000 on is an error of the test.
+    struct Sevens;
+
+    impl Memory for Sevens {
+        fn read(&self, at: Address, into: &mut [u8]) -> usize {
+            assert!(at.0 + into.len() as u64 <= 0x5000, "an absent or swapped page was read");
+            into.fill(7);
+            into.len()
+        }
+    }
+
+    impl Source for Sevens {}
+
+    fn image() -> Image<'static> {
+        let run =
+            |start, end, state| PageRun { range: Address(start)..Address(end), state, huge: false };
+        let outline = Outline {
+            mappings: Mappings::new(vec![Mapping::anonymous(Address(0x4000)..Address(0x8000))]),
+            pages: Some(Pages::new(vec![
+                run(0x4000, 0x5000, PageState::Anonymous),
+                run(0x7000, 0x8000, PageState::Swapped),
+            ])),
+            ..Outline::default()
+        };
+        Image::new(outline, Sevens)
+    }
+
+    #[test]
+    fn absent_pages_are_zeros_and_swapped_ones_are_not_read_back_in() {
+        let mut bytes = [1; 0x4000];
+        assert_eq!(image().read(Address(0x4000), &mut bytes), 0x3000);
+        assert!(bytes[..0x1000].iter().all(|&byte| byte == 7));
+        assert!(bytes[0x1000..0x3000].iter().all(|&byte| byte == 0));
+        assert!(bytes[0x3000..].iter().all(|&byte| byte == 1));
+    }
+
+    #[test]
+    fn what_is_not_mapped_is_not_read() {
+        assert_eq!(image().read(Address(0x3000), &mut [0; 16]), 0);
+        assert_eq!(image().read(Address(u64::MAX - 3), &mut [0; 16]), 0);
+    }
+}

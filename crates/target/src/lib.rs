@@ -1,0 +1,30 @@
+//! The bytes of another process at one instant.
+//!
+//! A *capture* stops the target for a moment and yields an [`Image`]: its [`Outline`] (mappings,
+//! page states, threads: what the kernel says) and its bytes, read on demand through [`Memory`].
+//! Walkers for glibc and Ruby see nothing else, so they work alike on a stopped process, and on
+//! the synthetic heaps of the tests.
+//!
+//! Page states are read before any memory: reading an absent page would map it in.
+//!
+//! This crate knows neither Ruby nor malloc. It is the only one that may use `unsafe`, ptrace and
+//! /proc.
+
+mod address;
+pub mod elf;
+mod error;
+mod finding;
+mod image;
+mod live;
+mod mapping;
+mod memory;
+mod pages;
+
+pub use address::{Address, PAGE_SIZE, intersection, length};
+pub use error::Error;
+pub use finding::{Finding, Severity};
+pub use image::{Image, Outline, Process, Source, Thread};
+pub use live::{Frozen, PATIENCE, Thawed, freeze, look, processes};
+pub use mapping::{Backing, Mapping, Mappings};
+pub use memory::{Memory, Unreadable, Window};
+pub use pages::{PageRun, PageState, Pages};

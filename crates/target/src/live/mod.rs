@@ -1,0 +1,91 @@
+//! A live process as the source of an image.
+
+mod memory;
+mod pagemap;
+mod proc;
+mod stop;
+
+use std::time::{Duration, Instant};
+
+use crate::{Error, Image, Outline};
+use memory::LiveMemory;
+use stop::Stop;
+
+/// How long [`freeze`] waits for the threads of a target to stop, unless told otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A target that stands still, and its image.
+///
+/// It goes on when this value is dropped, or rbloat ends in whatever way.
+pub struct Frozen {
+    image: Image<'static>,
+    stop: Stop,
+    since: Instant,
+}
+
+/// What is left of a [`Frozen`] target when it goes on.
+#[derive(Debug)]
+pub struct Thawed {
+    /// What the kernel said of it.
+    pub outline: Outline,
+    /// How long it stood: from the first thread's stop to the last one's going on.
+    pub pause: Duration,
+}
+
+/// Stops every thread of `pid` and reads what the kernel says of it, page states before anything
+/// else. Nothing is written to the target.
+///
+/// # Errors
+/// Where there is no such process, it has no memory, it is traced already, the kernel refuses, or
+/// a thread does not stop within `patience`. The target goes on then.
+pub fn freeze(pid: i32, patience: Duration) -> Result<Frozen, Error> {
+    proc::check_has_memory(pid)?;
+    let since = Instant::now();
+    let stop = Stop::all_threads(pid, patience)?;
+    let mappings = proc::mappings(pid, true)?;
+    let pages = pagemap::read(pid, &mappings)?;
+    let threads = stop.threads()?;
+    let process = proc::process(pid)?;
+    let outline = Outline { process, mappings, pages: Some(pages), threads };
+    Ok(Frozen { image: Image::new(outline, LiveMemory::new(pid)), stop, since })
+}
+
+impl Frozen {
+    /// The target's image. It is of one instant as long as this value lives.
+    #[must_use]
+    pub fn image(&self) -> &Image<'static> {
+        &self.image
+    }
+
+    /// Lets the target go on.
+    ///
+    /// # Errors
+    /// Where it ended, or became another program, while it stood: what was read is worth nothing.
+    pub fn thaw(self) -> Result<Thawed, Error> {
+        self.stop.check_intact()?;
+        drop(self.stop);
+        Ok(Thawed { outline: self.image.outline, pause: self.since.elapsed() })
+    }
+}
+
+/// An image of a running process, without stopping it, without page states and threads: good for
+/// what does not change, such as the modules that it has loaded.
+///
+/// # Errors
+/// Where there is no such process, it has no memory, or the kernel refuses.
+pub fn look(pid: i32) -> Result<Image<'static>, Error> {
+    let process = proc::process(pid)?;
+    let mappings = proc::mappings(pid, false)?;
+    let outline = Outline { process, mappings, ..Outline::default() };
+    Ok(Image::new(outline, LiveMemory::new(pid)))
+}
+
+/// The ids of all processes, ascending. They may have ended by the time they are looked at.
+#[must_use]
+pub fn processes() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten();
+    let mut pids: Vec<i32> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
+}

@@ -1,0 +1,280 @@
+//! Page states, by ioctl PAGEMAP_SCAN (Linux 6.7) or by reading /proc/PID/pagemap.
+//!
+//! Both follow the kernel's Documentation/admin-guide/mm/pagemap.rst. A page counts as resident
+//! where smaps counts it in Rss: present, and not the shared page of zeros.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use crate::{Address, Error, Mapping, Mappings, PAGE_SIZE, PageRun, PageState, Pages, length};
+
+use super::proc;
+
+/// Runs that one call of PAGEMAP_SCAN may return.
+const RUNS_PER_SCAN: usize = 4096;
+/// Pages whose entries are read at a time from /proc/PID/pagemap.
+const ENTRIES_PER_READ: u64 = 16384;
+
+const PAGE_IS_FILE: u64 = 1 << 2;
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_SWAPPED: u64 = 1 << 4;
+const PAGE_IS_PFNZERO: u64 = 1 << 5;
+const PAGE_IS_HUGE: u64 = 1 << 6;
+
+/// `struct pm_scan_arg` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct ScanArguments {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_length: u64,
+    most_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_any_of_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region` of linux/fs.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+nix::ioctl_readwrite!(pagemap_scan, b'f', 16, ScanArguments);
+
+/// Reads the states of all pages of the stopped process `pid`.
+pub(crate) fn read(pid: i32, mappings: &Mappings) -> Result<Pages, Error> {
+    let path = format!("/proc/{pid}/pagemap");
+    let file = File::open(&path).map_err(|source| match source.kind() {
+        io::ErrorKind::PermissionDenied => proc::not_permitted(pid, "read the page states"),
+        _ => Error::Proc { path: path.clone(), source },
+    })?;
+    let runs = match scan(&file, mappings) {
+        // Before Linux 6.7 the ioctl does not exist.
+        Err(nix::errno::Errno::ENOTTY | nix::errno::Errno::EINVAL) => entries(&file, mappings),
+        other => other.map_err(io::Error::from),
+    };
+    Ok(Pages::new(runs.map_err(|source| Error::Proc { path, source })?))
+}
+
+/// The mappings that may have pages which RSS or swap counts.
+fn populated(mappings: &Mappings) -> impl Iterator<Item = &Mapping> {
+    mappings.iter().filter(|mapping| {
+        let empty = mapping.kernel_rss_bytes == Some(0) && mapping.swap_bytes == 0;
+        !mapping.outside_rss && !empty
+    })
+}
+
+fn scan(file: &File, mappings: &Mappings) -> Result<Vec<PageRun>, nix::errno::Errno> {
+    let mut regions = vec![Region::default(); RUNS_PER_SCAN];
+    let mut runs = Vec::new();
+    for mapping in populated(mappings) {
+        let mut start = mapping.range.start.0;
+        while start < mapping.range.end.0 {
+            let mut arguments = ScanArguments {
+                size: size_of::<ScanArguments>() as u64,
+                start,
+                end: mapping.range.end.0,
+                regions: regions.as_mut_ptr() as u64,
+                regions_length: regions.len() as u64,
+                category_any_of_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+                return_mask: PAGE_IS_FILE
+                    | PAGE_IS_PRESENT
+                    | PAGE_IS_SWAPPED
+                    | PAGE_IS_PFNZERO
+                    | PAGE_IS_HUGE,
+                ..ScanArguments::default()
+            };
+            // SAFETY: the arguments have the layout of linux/fs.h, and `regions` is writable for
+            // the length given and outlives the call.
+            let found = unsafe { pagemap_scan(file.as_raw_fd(), &raw mut arguments)? };
+            let found = usize::try_from(found).unwrap_or(0).min(regions.len());
+            runs.extend(regions[..found].iter().filter_map(|region| {
+                let state = match region.categories {
+                    bits if bits & PAGE_IS_PFNZERO != 0 => return None,
+                    bits if bits & PAGE_IS_SWAPPED != 0 => PageState::Swapped,
+                    bits if bits & PAGE_IS_FILE != 0 => PageState::File,
+                    _ => PageState::Anonymous,
+                };
+                Some(PageRun {
+                    range: Address(region.start)..Address(region.end),
+                    state,
+                    huge: region.categories & PAGE_IS_HUGE != 0,
+                })
+            }));
+            // The kernel leaves walk_end where it last emptied its own buffer, so after a walk to
+            // the end it may point back into what was returned; only a full vector means that
+            // there is more, and it begins where the last region ends.
+            match regions[..found].last() {
+                Some(last) if found == regions.len() => start = last.end,
+                _ => break,
+            }
+        }
+    }
+    Ok(runs)
+}
+
+const ENTRY_PRESENT: u64 = 1 << 63;
+const ENTRY_SWAPPED: u64 = 1 << 62;
+const ENTRY_FILE: u64 = 1 << 61;
+const ENTRY_EXCLUSIVE: u64 = 1 << 56;
+const ENTRY_FRAME: u64 = (1 << 55) - 1;
+
+fn entries(file: &File, mappings: &Mappings) -> io::Result<Vec<PageRun>> {
+    let zero_frame = zero_frame();
+    let mut runs = Vec::new();
+    for mapping in populated(mappings) {
+        let mut pages = mapping_entries(file, &mapping.range)?;
+        drop_zero_pages(&mut pages, mapping, zero_frame);
+        runs.extend(pages.into_iter().map(|(page, entry)| PageRun {
+            range: page..page.offset(PAGE_SIZE),
+            state: match entry {
+                entry if entry & ENTRY_SWAPPED != 0 => PageState::Swapped,
+                entry if entry & ENTRY_FILE != 0 => PageState::File,
+                _ => PageState::Anonymous,
+            },
+            huge: false,
+        }));
+    }
+    Ok(runs)
+}
+
+/// The pages of `range` that are present or swapped, with their pagemap entries.
+fn mapping_entries(file: &File, range: &Range<Address>) -> io::Result<Vec<(Address, u64)>> {
+    let mut pages = Vec::new();
+    let mut bytes = vec![0; (ENTRIES_PER_READ.min(length(range) / PAGE_SIZE) * 8) as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let wanted = ((range.end - at) / PAGE_SIZE * 8).min(bytes.len() as u64) as usize;
+        let read = file.read_at(&mut bytes[..wanted], at.0 / PAGE_SIZE * 8)?;
+        if read < 8 {
+            break;
+        }
+        for word in bytes[..read].chunks_exact(8) {
+            let entry = u64::from_le_bytes(word.try_into().expect("chunks of eight"));
+            if entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0 {
+                pages.push((at, entry));
+            }
+            at = at.offset(PAGE_SIZE);
+        }
+    }
+    Ok(pages)
+}
+
+/// Takes out the pages that are the kernel's page of zeros. Where frame numbers are hidden from
+/// us, the kernel's own count of residents says how many there are, and an exclusive page is none.
+fn drop_zero_pages(pages: &mut Vec<(Address, u64)>, mapping: &Mapping, zero_frame: Option<u64>) {
+    if let Some(zero_frame) = zero_frame {
+        pages.retain(|(_, entry)| entry & ENTRY_PRESENT == 0 || entry & ENTRY_FRAME != zero_frame);
+        return;
+    }
+    let present = pages.iter().filter(|(_, entry)| entry & ENTRY_PRESENT != 0).count() as u64;
+    let counted = mapping.kernel_rss_bytes.map_or(present, |bytes| bytes / PAGE_SIZE);
+    let mut zeros = present.saturating_sub(counted);
+    pages.retain(|(_, entry)| {
+        let may_be_zeros =
+            entry & ENTRY_PRESENT != 0 && entry & (ENTRY_FILE | ENTRY_EXCLUSIVE) == 0;
+        let drop = may_be_zeros && zeros > 0;
+        zeros -= u64::from(drop);
+        !drop
+    });
+}
+
+/// The frame of the kernel's page of zeros, learned from a page of our own that was only read;
+/// `None` where the kernel hides frame numbers from us.
+fn zero_frame() -> Option<u64> {
+    // SAFETY: a new private anonymous mapping, of which one byte is read before it is unmapped.
+    let page = unsafe {
+        let page = libc::mmap(
+            std::ptr::null_mut(),
+            PAGE_SIZE as usize,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        if page == libc::MAP_FAILED {
+            return None;
+        }
+        std::ptr::read_volatile(page.cast::<u8>());
+        page
+    };
+    let start = Address(page as u64);
+    let own = File::open("/proc/self/pagemap").ok();
+    let entries = own.and_then(|own| mapping_entries(&own, &(start..start.offset(PAGE_SIZE))).ok());
+    // SAFETY: the mapping made above, to which nothing refers any more.
+    unsafe { libc::munmap(page, PAGE_SIZE as usize) };
+    let (_, entry) = *entries?.first()?;
+    Some(entry & ENTRY_FRAME).filter(|&frame| frame != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own_mappings() -> Mappings {
+        proc::mappings(std::process::id().cast_signed(), true).unwrap()
+    }
+
+    /// A mapping of ours with written pages, pages of zeros that were only read, and absent ones.
+    fn prepared() -> (Range<Address>, u64) {
+        let pages = 64;
+        // SAFETY: a new private anonymous mapping, written and read within its length, leaked.
+        unsafe {
+            let start = libc::mmap(
+                std::ptr::null_mut(),
+                pages * PAGE_SIZE as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+            .cast::<u8>();
+            for page in 0..pages {
+                let at = start.add(page * PAGE_SIZE as usize);
+                match page % 4 {
+                    0 | 1 => at.write_volatile(1),
+                    2 => _ = at.read_volatile(),
+                    _ => {}
+                }
+            }
+            let start = Address(start as u64);
+            (start..start.offset(pages as u64 * PAGE_SIZE), pages as u64 / 2 * PAGE_SIZE)
+        }
+    }
+
+    #[test]
+    fn written_pages_are_resident_and_pages_of_zeros_are_not() {
+        let (range, written_bytes) = prepared();
+        let file = File::open("/proc/self/pagemap").unwrap();
+        let mappings = own_mappings();
+        if let Ok(runs) = scan(&file, &mappings) {
+            assert_eq!(Pages::new(runs).resident_bytes(&range), written_bytes, "PAGEMAP_SCAN");
+        }
+        let runs = entries(&file, &mappings).unwrap();
+        assert_eq!(Pages::new(runs).resident_bytes(&range), written_bytes, "pagemap");
+    }
+
+    #[test]
+    fn pages_of_zeros_are_told_apart_without_frame_numbers() {
+        let (range, written_bytes) = prepared();
+        let file = File::open("/proc/self/pagemap").unwrap();
+        let mut pages = mapping_entries(&file, &range).unwrap();
+        let mut mapping = Mapping::anonymous(range);
+        mapping.kernel_rss_bytes = Some(written_bytes);
+        drop_zero_pages(&mut pages, &mapping, None);
+        assert_eq!(pages.len() as u64 * PAGE_SIZE, written_bytes);
+        assert!(pages.iter().all(|(_, entry)| entry & ENTRY_EXCLUSIVE != 0));
+    }
+}

@@ -1,0 +1,183 @@
+//! What /proc says of a process, and why it might refuse to.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+use procfs_core::FromRead;
+use procfs_core::process::{Stat, Status};
+
+use crate::{Error, Mappings, Process};
+
+/// Bit of CAP_SYS_PTRACE in a capability set.
+const CAP_SYS_PTRACE: u32 = 19;
+
+/// Prefixes of the environment variables that decide how memory is allocated.
+const ALLOCATION_VARIABLES: [&str; 5] =
+    ["MALLOC_", "LD_PRELOAD", "GLIBC_TUNABLES", "RUBY_GC_", "RUBY_THREAD_"];
+
+/// Reads `/proc/PID/name` whole.
+pub(crate) fn read(pid: i32, name: &str) -> Result<Vec<u8>, Error> {
+    let path = format!("/proc/{pid}/{name}");
+    fs::read(&path).map_err(|source| match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) if !exists(pid) => Error::NoSuchProcess { pid },
+        Some(libc::EACCES | libc::EPERM) => not_permitted(pid, "read the memory"),
+        _ => Error::Proc { path, source },
+    })
+}
+
+fn exists(pid: i32) -> bool {
+    fs::metadata(format!("/proc/{pid}")).is_ok()
+}
+
+fn parse<T: FromRead>(pid: i32, name: &str) -> Result<T, Error> {
+    T::from_read(read(pid, name)?.as_slice()).map_err(|error| Error::Proc {
+        path: format!("/proc/{pid}/{name}"),
+        source: io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
+    })
+}
+
+/// /proc/PID/status.
+pub(crate) fn status(pid: i32) -> Result<Status, Error> {
+    parse(pid, "status")
+}
+
+/// When the process was started, in clock ticks since boot: with its id, who it is.
+pub(crate) fn start_time(pid: i32) -> Result<u64, Error> {
+    parse::<Stat>(pid, "stat").map(|stat| stat.starttime)
+}
+
+/// The process's mappings: with the kernel's count of their residents (slower: the kernel walks
+/// the page tables) or without.
+pub(crate) fn mappings(pid: i32, counted: bool) -> Result<Mappings, Error> {
+    let name = if counted { "smaps" } else { "maps" };
+    Mappings::parse(&read(pid, name)?).map_err(|error| Error::Proc {
+        path: format!("/proc/{pid}/{name}"),
+        source: io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
+    })
+}
+
+/// The ids of the process's threads, those that have ended left out.
+pub(crate) fn threads(pid: i32) -> Result<Vec<i32>, Error> {
+    let path = format!("/proc/{pid}/task");
+    let entries = fs::read_dir(&path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => Error::NoSuchProcess { pid },
+        _ => Error::Proc { path, source },
+    })?;
+    let mut tids: Vec<i32> = entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|&tid| !matches!(thread_state(pid, tid), None | Some('Z' | 'X')))
+        .collect();
+    tids.sort_unstable();
+    Ok(tids)
+}
+
+/// The state of one thread, a letter of proc(5); `None` where it is gone.
+pub(crate) fn thread_state(pid: i32, tid: i32) -> Option<char> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    text.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Who the process is. Of its environment only what decides about allocation is kept.
+pub(crate) fn process(pid: i32) -> Result<Process, Error> {
+    let status = status(pid)?;
+    let words = read(pid, "cmdline")?;
+    let words = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
+    let environment = read(pid, "environ")?;
+    let environment = String::from_utf8_lossy(&environment)
+        .split('\0')
+        .filter_map(|variable| variable.split_once('='))
+        .filter(|(key, _)| ALLOCATION_VARIABLES.iter().any(|prefix| key.starts_with(prefix)))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    Ok(Process {
+        pid,
+        command: if words.is_empty() { format!("[{}]", status.name) } else { words },
+        environment,
+        threads: status.threads,
+        rss_bytes: status.vmrss.unwrap_or(0) * 1024,
+    })
+}
+
+/// Fails where `pid` is nothing that has memory, or something that must not be stopped.
+pub(crate) fn check_has_memory(pid: i32) -> Result<(), Error> {
+    if pid == std::process::id().cast_signed() {
+        return Err(Error::Itself { pid });
+    }
+    if pid <= 0 {
+        return Err(Error::NoSuchProcess { pid });
+    }
+    let status = status(pid)?;
+    if status.tgid != pid {
+        return Err(Error::Thread { pid, process: status.tgid });
+    }
+    // A process whose first thread has ended is shown as a zombie while others run on.
+    if status.state.starts_with('Z') && threads(pid)?.is_empty() {
+        return Err(Error::Zombie { pid, parent: status.ppid });
+    }
+    if status.vmsize.is_none() && !status.state.starts_with('Z') {
+        return Err(Error::KernelThread { pid });
+    }
+    check_untraced(pid)
+}
+
+/// Fails where another process traces `pid`.
+pub(crate) fn check_untraced(pid: i32) -> Result<(), Error> {
+    match status(pid)?.tracerpid {
+        0 => Ok(()),
+        tracer => {
+            let name = status_name(tracer).unwrap_or_else(|| "unknown".into());
+            Err(Error::Traced { pid, tracer, name })
+        }
+    }
+}
+
+fn status_name(pid: i32) -> Option<String> {
+    status(pid).ok().map(|status| status.name)
+}
+
+/// The error for a refusal by the kernel, with the reason as far as it can be seen from outside.
+pub(crate) fn not_permitted(pid: i32, what: &'static str) -> Error {
+    Error::NotPermitted { pid, what, remedy: remedy(pid) }
+}
+
+fn remedy(pid: i32) -> String {
+    let own = status(std::process::id().cast_signed());
+    let theirs = status(pid);
+    let (Ok(own), Ok(theirs)) = (own, theirs) else {
+        return "run rbloat as root".into();
+    };
+    let capable = own.capeff >> CAP_SYS_PTRACE & 1 == 1;
+    let ptrace_scope: u32 = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0);
+    // The files of a process that may not be dumped belong to root, whoever runs it.
+    let owner = fs::metadata(format!("/proc/{pid}/environ")).map(|file| file.uid()).ok();
+
+    if capable {
+        return "rbloat has CAP_SYS_PTRACE, but the kernel still refuses: the process may live in \
+                another user namespace, or a security module (SELinux, AppArmor, seccomp) forbids \
+                it; run rbloat as root on the host"
+            .into();
+    }
+    if own.euid != theirs.euid {
+        return format!(
+            "it runs as uid {}, rbloat as uid {}; run rbloat as root or as that user, or give it \
+             CAP_SYS_PTRACE (in Kubernetes: kubectl debug --profile=general)",
+            theirs.euid, own.euid
+        );
+    }
+    if ptrace_scope > 0 {
+        return format!(
+            "kernel.yama.ptrace_scope is {ptrace_scope}; run rbloat as root, or give it \
+             CAP_SYS_PTRACE, or set /proc/sys/kernel/yama/ptrace_scope to 0"
+        );
+    }
+    if owner == Some(0) && own.euid != 0 {
+        return "it may not be dumped (it changed its user or was started with privileges); run \
+                rbloat as root"
+            .into();
+    }
+    "run rbloat as root, or give it CAP_SYS_PTRACE (in containers: --cap-add SYS_PTRACE)".into()
+}

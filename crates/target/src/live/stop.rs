@@ -1,0 +1,207 @@
+//! Stopping all threads of a process by ptrace, and letting them go again whatever happens.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::Pid;
+
+use crate::{Address, Error, Thread};
+
+use super::proc;
+
+/// Between two looks at threads that have not stopped yet.
+const POLL: Duration = Duration::from_micros(50);
+
+/// All threads of a process, stopped. Dropping it lets them go on.
+///
+/// They go on as well where rbloat is killed: the threads are seized without
+/// PTRACE_O_EXITKILL, and the kernel detaches a dead tracer's threads. A signal that was about to
+/// be delivered to a thread is delivered afterwards, and a thread that was stopped by SIGSTOP
+/// stays stopped by it.
+pub(crate) struct Stop {
+    pid: i32,
+    start_time: u64,
+    /// Each thread that stands, with the signal that it stopped before the delivery of, or 0.
+    stopped: BTreeMap<i32, i32>,
+    /// Being stopped by ^Z ourselves while the target stands would leave it standing.
+    unblocked: SigSet,
+    /// ptrace answers only to the thread that seized.
+    not_send: PhantomData<*const ()>,
+}
+
+/// What waitpid(2) says of a thread.
+enum Wait {
+    Running,
+    /// Stopped; before the delivery of this signal, unless it is 0.
+    Stopped(i32),
+    Gone,
+}
+
+impl Stop {
+    /// Stops every thread of `pid`, also such as are created meanwhile.
+    ///
+    /// Fails where the kernel refuses, or one does not stop within `patience`; all that were
+    /// stopped go on then.
+    pub(crate) fn all_threads(pid: i32, patience: Duration) -> Result<Self, Error> {
+        let mut job_control = SigSet::empty();
+        job_control.add(Signal::SIGTSTP);
+        job_control.add(Signal::SIGTTIN);
+        job_control.add(Signal::SIGTTOU);
+        let unblocked = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
+        let _ = job_control.thread_block();
+        let mut stop = Self {
+            pid,
+            start_time: proc::start_time(pid)?,
+            stopped: BTreeMap::new(),
+            unblocked,
+            not_send: PhantomData,
+        };
+        let deadline = Instant::now() + patience;
+        // Only a running thread makes new ones: when a look finds none that is not stopped yet,
+        // there is none.
+        loop {
+            let tids = proc::threads(pid)?;
+            let mut running = Vec::new();
+            for tid in tids.into_iter().filter(|tid| !stop.stopped.contains_key(tid)) {
+                if stop.seize(tid)? {
+                    running.push(tid);
+                }
+            }
+            if running.is_empty() {
+                break;
+            }
+            stop.wait_for(running, deadline, patience)?;
+        }
+        if stop.stopped.is_empty() {
+            return Err(Error::Ended { pid, how: "ended" });
+        }
+        Ok(stop)
+    }
+
+    /// Seizes and interrupts a thread; false where it is gone.
+    fn seize(&self, tid: i32) -> Result<bool, Error> {
+        let thread = Pid::from_raw(tid);
+        match ptrace::seize(thread, ptrace::Options::empty()) {
+            Ok(()) => {}
+            Err(Errno::ESRCH) => return Ok(false),
+            Err(_) if matches!(proc::thread_state(self.pid, tid), None | Some('Z' | 'X')) => {
+                return Ok(false);
+            }
+            Err(Errno::EPERM) => {
+                proc::check_untraced(self.pid)?;
+                return Err(proc::not_permitted(self.pid, "stop the threads"));
+            }
+            Err(errno) => return Err(self.ptrace_error(tid, errno)),
+        }
+        match ptrace::interrupt(thread) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(true),
+            Err(errno) => Err(self.ptrace_error(tid, errno)),
+        }
+    }
+
+    fn wait_for(
+        &mut self,
+        mut running: Vec<i32>,
+        deadline: Instant,
+        patience: Duration,
+    ) -> Result<(), Error> {
+        loop {
+            let mut still = Vec::new();
+            for tid in running {
+                match wait(tid) {
+                    Wait::Running => still.push(tid),
+                    Wait::Stopped(signal) => _ = self.stopped.insert(tid, signal),
+                    Wait::Gone => {}
+                }
+            }
+            let Some(&tid) = still.first() else { return Ok(()) };
+            if Instant::now() >= deadline {
+                let state = proc::thread_state(self.pid, tid).unwrap_or('?');
+                let milliseconds = patience.as_millis();
+                return Err(Error::DoesNotStop { pid: self.pid, tid, milliseconds, state });
+            }
+            running = still;
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn ptrace_error(&self, tid: i32, errno: Errno) -> Error {
+        Error::Ptrace { pid: self.pid, tid, source: io::Error::from(errno) }
+    }
+
+    /// The stopped threads with their registers, ascending by id.
+    pub(crate) fn threads(&self) -> Result<Vec<Thread>, Error> {
+        let read = |&tid: &i32| {
+            let registers = match ptrace::getregs(Pid::from_raw(tid)) {
+                Ok(registers) => registers,
+                // Killed while it stood; check_intact says so of the process.
+                Err(Errno::ESRCH) => return Ok(None),
+                Err(errno) => return Err(self.ptrace_error(tid, errno)),
+            };
+            let r = registers;
+            Ok(Some(Thread {
+                tid,
+                fs_base: Address(r.fs_base),
+                stack_pointer: Address(r.rsp),
+                registers: vec![
+                    r.rax, r.rbx, r.rcx, r.rdx, r.rsi, r.rdi, r.rbp, r.r8, r.r9, r.r10, r.r11,
+                    r.r12, r.r13, r.r14, r.r15,
+                ],
+            }))
+        };
+        self.stopped.keys().map(read).filter_map(Result::transpose).collect()
+    }
+
+    /// Fails where the process has ended, or become another, since it was stopped.
+    pub(crate) fn check_intact(&self) -> Result<(), Error> {
+        let pid = self.pid;
+        let ended = Error::Ended { pid, how: "ended" };
+        let Ok(start_time) = proc::start_time(pid) else { return Err(ended) };
+        if start_time != self.start_time {
+            return Err(ended);
+        }
+        // SIGKILL wakes and ends stopped threads too; exec ends all but the one that calls it.
+        for &tid in self.stopped.keys() {
+            match wait(tid) {
+                Wait::Running if proc::thread_state(pid, tid) == Some('t') => {}
+                _ => return Err(ended),
+            }
+        }
+        match proc::threads(pid)? {
+            tids if tids.iter().eq(self.stopped.keys()) => Ok(()),
+            _ => Err(Error::Ended { pid, how: "became another program" }),
+        }
+    }
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        for (&tid, &signal) in &self.stopped {
+            // nix has no real-time signals, of which glibc uses two itself.
+            // SAFETY: PTRACE_DETACH takes no memory; it fails harmlessly on a thread that is gone.
+            unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0, signal) };
+        }
+        let _ = self.unblocked.thread_set_mask();
+    }
+}
+
+/// What has become of a seized thread, without waiting.
+fn wait(tid: i32) -> Wait {
+    let mut status = 0;
+    // nix fails on real-time signals, and the status would be lost.
+    // SAFETY: `status` is writable for the length of the call.
+    let waited = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
+    match waited {
+        0 => Wait::Running,
+        _ if waited == tid && libc::WIFSTOPPED(status) => {
+            let is_event = status >> 16 != 0;
+            Wait::Stopped(if is_event { 0 } else { libc::WSTOPSIG(status) })
+        }
+        _ => Wait::Gone,
+    }
+}

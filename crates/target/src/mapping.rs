@@ -1,0 +1,261 @@
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use procfs_core::FromBufRead;
+use procfs_core::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, VmFlags};
+
+use crate::{Address, length};
+
+/// What a mapping's pages come from, as /proc/PID/maps names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backing {
+    /// Anonymous memory without a name, or one given by prctl (`[anon:...]`).
+    Anonymous,
+    /// The heap that brk(2) moves.
+    Heap,
+    /// The main thread's stack.
+    Stack,
+    /// A mapping that the kernel makes and names by itself (`[vdso]`, `[vvar]` ...).
+    Kernel(String),
+    /// A file, or shared memory (which the kernel backs by an unlinked file).
+    File(PathBuf),
+}
+
+/// One mapping of the target, a line of /proc/PID/smaps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// The addresses it spans, whole pages.
+    pub range: Range<Address>,
+    /// Whether it may be read.
+    pub readable: bool,
+    /// Whether it may be written.
+    pub writable: bool,
+    /// Whether it may be executed.
+    pub executable: bool,
+    /// Whether writes are seen by others who map the same (MAP_SHARED).
+    pub shared: bool,
+    /// Where in the file it begins, in bytes.
+    pub file_offset: u64,
+    /// The file's device and inode; zeros without a file.
+    pub file_identity: (i32, i32, u64),
+    /// What its pages come from.
+    pub backing: Backing,
+    /// Resident bytes by the kernel's own count; `None` where it was not asked.
+    pub kernel_rss_bytes: Option<u64>,
+    /// Bytes of swap by the kernel's own count; 0 where it was not asked.
+    pub swap_bytes: u64,
+    /// Whether RSS leaves its pages out: bare page frames (VM_PFNMAP), or hugetlb.
+    pub outside_rss: bool,
+}
+
+impl Mapping {
+    /// A private, readable and writable anonymous mapping, as mmap(2) gives malloc.
+    #[must_use]
+    pub fn anonymous(range: Range<Address>) -> Self {
+        Self {
+            range,
+            readable: true,
+            writable: true,
+            executable: false,
+            shared: false,
+            file_offset: 0,
+            file_identity: (0, 0, 0),
+            backing: Backing::Anonymous,
+            kernel_rss_bytes: None,
+            swap_bytes: 0,
+            outside_rss: false,
+        }
+    }
+
+    /// The file behind it, if there is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match &self.backing {
+            Backing::File(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The name of the file behind it, without its folder and without the ` (deleted)` that the
+    /// kernel appends.
+    #[must_use]
+    pub fn file_name(&self) -> Option<&str> {
+        let name = self.file()?.file_name()?.to_str()?;
+        Some(name.strip_suffix(" (deleted)").unwrap_or(name))
+    }
+
+    /// Whether its absent pages read as zeros: private memory that no file backs.
+    #[must_use]
+    pub fn is_private_anonymous(&self) -> bool {
+        !self.shared && matches!(self.backing, Backing::Anonymous | Backing::Heap | Backing::Stack)
+    }
+}
+
+impl From<MemoryMap> for Mapping {
+    fn from(map: MemoryMap) -> Self {
+        let may = |permission| map.perms.contains(permission);
+        let backing = match map.pathname {
+            MMapPath::Path(path) => Backing::File(path),
+            MMapPath::Heap => Backing::Heap,
+            MMapPath::Stack => Backing::Stack,
+            MMapPath::Anonymous | MMapPath::TStack(_) => Backing::Anonymous,
+            MMapPath::Vdso => Backing::Kernel("[vdso]".into()),
+            MMapPath::Vvar => Backing::Kernel("[vvar]".into()),
+            MMapPath::Vsyscall => Backing::Kernel("[vsyscall]".into()),
+            MMapPath::Rollup => Backing::Kernel("[rollup]".into()),
+            MMapPath::Vsys(id) => Backing::File(format!("/SYSV{id:08x}").into()),
+            MMapPath::Other(name) if name.starts_with("anon:") => Backing::Anonymous,
+            MMapPath::Other(name) => Backing::Kernel(format!("[{name}]")),
+        };
+        Self {
+            range: Address(map.address.0)..Address(map.address.1),
+            readable: may(MMPermissions::READ),
+            writable: may(MMPermissions::WRITE),
+            executable: may(MMPermissions::EXECUTE),
+            shared: may(MMPermissions::SHARED),
+            file_offset: map.offset,
+            file_identity: (map.dev.0, map.dev.1, map.inode),
+            kernel_rss_bytes: map.extension.map.get("Rss").copied(),
+            swap_bytes: map.extension.map.get("Swap").copied().unwrap_or(0),
+            outside_rss: map.extension.vm_flags.intersects(VmFlags::PF | VmFlags::HT)
+                || matches!(&backing, Backing::Kernel(name) if name.starts_with("[vvar")),
+            backing,
+        }
+    }
+}
+
+/// The mappings of the target, ascending and disjoint.
+#[derive(Debug, Clone, Default)]
+pub struct Mappings(Vec<Mapping>);
+
+impl Mappings {
+    /// Takes mappings in any order.
+    #[must_use]
+    pub fn new(mut mappings: Vec<Mapping>) -> Self {
+        mappings.sort_by_key(|mapping| mapping.range.start);
+        Self(mappings)
+    }
+
+    /// Parses the text of /proc/PID/maps or /proc/PID/smaps.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, procfs_core::ProcError> {
+        let maps = MemoryMaps::from_buf_read(text)?;
+        // The vsyscall page belongs to the kernel's half of the address space, not to the target.
+        let own = maps.0.into_iter().filter(|map| map.pathname != MMapPath::Vsyscall);
+        Ok(Self::new(own.map(Mapping::from).collect()))
+    }
+
+    /// The mapping that `at` lies in.
+    #[must_use]
+    pub fn find(&self, at: Address) -> Option<&Mapping> {
+        let after = self.0.partition_point(|mapping| mapping.range.start <= at);
+        let mapping = &self.0[after.checked_sub(1)?];
+        (at < mapping.range.end).then_some(mapping)
+    }
+
+    /// The part of the address space around `at` that is mapped without a hole, as far as all
+    /// its mappings satisfy `alike`. Empty where the mapping at `at` does not.
+    #[must_use]
+    pub fn contiguous(&self, at: Address, alike: impl Fn(&Mapping) -> bool) -> Range<Address> {
+        let after = self.0.partition_point(|mapping| mapping.range.start <= at);
+        let Some(index) = after.checked_sub(1) else { return at..at };
+        if at >= self.0[index].range.end || !alike(&self.0[index]) {
+            return at..at;
+        }
+        let mut range = self.0[index].range.clone();
+        for mapping in self.0[..index].iter().rev() {
+            if mapping.range.end != range.start || !alike(mapping) {
+                break;
+            }
+            range.start = mapping.range.start;
+        }
+        for mapping in &self.0[index + 1..] {
+            if mapping.range.start != range.end || !alike(mapping) {
+                break;
+            }
+            range.end = mapping.range.end;
+        }
+        range
+    }
+
+    /// All of them, ascending.
+    pub fn iter(&self) -> std::slice::Iter<'_, Mapping> {
+        self.0.iter()
+    }
+
+    /// Resident bytes by the kernel's own count; `None` where it was not asked.
+    #[must_use]
+    pub fn kernel_rss_bytes(&self) -> Option<u64> {
+        self.0.iter().map(|mapping| mapping.kernel_rss_bytes).sum()
+    }
+
+    /// The sum of their spans, resident or not, in bytes.
+    #[must_use]
+    pub fn span_bytes(&self) -> u64 {
+        self.0.iter().map(|mapping| length(&mapping.range)).sum()
+    }
+}
+
+impl<'a> IntoIterator for &'a Mappings {
+    type Item = &'a Mapping;
+    type IntoIter = std::slice::Iter<'a, Mapping>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMAPS: &str = "\
+55e0c0000000-55e0c0021000 rw-p 00000000 00:00 0                          [heap]
+Rss:                 132 kB
+Swap:                  8 kB
+VmFlags: rd wr mr mw me ac sd
+7f0000000000-7f0000021000 rw-p 00000000 00:00 0 
+Rss:                   4 kB
+Swap:                  0 kB
+VmFlags: rd wr mr mw me ac sd
+7f0000021000-7f0004000000 ---p 00000000 00:00 0 
+Rss:                   0 kB
+Swap:                  0 kB
+VmFlags: mr mw me nr sd
+7f1000000000-7f1000001000 r--p 00001000 fe:01 1234                       /usr/lib/libruby-3.1.so.3.1.2 (deleted)
+Rss:                   4 kB
+Swap:                  0 kB
+VmFlags: rd mr mw me sd
+7ffd00000000-7ffd00004000 r--p 00000000 00:00 0                          [vvar]
+Rss:                   0 kB
+Swap:                  0 kB
+VmFlags: rd mr pf io de dd sd
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
+Rss:                   0 kB
+VmFlags: ex
+";
+
+    #[test]
+    fn smaps_of_a_process_parse() {
+        let mappings = Mappings::parse(SMAPS.as_bytes()).unwrap();
+        assert_eq!(mappings.iter().count(), 5, "vsyscall is the kernel's");
+        assert_eq!(mappings.kernel_rss_bytes(), Some(140 * 1024));
+        let heap = mappings.iter().next().unwrap();
+        assert_eq!(heap.backing, Backing::Heap);
+        assert_eq!(heap.swap_bytes, 8192);
+        let library = mappings.find(Address(0x7f10_0000_0000)).unwrap();
+        assert_eq!(library.file_name(), Some("libruby-3.1.so.3.1.2"));
+        assert!(mappings.find(Address(0x7ffd_0000_0000)).unwrap().outside_rss);
+        assert!(mappings.find(Address(0x7f10_0000_1000)).is_none());
+    }
+
+    #[test]
+    fn contiguity_ends_at_holes_and_at_other_kinds() {
+        let mappings = Mappings::parse(SMAPS.as_bytes()).unwrap();
+        let at = Address(0x7f00_0000_1000);
+        let all = mappings.contiguous(at, |mapping| mapping.backing == Backing::Anonymous);
+        assert_eq!(all, Address(0x7f00_0000_0000)..Address(0x7f00_0400_0000));
+        let writable = mappings.contiguous(at, |mapping| mapping.writable);
+        assert_eq!(writable.end, Address(0x7f00_0002_1000));
+        assert!(mappings.contiguous(Address(0x1000), |_| true).is_empty());
+    }
+}

@@ -1,0 +1,103 @@
+use std::ops::Range;
+
+use crate::{Address, intersection, length};
+
+/// Where the bytes of a page are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageState {
+    /// In memory and the target's own: anonymous, or a private copy of a file's page.
+    Anonymous,
+    /// In memory as a page of a file or of shared memory.
+    File,
+    /// In swap; reading it would bring it back.
+    Swapped,
+}
+
+impl PageState {
+    /// Whether RSS counts it.
+    #[must_use]
+    pub fn is_resident(self) -> bool {
+        self != Self::Swapped
+    }
+}
+
+/// Neighbouring pages of one state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageRun {
+    /// The addresses, whole pages.
+    pub range: Range<Address>,
+    /// What holds for all of them.
+    pub state: PageState,
+    /// Whether they are part of a transparent huge page.
+    pub huge: bool,
+}
+
+/// The states of all the target's pages at one instant: runs, ascending and disjoint.
+///
+/// What no run covers is absent. The kernel's shared page of zeros counts as absent, as it does
+/// in RSS.
+#[derive(Debug, Clone, Default)]
+pub struct Pages(Vec<PageRun>);
+
+impl Pages {
+    /// Takes runs in any order; neighbours alike are joined.
+    #[must_use]
+    pub fn new(mut runs: Vec<PageRun>) -> Self {
+        runs.sort_by_key(|run| run.range.start);
+        runs.dedup_by(|next, last| {
+            let joins = last.range.end == next.range.start
+                && last.state == next.state
+                && last.huge == next.huge;
+            if joins {
+                last.range.end = next.range.end;
+            }
+            joins
+        });
+        Self(runs)
+    }
+
+    /// The runs that touch `range`, not cut to it, ascending.
+    pub fn runs_in(&self, range: &Range<Address>) -> impl Iterator<Item = &PageRun> {
+        let first = self.0.partition_point(|run| run.range.end <= range.start);
+        let end = range.end;
+        self.0[first..].iter().take_while(move |run| run.range.start < end)
+    }
+
+    /// The resident bytes within `range`.
+    #[must_use]
+    pub fn resident_bytes(&self, range: &Range<Address>) -> u64 {
+        self.runs_in(range)
+            .filter(|run| run.state.is_resident())
+            .map(|run| length(&intersection(&run.range, range)))
+            .sum()
+    }
+
+    /// All runs, ascending.
+    pub fn iter(&self) -> std::slice::Iter<'_, PageRun> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(start: u64, end: u64, state: PageState) -> PageRun {
+        PageRun { range: Address(start)..Address(end), state, huge: false }
+    }
+
+    #[test]
+    fn neighbours_alike_join_and_only_residents_count() {
+        let pages = Pages::new(vec![
+            run(0x3000, 0x4000, PageState::Anonymous),
+            run(0x1000, 0x2000, PageState::Anonymous),
+            run(0x2000, 0x3000, PageState::Anonymous),
+            run(0x4000, 0x5000, PageState::Swapped),
+            run(0x6000, 0x7000, PageState::File),
+        ]);
+        assert_eq!(pages.iter().count(), 3);
+        assert_eq!(pages.resident_bytes(&(Address(0)..Address(0x10000))), 0x4000);
+        assert_eq!(pages.resident_bytes(&(Address(0x3800)..Address(0x6010))), 0x810);
+        assert_eq!(pages.runs_in(&(Address(0x5000)..Address(0x6000))).count(), 0);
+    }
+}

@@ -1,0 +1,173 @@
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+
+/// A real process to look at. It is killed when this value is dropped, whatever happens.
+///
+/// The protocol is that of `scenarios/`: when the target has reached its state it prints a line
+/// `ready ` and a JSON object, its truth, and waits until its standard input ends.
+#[derive(Debug)]
+pub struct Target {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    /// What the target says of itself in its first `ready` line.
+    pub truth: Value,
+}
+
+impl Target {
+    /// Starts `command` and waits until it is ready.
+    ///
+    /// # Panics
+    /// Where it cannot be started or ends before it is ready.
+    #[must_use]
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("its output is a pipe"));
+        let mut target = Self { child, input, output, truth: Value::Null };
+        target.truth = target.next_truth();
+        target
+    }
+
+    /// Starts a Ruby program from `scenarios/`, with arguments.
+    #[must_use]
+    pub fn scenario(name: &str, arguments: &[&str]) -> Self {
+        let path = workspace().join("scenarios").join(name).with_extension("rb");
+        Self::start(Command::new("ruby").arg(path).args(arguments))
+    }
+
+    /// Starts the Ruby program `source`.
+    #[must_use]
+    pub fn ruby(source: &str) -> Self {
+        Self::start(Command::new("ruby").arg("-e").arg(source))
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// The JSON object of its next `ready` line; lines of other kinds are passed over.
+    ///
+    /// # Panics
+    /// Where the target ends before it prints one.
+    pub fn next_truth(&mut self) -> Value {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let read = self.output.read_line(&mut line).expect("its output can be read");
+            assert!(read > 0, "the target ended before it was ready: {:?}", self.child.wait());
+            if let Some(truth) = line.strip_prefix("ready ") {
+                return serde_json::from_str(truth)
+                    .unwrap_or_else(|error| panic!("{error}: {line}"));
+            }
+        }
+    }
+
+    /// A number of its truth.
+    ///
+    /// # Panics
+    /// Where the truth has no such number.
+    #[must_use]
+    pub fn number(&self, name: &str) -> u64 {
+        let value = self.truth[name].as_u64();
+        value.unwrap_or_else(|| panic!("no number {name} in {}", self.truth))
+    }
+
+    /// Stops it with SIGSTOP and returns when it stands.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        self.wait_until_stopped();
+    }
+
+    /// Returns when it stands stopped by SIGSTOP, also where it stops itself.
+    pub fn wait_until_stopped(&self) {
+        while !self.status("State:").starts_with('T') {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Lets it go on after [`Target::stop`].
+    pub fn go_on(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill(2) takes no memory; the pid is our own child's, which is not reaped yet.
+        let sent = unsafe { libc::kill(self.pid(), signal) };
+        assert_eq!(sent, 0, "signal {signal} to {}", self.pid());
+    }
+
+    /// The rest of a line of its /proc/PID/status, or of another file of `key: value` lines.
+    #[must_use]
+    pub fn status(&self, key: &str) -> String {
+        let path = format!("/proc/{}/status", self.pid());
+        let text = std::fs::read_to_string(path).expect("the target lives");
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap_or_default().trim().to_owned()
+    }
+
+    /// Its resident bytes, by /proc/PID/smaps_rollup.
+    #[must_use]
+    pub fn rss_bytes(&self) -> u64 {
+        let path = format!("/proc/{}/smaps_rollup", self.pid());
+        let text = std::fs::read_to_string(path).expect("the target lives");
+        let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).expect("it has an RSS");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kB") * 1024
+    }
+
+    /// Writes a line to its standard input.
+    ///
+    /// # Panics
+    /// Where it does not read any more.
+    pub fn tell(&mut self, line: &str) {
+        let input = self.input.as_mut().expect("its input ends with finish() only");
+        writeln!(input, "{line}").and_then(|()| input.flush()).expect("the target reads its input");
+    }
+
+    /// Ends its standard input and waits for it: true where it exits with 0.
+    pub fn finish(mut self) -> bool {
+        drop(self.input.take());
+        self.child.wait().is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The folder of the workspace.
+fn workspace() -> PathBuf {
+    let this = Path::new(env!("CARGO_MANIFEST_DIR"));
+    this.ancestors().nth(2).expect("crates/testbed lies in it").to_owned()
+}
+
+/// Compiles a C program or library of `crates/testbed/c/` with the machine's `cc` into `folder`
+/// and returns the path of what came out.
+///
+/// # Panics
+/// Where the compiler fails.
+pub fn compile(name: &str, folder: &Path, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name).with_extension("c");
+    let output = folder.join(name);
+    let done = Command::new("cc")
+        .args(["-O1", "-g", "-Wall", "-o"])
+        .args([output.as_os_str(), source.as_os_str()])
+        .args(flags)
+        .status()
+        .expect("cc is installed");
+    assert!(done.success(), "cc {}", source.display());
+    output
+}
