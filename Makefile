@@ -1,0 +1,31 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test lint bench ci
+
+help: ## show this
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+setup: ## install the Debian packages that are missing, for all of the below
+	@scripts/setup
+
+build: ## build target/release/rbloat
+	@scripts/setup gcc libc6-dev
+	cargo build --release --locked
+
+demo: build ## report on a process that went through a burst of threads
+	@scripts/setup ruby
+	@scripts/demo
+
+test: ## run all tests; those of live processes need ptrace
+	@scripts/setup ruby gcc libc6-dev libjemalloc2
+	cargo test --workspace --locked
+
+lint: ## check formatting, clippy, docs, dependencies, scripts, scenarios
+	@scripts/setup ruby gcc libc6-dev shellcheck
+	@scripts/lint
+
+bench: build ## compare a report with gcore, on a process of 1.3 GB
+	@scripts/setup ruby gdb time
+	@scripts/bench
+
+ci: ## what a change must pass: test and lint
+	.ci/run

@@ -1,0 +1,83 @@
+# frozen_string_literal: true
+
+# A large server after a busy hour, for scripts/bench: two million live objects, more than a million chunks in malloc,
+# 25 threads, 1.3 GB. Most of it is what the threads' bursts left behind, with survivors strewn in as in pin.
+
+require_relative "lib/scenario"
+
+Order = Struct.new(:number, :state, :previous)
+STRINGS = 1_150_000
+STRING_BYTES = (60..260).freeze
+ORDERS = 850_000
+RECORDS = []
+LAST_ORDER = [nil]
+
+THREADS = 23
+ROUNDS = 20
+ROWS = 3_000
+ROW_BYTES = (64..8_255).freeze
+KEEP_ONE_IN = 200
+CACHES = Array.new(THREADS) { [] }
+
+# Looks at the clock every millisecond and remembers its longest wait for that. So the process itself knows for how
+# long it was stopped, whoever stopped it and whatever that one says about it.
+class Heartbeat
+  INTERVAL = 0.001
+
+  def initialize
+    @longest = 0
+    Thread.new { beat }
+  end
+
+  # The longest gap since the last time this was asked.
+  def take_longest_gap
+    longest = @longest
+    @longest = 0
+    { longest_ms: longest / 1_000.0 }
+  end
+
+  private
+
+  def beat
+    last = microseconds
+    loop do
+      sleep INTERVAL
+      now = microseconds
+      @longest = now - last if now - last > @longest
+      last = now
+    end
+  end
+
+  # An Integer, since a Float might be an object: this must not give the GC any work.
+  def microseconds
+    Process.clock_gettime(Process::CLOCK_MONOTONIC, :microsecond)
+  end
+end
+
+def retain(scale)
+  random = Random.new(1)
+  (STRINGS * scale).round.times { RECORDS << "x" * random.rand(STRING_BYTES) }
+  (ORDERS * scale).round.times { |number| LAST_ORDER[0] = Order.new(number, :shipped, LAST_ORDER[0]) }
+end
+
+def burst(scale)
+  rows = (ROWS * scale).round
+  Scenario.in_threads(THREADS) do |index|
+    random = Random.new(index)
+    ROUNDS.times do
+      result = Array.new(rows) { "x" * random.rand(ROW_BYTES) }
+      sleep 0.001
+      0.step(rows - 1, KEEP_ONE_IN) { |position| CACHES[index] << result[position] }
+      result.clear
+    end
+  end
+end
+
+heartbeat = nil
+commands = { "gap" => -> { heartbeat.take_longest_gap } }
+Scenario.run(expect: "malloc.unreturned", commands: commands) do |scale|
+  retain(scale)
+  burst(scale)
+  heartbeat = Heartbeat.new
+  { strings: RECORDS.size, orders: (ORDERS * scale).round, kept_rows: CACHES.sum(&:size) }
+end

@@ -1,0 +1,34 @@
+# frozen_string_literal: true
+
+# Millions of small objects were alive at once and one in 50 still is. Every heap page keeps a few of them, so Ruby can
+# free none of its pages: fragmentation at Ruby's own level. The objects lie wholly in their slots and are chained, not
+# put into an array, so that malloc has no part in this.
+
+require_relative "lib/scenario"
+
+Row = Struct.new(:number, :previous)
+TOTAL = 10_000_000
+KEEP_ONE_IN = 50
+SURVIVORS = []
+
+def chain_of(length)
+  last = nil
+  length.times { |number| last = Row.new(number, last) }
+  last
+end
+
+# Cuts every link that it passes: a survivor must not keep its neighbours.
+def keep_some_of(row)
+  while row
+    previous = row.previous
+    row.previous = nil
+    SURVIVORS << row if (row.number % KEEP_ONE_IN).zero?
+    row = previous
+  end
+end
+
+Scenario.run(expect: "ruby.free_slots") do |scale|
+  rows = (TOTAL * scale).round
+  keep_some_of(chain_of(rows))
+  { rows: rows, kept: SURVIVORS.size }
+end

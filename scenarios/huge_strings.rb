@@ -1,0 +1,15 @@
+# frozen_string_literal: true
+
+# A few strings of 40 MB, all alive: uploads held in memory. malloc gives each a mapping of its own.
+
+require_relative "lib/scenario"
+
+TOTAL = 12
+# Above 32 MB, the most that malloc's threshold for mappings ever grows to.
+BYTES = 40 * 1024 * 1024
+UPLOADS = []
+
+Scenario.run(expect: "ruby.malloc") do |scale|
+  (TOTAL * scale).ceil.times { UPLOADS << "x" * BYTES }
+  { strings: UPLOADS.size, bytes: UPLOADS.sum(&:bytesize) }
+end

@@ -1,0 +1,117 @@
+# frozen_string_literal: true
+
+require "json"
+require "objspace"
+require "optparse"
+
+# What every scenario has in common: its options, and the protocol by which a driver knows its state.
+# The protocol is described in scenarios/README.md.
+module Scenario
+  @parked = Queue.new
+
+  # A thread that fails would never park, and the driver would wait for ever.
+  Thread.abort_on_exception = true
+
+  # A driver that stops a scenario early must not see a failure. exit! because unwinding hundreds of threads takes
+  # seconds, and nothing here needs it.
+  %w[INT TERM].each { |signal| trap(signal) { exit!(0) } }
+
+  class << self
+    # Brings the process into its state with the block, which is given the scale and returns the facts that only this
+    # scenario knows; then tells the truth and waits. +commands+ are what a driver may ask for meanwhile: each name has
+    # something to be called that returns the answer.
+    def run(expect:, commands: {})
+      facts = yield(read_scale)
+      settle
+      tell({ scenario: name, pid: Process.pid, expect: expect }.merge(measurements, facts))
+      warn(hint) if $stdin.tty?
+      answer({ "trim" => method(:trim) }.merge(commands))
+      exit!(0)
+    end
+
+    # Runs the block in +count+ threads, each given its index, and returns when all are through. The threads stay,
+    # parked, as those of a server's pool do.
+    def in_threads(count)
+      count.times do |index|
+        Thread.new do
+          yield(index)
+          park
+        end
+      end
+      count.times { @parked.pop }
+    end
+
+    # Ends the calling thread's work for good, at whatever depth of its stack it is.
+    def park
+      @parked << true
+      sleep
+    end
+
+    def rss_bytes
+      File.read("/proc/self/smaps_rollup")[/^Rss:\s+(\d+) kB$/, 1].to_i * 1024
+    end
+
+    private
+
+    def name
+      File.basename($PROGRAM_NAME, ".rb")
+    end
+
+    def read_scale
+      scale = 1.0
+      OptionParser.new do |options|
+        options.banner = "usage: ruby #{$PROGRAM_NAME} [--scale FACTOR]"
+        options.on("--scale FACTOR", Float, "size of the state, 1 is the default") { |factor| scale = factor }
+      end.parse!
+      scale
+    end
+
+    # Lets the GC finish, so that garbage and a pending lazy sweep are no part of the state. More than once because a
+    # dead object may be named by a stale word on the stack the first time.
+    def settle
+      3.times { GC.start }
+    end
+
+    def measurements
+      objects = ObjectSpace.count_objects
+      {
+        ruby_version: RUBY_VERSION,
+        threads: Dir.children("/proc/self/task").size,
+        memsize_of_all_bytes: ObjectSpace.memsize_of_all,
+        slots_live: objects[:TOTAL] - objects[:FREE],
+        slots_free: objects[:FREE],
+        rss_bytes: rss_bytes
+      }
+    end
+
+    def hint
+      <<~TEXT
+
+        #{name} is ready and waits. In another terminal:  rbloat report #{Process.pid}
+        Ctrl-D ends it.
+      TEXT
+    end
+
+    def answer(commands)
+      while (line = $stdin.gets)
+        tell(commands.fetch(line.chomp).call)
+      end
+    end
+
+    def tell(truth)
+      $stdout.puts("ready #{JSON.generate(truth)}")
+      $stdout.flush
+    end
+
+    # What malloc_trim(0) gives back, by the process's own account. Fiddle is loaded only here: most scenarios are to
+    # be plain Ruby.
+    def trim
+      require "fiddle"
+      address = Fiddle::Handle::DEFAULT["malloc_trim"]
+      malloc_trim = Fiddle::Function.new(address, [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_INT)
+      before = rss_bytes
+      malloc_trim.call(0)
+      { rss_before_bytes: before, rss_after_bytes: rss_bytes }
+    end
+  end
+end

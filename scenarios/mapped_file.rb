@@ -1,0 +1,37 @@
+# frozen_string_literal: true
+
+# A large file, mapped for reading and read through: an index or a model on disk. Its pages are the page cache's, count
+# into the RSS, and cost nothing that the kernel could not take back.
+
+require "fiddle"
+require "tempfile"
+require_relative "lib/scenario"
+
+BYTES = 400 * 1024 * 1024
+PAGE = 4_096
+PROT_READ = 1
+MAP_PRIVATE = 2
+
+# An address inside a mapping that lasts as long as the process, so that closing and deleting the file is safe.
+def map_for_reading(file, bytes)
+  mmap = Fiddle::Function.new(
+    Fiddle::Handle::DEFAULT["mmap"],
+    [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT, Fiddle::TYPE_INT, Fiddle::TYPE_INT, Fiddle::TYPE_LONG],
+    Fiddle::TYPE_VOIDP
+  )
+  address = mmap.call(nil, bytes, PROT_READ, MAP_PRIVATE, file.fileno, 0)
+  raise SystemCallError.new("mmap", Fiddle.last_error) if address.to_i == -1
+
+  address
+end
+
+Scenario.run(expect: "file.shared") do |scale|
+  bytes = (BYTES * scale).round
+  Tempfile.create("mapped_file") do |file|
+    # A hole costs no disk, and reading it brings pages into the page cache as any other data does.
+    file.truncate(bytes)
+    mapping = map_for_reading(file, bytes)
+    0.step(bytes - 1, PAGE) { |offset| mapping[offset] }
+  end
+  { mapped_bytes: bytes }
+end

@@ -1,0 +1,29 @@
+# frozen_string_literal: true
+
+# As burst, but every thread keeps one string in 200 in a small cache. The survivors lie strewn over all of the memory
+# that was once in use, which looks like hopeless fragmentation; yet many whole free pages lie between two of them.
+
+require_relative "lib/scenario"
+
+THREADS = 20
+ROUNDS = 40
+STRINGS = 2_500
+BYTES = (64..8_255).freeze
+KEEP_ONE_IN = 200
+CACHE_ENTRIES = 500
+CACHES = Array.new(THREADS) { [] }
+
+Scenario.run(expect: "malloc.unreturned") do |scale|
+  strings = (STRINGS * scale).round
+  Scenario.in_threads(THREADS) do |index|
+    random = Random.new(index)
+    ROUNDS.times do
+      result = Array.new(strings) { "x" * random.rand(BYTES) }
+      sleep 0.001
+      0.step(strings - 1, KEEP_ONE_IN) { |position| CACHES[index] << result[position] }
+      CACHES[index].shift(CACHES[index].size - CACHE_ENTRIES) if CACHES[index].size > CACHE_ENTRIES
+      result.clear
+    end
+  end
+  { results: THREADS * ROUNDS, strings_per_result: strings, kept_bytes: CACHES.flatten.sum(&:bytesize) }
+end

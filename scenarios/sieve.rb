@@ -1,0 +1,22 @@
+# frozen_string_literal: true
+
+# Small strings in a row, of which all but one in six are dropped: nearly every page keeps one that is alive, so no page
+# can go back to the kernel although five sixths of the bytes are free. malloc_trim is no help here.
+
+require_relative "lib/scenario"
+
+TOTAL_BYTES = 500_000_000
+BYTES = (200..800).freeze
+# The free stretch between two survivors, five strings, is at most a page and seldom holds a whole one.
+KEEP_ONE_IN = 6
+SURVIVORS = []
+
+Scenario.run(expect: "malloc.fragmented") do |scale|
+  random = Random.new(1)
+  strings = Array.new((TOTAL_BYTES * scale / BYTES.sum * BYTES.size).round) { "x" * random.rand(BYTES) }
+  0.step(strings.size - 1, KEEP_ONE_IN) { |position| SURVIVORS << strings[position] }
+  total = strings.size
+  # Not left to the GC alone, which keeps what a stale word on the stack happens to name.
+  strings.clear
+  { strings: total, kept: SURVIVORS.size, kept_bytes: SURVIVORS.sum(&:bytesize) }
+end

@@ -1,0 +1,23 @@
+# frozen_string_literal: true
+
+# Hundreds of threads that went deep once. The kernel never takes back a page of a stack that was touched, whether the
+# thread still needs it or not; these are parked at their deepest point.
+
+require_relative "lib/scenario"
+
+THREADS = 400
+# About 0.8 MB of the default machine stack of 1 MB. Every level goes through a block called from C, as Ruby code that
+# calls Ruby code grows the VM stack only (so not Integer#times, which is written in Ruby since 3.3).
+DEPTH = 750
+
+def descend(levels)
+  return Scenario.park if levels.zero?
+
+  1.upto(1) { descend(levels - 1) }
+end
+
+Scenario.run(expect: "stack.threads") do |scale|
+  count = (THREADS * scale).round
+  Scenario.in_threads(count) { descend(DEPTH) }
+  { stacks: count, depth: DEPTH }
+end
