@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use target::{Address, Finding};
+use target::{Address, Finding, length};
 
 /// glibc's malloc of one process at one instant, as plain data.
 #[derive(Debug, Clone, Default)]
@@ -14,8 +14,25 @@ pub struct Malloc {
     /// What the next malloc_trim(0) would hand to the kernel, as glibc computes it: whole pages,
     /// ascending and disjoint, resident or not.
     pub trimmable: Vec<Range<Address>>,
+    /// How it is tuned; `None` where its parameters were not found.
+    pub settings: Option<Settings>,
     /// What was noticed on the way.
     pub findings: Vec<Finding>,
+}
+
+/// What glibc's malloc was told, or found out by itself, about how to allocate (`mp_`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// The most arenas that it makes; `None` where it derives that from the number of processors.
+    pub arena_max: Option<u64>,
+    /// Free bytes at the top of the main arena from which free(3) gives them back.
+    pub trim_threshold_bytes: u64,
+    /// Requests from this size on get a mapping of their own.
+    pub mmap_threshold_bytes: u64,
+    /// Whether the program fixed one of the thresholds, so that they no longer adapt.
+    pub thresholds_are_fixed: bool,
+    /// The most chunks that a thread keeps of each size; 0 where thread caches are off.
+    pub tcache_count: u64,
 }
 
 /// An arena, glibc's `malloc_state`.
@@ -31,14 +48,17 @@ pub struct Arena {
     pub system_bytes: u64,
     /// Whether its mutex was held: a thread stood within malloc.
     pub locked: bool,
-    /// Whether its chunks were walked to their end and add up.
+    /// Whether its chunks were walked to their end and agree with its lists and its own count.
+    /// Otherwise a finding says why, and its regions have no chunks.
     pub walked: bool,
 }
 
 /// A stretch of memory that malloc obtained in one piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
-    /// From its first structure to the end of its last chunk.
+    /// From its first structure to the end of its last chunk. In a heap of another arena than the
+    /// main one the `heap_info` comes first, and in its first heap the arena itself; a chunk that
+    /// was mapped with an alignment lies behind a gap.
     pub range: Range<Address>,
     /// Its arena, an index into [`Malloc::arenas`]; `None` for an mmapped chunk.
     pub arena: Option<u32>,
@@ -58,9 +78,9 @@ pub enum ChunkState {
     Fastbin,
     /// In a thread's tcache: free for that thread alone; never trimmed.
     Tcache,
-    /// The top of its arena or the top that an earlier heap of it had.
+    /// The top of its arena: what no request has reached yet.
     Top,
-    /// The marker that ends a heap.
+    /// One of the markers that end a stretch which is no longer the last one of its arena.
     Fencepost,
     /// Handed out to the program in a mapping of its own.
     Mmapped,
@@ -127,6 +147,8 @@ impl Chunk {
 }
 
 /// Chunks counted by what they are used for; bytes with their headers.
+///
+/// Arenas that could not be walked add to `system_bytes` alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Bytes that the arenas obtained from the kernel; without mmapped chunks.
@@ -135,7 +157,7 @@ pub struct Totals {
     pub in_use_chunks: u64,
     /// Their bytes.
     pub in_use_bytes: u64,
-    /// Chunks in bins, and the top of each arena.
+    /// Chunks in bins, and the top of each arena, which malloc_info(3) counts even before it exists.
     pub free_chunks: u64,
     /// Their bytes.
     pub free_bytes: u64,
@@ -143,7 +165,7 @@ pub struct Totals {
     pub fastbin_chunks: u64,
     /// Their bytes.
     pub fastbin_bytes: u64,
-    /// Chunks in tcaches.
+    /// Chunks in tcaches, which malloc_info(3) counts as in use.
     pub tcache_chunks: u64,
     /// Their bytes.
     pub tcache_bytes: u64,
@@ -151,4 +173,75 @@ pub struct Totals {
     pub mmapped_chunks: u64,
     /// Their bytes, as malloc_info(3) counts them: whole pages.
     pub mmapped_bytes: u64,
+}
+
+impl Totals {
+    fn add(&mut self, chunks: &[Chunk]) {
+        for chunk in chunks {
+            let (count, bytes) = match chunk.state() {
+                ChunkState::InUse => (&mut self.in_use_chunks, &mut self.in_use_bytes),
+                ChunkState::Fastbin => (&mut self.fastbin_chunks, &mut self.fastbin_bytes),
+                ChunkState::Tcache => (&mut self.tcache_chunks, &mut self.tcache_bytes),
+                ChunkState::Free | ChunkState::Top => {
+                    (&mut self.free_chunks, &mut self.free_bytes)
+                }
+                ChunkState::Fencepost | ChunkState::Mmapped => continue,
+            };
+            *count += 1;
+            *bytes += chunk.bytes();
+        }
+    }
+}
+
+impl Malloc {
+    /// The sums over all arenas and mmapped chunks, as malloc_info(3) counts; it knows no tcache,
+    /// and counts those chunks, fenceposts and its own structures as in use.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for index in 0..self.arenas.len() {
+            self.add_arena(&mut totals, index);
+        }
+        for region in self.regions.iter().filter(|region| region.arena.is_none()) {
+            totals.mmapped_chunks += 1;
+            totals.mmapped_bytes += length(&region.range);
+        }
+        totals
+    }
+
+    /// The sums over the arena with this index; zeros where there is none.
+    #[must_use]
+    pub fn arena_totals(&self, index: usize) -> Totals {
+        let mut totals = Totals::default();
+        self.add_arena(&mut totals, index);
+        totals
+    }
+
+    fn add_arena(&self, totals: &mut Totals, index: usize) {
+        let Some(arena) = self.arenas.get(index) else { return };
+        totals.system_bytes += arena.system_bytes;
+        let mut has_top = false;
+        for region in self.regions.iter().filter(|region| region.arena == Some(index as u32)) {
+            let chunks = &self.chunks[region.chunks.clone()];
+            totals.add(chunks);
+            has_top |= chunks.last().is_some_and(|chunk| chunk.state() == ChunkState::Top);
+        }
+        if arena.walked && !has_top {
+            totals.free_chunks += 1;
+        }
+    }
+
+    /// The chunk for which malloc returned `pointer`, an index into [`Malloc::chunks`].
+    #[must_use]
+    pub fn chunk_of(&self, pointer: Address) -> Option<usize> {
+        self.chunks.binary_search_by_key(&pointer.before(16), |chunk| chunk.address).ok()
+    }
+
+    /// The chunk that `at` lies in, header included.
+    #[must_use]
+    pub fn chunk_at(&self, at: Address) -> Option<Chunk> {
+        let after = self.chunks.partition_point(|chunk| chunk.address <= at);
+        let chunk = *self.chunks.get(after.checked_sub(1)?)?;
+        (at < chunk.end()).then_some(chunk)
+    }
 }

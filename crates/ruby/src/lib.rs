@@ -1,8 +1,42 @@
 //! CRuby's object space of another process: heap pages, slots, types and class names as plain
 //! data, walked out of an image.
+//!
+//! [`find`] tells whether a process is a Ruby, and which; [`read`] yields its [`ObjectSpace`], or
+//! an [`Error`] that says why nothing can be known of it.
+//!
+//! No layout is looked up by version. What is read is derived from the class Object alone, whose
+//! address C extensions need and every Ruby exports, and it has to pass every [`Check`]: a layout
+//! that is wrong ends as an error, never as other numbers. The few things that cannot be derived
+//! are constants beside the code that uses them, with the place in Ruby's source that they are from.
+//!
+//! ```no_run
+//! let frozen = target::freeze(4242, target::PATIENCE).unwrap();
+//! let space = ruby::read(frozen.image()).unwrap();
+//! for count in space.class_counts() {
+//!     let name = space.classes[count.class as usize].name.as_deref();
+//!     println!("{} {}", count.objects, name.unwrap_or("(anonymous)"));
+//! }
+//! ```
 
+mod bitmaps;
+mod classes;
+mod descriptor;
+mod error;
+mod fibers;
+mod interpreter;
+mod jit;
+mod names;
 mod object_space;
+mod pages;
+mod read;
+mod references;
+mod slots;
+mod territory;
+mod transient;
 
+pub use error::{Check, Error, Failure};
+pub use interpreter::{Interpreter, find};
 pub use object_space::{
-    Class, HeapPage, ObjectSpace, References, Slot, SlotState, SlotType,
+    Class, ClassCount, HeapPage, ObjectSpace, References, Slot, SlotState, SlotType,
 };
+pub use read::read;

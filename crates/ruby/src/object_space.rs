@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 
 use target::{Address, Finding};
@@ -11,14 +13,16 @@ pub struct ObjectSpace {
     pub pages: Vec<HeapPage>,
     /// The slots of all pages, in the order of the pages.
     pub slots: Vec<Slot>,
-    /// The classes that live slots name.
+    /// The classes that live slots name, and one for each kind of object that has none.
     pub classes: Vec<Class>,
     /// The words of live slots that may name malloc'ed memory.
     pub references: References,
     /// The machine stacks of fibers, without their guard pages, in use or kept for the next.
     pub fiber_stacks: Vec<Range<Address>>,
-    /// Code that a JIT compiler made.
+    /// Code that a JIT compiler made, and the room that it has left.
     pub jit_code: Vec<Range<Address>>,
+    /// Where small arrays, hashes and structs live for a short while (2.6 to 3.2), outside malloc.
+    pub transient_heap: Option<Range<Address>>,
     /// What was noticed on the way.
     pub findings: Vec<Finding>,
 }
@@ -28,9 +32,10 @@ pub struct ObjectSpace {
 pub struct HeapPage {
     /// All of it.
     pub range: Range<Address>,
-    /// Where its first slot is.
+    /// Where its first slot is; its beginning where it has no slots.
     pub first_slot: Address,
-    /// The size of each of its slots, in bytes.
+    /// The size of each of its slots, in bytes; 0 where it has none: Ruby keeps emptied pages, for
+    /// slots of any size (from 3.4 on).
     pub slot_bytes: u32,
     /// Its slots, indices into [`ObjectSpace::slots`].
     pub slots: Range<usize>,
@@ -45,16 +50,21 @@ pub struct SlotType(pub u8);
 pub enum SlotState {
     /// No object (T_NONE).
     Free,
-    /// An object that the last mark found, or an old one.
+    /// An object with a mark. Between two collections these are the old ones, since sweeping a
+    /// page takes the marks of all others away; during one they are all that it has found so far.
     Marked,
-    /// An object without a mark: garbage that is not swept yet, or newer than the last mark.
+    /// An object without a mark: young, or garbage that is not swept yet. Which of the two cannot
+    /// be told without tracing, so never call it retained, nor garbage.
     Unmarked,
+    /// Nothing is known: its memory is swapped out.
+    Unread,
 }
 
 /// A slot. Eight bytes, since there are millions of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// Its class, an index into [`ObjectSpace::classes`]; [`Slot::NO_CLASS`] where it has none.
+    /// Its class, an index into [`ObjectSpace::classes`]: that which `Object#class` returns, no
+    /// singleton class. [`Slot::NO_CLASS`] for free slots, and for garbage whose class is gone.
     pub class: u32,
     /// Its type.
     pub kind: SlotType,
@@ -62,17 +72,15 @@ pub struct Slot {
     pub state: SlotState,
 }
 
-impl Slot {
-    /// The class of slots that have none: free ones and Ruby's internal objects.
-    pub const NO_CLASS: u32 = u32::MAX;
-}
-
 /// A class that live slots name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Class {
-    /// Where its own slot is.
-    pub address: Address,
+    /// Where its own slot is; `None` for what stands for objects without a class.
+    pub address: Option<Address>,
     /// Its name; `None` for anonymous classes and such as have no name yet.
+    ///
+    /// Objects without a class have their type in parentheses: `(T_ICLASS)`, `(T_STRING)` for
+    /// strings that Ruby hides from programs, `(imemo_iseq)` for bytecode.
     pub name: Option<String>,
 }
 
@@ -82,6 +90,165 @@ pub struct Class {
 pub struct References {
     slots: Vec<u32>,
     addresses: Vec<Address>,
+}
+
+/// How many objects a class has, and how much room their slots take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClassCount {
+    /// An index into [`ObjectSpace::classes`].
+    pub class: u32,
+    /// Its objects, garbage that is not swept yet included.
+    pub objects: u64,
+    /// Bytes of their slots.
+    pub slot_bytes: u64,
+}
+
+impl ObjectSpace {
+    /// The slots by type, as `ObjectSpace.count_objects` counts them: `TOTAL`, `FREE`, and each
+    /// type of which there is one.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let mut by_type = [0_u64; 32];
+        let mut free = 0;
+        for slot in &self.slots {
+            match slot.state {
+                SlotState::Free => free += 1,
+                SlotState::Unread => {}
+                SlotState::Marked | SlotState::Unmarked => {
+                    by_type[usize::from(slot.kind.0 % 32)] += 1;
+                }
+            }
+        }
+        let types = (0..32).filter(|&kind| by_type[kind] > 0);
+        let mut counts: BTreeMap<_, _> =
+            types.map(|kind| (SlotType(kind as u8).name(), by_type[kind])).collect();
+        counts.insert("TOTAL", self.slots.len() as u64);
+        counts.insert("FREE", free);
+        counts
+    }
+
+    /// The objects by class, those whose slots take the most bytes first; equals by name.
+    #[must_use]
+    pub fn class_counts(&self) -> Vec<ClassCount> {
+        let count = |class| ClassCount { class, objects: 0, slot_bytes: 0 };
+        let mut counts: Vec<ClassCount> = (0..self.classes.len() as u32).map(count).collect();
+        for page in &self.pages {
+            for slot in self.slots.get(page.slots.clone()).into_iter().flatten() {
+                if let Some(count) = counts.get_mut(slot.class as usize) {
+                    count.objects += 1;
+                    count.slot_bytes += u64::from(page.slot_bytes);
+                }
+            }
+        }
+        counts.retain(|count| count.objects > 0);
+        let name = |count: &ClassCount| &self.classes[count.class as usize].name;
+        counts.sort_by(|a, b| b.slot_bytes.cmp(&a.slot_bytes).then_with(|| name(a).cmp(name(b))));
+        counts
+    }
+
+    /// Where the slot with this index is.
+    #[must_use]
+    pub fn slot_address(&self, slot: usize) -> Option<Address> {
+        let after = self.pages.partition_point(|page| page.slots.end <= slot);
+        let page = self.pages.get(after).filter(|page| page.slots.contains(&slot))?;
+        let within = (slot - page.slots.start) as u64 * u64::from(page.slot_bytes);
+        Some(page.first_slot.offset(within))
+    }
+}
+
+impl SlotType {
+    /// No object.
+    pub const NONE: Self = Self(0x00);
+    /// An object of a class that a program made.
+    pub const OBJECT: Self = Self(0x01);
+    /// A class.
+    pub const CLASS: Self = Self(0x02);
+    /// A module.
+    pub const MODULE: Self = Self(0x03);
+    /// A floating-point number.
+    pub const FLOAT: Self = Self(0x04);
+    /// A string.
+    pub const STRING: Self = Self(0x05);
+    /// An array.
+    pub const ARRAY: Self = Self(0x07);
+    /// A hash.
+    pub const HASH: Self = Self(0x08);
+    /// An object of an extension, around a pointer of its own.
+    pub const DATA: Self = Self(0x0c);
+    /// An internal object of the interpreter.
+    pub const IMEMO: Self = Self(0x1a);
+    /// A module as it stands among a class's ancestors.
+    pub const ICLASS: Self = Self(0x1c);
+    /// An object that is dead, but still has to be finalized.
+    pub const ZOMBIE: Self = Self(0x1d);
+    /// What compaction leaves where an object was.
+    pub const MOVED: Self = Self(0x1e);
+
+    /// Its name, as `ObjectSpace.count_objects` has it (`enum ruby_value_type`, the same numbers
+    /// from 2.7 to 4.1).
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            0x00 => "T_NONE",
+            0x01 => "T_OBJECT",
+            0x02 => "T_CLASS",
+            0x03 => "T_MODULE",
+            0x04 => "T_FLOAT",
+            0x05 => "T_STRING",
+            0x06 => "T_REGEXP",
+            0x07 => "T_ARRAY",
+            0x08 => "T_HASH",
+            0x09 => "T_STRUCT",
+            0x0a => "T_BIGNUM",
+            0x0b => "T_FILE",
+            0x0c => "T_DATA",
+            0x0d => "T_MATCH",
+            0x0e => "T_COMPLEX",
+            0x0f => "T_RATIONAL",
+            0x11 => "T_NIL",
+            0x12 => "T_TRUE",
+            0x13 => "T_FALSE",
+            0x14 => "T_SYMBOL",
+            0x15 => "T_FIXNUM",
+            0x16 => "T_UNDEF",
+            0x1a => "T_IMEMO",
+            0x1b => "T_NODE",
+            0x1c => "T_ICLASS",
+            0x1d => "T_ZOMBIE",
+            0x1e => "T_MOVED",
+            _ => "unknown type",
+        }
+    }
+
+    /// Whether a slot that is not free can be of this type. The others are numbers without a type,
+    /// types of values that are no objects, and T_NODE, which is in no heap since 2.5.
+    pub(crate) fn may_be_in_a_slot(self) -> bool {
+        matches!(self.0, 0x01..=0x0f | 0x14 | 0x1a | 0x1c..=0x1e)
+    }
+
+    /// Whether what stands in the place of the class is another thing.
+    pub(crate) fn has_no_class(self) -> bool {
+        matches!(self, Self::IMEMO | Self::ICLASS | Self::ZOMBIE | Self::MOVED)
+    }
+}
+
+impl fmt::Display for SlotType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Slot {
+    /// The class of free slots, and of garbage whose class is gone.
+    pub const NO_CLASS: u32 = u32::MAX;
+    pub(crate) const UNREAD: Self =
+        Self { class: Self::NO_CLASS, kind: SlotType::NONE, state: SlotState::Unread };
+
+    /// Whether an object is in it, garbage that is not swept yet included.
+    #[must_use]
+    pub fn is_live(self) -> bool {
+        matches!(self.state, SlotState::Marked | SlotState::Unmarked)
+    }
 }
 
 impl References {

@@ -24,7 +24,7 @@ pub use address::{Address, PAGE_SIZE, intersection, length};
 pub use error::Error;
 pub use finding::{Finding, Severity};
 pub use image::{Image, Outline, Process, Source, Thread};
-pub use live::{Frozen, PATIENCE, Thawed, freeze, look, processes};
+pub use live::{Frozen, PATIENCE, Thawed, check, freeze, look, processes};
 pub use mapping::{Backing, Mapping, Mappings};
 pub use memory::{Memory, Unreadable, Window};
 pub use pages::{PageRun, PageState, Pages};

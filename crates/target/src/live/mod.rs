@@ -68,6 +68,14 @@ impl Frozen {
     }
 }
 
+/// Fails where `pid` is nothing that could be looked at, without touching it.
+///
+/// # Errors
+/// Where there is no such process, it has no memory, or it is traced already.
+pub fn check(pid: i32) -> Result<(), Error> {
+    proc::check_has_memory(pid)
+}
+
 /// An image of a running process, without stopping it, without page states and threads: good for
 /// what does not change, such as the modules that it has loaded.
 ///

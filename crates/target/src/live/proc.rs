@@ -125,15 +125,12 @@ pub(crate) fn check_has_memory(pid: i32) -> Result<(), Error> {
 pub(crate) fn check_untraced(pid: i32) -> Result<(), Error> {
     match status(pid)?.tracerpid {
         0 => Ok(()),
-        tracer => {
-            let name = status_name(tracer).unwrap_or_else(|| "unknown".into());
-            Err(Error::Traced { pid, tracer, name })
-        }
+        // The kernel names the thread that traces.
+        tracer => Err(match status(tracer) {
+            Ok(status) => Error::Traced { pid, tracer: status.tgid, name: status.name },
+            Err(_) => Error::Traced { pid, tracer, name: "unknown".into() },
+        }),
     }
-}
-
-fn status_name(pid: i32) -> Option<String> {
-    status(pid).ok().map(|status| status.name)
 }
 
 /// The error for a refusal by the kernel, with the reason as far as it can be seen from outside.

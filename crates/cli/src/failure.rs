@@ -1,0 +1,52 @@
+use std::io;
+use std::process::ExitCode;
+
+/// Why rbloat ends without having done what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Target(#[from] target::Error),
+    #[error(
+        "process {pid} ({command}) is not a Ruby: it has no libruby; `rbloat` lists the Ruby processes"
+    )]
+    NotRuby { pid: i32, command: String },
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// What a run that failed nowhere came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// The report was printed, but lacks a part of the process.
+    Incomplete,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Done => Self::SUCCESS,
+            Outcome::Incomplete => Self::from(6),
+        }
+    }
+}
+
+impl Failure {
+    /// The exit status, as `rbloat --help` documents it.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        use target::Error as E;
+        ExitCode::from(match self {
+            Self::Target(
+                E::NoSuchProcess { .. }
+                | E::Thread { .. }
+                | E::Zombie { .. }
+                | E::KernelThread { .. }
+                | E::Itself { .. },
+            )
+            | Self::NotRuby { .. } => 3,
+            Self::Target(E::NotPermitted { .. }) => 4,
+            Self::Target(E::Traced { .. } | E::DoesNotStop { .. } | E::Ended { .. }) => 5,
+            Self::Target(E::Proc { .. } | E::Ptrace { .. }) | Self::Output(_) => 1,
+        })
+    }
+}

@@ -1,0 +1,44 @@
+use report::{ListedProcess, render_processes};
+use target::elf;
+
+/// The Ruby processes on this machine as text, or a hint where there are none.
+pub(crate) fn render() -> String {
+    let mut refused = 0;
+    let mut processes: Vec<ListedProcess> = Vec::new();
+    for pid in target::processes() {
+        match target::look(pid) {
+            Ok(image) => processes.extend(describe(&image)),
+            Err(target::Error::NotPermitted { .. }) => refused += 1,
+            // Kernel threads have no memory, and processes end while we look.
+            Err(_) => {}
+        }
+    }
+    processes.sort_by_key(|process| (std::cmp::Reverse(process.rss_bytes), process.pid));
+    let mut text = if processes.is_empty() {
+        "There are no Ruby processes to see.\n".into()
+    } else {
+        render_processes(&processes)
+    };
+    if refused > 0 {
+        text += &format!(
+            "{refused} more processes could not be looked at: not permitted. Run rbloat as root to see \
+             them.\n"
+        );
+    }
+    text
+}
+
+fn describe(image: &target::Image<'_>) -> Option<ListedProcess> {
+    let interpreter = ruby::find(image)?;
+    let modules = elf::modules(image);
+    let process = &image.outline.process;
+    Some(ListedProcess {
+        pid: process.pid,
+        rss_bytes: process.rss_bytes,
+        ruby_version: interpreter.version,
+        libc: glibc::libc(image, &modules).to_string(),
+        allocator: glibc::allocator(image, &modules).to_string(),
+        threads: process.threads,
+        command: process.command.clone(),
+    })
+}

@@ -1,0 +1,46 @@
+//! The `rbloat` command. See `rbloat --help` and the README.
+
+mod arguments;
+mod failure;
+mod list;
+mod report_command;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+use failure::{Failure, Outcome};
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(outcome) => outcome.into(),
+        // Whoever reads our output has read enough: `rbloat report 42 | head -3`.
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            anstream::eprintln!("rbloat: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    match &arguments.command {
+        None => print(&list::render())?,
+        Some(Command::Report(report)) => return report_command::run(report),
+        Some(Command::Completions { shell }) => {
+            io::stdout().write_all(&arguments::completions(*shell))?;
+        }
+        Some(Command::Manual) => io::stdout().write_all(&arguments::manual()?)?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// Writes text, in colour where it goes to a terminal that takes it and NO_COLOR is not set.
+fn print(text: &str) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}

@@ -1,0 +1,59 @@
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use ledger::{Ledger, Readings};
+use report::{Capture, Report, TextOptions};
+
+use crate::arguments::ReportArguments;
+use crate::failure::{Failure, Outcome};
+
+/// Columns where the output goes to no terminal.
+const WIDTH: usize = 100;
+
+pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
+    let report = make(arguments.pid())?;
+    if arguments.json {
+        crate::print(&report.render_json())?;
+    } else {
+        let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
+        crate::print(&report.render_text(TextOptions { width, arenas: arguments.arenas }))?;
+    }
+    Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
+}
+
+fn make(pid: i32) -> Result<Report, Failure> {
+    let started = Instant::now();
+    check_is_ruby(pid)?;
+    let progress = progress(pid);
+    let frozen = target::freeze(pid, target::PATIENCE)?;
+    // No word to the terminal before the target goes on: it might keep us waiting.
+    let readings = Readings::read(frozen.image());
+    let thawed = frozen.thaw()?;
+    let ledger = Ledger::draw_up(&thawed.outline, &readings);
+    progress.finish_and_clear();
+    Ok(Report::new(&ledger, Capture::freeze(thawed.pause, started.elapsed())))
+}
+
+/// Fails where the process is no Ruby, before it is stopped.
+fn check_is_ruby(pid: i32) -> Result<(), Failure> {
+    target::check(pid)?;
+    let image = target::look(pid)?;
+    match ruby::find(&image) {
+        Some(_) => Ok(()),
+        None => Err(Failure::NotRuby { pid, command: image.outline.process.command }),
+    }
+}
+
+/// A sign of life on a terminal. It moves by itself, and does not show for what is done at once.
+fn progress(pid: i32) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let progress = ProgressBar::new_spinner().with_style(style);
+    progress.set_message(format!("reading process {pid}"));
+    progress.enable_steady_tick(Duration::from_millis(100));
+    progress
+}

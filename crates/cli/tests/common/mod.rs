@@ -1,0 +1,32 @@
+//! Running the rbloat command on a target.
+
+use std::process::{Command, Output};
+
+use report::Report;
+
+/// The rbloat command, without colours whatever the terminal.
+pub fn rbloat() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rbloat"));
+    command.env("NO_COLOR", "1");
+    command
+}
+
+/// Runs `rbloat report PID` with further arguments.
+pub fn run(pid: i32, arguments: &[&str]) -> Output {
+    rbloat().args(["report", &pid.to_string()]).args(arguments).output().unwrap()
+}
+
+/// The report on a process; it must be complete.
+pub fn report(pid: i32) -> Report {
+    let output = run(pid, &["--json"]);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}{}", String::from_utf8_lossy(&output.stdout));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The bytes of one row.
+#[allow(dead_code, reason = "not every test looks at rows")]
+pub fn bytes(report: &Report, cause: &str) -> u64 {
+    let row = report.causes.iter().find(|row| row.cause == cause);
+    row.unwrap_or_else(|| panic!("no row {cause}")).bytes
+}

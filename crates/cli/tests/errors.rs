@@ -1,0 +1,170 @@
+//! What rbloat says where it cannot report, and how it exits.
+
+mod common;
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use common::{rbloat, run};
+use testbed::Target;
+
+const WAITING: &str = "puts 'ready {}'; $stdout.flush; $stdin.read";
+/// The user nobody, on Debian.
+const NOBODY: u32 = 65534;
+
+/// Its exit status, and the one line that it complains with.
+fn complaint(output: &Output) -> (i32, String) {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    (output.status.code().unwrap(), text)
+}
+
+#[test]
+fn there_is_no_such_process() {
+    let (status, line) = complaint(&run(0x3fff_ffff, &[]));
+    assert_eq!(status, 3);
+    assert_eq!(
+        line,
+        "rbloat: there is no process 1073741823; `rbloat` lists the Ruby processes that run\n"
+    );
+}
+
+#[test]
+fn a_process_that_is_no_ruby_is_not_stopped() {
+    let sleeper = Target::start(Command::new("sh").args(["-c", "echo 'ready {}'; exec cat"]));
+    while sleeper.status("Name:") != "cat" {
+        std::thread::yield_now();
+    }
+    let (status, line) = complaint(&run(sleeper.pid(), &[]));
+    assert_eq!(status, 3);
+    assert!(line.contains("(cat) is not a Ruby"), "{line}");
+    assert!(sleeper.finish());
+}
+
+#[test]
+fn a_zombie_has_no_memory() {
+    let mut ended = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
+    let pid = ended.id();
+    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ") {
+        std::thread::yield_now();
+    }
+    let (status, line) = complaint(&run(pid.cast_signed(), &[]));
+    assert_eq!(status, 3);
+    assert!(line.contains("is a zombie"), "{line}");
+    ended.wait().unwrap();
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_told_so() {
+    for arguments in [&["report"][..], &["report", "ruby"], &["report", "1", "-p", "1"], &["frob"]]
+    {
+        let output = rbloat().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn a_traced_process_is_named_with_its_tracer() {
+    let target = Target::ruby(WAITING);
+    let frozen = target::freeze(target.pid(), target::PATIENCE).unwrap();
+    let (status, line) = complaint(&run(target.pid(), &[]));
+    frozen.thaw().unwrap();
+    assert_eq!(status, 5);
+    assert!(line.contains(&format!("traced by process {}", std::process::id())), "{line}");
+    assert!(target.finish());
+}
+
+/// The rbloat command where any user may run it.
+fn installed() -> (tempfile::TempDir, PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let readable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), readable).unwrap();
+    let path = folder.path().join("rbloat");
+    std::fs::copy(env!("CARGO_BIN_EXE_rbloat"), &path).unwrap();
+    (folder, path)
+}
+
+fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status").unwrap().contains("Uid:\t0\t0\t")
+}
+
+#[test]
+fn another_users_process_needs_a_capability() {
+    if !is_root() {
+        return; // Nobody else's process can be started.
+    }
+    let target = Target::ruby(WAITING);
+    let (_folder, path) = installed();
+    let output = Command::new(path)
+        .args(["report", &target.pid().to_string()])
+        .uid(NOBODY)
+        .output()
+        .unwrap();
+    let (status, line) = complaint(&output);
+    assert_eq!(status, 4);
+    for word in ["it runs as uid 0, rbloat as uid 65534", "CAP_SYS_PTRACE"] {
+        assert!(line.contains(word), "{line}");
+    }
+    assert!(target.finish());
+}
+
+#[test]
+fn the_same_user_needs_no_root() {
+    if !is_root() {
+        return; // Then all the other tests show it.
+    }
+    let target = Target::start(Command::new("ruby").args(["-e", WAITING]).uid(NOBODY).gid(NOBODY));
+    let (_folder, path) = installed();
+    let output = Command::new(path)
+        .args(["report", &target.pid().to_string(), "--json"])
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    if let Ok(scope) = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+        && scope.trim() != "0"
+    {
+        let (status, line) = complaint(&output);
+        assert_eq!(status, 4);
+        assert!(line.contains("ptrace_scope"), "{line}");
+        return;
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report.findings, []);
+    assert!(target.finish());
+}
+
+#[test]
+fn another_allocator_leaves_rubys_side() {
+    let jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    assert!(std::path::Path::new(jemalloc).exists(), "`make setup` installs libjemalloc2");
+    let target =
+        Target::start(Command::new("ruby").args(["-e", WAITING]).env("LD_PRELOAD", jemalloc));
+    let output = run(target.pid(), &["--json"]);
+    assert_eq!(output.status.code(), Some(6));
+    let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report.process.allocator, "jemalloc");
+    assert_eq!(report.malloc, None);
+    assert!(report.ruby.as_ref().unwrap().slots_live > 1000);
+    assert!(report.findings.iter().any(|finding| finding.what.contains("jemalloc")));
+    let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
+    assert_eq!(sum, report.process.rss_bytes);
+    assert!(target.finish());
+}
+
+#[test]
+fn whoever_reads_the_first_lines_only_gets_them() {
+    let target = Target::ruby(WAITING);
+    let mut rbloat = rbloat()
+        .args(["report", &target.pid().to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(rbloat.stdout.take());
+    assert!(rbloat.wait().unwrap().success());
+}

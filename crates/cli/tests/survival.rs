@@ -1,0 +1,93 @@
+//! The target lives on as if nothing had happened, whatever happens to rbloat.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{rbloat, run};
+use testbed::Target;
+
+/// Threads in every kind of work, which note what goes wrong: an exception, a wrong errno, a
+/// checksum that is off.
+const BUSY: &str = r#"
+require "digest"
+$wrong = Queue.new
+$done = 0
+def busily
+  Thread.new do
+    loop { yield; $done += 1 }
+  rescue Exception => e
+    $wrong << e.inspect
+  end
+end
+reader, writer = IO.pipe
+queue = Queue.new
+mutex = Mutex.new
+busily { Array.new(500) { "x" * rand(4096) }; nil }
+busily { sleep 0.001 }
+busily { IO.select([reader], nil, nil, 0.001) }
+busily { mutex.synchronize { sleep 0.0001 } }
+busily { queue << 1; queue.pop }
+busily { raise "wrong digest" unless Digest::MD5.hexdigest("a" * 10_000) == "0d0c9c4db6953fee9e03f528cafd7d3e" }
+busily { IO.popen("exit 3", &:read); raise "wrong status" unless $?.exitstatus == 3 }
+busily { Thread.new { 1 + 1 }.join }
+busily { GC.start; sleep 0.01 }
+trap("USR1") { $usr1 = $usr1.to_i + 1 }
+Thread.new { loop { Process.kill("USR1", $$); sleep 0.01 } }
+puts "ready {}"
+$stdout.flush
+while $stdin.gets
+  wrong = []
+  wrong << $wrong.pop until $wrong.empty?
+  puts "ready {\"wrong\": #{wrong.size}, \"first\": #{wrong.first.inspect.dump}, \"done\": #{$done}}"
+  $stdout.flush
+end
+exit!(0)
+"#;
+
+/// Fails where something went wrong in the target, or it does not work any more.
+fn check(target: &mut Target) {
+    target.tell("");
+    let before = target.next_truth();
+    assert_eq!(before["wrong"], 0, "{before}");
+    std::thread::sleep(Duration::from_millis(50));
+    target.tell("");
+    let after = target.next_truth();
+    assert!(after["done"].as_u64() > before["done"].as_u64(), "{before} {after}");
+    assert_eq!(target.status("TracerPid:"), "0");
+}
+
+#[test]
+fn a_busy_target_lives_on_after_200_reports() {
+    let mut target = Target::ruby(BUSY);
+    for _ in 0..200 {
+        let output = run(target.pid(), &["--json"]);
+        // A thread in the midst of vfork does not stop in time now and then, and a heap that is
+        // being changed at this instant is said to be so; neither must do the target harm.
+        let status = output.status.code();
+        assert!(matches!(status, Some(0 | 5 | 6)), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    check(&mut target);
+    assert!(target.finish());
+}
+
+#[test]
+fn a_busy_target_lives_on_after_rbloat_is_killed_200_times() {
+    let mut target = Target::ruby(BUSY);
+    // A linear congruential generator: moments all over the run, the same at every test.
+    let mut random = 1_u64;
+    for _ in 0..200 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let mut rbloat = rbloat()
+            .args(["report", &target.pid().to_string(), "--json"])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_micros((random >> 33) % 60_000));
+        rbloat.kill().unwrap();
+        rbloat.wait().unwrap();
+    }
+    check(&mut target);
+    assert!(target.finish());
+}

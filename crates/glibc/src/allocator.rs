@@ -1,0 +1,158 @@
+//! Which C library and which allocator a process runs with.
+
+use std::fmt;
+
+use target::elf::Module;
+use target::{Address, Image, Memory, Unreadable};
+
+/// The C library of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Libc {
+    /// The GNU C library, with its version ("2.36") where that could be read.
+    Glibc {
+        /// Major and minor version.
+        version: Option<String>,
+    },
+    /// musl.
+    Musl,
+    /// None that rbloat knows is loaded: another one, or one linked into the executable.
+    Unknown,
+}
+
+impl fmt::Display for Libc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Glibc { version: Some(version) } => write!(f, "glibc {version}"),
+            Self::Glibc { version: None } => f.write_str("glibc"),
+            Self::Musl => f.write_str("musl"),
+            Self::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+/// The allocator that serves malloc in a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Allocator {
+    /// That of the GNU C library, which [`crate::walk`] reads.
+    Glibc {
+        /// The library's major and minor version, where that could be read.
+        version: Option<String>,
+    },
+    /// jemalloc.
+    Jemalloc,
+    /// tcmalloc.
+    Tcmalloc,
+    /// mimalloc.
+    Mimalloc,
+    /// musl's own.
+    Musl,
+    /// Another module that exports malloc, by its file name.
+    Other(String),
+    /// Nothing that exports malloc was found.
+    Unknown,
+}
+
+impl Allocator {
+    /// Whether [`crate::walk`] can read it.
+    #[must_use]
+    pub fn is_glibc(&self) -> bool {
+        matches!(self, Self::Glibc { .. })
+    }
+}
+
+impl fmt::Display for Allocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Glibc { version } => {
+                fmt::Display::fmt(&Libc::Glibc { version: version.clone() }, f)
+            }
+            Self::Jemalloc => f.write_str("jemalloc"),
+            Self::Tcmalloc => f.write_str("tcmalloc"),
+            Self::Mimalloc => f.write_str("mimalloc"),
+            Self::Musl => f.write_str("musl"),
+            Self::Other(name) => f.write_str(name),
+            Self::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+/// The C library of `image`, whose modules are `modules`.
+#[must_use]
+pub fn libc(image: &Image<'_>, modules: &[Module]) -> Libc {
+    if let Some(glibc) = glibc_module(modules) {
+        return Libc::Glibc { version: read_version(image, glibc).ok().flatten() };
+    }
+    if modules.iter().any(|module| is_musl(&module.name)) { Libc::Musl } else { Libc::Unknown }
+}
+
+/// The allocator that serves malloc in `image`, whose modules are `modules`.
+///
+/// A module other than the C library that exports `malloc` has taken its place, for the dynamic
+/// linker gives every caller the same one and prefers whatever comes before the C library. What it
+/// exports beside it says which allocator it is, so one that is linked into the executable or into
+/// libruby is found like a library that is preloaded.
+#[must_use]
+pub fn allocator(image: &Image<'_>, modules: &[Module]) -> Allocator {
+    let exports = |module: &Module, symbol: &str| {
+        module.symbol(image, symbol).is_ok_and(|found| found.is_some())
+    };
+    // Up to glibc 2.31 the dynamic linker exported a small malloc for its own use.
+    let others = modules.iter().filter(|module| {
+        !is_glibc(&module.name) && !is_musl(&module.name) && !module.name.starts_with("ld-")
+    });
+    let Some(replacement) = others.into_iter().find(|module| exports(module, "malloc")) else {
+        return match libc(image, modules) {
+            Libc::Glibc { version } => Allocator::Glibc { version },
+            Libc::Musl => Allocator::Musl,
+            Libc::Unknown => Allocator::Unknown,
+        };
+    };
+    let exports_any = |symbols: &[&str]| symbols.iter().any(|name| exports(replacement, name));
+    if exports_any(&["mallctl", "mallctlnametomib"]) {
+        Allocator::Jemalloc
+    } else if exports_any(&["tc_malloc", "MallocExtension_ReleaseFreeMemory"]) {
+        Allocator::Tcmalloc
+    } else if exports_any(&["mi_malloc"]) {
+        Allocator::Mimalloc
+    } else {
+        Allocator::Other(replacement.name.clone())
+    }
+}
+
+/// The GNU C library among `modules`: `libc.so.6`, or `libc-2.31.so` as it was called up to 2.33.
+pub(crate) fn glibc_module(modules: &[Module]) -> Option<&Module> {
+    modules.iter().find(|module| is_glibc(&module.name))
+}
+
+fn is_glibc(name: &str) -> bool {
+    name == "libc.so.6" || name.starts_with("libc-2.") && name.ends_with(".so")
+}
+
+fn is_musl(name: &str) -> bool {
+    name.starts_with("ld-musl-") || name.starts_with("libc.musl-")
+}
+
+/// What gnu_get_libc_version(3) would return: where its few instructions say that its string is.
+///
+/// They are `lea rax, [rip + distance]; ret`, after an `endbr64` where the library was built so.
+fn read_version(memory: &dyn Memory, glibc: &Module) -> Result<Option<String>, Unreadable> {
+    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    const LEA_RAX: [u8; 3] = [0x48, 0x8d, 0x05];
+    const LONGEST: usize = 16;
+
+    let Some(function) = glibc.symbol(memory, "gnu_get_libc_version")? else { return Ok(None) };
+    let mut start = function.address;
+    let mut code = [0; 7];
+    memory.read_exact(start, &mut code[..4])?;
+    if code[..4] == ENDBR64 {
+        start = start.offset(4);
+    }
+    memory.read_exact(start, &mut code)?;
+    let Some(distance) = code.strip_prefix(&LEA_RAX) else { return Ok(None) };
+    let distance = i32::from_le_bytes(distance.try_into().expect("seven bytes less three"));
+    let string = Address(start.offset(7).0.wrapping_add_signed(distance.into()));
+    let version = String::from_utf8(memory.read_c_string(string, LONGEST)?).unwrap_or_default();
+    let is_version = version.starts_with("2.")
+        && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    Ok(is_version.then_some(version))
+}

@@ -1,0 +1,84 @@
+//! The memory of the arenas other than the main one: heaps, each of which names the one before.
+
+use std::collections::BTreeSet;
+
+use target::{Address, Image, Memory, PAGE_SIZE, Window};
+
+use crate::arena::{Piece, State, bytes_of};
+use crate::find::Ring;
+use crate::ground::lies_in_memory;
+use crate::layout::{HEAP_ALIGNMENTS, HeapLayout};
+use crate::stretch::{Bounds, Broken, Kind, Stretch, walk_stretch};
+
+/// Finds an arena's heaps and walks them. `pieces` receives each heap, also where a later one, or
+/// the chunks in it, turn out to be broken.
+pub(crate) fn walk(
+    image: &Image<'_>,
+    window: &mut Window<'_>,
+    ring: &Ring,
+    state: &State,
+    pieces: &mut Vec<Piece>,
+) -> Result<(), Broken> {
+    let Some(layout) = &ring.heap else {
+        return Err(Broken::new(state.address, "its heaps have an unknown layout"));
+    };
+    find(image, layout, state, pieces)?;
+    let bytes = bytes_of(pieces);
+    if bytes != state.system_bytes {
+        let what = format!("its heaps have {bytes} bytes where it counts {}", state.system_bytes);
+        return Err(Broken::new(state.address, what));
+    }
+    let own_heap = state.address.before(layout.bytes);
+    for piece in pieces.iter_mut() {
+        let start = piece.range.start;
+        let first = if start == own_heap {
+            state.end.align_up(16)
+        } else {
+            start.offset(layout.bytes)
+        };
+        let bounds =
+            Bounds { first, limit: piece.range.end, top: state.top, kind: Kind::Heap };
+        piece.stretch = walk_stretch(window, bounds)?;
+    }
+    if !pieces.iter().any(|piece| piece.stretch.ends_in_top()) {
+        return Err(Broken::new(state.top, "its chunks do not lead to its top"));
+    }
+    Ok(())
+}
+
+fn find(
+    image: &Image<'_>,
+    layout: &HeapLayout,
+    state: &State,
+    pieces: &mut Vec<Piece>,
+) -> Result<(), Broken> {
+    let names_arena =
+        |heap: Address| image.read_address(heap.offset(layout.arena)) == Ok(state.address);
+    let mut alignments = HEAP_ALIGNMENTS.iter();
+    let last = alignments.find(|&&alignment| names_arena(state.top.align_down(alignment)));
+    let Some(&alignment) = last else {
+        return Err(Broken::new(state.top, "its top lies in no heap of its own"));
+    };
+    let mut seen = BTreeSet::new();
+    let mut heap = state.top.align_down(alignment);
+    loop {
+        if !names_arena(heap) || !heap.is_aligned(alignment) || !seen.insert(heap) {
+            return Err(Broken::new(heap, "this is no heap of its own"));
+        }
+        let bytes = image.read_u64(heap.offset(layout.size))?;
+        let range = heap..heap.offset(bytes);
+        if bytes > alignment || bytes % PAGE_SIZE != 0 || !lies_in_memory(image, &range) {
+            return Err(Broken::new(heap, format!("a heap of {bytes:#x} bytes cannot be here")));
+        }
+        pieces.push(Piece { range, stretch: Stretch::default() });
+        let previous = image.read_address(heap.offset(layout.previous))?;
+        if previous == Address(0) {
+            break;
+        }
+        heap = previous;
+    }
+    if heap != state.address.before(layout.bytes) {
+        return Err(Broken::new(heap, "its first heap is not the one that it lies in"));
+    }
+    Ok(())
+}

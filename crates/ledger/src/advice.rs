@@ -1,0 +1,174 @@
+use crate::{Cause, Ledger, Size, percent};
+
+/// A step worth saving less than this is not worth telling.
+const LEAST_BYTES: u64 = 8 << 20;
+/// A step that touches a smaller share of RSS is not worth telling either, in percent.
+const LEAST_SHARE: f64 = 5.0;
+
+/// Something that the user can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advice {
+    /// What to do, in one sentence.
+    pub action: String,
+    /// The command or setting.
+    pub command: String,
+    /// What it is expected to save, in bytes, and at most; `None` where that cannot be said.
+    pub saves_bytes: Option<u64>,
+    /// Whether the process has it already.
+    pub already_set: bool,
+    /// What it costs.
+    pub costs: String,
+}
+
+/// What can be done about the process, the step that saves most first; none where nothing is worth
+/// doing.
+#[must_use]
+pub fn advise(ledger: &Ledger) -> Vec<Advice> {
+    let mut steps: Vec<Advice> = [
+        trim(ledger),
+        allocator(ledger),
+        arena_max(ledger),
+        compact(ledger),
+        objects(ledger),
+        native(ledger),
+        stacks(ledger),
+        files(ledger),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    steps.sort_by_key(|step| std::cmp::Reverse(step.saves_bytes));
+    steps
+}
+
+fn is_worth(ledger: &Ledger, bytes: u64) -> bool {
+    bytes >= LEAST_BYTES && percent(bytes, ledger.rss_bytes) >= LEAST_SHARE
+}
+
+fn trim(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.malloc.as_ref()?.trim_yield_bytes;
+    is_worth(ledger, bytes).then(|| Advice {
+        action: "Give the free pages back now: let the process call malloc_trim(0).".into(),
+        command: "require \"fiddle\"; Fiddle::Function.new(Fiddle.dlopen(nil)[\"malloc_trim\"], \
+                  [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_INT).call(0)"
+            .into(),
+        saves_bytes: Some(bytes),
+        already_set: false,
+        costs: "some milliseconds, then page faults as far as the memory is needed again; a load \
+                that comes again brings it back"
+            .into(),
+    })
+}
+
+fn allocator(ledger: &Ledger) -> Option<Advice> {
+    let kept = ledger.sum(&[Cause::MallocUnreturned, Cause::MallocFragmented]);
+    (is_worth(ledger, kept) && ledger.allocator.is_glibc()).then(|| Advice {
+        action: "Start the process with jemalloc, which gives free pages back some seconds after \
+                 they were freed."
+            .into(),
+        command: "LD_PRELOAD=libjemalloc.so.2".into(),
+        saves_bytes: Some(ledger.causes[Cause::MallocUnreturned]),
+        already_set: ledger
+            .process
+            .variable("LD_PRELOAD")
+            .is_some_and(|libraries| libraries.contains("jemalloc")),
+        costs: "a restart; the peak during a burst does not fall".into(),
+    })
+}
+
+fn arena_max(ledger: &Ledger) -> Option<Advice> {
+    let malloc = ledger.malloc.as_ref()?;
+    let kept = |arena: &crate::ArenaAccount| {
+        arena.causes[Cause::MallocUnreturned]
+            + arena.causes[Cause::MallocFragmented]
+            + arena.causes[Cause::MallocTop]
+            + arena.causes[Cause::MallocCached]
+    };
+    let mut by_arena: Vec<u64> = malloc.arenas.iter().map(kept).collect();
+    by_arena.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
+    // What the arenas beyond two keep; those two would keep what they do now.
+    let bytes = by_arena.iter().skip(2).sum();
+    let tunables = ledger.process.variable("GLIBC_TUNABLES").unwrap_or_default();
+    let already_set = ledger.process.variable("MALLOC_ARENA_MAX").is_some()
+        || tunables.contains("glibc.malloc.arena_max");
+    is_worth(ledger, bytes).then(|| Advice {
+        action: "Limit malloc to two arenas, where threads allocate and free all the time.".into(),
+        command: "MALLOC_ARENA_MAX=2".into(),
+        saves_bytes: Some(bytes),
+        already_set,
+        costs: "a restart, and some waiting of threads for each other in malloc; it helps against \
+                steady churn, not against bursts, whose peak two arenas keep as well"
+            .into(),
+    })
+}
+
+fn compact(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.causes[Cause::RubyFreeSlots];
+    is_worth(ledger, bytes).then(|| Advice {
+        action: "Move the live objects together, so that empty heap pages can be freed.".into(),
+        command: "GC.compact, then GC.start".into(),
+        saves_bytes: Some(bytes),
+        already_set: false,
+        costs:
+            "a pause of the whole process; objects that C extensions pin stay where they are; the \
+                pages come back if the load needs the slots again"
+                .into(),
+    })
+}
+
+fn objects(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
+    let class = ledger.ruby.as_ref()?.classes.first()?;
+    (is_worth(ledger, bytes) && percent(bytes, ledger.rss_bytes) >= 25.0).then(|| Advice {
+        action: format!(
+            "Find who keeps the objects: {} hold the most ({}).",
+            class.name,
+            Size(class.slot_bytes + class.malloc_bytes)
+        ),
+        command: "ObjectSpace.trace_object_allocations_start at boot, then ObjectSpace.dump_all"
+            .into(),
+        saves_bytes: None,
+        already_set: false,
+        costs: "a restart to trace allocations; the dump holds the GVL for seconds".into(),
+    })
+}
+
+fn native(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.causes[Cause::MallocInUse];
+    (is_worth(ledger, bytes) && percent(bytes, ledger.rss_bytes) >= 25.0).then(|| Advice {
+        action: "Look for native memory that Ruby's GC does not know of: results, documents and \
+                 handles of C extensions that are neither freed nor closed."
+            .into(),
+        command: "call clear, close or free on them, or upgrade the extension".into(),
+        saves_bytes: None,
+        already_set: false,
+        costs: "a change of the program".into(),
+    })
+}
+
+fn stacks(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.sum(&[Cause::StackThreads, Cause::StackFibers]);
+    is_worth(ledger, bytes).then(|| Advice {
+        action: format!("Run fewer threads: there are {}.", ledger.process.threads),
+        command: "RAILS_MAX_THREADS, Puma's threads, Sidekiq's concurrency; for deep stacks \
+                  RUBY_THREAD_MACHINE_STACK_SIZE"
+            .into(),
+        saves_bytes: Some(bytes),
+        already_set: ledger.process.variable("RUBY_THREAD_MACHINE_STACK_SIZE").is_some(),
+        costs: "less done at the same time; a smaller stack overflows sooner".into(),
+    })
+}
+
+fn files(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.causes[Cause::FileShared];
+    (is_worth(ledger, bytes) && percent(bytes, ledger.rss_bytes) >= 25.0).then(|| Advice {
+        action:
+            "Leave it, and watch PSS or anonymous memory instead of RSS: the kernel takes pages \
+                 of files back when memory is short."
+                .into(),
+        command: "grep -E '^(Pss|Anonymous)' /proc/PID/smaps_rollup".into(),
+        saves_bytes: None,
+        already_set: false,
+        costs: "nothing".into(),
+    })
+}

@@ -1,0 +1,165 @@
+//! Booking spans against resident pages: the place where the books balance.
+
+use std::iter::Peekable;
+use std::ops::Range;
+
+use target::{Address, Backing, Mapping, Outline, PageState, Pages, intersection};
+
+use crate::{Cause, Causes, span::Span};
+
+/// Resident bytes by cause, of the whole process and of each arena.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Books {
+    pub(crate) causes: Causes,
+    pub(crate) arenas: Vec<Causes>,
+}
+
+/// Books every resident byte of every mapping for exactly one cause: that of the span that it
+/// lies in, or that of its mapping.
+///
+/// `spans` must be ascending and disjoint; the parts of them that are not resident do not count.
+/// `libraries` are the ranges of ELF modules, ascending.
+pub(crate) fn book(
+    outline: &Outline,
+    pages: &Pages,
+    libraries: &[Range<Address>],
+    spans: impl Iterator<Item = Span>,
+    arenas: usize,
+) -> Books {
+    let mut books = Books { causes: Causes::default(), arenas: vec![Causes::default(); arenas] };
+    let mut spans = spans.peekable();
+    for mapping in &outline.mappings {
+        for run in pages.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
+            let range = intersection(&run.range, &mapping.range);
+            let unclaimed = unclaimed(mapping, run.state, libraries);
+            books.book_run(&range, unclaimed, &mut spans);
+        }
+    }
+    books
+}
+
+impl Books {
+    /// Books resident bytes of one mapping; `unclaimed` is the cause of those in no span.
+    fn book_run(
+        &mut self,
+        range: &Range<Address>,
+        unclaimed: Cause,
+        spans: &mut Peekable<impl Iterator<Item = Span>>,
+    ) {
+        let mut at = range.start;
+        while at < range.end {
+            while spans.next_if(|span| span.range.end <= at).is_some() {}
+            let Some(span) = spans.peek().filter(|span| span.range.start < range.end) else {
+                self.causes[unclaimed] += range.end - at;
+                return;
+            };
+            if at < span.range.start {
+                self.causes[unclaimed] += span.range.start - at;
+                at = span.range.start;
+            }
+            let end = span.range.end.min(range.end);
+            self.causes[span.cause] += end - at;
+            if let Some(arena) = span.arena.and_then(|arena| self.arenas.get_mut(arena as usize)) {
+                arena[span.cause] += end - at;
+            }
+            at = end;
+        }
+    }
+}
+
+/// The cause of a mapping's resident bytes that nothing claims.
+fn unclaimed(mapping: &Mapping, state: PageState, libraries: &[Range<Address>]) -> Cause {
+    match (&mapping.backing, state) {
+        (Backing::File(_) | Backing::Kernel(_), PageState::File) => Cause::FileShared,
+        (Backing::File(_), _) => Cause::FilePrivate,
+        (Backing::Kernel(_), _) => Cause::FileShared,
+        (Backing::Stack, _) => Cause::StackThreads,
+        // Variables that a library starts with zeros (.bss) are anonymous pages behind its data.
+        (Backing::Anonymous, _) if lies_in(mapping, libraries) => Cause::FilePrivate,
+        (Backing::Anonymous, PageState::File) => Cause::FileShared,
+        (Backing::Anonymous | Backing::Heap, _) => Cause::Unknown,
+    }
+}
+
+fn lies_in(mapping: &Mapping, libraries: &[Range<Address>]) -> bool {
+    let after = libraries.partition_point(|library| library.start <= mapping.range.start);
+    let library = after.checked_sub(1).and_then(|index| libraries.get(index));
+    library.is_some_and(|library| mapping.range.start < library.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use target::{Mappings, PageRun};
+
+    const PAGE: u64 = target::PAGE_SIZE;
+
+    /// Mappings and pages of all kinds, resident or not, out of a list of page kinds.
+    fn process(kinds: &[u8]) -> (Outline, Pages) {
+        let page = |index: usize| Address(index as u64 * PAGE)..Address((index as u64 + 1) * PAGE);
+        let mut mappings = Vec::new();
+        let mut runs = Vec::new();
+        for (index, kind) in kinds.iter().enumerate() {
+            let mut mapping = Mapping::anonymous(page(index));
+            match kind % 5 {
+                0 => continue,
+                1 => mapping.backing = Backing::File("/lib/libfoo.so".into()),
+                2 => mapping.backing = Backing::Stack,
+                3 => mapping.backing = Backing::Heap,
+                _ => {}
+            }
+            mappings.push(mapping);
+            let state = match kind / 5 % 4 {
+                0 => continue,
+                1 => PageState::File,
+                2 => PageState::Swapped,
+                _ => PageState::Anonymous,
+            };
+            runs.push(PageRun { range: page(index), state, huge: false });
+        }
+        let outline = Outline { mappings: Mappings::new(mappings), ..Outline::default() };
+        (outline, Pages::new(runs))
+    }
+
+    proptest! {
+        #[test]
+        fn the_books_balance_whatever_claims_there_are(
+            kinds in prop::collection::vec(0_u8..20, 1..40),
+            cuts in prop::collection::vec((0_u64..9000, 1_u64..9000, 0..16_usize), 0..40),
+        ) {
+            let (outline, pages) = process(&kinds);
+            let mut at = 0;
+            let spans: Vec<_> = cuts.iter().map(|(gap, length, cause)| {
+                let start = at + gap;
+                at = start + length;
+                Span {
+                    range: Address(start)..Address(at),
+                    cause: Cause::ALL[*cause],
+                    arena: Some(*cause as u32 % 3),
+                }
+            }).collect();
+            let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
+            let claimed: u64 = spans.iter().map(|span| pages.resident_bytes(&span.range)).sum();
+
+            let books = book(&outline, &pages, &[], spans.into_iter(), 3);
+            prop_assert_eq!(books.causes.total(), resident);
+            let by_arena: u64 = books.arenas.iter().map(Causes::total).sum();
+            prop_assert_eq!(by_arena, claimed);
+        }
+    }
+
+    #[test]
+    fn what_nothing_claims_goes_by_its_mapping() {
+        let mut library = Mapping::anonymous(Address(PAGE)..Address(2 * PAGE));
+        library.backing = Backing::File("/lib/libfoo.so".into());
+        let bss = Mapping::anonymous(Address(2 * PAGE)..Address(3 * PAGE));
+        let other = Mapping::anonymous(Address(8 * PAGE)..Address(9 * PAGE));
+        let libraries = [Address(PAGE)..Address(3 * PAGE)];
+        let of = |mapping, state| unclaimed(mapping, state, &libraries);
+        assert_eq!(of(&library, PageState::File), Cause::FileShared);
+        assert_eq!(of(&library, PageState::Anonymous), Cause::FilePrivate);
+        assert_eq!(of(&bss, PageState::Anonymous), Cause::FilePrivate);
+        assert_eq!(of(&other, PageState::Anonymous), Cause::Unknown);
+    }
+}

@@ -1,0 +1,282 @@
+use std::collections::BTreeMap;
+
+use glibc::{Allocator, ChunkState, Libc, Malloc, Totals};
+use ruby::{ObjectSpace, SlotState};
+use target::{Address, Finding, Outline, Process, Severity, length};
+
+use crate::books::{Books, book};
+use crate::classes::{ClassAccount, ClassBooks};
+use crate::malloc_spans::{extent, malloc_spans};
+use crate::naming::{Named, name_chunks};
+use crate::ruby_spans::ruby_spans;
+use crate::span::{Over, Span};
+use crate::{Cause, Causes, Readings};
+
+/// The account of one process at one instant: every resident byte under one cause, and what the
+/// parts say of themselves.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    /// Who the process is.
+    pub process: Process,
+    /// Its resident bytes: the sum of `causes`.
+    pub rss_bytes: u64,
+    /// Its bytes in swap, which are no resident bytes and stand beside the ledger.
+    pub swap_bytes: u64,
+    /// Its C library.
+    pub libc: Libc,
+    /// Who serves its malloc(3).
+    pub allocator: Allocator,
+    /// Every resident byte, by cause.
+    pub causes: Causes,
+    /// malloc's side; `None` where it could not be read.
+    pub malloc: Option<MallocAccount>,
+    /// Ruby's side; `None` where it could not be read.
+    pub ruby: Option<RubyAccount>,
+    /// What was noticed, the gravest first.
+    pub findings: Vec<Finding>,
+}
+
+/// malloc's side of a [`Ledger`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MallocAccount {
+    /// Chunks and bytes as malloc itself counts them, resident or not.
+    pub totals: Totals,
+    /// By how much malloc_trim(0) would lower RSS, in bytes.
+    pub trim_yield_bytes: u64,
+    /// The arenas, the main one first.
+    pub arenas: Vec<ArenaAccount>,
+}
+
+/// An arena's resident bytes by what they are used for, and those that are not resident.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArenaAccount {
+    /// Where its `malloc_state` is.
+    pub address: Address,
+    /// Whether it is the main arena.
+    pub is_main: bool,
+    /// How many heaps it has.
+    pub heaps: u32,
+    /// Bytes that it obtained from the kernel, by its own count.
+    pub system_bytes: u64,
+    /// Resident bytes by cause.
+    pub causes: Causes,
+    /// Free bytes that were returned to the kernel, or never touched: the "white" pages.
+    pub returned_bytes: u64,
+}
+
+/// Ruby's side of a [`Ledger`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RubyAccount {
+    /// Ruby's version.
+    pub version: String,
+    /// How many heap pages there are.
+    pub heap_pages: u64,
+    /// Slots that hold an object.
+    pub slots_live: u64,
+    /// Of these, such as have no mark: young objects, or garbage that is not swept yet.
+    pub slots_unmarked: u64,
+    /// Free slots.
+    pub slots_free: u64,
+    /// The bytes of live slots, resident or not.
+    pub slot_bytes_live: u64,
+    /// The bytes of free slots, resident or not.
+    pub slot_bytes_free: u64,
+    /// How many slots there are of each type, as `ObjectSpace.count_objects` counts them.
+    pub objects: BTreeMap<&'static str, u64>,
+    /// The classes, those that hold the most bytes first.
+    pub classes: Vec<ClassAccount>,
+}
+
+impl Ledger {
+    /// Books what was read of a target: a pure function, which cannot fail. What could not be
+    /// read is a finding, and its bytes stand under [`Cause::Unknown`].
+    #[must_use]
+    pub fn draw_up(outline: &Outline, readings: &Readings) -> Self {
+        let mut findings = Vec::new();
+        let nothing = Malloc::default();
+        let no_objects = ObjectSpace::default();
+        let malloc = readings.malloc.as_ref();
+        let space = readings.ruby.as_ref();
+        findings.extend(malloc.map_or_else(
+            |error| vec![Finding::general(Severity::Error, error)],
+            |malloc| malloc.findings.clone(),
+        ));
+        findings.extend(space.map_or_else(
+            |error| vec![Finding::general(Severity::Error, error)],
+            |space| space.findings.clone(),
+        ));
+        let chunks = malloc.unwrap_or(&nothing);
+        let objects = space.unwrap_or(&no_objects);
+        let mut classes = ClassBooks::new(objects);
+        let named = name_chunks(chunks, objects, |slot, bytes| classes.add_chunk(slot, bytes));
+
+        let books = book_all(outline, readings, chunks, objects, &named, &mut findings);
+        let rss_bytes = books.causes.total();
+        check_rss(outline, rss_bytes, &mut findings);
+        findings.sort_by(|a, b| b.severity.cmp(&a.severity));
+
+        Self {
+            process: outline.process.clone(),
+            rss_bytes,
+            swap_bytes: outline.mappings.iter().map(|mapping| mapping.swap_bytes).sum(),
+            libc: readings.libc.clone(),
+            allocator: readings.allocator.clone(),
+            causes: books.causes,
+            malloc: malloc.ok().map(|malloc| MallocAccount::new(outline, malloc, &books)),
+            ruby: space.ok().map(|space| RubyAccount::new(space, classes)),
+            findings,
+        }
+    }
+
+    /// The resident bytes of some causes together.
+    #[must_use]
+    pub fn sum(&self, causes: &[Cause]) -> u64 {
+        causes.iter().map(|&cause| self.causes[cause]).sum()
+    }
+}
+
+fn book_all(
+    outline: &Outline,
+    readings: &Readings,
+    chunks: &Malloc,
+    objects: &ObjectSpace,
+    named: &Named,
+    findings: &mut Vec<Finding>,
+) -> Books {
+    let Some(pages) = &outline.pages else {
+        let what = "the kernel did not tell which pages are resident: nothing can be booked";
+        findings.push(Finding::general(Severity::Error, what));
+        return Books::default();
+    };
+    let of = |ranges: &[std::ops::Range<Address>], cause| {
+        ranges.iter().map(|range| Span::new(range.clone(), cause)).collect::<Vec<_>>()
+    };
+    let mut carved = of(&readings.stacks, Cause::StackThreads);
+    carved.extend(of(&objects.fiber_stacks, Cause::StackFibers));
+    carved.extend(of(&objects.jit_code, Cause::RubyJit));
+    carved.sort_by_key(|span| span.range.start);
+
+    let mut clashes = Clashes::default();
+    let mut stack_clashes = Clashes::default();
+    let spans = Over::new(ruby_spans(objects), malloc_spans(chunks, named), |upper, lower| {
+        // Up to Ruby 2.7 heap pages are chunks of malloc's.
+        if !matches!(lower.cause, Cause::MallocInUse | Cause::RubyMalloc) {
+            clashes.note(upper, lower);
+        }
+    });
+    let spans = Over::new(disjoint(carved).into_iter(), spans, |upper, lower| {
+        stack_clashes.note(upper, lower);
+    });
+    let books = book(outline, pages, &readings.libraries, spans, chunks.arenas.len());
+    findings.extend(clashes.finding());
+    findings.extend(stack_clashes.finding());
+    books
+}
+
+/// The spans, ascending, without such as overlap the one before them.
+fn disjoint(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.dedup_by(|next, last| next.range.start < last.range.end);
+    spans
+}
+
+/// Bytes that two parts claim: never silently given to one of them.
+#[derive(Default)]
+struct Clashes {
+    count: u64,
+    first: Option<(Span, Span)>,
+}
+
+impl Clashes {
+    fn note(&mut self, upper: &Span, lower: &Span) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| (upper.clone(), lower.clone()));
+    }
+
+    fn finding(self) -> Option<Finding> {
+        let (upper, lower) = self.first?;
+        let what = format!(
+            "{} stretches of memory are claimed twice, the first by {} and by {}; {} has them",
+            self.count, upper.cause, lower.cause, upper.cause
+        );
+        Some(Finding::at(Severity::Warning, upper.range.start.max(lower.range.start), what))
+    }
+}
+
+/// Holds the sum of the rows against the kernel's own count at the same instant.
+fn check_rss(outline: &Outline, rss_bytes: u64, findings: &mut Vec<Finding>) {
+    if let Some(kernel) = outline.mappings.kernel_rss_bytes()
+        && kernel != rss_bytes
+    {
+        let what = format!(
+            "the rows add up to {rss_bytes} bytes, but the kernel counts {kernel} resident bytes"
+        );
+        findings.push(Finding::general(Severity::Warning, what));
+    }
+}
+
+impl MallocAccount {
+    fn new(outline: &Outline, malloc: &Malloc, books: &Books) -> Self {
+        let resident =
+            |range: &_| outline.pages.as_ref().map_or(0, |pages| pages.resident_bytes(range));
+        let mut free_bytes = vec![0; malloc.arenas.len()];
+        for region in &malloc.regions {
+            let Some(arena) = region.arena.and_then(|arena| free_bytes.get_mut(arena as usize))
+            else {
+                continue;
+            };
+            for chunk in malloc.chunks.get(region.chunks.clone()).unwrap_or_default() {
+                if matches!(chunk.state(), ChunkState::Free | ChunkState::Top | ChunkState::Fastbin)
+                {
+                    let extent = extent(*chunk, region);
+                    // Only whole pages can be absent.
+                    if length(&extent) >= target::PAGE_SIZE {
+                        *arena += length(&extent) - resident(&extent);
+                    }
+                }
+            }
+        }
+        let arenas = malloc.arenas.iter().enumerate().map(|(index, arena)| ArenaAccount {
+            address: arena.address,
+            is_main: arena.is_main,
+            heaps: arena.heaps,
+            system_bytes: arena.system_bytes,
+            causes: books.arenas.get(index).copied().unwrap_or_default(),
+            returned_bytes: free_bytes[index],
+        });
+        Self {
+            totals: malloc.totals(),
+            trim_yield_bytes: malloc.trimmable.iter().map(resident).sum(),
+            arenas: arenas.collect(),
+        }
+    }
+}
+
+impl RubyAccount {
+    fn new(space: &ObjectSpace, classes: ClassBooks<'_>) -> Self {
+        let mut account = Self {
+            version: space.version.clone(),
+            heap_pages: space.pages.len() as u64,
+            slots_live: 0,
+            slots_unmarked: 0,
+            slots_free: 0,
+            slot_bytes_live: 0,
+            slot_bytes_free: 0,
+            objects: space.counts(),
+            classes: classes.accounts(),
+        };
+        for page in &space.pages {
+            let bytes = u64::from(page.slot_bytes);
+            for slot in space.slots.get(page.slots.clone()).unwrap_or_default() {
+                if slot.state == SlotState::Free {
+                    account.slots_free += 1;
+                    account.slot_bytes_free += bytes;
+                } else if slot.is_live() {
+                    account.slots_live += 1;
+                    account.slot_bytes_live += bytes;
+                    account.slots_unmarked += u64::from(slot.state == SlotState::Unmarked);
+                }
+            }
+        }
+        account
+    }
+}

@@ -1,0 +1,61 @@
+use std::ops::Range;
+
+use glibc::{Allocator, Libc, Malloc};
+use ruby::ObjectSpace;
+use target::elf::{self, Module};
+use target::{Address, Image};
+
+use crate::stacks::find_stacks;
+
+/// All that is read of an image before the target goes on: plain data, none of its bytes.
+#[derive(Debug)]
+pub struct Readings {
+    pub(crate) libc: Libc,
+    pub(crate) allocator: Allocator,
+    /// Or why it could not be read, in a sentence.
+    pub(crate) malloc: Result<Malloc, String>,
+    /// Or why it could not be read, in a sentence.
+    pub(crate) ruby: Result<ObjectSpace, String>,
+    pub(crate) stacks: Vec<Range<Address>>,
+    pub(crate) libraries: Vec<Range<Address>>,
+}
+
+impl Readings {
+    /// Reads malloc's side and Ruby's side of `image` at the same time. What cannot be read is
+    /// kept with its reason: the rest stands without it.
+    #[must_use]
+    pub fn read(image: &Image<'_>) -> Self {
+        let modules = elf::modules(image);
+        let mut libraries: Vec<_> = modules.iter().map(|module| module.range.clone()).collect();
+        libraries.sort_by_key(|range| range.start);
+        std::thread::scope(|scope| {
+            let ruby = scope.spawn(|| ruby::read(image));
+            let allocator = glibc::allocator(image, &modules);
+            let malloc = read_malloc(image, &modules, &allocator);
+            let stacks = find_stacks(image);
+            let ruby = ruby.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Self {
+                libc: glibc::libc(image, &modules),
+                allocator,
+                malloc,
+                ruby: ruby.map_err(|error| error.to_string()),
+                stacks,
+                libraries,
+            }
+        })
+    }
+}
+
+fn read_malloc(
+    image: &Image<'_>,
+    modules: &[Module],
+    allocator: &Allocator,
+) -> Result<Malloc, String> {
+    if !allocator.is_glibc() {
+        return Err(format!(
+            "malloc is served by {allocator}, which rbloat does not look into: its memory stands \
+             under unknown"
+        ));
+    }
+    glibc::walk_modules(image, modules).map_err(|error| error.to_string())
+}

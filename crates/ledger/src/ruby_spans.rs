@@ -1,0 +1,35 @@
+use ruby::{HeapPage, ObjectSpace, SlotState};
+
+use crate::Cause;
+use crate::span::{Over, Span};
+
+/// What Ruby claims, ascending and disjoint: of its heap pages runs of slots alike and the rest,
+/// and the transient heap, where small arrays, hashes and structs live up to 3.2.
+pub(crate) fn ruby_spans(space: &ObjectSpace) -> impl Iterator<Item = Span> + '_ {
+    let transient =
+        space.transient_heap.iter().map(|range| Span::new(range.clone(), Cause::RubyMalloc));
+    let pages = space.pages.iter().flat_map(|page| page_spans(space, page));
+    Over::new(transient, pages, |_, _| {})
+}
+
+fn page_spans(space: &ObjectSpace, page: &HeapPage) -> Vec<Span> {
+    let mut spans = Vec::new();
+    let mut at = page.range.start;
+    let mut push = |end: target::Address, cause| {
+        let end = end.min(page.range.end);
+        if at < end {
+            spans.push(Span::new(at..end, cause));
+            at = end;
+        }
+    };
+    push(page.first_slot, Cause::RubyOverhead);
+    let slots = space.slots.get(page.slots.clone()).unwrap_or_default();
+    let is_free = |slot: &ruby::Slot| slot.state == SlotState::Free;
+    let mut end = page.first_slot;
+    for run in slots.chunk_by(|a, b| is_free(a) == is_free(b)) {
+        end = end.offset(run.len() as u64 * u64::from(page.slot_bytes));
+        push(end, if is_free(&run[0]) { Cause::RubyFreeSlots } else { Cause::RubyLiveSlots });
+    }
+    push(page.range.end, Cause::RubyOverhead);
+    spans
+}

@@ -1,0 +1,10 @@
+//! What rbloat says of a process: the JSON model, which is its stable interface, and its text.
+
+mod model;
+mod text;
+
+pub use model::{
+    AdvicePart, Arena, Capture, CauseRow, Class, FindingPart, Malloc, Process, Report, Ruby,
+    SCHEMA, VerdictPart,
+};
+pub use text::{ListedProcess, TextOptions, render_processes};

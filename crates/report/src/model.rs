@@ -1,0 +1,329 @@
+//! The JSON of a report, rbloat's stable interface.
+//!
+//! Sizes are bytes, times are milliseconds, addresses are `"0x…"` strings. A part that could not be
+//! read is `null`, with a finding that says why. Fields may be added; none is renamed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ledger::{Advice, ArenaAccount, Cause, Ledger, MallocAccount, RubyAccount, Verdict, advise};
+use serde::{Deserialize, Serialize};
+use target::{Finding, Severity};
+
+/// The version of this interface.
+pub const SCHEMA: u32 = 1;
+
+/// How many classes a report names.
+const CLASSES: usize = 30;
+
+/// What `rbloat report` says of a process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
+pub struct Report {
+    pub schema: u32,
+    pub process: Process,
+    pub capture: Capture,
+    pub causes: Vec<CauseRow>,
+    pub malloc: Option<Malloc>,
+    pub arenas: Option<Vec<Arena>>,
+    pub ruby: Option<Ruby>,
+    pub verdict: VerdictPart,
+    pub advice: Vec<AdvicePart>,
+    pub findings: Vec<FindingPart>,
+}
+
+/// Who the process is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Process {
+    pub pid: i32,
+    pub command: String,
+    pub ruby_version: Option<String>,
+    pub libc: String,
+    pub allocator: String,
+    pub threads: u64,
+    pub rss_bytes: u64,
+    pub swap_bytes: u64,
+}
+
+/// How the process was looked at.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Capture {
+    pub method: String,
+    pub pause_ms: f64,
+    pub elapsed_ms: f64,
+    pub consistent: bool,
+}
+
+impl Capture {
+    /// A capture that stopped the process for `pause`, of a report that took `elapsed` in all.
+    #[must_use]
+    pub fn freeze(pause: Duration, elapsed: Duration) -> Self {
+        let milliseconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+        Self {
+            method: "freeze".into(),
+            pause_ms: milliseconds(pause),
+            elapsed_ms: milliseconds(elapsed),
+            consistent: true,
+        }
+    }
+}
+
+/// A row of the ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct CauseRow {
+    pub cause: String,
+    pub bytes: u64,
+}
+
+/// malloc's side.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Malloc {
+    pub system_bytes: u64,
+    pub in_use_chunks: u64,
+    pub in_use_bytes: u64,
+    pub free_chunks: u64,
+    pub free_bytes: u64,
+    pub fastbin_chunks: u64,
+    pub fastbin_bytes: u64,
+    pub tcache_chunks: u64,
+    pub tcache_bytes: u64,
+    pub mmapped_chunks: u64,
+    pub mmapped_bytes: u64,
+    pub trim_yield_bytes: u64,
+}
+
+/// An arena: its resident bytes by use, and what of it is not resident.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Arena {
+    pub address: String,
+    pub main: bool,
+    pub heaps: u32,
+    pub system_bytes: u64,
+    pub in_use_bytes: u64,
+    pub unreturned_bytes: u64,
+    pub fragmented_bytes: u64,
+    pub cached_bytes: u64,
+    pub top_bytes: u64,
+    pub overhead_bytes: u64,
+    pub returned_bytes: u64,
+}
+
+/// Ruby's side.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Ruby {
+    pub heap_pages: u64,
+    pub slots_live: u64,
+    pub slots_unmarked: u64,
+    pub slots_free: u64,
+    pub slot_bytes_live: u64,
+    pub slot_bytes_free: u64,
+    pub objects: BTreeMap<String, u64>,
+    pub classes: Vec<Class>,
+}
+
+/// What the objects of one class hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Class {
+    pub name: String,
+    pub objects: u64,
+    pub slot_bytes: u64,
+    pub malloc_bytes: u64,
+}
+
+/// The verdict; its cause is the name of a row, or `healthy`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct VerdictPart {
+    pub cause: String,
+    pub bytes: u64,
+    pub confidence: String,
+    pub summary: String,
+    pub evidence: Vec<String>,
+    pub falsified_by: String,
+}
+
+/// A step that the user can take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct AdvicePart {
+    pub action: String,
+    pub command: String,
+    pub saves_bytes: Option<u64>,
+    pub already_set: bool,
+    pub costs: String,
+}
+
+/// Something noticed on the way; its severity is `note`, `warning` or `error`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct FindingPart {
+    pub severity: String,
+    pub what: String,
+    pub address: Option<String>,
+}
+
+impl Report {
+    /// The report of a ledger.
+    #[must_use]
+    pub fn new(ledger: &Ledger, capture: Capture) -> Self {
+        Self {
+            schema: SCHEMA,
+            process: Process {
+                pid: ledger.process.pid,
+                command: ledger.process.command.clone(),
+                ruby_version: ledger.ruby.as_ref().map(|ruby| ruby.version.clone()),
+                libc: ledger.libc.to_string(),
+                allocator: ledger.allocator.to_string(),
+                threads: ledger.process.threads,
+                rss_bytes: ledger.rss_bytes,
+                swap_bytes: ledger.swap_bytes,
+            },
+            capture,
+            causes: ledger
+                .causes
+                .iter()
+                .map(|(cause, bytes)| CauseRow { cause: cause.name().into(), bytes })
+                .collect(),
+            malloc: ledger.malloc.as_ref().map(Malloc::from),
+            arenas: ledger
+                .malloc
+                .as_ref()
+                .map(|malloc| malloc.arenas.iter().map(Arena::from).collect()),
+            ruby: ledger.ruby.as_ref().map(Ruby::from),
+            verdict: Verdict::of(ledger).into(),
+            advice: advise(ledger).into_iter().map(AdvicePart::from).collect(),
+            findings: ledger.findings.iter().map(FindingPart::from).collect(),
+        }
+    }
+
+    /// Whether every part of the process could be read.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.malloc.is_some() && self.ruby.is_some()
+    }
+
+    /// The report as JSON, one object, with a line's end.
+    #[must_use]
+    pub fn render_json(&self) -> String {
+        let mut json = serde_json::to_string_pretty(self)
+            .expect("a report has string keys and finite numbers");
+        json.push('\n');
+        json
+    }
+}
+
+impl From<&MallocAccount> for Malloc {
+    fn from(account: &MallocAccount) -> Self {
+        let totals = &account.totals;
+        Self {
+            system_bytes: totals.system_bytes,
+            in_use_chunks: totals.in_use_chunks,
+            in_use_bytes: totals.in_use_bytes,
+            free_chunks: totals.free_chunks,
+            free_bytes: totals.free_bytes,
+            fastbin_chunks: totals.fastbin_chunks,
+            fastbin_bytes: totals.fastbin_bytes,
+            tcache_chunks: totals.tcache_chunks,
+            tcache_bytes: totals.tcache_bytes,
+            mmapped_chunks: totals.mmapped_chunks,
+            mmapped_bytes: totals.mmapped_bytes,
+            trim_yield_bytes: account.trim_yield_bytes,
+        }
+    }
+}
+
+impl From<&ArenaAccount> for Arena {
+    fn from(arena: &ArenaAccount) -> Self {
+        let known = [
+            Cause::MallocUnreturned,
+            Cause::MallocFragmented,
+            Cause::MallocCached,
+            Cause::MallocTop,
+            Cause::MallocOverhead,
+        ];
+        let [unreturned, fragmented, cached, top, overhead] =
+            known.map(|cause| arena.causes[cause]);
+        Self {
+            address: arena.address.to_string(),
+            main: arena.is_main,
+            heaps: arena.heaps,
+            system_bytes: arena.system_bytes,
+            // What is neither free nor malloc's own is in use, be it by Ruby or by others.
+            in_use_bytes: arena.causes.total()
+                - (unreturned + fragmented + cached + top + overhead),
+            unreturned_bytes: unreturned,
+            fragmented_bytes: fragmented,
+            cached_bytes: cached,
+            top_bytes: top,
+            overhead_bytes: overhead,
+            returned_bytes: arena.returned_bytes,
+        }
+    }
+}
+
+impl From<&RubyAccount> for Ruby {
+    fn from(account: &RubyAccount) -> Self {
+        Self {
+            heap_pages: account.heap_pages,
+            slots_live: account.slots_live,
+            slots_unmarked: account.slots_unmarked,
+            slots_free: account.slots_free,
+            slot_bytes_live: account.slot_bytes_live,
+            slot_bytes_free: account.slot_bytes_free,
+            objects: account.objects.iter().map(|(name, count)| ((*name).into(), *count)).collect(),
+            classes: account
+                .classes
+                .iter()
+                .take(CLASSES)
+                .map(|class| Class {
+                    name: class.name.clone(),
+                    objects: class.objects,
+                    slot_bytes: class.slot_bytes,
+                    malloc_bytes: class.malloc_bytes,
+                })
+                .collect(),
+        }
+    }
+}
+
+impl From<Verdict> for VerdictPart {
+    fn from(verdict: Verdict) -> Self {
+        Self {
+            cause: verdict.cause.map_or("healthy", Cause::name).into(),
+            bytes: verdict.bytes,
+            confidence: verdict.confidence.name().into(),
+            summary: verdict.summary,
+            evidence: verdict.evidence,
+            falsified_by: verdict.falsified_by,
+        }
+    }
+}
+
+impl From<Advice> for AdvicePart {
+    fn from(advice: Advice) -> Self {
+        let Advice { action, command, saves_bytes, already_set, costs } = advice;
+        Self { action, command, saves_bytes, already_set, costs }
+    }
+}
+
+impl From<&Finding> for FindingPart {
+    fn from(finding: &Finding) -> Self {
+        let severity = match finding.severity {
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        Self {
+            severity: severity.into(),
+            what: finding.what.clone(),
+            address: finding.address.map(|address| address.to_string()),
+        }
+    }
+}

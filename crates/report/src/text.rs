@@ -1,0 +1,268 @@
+use std::fmt::Write;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{CellAlignment, Table, presets};
+use ledger::{Cause, Count, Size, percent};
+
+use crate::{Report, VerdictPart};
+
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+const RED: Style = AnsiColor::Red.on_default().bold();
+const GREEN: Style = AnsiColor::Green.on_default().bold();
+const YELLOW: Style = AnsiColor::Yellow.on_default();
+
+/// Columns of the bar that stands for all of RSS.
+const BAR: f64 = 20.0;
+
+/// How a report is shown as text.
+#[derive(Debug, Clone, Copy)]
+pub struct TextOptions {
+    /// Columns of the terminal.
+    pub width: usize,
+    /// Whether each arena has a row of its own.
+    pub arenas: bool,
+}
+
+impl Report {
+    /// The report as text: verdict, table, what to do. With ANSI colours, for the caller to strip
+    /// where they are not wanted.
+    #[must_use]
+    pub fn render_text(&self, options: TextOptions) -> String {
+        let mut text = String::new();
+        self.write_parts(&mut text, options).expect("a string takes what is written");
+        text
+    }
+
+    fn write_parts(&self, out: &mut String, options: TextOptions) -> std::fmt::Result {
+        self.write_head(out)?;
+        write_verdict(out, &self.verdict, options.width)?;
+        self.write_causes(out)?;
+        if options.arenas {
+            self.write_arenas(out)?;
+        }
+        self.write_advice(out, options.width)?;
+        self.write_findings(out, options.width)?;
+        self.write_foot(out)
+    }
+
+    fn write_head(&self, out: &mut String) -> std::fmt::Result {
+        let process = &self.process;
+        let ruby = process.ruby_version.as_deref().unwrap_or("unknown");
+        writeln!(
+            out,
+            "{BOLD}pid {}{BOLD:#}  {} resident  ·  ruby {ruby}  ·  {}  ·  malloc by {}  ·  {} threads",
+            process.pid,
+            Size(process.rss_bytes),
+            process.libc,
+            process.allocator,
+            process.threads
+        )?;
+        writeln!(out, "{DIM}{}{DIM:#}\n", process.command)
+    }
+
+    fn write_causes(&self, out: &mut String) -> std::fmt::Result {
+        let rss = self.process.rss_bytes;
+        let mut table = table(["WHERE IT IS", "MB", "%", "", ""]);
+        for row in self.causes.iter().filter(|row| row.bytes > 0) {
+            let is_culprit = row.cause == self.verdict.cause;
+            let style = if is_culprit { RED } else { Style::new() };
+            let share = percent(row.bytes, rss);
+            let meaning = Cause::ALL.iter().find(|cause| cause.name() == row.cause);
+            table.add_row([
+                format!("{style}{}{style:#}", row.cause),
+                format!("{style}{}{style:#}", megabytes(row.bytes)),
+                format!("{share:.1}"),
+                "█".repeat((share * BAR / 100.0).round() as usize),
+                meaning.map_or(String::new(), |cause| format!("{DIM}{}{DIM:#}", cause.meaning())),
+            ]);
+        }
+        table.add_row([
+            format!("{BOLD}RSS{BOLD:#}"),
+            format!("{BOLD}{}{BOLD:#}", megabytes(rss)),
+            "100.0".into(),
+            String::new(),
+            String::new(),
+        ]);
+        align_right(&mut table, [1, 2]);
+        writeln!(out, "{}", trimmed(&table))?;
+        if self.process.swap_bytes > 0 {
+            writeln!(out, "  and {} in swap", Size(self.process.swap_bytes))?;
+        }
+        writeln!(out)
+    }
+
+    fn write_arenas(&self, out: &mut String) -> std::fmt::Result {
+        let Some(arenas) = &self.arenas else { return Ok(()) };
+        let mut table = table([
+            "ARENA",
+            "HEAPS",
+            "OBTAINED",
+            "IN USE",
+            "UNRETURNED",
+            "FRAGMENTED",
+            "CACHED",
+            "TOP",
+            "OVERHEAD",
+            "RETURNED",
+        ]);
+        for arena in arenas {
+            let name = if arena.main { "main" } else { &arena.address };
+            let mut row = vec![name.to_owned(), arena.heaps.to_string()];
+            row.extend(
+                [
+                    arena.system_bytes,
+                    arena.in_use_bytes,
+                    arena.unreturned_bytes,
+                    arena.fragmented_bytes,
+                    arena.cached_bytes,
+                    arena.top_bytes,
+                    arena.overhead_bytes,
+                    arena.returned_bytes,
+                ]
+                .map(megabytes),
+            );
+            table.add_row(row);
+        }
+        align_right(&mut table, 1..10);
+        writeln!(out, "{}\n", trimmed(&table))
+    }
+
+    fn write_advice(&self, out: &mut String, width: usize) -> std::fmt::Result {
+        if self.advice.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "{BOLD}WHAT TO DO{BOLD:#}")?;
+        for (index, step) in self.advice.iter().enumerate() {
+            let saving = match step.saves_bytes {
+                Some(bytes) => format!(" Saves up to {}.", Size(bytes)),
+                None => String::new(),
+            };
+            let set = if step.already_set { " Already set." } else { "" };
+            let first = format!(" {}. ", index + 1);
+            write_wrapped(out, &first, &format!("{}{saving}{set}", step.action), width)?;
+            // A command is to be copied: it is not wrapped.
+            writeln!(out, "    {GREEN}{}{GREEN:#}", step.command)?;
+            write_wrapped(out, "    ", &format!("Costs: {}.", step.costs), width)?;
+        }
+        writeln!(out)
+    }
+
+    fn write_findings(&self, out: &mut String, width: usize) -> std::fmt::Result {
+        if self.findings.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "{BOLD}FINDINGS{BOLD:#}")?;
+        for finding in &self.findings {
+            let place =
+                finding.address.as_ref().map(|at| format!(" (at {at})")).unwrap_or_default();
+            let line = format!("{}{place}", finding.what);
+            write_wrapped(out, &format!(" {}: ", finding.severity), &line, width)?;
+        }
+        writeln!(out)
+    }
+
+    fn write_foot(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(
+            out,
+            "{DIM}Stopped for {:.0} ms, {:.0} ms in all; nothing was written to the process. \
+             1 MB is 1,048,576 bytes.{DIM:#}",
+            self.capture.pause_ms, self.capture.elapsed_ms
+        )
+    }
+}
+
+fn write_verdict(out: &mut String, verdict: &VerdictPart, width: usize) -> std::fmt::Result {
+    let style = if verdict.cause == "healthy" { GREEN } else { RED };
+    let lines = textwrap::wrap(&verdict.summary, width.saturating_sub(1).max(20));
+    for line in lines {
+        writeln!(out, "{style}{line}{style:#}")?;
+    }
+    for evidence in &verdict.evidence {
+        write_wrapped(out, " · ", evidence, width)?;
+    }
+    let sure =
+        format!("confidence {}; proved wrong if: {}", verdict.confidence, verdict.falsified_by);
+    for line in textwrap::wrap(&sure, options("   ", width)) {
+        writeln!(out, "{YELLOW}{line}{YELLOW:#}")?;
+    }
+    writeln!(out)
+}
+
+fn write_wrapped(out: &mut String, first: &str, text: &str, width: usize) -> std::fmt::Result {
+    for line in textwrap::wrap(text, options(first, width)) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// Wrapping at `width` with `first` before the first line and as many blanks before the others.
+fn options(first: &str, width: usize) -> textwrap::Options<'_> {
+    const BLANKS: &str = "                ";
+    let indent = &BLANKS[..first.chars().count().min(BLANKS.len())];
+    textwrap::Options::new(width.saturating_sub(1).max(20))
+        .initial_indent(first)
+        .subsequent_indent(indent)
+}
+
+/// A Ruby process in the list that bare `rbloat` prints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedProcess {
+    /// Its process id.
+    pub pid: i32,
+    /// Its resident bytes, as ps(1) shows them.
+    pub rss_bytes: u64,
+    /// Ruby's version.
+    pub ruby_version: String,
+    /// The C library.
+    pub libc: String,
+    /// Who serves malloc.
+    pub allocator: String,
+    /// How many threads it has.
+    pub threads: u64,
+    /// Its command line.
+    pub command: String,
+}
+
+/// The list of Ruby processes as text, the largest first.
+#[must_use]
+pub fn render_processes(processes: &[ListedProcess]) -> String {
+    let mut table = table(["PID", "RSS MB", "RUBY", "LIBC", "MALLOC", "THREADS", "COMMAND"]);
+    for process in processes {
+        table.add_row([
+            process.pid.to_string(),
+            megabytes(process.rss_bytes),
+            process.ruby_version.clone(),
+            process.libc.clone(),
+            process.allocator.clone(),
+            Count(process.threads).to_string(),
+            process.command.clone(),
+        ]);
+    }
+    align_right(&mut table, [0, 1, 5]);
+    trimmed(&table) + "\n"
+}
+
+fn table<const N: usize>(heads: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.add_row(heads.map(|head| format!("{BOLD}{head}{BOLD:#}")));
+    table
+}
+
+fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
+    for column in columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+/// The table without blanks at the ends of its lines.
+fn trimmed(table: &Table) -> String {
+    table.trim_fmt()
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+}

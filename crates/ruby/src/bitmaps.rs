@@ -1,0 +1,160 @@
+//! The bitmaps of a heap page's descriptor: a bit for each slot says whether the object in it was
+//! found by the last mark, is old, or is without a write barrier.
+
+use target::{Address, Image, Memory};
+
+use crate::error::{Check, Failure};
+use crate::pages::{Derived, Page};
+
+/// Words of a bitmap of the largest pages with the smallest slots.
+pub(crate) const MOST_WORDS: usize = 64;
+/// So many pages are looked at to tell which bit is which slot's.
+const SAMPLED_PAGES: usize = 128;
+/// Every version has set this flag on old objects (`FL_PROMOTED0` or `FL_PROMOTED`, bit 5), but not
+/// on those that are kept like old ones because they are without a write barrier.
+const PROMOTED: u64 = 1 << 5;
+
+/// Which bit of a bitmap is a slot's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    /// The slot's offset in its page, in units of the smallest slot (up to 4.0).
+    Offset,
+    /// The slot's number (from 4.1 on).
+    Number,
+}
+
+/// Where the bitmaps stand in a descriptor, and which bit is which slot's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bitmaps {
+    /// Of the first of them, `wb_unprotected_bits`; `mark_bits` and `uncollectible_bits` follow.
+    pub(crate) at: usize,
+    /// Of 64 bits in each of them.
+    pub(crate) words: usize,
+    /// Bytes of the smallest slot.
+    unit: u32,
+    rule: Rule,
+}
+
+/// The bitmaps of one page.
+pub(crate) struct Marks {
+    /// Without a write barrier.
+    pub(crate) unprotected: [u64; MOST_WORDS],
+    /// Found by the last mark; what was old then is marked anew when its page is swept.
+    pub(crate) marked: [u64; MOST_WORDS],
+    /// Not to be collected by minor collections: old, or kept like old.
+    pub(crate) old: [u64; MOST_WORDS],
+}
+
+/// How a page's bitmaps disagree with its slots.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Score {
+    /// Bits that no slot or a free slot has, and old objects without a mark.
+    wrong: u32,
+    /// Old objects that do not say so in their flags.
+    unlikely: u32,
+}
+
+pub(crate) fn bit(bits: &[u64; MOST_WORDS], at: usize) -> bool {
+    bits.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+}
+
+pub(crate) fn set(bits: &mut [u64; MOST_WORDS], at: usize) {
+    if let Some(word) = bits.get_mut(at / 64) {
+        *word |= 1 << (at % 64);
+    }
+}
+
+impl Bitmaps {
+    /// The bitmaps of these pages, by what fits a sample of them best. Whether they fit all of
+    /// them is to be checked when all are read.
+    pub(crate) fn find(image: &Image<'_>, heap: &Derived) -> Result<Self, Failure> {
+        let step = heap.pages.len().div_ceil(SAMPLED_PAGES).max(1);
+        let mut scored: Vec<(Score, Self)> =
+            Self::candidates(heap).map(|candidate| (Score::default(), candidate)).collect();
+        for page in heap.pages.iter().step_by(step) {
+            let mut body = vec![0; (page.slot_bytes * page.slot_count) as usize];
+            if image.read(page.first_slot, &mut body) < body.len() {
+                continue;
+            }
+            for (score, candidate) in &mut scored {
+                if let Some(marks) = candidate.read(image, page) {
+                    candidate.judge(page, &body, &marks, score);
+                }
+            }
+        }
+        // What ties has set no bit that would tell, so that it does not matter.
+        let best = scored.into_iter().min_by_key(|(score, _)| *score);
+        let (_, bitmaps) = best.ok_or(Failure {
+            check: Check::Bitmaps,
+            at: Address(0),
+            page_bytes: 1 << heap.linkage.page_log2,
+        })?;
+        Ok(bitmaps)
+    }
+
+    fn candidates(heap: &Derived) -> impl Iterator<Item = Self> {
+        // The list node's two words are followed by the bitmaps in all versions.
+        let at = heap.linkage.node + 16;
+        let page_bytes = 1_u32 << heap.linkage.page_log2;
+        let rules =
+            [(40, Rule::Offset), (32, Rule::Number), (40, Rule::Number), (32, Rule::Offset)];
+        rules.into_iter().map(move |(unit, rule)| {
+            let words = page_bytes.div_ceil(unit).div_ceil(64) as usize;
+            Self { at, words: words.min(MOST_WORDS), unit, rule }
+        })
+    }
+
+    /// The bit of the slot with this number, in each of a page's bitmaps.
+    pub(crate) fn index(&self, page: &Page, slot: u32) -> usize {
+        match self.rule {
+            Rule::Number => slot as usize,
+            Rule::Offset => {
+                let first = (page.first_slot - page.base) as u32;
+                ((first + slot * page.slot_bytes) / self.unit) as usize
+            }
+        }
+    }
+
+    /// Reads a page's bitmaps.
+    pub(crate) fn read(&self, image: &Image<'_>, page: &Page) -> Option<Marks> {
+        let mut bytes = [0; MOST_WORDS * 8 * 3];
+        let bytes = &mut bytes[..self.words * 8 * 3];
+        image.read_exact(page.descriptor.offset(self.at as u64), bytes).ok()?;
+        let map = |number: usize| {
+            let own = &bytes[number * self.words * 8..][..self.words * 8];
+            let mut words = [0; MOST_WORDS];
+            for (word, bytes) in words.iter_mut().zip(own.chunks_exact(8)) {
+                *word = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+            }
+            words
+        };
+        Some(Marks { unprotected: map(0), marked: map(1), old: map(2) })
+    }
+
+    fn judge(&self, page: &Page, body: &[u8], marks: &Marks, score: &mut Score) {
+        let mut live = [0; MOST_WORDS];
+        for (number, slot) in body.chunks_exact(page.slot_bytes.max(8) as usize).enumerate() {
+            let flags = u64::from_le_bytes(slot[..8].try_into().expect("8 bytes"));
+            let at = self.index(page, number as u32);
+            if flags != 0 {
+                set(&mut live, at);
+            }
+            let young = flags & PROMOTED == 0 && !bit(&marks.unprotected, at);
+            score.unlikely += u32::from(young && bit(&marks.old, at));
+        }
+        score.wrong += marks.wrong(&live);
+    }
+}
+
+impl Marks {
+    /// The bits that are set although no live slot has them, and the old objects without a mark.
+    pub(crate) fn wrong(&self, live: &[u64; MOST_WORDS]) -> u32 {
+        (0..MOST_WORDS)
+            .map(|at| {
+                let stray = (self.unprotected[at] | self.marked[at] | self.old[at]) & !live[at];
+                let unmarked = self.old[at] & !self.marked[at];
+                stray.count_ones() + unmarked.count_ones()
+            })
+            .sum()
+    }
+}

@@ -1,0 +1,283 @@
+//! Resolves the classes of objects, as `Object#class` does, and names them.
+
+use std::collections::HashMap;
+
+use target::{Address, Finding, Image, Memory, Severity};
+
+use crate::error::{Check, Failure};
+use crate::interpreter::{Interpreter, Landmark};
+use crate::names::{Naming, Objects};
+use crate::object_space::{Class, Slot, SlotState, SlotType};
+use crate::pages::Derived;
+use crate::slots::{self, Ancestor, Kinds, NO_CLASS, Slots};
+use crate::territory::Territory;
+
+/// More ancestors than a class has.
+const MOST_ANCESTORS: usize = 512;
+/// The word of a class that points to its superclass stands within so many bytes.
+const SEARCHED_FOR_SUPER: u64 = 128;
+/// `FL_SINGLETON` is FL_USER0 up to 3.3, FL_USER1 from 3.4 on (include/ruby/internal/fl_type.h).
+const SINGLETON_FLAGS: [u64; 2] = [1 << 12, 1 << 13];
+/// The word of a moved object that says where it is now (`struct RMoved` in gc.c).
+const DESTINATION: usize = 16;
+/// Classes that are looked up again and again: a power of two.
+const REMEMBERED: usize = 4096;
+/// So few objects may be of no class in any heap.
+const FEW_ASTRAY: u64 = 16;
+
+/// Names of internal objects' types, `enum imemo_type` in internal/imemo.h, up to 3.4 ...
+const IMEMO_UP_TO_3_4: [&str; 16] = [
+    "env",
+    "cref",
+    "svar",
+    "throw_data",
+    "ifunc",
+    "memo",
+    "ment",
+    "iseq",
+    "tmpbuf",
+    "ast",
+    "parser_strterm",
+    "callinfo",
+    "callcache",
+    "constcache",
+    "14",
+    "15",
+];
+/// ... and from 4.0 on.
+const IMEMO_FROM_4_0: [&str; 16] = [
+    "env",
+    "cref",
+    "svar",
+    "throw_data",
+    "ifunc",
+    "memo",
+    "ment",
+    "iseq",
+    "tmpbuf",
+    "cvar_entry",
+    "callinfo",
+    "callcache",
+    "constcache",
+    "fields",
+    "subclasses",
+    "cdhash",
+];
+
+/// How classes are tied to their superclasses, derived from those that always exist.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ancestry {
+    /// Where a class's superclass stands.
+    superclass: Option<usize>,
+    /// The flag of singleton classes; 0 where it is not known.
+    singleton: u64,
+}
+
+impl Ancestry {
+    pub(crate) fn derive(image: &Image<'_>, landmarks: &[Landmark]) -> Self {
+        let class = |name| landmarks.iter().find(|it| it.name == name).map(|it| it.class);
+        let superclass = class("Class").zip(class("Module")).zip(class("Object")).and_then(
+            |((class, module), object)| {
+                (16..SEARCHED_FOR_SUPER).step_by(8).find(|&at| {
+                    descends(image, at, class, module) && descends(image, at, module, object)
+                })
+            },
+        );
+        // Every class has a singleton class, which its slot names as its class.
+        let ordinary =
+            || landmarks.iter().filter(|it| kind_at(image, it.class) == Some(SlotType::CLASS));
+        let has_flag = |at: Address, flag| image.read_u64(at).map(|flags| flags & flag != 0);
+        let singleton = SINGLETON_FLAGS.into_iter().find(|&flag| {
+            ordinary().count() > 0
+                && ordinary().all(|it| {
+                    let meta = image.read_address(it.class.offset(8));
+                    has_flag(it.class, flag) == Ok(false)
+                        && meta.and_then(|meta| has_flag(meta, flag)) == Ok(true)
+                })
+        });
+        Self { superclass: superclass.map(|at| at as usize), singleton: singleton.unwrap_or(0) }
+    }
+
+    /// Whether a class is what `Object#class` returns, and the address of what comes after it among
+    /// its ancestors; `None` for objects that are no classes.
+    pub(crate) fn of(&self, kind: SlotType, flags: u64, words: &[u8]) -> Option<(bool, u64)> {
+        let word = |at: usize| {
+            let word = words.get(at..at + 8);
+            word.map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+        };
+        match kind {
+            SlotType::CLASS => Some((flags & self.singleton == 0, word(self.superclass?))),
+            SlotType::ICLASS => Some((false, word(self.superclass?))),
+            SlotType::MOVED => Some((false, word(DESTINATION))),
+            _ => None,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.superclass.is_some() && self.singleton != 0
+    }
+}
+
+fn kind_at(image: &Image<'_>, at: Address) -> Option<SlotType> {
+    Some(SlotType(image.read_u64(at).ok()? as u8 & 31))
+}
+
+/// Whether one gets from the class `from` to `to` by superclasses that stand at `at`, past modules
+/// that are included in between.
+fn descends(image: &Image<'_>, at: u64, from: Address, to: Address) -> bool {
+    let mut class = from;
+    for _ in 0..MOST_ANCESTORS {
+        let Ok(superclass) = image.read_address(class.offset(at)) else { return false };
+        if superclass == to {
+            return true;
+        }
+        if kind_at(image, superclass) != Some(SlotType::ICLASS) {
+            return false;
+        }
+        class = superclass;
+    }
+    false
+}
+
+struct Resolver<'a> {
+    interpreter: &'a Interpreter,
+    image: &'a Image<'a>,
+    heap: &'a Derived,
+    territory: &'a Territory<'a>,
+    naming: Option<Naming>,
+    /// In slot order.
+    ancestors: &'a [Ancestor],
+    /// Classes by what objects name: a slot, or what stands for objects without a class.
+    known: HashMap<u32, u32>,
+    classes: Vec<Class>,
+}
+
+/// Makes the classes of all slots indices into the classes that are returned.
+pub(crate) fn resolve(
+    image: &Image<'_>,
+    interpreter: &Interpreter,
+    heap: &Derived,
+    territory: &Territory<'_>,
+    ancestry: Ancestry,
+    landmarks: &[Landmark],
+    read: &mut Slots,
+    findings: &mut Vec<Finding>,
+) -> Result<Vec<Class>, Failure> {
+    let failure = |check, at| Failure { check, at, page_bytes: 1 << heap.linkage.page_log2 };
+    let kinds = Kinds::new(territory, &read.slots);
+    let is_no_class = |landmark: &&Landmark| {
+        let kind = kinds.at(landmark.class).map(|(kind, _)| kind);
+        !matches!(kind, Some(SlotType::CLASS | SlotType::MODULE | SlotType::NONE))
+    };
+    if let Some(landmark) = landmarks.iter().find(is_no_class) {
+        return Err(failure(Check::Landmarks, landmark.class));
+    }
+    let naming = Naming::derive(Objects { image, kinds }, landmarks);
+    findings.extend(shortcomings(ancestry, naming));
+    let ancestors = std::mem::take(&mut read.ancestors);
+    let mut resolver = Resolver {
+        interpreter,
+        image,
+        heap,
+        territory,
+        naming,
+        ancestors: &ancestors,
+        known: HashMap::new(),
+        classes: Vec::new(),
+    };
+    let mut recent = vec![(NO_CLASS, NO_CLASS); REMEMBERED];
+    for index in 0..read.slots.len() {
+        let Slot { class, state, .. } = read.slots[index];
+        if class == NO_CLASS {
+            continue;
+        }
+        let place = class as usize % REMEMBERED;
+        if recent[place].0 != class {
+            recent[place] = (class, resolver.resolve(class, &read.slots));
+        }
+        let resolved = recent[place].1;
+        if resolved == NO_CLASS {
+            if state == SlotState::Marked && read.tally.unread == 0 {
+                let at = heap.slot_address(index as u32).unwrap_or_default();
+                return Err(failure(Check::Classes, at));
+            }
+            read.tally.astray += 1;
+        }
+        read.slots[index].class = resolved;
+    }
+    // Garbage may outlive its class while a heap is swept, but a wrong layout leads most astray.
+    if read.tally.astray > FEW_ASTRAY.max(read.tally.live / 4) {
+        let at = heap.pages.first().map_or(Address(0), |page| page.base);
+        return Err(failure(Check::Classes, at));
+    }
+    Ok(resolver.classes)
+}
+
+fn shortcomings(ancestry: Ancestry, naming: Option<Naming>) -> impl Iterator<Item = Finding> {
+    let said = [
+        (naming.is_none(), "the names of classes could not be derived"),
+        (
+            !ancestry.is_complete(),
+            "objects with a singleton class could not be put down to their own class",
+        ),
+    ];
+    let missing = said.into_iter().filter(|(missing, _)| *missing);
+    missing.map(|(_, what)| Finding::general(Severity::Warning, what))
+}
+
+impl Resolver<'_> {
+    /// The index of the class that is meant by `class`, a slot or what stands for a type; [`NO_CLASS`]
+    /// where no class is there.
+    fn resolve(&mut self, class: u32, slots: &[Slot]) -> u32 {
+        if let Some(known) = self.known.get(&class) {
+            return *known;
+        }
+        let resolved = if let Some((kind, imemo)) = slots::as_internal(class) {
+            let name = Some(self.internal_name(kind, imemo));
+            self.add(Class { address: None, name })
+        } else {
+            match self.real_class(class) {
+                Some(real) if real == class => {
+                    let address = self.heap.slot_address(class);
+                    let kinds = Kinds::new(self.territory, slots);
+                    let objects = Objects { image: self.image, kinds };
+                    let name = self.naming.zip(address).and_then(|(it, at)| it.name(objects, at));
+                    self.add(Class { address, name })
+                }
+                Some(real) => self.resolve(real, slots),
+                None => NO_CLASS,
+            }
+        };
+        self.known.insert(class, resolved);
+        resolved
+    }
+
+    fn add(&mut self, class: Class) -> u32 {
+        self.classes.push(class);
+        self.classes.len() as u32 - 1
+    }
+
+    fn internal_name(&self, kind: SlotType, imemo: u8) -> String {
+        if kind != SlotType::IMEMO {
+            return format!("({kind})");
+        }
+        let names =
+            if self.interpreter.is_at_least(3, 5) { &IMEMO_FROM_4_0 } else { &IMEMO_UP_TO_3_4 };
+        format!("(imemo_{})", names[usize::from(imemo % 16)])
+    }
+
+    /// The slot of the class that `Object#class` returns for objects of the class in slot `class`;
+    /// `None` where there is no class in it.
+    fn real_class(&self, class: u32) -> Option<u32> {
+        let mut class = class;
+        for _ in 0..MOST_ANCESTORS {
+            let found = self.ancestors.binary_search_by_key(&class, |it| it.slot).ok()?;
+            let ancestor = self.ancestors[found];
+            if ancestor.is_real {
+                return Some(class);
+            }
+            class = ancestor.next;
+        }
+        None
+    }
+}

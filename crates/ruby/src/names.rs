@@ -1,0 +1,194 @@
+//! Where a class keeps its name, derived from classes whose names are known.
+
+use target::{Address, Image, Memory};
+
+use crate::interpreter::Landmark;
+use crate::object_space::SlotType;
+use crate::slots::Kinds;
+
+/// Longer names are cut: a program can give a class any name.
+const LONGEST_NAME: usize = 1024;
+/// A class's slot is searched so far for its name, or for a pointer towards it.
+const SEARCHED_SLOT_BYTES: usize = 512;
+/// What a class's slot points to is searched so far.
+const SEARCHED_EXTENSION_BYTES: u64 = 64;
+/// More class-level instance variables than a class has.
+const MOST_VARIABLES: u64 = 4096;
+/// Strings with this flag keep their bytes elsewhere (`RSTRING_NOEMBED`, in all versions).
+const NOT_EMBEDDED: u64 = 1 << 13;
+
+/// Where strings that are not `NOT_EMBEDDED` keep their length and their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Embedding {
+    /// The length in five bits of the flags from bit 14 on, the bytes at 16 (up to 3.1).
+    LengthInFlags,
+    /// The length at 16, the bytes at 24 (from 3.2 on).
+    LengthInWord,
+}
+
+/// Where a class keeps its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keeping {
+    /// In a word of its slot (from 3.3 on).
+    Word { at: usize },
+    /// First among its instance variables, which a word of its slot points to (3.2).
+    FirstVariable { at: usize },
+    /// Under a key in a table that a word of what a word of its slot points to names (up to 3.1):
+    /// the instance variables, among which the key is the id of `__classpath__`.
+    Table { at: usize, within: u64, key: u64 },
+}
+
+/// How to read the names of classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Naming {
+    embedding: Embedding,
+    keeping: Keeping,
+}
+
+/// Objects' slots, to be read one by one.
+#[derive(Clone, Copy)]
+pub(crate) struct Objects<'a> {
+    pub(crate) image: &'a Image<'a>,
+    pub(crate) kinds: Kinds<'a>,
+}
+
+impl Objects<'_> {
+    /// The bytes of the slot at `at`, where it holds an object of this type.
+    fn read(&self, at: Address, kind: SlotType) -> Option<Vec<u8>> {
+        let (found, slot_bytes) = self.kinds.at(at)?;
+        if found != kind {
+            return None;
+        }
+        let mut bytes = vec![0; (slot_bytes as usize).min(SEARCHED_SLOT_BYTES)];
+        self.image.read_exact(at, &mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// The bytes of a class's or a module's slot.
+    fn class(&self, at: Address) -> Option<Vec<u8>> {
+        self.read(at, SlotType::CLASS).or_else(|| self.read(at, SlotType::MODULE))
+    }
+
+    fn string(&self, at: u64, embedding: Embedding) -> Option<Vec<u8>> {
+        let slot = self.read(Address(at), SlotType::STRING)?;
+        let flags = word(&slot, 0)?;
+        if flags & NOT_EMBEDDED != 0 {
+            let mut bytes = vec![0; usize::try_from(word(&slot, 2)?).ok()?.min(LONGEST_NAME)];
+            self.image.read_exact(Address(word(&slot, 3)?), &mut bytes).ok()?;
+            return Some(bytes);
+        }
+        let (length, from): (usize, usize) = match embedding {
+            Embedding::LengthInFlags => ((flags >> 14 & 31) as usize, 16),
+            Embedding::LengthInWord => (usize::try_from(word(&slot, 2)?).ok()?, 24),
+        };
+        slot.get(from..from.checked_add(length)?).map(<[u8]>::to_vec)
+    }
+
+    /// The key and value pairs of the table at `table` (`struct st_table` in
+    /// include/ruby/st.h: the entries' bound at 40, the entries at 48, each a hash, a key and a
+    /// value; the same in all versions that keep names in one).
+    fn table(&self, table: Address) -> Option<Vec<(u64, u64)>> {
+        let bound = self.image.read_u64(table.offset(40)).ok()?;
+        let entries = self.image.read_address(table.offset(48)).ok()?;
+        if bound > MOST_VARIABLES {
+            return None;
+        }
+        let mut bytes = vec![0; bound as usize * 24];
+        self.image.read_exact(entries, &mut bytes).ok()?;
+        Some(bytes.chunks_exact(24).filter_map(|it| Some((word(it, 1)?, word(it, 2)?))).collect())
+    }
+}
+
+fn word(bytes: &[u8], number: usize) -> Option<u64> {
+    let bytes = bytes.get(number * 8..number * 8 + 8)?;
+    Some(u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
+}
+
+impl Naming {
+    /// Derives where names are from classes and modules whose names are known: what names all of
+    /// them right names the others too.
+    pub(crate) fn derive(objects: Objects<'_>, landmarks: &[Landmark]) -> Option<Self> {
+        let first = landmarks.first()?;
+        let slot = objects.class(first.class)?;
+        let offsets = || (16..slot.len()).step_by(8);
+        let embeddings = [Embedding::LengthInWord, Embedding::LengthInFlags];
+        let right = |naming: &Self| {
+            landmarks.iter().all(|landmark| {
+                naming
+                    .bytes(objects, landmark.class)
+                    .is_some_and(|it| it == landmark.name.as_bytes())
+            })
+        };
+        let direct = |embedding| {
+            let words = offsets().map(move |at| Self { embedding, keeping: Keeping::Word { at } });
+            let variables =
+                offsets().map(move |at| Self { embedding, keeping: Keeping::FirstVariable { at } });
+            words.chain(variables)
+        };
+        let mut all = embeddings.into_iter().flat_map(direct);
+        if let Some(naming) = all.find(right) {
+            return Some(naming);
+        }
+        let tables = embeddings.into_iter().flat_map(|embedding| {
+            let slot = &slot;
+            offsets().flat_map(move |at| Self::tables(objects, embedding, slot, at, first))
+        });
+        tables.collect::<Vec<_>>().into_iter().find(right)
+    }
+
+    /// The tables behind the pointer at `at` in which the class `of` has its name.
+    fn tables(
+        objects: Objects<'_>,
+        embedding: Embedding,
+        slot: &[u8],
+        at: usize,
+        of: &Landmark,
+    ) -> Vec<Self> {
+        let Some(extension) = word(slot, at / 8).filter(|it| *it != 0 && it.is_multiple_of(8))
+        else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for within in (0..SEARCHED_EXTENSION_BYTES).step_by(8) {
+            let Ok(table) = objects.image.read_address(Address(extension).offset(within)) else {
+                break;
+            };
+            for (key, value) in objects.table(table).into_iter().flatten() {
+                if objects.string(value, embedding).is_some_and(|it| it == of.name.as_bytes()) {
+                    found.push(Self { embedding, keeping: Keeping::Table { at, within, key } });
+                }
+            }
+        }
+        found
+    }
+
+    /// The bytes of a class's name.
+    fn bytes(&self, objects: Objects<'_>, class: Address) -> Option<Vec<u8>> {
+        let slot = objects.class(class)?;
+        let name = match self.keeping {
+            Keeping::Word { at } => word(&slot, at / 8)?,
+            Keeping::FirstVariable { at } => {
+                objects.image.read_u64(Address(word(&slot, at / 8)?)).ok()?
+            }
+            Keeping::Table { at, within, key } => {
+                let extension = Address(word(&slot, at / 8)?);
+                let table = objects.image.read_address(extension.offset(within)).ok()?;
+                let mut variables = objects.table(table)?.into_iter();
+                variables.find(|(own, _)| *own == key)?.1
+            }
+        };
+        objects.string(name, self.embedding)
+    }
+
+    /// A class's name; `None` where it is anonymous, or has only a name that Ruby made up.
+    pub(crate) fn name(&self, objects: Objects<'_>, class: Address) -> Option<String> {
+        let bytes = self.bytes(objects, class)?;
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_NAME)]);
+        if text.is_empty() || text.starts_with("#<") {
+            return None;
+        }
+        // It will be printed on terminals.
+        let plain = |it: char| if it.is_control() { char::REPLACEMENT_CHARACTER } else { it };
+        Some(text.chars().map(plain).collect())
+    }
+}

@@ -1,0 +1,333 @@
+//! The heap pages of a process, derived from the class Object alone.
+//!
+//! Its page names its descriptor; descriptors are linked in a ring through a list head that is a
+//! member of the object space; near it hangs the array of all pages. No version is asked: the
+//! checks decide, see [`Check`].
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use target::{Address, Image, Memory, PAGE_SIZE, Window};
+
+use crate::descriptor::{Extent, Linkage, Sighting};
+use crate::error::{Check, Failure};
+use crate::territory::is_private;
+
+/// The object space is searched for the array of its pages so far before the list head ...
+const SEARCHED_BEFORE: u64 = 0x1000;
+/// ... and so far behind it, in bytes.
+const SEARCHED_BEHIND: u64 = 0x2000;
+/// The array's length stands among so many words behind the pointer to it.
+const WORDS_TO_LENGTH: usize = 4;
+/// More object spaces than a process has: one, and from 4.1 on one for each Ractor.
+const MOST_SPACES: usize = 4096;
+
+/// A heap page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) descriptor: Address,
+    pub(crate) base: Address,
+    pub(crate) first_slot: Address,
+    pub(crate) slot_bytes: u32,
+    pub(crate) slot_count: u32,
+    /// The slots of all pages before it.
+    pub(crate) slots_before: u32,
+}
+
+/// The heap pages of a process, and how they were read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Derived {
+    pub(crate) linkage: Linkage,
+    pub(crate) extent: Extent,
+    /// Ascending by address.
+    pub(crate) pages: Vec<Page>,
+}
+
+impl Derived {
+    /// The bytes that a page takes, its tail included.
+    pub(crate) fn page_span(&self) -> u64 {
+        // Up to 3.0, whose pages do not say their slots' size, pages are malloc'ed 5 words smaller
+        // than their alignment (gc.c, REQUIRED_SIZE_BY_MALLOC).
+        let left_to_malloc = if self.extent.slot_bytes.is_none() { 40 } else { 0 };
+        (1 << self.linkage.page_log2) - left_to_malloc
+    }
+
+    /// Where the slot with this index is.
+    pub(crate) fn slot_address(&self, slot: u32) -> Option<Address> {
+        let after = self.pages.partition_point(|page| page.slots_before <= slot);
+        let page = self.pages.get(after.checked_sub(1)?)?;
+        let within = slot - page.slots_before;
+        (within < page.slot_count)
+            .then(|| page.first_slot.offset(u64::from(within) * u64::from(page.slot_bytes)))
+    }
+
+    /// The slots of all pages.
+    pub(crate) fn slot_count(&self) -> u32 {
+        self.pages.last().map_or(0, |page| page.slots_before + page.slot_count)
+    }
+}
+
+/// Derives the heap pages of the process in which the class Object is in the slot `object`, with
+/// pages of 2^`page_log2` bytes. There may be several ways to read them, which further checks have
+/// to tell apart.
+pub(crate) fn derive(
+    image: &Image<'_>,
+    object: Address,
+    page_log2: u32,
+) -> Result<Vec<Derived>, Failure> {
+    let base = object.align_down(1 << page_log2);
+    let failure = |check, at| Failure { check, at, page_bytes: 1 << page_log2 };
+    let mut furthest = failure(Check::Descriptor, base);
+    let mut found: Vec<Derived> = Vec::new();
+    for linkage in Linkage::candidates(image, base, page_log2) {
+        let descriptor = image.read_address(base).map_err(|_| failure(Check::Descriptor, base))?;
+        let mut survey = Survey::new(image, linkage);
+        match survey.all_pages(descriptor).and_then(|pages| survey.fit(&pages)) {
+            Ok(readings) => found.extend(readings),
+            Err(failure) if failure.check > furthest.check => furthest = failure,
+            Err(_) => {}
+        }
+    }
+    found.dedup_by(|a, b| a.pages == b.pages);
+    if found.is_empty() { Err(furthest) } else { Ok(found) }
+}
+
+/// Looks through descriptors, and remembers those that it has seen.
+struct Survey<'a> {
+    image: &'a Image<'a>,
+    linkage: Linkage,
+    seen: HashMap<Address, Sighting>,
+    /// More pages than fit into the process's memory: the end of every walk.
+    most_pages: usize,
+}
+
+impl<'a> Survey<'a> {
+    fn new(image: &'a Image<'a>, linkage: Linkage) -> Self {
+        let mappings = image.outline.mappings.iter().filter(|mapping| is_private(mapping));
+        let bytes: u64 = mappings.map(|mapping| target::length(&mapping.range)).sum();
+        let most_pages = (bytes >> linkage.page_log2) as usize;
+        Self { image, linkage, seen: HashMap::new(), most_pages }
+    }
+
+    fn failure(&self, check: Check, at: Address) -> Failure {
+        Failure { check, at, page_bytes: 1 << self.linkage.page_log2 }
+    }
+
+    fn look(&mut self, descriptor: Address) -> Option<Sighting> {
+        if let Some(sighting) = self.seen.get(&descriptor) {
+            return Some(*sighting);
+        }
+        let sighting = self.linkage.read(self.image, descriptor)?;
+        self.seen.insert(descriptor, sighting);
+        Some(sighting)
+    }
+
+    /// The descriptors of all pages: those of the object space that `descriptor` belongs to, and
+    /// those of the others, where a scan of all memory finds pages that no array names.
+    fn all_pages(&mut self, descriptor: Address) -> Result<Vec<Address>, Failure> {
+        let first = self.look(descriptor).ok_or(self.failure(Check::Descriptor, descriptor))?;
+        if self.linkage.extents([&first].into_iter()).is_empty() {
+            return Err(self.failure(Check::Extent, descriptor));
+        }
+        let mut pages = self.space_of(descriptor)?;
+        let mut known: HashSet<Address> = pages.iter().map(|page| self.seen[page].base).collect();
+        let strays = self.scan(&known);
+        for (spaces, stray) in strays.into_iter().enumerate() {
+            if known.contains(&self.seen[&stray].base) {
+                continue;
+            }
+            let missing = self.failure(Check::MissingPage, self.seen[&stray].base);
+            let more = self.space_of(stray).map_err(|_| missing)?;
+            let before = known.len();
+            known.extend(more.iter().map(|page| self.seen[page].base));
+            if known.len() != before + more.len() || spaces > MOST_SPACES {
+                return Err(missing);
+            }
+            pages.extend(more);
+        }
+        Ok(pages)
+    }
+
+    /// The descriptors of the pages of the object space that `descriptor` belongs to.
+    fn space_of(&mut self, descriptor: Address) -> Result<Vec<Address>, Failure> {
+        let head = self.find_head(descriptor)?;
+        let pages = self.find_array(head)?;
+        if pages.contains(&descriptor) {
+            Ok(pages)
+        } else {
+            Err(self.failure(Check::Array, descriptor))
+        }
+    }
+
+    /// Walks the ring of pages that `descriptor` is in: the one node that is no page's is the
+    /// list's head, a member of the object space.
+    fn find_head(&mut self, descriptor: Address) -> Result<Address, Failure> {
+        let node_offset = self.linkage.node as u64;
+        let own = descriptor.offset(node_offset);
+        let start = self.look(descriptor).ok_or(self.failure(Check::Ring, descriptor))?;
+        let (mut before, mut node) = (own, start.next);
+        let mut head = None;
+        for _ in 0..=self.most_pages + 1 {
+            if node == own {
+                let closes = self.look(descriptor).is_some_and(|page| page.previous == before);
+                let head = head.filter(|_| closes);
+                return head.ok_or(self.failure(Check::Ring, descriptor));
+            }
+            let (next, previous) = match self.look(node.before(node_offset)) {
+                Some(page) => (page.next, page.previous),
+                None if head.is_none() => {
+                    head = Some(node);
+                    let link = |at| self.image.read_address(at);
+                    let links = link(node).and_then(|next| Ok((next, link(node.offset(8))?)));
+                    links.map_err(|_| self.failure(Check::Ring, node))?
+                }
+                None => break,
+            };
+            if previous != before {
+                break;
+            }
+            (before, node) = (node, next);
+        }
+        Err(self.failure(Check::Ring, node))
+    }
+
+    /// The longest array of pages that a word near the list head names, if its length stands where
+    /// lengths stand.
+    fn find_array(&mut self, head: Address) -> Result<Vec<Address>, Failure> {
+        let words = self.words_around(head);
+        let mut longest = (Vec::new(), false);
+        for (index, &at) in words.iter().enumerate() {
+            let at = Address(at);
+            if at.0 == 0 || !at.is_aligned(8) {
+                continue;
+            }
+            // Up to 3.3 an array of pointers, whose length the object space holds.
+            let pages = self.read_array(at);
+            if pages.len() > longest.0.len() {
+                let behind = words[index + 1..].iter().take(WORDS_TO_LENGTH);
+                let counted = behind.into_iter().any(|&word| word == pages.len() as u64);
+                longest = (pages, counted);
+            }
+            // From 3.4 on an rb_darray: its size and its capacity, then the pointers.
+            let pages = self.read_array(at.offset(16));
+            if pages.len() > longest.0.len() {
+                let counted = self.image.read_u64(at) == Ok(pages.len() as u64);
+                longest = (pages, counted);
+            }
+        }
+        match longest {
+            (pages, true) => Ok(pages),
+            _ => Err(self.failure(Check::Array, head)),
+        }
+    }
+
+    /// The words of the object space, as far as it can be read around its list head.
+    fn words_around(&self, head: Address) -> Vec<u64> {
+        let from = match self.image.outline.mappings.find(head) {
+            Some(mapping) => mapping.range.start.max(head.before(SEARCHED_BEFORE)),
+            None => return Vec::new(),
+        };
+        let mut bytes = vec![0; (head.offset(SEARCHED_BEHIND) - from) as usize];
+        let read = self.image.read(from, &mut bytes);
+        let words = bytes[..read].chunks_exact(8);
+        words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect()
+    }
+
+    /// The pointers from `at` on as far as they name descriptors, each another one.
+    fn read_array(&mut self, at: Address) -> Vec<Address> {
+        let mut pages = Vec::new();
+        let mut known = HashSet::new();
+        // Most of what is looked at is no array: a first word tells.
+        if !self.image.read_address(at).is_ok_and(|first| self.look(first).is_some()) {
+            return pages;
+        }
+        let mut window = Window::new(self.image, 16 << 10);
+        while pages.len() < self.most_pages {
+            let Ok(word) = window.word(at.offset(pages.len() as u64 * 8)) else { break };
+            let page = Address(word);
+            if self.look(page).is_none() || !known.insert(page) {
+                break;
+            }
+            pages.push(page);
+        }
+        pages
+    }
+
+    /// Looks at every address where a page could begin, and returns the descriptors of the pages
+    /// that are in a list but not among those `known`.
+    fn scan(&mut self, known: &HashSet<Address>) -> Vec<Address> {
+        // Without page states it is not known what may be read without mapping it in.
+        let Some(states) = &self.image.outline.pages else { return Vec::new() };
+        let mut strays = Vec::new();
+        let size = 1 << self.linkage.page_log2;
+        for mapping in self.image.outline.mappings.iter().filter(|mapping| is_private(mapping)) {
+            for run in states.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
+                let part: Range<Address> = target::intersection(&run.range, &mapping.range);
+                let mut base = part.start.align_up(size);
+                while base < part.end && part.end - base >= PAGE_SIZE {
+                    if !known.contains(&base)
+                        && let Some(descriptor) = self.stray_at(base)
+                    {
+                        strays.push(descriptor);
+                    }
+                    base = base.offset(size);
+                }
+            }
+        }
+        strays
+    }
+
+    /// The descriptor of the page at `base`, if there is one and it is in a list.
+    fn stray_at(&mut self, base: Address) -> Option<Address> {
+        let descriptor = self.image.read_address(base).ok()?;
+        let mapping = self.image.outline.mappings.find(descriptor)?;
+        if !is_private(mapping) {
+            return None;
+        }
+        let page = self.linkage.read(self.image, descriptor).filter(|page| page.base == base)?;
+        let own = descriptor.offset(self.linkage.node as u64);
+        let linked = self.image.read_address(page.next.offset(8)) == Ok(own)
+            && self.image.read_address(page.previous) == Ok(own);
+        linked.then(|| {
+            self.seen.insert(descriptor, page);
+            descriptor
+        })
+    }
+
+    /// The ways to read the slots of the pages with these descriptors.
+    fn fit(&self, descriptors: &[Address]) -> Result<Vec<Derived>, Failure> {
+        let sightings = || descriptors.iter().map(|descriptor| &self.seen[descriptor]);
+        let mut readings = Vec::new();
+        for extent in self.linkage.extents(sightings()) {
+            let mut pages: Vec<Page> = descriptors
+                .iter()
+                .filter_map(|descriptor| {
+                    let sighting = &self.seen[descriptor];
+                    let (slot_bytes, slot_count) = self.linkage.slots(sighting, extent)?;
+                    Some(Page {
+                        descriptor: *descriptor,
+                        base: sighting.base,
+                        first_slot: sighting.start,
+                        slot_bytes,
+                        slot_count,
+                        slots_before: 0,
+                    })
+                })
+                .collect();
+            pages.sort_unstable_by_key(|page| page.base);
+            let mut slots = 0_u32;
+            for page in &mut pages {
+                page.slots_before = slots;
+                slots = slots.saturating_add(page.slot_count);
+            }
+            // Two descriptors of one page, or more slots than an index holds, are no heap.
+            let apart = pages.windows(2).all(|two| two[0].base < two[1].base);
+            if apart && slots < u32::MAX / 2 {
+                readings.push(Derived { linkage: self.linkage, extent, pages });
+            }
+        }
+        readings.dedup_by(|a, b| a.pages == b.pages);
+        let at = descriptors.first().copied().unwrap_or_default();
+        if readings.is_empty() { Err(self.failure(Check::Extent, at)) } else { Ok(readings) }
+    }
+}

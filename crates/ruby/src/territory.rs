@@ -1,0 +1,222 @@
+use target::{Address, Mapping, Mappings};
+
+use crate::pages::Page;
+
+/// Addresses of user space on x86-64 end here (with four-level page tables).
+const END_OF_ADDRESSES: u64 = 1 << 47;
+/// A table of 2^14 granules takes 64 KiB.
+const TABLE_LOG2: u32 = 14;
+const TABLE_ENTRIES: usize = 1 << TABLE_LOG2;
+/// More tables than a process needs that is not made to exhaust us: 64 MiB of them.
+const MOST_TABLES: usize = 1024;
+
+/// What a granule is; other values are heap pages.
+const ELSEWHERE: u32 = 0;
+const PRIVATE: u32 = 1;
+const MIXED: u32 = 2;
+const FIRST_PAGE: u32 = 3;
+
+/// What lies at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The heap page with this index.
+    HeapPage(u32),
+    /// Private writable memory that no file backs: malloc's, or a stack.
+    Private,
+    /// Anything else.
+    Elsewhere,
+}
+
+/// Tells in constant time what lies at an address: millions of words of slots are looked up.
+///
+/// Memory is cut into granules as large as a heap page, on a heap page's boundaries.
+pub(crate) struct Territory<'a> {
+    granule_log2: u32,
+    /// Bytes of a granule that its heap page takes; Ruby up to 3.0 leaves some to malloc.
+    page_span: u64,
+    /// For each table's worth of granules: what all are, or `FIRST_PAGE` + the index of a table.
+    regions: Vec<u32>,
+    tables: Vec<Box<[u32]>>,
+    pages: &'a [Page],
+    mappings: &'a Mappings,
+}
+
+pub(crate) fn is_private(mapping: &Mapping) -> bool {
+    mapping.readable && mapping.writable && mapping.is_private_anonymous()
+}
+
+impl<'a> Territory<'a> {
+    /// A territory of `pages`, ascending and of 2^`page_log2` bytes, within `mappings`.
+    pub(crate) fn new(
+        page_log2: u32,
+        page_span: u64,
+        pages: &'a [Page],
+        mappings: &'a Mappings,
+    ) -> Self {
+        let regions = (END_OF_ADDRESSES >> (page_log2 + TABLE_LOG2)) as usize;
+        let mut territory = Self {
+            granule_log2: page_log2,
+            page_span,
+            regions: vec![ELSEWHERE; regions],
+            tables: Vec::new(),
+            pages,
+            mappings,
+        };
+        for mapping in mappings.iter().filter(|mapping| is_private(mapping)) {
+            territory.settle(mapping.range.start.0, mapping.range.end.0);
+        }
+        for (index, page) in pages.iter().enumerate() {
+            territory.put(page.base.0 >> page_log2, FIRST_PAGE + index as u32);
+        }
+        territory
+    }
+
+    /// Marks the private memory from `start` to `end`.
+    fn settle(&mut self, start: u64, end: u64) {
+        let end = end.min(END_OF_ADDRESSES);
+        let (first, last) = (start >> self.granule_log2, end >> self.granule_log2);
+        let mask = (1 << self.granule_log2) - 1;
+        let mut granule = first;
+        if start & mask != 0 {
+            self.put(granule, MIXED);
+            granule += 1;
+        }
+        while granule < last {
+            let region = (granule >> TABLE_LOG2) as usize;
+            let whole =
+                granule % TABLE_ENTRIES as u64 == 0 && last - granule >= TABLE_ENTRIES as u64;
+            if whole && self.regions[region] == ELSEWHERE {
+                self.regions[region] = PRIVATE;
+                granule += TABLE_ENTRIES as u64;
+            } else {
+                self.put(granule, PRIVATE);
+                granule += 1;
+            }
+        }
+        if end & mask != 0 && last >= first {
+            self.put(last, MIXED);
+        }
+    }
+
+    fn put(&mut self, granule: u64, what: u32) {
+        let region = (granule >> TABLE_LOG2) as usize;
+        let Some(entry) = self.regions.get_mut(region) else { return };
+        if *entry < FIRST_PAGE {
+            if self.tables.len() == MOST_TABLES {
+                *entry = MIXED;
+                return;
+            }
+            let all = *entry;
+            *entry = FIRST_PAGE + self.tables.len() as u32;
+            self.tables.push(vec![all; TABLE_ENTRIES].into());
+        }
+        let table = &mut self.tables[(*entry - FIRST_PAGE) as usize];
+        table[granule as usize % TABLE_ENTRIES] = what;
+    }
+
+    /// What lies at `at`.
+    pub(crate) fn at(&self, at: u64) -> Place {
+        let granule = at >> self.granule_log2;
+        let Some(&region) = self.regions.get((granule >> TABLE_LOG2) as usize) else {
+            return Place::Elsewhere;
+        };
+        let entry = if region < FIRST_PAGE {
+            region
+        } else {
+            self.tables[(region - FIRST_PAGE) as usize][granule as usize % TABLE_ENTRIES]
+        };
+        match entry {
+            ELSEWHERE => Place::Elsewhere,
+            PRIVATE => Place::Private,
+            MIXED => self.search(at),
+            page if at & ((1 << self.granule_log2) - 1) < self.page_span => {
+                Place::HeapPage(page - FIRST_PAGE)
+            }
+            _ => Place::Private,
+        }
+    }
+
+    /// The slow way, for granules at the ends of mappings.
+    fn search(&self, at: u64) -> Place {
+        let at = Address(at);
+        let base = at.align_down(1 << self.granule_log2);
+        if let Ok(index) = self.pages.binary_search_by_key(&base, |page| page.base)
+            && at - base < self.page_span
+        {
+            return Place::HeapPage(index as u32);
+        }
+        match self.mappings.find(at) {
+            Some(mapping) if is_private(mapping) => Place::Private,
+            _ => Place::Elsewhere,
+        }
+    }
+
+    /// The heap pages, ascending.
+    pub(crate) fn pages(&self) -> &'a [Page] {
+        self.pages
+    }
+
+    /// The slot that begins exactly at `at`, as its index among the slots of all pages.
+    pub(crate) fn slot_at(&self, at: u64) -> Option<u32> {
+        let Place::HeapPage(index) = self.at(at) else { return None };
+        let page = &self.pages[index as usize];
+        let offset = u32::try_from(at.checked_sub(page.first_slot.0)?).ok()?;
+        let slot = offset / page.slot_bytes.max(1);
+        (slot < page.slot_count && slot * page.slot_bytes == offset)
+            .then(|| page.slots_before + slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(base: u64) -> Page {
+        Page {
+            descriptor: Address(0),
+            base: Address(base),
+            first_slot: Address(base + 40),
+            slot_bytes: 40,
+            slot_count: 400,
+            slots_before: 7,
+        }
+    }
+
+    #[test]
+    fn places_are_told_apart_to_the_byte() {
+        let pages = [page(0x7f00_0000_4000), page(0x7f00_0001_0000)];
+        let private = Mapping::anonymous(Address(0x7f00_0000_1000)..Address(0x7f00_0001_5000));
+        let mut locked = Mapping::anonymous(Address(0x7f00_0001_5000)..Address(0x7f00_0002_0000));
+        locked.writable = false;
+        let mappings = Mappings::new(vec![private, locked]);
+        let territory = Territory::new(14, (1 << 14) - 40, &pages, &mappings);
+        for (at, place) in [
+            (0x7f00_0000_0fff, Place::Elsewhere),
+            (0x7f00_0000_1000, Place::Private),
+            (0x7f00_0000_4000, Place::HeapPage(0)),
+            (0x7f00_0000_7fd7, Place::HeapPage(0)),
+            (0x7f00_0000_7fd8, Place::Private),
+            (0x7f00_0000_8000, Place::Private),
+            (0x7f00_0001_0000, Place::HeapPage(1)),
+            (0x7f00_0001_4fff, Place::Private),
+            (0x7f00_0001_5000, Place::Elsewhere),
+            (0, Place::Elsewhere),
+            (u64::MAX, Place::Elsewhere),
+        ] {
+            assert_eq!(territory.at(at), place, "{at:#x}");
+        }
+        assert_eq!(territory.slot_at(0x7f00_0001_0000 + 40 + 80), Some(9));
+        assert_eq!(territory.slot_at(0x7f00_0001_0000 + 40 + 81), None);
+        assert_eq!(territory.slot_at(0x7f00_0001_0000), None);
+    }
+
+    #[test]
+    fn mappings_larger_than_a_table_take_no_table_for_their_middle() {
+        let all = Mapping::anonymous(Address(0x1000)..Address(1 << 46));
+        let mappings = Mappings::new(vec![all]);
+        let territory = Territory::new(14, 1 << 14, &[], &mappings);
+        assert!(territory.tables.len() <= 2);
+        assert_eq!(territory.at(1 << 45), Place::Private);
+        assert_eq!(territory.at(1 << 46), Place::Elsewhere);
+    }
+}
