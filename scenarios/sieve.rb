@@ -1,14 +1,15 @@
 # frozen_string_literal: true
 
-# Small strings in a row, of which all but one in six are dropped: nearly every page keeps one that is alive, so no page
-# can go back to the kernel although five sixths of the bytes are free. malloc_trim is no help here.
+# Small strings in a row, of which all but one in three are dropped: nearly every page keeps one that is alive, so no page
+# can go back to the kernel although two thirds of the bytes are free. malloc_trim is no help here.
 
 require_relative "lib/scenario"
 
 TOTAL_BYTES = 500_000_000
-BYTES = (200..800).freeze
-# The free stretch between two survivors, five strings, is at most a page and seldom holds a whole one.
-KEEP_ONE_IN = 6
+# Longer than any slot of any Ruby, so that malloc has them.
+BYTES = (1_050..1_400).freeze
+# The free stretch between two survivors, two strings, is shorter than a page.
+KEEP_ONE_IN = 3
 SURVIVORS = []
 
 Scenario.run(expect: "malloc.fragmented") do |scale|

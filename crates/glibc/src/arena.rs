@@ -10,7 +10,7 @@ use crate::stretch::{Broken, Stretch};
 use crate::{Arena, Chunk, bins, fastbins, heaps, main_heap};
 
 /// Bytes read at once while walking headers: few enough to stay in a processor's own cache.
-const WINDOW: usize = 128 << 10;
+const WINDOW: usize = 64 << 10;
 
 /// What an arena's `malloc_state` says.
 #[derive(Debug, Clone)]

@@ -35,6 +35,9 @@ mod tcache;
 mod trim;
 mod walk;
 
+#[cfg(test)]
+mod tests;
+
 pub use allocator::{Allocator, Libc, allocator, libc};
 pub use error::Error;
 pub use malloc::{Arena, Chunk, ChunkState, Malloc, Region, Settings, Totals};

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use target::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, length};
+use target::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, Window, length};
 
 use crate::find::Parameters;
 use crate::ground::{mmapped_memory, touched_pages};
@@ -37,14 +37,70 @@ pub(crate) fn find(
     if parameters.mmapped_chunks == 0 {
         return Vec::new();
     }
-    let mut found = Vec::new();
-    for memory in mmapped_memory(image) {
-        for gap in gaps(&memory, taken) {
-            find_in(image, parameters, &gap, &mut found);
+    let memory = mmapped_memory(image);
+    let gaps: Vec<_> = memory.iter().flat_map(|memory| gaps(memory, taken)).collect();
+    let mut found = find_by_mappings(image, parameters, &gaps);
+    if !is_complete(parameters, &found) {
+        found = find_by_pages(image, parameters, &gaps);
+        reconcile(parameters, &mut found, findings);
+    }
+    found
+}
+
+/// Finds the chunks that begin with a mapping, as the kernel tells them apart, and those right
+/// behind another one. Often that is all of them, and spares us to look at every page.
+fn find_by_mappings(
+    image: &Image<'_>,
+    parameters: &Parameters,
+    gaps: &[Range<Address>],
+) -> Vec<Mmapped> {
+    let mut window = Window::new(image, PAGE_SIZE as usize);
+    let mut found: Vec<Mmapped> = Vec::new();
+    let starts: Vec<_> = image.outline.mappings.iter().map(|mapping| mapping.range.start).collect();
+    for gap in gaps {
+        let within = starts.partition_point(|start| *start <= gap.start);
+        let within = starts[within..].iter().take_while(|start| **start < gap.end);
+        for &start in std::iter::once(&gap.start).chain(within) {
+            let mut at = start.max(found.last().map_or(start, |last| last.range.end));
+            while let Some(mmapped) =
+                read_at(image, &mut window, at, gap.end, parameters.mmapped_tail)
+            {
+                at = mmapped.range.end;
+                found.push(mmapped);
+            }
         }
     }
-    reconcile(parameters, &mut found, findings);
     found
+}
+
+/// Finds all chunks, by looking at the beginning of every page.
+fn find_by_pages(
+    image: &Image<'_>,
+    parameters: &Parameters,
+    gaps: &[Range<Address>],
+) -> Vec<Mmapped> {
+    let mut window = Window::new(image, PAGE_SIZE as usize);
+    let mut found = Vec::new();
+    for gap in gaps {
+        let mut from = gap.start;
+        for page in touched_pages(image, gap) {
+            if page < from || !may_begin(image, page) {
+                continue;
+            }
+            let tail = parameters.mmapped_tail;
+            if let Some(mmapped) = read_at(image, &mut window, page, gap.end, tail) {
+                from = mmapped.range.end;
+                found.push(mmapped);
+            }
+        }
+    }
+    found
+}
+
+/// Whether the size of an mmapped chunk can be at the beginning of `page`. It reads no more than
+/// that, for nearly all pages are something else.
+fn may_begin(memory: &dyn Memory, page: Address) -> bool {
+    memory.read_u64(page.offset(8)).is_ok_and(|size| size & 0xf == IS_MMAPPED)
 }
 
 /// What of `memory` lies in none of `taken`, which ascend.
@@ -61,79 +117,51 @@ fn gaps(memory: &Range<Address>, taken: &[Range<Address>]) -> Vec<Range<Address>
     gaps
 }
 
-fn find_in(
-    image: &Image<'_>,
-    parameters: &Parameters,
-    memory: &Range<Address>,
-    found: &mut Vec<Mmapped>,
-) {
-    let mut from = memory.start;
-    for page in touched_pages(image, memory) {
-        if is_complete(parameters, found) {
-            return;
-        }
-        if page < from {
-            continue;
-        }
-        if let Some(mmapped) = read_at(image, page, memory.end, parameters.mmapped_tail) {
-            from = mmapped.range.end;
-            found.push(mmapped);
-        }
-    }
-}
-
 /// The mmapped chunk whose mapping begins at `base`, if one does.
-fn read_at(image: &Image<'_>, base: Address, limit: Address, tail: u64) -> Option<Mmapped> {
-    let first = Header::read(image, base, tail)?;
-    if first.distance != 0 {
-        return None;
-    }
-    let (at, header) = aligned_header(image, base, limit, first, tail).unwrap_or((base, first));
-    let end = at.offset(header.bytes).offset(tail);
-    let fits = base < end && end <= limit && end.is_aligned(PAGE_SIZE);
-    fits.then(|| Mmapped {
-        range: base..end,
-        chunk: Chunk::new(at, end - at, ChunkState::Mmapped),
-    })
-}
-
-/// The header of the chunk that was allocated with an alignment in the mapping at `base`, whose
-/// header of old is `first`.
-fn aligned_header(
+fn read_at(
     image: &Image<'_>,
+    window: &mut Window<'_>,
     base: Address,
     limit: Address,
-    first: Header,
     tail: u64,
-) -> Option<(Address, Header)> {
+) -> Option<Mmapped> {
+    let first = Header::read(window, base, tail).filter(|first| first.distance == 0)?;
+    let is_whole = |at: Address, header: Header| {
+        let end = at.offset(header.bytes).offset(tail);
+        header.distance == at - base && end.is_aligned(PAGE_SIZE) && base < end && end <= limit
+    };
     let end = base.offset(first.bytes).min(limit);
-    let mut tried = base;
-    for bits in LEAST_CHUNK.ilog2()..u64::BITS - 1 {
-        let alignment = 1 << bits;
-        // The first aligned pointer behind a header; up to 2.42 the bytes before its own header
-        // had to suffice for a chunk.
-        let header = base.offset(HEADER).align_up(alignment).before(HEADER);
-        for at in [header, header.offset(alignment)] {
-            if at <= tried {
-                continue;
-            }
-            if at >= end {
-                return None;
-            }
-            tried = at;
-            let found = Header::read(image, at, tail).filter(|header| {
-                let end = at.offset(header.bytes).offset(tail);
-                header.distance == at - base && end.is_aligned(PAGE_SIZE) && end <= limit
-            });
-            if let Some(header) = found {
-                return Some((at, header));
-            }
-            if at - base >= LEAST_CHUNK {
-                break;
-            }
-        }
-    }
-    None
+    let aligned = places_of_aligned_header(image, base, end).find_map(|at| {
+        let header = Header::read(window, at, tail)?;
+        is_whole(at, header).then_some((at, header))
+    });
+    let (at, header) = aligned.unwrap_or((base, first));
+    let end = at.offset(header.bytes).offset(tail);
+    is_whole(at, header)
+        .then(|| Mmapped { range: base..end, chunk: Chunk::new(at, end - at, ChunkState::Mmapped) })
+}
+
+/// Where the header of a chunk that was allocated with an alignment can be, in the mapping that
+/// begins at `base`.
+///
+/// With an alignment of less than a page it is in the first page. Otherwise it ends a page: the one
+/// before the first aligned address, unless mremap(2) has moved the mapping since. But it is always
+/// the first thing that was written to behind the first page; only huge pages hide that.
+fn places_of_aligned_header(
+    image: &Image<'_>,
+    base: Address,
+    end: Address,
+) -> impl Iterator<Item = Address> {
+    let in_page = move |bits: u32| base.offset(1 << bits);
+    let by_address = move |bits: u32| base.offset(HEADER).align_up(1 << bits);
+    let behind = base.offset(PAGE_SIZE)..end.max(base.offset(PAGE_SIZE));
+    let first_touched = touched_pages(image, &behind).next();
+    (LEAST_CHUNK.ilog2()..=PAGE_SIZE.ilog2())
+        .map(in_page)
+        .chain(first_touched.map(|page| page.offset(PAGE_SIZE)))
+        .chain((PAGE_SIZE.ilog2() + 1..u64::BITS - 1).map(by_address))
+        .map(|pointer| pointer.before(HEADER))
+        .filter(move |at| (base..end).contains(at))
 }
 
 /// The header of a chunk that says that it is mmapped.
@@ -145,11 +173,8 @@ struct Header {
 }
 
 impl Header {
-    fn read(memory: &dyn Memory, at: Address, tail: u64) -> Option<Self> {
-        let mut bytes = [0; HEADER as usize];
-        memory.read_exact(at, &mut bytes).ok()?;
-        let &[previous, size] = bytes.as_chunks::<8>().0 else { return None };
-        let (previous, size) = (u64::from_le_bytes(previous), u64::from_le_bytes(size));
+    fn read(window: &mut Window<'_>, at: Address, tail: u64) -> Option<Self> {
+        let (previous, size) = (window.word(at).ok()?, window.word(at.offset(8)).ok()?);
         // Where a size does not count its mapping's tail, the lowest bit of the distance says
         // whether the mapping has huge pages.
         let distance = if tail == 0 { previous } else { previous & !1 };

@@ -1,9 +1,6 @@
 //! The walk against what real processes say of their own heaps, to the byte.
-//!
-//! RBLOAT_HEAPS names another build of `crates/testbed/c/heaps.c`, one for another glibc.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::LazyLock;
 
 use glibc::{Allocator, ChunkState, Malloc, Totals};
@@ -12,12 +9,11 @@ use target::{Outline, elf};
 use testbed::Target;
 
 static HEAPS: LazyLock<PathBuf> = LazyLock::new(|| {
-    let compile = || testbed::compile("heaps", Path::new(env!("CARGO_TARGET_TMPDIR")), &["-pthread"]);
-    std::env::var_os("RBLOAT_HEAPS").map_or_else(compile, PathBuf::from)
+    testbed::compile("heaps", Path::new(env!("CARGO_TARGET_TMPDIR")), &["-pthread"])
 });
 
 fn start(scenario: &[&str]) -> Target {
-    Target::start(Command::new(&*HEAPS).args(scenario))
+    Target::start(testbed::command(&*HEAPS).args(scenario))
 }
 
 fn walk(target: &Target) -> (Malloc, Outline) {
@@ -200,16 +196,17 @@ fn the_library_and_the_allocator_are_named() {
 
 #[test]
 fn another_allocator_is_recognised() {
-    let Some(jemalloc) = preloadable("libjemalloc.so.2") else { return };
-    let target =
-        Target::start(Command::new(&*HEAPS).args(["single", "10", "10"]).env("LD_PRELOAD", jemalloc));
+    const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    let root = testbed::root().unwrap_or_else(|| "/".into());
+    if !root.join(&JEMALLOC[1..]).exists() {
+        eprintln!("skipped: there is no {JEMALLOC}");
+        return;
+    }
+    let mut command = testbed::command("env");
+    command.arg(format!("LD_PRELOAD={JEMALLOC}")).arg(&*HEAPS).args(["single", "10", "10"]);
+    let target = Target::start(&mut command);
     let frozen = target::freeze(target.pid(), target::PATIENCE).unwrap();
     let modules = elf::modules(frozen.image());
     assert_eq!(glibc::allocator(frozen.image(), &modules), Allocator::Jemalloc);
     assert!(glibc::libc(frozen.image(), &modules).to_string().starts_with("glibc 2."));
-}
-
-fn preloadable(name: &str) -> Option<PathBuf> {
-    let path = Path::new("/usr/lib/x86_64-linux-gnu").join(name);
-    path.exists().then_some(path)
 }

@@ -92,13 +92,16 @@ fn arena_max(ledger: &Ledger) -> Option<Advice> {
     let already_set = ledger.process.variable("MALLOC_ARENA_MAX").is_some()
         || tunables.contains("glibc.malloc.arena_max");
     is_worth(ledger, bytes).then(|| Advice {
-        action: "Limit malloc to two arenas, where threads allocate and free all the time.".into(),
+        action: format!(
+            "Limit malloc to two arenas: those beyond keep {} free. It helps against steady churn in \
+             threads, not against bursts, whose peak two arenas keep as well; which of them it was \
+             cannot be seen from one look.",
+            Size(bytes)
+        ),
         command: "MALLOC_ARENA_MAX=2".into(),
-        saves_bytes: Some(bytes),
+        saves_bytes: None,
         already_set,
-        costs: "a restart, and some waiting of threads for each other in malloc; it helps against \
-                steady churn, not against bursts, whose peak two arenas keep as well"
-            .into(),
+        costs: "a restart, and some waiting of threads for each other in malloc".into(),
     })
 }
 

@@ -1,6 +1,8 @@
 //! The bitmaps of a heap page's descriptor: a bit for each slot says whether the object in it was
 //! found by the last mark, is old, or is without a write barrier.
 
+use std::ops::Range;
+
 use target::{Address, Image, Memory};
 
 use crate::error::{Check, Failure};
@@ -61,6 +63,17 @@ pub(crate) fn bit(bits: &[u64; MOST_WORDS], at: usize) -> bool {
 pub(crate) fn set(bits: &mut [u64; MOST_WORDS], at: usize) {
     if let Some(word) = bits.get_mut(at / 64) {
         *word |= 1 << (at % 64);
+    }
+}
+
+/// Clears the bits outside `kept`.
+fn keep(bits: &mut [u64; MOST_WORDS], kept: Range<usize>) {
+    let below = |end: usize, at: usize| match end.saturating_sub(at * 64) {
+        0..64 => (1 << end.saturating_sub(at * 64)) - 1,
+        _ => u64::MAX,
+    };
+    for (at, word) in bits.iter_mut().enumerate() {
+        *word &= below(kept.end, at) & !below(kept.start, at);
     }
 }
 
@@ -128,7 +141,11 @@ impl Bitmaps {
             }
             words
         };
-        Some(Marks { unprotected: map(0), marked: map(1), old: map(2) })
+        let mut marks = Marks { unprotected: map(0), marked: map(1), old: map(2) };
+        // While it sweeps a page, Ruby marks what is before the first slot and behind the last one
+        // (gc.c, gc_page_sweep: `out_of_range_bits`), so that it need not tell it from objects.
+        keep(&mut marks.marked, self.index(page, 0)..self.index(page, page.slot_count));
+        Some(marks)
     }
 
     fn judge(&self, page: &Page, body: &[u8], marks: &Marks, score: &mut Score) {
@@ -156,5 +173,31 @@ impl Marks {
                 stray.count_ones() + unmarked.count_ones()
             })
             .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_bits_of_slots_are_kept() {
+        let places = [0, 1, 63, 64, 65, 130, MOST_WORDS * 64, MOST_WORDS * 64 + 9];
+        for (start, end) in places.into_iter().flat_map(|start| places.map(|end| (start, end))) {
+            let mut bits = [u64::MAX; MOST_WORDS];
+            keep(&mut bits, start..end);
+            for at in 0..MOST_WORDS * 64 {
+                assert_eq!(bit(&bits, at), (start..end).contains(&at), "{at} of {start}..{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn bits_outside_a_bitmap_are_not_set() {
+        let mut bits = [0; MOST_WORDS];
+        set(&mut bits, MOST_WORDS * 64);
+        set(&mut bits, 70);
+        assert!(bit(&bits, 70) && !bit(&bits, usize::MAX));
+        assert_eq!(bits.iter().map(|word| word.count_ones()).sum::<u32>(), 1);
     }
 }

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use target::{Address, Finding, Image, Memory, Severity};
 
 use crate::error::{Check, Failure};
-use crate::interpreter::{Interpreter, Landmark};
+use crate::interpreter::Landmark;
 use crate::names::{Naming, Objects};
 use crate::object_space::{Class, Slot, SlotState, SlotType};
-use crate::pages::Derived;
-use crate::slots::{self, Ancestor, Kinds, NO_CLASS, Slots};
+use crate::read::Context;
+use crate::slots::{self, Ancestor, Kinds, NO_CLASS, Object, Slots};
 use crate::territory::Territory;
 
 /// More ancestors than a class has.
@@ -18,8 +18,9 @@ const MOST_ANCESTORS: usize = 512;
 const SEARCHED_FOR_SUPER: u64 = 128;
 /// `FL_SINGLETON` is FL_USER0 up to 3.3, FL_USER1 from 3.4 on (include/ruby/internal/fl_type.h).
 const SINGLETON_FLAGS: [u64; 2] = [1 << 12, 1 << 13];
-/// The word of a moved object that says where it is now (`struct RMoved` in gc.c).
-const DESTINATION: usize = 16;
+/// The words of a moved object that say where it is now (`struct RMoved` in gc.c): the second in
+/// 2.7, whose third is a list's; the third since, whose second is no address.
+const DESTINATIONS: [usize; 2] = [1, 2];
 /// Classes that are looked up again and again: a power of two.
 const REMEMBERED: usize = 4096;
 /// So few objects may be of no class in any heap.
@@ -67,7 +68,7 @@ const IMEMO_FROM_4_0: [&str; 16] = [
 /// How classes are tied to their superclasses, derived from those that always exist.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ancestry {
-    /// Where a class's superclass stands.
+    /// The word of a class that points to its superclass.
     superclass: Option<usize>,
     /// The flag of singleton classes; 0 where it is not known.
     singleton: u64,
@@ -95,20 +96,24 @@ impl Ancestry {
                         && meta.and_then(|meta| has_flag(meta, flag)) == Ok(true)
                 })
         });
-        Self { superclass: superclass.map(|at| at as usize), singleton: singleton.unwrap_or(0) }
+        Self { superclass: superclass.map(|at| at as usize / 8), singleton: singleton.unwrap_or(0) }
     }
 
-    /// Whether a class is what `Object#class` returns, and the address of what comes after it among
+    /// Whether a class is what `Object#class` returns, and the slot of what comes after it among
     /// its ancestors; `None` for objects that are no classes.
-    pub(crate) fn of(&self, kind: SlotType, flags: u64, words: &[u8]) -> Option<(bool, u64)> {
-        let word = |at: usize| {
-            let word = words.get(at..at + 8);
-            word.map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
-        };
-        match kind {
-            SlotType::CLASS => Some((flags & self.singleton == 0, word(self.superclass?))),
-            SlotType::ICLASS => Some((false, word(self.superclass?))),
-            SlotType::MOVED => Some((false, word(DESTINATION))),
+    pub(crate) fn of(&self, object: &Object<'_>, territory: &Territory<'_>) -> Option<(bool, u32)> {
+        let slot_at = |word| territory.slot_at(object.word(word));
+        match object.kind {
+            SlotType::CLASS => {
+                let is_real = object.flags & self.singleton == 0;
+                Some((is_real, self.superclass.and_then(slot_at).unwrap_or(NO_CLASS)))
+            }
+            SlotType::ICLASS => {
+                Some((false, self.superclass.and_then(slot_at).unwrap_or(NO_CLASS)))
+            }
+            SlotType::MOVED => {
+                Some((false, DESTINATIONS.into_iter().find_map(slot_at).unwrap_or(NO_CLASS)))
+            }
             _ => None,
         }
     }
@@ -140,10 +145,7 @@ fn descends(image: &Image<'_>, at: u64, from: Address, to: Address) -> bool {
 }
 
 struct Resolver<'a> {
-    interpreter: &'a Interpreter,
-    image: &'a Image<'a>,
-    heap: &'a Derived,
-    territory: &'a Territory<'a>,
+    context: &'a Context<'a>,
     naming: Option<Naming>,
     /// In slot order.
     ancestors: &'a [Ancestor],
@@ -154,32 +156,23 @@ struct Resolver<'a> {
 
 /// Makes the classes of all slots indices into the classes that are returned.
 pub(crate) fn resolve(
-    image: &Image<'_>,
-    interpreter: &Interpreter,
-    heap: &Derived,
-    territory: &Territory<'_>,
-    ancestry: Ancestry,
-    landmarks: &[Landmark],
+    context: &Context<'_>,
     read: &mut Slots,
-    findings: &mut Vec<Finding>,
-) -> Result<Vec<Class>, Failure> {
-    let failure = |check, at| Failure { check, at, page_bytes: 1 << heap.linkage.page_log2 };
-    let kinds = Kinds::new(territory, &read.slots);
+) -> Result<(Vec<Class>, Vec<Finding>), Failure> {
+    let heap = context.heap;
+    let kinds = Kinds::new(&context.territory, &read.slots);
     let is_no_class = |landmark: &&Landmark| {
         let kind = kinds.at(landmark.class).map(|(kind, _)| kind);
         !matches!(kind, Some(SlotType::CLASS | SlotType::MODULE | SlotType::NONE))
     };
-    if let Some(landmark) = landmarks.iter().find(is_no_class) {
-        return Err(failure(Check::Landmarks, landmark.class));
+    if let Some(landmark) = context.landmarks.iter().find(is_no_class) {
+        return Err(context.failure(Check::Landmarks, landmark.class));
     }
-    let naming = Naming::derive(Objects { image, kinds }, landmarks);
-    findings.extend(shortcomings(ancestry, naming));
+    let naming = Naming::derive(Objects { image: context.image, kinds }, &context.landmarks);
+    let findings = shortcomings(context.ancestry, naming).collect();
     let ancestors = std::mem::take(&mut read.ancestors);
     let mut resolver = Resolver {
-        interpreter,
-        image,
-        heap,
-        territory,
+        context,
         naming,
         ancestors: &ancestors,
         known: HashMap::new(),
@@ -199,7 +192,7 @@ pub(crate) fn resolve(
         if resolved == NO_CLASS {
             if state == SlotState::Marked && read.tally.unread == 0 {
                 let at = heap.slot_address(index as u32).unwrap_or_default();
-                return Err(failure(Check::Classes, at));
+                return Err(context.failure(Check::Classes, at));
             }
             read.tally.astray += 1;
         }
@@ -208,9 +201,9 @@ pub(crate) fn resolve(
     // Garbage may outlive its class while a heap is swept, but a wrong layout leads most astray.
     if read.tally.astray > FEW_ASTRAY.max(read.tally.live / 4) {
         let at = heap.pages.first().map_or(Address(0), |page| page.base);
-        return Err(failure(Check::Classes, at));
+        return Err(context.failure(Check::Classes, at));
     }
-    Ok(resolver.classes)
+    Ok((resolver.classes, findings))
 }
 
 fn shortcomings(ancestry: Ancestry, naming: Option<Naming>) -> impl Iterator<Item = Finding> {
@@ -238,9 +231,9 @@ impl Resolver<'_> {
         } else {
             match self.real_class(class) {
                 Some(real) if real == class => {
-                    let address = self.heap.slot_address(class);
-                    let kinds = Kinds::new(self.territory, slots);
-                    let objects = Objects { image: self.image, kinds };
+                    let address = self.context.heap.slot_address(class);
+                    let kinds = Kinds::new(&self.context.territory, slots);
+                    let objects = Objects { image: self.context.image, kinds };
                     let name = self.naming.zip(address).and_then(|(it, at)| it.name(objects, at));
                     self.add(Class { address, name })
                 }
@@ -261,8 +254,11 @@ impl Resolver<'_> {
         if kind != SlotType::IMEMO {
             return format!("({kind})");
         }
-        let names =
-            if self.interpreter.is_at_least(3, 5) { &IMEMO_FROM_4_0 } else { &IMEMO_UP_TO_3_4 };
+        let names = if self.context.interpreter.is_at_least(3, 5) {
+            &IMEMO_FROM_4_0
+        } else {
+            &IMEMO_UP_TO_3_4
+        };
         format!("(imemo_{})", names[usize::from(imemo % 16)])
     }
 

@@ -65,12 +65,12 @@ impl fmt::Display for Failure {
 pub enum Check {
     /// The page that holds the class Object begins with the address of its descriptor.
     Descriptor,
+    /// A slot size and a number of slots fill every page.
+    Extent,
     /// The descriptors are linked in a ring with exactly one list head.
     Ring,
     /// Near the list head hangs the array of all pages, with its length beside it.
     Array,
-    /// A slot size and a number of slots fill every page.
-    Extent,
     /// No page lies outside the arrays.
     MissingPage,
     /// The pages can be read.

@@ -241,6 +241,8 @@ impl fmt::Display for SlotType {
 impl Slot {
     /// The class of free slots, and of garbage whose class is gone.
     pub const NO_CLASS: u32 = u32::MAX;
+    pub(crate) const FREE: Self =
+        Self { class: Self::NO_CLASS, kind: SlotType::NONE, state: SlotState::Free };
     pub(crate) const UNREAD: Self =
         Self { class: Self::NO_CLASS, kind: SlotType::NONE, state: SlotState::Unread };
 

@@ -3,6 +3,7 @@
 use target::Address;
 
 use crate::object_space::SlotType;
+use crate::slots::Object;
 use crate::territory::{Place, Territory};
 
 /// Strings with this flag keep their bytes elsewhere (`RSTRING_NOEMBED`, FL_USER1, in all versions).
@@ -11,11 +12,10 @@ const NOT_EMBEDDED: u64 = 1 << 13;
 const STRING_POINTER: usize = 3;
 /// The word behind it: the capacity, or the string whose bytes they are.
 const STRING_OWNER: usize = 4;
-
-/// The type of an internal object: flags FL_USER0 to FL_USER3 (internal/imemo.h).
-pub(crate) fn imemo_type(flags: u64) -> u8 {
-    (flags >> 12 & 15) as u8
-}
+/// malloc aligns to this.
+const ALIGNMENT: u64 = 16;
+/// Programs have no memory below: the kernel refuses it (vm.mmap_min_addr).
+const LOWEST: u64 = 1 << 16;
 
 /// Calls `found` with each word of an object that may be a pointer to malloc'ed memory: aligned as
 /// malloc aligns, into private memory that is no heap page.
@@ -23,38 +23,29 @@ pub(crate) fn imemo_type(flags: u64) -> u8 {
 /// Which words of an object are pointers is not asked, but for strings: theirs is known in all
 /// versions, and embedded text can look like anything.
 pub(crate) fn for_each(
-    kind: SlotType,
-    flags: u64,
-    words: &[u8],
+    object: &Object<'_>,
     territory: &Territory<'_>,
     mut found: impl FnMut(Address),
 ) {
     let mut consider = |word: u64| {
-        if word & 15 == 0 && word > 0xffff && territory.at(word) == Place::Private {
+        let is_pointer = word >= LOWEST && word.is_multiple_of(ALIGNMENT);
+        if is_pointer && territory.at(word) == Place::Private {
             found(Address(word));
         }
     };
-    let word = |number: usize| {
-        let word = words.get(number * 8..number * 8 + 8)?;
-        Some(u64::from_le_bytes(word.try_into().expect("8 bytes")))
-    };
-    match kind {
-        SlotType::STRING if flags & NOT_EMBEDDED == 0 => {}
-        SlotType::STRING => {
-            // A string that shares another's bytes names that one where the capacity would be, so
-            // no flag is needed to tell (it is another one from 3.4 on).
-            let owner = word(STRING_OWNER).unwrap_or(0);
-            if !matches!(territory.at(owner), Place::HeapPage(_)) {
-                consider(word(STRING_POINTER).unwrap_or(0));
-            }
-        }
+    match object.kind {
         SlotType::FLOAT => {}
-        _ => {
-            // Internal objects have no class: its place is another word of theirs.
-            let first = if kind == SlotType::IMEMO { 1 } else { 2 };
-            for bytes in words.chunks_exact(8).skip(first) {
-                consider(u64::from_le_bytes(bytes.try_into().expect("8 bytes")));
+        SlotType::STRING if object.flags & NOT_EMBEDDED == 0 => {}
+        SlotType::STRING => {
+            // A string that shares another's bytes names that one where its capacity would be, so
+            // the flag that says so, another one from 3.4 on, need not be known.
+            let owner = object.word(STRING_OWNER);
+            if !matches!(territory.at(owner), Place::HeapPage(_)) {
+                consider(object.word(STRING_POINTER));
             }
         }
+        // Internal objects have no class, and another word of theirs in its place.
+        SlotType::IMEMO => object.words_from(1).for_each(consider),
+        _ => object.words_from(2).for_each(consider),
     }
 }

@@ -1,20 +1,20 @@
-//! Reads the slots of all heap pages: one pass, one read for each page.
+//! Reads the slots of all heap pages: one pass, two reads for each page.
 
 use std::ops::Range;
 
-use target::{Address, Image, Memory, PAGE_SIZE, PageState};
+use target::{Address, Memory, PAGE_SIZE, PageState};
 
 use crate::bitmaps::{self, Bitmaps, MOST_WORDS};
-use crate::classes::Ancestry;
 use crate::error::{Check, Failure};
 use crate::object_space::{References, Slot, SlotState, SlotType};
-use crate::pages::{Derived, Page};
+use crate::pages::Page;
+use crate::read::Context;
 use crate::references;
 use crate::territory::{Place, Territory};
 
 /// In heaps with more objects than this some are without a write barrier, in every Ruby.
 const ENOUGH_OBJECTS: u64 = 2_000;
-/// Objects whose classes are looked up again and again: a power of two.
+/// Classes that are looked up again and again: a power of two.
 const REMEMBERED_CLASSES: usize = 1024;
 
 /// What a slot's class is, before classes are known: the index of the slot that its class is in,
@@ -68,27 +68,23 @@ pub(crate) struct Slots {
 }
 
 /// Reads the slots of all pages, and fails where they do not look like slots.
-pub(crate) fn read(
-    image: &Image<'_>,
-    heap: &Derived,
-    bitmaps: Bitmaps,
-    ancestry: Ancestry,
-    territory: &Territory<'_>,
-) -> Result<Slots, Failure> {
-    let reader = Reader { image, heap, bitmaps, ancestry, territory };
-    let mut all =
-        Slots { slots: vec![Slot::UNREAD; heap.slot_count() as usize], ..Slots::default() };
-    let mut scratch = Scratch {
+pub(crate) fn read(context: &Context<'_>, bitmaps: Bitmaps) -> Result<Slots, Failure> {
+    let heap = context.heap;
+    let mut reader = Reader {
+        context,
+        bitmaps,
         body: vec![0; 1 << heap.linkage.page_log2],
         holes: Vec::new(),
-        classes: vec![(0, NO_CLASS); REMEMBERED_CLASSES],
+        known_classes: vec![(0, NO_CLASS); REMEMBERED_CLASSES],
     };
+    let mut all =
+        Slots { slots: vec![Slot::UNREAD; heap.slot_count() as usize], ..Slots::default() };
     for page in &heap.pages {
-        reader.read_page(page, &mut scratch, &mut all)?;
+        reader.read_page(page, &mut all)?;
     }
-    let first = heap.pages.first().map_or(Address(0), |page| page.base);
     if all.tally.live > ENOUGH_OBJECTS && all.tally.unprotected == 0 {
-        return Err(reader.failure(Check::Bitmaps, first));
+        let first = heap.pages.first().map_or(Address(0), |page| page.base);
+        return Err(context.failure(Check::Bitmaps, first));
     }
     Ok(all)
 }
@@ -114,142 +110,168 @@ impl<'a> Kinds<'a> {
 }
 
 struct Reader<'a> {
-    image: &'a Image<'a>,
-    heap: &'a Derived,
+    context: &'a Context<'a>,
     bitmaps: Bitmaps,
-    ancestry: Ancestry,
-    territory: &'a Territory<'a>,
-}
-
-/// What is used again for each page.
-struct Scratch {
+    /// The slots of the page that is read, used again for each.
     body: Vec<u8>,
     /// The parts of the body that could not be read, as offsets; nearly always none.
     holes: Vec<Range<usize>>,
     /// Classes that were looked up last, and the slots that they are in.
-    classes: Vec<(u64, u32)>,
+    known_classes: Vec<(u64, u32)>,
 }
 
 impl Reader<'_> {
-    fn failure(&self, check: Check, at: Address) -> Failure {
-        Failure { check, at, page_bytes: 1 << self.heap.linkage.page_log2 }
-    }
-
-    fn read_page(
-        &self,
-        page: &Page,
-        scratch: &mut Scratch,
-        into: &mut Slots,
-    ) -> Result<(), Failure> {
-        let Slots { slots, ancestors, references, tally } = into;
-        let slots = &mut slots[page.slots_before as usize..][..page.slot_count as usize];
+    fn read_page(&mut self, page: &Page, into: &mut Slots) -> Result<(), Failure> {
+        let context = self.context;
+        let slots = &mut into.slots[page.slots_before as usize..][..page.slot_count as usize];
         if slots.is_empty() {
             return Ok(());
         }
-        let readable = self.failure(Check::Readable, page.base);
-        let bytes = page.slot_bytes as usize * slots.len();
-        self.read_body(page.first_slot, bytes, scratch).ok_or(readable)?;
-        let marks = self.bitmaps.read(self.image, page).ok_or(readable)?;
+        let unreadable = context.failure(Check::Readable, page.base);
+        let slot_bytes = page.slot_bytes as usize;
+        self.read_body(page.first_slot, slot_bytes * slots.len()).ok_or(unreadable)?;
+        let marks = self.bitmaps.read(context.image, page).ok_or(unreadable)?;
         let mut live = [0; MOST_WORDS];
-        let body = scratch.body[..bytes].chunks_exact(page.slot_bytes as usize);
-        for (number, (slot, words)) in slots.iter_mut().zip(body).enumerate() {
-            let number = number as u32;
+        for (number, slot) in slots.iter_mut().enumerate() {
+            let (offset, number) = (number * slot_bytes, number as u32);
             let bit = self.bitmaps.index(page, number);
-            let offset = number as usize * page.slot_bytes as usize;
-            if scratch
-                .holes
-                .iter()
-                .any(|hole| offset < hole.end && hole.start < offset + words.len())
-            {
-                tally.unread += 1;
+            if self.holes.iter().any(|it| offset < it.end && it.start < offset + slot_bytes) {
+                into.tally.unread += 1;
                 bitmaps::set(&mut live, bit);
                 continue;
             }
-            let flags = word(words, 0);
-            if flags == 0 {
-                *slot = Slot { class: NO_CLASS, kind: SlotType::NONE, state: SlotState::Free };
+            let object = Object::new(&self.body[offset..offset + slot_bytes]);
+            if object.flags == 0 {
+                *slot = Slot::FREE;
                 continue;
             }
             bitmaps::set(&mut live, bit);
-            let kind = SlotType(flags as u8 & 31);
             let at = page.first_slot.offset(offset as u64);
-            if !kind.may_be_in_a_slot() {
-                return Err(self.failure(Check::Types, at));
+            if !object.kind.may_be_in_a_slot() {
+                return Err(context.failure(Check::Types, at));
             }
-            let marked = bitmaps::bit(&marks.marked, bit);
-            let state = if marked { SlotState::Marked } else { SlotState::Unmarked };
-            let class = self.class_of(kind, flags, word(words, 1), &mut scratch.classes);
+            let is_marked = bitmaps::bit(&marks.marked, bit);
+            let class = class_of(&object, &context.territory, &mut self.known_classes);
             if class == NO_CLASS {
-                if marked {
-                    return Err(self.failure(Check::Classes, at));
+                if is_marked {
+                    return Err(context.failure(Check::Classes, at));
                 }
-                tally.astray += 1;
+                into.tally.astray += 1;
             }
-            if let Some((is_real, next)) = self.ancestry.of(kind, flags, words) {
-                let next = self.territory.slot_at(next).unwrap_or(NO_CLASS);
-                ancestors.push(Ancestor { slot: page.slots_before + number, is_real, next });
+            into.tally.live += 1;
+            let state = if is_marked { SlotState::Marked } else { SlotState::Unmarked };
+            *slot = Slot { class, kind: object.kind, state };
+            let own = page.slots_before + number;
+            if let Some((is_real, next)) = context.ancestry.of(&object, &context.territory) {
+                into.ancestors.push(Ancestor { slot: own, is_real, next });
             }
-            tally.live += 1;
-            *slot = Slot { class, kind, state };
-            references::for_each(kind, flags, words, self.territory, |to| {
-                references.push(page.slots_before + number, to);
-            });
+            references::for_each(&object, &context.territory, |to| into.references.push(own, to));
         }
         if marks.wrong(&live) > 0 {
-            return Err(self.failure(Check::Bitmaps, page.base));
+            return Err(context.failure(Check::Bitmaps, page.base));
         }
-        let count =
-            |bits: &[u64]| bits.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
-        tally.marked += count(&marks.marked);
-        tally.unprotected += count(&marks.unprotected);
+        into.tally.marked += count(&marks.marked);
+        into.tally.unprotected += count(&marks.unprotected);
         Ok(())
     }
 
     /// Reads a page's slots; what is swapped out stays a hole. `None` where it is unreadable for
     /// another reason: Ruby protects pages while it compacts its heap.
-    fn read_body(&self, first: Address, bytes: usize, scratch: &mut Scratch) -> Option<()> {
-        scratch.holes.clear();
-        let body = &mut scratch.body[..bytes];
-        if self.image.read(first, body) == bytes {
+    fn read_body(&mut self, first: Address, bytes: usize) -> Option<()> {
+        self.holes.clear();
+        let image = self.context.image;
+        let body = &mut self.body[..bytes];
+        if image.read(first, body) == bytes {
             return Some(());
         }
         let all = first..first.offset(bytes as u64);
-        let states = self.image.outline.pages.as_ref()?;
+        let states = image.outline.pages.as_ref()?;
         for run in states.runs_in(&all).filter(|run| run.state == PageState::Swapped) {
             let hole = target::intersection(&run.range, &all);
-            scratch.holes.push((hole.start - first) as usize..(hole.end - first) as usize);
+            self.holes.push((hole.start - first) as usize..(hole.end - first) as usize);
         }
         let mut at = first;
         while at < all.end {
             let end = at.offset(1).align_up(PAGE_SIZE).min(all.end);
             let part = (at - first) as usize..(end - first) as usize;
-            let swapped =
-                scratch.holes.iter().any(|hole| hole.start <= part.start && part.end <= hole.end);
-            if !swapped {
-                self.image.read_exact(at, &mut body[part]).ok()?;
+            let is_hole = |hole: &Range<usize>| hole.start <= part.start && part.end <= hole.end;
+            if !self.holes.iter().any(is_hole) {
+                image.read_exact(at, &mut body[part]).ok()?;
             }
             at = end;
         }
         Some(())
     }
+}
 
-    /// The slot of an object's class, what stands for it, or [`NO_CLASS`] where it is in no slot.
-    fn class_of(&self, kind: SlotType, flags: u64, class: u64, known: &mut [(u64, u32)]) -> u32 {
-        if kind.has_no_class() || class == 0 {
-            return internal(kind, references::imemo_type(flags));
-        }
-        let place = (class >> 3) as usize % known.len();
-        let (remembered, slot) = known[place];
-        if remembered == class {
-            return slot;
-        }
-        let slot = self.territory.slot_at(class).unwrap_or(NO_CLASS);
-        known[place] = (class, slot);
-        slot
+fn count(bits: &[u64; MOST_WORDS]) -> u64 {
+    bits.iter().map(|word| u64::from(word.count_ones())).sum()
+}
+
+/// The slot of an object's class, what stands for it, or [`NO_CLASS`] where it is in no slot.
+fn class_of(object: &Object<'_>, territory: &Territory<'_>, known: &mut [(u64, u32)]) -> u32 {
+    let class = object.word(1);
+    if object.kind.has_no_class() || class == 0 {
+        return internal(object.kind, object.imemo_type());
+    }
+    let place = (class >> 3) as usize % known.len();
+    let (remembered, slot) = known[place];
+    if remembered == class {
+        return slot;
+    }
+    let slot = territory.slot_at(class).unwrap_or(NO_CLASS);
+    known[place] = (class, slot);
+    slot
+}
+
+/// What is in a slot that is not free.
+pub(crate) struct Object<'a> {
+    pub(crate) flags: u64,
+    pub(crate) kind: SlotType,
+    bytes: &'a [u8],
+}
+
+impl<'a> Object<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        let mut object = Self { flags: 0, kind: SlotType::NONE, bytes };
+        object.flags = object.word(0);
+        object.kind = SlotType(object.flags as u8 & 31);
+        object
+    }
+
+    /// A word of the slot; 0 behind its end. The first is the flags, the second the class.
+    pub(crate) fn word(&self, number: usize) -> u64 {
+        let word = self.bytes.get(number * 8..number * 8 + 8);
+        word.map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+    }
+
+    /// The words of the slot from this one on.
+    pub(crate) fn words_from(&self, first: usize) -> impl Iterator<Item = u64> + 'a {
+        let words = self.bytes.chunks_exact(8).skip(first);
+        words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+    }
+
+    /// The type of an internal object: flags FL_USER0 to FL_USER3 (internal/imemo.h).
+    pub(crate) fn imemo_type(&self) -> u8 {
+        (self.flags >> 12 & 15) as u8
     }
 }
 
-fn word(bytes: &[u8], number: usize) -> u64 {
-    let word = bytes.get(number * 8..number * 8 + 8);
-    word.map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_without_class_are_told_apart_from_slots() {
+        for kind in 0..32 {
+            for imemo in 0..16 {
+                let kind = SlotType(kind);
+                let stated = as_internal(internal(kind, imemo));
+                let imemo = if kind == SlotType::IMEMO { imemo } else { 0 };
+                assert_eq!(stated, Some((kind, imemo)));
+            }
+        }
+        assert_eq!(as_internal(NO_CLASS), None);
+        assert_eq!(as_internal(u32::MAX / 2), None);
+    }
 }

@@ -59,7 +59,7 @@ fn reading_maps_no_page_into_the_target() {
 fn every_thread_stands_and_no_signal_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile("signals", folder.path(), &["-pthread"]);
-    let mut target = Target::start(&mut Command::new(program));
+    let mut target = Target::start(&mut testbed::command(program));
     let signal = target.number("signal").to_string();
     let mut sent = 0;
     for _ in 0..200 {

@@ -4,6 +4,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
+use crate::place::workspace;
+
 /// A real process to look at. It is killed when this value is dropped, whatever happens.
 ///
 /// The protocol is that of `scenarios/`: when the target has reached its state it prints a line
@@ -40,13 +42,13 @@ impl Target {
     #[must_use]
     pub fn scenario(name: &str, arguments: &[&str]) -> Self {
         let path = workspace().join("scenarios").join(name).with_extension("rb");
-        Self::start(Command::new("ruby").arg(path).args(arguments))
+        Self::start(crate::ruby().arg(path).args(arguments))
     }
 
     /// Starts the Ruby program `source`.
     #[must_use]
     pub fn ruby(source: &str) -> Self {
-        Self::start(Command::new("ruby").arg("-e").arg(source))
+        Self::start(crate::ruby().arg("-e").arg(source))
     }
 
     /// Its process id.
@@ -148,13 +150,7 @@ impl Drop for Target {
     }
 }
 
-/// The folder of the workspace.
-fn workspace() -> PathBuf {
-    let this = Path::new(env!("CARGO_MANIFEST_DIR"));
-    this.ancestors().nth(2).expect("crates/testbed lies in it").to_owned()
-}
-
-/// Compiles a C program or library of `crates/testbed/c/` with the machine's `cc` into `folder`
+/// Compiles a C program or library of `crates/testbed/c/` with the `cc` where targets run into `folder`
 /// and returns the path of what came out.
 ///
 /// # Panics
@@ -162,7 +158,7 @@ fn workspace() -> PathBuf {
 pub fn compile(name: &str, folder: &Path, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name).with_extension("c");
     let output = folder.join(name);
-    let done = Command::new("cc")
+    let done = crate::command("cc")
         .args(["-O1", "-g", "-Wall", "-o"])
         .args([output.as_os_str(), source.as_os_str()])
         .args(flags)

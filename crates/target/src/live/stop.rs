@@ -34,6 +34,9 @@ pub(crate) struct Stop {
     not_send: PhantomData<*const ()>,
 }
 
+/// How long a thread that is being killed may take to end.
+const REAPING: Duration = Duration::from_millis(500);
+
 /// What waitpid(2) says of a thread.
 enum Wait {
     Running,
@@ -184,9 +187,21 @@ impl Drop for Stop {
         for (&tid, &signal) in &self.stopped {
             // nix has no real-time signals, of which glibc uses two itself.
             // SAFETY: PTRACE_DETACH takes no memory; it fails harmlessly on a thread that is gone.
-            unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0, signal) };
+            let detached = unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0, signal) };
+            if detached != 0 && tid != self.pid {
+                reap(tid);
+            }
         }
         let _ = self.unblocked.thread_set_mask();
+    }
+}
+
+/// Takes note of the end of a thread that was killed while it stood: until its tracer does, its
+/// process cannot be waited for. The process itself is left to its parent.
+fn reap(tid: i32) {
+    let deadline = Instant::now() + REAPING;
+    while matches!(wait(tid), Wait::Running) && Instant::now() < deadline {
+        std::thread::sleep(POLL);
     }
 }
 

@@ -1,10 +1,8 @@
 //! The target lives on as if nothing had happened, whatever happens to rbloat.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{rbloat, run};
+use crate::{rbloat, run};
 use testbed::Target;
 
 /// Threads in every kind of work, which note what goes wrong: an exception, a wrong errno, a

@@ -1,8 +1,6 @@
 //! The whole command against every scenario: the verdict, the balance, and Ruby's own count.
 
-mod common;
-
-use common::{bytes, report};
+use crate::{bytes, report};
 use testbed::Target;
 
 /// Reports on a scenario, stopped, and holds the report against what the scenario and the kernel

@@ -1,12 +1,10 @@
 //! What rbloat says where it cannot report, and how it exits.
 
-mod common;
-
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use common::{rbloat, run};
+use crate::{rbloat, run};
 use testbed::Target;
 
 const WAITING: &str = "puts 'ready {}'; $stdout.flush; $stdin.read";
@@ -33,7 +31,7 @@ fn there_is_no_such_process() {
 
 #[test]
 fn a_process_that_is_no_ruby_is_not_stopped() {
-    let sleeper = Target::start(Command::new("sh").args(["-c", "echo 'ready {}'; exec cat"]));
+    let sleeper = Target::start(testbed::command("sh").args(["-c", "echo 'ready {}'; exec cat"]));
     while sleeper.status("Name:") != "cat" {
         std::thread::yield_now();
     }
@@ -88,8 +86,10 @@ fn installed() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
+/// Whether targets can be started as other users: as root, and not through mount(8).
 fn is_root() -> bool {
-    std::fs::read_to_string("/proc/self/status").unwrap().contains("Uid:\t0\t0\t")
+    testbed::root().is_none()
+        && std::fs::read_to_string("/proc/self/status").unwrap().contains("Uid:\t0\t0\t")
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn the_same_user_needs_no_root() {
     if !is_root() {
         return; // Then all the other tests show it.
     }
-    let target = Target::start(Command::new("ruby").args(["-e", WAITING]).uid(NOBODY).gid(NOBODY));
+    let target = Target::start(testbed::ruby().args(["-e", WAITING]).uid(NOBODY).gid(NOBODY));
     let (_folder, path) = installed();
     let output = Command::new(path)
         .args(["report", &target.pid().to_string(), "--json"])
@@ -143,8 +143,7 @@ fn the_same_user_needs_no_root() {
 fn another_allocator_leaves_rubys_side() {
     let jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
     assert!(std::path::Path::new(jemalloc).exists(), "`make setup` installs libjemalloc2");
-    let target =
-        Target::start(Command::new("ruby").args(["-e", WAITING]).env("LD_PRELOAD", jemalloc));
+    let target = Target::start(testbed::ruby().args(["-e", WAITING]).env("LD_PRELOAD", jemalloc));
     let output = run(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(6));
     let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();

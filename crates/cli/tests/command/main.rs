@@ -1,23 +1,28 @@
-//! Running the rbloat command on a target.
+//! The rbloat command on real processes.
+
+mod errors;
+mod scenarios;
+mod survival;
+mod truth;
 
 use std::process::{Command, Output};
 
 use report::Report;
 
 /// The rbloat command, without colours whatever the terminal.
-pub fn rbloat() -> Command {
+fn rbloat() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rbloat"));
     command.env("NO_COLOR", "1");
     command
 }
 
 /// Runs `rbloat report PID` with further arguments.
-pub fn run(pid: i32, arguments: &[&str]) -> Output {
+fn run(pid: i32, arguments: &[&str]) -> Output {
     rbloat().args(["report", &pid.to_string()]).args(arguments).output().unwrap()
 }
 
 /// The report on a process; it must be complete.
-pub fn report(pid: i32) -> Report {
+fn report(pid: i32) -> Report {
     let output = run(pid, &["--json"]);
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{complaint}{}", String::from_utf8_lossy(&output.stdout));
@@ -25,8 +30,7 @@ pub fn report(pid: i32) -> Report {
 }
 
 /// The bytes of one row.
-#[allow(dead_code, reason = "not every test looks at rows")]
-pub fn bytes(report: &Report, cause: &str) -> u64 {
+fn bytes(report: &Report, cause: &str) -> u64 {
     let row = report.causes.iter().find(|row| row.cause == cause);
     row.unwrap_or_else(|| panic!("no row {cause}")).bytes
 }

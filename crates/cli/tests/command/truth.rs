@@ -1,0 +1,106 @@
+//! The whole command against what Ruby processes say of themselves, to the byte.
+
+use std::process::Command;
+
+use crate::{bytes, report};
+use testbed::{Target, compile};
+
+/// Starts Ruby with `program`, which calls `stop_then_trim` when its heap is as it shall be.
+fn trimming(program: &str) -> (tempfile::TempDir, Target) {
+    let folder = tempfile::tempdir().unwrap();
+    let library = compile("trim", folder.path(), &["-shared", "-fPIC"]);
+    let source = format!(
+        "require 'fiddle'
+         library = Fiddle.dlopen({:?})
+         $trim = Fiddle::Function.new(library['stop_then_trim'], [], Fiddle::TYPE_LONG)
+         {program}
+         GC.start
+         puts 'ready {{}}'
+         $stdout.flush
+         drop = $trim.call
+         puts \"ready {{\\\"drop\\\": #{{drop}}}}\"
+         $stdout.flush
+         $stdin.read",
+        library.to_str().unwrap()
+    );
+    (folder, Target::ruby(&source))
+}
+
+/// Compares what the report promises with what a trim brings in the process.
+fn assert_trim_is_predicted((_folder, mut target): (tempfile::TempDir, Target)) {
+    target.wait_until_stopped();
+    let report = report(target.pid());
+    assert_eq!(report.findings, []);
+    target.go_on();
+    let drop = target.next_truth()["drop"].as_u64().unwrap();
+    assert_eq!(report.malloc.as_ref().unwrap().trim_yield_bytes, drop);
+    assert_eq!(bytes(&report, "malloc.unreturned"), drop);
+    assert!(drop > 10 << 20, "{drop} bytes are no test");
+    assert!(target.finish());
+}
+
+#[test]
+fn the_yield_of_a_trim_after_a_burst_of_threads() {
+    assert_trim_is_predicted(trimming(
+        "threads = 12.times.map do |i|
+           Thread.new do
+             random = Random.new(i)
+             kept = []
+             3.times { a = Array.new(3000) { 'x' * random.rand(64..8255) }; kept << a[7]; a.clear }
+             Thread.current[:kept] = kept
+           end
+         end
+         threads.each(&:join)",
+    ));
+}
+
+#[test]
+fn the_yield_of_a_trim_of_the_main_arena_and_its_top() {
+    assert_trim_is_predicted(trimming(
+        "a = Array.new(60_000) { |i| 'x' * (i % 1500) }
+         $kept = a.select.with_index { |_, i| i % 300 == 0 }
+         a = nil",
+    ));
+}
+
+#[test]
+fn the_yield_of_a_trim_while_threads_stand_in_their_work() {
+    assert_trim_is_predicted(trimming(
+        "8.times do |i|
+           Thread.new do
+             random = Random.new(i)
+             Array.new(5000) { 'x' * random.rand(64..4000) }.clear
+             sleep
+           end
+         end
+         sleep 0.01 until Thread.list.count { |thread| thread.status == 'sleep' } == 8",
+    ));
+}
+
+#[test]
+fn the_report_names_the_class_that_holds_the_memory() {
+    let target = Target::ruby(
+        "module Shop; class Order; def initialize(i); @a = @b = @c = @d = @e = i.to_s * 9; end; end; end
+         $orders = Array.new(50_000) { |i| Shop::Order.new(i) }
+         puts 'ready {}'
+         $stdout.flush
+         $stdin.read",
+    );
+    let report = report(target.pid());
+    let classes = &report.ruby.as_ref().unwrap().classes;
+    let orders = classes.iter().find(|class| class.name == "Shop::Order").unwrap();
+    assert_eq!(orders.objects, 50_000);
+    assert!(target.finish());
+}
+
+#[test]
+fn the_manual_and_the_completions_name_every_command() {
+    for arguments in [&["manual"][..], &["completions", "bash"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_rbloat")).args(arguments).output().unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        for word in ["report", "json", "arenas", "pid"] {
+            assert!(text.contains(word), "{arguments:?} lack {word}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What users and programs see, word for word. `burst.json` is a report on scenarios/burst.rb, cut
+//! short.
+
+use report::{ListedProcess, Report, TextOptions, render_processes};
+
+fn burst() -> Report {
+    serde_json::from_str(include_str!("burst.json")).unwrap()
+}
+
+fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
+#[test]
+fn the_json_is_stable() {
+    assert_eq!(burst().render_json(), include_str!("burst.json"));
+}
+
+#[test]
+fn the_text_of_a_report() {
+    let text = burst().render_text(TextOptions { width: 100, arenas: true });
+    insta::assert_snapshot!(plain(&text));
+}
+
+#[test]
+fn the_text_of_a_report_on_a_narrow_terminal() {
+    let text = plain(&burst().render_text(TextOptions { width: 60, arenas: false }));
+    insta::assert_snapshot!(text);
+    let prose = text.lines().take_while(|line| !line.contains("WHERE IT IS"));
+    assert!(prose.skip(2).all(|line| line.chars().count() < 60));
+}
+
+#[test]
+fn the_culprit_is_red_and_what_is_healthy_is_green() {
+    let mut report = burst();
+    let options = TextOptions { width: 100, arenas: false };
+    let red = "\u{1b}[1m\u{1b}[31m";
+    assert!(report.render_text(options).contains(&format!("{red}malloc.unreturned")));
+    report.verdict.cause = "healthy".into();
+    assert!(!report.render_text(options).contains(red));
+}
+
+#[test]
+fn the_list_of_processes() {
+    let process = |pid, rss_bytes, command: &str| ListedProcess {
+        pid,
+        rss_bytes,
+        ruby_version: "3.1.2".into(),
+        libc: "glibc 2.36".into(),
+        allocator: "glibc".into(),
+        threads: 25,
+        command: command.into(),
+    };
+    let processes = [
+        process(4242, 1_372_585_984, "puma 5.6.5 (tcp://0.0.0.0:3000) [shop]"),
+        process(77, 37_000_000, "ruby -e sleep"),
+    ];
+    insta::assert_snapshot!(plain(&render_processes(&processes)));
+}

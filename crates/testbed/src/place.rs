@@ -1,0 +1,50 @@
+//! Where the tests' targets run: on this machine, or in the root filesystem of another release.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Enters a root filesystem as container runtimes do, in a mount namespace that ends with the
+/// process, and becomes the program: its process id stays that of the command.
+const ENTER: &str = r#"
+    set -e
+    root=$0 workspace=$1
+    shift
+    mkdir -p "$root$workspace"
+    mount --rbind /proc "$root/proc"
+    mount --rbind /dev "$root/dev"
+    mount --bind /tmp "$root/tmp"
+    mount --bind "$workspace" "$root$workspace"
+    exec chroot "$root" "$@"
+"#;
+
+/// The root filesystem that targets run in, by the environment's RBLOAT_TEST_ROOT; `None` for this
+/// machine's own. `scripts/rootfs` makes such.
+#[must_use]
+pub fn root() -> Option<PathBuf> {
+    env::var_os("RBLOAT_TEST_ROOT").map(PathBuf::from)
+}
+
+/// A command to run `program` where the targets run. The workspace and /tmp have the same paths
+/// there.
+#[must_use]
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let Some(root) = root() else { return Command::new(program) };
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", ENTER]);
+    command.arg(root).arg(workspace()).arg(program);
+    command
+}
+
+/// A command to run Ruby where the targets run: `ruby`, or what RBLOAT_TEST_RUBY names.
+#[must_use]
+pub fn ruby() -> Command {
+    command(env::var_os("RBLOAT_TEST_RUBY").unwrap_or_else(|| "ruby".into()))
+}
+
+/// The folder of the workspace.
+pub(crate) fn workspace() -> PathBuf {
+    let this = Path::new(env!("CARGO_MANIFEST_DIR"));
+    this.ancestors().nth(2).expect("crates/testbed lies in it").to_owned()
+}
