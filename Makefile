@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint bench ci
+.PHONY: help setup build dist demo test matrix lint bench ci
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -11,6 +11,10 @@ build: ## build target/release/rbloat
 	@scripts/setup gcc libc6-dev
 	cargo build --release --locked
 
+dist: ## build one static binary that runs on any Linux: target/dist/rbloat
+	@scripts/setup gcc libc6-dev
+	@scripts/dist
+
 demo: build ## report on a process that went through a burst of threads
 	@scripts/setup ruby
 	@scripts/demo
@@ -18,6 +22,9 @@ demo: build ## report on a process that went through a burst of threads
 test: ## run all tests; those of live processes need ptrace
 	@scripts/setup ruby gcc libc6-dev libjemalloc2
 	cargo test --workspace --locked
+
+matrix: ## run the tests of live processes on four Debian releases
+	@scripts/matrix
 
 lint: ## check formatting, clippy, docs, dependencies, scripts, scenarios
 	@scripts/setup ruby gcc libc6-dev shellcheck

@@ -34,6 +34,7 @@ fn describe(image: &target::Image<'_>) -> Option<ListedProcess> {
     let process = &image.outline.process;
     Some(ListedProcess {
         pid: process.pid,
+        namespace_pid: process.namespace_pid,
         rss_bytes: process.rss_bytes,
         ruby_version: interpreter.version,
         libc: glibc::libc(image, &modules).to_string(),

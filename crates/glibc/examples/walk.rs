@@ -13,7 +13,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let malloc = glibc::walk_modules(frozen.image(), &modules)?;
     let walked = Instant::now();
     let allocator = glibc::allocator(frozen.image(), &modules);
-    println!("modules {:?}, walk {:?}, allocator {:?}", have_modules - begun, walked - have_modules, walked.elapsed());
+    println!(
+        "modules {:?}, walk {:?}, allocator {:?}",
+        have_modules - begun,
+        walked - have_modules,
+        walked.elapsed()
+    );
     let pause = frozen.thaw()?.pause;
 
     println!("{allocator}, {pause:?} in all, {:?}", malloc.settings);

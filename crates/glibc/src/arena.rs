@@ -145,10 +145,8 @@ fn explain(arena: &Arena, broken: &Broken) -> Finding {
     } else {
         "its heap is damaged, or a thread was stopped while it changed it"
     };
-    let what = format!(
-        "{name} ({}) could not be walked, for {cause}: {}",
-        arena.address, broken.what
-    );
+    let what =
+        format!("{name} ({}) could not be walked, for {cause}: {}", arena.address, broken.what);
     Finding::at(Severity::Warning, broken.at, what)
 }
 

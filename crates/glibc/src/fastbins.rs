@@ -10,11 +10,7 @@ use crate::lists;
 use crate::stretch::Broken;
 
 /// Marks the chunks of an arena that are in its fastbins.
-pub(crate) fn mark(
-    memory: &dyn Memory,
-    state: &State,
-    pieces: &mut [Piece],
-) -> Result<(), Broken> {
+pub(crate) fn mark(memory: &dyn Memory, state: &State, pieces: &mut [Piece]) -> Result<(), Broken> {
     for (index, &head) in state.fastbins.iter().enumerate() {
         let bytes = LEAST_CHUNK + HEADER * index as u64;
         let members = lists::walk(memory, head, FORWARD, |at| {

@@ -8,8 +8,8 @@
 use target::elf::Module;
 use target::{Address, Backing, Image, Memory, Unreadable};
 
-use crate::ground::is_malloc_like;
-use crate::layout::{BINS, HeapLayout, Layouts, ParametersLayout, StateLayout};
+use crate::ground::{is_malloc_like, mmapped_memory};
+use crate::layout::{BINS, HEAP_ALIGNMENTS, HeapLayout, Layouts, ParametersLayout, StateLayout};
 use crate::{Error, Settings};
 
 /// More data than any C library has.
@@ -166,6 +166,27 @@ fn is_first_heap(memory: &dyn Memory, arena: Address, heap: &HeapLayout) -> bool
         && memory.read_address(start.offset(heap.arena)) == Ok(arena)
 }
 
+/// Finds arenas that are not in the ring: it is damaged, or a thread was stopped while it added one.
+///
+/// A heap begins at a multiple of what heaps are aligned to, and the first one of an arena says
+/// that the arena lies right behind its head.
+pub(crate) fn find_unlinked(image: &Image<'_>, ring: &Ring, layouts: &Layouts) -> Vec<Address> {
+    let [alignment, ..] = HEAP_ALIGNMENTS;
+    let starts = mmapped_memory(image).into_iter().flat_map(|memory| {
+        let first = memory.start.align_up(alignment);
+        (0..(memory.end - first).div_ceil(alignment))
+            .map(move |index| first.offset(index * alignment))
+    });
+    let arenas = starts.filter_map(|start| {
+        let layout = layouts.heaps.iter().find(|layout| {
+            let arena = start.offset(layout.bytes);
+            image.read_address(start.offset(layout.arena)) == Ok(arena)
+        })?;
+        Some(start.offset(layout.bytes))
+    });
+    arenas.filter(|arena| !ring.arenas.contains(arena)).collect()
+}
+
 /// Finds the parameters, by what they may be: there is no pattern in them like that of the bins.
 ///
 /// `main_start` is where the main arena's memory begins as its own figures say, where they do:
@@ -221,10 +242,11 @@ fn read_parameters(words: &[u64], layout: &ParametersLayout) -> Option<Parameter
     const MOST_CACHE_BINS: u64 = 76;
     const MOST_CACHED_BYTES: u64 = (4 << 20) + 1;
 
-    let word = |offset: u64| words.get(offset as usize / 8).copied().filter(|_| offset % 8 == 0);
+    let word =
+        |offset: u64| words.get(offset as usize / 8).copied().filter(|_| offset.is_multiple_of(8));
     let half = |offset: u64| {
         let word = words.get(offset as usize / 8)?;
-        (offset % 4 == 0).then_some(word >> (offset % 8 * 8) & 0xffff_ffff)
+        (offset.is_multiple_of(4)).then_some(word >> (offset % 8 * 8) & 0xffff_ffff)
     };
     let is_unit = |bytes: u64| bytes == 0 || bytes.is_power_of_two() && bytes >= 4096;
 

@@ -42,9 +42,7 @@ pub(crate) fn touched_pages(
     range: &Range<Address>,
 ) -> impl Iterator<Item = Address> {
     let runs = match &image.outline.pages {
-        Some(pages) => {
-            pages.runs_in(range).map(|run| intersection(&run.range, range)).collect()
-        }
+        Some(pages) => pages.runs_in(range).map(|run| intersection(&run.range, range)).collect(),
         None => vec![range.clone()],
     };
     runs.into_iter().flat_map(|run| {

@@ -31,13 +31,9 @@ pub(crate) fn walk(
     let own_heap = state.address.before(layout.bytes);
     for piece in pieces.iter_mut() {
         let start = piece.range.start;
-        let first = if start == own_heap {
-            state.end.align_up(16)
-        } else {
-            start.offset(layout.bytes)
-        };
-        let bounds =
-            Bounds { first, limit: piece.range.end, top: state.top, kind: Kind::Heap };
+        let first =
+            if start == own_heap { state.end.align_up(16) } else { start.offset(layout.bytes) };
+        let bounds = Bounds { first, limit: piece.range.end, top: state.top, kind: Kind::Heap };
         piece.stretch = walk_stretch(window, bounds)?;
     }
     if !pieces.iter().any(|piece| piece.stretch.ends_in_top()) {
@@ -67,7 +63,7 @@ fn find(
         }
         let bytes = image.read_u64(heap.offset(layout.size))?;
         let range = heap..heap.offset(bytes);
-        if bytes > alignment || bytes % PAGE_SIZE != 0 || !lies_in_memory(image, &range) {
+        if bytes > alignment || !bytes.is_multiple_of(PAGE_SIZE) || !lies_in_memory(image, &range) {
             return Err(Broken::new(heap, format!("a heap of {bytes:#x} bytes cannot be here")));
         }
         pieces.push(Piece { range, stretch: Stretch::default() });

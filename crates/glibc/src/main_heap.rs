@@ -144,7 +144,7 @@ impl Search<'_, '_, '_> {
         let size = self.window.word(first.offset(8)).ok()?;
         let bytes = size & !7;
         let could_begin = size & 7 == PREVIOUS_IN_USE
-            && bytes % 16 == 0
+            && bytes.is_multiple_of(16)
             && (LEAST_CHUNK..=limit - first).contains(&bytes);
         if !could_begin {
             return None;

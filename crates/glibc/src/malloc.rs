@@ -182,9 +182,7 @@ impl Totals {
                 ChunkState::InUse => (&mut self.in_use_chunks, &mut self.in_use_bytes),
                 ChunkState::Fastbin => (&mut self.fastbin_chunks, &mut self.fastbin_bytes),
                 ChunkState::Tcache => (&mut self.tcache_chunks, &mut self.tcache_bytes),
-                ChunkState::Free | ChunkState::Top => {
-                    (&mut self.free_chunks, &mut self.free_bytes)
-                }
+                ChunkState::Free | ChunkState::Top => (&mut self.free_chunks, &mut self.free_bytes),
                 ChunkState::Fencepost | ChunkState::Mmapped => continue,
             };
             *count += 1;

@@ -34,7 +34,7 @@ pub(crate) fn find(
     taken: &[Range<Address>],
     findings: &mut Vec<Finding>,
 ) -> Vec<Mmapped> {
-    if parameters.mmapped_chunks == 0 {
+    if (parameters.mmapped_chunks, parameters.mmapped_bytes) == (0, 0) {
         return Vec::new();
     }
     let memory = mmapped_memory(image);
@@ -179,7 +179,7 @@ impl Header {
         // whether the mapping has huge pages.
         let distance = if tail == 0 { previous } else { previous & !1 };
         let bytes = size & !7;
-        let is_header = size & 7 == IS_MMAPPED && bytes % 16 == 0 && bytes >= LEAST_CHUNK;
+        let is_header = size & 7 == IS_MMAPPED && bytes.is_multiple_of(16) && bytes >= LEAST_CHUNK;
         is_header.then_some(Self { distance, bytes })
     }
 }
@@ -200,7 +200,9 @@ fn is_complete(parameters: &Parameters, found: &[Mmapped]) -> bool {
 fn reconcile(parameters: &Parameters, found: &mut Vec<Mmapped>, findings: &mut Vec<Finding>) {
     while found.len() as u64 > parameters.mmapped_chunks {
         let smallest = (0..found.len()).min_by_key(|&index| length(&found[index].range));
-        let Some(index) = smallest.filter(|&i| length(&found[i].range) < USUAL_LEAST) else { break };
+        let Some(index) = smallest.filter(|&i| length(&found[i].range) < USUAL_LEAST) else {
+            break;
+        };
         found.remove(index);
     }
     if !is_complete(parameters, found) {

@@ -3,9 +3,7 @@
 
 use target::{Address, PAGE_SIZE, Window};
 
-use crate::layout::{
-    HEADER, IS_MMAPPED, LEAST_CHUNK, NON_MAIN_ARENA, PREVIOUS_IN_USE,
-};
+use crate::layout::{HEADER, IS_MMAPPED, LEAST_CHUNK, NON_MAIN_ARENA, PREVIOUS_IN_USE};
 use crate::{Chunk, ChunkState};
 
 /// Something in an arena that contradicts itself or cannot be read.
@@ -125,10 +123,7 @@ pub(crate) struct Walk<'w, 'm> {
 }
 
 /// Walks a stretch to its end. It ends, for each step moves on by at least a header.
-pub(crate) fn walk_stretch(
-    window: &mut Window<'_>,
-    bounds: Bounds,
-) -> Result<Stretch, Broken> {
+pub(crate) fn walk_stretch(window: &mut Window<'_>, bounds: Bounds) -> Result<Stretch, Broken> {
     let mut steps_left = u64::MAX;
     walk_trial(window, bounds, &mut steps_left)
 }
@@ -169,7 +164,8 @@ impl Walk<'_, '_> {
         if header.bytes == 0 && kind == Kind::Heap {
             return self.end_in_fencepost(at).map(|()| None);
         }
-        if header.bytes > left || header.flags & IS_MMAPPED != 0 || header.bytes % 16 != 0 {
+        if header.bytes > left || header.flags & IS_MMAPPED != 0 || !header.bytes.is_multiple_of(16)
+        {
             return Err(Broken::new(at, format!("a chunk claims {:#x} bytes", header.bytes)));
         }
         if header.bytes == HEADER {
@@ -211,7 +207,7 @@ impl Walk<'_, '_> {
     fn end_in_top(&mut self, at: Address, header: &Header) -> Result<(), Broken> {
         let end = at.offset(header.bytes);
         let fits = header.bytes >= HEADER
-            && header.bytes % 16 == 0
+            && header.bytes.is_multiple_of(16)
             && header.bytes <= self.bounds.limit - at
             && match self.bounds.kind {
                 Kind::Main => end.is_aligned(PAGE_SIZE),

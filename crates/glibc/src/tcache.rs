@@ -22,11 +22,11 @@ pub(crate) fn mark(
     malloc: &mut Malloc,
 ) {
     let threads = &image.outline.threads;
-    let caches_are_off = parameters.is_some_and(|parameters| parameters.settings.tcache_count == 0);
-    if caches_are_off || malloc.chunks.is_empty() {
-        return;
-    }
     let Some(variables) = find_variables(image, glibc, layouts, malloc) else {
+        let are_off = parameters.is_some_and(|parameters| parameters.settings.tcache_count == 0);
+        if are_off || malloc.chunks.is_empty() {
+            return;
+        }
         let why = if threads.is_empty() {
             "the threads' registers are not known"
         } else {
@@ -112,11 +112,7 @@ struct Bin {
     head: Address,
 }
 
-fn read_cache(
-    memory: &dyn Memory,
-    layout: &CacheLayout,
-    at: Address,
-) -> Result<Vec<Bin>, Broken> {
+fn read_cache(memory: &dyn Memory, layout: &CacheLayout, at: Address) -> Result<Vec<Bin>, Broken> {
     let bins = (0..layout.bins).map(|index| {
         Ok(Bin {
             count: memory.read_u16(at.offset(2 * index))?.into(),

@@ -76,7 +76,8 @@ fn release() -> impl Strategy<Value = GlibcRelease> {
 fn rich(release: GlibcRelease) -> MallocHeap {
     let mut heap = MallocHeap::new(release, THREADS);
     for thread in 0..THREADS {
-        let sizes = || (0..400).map(|index| 16 + index * 7919 % 300).chain((0..60).map(|i| 1000 * i));
+        let sizes =
+            || (0..400).map(|index| 16 + index * 7919 % 300).chain((0..60).map(|i| 1000 * i));
         let pointers: Vec<u64> = sizes().map(|bytes| heap.malloc(thread, bytes)).collect();
         for pointer in pointers.iter().step_by(2) {
             heap.free(thread, *pointer);
@@ -221,7 +222,7 @@ proptest! {
     fn no_damage_goes_unnoticed(
         release in release(),
         steps in steps(),
-        damages in prop::collection::vec((any::<u32>(), any::<u8>()), 1..4),
+        damages in prop::collection::vec((any::<u32>(), any::<u8>()), 1..8),
     ) {
         let mut memory = SyntheticMemory::default();
         let truth = run(release, &steps).write(&mut memory);
@@ -230,6 +231,69 @@ proptest! {
         let totals = walked.as_ref().map(Malloc::totals);
         prop_assert!(is_honest(&walked, &truth), "{:?} not {:?}", totals, totals_of(&truth));
     }
+}
+
+/// Moves every member of every layout by a few bytes, one at a time.
+fn mutations() -> Vec<(String, Layouts)> {
+    let mut mutations = Vec::new();
+    macro_rules! mutate {
+        ($table:ident: $($member:ident),+ $(,)?) => {
+            for index in 0..Layouts::default().$table.len() {
+                for shift in [-16, -8, -4, 4, 8, 16] {
+                    $({
+                        let mut layouts = Layouts::default();
+                        let mut layout = layouts.$table[index];
+                        layout.$member.shift(shift);
+                        layouts.$table[index] = layout;
+                        let name =
+                            format!("{} {index} {} {shift:+}", stringify!($table), stringify!($member));
+                        mutations.push((name, layouts));
+                    })+
+                }
+            }
+        };
+    }
+    mutate!(states: mutex, flags, fastbins, top, bins, next, system_mem, bytes);
+    mutate!(heaps: arena, previous, size, bytes);
+    mutate!(parameters:
+        trim_threshold, top_pad, mmap_threshold, arena_test, arena_max, thp_pagesize, n_mmaps,
+        n_mmaps_max, max_n_mmaps, no_dyn_threshold, mmapped_mem, max_mmapped_mem, sbrk_base,
+        tcache_bins, tcache_max_bytes, tcache_count, bytes, mmapped_tail);
+    mutate!(caches: bins, small_bins, heads, chunk_bytes);
+    mutations
+}
+
+trait Member {
+    fn shift(&mut self, by: i64);
+}
+
+impl Member for u64 {
+    fn shift(&mut self, by: i64) {
+        *self = self.saturating_add_signed(by);
+    }
+}
+
+impl Member for Option<u64> {
+    fn shift(&mut self, by: i64) {
+        if let Some(offset) = self {
+            offset.shift(by);
+        }
+    }
+}
+
+#[test]
+fn a_wrong_layout_is_no_other_result() {
+    let mut told = 0;
+    for release in GlibcRelease::ALL {
+        let (image, truth) = rich(release).image();
+        let modules = elf::modules(&image);
+        for (name, layouts) in mutations() {
+            let walked = walk_with(&image, &modules, &layouts);
+            assert!(is_honest(&walked, &truth), "{name} for {release:?}: {walked:?}");
+            told += usize::from(walked.map_or(true, |malloc| !malloc.findings.is_empty()));
+        }
+    }
+    assert!(told > 300, "only {told} were noticed");
 }
 
 /// Overwrites bytes that were written, wherever they are.

@@ -7,7 +7,9 @@ use target::{Address, Finding, Image, PAGE_SIZE, Severity};
 
 use crate::allocator::glibc_module;
 use crate::arena::{State, Walked, walk_arena};
-use crate::find::{Data, Parameters, Ring, find_arenas, find_break, find_parameters};
+use crate::find::{
+    Data, Parameters, Ring, find_arenas, find_break, find_parameters, find_unlinked,
+};
 use crate::layout::Layouts;
 use crate::mmapped::Mmapped;
 use crate::trim::Break;
@@ -46,13 +48,16 @@ pub(crate) fn walk_with(
     let data = Data::read(image, glibc)?;
     let ring = find_arenas(image, &data, layouts, glibc)?;
     let main = State::read(image, ring.arenas[0], true, &ring.state).ok();
-    let parameters = main.and_then(|main| {
-        find_parameters(image, &data, layouts, main_heap::start(image, &main))
-    });
+    let parameters = main
+        .and_then(|main| find_parameters(image, &data, layouts, main_heap::start(image, &main)));
     let parameters = parameters.as_ref();
 
     let mut malloc =
         Malloc { settings: parameters.map(|found| found.settings), ..Malloc::default() };
+    malloc.findings.extend(find_unlinked(image, &ring, layouts).into_iter().map(|arena| {
+        let what = "an arena is not in the ring of arenas, which was being changed or is damaged";
+        Finding::at(Severity::Warning, arena, what)
+    }));
     let mut parts = Vec::new();
     for (index, walked) in (0..).zip(walk_arenas(image, &ring, parameters)) {
         malloc.arenas.push(walked.arena);

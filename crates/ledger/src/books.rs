@@ -3,7 +3,7 @@
 use std::iter::Peekable;
 use std::ops::Range;
 
-use target::{Address, Backing, Mapping, Outline, PageState, Pages, intersection};
+use target::{Address, Backing, Mapping, Outline, PageState, Pages, intersection, length};
 
 use crate::{Cause, Causes, span::Span};
 
@@ -33,6 +33,37 @@ pub(crate) fn book(
             let range = intersection(&run.range, &mapping.range);
             let unclaimed = unclaimed(mapping, run.state, libraries);
             books.book_run(&range, unclaimed, &mut spans);
+        }
+    }
+    books
+}
+
+/// Books like [`book`] where the states of pages are not known, but the kernel's count of residents
+/// is: each mapping's residents are shared out among its claims by their sizes. Exact for a mapping
+/// that is resident as a whole, or not at all; an estimate for the others.
+pub(crate) fn book_estimated(
+    outline: &Outline,
+    libraries: &[Range<Address>],
+    spans: impl Iterator<Item = Span>,
+    arenas: usize,
+) -> Books {
+    let new = || Books { causes: Causes::default(), arenas: vec![Causes::default(); arenas] };
+    let mut books = new();
+    let mut spans = spans.peekable();
+    for mapping in &outline.mappings {
+        let resident = mapping.kernel_rss_bytes.unwrap_or(0);
+        let state = if mapping.writable && !mapping.shared {
+            PageState::Anonymous
+        } else {
+            PageState::File
+        };
+        let mut whole = new();
+        whole.book_run(&mapping.range, unclaimed(mapping, state, libraries), &mut spans);
+        let shared_out = whole.causes.share_out(resident);
+        books.causes.add(&shared_out);
+        for (arena, claims) in books.arenas.iter_mut().zip(&whole.arenas) {
+            let bytes = claims.total() * resident / length(&mapping.range).max(1);
+            arena.add(&claims.share_out(bytes));
         }
     }
     books
@@ -146,6 +177,28 @@ mod tests {
             prop_assert_eq!(books.causes.total(), resident);
             let by_arena: u64 = books.arenas.iter().map(Causes::total).sum();
             prop_assert_eq!(by_arena, claimed);
+        }
+
+        #[test]
+        fn the_books_balance_without_page_states_too(
+            kinds in prop::collection::vec(0_u8..20, 1..40),
+            cuts in prop::collection::vec((0_u64..9000, 1_u64..9000, 0..16_usize), 0..40),
+            residents in prop::collection::vec(0_u64..=PAGE, 40),
+        ) {
+            let (mut outline, _) = process(&kinds);
+            let counted: Vec<_> = outline.mappings.iter().zip(residents).map(|(mapping, bytes)| {
+                Mapping { kernel_rss_bytes: Some(bytes), ..mapping.clone() }
+            }).collect();
+            outline.mappings = Mappings::new(counted);
+            let mut at = 0;
+            let spans: Vec<_> = cuts.iter().map(|(gap, length, cause)| {
+                let start = at + gap;
+                at = start + length;
+                Span::new(Address(start)..Address(at), Cause::ALL[*cause])
+            }).collect();
+
+            let books = book_estimated(&outline, &[], spans.into_iter(), 3);
+            prop_assert_eq!(Some(books.causes.total()), outline.mappings.kernel_rss_bytes());
         }
     }
 

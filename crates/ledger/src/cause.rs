@@ -122,6 +122,32 @@ impl Causes {
         Cause::ALL.into_iter().zip(self.0)
     }
 
+    /// `bytes` in the proportions of these causes; they add up to `bytes`, unless these are nothing.
+    #[must_use]
+    pub(crate) fn share_out(&self, bytes: u64) -> Self {
+        let total = u128::from(self.total());
+        if total == 0 {
+            return Self::default();
+        }
+        let mut shares = *self;
+        for share in &mut shares.0 {
+            *share = (u128::from(*share) * u128::from(bytes) / total) as u64;
+        }
+        // What rounding lost goes to the largest.
+        let lost = bytes - shares.total();
+        if let Some(largest) = shares.0.iter_mut().max() {
+            *largest += lost;
+        }
+        shares
+    }
+
+    /// Adds other causes to these.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (sum, bytes) in self.0.iter_mut().zip(other.0) {
+            *sum += bytes;
+        }
+    }
+
     /// The bytes of all causes together.
     #[must_use]
     pub fn total(&self) -> u64 {

@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 
-use glibc::{Allocator, ChunkState, Libc, Malloc, Totals};
+use glibc::{Allocator, Libc, Malloc, Totals};
 use ruby::{ObjectSpace, SlotState};
-use target::{Address, Finding, Outline, Process, Severity, length};
+use target::{Address, Finding, Outline, Process, Severity};
 
-use crate::books::{Books, book};
+use crate::books::{Books, book, book_estimated};
 use crate::classes::{ClassAccount, ClassBooks};
-use crate::malloc_spans::{extent, malloc_spans};
+use crate::malloc_spans::malloc_spans;
 use crate::naming::{Named, name_chunks};
 use crate::ruby_spans::ruby_spans;
 use crate::span::{Over, Span};
@@ -28,6 +28,8 @@ pub struct Ledger {
     pub allocator: Allocator,
     /// Every resident byte, by cause.
     pub causes: Causes,
+    /// Whether the rows are estimates, since the states of pages are not known.
+    pub is_estimated: bool,
     /// malloc's side; `None` where it could not be read.
     pub malloc: Option<MallocAccount>,
     /// Ruby's side; `None` where it could not be read.
@@ -60,7 +62,8 @@ pub struct ArenaAccount {
     pub system_bytes: u64,
     /// Resident bytes by cause.
     pub causes: Causes,
-    /// Free bytes that were returned to the kernel, or never touched: the "white" pages.
+    /// Obtained bytes that are not resident: returned to the kernel, or never touched, or swapped
+    /// out: the "white" pages.
     pub returned_bytes: u64,
 }
 
@@ -113,6 +116,11 @@ impl Ledger {
         let books = book_all(outline, readings, chunks, objects, &named, &mut findings);
         let rss_bytes = books.causes.total();
         check_rss(outline, rss_bytes, &mut findings);
+        if outline.process.environment.is_none() {
+            let what =
+                "the environment cannot be read: whether an advice is already set is not known";
+            findings.push(Finding::general(Severity::Note, what));
+        }
         findings.sort_by(|a, b| b.severity.cmp(&a.severity));
 
         Self {
@@ -122,7 +130,8 @@ impl Ledger {
             libc: readings.libc.clone(),
             allocator: readings.allocator.clone(),
             causes: books.causes,
-            malloc: malloc.ok().map(|malloc| MallocAccount::new(outline, malloc, &books)),
+            is_estimated: outline.pages.is_none(),
+            malloc: malloc.ok().map(|malloc| MallocAccount::new(malloc, &books)),
             ruby: space.ok().map(|space| RubyAccount::new(space, classes)),
             findings,
         }
@@ -143,11 +152,6 @@ fn book_all(
     named: &Named,
     findings: &mut Vec<Finding>,
 ) -> Books {
-    let Some(pages) = &outline.pages else {
-        let what = "the kernel did not tell which pages are resident: nothing can be booked";
-        findings.push(Finding::general(Severity::Error, what));
-        return Books::default();
-    };
     let of = |ranges: &[std::ops::Range<Address>], cause| {
         ranges.iter().map(|range| Span::new(range.clone(), cause)).collect::<Vec<_>>()
     };
@@ -167,7 +171,17 @@ fn book_all(
     let spans = Over::new(disjoint(carved).into_iter(), spans, |upper, lower| {
         stack_clashes.note(upper, lower);
     });
-    let books = book(outline, pages, &readings.libraries, spans, chunks.arenas.len());
+    let libraries = &readings.libraries;
+    let books = match &outline.pages {
+        Some(pages) => book(outline, pages, libraries, spans, chunks.arenas.len()),
+        None => {
+            let what = "the kernel keeps the page states from us (rbloat needs CAP_DAC_READ_SEARCH \
+                        beside CAP_SYS_PTRACE for another user's process): rows are estimated where \
+                        a mapping is resident in part";
+            findings.push(Finding::general(Severity::Warning, what));
+            book_estimated(outline, libraries, spans, chunks.arenas.len())
+        }
+    };
     findings.extend(clashes.finding());
     findings.extend(stack_clashes.finding());
     books
@@ -215,37 +229,18 @@ fn check_rss(outline: &Outline, rss_bytes: u64, findings: &mut Vec<Finding>) {
 }
 
 impl MallocAccount {
-    fn new(outline: &Outline, malloc: &Malloc, books: &Books) -> Self {
-        let resident =
-            |range: &_| outline.pages.as_ref().map_or(0, |pages| pages.resident_bytes(range));
-        let mut free_bytes = vec![0; malloc.arenas.len()];
-        for region in &malloc.regions {
-            let Some(arena) = region.arena.and_then(|arena| free_bytes.get_mut(arena as usize))
-            else {
-                continue;
-            };
-            for chunk in malloc.chunks.get(region.chunks.clone()).unwrap_or_default() {
-                if matches!(chunk.state(), ChunkState::Free | ChunkState::Top | ChunkState::Fastbin)
-                {
-                    let extent = extent(*chunk, region);
-                    // Only whole pages can be absent.
-                    if length(&extent) >= target::PAGE_SIZE {
-                        *arena += length(&extent) - resident(&extent);
-                    }
-                }
-            }
-        }
-        let arenas = malloc.arenas.iter().enumerate().map(|(index, arena)| ArenaAccount {
+    fn new(malloc: &Malloc, books: &Books) -> Self {
+        let arenas = malloc.arenas.iter().zip(&books.arenas).map(|(arena, causes)| ArenaAccount {
             address: arena.address,
             is_main: arena.is_main,
             heaps: arena.heaps,
             system_bytes: arena.system_bytes,
-            causes: books.arenas.get(index).copied().unwrap_or_default(),
-            returned_bytes: free_bytes[index],
+            causes: *causes,
+            returned_bytes: arena.system_bytes.saturating_sub(causes.total()),
         });
         Self {
             totals: malloc.totals(),
-            trim_yield_bytes: malloc.trimmable.iter().map(resident).sum(),
+            trim_yield_bytes: books.causes[Cause::MallocUnreturned],
             arenas: arenas.collect(),
         }
     }

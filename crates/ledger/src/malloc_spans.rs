@@ -61,7 +61,7 @@ fn in_use(named: bool) -> Cause {
 
 /// The bytes that are a chunk's own: from its size word on, and the first word of the next
 /// chunk's header, as far as its region goes.
-pub(crate) fn extent(chunk: Chunk, region: &Region) -> Range<Address> {
+fn extent(chunk: Chunk, region: &Region) -> Range<Address> {
     let end = match chunk.state() {
         ChunkState::Mmapped => chunk.end(),
         _ => chunk.end().offset(SHARED),

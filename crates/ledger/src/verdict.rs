@@ -10,7 +10,8 @@ const LEAST_SHARE: f64 = 25.0;
 pub enum Confidence {
     /// The cause is most of RSS, and every part was read.
     High,
-    /// The cause is the largest part of RSS, but not most of it; or its name is not its culprit.
+    /// The cause is the largest part of RSS, but not most of it; its name is not its culprit; or
+    /// the rows are estimates.
     Medium,
     /// A part of the process could not be read.
     Low,
@@ -98,6 +99,7 @@ fn confidence(ledger: &Ledger, cause: Cause, share: f64) -> Confidence {
     let unknown = percent(ledger.causes[Cause::Unknown], ledger.rss_bytes);
     match cause {
         _ if unread || unknown > LEAST_SHARE => Confidence::Low,
+        _ if ledger.is_estimated => Confidence::Medium,
         // That these bytes are in use is sure; who uses them is not said.
         Cause::MallocInUse => Confidence::Medium,
         _ if share < 50.0 => Confidence::Medium,
@@ -108,11 +110,10 @@ fn confidence(ledger: &Ledger, cause: Cause, share: f64) -> Confidence {
 fn healthy(ledger: &Ledger) -> Verdict {
     let (cause, bytes) =
         ledger.causes.iter().max_by_key(|(_, bytes)| *bytes).unwrap_or((Cause::Unknown, 0));
-    let complete = ledger.malloc.is_some() && ledger.ruby.is_some();
     Verdict {
         cause: None,
         bytes: ledger.rss_bytes,
-        confidence: if complete { Confidence::High } else { Confidence::Low },
+        confidence: confidence(ledger, cause, 100.0),
         summary: format!(
             "Healthy: {} resident, and no part of it is both over {} and over {LEAST_SHARE:.0} %.",
             Size(ledger.rss_bytes),

@@ -210,6 +210,8 @@ fn options(first: &str, width: usize) -> textwrap::Options<'_> {
 pub struct ListedProcess {
     /// Its process id.
     pub pid: i32,
+    /// Its process id within its container, if it is in one.
+    pub namespace_pid: Option<i32>,
     /// Its resident bytes, as ps(1) shows them.
     pub rss_bytes: u64,
     /// Ruby's version.
@@ -227,10 +229,12 @@ pub struct ListedProcess {
 /// The list of Ruby processes as text, the largest first.
 #[must_use]
 pub fn render_processes(processes: &[ListedProcess]) -> String {
-    let mut table = table(["PID", "RSS MB", "RUBY", "LIBC", "MALLOC", "THREADS", "COMMAND"]);
+    let mut table =
+        table(["PID", "IN CONTAINER", "RSS MB", "RUBY", "LIBC", "MALLOC", "THREADS", "COMMAND"]);
     for process in processes {
         table.add_row([
             process.pid.to_string(),
+            process.namespace_pid.map_or_else(String::new, |pid| pid.to_string()),
             megabytes(process.rss_bytes),
             process.ruby_version.clone(),
             process.libc.clone(),
@@ -239,7 +243,7 @@ pub fn render_processes(processes: &[ListedProcess]) -> String {
             process.command.clone(),
         ]);
     }
-    align_right(&mut table, [0, 1, 5]);
+    align_right(&mut table, [0, 1, 2, 6]);
     trimmed(&table) + "\n"
 }
 

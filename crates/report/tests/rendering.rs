@@ -44,6 +44,7 @@ fn the_culprit_is_red_and_what_is_healthy_is_green() {
 fn the_list_of_processes() {
     let process = |pid, rss_bytes, command: &str| ListedProcess {
         pid,
+        namespace_pid: (pid == 77).then_some(1),
         rss_bytes,
         ruby_version: "3.1.2".into(),
         libc: "glibc 2.36".into(),

@@ -265,15 +265,20 @@ impl Resolver<'_> {
     /// The slot of the class that `Object#class` returns for objects of the class in slot `class`;
     /// `None` where there is no class in it.
     fn real_class(&self, class: u32) -> Option<u32> {
-        let mut class = class;
-        for _ in 0..MOST_ANCESTORS {
+        let ancestor = |class: u32| {
             let found = self.ancestors.binary_search_by_key(&class, |it| it.slot).ok()?;
-            let ancestor = self.ancestors[found];
-            if ancestor.is_real {
-                return Some(class);
+            Some(self.ancestors[found])
+        };
+        let mut reached = (class, ancestor(class)?);
+        for _ in 0..MOST_ANCESTORS {
+            if reached.1.is_real {
+                return Some(reached.0);
             }
-            class = ancestor.next;
+            let next = reached.1.next;
+            let Some(found) = ancestor(next) else { break };
+            reached = (next, found);
         }
-        None
+        // A singleton class that is being made has no superclass yet.
+        Some(class)
     }
 }

@@ -17,8 +17,6 @@ use crate::territory::is_private;
 const SEARCHED_BEFORE: u64 = 0x1000;
 /// ... and so far behind it, in bytes.
 const SEARCHED_BEHIND: u64 = 0x2000;
-/// The array's length stands among so many words behind the pointer to it.
-const WORDS_TO_LENGTH: usize = 4;
 /// More object spaces than a process has: one, and from 4.1 on one for each Ractor.
 const MOST_SPACES: usize = 4096;
 
@@ -97,6 +95,8 @@ struct Survey<'a> {
     image: &'a Image<'a>,
     linkage: Linkage,
     seen: HashMap<Address, Sighting>,
+    /// Those that are known to be in a list.
+    listed: HashSet<Address>,
     /// More pages than fit into the process's memory: the end of every walk.
     most_pages: usize,
 }
@@ -106,7 +106,7 @@ impl<'a> Survey<'a> {
         let mappings = image.outline.mappings.iter().filter(|mapping| is_private(mapping));
         let bytes: u64 = mappings.map(|mapping| target::length(&mapping.range)).sum();
         let most_pages = (bytes >> linkage.page_log2) as usize;
-        Self { image, linkage, seen: HashMap::new(), most_pages }
+        Self { image, linkage, seen: HashMap::new(), listed: HashSet::new(), most_pages }
     }
 
     fn failure(&self, check: Check, at: Address) -> Failure {
@@ -120,6 +120,21 @@ impl<'a> Survey<'a> {
         let sighting = self.linkage.read(self.image, descriptor)?;
         self.seen.insert(descriptor, sighting);
         Some(sighting)
+    }
+
+    /// Whether the neighbours of a page in its list know it. Those of a freed page do not, whose
+    /// memory may still look like that of a page (up to 3.0, where it is malloc's).
+    fn is_listed(&mut self, descriptor: Address, page: &Sighting) -> bool {
+        if self.listed.contains(&descriptor) {
+            return true;
+        }
+        let own = descriptor.offset(self.linkage.node as u64);
+        let listed = self.image.read_address(page.next.offset(8)) == Ok(own)
+            && self.image.read_address(page.previous) == Ok(own);
+        if listed {
+            self.listed.insert(descriptor);
+        }
+        listed
     }
 
     /// The descriptors of all pages: those of the object space that `descriptor` belongs to, and
@@ -173,8 +188,12 @@ impl<'a> Survey<'a> {
                 let head = head.filter(|_| closes);
                 return head.ok_or(self.failure(Check::Ring, descriptor));
             }
-            let (next, previous) = match self.look(node.before(node_offset)) {
-                Some(page) => (page.next, page.previous),
+            let page = node.before(node_offset);
+            let (next, previous) = match self.look(page) {
+                Some(sighting) => {
+                    self.listed.insert(page);
+                    (sighting.next, sighting.previous)
+                }
                 None if head.is_none() => {
                     head = Some(node);
                     let link = |at| self.image.read_address(at);
@@ -202,16 +221,16 @@ impl<'a> Survey<'a> {
                 continue;
             }
             // Up to 3.3 an array of pointers, whose length the object space holds.
-            let pages = self.read_array(at);
+            let pages = self.read_array(at, u64::MAX);
             if pages.len() > longest.0.len() {
-                let behind = words[index + 1..].iter().take(WORDS_TO_LENGTH);
-                let counted = behind.into_iter().any(|&word| word == pages.len() as u64);
+                let counted = words.get(index + 1) == Some(&(pages.len() as u64));
                 longest = (pages, counted);
             }
             // From 3.4 on an rb_darray: its size and its capacity, then the pointers.
-            let pages = self.read_array(at.offset(16));
+            let length = self.image.read_u64(at).unwrap_or(0);
+            let pages = self.read_array(at.offset(16), length);
             if pages.len() > longest.0.len() {
-                let counted = self.image.read_u64(at) == Ok(pages.len() as u64);
+                let counted = length == pages.len() as u64;
                 longest = (pages, counted);
             }
         }
@@ -233,8 +252,8 @@ impl<'a> Survey<'a> {
         words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect()
     }
 
-    /// The pointers from `at` on as far as they name descriptors, each another one.
-    fn read_array(&mut self, at: Address) -> Vec<Address> {
+    /// The pointers from `at` on, at most `length`, as far as they name descriptors, each another.
+    fn read_array(&mut self, at: Address, length: u64) -> Vec<Address> {
         let mut pages = Vec::new();
         let mut known = HashSet::new();
         // Most of what is looked at is no array: a first word tells.
@@ -242,10 +261,16 @@ impl<'a> Survey<'a> {
             return pages;
         }
         let mut window = Window::new(self.image, 16 << 10);
-        while pages.len() < self.most_pages {
+        let most = length.min(self.most_pages as u64);
+        while (pages.len() as u64) < most {
             let Ok(word) = window.word(at.offset(pages.len() as u64 * 8)) else { break };
             let page = Address(word);
-            if self.look(page).is_none() || !known.insert(page) {
+            let Some(sighting) = self.look(page) else { break };
+            // Behind an array that has shrunk there may be pages that were freed; a new one may not
+            // be in its list yet.
+            let is_new = sighting.next.0 == 0 && sighting.previous.0 == 0;
+            let belongs = length != u64::MAX || is_new || self.is_listed(page, &sighting);
+            if !belongs || !known.insert(page) {
                 break;
             }
             pages.push(page);
@@ -285,13 +310,11 @@ impl<'a> Survey<'a> {
             return None;
         }
         let page = self.linkage.read(self.image, descriptor).filter(|page| page.base == base)?;
-        let own = descriptor.offset(self.linkage.node as u64);
-        let linked = self.image.read_address(page.next.offset(8)) == Ok(own)
-            && self.image.read_address(page.previous) == Ok(own);
-        linked.then(|| {
-            self.seen.insert(descriptor, page);
-            descriptor
-        })
+        if !self.is_listed(descriptor, &page) {
+            return None;
+        }
+        self.seen.insert(descriptor, page);
+        Some(descriptor)
     }
 
     /// The ways to read the slots of the pages with these descriptors.

@@ -18,8 +18,11 @@ pub struct Process {
     /// Its command line, words joined by blanks; the name in brackets where it has none.
     pub command: String,
     /// The variables of its environment that decide how its memory is allocated, as they stood
-    /// when it was started. Nothing else of the environment is kept: it holds secrets.
-    pub environment: Vec<(String, String)>,
+    /// when it was started. Nothing else of the environment is kept: it holds secrets. `None`
+    /// where the environment could not be read.
+    pub environment: Option<Vec<(String, String)>>,
+    /// Its process id within its own container, where that is another one.
+    pub namespace_pid: Option<i32>,
     /// How many threads it has.
     pub threads: u64,
     /// Its resident bytes as ps(1) shows them: a fast count of the kernel's that may be off by
@@ -31,7 +34,11 @@ impl Process {
     /// The value of an environment variable that decides about allocation.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<&str> {
-        self.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.environment
+            .iter()
+            .flatten()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -55,7 +62,8 @@ pub struct Outline {
     pub process: Process,
     /// Its mappings.
     pub mappings: Mappings,
-    /// The states of its pages, read before any memory; `None` where the kernel did not tell.
+    /// The states of its pages, read before any memory; `None` where the kernel did not tell, or
+    /// was not asked.
     pub pages: Option<Pages>,
     /// Its threads; empty where it was not stopped.
     pub threads: Vec<Thread>,

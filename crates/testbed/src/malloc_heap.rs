@@ -73,7 +73,7 @@ impl GlibcRelease {
 
     /// A link that is stored at `at` and leads to `to`.
     fn link(self, at: u64, to: u64) -> u64 {
-        if self == Self::V2_31 { to } else { at / PAGE ^ to }
+        if self == Self::V2_31 { to } else { (at / PAGE) ^ to }
     }
 }
 

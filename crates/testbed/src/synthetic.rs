@@ -75,12 +75,19 @@ impl SyntheticMemory {
 
 impl Memory for SyntheticMemory {
     fn read(&self, at: Address, into: &mut [u8]) -> usize {
-        for (index, byte) in into.iter_mut().enumerate() {
-            let at = at.offset(index as u64).0;
-            let page = self.pages.get(&(at / PAGE_SIZE));
-            *byte = page.map_or(0, |page| page[(at % PAGE_SIZE) as usize]);
+        let mut done = 0;
+        while done < into.len() {
+            let at = at.offset(done as u64).0;
+            let within = (at % PAGE_SIZE) as usize;
+            let bytes = (into.len() - done).min(PAGE - within);
+            let part = &mut into[done..done + bytes];
+            match self.pages.get(&(at / PAGE_SIZE)) {
+                Some(page) => part.copy_from_slice(&page[within..within + bytes]),
+                None => part.fill(0),
+            }
+            done += bytes;
         }
-        into.len()
+        done
     }
 }
 

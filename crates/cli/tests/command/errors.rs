@@ -140,6 +140,36 @@ fn the_same_user_needs_no_root() {
 }
 
 #[test]
+fn a_capability_without_the_right_to_open_files_estimates_and_says_so() {
+    if !is_root() {
+        return; // No capability can be given away.
+    }
+    let target = Target::ruby(WAITING);
+    target.stop();
+    let truth = target.rss_bytes();
+    let (_folder, path) = installed();
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args(["--inh-caps=-all,+sys_ptrace", "--ambient-caps=-all,+sys_ptrace"])
+        .args([path.as_os_str(), "report".as_ref(), target.pid().to_string().as_ref()])
+        .arg("--json")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report.process.rss_bytes, truth);
+    let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
+    assert_eq!(sum, truth);
+    let whats: Vec<_> = report.findings.iter().map(|finding| finding.what.as_str()).collect();
+    for said in ["rows are estimated", "the environment cannot be read"] {
+        assert!(whats.iter().any(|what| what.contains(said)), "{whats:?}");
+    }
+    assert_ne!(report.verdict.confidence, "high");
+    target.go_on();
+    assert!(target.finish());
+}
+
+#[test]
 fn another_allocator_leaves_rubys_side() {
     let jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
     assert!(std::path::Path::new(jemalloc).exists(), "`make setup` installs libjemalloc2");

@@ -10,8 +10,13 @@ use std::process::{Command, Output};
 use report::Report;
 
 /// The rbloat command, without colours whatever the terminal.
+///
+/// RBLOAT_TEST_BINARY names one that is linked statically, to be run where the targets run.
 fn rbloat() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rbloat"));
+    let mut command = match std::env::var_os("RBLOAT_TEST_BINARY") {
+        Some(binary) => testbed::command(binary),
+        None => Command::new(env!("CARGO_BIN_EXE_rbloat")),
+    };
     command.env("NO_COLOR", "1");
     command
 }

@@ -35,6 +35,9 @@ pub struct Thawed {
 /// Stops every thread of `pid` and reads what the kernel says of it, page states before anything
 /// else. Nothing is written to the target.
 ///
+/// Where the kernel keeps the page states from us (to another user they need CAP_DAC_READ_SEARCH
+/// beside CAP_SYS_PTRACE), the image has none: then a walk may map pages of zeros into the target.
+///
 /// # Errors
 /// Where there is no such process, it has no memory, it is traced already, the kernel refuses, or
 /// a thread does not stop within `patience`. The target goes on then.
@@ -43,10 +46,15 @@ pub fn freeze(pid: i32, patience: Duration) -> Result<Frozen, Error> {
     let since = Instant::now();
     let stop = Stop::all_threads(pid, patience)?;
     let mappings = proc::mappings(pid, true)?;
-    let pages = pagemap::read(pid, &mappings)?;
+    let pages = match pagemap::read(pid, &mappings) {
+        Ok(pages) => Some(pages),
+        // CAP_SYS_PTRACE alone opens no file that belongs to another user; smaps is open to all.
+        Err(Error::NotPermitted { .. }) => None,
+        Err(error) => return Err(error),
+    };
     let threads = stop.threads()?;
     let process = proc::process(pid)?;
-    let outline = Outline { process, mappings, pages: Some(pages), threads };
+    let outline = Outline { process, mappings, pages, threads };
     Ok(Frozen { image: Image::new(outline, LiveMemory::new(pid)), stop, since })
 }
 

@@ -83,20 +83,29 @@ pub(crate) fn process(pid: i32) -> Result<Process, Error> {
     let status = status(pid)?;
     let words = read(pid, "cmdline")?;
     let words = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
-    let environment = read(pid, "environ")?;
-    let environment = String::from_utf8_lossy(&environment)
-        .split('\0')
-        .filter_map(|variable| variable.split_once('='))
-        .filter(|(key, _)| ALLOCATION_VARIABLES.iter().any(|prefix| key.starts_with(prefix)))
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect();
+    let environment = match read(pid, "environ") {
+        Ok(variables) => Some(allocation_variables(&String::from_utf8_lossy(&variables))),
+        // CAP_SYS_PTRACE alone opens no file that belongs to another user.
+        Err(Error::NotPermitted { .. }) => None,
+        Err(error) => return Err(error),
+    };
     Ok(Process {
         pid,
         command: if words.is_empty() { format!("[{}]", status.name) } else { words },
         environment,
+        namespace_pid: status.nspid.and_then(|pids| pids.last().copied()).filter(|&own| own != pid),
         threads: status.threads,
         rss_bytes: status.vmrss.unwrap_or(0) * 1024,
     })
+}
+
+fn allocation_variables(environment: &str) -> Vec<(String, String)> {
+    environment
+        .split('\0')
+        .filter_map(|variable| variable.split_once('='))
+        .filter(|(key, _)| ALLOCATION_VARIABLES.iter().any(|prefix| key.starts_with(prefix)))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// Fails where `pid` is nothing that has memory, or something that must not be stopped.

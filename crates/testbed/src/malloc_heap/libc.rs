@@ -71,11 +71,8 @@ fn write_headers(memory: &mut SyntheticMemory) {
     memory.write(BASE + 16, &[3, 0, 62, 0, 1, 0, 0, 0]);
     memory.write_u64(BASE + 32, 64);
     memory.write(BASE + 52, &[64, 0, 56, 0, 3, 0]);
-    let segments = [
-        (1, 5, 0, CODE_BYTES),
-        (1, 6, DATA, DATA_BYTES + REST_BYTES),
-        (2, 4, DYNAMIC, 0x100),
-    ];
+    let segments =
+        [(1, 5, 0, CODE_BYTES), (1, 6, DATA, DATA_BYTES + REST_BYTES), (2, 4, DYNAMIC, 0x100)];
     for (index, (kind, flags, start, bytes)) in (0..).zip(segments) {
         let at = BASE + 64 + 56 * index;
         memory.write_u64(at, kind | flags << 32);

@@ -225,7 +225,8 @@ impl MallocHeap {
             }
             // The last one has never allocated.
             let known = (self.threads.get(index as usize)).zip(self.arenas.get(index as usize));
-            let nothing = if self.release == GlibcRelease::V2_43 { SyntheticLibc::DUMMY } else { 0 };
+            let nothing =
+                if self.release == GlibcRelease::V2_43 { SyntheticLibc::DUMMY } else { 0 };
             let cache = known.map_or(nothing, |(cache, _)| cache.holder + 16);
             memory.write_u64(place(CACHE_VARIABLE), cache);
             memory.write_u64(place(ARENA_VARIABLE), known.map_or(0, |(_, arena)| arena.address));
@@ -280,15 +281,14 @@ impl MallocHeap {
             let kept = match usage {
                 ChunkUse::Free => chunk + 48..end,
                 ChunkUse::Top if end == self.break_end => {
-                    let released = (bytes - 33) / PAGE * PAGE;
+                    let released = bytes.saturating_sub(33) / PAGE * PAGE;
                     end - released..end
                 }
                 _ => continue,
             };
             let given = pages.filter(|page| kept.start <= page.start && page.end <= kept.end);
-            let (first, last) = given.fold((None, 0), |(first, _), page| {
-                (first.or(Some(page.start)), page.end)
-            });
+            let (first, last) =
+                given.fold((None, 0), |(first, _), page| (first.or(Some(page.start)), page.end));
             trimmed.extend(first.map(|first| first..last));
         }
         trimmed
