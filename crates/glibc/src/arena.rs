@@ -140,7 +140,9 @@ fn walk_pieces(
 
 fn explain(arena: &Arena, broken: &Broken) -> Finding {
     let name = if arena.is_main { "the main arena" } else { "an arena" };
-    let cause = if arena.locked {
+    let cause = if broken.is_unreadable {
+        "a part of it is swapped out or gone"
+    } else if arena.locked {
         "a thread was stopped while it changed it"
     } else {
         "its heap is damaged, or a thread was stopped while it changed it"

@@ -54,7 +54,8 @@ pub(crate) fn walk(
     };
     let mut search = Search { image, window, state, start, steps_left: MOST_TRIAL_STEPS, pieces };
     search.walk_break()?;
-    if !state.contiguous {
+    let is_whole = search.found_top() && search.adds_up();
+    if !state.contiguous && !is_whole {
         search.find_mmapped();
     }
     if !search.found_top() {
@@ -122,18 +123,18 @@ impl Search<'_, '_, '_> {
         for memory in mmapped_memory(self.image) {
             let mut from = memory.start;
             for page in touched_pages(self.image, &memory) {
-                if self.found_top() && self.adds_up() {
-                    return;
-                }
                 if let Some(known) = self.pieces.iter().find(|piece| piece.range.contains(&page)) {
                     from = known.range.end;
                 }
-                // Nothing is before its first chunk, so nothing ever wrote the size of that.
-                if page < from || self.window.word(page) != Ok(0) {
+                // Nothing is before its first chunk, so nothing ever wrote the size of that. Few
+                // pages begin with a zero, so no more than that is read of most.
+                if page < from || self.image.read_u64(page) != Ok(0) {
                     continue;
                 }
-                if let Some(stretch) = self.try_at(page, memory.end) {
-                    self.push(page, stretch);
+                let Some(stretch) = self.try_at(page, memory.end) else { continue };
+                self.push(page, stretch);
+                if self.found_top() && self.adds_up() {
+                    return;
                 }
             }
         }

@@ -13,17 +13,19 @@ pub(crate) struct Broken {
     pub(crate) at: Address,
     /// What, as a clause without a full stop.
     pub(crate) what: String,
+    /// Whether it is only that something cannot be read.
+    pub(crate) is_unreadable: bool,
 }
 
 impl Broken {
     pub(crate) fn new(at: Address, what: impl Into<String>) -> Self {
-        Self { at, what: what.into() }
+        Self { at, what: what.into(), is_unreadable: false }
     }
 }
 
 impl From<target::Unreadable> for Broken {
     fn from(error: target::Unreadable) -> Self {
-        Self::new(error.at, error.to_string())
+        Self { is_unreadable: true, ..Self::new(error.at, error.to_string()) }
     }
 }
 

@@ -209,6 +209,30 @@ fn without_registers_the_rest_still_stands() {
     assert_eq!(walked.free_bytes, told.free_bytes);
 }
 
+/// However little is left of a top, what comes of it is told apart: fenceposts, and a free chunk
+/// where there is room for one.
+#[test]
+fn old_tops_of_any_size_are_ended() {
+    for release in GlibcRelease::ALL {
+        for thread in [0, 1] {
+            for left in (32..200).step_by(16) {
+                let mut heap = MallocHeap::new(release, 2);
+                let (_, truth) = heap.image();
+                let mut tops = truth.chunks.iter().filter(|chunk| chunk.usage == ChunkUse::Top);
+                let top = tops.nth(thread).expect("each arena has a top").bytes;
+                heap.malloc(thread, top - left - 8);
+                heap.sbrk_by_stranger(100);
+                heap.fill_heap(thread);
+                heap.malloc(thread, 5000);
+                let (image, truth) = heap.image();
+                let fences = |chunk: &&SyntheticChunk| chunk.usage == ChunkUse::Fencepost;
+                assert!(truth.chunks.iter().filter(fences).count() >= 2, "{left}");
+                assert_equals(&walk(&image).unwrap(), &truth);
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 

@@ -127,13 +127,19 @@ fn refuse_overlaps(malloc: &mut Malloc, parts: &mut Vec<Part>) {
     }
 }
 
-/// Makes one table of all chunks. Each part's own is given up on the way, for all of them together
-/// would be as large again.
+/// Makes one table of all chunks. The first part's own becomes that table, and the others' are given
+/// up one by one: there is never a second copy of all.
 fn join(malloc: &mut Malloc, parts: Vec<Part>) {
-    malloc.chunks.reserve_exact(parts.iter().map(|part| part.chunks.len()).sum());
-    for part in parts {
+    let mut left: usize = parts.iter().map(|part| part.chunks.len()).sum();
+    for mut part in parts {
         let first = malloc.chunks.len();
-        malloc.chunks.extend_from_slice(&part.chunks);
+        left -= part.chunks.len();
+        if malloc.chunks.is_empty() {
+            malloc.chunks = part.chunks;
+            malloc.chunks.reserve_exact(left);
+        } else {
+            malloc.chunks.append(&mut part.chunks);
+        }
         let chunks = first..malloc.chunks.len();
         malloc.regions.push(Region { range: part.range, arena: part.arena, chunks });
     }

@@ -121,7 +121,7 @@ impl Ledger {
                 "the environment cannot be read: whether an advice is already set is not known";
             findings.push(Finding::general(Severity::Note, what));
         }
-        findings.sort_by(|a, b| b.severity.cmp(&a.severity));
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
 
         Self {
             process: outline.process.clone(),

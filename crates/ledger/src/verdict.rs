@@ -94,16 +94,22 @@ impl Verdict {
     }
 }
 
-fn confidence(ledger: &Ledger, cause: Cause, share: f64) -> Confidence {
+/// How sure any verdict on this ledger can be.
+fn best_confidence(ledger: &Ledger) -> Confidence {
     let unread = ledger.malloc.is_none() || ledger.ruby.is_none();
     let unknown = percent(ledger.causes[Cause::Unknown], ledger.rss_bytes);
-    match cause {
+    match ledger.is_estimated {
         _ if unread || unknown > LEAST_SHARE => Confidence::Low,
-        _ if ledger.is_estimated => Confidence::Medium,
+        true => Confidence::Medium,
+        false => Confidence::High,
+    }
+}
+
+fn confidence(ledger: &Ledger, cause: Cause, share: f64) -> Confidence {
+    match best_confidence(ledger) {
         // That these bytes are in use is sure; who uses them is not said.
-        Cause::MallocInUse => Confidence::Medium,
-        _ if share < 50.0 => Confidence::Medium,
-        _ => Confidence::High,
+        Confidence::High if cause == Cause::MallocInUse || share < 50.0 => Confidence::Medium,
+        best => best,
     }
 }
 
@@ -113,7 +119,7 @@ fn healthy(ledger: &Ledger) -> Verdict {
     Verdict {
         cause: None,
         bytes: ledger.rss_bytes,
-        confidence: confidence(ledger, cause, 100.0),
+        confidence: best_confidence(ledger),
         summary: format!(
             "Healthy: {} resident, and no part of it is both over {} and over {LEAST_SHARE:.0} %.",
             Size(ledger.rss_bytes),

@@ -4,7 +4,7 @@
 //! member of the object space; near it hangs the array of all pages. No version is asked: the
 //! checks decide, see [`Check`].
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use target::{Address, Image, Memory, PAGE_SIZE, Window};
@@ -278,14 +278,22 @@ impl<'a> Survey<'a> {
         pages
     }
 
-    /// Looks at every address where a page could begin, and returns the descriptors of the pages
-    /// that are in a list but not among those `known`.
+    /// Looks at every address where a page could begin, in the mappings that have pages, and returns
+    /// the descriptors of the pages that are in a list but not among those `known`.
+    ///
+    /// The mappings that have none are mostly malloc's, and large: each look costs a system call.
     fn scan(&mut self, known: &HashSet<Address>) -> Vec<Address> {
         // Without page states it is not known what may be read without mapping it in.
         let Some(states) = &self.image.outline.pages else { return Vec::new() };
         let mut strays = Vec::new();
         let size = 1 << self.linkage.page_log2;
-        for mapping in self.image.outline.mappings.iter().filter(|mapping| is_private(mapping)) {
+        let mappings = &self.image.outline.mappings;
+        let with_pages: BTreeSet<Address> = known
+            .iter()
+            .filter_map(|&page| mappings.find(page).map(|mapping| mapping.range.start))
+            .collect();
+        let with_pages = with_pages.into_iter().filter_map(|start| mappings.find(start));
+        for mapping in with_pages.filter(|mapping| is_private(mapping)) {
             for run in states.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
                 let part: Range<Address> = target::intersection(&run.range, &mapping.range);
                 let mut base = part.start.align_up(size);

@@ -10,7 +10,7 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::pod::{Pod, from_bytes};
 
-use crate::{Address, Image, Mapping, Memory, PAGE_SIZE, Unreadable};
+use crate::{Address, Image, Mapping, Memory, PAGE_SIZE, Unreadable, Window};
 
 /// More program headers or dynamic entries than any module has: the end of a bounded walk.
 const MOST_HEADERS: u64 = 512;
@@ -54,11 +54,10 @@ pub fn modules(image: &Image<'_>) -> Vec<Module> {
     files.filter_map(|mapping| Module::read(image, mapping).ok().flatten()).collect()
 }
 
-fn read_pod<T: Pod + Copy>(memory: &dyn Memory, at: Address) -> Result<T, Unreadable> {
+fn read_pod<T: Pod + Copy>(window: &mut Window<'_>, at: Address) -> Result<T, Unreadable> {
     let bytes = size_of::<T>();
-    let mut buffer = vec![0; bytes];
-    memory.read_exact(at, &mut buffer)?;
-    let (value, _) = from_bytes::<T>(&buffer).map_err(|()| Unreadable { at, bytes })?;
+    let (value, _) =
+        from_bytes::<T>(window.bytes(at, bytes)?).map_err(|()| Unreadable { at, bytes })?;
     Ok(*value)
 }
 
@@ -66,7 +65,8 @@ impl Module {
     /// Reads the module whose first mapping is `first`; `None` where it is no dynamic ELF module.
     fn read(image: &Image<'_>, first: &Mapping) -> Result<Option<Self>, Unreadable> {
         let base = first.range.start;
-        let header: elf::FileHeader64<LE> = read_pod(image, base)?;
+        let mut window = Window::new(image, PAGE_SIZE as usize);
+        let header: elf::FileHeader64<LE> = read_pod(&mut window, base)?;
         let is_64_bit_elf = header.e_ident.magic == elf::ELFMAG
             && header.e_ident.class == elf::ELFCLASS64
             && u64::from(header.e_phentsize.get(LE))
@@ -78,7 +78,7 @@ impl Module {
         let segments = (0..count)
             .map(|index| {
                 let size = size_of::<elf::ProgramHeader64<LE>>() as u64;
-                read_pod::<elf::ProgramHeader64<LE>>(image, headers.offset(index * size))
+                read_pod::<elf::ProgramHeader64<LE>>(&mut window, headers.offset(index * size))
             })
             .collect::<Result<Vec<_>, _>>()?;
         let loads = || segments.iter().filter(|segment| segment.p_type.get(LE) == elf::PT_LOAD);
@@ -108,19 +108,19 @@ impl Module {
             hash: None,
             relocations: Vec::new(),
         };
-        module.read_dynamic(image, &dynamic)?;
+        module.read_dynamic(&mut window, &dynamic)?;
         Ok(Some(module))
     }
 
     fn read_dynamic(
         &mut self,
-        memory: &dyn Memory,
+        window: &mut Window<'_>,
         dynamic: &Range<Address>,
     ) -> Result<(), Unreadable> {
         let (mut rela, mut rela_bytes, mut plt, mut plt_bytes) = (None, 0, None, 0);
         let size = size_of::<elf::Dyn64<LE>>() as u64;
         for index in 0..((dynamic.end - dynamic.start) / size).min(MOST_HEADERS) {
-            let entry: elf::Dyn64<LE> = read_pod(memory, dynamic.start.offset(index * size))?;
+            let entry: elf::Dyn64<LE> = read_pod(window, dynamic.start.offset(index * size))?;
             let value = entry.d_val.get(LE);
             // The dynamic linker relocates these addresses in place, except in modules that it
             // must not write to.
@@ -226,7 +226,8 @@ impl Module {
         name: &str,
     ) -> Result<Option<Symbol>, Unreadable> {
         let size = size_of::<elf::Sym64<LE>>() as u64;
-        let symbol: elf::Sym64<LE> = read_pod(memory, self.symbols.offset(index * size))?;
+        let mut window = Window::new(memory, size as usize);
+        let symbol: elf::Sym64<LE> = read_pod(&mut window, self.symbols.offset(index * size))?;
         if symbol.st_shndx.get(LE) == elf::SHN_UNDEF {
             return Ok(None);
         }
@@ -246,7 +247,7 @@ impl Module {
         let size = size_of::<elf::Rela64<LE>>() as u64;
         let mut offsets = Vec::new();
         for table in &self.relocations {
-            let mut window = crate::Window::new(memory, 64 << 10);
+            let mut window = Window::new(memory, 64 << 10);
             for index in 0..((table.end - table.start) / size).min(MOST_RELOCATIONS) {
                 let at = table.start.offset(index * size);
                 let kind = window.word(at.offset(8))? as u32;

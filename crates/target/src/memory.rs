@@ -68,46 +68,63 @@ pub trait Memory: Sync {
 
 /// A reader for walks that mostly move forward: it reads a window of bytes at a time, so that a
 /// walk over a million small structures does not cost a system call for each.
+///
+/// The window is small after a jump and doubles as long as the walk moves on from its end, so that
+/// a walk which leaps over what it need not see does not read that either.
 pub struct Window<'a> {
     memory: &'a dyn Memory,
     start: Address,
     valid: usize,
+    /// Bytes that the next read asks for, unless more are needed.
+    ahead: usize,
     bytes: Box<[u8]>,
 }
 
+/// Bytes of a window after a jump.
+const AHEAD: usize = 2 * crate::PAGE_SIZE as usize;
+
 impl<'a> Window<'a> {
-    /// A window of `size` bytes over `memory`. Nothing is read yet.
+    /// A window of up to `size` bytes over `memory`. Nothing is read yet.
     #[must_use]
     pub fn new(memory: &'a dyn Memory, size: usize) -> Self {
-        Self { memory, start: Address(0), valid: 0, bytes: vec![0; size.max(64)].into() }
+        let bytes = vec![0; size.max(64)].into();
+        Self { memory, start: Address(0), valid: 0, ahead: AHEAD, bytes }
     }
 
     /// The `bytes` bytes at `at`; moves the window there where it does not cover them.
     ///
     /// Fails where they cannot be read, or are more than the window's size.
     pub fn bytes(&mut self, at: Address, bytes: usize) -> Result<&[u8], Unreadable> {
-        let covered = |start: Address, valid: usize| {
-            at >= start && (at - start).saturating_add(bytes as u64) <= valid as u64
-        };
-        if !covered(self.start, self.valid) {
+        if !self.covers(at, bytes) {
+            let end = self.start.offset(self.valid as u64);
+            let moves_on = self.start <= at && at <= end.offset(crate::PAGE_SIZE);
+            self.ahead = if moves_on { self.ahead.saturating_mul(2) } else { AHEAD };
+            self.ahead = self.ahead.min(self.bytes.len());
             // A window begins on its own page, so that a step back by some words stays inside.
             let start = at.align_down(crate::PAGE_SIZE);
             let within = (at - start) as usize;
             if within + bytes <= self.bytes.len() {
-                self.start = start;
-                self.valid = self.memory.read(start, &mut self.bytes);
+                self.fill(start, self.ahead.max(within + bytes));
             }
-            if !covered(self.start, self.valid) {
+            if !self.covers(at, bytes) {
                 // The page's beginning may be unreadable, or the window too small to align.
-                self.start = at;
-                self.valid = self.memory.read(at, &mut self.bytes);
+                self.fill(at, self.bytes.len());
             }
-            if !covered(self.start, self.valid) {
+            if !self.covers(at, bytes) {
                 return Err(Unreadable { at, bytes });
             }
         }
         let from = (at - self.start) as usize;
         Ok(&self.bytes[from..from + bytes])
+    }
+
+    fn covers(&self, at: Address, bytes: usize) -> bool {
+        at >= self.start && (at - self.start).saturating_add(bytes as u64) <= self.valid as u64
+    }
+
+    fn fill(&mut self, start: Address, bytes: usize) {
+        self.start = start;
+        self.valid = self.memory.read(start, &mut self.bytes[..bytes]);
     }
 
     /// The little-endian 64-bit word at `at`.
@@ -144,6 +161,35 @@ mod tests {
         for at in [0x1010, 0x2000, 0x1011, 0x1018, 0x3000, 0x1013] {
             assert_eq!(window.word(Address(at)), memory.read_u64(Address(at)), "{at:#x}");
         }
+    }
+
+    /// Counts the bytes that are asked for.
+    struct Counting(Bytes, std::sync::atomic::AtomicUsize);
+
+    impl Memory for Counting {
+        fn read(&self, at: Address, into: &mut [u8]) -> usize {
+            self.1.fetch_add(into.len(), std::sync::atomic::Ordering::Relaxed);
+            self.0.read(at, into)
+        }
+    }
+
+    #[test]
+    fn a_walk_that_leaps_reads_little_and_one_that_moves_on_reads_ahead() {
+        let zeros = || Bytes(Address(0), vec![0; 4 << 20]);
+        let memory = Counting(zeros(), 0.into());
+        let mut window = Window::new(&memory, 256 << 10);
+        for at in (0..4 << 20).step_by(64 << 10) {
+            window.word(Address(at)).unwrap();
+        }
+        assert!(memory.1.into_inner() < 80 * AHEAD);
+
+        let memory = Counting(zeros(), 0.into());
+        let mut window = Window::new(&memory, 256 << 10);
+        for at in (0..4 << 20).step_by(48) {
+            window.word(Address(at)).unwrap();
+            assert!(window.valid <= 256 << 10);
+        }
+        assert_eq!(window.ahead, 256 << 10);
     }
 
     #[test]

@@ -117,7 +117,7 @@ fn what_cannot_be_looked_at_is_named() {
 
     let mut ended = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
     let pid = ended.id().cast_signed();
-    while thread_states(pid) != [] {
+    while !thread_states(pid).is_empty() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let zombie = of(pid).to_string();

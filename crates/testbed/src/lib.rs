@@ -3,12 +3,15 @@
 //! The writers of synthetic heaps share no layout with the readers that they test: a wrong layout
 //! must not be able to agree with itself.
 
+mod elf_module;
 mod malloc_heap;
+mod object_space;
 mod place;
 mod process;
 mod synthetic;
 
 pub use malloc_heap::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk};
+pub use object_space::{RubyHeap, RubyRelease, RubyTruth, Word};
 pub use place::{command, root, ruby};
 pub use process::{Target, compile};
 pub use synthetic::SyntheticMemory;

@@ -1,6 +1,7 @@
 //! The rbloat command on real processes.
 
 mod errors;
+mod programs;
 mod scenarios;
 mod survival;
 mod truth;

@@ -1,0 +1,106 @@
+//! Programs of many kinds: each must be read whole, without a finding, and its books must balance.
+
+use crate::{bytes, report};
+use testbed::Target;
+
+/// Reports on a Ruby program that has been stopped, and checks what holds for all.
+fn check(program: &str) -> (Target, report::Report) {
+    let target = Target::ruby(&format!("{program}\nputs 'ready {{}}'\n$stdout.flush\n$stdin.read"));
+    target.stop();
+    let truth = target.rss_bytes();
+    let report = report(target.pid());
+    assert_eq!(report.findings, []);
+    assert_eq!(report.process.rss_bytes, truth);
+    let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
+    assert_eq!(sum, truth);
+    let unknown = bytes(&report, "unknown");
+    assert!(unknown < 1 << 20, "{unknown} bytes are unknown");
+    target.go_on();
+    (target, report)
+}
+
+#[test]
+fn a_forked_worker_whose_pages_are_its_parents_too() {
+    // The target is the worker: its parent has exec'ed nothing and waits for it.
+    let program = "
+        $cache = Array.new(30_000) { |i| 'cached ' * 99 + i.to_s }
+        master = $$
+        if (pid = fork)
+          Signal.trap('TERM') { Process.kill(:TERM, pid) }
+          Process.wait(pid)
+          exit!(0)
+        end
+        Array.new(1000) { |i| 'own ' * 999 + i.to_s }";
+    let target = Target::ruby(&format!(
+        "{program}\nputs %(ready {{\"worker\": #{{$$}}}})\n$stdout.flush\n$stdin.read\nexit!(0)"
+    ));
+    let worker = i32::try_from(target.number("worker")).unwrap();
+    let report = report(worker);
+    assert_eq!(report.findings, []);
+    assert!(bytes(&report, "ruby.malloc") > 15 << 20, "the shared strings count: {report:#?}");
+    assert!(target.finish());
+}
+
+#[test]
+fn fibers_have_stacks_of_their_own() {
+    let (target, report) = check(
+        "$fibers = Array.new(300) { Fiber.new { deep = ->(n) { n > 0 ? deep.(n - 1) : Fiber.yield }; deep.(40) } }
+         $fibers.each(&:resume)",
+    );
+    let stacks = bytes(&report, "stack.fibers");
+    assert!(stacks > 300 * 8192, "{stacks}");
+    assert!(target.finish());
+}
+
+#[test]
+fn hundreds_of_threads() {
+    let (target, report) = check("$threads = Array.new(300) { Thread.new { sleep } }; sleep 0.3");
+    assert!(report.process.threads >= 300);
+    let stacks = bytes(&report, "stack.threads");
+    assert!(stacks > 300 * 8192, "{stacks}");
+    assert!(target.finish());
+}
+
+#[test]
+fn threads_that_have_ended_leave_stacks_that_glibc_keeps() {
+    let (target, _) = check(
+        "Array.new(50) { Thread.new { sleep 0.1 } }.each(&:join); Thread.new { sleep }; sleep 0.1",
+    );
+    assert!(target.finish());
+}
+
+#[test]
+fn ractors() {
+    let (target, _) = check(
+        "$VERBOSE = nil
+         if defined?(Ractor)
+           $ractors = Array.new(4) { |i| Ractor.new(i) { |n| kept = Array.new(1000) { |j| \"#{n} #{j}\" * 9 }; sleep; kept } }
+           sleep 0.3
+         end",
+    );
+    assert!(target.finish());
+}
+
+#[test]
+fn a_heap_that_was_compacted() {
+    let (target, _) = check(
+        "$kept = Array.new(200_000) { |i| i % 3 == 0 ? i.to_s * 3 : Object.new }
+         $kept.map!.with_index { |object, i| i % 5 == 0 ? object : nil }
+         GC.compact if GC.respond_to?(:compact)",
+    );
+    assert!(target.finish());
+}
+
+#[test]
+fn many_kinds_of_objects() {
+    let (target, _) = check(
+        "require 'set'; require 'json'; require 'digest'; require 'zlib'; require 'stringio'; require 'bigdecimal' rescue nil
+         $kept = [10**400, 3.7e300, 1r, 2i, /a+/, 'x'.match(/x/), :sym, 'dynamic'.to_sym, Set.new(1..99),
+                  StringIO.new('y' * 9999), Zlib::Deflate.new, Digest::SHA256.new, Struct.new(:a).new(1),
+                  (1..9).lazy, [1, 2, 3].each, method(:puts), proc { 1 }, binding, $stdout, ObjectSpace::WeakMap.new,
+                  Class.new, Module.new, Class.new(String).new('z' * 999), Random.new, Time.now, Thread.current,
+                  JSON.parse('{\"a\": [1, {\"b\": null}]}'), Hash.new { |h, k| h[k] = k }, { 1 => 2 }.compare_by_identity]
+         def $kept.singleton; end",
+    );
+    assert!(target.finish());
+}

@@ -1,0 +1,394 @@
+//! A writer of synthetic Ruby heaps: objects are put into slots of pages, and written down as Ruby
+//! of a given release would have them.
+//!
+//! Offsets are from Ruby's sources and DWARF, not from the reader: what reader and writer agree on,
+//! two parties have read.
+
+mod release;
+mod writing;
+
+use std::collections::BTreeMap;
+
+pub use release::RubyRelease;
+use release::{Layout, NamePlace};
+
+const PAGES_START: u64 = 0x7f20_0000_0000;
+const MEMORY_START: u64 = 0x7f30_0000_0000;
+/// Where the interpreter keeps its object space.
+const OBJECT_SPACE: u64 = MEMORY_START + 0x1000;
+/// What of it there is.
+const OBJECT_SPACE_BYTES: u64 = 0x3000;
+
+const T_OBJECT: u8 = 1;
+const T_CLASS: u8 = 2;
+const T_MODULE: u8 = 3;
+const T_STRING: u8 = 5;
+const T_IMEMO: u8 = 0x1a;
+
+const OLD_FLAG: u64 = 1 << 5;
+const NOT_EMBEDDED: u64 = 1 << 13;
+
+/// A word of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// A pointer to malloc'ed memory.
+    Pointer(u64),
+    /// Anything else: a value, a number, the address of another object.
+    Value(u64),
+}
+
+/// An object in a slot.
+#[derive(Debug, Clone)]
+struct Object {
+    address: u64,
+    kind: u8,
+    flags: u64,
+    /// The word in the place of the class.
+    class: u64,
+    words: Vec<Word>,
+    is_marked: bool,
+    is_old: bool,
+    is_unprotected: bool,
+}
+
+/// A page with slots of one size.
+#[derive(Debug, Clone)]
+struct HeapPage {
+    base: u64,
+    descriptor: u64,
+    slot_bytes: u64,
+    first_slot: u64,
+    slot_count: u64,
+    used: u64,
+}
+
+/// What a reader of a synthetic heap must find.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RubyTruth {
+    /// What `ObjectSpace.count_objects` would return.
+    pub counts: BTreeMap<String, u64>,
+    /// Objects by the name of their class; by their type in parentheses where they have none.
+    pub classes: BTreeMap<String, u64>,
+    /// Slots and the pointers in them, ascending by slot.
+    pub references: Vec<(u64, u64)>,
+    /// The slots of marked objects, ascending.
+    pub marked: Vec<u64>,
+    /// The pages, ascending, those without slots included.
+    pub pages: Vec<u64>,
+}
+
+/// A Ruby heap to be written.
+#[derive(Debug, Clone)]
+pub struct RubyHeap {
+    layout: Layout,
+    objects: BTreeMap<u64, Object>,
+    names: BTreeMap<u64, String>,
+    singletons: BTreeMap<u64, u64>,
+    pages: Vec<HeapPage>,
+    /// Pages without slots, which are kept for slots of any size (from 3.4 on).
+    emptied: usize,
+    next_page: u64,
+    next_memory: u64,
+    /// What was written to malloc'ed memory.
+    memory: Vec<(u64, Vec<u8>)>,
+    variables: Vec<(&'static str, u64)>,
+}
+
+impl RubyHeap {
+    /// A heap with the classes and modules that every Ruby has.
+    #[must_use]
+    pub fn new(release: RubyRelease) -> Self {
+        let mut heap = Self {
+            layout: release.layout(),
+            objects: BTreeMap::new(),
+            names: BTreeMap::new(),
+            singletons: BTreeMap::new(),
+            pages: Vec::new(),
+            emptied: 0,
+            next_page: PAGES_START,
+            next_memory: OBJECT_SPACE + OBJECT_SPACE_BYTES,
+            memory: Vec::new(),
+            variables: Vec::new(),
+        };
+        // Names are strings, which are of a class: classes come first, names later.
+        let basic = heap.bare_class(T_CLASS, 0);
+        let object = heap.bare_class(T_CLASS, basic);
+        let module = heap.bare_class(T_CLASS, object);
+        let class = heap.bare_class(T_CLASS, module);
+        let string = heap.bare_class(T_CLASS, object);
+        heap.variables = vec![
+            ("rb_cObject", object),
+            ("rb_cModule", module),
+            ("rb_cClass", class),
+            ("rb_cString", string),
+        ];
+        let first = [
+            (basic, "BasicObject"),
+            (object, "Object"),
+            (module, "Module"),
+            (class, "Class"),
+            (string, "String"),
+        ];
+        for (class, _) in first {
+            heap.give_class_its_own(class);
+        }
+        for (class, name) in first {
+            heap.name(class, name);
+        }
+        for (symbol, name) in [
+            ("rb_cArray", "Array"),
+            ("rb_cHash", "Hash"),
+            ("rb_cInteger", "Integer"),
+            ("rb_cProc", "Proc"),
+        ] {
+            let class = heap.class(name, object);
+            heap.variables.push((symbol, class));
+        }
+        let kernel = heap.bare_class(T_MODULE, 0);
+        heap.objects.get_mut(&kernel).expect("it was made above").class = module;
+        heap.name(kernel, "Kernel");
+        heap.variables.push(("rb_mKernel", kernel));
+        heap
+    }
+
+    fn well_known(&self, symbol: &str) -> u64 {
+        let found = self.variables.iter().find(|(own, _)| *own == symbol);
+        found.unwrap_or_else(|| panic!("{symbol} is known")).1
+    }
+
+    /// The class Object.
+    #[must_use]
+    pub fn object_class(&self) -> u64 {
+        self.well_known("rb_cObject")
+    }
+
+    /// The class String.
+    #[must_use]
+    pub fn string_class(&self) -> u64 {
+        self.well_known("rb_cString")
+    }
+
+    /// Adds an object to the first free slot that is large enough and returns its address.
+    fn put(&mut self, kind: u8, flags: u64, class: u64, words: Vec<Word>) -> u64 {
+        let needed = (16 + 8 * words.len() as u64).max(40);
+        let sizes = self.layout.slot_sizes;
+        let bytes =
+            sizes.iter().copied().find(|&bytes| bytes >= needed).unwrap_or(sizes[sizes.len() - 1]);
+        let address = self.free_slot(bytes);
+        let (is_marked, is_old, is_unprotected) = (false, false, false);
+        let flags = flags | u64::from(kind);
+        let object =
+            Object { address, kind, flags, class, words, is_marked, is_old, is_unprotected };
+        self.objects.insert(address, object);
+        address
+    }
+
+    /// A slot that was never used, on the last page of its size or a new one.
+    fn free_slot(&mut self, bytes: u64) -> u64 {
+        let has_room =
+            |page: &&mut HeapPage| page.slot_bytes == bytes && page.used < page.slot_count;
+        if let Some(page) = self.pages.iter_mut().find(has_room) {
+            page.used += 1;
+            return page.first_slot + (page.used - 1) * bytes;
+        }
+        self.add_page(bytes);
+        self.free_slot(bytes)
+    }
+
+    /// Adds a page for slots of `bytes`.
+    ///
+    /// # Panics
+    /// Where the release has no slots of this size.
+    pub fn add_page(&mut self, bytes: u64) {
+        assert!(self.layout.slot_sizes.contains(&bytes), "no slots of {bytes} bytes");
+        let base = self.next_page;
+        // Some pages follow one another, others do not.
+        let gap = if self.pages.len() % 3 == 2 { 3 } else { 1 };
+        self.next_page += gap * self.layout.page_bytes;
+        let first_slot = self.first_slot(base, bytes);
+        let end = base + self.layout.page_bytes - self.layout.page_tail;
+        let slot_count = (end - first_slot) / bytes;
+        let descriptor = self.malloc(3072);
+        self.pages.push(HeapPage {
+            base,
+            descriptor,
+            slot_bytes: bytes,
+            first_slot,
+            slot_count,
+            used: 0,
+        });
+    }
+
+    /// Where the first slot of the page at `base` is.
+    fn first_slot(&self, base: u64, bytes: u64) -> u64 {
+        if self.layout.bits_by_number {
+            return base + (8_u64).next_multiple_of(bytes.min(64)).min(1032);
+        }
+        // Slots are aligned by address, and on a page of larger ones so that the first has a number
+        // that is a multiple of theirs in units of the smallest.
+        let first = (base + 8).next_multiple_of(40);
+        if (first - base) / 40 == 1 { first + bytes - 40 } else { first }
+    }
+
+    /// Keeps so many pages without slots, as 3.4 and later do.
+    pub fn keep_emptied(&mut self, pages: usize) {
+        assert!(self.layout.body.is_some(), "this release keeps none");
+        self.emptied = pages;
+    }
+
+    /// Takes malloc'ed memory that no allocator of this crate knows of and returns its address.
+    pub fn malloc(&mut self, bytes: u64) -> u64 {
+        let at = self.next_memory;
+        self.next_memory += bytes.next_multiple_of(16) + 16;
+        at
+    }
+
+    /// A class of the heap without a name and without a class.
+    fn bare_class(&mut self, kind: u8, superclass: u64) -> u64 {
+        let mut words = vec![Word::Value(0); self.layout.class_bytes as usize / 8 - 2];
+        words[self.layout.superclass as usize / 8 - 2] = Word::Value(superclass);
+        self.put(kind, 0, 0, words)
+    }
+
+    /// Gives a class the singleton class that every class has.
+    fn give_class_its_own(&mut self, class: u64) {
+        let superclass = self.well_known("rb_cClass");
+        let own = self.bare_class(T_CLASS, superclass);
+        let singleton = self.objects.get_mut(&own).expect("it was made above");
+        singleton.flags |= self.layout.singleton_flag;
+        singleton.class = own;
+        self.singletons.insert(own, superclass);
+        self.objects.get_mut(&class).expect("the class exists").class = own;
+    }
+
+    fn name(&mut self, class: u64, name: &str) {
+        let string = self.string(name);
+        self.names.insert(class, name.to_owned());
+        match self.layout.name {
+            NamePlace::Slot(at) => self.set_word(class, at, Word::Value(string)),
+            NamePlace::Variable => {
+                let variables = self.malloc(32);
+                self.memory.push((variables, string.to_le_bytes().to_vec()));
+                self.set_word(class, 32, Word::Pointer(variables));
+            }
+            NamePlace::Table => {
+                let (extension, table, entries) =
+                    (self.malloc(104), self.malloc(56), self.malloc(96));
+                let write = |words: &[u64]| words.iter().flat_map(|it| it.to_le_bytes()).collect();
+                self.memory.push((extension, write(&[0, table])));
+                self.memory.push((table, write(&[0x0002, 0x7f10_0000_0000, 2, 0, 0, 2, entries])));
+                self.memory.push((entries, write(&[1, 0x1331, 0x15, 2, 0x0bf1, string])));
+                self.set_word(class, 24, Word::Pointer(extension));
+            }
+        }
+    }
+
+    fn set_word(&mut self, object: u64, at: u64, word: Word) {
+        let object = self.objects.get_mut(&object).expect("the object exists");
+        object.words[at as usize / 8 - 2] = word;
+    }
+
+    /// Adds a class with a name.
+    pub fn class(&mut self, name: &str, superclass: u64) -> u64 {
+        let class = self.anonymous_class(superclass);
+        self.name(class, name);
+        class
+    }
+
+    /// Adds a class without a name.
+    pub fn anonymous_class(&mut self, superclass: u64) -> u64 {
+        let class = self.bare_class(T_CLASS, superclass);
+        self.give_class_its_own(class);
+        class
+    }
+
+    /// Gives an object a singleton class.
+    ///
+    /// # Panics
+    /// Where there is no such object.
+    pub fn extend(&mut self, object: u64) {
+        let class = self.objects[&object].class;
+        let own = self.bare_class(T_CLASS, class);
+        let class_of_own = self.well_known("rb_cClass");
+        let singleton = self.objects.get_mut(&own).expect("it was made above");
+        singleton.flags |= self.layout.singleton_flag;
+        singleton.class = class_of_own;
+        self.singletons.insert(own, class);
+        self.objects.get_mut(&object).expect("the object exists").class = own;
+    }
+
+    /// Adds an object of `class`.
+    pub fn object(&mut self, class: u64, words: &[Word]) -> u64 {
+        self.put(T_OBJECT, 0, class, words.to_vec())
+    }
+
+    /// Adds an object of a type and a class (0 for none) with flags of its own.
+    pub fn slot(&mut self, kind: u8, flags: u64, class: u64, words: &[Word]) -> u64 {
+        self.put(kind, flags, class, words.to_vec())
+    }
+
+    /// Adds an internal object of a type of `imemo`.
+    pub fn internal(&mut self, imemo: u8, words: &[Word]) -> u64 {
+        self.put(T_IMEMO, u64::from(imemo) << 12, 0, words.to_vec())
+    }
+
+    /// Adds a string that is short enough to be embedded in its slot.
+    ///
+    /// # Panics
+    /// Where it is too long for slots of this release.
+    pub fn string(&mut self, text: &str) -> u64 {
+        let class = self.well_known("rb_cString");
+        let mut bytes = text.as_bytes().to_vec();
+        let mut flags = 0;
+        if self.layout.length_in_flags {
+            assert!(bytes.len() <= 23, "{text} is too long to be embedded");
+            flags = (bytes.len() as u64) << 14;
+            bytes.resize(24, 0);
+        } else {
+            bytes.splice(0..0, (text.len() as u64).to_le_bytes());
+            bytes.resize((bytes.len() + 1).next_multiple_of(8).max(24), 0);
+        }
+        let words =
+            bytes.chunks_exact(8).map(|it| u64::from_le_bytes(it.try_into().expect("8 bytes")));
+        let words = words.map(Word::Value).collect();
+        self.put(T_STRING, flags, class, words)
+    }
+
+    /// Adds a string whose bytes are at `pointer`.
+    pub fn string_at(&mut self, pointer: u64, length: u64) -> u64 {
+        let words = vec![Word::Value(length), Word::Pointer(pointer), Word::Value(length)];
+        let class = self.well_known("rb_cString");
+        self.put(T_STRING, NOT_EMBEDDED, class, words)
+    }
+
+    /// Adds a string that shares the bytes of the string `owner`, at `pointer`.
+    pub fn shared_string(&mut self, owner: u64, pointer: u64, length: u64) -> u64 {
+        let words = vec![Word::Value(length), Word::Value(pointer), Word::Value(owner)];
+        let class = self.well_known("rb_cString");
+        self.put(T_STRING, NOT_EMBEDDED | self.layout.shared_flag, class, words)
+    }
+
+    /// Frees an object's slot.
+    pub fn free(&mut self, object: u64) {
+        self.objects.remove(&object);
+        self.names.remove(&object);
+    }
+
+    /// Marks an object; an old one is also kept by minor collections.
+    pub fn mark(&mut self, object: u64, is_old: bool) {
+        let age = if self.layout.age_in_flags { OLD_FLAG | OLD_FLAG << 1 } else { OLD_FLAG };
+        let object = self.objects.get_mut(&object).expect("the object exists");
+        (object.is_marked, object.is_old) = (true, is_old);
+        object.flags |= if is_old { age } else { 0 };
+    }
+
+    /// Makes an object one without a write barrier.
+    pub fn unprotect(&mut self, object: u64) {
+        self.objects.get_mut(&object).expect("the object exists").is_unprotected = true;
+    }
+
+    /// The addresses of all objects, ascending.
+    pub fn addresses(&self) -> impl Iterator<Item = u64> + '_ {
+        self.objects.keys().copied()
+    }
+}

@@ -1,0 +1,176 @@
+/// The releases of Ruby whose ways differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RubyRelease {
+    /// 2.7.4: pages are malloc'ed and do not say the size of slots.
+    V2_7,
+    /// 3.1.2: pages are mapped; one size of slots.
+    V3_1,
+    /// 3.2.0: larger pages, five sizes of slots, names among a class's variables.
+    V3_2,
+    /// 3.3.8: names in a class's slot.
+    V3_3,
+    /// 3.4.5: emptied pages are kept; the array of pages has its length within.
+    V3_4,
+    /// 4.0.0: superclasses stand elsewhere.
+    V4_0,
+    /// 4.1-dev of August 2026: twelve sizes of slots, bitmaps by number, other descriptors.
+    V4_1,
+}
+
+/// Where a class has its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NamePlace {
+    /// In a table that the extension's second word names; the extension is the slot's fourth word.
+    Table,
+    /// First of the variables that the slot's fifth word names.
+    Variable,
+    /// At this offset in the slot.
+    Slot(u64),
+}
+
+/// Offsets in bytes, as DWARF of each release has them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    pub(super) version: &'static str,
+    pub(super) page_bytes: u64,
+    /// Bytes at a page's end that are not its own.
+    pub(super) page_tail: u64,
+    pub(super) slot_sizes: &'static [u64],
+    /// In a page's descriptor.
+    pub(super) slot_size: Option<u64>,
+    pub(super) total_slots: u64,
+    pub(super) body: Option<u64>,
+    pub(super) start: u64,
+    pub(super) freelist: u64,
+    pub(super) node: u64,
+    /// `wb_unprotected_bits`, `mark_bits`, `uncollectible_bits`, `marking_bits`.
+    pub(super) bitmaps: [u64; 4],
+    pub(super) bits_by_number: bool,
+    /// From the list's head to the pointer to the array of pages.
+    pub(super) array: u64,
+    pub(super) array_has_header: bool,
+    /// In a class's slot.
+    pub(super) superclass: u64,
+    pub(super) name: NamePlace,
+    /// The slot size that classes need.
+    pub(super) class_bytes: u64,
+    pub(super) singleton_flag: u64,
+    pub(super) shared_flag: u64,
+    /// Whether short strings have their length in the flags.
+    pub(super) length_in_flags: bool,
+    /// Whether objects have an age of two bits in the flags.
+    pub(super) age_in_flags: bool,
+}
+
+const OLDER: Layout = Layout {
+    version: "2.7.4",
+    page_bytes: 16 << 10,
+    page_tail: 40,
+    slot_sizes: &[40],
+    slot_size: None,
+    total_slots: 0,
+    body: None,
+    start: 24,
+    freelist: 32,
+    node: 40,
+    bitmaps: [56, 112, 168, 224],
+    bits_by_number: false,
+    array: 0xb8,
+    array_has_header: false,
+    superclass: 16,
+    name: NamePlace::Table,
+    class_bytes: 40,
+    singleton_flag: 1 << 12,
+    shared_flag: 1 << 14,
+    length_in_flags: true,
+    age_in_flags: true,
+};
+
+const NEWER: Layout = Layout {
+    version: "3.3.8",
+    page_bytes: 64 << 10,
+    page_tail: 0,
+    slot_sizes: &[40, 80, 160, 320, 640],
+    slot_size: Some(0),
+    total_slots: 2,
+    start: 32,
+    freelist: 40,
+    node: 48,
+    bitmaps: [64, 272, 480, 688],
+    array: 0x280,
+    name: NamePlace::Slot(152),
+    class_bytes: 160,
+    length_in_flags: false,
+    age_in_flags: false,
+    ..OLDER
+};
+
+impl RubyRelease {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::V2_7, Self::V3_1, Self::V3_2, Self::V3_3, Self::V3_4, Self::V4_0, Self::V4_1];
+
+    /// What `RUBY_VERSION` is.
+    #[must_use]
+    pub fn version(self) -> &'static str {
+        self.layout().version
+    }
+
+    pub(super) fn layout(self) -> Layout {
+        match self {
+            Self::V2_7 => OLDER,
+            Self::V3_1 => Layout {
+                version: "3.1.2",
+                page_tail: 0,
+                slot_size: Some(0),
+                total_slots: 2,
+                start: 32,
+                freelist: 40,
+                node: 48,
+                bitmaps: [64, 120, 176, 232],
+                array: 0xc0,
+                ..OLDER
+            },
+            Self::V3_2 => Layout {
+                version: "3.2.0",
+                array: 0x250,
+                name: NamePlace::Variable,
+                age_in_flags: true,
+                ..NEWER
+            },
+            Self::V3_3 => NEWER,
+            Self::V3_4 => Layout {
+                version: "3.4.5",
+                body: Some(32),
+                start: 40,
+                freelist: 48,
+                node: 56,
+                bitmaps: [72, 280, 488, 696],
+                array: 0x1a8,
+                array_has_header: true,
+                singleton_flag: 1 << 13,
+                shared_flag: 1 << 12,
+                ..NEWER
+            },
+            Self::V4_0 => {
+                Layout { version: "4.0.0", array: 0x1b8, superclass: 32, ..Self::V3_4.layout() }
+            }
+            Self::V4_1 => Layout {
+                version: "4.1.0",
+                slot_sizes: &[32, 40, 64, 80, 96, 128, 160, 256, 512, 640, 768, 1024],
+                slot_size: Some(24),
+                total_slots: 26,
+                body: Some(64),
+                start: 8,
+                freelist: 0,
+                node: 80,
+                bitmaps: [96, 352, 608, 864],
+                bits_by_number: true,
+                array: 0x418,
+                superclass: 32,
+                name: NamePlace::Slot(48),
+                ..Self::V3_4.layout()
+            },
+        }
+    }
+}
