@@ -63,9 +63,8 @@ impl Allocator {
 impl fmt::Display for Allocator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Glibc { version } => {
-                fmt::Display::fmt(&Libc::Glibc { version: version.clone() }, f)
-            }
+            // The library's version is the C library's to tell.
+            Self::Glibc { .. } => f.write_str("glibc"),
             Self::Jemalloc => f.write_str("jemalloc"),
             Self::Tcmalloc => f.write_str("tcmalloc"),
             Self::Mimalloc => f.write_str("mimalloc"),

@@ -50,8 +50,12 @@ fn find(
 ) -> Result<(), Broken> {
     let names_arena =
         |heap: Address| image.read_address(heap.offset(layout.arena)) == Ok(state.address);
+    let has_top = |heap: Address| {
+        let bytes = image.read_u64(heap.offset(layout.size));
+        names_arena(heap) && bytes.is_ok_and(|bytes| state.top - heap < bytes)
+    };
     let mut alignments = HEAP_ALIGNMENTS.iter();
-    let last = alignments.find(|&&alignment| names_arena(state.top.align_down(alignment)));
+    let last = alignments.find(|&&alignment| has_top(state.top.align_down(alignment)));
     let Some(&alignment) = last else {
         return Err(Broken::new(state.top, "its top lies in no heap of its own"));
     };

@@ -93,8 +93,7 @@ impl Search<'_, '_, '_> {
                 return Err(broken);
             }
         }
-        let is_break = |mapping: &target::Mapping| mapping.backing == Backing::Heap;
-        if mappings.find(self.start).is_some_and(is_break) {
+        if self.is_break(self.start) {
             self.find_behind_strangers(limit);
         }
         Ok(())
@@ -173,18 +172,27 @@ impl Search<'_, '_, '_> {
     }
 
     /// Whether the stretches found have as many bytes as the arena counts. It counts strangers'
-    /// bytes between them, but only those that came while it was contiguous.
+    /// bytes between those of brk, but only those that came while it was contiguous.
     fn adds_up(&self) -> bool {
         let mut ranges: Vec<&Range<Address>> =
             self.pieces.iter().map(|piece| &piece.range).collect();
         ranges.sort_by_key(|range| range.start);
         let skipped = self.start.align_up(HEADER) - self.start;
-        let own: u64 = ranges.iter().map(|range| length(range)).sum::<u64>() + skipped;
-        let gaps = ranges.windows(2).map(|pair| pair[1].start - pair[0].end);
+        let own = bytes_of(self.pieces) + skipped;
+        let gaps = ranges.windows(2).filter_map(|pair| {
+            let gap = pair[0].end..pair[1].start;
+            (self.is_break(gap.start) && self.is_break(gap.end)).then(|| length(&gap))
+        });
         let sums = gaps.scan(own, |sum, gap| {
             *sum = sum.saturating_add(gap);
             Some(*sum)
         });
         std::iter::once(own).chain(sums).any(|sum| sum == self.state.system_bytes)
+    }
+
+    /// Whether brk gave the memory at `at`, by the name that the kernel has for it.
+    fn is_break(&self, at: Address) -> bool {
+        let mapping = self.image.outline.mappings.find(at);
+        mapping.is_some_and(|mapping| mapping.backing == Backing::Heap)
     }
 }

@@ -17,7 +17,7 @@ use crate::ground::{mmapped_memory, touched_pages};
 use crate::layout::{HEADER, IS_MMAPPED, LEAST_CHUNK};
 use crate::{Chunk, ChunkState};
 
-/// The smallest mmapped chunk by default: half of what is otherwise asked for at once (128 KB).
+/// The smallest mmapped chunk by default (DEFAULT_MMAP_THRESHOLD_MIN).
 const USUAL_LEAST: u64 = 128 << 10;
 
 /// An mmapped chunk and the mapping that it has for itself.
@@ -41,10 +41,22 @@ pub(crate) fn find(
     let gaps: Vec<_> = memory.iter().flat_map(|memory| gaps(memory, taken)).collect();
     let mut found = find_by_mappings(image, parameters, &gaps);
     if !is_complete(parameters, &found) {
-        found = find_by_pages(image, parameters, &gaps);
+        found = find_by_pages(image, parameters, &gaps, Search::Usual);
+    }
+    if !is_complete(parameters, &found) {
+        found = find_by_pages(image, parameters, &gaps, Search::Everywhere);
         reconcile(parameters, &mut found, findings);
     }
     found
+}
+
+/// Where to look for the header of a chunk that was allocated with an alignment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Search {
+    /// Where it is in all but rare cases.
+    Usual,
+    /// At the end of each page.
+    Everywhere,
 }
 
 /// Finds the chunks that begin with a mapping, as the kernel tells them apart, and those right
@@ -63,7 +75,7 @@ fn find_by_mappings(
         for &start in std::iter::once(&gap.start).chain(within) {
             let mut at = start.max(found.last().map_or(start, |last| last.range.end));
             while let Some(mmapped) =
-                read_at(image, &mut window, at, gap.end, parameters.mmapped_tail)
+                read_at(&mut place, at, gap.end)
             {
                 at = mmapped.range.end;
                 found.push(mmapped);

@@ -17,6 +17,8 @@ use crate::territory::is_private;
 const SEARCHED_BEFORE: u64 = 0x1000;
 /// ... and so far behind it, in bytes.
 const SEARCHED_BEHIND: u64 = 0x2000;
+/// More slots than 32 bits can number beside what else they stand for: 80 GB of the smallest.
+const MOST_SLOTS: u32 = u32::MAX / 2;
 /// More object spaces than a process has: one, and from 4.1 on one for each Ractor.
 const MOST_SPACES: usize = 4096;
 
@@ -214,7 +216,12 @@ impl<'a> Survey<'a> {
     /// lengths stand.
     fn find_array(&mut self, head: Address) -> Result<Vec<Address>, Failure> {
         let words = self.words_around(head);
-        let mut longest = (Vec::new(), false);
+        let (mut longest, mut is_counted) = (Vec::new(), false);
+        let mut consider = |pages: Vec<Address>, counted: bool| {
+            if pages.len() > longest.len() || (pages.len() == longest.len() && counted) {
+                (longest, is_counted) = (pages, counted);
+            }
+        };
         for (index, &at) in words.iter().enumerate() {
             let at = Address(at);
             if at.0 == 0 || !at.is_aligned(8) {
@@ -222,22 +229,15 @@ impl<'a> Survey<'a> {
             }
             // Up to 3.3 an array of pointers, whose length the object space holds.
             let pages = self.read_array(at, u64::MAX);
-            if pages.len() > longest.0.len() {
-                let counted = words.get(index + 1) == Some(&(pages.len() as u64));
-                longest = (pages, counted);
-            }
+            let counted = words.get(index + 1) == Some(&(pages.len() as u64));
+            consider(pages, counted);
             // From 3.4 on an rb_darray: its size and its capacity, then the pointers.
             let length = self.image.read_u64(at).unwrap_or(0);
             let pages = self.read_array(at.offset(16), length);
-            if pages.len() > longest.0.len() {
-                let counted = length == pages.len() as u64;
-                longest = (pages, counted);
-            }
+            let counted = length == pages.len() as u64;
+            consider(pages, counted);
         }
-        match longest {
-            (pages, true) => Ok(pages),
-            _ => Err(self.failure(Check::Array, head)),
-        }
+        if is_counted { Ok(longest) } else { Err(self.failure(Check::Array, head)) }
     }
 
     /// The words of the object space, as far as it can be read around its list head.
@@ -327,38 +327,38 @@ impl<'a> Survey<'a> {
 
     /// The ways to read the slots of the pages with these descriptors.
     fn fit(&self, descriptors: &[Address]) -> Result<Vec<Derived>, Failure> {
-        let sightings = || descriptors.iter().map(|descriptor| &self.seen[descriptor]);
-        let mut readings = Vec::new();
-        for extent in self.linkage.extents(sightings()) {
-            let mut pages: Vec<Page> = descriptors
-                .iter()
-                .filter_map(|descriptor| {
-                    let sighting = &self.seen[descriptor];
-                    let (slot_bytes, slot_count) = self.linkage.slots(sighting, extent)?;
-                    Some(Page {
-                        descriptor: *descriptor,
-                        base: sighting.base,
-                        first_slot: sighting.start,
-                        slot_bytes,
-                        slot_count,
-                        slots_before: 0,
-                    })
-                })
-                .collect();
-            pages.sort_unstable_by_key(|page| page.base);
-            let mut slots = 0_u32;
-            for page in &mut pages {
-                page.slots_before = slots;
-                slots = slots.saturating_add(page.slot_count);
-            }
-            // Two descriptors of one page, or more slots than an index holds, are no heap.
-            let apart = pages.windows(2).all(|two| two[0].base < two[1].base);
-            if apart && slots < u32::MAX / 2 {
-                readings.push(Derived { linkage: self.linkage, extent, pages });
-            }
-        }
+        let sightings = descriptors.iter().map(|descriptor| &self.seen[descriptor]);
+        let extents = self.linkage.extents(sightings);
+        let mut readings: Vec<Derived> =
+            extents.into_iter().filter_map(|extent| self.derived(descriptors, extent)).collect();
         readings.dedup_by(|a, b| a.pages == b.pages);
         let at = descriptors.first().copied().unwrap_or_default();
         if readings.is_empty() { Err(self.failure(Check::Extent, at)) } else { Ok(readings) }
+    }
+
+    /// The pages with these descriptors, if their slots can be read so.
+    fn derived(&self, descriptors: &[Address], extent: Extent) -> Option<Derived> {
+        let page = |descriptor: &Address| {
+            let sighting = &self.seen[descriptor];
+            let (slot_bytes, slot_count) = self.linkage.slots(sighting, extent)?;
+            Some(Page {
+                descriptor: *descriptor,
+                base: sighting.base,
+                first_slot: sighting.start,
+                slot_bytes,
+                slot_count,
+                slots_before: 0,
+            })
+        };
+        let mut pages = descriptors.iter().map(page).collect::<Option<Vec<Page>>>()?;
+        pages.sort_unstable_by_key(|page| page.base);
+        let mut slots = 0_u32;
+        for page in &mut pages {
+            page.slots_before = slots;
+            slots = slots.saturating_add(page.slot_count);
+        }
+        // Two descriptors of one page, or more slots than an index holds, are no heap.
+        let apart = pages.windows(2).all(|two| two[0].base < two[1].base);
+        (apart && slots < MOST_SLOTS).then_some(Derived { linkage: self.linkage, extent, pages })
     }
 }

@@ -16,8 +16,12 @@ const PAGES_START: u64 = 0x7f20_0000_0000;
 const MEMORY_START: u64 = 0x7f30_0000_0000;
 /// Where the interpreter keeps its object space.
 const OBJECT_SPACE: u64 = MEMORY_START + 0x1000;
-/// What of it there is.
+/// How large it is, and how many there can be.
 const OBJECT_SPACE_BYTES: u64 = 0x3000;
+const MOST_SPACES: u64 = 4;
+
+/// Every Ruby begins with more pages than one.
+const FIRST_PAGES: usize = 12;
 
 const T_OBJECT: u8 = 1;
 const T_CLASS: u8 = 2;
@@ -87,6 +91,8 @@ pub struct RubyHeap {
     pages: Vec<HeapPage>,
     /// Pages without slots, which are kept for slots of any size (from 3.4 on).
     emptied: usize,
+    /// The object spaces that the pages are dealt out to: one, or one for each Ractor (from 4.1 on).
+    spaces: usize,
     next_page: u64,
     next_memory: u64,
     /// What was written to malloc'ed memory.
@@ -105,11 +111,15 @@ impl RubyHeap {
             singletons: BTreeMap::new(),
             pages: Vec::new(),
             emptied: 0,
+            spaces: 1,
             next_page: PAGES_START,
-            next_memory: OBJECT_SPACE + OBJECT_SPACE_BYTES,
+            next_memory: OBJECT_SPACE + MOST_SPACES * OBJECT_SPACE_BYTES,
             memory: Vec::new(),
             variables: Vec::new(),
         };
+        for &bytes in heap.layout.slot_sizes.iter().cycle().take(FIRST_PAGES) {
+            heap.add_page(bytes);
+        }
         // Names are strings, which are of a class: classes come first, names later.
         let basic = heap.bare_class(T_CLASS, 0);
         let object = heap.bare_class(T_CLASS, basic);
@@ -170,7 +180,7 @@ impl RubyHeap {
 
     /// Adds an object to the first free slot that is large enough and returns its address.
     fn put(&mut self, kind: u8, flags: u64, class: u64, words: Vec<Word>) -> u64 {
-        let needed = (16 + 8 * words.len() as u64).max(40);
+        let needed = (16 + 8 * words.len() as u64).max(32);
         let sizes = self.layout.slot_sizes;
         let bytes =
             sizes.iter().copied().find(|&bytes| bytes >= needed).unwrap_or(sizes[sizes.len() - 1]);
@@ -231,9 +241,21 @@ impl RubyHeap {
     }
 
     /// Keeps so many pages without slots, as 3.4 and later do.
+    ///
+    /// # Panics
+    /// Where the release keeps none.
     pub fn keep_emptied(&mut self, pages: usize) {
         assert!(self.layout.body.is_some(), "this release keeps none");
         self.emptied = pages;
+    }
+
+    /// Deals the pages out to so many object spaces, as 4.1 does for Ractors.
+    ///
+    /// # Panics
+    /// Where they are none or too many.
+    pub fn share_among(&mut self, spaces: usize) {
+        assert!((1..=MOST_SPACES as usize).contains(&spaces), "{spaces} object spaces");
+        self.spaces = spaces;
     }
 
     /// Takes malloc'ed memory that no allocator of this crate knows of and returns its address.
@@ -385,6 +407,13 @@ impl RubyHeap {
     /// Makes an object one without a write barrier.
     pub fn unprotect(&mut self, object: u64) {
         self.objects.get_mut(&object).expect("the object exists").is_unprotected = true;
+    }
+
+    /// Whether an object has a class, and no singleton class yet.
+    #[must_use]
+    pub fn is_of_own_class(&self, object: u64) -> bool {
+        let class = self.objects.get(&object).map_or(0, |it| it.class);
+        class != 0 && !self.singletons.contains_key(&class)
     }
 
     /// The addresses of all objects, ascending.

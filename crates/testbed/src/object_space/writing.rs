@@ -1,6 +1,9 @@
 use target::Image;
 
-use super::{HeapPage, MEMORY_START, OBJECT_SPACE, Object, RubyHeap, RubyTruth, T_IMEMO, Word};
+use super::{
+    HeapPage, MEMORY_START, OBJECT_SPACE, OBJECT_SPACE_BYTES, Object, RubyHeap, RubyTruth, T_IMEMO,
+    Word,
+};
 use crate::SyntheticMemory;
 use crate::elf_module::ElfModule;
 
@@ -44,6 +47,10 @@ const TYPES: [&str; 32] = [
     "31",
 ];
 
+fn object_space(number: usize) -> u64 {
+    OBJECT_SPACE + OBJECT_SPACE_BYTES * number as u64
+}
+
 impl RubyHeap {
     /// The image of a process with this heap and nothing else, and what a reader must find in it.
     #[must_use]
@@ -60,13 +67,17 @@ impl RubyHeap {
         let mut all = heap.pages.clone();
         all.extend(emptied);
         all.sort_by_key(|page| page.base);
-        let array = heap.malloc(16 + 8 * all.len() as u64 + 64);
+        let arrays: Vec<u64> =
+            (0..heap.spaces).map(|_| heap.malloc(16 + 8 * all.len() as u64 + 64)).collect();
         for page in &all {
             memory.map(page.base, heap.layout.page_bytes);
         }
         memory.map(MEMORY_START, heap.next_memory.next_multiple_of(4096) - MEMORY_START);
-        heap.write_pages(memory, &all);
-        heap.write_object_space(memory, &all, array);
+        for space in 0..heap.spaces {
+            let own = all.iter().skip(space).step_by(heap.spaces).cloned().collect::<Vec<_>>();
+            heap.write_pages(memory, &own, space);
+            heap.write_object_space(memory, &own, space, arrays[space]);
+        }
         for object in heap.objects.values() {
             heap.write_object(memory, object);
         }
@@ -96,13 +107,13 @@ impl RubyHeap {
         library.write(memory);
     }
 
-    /// The list head of the pages with slots of `bytes`.
-    fn head(&self, bytes: u64) -> u64 {
+    /// The list head of an object space's pages with slots of `bytes`.
+    fn head(&self, bytes: u64, space: usize) -> u64 {
         let index = self.layout.slot_sizes.iter().position(|&own| own == bytes).expect("it is one");
-        OBJECT_SPACE + 0x800 + HEAD_DISTANCE * index as u64
+        object_space(space) + 0x800 + HEAD_DISTANCE * index as u64
     }
 
-    fn write_pages(&self, memory: &mut SyntheticMemory, pages: &[HeapPage]) {
+    fn write_pages(&self, memory: &mut SyntheticMemory, pages: &[HeapPage], space: usize) {
         let layout = &self.layout;
         for page in pages {
             memory.write_u64(page.base, page.descriptor);
@@ -125,7 +136,7 @@ impl RubyHeap {
         }
         for &bytes in layout.slot_sizes {
             let alike = pages.iter().filter(|page| page.slot_bytes == bytes);
-            let mut ring = vec![self.head(bytes)];
+            let mut ring = vec![self.head(bytes, space)];
             ring.extend(alike.map(|page| page.descriptor + layout.node));
             for (index, &node) in ring.iter().enumerate() {
                 memory.write_u64(node, ring[(index + 1) % ring.len()]);
@@ -147,9 +158,15 @@ impl RubyHeap {
             .write_u64(page.descriptor + self.layout.freelist, free.first().copied().unwrap_or(0));
     }
 
-    fn write_object_space(&self, memory: &mut SyntheticMemory, pages: &[HeapPage], array: u64) {
+    fn write_object_space(
+        &self,
+        memory: &mut SyntheticMemory,
+        pages: &[HeapPage],
+        space: usize,
+        array: u64,
+    ) {
         let layout = &self.layout;
-        let at = self.head(layout.class_bytes) + layout.array;
+        let at = self.head(layout.class_bytes, space) + layout.array;
         let count = pages.len() as u64;
         memory.write_u64(at, array);
         let elements = if layout.array_has_header {
@@ -171,9 +188,10 @@ impl RubyHeap {
             memory.write_u64(elements + 8 * count, last.descriptor);
         }
         // Pointers to some pages, but to no array of them all.
-        memory.write_u64(OBJECT_SPACE + 0x40, pages[0].descriptor);
-        memory.write_u64(OBJECT_SPACE + 0x48, elements + 8 * (count / 2));
-        memory.write_u64(OBJECT_SPACE + 0x50, count - count / 2 + 1);
+        let own = object_space(space);
+        memory.write_u64(own + 0x40, pages[0].descriptor);
+        memory.write_u64(own + 0x48, elements + 8 * (count / 2));
+        memory.write_u64(own + 0x50, count - count / 2 + 1);
     }
 
     fn write_object(&self, memory: &mut SyntheticMemory, object: &Object) {

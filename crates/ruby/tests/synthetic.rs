@@ -1,0 +1,375 @@
+//! Heaps that the testbed wrote, of every release whose layout differs, read back.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use ruby::{Error, ObjectSpace, SlotState};
+use target::Address;
+use testbed::{RubyHeap, RubyRelease, RubyTruth, SyntheticMemory, Word};
+
+/// What was read, in the words of the truth.
+fn as_truth(space: &ObjectSpace) -> RubyTruth {
+    let mut classes = BTreeMap::new();
+    for slot in space.slots.iter().filter(|slot| slot.is_live()) {
+        let class = &space.classes[slot.class as usize];
+        let name = class.name.as_deref().unwrap_or("anonymous");
+        *classes.entry(name.to_owned()).or_default() += 1;
+    }
+    let address = |slot: usize| space.slot_address(slot).expect("slots have addresses").0;
+    let marked = space.slots.iter().enumerate();
+    RubyTruth {
+        counts: space.counts().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        classes,
+        references: space
+            .references
+            .iter()
+            .map(|(slot, to)| (address(slot as usize), to.0))
+            .collect(),
+        marked: marked
+            .filter(|(_, slot)| slot.state == SlotState::Marked)
+            .map(|(index, _)| address(index))
+            .collect(),
+        pages: space.pages.iter().map(|page| page.range.start.0).collect(),
+    }
+}
+
+/// The truth in the reader's words: internal objects have names that differ by release.
+fn named(mut truth: RubyTruth, release: RubyRelease) -> RubyTruth {
+    let older =
+        ["env", "cref", "svar", "throw_data", "ifunc", "memo", "ment", "iseq", "tmpbuf", "ast"];
+    let newer = [
+        "env",
+        "cref",
+        "svar",
+        "throw_data",
+        "ifunc",
+        "memo",
+        "ment",
+        "iseq",
+        "tmpbuf",
+        "cvar_entry",
+    ];
+    let names = if release.version() < "4" { older } else { newer };
+    for (number, name) in names.iter().enumerate() {
+        if let Some(count) = truth.classes.remove(&format!("imemo {number}")) {
+            truth.classes.insert(format!("(imemo_{name})"), count);
+        }
+    }
+    truth
+}
+
+#[track_caller]
+fn assert_read(heap: &RubyHeap, release: RubyRelease) -> ObjectSpace {
+    let (image, truth) = heap.image();
+    let space = ruby::read(&image).unwrap_or_else(|error| panic!("{release:?}: {error}"));
+    assert_eq!(space.version, release.version());
+    assert_eq!(as_truth(&space), named(truth, release), "{release:?}");
+    space
+}
+
+/// A heap with objects of all kinds.
+fn lively(release: RubyRelease) -> RubyHeap {
+    let mut heap = RubyHeap::new(release);
+    let object = heap.object_class();
+    let animal = heap.class("Zoo::Animal", object);
+    let anonymous = heap.anonymous_class(animal);
+    for number in 0..900 {
+        let pointer = heap.malloc(100);
+        let it = match number % 7 {
+            0 => heap.object(animal, &[Word::Pointer(pointer), Word::Value(number)]),
+            1 => heap.object(anonymous, &[Word::Value(5), Word::Value(pointer + 8)]),
+            2 => heap.string("short"),
+            3 => heap.string_at(pointer, 99),
+            4 => heap.internal((number % 10) as u8, &[Word::Value(1), Word::Pointer(pointer)]),
+            5 => {
+                heap.slot(5, 1 << 13, 0, &[Word::Value(9), Word::Pointer(pointer), Word::Value(9)])
+            }
+            _ => heap.slot(0x1c, 0, animal, &[Word::Value(0); 10]),
+        };
+        if number % 3 == 0 {
+            heap.mark(it, number % 2 == 0);
+        }
+        if number % 5 == 0 {
+            heap.unprotect(it);
+        }
+        if number % 11 == 0 {
+            heap.free(it);
+        }
+    }
+    heap
+}
+
+#[test]
+fn a_heap_of_every_release_reads_as_it_was_written() {
+    for release in RubyRelease::ALL {
+        let space = assert_read(&lively(release), release);
+        assert!(space.findings.is_empty(), "{release:?}: {:?}", space.findings);
+    }
+}
+
+#[test]
+fn an_interpreter_is_found_without_page_states() {
+    let mut memory = SyntheticMemory::default();
+    lively(RubyRelease::V3_1).write(&mut memory);
+    let mut image = memory.image();
+    image.outline.pages = None;
+    let interpreter = ruby::find(&image).expect("it is a Ruby");
+    assert_eq!(
+        (interpreter.module.as_str(), interpreter.version.as_str()),
+        ("libruby.so.0", "3.1.2")
+    );
+    assert!(ruby::read(&image).is_ok(), "page states are not needed to read a heap either");
+}
+
+#[test]
+fn a_heap_that_was_never_collected_has_no_marks_and_is_read() {
+    for release in RubyRelease::ALL {
+        let mut heap = RubyHeap::new(release);
+        for _ in 0..100 {
+            let object = heap.string("unmarked");
+            heap.unprotect(object);
+        }
+        let space = assert_read(&heap, release);
+        assert!(
+            space.findings.iter().any(|finding| finding.what.contains("no object")),
+            "{release:?}"
+        );
+    }
+}
+
+#[test]
+fn emptied_pages_are_kept_without_slots_from_3_4_on() {
+    for release in [RubyRelease::V3_4, RubyRelease::V4_0, RubyRelease::V4_1] {
+        let mut heap = lively(release);
+        heap.keep_emptied(40);
+        let space = assert_read(&heap, release);
+        let empty = space.pages.iter().filter(|page| page.slot_bytes == 0);
+        assert!(
+            empty.clone().all(|page| page.slots.is_empty() && page.first_slot == page.range.start)
+        );
+        assert_eq!(empty.count(), 40);
+    }
+}
+
+#[test]
+fn the_object_spaces_of_all_ractors_are_read_from_4_1_on() {
+    let mut heap = lively(RubyRelease::V4_1);
+    heap.share_among(4);
+    assert_read(&heap, RubyRelease::V4_1);
+}
+
+#[test]
+fn objects_with_singleton_classes_count_for_their_class() {
+    for release in RubyRelease::ALL {
+        let mut heap = lively(release);
+        let object = heap.object_class();
+        let class = heap.class("Extended", object);
+        for _ in 0..20 {
+            let it = heap.object(class, &[]);
+            heap.extend(it);
+        }
+        let space = assert_read(&heap, release);
+        let counts = space.class_counts();
+        let own = counts
+            .iter()
+            .find(|it| space.classes[it.class as usize].name.as_deref() == Some("Extended"));
+        assert_eq!(own.map(|it| it.objects), Some(20), "{release:?}");
+    }
+}
+
+#[test]
+fn bytes_of_strings_belong_to_the_one_that_owns_them() {
+    for release in RubyRelease::ALL {
+        let mut heap = lively(release);
+        let pointer = heap.malloc(4096);
+        let owner = heap.string_at(pointer, 4000);
+        for _ in 0..5 {
+            heap.shared_string(owner, pointer, 4000);
+        }
+        let space = assert_read(&heap, release);
+        let named: Vec<_> = space.references.iter().filter(|(_, to)| to.0 == pointer).collect();
+        let slot = named.first().map(|(slot, _)| space.slot_address(*slot as usize));
+        assert_eq!((named.len(), slot), (1, Some(Some(Address(owner)))), "{release:?}");
+    }
+}
+
+#[test]
+fn names_of_classes_are_printable_and_bounded() {
+    for release in RubyRelease::ALL {
+        let mut heap = lively(release);
+        let object = heap.object_class();
+        let bell = heap.class("A\u{7}\u{1b}[31m", object);
+        let made_up = heap.class("#<Class:0x01>", object);
+        heap.object(bell, &[]);
+        heap.object(made_up, &[]);
+        let (image, _) = heap.image();
+        let space = ruby::read(&image).unwrap();
+        let names: Vec<_> =
+            space.classes.iter().filter_map(|class| class.name.as_deref()).collect();
+        assert!(names.contains(&"A\u{fffd}\u{fffd}[31m"), "{release:?}: {names:?}");
+        assert!(!names.iter().any(|name| name.starts_with("#<")), "{release:?}");
+    }
+}
+
+#[test]
+fn another_garbage_collector_and_no_ruby_are_errors_of_their_own() {
+    let mut memory = SyntheticMemory::default();
+    let nothing = ruby::read(&memory.image());
+    assert_eq!(nothing.unwrap_err(), Error::NotRuby);
+    lively(RubyRelease::V3_4).write(&mut memory);
+    let mut library =
+        target::Mapping::anonymous(Address(0x7f40_0000_0000)..Address(0x7f40_0000_1000));
+    library.backing = target::Backing::File("/usr/lib/ruby/gc/librubygc.mmtk.so".into());
+    memory.mappings.push(library);
+    let error = ruby::read(&memory.image()).unwrap_err();
+    assert!(
+        matches!(&error, Error::OtherCollector { collector, .. } if collector == "mmtk"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_ruby_that_is_only_starting_is_an_error_of_its_own() {
+    let mut memory = SyntheticMemory::default();
+    let heap = lively(RubyRelease::V3_3);
+    heap.write(&mut memory);
+    let object = heap.object_class();
+    let library = 0x7f10_0000_0000..0x7f10_0001_0000_u64;
+    let variable = library.step_by(8).find(|&at| memory.word(at) == object).expect("it is there");
+    memory.write_u64(variable, 0);
+    let error = ruby::read(&memory.image()).unwrap_err();
+    assert!(matches!(error, Error::NotStarted { .. }), "{error}");
+}
+
+/// What a random heap is made of.
+#[derive(Debug, Clone)]
+enum Step {
+    Object { class: usize, pointer: bool, words: usize },
+    Class { named: bool, of: usize },
+    Text(String),
+    TextElsewhere,
+    Internal(u8),
+    Extend(usize),
+    Mark(usize, bool),
+    Unprotect(usize),
+    Free(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (any::<usize>(), any::<bool>(), 0..40_usize)
+            .prop_map(|(class, pointer, words)| Step::Object { class, pointer, words }),
+        1 => (any::<bool>(), any::<usize>()).prop_map(|(named, of)| Step::Class { named, of }),
+        2 => "[a-z]{0,20}".prop_map(Step::Text),
+        2 => Just(Step::TextElsewhere),
+        1 => (0..10_u8).prop_map(Step::Internal),
+        1 => any::<usize>().prop_map(Step::Extend),
+        3 => (any::<usize>(), any::<bool>()).prop_map(|(it, old)| Step::Mark(it, old)),
+        1 => any::<usize>().prop_map(Step::Unprotect),
+        2 => any::<usize>().prop_map(Step::Free),
+    ]
+}
+
+fn build(release: RubyRelease, steps: &[Step]) -> RubyHeap {
+    let mut heap = RubyHeap::new(release);
+    let mut classes = vec![heap.object_class()];
+    let mut objects: Vec<u64> = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        let some = |of: &Vec<u64>, index: usize| of.get(index % of.len().max(1)).copied();
+        match step {
+            Step::Object { class, pointer, words } => {
+                let most = if release.version() < "3.2" { 3 } else { 60 };
+                let mut own = vec![Word::Value(number as u64); (*words).min(most)];
+                let memory = heap.malloc(64);
+                if let Some(first) = own.first_mut().filter(|_| *pointer) {
+                    *first = Word::Pointer(memory);
+                }
+                let class = classes[class % classes.len()];
+                objects.push(heap.object(class, &own));
+            }
+            Step::Class { named, of } => {
+                let superclass = classes[of % classes.len()];
+                let name = format!("Class{number}");
+                let class = if *named {
+                    heap.class(&name, superclass)
+                } else {
+                    heap.anonymous_class(superclass)
+                };
+                classes.push(class);
+            }
+            Step::Text(text) => objects.push(heap.string(text)),
+            Step::TextElsewhere => {
+                let memory = heap.malloc(200);
+                objects.push(heap.string_at(memory, 150));
+            }
+            Step::Internal(kind) => objects.push(heap.internal(*kind, &[Word::Value(1)])),
+            Step::Extend(it) => {
+                if let Some(it) = some(&objects, *it).filter(|it| heap.is_of_own_class(*it)) {
+                    heap.extend(it);
+                }
+            }
+            Step::Mark(it, old) => {
+                if let Some(it) = some(&objects, *it) {
+                    heap.mark(it, *old);
+                }
+            }
+            Step::Unprotect(it) => {
+                if let Some(it) = some(&objects, *it) {
+                    heap.unprotect(it);
+                }
+            }
+            Step::Free(it) => {
+                if !objects.is_empty() {
+                    let it = objects.swap_remove(it % objects.len());
+                    heap.free(it);
+                }
+            }
+        }
+    }
+    heap
+}
+
+fn release() -> impl Strategy<Value = RubyRelease> {
+    (0..RubyRelease::ALL.len()).prop_map(|index| RubyRelease::ALL[index])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn random_heaps_read_as_they_were_written(
+        release in release(),
+        steps in prop::collection::vec(step(), 200..800),
+    ) {
+        let heap = build(release, &steps);
+        let (image, truth) = heap.image();
+        let space = ruby::read(&image);
+        let space = space.unwrap_or_else(|error| panic!("{release:?}: {error}"));
+        prop_assert_eq!(as_truth(&space), named(truth, release));
+    }
+
+    #[test]
+    fn corruption_ends_as_an_error_or_a_reading_and_never_panics(
+        release in release(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), 0..4096_u64, any::<u64>()), 1..60),
+    ) {
+        let mut memory = SyntheticMemory::default();
+        lively(release).write(&mut memory);
+        let outline = memory.outline();
+        let pages: Vec<u64> = outline.pages.iter().flat_map(|pages| pages.iter())
+            .flat_map(|run| (run.range.start.0..run.range.end.0).step_by(4096))
+            .collect();
+        for (page, offset, word) in damage {
+            let at = pages[page.index(pages.len())] + offset / 8 * 8;
+            // Words from elsewhere in the heap are more misleading than random ones.
+            let word = if word % 2 == 0 { word } else { memory.word(at ^ (word & 0xff8)) };
+            memory.write_u64(at, word);
+        }
+        let image = memory.image();
+        if let Ok(space) = ruby::read(&image) {
+            let counts = space.counts();
+            prop_assert_eq!(counts["TOTAL"], space.slots.len() as u64);
+            prop_assert!(space.class_counts().len() <= space.classes.len());
+        }
+    }
+}
