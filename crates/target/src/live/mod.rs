@@ -45,13 +45,7 @@ pub fn freeze(pid: i32, patience: Duration) -> Result<Frozen, Error> {
     proc::check_has_memory(pid)?;
     let since = Instant::now();
     let stop = Stop::all_threads(pid, patience)?;
-    let mappings = proc::mappings(pid, true)?;
-    let pages = match pagemap::read(pid, &mappings) {
-        Ok(pages) => Some(pages),
-        // CAP_SYS_PTRACE alone opens no file that belongs to another user; smaps is open to all.
-        Err(Error::NotPermitted { .. }) => None,
-        Err(error) => return Err(error),
-    };
+    let (mappings, pages) = pagemap::read(pid)?;
     let threads = stop.threads()?;
     let process = proc::process(pid)?;
     let outline = Outline { process, mappings, pages, threads };
