@@ -19,7 +19,7 @@ const MOST_ARENAS: usize = 1 << 16;
 /// How many bins may be in disorder: a thread may have been stopped while it linked a chunk.
 const MOST_BROKEN_BINS: u64 = 2;
 /// Heaps are aligned to much more; what is less is no heap.
-const LEAST_HEAP_ALIGNMENT: u64 = 1 << 20;
+pub(crate) const LEAST_HEAP_ALIGNMENT: u64 = 1 << 20;
 
 /// The arenas of a process and the layouts that they turned out to have.
 #[derive(Debug, Clone)]
@@ -189,9 +189,20 @@ pub(crate) fn find_unlinked(image: &Image<'_>, ring: &Ring, layouts: &Layouts) -
 
 /// Finds the parameters, by what they may be: there is no pattern in them like that of the bins.
 ///
-/// `main_start` is where the main arena's memory begins as its own figures say, where they do:
-/// one parameter holds the same. Of several places that fit none is believed.
+/// `main_start` is where the main arena's memory begins as its own figures say: one parameter holds
+/// the same, unless a thread was stopped while it changed the figures. Of several places that fit
+/// none is believed.
 pub(crate) fn find_parameters(
+    image: &Image<'_>,
+    data: &Data,
+    layouts: &Layouts,
+    main_start: MainStart,
+) -> Option<Parameters> {
+    find_agreeing(image, data, layouts, main_start)
+        .or_else(|| find_agreeing(image, data, layouts, MainStart::Unknown))
+}
+
+fn find_agreeing(
     image: &Image<'_>,
     data: &Data,
     layouts: &Layouts,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use target::{Address, Image, Memory, PAGE_SIZE, Window};
 
 use crate::arena::{Piece, State, bytes_of};
-use crate::find::Ring;
+use crate::find::{LEAST_HEAP_ALIGNMENT, Ring};
 use crate::ground::lies_in_memory;
 use crate::layout::{HEAP_ALIGNMENTS, HeapLayout};
 use crate::stretch::{Bounds, Broken, Kind, Stretch, walk_stretch};
@@ -54,20 +54,19 @@ fn find(
         let bytes = image.read_u64(heap.offset(layout.size));
         names_arena(heap) && bytes.is_ok_and(|bytes| state.top - heap < bytes)
     };
-    let mut alignments = HEAP_ALIGNMENTS.iter();
-    let last = alignments.find(|&&alignment| has_top(state.top.align_down(alignment)));
-    let Some(&alignment) = last else {
+    // The alignment that one heap happens to have need not be that of all.
+    let mut starts = HEAP_ALIGNMENTS.iter().map(|alignment| state.top.align_down(*alignment));
+    let Some(mut heap) = starts.find(|heap| has_top(*heap)) else {
         return Err(Broken::new(state.top, "its top lies in no heap of its own"));
     };
     let mut seen = BTreeSet::new();
-    let mut heap = state.top.align_down(alignment);
     loop {
-        if !names_arena(heap) || !heap.is_aligned(alignment) || !seen.insert(heap) {
+        if !names_arena(heap) || !heap.is_aligned(LEAST_HEAP_ALIGNMENT) || !seen.insert(heap) {
             return Err(Broken::new(heap, "this is no heap of its own"));
         }
         let bytes = image.read_u64(heap.offset(layout.size))?;
         let range = heap..heap.offset(bytes);
-        if bytes > alignment || !bytes.is_multiple_of(PAGE_SIZE) || !lies_in_memory(image, &range) {
+        if !bytes.is_multiple_of(PAGE_SIZE) || !lies_in_memory(image, &range) {
             return Err(Broken::new(heap, format!("a heap of {bytes:#x} bytes cannot be here")));
         }
         pieces.push(Piece { range, stretch: Stretch::default() });

@@ -198,7 +198,8 @@ pub(crate) struct CacheLayout {
     pub(crate) heads: u64,
     /// Whether a count says how many chunks may still be put in (`num_slots`), not how many are.
     pub(crate) counts_room: bool,
-    /// The size of the chunk that it lies in; it may be one step of 16 bytes larger.
+    /// The least size of the chunk that it lies in. It may be two steps of 16 bytes larger: 2.43
+    /// adds room for a header twice, and what remains of a free chunk may be too little for another.
     pub(crate) chunk_bytes: u64,
 }
 

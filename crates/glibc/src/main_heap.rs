@@ -46,14 +46,15 @@ pub(crate) fn walk(
     parameters: Option<&Parameters>,
     pieces: &mut Vec<Piece>,
 ) -> Result<(), Broken> {
-    let start = match (start(image, state), parameters) {
+    let own_start = start(image, state);
+    let start = match (own_start, parameters) {
         (MainStart::Nowhere, _) if state.system_bytes == 0 => return Ok(()),
-        (MainStart::At(start), _) => start,
-        (MainStart::Unknown, Some(parameters)) => parameters.sbrk_base,
+        (_, Some(parameters)) => parameters.sbrk_base,
+        (MainStart::At(start), None) => start,
         _ => return Err(Broken::new(state.address, "where its memory begins is unknown")),
     };
     let mut search = Search { image, window, state, start, steps_left: MOST_TRIAL_STEPS, pieces };
-    search.walk_break()?;
+    search.walk_break(own_start)?;
     let is_whole = search.found_top() && search.adds_up();
     if !state.contiguous && !is_whole {
         search.find_mmapped();
@@ -80,21 +81,30 @@ struct Search<'s, 'w, 'm> {
 
 impl Search<'_, '_, '_> {
     /// Walks the memory that begins where the arena does, and what brk gave it further on.
-    fn walk_break(&mut self) -> Result<(), Broken> {
-        let mappings = &self.image.outline.mappings;
-        let limit = mappings.contiguous(self.start, is_malloc_like).end;
+    fn walk_break(&mut self, own_start: MainStart) -> Result<(), Broken> {
+        let is_break = self.is_break(self.start);
+        let memory = self.image.outline.mappings.contiguous(self.start, |mapping| {
+            is_malloc_like(mapping) && is_break == (mapping.backing == Backing::Heap)
+        });
         let first = self.start.align_up(HEADER);
-        match walk_stretch(self.window, self.bounds(first, limit)) {
+        let walked = match own_start {
+            MainStart::At(start) if start != self.start => {
+                Err(Broken::new(self.state.top, "its top does not end where it counts"))
+            }
+            _ => walk_stretch(self.window, self.bounds(first, memory.end)),
+        };
+        match walked {
             Ok(stretch) => self.push(first, stretch),
             Err(broken) => {
-                let end = top_end(self.image, self.state).filter(|_| self.state.contiguous);
-                let range = first..end.unwrap_or(limit).min(limit).max(first);
-                self.pieces.push(Piece { range, stretch: Stretch::default() });
+                if first < memory.end {
+                    let range = first..memory.end;
+                    self.pieces.push(Piece { range, stretch: Stretch::default() });
+                }
                 return Err(broken);
             }
         }
-        if self.is_break(self.start) {
-            self.find_behind_strangers(limit);
+        if is_break {
+            self.find_behind_strangers(memory.end);
         }
         Ok(())
     }

@@ -39,80 +39,18 @@ pub(crate) fn find(
     }
     let memory = mmapped_memory(image);
     let gaps: Vec<_> = memory.iter().flat_map(|memory| gaps(memory, taken)).collect();
-    let mut found = find_by_mappings(image, parameters, &gaps);
+    let window = Window::new(image, PAGE_SIZE as usize);
+    let mut search = Search { image, window, tail: parameters.mmapped_tail, everywhere: false };
+    let mut found = search.by_mappings(&gaps);
     if !is_complete(parameters, &found) {
-        found = find_by_pages(image, parameters, &gaps, Search::Usual);
+        found = search.by_pages(&gaps);
     }
     if !is_complete(parameters, &found) {
-        found = find_by_pages(image, parameters, &gaps, Search::Everywhere);
+        search.everywhere = true;
+        found = search.by_pages(&gaps);
         reconcile(parameters, &mut found, findings);
     }
     found
-}
-
-/// Where to look for the header of a chunk that was allocated with an alignment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Search {
-    /// Where it is in all but rare cases.
-    Usual,
-    /// At the end of each page.
-    Everywhere,
-}
-
-/// Finds the chunks that begin with a mapping, as the kernel tells them apart, and those right
-/// behind another one. Often that is all of them, and spares us to look at every page.
-fn find_by_mappings(
-    image: &Image<'_>,
-    parameters: &Parameters,
-    gaps: &[Range<Address>],
-) -> Vec<Mmapped> {
-    let mut window = Window::new(image, PAGE_SIZE as usize);
-    let mut found: Vec<Mmapped> = Vec::new();
-    let starts: Vec<_> = image.outline.mappings.iter().map(|mapping| mapping.range.start).collect();
-    for gap in gaps {
-        let within = starts.partition_point(|start| *start <= gap.start);
-        let within = starts[within..].iter().take_while(|start| **start < gap.end);
-        for &start in std::iter::once(&gap.start).chain(within) {
-            let mut at = start.max(found.last().map_or(start, |last| last.range.end));
-            while let Some(mmapped) =
-                read_at(&mut place, at, gap.end)
-            {
-                at = mmapped.range.end;
-                found.push(mmapped);
-            }
-        }
-    }
-    found
-}
-
-/// Finds all chunks, by looking at the beginning of every page.
-fn find_by_pages(
-    image: &Image<'_>,
-    parameters: &Parameters,
-    gaps: &[Range<Address>],
-) -> Vec<Mmapped> {
-    let mut window = Window::new(image, PAGE_SIZE as usize);
-    let mut found = Vec::new();
-    for gap in gaps {
-        let mut from = gap.start;
-        for page in touched_pages(image, gap) {
-            if page < from || !may_begin(image, page) {
-                continue;
-            }
-            let tail = parameters.mmapped_tail;
-            if let Some(mmapped) = read_at(image, &mut window, page, gap.end, tail) {
-                from = mmapped.range.end;
-                found.push(mmapped);
-            }
-        }
-    }
-    found
-}
-
-/// Whether the size of an mmapped chunk can be at the beginning of `page`. It reads no more than
-/// that, for nearly all pages are something else.
-fn may_begin(memory: &dyn Memory, page: Address) -> bool {
-    memory.read_u64(page.offset(8)).is_ok_and(|size| size & 0xf == IS_MMAPPED)
 }
 
 /// What of `memory` lies in none of `taken`, which ascend.
@@ -129,71 +67,117 @@ fn gaps(memory: &Range<Address>, taken: &[Range<Address>]) -> Vec<Range<Address>
     gaps
 }
 
-/// The mmapped chunk whose mapping begins at `base`, if one does.
-fn read_at(
-    image: &Image<'_>,
-    window: &mut Window<'_>,
-    base: Address,
-    limit: Address,
+/// A search for mmapped chunks.
+struct Search<'s, 'm> {
+    image: &'s Image<'m>,
+    window: Window<'s>,
+    /// See [`crate::layout::ParametersLayout::mmapped_tail`].
     tail: u64,
-) -> Option<Mmapped> {
-    let first = Header::read(window, base, tail).filter(|first| first.distance == 0)?;
-    let is_whole = |at: Address, header: Header| {
-        let end = at.offset(header.bytes).offset(tail);
-        header.distance == at - base && end.is_aligned(PAGE_SIZE) && base < end && end <= limit
-    };
-    let end = base.offset(first.bytes).min(limit);
-    let aligned = places_of_aligned_header(image, base, end).find_map(|at| {
-        let header = Header::read(window, at, tail)?;
-        is_whole(at, header).then_some((at, header))
-    });
-    let (at, header) = aligned.unwrap_or((base, first));
-    let end = at.offset(header.bytes).offset(tail);
-    is_whole(at, header)
-        .then(|| Mmapped { range: base..end, chunk: Chunk::new(at, end - at, ChunkState::Mmapped) })
+    /// Whether the header of a chunk with an alignment may be at the end of any page.
+    everywhere: bool,
 }
 
-/// Where the header of a chunk that was allocated with an alignment can be, in the mapping that
-/// begins at `base`.
-///
-/// With an alignment of less than a page it is in the first page. Otherwise it ends a page: the one
-/// before the first aligned address, unless mremap(2) has moved the mapping since. But it is always
-/// the first thing that was written to behind the first page; only huge pages hide that.
-fn places_of_aligned_header(
-    image: &Image<'_>,
-    base: Address,
-    end: Address,
-) -> impl Iterator<Item = Address> {
-    let in_page = move |bits: u32| base.offset(1 << bits);
-    let by_address = move |bits: u32| base.offset(HEADER).align_up(1 << bits);
-    let behind = base.offset(PAGE_SIZE)..end.max(base.offset(PAGE_SIZE));
-    let first_touched = touched_pages(image, &behind).next();
-    (LEAST_CHUNK.ilog2()..=PAGE_SIZE.ilog2())
-        .map(in_page)
-        .chain(first_touched.map(|page| page.offset(PAGE_SIZE)))
-        .chain((PAGE_SIZE.ilog2() + 1..u64::BITS - 1).map(by_address))
-        .map(|pointer| pointer.before(HEADER))
-        .filter(move |at| (base..end).contains(at))
+impl Search<'_, '_> {
+    /// Finds the chunks that begin with a mapping, as the kernel tells them apart, and those right
+    /// behind another one. Often that is all of them, and spares us to look at every page.
+    fn by_mappings(&mut self, gaps: &[Range<Address>]) -> Vec<Mmapped> {
+        let mappings = self.image.outline.mappings.iter();
+        let starts: Vec<_> = mappings.map(|mapping| mapping.range.start).collect();
+        let mut found: Vec<Mmapped> = Vec::new();
+        for gap in gaps {
+            let within = starts.partition_point(|start| *start <= gap.start);
+            let within = starts[within..].iter().take_while(|start| **start < gap.end);
+            for &start in std::iter::once(&gap.start).chain(within) {
+                let mut at = found.last().map_or(start, |last| last.range.end.max(start));
+                while let Some(mmapped) = self.read_at(at, gap.end) {
+                    at = mmapped.range.end;
+                    found.push(mmapped);
+                }
+            }
+        }
+        found
+    }
+
+    /// Finds all chunks, by looking at the beginning of every page.
+    fn by_pages(&mut self, gaps: &[Range<Address>]) -> Vec<Mmapped> {
+        let mut found = Vec::new();
+        for gap in gaps {
+            let mut from = gap.start;
+            for page in touched_pages(self.image, gap) {
+                // No more is read of most pages than where a size would be.
+                let size = |page: Address| self.image.read_u64(page.offset(8)).unwrap_or(0);
+                if page < from || size(page) & 0xf != IS_MMAPPED {
+                    continue;
+                }
+                if let Some(mmapped) = self.read_at(page, gap.end) {
+                    from = mmapped.range.end;
+                    found.push(mmapped);
+                }
+            }
+        }
+        found
+    }
+
+    /// The mmapped chunk whose mapping begins at `base`, if one does.
+    fn read_at(&mut self, base: Address, limit: Address) -> Option<Mmapped> {
+        let first = self.read_header(base).filter(|first| first.distance == 0)?;
+        let end = first.end.min(limit);
+        let is_whole = |header: &Header| {
+            header.distance == header.at - base
+                && header.end.is_aligned(PAGE_SIZE)
+                && (base.offset(1)..=limit).contains(&header.end)
+        };
+        let aligned = self.places_of_aligned_header(base, end);
+        let aligned = aligned.into_iter().filter_map(|at| self.read_header(at)).find(is_whole);
+        let header = aligned.or_else(|| is_whole(&first).then_some(first))?;
+        Some(Mmapped {
+            range: base..header.end,
+            chunk: Chunk::new(header.at, header.end - header.at, ChunkState::Mmapped),
+        })
+    }
+
+    /// Where the header of a chunk that was allocated with an alignment can be, in the mapping
+    /// that begins at `base`.
+    ///
+    /// With an alignment of less than a page it is in the first page. Otherwise it ends a page:
+    /// the one before the first aligned address, unless mremap(2) has moved the mapping since. But
+    /// usually it is the first thing that was written to behind the first page. That does not hold
+    /// under huge pages, nor where glibc fills what it hands out (`glibc.malloc.perturb`).
+    fn places_of_aligned_header(&self, base: Address, end: Address) -> Vec<Address> {
+        let behind = base.offset(PAGE_SIZE)..end.max(base.offset(PAGE_SIZE));
+        let touched = touched_pages(self.image, &behind).map(|page| page.offset(PAGE_SIZE));
+        (LEAST_CHUNK.ilog2()..=PAGE_SIZE.ilog2())
+            .map(|bits| base.offset(1 << bits))
+            .chain(
+                (PAGE_SIZE.ilog2() + 1..u64::BITS - 1)
+                    .map(|bits| base.offset(HEADER).align_up(1 << bits)),
+            )
+            .chain(touched.take(if self.everywhere { usize::MAX } else { 1 }))
+            .map(|pointer| pointer.before(HEADER))
+            .filter(|at| (base..end).contains(at))
+            .collect()
+    }
+
+    fn read_header(&mut self, at: Address) -> Option<Header> {
+        let previous = self.window.word(at).ok()?;
+        let size = self.window.word(at.offset(8)).ok()?;
+        // Where a size does not count its mapping's tail, the lowest bit of the distance says
+        // whether the mapping has huge pages.
+        let distance = if self.tail == 0 { previous } else { previous & !1 };
+        let bytes = size & !7;
+        let is_header = size & 7 == IS_MMAPPED && bytes.is_multiple_of(16) && bytes >= LEAST_CHUNK;
+        is_header.then(|| Header { at, distance, end: at.offset(bytes).offset(self.tail) })
+    }
 }
 
 /// The header of a chunk that says that it is mmapped.
 #[derive(Debug, Clone, Copy)]
 struct Header {
+    at: Address,
     /// From the beginning of the mapping.
     distance: u64,
-    bytes: u64,
-}
-
-impl Header {
-    fn read(window: &mut Window<'_>, at: Address, tail: u64) -> Option<Self> {
-        let (previous, size) = (window.word(at).ok()?, window.word(at.offset(8)).ok()?);
-        // Where a size does not count its mapping's tail, the lowest bit of the distance says
-        // whether the mapping has huge pages.
-        let distance = if tail == 0 { previous } else { previous & !1 };
-        let bytes = size & !7;
-        let is_header = size & 7 == IS_MMAPPED && bytes.is_multiple_of(16) && bytes >= LEAST_CHUNK;
-        is_header.then_some(Self { distance, bytes })
-    }
+    /// Where the mapping ends.
+    end: Address,
 }
 
 fn bytes_of(found: &[Mmapped]) -> u64 {

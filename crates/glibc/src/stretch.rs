@@ -1,7 +1,7 @@
 //! Walking the chunks of one stretch of memory: from header to header, each of which says how
 //! long its chunk is and whether the one before it is in use.
 
-use target::{Address, PAGE_SIZE, Window};
+use target::{Address, PAGE_SIZE, Unreadable, Window};
 
 use crate::layout::{HEADER, IS_MMAPPED, LEAST_CHUNK, NON_MAIN_ARENA, PREVIOUS_IN_USE};
 use crate::{Chunk, ChunkState};
@@ -23,8 +23,8 @@ impl Broken {
     }
 }
 
-impl From<target::Unreadable> for Broken {
-    fn from(error: target::Unreadable) -> Self {
+impl From<Unreadable> for Broken {
+    fn from(error: Unreadable) -> Self {
         Self { is_unreadable: true, ..Self::new(error.at, error.to_string()) }
     }
 }
@@ -96,13 +96,11 @@ struct Header {
 }
 
 impl Header {
-    fn read(window: &mut Window<'_>, at: Address, limit: Address) -> Result<Self, Broken> {
-        // A last fencepost is a header without anything behind it.
-        let bytes = if limit - at >= 2 * HEADER { 2 * HEADER } else { HEADER };
-        let bytes = window.bytes(at, bytes as usize)?;
+    fn read(window: &mut Window<'_>, at: Address) -> Result<Self, Broken> {
         let mut words = [0; 4];
-        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
-            *word = u64::from_le_bytes(*bytes);
+        // Behind the last fencepost of a stretch there may be memory that cannot be read.
+        if read_words(window, at, &mut words).is_err() {
+            read_words(window, at, &mut words[..2])?;
         }
         let [previous_bytes, size, forward, backward] = words;
         Ok(Self {
@@ -113,6 +111,14 @@ impl Header {
             backward: Address(backward),
         })
     }
+}
+
+fn read_words(window: &mut Window<'_>, at: Address, words: &mut [u64]) -> Result<(), Unreadable> {
+    let bytes = window.bytes(at, words.len() * 8)?;
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    Ok(())
 }
 
 /// A walk over the chunks of a stretch.
@@ -158,7 +164,7 @@ impl Walk<'_, '_> {
         if left < HEADER {
             return Err(Broken::new(at, "the chunks pass the end of their memory"));
         }
-        let header = Header::read(self.window, at, limit)?;
+        let header = Header::read(self.window, at)?;
         self.settle_previous(at, &header)?;
         if at == top {
             return self.end_in_top(at, &header).map(|()| None);

@@ -95,8 +95,8 @@ fn is_cache(image: &Image<'_>, malloc: &Malloc, layout: &CacheLayout, at: Addres
 fn is_chunk_of_cache(malloc: &Malloc, layout: &CacheLayout, at: Address) -> bool {
     malloc.chunk_of(at).is_some_and(|index| {
         let chunk = malloc.chunks[index];
-        let rest = chunk.bytes().wrapping_sub(layout.chunk_bytes);
-        chunk.state() == ChunkState::InUse && (rest == 0 || rest == HEADER)
+        let sizes = layout.chunk_bytes..=layout.chunk_bytes + 2 * HEADER;
+        chunk.state() == ChunkState::InUse && sizes.contains(&chunk.bytes())
     })
 }
 

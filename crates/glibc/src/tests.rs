@@ -2,7 +2,7 @@
 //! that are deliberately wrong.
 
 use proptest::prelude::*;
-use target::{Image, elf};
+use target::{Address, Image, PageRun, PageState, Pages, elf};
 use testbed::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk, SyntheticMemory};
 
 use crate::layout::Layouts;
@@ -207,6 +207,30 @@ fn without_registers_the_rest_still_stands() {
     let (walked, told) = (malloc.totals(), totals_of(&truth));
     assert_eq!(walked.in_use_chunks, told.in_use_chunks + told.tcache_chunks);
     assert_eq!(walked.free_bytes, told.free_bytes);
+}
+
+/// On glibc 2.43 a thread's stack has guard pages within a readable mapping; one may lie right
+/// behind a stretch that the main arena got by mmap.
+#[test]
+fn a_stretch_may_end_where_nothing_can_be_read() {
+    let mut heap = MallocHeap::new(GlibcRelease::V2_43, 1);
+    heap.block_break();
+    heap.malloc(0, 50_000);
+    heap.malloc(0, 50_000);
+    let mut memory = SyntheticMemory::default();
+    let truth = heap.write(&mut memory);
+    let ends: Vec<u64> = truth.regions.iter().map(|region| region.end).collect();
+    ends.iter().for_each(|end| memory.map(*end, 4096));
+    let mut outline = memory.outline();
+    outline.threads.clone_from(&truth.threads);
+    let guards = ends.iter().map(|end| PageRun {
+        range: Address(*end)..Address(*end + 4096),
+        state: PageState::Swapped,
+        huge: false,
+    });
+    let resident = outline.pages.iter().flat_map(|pages| pages.iter().cloned());
+    outline.pages = Some(Pages::new(resident.chain(guards).collect()));
+    assert_equals(&walk(&Image::new(outline, memory)).unwrap(), &truth);
 }
 
 /// However little is left of a top, what comes of it is told apart: fenceposts, and a free chunk

@@ -117,6 +117,25 @@ impl Bitmaps {
         })
     }
 
+    #[cfg(test)]
+    pub(crate) fn mutations(self) -> Vec<Self> {
+        let moved =
+            [-16, -8, 8, 16].map(|by| Self { at: self.at.saturating_add_signed(by), ..self });
+        let others = [
+            Self { words: self.words + 1, ..self },
+            Self { words: self.words - 1, ..self },
+            Self { unit: if self.unit == 40 { 32 } else { 40 }, ..self },
+            Self {
+                rule: if self.rule == Rule::Number { Rule::Offset } else { Rule::Number },
+                ..self
+            },
+        ];
+        let changes_nothing = |it: &Self| {
+            it.rule == Rule::Number && self.rule == Rule::Number && it.unit != self.unit
+        };
+        moved.into_iter().chain(others).filter(|it| !changes_nothing(it)).collect()
+    }
+
     /// The bit of the slot with this number, in each of a page's bitmaps.
     pub(crate) fn index(&self, page: &Page, slot: u32) -> usize {
         match self.rule {

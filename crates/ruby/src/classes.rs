@@ -162,8 +162,11 @@ pub(crate) fn resolve(
     let heap = context.heap;
     let kinds = Kinds::new(&context.territory, &read.slots);
     let is_no_class = |landmark: &&Landmark| {
-        let kind = kinds.at(landmark.class).map(|(kind, _)| kind);
-        !matches!(kind, Some(SlotType::CLASS | SlotType::MODULE | SlotType::NONE))
+        let slot = context.territory.slot_at(landmark.class.0);
+        slot.and_then(|slot| read.slots.get(slot as usize)).is_none_or(|slot| {
+            let is_class = matches!(slot.kind, SlotType::CLASS | SlotType::MODULE);
+            !is_class && slot.state != SlotState::Unread
+        })
     };
     if let Some(landmark) = context.landmarks.iter().find(is_no_class) {
         return Err(context.failure(Check::Landmarks, landmark.class));

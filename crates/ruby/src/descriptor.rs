@@ -128,6 +128,16 @@ impl Linkage {
         })
     }
 
+    /// The page that the descriptor at `descriptor` names, where it is mapped but cannot be read:
+    /// Ruby protects pages while it compacts its heap.
+    pub(crate) fn unread_page(&self, image: &Image<'_>, descriptor: Address) -> Option<Address> {
+        let named = image.read_address(descriptor.offset(self.body.unwrap_or(self.start) as u64));
+        let base = named.ok()?.align_down(1 << self.page_log2);
+        let mapping = image.outline.mappings.find(base)?;
+        let is_heap = mapping.is_private_anonymous() && image.read_u64(base).is_err();
+        is_heap.then_some(base)
+    }
+
     /// The ways to read a slot size and a number of slots that fit all of `pages`.
     pub(crate) fn extents<'s>(&self, pages: impl Iterator<Item = &'s Sighting>) -> Vec<Extent> {
         let offsets = || (0..(SHORTS * 2).min(self.node)).step_by(2);

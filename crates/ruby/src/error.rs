@@ -69,12 +69,12 @@ pub enum Check {
     Extent,
     /// The descriptors are linked in a ring with exactly one list head.
     Ring,
+    /// The pages can be read.
+    Readable,
     /// Near the list head hangs the array of all pages, with its length beside it.
     Array,
     /// No page lies outside the arrays.
     MissingPage,
-    /// The pages can be read.
-    Readable,
     /// Ruby's objects that need no garbage collection to be known stand where they must.
     Landmarks,
     /// The bitmaps have bits for objects, and for nothing else.

@@ -32,6 +32,8 @@ mod read;
 mod references;
 mod slots;
 mod territory;
+#[cfg(test)]
+mod tests;
 mod transient;
 
 pub use error::{Check, Error, Failure};

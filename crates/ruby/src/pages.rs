@@ -4,7 +4,7 @@
 //! member of the object space; near it hangs the array of all pages. No version is asked: the
 //! checks decide, see [`Check`].
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use target::{Address, Image, Memory, PAGE_SIZE, Window};
@@ -90,6 +90,30 @@ pub(crate) fn derive(
     }
     found.dedup_by(|a, b| a.pages == b.pages);
     if found.is_empty() { Err(furthest) } else { Ok(found) }
+}
+
+#[cfg(test)]
+pub(crate) fn derive_with(
+    image: &Image<'_>,
+    base: Address,
+    linkage: Linkage,
+) -> Result<Vec<Derived>, Failure> {
+    let mut survey = Survey::new(image, linkage);
+    let descriptor =
+        image.read_address(base).map_err(|_| survey.failure(Check::Descriptor, base))?;
+    survey.all_pages(descriptor).and_then(|pages| survey.fit(&pages))
+}
+
+#[cfg(test)]
+pub(crate) fn read_with(
+    image: &Image<'_>,
+    base: Address,
+    linkage: Linkage,
+    extent: Extent,
+) -> Option<Derived> {
+    let mut survey = Survey::new(image, linkage);
+    let pages = survey.all_pages(image.read_address(base).ok()?).ok()?;
+    survey.derived(&pages, extent)
 }
 
 /// Looks through descriptors, and remembers those that it has seen.
@@ -202,7 +226,13 @@ impl<'a> Survey<'a> {
                     let links = link(node).and_then(|next| Ok((next, link(node.offset(8))?)));
                     links.map_err(|_| self.failure(Check::Ring, node))?
                 }
-                None => break,
+                None => {
+                    let unread = self.linkage.unread_page(self.image, page);
+                    return Err(match unread {
+                        Some(base) => self.failure(Check::Readable, base),
+                        None => self.failure(Check::Ring, node),
+                    });
+                }
             };
             if previous != before {
                 break;
@@ -233,9 +263,11 @@ impl<'a> Survey<'a> {
             consider(pages, counted);
             // From 3.4 on an rb_darray: its size and its capacity, then the pointers.
             let length = self.image.read_u64(at).unwrap_or(0);
-            let pages = self.read_array(at.offset(16), length);
-            let counted = length == pages.len() as u64;
-            consider(pages, counted);
+            if length <= self.most_pages as u64 {
+                let pages = self.read_array(at.offset(16), length);
+                let counted = length == pages.len() as u64;
+                consider(pages, counted);
+            }
         }
         if is_counted { Ok(longest) } else { Err(self.failure(Check::Array, head)) }
     }
@@ -278,22 +310,25 @@ impl<'a> Survey<'a> {
         pages
     }
 
-    /// Looks at every address where a page could begin, in the mappings that have pages, and returns
-    /// the descriptors of the pages that are in a list but not among those `known`.
+    /// Looks at addresses where a page could begin, and returns the descriptors of the pages that
+    /// are in a list but not among those `known`.
     ///
-    /// The mappings that have none are mostly malloc's, and large: each look costs a system call.
+    /// Each look costs a system call. So up to 3.3, which has one object space and small pages, only
+    /// mappings that have pages are searched; others are mostly malloc's, and large.
     fn scan(&mut self, known: &HashSet<Address>) -> Vec<Address> {
         // Without page states it is not known what may be read without mapping it in.
         let Some(states) = &self.image.outline.pages else { return Vec::new() };
-        let mut strays = Vec::new();
-        let size = 1 << self.linkage.page_log2;
         let mappings = &self.image.outline.mappings;
-        let with_pages: BTreeSet<Address> = known
+        let with_pages: HashSet<Address> = known
             .iter()
             .filter_map(|&page| mappings.find(page).map(|mapping| mapping.range.start))
             .collect();
-        let with_pages = with_pages.into_iter().filter_map(|start| mappings.find(start));
-        for mapping in with_pages.filter(|mapping| is_private(mapping)) {
+        let mut strays = Vec::new();
+        let size = 1 << self.linkage.page_log2;
+        for mapping in mappings.iter().filter(|mapping| is_private(mapping)) {
+            if self.linkage.body.is_none() && !with_pages.contains(&mapping.range.start) {
+                continue;
+            }
             for run in states.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
                 let part: Range<Address> = target::intersection(&run.range, &mapping.range);
                 let mut base = part.start.align_up(size);
@@ -357,8 +392,12 @@ impl<'a> Survey<'a> {
             page.slots_before = slots;
             slots = slots.saturating_add(page.slot_count);
         }
-        // Two descriptors of one page, or more slots than an index holds, are no heap.
+        // Two descriptors of one page, no slots, or more than an index holds, are no heap.
         let apart = pages.windows(2).all(|two| two[0].base < two[1].base);
-        (apart && slots < MOST_SLOTS).then_some(Derived { linkage: self.linkage, extent, pages })
+        (apart && (1..MOST_SLOTS).contains(&slots)).then_some(Derived {
+            linkage: self.linkage,
+            extent,
+            pages,
+        })
     }
 }

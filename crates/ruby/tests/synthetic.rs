@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use ruby::{Error, ObjectSpace, SlotState};
-use target::Address;
+use target::{Address, Image, PageRun, PageState, Pages};
 use testbed::{RubyHeap, RubyRelease, RubyTruth, SyntheticMemory, Word};
 
 /// What was read, in the words of the truth.
@@ -156,6 +156,89 @@ fn the_object_spaces_of_all_ractors_are_read_from_4_1_on() {
     let mut heap = lively(RubyRelease::V4_1);
     heap.share_among(4);
     assert_read(&heap, RubyRelease::V4_1);
+}
+
+/// Up to 3.0 freed pages stay mapped, and the array of pages keeps pointers to them behind its end.
+#[test]
+fn freed_pages_behind_the_array_are_no_pages() {
+    let mut heap = lively(RubyRelease::V2_7);
+    heap.leave_freed(3);
+    assert_read(&heap, RubyRelease::V2_7);
+}
+
+/// A third of the stops of a busy process hit one that sweeps a page.
+#[test]
+fn marks_around_the_slots_of_a_page_that_is_swept_are_no_objects() {
+    for release in RubyRelease::ALL {
+        let mut heap = lively(release);
+        heap.sweep();
+        assert_read(&heap, release);
+    }
+}
+
+/// Making a singleton class may collect garbage, while it has no superclass yet.
+#[test]
+fn a_class_whose_singleton_class_is_being_made_is_read() {
+    for release in RubyRelease::ALL {
+        let mut heap = lively(release);
+        let object = heap.object_class();
+        let class = heap.class("Unfinished", object);
+        heap.mark(class, true);
+        heap.unmake_singleton(class);
+        let (image, truth) = heap.image();
+        let space = ruby::read(&image).unwrap_or_else(|error| panic!("{release:?}: {error}"));
+        assert_eq!(as_truth(&space).counts, truth.counts);
+    }
+}
+
+#[test]
+fn slots_on_swapped_pages_are_left_out_and_said_to_be() {
+    for release in RubyRelease::ALL {
+        let (image, truth) = lively(release).image();
+        let space = ruby::read(&image).unwrap();
+        let largest = space.pages.iter().max_by_key(|page| page.slots.len()).unwrap();
+        // The first page holds the header, by which the heap page is known.
+        let swapped = largest.range.start.offset(4096)..largest.range.start.offset(3 * 4096);
+        let mut memory = SyntheticMemory::default();
+        lively(release).write(&mut memory);
+        let mut outline = memory.outline();
+        let states = outline.pages.take().unwrap();
+        let state = |run: &PageRun, at: Address| {
+            if swapped.contains(&at) { PageState::Swapped } else { run.state }
+        };
+        let runs =
+            states.iter().flat_map(|run| {
+                (run.range.start.0..run.range.end.0).step_by(4096).map(Address).map(move |at| {
+                    PageRun { range: at..at.offset(4096), state: state(run, at), huge: false }
+                })
+            });
+        outline.pages = Some(Pages::new(runs.collect()));
+        let space = ruby::read(&Image::new(outline, memory)).unwrap();
+        let unread =
+            space.slots.iter().filter(|slot| slot.state == SlotState::Unread).count() as u64;
+        let bytes = u64::from(largest.slot_bytes);
+        assert!((8192 / bytes..=8192 / bytes + 2).contains(&unread), "{release:?}: {unread}");
+        assert_eq!(space.counts()["TOTAL"], truth.counts["TOTAL"]);
+        assert!(space.findings.iter().any(|finding| finding.what.contains("swapped out")));
+    }
+}
+
+#[test]
+fn a_page_that_ruby_protects_while_it_compacts_is_an_error_that_says_so() {
+    for release in RubyRelease::ALL {
+        let (image, _) = lively(release).image();
+        let space = ruby::read(&image).unwrap();
+        let mut memory = SyntheticMemory::default();
+        lively(release).write(&mut memory);
+        for page in &space.pages {
+            let mut locked = memory.clone();
+            let mapping = locked.mappings.iter_mut().find(|it| it.range.start == page.range.start);
+            let mapping = mapping.expect("pages have mappings");
+            (mapping.readable, mapping.writable) = (false, false);
+            let error = ruby::read(&locked.image()).unwrap_err();
+            assert!(matches!(error, Error::Layout { .. }), "{release:?}: {error}");
+        }
+    }
 }
 
 #[test]

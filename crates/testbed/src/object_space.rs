@@ -91,6 +91,10 @@ pub struct RubyHeap {
     pages: Vec<HeapPage>,
     /// Pages without slots, which are kept for slots of any size (from 3.4 on).
     emptied: usize,
+    /// Pages that were freed, whose memory still looks like theirs.
+    freed: usize,
+    /// Whether pages are being swept.
+    is_swept: bool,
     /// The object spaces that the pages are dealt out to: one, or one for each Ractor (from 4.1 on).
     spaces: usize,
     next_page: u64,
@@ -111,6 +115,8 @@ impl RubyHeap {
             singletons: BTreeMap::new(),
             pages: Vec::new(),
             emptied: 0,
+            freed: 0,
+            is_swept: false,
             spaces: 1,
             next_page: PAGES_START,
             next_memory: OBJECT_SPACE + MOST_SPACES * OBJECT_SPACE_BYTES,
@@ -247,6 +253,31 @@ impl RubyHeap {
     pub fn keep_emptied(&mut self, pages: usize) {
         assert!(self.layout.body.is_some(), "this release keeps none");
         self.emptied = pages;
+    }
+
+    /// Leaves so many pages behind that were freed, but not unmapped, as up to 3.0.
+    ///
+    /// # Panics
+    /// Where the release unmaps them.
+    pub fn leave_freed(&mut self, pages: usize) {
+        assert!(self.layout.page_tail > 0, "this release unmaps them");
+        self.freed = pages;
+    }
+
+    /// Marks what is before the first slot and behind the last one of each page, as Ruby does with
+    /// a page that it sweeps.
+    pub fn sweep(&mut self) {
+        self.is_swept = true;
+    }
+
+    /// Takes the superclass away from the singleton class of a class, as it is while it is made.
+    ///
+    /// # Panics
+    /// Where there is no such class.
+    pub fn unmake_singleton(&mut self, class: u64) {
+        const UNDEFINED: u64 = 0x34;
+        let own = self.objects[&class].class;
+        self.set_word(own, self.layout.superclass, Word::Value(UNDEFINED));
     }
 
     /// Deals the pages out to so many object spaces, as 4.1 does for Ractors.

@@ -69,7 +69,8 @@ impl RubyHeap {
         all.sort_by_key(|page| page.base);
         let arrays: Vec<u64> =
             (0..heap.spaces).map(|_| heap.malloc(16 + 8 * all.len() as u64 + 64)).collect();
-        for page in &all {
+        let freed: Vec<HeapPage> = (0..heap.freed).map(|_| heap.freed_page()).collect();
+        for page in all.iter().chain(&freed) {
             memory.map(page.base, heap.layout.page_bytes);
         }
         memory.map(MEMORY_START, heap.next_memory.next_multiple_of(4096) - MEMORY_START);
@@ -77,6 +78,10 @@ impl RubyHeap {
             let own = all.iter().skip(space).step_by(heap.spaces).cloned().collect::<Vec<_>>();
             heap.write_pages(memory, &own, space);
             heap.write_object_space(memory, &own, space, arrays[space]);
+        }
+        for (index, page) in (0..).zip(&freed) {
+            heap.write_freed_page(memory, page, &all);
+            memory.write_u64(arrays[0] + 8 * (all.len() as u64 + index), page.descriptor);
         }
         for object in heap.objects.values() {
             heap.write_object(memory, object);
@@ -93,6 +98,38 @@ impl RubyHeap {
         self.next_page += self.layout.page_bytes;
         let descriptor = self.malloc(3072);
         HeapPage { base, descriptor, slot_bytes: 0, first_slot: 0, slot_count: 0, used: 0 }
+    }
+
+    fn freed_page(&mut self) -> HeapPage {
+        let emptied = self.emptied_page();
+        let bytes = self.layout.slot_sizes[0];
+        HeapPage { slot_bytes: bytes, first_slot: self.first_slot(emptied.base, bytes), ..emptied }
+    }
+
+    /// What was a page, with its descriptor: the neighbours that it had know it no more.
+    fn write_freed_page(&self, memory: &mut SyntheticMemory, page: &HeapPage, others: &[HeapPage]) {
+        memory.write_u64(page.base, page.descriptor);
+        memory.write_u64(page.descriptor + self.layout.start, page.first_slot);
+        let neighbours = [&others[0], &others[1]].map(|page| page.descriptor + self.layout.node);
+        for (index, neighbour) in (0..).zip(neighbours) {
+            memory.write_u64(page.descriptor + self.layout.node + 8 * index, neighbour);
+        }
+    }
+
+    /// Marks what is on a page, but in no slot.
+    fn mark_around_slots(&self, memory: &mut SyntheticMemory, page: &HeapPage) {
+        let bit = |slot: u64| {
+            if self.layout.bits_by_number {
+                slot
+            } else {
+                (page.first_slot - page.base + slot * page.slot_bytes) / 40
+            }
+        };
+        let after = bit(page.slot_count);
+        for bit in (0..bit(0)).chain(after..after.next_multiple_of(64)) {
+            let at = page.descriptor + self.layout.bitmaps[1] + bit / 64 * 8;
+            memory.write_u64(at, memory.word(at) | 1 << (bit % 64));
+        }
     }
 
     fn write_interpreter(&self, memory: &mut SyntheticMemory) {
@@ -133,6 +170,9 @@ impl RubyHeap {
             short(memory, layout.total_slots + 2, page.slot_count - page.used);
             memory.write_u64(page.descriptor + layout.start, page.first_slot);
             self.write_free_slots(memory, page);
+            if self.is_swept {
+                self.mark_around_slots(memory, page);
+            }
         }
         for &bytes in layout.slot_sizes {
             let alike = pages.iter().filter(|page| page.slot_bytes == bytes);

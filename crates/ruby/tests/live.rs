@@ -1,0 +1,373 @@
+//! The object spaces of real Ruby processes, against what the processes say of themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ruby::{Error, ObjectSpace, SlotState, SlotType};
+use serde_json::Value;
+use target::{Address, PATIENCE, freeze};
+use testbed::Target;
+
+/// Counts into hashes that exist already, and stops itself right afterwards. The first round runs
+/// the same code without a stop: it makes what a first run of each call site makes.
+const STAND_STILL: &str = r##"
+  $counts, $stat = {}, {}
+  def stand_still
+    GC.disable
+    ObjectSpace.count_objects($counts); GC.stat($stat)
+    pid = $$
+    [0, 0, 19].each { |signal| GC.stat($stat); ObjectSpace.count_objects($counts); Process.kill(signal, pid) }
+    truth = $counts.merge($stat).select { |_, it| it.is_a?(Integer) }
+    puts "ready {" + truth.map { |key, it| "\"#{key}\": #{it}" }.join(", ") + "}"
+    $stdout.flush
+    GC.enable
+  end
+  puts "ready {}"; $stdout.flush
+"##;
+
+/// What becomes of a target that told its truth.
+const WAIT: &str = "\n$stdin.read";
+
+/// A target that stands still at the end of `body`, and its object space.
+fn standing(body: &str) -> (Target, ObjectSpace) {
+    let target = Target::ruby(&format!("{STAND_STILL}\n{body}\nstand_still{WAIT}"));
+    target.wait_until_stopped();
+    let space = space_of(&target).unwrap_or_else(|error| panic!("{error}"));
+    (target, space)
+}
+
+fn space_of(target: &Target) -> Result<ObjectSpace, Error> {
+    let frozen = freeze(target.pid(), PATIENCE).expect("it can be stopped");
+    let space = ruby::read(frozen.image());
+    frozen.thaw().expect("it lived on");
+    space
+}
+
+/// Compares counts by type with what the target counted itself before it stood still.
+#[track_caller]
+fn assert_counts(mut target: Target, space: &ObjectSpace) -> Value {
+    target.go_on();
+    let truth = target.next_truth();
+    let own = truth.as_object().unwrap().iter();
+    let own: BTreeMap<&str, u64> = own
+        .filter(|(name, count)| {
+            // Types of which there is nothing left stay in the hash.
+            let is_left = name.starts_with("T_") && count.as_u64() != Some(0);
+            is_left || ["TOTAL", "FREE"].contains(&name.as_str())
+        })
+        .map(|(name, count)| (name.as_str(), count.as_u64().unwrap()))
+        .collect();
+    assert_eq!(space.counts(), own);
+    assert!(target.finish());
+    truth
+}
+
+fn objects_of(space: &ObjectSpace, name: &str) -> u64 {
+    let is_it = |class: u32| space.classes[class as usize].name.as_deref() == Some(name);
+    space.class_counts().iter().filter(|it| is_it(it.class)).map(|it| it.objects).sum()
+}
+
+#[test]
+fn counts_are_those_of_count_objects_and_of_gc_stat() {
+    let (target, space) = standing(
+        "$kept = Array.new(60_000) { |it| it % 3 == 0 ? Object.new : it % 3 == 1 ? 'x' * rand(200) : [it] * 5 }
+         GC.start; Array.new(20_000) { |it| it.to_s * 20 }; nil",
+    );
+    let truth = assert_counts(target, &space);
+    let number = |name: &str| truth[name].as_u64().unwrap();
+    let zombies = space.counts().get("T_ZOMBIE").copied().unwrap_or(0);
+    let live = space.slots.iter().filter(|slot| slot.is_live()).count() as u64;
+    let free = space.counts()["FREE"];
+    assert_eq!(live - zombies, number("heap_live_slots"));
+    assert_eq!(free, number("heap_free_slots"));
+    let with_slots = space.pages.iter().filter(|page| page.slot_bytes > 0).count() as u64;
+    let empty = truth["heap_empty_pages"].as_u64().unwrap_or(0);
+    assert_eq!(space.pages.len() as u64, number("heap_allocated_pages"));
+    assert_eq!(with_slots + empty, number("heap_allocated_pages"));
+}
+
+#[test]
+fn a_process_that_never_collected_garbage_is_read() {
+    let mut command = testbed::ruby();
+    let source = format!("{STAND_STILL}\n$none = GC.count == 0\nstand_still{WAIT}");
+    let target = Target::start(command.args(["--disable-gems", "-e", &source]));
+    target.wait_until_stopped();
+    let space = space_of(&target).unwrap();
+    assert_counts(target, &space);
+}
+
+#[test]
+fn half_a_million_objects_and_the_holes_between_them_are_counted() {
+    let (target, space) = standing(
+        "$kept = Array.new(500_000) { |it| it % 2 == 0 ? Object.new : 'x' * (it % 90) }
+         $kept = $kept.each_slice(50).map(&:first); GC.start",
+    );
+    assert!(space.slots.len() > 500_000 && space.counts()["FREE"] > 300_000);
+    assert_counts(target, &space);
+}
+
+#[test]
+fn a_heap_that_was_compacted_is_read() {
+    let (target, space) = standing(
+        "$kept = Array.new(100_000) { |it| it % 2 == 0 ? Object.new : 'x' * (it % 90) }
+         $kept = $kept.each_slice(7).map(&:first); GC.start; GC.compact if GC.respond_to?(:compact)",
+    );
+    assert_counts(target, &space);
+}
+
+#[test]
+fn emptied_pages_are_no_slots() {
+    let (target, space) =
+        standing("$kept = Array.new(400_000) { Object.new }; $kept = nil; 4.times { GC.start }");
+    assert_counts(target, &space);
+}
+
+#[test]
+fn objects_are_put_down_to_the_class_that_they_say_they_are_of() {
+    let (target, space) = standing(
+        "class Plain; end
+         module Deep; module Er; class Nested; def initialize; @a, @b, @c, @d = 1, 2, 3, 4; end; end; end; end
+         class Reopened; end; class Reopened; def more; end; end
+         class Child < Plain; include Comparable; prepend Enumerable; end
+         Pair = Struct.new(:left, :right)
+         class TextOfMine < String; end
+         anonymous = Class.new
+         named_late = Class.new; Late = named_late
+         $kept = Array.new(100) { Plain.new } + Array.new(200) { Deep::Er::Nested.new } +
+           Array.new(300) { Reopened.new } + Array.new(400) { Child.new } + Array.new(500) { Pair.new(1, 2) } +
+           Array.new(600) { TextOfMine.new('t') } + Array.new(700) { anonymous.new } + Array.new(800) { Late.new }
+         # Objects with a singleton class, with a module of their own, and classes with methods.
+         $kept += Array.new(50) { it = Plain.new; def it.own; end; it }
+         $kept += Array.new(60) { Plain.new.extend(Comparable) }
+         def Plain.of_class; end",
+    );
+    let expected = [
+        ("Plain", 100 + 50 + 60),
+        ("Deep::Er::Nested", 200),
+        ("Reopened", 300),
+        ("Child", 400),
+        ("Pair", 500),
+        ("TextOfMine", 600),
+        ("Late", 800),
+    ];
+    for (name, count) in expected {
+        assert_eq!(objects_of(&space, name), count, "{name}");
+    }
+    let anonymous = space
+        .class_counts()
+        .into_iter()
+        .find(|count| space.classes[count.class as usize].name.is_none() && count.objects == 700);
+    assert!(anonymous.is_some(), "the anonymous class has its 700 objects");
+    assert_eq!(
+        objects_of(&space, "Class"),
+        space.counts()["T_CLASS"] - hidden(&space, SlotType::CLASS)
+    );
+    assert!(objects_of(&space, "(imemo_iseq)") > 50);
+    assert!(space.findings.is_empty(), "{:?}", space.findings);
+    assert_counts(target, &space);
+}
+
+/// The objects of a type that have no class.
+fn hidden(space: &ObjectSpace, kind: SlotType) -> u64 {
+    objects_of(space, &format!("({kind})"))
+}
+
+#[test]
+fn all_live_objects_have_a_class_and_most_a_name() {
+    let (target, space) = standing("require 'json'; require 'set'; GC.start");
+    let nameless = space.classes.iter().filter(|class| class.name.is_none()).count();
+    assert!(nameless <= 5 + space.classes.len() / 20, "{nameless} of {}", space.classes.len());
+    let classless = |slot: &&ruby::Slot| slot.is_live() && slot.class == ruby::Slot::NO_CLASS;
+    assert_eq!(space.slots.iter().filter(classless).count(), 0);
+    assert_counts(target, &space);
+}
+
+#[test]
+fn strings_name_the_memory_of_their_bytes_and_only_of_their_own() {
+    let mut target = Target::ruby(
+        "$long = Array.new(500) { |it| ('y' * (1500 + it)) + it.to_s }
+         $short = Array.new(500) { |it| it.to_s }
+         $shared = $long.map { |it| it[10..-1] }
+         at = ->(text) { [text].pack('p').unpack1('J') }
+         own = $long.map(&at); inner = $shared.map(&at)
+         GC.start
+         puts 'ready {\"own\": [' + own.join(',') + '], \"inner\": [' + inner.join(',') + ']}'
+         $stdout.flush; $stdin.read",
+    );
+    let addresses = |name: &str, target: &Target| -> BTreeSet<u64> {
+        let list = target.truth[name].as_array().unwrap().iter();
+        list.map(|it| it.as_u64().unwrap()).collect()
+    };
+    let (own, inner) = (addresses("own", &target), addresses("inner", &target));
+    let space = space_of(&target).unwrap();
+    let named: BTreeMap<u64, u64> = space
+        .references
+        .iter()
+        .filter(|(slot, _)| space.slots[*slot as usize].kind == SlotType::STRING)
+        .fold(BTreeMap::new(), |mut named, (_, to)| {
+            *named.entry(to.0).or_default() += 1;
+            named
+        });
+    for address in &own {
+        assert_eq!(named.get(address), Some(&1), "{address:#x} belongs to one string");
+    }
+    assert!(inner.iter().all(|address| own.contains(address) || !named.contains_key(address)));
+    target.truth = Value::Null;
+    assert!(target.finish());
+}
+
+#[test]
+fn references_lead_into_private_memory_outside_the_heap_pages() {
+    let (target, space) =
+        standing("$kept = Array.new(5000) { |it| { it => 'z' * 500, it.to_s => [it] * 99 } }");
+    assert!(space.references.len() > 10_000);
+    let mut last = 0;
+    for (slot, to) in space.references.iter() {
+        assert!(to.is_aligned(16) && slot >= last && space.slots[slot as usize].is_live());
+        let page = space.pages.partition_point(|page| page.range.end <= to);
+        assert!(space.pages.get(page).is_none_or(|page| !page.range.contains(&to)));
+        last = slot;
+    }
+    assert_counts(target, &space);
+}
+
+#[test]
+fn a_busy_process_is_read_exactly_or_not_at_all() {
+    let target = Target::ruby(
+        "3.times { Thread.new { kept = []; loop {
+           kept << Array.new(500) { |it|
+             case it % 5
+             when 0 then 'y' * rand(200)
+             when 1 then Object.new
+             when 2 then { it => it }
+             when 3 then it == 3 ? Class.new.new : [it, it]
+             else own = Object.new; def own.x; end; own
+             end }
+           kept.shift if kept.size > 100 } } }
+         Thread.new { loop { sleep 0.03; GC.start } }
+         Thread.new { loop { sleep 0.1; GC.compact } } if GC.respond_to?(:compact)
+         sleep 0.5; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let mut read = 0;
+    for round in 0..60 {
+        std::thread::sleep(std::time::Duration::from_millis(1 + round * 7 % 20));
+        match space_of(&target) {
+            Ok(space) => {
+                read += 1;
+                assert_eq!(objects_of(&space, "Module"), space.counts()["T_MODULE"]);
+                assert!(objects_of(&space, "Object") > 500);
+                let classless = |slot: &&ruby::Slot| {
+                    slot.class == ruby::Slot::NO_CLASS && slot.state == SlotState::Marked
+                };
+                assert_eq!(space.slots.iter().filter(classless).count(), 0);
+            }
+            Err(Error::Layout { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(read >= 40, "{read} of 60");
+    assert!(target.finish());
+}
+
+#[test]
+fn fibers_have_stacks_of_their_own() {
+    let mut target = Target::ruby(
+        "$fibers = Array.new(100) { Fiber.new { Fiber.yield; 1 } }; $fibers.each(&:resume)
+         Fiber.new { puts 'ready {}'; $stdout.flush; $stdin.gets }.resume
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let space = ruby::read(frozen.image()).unwrap();
+    let stacks = &space.fiber_stacks;
+    // The main thread waits for a line within a fiber.
+    let threads = &frozen.image().outline.threads;
+    let main = threads.iter().find(|thread| thread.tid == target.pid()).unwrap().stack_pointer;
+    assert!(stacks.iter().any(|stack| stack.contains(&main)), "{main} is in a fiber's stack");
+    let others = threads.iter().filter(|thread| thread.tid != target.pid());
+    for thread in others {
+        assert!(!stacks.iter().any(|stack| stack.contains(&thread.stack_pointer)));
+    }
+    frozen.thaw().unwrap();
+    assert!(stacks.len() >= 101, "{} stacks", stacks.len());
+    assert!(stacks.windows(2).all(|two| two[0].end < two[1].start));
+    let bytes: BTreeSet<u64> = stacks.iter().map(target::length).collect();
+    assert_eq!(bytes.len(), 1, "all are of one size: {bytes:?}");
+    let in_page = |stack: &std::ops::Range<Address>| {
+        space.pages.iter().any(|page| !target::intersection(&page.range, stack).is_empty())
+    };
+    assert!(!stacks.iter().any(in_page));
+
+    // Stacks are kept when their fibers end.
+    target.tell("");
+    target.next_truth();
+    assert_eq!(space_of(&target).unwrap().fiber_stacks.len(), stacks.len());
+    assert!(target.finish());
+}
+
+#[test]
+fn threads_and_ractors_share_the_heap() {
+    let (target, space) = standing(
+        "class Shared; end
+         $threads = Array.new(20) { Thread.new { own = Array.new(50) { Shared.new }; sleep; own } }
+         if defined?(Ractor)
+           $VERBOSE = nil
+           $ractors = Array.new(2) { Ractor.new { own = Array.new(1000) { Shared.new }; sleep; own } }
+         end
+         sleep 0.5",
+    );
+    let ractors = if space.version.as_str() < "3" { 0 } else { 2000 };
+    assert_eq!(objects_of(&space, "Shared"), 1000 + ractors);
+    // From 4.1 on a process counts the objects of the Ractor only that asks.
+    if space.version.as_str() < "4.1" {
+        assert_counts(target, &space);
+    }
+}
+
+#[test]
+fn the_transient_heap_is_found_where_there_is_one() {
+    let (target, space) =
+        standing("$kept = []; 500.times { |it| own = []; 6.times { own << it }; $kept << own }");
+    let has_one = space.version.as_str() < "3.3";
+    assert_eq!(space.transient_heap.is_some(), has_one);
+    if let Some(heap) = &space.transient_heap {
+        assert_eq!(target::length(heap), 32 << 20);
+        let arrays = space.references.iter().filter(|(slot, to)| {
+            space.slots[*slot as usize].kind == SlotType::ARRAY && heap.contains(to)
+        });
+        let arrays = arrays.count();
+        assert!(arrays > 50, "{arrays} arrays in {heap:?}");
+    }
+    assert!(space.jit_code.is_empty(), "no JIT was asked for");
+    assert_counts(target, &space);
+}
+
+#[test]
+fn code_of_a_jit_compiler_is_found_where_there_is_one() {
+    let source = "def twice(it) = it + it
+      100_000.times { |it| twice(it) }
+      jit = defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?
+      puts \"ready {\\\"jit\\\": #{jit ? 1 : 0}}\"; $stdout.flush; $stdin.read";
+    // Rubies that were built without the compiler, or before it was, refuse the option.
+    let probe = testbed::ruby().args(["--yjit", "-e", "print RubyVM::YJIT.enabled?"]).output();
+    if !probe.is_ok_and(|output| output.stdout == b"true") {
+        eprintln!("not run: this Ruby has no YJIT");
+        return;
+    }
+    let target = Target::start(testbed::ruby().args(["--yjit", "-e", source]));
+    assert_eq!(target.number("jit"), 1);
+    let space = space_of(&target).unwrap();
+    assert_eq!(space.jit_code.len(), 1, "{:?}", space.jit_code);
+    assert!(target.finish());
+}
+
+#[test]
+fn an_interpreter_is_found_in_a_process_that_runs_on() {
+    let target = Target::ruby(
+        "puts \"ready {\\\"patch\\\": #{RUBY_VERSION.split('.')[2]}}\"; $stdout.flush; $stdin.read",
+    );
+    let interpreter = ruby::find(&target::look(target.pid()).unwrap()).expect("it is a Ruby");
+    assert!(interpreter.version.ends_with(&format!(".{}", target.number("patch"))));
+    let own = target::look(std::process::id().cast_signed()).unwrap();
+    assert_eq!(ruby::find(&own), None, "this is no Ruby");
+    assert_eq!(ruby::read(&own).unwrap_err(), Error::NotRuby);
+    assert!(target.finish());
+}
