@@ -11,6 +11,9 @@ use crate::failure::{Failure, Outcome};
 /// Columns where the output goes to no terminal.
 const WIDTH: usize = 100;
 
+/// Characters of a command line that an error shows.
+const COMMAND: usize = 60;
+
 pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let report = make(arguments.pid())?;
     if arguments.json {
@@ -41,7 +44,10 @@ fn check_is_ruby(pid: i32) -> Result<(), Failure> {
     let image = target::look(pid)?;
     match ruby::find(&image) {
         Some(_) => Ok(()),
-        None => Err(Failure::NotRuby { pid, command: image.outline.process.command }),
+        None => {
+            let command = image.outline.process.command.chars().take(COMMAND).collect();
+            Err(Failure::NotRuby { pid, command })
+        }
     }
 }
 

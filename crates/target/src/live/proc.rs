@@ -82,7 +82,7 @@ pub(crate) fn thread_state(pid: i32, tid: i32) -> Option<char> {
 pub(crate) fn process(pid: i32) -> Result<Process, Error> {
     let status = status(pid)?;
     let words = read(pid, "cmdline")?;
-    let words = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
+    let words = one_line(String::from_utf8_lossy(&words).trim_end_matches('\0'));
     let environment = match read(pid, "environ") {
         Ok(variables) => Some(allocation_variables(&String::from_utf8_lossy(&variables))),
         // CAP_SYS_PTRACE alone opens no file that belongs to another user.
@@ -97,6 +97,12 @@ pub(crate) fn process(pid: i32) -> Result<Process, Error> {
         threads: status.threads,
         rss_bytes: status.vmrss.unwrap_or(0) * 1024,
     })
+}
+
+/// `text` with a blank for every control character, the words' separators among them: what a process
+/// puts into its command line must not reach a terminal as more than text.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 fn allocation_variables(environment: &str) -> Vec<(String, String)> {
@@ -186,4 +192,22 @@ fn remedy(pid: i32) -> String {
             .into();
     }
     "run rbloat as root, or give it CAP_SYS_PTRACE (in containers: --cap-add SYS_PTRACE)".into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_stays_one_line_of_text() {
+        assert_eq!(one_line("ruby\0-e\0puts 1\nputs \u{1b}[31m2"), "ruby -e puts 1 puts  [31m2");
+    }
+
+    #[test]
+    fn of_the_environment_only_what_decides_about_allocation_is_kept() {
+        let environment = "SECRET=x\0MALLOC_ARENA_MAX=2\0LD_PRELOAD=a=b\0PATH=/bin\0odd";
+        let kept = [("MALLOC_ARENA_MAX", "2"), ("LD_PRELOAD", "a=b")];
+        let kept = kept.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(allocation_variables(environment), kept);
+    }
 }
