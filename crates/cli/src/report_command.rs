@@ -11,6 +11,11 @@ use crate::failure::{Failure, Outcome};
 /// Columns where the output goes to no terminal.
 const WIDTH: usize = 100;
 
+/// How often a target is stopped at most that is in the midst of a change each time.
+const ATTEMPTS: u32 = 4;
+/// How long it goes on in between.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
+
 /// Characters of a command line that an error shows.
 const COMMAND: usize = 60;
 
@@ -29,13 +34,23 @@ fn make(pid: i32) -> Result<Report, Failure> {
     let started = Instant::now();
     check_is_ruby(pid)?;
     let progress = progress(pid);
-    let frozen = target::freeze(pid, target::PATIENCE)?;
-    // No word to the terminal before the target goes on: it might keep us waiting.
-    let readings = Readings::read(frozen.image());
-    let thawed = frozen.thaw()?;
-    let ledger = Ledger::draw_up(&thawed.outline, &readings);
+    let mut pause = Duration::ZERO;
+    let mut attempt = 1;
+    let (readings, outline) = loop {
+        let frozen = target::freeze(pid, target::PATIENCE)?;
+        // No word to the terminal before the target goes on: it might keep us waiting.
+        let readings = Readings::read(frozen.image());
+        let thawed = frozen.thaw()?;
+        pause += thawed.pause;
+        if !readings.are_torn() || attempt == ATTEMPTS {
+            break (readings, thawed.outline);
+        }
+        attempt += 1;
+        std::thread::sleep(BETWEEN_ATTEMPTS);
+    };
+    let ledger = Ledger::draw_up(&outline, &readings);
     progress.finish_and_clear();
-    Ok(Report::new(&ledger, Capture::freeze(thawed.pause, started.elapsed())))
+    Ok(Report::new(&ledger, Capture::freeze(pause, started.elapsed())))
 }
 
 /// Fails where the process is no Ruby, before it is stopped.

@@ -126,7 +126,7 @@ impl Ledger {
         Self {
             process: outline.process.clone(),
             rss_bytes,
-            swap_bytes: outline.mappings.iter().map(|mapping| mapping.swap_bytes).sum(),
+            swap_bytes: outline.swap_bytes(),
             libc: readings.libc.clone(),
             allocator: readings.allocator.clone(),
             causes: books.causes,

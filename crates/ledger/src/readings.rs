@@ -16,6 +16,7 @@ pub struct Readings {
     pub(crate) malloc: Result<Malloc, String>,
     /// Or why it could not be read, in a sentence.
     pub(crate) ruby: Result<ObjectSpace, String>,
+    torn: bool,
     pub(crate) stacks: Vec<Range<Address>>,
     pub(crate) libraries: Vec<Range<Address>>,
 }
@@ -34,7 +35,11 @@ impl Readings {
             let malloc = read_malloc(image, &modules, &allocator);
             let stacks = find_stacks(image);
             let ruby = ruby.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let is_torn = |malloc: &Malloc| malloc.arenas.iter().any(|arena| !arena.walked);
+            let torn = malloc.as_ref().is_ok_and(is_torn)
+                || matches!(ruby, Err(ruby::Error::Layout { .. }));
             Self {
+                torn,
                 libc: glibc::libc(image, &modules),
                 allocator,
                 malloc,
@@ -43,6 +48,13 @@ impl Readings {
                 libraries,
             }
         })
+    }
+
+    /// Whether a part may have been in the midst of a change: a thread stood within malloc, or in a
+    /// GC that moves objects. Another look some milliseconds later mostly finds all in order.
+    #[must_use]
+    pub fn are_torn(&self) -> bool {
+        self.torn
     }
 }
 

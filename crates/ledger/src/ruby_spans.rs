@@ -13,6 +13,10 @@ pub(crate) fn ruby_spans(space: &ObjectSpace) -> impl Iterator<Item = Span> + '_
 }
 
 fn page_spans(space: &ObjectSpace, page: &HeapPage) -> Vec<Span> {
+    if page.slot_bytes == 0 {
+        // From 3.4 on Ruby keeps emptied pages, for slots of any size.
+        return vec![Span::new(page.range.clone(), Cause::RubyFreeSlots)];
+    }
     let mut spans = Vec::new();
     let mut at = page.range.start;
     let mut push = |end: target::Address, cause| {

@@ -57,7 +57,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// A capture that stopped the process for `pause`, of a report that took `elapsed` in all.
+    /// A capture that stopped the process for `pause` (all stops together, where more than one was
+    /// needed), of a report that took `elapsed` in all.
     #[must_use]
     pub fn freeze(pause: Duration, elapsed: Duration) -> Self {
         let milliseconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;

@@ -1,7 +1,7 @@
 //! CRuby's object space of another process: heap pages, slots, types and class names as plain
 //! data, walked out of an image.
 //!
-//! [`find`] tells whether a process is a Ruby, and which; [`read`] yields its [`ObjectSpace`], or
+//! [`find`] tells whether a process is a Ruby, and which; [`read()`] yields its [`ObjectSpace`], or
 //! an [`Error`] that says why nothing can be known of it.
 //!
 //! No layout is looked up by version. What is read is derived from the class Object alone, whose

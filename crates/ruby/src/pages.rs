@@ -76,13 +76,10 @@ pub(crate) fn derive(
     page_log2: u32,
 ) -> Result<Vec<Derived>, Failure> {
     let base = object.align_down(1 << page_log2);
-    let failure = |check, at| Failure { check, at, page_bytes: 1 << page_log2 };
-    let mut furthest = failure(Check::Descriptor, base);
+    let mut furthest = Failure { check: Check::Descriptor, at: base, page_bytes: 1 << page_log2 };
     let mut found: Vec<Derived> = Vec::new();
     for linkage in Linkage::candidates(image, base, page_log2) {
-        let descriptor = image.read_address(base).map_err(|_| failure(Check::Descriptor, base))?;
-        let mut survey = Survey::new(image, linkage);
-        match survey.all_pages(descriptor).and_then(|pages| survey.fit(&pages)) {
+        match derive_with(image, base, linkage) {
             Ok(readings) => found.extend(readings),
             Err(failure) if failure.check > furthest.check => furthest = failure,
             Err(_) => {}
@@ -92,7 +89,8 @@ pub(crate) fn derive(
     if found.is_empty() { Err(furthest) } else { Ok(found) }
 }
 
-#[cfg(test)]
+/// Derives the heap pages among which there is one at `base`, and whose descriptors have their
+/// members where `linkage` says.
 pub(crate) fn derive_with(
     image: &Image<'_>,
     base: Address,
@@ -172,15 +170,17 @@ impl<'a> Survey<'a> {
         }
         let mut pages = self.space_of(descriptor)?;
         let mut known: HashSet<Address> = pages.iter().map(|page| self.seen[page].base).collect();
-        let strays = self.scan(&known);
-        for (spaces, stray) in strays.into_iter().enumerate() {
-            if known.contains(&self.seen[&stray].base) {
+        let mut spaces = 1;
+        for stray in self.scan(&known) {
+            let base = self.seen[&stray].base;
+            if known.contains(&base) {
                 continue;
             }
-            let missing = self.failure(Check::MissingPage, self.seen[&stray].base);
+            let missing = self.failure(Check::MissingPage, base);
             let more = self.space_of(stray).map_err(|_| missing)?;
             let before = known.len();
             known.extend(more.iter().map(|page| self.seen[page].base));
+            spaces += 1;
             if known.len() != before + more.len() || spaces > MOST_SPACES {
                 return Err(missing);
             }

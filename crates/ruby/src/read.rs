@@ -33,7 +33,7 @@ fn read_heap(
     object: Address,
 ) -> Result<ObjectSpace, Failure> {
     let mut furthest: Option<Failure> = None;
-    let mut accepted: Option<(Derived, ObjectSpace)> = None;
+    let mut accepted: Option<ObjectSpace> = None;
     let mut note = |failure: Failure| {
         if furthest.is_none_or(|known| failure.check > known.check) {
             furthest = Some(failure);
@@ -50,12 +50,12 @@ fn read_heap(
                     let page_bytes = 1 << page_log2;
                     return Err(Failure { check: Check::Unique, at: object, page_bytes });
                 }
-                Ok(space) => accepted = Some((heap, space)),
+                Ok(space) => accepted = Some(space),
                 Err(failure) => note(failure),
             }
         }
     }
-    accepted.map(|(_, space)| space).ok_or_else(|| {
+    accepted.ok_or_else(|| {
         furthest.unwrap_or(Failure { check: Check::Descriptor, at: object, page_bytes: 0 })
     })
 }

@@ -69,6 +69,17 @@ pub struct Outline {
     pub threads: Vec<Thread>,
 }
 
+impl Outline {
+    /// Bytes of the target that are in swap.
+    #[must_use]
+    pub fn swap_bytes(&self) -> u64 {
+        match &self.pages {
+            Some(pages) => pages.swapped_bytes(),
+            None => self.mappings.iter().map(|mapping| mapping.swap_bytes).sum(),
+        }
+    }
+}
+
 /// The target at one instant: its outline and its memory.
 ///
 /// Everything after the capture is a pure function of an image.

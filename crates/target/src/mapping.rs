@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use procfs_core::FromBufRead;
 use procfs_core::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, VmFlags};
 
-use crate::{Address, length};
+use crate::Address;
 
 /// What a mapping's pages come from, as /proc/PID/maps names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,21 +177,23 @@ impl Mappings {
         range
     }
 
+    /// Takes from another look at the same process which mappings RSS leaves out.
+    pub(crate) fn leave_out_of_rss_as(&mut self, other: &Self) {
+        for mapping in &mut self.0 {
+            let same = other.find(mapping.range.start);
+            mapping.outside_rss |= same.is_some_and(|same| same.outside_rss);
+        }
+    }
+
     /// All of them, ascending.
     pub fn iter(&self) -> std::slice::Iter<'_, Mapping> {
         self.0.iter()
     }
 
-    /// Resident bytes by the kernel's own count; `None` where it was not asked.
+    /// Resident bytes by the kernel's own count; `None` where it was not asked for all of them.
     #[must_use]
     pub fn kernel_rss_bytes(&self) -> Option<u64> {
         self.0.iter().map(|mapping| mapping.kernel_rss_bytes).sum()
-    }
-
-    /// The sum of their spans, resident or not, in bytes.
-    #[must_use]
-    pub fn span_bytes(&self) -> u64 {
-        self.0.iter().map(|mapping| length(&mapping.range)).sum()
     }
 }
 

@@ -72,6 +72,13 @@ impl Pages {
             .sum()
     }
 
+    /// The bytes that are in swap.
+    #[must_use]
+    pub fn swapped_bytes(&self) -> u64 {
+        let swapped = self.0.iter().filter(|run| run.state == PageState::Swapped);
+        swapped.map(|run| length(&run.range)).sum()
+    }
+
     /// All runs, ascending.
     pub fn iter(&self) -> std::slice::Iter<'_, PageRun> {
         self.0.iter()
@@ -97,6 +104,7 @@ mod tests {
         ]);
         assert_eq!(pages.iter().count(), 3);
         assert_eq!(pages.resident_bytes(&(Address(0)..Address(0x10000))), 0x4000);
+        assert_eq!(pages.swapped_bytes(), 0x1000);
         assert_eq!(pages.resident_bytes(&(Address(0x3800)..Address(0x6010))), 0x810);
         assert_eq!(pages.runs_in(&(Address(0x5000)..Address(0x6000))).count(), 0);
     }

@@ -33,13 +33,15 @@ pub enum GlibcRelease {
     V2_31,
     /// 2.36: protected links, long `heap_info`.
     V2_36,
+    /// 2.42: caches with more lists, which count the room that is left.
+    V2_42,
     /// 2.43: no fastbins, larger caches, another header for mmapped chunks.
     V2_43,
 }
 
 impl GlibcRelease {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::V2_31, Self::V2_36, Self::V2_43];
+    pub const ALL: [Self; 4] = [Self::V2_31, Self::V2_36, Self::V2_42, Self::V2_43];
 
     /// What gnu_get_libc_version(3) returns.
     #[must_use]
@@ -47,6 +49,7 @@ impl GlibcRelease {
         match self {
             Self::V2_31 => "2.31",
             Self::V2_36 => "2.36",
+            Self::V2_42 => "2.42",
             Self::V2_43 => "2.43",
         }
     }
@@ -63,8 +66,12 @@ impl GlibcRelease {
         if self == Self::V2_31 { 0x20 } else { 0x30 }
     }
 
+    fn cache_counts_room(self) -> bool {
+        matches!(self, Self::V2_42 | Self::V2_43)
+    }
+
     fn cache_bytes(self) -> u64 {
-        if self == Self::V2_43 { 0x300 } else { 0x290 }
+        if self.cache_counts_room() { 0x300 } else { 0x290 }
     }
 
     fn cache_count(self) -> usize {

@@ -43,9 +43,10 @@ pub struct Thawed {
 /// a thread does not stop within `patience`. The target goes on then.
 pub fn freeze(pid: i32, patience: Duration) -> Result<Frozen, Error> {
     proc::check_has_memory(pid)?;
+    let before = proc::mappings(pid, true)?;
     let since = Instant::now();
     let stop = Stop::all_threads(pid, patience)?;
-    let (mappings, pages) = pagemap::read(pid)?;
+    let (mappings, pages) = pagemap::read(pid, &before)?;
     let threads = stop.threads()?;
     let process = proc::process(pid)?;
     let outline = Outline { process, mappings, pages, threads };

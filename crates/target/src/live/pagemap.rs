@@ -53,12 +53,13 @@ struct Region {
 
 nix::ioctl_readwrite!(pagemap_scan, b'f', 16, ScanArguments);
 
-/// Reads the mappings of the stopped process `pid`, with the kernel's count of their residents, and
-/// the states of all its pages; `None` where the kernel keeps these from us.
+/// Reads the mappings of the stopped process `pid` and the states of all its pages; `None` where the
+/// kernel keeps these from us.
 ///
-/// The kernel walks the page tables for either, some 10 ms for a gigabyte, so it does both at the
-/// same time.
-pub(crate) fn read(pid: i32) -> Result<(Mappings, Option<Pages>), Error> {
+/// `before` are its mappings with the kernel's counts from before it was stopped. To count again
+/// means that the kernel walks the page tables once more, some 10 ms for a gigabyte, so it is done
+/// only where there is no other way to tell what is resident.
+pub(crate) fn read(pid: i32, before: &Mappings) -> Result<(Mappings, Option<Pages>), Error> {
     let path = format!("/proc/{pid}/pagemap");
     let error = |source| Error::Proc { path: path.clone(), source };
     let file = match File::open(&path) {
@@ -69,21 +70,17 @@ pub(crate) fn read(pid: i32) -> Result<(Mappings, Option<Pages>), Error> {
         }
         Err(source) => return Err(error(source)),
     };
-    let (counted, scanned) = std::thread::scope(|scope| {
-        let counted = scope.spawn(|| proc::mappings(pid, true));
-        let scanned = proc::mappings(pid, false).map(|mappings| scan(&file, &mappings));
-        (counted.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), scanned)
-    });
-    let mappings = counted?;
-    let runs = match scanned? {
+    let mut mappings = proc::mappings(pid, false)?;
+    mappings.leave_out_of_rss_as(before);
+    let runs = match scan(&file, &mappings) {
         // Before Linux 6.7 the ioctl does not exist.
-        Err(nix::errno::Errno::ENOTTY | nix::errno::Errno::EINVAL) => entries(&file, &mappings),
+        Err(nix::errno::Errno::ENOTTY | nix::errno::Errno::EINVAL) => {
+            mappings = proc::mappings(pid, true)?;
+            entries(&file, &mappings)
+        }
         other => other.map_err(io::Error::from),
     };
-    let mut runs = runs.map_err(error)?;
-    // Which mappings RSS leaves out, only the counted ones know; no run is in two mappings.
-    runs.retain(|run| mappings.find(run.range.start).is_some_and(|mapping| !mapping.outside_rss));
-    Ok((mappings, Some(Pages::new(runs))))
+    Ok((mappings, Some(Pages::new(runs.map_err(error)?))))
 }
 
 /// The mappings that may have pages which RSS or swap counts.

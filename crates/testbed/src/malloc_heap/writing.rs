@@ -40,14 +40,14 @@ impl GlibcRelease {
     fn parameter_members(self) -> (u64, u64) {
         match self {
             Self::V2_31 => (0x28, 0x38),
-            Self::V2_36 => (0x3c, 0x50),
+            Self::V2_36 | Self::V2_42 => (0x3c, 0x50),
             Self::V2_43 => (0x44, 0x58),
         }
     }
 
     /// The lists of a cache, and where their heads begin.
     fn cache_lists(self) -> (u64, u64) {
-        if self == Self::V2_43 { (76, 0x98) } else { (64, 0x80) }
+        if self.cache_counts_room() { (76, 0x98) } else { (64, 0x80) }
     }
 }
 
@@ -187,7 +187,7 @@ impl MallocHeap {
             let bytes = 32 + 16 * list;
             let chunks = cache.lists.get(&bytes).map_or(&[][..], |chunks| chunks);
             let mut count = chunks.len() as u16;
-            if self.release == GlibcRelease::V2_43 {
+            if self.release.cache_counts_room() {
                 count = self.release.cache_count() as u16 - count;
             }
             memory.write(at + 2 * list, &count.to_le_bytes());

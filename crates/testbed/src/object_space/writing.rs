@@ -74,10 +74,10 @@ impl RubyHeap {
             memory.map(page.base, heap.layout.page_bytes);
         }
         memory.map(MEMORY_START, heap.next_memory.next_multiple_of(4096) - MEMORY_START);
-        for space in 0..heap.spaces {
+        for (space, &array) in arrays.iter().enumerate() {
             let own = all.iter().skip(space).step_by(heap.spaces).cloned().collect::<Vec<_>>();
             heap.write_pages(memory, &own, space);
-            heap.write_object_space(memory, &own, space, arrays[space]);
+            heap.write_object_space(memory, &own, space, array);
         }
         for (index, page) in (0..).zip(&freed) {
             heap.write_freed_page(memory, page, &all);
