@@ -63,6 +63,9 @@ fn read_malloc(
     modules: &[Module],
     allocator: &Allocator,
 ) -> Result<Malloc, String> {
+    if *allocator == Allocator::Unknown {
+        return Err("no library that serves malloc was found in the process".into());
+    }
     if !allocator.is_glibc() {
         return Err(format!(
             "malloc is served by {allocator}, which rbloat does not look into: its memory stands \

@@ -1,0 +1,120 @@
+//! The whole account on a process that never was: a heap of malloc's and one of Ruby's that the
+//! testbed wrote into one memory.
+
+use ledger::{Cause, Ledger, Readings};
+use proptest::prelude::*;
+use target::{Address, Image, Severity};
+use testbed::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory};
+
+/// What is done to the heap: allocate so many bytes in a thread, or free one of what there is.
+#[derive(Debug, Clone)]
+enum Step {
+    Malloc { thread: usize, bytes: u64 },
+    Free { thread: usize, which: usize },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let malloc =
+        (0..3_usize, 1_u64..9000).prop_map(|(thread, bytes)| Step::Malloc { thread, bytes });
+    let free =
+        (0..3_usize, any::<usize>()).prop_map(|(thread, which)| Step::Free { thread, which });
+    prop::collection::vec(prop_oneof![3 => malloc, 2 => free], 0..200)
+}
+
+/// Runs the steps; returns the heap and the pointers that are still allocated.
+fn run(release: GlibcRelease, steps: &[Step]) -> (MallocHeap, Vec<u64>) {
+    let mut heap = MallocHeap::new(release, 3);
+    let mut pointers = Vec::new();
+    for step in steps {
+        match *step {
+            Step::Malloc { thread, bytes } => pointers.push(heap.malloc(thread, bytes)),
+            Step::Free { thread, which } if !pointers.is_empty() => {
+                let pointer = pointers.swap_remove(which % pointers.len());
+                heap.free(thread, pointer);
+            }
+            Step::Free { .. } => {}
+        }
+    }
+    (heap, pointers)
+}
+
+/// A process with `heap`, and a Ruby whose strings hold the memory at `pointers`.
+fn process(heap: &MallocHeap, pointers: &[u64]) -> (Image<'static>, SyntheticMemory) {
+    let mut memory = SyntheticMemory::default();
+    let truth = heap.write(&mut memory);
+    let mut ruby = RubyHeap::new(RubyRelease::V3_1);
+    for &pointer in pointers {
+        ruby.string_at(pointer, 99);
+    }
+    ruby.write(&mut memory);
+    let mut outline = memory.outline();
+    outline.threads = truth.threads;
+    outline.process.pid = outline.threads[0].tid;
+    (Image::new(outline, memory.clone()), memory)
+}
+
+fn draw_up(image: &Image<'_>) -> Ledger {
+    Ledger::draw_up(&image.outline, &Readings::read(image))
+}
+
+const RELEASES: [GlibcRelease; 3] = [GlibcRelease::V2_31, GlibcRelease::V2_36, GlibcRelease::V2_43];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn the_books_balance_and_name_what_strings_hold(
+        release in prop::sample::select(&RELEASES[..]), steps in steps()
+    ) {
+        let (heap, pointers) = run(release, &steps);
+        let (image, _) = process(&heap, &pointers);
+        let ledger = draw_up(&image);
+        let pages = image.outline.pages.as_ref().unwrap();
+        let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
+        prop_assert_eq!(ledger.causes.total(), resident);
+        prop_assert_eq!(ledger.rss_bytes, resident);
+
+        let malloc = ledger.malloc.as_ref().unwrap();
+        prop_assert_eq!(malloc.trim_yield_bytes, ledger.causes[Cause::MallocUnreturned]);
+        let strings = ledger.ruby.as_ref().unwrap().classes.iter().find(|class| class.name == "String");
+        // Each string holds one chunk, and no chunk is held twice.
+        let held: u64 = strings.map_or(0, |class| class.malloc_bytes);
+        let least: u64 = pointers.len() as u64 * 32;
+        prop_assert!(held >= least, "{held} bytes in {} chunks", pointers.len());
+        prop_assert!(held <= malloc.totals.in_use_bytes + malloc.totals.mmapped_bytes);
+    }
+
+    #[test]
+    fn damaged_memory_neither_panics_nor_unbalances_the_books(
+        steps in steps(), damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>()), 1..40)
+    ) {
+        let (heap, pointers) = run(GlibcRelease::V2_36, &steps);
+        let (image, mut memory) = process(&heap, &pointers);
+        let runs: Vec<_> = image.outline.pages.as_ref().unwrap().iter().cloned().collect();
+        for (place, word) in damage {
+            let run = place.get(&runs);
+            let words = target::length(&run.range) / 8;
+            memory.write_u64(run.range.start.0 + word % words * 8, word.rotate_left(17));
+        }
+        let outline = target::Outline { pages: image.outline.pages.clone(), ..image.outline };
+        let damaged = Image::new(outline, memory);
+        let pages = damaged.outline.pages.as_ref().unwrap();
+        let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
+        prop_assert_eq!(draw_up(&damaged).causes.total(), resident);
+    }
+}
+
+#[test]
+fn without_a_ruby_and_without_a_malloc_all_is_unknown_and_said_so() {
+    let mut memory = SyntheticMemory::default();
+    memory.map(0x10_0000, 0x10000);
+    memory.write(0x10_1000, &[1; 0x3000]);
+    let ledger = draw_up(&memory.image());
+    assert_eq!(ledger.causes[Cause::Unknown], 0x3000);
+    assert_eq!(ledger.rss_bytes, 0x3000);
+    assert!(ledger.malloc.is_none() && ledger.ruby.is_none());
+    let errors = ledger.findings.iter().filter(|finding| finding.severity == Severity::Error);
+    let whats: Vec<_> = errors.map(|finding| finding.what.as_str()).collect();
+    assert_eq!(whats.len(), 2, "{whats:?}");
+    assert!(whats[0].contains("malloc") && whats[1].contains("Ruby"), "{whats:?}");
+}
