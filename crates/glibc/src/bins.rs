@@ -5,7 +5,8 @@
 
 use target::{Address, length};
 
-use crate::arena::{Piece, State};
+use crate::piece::Piece;
+use crate::state::State;
 use crate::stretch::{Broken, Links};
 
 /// Checks an arena's bins against its chunks.

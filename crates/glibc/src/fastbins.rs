@@ -4,9 +4,10 @@
 use target::Memory;
 
 use crate::ChunkState;
-use crate::arena::{Piece, State, find_chunk};
 use crate::layout::{FORWARD, HEADER, LEAST_CHUNK};
 use crate::lists;
+use crate::piece::{Piece, find_chunk};
+use crate::state::State;
 use crate::stretch::Broken;
 
 /// Marks the chunks of an arena that are in its fastbins.

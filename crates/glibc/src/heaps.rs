@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use target::{Address, Image, Memory, PAGE_SIZE, Window};
 
-use crate::arena::{Piece, State, bytes_of};
 use crate::find::{LEAST_HEAP_ALIGNMENT, Ring};
 use crate::ground::lies_in_memory;
 use crate::layout::{HEAP_ALIGNMENTS, HeapLayout};
+use crate::piece::{Piece, bytes_of};
+use crate::state::State;
 use crate::stretch::{Bounds, Broken, Kind, Stretch, walk_stretch};
 
 /// Finds an arena's heaps and walks them. `pieces` receives each heap, also where a later one, or

@@ -30,6 +30,8 @@ mod lists;
 mod main_heap;
 mod malloc;
 mod mmapped;
+mod piece;
+mod state;
 mod stretch;
 mod tcache;
 mod trim;

@@ -11,10 +11,11 @@ use std::ops::Range;
 
 use target::{Address, Backing, Image, Memory, PAGE_SIZE, Window, length};
 
-use crate::arena::{Piece, State, bytes_of};
 use crate::find::{MainStart, Parameters};
 use crate::ground::{is_malloc_like, mmapped_memory, touched_pages};
 use crate::layout::{HEADER, LEAST_CHUNK, PREVIOUS_IN_USE};
+use crate::piece::{Piece, bytes_of};
+use crate::state::State;
 use crate::stretch::{Bounds, Broken, Kind, Stretch, walk_stretch, walk_trial};
 
 /// All the steps that trials of what is no stretch may take together. Strangers' bytes rarely look

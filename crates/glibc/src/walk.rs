@@ -6,12 +6,13 @@ use target::elf::{self, Module};
 use target::{Address, Finding, Image, PAGE_SIZE, Severity};
 
 use crate::allocator::glibc_module;
-use crate::arena::{State, Walked, walk_arena};
+use crate::arena::{Walked, walk_arena};
 use crate::find::{
     Data, Parameters, Ring, find_arenas, find_break, find_parameters, find_unlinked,
 };
 use crate::layout::Layouts;
 use crate::mmapped::Mmapped;
+use crate::state::State;
 use crate::trim::Break;
 use crate::{Chunk, Error, Malloc, Region, main_heap, mmapped, tcache, trim};
 
