@@ -56,8 +56,8 @@ pub(crate) struct ReportArguments {
     /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show a row for each of malloc's arenas
-    #[arg(long, conflicts_with = "json")]
+    /// Show a row for each of malloc's arenas; JSON always has them
+    #[arg(long)]
     pub(crate) arenas: bool,
 }
 

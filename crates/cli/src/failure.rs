@@ -7,7 +7,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Target(#[from] target::Error),
     #[error(
-        "process {pid} ({command}) is not a Ruby: it has no libruby; `rbloat` lists the Ruby processes"
+        "process {pid} ({command}) is not a Ruby: nothing in it exports rb_cObject; `rbloat` lists the Ruby processes"
     )]
     NotRuby { pid: i32, command: String },
     #[error("cannot write the output: {0}")]

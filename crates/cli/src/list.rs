@@ -17,12 +17,11 @@ pub(crate) fn render() -> String {
     let mut text = if processes.is_empty() {
         "There are no Ruby processes to see.\n".into()
     } else {
-        render_processes(&processes)
+        render_processes(&processes, crate::width())
     };
     if refused > 0 {
         text += &format!(
-            "{refused} more processes could not be looked at: not permitted. Run rbloat as root to see \
-             them.\n"
+            "Not permitted to look at {refused} of all processes, be they Ruby or not; root sees most.\n"
         );
     }
     text

@@ -38,6 +38,14 @@ fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
+/// Columns of text where it goes to no terminal.
+const WIDTH: usize = 120;
+
+/// Columns that text may take.
+fn width() -> usize {
+    terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into())
+}
+
 /// Writes text, in colour where it goes to a terminal that takes it and NO_COLOR is not set.
 fn print(text: &str) -> io::Result<()> {
     let mut out = anstream::stdout().lock();

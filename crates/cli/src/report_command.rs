@@ -8,9 +8,6 @@ use report::{Capture, Report, TextOptions};
 use crate::arguments::ReportArguments;
 use crate::failure::{Failure, Outcome};
 
-/// Columns where the output goes to no terminal.
-const WIDTH: usize = 100;
-
 /// How often a target is stopped at most that is in the midst of a change each time.
 const ATTEMPTS: u32 = 4;
 /// How long it goes on in between.
@@ -24,8 +21,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     if arguments.json {
         crate::print(&report.render_json())?;
     } else {
-        let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
-        crate::print(&report.render_text(TextOptions { width, arenas: arguments.arenas }))?;
+        let options = TextOptions { width: crate::width(), arenas: arguments.arenas };
+        crate::print(&report.render_text(options))?;
     }
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }
@@ -66,15 +63,16 @@ fn check_is_ruby(pid: i32) -> Result<(), Failure> {
     }
 }
 
-/// A sign of life on a terminal. It moves by itself, and does not show for what is done at once.
+/// A sign of life on a terminal, drawn before the target is stopped. It does not move: a thread that
+/// drew it meanwhile would be one that ^Z could stop rbloat through, with the target standing.
 fn progress(pid: i32) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}")
+    let style = ProgressStyle::with_template("{msg} ...")
         .unwrap_or_else(|_| ProgressStyle::default_spinner());
     let progress = ProgressBar::new_spinner().with_style(style);
     progress.set_message(format!("reading process {pid}"));
-    progress.enable_steady_tick(Duration::from_millis(100));
+    progress.tick();
     progress
 }

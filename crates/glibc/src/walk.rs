@@ -160,9 +160,11 @@ fn walk_arenas(image: &Image<'_>, ring: &Ring, parameters: Option<&Parameters>) 
         }
     };
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let helpers = ring.arenas.len().min(processors).min(MOST_WORKERS) - 1;
+    let helpers = ring.arenas.len().min(processors).min(MOST_WORKERS).saturating_sub(1);
     let mut walked = thread::scope(|scope| {
-        let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
+        // As many as can be had: this thread does what they leave.
+        let helper = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let helpers: Vec<_> = (0..helpers).filter_map(helper).collect();
         let mut walked = work();
         for helper in helpers {
             walked.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

@@ -62,16 +62,22 @@ fn trim(ledger: &Ledger) -> Option<Advice> {
 
 fn allocator(ledger: &Ledger) -> Option<Advice> {
     let kept = ledger.sum(&[Cause::MallocUnreturned, Cause::MallocFragmented]);
+    let is_preloaded = ledger
+        .process
+        .variable("LD_PRELOAD")
+        .is_some_and(|libraries| libraries.contains("jemalloc"));
+    // It is set, but malloc is glibc's all the same.
+    let action = if is_preloaded {
+        "Mend LD_PRELOAD: it names jemalloc, but that was not loaded."
+    } else {
+        "Start the process with jemalloc, which gives free pages back some seconds after they were \
+         freed."
+    };
     (is_worth(ledger, kept) && ledger.allocator.is_glibc()).then(|| Advice {
-        action: "Start the process with jemalloc, which gives free pages back some seconds after \
-                 they were freed."
-            .into(),
+        action: action.into(),
         command: "LD_PRELOAD=libjemalloc.so.2".into(),
         saves_bytes: Some(ledger.causes[Cause::MallocUnreturned]),
-        already_set: ledger
-            .process
-            .variable("LD_PRELOAD")
-            .is_some_and(|libraries| libraries.contains("jemalloc")),
+        already_set: false,
         costs: "a restart; the peak during a burst does not fall".into(),
     })
 }
@@ -88,10 +94,10 @@ fn arena_max(ledger: &Ledger) -> Option<Advice> {
     by_arena.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
     // What the arenas beyond two keep; those two would keep what they do now.
     let bytes = by_arena.iter().skip(2).sum();
-    let tunables = ledger.process.variable("GLIBC_TUNABLES").unwrap_or_default();
-    let already_set = ledger.process.variable("MALLOC_ARENA_MAX").is_some()
-        || tunables.contains("glibc.malloc.arena_max");
-    is_worth(ledger, bytes).then(|| Advice {
+    let already_set = matches!(malloc.arena_max, Some(1..=2));
+    let is_worth_telling =
+        if already_set { is_worth(ledger, by_arena.iter().sum()) } else { is_worth(ledger, bytes) };
+    is_worth_telling.then(|| Advice {
         action: format!(
             "Limit malloc to two arenas: those beyond keep {} free. It helps against steady churn in \
              threads, not against bursts, whose peak two arenas keep as well; which of them it was \
@@ -124,7 +130,7 @@ fn objects(ledger: &Ledger) -> Option<Advice> {
     let class = ledger.ruby.as_ref()?.classes.first()?;
     (is_worth(ledger, bytes) && percent(bytes, ledger.rss_bytes) >= 25.0).then(|| Advice {
         action: format!(
-            "Find who keeps the objects: {} hold the most ({}).",
+            "Find who keeps the objects: those of class {} hold the most ({}).",
             class.name,
             Size(class.slot_bytes + class.malloc_bytes)
         ),
@@ -153,12 +159,10 @@ fn stacks(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.sum(&[Cause::StackThreads, Cause::StackFibers]);
     is_worth(ledger, bytes).then(|| Advice {
         action: format!("Run fewer threads: there are {}.", ledger.process.threads),
-        command: "RAILS_MAX_THREADS, Puma's threads, Sidekiq's concurrency; for deep stacks \
-                  RUBY_THREAD_MACHINE_STACK_SIZE"
-            .into(),
+        command: "RAILS_MAX_THREADS, Puma's threads, Sidekiq's concurrency".into(),
         saves_bytes: Some(bytes),
-        already_set: ledger.process.variable("RUBY_THREAD_MACHINE_STACK_SIZE").is_some(),
-        costs: "less done at the same time; a smaller stack overflows sooner".into(),
+        already_set: false,
+        costs: "less done at the same time".into(),
     })
 }
 
@@ -169,7 +173,7 @@ fn files(ledger: &Ledger) -> Option<Advice> {
             "Leave it, and watch PSS or anonymous memory instead of RSS: the kernel takes pages \
                  of files back when memory is short."
                 .into(),
-        command: "grep -E '^(Pss|Anonymous)' /proc/PID/smaps_rollup".into(),
+        command: format!("grep -E '^(Pss|Anonymous)' /proc/{}/smaps_rollup", ledger.process.pid),
         saves_bytes: None,
         already_set: false,
         costs: "nothing".into(),

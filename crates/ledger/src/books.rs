@@ -62,8 +62,9 @@ pub(crate) fn book_estimated(
         let shared_out = whole.causes.share_out(resident);
         books.causes.add(&shared_out);
         for (arena, claims) in books.arenas.iter_mut().zip(&whole.arenas) {
-            let bytes = claims.total() * resident / length(&mapping.range).max(1);
-            arena.add(&claims.share_out(bytes));
+            let span = u128::from(length(&mapping.range)).max(1);
+            let bytes = u128::from(claims.total()) * u128::from(resident) / span;
+            arena.add(&claims.share_out(bytes as u64));
         }
     }
     books

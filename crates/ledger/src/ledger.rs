@@ -45,6 +45,9 @@ pub struct MallocAccount {
     pub totals: Totals,
     /// By how much malloc_trim(0) would lower RSS, in bytes.
     pub trim_yield_bytes: u64,
+    /// How many arenas malloc may make at most, by MALLOC_ARENA_MAX, a tunable or mallopt(3);
+    /// `None` where nothing limits it but the number of processors, or it is not known.
+    pub arena_max: Option<u64>,
     /// The arenas, the main one first.
     pub arenas: Vec<ArenaAccount>,
 }
@@ -158,18 +161,23 @@ fn book_all(
     let mut carved = of(&readings.stacks, Cause::StackThreads);
     carved.extend(of(&objects.fiber_stacks, Cause::StackFibers));
     carved.extend(of(&objects.jit_code, Cause::RubyJit));
+    // Small arrays, hashes and structs live there up to Ruby 3.2.
+    carved.extend(of(objects.transient_heap.as_slice(), Cause::RubyMalloc));
     carved.sort_by_key(|span| span.range.start);
 
     let mut clashes = Clashes::default();
-    let mut stack_clashes = Clashes::default();
+    let mut carved_clashes = Clashes::default();
+    let carved = disjoint(carved, &mut carved_clashes);
     let spans = Over::new(ruby_spans(objects), malloc_spans(chunks, named), |upper, lower| {
-        // Up to Ruby 2.7 heap pages are chunks of malloc's.
-        if !matches!(lower.cause, Cause::MallocInUse | Cause::RubyMalloc) {
+        // Ruby may have its heap pages from malloc, as it does up to 2.7.
+        if !is_in_use(lower.cause) {
             clashes.note(upper, lower);
         }
     });
-    let spans = Over::new(disjoint(carved).into_iter(), spans, |upper, lower| {
-        stack_clashes.note(upper, lower);
+    let spans = Over::new(carved.into_iter(), spans, |upper, lower| {
+        if upper.cause != Cause::RubyMalloc || !is_in_use(lower.cause) {
+            carved_clashes.note(upper, lower);
+        }
     });
     let libraries = &readings.libraries;
     let books = match &outline.pages {
@@ -183,13 +191,23 @@ fn book_all(
         }
     };
     findings.extend(clashes.finding());
-    findings.extend(stack_clashes.finding());
+    findings.extend(carved_clashes.finding());
     books
 }
 
+fn is_in_use(cause: Cause) -> bool {
+    matches!(cause, Cause::MallocInUse | Cause::RubyMalloc)
+}
+
 /// The spans, ascending, without such as overlap the one before them.
-fn disjoint(mut spans: Vec<Span>) -> Vec<Span> {
-    spans.dedup_by(|next, last| next.range.start < last.range.end);
+fn disjoint(mut spans: Vec<Span>, clashes: &mut Clashes) -> Vec<Span> {
+    spans.dedup_by(|next, last| {
+        let overlap = next.range.start < last.range.end;
+        if overlap {
+            clashes.note(last, next);
+        }
+        overlap
+    });
     spans
 }
 
@@ -241,6 +259,7 @@ impl MallocAccount {
         Self {
             totals: malloc.totals(),
             trim_yield_bytes: books.causes[Cause::MallocUnreturned],
+            arena_max: malloc.settings.and_then(|settings| settings.arena_max),
             arenas: arenas.collect(),
         }
     }

@@ -1,4 +1,5 @@
 use std::ops::Range;
+use std::thread::Builder;
 
 use glibc::{Allocator, Libc, Malloc};
 use ruby::ObjectSpace;
@@ -30,11 +31,15 @@ impl Readings {
         let mut libraries: Vec<_> = modules.iter().map(|module| module.range.clone()).collect();
         libraries.sort_by_key(|range| range.start);
         std::thread::scope(|scope| {
-            let ruby = scope.spawn(|| ruby::read(image));
+            // Where no thread can be had, it is done in turn.
+            let ruby = Builder::new().spawn_scoped(scope, || ruby::read(image));
             let allocator = glibc::allocator(image, &modules);
             let malloc = read_malloc(image, &modules, &allocator);
             let stacks = find_stacks(image);
-            let ruby = ruby.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let ruby = ruby.map_or_else(
+                |_| ruby::read(image),
+                |ruby| ruby.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            );
             let is_torn = |malloc: &Malloc| malloc.arenas.iter().any(|arena| !arena.walked);
             let torn = malloc.as_ref().is_ok_and(is_torn)
                 || matches!(ruby, Err(ruby::Error::Layout { .. }));

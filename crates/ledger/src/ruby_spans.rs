@@ -1,15 +1,11 @@
 use ruby::{HeapPage, ObjectSpace, SlotState};
 
 use crate::Cause;
-use crate::span::{Over, Span};
+use crate::span::Span;
 
-/// What Ruby claims, ascending and disjoint: of its heap pages runs of slots alike and the rest,
-/// and the transient heap, where small arrays, hashes and structs live up to 3.2.
+/// What Ruby's heap pages claim, ascending and disjoint: runs of slots alike, and the rest.
 pub(crate) fn ruby_spans(space: &ObjectSpace) -> impl Iterator<Item = Span> + '_ {
-    let transient =
-        space.transient_heap.iter().map(|range| Span::new(range.clone(), Cause::RubyMalloc));
-    let pages = space.pages.iter().flat_map(|page| page_spans(space, page));
-    Over::new(transient, pages, |_, _| {})
+    space.pages.iter().flat_map(|page| page_spans(space, page))
 }
 
 fn page_spans(space: &ObjectSpace, page: &HeapPage) -> Vec<Span> {

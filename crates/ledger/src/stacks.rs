@@ -30,13 +30,15 @@ pub(crate) fn find_stacks(image: &Image<'_>) -> Vec<Range<Address>> {
     }
     let others: Vec<&Thread> =
         outline.threads.iter().filter(|thread| thread.tid != outline.process.pid).collect();
-    let describes_all = |place: &u64| {
-        !others.is_empty() && others.iter().all(|thread| block_of(image, thread, *place).is_some())
+    let all_blocks = |place| -> Option<Vec<_>> {
+        others.iter().map(|thread| block_of(image, thread, place)).collect()
     };
-    if let Some(place) = (0..DESCRIPTOR).step_by(8).find(describes_all) {
-        let living: Vec<_> =
-            others.iter().filter_map(|thread| block_of(image, thread, place)).collect();
-        let tail = living[0].end - others[0].fs_base;
+    let mut places = (0..DESCRIPTOR).step_by(8);
+    let found = places.find_map(|place| Some((place, all_blocks(place)?)));
+    if let Some((place, living)) = found
+        && let (Some(block), Some(thread)) = (living.first(), others.first())
+    {
+        let tail = block.end - thread.fs_base;
         stacks.extend(kept_stacks(image, &living, tail, place));
         stacks.extend(living);
     }

@@ -34,7 +34,8 @@ impl Confidence {
 pub struct Verdict {
     /// The cause; `None` where the process is healthy.
     pub cause: Option<Cause>,
-    /// The bytes behind it.
+    /// The bytes behind it: of all causes that mean the same, of which `cause` is the largest; RSS
+    /// where the process is healthy.
     pub bytes: u64,
     /// How sure it is.
     pub confidence: Confidence,
@@ -75,14 +76,11 @@ impl Verdict {
         let largest = causes.iter().rev().max_by_key(|&&cause| ledger.causes[cause]);
         let cause = *largest.expect("a suspect has causes");
         let (summary, mut evidence, falsified_by) = describe(ledger, cause, bytes);
-        evidence.insert(
-            0,
-            format!(
-                "{} of {} resident are {cause} ({share:.0} %)",
-                Size(bytes),
-                Size(ledger.rss_bytes)
-            ),
-        );
+        let rows = causes.iter().filter(|&&cause| ledger.causes[cause] > 0);
+        let rows = rows.map(|cause| cause.name()).collect::<Vec<_>>().join(" and ");
+        let resident = Size(ledger.rss_bytes);
+        evidence
+            .insert(0, format!("{} of {resident} resident are {rows} ({share:.0} %)", Size(bytes)));
         Self {
             cause: Some(cause),
             bytes,
@@ -121,7 +119,12 @@ fn healthy(ledger: &Ledger) -> Verdict {
         bytes: ledger.rss_bytes,
         confidence: best_confidence(ledger),
         summary: format!(
-            "Healthy: {} resident, and no part of it is both over {} and over {LEAST_SHARE:.0} %.",
+            "{}: {} resident, and no part of it is both over {} and over {LEAST_SHARE:.0} %.",
+            if ledger.malloc.is_some() && ledger.ruby.is_some() {
+                "Healthy"
+            } else {
+                "Healthy as far as it could be read"
+            },
             Size(ledger.rss_bytes),
             Size(LEAST_BYTES)
         ),

@@ -15,6 +15,11 @@ const YELLOW: Style = AnsiColor::Yellow.on_default();
 /// Columns of the bar that stands for all of RSS.
 const BAR: f64 = 20.0;
 
+/// Columns of a row's other cells, at most: what is left of a terminal's is for its meaning.
+const BEFORE_MEANING: usize = 60;
+/// Columns of a process's other cells in the list.
+const BEFORE_COMMAND: usize = 70;
+
 /// How a report is shown as text.
 #[derive(Debug, Clone, Copy)]
 pub struct TextOptions {
@@ -37,7 +42,7 @@ impl Report {
     fn write_parts(&self, out: &mut String, options: TextOptions) -> std::fmt::Result {
         self.write_head(out)?;
         write_verdict(out, &self.verdict, options.width)?;
-        self.write_causes(out)?;
+        self.write_causes(out, options.width)?;
         if options.arenas {
             self.write_arenas(out)?;
         }
@@ -61,7 +66,7 @@ impl Report {
         writeln!(out, "{DIM}{}{DIM:#}\n", process.command)
     }
 
-    fn write_causes(&self, out: &mut String) -> std::fmt::Result {
+    fn write_causes(&self, out: &mut String, width: usize) -> std::fmt::Result {
         let rss = self.process.rss_bytes;
         let mut table = table(["WHERE IT IS", "MB", "%", "", ""]);
         for row in self.causes.iter().filter(|row| row.bytes > 0) {
@@ -69,12 +74,15 @@ impl Report {
             let style = if is_culprit { RED } else { Style::new() };
             let share = percent(row.bytes, rss);
             let meaning = Cause::ALL.iter().find(|cause| cause.name() == row.cause);
+            let meaning = meaning.map_or("", |cause| cause.meaning());
+            let room = width.saturating_sub(BEFORE_MEANING);
+            let meaning: String = meaning.chars().take(room).collect();
             table.add_row([
                 format!("{style}{}{style:#}", row.cause),
                 format!("{style}{}{style:#}", megabytes(row.bytes)),
                 format!("{share:.1}"),
                 "█".repeat((share * BAR / 100.0).round() as usize),
-                meaning.map_or(String::new(), |cause| format!("{DIM}{}{DIM:#}", cause.meaning())),
+                format!("{DIM}{meaning}{DIM:#}"),
             ]);
         }
         table.add_row([
@@ -104,7 +112,7 @@ impl Report {
             "CACHED",
             "TOP",
             "OVERHEAD",
-            "RETURNED",
+            "NOT RESIDENT",
         ]);
         for arena in arenas {
             let name = if arena.main { "main" } else { &arena.address };
@@ -226,9 +234,9 @@ pub struct ListedProcess {
     pub command: String,
 }
 
-/// The list of Ruby processes as text, the largest first.
+/// The list of Ruby processes as text, in the order given, for a terminal of `width` columns.
 #[must_use]
-pub fn render_processes(processes: &[ListedProcess]) -> String {
+pub fn render_processes(processes: &[ListedProcess], width: usize) -> String {
     let mut table =
         table(["PID", "IN CONTAINER", "RSS MB", "RUBY", "LIBC", "MALLOC", "THREADS", "COMMAND"]);
     for process in processes {
@@ -240,7 +248,7 @@ pub fn render_processes(processes: &[ListedProcess]) -> String {
             process.libc.clone(),
             process.allocator.clone(),
             Count(process.threads).to_string(),
-            process.command.clone(),
+            process.command.chars().take(width.saturating_sub(BEFORE_COMMAND)).collect(),
         ]);
     }
     align_right(&mut table, [0, 1, 2, 6]);

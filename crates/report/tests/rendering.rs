@@ -18,7 +18,7 @@ fn the_json_is_stable() {
 
 #[test]
 fn the_text_of_a_report() {
-    let text = burst().render_text(TextOptions { width: 100, arenas: true });
+    let text = burst().render_text(TextOptions { width: 120, arenas: true });
     insta::assert_snapshot!(plain(&text));
 }
 
@@ -56,5 +56,5 @@ fn the_list_of_processes() {
         process(4242, 1_372_585_984, "puma 5.6.5 (tcp://0.0.0.0:3000) [shop]"),
         process(77, 37_000_000, "ruby -e sleep"),
     ];
-    insta::assert_snapshot!(plain(&render_processes(&processes)));
+    insta::assert_snapshot!(plain(&render_processes(&processes, 100)));
 }

@@ -36,8 +36,6 @@ pub struct Mapping {
     pub shared: bool,
     /// Where in the file it begins, in bytes.
     pub file_offset: u64,
-    /// The file's device and inode; zeros without a file.
-    pub file_identity: (i32, i32, u64),
     /// What its pages come from.
     pub backing: Backing,
     /// Resident bytes by the kernel's own count; `None` where it was not asked.
@@ -59,7 +57,6 @@ impl Mapping {
             executable: false,
             shared: false,
             file_offset: 0,
-            file_identity: (0, 0, 0),
             backing: Backing::Anonymous,
             kernel_rss_bytes: None,
             swap_bytes: 0,
@@ -114,7 +111,6 @@ impl From<MemoryMap> for Mapping {
             executable: may(MMPermissions::EXECUTE),
             shared: may(MMPermissions::SHARED),
             file_offset: map.offset,
-            file_identity: (map.dev.0, map.dev.1, map.inode),
             kernel_rss_bytes: map.extension.map.get("Rss").copied(),
             swap_bytes: map.extension.map.get("Swap").copied().unwrap_or(0),
             outside_rss: map.extension.vm_flags.intersects(VmFlags::PF | VmFlags::HT)
@@ -138,7 +134,9 @@ impl Mappings {
 
     /// Parses the text of /proc/PID/maps or /proc/PID/smaps.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, procfs_core::ProcError> {
-        let maps = MemoryMaps::from_buf_read(text)?;
+        // Paths are bytes, not always text.
+        let text = String::from_utf8_lossy(text);
+        let maps = MemoryMaps::from_buf_read(text.as_bytes())?;
         // The vsyscall page belongs to the kernel's half of the address space, not to the target.
         let own = maps.0.into_iter().filter(|map| map.pathname != MMapPath::Vsyscall);
         Ok(Self::new(own.map(Mapping::from).collect()))
@@ -248,6 +246,14 @@ VmFlags: ex
         assert_eq!(library.file_name(), Some("libruby-3.1.so.3.1.2"));
         assert!(mappings.find(Address(0x7ffd_0000_0000)).unwrap().outside_rss);
         assert!(mappings.find(Address(0x7f10_0000_1000)).is_none());
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_hides_no_mapping() {
+        let line = b"7f0000000000-7f0000001000 r--p 00000000 fe:01 9 /tmp/\xff\xfe.so\n";
+        let mappings = Mappings::parse(line).unwrap();
+        assert_eq!(mappings.iter().count(), 1);
+        assert!(mappings.iter().next().unwrap().file().is_some());
     }
 
     #[test]

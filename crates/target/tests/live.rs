@@ -162,3 +162,19 @@ fn symbols_and_thread_local_offsets_come_from_the_targets_memory() {
     assert!(offsets.len() > 3 && offsets.iter().all(|&offset| offset < 0), "{offsets:?}");
     assert!(!libc.writable.is_empty());
 }
+
+#[test]
+fn a_thread_whose_name_is_no_text_is_stopped_too() {
+    let target = Target::ruby(
+        "Thread.new { Thread.current.name = 'a' * 14 + 'é'; s = nil; loop { s = 'x' * rand(4096) } }
+         sleep 0.1
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap().count();
+    for _ in 0..5 {
+        let frozen = freeze(target.pid(), PATIENCE).unwrap();
+        assert_eq!(frozen.image().outline.threads.len(), tasks);
+        frozen.thaw().unwrap();
+    }
+    assert!(target.finish());
+}

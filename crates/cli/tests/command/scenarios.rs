@@ -6,7 +6,7 @@ use testbed::Target;
 /// Reports on a scenario, stopped, and holds the report against what the scenario and the kernel
 /// say.
 fn judge(name: &str) {
-    let target = Target::scenario(name, &[]);
+    let target = Target::scenario(name, if name == "big" { &["--scale", "0.3"] } else { &[] });
     target.stop();
     let truth = target.rss_bytes();
     let report = report(target.pid());
@@ -20,8 +20,39 @@ fn judge(name: &str) {
     assert!(unknown < 1 << 20, "{name}: {unknown} bytes are unknown");
     assert_eq!(report.verdict.cause, target.truth["expect"], "{name}: {:#?}", report.verdict);
 
+    let evidence = &report.verdict.evidence[0];
+    let named = report.causes.iter().filter(|row| evidence.contains(&row.cause));
+    let bytes: u64 = named.map(|row| row.bytes).sum();
+    if report.verdict.cause != "healthy" {
+        assert_eq!(report.verdict.bytes, bytes, "{name}: {evidence}");
+    }
+
     target.go_on();
     assert!(target.finish(), "{name} did not live on");
+}
+
+/// Whether the advice with this command counts as set, in a burst with these variables.
+fn is_already_set(command: &str, variables: &[(&str, &str)]) -> bool {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/burst.rb");
+    let mut ruby = testbed::ruby();
+    ruby.args([path, "--scale", "0.3"]).envs(variables.iter().copied());
+    let target = Target::start(&mut ruby);
+    let report = report(target.pid());
+    let step = report.advice.iter().find(|step| step.command == command);
+    step.unwrap_or_else(|| panic!("no advice {command} in {:#?}", report.advice)).already_set
+}
+
+#[test]
+fn advice_says_whether_it_is_already_set() {
+    let arenas = "MALLOC_ARENA_MAX=2";
+    assert!(!is_already_set(arenas, &[]));
+    assert!(is_already_set(arenas, &[("MALLOC_ARENA_MAX", "2")]));
+    assert!(is_already_set(arenas, &[("GLIBC_TUNABLES", "glibc.malloc.arena_max=1")]));
+    assert!(!is_already_set(arenas, &[("MALLOC_ARENA_MAX", "100")]));
+    assert!(!is_already_set(
+        "LD_PRELOAD=libjemalloc.so.2",
+        &[("LD_PRELOAD", "/no/libjemalloc.so")]
+    ));
 }
 
 macro_rules! scenarios {
@@ -34,6 +65,7 @@ macro_rules! scenarios {
 }
 
 scenarios!(
+    big,
     burst,
     churn,
     free_slots,

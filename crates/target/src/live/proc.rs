@@ -31,7 +31,9 @@ fn exists(pid: i32) -> bool {
 }
 
 fn parse<T: FromRead>(pid: i32, name: &str) -> Result<T, Error> {
-    T::from_read(read(pid, name)?.as_slice()).map_err(|error| Error::Proc {
+    // Names are bytes, not always text.
+    let text = String::from_utf8_lossy(&read(pid, name)?).into_owned();
+    T::from_read(text.as_bytes()).map_err(|error| Error::Proc {
         path: format!("/proc/{pid}/{name}"),
         source: io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
     })
@@ -74,8 +76,10 @@ pub(crate) fn threads(pid: i32) -> Result<Vec<i32>, Error> {
 
 /// The state of one thread, a letter of proc(5); `None` where it is gone.
 pub(crate) fn thread_state(pid: i32, tid: i32) -> Option<char> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    text.rsplit_once(") ")?.1.chars().next()
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    // The name before it is whatever bytes the thread chose, parentheses among them.
+    let name_end = text.windows(2).rposition(|pair| pair == b") ")?;
+    text.get(name_end + 2).map(|&state| char::from(state))
 }
 
 /// Who the process is. Of its environment only what decides about allocation is kept.
