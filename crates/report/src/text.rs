@@ -16,7 +16,7 @@ const YELLOW: Style = AnsiColor::Yellow.on_default();
 const BAR: f64 = 20.0;
 
 /// Columns of a row's other cells, at most: what is left of a terminal's is for its meaning.
-const BEFORE_MEANING: usize = 60;
+const BEFORE_MEANING: usize = 57;
 /// Columns of a process's other cells in the list.
 const BEFORE_COMMAND: usize = 70;
 
