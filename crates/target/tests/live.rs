@@ -55,13 +55,11 @@ fn every_thread_stands_and_no_signal_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile("signals", folder.path(), &["-pthread"]);
     let mut target = Target::start(&mut testbed::command(program));
-    let signal = target.number("signal").to_string();
+    let signal = i32::try_from(target.number("signal")).unwrap();
     let mut sent = 0;
     for _ in 0..200 {
         for _ in 0..5 {
-            let pid = target.pid().to_string();
-            let killed = Command::new("kill").args(["-s", &signal, &pid]).status().unwrap();
-            assert!(killed.success());
+            target.signal(signal);
             sent += 1;
         }
         let frozen = freeze(target.pid(), PATIENCE).unwrap();

@@ -34,6 +34,8 @@ pub(crate) struct Stop {
     not_send: PhantomData<*const ()>,
 }
 
+/// How often a thread is asked for again that nobody traces, but that was refused.
+const SEIZE_RETRIES: usize = 3;
 /// How long a thread that is being killed may take to end.
 const REAPING: Duration = Duration::from_millis(500);
 
@@ -89,14 +91,22 @@ impl Stop {
     /// Seizes and interrupts a thread; false where it is gone.
     fn seize(&self, tid: i32) -> Result<bool, Error> {
         let thread = Pid::from_raw(tid);
-        match ptrace::seize(thread, ptrace::Options::empty()) {
+        let mut seized = ptrace::seize(thread, ptrace::Options::empty());
+        // Another tracer may let go between the refusal and the question who it is.
+        for _ in 0..SEIZE_RETRIES {
+            if seized != Err(Errno::EPERM) {
+                break;
+            }
+            proc::check_untraced(self.pid)?;
+            seized = ptrace::seize(thread, ptrace::Options::empty());
+        }
+        match seized {
             Ok(()) => {}
             Err(Errno::ESRCH) => return Ok(false),
             Err(_) if matches!(proc::thread_state(self.pid, tid), None | Some('Z' | 'X')) => {
                 return Ok(false);
             }
             Err(Errno::EPERM) => {
-                proc::check_untraced(self.pid)?;
                 return Err(proc::not_permitted(self.pid, "stop the threads"));
             }
             Err(errno) => return Err(self.ptrace_error(tid, errno)),
