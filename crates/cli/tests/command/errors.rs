@@ -82,7 +82,11 @@ fn installed() -> (tempfile::TempDir, PathBuf) {
     let readable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), readable).unwrap();
     let path = folder.path().join("rbloat");
-    std::fs::copy(env!("CARGO_BIN_EXE_rbloat"), &path).unwrap();
+    // Not copied by this process: a child that another test starts meanwhile would have the copy
+    // open for writing, and nothing could run it.
+    let copied =
+        Command::new("install").args([env!("CARGO_BIN_EXE_rbloat").as_ref(), &*path]).status();
+    assert!(copied.unwrap().success());
     (folder, path)
 }
 
