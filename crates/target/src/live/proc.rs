@@ -137,12 +137,15 @@ pub(crate) fn check_has_memory(pid: i32) -> Result<(), Error> {
     if status.vmsize.is_none() && !status.state.starts_with('Z') {
         return Err(Error::KernelThread { pid });
     }
-    check_untraced(pid)
+    check_untraced(pid, pid)
 }
 
-/// Fails where another process traces `pid`.
-pub(crate) fn check_untraced(pid: i32) -> Result<(), Error> {
-    match status(pid)?.tracerpid {
+/// Fails where another process traces the thread `tid` of `pid`; not where it is gone.
+pub(crate) fn check_untraced(pid: i32, tid: i32) -> Result<(), Error> {
+    let Ok(status_of_thread) = parse::<Status>(pid, &format!("task/{tid}/status")) else {
+        return Ok(());
+    };
+    match status_of_thread.tracerpid {
         0 => Ok(()),
         // The kernel names the thread that traces.
         tracer => Err(match status(tracer) {

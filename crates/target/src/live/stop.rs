@@ -35,7 +35,7 @@ pub(crate) struct Stop {
 }
 
 /// How often a thread is asked for again that nobody traces, but that was refused.
-const SEIZE_RETRIES: usize = 3;
+const SEIZE_RETRIES: usize = 40;
 /// How long a thread that is being killed may take to end.
 const REAPING: Duration = Duration::from_millis(500);
 
@@ -92,12 +92,14 @@ impl Stop {
     fn seize(&self, tid: i32) -> Result<bool, Error> {
         let thread = Pid::from_raw(tid);
         let mut seized = ptrace::seize(thread, ptrace::Options::empty());
-        // Another tracer may let go between the refusal and the question who it is.
+        // A thread that is about to end is refused as well, and another tracer may let go between
+        // the refusal and the question who it is.
         for _ in 0..SEIZE_RETRIES {
             if seized != Err(Errno::EPERM) {
                 break;
             }
-            proc::check_untraced(self.pid)?;
+            proc::check_untraced(self.pid, tid)?;
+            std::thread::sleep(POLL);
             seized = ptrace::seize(thread, ptrace::Options::empty());
         }
         match seized {
