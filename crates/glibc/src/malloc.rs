@@ -234,12 +234,4 @@ impl Malloc {
     pub fn chunk_of(&self, pointer: Address) -> Option<usize> {
         self.chunks.binary_search_by_key(&pointer.before(16), |chunk| chunk.address).ok()
     }
-
-    /// The chunk that `at` lies in, header included.
-    #[must_use]
-    pub fn chunk_at(&self, at: Address) -> Option<Chunk> {
-        let after = self.chunks.partition_point(|chunk| chunk.address <= at);
-        let chunk = *self.chunks.get(after.checked_sub(1)?)?;
-        (at < chunk.end()).then_some(chunk)
-    }
 }
