@@ -2,52 +2,111 @@
 
 use std::ops::Range;
 
-use target::{Address, Backing, Image, Mapping};
+use target::{Address, Image, Mapping, Memory};
 
 use crate::interpreter::Interpreter;
 
 /// A call reaches so far: the compilers reserve their memory within it of the interpreter's text
-/// (`rb_yjit_reserve_addr_space` in yjit.c, `alloc_exec_mem` in yjit_asm.c of 3.1).
+/// (`alloc_exec_mem` in yjit_asm.c of 3.1, `rb_yjit_reserve_addr_space` in yjit.c, from 4.0 on
+/// `rb_jit_reserve_addr_space` in jit.c).
 const REACH: u64 = 1 << 31;
 /// Compilers reserve a whole number of MiB.
 const UNIT: u64 = 1 << 20;
+/// More mappings than a compiler cuts its memory into: it writes to some pages at a time.
+const MOST_PIECES: usize = 1024;
+/// What fills memory that has no code yet: an instruction that x86-64 does not have, eight times
+/// (`write_byte` in yjit/src/virtualmem.rs and zjit/src/virtualmem.rs).
+const FILL: u64 = 0x1e1e_1e1e_1e1e_1e1e;
 
-/// The memory that JIT compilers have for their code; none where it cannot be told for certain.
+/// What a mapping can be of a compiler's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Code that runs.
+    Executable,
+    /// Pages that the compiler is writing to: executable again when it is done.
+    Writable,
+    /// The rest of what is reserved, or code that was freed.
+    Protected,
+}
+
+/// A mapping that can be a part of a compiler's memory.
+#[derive(Debug, Clone)]
+struct Piece {
+    range: Range<Address>,
+    part: Part,
+}
+
+/// The memory that a JIT compiler has for its code, without the rest of what it reserves; none where
+/// it cannot be told for certain.
 ///
-/// From 3.2 on only the beginning of what is reserved can be used, and the rest is protected. While
-/// a compiler writes, its memory is writable instead of executable and looks like malloc's: then it
-/// is not found.
+/// A reservation is a whole number of MiB in reach of the interpreter. From 3.2 on its beginning is
+/// in use and the rest protected; up to 3.1 all of it is in use. It is told from other memory by
+/// being executable or, where all of it is just being written to, by what fills its end.
 pub(crate) fn find_code(image: &Image<'_>, interpreter: &Interpreter) -> Vec<Range<Address>> {
-    let mappings: Vec<&Mapping> = image.outline.mappings.iter().collect();
-    let mut code = Vec::new();
-    for (index, mapping) in mappings.iter().enumerate() {
-        if !is_code(mapping) || !is_in_reach(&mapping.range, &interpreter.range) {
-            continue;
+    let pieces: Vec<Piece> = image.outline.mappings.iter().filter_map(Piece::of).collect();
+    let runs = || pieces.chunk_by(|one, next| one.range.end == next.range.start);
+    // Writable memory before code is the code's only where code alone does not fit.
+    [Part::Executable, Part::Writable]
+        .into_iter()
+        .map(|part| {
+            let code = runs().flat_map(|run| {
+                let firsts = (0..run.len()).filter(|&at| run[at].part == part);
+                firsts.filter_map(|first| code_from(image, interpreter, &run[first..]))
+            });
+            code.collect::<Vec<_>>()
+        })
+        .find(|code| !code.is_empty())
+        .map(|mut code| {
+            code.dedup_by(|next, last| next.start < last.end);
+            code
+        })
+        .unwrap_or_default()
+}
+
+/// The code of a reservation that begins with the first of these adjoining pieces, if one does.
+fn code_from(
+    image: &Image<'_>,
+    interpreter: &Interpreter,
+    pieces: &[Piece],
+) -> Option<Range<Address>> {
+    let is = |at: usize, part| pieces.get(at).is_some_and(|piece| piece.part == part);
+    let has_code = is(0, Part::Executable) || is(0, Part::Writable) && is(1, Part::Executable);
+    let is_new = is(0, Part::Writable) && is(1, Part::Protected);
+    let most = match (has_code, is_new) {
+        (true, _) => MOST_PIECES,
+        (_, true) => 2,
+        _ => return None,
+    };
+    let start = pieces[0].range.start;
+    let mut used = start;
+    pieces.iter().take(most).find_map(|piece| {
+        if piece.part != Part::Protected {
+            used = piece.range.end;
         }
-        let reserved = match mappings.get(index + 1) {
-            Some(next) if is_rest(next) && next.range.start == mapping.range.end => next.range.end,
-            _ if interpreter.is_at_least(3, 2) => continue,
-            _ => mapping.range.end,
+        let reserved = start..piece.range.end;
+        let bytes = target::length(&reserved);
+        let fits = bytes >= UNIT
+            && bytes.is_multiple_of(UNIT)
+            && is_in_reach(&reserved, &interpreter.range);
+        let has_rest = used < reserved.end || !interpreter.is_at_least(3, 2);
+        let is_filled = || image.read_u64(used.before(8)) == Ok(FILL);
+        (fits && (has_code && has_rest || is_filled())).then_some(start..used)
+    })
+}
+
+impl Piece {
+    fn of(mapping: &Mapping) -> Option<Self> {
+        if !mapping.is_private_anonymous() {
+            return None;
+        }
+        let part = match (mapping.readable, mapping.writable, mapping.executable) {
+            (true, false, true) => Part::Executable,
+            (true, true, false) => Part::Writable,
+            (false, false, false) => Part::Protected,
+            _ => return None,
         };
-        let bytes = reserved - mapping.range.start;
-        if bytes >= UNIT && bytes.is_multiple_of(UNIT) {
-            code.push(mapping.range.clone());
-        }
+        Some(Self { range: mapping.range.clone(), part })
     }
-    code
-}
-
-fn is_code(mapping: &Mapping) -> bool {
-    mapping.readable
-        && mapping.executable
-        && !mapping.writable
-        && !mapping.shared
-        && mapping.backing == Backing::Anonymous
-}
-
-fn is_rest(mapping: &Mapping) -> bool {
-    let locked = !mapping.readable && !mapping.writable && !mapping.executable;
-    locked && !mapping.shared && mapping.backing == Backing::Anonymous
 }
 
 fn is_in_reach(code: &Range<Address>, interpreter: &Range<Address>) -> bool {
@@ -56,57 +115,127 @@ fn is_in_reach(code: &Range<Address>, interpreter: &Range<Address>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::Part::{Executable, Protected, Writable};
     use super::*;
-    use target::{Mappings, Memory, Outline, Source};
-
-    struct Nothing;
-    impl Memory for Nothing {
-        fn read(&self, _: Address, _: &mut [u8]) -> usize {
-            0
-        }
-    }
-    impl Source for Nothing {}
+    use target::{Mappings, Outline};
+    use testbed::SyntheticMemory;
 
     const LIBRUBY: u64 = 0x7f00_0000_0000;
+    const NEAR: u64 = LIBRUBY + 0x100_0000;
+    const MIB: u64 = 1 << 20;
+    const PAGE: u64 = 4096;
 
-    fn found(version: &str, parts: &[(u64, u64, bool)]) -> usize {
-        let mappings = parts.iter().map(|&(start, bytes, executable)| Mapping {
-            readable: executable,
-            writable: false,
-            executable,
+    fn mapping((start, bytes, part): (u64, u64, Part)) -> Mapping {
+        Mapping {
+            readable: part != Protected,
+            writable: part == Writable,
+            executable: part == Executable,
             ..Mapping::anonymous(Address(start)..Address(start + bytes))
-        });
-        let outline = Outline { mappings: Mappings::new(mappings.collect()), ..Outline::default() };
-        let image = Image::new(outline, Nothing);
+        }
+    }
+
+    /// Where code is found among these mappings, and its bytes, if the words that end at `filled` are what fills
+    /// memory without code.
+    fn found_at(version: &str, filled: u64, parts: &[(u64, u64, Part)]) -> Vec<(u64, u64)> {
+        let mappings = parts.iter().map(|&part| mapping(part)).collect();
+        let outline = Outline { mappings: Mappings::new(mappings), ..Outline::default() };
+        let mut memory = SyntheticMemory::default();
+        if filled != 0 {
+            memory.write_u64(filled - 8, FILL);
+        }
+        let image = Image::new(outline, memory);
         let interpreter =
             Interpreter::for_tests(version, Address(LIBRUBY)..Address(LIBRUBY + 0x40_0000));
-        find_code(&image, &interpreter).len()
+        let code = find_code(&image, &interpreter);
+        code.iter().map(|it| (it.start.0, target::length(it))).collect()
+    }
+
+    /// The same where each of the mappings adjoins the one before it.
+    fn found(version: &str, start: u64, parts: &[(u64, Part)]) -> Vec<(u64, u64)> {
+        found_at(version, 0, &adjoining(start, parts))
+    }
+
+    fn adjoining(start: u64, parts: &[(u64, Part)]) -> Vec<(u64, u64, Part)> {
+        let place = |at: &mut u64, &(bytes, part): &(u64, Part)| {
+            *at += bytes;
+            Some((*at - bytes, bytes, part))
+        };
+        parts.iter().scan(start, place).collect()
     }
 
     #[test]
     fn a_reservation_of_whole_mib_in_reach_is_code() {
-        let near = LIBRUBY + 0x100_0000;
-        assert_eq!(
-            found("3.4.5", &[(near, 0x5000, true), (near + 0x5000, (64 << 20) - 0x5000, false)]),
-            1
-        );
-        assert_eq!(found("3.4.5", &[(near, 0x5000, true), (near + 0x5000, 64 << 20, false)]), 0);
-        assert_eq!(
-            found("3.4.5", &[(near, 0x5000, true), (near + 0x6000, (64 << 20) - 0x5000, false)]),
-            0
-        );
-        let far = LIBRUBY + (3 << 30);
-        assert_eq!(
-            found("3.4.5", &[(far, 0x5000, true), (far + 0x5000, (64 << 20) - 0x5000, false)]),
-            0
-        );
+        let reserved = [(5 * PAGE, Executable), (64 * MIB - 5 * PAGE, Protected)];
+        assert_eq!(found("3.4.5", NEAR, &reserved), [(NEAR, 5 * PAGE)]);
+        assert_eq!(found("3.4.5", LIBRUBY + (3 << 30), &reserved), [], "out of reach");
+        assert_eq!(found("3.4.5", NEAR, &[(5 * PAGE, Executable), (64 * MIB, Protected)]), []);
+        let apart =
+            [(NEAR, 5 * PAGE, Executable), (NEAR + 6 * PAGE, 64 * MIB - 5 * PAGE, Protected)];
+        assert_eq!(found_at("3.4.5", 0, &apart), []);
     }
 
     #[test]
     fn up_to_3_1_all_of_a_reservation_is_code() {
-        let near = LIBRUBY - (512 << 20);
-        assert_eq!(found("3.1.2", &[(near, 256 << 20, true)]), 1);
-        assert_eq!(found("3.4.5", &[(near, 256 << 20, true)]), 0);
-        assert_eq!(found("3.1.2", &[(near, 0x3000, true)]), 0);
+        let near = LIBRUBY - 512 * MIB;
+        assert_eq!(found("3.1.2", near, &[(256 * MIB, Executable)]), [(near, 256 * MIB)]);
+        assert_eq!(found("3.4.5", near, &[(256 * MIB, Executable)]), []);
+        assert_eq!(found("3.1.2", near, &[(3 * PAGE, Executable)]), []);
+    }
+
+    #[test]
+    fn code_that_is_being_written_to_is_code() {
+        let all = [(NEAR, 9 * PAGE)];
+        let rest = (48 * MIB - 9 * PAGE, Protected);
+        for parts in [
+            vec![(PAGE, Writable), (8 * PAGE, Executable), rest],
+            vec![(3 * PAGE, Executable), (PAGE, Writable), (5 * PAGE, Executable), rest],
+            vec![(8 * PAGE, Executable), (PAGE, Writable), rest],
+            vec![(2 * PAGE, Writable), (4 * PAGE, Executable), (3 * PAGE, Writable), rest],
+        ] {
+            assert_eq!(found("3.2.0", NEAR, &parts), all, "{parts:?}");
+        }
+        let in_3_1 = [(8 * PAGE, Executable), (PAGE, Writable), (MIB - 9 * PAGE, Executable)];
+        assert_eq!(found("3.1.2", NEAR, &in_3_1), [(NEAR, MIB)]);
+    }
+
+    #[test]
+    fn code_of_which_all_is_being_written_to_is_known_by_what_fills_its_end() {
+        let parts = adjoining(NEAR, &[(4 * PAGE, Writable), (64 * MIB - 4 * PAGE, Protected)]);
+        assert_eq!(found_at("3.4.5", NEAR + 4 * PAGE, &parts), [(NEAR, 4 * PAGE)]);
+        // A heap of malloc's looks the same.
+        assert_eq!(found_at("3.4.5", 0, &parts), []);
+    }
+
+    #[test]
+    fn a_reservation_without_a_rest_is_known_by_what_fills_its_end() {
+        let parts = [(NEAR, MIB, Executable)];
+        assert_eq!(found_at("3.4.5", NEAR + MIB, &parts), [(NEAR, MIB)]);
+        assert_eq!(found_at("3.4.5", 0, &parts), [], "it may be another library's");
+    }
+
+    #[test]
+    fn code_that_was_freed_is_a_hole_in_what_is_in_use() {
+        let parts = [
+            (8 * PAGE, Executable),
+            (4 * PAGE, Protected),
+            (8 * PAGE, Executable),
+            (48 * MIB - 20 * PAGE, Protected),
+        ];
+        assert_eq!(found("3.3.8", NEAR, &parts), [(NEAR, 20 * PAGE)]);
+    }
+
+    #[test]
+    fn memory_that_adjoins_code_is_none() {
+        let before = [
+            (MIB, Protected),
+            (MIB, Writable),
+            (2 * MIB, Writable),
+            (5 * PAGE, Executable),
+            (48 * MIB - 5 * PAGE, Protected),
+            (MIB, Writable),
+            (48 * MIB, Protected),
+        ];
+        let start = NEAR + 4 * MIB;
+        assert_eq!(found("3.3.8", NEAR, &before), [(start, 5 * PAGE)]);
     }
 }

@@ -347,23 +347,81 @@ fn the_transient_heap_is_found_where_there_is_one() {
     assert_counts(target, &space);
 }
 
-#[test]
-fn code_of_a_jit_compiler_is_found_where_there_is_one() {
-    let source = "def twice(it) = it + it
-      100_000.times { |it| twice(it) }
-      jit = defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?
-      puts \"ready {\\\"jit\\\": #{jit ? 1 : 0}}\"; $stdout.flush; $stdin.read";
-    // Rubies that were built without the compiler, or before it was, refuse the option.
-    let probe = testbed::ruby().args(["--yjit", "-e", "print RubyVM::YJIT.enabled?"]).output();
-    if !probe.is_ok_and(|output| output.stdout == b"true") {
-        eprintln!("not run: this Ruby has no YJIT");
-        return;
+/// Methods enough that a compiler writes to many pages, and calls that make it compile them.
+const COMPILED: &str = r#"
+  def define(from) = eval((from...from + 300).map { |it|
+    "def m#{it}(a, b) = a * #{it} + b.to_s.size + [a, b].map { |x| x + #{it} }.sum\n" }.join)
+  def call(from) = 100.times { (from...from + 300).each { |it| send("m#{it}", it, 2) } }
+"#;
+
+/// The options by which this Ruby compiles, and what it then says of its code in bytes.
+///
+/// Rubies that were built without a compiler, or before it was, refuse its option. 3.1 says nothing
+/// of its code, which is all of what it was told to reserve.
+fn compilers() -> Vec<(&'static [&'static str], &'static str)> {
+    const ALL: [(&[&str], &str); 3] = [
+        (
+            &["--yjit", "--yjit-exec-mem-size=4"],
+            "RUBY_VERSION < '3.2' ? 4 << 20 : RubyVM::YJIT.runtime_stats[:code_region_size]",
+        ),
+        (
+            &["--yjit", "--yjit-exec-mem-size=1"],
+            "RUBY_VERSION < '3.2' ? 1 << 20 : RubyVM::YJIT.runtime_stats[:code_region_size]",
+        ),
+        (&["--zjit"], "RubyVM::ZJIT.stats[:code_region_bytes]"),
+    ];
+    let works = |options: &[&str], size: &str| {
+        let print = format!("print Integer({size})");
+        let output = testbed::ruby().args(options).args(["-e", &print]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let own: Vec<_> = ALL.into_iter().filter(|(options, size)| works(options, size)).collect();
+    if own.is_empty() {
+        eprintln!("not run: this Ruby has no compiler");
     }
-    let target = Target::start(testbed::ruby().args(["--yjit", "-e", source]));
-    assert_eq!(target.number("jit"), 1);
-    let space = space_of(&target).unwrap();
-    assert_eq!(space.jit_code.len(), 1, "{:?}", space.jit_code);
-    assert!(target.finish());
+    own
+}
+
+#[test]
+fn code_of_a_jit_compiler_is_as_large_as_it_says() {
+    for (options, size) in compilers() {
+        let source = format!(
+            "{COMPILED}
+             tell = -> {{ puts %(ready {{\"code\": #{{{size}}}}}); $stdout.flush }}
+             tell.(); define(0); call(0); tell.(); tell.(); $stdin.read"
+        );
+        let mut target = Target::start(testbed::ruby().args(options).args(["-e", &source]));
+        target.next_truth();
+        // Once more: telling may have been compiled itself.
+        let size = target.next_truth()["code"].as_u64().unwrap();
+        let space = space_of(&target).unwrap();
+        let found: Vec<u64> = space.jit_code.iter().map(target::length).collect();
+        assert_eq!(found, [size], "{options:?}");
+        assert!(target.finish());
+    }
+}
+
+#[test]
+fn code_is_found_whatever_the_compiler_is_writing() {
+    for (options, _) in compilers() {
+        let source = format!(
+            "{COMPILED}
+             define(0); call(0)
+             Thread.new {{ from = 0; loop {{ define(from += 300); call(from) }} }}
+             puts 'ready {{}}'; $stdout.flush; $stdin.read; exit!(0)"
+        );
+        let target = Target::start(testbed::ruby().args(options).args(["-e", &source]));
+        let mut starts = BTreeSet::new();
+        for _ in 0..40 {
+            // A heap in the midst of a change is another matter.
+            if let Ok(space) = space_of(&target) {
+                assert_eq!(space.jit_code.len(), 1, "{options:?}: {:?}", space.jit_code);
+                starts.insert(space.jit_code[0].start);
+            }
+        }
+        assert_eq!(starts.len(), 1, "{options:?}: {starts:?}");
+        assert!(target.finish());
+    }
 }
 
 #[test]
