@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use target::{Address, Image, Mapping, Memory};
+use target::{Address, Image, Mapping, Memory, PAGE_SIZE};
 
 use crate::interpreter::Interpreter;
 
@@ -17,6 +17,8 @@ const MOST_PIECES: usize = 1024;
 /// What fills memory that has no code yet: an instruction that x86-64 does not have, eight times
 /// (`write_byte` in yjit/src/virtualmem.rs and zjit/src/virtualmem.rs).
 const FILL: u64 = 0x1e1e_1e1e_1e1e_1e1e;
+/// YJIT cuts its memory into pages of 16 KiB, in two halves: so many of the system's are four of them.
+const LAST_PAGES: u64 = 16;
 
 /// What a mapping can be of a compiler's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +43,7 @@ struct Piece {
 ///
 /// A reservation is a whole number of MiB in reach of the interpreter. From 3.2 on its beginning is
 /// in use and the rest protected; up to 3.1 all of it is in use. It is told from other memory by
-/// being executable or, where all of it is just being written to, by what fills its end.
+/// being executable or, where all of it is in use or just being written to, by what fills it.
 pub(crate) fn find_code(image: &Image<'_>, interpreter: &Interpreter) -> Vec<Range<Address>> {
     let pieces: Vec<Piece> = image.outline.mappings.iter().filter_map(Piece::of).collect();
     let runs = || pieces.chunk_by(|one, next| one.range.end == next.range.start);
@@ -89,9 +91,16 @@ fn code_from(
             && bytes.is_multiple_of(UNIT)
             && is_in_reach(&reserved, &interpreter.range);
         let has_rest = used < reserved.end || !interpreter.is_at_least(3, 2);
-        let is_filled = || image.read_u64(used.before(8)) == Ok(FILL);
-        (fits && (has_code && has_rest || is_filled())).then_some(start..used)
+        let proved = || has_code && has_rest || is_filled(image, &(start..used));
+        (fits && proved()).then_some(start..used)
     })
+}
+
+/// Whether one of the last pages ends with what fills memory without code. A piece of code that does
+/// not fit any more leaves some of it.
+fn is_filled(image: &Image<'_>, used: &Range<Address>) -> bool {
+    let ends = (0..LAST_PAGES).map(|page| used.end.before(page * PAGE_SIZE));
+    ends.take_while(|&end| end > used.start).any(|end| image.read_u64(end.before(8)) == Ok(FILL))
 }
 
 impl Piece {
@@ -207,9 +216,10 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_without_a_rest_is_known_by_what_fills_its_end() {
+    fn a_reservation_without_a_rest_is_known_by_what_fills_its_pages() {
         let parts = [(NEAR, MIB, Executable)];
         assert_eq!(found_at("3.4.5", NEAR + MIB, &parts), [(NEAR, MIB)]);
+        assert_eq!(found_at("4.0.5", NEAR + MIB - 3 * PAGE, &parts), [(NEAR, MIB)]);
         assert_eq!(found_at("3.4.5", 0, &parts), [], "it may be another library's");
     }
 
