@@ -9,6 +9,7 @@ use crate::interpreter::Landmark;
 use crate::names::{Naming, Objects};
 use crate::object_space::{Class, Slot, SlotState, SlotType};
 use crate::read::Context;
+use crate::shapes::Shapes;
 use crate::slots::{self, Ancestor, Kinds, NO_CLASS, Object, Slots};
 use crate::territory::Territory;
 
@@ -171,7 +172,9 @@ pub(crate) fn resolve(
     if let Some(landmark) = context.landmarks.iter().find(is_no_class) {
         return Err(context.failure(Check::Landmarks, landmark.class));
     }
-    let naming = Naming::derive(Objects { image: context.image, kinds }, &context.landmarks);
+    let objects = Objects { image: context.image, kinds };
+    let shapes = Shapes::find(context.image, context.interpreter);
+    let naming = Naming::derive(objects, &context.landmarks, shapes);
     let findings = shortcomings(context.ancestry, naming).collect();
     let ancestors = std::mem::take(&mut read.ancestors);
     let mut resolver = Resolver {

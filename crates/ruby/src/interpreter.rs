@@ -36,6 +36,8 @@ pub struct Interpreter {
     pub(crate) variables: Vec<Range<Address>>,
     /// The variable that holds the class Object.
     object_variable: Address,
+    /// The variable that holds the address of the VM; exported up to 3.2.
+    vm_variable: Option<Address>,
     /// The other variables that hold well-known classes, with the names of those.
     landmark_variables: Vec<(Address, &'static str)>,
 }
@@ -82,6 +84,7 @@ pub fn find(image: &Image<'_>) -> Option<Interpreter> {
         range: home.range.clone(),
         variables: home.writable.clone(),
         object_variable,
+        vm_variable: address_of(image, home, "ruby_current_vm_ptr"),
         landmark_variables,
     })
 }
@@ -99,6 +102,7 @@ impl Interpreter {
             range,
             variables: Vec::new(),
             object_variable: Address(0),
+            vm_variable: None,
             landmark_variables: Vec::new(),
         }
     }
@@ -110,6 +114,11 @@ impl Interpreter {
             Ok(class) if class.0 != 0 => Ok(class),
             _ => Err(Error::NotStarted { version: self.version.clone(), at }),
         }
+    }
+
+    /// The VM (`rb_vm_t`), where it can be told.
+    pub(crate) fn vm(&self, image: &Image<'_>) -> Option<Address> {
+        image.read_address(self.vm_variable?).ok().filter(|vm| vm.0 != 0)
     }
 
     /// The classes that every Ruby has; fewer where it is only starting.

@@ -30,6 +30,7 @@ mod object_space;
 mod pages;
 mod read;
 mod references;
+mod shapes;
 mod slots;
 mod territory;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use target::{Address, Image, Memory};
 
 use crate::interpreter::Landmark;
 use crate::object_space::SlotType;
+use crate::shapes::Shapes;
 use crate::slots::Kinds;
 
 /// Longer names are cut: a program can give a class any name.
@@ -31,8 +32,9 @@ enum Embedding {
 enum Keeping {
     /// In a word of its slot (from 3.3 on).
     Word { at: usize },
-    /// First among its instance variables, which a word of its slot points to (3.2).
-    FirstVariable { at: usize },
+    /// Among its instance variables, which a word of its slot points to; its shape says at which
+    /// place the one with this name is (3.2).
+    Variable { at: usize, shapes: Shapes, name: u64 },
     /// Under a key in a table that a word of what a word of its slot points to names (up to 3.1):
     /// the instance variables, among which the key is the id of `__classpath__`.
     Table { at: usize, within: u64, key: u64 },
@@ -107,7 +109,11 @@ fn word(bytes: &[u8], number: usize) -> Option<u64> {
 impl Naming {
     /// Derives where names are from classes and modules whose names are known: what names all of
     /// them right names the others too.
-    pub(crate) fn derive(objects: Objects<'_>, landmarks: &[Landmark]) -> Option<Self> {
+    pub(crate) fn derive(
+        objects: Objects<'_>,
+        landmarks: &[Landmark],
+        shapes: Option<Shapes>,
+    ) -> Option<Self> {
         let first = landmarks.first()?;
         let slot = objects.class(first.class)?;
         let offsets = || (16..slot.len()).step_by(8);
@@ -119,10 +125,15 @@ impl Naming {
                     .is_some_and(|it| it == landmark.name.as_bytes())
             })
         };
+        // The name is the first variable that classes get which Ruby makes itself.
+        let first_variable =
+            shapes.and_then(|shapes| Some((shapes, shapes.first(objects.image, word(&slot, 0)?)?)));
         let direct = |embedding| {
             let words = offsets().map(move |at| Self { embedding, keeping: Keeping::Word { at } });
-            let variables =
-                offsets().map(move |at| Self { embedding, keeping: Keeping::FirstVariable { at } });
+            let variables = offsets().filter_map(move |at| {
+                let (shapes, name) = first_variable?;
+                Some(Self { embedding, keeping: Keeping::Variable { at, shapes, name } })
+            });
             words.chain(variables)
         };
         let mut all = embeddings.into_iter().flat_map(direct);
@@ -167,8 +178,10 @@ impl Naming {
         let slot = objects.class(class)?;
         let name = match self.keeping {
             Keeping::Word { at } => word(&slot, at / 8)?,
-            Keeping::FirstVariable { at } => {
-                objects.image.read_u64(Address(word(&slot, at / 8)?)).ok()?
+            Keeping::Variable { at, shapes, name } => {
+                let place = shapes.place(objects.image, word(&slot, 0)?, name)?;
+                let variables = Address(word(&slot, at / 8)?);
+                objects.image.read_u64(variables.offset(place * 8)).ok()?
             }
             Keeping::Table { at, within, key } => {
                 let extension = Address(word(&slot, at / 8)?);

@@ -260,6 +260,22 @@ fn objects_with_singleton_classes_count_for_their_class() {
     }
 }
 
+/// Ruby 3.2 has the name of a class among its variables, of which those of Struct's have others first.
+#[test]
+fn classes_that_have_variables_before_they_have_a_name_are_named() {
+    for release in RubyRelease::ALL {
+        let mut heap = lively(release);
+        let object = heap.object_class();
+        let class = heap.class_named_late("Pair", object);
+        for _ in 0..20 {
+            heap.object(class, &[]);
+        }
+        let space = assert_read(&heap, release);
+        let names = space.classes.iter().filter_map(|class| class.name.as_deref());
+        assert_eq!(names.filter(|name| *name == "Pair").count(), 1, "{release:?}");
+    }
+}
+
 #[test]
 fn bytes_of_strings_belong_to_the_one_that_owns_them() {
     for release in RubyRelease::ALL {

@@ -5,6 +5,7 @@
 //! two parties have read.
 
 mod release;
+mod shapes;
 mod writing;
 
 use std::collections::BTreeMap;
@@ -321,7 +322,13 @@ impl RubyHeap {
             NamePlace::Slot(at) => self.set_word(class, at, Word::Value(string)),
             NamePlace::Variable => {
                 let variables = self.malloc(32);
-                self.memory.push((variables, string.to_le_bytes().to_vec()));
+                let own = self.objects.get_mut(&class).expect("the object exists");
+                let has_members = own.flags >> 32 == shapes::MEMBERS;
+                own.flags &= u64::from(u32::MAX);
+                let (shape, place) =
+                    if has_members { (shapes::NAMED_MEMBERS, 8) } else { (shapes::NAMED, 0) };
+                own.flags |= shape << 32;
+                self.memory.push((variables + place, string.to_le_bytes().to_vec()));
                 self.set_word(class, 32, Word::Pointer(variables));
             }
             NamePlace::Table => {
@@ -352,6 +359,17 @@ impl RubyHeap {
     pub fn anonymous_class(&mut self, superclass: u64) -> u64 {
         let class = self.bare_class(T_CLASS, superclass);
         self.give_class_its_own(class);
+        class
+    }
+
+    /// Adds a class that has an instance variable already when it gets its name, as Struct's have.
+    pub fn class_named_late(&mut self, name: &str, superclass: u64) -> u64 {
+        let class = self.anonymous_class(superclass);
+        if self.layout.name == NamePlace::Variable {
+            let class = self.objects.get_mut(&class).expect("it was made above");
+            class.flags |= shapes::MEMBERS << 32;
+        }
+        self.name(class, name);
         class
     }
 

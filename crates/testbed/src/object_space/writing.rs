@@ -1,14 +1,18 @@
 use target::Image;
 
+use super::release::NamePlace;
 use super::{
     HeapPage, MEMORY_START, OBJECT_SPACE, OBJECT_SPACE_BYTES, Object, RubyHeap, RubyTruth, T_IMEMO,
-    Word,
+    Word, shapes,
 };
 use crate::SyntheticMemory;
 use crate::elf_module::ElfModule;
 
 const LIBRUBY: u64 = 0x7f10_0000_0000;
 const VARIABLE_BYTES: u64 = 0x4000;
+/// The VM, and the list of shapes, both before the object space.
+const VM: u64 = MEMORY_START + 0x200;
+const SHAPES: u64 = MEMORY_START + 0x900;
 /// The list heads of the sizes of slots are so many bytes apart, in the object space.
 const HEAD_DISTANCE: u64 = 0x40;
 
@@ -141,6 +145,10 @@ impl RubyHeap {
             library.variables(Some(symbol), &[*value]);
         }
         library.variables(None, &[OBJECT_SPACE, 0, MEMORY_START + 0x800]);
+        if self.layout.name == NamePlace::Variable {
+            library.variables(Some("ruby_current_vm_ptr"), &[VM]);
+            shapes::write(memory, VM, SHAPES);
+        }
         library.write(memory);
     }
 
