@@ -233,7 +233,7 @@ impl Resolver<'_> {
         }
         let resolved = if let Some((kind, imemo)) = slots::as_internal(class) {
             let name = Some(self.internal_name(kind, imemo));
-            self.add(Class { address: None, name })
+            self.add(Class { address: None, name, data_type: None })
         } else {
             match self.real_class(class) {
                 Some(real) if real == class => {
@@ -241,7 +241,7 @@ impl Resolver<'_> {
                     let kinds = Kinds::new(&self.context.territory, slots);
                     let objects = Objects { image: self.context.image, kinds };
                     let name = self.naming.zip(address).and_then(|(it, at)| it.name(objects, at));
-                    self.add(Class { address, name })
+                    self.add(Class { address, name, data_type: None })
                 }
                 Some(real) => self.resolve(real, slots),
                 None => NO_CLASS,

@@ -20,13 +20,16 @@
 
 mod bitmaps;
 mod classes;
+mod data_types;
 mod descriptor;
 mod error;
 mod fibers;
 mod interpreter;
 mod jit;
+mod links;
 mod names;
 mod object_space;
+mod page_index;
 mod pages;
 mod read;
 mod references;
@@ -37,8 +40,10 @@ mod territory;
 mod tests;
 mod transient;
 
+pub use data_types::{DataObjects, DataType};
 pub use error::{Check, Error, Failure};
 pub use interpreter::{Interpreter, find};
+pub use links::Links;
 pub use object_space::{
     Class, ClassCount, HeapPage, ObjectSpace, References, Slot, SlotState, SlotType,
 };

@@ -4,6 +4,10 @@ use std::ops::Range;
 
 use target::{Address, Finding};
 
+use crate::data_types::{DataObjects, DataType};
+use crate::links::Links;
+use crate::page_index::PageIndex;
+
 /// CRuby's object space of one process at one instant, as plain data.
 #[derive(Debug, Clone, Default)]
 pub struct ObjectSpace {
@@ -17,6 +21,12 @@ pub struct ObjectSpace {
     pub classes: Vec<Class>,
     /// The words of live slots that may name malloc'ed memory.
     pub references: References,
+    /// The words of live slots that name other live slots.
+    pub links: Links,
+    /// What the objects of C extensions, and of Ruby's own C classes, wrap.
+    pub data_types: Vec<DataType>,
+    /// The slots of such objects (T_DATA), and which of those they wrap.
+    pub data_objects: DataObjects,
     /// The machine stacks of fibers, without their guard pages, in use or kept for the next.
     pub fiber_stacks: Vec<Range<Address>>,
     /// Code that a JIT compiler made, and the room that it has left.
@@ -25,6 +35,7 @@ pub struct ObjectSpace {
     pub transient_heap: Option<Range<Address>>,
     /// What was noticed on the way.
     pub findings: Vec<Finding>,
+    pub(crate) page_index: PageIndex,
 }
 
 /// A heap page: a header, slots of one size, and what is left over.
@@ -82,6 +93,10 @@ pub struct Class {
     /// Objects without a class have their type in parentheses: `(T_ICLASS)`, `(T_STRING)` for
     /// strings that Ruby hides from programs, `(imemo_iseq)` for bytecode.
     pub name: Option<String>,
+    /// What those of its objects wrap that are T_DATA, an index into [`ObjectSpace::data_types`];
+    /// `None` where none is, or it could not be told. Where they differ, what most of them wrap:
+    /// see [`ObjectSpace::data_objects`] for each. (ENV is an Object, and T_DATA from 2.7 on.)
+    pub data_type: Option<u32>,
 }
 
 /// The words of live slots that may be pointers to malloc'ed memory, in slot order: aligned to 16
@@ -144,6 +159,14 @@ impl ObjectSpace {
         let name = |count: &ClassCount| &self.classes[count.class as usize].name;
         counts.sort_by(|a, b| b.slot_bytes.cmp(&a.slot_bytes).then_with(|| name(a).cmp(name(b))));
         counts
+    }
+
+    /// The index of the slot that begins at `at`, in constant time. What points into a slot, but
+    /// not to its beginning, is no reference to its object: Ruby's own never do.
+    #[inline]
+    #[must_use]
+    pub fn slot_at(&self, at: Address) -> Option<u32> {
+        self.page_index.slot_at(at)
     }
 
     /// Where the slot with this index is.

@@ -5,6 +5,7 @@ use crate::classes::Ancestry;
 use crate::error::{Check, Error, Failure};
 use crate::interpreter::{self, Interpreter, Landmark};
 use crate::object_space::{Class, HeapPage, ObjectSpace};
+use crate::page_index::PageIndex;
 use crate::pages::{self, Derived};
 use crate::slots::{self, Slots};
 use crate::territory::Territory;
@@ -99,13 +100,19 @@ fn read_pages(
     let context = Context::new(image, interpreter, heap);
     let bitmaps = Bitmaps::find(image, heap)?;
     let mut read = slots::read(&context, bitmaps)?;
-    let (classes, mut findings) = classes::resolve(&context, &mut read)?;
+    let (mut classes, mut findings) = classes::resolve(&context, &mut read)?;
+    let signatures = std::mem::take(&mut read.data);
+    let (data_types, data_objects, shortcoming) =
+        signatures.resolve(image, &read.slots, &mut classes);
+    findings.extend(shortcoming);
     findings.extend(remarks(&read, image));
     Ok(ObjectSpace {
         version: interpreter.version.clone(),
         fiber_stacks: fibers::find_stacks(image, interpreter, &context.territory),
         jit_code: jit::find_code(image, interpreter),
         transient_heap: transient::find(image, interpreter),
+        data_types,
+        data_objects,
         findings,
         ..assemble(heap, read, classes)
     })
@@ -118,10 +125,13 @@ fn assemble(heap: &Derived, read: Slots, classes: Vec<Class>) -> ObjectSpace {
         slot_bytes: page.slot_bytes,
         slots: page.slots_before as usize..(page.slots_before + page.slot_count) as usize,
     };
+    let pages: Vec<HeapPage> = heap.pages.iter().map(page).collect();
     ObjectSpace {
-        pages: heap.pages.iter().map(page).collect(),
+        page_index: PageIndex::new(heap.linkage.page_log2, &pages),
+        pages,
         slots: read.slots,
         references: read.references,
+        links: read.links,
         classes,
         ..ObjectSpace::default()
     }

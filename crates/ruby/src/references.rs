@@ -1,4 +1,4 @@
-//! The words of objects that may be pointers to malloc'ed memory.
+//! The words of objects that may be pointers to malloc'ed memory, or are references to others.
 
 use target::Address;
 
@@ -12,25 +12,43 @@ const NOT_EMBEDDED: u64 = 1 << 13;
 const STRING_POINTER: usize = 3;
 /// The word behind it: the capacity, or the string whose bytes they are.
 const STRING_OWNER: usize = 4;
-/// malloc aligns to this.
+/// malloc aligns to this ...
 const ALIGNMENT: u64 = 16;
+/// ... and slots to this.
+const SLOT_ALIGNMENT: u64 = 8;
 /// Programs have no memory below: the kernel refuses it (vm.mmap_min_addr).
 const LOWEST: u64 = 1 << 16;
 
-/// Calls `found` with each word of an object that may be a pointer to malloc'ed memory: aligned as
-/// malloc aligns, into private memory that is no heap page.
+/// What a word of an object may mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Malloc'ed memory: it is aligned as malloc aligns, into private memory that is no heap page.
+    Memory(Address),
+    /// The object in this slot: it is the address of its first byte.
+    Slot(u32),
+}
+
+/// Calls `found` with each word of an object that means something.
 ///
 /// Which words of an object are pointers is not asked, but for strings: theirs is known in all
 /// versions, and embedded text can look like anything.
 pub(crate) fn for_each(
     object: &Object<'_>,
     territory: &Territory<'_>,
-    mut found: impl FnMut(Address),
+    mut found: impl FnMut(Found),
 ) {
     let mut consider = |word: u64| {
-        let is_pointer = word >= LOWEST && word.is_multiple_of(ALIGNMENT);
-        if is_pointer && territory.at(word) == Place::Private {
-            found(Address(word));
+        if word < LOWEST || !word.is_multiple_of(SLOT_ALIGNMENT) {
+            return;
+        }
+        match territory.at(word) {
+            Place::Private if word.is_multiple_of(ALIGNMENT) => found(Found::Memory(Address(word))),
+            Place::HeapPage(_) => {
+                if let Some(slot) = territory.slot_at(word) {
+                    found(Found::Slot(slot));
+                }
+            }
+            Place::Private | Place::Elsewhere => {}
         }
     };
     match object.kind {
@@ -40,12 +58,11 @@ pub(crate) fn for_each(
             // A string that shares another's bytes names that one where its capacity would be, so
             // the flag that says so, another one from 3.4 on, need not be known.
             let owner = object.word(STRING_OWNER);
-            if !matches!(territory.at(owner), Place::HeapPage(_)) {
-                consider(object.word(STRING_POINTER));
-            }
+            let is_shared = matches!(territory.at(owner), Place::HeapPage(_));
+            consider(if is_shared { owner } else { object.word(STRING_POINTER) });
         }
-        // Internal objects have no class, and another word of theirs in its place.
-        SlotType::IMEMO => object.words_from(1).for_each(consider),
+        // These have no class, and another word of theirs in its place.
+        SlotType::IMEMO | SlotType::ICLASS => object.words_from(1).for_each(consider),
         _ => object.words_from(2).for_each(consider),
     }
 }

@@ -5,11 +5,13 @@ use std::ops::Range;
 use target::{Address, Memory, PAGE_SIZE, PageState};
 
 use crate::bitmaps::{self, Bitmaps, MOST_WORDS};
+use crate::data_types::Signatures;
 use crate::error::{Check, Failure};
+use crate::links::Links;
 use crate::object_space::{References, Slot, SlotState, SlotType};
 use crate::pages::Page;
 use crate::read::Context;
-use crate::references;
+use crate::references::{self, Found};
 use crate::territory::{Place, Territory};
 
 /// In heaps with more objects than this some are without a write barrier, in every Ruby.
@@ -64,6 +66,8 @@ pub(crate) struct Slots {
     /// In slot order.
     pub(crate) ancestors: Vec<Ancestor>,
     pub(crate) references: References,
+    pub(crate) links: Links,
+    pub(crate) data: Signatures,
     pub(crate) tally: Tally,
 }
 
@@ -77,11 +81,16 @@ pub(crate) fn read(context: &Context<'_>, bitmaps: Bitmaps) -> Result<Slots, Fai
         holes: Vec::new(),
         known_classes: vec![(0, NO_CLASS); REMEMBERED_CLASSES],
     };
-    let mut all =
-        Slots { slots: vec![Slot::UNREAD; heap.slot_count() as usize], ..Slots::default() };
+    let slot_count = heap.slot_count() as usize;
+    let mut all = Slots {
+        slots: vec![Slot::UNREAD; slot_count],
+        links: Links::with_slots(slot_count),
+        ..Slots::default()
+    };
     for page in &heap.pages {
         reader.read_page(page, &mut all)?;
     }
+    all.links.finish(&all.slots);
     if all.tally.live > ENOUGH_OBJECTS && all.tally.unprotected == 0 {
         let first = heap.pages.first().map_or(Address(0), |page| page.base);
         return Err(context.failure(Check::Bitmaps, first));
@@ -165,7 +174,13 @@ impl Reader<'_> {
             if let Some((is_real, next)) = context.ancestry.of(&object, &context.territory) {
                 into.ancestors.push(Ancestor { slot: own, is_real, next });
             }
-            references::for_each(&object, &context.territory, |to| into.references.push(own, to));
+            references::for_each(&object, &context.territory, |found| match found {
+                Found::Memory(to) => into.references.push(own, to),
+                Found::Slot(to) => into.links.push(own, to),
+            });
+            if object.kind == SlotType::DATA {
+                into.data.push(own, &object, &context.territory);
+            }
         }
         if marks.wrong(&live) > 0 {
             return Err(context.failure(Check::Bitmaps, page.base));

@@ -1,5 +1,8 @@
 //! The object spaces of real Ruby processes, against what the processes say of themselves.
 
+#[path = "live/owners.rs"]
+mod owners;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use ruby::{Error, ObjectSpace, SlotState, SlotType};

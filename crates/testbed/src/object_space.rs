@@ -27,8 +27,11 @@ const FIRST_PAGES: usize = 12;
 const T_OBJECT: u8 = 1;
 const T_CLASS: u8 = 2;
 const T_MODULE: u8 = 3;
+const T_FLOAT: u8 = 4;
 const T_STRING: u8 = 5;
+const T_DATA: u8 = 0xc;
 const T_IMEMO: u8 = 0x1a;
+const T_ICLASS: u8 = 0x1c;
 
 const OLD_FLAG: u64 = 1 << 5;
 const NOT_EMBEDDED: u64 = 1 << 13;
@@ -76,6 +79,11 @@ pub struct RubyTruth {
     pub classes: BTreeMap<String, u64>,
     /// Slots and the pointers in them, ascending by slot.
     pub references: Vec<(u64, u64)>,
+    /// Slots and the other slots that their words name, ascending by slot.
+    pub links: Vec<(u64, u64)>,
+    /// The slots of objects that wrap a C struct, ascending, and the name of its type where it has
+    /// one.
+    pub data: Vec<(u64, Option<String>)>,
     /// The slots of marked objects, ascending.
     pub marked: Vec<u64>,
     /// The pages, ascending, those without slots included.
@@ -89,6 +97,10 @@ pub struct RubyHeap {
     objects: BTreeMap<u64, Object>,
     names: BTreeMap<u64, String>,
     singletons: BTreeMap<u64, u64>,
+    /// The names of types by their addresses.
+    data_types: BTreeMap<u64, String>,
+    /// The types of objects that have one, by their slots.
+    typed: BTreeMap<u64, u64>,
     pages: Vec<HeapPage>,
     /// Pages without slots, which are kept for slots of any size (from 3.4 on).
     emptied: usize,
@@ -106,6 +118,9 @@ pub struct RubyHeap {
 }
 
 impl RubyHeap {
+    /// Where there is code of the interpreter.
+    pub const FUNCTION: u64 = 0x7f10_0000_3000;
+
     /// A heap with the classes and modules that every Ruby has.
     #[must_use]
     pub fn new(release: RubyRelease) -> Self {
@@ -114,6 +129,8 @@ impl RubyHeap {
             objects: BTreeMap::new(),
             names: BTreeMap::new(),
             singletons: BTreeMap::new(),
+            data_types: BTreeMap::new(),
+            typed: BTreeMap::new(),
             pages: Vec::new(),
             emptied: 0,
             freed: 0,
@@ -401,6 +418,42 @@ impl RubyHeap {
     /// Adds an internal object of a type of `imemo`.
     pub fn internal(&mut self, imemo: u8, words: &[Word]) -> u64 {
         self.put(T_IMEMO, u64::from(imemo) << 12, 0, words.to_vec())
+    }
+
+    /// Adds a type of C structs that objects wrap, as an extension has it, and returns its address.
+    pub fn data_type(&mut self, name: &str, has_memsize: bool) -> u64 {
+        let (text, own) = (self.malloc(name.len() as u64 + 1), self.malloc(80));
+        self.memory.push((text, name.as_bytes().to_vec()));
+        let size = if has_memsize { Self::FUNCTION } else { 0 };
+        // The name; functions that mark, free and measure.
+        let words = [text, 0, Self::FUNCTION + 16, size];
+        self.memory.push((own, words.iter().flat_map(|word| word.to_le_bytes()).collect()));
+        self.data_types.insert(own, name.to_owned());
+        own
+    }
+
+    /// Adds an object of `class` (0 for none) that wraps a C struct at `pointer`, or one that is in
+    /// its slot where that is 0 (from 3.3 on).
+    pub fn data(&mut self, class: u64, data_type: u64, pointer: u64) -> u64 {
+        let is_embedded = pointer == 0;
+        let data = if is_embedded { Word::Value(0) } else { Word::Pointer(pointer) };
+        let words = if self.layout.tagged_types {
+            let data_type =
+                if is_embedded { Word::Value(data_type | 1) } else { Word::Pointer(data_type) };
+            vec![Word::Value(0), data_type, data]
+        } else {
+            vec![Word::Pointer(data_type), Word::Value(if is_embedded { 3 } else { 1 }), data]
+        };
+        let own = self.put(T_DATA, 0, class, words);
+        self.typed.insert(own, data_type);
+        own
+    }
+
+    /// Adds an object of `class` that wraps a C struct at `pointer` without a type: the function
+    /// that frees it is at [`RubyHeap::FUNCTION`].
+    pub fn untyped_data(&mut self, class: u64, pointer: u64) -> u64 {
+        let words = vec![Word::Value(0), Word::Value(Self::FUNCTION), Word::Pointer(pointer)];
+        self.put(T_DATA, 0, class, words)
     }
 
     /// Adds a string that is short enough to be embedded in its slot.

@@ -60,6 +60,9 @@ pub(super) struct Layout {
     pub(super) length_in_flags: bool,
     /// Whether objects have an age of two bits in the flags.
     pub(super) age_in_flags: bool,
+    /// Whether objects name the type of what they wrap in their fourth word, with flags in its low
+    /// bits.
+    pub(super) tagged_types: bool,
 }
 
 const OLDER: Layout = Layout {
@@ -84,6 +87,7 @@ const OLDER: Layout = Layout {
     shared_flag: 1 << 14,
     length_in_flags: true,
     age_in_flags: true,
+    tagged_types: false,
 };
 
 const NEWER: Layout = Layout {
@@ -152,9 +156,13 @@ impl RubyRelease {
                 shared_flag: 1 << 12,
                 ..NEWER
             },
-            Self::V4_0 => {
-                Layout { version: "4.0.0", array: 0x1b8, superclass: 32, ..Self::V3_4.layout() }
-            }
+            Self::V4_0 => Layout {
+                version: "4.0.0",
+                array: 0x1b8,
+                superclass: 32,
+                tagged_types: true,
+                ..Self::V3_4.layout()
+            },
             Self::V4_1 => Layout {
                 version: "4.1.0",
                 slot_sizes: &[32, 40, 64, 80, 96, 128, 160, 256, 512, 640, 768, 1024],
@@ -168,6 +176,7 @@ impl RubyRelease {
                 bits_by_number: true,
                 array: 0x418,
                 superclass: 32,
+                tagged_types: true,
                 name: NamePlace::Slot(48),
                 ..Self::V3_4.layout()
             },

@@ -2,8 +2,8 @@ use target::Image;
 
 use super::release::NamePlace;
 use super::{
-    HeapPage, MEMORY_START, OBJECT_SPACE, OBJECT_SPACE_BYTES, Object, RubyHeap, RubyTruth, T_IMEMO,
-    Word, shapes,
+    HeapPage, MEMORY_START, NOT_EMBEDDED, OBJECT_SPACE, OBJECT_SPACE_BYTES, Object, RubyHeap,
+    RubyTruth, T_DATA, T_FLOAT, T_ICLASS, T_IMEMO, T_STRING, Word, shapes,
 };
 use crate::SyntheticMemory;
 use crate::elf_module::ElfModule;
@@ -284,11 +284,36 @@ impl RubyHeap {
                 Word::Value(_) => None,
             };
             truth.references.extend(object.words.iter().filter_map(is_pointer));
+            truth.links.extend(self.links(object));
+            if object.kind == T_DATA {
+                let data_type = self.typed.get(&object.address);
+                let name = data_type.map(|it| self.data_types[it].clone());
+                truth.data.push((object.address, name));
+            }
             if object.is_marked {
                 truth.marked.push(object.address);
             }
         }
         truth
+    }
+
+    /// The other objects that an object's words name, each once where it is named twice in a row.
+    fn links(&self, object: &Object) -> Vec<(u64, u64)> {
+        let is_text = object.kind == T_STRING && object.flags & NOT_EMBEDDED == 0;
+        if is_text || object.kind == T_FLOAT {
+            return Vec::new();
+        }
+        let first = [T_IMEMO, T_ICLASS].contains(&object.kind).then_some(object.class);
+        let words = object.words.iter().map(|word| match word {
+            Word::Pointer(word) | Word::Value(word) => *word,
+        });
+        let others = first
+            .into_iter()
+            .chain(words)
+            .filter(|word| *word != object.address && self.objects.contains_key(word));
+        let mut links: Vec<(u64, u64)> = others.map(|to| (object.address, to)).collect();
+        links.dedup();
+        links
     }
 
     fn class_name(&self, object: &Object) -> String {
