@@ -59,9 +59,18 @@ pub(crate) struct ReportArguments {
     /// Show a row for each of malloc's arenas; JSON always has them
     #[arg(long)]
     pub(crate) arenas: bool,
+    /// Name the N owners of malloc'ed memory that hold most [default: 10, in JSON 100; alone: 30];
+    /// with 0 no owner is looked for, which makes the pause shorter
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "30")]
+    owners: Option<usize>,
 }
 
 impl ReportArguments {
+    /// How many owners are named at most; 0 where none is to be looked for.
+    pub(crate) fn owners(&self) -> usize {
+        self.owners.unwrap_or(if self.json { 100 } else { 10 })
+    }
+
     /// The process, however it was given.
     pub(crate) fn pid(&self) -> i32 {
         self.source.or(self.pid).expect("clap requires one of the two")

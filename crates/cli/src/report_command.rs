@@ -17,7 +17,7 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 const COMMAND: usize = 60;
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
-    let report = make(arguments.pid())?;
+    let report = make(arguments.pid(), arguments.owners())?;
     if arguments.json {
         crate::print(&report.render_json())?;
     } else {
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }
 
-fn make(pid: i32) -> Result<Report, Failure> {
+fn make(pid: i32, owners: usize) -> Result<Report, Failure> {
     let started = Instant::now();
     check_is_ruby(pid)?;
     let progress = progress(pid);
@@ -36,7 +36,7 @@ fn make(pid: i32) -> Result<Report, Failure> {
     let (readings, outline) = loop {
         let frozen = target::freeze(pid, target::PATIENCE)?;
         // No word to the terminal before the target goes on: it might keep us waiting.
-        let readings = Readings::read(frozen.image());
+        let readings = Readings::read(frozen.image(), owners > 0);
         let thawed = frozen.thaw()?;
         pause += thawed.pause;
         if !readings.are_torn() || attempt == ATTEMPTS {
@@ -47,7 +47,7 @@ fn make(pid: i32) -> Result<Report, Failure> {
     };
     let ledger = Ledger::draw_up(&outline, &readings);
     progress.finish_and_clear();
-    Ok(Report::new(&ledger, Capture::freeze(pause, started.elapsed())))
+    Ok(Report::new(&ledger, Capture::freeze(pause, started.elapsed()), owners))
 }
 
 /// Fails where the process is no Ruby, before it is stopped.

@@ -127,12 +127,12 @@ fn compact(ledger: &Ledger) -> Option<Advice> {
 
 fn objects(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
-    let class = ledger.ruby.as_ref()?.classes.first()?;
+    let class = ledger.classes().next()?;
     (is_worth(ledger, bytes) && percent(bytes, ledger.rss_bytes) >= 25.0).then(|| Advice {
         action: format!(
             "Find who keeps the objects: those of class {} hold the most ({}).",
             class.name,
-            Size(class.slot_bytes + class.malloc_bytes)
+            Size(class.slot_bytes + class.held_bytes())
         ),
         command: "ObjectSpace.trace_object_allocations_start at boot, then ObjectSpace.dump_all"
             .into(),

@@ -12,9 +12,18 @@ pub enum Cause {
     RubyOverhead,
     /// Malloc'ed bytes that Ruby objects hold: strings, arrays, hashes, instance variables ...
     RubyMalloc,
+    /// Malloc'ed bytes of the interpreter itself: classes, methods, bytecode, tables.
+    RubyVm,
     /// Code that a JIT compiler made.
     RubyJit,
-    /// Chunks in use that no Ruby object names, until their owners are traced.
+    /// Malloc'ed bytes that an extension's objects hold.
+    NativeHeld,
+    /// Malloc'ed bytes that are reachable from variables of libraries, thread-local ones, or stacks
+    /// only.
+    NativeGlobal,
+    /// Malloc'ed bytes that nothing points to.
+    NativeUnreachable,
+    /// Malloc'ed bytes in use that no Ruby object names, where owners were not traced.
     MallocInUse,
     /// Free bytes that malloc_trim would give back now: whole free pages ("gray").
     MallocUnreturned,
@@ -40,12 +49,16 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, in the order in which they are shown.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 20] = [
         Self::RubyLiveSlots,
         Self::RubyFreeSlots,
         Self::RubyOverhead,
         Self::RubyMalloc,
+        Self::RubyVm,
         Self::RubyJit,
+        Self::NativeHeld,
+        Self::NativeGlobal,
+        Self::NativeUnreachable,
         Self::MallocInUse,
         Self::MallocUnreturned,
         Self::MallocFragmented,
@@ -67,7 +80,11 @@ impl Cause {
             Self::RubyFreeSlots => "ruby.free_slots",
             Self::RubyOverhead => "ruby.overhead",
             Self::RubyMalloc => "ruby.malloc",
+            Self::RubyVm => "ruby.vm",
             Self::RubyJit => "ruby.jit",
+            Self::NativeHeld => "native.held",
+            Self::NativeGlobal => "native.global",
+            Self::NativeUnreachable => "native.unreachable",
             Self::MallocInUse => "malloc.in_use",
             Self::MallocUnreturned => "malloc.unreturned",
             Self::MallocFragmented => "malloc.fragmented",
@@ -90,8 +107,12 @@ impl Cause {
             Self::RubyFreeSlots => "free slots on Ruby's heap pages",
             Self::RubyOverhead => "headers and padding of Ruby's heap pages",
             Self::RubyMalloc => "malloc'ed memory that Ruby objects hold",
+            Self::RubyVm => "classes, methods, bytecode and tables of the interpreter",
             Self::RubyJit => "JIT code",
-            Self::MallocInUse => "other malloc'ed memory in use: the VM, C extensions, libraries",
+            Self::NativeHeld => "native memory that objects of C extensions hold",
+            Self::NativeGlobal => "native memory of libraries and threads",
+            Self::NativeUnreachable => "native memory in use that nothing points to: leaked?",
+            Self::MallocInUse => "other malloc'ed memory in use (owners not traced)",
             Self::MallocUnreturned => "freed, whole pages: malloc_trim would return them now",
             Self::MallocFragmented => "freed, but on pages that bytes in use pin",
             Self::MallocTop => "free at the top of arenas, kept for growth",

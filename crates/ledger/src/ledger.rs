@@ -5,9 +5,8 @@ use ruby::{ObjectSpace, SlotState};
 use target::{Address, Finding, Outline, Process, Severity};
 
 use crate::books::{Books, book, book_estimated};
-use crate::classes::{ClassAccount, ClassBooks};
 use crate::malloc_spans::malloc_spans;
-use crate::naming::{Named, name_chunks};
+use crate::owners::{OwnerAccount, OwnerKind, Owners};
 use crate::ruby_spans::ruby_spans;
 use crate::span::{Over, Span};
 use crate::{Cause, Causes, Readings};
@@ -34,6 +33,11 @@ pub struct Ledger {
     pub malloc: Option<MallocAccount>,
     /// Ruby's side; `None` where it could not be read.
     pub ruby: Option<RubyAccount>,
+    /// Whether the owners of all chunks were looked for; otherwise `owners` holds what objects name
+    /// themselves.
+    pub is_traced: bool,
+    /// Who holds how much, those with the most bytes first.
+    pub owners: Vec<OwnerAccount>,
     /// What was noticed, the gravest first.
     pub findings: Vec<Finding>,
 }
@@ -89,8 +93,6 @@ pub struct RubyAccount {
     pub slot_bytes_free: u64,
     /// How many slots there are of each type, as `ObjectSpace.count_objects` counts them.
     pub objects: BTreeMap<&'static str, u64>,
-    /// The classes, those that hold the most bytes first.
-    pub classes: Vec<ClassAccount>,
 }
 
 impl Ledger {
@@ -113,10 +115,8 @@ impl Ledger {
         ));
         let chunks = malloc.unwrap_or(&nothing);
         let objects = space.unwrap_or(&no_objects);
-        let mut classes = ClassBooks::new(objects);
-        let named = name_chunks(chunks, objects, |slot, bytes| classes.add_chunk(slot, bytes));
-
-        let books = book_all(outline, readings, chunks, objects, &named, &mut findings);
+        let owners = Owners::find(chunks, objects, &readings.modules, readings.pointers.as_ref());
+        let books = book_all(outline, readings, chunks, objects, &owners, &mut findings);
         let rss_bytes = books.causes.total();
         check_rss(outline, rss_bytes, &mut findings);
         if outline.process.environment.is_none() {
@@ -133,11 +133,20 @@ impl Ledger {
             libc: readings.libc.clone(),
             allocator: readings.allocator.clone(),
             causes: books.causes,
+            is_traced: readings.pointers.is_some(),
             is_estimated: outline.pages.is_none(),
             malloc: malloc.ok().map(|malloc| MallocAccount::new(malloc, &books)),
-            ruby: space.ok().map(|space| RubyAccount::new(space, classes)),
+            ruby: space.ok().map(|space| RubyAccount::new(space)),
+            owners: owners.accounts(),
             findings,
         }
+    }
+
+    /// What the objects of each class hold, internal ones included; the most bytes first.
+    pub fn classes(&self) -> impl Iterator<Item = &OwnerAccount> {
+        let is_class =
+            |owner: &&OwnerAccount| matches!(owner.kind, OwnerKind::Class | OwnerKind::Internal);
+        self.owners.iter().filter(is_class)
     }
 
     /// The resident bytes of some causes together.
@@ -152,7 +161,7 @@ fn book_all(
     readings: &Readings,
     chunks: &Malloc,
     objects: &ObjectSpace,
-    named: &Named,
+    owners: &Owners<'_>,
     findings: &mut Vec<Finding>,
 ) -> Books {
     let of = |ranges: &[std::ops::Range<Address>], cause| {
@@ -168,7 +177,7 @@ fn book_all(
     let mut clashes = Clashes::default();
     let mut carved_clashes = Clashes::default();
     let carved = disjoint(carved, &mut carved_clashes);
-    let spans = Over::new(ruby_spans(objects), malloc_spans(chunks, named), |upper, lower| {
+    let spans = Over::new(ruby_spans(objects), malloc_spans(chunks, owners), |upper, lower| {
         // Ruby may have its heap pages from malloc, as it does up to 2.7.
         if !is_in_use(lower.cause) {
             clashes.note(upper, lower);
@@ -179,7 +188,8 @@ fn book_all(
             carved_clashes.note(upper, lower);
         }
     });
-    let libraries = &readings.libraries;
+    let libraries: Vec<_> = readings.modules.iter().map(|module| module.range.clone()).collect();
+    let libraries = &libraries;
     let books = match &outline.pages {
         Some(pages) => book(outline, pages, libraries, spans, chunks.arenas.len()),
         None => {
@@ -196,7 +206,11 @@ fn book_all(
 }
 
 fn is_in_use(cause: Cause) -> bool {
-    matches!(cause, Cause::MallocInUse | Cause::RubyMalloc)
+    use Cause::{MallocInUse, NativeGlobal, NativeHeld, NativeUnreachable, RubyMalloc, RubyVm};
+    matches!(
+        cause,
+        MallocInUse | RubyMalloc | RubyVm | NativeHeld | NativeGlobal | NativeUnreachable
+    )
 }
 
 /// The spans, ascending, without such as overlap the one before them.
@@ -266,7 +280,7 @@ impl MallocAccount {
 }
 
 impl RubyAccount {
-    fn new(space: &ObjectSpace, classes: ClassBooks<'_>) -> Self {
+    fn new(space: &ObjectSpace) -> Self {
         let mut account = Self {
             version: space.version.clone(),
             heap_pages: space.pages.len() as u64,
@@ -276,7 +290,6 @@ impl RubyAccount {
             slot_bytes_live: 0,
             slot_bytes_free: 0,
             objects: space.counts(),
-            classes: classes.accounts(),
         };
         for page in &space.pages {
             let bytes = u64::from(page.slot_bytes);

@@ -7,10 +7,10 @@
 mod advice;
 mod books;
 mod cause;
-mod classes;
 mod ledger;
 mod malloc_spans;
-mod naming;
+mod owners;
+mod places;
 mod readings;
 mod ruby_spans;
 mod size;
@@ -20,8 +20,8 @@ mod verdict;
 
 pub use advice::{Advice, advise};
 pub use cause::{Cause, Causes};
-pub use classes::ClassAccount;
 pub use ledger::{ArenaAccount, Ledger, MallocAccount, RubyAccount};
+pub use owners::{OwnerAccount, OwnerKind};
 pub use readings::Readings;
 pub use size::{Count, Size, percent};
 pub use verdict::{Confidence, Verdict};

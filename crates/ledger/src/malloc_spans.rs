@@ -3,7 +3,7 @@ use std::ops::Range;
 use glibc::{Chunk, ChunkState, Malloc, Region};
 use target::{Address, intersection};
 
-use crate::{Cause, naming::Named, span::Span};
+use crate::{Cause, owners::Owners, span::Span};
 
 /// Bytes of a chunk's header before the program's pointer: the size of the chunk before it, if
 /// that is free, and its own.
@@ -14,7 +14,7 @@ const SHARED: u64 = 8;
 /// What malloc claims, ascending and disjoint.
 pub(crate) fn malloc_spans<'a>(
     malloc: &'a Malloc,
-    named: &'a Named,
+    owners: &'a Owners<'a>,
 ) -> impl Iterator<Item = Span> + 'a {
     let mut trimmable = Ahead { ranges: &malloc.trimmable };
     malloc.regions.iter().filter(|region| !region.chunks.is_empty()).flat_map(move |region| {
@@ -32,9 +32,8 @@ pub(crate) fn malloc_spans<'a>(
             match chunk.state() {
                 ChunkState::InUse | ChunkState::Mmapped => {
                     let pointer = chunk.address.offset(HEADER);
-                    let is_named = named.contains(region.chunks.start + index);
                     push(all.start..pointer, Cause::MallocOverhead);
-                    push(pointer..all.end, in_use(is_named));
+                    push(pointer..all.end, owners.cause(region.chunks.start + index));
                 }
                 ChunkState::Fencepost => push(all, Cause::MallocOverhead),
                 ChunkState::Tcache => push(all, Cause::MallocCached),
@@ -53,10 +52,6 @@ pub(crate) fn malloc_spans<'a>(
         }
         spans
     })
-}
-
-fn in_use(named: bool) -> Cause {
-    if named { Cause::RubyMalloc } else { Cause::MallocInUse }
 }
 
 /// The bytes that are a chunk's own: from its size word on, and the first word of the next

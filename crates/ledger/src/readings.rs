@@ -6,6 +6,7 @@ use ruby::ObjectSpace;
 use target::elf::{self, Module};
 use target::{Address, Image};
 
+use crate::owners::Pointers;
 use crate::stacks::find_stacks;
 
 /// All that is read of an image before the target goes on: plain data, none of its bytes.
@@ -19,17 +20,32 @@ pub struct Readings {
     pub(crate) ruby: Result<ObjectSpace, String>,
     torn: bool,
     pub(crate) stacks: Vec<Range<Address>>,
-    pub(crate) libraries: Vec<Range<Address>>,
+    /// Ascending by address.
+    pub(crate) modules: Vec<Module>,
+    /// Which memory points to which; `None` where owners are not wanted, or a side is missing.
+    pub(crate) pointers: Option<Pointers>,
 }
 
 impl Readings {
     /// Reads malloc's side and Ruby's side of `image` at the same time. What cannot be read is
-    /// kept with its reason: the rest stands without it.
+    /// kept with its reason: the rest stands without it. With `owners` also which memory points to
+    /// which, for [`Ledger::draw_up`](crate::Ledger::draw_up) to find who holds it.
     #[must_use]
-    pub fn read(image: &Image<'_>) -> Self {
-        let modules = elf::modules(image);
-        let mut libraries: Vec<_> = modules.iter().map(|module| module.range.clone()).collect();
-        libraries.sort_by_key(|range| range.start);
+    pub fn read(image: &Image<'_>, owners: bool) -> Self {
+        let mut modules = elf::modules(image);
+        modules.sort_by_key(|module| module.range.start);
+        let mut readings = Self::read_sides(image, modules);
+        if owners
+            && !readings.torn
+            && let (Ok(malloc), Ok(space)) = (&readings.malloc, &readings.ruby)
+        {
+            let Readings { modules, stacks, .. } = &readings;
+            readings.pointers = Some(Pointers::read(image, modules, malloc, space, stacks));
+        }
+        readings
+    }
+
+    fn read_sides(image: &Image<'_>, modules: Vec<Module>) -> Self {
         std::thread::scope(|scope| {
             // Where no thread can be had, it is done in turn.
             let ruby = Builder::new().spawn_scoped(scope, || ruby::read(image));
@@ -50,7 +66,8 @@ impl Readings {
                 malloc,
                 ruby: ruby.map_err(|error| error.to_string()),
                 stacks,
-                libraries,
+                modules,
+                pointers: None,
             }
         })
     }

@@ -48,7 +48,7 @@ pub struct Verdict {
 }
 
 /// What a verdict may name: causes that mean the same to the user.
-const SUSPECTS: [&[Cause]; 10] = [
+const SUSPECTS: [&[Cause]; 14] = [
     &[Cause::MallocUnreturned],
     &[Cause::MallocFragmented],
     &[Cause::MallocTop, Cause::MallocCached],
@@ -56,6 +56,10 @@ const SUSPECTS: [&[Cause]; 10] = [
     &[Cause::RubyFreeSlots],
     &[Cause::StackThreads, Cause::StackFibers],
     &[Cause::FilePrivate, Cause::FileShared],
+    &[Cause::NativeHeld],
+    &[Cause::NativeUnreachable],
+    &[Cause::NativeGlobal],
+    &[Cause::RubyVm],
     &[Cause::MallocInUse],
     &[Cause::RubyJit],
     &[Cause::Unknown],
@@ -222,6 +226,31 @@ fn describe(ledger: &Ledger, cause: Cause, bytes: u64) -> (String, Vec<String>, 
             )],
             "The memory is free after GC.start, or a Ruby object is found that holds it.".into(),
         ),
+        Cause::RubyVm => (
+            format!("{size} are the interpreter's own: classes, methods, bytecode and its tables."),
+            owner_evidence(ledger, &[Cause::RubyVm]),
+            "RSS is as large in a process that loads the same code and does no work.".into(),
+        ),
+        Cause::NativeHeld => held(ledger, size),
+        Cause::NativeGlobal => (
+            format!(
+                "{size} of native memory are held by variables of libraries and by threads, not by \
+                 any Ruby object."
+            ),
+            owner_evidence(ledger, &[Cause::NativeGlobal]),
+            "The library has a way to empty its caches, and RSS stays after that and malloc_trim."
+                .into(),
+        ),
+        Cause::NativeUnreachable => (
+            format!(
+                "{size} of native memory are in use and nothing points to them: a leak in a C \
+                 extension or library."
+            ),
+            owner_evidence(ledger, &[Cause::NativeUnreachable]),
+            "The memory is freed later: then a pointer to it was hidden from rbloat (tagged, or kept \
+             as a difference)."
+                .into(),
+        ),
         Cause::RubyJit => (
             format!("{size} are machine code made by Ruby's JIT compiler."),
             vec![],
@@ -283,16 +312,58 @@ fn class_evidence(ledger: &Ledger) -> Vec<String> {
         Size(ruby.slot_bytes_live),
         Size(ledger.causes[Cause::RubyMalloc])
     )];
-    evidence.extend(ruby.classes.iter().take(3).map(|class| {
+    evidence.extend(ledger.classes().take(3).map(|class| {
         format!(
             "{} {}: {} of slots, {} of malloc'ed memory",
             Count(class.objects),
             class.name,
             Size(class.slot_bytes),
-            Size(class.malloc_bytes)
+            Size(class.held_bytes())
         )
     }));
     evidence
+}
+
+/// The sentence, the evidence and what would falsify it, for memory that objects of C extensions
+/// hold.
+fn held(ledger: &Ledger, size: Size) -> (String, Vec<String>, String) {
+    let mut owners = ledger.owners.iter().filter(|owner| owner.cause == Cause::NativeHeld);
+    let summary = match owners.next() {
+        Some(first) => format!(
+            "{size} of native memory are held by Ruby objects of C extensions, {} of it by {} {}; {}.",
+            Size(first.held_bytes()),
+            Count(first.objects),
+            first.name,
+            match first.has_memsize {
+                Some(false) => "Ruby's GC counts only their slots",
+                _ => "Ruby's GC may see less of it than there is",
+            }
+        ),
+        None => format!("{size} of native memory are held by Ruby objects of C extensions."),
+    };
+    let falsified_by = "Clearing, freeing or closing these objects does not lower the memory in use.";
+    (summary, owner_evidence(ledger, &[Cause::NativeHeld]), falsified_by.into())
+}
+
+/// The owners of these causes that hold most.
+fn owner_evidence(ledger: &Ledger, causes: &[Cause]) -> Vec<String> {
+    let owners = ledger.owners.iter().filter(|owner| causes.contains(&owner.cause)).take(3);
+    let describe = |owner: &crate::OwnerAccount| {
+        let memsize = match owner.has_memsize {
+            Some(false) => "; their type tells Ruby no size",
+            Some(true) => "; their type tells Ruby a size",
+            None => "",
+        };
+        let many = if owner.objects > 0 { format!("{} ", Count(owner.objects)) } else { String::new() };
+        format!(
+            "{many}{}: {} in {} chunks, {} of it shared with others{memsize}",
+            owner.name,
+            Size(owner.held_bytes()),
+            Count(owner.chunks),
+            Size(owner.shared_bytes),
+        )
+    };
+    owners.map(describe).collect()
 }
 
 fn slot_evidence(ledger: &Ledger) -> Vec<String> {

@@ -54,7 +54,7 @@ fn process(heap: &MallocHeap, pointers: &[u64]) -> (Image<'static>, SyntheticMem
 }
 
 fn draw_up(image: &Image<'_>) -> Ledger {
-    Ledger::draw_up(&image.outline, &Readings::read(image))
+    Ledger::draw_up(&image.outline, &Readings::read(image, true))
 }
 
 const RELEASES: [GlibcRelease; 3] = [GlibcRelease::V2_31, GlibcRelease::V2_36, GlibcRelease::V2_43];

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ledger::{Advice, ArenaAccount, Cause, Ledger, MallocAccount, RubyAccount, Verdict, advise};
+use ledger::{
+    Advice, ArenaAccount, Cause, Ledger, MallocAccount, OwnerAccount, RubyAccount, Verdict, advise,
+};
 use serde::{Deserialize, Serialize};
 use target::{Finding, Severity};
 
@@ -27,6 +29,7 @@ pub struct Report {
     pub malloc: Option<Malloc>,
     pub arenas: Option<Vec<Arena>>,
     pub ruby: Option<Ruby>,
+    pub owners: Option<Vec<Owner>>,
     pub verdict: VerdictPart,
     pub advice: Vec<AdvicePart>,
     pub findings: Vec<FindingPart>,
@@ -138,6 +141,21 @@ pub struct Class {
     pub malloc_bytes: u64,
 }
 
+/// Who holds malloc'ed memory, and how much.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Owner {
+    pub owner: String,
+    pub kind: String,
+    pub cause: Option<String>,
+    pub objects: u64,
+    pub slot_bytes: u64,
+    pub chunks: u64,
+    pub exclusive_bytes: u64,
+    pub shared_bytes: u64,
+    pub memsize: Option<String>,
+}
+
 /// The verdict; its cause is the name of a row, or `healthy`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "see Report")]
@@ -171,9 +189,9 @@ pub struct FindingPart {
 }
 
 impl Report {
-    /// The report of a ledger.
+    /// The report of a ledger, with the `most_owners` owners that hold most, and the others in one row.
     #[must_use]
-    pub fn new(ledger: &Ledger, capture: Capture) -> Self {
+    pub fn new(ledger: &Ledger, capture: Capture, most_owners: usize) -> Self {
         Self {
             schema: SCHEMA,
             process: Process {
@@ -197,7 +215,8 @@ impl Report {
                 .malloc
                 .as_ref()
                 .map(|malloc| malloc.arenas.iter().map(Arena::from).collect()),
-            ruby: ledger.ruby.as_ref().map(Ruby::from),
+            ruby: ledger.ruby.as_ref().map(|ruby| Ruby::new(ruby, ledger)),
+            owners: ledger.is_traced.then(|| owners(&ledger.owners, most_owners)),
             verdict: Verdict::of(ledger).into(),
             advice: advise(ledger).into_iter().map(AdvicePart::from).collect(),
             findings: ledger.findings.iter().map(FindingPart::from).collect(),
@@ -269,8 +288,8 @@ impl From<&ArenaAccount> for Arena {
     }
 }
 
-impl From<&RubyAccount> for Ruby {
-    fn from(account: &RubyAccount) -> Self {
+impl Ruby {
+    fn new(account: &RubyAccount, ledger: &Ledger) -> Self {
         Self {
             heap_pages: account.heap_pages,
             slots_live: account.slots_live,
@@ -279,17 +298,53 @@ impl From<&RubyAccount> for Ruby {
             slot_bytes_live: account.slot_bytes_live,
             slot_bytes_free: account.slot_bytes_free,
             objects: account.objects.iter().map(|(name, count)| ((*name).into(), *count)).collect(),
-            classes: account
-                .classes
-                .iter()
+            classes: ledger
+                .classes()
                 .take(CLASSES)
                 .map(|class| Class {
                     name: class.name.clone(),
                     objects: class.objects,
                     slot_bytes: class.slot_bytes,
-                    malloc_bytes: class.malloc_bytes,
+                    malloc_bytes: class.held_bytes(),
                 })
                 .collect(),
+        }
+    }
+}
+
+/// The `most` first owners, and the others in one row, so that the rows add up.
+fn owners(accounts: &[OwnerAccount], most: usize) -> Vec<Owner> {
+    let (named, others) = accounts.split_at(most.min(accounts.len()));
+    let mut owners: Vec<_> = named.iter().map(Owner::from).collect();
+    if !others.is_empty() {
+        let sum = |of: fn(&OwnerAccount) -> u64| others.iter().map(of).sum();
+        owners.push(Owner {
+            owner: format!("({} others)", others.len()),
+            kind: "others".into(),
+            cause: None,
+            objects: sum(|owner| owner.objects),
+            slot_bytes: sum(|owner| owner.slot_bytes),
+            chunks: sum(|owner| owner.chunks),
+            exclusive_bytes: sum(|owner| owner.exclusive_bytes),
+            shared_bytes: sum(|owner| owner.shared_bytes),
+            memsize: None,
+        });
+    }
+    owners
+}
+
+impl From<&OwnerAccount> for Owner {
+    fn from(account: &OwnerAccount) -> Self {
+        Self {
+            owner: account.name.clone(),
+            kind: account.kind.name().into(),
+            cause: Some(account.cause.name().into()),
+            objects: account.objects,
+            slot_bytes: account.slot_bytes,
+            chunks: account.chunks,
+            exclusive_bytes: account.exclusive_bytes,
+            shared_bytes: account.shared_bytes,
+            memsize: account.has_memsize.map(|has| if has { "function" } else { "none" }.into()),
         }
     }
 }

@@ -17,6 +17,8 @@ const BAR: f64 = 20.0;
 
 /// Columns of a row's other cells, at most: what is left of a terminal's is for its meaning.
 const BEFORE_MEANING: usize = 57;
+/// Columns of an owner's name, at most.
+const OWNER: usize = 44;
 /// Columns of a process's other cells in the list.
 const BEFORE_COMMAND: usize = 70;
 
@@ -46,6 +48,7 @@ impl Report {
         if options.arenas {
             self.write_arenas(out)?;
         }
+        self.write_owners(out, options.width)?;
         self.write_advice(out, options.width)?;
         self.write_findings(out, options.width)?;
         self.write_foot(out)
@@ -133,6 +136,33 @@ impl Report {
             table.add_row(row);
         }
         align_right(&mut table, 1..10);
+        writeln!(out, "{}\n", trimmed(&table))
+    }
+
+    fn write_owners(&self, out: &mut String, width: usize) -> std::fmt::Result {
+        let Some(owners) = &self.owners else { return Ok(()) };
+        let mut table =
+            table(["WHO HOLDS IT", "OBJECTS", "SLOTS MB", "ALONE MB", "SHARED MB", "CAUSE", ""]);
+        for owner in owners {
+            let name: String = owner.owner.chars().take(OWNER.min(width / 2)).collect();
+            let objects = if owner.objects > 0 { Count(owner.objects).to_string() } else { String::new() };
+            let is_culprit = owner.cause.as_ref() == Some(&self.verdict.cause);
+            let style = if is_culprit { RED } else { Style::new() };
+            let memsize = match owner.memsize.as_deref() {
+                Some("none") => "the GC counts its slots only",
+                _ => "",
+            };
+            table.add_row([
+                format!("{style}{name}{style:#}"),
+                objects,
+                megabytes(owner.slot_bytes),
+                format!("{style}{}{style:#}", megabytes(owner.exclusive_bytes)),
+                megabytes(owner.shared_bytes),
+                owner.cause.clone().unwrap_or_default(),
+                format!("{DIM}{memsize}{DIM:#}"),
+            ]);
+        }
+        align_right(&mut table, 1..5);
         writeln!(out, "{}\n", trimmed(&table))
     }
 

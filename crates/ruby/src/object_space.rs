@@ -13,6 +13,8 @@ use crate::page_index::PageIndex;
 pub struct ObjectSpace {
     /// Ruby's version, as in `RUBY_VERSION`.
     pub version: String,
+    /// Where the interpreter's own module is: libruby, or an executable that it is linked into.
+    pub interpreter: Range<Address>,
     /// Its heap pages, ascending by address.
     pub pages: Vec<HeapPage>,
     /// The slots of all pages, in the order of the pages.
@@ -196,6 +198,10 @@ impl SlotType {
     pub const ARRAY: Self = Self(0x07);
     /// A hash.
     pub const HASH: Self = Self(0x08);
+    /// An instance of a struct.
+    pub const STRUCT: Self = Self(0x09);
+    /// An integer that is too large for a word.
+    pub const BIGNUM: Self = Self(0x0a);
     /// An object of an extension, around a pointer of its own.
     pub const DATA: Self = Self(0x0c);
     /// An internal object of the interpreter.

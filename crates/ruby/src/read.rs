@@ -108,6 +108,7 @@ fn read_pages(
     findings.extend(remarks(&read, image));
     Ok(ObjectSpace {
         version: interpreter.version.clone(),
+        interpreter: interpreter.range.clone(),
         fiber_stacks: fibers::find_stacks(image, interpreter, &context.territory),
         jit_code: jit::find_code(image, interpreter),
         transient_heap: transient::find(image, interpreter),

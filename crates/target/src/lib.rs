@@ -11,6 +11,7 @@
 //! /proc.
 
 mod address;
+mod address_map;
 pub mod elf;
 mod error;
 mod finding;
@@ -21,6 +22,7 @@ mod memory;
 mod pages;
 
 pub use address::{Address, PAGE_SIZE, intersection, length};
+pub use address_map::AddressMap;
 pub use error::Error;
 pub use finding::{Finding, Severity};
 pub use image::{Image, Outline, Process, Source, Thread};

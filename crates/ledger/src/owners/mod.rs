@@ -1,0 +1,11 @@
+//! Who holds malloc'ed memory: the words of everything that may hold a pointer are read while the
+//! target stands ([`pointers`]), and followed afterwards ([`trace`]). What comes out is a cause
+//! for each chunk in use, and an account for each owner.
+
+mod accounts;
+mod pointers;
+mod trace;
+
+pub use accounts::{OwnerAccount, OwnerKind};
+pub(crate) use accounts::Owners;
+pub(crate) use pointers::Pointers;

@@ -1,0 +1,391 @@
+//! Reads, while the target stands, which memory points to which: chunks, and all that is neither a
+//! chunk nor a slot but may hold a pointer to one. None of the bytes are kept.
+
+use std::ops::Range;
+use std::thread::Builder;
+
+use glibc::{ChunkState, Malloc};
+use ruby::ObjectSpace;
+use target::elf::Module;
+use target::{Address, Image, PAGE_SIZE, Window, intersection, length};
+
+use crate::places::{Place, Places};
+
+/// Bytes that are read at a time.
+const BLOCK: usize = 256 << 10;
+/// Longer stretches are read by their resident pages only: a program may have obtained a terabyte
+/// and touched a page of it.
+const LONG: u64 = 64 << 10;
+/// Programs have no memory below: the kernel refuses it (vm.mmap_min_addr).
+const LOWEST: u64 = 1 << 16;
+/// Thread-local variables lie at most this far below a thread's control block: the dynamic linker
+/// sets a few kilobytes aside for all libraries together.
+const LOCALS: u64 = 16 << 10;
+/// More bytes than any release's control block of a thread has.
+const CONTROL: u64 = 4 << 10;
+/// What a function may use below its stack pointer (System V ABI, AMD64).
+const RED_ZONE: u64 = 128;
+
+/// Something that is there without anybody pointing to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Root {
+    /// The variables of the module with this index.
+    Variables(usize),
+    /// Thread-local variables of all threads.
+    Locals,
+    /// Stacks and registers of all threads and fibers.
+    Stacks,
+}
+
+/// An edge to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Edge(u32);
+
+impl Edge {
+    const INTERIOR: u32 = 1 << 31;
+
+    pub(crate) fn new(node: u32, is_interior: bool) -> Self {
+        Self(node & !Self::INTERIOR | if is_interior { Self::INTERIOR } else { 0 })
+    }
+
+    pub(crate) fn node(self) -> u32 {
+        self.0 & !Self::INTERIOR
+    }
+
+    /// Whether it points into the node, behind its beginning.
+    pub(crate) fn is_interior(self) -> bool {
+        self.0 & Self::INTERIOR != 0
+    }
+}
+
+/// Which node points to which. The nodes are the chunks, by their index in [`Malloc::chunks`], then
+/// the areas, then the roots.
+#[derive(Debug, Default)]
+pub(crate) struct Pointers {
+    chunks: u32,
+    /// Private memory that is neither malloc's nor a slot nor a stack nor a library's.
+    pub(crate) areas: Vec<Range<Address>>,
+    pub(crate) roots: Vec<Root>,
+    parts: Vec<Part>,
+}
+
+/// Neighbouring nodes and what they point to.
+#[derive(Debug, Default)]
+struct Part {
+    first: u32,
+    /// For each node where its edges and its slots end; they begin where those of the node before end.
+    ends: Vec<(u32, u32)>,
+    edges: Vec<Edge>,
+    slots: Vec<u32>,
+    /// Where the edges and the slots of the node begin that is being read.
+    begun: (usize, usize),
+    unread_bytes: u64,
+}
+
+impl Pointers {
+    /// Reads all that points somewhere. `stacks` are those of threads.
+    pub(crate) fn read(
+        image: &Image<'_>,
+        modules: &[Module],
+        malloc: &Malloc,
+        space: &ObjectSpace,
+        stacks: &[Range<Address>],
+    ) -> Self {
+        let areas = areas(image, modules, malloc, space, stacks);
+        let places = Places::new(malloc, space, &areas);
+        let mut roots: Vec<_> = (0..modules.len()).map(Root::Variables).collect();
+        roots.extend([Root::Locals, Root::Stacks]);
+        let chunks = malloc.chunks.len() as u32;
+        let cuts = halves(malloc);
+        let read_chunks = |range: Range<usize>| {
+            let mut reader = Reader::new(image, &places, range.start as u32);
+            for chunk in malloc.chunks.get(range).unwrap_or_default() {
+                match chunk.state() {
+                    // Up to 2.7 Ruby has its heap pages from malloc: slots are read elsewhere.
+                    _ if hosts_heap_page(space, *chunk) => {}
+                    ChunkState::InUse => reader.read(&(chunk.pointer()..chunk.end().offset(8))),
+                    ChunkState::Mmapped => reader.read(&(chunk.pointer()..chunk.end())),
+                    _ => {}
+                }
+                reader.end_node();
+            }
+            reader.part
+        };
+        let read_others = || {
+            let mut reader = Reader::new(image, &places, chunks);
+            for area in &areas {
+                reader.read(area);
+                // An area may be many things beside each other: what it keeps alive is told, but
+                // not which object keeps which.
+                reader.drop_slots();
+                reader.end_node();
+            }
+            for root in &roots {
+                match root {
+                    Root::Variables(module) => {
+                        modules[*module].writable.iter().for_each(|range| reader.read(range));
+                    }
+                    Root::Locals => locals(image).iter().for_each(|range| reader.read(range)),
+                    Root::Stacks => {
+                        for range in live_stacks(image, space, stacks) {
+                            reader.read(&range);
+                        }
+                        let threads = &image.outline.threads;
+                        threads.iter().flat_map(|thread| &thread.registers).for_each(|&word| {
+                            reader.take(word);
+                        });
+                    }
+                }
+                reader.end_node();
+            }
+            reader.part
+        };
+        let parts = std::thread::scope(|scope| {
+            // Where no thread can be had, it is done in turn.
+            let second = Builder::new().spawn_scoped(scope, || read_chunks(cuts..malloc.chunks.len()));
+            let first = read_chunks(0..cuts);
+            let others = read_others();
+            let second = second.map_or_else(
+                |_| read_chunks(cuts..malloc.chunks.len()),
+                |second| second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            );
+            vec![first, second, others]
+        });
+        Self { chunks, areas, roots, parts }
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.chunks as usize + self.areas.len() + self.roots.len()
+    }
+
+    /// The node of the root with this index.
+    pub(crate) fn root(&self, index: usize) -> u32 {
+        self.chunks + (self.areas.len() + index) as u32
+    }
+
+    /// What a node points to: nodes, and slots.
+    pub(crate) fn of(&self, node: u32) -> (&[Edge], &[u32]) {
+        let Some(part) = self.parts.iter().rfind(|part| part.first <= node) else {
+            return (&[], &[]);
+        };
+        let index = (node - part.first) as usize;
+        let Some(&(edges, slots)) = part.ends.get(index) else { return (&[], &[]) };
+        let before = index.checked_sub(1).and_then(|before| part.ends.get(before));
+        let &(first_edge, first_slot) = before.unwrap_or(&(0, 0));
+        (
+            part.edges.get(first_edge as usize..edges as usize).unwrap_or_default(),
+            part.slots.get(first_slot as usize..slots as usize).unwrap_or_default(),
+        )
+    }
+
+    /// Bytes that could not be read, since they are in swap: what they point to is not known.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.unread_bytes).sum()
+    }
+}
+
+/// Whether a heap page of Ruby's lies within the chunk.
+pub(crate) fn hosts_heap_page(space: &ObjectSpace, chunk: glibc::Chunk) -> bool {
+    // Not even the smallest page would fit.
+    if chunk.bytes() < PAGE_SIZE {
+        return false;
+    }
+    let after = space.pages.partition_point(|page| page.range.start < chunk.address);
+    space.pages.get(after).is_some_and(|page| page.range.start < chunk.end())
+}
+
+/// Where to cut the chunks in two so that both parts have the same number of bytes in use.
+fn halves(malloc: &Malloc) -> usize {
+    let in_use = |chunk: &glibc::Chunk| match chunk.state() {
+        ChunkState::InUse | ChunkState::Mmapped => chunk.bytes(),
+        _ => 0,
+    };
+    let half = malloc.chunks.iter().map(in_use).sum::<u64>() / 2;
+    let mut sum = 0;
+    let cut = malloc.chunks.iter().position(|chunk| {
+        sum += in_use(chunk);
+        sum >= half
+    });
+    cut.unwrap_or(0)
+}
+
+/// Private anonymous memory that nobody else claims.
+fn areas(
+    image: &Image<'_>,
+    modules: &[Module],
+    malloc: &Malloc,
+    space: &ObjectSpace,
+    stacks: &[Range<Address>],
+) -> Vec<Range<Address>> {
+    let mut claimed: Vec<Range<Address>> = Vec::new();
+    claimed.extend(malloc.regions.iter().map(|region| region.range.clone()));
+    claimed.extend(space.pages.iter().map(|page| page.range.clone()));
+    claimed.extend(modules.iter().map(|module| module.range.clone()));
+    claimed.extend(space.fiber_stacks.iter().cloned());
+    claimed.extend(space.transient_heap.iter().cloned());
+    claimed.extend(stacks.iter().cloned());
+    claimed.sort_by_key(|range| range.start);
+    let mut areas = Vec::new();
+    let mut claims = claimed.iter().peekable();
+    let may_point = |mapping: &&target::Mapping| {
+        mapping.readable
+            && mapping.writable
+            && mapping.is_private_anonymous()
+            && mapping.backing != target::Backing::Stack
+    };
+    for mapping in image.outline.mappings.iter().filter(may_point) {
+        let mut at = mapping.range.start;
+        while claims.next_if(|claim| claim.end <= at).is_some() {}
+        // A claim may reach into the next mapping: it is looked at again there.
+        for claim in claims.clone().take_while(|claim| claim.start < mapping.range.end) {
+            if at < claim.start {
+                areas.push(at..claim.start);
+            }
+            at = at.max(claim.end);
+        }
+        if at < mapping.range.end {
+            areas.push(at..mapping.range.end);
+        }
+    }
+    areas
+}
+
+/// Where thread-local variables are: below each thread's control block; and that block itself.
+fn locals(image: &Image<'_>) -> Vec<Range<Address>> {
+    let outline = &image.outline;
+    let around = |thread: &target::Thread| {
+        let mapping = outline.mappings.find(thread.fs_base)?;
+        let all = thread.fs_base.before(LOCALS)..thread.fs_base.offset(CONTROL);
+        let locals = intersection(&all, &mapping.range);
+        Some(locals.start.align_up(8)..locals.end)
+    };
+    let mut locals: Vec<_> = outline.threads.iter().filter_map(around).collect();
+    locals.sort_by_key(|range| range.start);
+    locals
+}
+
+/// The parts of stacks that are in use.
+fn live_stacks(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+    stacks: &[Range<Address>],
+) -> Vec<Range<Address>> {
+    let outline = &image.outline;
+    let of_thread = |thread: &target::Thread| {
+        let at = thread.stack_pointer;
+        let own = stacks.iter().chain(&space.fiber_stacks).find(|stack| stack.contains(&at));
+        let all = own.or_else(|| outline.mappings.find(at).map(|mapping| &mapping.range))?;
+        Some(at.before(RED_ZONE).align_down(8).max(all.start)..all.end)
+    };
+    let mut live: Vec<_> = outline.threads.iter().filter_map(of_thread).collect();
+    // Where a fiber stands that does not run is not known: its whole stack may be in use.
+    live.extend(space.fiber_stacks.iter().cloned());
+    live
+}
+
+/// Reads nodes one after the other.
+struct Reader<'a> {
+    image: &'a Image<'a>,
+    places: &'a Places<'a>,
+    window: Window<'a>,
+    part: Part,
+}
+
+impl<'a> Reader<'a> {
+    fn new(image: &'a Image<'a>, places: &'a Places<'a>, first: u32) -> Self {
+        let part = Part { first, ..Part::default() };
+        Self { image, places, window: Window::new(image, BLOCK), part }
+    }
+
+    /// Takes all words of a part of the node that is being read.
+    fn read(&mut self, range: &Range<Address>) {
+        if length(range) <= LONG {
+            return self.read_pages(range);
+        }
+        let outline = &self.image.outline;
+        match &outline.pages {
+            Some(pages) => {
+                for run in pages.runs_in(range).filter(|run| run.state.is_resident()) {
+                    self.read_pages(&intersection(&run.range, range));
+                }
+            }
+            // Nothing says which pages are there. What is hardly there is not worth mapping in.
+            None => {
+                let resident = |mapping: &&target::Mapping| {
+                    mapping.kernel_rss_bytes.unwrap_or(0) >= length(&mapping.range) / 16
+                };
+                if outline.mappings.find(range.start).filter(resident).is_some() {
+                    self.read_pages(range);
+                }
+            }
+        }
+    }
+
+    fn read_pages(&mut self, range: &Range<Address>) {
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at.offset(1).align_up(BLOCK as u64 / 2));
+            if !self.read_block(&(at..end)) {
+                self.read_page_by_page(&(at..end));
+            }
+            at = end;
+        }
+    }
+
+    fn read_page_by_page(&mut self, range: &Range<Address>) {
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at.offset(1).align_up(PAGE_SIZE));
+            if !self.read_block(&(at..end)) {
+                self.part.unread_bytes += end - at;
+            }
+            at = end;
+        }
+    }
+
+    fn read_block(&mut self, range: &Range<Address>) -> bool {
+        let Ok(bytes) = self.window.bytes(range.start, length(range) as usize) else { return false };
+        for word in bytes.chunks_exact(8) {
+            let word = u64::from_le_bytes(word.try_into().expect("8 bytes"));
+            take(self.places, &mut self.part, word);
+        }
+        true
+    }
+
+    fn take(&mut self, word: u64) {
+        take(self.places, &mut self.part, word);
+    }
+
+    fn drop_slots(&mut self) {
+        self.part.slots.truncate(self.part.begun.1);
+    }
+
+    fn end_node(&mut self) {
+        let (edges, slots) = (self.part.edges.len(), self.part.slots.len());
+        self.part.ends.push((edges as u32, slots as u32));
+        self.part.begun = (edges, slots);
+    }
+}
+
+/// Notes what a word points to, if anything.
+fn take(places: &Places<'_>, part: &mut Part, word: u64) {
+    // Pointers to the middle of a chunk are to parts of structures: aligned. Odd words are numbers.
+    if word < LOWEST || word >> 47 != 0 || word % 8 != 0 {
+        return;
+    }
+    let edge = match places.at(Address(word)) {
+        Place::Chunk { index, is_start } => Edge::new(index, !is_start),
+        Place::Slot(slot) => {
+            if part.slots[part.begun.1..].last() != Some(&slot) {
+                part.slots.push(slot);
+            }
+            return;
+        }
+        Place::Area(area) => Edge::new(places.chunk_count() + area, false),
+        Place::Nothing => return,
+    };
+    if part.edges[part.begun.0..].last() != Some(&edge) {
+        part.edges.push(edge);
+    }
+}

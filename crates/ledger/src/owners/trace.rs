@@ -1,0 +1,267 @@
+//! Follows pointers from all owners at once, and finds for each chunk in use who holds it.
+
+use std::collections::VecDeque;
+
+use glibc::{ChunkState, Malloc};
+use ruby::{ObjectSpace, SlotType};
+
+use crate::owners::pointers::{Pointers, Root, hosts_heap_page};
+use crate::places::{Place, Places};
+
+/// Who holds memory: what [`Trace`] gives each chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    /// The objects of the class with this index, but for those of an extension.
+    Class(usize),
+    /// The objects of the class with this index that are of an extension, or of Ruby's own in C
+    /// (T_DATA).
+    Data(usize),
+    /// The variables of the module with this index.
+    Variables(usize),
+    /// Thread-local variables.
+    Locals,
+    /// The stacks and registers of threads and fibers, and nothing else.
+    Stacks,
+    /// Ruby's object space, which had its heap pages from malloc up to 2.7.
+    HeapPages,
+    /// Nothing that is known.
+    Nobody,
+}
+
+/// Who holds each chunk in use.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    classes: u32,
+    roots: Vec<Root>,
+    /// By chunk, then by area and root; an owner as [`Trace::owner_of`] decodes it.
+    owners: Vec<u32>,
+    shared: Bits,
+}
+
+/// A set of small numbers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bits(Vec<u64>);
+
+impl Bits {
+    pub(crate) fn new(count: usize) -> Self {
+        Self(vec![0; count.div_ceil(64)])
+    }
+
+    pub(crate) fn contains(&self, index: u32) -> bool {
+        self.0.get(index as usize / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    /// Adds `index`; whether it was not there before.
+    pub(crate) fn insert(&mut self, index: u32) -> bool {
+        let Some(word) = self.0.get_mut(index as usize / 64) else { return false };
+        let bit = 1 << (index % 64);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+}
+
+const NOBODY: u32 = u32::MAX;
+const HEAP_PAGES: u32 = u32::MAX - 1;
+
+impl Trace {
+    /// Finds who holds each chunk in use.
+    ///
+    /// Each chunk goes to the owner that is nearest to it, counted in pointers. It is *shared*
+    /// where another owner reaches it too. Pointers to the beginning of a chunk count first; only
+    /// what none of them reaches may be held by a pointer into its middle, since such may be a
+    /// number that looks like one.
+    pub(crate) fn new(malloc: &Malloc, space: &ObjectSpace, pointers: &Pointers) -> Self {
+        let places = Places::new(malloc, space, &pointers.areas);
+        let mut tracer = Tracer::new(malloc, space, pointers);
+        tracer.claim_heap_pages();
+        tracer.start_from_slots(&places);
+        for (index, root) in pointers.roots.iter().enumerate() {
+            if *root != Root::Stacks {
+                tracer.start_from_root(index);
+            }
+        }
+        tracer.follow_exact();
+        tracer.follow_interior();
+        // What lies on a stack may be long out of use: it holds only what nobody else does.
+        tracer.shares = false;
+        for (index, root) in pointers.roots.iter().enumerate() {
+            if *root == Root::Stacks {
+                tracer.start_from_root(index);
+                tracer.follow_exact();
+            }
+        }
+        tracer.follow_interior();
+        tracer.trace
+    }
+
+    /// Finds the chunks that slots name, and no others, where pointers were not read.
+    pub(crate) fn of_slots(malloc: &Malloc, space: &ObjectSpace) -> Self {
+        let pointers = Pointers::default();
+        let places = Places::new(malloc, space, &[]);
+        let mut tracer = Tracer::new(malloc, space, &pointers);
+        tracer.claim_heap_pages();
+        tracer.start_from_slots(&places);
+        tracer.trace
+    }
+
+    /// Who holds the chunk with this index.
+    pub(crate) fn owner_of(&self, chunk: usize) -> Owner {
+        let Some(&owner) = self.owners.get(chunk) else { return Owner::Nobody };
+        match owner {
+            NOBODY => Owner::Nobody,
+            HEAP_PAGES => Owner::HeapPages,
+            class if class < self.classes => Owner::Class(class as usize),
+            class if class < 2 * self.classes => Owner::Data((class - self.classes) as usize),
+            root => match self.roots.get((root - 2 * self.classes) as usize) {
+                Some(Root::Variables(module)) => Owner::Variables(*module),
+                Some(Root::Locals) => Owner::Locals,
+                Some(Root::Stacks) => Owner::Stacks,
+                None => Owner::Nobody,
+            },
+        }
+    }
+
+    /// Whether more than one owner reaches the chunk with this index.
+    pub(crate) fn is_shared(&self, chunk: usize) -> bool {
+        self.shared.contains(chunk as u32)
+    }
+}
+
+struct Tracer<'a> {
+    malloc: &'a Malloc,
+    space: &'a ObjectSpace,
+    pointers: &'a Pointers,
+    trace: Trace,
+    /// Chunks without pointers: they hold text, numbers or objects.
+    leaves: Bits,
+    /// Nodes whose exact pointers have to be followed.
+    exact: VecDeque<u32>,
+    /// Nodes whose interior pointers have to be followed, once no exact one is left.
+    interior: VecDeque<u32>,
+    /// Whether what two owners reach is shared between them.
+    shares: bool,
+    /// Interior pointers of slots: a chunk, and whose slot it is.
+    interior_of_slots: Vec<(u32, u32)>,
+}
+
+impl<'a> Tracer<'a> {
+    fn new(malloc: &'a Malloc, space: &'a ObjectSpace, pointers: &'a Pointers) -> Self {
+        let nodes = pointers.len().max(malloc.chunks.len());
+        Self {
+            malloc,
+            space,
+            pointers,
+            trace: Trace {
+                classes: space.classes.len() as u32,
+                roots: pointers.roots.clone(),
+                owners: vec![NOBODY; nodes],
+                shared: Bits::new(nodes),
+            },
+            leaves: Bits::new(nodes),
+            exact: VecDeque::new(),
+            interior: VecDeque::new(),
+            shares: true,
+            interior_of_slots: Vec::new(),
+        }
+    }
+
+    fn claim_heap_pages(&mut self) {
+        for (index, chunk) in self.malloc.chunks.iter().enumerate() {
+            let is_in_use = matches!(chunk.state(), ChunkState::InUse | ChunkState::Mmapped);
+            if is_in_use && hosts_heap_page(self.space, *chunk) {
+                self.trace.owners[index] = HEAP_PAGES;
+            }
+        }
+    }
+
+    fn start_from_slots(&mut self, places: &Places<'_>) {
+        for (slot, address) in self.space.references.iter() {
+            let Some(slot) = self.space.slots.get(slot as usize) else { continue };
+            if slot.class as usize >= self.space.classes.len() {
+                continue;
+            }
+            let owner = slot.class + if slot.kind == SlotType::DATA { self.trace.classes } else { 0 };
+            let node = match places.at(address) {
+                Place::Chunk { index, is_start: true } => index,
+                Place::Area(area) => self.malloc.chunks.len() as u32 + area,
+                Place::Chunk { index, is_start: false } => {
+                    self.interior_of_slots.push((index, owner));
+                    continue;
+                }
+                _ => continue,
+            };
+            if is_leaf(slot.kind) {
+                self.leaves.insert(node);
+            }
+            self.reach(node, owner, false);
+        }
+    }
+
+    fn start_from_root(&mut self, index: usize) {
+        let node = self.pointers.root(index);
+        self.reach(node, 2 * self.trace.classes + index as u32, false);
+    }
+
+    /// Gives `node` to `owner` where nobody has it, and notes where two share it.
+    fn reach(&mut self, node: u32, owner: u32, is_shared: bool) {
+        let Some(holder) = self.trace.owners.get_mut(node as usize) else { return };
+        if *holder == NOBODY {
+            *holder = owner;
+            if is_shared {
+                self.trace.shared.insert(node);
+            }
+            self.exact.push_back(node);
+            self.interior.push_back(node);
+        } else if self.shares && (is_shared || *holder != owner) && self.trace.shared.insert(node) {
+            // What it points to is shared, too.
+            self.exact.push_back(node);
+        }
+    }
+
+    fn follow_exact(&mut self) {
+        while let Some(node) = self.exact.pop_front() {
+            if self.leaves.contains(node) {
+                continue;
+            }
+            let owner = self.trace.owners[node as usize];
+            let is_shared = self.trace.shared.contains(node);
+            for edge in self.pointers.of(node).0 {
+                if !edge.is_interior() {
+                    self.reach(edge.node(), owner, is_shared);
+                }
+            }
+        }
+    }
+
+    fn follow_interior(&mut self) {
+        for (chunk, owner) in std::mem::take(&mut self.interior_of_slots) {
+            self.reach_unheld(chunk, owner, false);
+        }
+        self.follow_exact();
+        while let Some(node) = self.interior.pop_front() {
+            if self.leaves.contains(node) {
+                continue;
+            }
+            let owner = self.trace.owners[node as usize];
+            let is_shared = self.trace.shared.contains(node);
+            for edge in self.pointers.of(node).0.iter().filter(|edge| edge.is_interior()) {
+                self.reach_unheld(edge.node(), owner, is_shared);
+            }
+            self.follow_exact();
+        }
+    }
+
+    /// Gives `node` to `owner` unless somebody has it by a pointer to its beginning.
+    fn reach_unheld(&mut self, node: u32, owner: u32, is_shared: bool) {
+        if self.trace.owners.get(node as usize) == Some(&NOBODY) {
+            self.reach(node, owner, is_shared);
+        }
+    }
+}
+
+/// Whether what an object of this type has from malloc is without pointers to more of it: text,
+/// numbers, or references to objects.
+fn is_leaf(kind: SlotType) -> bool {
+    matches!(kind, SlotType::STRING | SlotType::ARRAY | SlotType::BIGNUM | SlotType::STRUCT)
+}

@@ -1,0 +1,131 @@
+use std::ops::Range;
+
+use crate::Address;
+
+/// Addresses of user space on x86-64 end here (with four-level page tables).
+const END_OF_ADDRESSES: u64 = 1 << 47;
+/// A table of 2^14 granules takes 64 KiB.
+const TABLE_LOG2: u32 = 14;
+const TABLE_ENTRIES: u64 = 1 << TABLE_LOG2;
+/// More tables than a process needs that is not made to exhaust us: 256 MiB of them.
+const MOST_TABLES: usize = 4096;
+/// An entry of the directory with this bit is the index of a table, any other a value.
+const TABLE: u32 = 1 << 31;
+
+/// Tells in constant time what lies at an address: a number for each granule of memory, for walks
+/// that look millions of words up.
+///
+/// Large stretches of one value take 4 bytes for each 2^14 granules, others 4 bytes for each granule.
+#[derive(Debug, Clone)]
+pub struct AddressMap {
+    granule_log2: u32,
+    /// For each table's worth of granules: the value of all, or `TABLE` and the index of a table.
+    directory: Vec<u32>,
+    tables: Vec<Box<[u32]>>,
+}
+
+impl AddressMap {
+    /// A map of granules of 2^`granule_log2` bytes, from 2^10 to 2^20, all of value 0.
+    #[must_use]
+    pub fn new(granule_log2: u32) -> Self {
+        let granule_log2 = granule_log2.clamp(10, 20);
+        // Zeros from the kernel: what is not written takes no memory.
+        let directory = vec![0; (END_OF_ADDRESSES >> (granule_log2 + TABLE_LOG2)) as usize];
+        Self { granule_log2, directory, tables: Vec::new() }
+    }
+
+    /// Gives all granules that `range` touches the value `value`, which is below 2^31.
+    ///
+    /// What lies behind the end of user space, or finds no more room for tables, keeps its value.
+    pub fn set(&mut self, range: &Range<Address>, value: u32) {
+        if range.start >= range.end {
+            return;
+        }
+        let first = range.start.0.min(END_OF_ADDRESSES) >> self.granule_log2;
+        let end = range.end.align_up(1 << self.granule_log2).0.min(END_OF_ADDRESSES);
+        let end = end >> self.granule_log2;
+        let mut granule = first;
+        while granule < end {
+            let entry = (granule >> TABLE_LOG2) as usize;
+            let next = ((granule >> TABLE_LOG2) + 1) << TABLE_LOG2;
+            let is_whole = granule % TABLE_ENTRIES == 0 && next <= end;
+            if is_whole && self.directory[entry] & TABLE == 0 {
+                self.directory[entry] = value & !TABLE;
+            } else if let Some(table) = self.table(entry) {
+                let from = (granule % TABLE_ENTRIES) as usize;
+                let count = (next.min(end) - granule) as usize;
+                table[from..from + count].fill(value & !TABLE);
+            }
+            granule = next;
+        }
+    }
+
+    fn table(&mut self, entry: usize) -> Option<&mut [u32]> {
+        let all = self.directory[entry];
+        if all & TABLE == 0 {
+            if self.tables.len() == MOST_TABLES {
+                return None;
+            }
+            self.directory[entry] = TABLE | self.tables.len() as u32;
+            self.tables.push(vec![all; TABLE_ENTRIES as usize].into());
+        }
+        let index = (self.directory[entry] & !TABLE) as usize;
+        self.tables.get_mut(index).map(|table| &mut table[..])
+    }
+
+    /// The value at `at`; 0 where none was set.
+    #[must_use]
+    pub fn get(&self, at: Address) -> u32 {
+        let granule = at.0 >> self.granule_log2;
+        let Some(&entry) = self.directory.get((granule >> TABLE_LOG2) as usize) else { return 0 };
+        if entry & TABLE == 0 {
+            return entry;
+        }
+        self.tables[(entry & !TABLE) as usize][(granule % TABLE_ENTRIES) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_terabyte_of_one_value_takes_no_table() {
+        let mut map = AddressMap::new(10);
+        map.set(&(Address(1 << 40)..Address(2 << 40)), 7);
+        assert_eq!(map.get(Address((2 << 40) - 1)), 7);
+        assert_eq!(map.get(Address(2 << 40)), 0);
+        assert!(map.tables.is_empty());
+    }
+
+    #[test]
+    fn addresses_that_no_process_has_are_without_value() {
+        let mut map = AddressMap::new(12);
+        map.set(&(Address(u64::MAX - 5)..Address(u64::MAX)), 1);
+        map.set(&(Address(9)..Address(3)), 1);
+        assert_eq!(map.get(Address(u64::MAX)), 0);
+        assert_eq!(map.get(Address(5)), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_granule_has_the_value_that_was_set_last(
+            sets in prop::collection::vec((0_u64..80 << 24, 0_u64..40 << 24, 1_u32..100), 1..12),
+            probes in prop::collection::vec(0_u64..120 << 24, 50),
+        ) {
+            let mut map = AddressMap::new(10);
+            for (start, bytes, value) in &sets {
+                map.set(&(Address(*start)..Address(start + bytes)), *value);
+            }
+            for probe in probes {
+                let granule = probe & !1023;
+                let touches = |(start, bytes, _): &&(u64, u64, u32)| {
+                    *bytes > 0 && *start < granule + 1024 && start + bytes > granule
+                };
+                let expected = sets.iter().rev().find(touches).map_or(0, |(_, _, value)| *value);
+                prop_assert_eq!(map.get(Address(probe)), expected);
+            }
+        }
+    }
+}
