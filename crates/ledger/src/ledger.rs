@@ -6,10 +6,10 @@ use target::{Address, Finding, Outline, Process, Severity};
 
 use crate::books::{Books, book, book_estimated};
 use crate::malloc_spans::malloc_spans;
-use crate::owners::{OwnerAccount, OwnerKind, Owners};
+use crate::owners::{OwnerAccount, OwnerKind, Owners, Pointers};
 use crate::ruby_spans::ruby_spans;
 use crate::span::{Over, Span};
-use crate::{Cause, Causes, Readings};
+use crate::{Cause, Causes, Readings, Size};
 
 /// The account of one process at one instant: every resident byte under one cause, and what the
 /// parts say of themselves.
@@ -113,9 +113,25 @@ impl Ledger {
             |error| vec![Finding::general(Severity::Error, error)],
             |space| space.findings.clone(),
         ));
+        findings.extend(readings.findings.iter().cloned());
+        if let Some(bytes) = readings.pointers.as_ref().map(Pointers::unread_bytes)
+            && bytes > 0
+        {
+            let what = format!(
+                "{} of malloc'ed memory are swapped out: what they point to may be called unreachable",
+                Size(bytes)
+            );
+            findings.push(Finding::general(Severity::Warning, what));
+        }
         let chunks = malloc.unwrap_or(&nothing);
         let objects = space.unwrap_or(&no_objects);
-        let owners = Owners::find(chunks, objects, &readings.modules, readings.pointers.as_ref());
+        let owners = Owners::find(
+            chunks,
+            objects,
+            &readings.modules,
+            readings.pointers.as_ref(),
+            &readings.holders,
+        );
         let books = book_all(outline, readings, chunks, objects, &owners, &mut findings);
         let rss_bytes = books.causes.total();
         check_rss(outline, rss_bytes, &mut findings);

@@ -21,7 +21,7 @@ mod verdict;
 pub use advice::{Advice, advise};
 pub use cause::{Cause, Causes};
 pub use ledger::{ArenaAccount, Ledger, MallocAccount, RubyAccount};
-pub use owners::{OwnerAccount, OwnerKind};
+pub use owners::{Keeper, OwnerAccount, OwnerKind};
 pub use readings::Readings;
 pub use size::{Count, Size, percent};
 pub use verdict::{Confidence, Verdict};

@@ -2,9 +2,9 @@ use std::ops::Range;
 use std::thread::Builder;
 
 use glibc::{Allocator, Libc, Malloc};
-use ruby::ObjectSpace;
+use ruby::{Holder, ObjectSpace};
 use target::elf::{self, Module};
-use target::{Address, Image};
+use target::{Address, Finding, Image};
 
 use crate::owners::Pointers;
 use crate::stacks::find_stacks;
@@ -24,6 +24,10 @@ pub struct Readings {
     pub(crate) modules: Vec<Module>,
     /// Which memory points to which; `None` where owners are not wanted, or a side is missing.
     pub(crate) pointers: Option<Pointers>,
+    /// Objects that a constant or variable of Ruby's names; empty where owners are not wanted.
+    pub(crate) holders: Vec<Holder>,
+    /// What was noticed while names were looked for.
+    pub(crate) findings: Vec<Finding>,
 }
 
 impl Readings {
@@ -40,7 +44,11 @@ impl Readings {
             && let (Ok(malloc), Ok(space)) = (&readings.malloc, &readings.ruby)
         {
             let Readings { modules, stacks, .. } = &readings;
-            readings.pointers = Some(Pointers::read(image, modules, malloc, space, stacks));
+            let pointers = Pointers::read(image, modules, malloc, space, stacks);
+            let (holders, findings) = ruby::holders(image, space);
+            readings.holders = holders;
+            readings.findings = findings;
+            readings.pointers = Some(pointers);
         }
         readings
     }
@@ -68,6 +76,8 @@ impl Readings {
                 stacks,
                 modules,
                 pointers: None,
+                holders: Vec::new(),
+                findings: Vec::new(),
             }
         })
     }

@@ -76,9 +76,9 @@ proptest! {
 
         let malloc = ledger.malloc.as_ref().unwrap();
         prop_assert_eq!(malloc.trim_yield_bytes, ledger.causes[Cause::MallocUnreturned]);
-        let strings = ledger.ruby.as_ref().unwrap().classes.iter().find(|class| class.name == "String");
+        let strings = ledger.classes().find(|class| class.name == "String");
         // Each string holds one chunk, and no chunk is held twice.
-        let held: u64 = strings.map_or(0, |class| class.malloc_bytes);
+        let held: u64 = strings.map_or(0, |class| class.held_bytes());
         let least: u64 = pointers.len() as u64 * 32;
         prop_assert!(held >= least, "{held} bytes in {} chunks", pointers.len());
         prop_assert!(held <= malloc.totals.in_use_bytes + malloc.totals.mmapped_bytes);

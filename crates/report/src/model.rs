@@ -154,6 +154,15 @@ pub struct Owner {
     pub exclusive_bytes: u64,
     pub shared_bytes: u64,
     pub memsize: Option<String>,
+    pub kept_by: Vec<KeptBy>,
+}
+
+/// Who keeps objects of an owner alive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct KeptBy {
+    pub path: Option<String>,
+    pub objects: u64,
 }
 
 /// The verdict; its cause is the name of a row, or `healthy`.
@@ -328,6 +337,7 @@ fn owners(accounts: &[OwnerAccount], most: usize) -> Vec<Owner> {
             exclusive_bytes: sum(|owner| owner.exclusive_bytes),
             shared_bytes: sum(|owner| owner.shared_bytes),
             memsize: None,
+            kept_by: vec![],
         });
     }
     owners
@@ -345,6 +355,11 @@ impl From<&OwnerAccount> for Owner {
             exclusive_bytes: account.exclusive_bytes,
             shared_bytes: account.shared_bytes,
             memsize: account.has_memsize.map(|has| if has { "function" } else { "none" }.into()),
+            kept_by: account
+                .keepers
+                .iter()
+                .map(|keeper| KeptBy { path: keeper.path.clone(), objects: keeper.objects })
+                .collect(),
         }
     }
 }

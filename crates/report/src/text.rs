@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, Table, presets};
 use ledger::{Cause, Count, Size, percent};
 
-use crate::{Report, VerdictPart};
+use crate::{Owner, Report, VerdictPart};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -17,6 +17,10 @@ const BAR: f64 = 20.0;
 
 /// Columns of a row's other cells, at most: what is left of a terminal's is for its meaning.
 const BEFORE_MEANING: usize = 57;
+/// Owners whose keepers are shown.
+const MOST_KEPT: usize = 5;
+/// Owners of less are kept by too many things to be told.
+const LEAST_KEPT_BYTES: u64 = 1 << 20;
 /// Columns of an owner's name, at most.
 const OWNER: usize = 44;
 /// Columns of a process's other cells in the list.
@@ -163,7 +167,8 @@ impl Report {
             ]);
         }
         align_right(&mut table, 1..5);
-        writeln!(out, "{}\n", trimmed(&table))
+        writeln!(out, "{}\n", trimmed(&table))?;
+        write_keepers(out, owners, width)
     }
 
     fn write_advice(&self, out: &mut String, width: usize) -> std::fmt::Result {
@@ -208,6 +213,32 @@ impl Report {
             self.capture.pause_ms, self.capture.elapsed_ms
         )
     }
+}
+
+/// Who keeps the owners that hold most, a line for each name.
+fn write_keepers(out: &mut String, owners: &[Owner], width: usize) -> std::fmt::Result {
+    let held = |owner: &&Owner| owner.slot_bytes + owner.exclusive_bytes + owner.shared_bytes;
+    let large = |owner: &&Owner| held(owner) >= LEAST_KEPT_BYTES && !owner.kept_by.is_empty();
+    let mut large = owners.iter().filter(large).take(MOST_KEPT).peekable();
+    if large.peek().is_none() {
+        return Ok(());
+    }
+    writeln!(out, "{BOLD}WHO KEEPS THEM{BOLD:#}")?;
+    for owner in large {
+        for keeper in &owner.kept_by {
+            // What keeps a few of a million objects says nothing about the million.
+            if keeper.objects * 20 < owner.objects {
+                continue;
+            }
+            let path = match &keeper.path {
+                Some(path) => path.clone(),
+                None => format!("nothing: garbage until the GC runs → {}", owner.owner),
+            };
+            let many = format!("{} of {}", Count(keeper.objects), Count(owner.objects));
+            write_wrapped(out, " · ", &format!("{path}  ({many})"), width)?;
+        }
+    }
+    writeln!(out)
 }
 
 fn write_verdict(out: &mut String, verdict: &VerdictPart, width: usize) -> std::fmt::Result {

@@ -294,6 +294,14 @@ impl References {
         self.slots.iter().copied().zip(self.addresses.iter().copied())
     }
 
+    /// The words of the slot with this index.
+    #[must_use]
+    pub fn of(&self, slot: u32) -> &[Address] {
+        let first = self.slots.partition_point(|&it| it < slot);
+        let count = self.slots[first..].iter().take_while(|&&it| it == slot).count();
+        &self.addresses[first..first + count]
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,13 +1,17 @@
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use glibc::{ChunkState, Malloc};
-use ruby::{Class, DataType, ObjectSpace, SlotType};
+use ruby::{Class, DataType, Holder, ObjectSpace, Slot, SlotType};
 use target::elf::Module;
 
 use crate::Cause;
+use crate::owners::keepers::{Keeper, Keepers};
 use crate::owners::pointers::Pointers;
 use crate::owners::trace::{Owner, Trace};
+
+/// Classes whose keepers are told.
+const MOST_KEPT: usize = 20;
 
 /// What one owner holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +38,9 @@ pub struct OwnerAccount {
     /// Ruby itself knows the size of, and what is no object. Without one Ruby counts the slot only;
     /// with one it may still count less than there is.
     pub has_memsize: Option<bool>,
+    /// Who keeps its objects alive, the one that keeps most of them first; empty for what is no
+    /// class, and for classes that hold little.
+    pub keepers: Vec<Keeper>,
 }
 
 /// What an owner is.
@@ -79,7 +86,8 @@ pub(crate) struct Owners<'a> {
     space: &'a ObjectSpace,
     modules: &'a [Module],
     trace: Trace,
-    is_traced: bool,
+    pointers: Option<&'a Pointers>,
+    holders: &'a [Holder],
 }
 
 impl<'a> Owners<'a> {
@@ -88,13 +96,14 @@ impl<'a> Owners<'a> {
         malloc: &'a Malloc,
         space: &'a ObjectSpace,
         modules: &'a [Module],
-        pointers: Option<&Pointers>,
+        pointers: Option<&'a Pointers>,
+        holders: &'a [Holder],
     ) -> Self {
         let trace = match pointers {
             Some(pointers) => Trace::new(malloc, space, pointers),
             None => Trace::of_slots(malloc, space),
         };
-        Self { malloc, space, modules, trace, is_traced: pointers.is_some() }
+        Self { malloc, space, modules, trace, pointers, holders }
     }
 
     /// The cause of a chunk in use, by its index.
@@ -110,7 +119,7 @@ impl<'a> Owners<'a> {
             Owner::HeapPages => Cause::RubyVm,
             Owner::Variables(module) if self.is_interpreter(module) => Cause::RubyVm,
             Owner::Variables(_) | Owner::Locals | Owner::Stacks => Cause::NativeGlobal,
-            Owner::Nobody if self.is_traced => Cause::NativeUnreachable,
+            Owner::Nobody if self.pointers.is_some() => Cause::NativeUnreachable,
             Owner::Nobody => Cause::MallocInUse,
         }
     }
@@ -160,7 +169,31 @@ impl<'a> Owners<'a> {
                 }
             }
         }
-        accounts.sorted()
+        let mut accounts = accounts.sorted();
+        self.add_keepers(&mut accounts);
+        accounts
+    }
+
+    /// Finds who keeps the objects of the classes that hold most.
+    fn add_keepers(&self, accounts: &mut [OwnerAccount]) {
+        let Some(pointers) = self.pointers else { return };
+        let classes = accounts.iter_mut().filter(|account| account.kind == OwnerKind::Class);
+        let mut kept: Vec<_> = classes.take(MOST_KEPT).collect();
+        // Classes of one name stand in one account.
+        let group_of_name: HashMap<&str, usize> =
+            kept.iter().enumerate().map(|(group, account)| (account.name.as_str(), group)).collect();
+        let groups: Vec<Option<usize>> = self
+            .space
+            .classes
+            .iter()
+            .map(|class| group_of_name.get(class.name.as_deref()?).copied())
+            .collect();
+        let keepers =
+            Keepers::find(self.malloc, self.space, self.modules, pointers, &self.trace, self.holders);
+        let group_of = |slot: Slot| groups.get(slot.class as usize).copied().flatten();
+        for (account, keepers) in kept.iter_mut().zip(keepers.of_groups(groups.len(), group_of)) {
+            account.keepers = keepers;
+        }
     }
 
     fn add_objects(&self, accounts: &mut Accounts) {
@@ -210,6 +243,7 @@ impl<'a> Owners<'a> {
             chunks: 0,
             exclusive_bytes: 0,
             shared_bytes: 0,
+            keepers: Vec::new(),
             has_memsize: match owner {
                 Owner::Data(class) => {
                     self.data_type(&self.space.classes[class]).map(|it| it.has_memsize)
@@ -225,7 +259,7 @@ impl<'a> Owners<'a> {
 struct Accounts {
     /// By owner, in the order in which they were met.
     all: Vec<(Owner, OwnerAccount)>,
-    by_owner: std::collections::HashMap<Owner, usize>,
+    by_owner: HashMap<Owner, usize>,
 }
 
 impl Accounts {

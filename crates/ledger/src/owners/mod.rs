@@ -3,9 +3,12 @@
 //! for each chunk in use, and an account for each owner.
 
 mod accounts;
+mod bits;
+mod keepers;
 mod pointers;
 mod trace;
 
 pub use accounts::{OwnerAccount, OwnerKind};
+pub use keepers::Keeper;
 pub(crate) use accounts::Owners;
 pub(crate) use pointers::Pointers;

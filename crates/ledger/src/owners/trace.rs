@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use glibc::{ChunkState, Malloc};
-use ruby::{ObjectSpace, SlotType};
+use ruby::{ObjectSpace, Slot, SlotType};
 
+use crate::owners::bits::Bits;
 use crate::owners::pointers::{Pointers, Root, hosts_heap_page};
 use crate::places::{Place, Places};
 
@@ -36,29 +37,6 @@ pub(crate) struct Trace {
     /// By chunk, then by area and root; an owner as [`Trace::owner_of`] decodes it.
     owners: Vec<u32>,
     shared: Bits,
-}
-
-/// A set of small numbers.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Bits(Vec<u64>);
-
-impl Bits {
-    pub(crate) fn new(count: usize) -> Self {
-        Self(vec![0; count.div_ceil(64)])
-    }
-
-    pub(crate) fn contains(&self, index: u32) -> bool {
-        self.0.get(index as usize / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
-    }
-
-    /// Adds `index`; whether it was not there before.
-    pub(crate) fn insert(&mut self, index: u32) -> bool {
-        let Some(word) = self.0.get_mut(index as usize / 64) else { return false };
-        let bit = 1 << (index % 64);
-        let is_new = *word & bit == 0;
-        *word |= bit;
-        is_new
-    }
 }
 
 const NOBODY: u32 = u32::MAX;
@@ -120,6 +98,12 @@ impl Trace {
                 None => Owner::Nobody,
             },
         }
+    }
+
+    /// Whether `owner` are the objects like the one in this slot.
+    pub(crate) fn is_of_slot(&self, owner: Owner, slot: Slot) -> bool {
+        let class = slot.class as usize;
+        owner == if slot.kind == SlotType::DATA { Owner::Data(class) } else { Owner::Class(class) }
     }
 
     /// Whether more than one owner reaches the chunk with this index.

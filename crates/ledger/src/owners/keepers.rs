@@ -1,0 +1,227 @@
+//! Who keeps the objects that hold memory: the shortest way to each from something that has a
+//! name.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use glibc::Malloc;
+use ruby::{Holder, ObjectSpace, Slot};
+use target::elf::Module;
+
+use crate::owners::bits::Bits;
+use crate::owners::pointers::{Pointers, Root};
+use crate::owners::trace::{Owner, Trace};
+use crate::places::{Place, Places};
+
+/// The parent of objects that nothing reaches.
+const NOWHERE: u32 = u32::MAX;
+/// The parent of objects that a root names itself: `ROOT` and the root's index.
+const ROOT: u32 = 1 << 31;
+/// Names that are told for each owner.
+const MOST_KEEPERS: usize = 3;
+/// Steps of a path that are shown; those in its middle are left out.
+const MOST_STEPS: usize = 8;
+
+/// What keeps objects of an owner alive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keeper {
+    /// The way to one of them, from what has a name: `Cache::STORE → Hash → Array → PG::Result`.
+    /// `None` where nothing leads to them: garbage, until the GC runs again.
+    pub path: Option<String>,
+    /// How many objects of the owner are kept by that name.
+    pub objects: u64,
+}
+
+/// The ways to all objects.
+pub(crate) struct Keepers<'a> {
+    space: &'a ObjectSpace,
+    roots: Vec<String>,
+    /// For each slot that by which it was reached first.
+    parents: Vec<u32>,
+    /// For each slot the root that its way begins with.
+    root_of: Vec<u32>,
+}
+
+impl<'a> Keepers<'a> {
+    /// Finds the shortest way to each object: from `holders` first, then from variables of
+    /// libraries, then from stacks.
+    pub(crate) fn find(
+        malloc: &'a Malloc,
+        space: &'a ObjectSpace,
+        modules: &[Module],
+        pointers: &'a Pointers,
+        trace: &'a Trace,
+        holders: &[Holder],
+    ) -> Self {
+        let keepers = Self {
+            space,
+            roots: Vec::new(),
+            parents: vec![NOWHERE; space.slots.len()],
+            root_of: vec![NOWHERE; space.slots.len()],
+        };
+        let places = Places::new(malloc, space, &[]);
+        let entered = Bits::new(malloc.chunks.len());
+        let mut search =
+            Search { malloc, pointers, trace, places, keepers, entered, queue: VecDeque::new() };
+        for holder in holders {
+            let root = search.root(holder.name.clone());
+            search.visit(holder.value, ROOT | root, root);
+        }
+        search.run();
+        for (index, root) in pointers.roots.iter().enumerate() {
+            let name = match root {
+                Root::Variables(module) => format!("(variables of {})", modules[*module].name),
+                Root::Locals => "(thread-local variables)".to_owned(),
+                Root::Stacks => "(stacks)".to_owned(),
+            };
+            let root = search.root(name);
+            search.enter(pointers.root(index), None, ROOT | root, root);
+            search.run();
+        }
+        search.keepers
+    }
+
+    /// Who keeps objects: for each of `groups` groups the [`MOST_KEEPERS`] names that keep most of
+    /// its objects. `group_of` tells the group of an object.
+    pub(crate) fn of_groups(
+        &self,
+        groups: usize,
+        group_of: impl Fn(Slot) -> Option<usize>,
+    ) -> Vec<Vec<Keeper>> {
+        // By root: how many objects, and the first of them.
+        let mut counts: Vec<BTreeMap<u32, (u64, u32)>> = vec![BTreeMap::new(); groups];
+        for (index, slot) in self.space.slots.iter().enumerate().filter(|(_, slot)| slot.is_live()) {
+            if let Some(counts) = group_of(*slot).and_then(|group| counts.get_mut(group)) {
+                counts.entry(self.root_of[index]).or_insert((0, index as u32)).0 += 1;
+            }
+        }
+        counts.into_iter().map(|counts| self.most_of(counts)).collect()
+    }
+
+    fn most_of(&self, counts: BTreeMap<u32, (u64, u32)>) -> Vec<Keeper> {
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|&(root, (objects, _))| (std::cmp::Reverse(objects), root));
+        let keeper = |(root, (objects, slot)): (u32, (u64, u32))| Keeper {
+            path: (root != NOWHERE).then(|| self.path(slot)),
+            objects,
+        };
+        counts.into_iter().take(MOST_KEEPERS).map(keeper).collect()
+    }
+
+    /// The way to an object, in words of Ruby.
+    fn path(&self, slot: u32) -> String {
+        let mut names: Vec<(&str, usize)> = Vec::new();
+        let mut at = slot;
+        // No way is longer than there are slots.
+        for _ in 0..self.parents.len() {
+            let name = self.class_name(at);
+            // What programs do not see says nothing to their authors.
+            if !name.starts_with('(') || at == slot {
+                match names.last_mut() {
+                    Some((last, count)) if *last == name => *count += 1,
+                    _ => names.push((name, 1)),
+                }
+            }
+            match self.parents[at as usize] {
+                NOWHERE => break,
+                root if root & ROOT != 0 => {
+                    let name = self.roots.get((root & !ROOT) as usize);
+                    names.extend(name.map(|name| (name.as_str(), 1)));
+                    break;
+                }
+                parent => at = parent,
+            }
+        }
+        names.reverse();
+        if names.len() > MOST_STEPS {
+            names.splice(MOST_STEPS / 2..names.len() - MOST_STEPS / 2 + 1, [("…", 1)]);
+        }
+        let step = |(name, count): &(&str, usize)| match count {
+            1 => (*name).to_owned(),
+            _ => format!("{name} × {count}"),
+        };
+        names.iter().map(step).collect::<Vec<_>>().join(" → ")
+    }
+
+    fn class_name(&self, slot: u32) -> &str {
+        let class = self.space.slots.get(slot as usize).map(|slot| slot.class as usize);
+        let class = class.and_then(|class| self.space.classes.get(class));
+        class.map_or("(unknown)", |class| class.name.as_deref().unwrap_or("(anonymous class)"))
+    }
+}
+
+/// A breadth-first search over objects, and the chunks that they hold.
+struct Search<'a> {
+    malloc: &'a Malloc,
+    pointers: &'a Pointers,
+    trace: &'a Trace,
+    places: Places<'a>,
+    keepers: Keepers<'a>,
+    entered: Bits,
+    queue: VecDeque<u32>,
+}
+
+impl Search<'_> {
+    fn root(&mut self, name: String) -> u32 {
+        self.keepers.roots.push(name);
+        self.keepers.roots.len() as u32 - 1
+    }
+
+    fn visit(&mut self, slot: u32, parent: u32, root: u32) {
+        let space = self.keepers.space;
+        let Some(known) = self.keepers.parents.get_mut(slot as usize) else { return };
+        if *known == NOWHERE && space.slots[slot as usize].is_live() {
+            *known = parent;
+            self.keepers.root_of[slot as usize] = root;
+            self.queue.push_back(slot);
+        }
+    }
+
+    fn run(&mut self) {
+        let space = self.keepers.space;
+        while let Some(slot) = self.queue.pop_front() {
+            let root = self.keepers.root_of[slot as usize];
+            for &to in space.links.of(slot) {
+                self.visit(to, slot, root);
+            }
+            for &address in space.references.of(slot) {
+                if let Place::Chunk { index, is_start: true } = self.places.at(address) {
+                    // What lies nearer to others is theirs: else a way would lead through tables
+                    // of the interpreter from any object to any other.
+                    let owner = self.trace.owner_of(index as usize);
+                    if self.trace.is_of_slot(owner, space.slots[slot as usize]) {
+                        self.enter(index, Some(owner), slot, root);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Visits all objects that a node names, and those that the owner's chunks behind it name.
+    fn enter(
+        &mut self,
+        node: u32,
+        owner: Option<Owner>,
+        parent: u32,
+        root: u32,
+    ) {
+        let mut nodes = vec![node];
+        while let Some(node) = nodes.pop() {
+            let is_chunk = (node as usize) < self.malloc.chunks.len();
+            if is_chunk && !self.entered.insert(node) {
+                continue;
+            }
+            let (edges, slots) = self.pointers.of(node);
+            for &slot in slots {
+                self.visit(slot, parent, root);
+            }
+            for edge in edges.iter().filter(|edge| !edge.is_interior()) {
+                let to = edge.node();
+                let is_chunk = (to as usize) < self.malloc.chunks.len();
+                let is_own = || owner.is_none_or(|owner| self.trace.owner_of(to as usize) == owner);
+                if is_chunk && is_own() {
+                    nodes.push(to);
+                }
+            }
+        }
+    }
+}

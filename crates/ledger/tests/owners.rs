@@ -1,0 +1,265 @@
+//! Who holds what, on processes that never were: each object and each pointer between chunks is
+//! known, since the test drew it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ledger::{Cause, Ledger, OwnerAccount, OwnerKind, Readings};
+use proptest::prelude::*;
+use target::Image;
+use testbed::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory};
+
+/// A process in the making: chunks, the words in them, and objects of Ruby's.
+struct Draft {
+    heap: MallocHeap,
+    ruby: RubyHeap,
+    words: Vec<(u64, u64)>,
+    types: BTreeMap<String, (u64, u64)>,
+}
+
+impl Draft {
+    fn new() -> Self {
+        let heap = MallocHeap::new(GlibcRelease::V2_36, 2);
+        let ruby = RubyHeap::new(RubyRelease::V3_1);
+        Self { heap, ruby, words: Vec::new(), types: BTreeMap::new() }
+    }
+
+    /// A chunk with room for so many words.
+    fn chunk(&mut self, words: u64) -> u64 {
+        self.heap.malloc(0, words * 8)
+    }
+
+    /// Lets the `word`th word of the chunk at `from` be `to`.
+    fn point(&mut self, from: u64, word: u64, to: u64) {
+        self.words.push((from + word * 8, to));
+    }
+
+    /// An object of an extension's class that wraps what is at `pointer`.
+    fn object(&mut self, class: &str, pointer: u64) {
+        let (class, data_type) = match self.types.get(class) {
+            Some(known) => *known,
+            None => {
+                let object = self.ruby.object_class();
+                let new = (self.ruby.class(class, object), self.ruby.data_type(class, false));
+                self.types.insert(class.to_owned(), new);
+                new
+            }
+        };
+        self.ruby.data(class, data_type, pointer);
+    }
+
+    fn draw_up(&self, on_stack: &[u64]) -> Ledger {
+        let mut memory = SyntheticMemory::default();
+        let truth = self.heap.write(&mut memory);
+        for &(at, word) in &self.words {
+            memory.write_u64(at, word);
+        }
+        self.ruby.write(&mut memory);
+        let mut threads = truth.threads;
+        threads[0].registers = on_stack.to_vec();
+        let mut outline = memory.outline();
+        outline.process.pid = threads[0].tid;
+        outline.threads = threads;
+        let image = Image::new(outline, memory);
+        let ledger = Ledger::draw_up(&image.outline, &Readings::read(&image, true));
+        assert_adds_up(&ledger);
+        ledger
+    }
+}
+
+/// No byte in use stands with two owners, and none with nobody at all.
+fn assert_adds_up(ledger: &Ledger) {
+    let malloc = ledger.malloc.as_ref().unwrap();
+    let held: u64 = ledger.owners.iter().map(OwnerAccount::held_bytes).sum();
+    assert_eq!(held, malloc.totals.in_use_bytes + malloc.totals.mmapped_bytes);
+    let chunks: u64 = ledger.owners.iter().map(|owner| owner.chunks).sum();
+    assert_eq!(chunks, malloc.totals.in_use_chunks + malloc.totals.mmapped_chunks);
+}
+
+/// The bytes of a chunk with room for so many words.
+fn bytes(words: u64) -> u64 {
+    ((words * 8 + 8 + 15) & !15).max(32)
+}
+
+/// What an owner holds alone, and shared with others; zeros where it is not there.
+fn held(ledger: &Ledger, name: &str) -> (u64, u64) {
+    let owner = ledger.owners.iter().find(|owner| owner.name == name);
+    owner.map_or((0, 0), |owner| (owner.exclusive_bytes, owner.shared_bytes))
+}
+
+#[test]
+fn what_lies_behind_an_object_is_its_own_and_the_rest_nobodys() {
+    let mut draft = Draft::new();
+    let [first, second, third] = [6, 10, 20].map(|words| draft.chunk(words));
+    draft.point(first, 2, second);
+    draft.point(second, 9, third);
+    // A loop, with and without a way to it.
+    draft.point(third, 0, first);
+    let [lost, other] = [8, 12].map(|words| draft.chunk(words));
+    draft.point(lost, 1, other);
+    draft.point(other, 1, lost);
+    draft.object("PG::Result", first);
+
+    let ledger = draft.draw_up(&[]);
+    assert_eq!(held(&ledger, "PG::Result"), (bytes(6) + bytes(10) + bytes(20), 0));
+    let before = Draft::new().draw_up(&[]);
+    let (nobodys, shared) = held(&ledger, "(nobody)");
+    assert_eq!((nobodys - held(&before, "(nobody)").0, shared), (bytes(8) + bytes(12), 0));
+    let owner = ledger.owners.iter().find(|owner| owner.name == "PG::Result").unwrap();
+    assert_eq!((owner.kind, owner.cause), (OwnerKind::Class, Cause::NativeHeld));
+    assert_eq!((owner.objects, owner.chunks, owner.has_memsize), (1, 3, Some(false)));
+}
+
+#[test]
+fn what_two_classes_reach_stands_once_and_is_called_shared() {
+    let mut draft = Draft::new();
+    let [mine, yours, ours, behind] = [4, 5, 6, 30].map(|words| draft.chunk(words));
+    draft.point(mine, 0, ours);
+    draft.point(yours, 0, ours);
+    draft.point(ours, 0, behind);
+    draft.object("Certificate", mine);
+    draft.object("Key", yours);
+
+    let ledger = draft.draw_up(&[]);
+    let (certificate, key) = (held(&ledger, "Certificate"), held(&ledger, "Key"));
+    assert_eq!((certificate.0, key.0), (bytes(4), bytes(5)));
+    assert_eq!(certificate.1 + key.1, bytes(6) + bytes(30));
+}
+
+#[test]
+fn objects_of_one_class_do_not_share_with_each_other() {
+    let mut draft = Draft::new();
+    let [first, second, common] = [4, 4, 50].map(|words| draft.chunk(words));
+    draft.point(first, 0, common);
+    draft.point(second, 0, common);
+    draft.object("Statement", first);
+    draft.object("Statement", second);
+    assert_eq!(held(&draft.draw_up(&[]), "Statement"), (2 * bytes(4) + bytes(50), 0));
+}
+
+/// The prototype of this tracer charged OpenSSL::Digest with 33.8 MB instead of 192 KB: a word in
+/// it that looked like a pointer into the middle of a buffer came before the buffer's own.
+#[test]
+fn a_word_that_points_into_the_middle_takes_nothing_from_whose_it_is() {
+    let mut draft = Draft::new();
+    let [digest, far, farther, buffer] = [4, 4, 4, 4000].map(|words| draft.chunk(words));
+    draft.point(digest, 1, buffer + 800);
+    draft.object("OpenSSL::Digest", digest);
+    draft.point(far, 0, farther);
+    draft.point(farther, 0, buffer);
+    draft.object("Zlib::Deflate", far);
+
+    let ledger = draft.draw_up(&[]);
+    assert_eq!(held(&ledger, "OpenSSL::Digest"), (bytes(4), 0));
+    assert_eq!(held(&ledger, "Zlib::Deflate"), (2 * bytes(4) + bytes(4000), 0));
+}
+
+#[test]
+fn what_is_known_by_its_middle_only_is_held_all_the_same() {
+    let mut draft = Draft::new();
+    let [object, pool, inside] = [4, 100, 7].map(|words| draft.chunk(words));
+    draft.point(object, 0, pool + 16);
+    draft.point(pool, 90, inside);
+    draft.object("Pool", object);
+    assert_eq!(held(&draft.draw_up(&[]), "Pool"), (bytes(4) + bytes(100) + bytes(7), 0));
+}
+
+#[test]
+fn hidden_pointers_are_not_followed() {
+    let mut draft = Draft::new();
+    let [object, tagged, negated] = [4, 10, 20].map(|words| draft.chunk(words));
+    draft.point(object, 0, tagged | 1);
+    draft.point(object, 1, !negated);
+    draft.object("Hider", object);
+    let ledger = draft.draw_up(&[]);
+    assert_eq!(held(&ledger, "Hider"), (bytes(4), 0));
+    assert!(held(&ledger, "(nobody)").0 >= bytes(10) + bytes(20));
+}
+
+#[test]
+fn a_register_holds_what_nobody_else_does_and_shares_nothing() {
+    let mut draft = Draft::new();
+    let [object, temporary, behind] = [4, 10, 20].map(|words| draft.chunk(words));
+    draft.point(temporary, 3, behind);
+    draft.object("Connection", object);
+    let ledger = draft.draw_up(&[object, temporary]);
+    assert_eq!(held(&ledger, "Connection"), (bytes(4), 0));
+    let none = draft.draw_up(&[]);
+    let (alone, shared) = held(&ledger, "(stacks)");
+    assert_eq!((alone - held(&none, "(stacks)").0, shared), (bytes(10) + bytes(20), 0));
+}
+
+#[test]
+fn text_that_looks_like_a_pointer_holds_nothing() {
+    let mut draft = Draft::new();
+    let [text, other] = [8, 16].map(|words| draft.chunk(words));
+    draft.point(text, 0, other);
+    draft.ruby.string_at(text, 60);
+    let ledger = draft.draw_up(&[]);
+    assert_eq!(held(&ledger, "String"), (bytes(8), 0));
+    assert!(held(&ledger, "(nobody)").0 >= bytes(16));
+}
+
+#[test]
+fn without_owners_only_what_objects_name_is_theirs() {
+    let mut draft = Draft::new();
+    let [first, second] = [6, 10].map(|words| draft.chunk(words));
+    draft.point(first, 2, second);
+    draft.object("PG::Result", first);
+    let mut memory = SyntheticMemory::default();
+    draft.heap.write(&mut memory);
+    draft.ruby.write(&mut memory);
+    let image = memory.image();
+    let ledger = Ledger::draw_up(&image.outline, &Readings::read(&image, false));
+    assert!(!ledger.is_traced);
+    assert_eq!(held(&ledger, "PG::Result"), (bytes(6), 0));
+    assert_eq!(ledger.causes[Cause::NativeUnreachable], 0);
+    assert!(ledger.causes[Cause::MallocInUse] >= bytes(10) - 8);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Any pointers between any chunks, against sets of what each class reaches.
+    #[test]
+    fn a_chunk_is_exclusive_where_one_class_alone_reaches_it(
+        sizes in prop::collection::vec(4_u64..40, 1..40),
+        pointers in prop::collection::vec((any::<prop::sample::Index>(), 0_u64..4, any::<prop::sample::Index>()), 0..80),
+        objects in prop::collection::vec((0_usize..4, any::<prop::sample::Index>()), 0..8),
+    ) {
+        let mut draft = Draft::new();
+        let chunks: Vec<u64> = sizes.iter().map(|&words| draft.chunk(words)).collect();
+        // A word that is written twice points where it was written to last.
+        let mut words = BTreeMap::new();
+        for (from, word, to) in &pointers {
+            words.insert((from.index(chunks.len()), *word), to.index(chunks.len()));
+        }
+        for (&(from, word), &to) in &words {
+            draft.point(chunks[from], word, chunks[to]);
+        }
+        let mut reached: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); 4];
+        for (class, to) in &objects {
+            draft.object(&format!("Class{class}"), chunks[to.index(chunks.len())]);
+            let mut ahead = vec![to.index(chunks.len())];
+            while let Some(chunk) = ahead.pop() {
+                if reached[*class].insert(chunk) {
+                    let next = words.range((chunk, 0)..(chunk + 1, 0));
+                    ahead.extend(next.map(|(_, &to)| to));
+                }
+            }
+        }
+        let ledger = draft.draw_up(&[]);
+        let mut shared = 0;
+        for (class, own) in reached.iter().enumerate() {
+            let others = |chunk: usize| {
+                reached.iter().enumerate().filter(|(other, set)| *other != class && set.contains(&chunk)).count()
+            };
+            let alone: u64 = own.iter().filter(|&&it| others(it) == 0).map(|&it| bytes(sizes[it])).sum();
+            let found = held(&ledger, &format!("Class{class}"));
+            prop_assert_eq!(found.0, alone);
+            shared += found.1;
+        }
+        let by_several = |chunk: &usize| reached.iter().filter(|set| set.contains(chunk)).count() > 1;
+        let expected: u64 = (0..chunks.len()).filter(by_several).map(|it| bytes(sizes[it])).sum();
+        prop_assert_eq!(shared, expected);
+    }
+}
