@@ -43,7 +43,11 @@ pub(crate) struct Places<'a> {
 
 impl<'a> Places<'a> {
     /// Maps `areas`, and what malloc and Ruby have; these win where they overlap.
-    pub(crate) fn new(malloc: &'a Malloc, space: &'a ObjectSpace, areas: &[Range<Address>]) -> Self {
+    pub(crate) fn new(
+        malloc: &'a Malloc,
+        space: &'a ObjectSpace,
+        areas: &[Range<Address>],
+    ) -> Self {
         let mut map = AddressMap::new(GRANULE_LOG2);
         for (index, area) in areas.iter().enumerate() {
             map.set(area, value(AREA, index));

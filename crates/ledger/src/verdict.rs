@@ -341,7 +341,8 @@ fn held(ledger: &Ledger, size: Size) -> (String, Vec<String>, String) {
         ),
         None => format!("{size} of native memory are held by Ruby objects of C extensions."),
     };
-    let falsified_by = "Clearing, freeing or closing these objects does not lower the memory in use.";
+    let falsified_by =
+        "Clearing, freeing or closing these objects does not lower the memory in use.";
     (summary, owner_evidence(ledger, &[Cause::NativeHeld]), falsified_by.into())
 }
 
@@ -354,7 +355,8 @@ fn owner_evidence(ledger: &Ledger, causes: &[Cause]) -> Vec<String> {
             Some(true) => "; their type tells Ruby a size",
             None => "",
         };
-        let many = if owner.objects > 0 { format!("{} ", Count(owner.objects)) } else { String::new() };
+        let many =
+            if owner.objects > 0 { format!("{} ", Count(owner.objects)) } else { String::new() };
         format!(
             "{many}{}: {} in {} chunks, {} of it shared with others{memsize}",
             owner.name,

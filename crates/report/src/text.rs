@@ -149,7 +149,8 @@ impl Report {
             table(["WHO HOLDS IT", "OBJECTS", "SLOTS MB", "ALONE MB", "SHARED MB", "CAUSE", ""]);
         for owner in owners {
             let name: String = owner.owner.chars().take(OWNER.min(width / 2)).collect();
-            let objects = if owner.objects > 0 { Count(owner.objects).to_string() } else { String::new() };
+            let objects =
+                if owner.objects > 0 { Count(owner.objects).to_string() } else { String::new() };
             let is_culprit = owner.cause.as_ref() == Some(&self.verdict.cause);
             let style = if is_culprit { RED } else { Style::new() };
             let memsize = match owner.memsize.as_deref() {

@@ -6,7 +6,8 @@ use std::ops::Range;
 use target::{Address, Image, Memory};
 
 use crate::error::{Check, Failure};
-use crate::pages::{Derived, Page};
+use crate::page::Page;
+use crate::pages::Derived;
 
 /// Words of a bitmap of the largest pages with the smallest slots.
 pub(crate) const MOST_WORDS: usize = 64;

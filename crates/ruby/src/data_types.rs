@@ -10,8 +10,8 @@ use std::collections::HashMap;
 
 use target::{Address, Finding, Image, Mapping, Memory, Severity};
 
+use crate::object::Object;
 use crate::object_space::{Class, Slot};
-use crate::slots::Object;
 use crate::territory::Territory;
 
 /// Longer names are no types' names.

@@ -18,8 +18,10 @@
 //! }
 //! ```
 
+mod ancestry;
 mod bitmaps;
 mod classes;
+mod context;
 mod data_types;
 mod descriptor;
 mod error;
@@ -28,7 +30,9 @@ mod interpreter;
 mod jit;
 mod links;
 mod names;
+mod object;
 mod object_space;
+mod page;
 mod page_index;
 mod pages;
 mod read;

@@ -11,6 +11,7 @@ use target::{Address, Image, Memory, PAGE_SIZE, Window};
 
 use crate::descriptor::{Extent, Linkage, Sighting};
 use crate::error::{Check, Failure};
+use crate::page::Page;
 use crate::territory::is_private;
 
 /// The object space is searched for the array of its pages so far before the list head ...
@@ -21,18 +22,6 @@ const SEARCHED_BEHIND: u64 = 0x2000;
 const MOST_SLOTS: u32 = u32::MAX / 2;
 /// More object spaces than a process has: one, and from 4.1 on one for each Ractor.
 const MOST_SPACES: usize = 4096;
-
-/// A heap page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Page {
-    pub(crate) descriptor: Address,
-    pub(crate) base: Address,
-    pub(crate) first_slot: Address,
-    pub(crate) slot_bytes: u32,
-    pub(crate) slot_count: u32,
-    /// The slots of all pages before it.
-    pub(crate) slots_before: u32,
-}
 
 /// The heap pages of a process, and how they were read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,14 +1,14 @@
 use target::{Address, Finding, Image, Severity};
 
 use crate::bitmaps::Bitmaps;
-use crate::classes::Ancestry;
+use crate::context::Context;
 use crate::error::{Check, Error, Failure};
-use crate::interpreter::{self, Interpreter, Landmark};
+use crate::interpreter::{self, Interpreter};
 use crate::object_space::{Class, HeapPage, ObjectSpace};
+use crate::page::Page;
 use crate::page_index::PageIndex;
 use crate::pages::{self, Derived};
 use crate::slots::{self, Slots};
-use crate::territory::Territory;
 use crate::{classes, fibers, jit, transient};
 
 /// The sizes of heap pages that are tried, as powers of two: 16 KiB up to 3.1, 64 KiB since.
@@ -61,36 +61,6 @@ fn read_heap(
     })
 }
 
-/// All that is known of a heap before its slots are read.
-pub(crate) struct Context<'a> {
-    pub(crate) image: &'a Image<'a>,
-    pub(crate) interpreter: &'a Interpreter,
-    pub(crate) landmarks: Vec<Landmark>,
-    pub(crate) ancestry: Ancestry,
-    pub(crate) heap: &'a Derived,
-    pub(crate) territory: Territory<'a>,
-}
-
-impl<'a> Context<'a> {
-    pub(crate) fn new(
-        image: &'a Image<'a>,
-        interpreter: &'a Interpreter,
-        heap: &'a Derived,
-    ) -> Self {
-        let mappings = &image.outline.mappings;
-        let landmarks = interpreter.landmarks(image);
-        let ancestry = Ancestry::derive(image, &landmarks);
-        let territory =
-            Territory::new(heap.linkage.page_log2, heap.page_span(), &heap.pages, mappings);
-        Self { image, interpreter, landmarks, ancestry, heap, territory }
-    }
-
-    /// A check that did not hold at `at`.
-    pub(crate) fn failure(&self, check: Check, at: Address) -> Failure {
-        Failure { check, at, page_bytes: 1 << self.heap.linkage.page_log2 }
-    }
-}
-
 /// Reads the slots of these pages, checks them, and finds what else is Ruby's.
 fn read_pages(
     image: &Image<'_>,
@@ -120,7 +90,7 @@ fn read_pages(
 }
 
 fn assemble(heap: &Derived, read: Slots, classes: Vec<Class>) -> ObjectSpace {
-    let page = |page: &pages::Page| HeapPage {
+    let page = |page: &Page| HeapPage {
         range: page.base..page.base.offset(heap.page_span()),
         first_slot: if page.slot_count == 0 { page.base } else { page.first_slot },
         slot_bytes: page.slot_bytes,

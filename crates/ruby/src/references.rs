@@ -2,8 +2,8 @@
 
 use target::Address;
 
+use crate::object::Object;
 use crate::object_space::SlotType;
-use crate::slots::Object;
 use crate::territory::{Place, Territory};
 
 /// Strings with this flag keep their bytes elsewhere (`RSTRING_NOEMBED`, FL_USER1, in all versions).

@@ -1,6 +1,6 @@
 use target::{Address, Mapping, Mappings};
 
-use crate::pages::Page;
+use crate::page::Page;
 
 /// Addresses of user space on x86-64 end here (with four-level page tables).
 const END_OF_ADDRESSES: u64 = 1 << 47;

@@ -4,12 +4,13 @@ use target::{Address, Image};
 use testbed::{RubyHeap, RubyRelease, Word};
 
 use crate::bitmaps::Bitmaps;
+use crate::context::Context;
 use crate::descriptor::{Extent, Linkage};
 use crate::error::Failure;
 use crate::interpreter::{self, Interpreter};
 use crate::object_space::Slot;
+use crate::page::Page;
 use crate::pages::{self, Derived};
-use crate::read::Context;
 use crate::{classes, slots};
 
 /// A heap with enough objects of all sizes that a wrong layout meets some.
@@ -128,7 +129,7 @@ fn wrong_bitmaps_are_an_error() {
 fn wrong_slots_are_an_error() {
     for_each_release(|release, image, interpreter, heap, _| {
         let bitmaps = Bitmaps::find(image, heap).expect("it has bitmaps");
-        let mutate = |what: &str, change: &dyn Fn(&mut pages::Page)| {
+        let mutate = |what: &str, change: &dyn Fn(&mut Page)| {
             let mut wrong = heap.clone();
             let mut before = 0;
             for page in wrong.pages.iter_mut() {
@@ -172,7 +173,7 @@ fn a_list_that_does_not_close_on_one_head_is_an_error() {
         let mut memory = testbed::SyntheticMemory::default();
         heap(release).write(&mut memory);
         let (_, derived, _) = right(&memory.image());
-        let node = |page: &pages::Page| page.descriptor.0 + derived.linkage.node as u64;
+        let node = |page: &Page| page.descriptor.0 + derived.linkage.node as u64;
         let anchor = derived.pages.iter().find(|page| page.slot_bytes >= 40).expect("there is one");
         for (what, at, word) in [
             ("a page that leads to itself", node(anchor), node(anchor)),

@@ -129,13 +129,15 @@ impl<'a> Owners<'a> {
         let name = self.space.classes[class].name.as_deref().unwrap_or_default();
         // Instance variables, where objects have them elsewhere (4.0).
         let is_internal = name.starts_with("(imemo_") && name != "(imemo_fields)";
-        is_internal || matches!(name, "Class" | "Module" | "(T_ICLASS)" | "(T_CLASS)" | "(T_MODULE)")
+        is_internal
+            || matches!(name, "Class" | "Module" | "(T_ICLASS)" | "(T_CLASS)" | "(T_MODULE)")
     }
 
     fn cause_of_data(&self, class: usize) -> Cause {
         let class = &self.space.classes[class];
         let name = class.name.as_deref().unwrap_or_default();
-        let is_core = self.data_type(class).is_some_and(|it| self.space.interpreter.contains(&it.address));
+        let is_core =
+            self.data_type(class).is_some_and(|it| self.space.interpreter.contains(&it.address));
         match is_core {
             _ if class.address.is_none() => Cause::RubyVm,
             true if name == "RubyVM" || name.starts_with("RubyVM::") => Cause::RubyVm,

@@ -1,6 +1,7 @@
 //! Who holds malloc'ed memory: the words of everything that may hold a pointer are read while the
 //! target stands ([`pointers`]), and followed afterwards ([`trace`]). What comes out is a cause
-//! for each chunk in use, and an account for each owner.
+//! for each chunk in use, an account for each owner ([`accounts`]), and who keeps its objects
+//! alive ([`keepers`]).
 
 mod accounts;
 mod bits;
@@ -8,7 +9,7 @@ mod keepers;
 mod pointers;
 mod trace;
 
+pub(crate) use accounts::Owners;
 pub use accounts::{OwnerAccount, OwnerKind};
 pub use keepers::Keeper;
-pub(crate) use accounts::Owners;
 pub(crate) use pointers::Pointers;

@@ -142,7 +142,8 @@ impl Pointers {
         };
         let parts = std::thread::scope(|scope| {
             // Where no thread can be had, it is done in turn.
-            let second = Builder::new().spawn_scoped(scope, || read_chunks(cuts..malloc.chunks.len()));
+            let second =
+                Builder::new().spawn_scoped(scope, || read_chunks(cuts..malloc.chunks.len()));
             let first = read_chunks(0..cuts);
             let others = read_others();
             let second = second.map_or_else(
@@ -345,7 +346,9 @@ impl<'a> Reader<'a> {
     }
 
     fn read_block(&mut self, range: &Range<Address>) -> bool {
-        let Ok(bytes) = self.window.bytes(range.start, length(range) as usize) else { return false };
+        let Ok(bytes) = self.window.bytes(range.start, length(range) as usize) else {
+            return false;
+        };
         for word in bytes.chunks_exact(8) {
             let word = u64::from_le_bytes(word.try_into().expect("8 bytes"));
             take(self.places, &mut self.part, word);

@@ -165,7 +165,8 @@ impl<'a> Tracer<'a> {
             if slot.class as usize >= self.space.classes.len() {
                 continue;
             }
-            let owner = slot.class + if slot.kind == SlotType::DATA { self.trace.classes } else { 0 };
+            let owner =
+                slot.class + if slot.kind == SlotType::DATA { self.trace.classes } else { 0 };
             let node = match places.at(address) {
                 Place::Chunk { index, is_start: true } => index,
                 Place::Area(area) => self.malloc.chunks.len() as u32 + area,

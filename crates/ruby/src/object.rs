@@ -1,0 +1,36 @@
+//! An object as its slot has it: flags, class, and words.
+
+use crate::object_space::SlotType;
+
+/// What is in a slot that is not free.
+pub(crate) struct Object<'a> {
+    pub(crate) flags: u64,
+    pub(crate) kind: SlotType,
+    bytes: &'a [u8],
+}
+
+impl<'a> Object<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        let mut object = Self { flags: 0, kind: SlotType::NONE, bytes };
+        object.flags = object.word(0);
+        object.kind = SlotType(object.flags as u8 & 31);
+        object
+    }
+
+    /// A word of the slot; 0 behind its end. The first is the flags, the second the class.
+    pub(crate) fn word(&self, number: usize) -> u64 {
+        let word = self.bytes.get(number * 8..number * 8 + 8);
+        word.map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+    }
+
+    /// The words of the slot from this one on.
+    pub(crate) fn words_from(&self, first: usize) -> impl Iterator<Item = u64> + 'a {
+        let words = self.bytes.chunks_exact(8).skip(first);
+        words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+    }
+
+    /// The type of an internal object: flags FL_USER0 to FL_USER3 (internal/imemo.h).
+    pub(crate) fn imemo_type(&self) -> u8 {
+        (self.flags >> 12 & 15) as u8
+    }
+}
