@@ -4,6 +4,7 @@
 # it, neither in GC.stat nor in ObjectSpace.
 
 require "fiddle"
+require_relative "lib/malloc"
 require_relative "lib/scenario"
 
 TOTAL_BYTES = 400_000_000
@@ -15,12 +16,14 @@ Scenario.run(expect: "malloc.in_use") do |scale|
   )
   random = Random.new(1)
   blocks = lost = 0
-  while lost < TOTAL_BYTES * scale
-    bytes = random.rand(BYTES)
-    # The address is used once, as a number, and forgotten. The pattern reads as no address.
-    memset.call(Fiddle.malloc(bytes), 0xA5, bytes)
-    blocks += 1
-    lost += bytes
+  chunk_bytes = Malloc.growth do
+    while lost < TOTAL_BYTES * scale
+      bytes = random.rand(BYTES)
+      # The address is used once, as a number, and forgotten. The pattern reads as no address.
+      memset.call(Fiddle.malloc(bytes), 0xA5, bytes)
+      blocks += 1
+      lost += bytes
+    end
   end
-  { blocks: blocks, block_bytes: lost }
+  { blocks: blocks, block_bytes: lost, chunk_bytes: chunk_bytes }
 end

@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+# The same objects, kept in every way that Ruby has: each has a class of its own, that tells how it is kept.
+
+require "zlib"
+require_relative "../lib/owners"
+
+TOTAL = 40
+
+# Of each way to be kept.
+module Kept
+  ByConstant = Class.new(Zlib::Deflate)
+  ByGlobal = Class.new(Zlib::Deflate)
+  ByClass = Class.new(Zlib::Deflate)
+  ByClassVariable = Class.new(Zlib::Deflate)
+  ByInstance = Class.new(Zlib::Deflate)
+  ByStruct = Class.new(Zlib::Deflate)
+  ByBlock = Class.new(Zlib::Deflate)
+  ByFiberLocal = Class.new(Zlib::Deflate)
+  ByThreadVariable = Class.new(Zlib::Deflate)
+  ByStack = Class.new(Zlib::Deflate)
+end
+
+# Keeps in a variable of its own, and in one of its instance.
+class Catalog
+  @cache = []
+  @@products = []
+  INSTANCE = new
+
+  class << self
+    attr_reader :cache
+
+    def products
+      @@products
+    end
+  end
+
+  def orders
+    @orders ||= {}
+  end
+end
+
+Holder = Struct.new(:objects)
+HOLDER = Holder.new([])
+
+def block_over(objects)
+  -> { objects }
+end
+
+BLOCK = block_over([])
+$kept = []
+
+Owners.run do |scale|
+  count = (TOTAL * scale).ceil
+  kept_in = lambda do |owner, by, &keep|
+    Owners.measure(count, by, make: ->(_) { owner.new }, &keep)
+  end
+  Owners.keep(count) { Kept::ByConstant.new }
+  kept_in.call(Kept::ByGlobal, ["$kept", "Array"]) { |_, object| $kept << object }
+  kept_in.call(Kept::ByClass, ["Catalog", "@cache", "Array"]) { |_, object| Catalog.cache << object }
+  kept_in.call(Kept::ByClassVariable, ["Catalog", "@@products", "Array"]) { |_, object| Catalog.products << object }
+  kept_in.call(Kept::ByInstance, ["Catalog::INSTANCE", "@orders", "Hash"]) do |index, object|
+    Catalog::INSTANCE.orders[index] = object
+  end
+  kept_in.call(Kept::ByStruct, ["HOLDER", "Array"]) { |_, object| HOLDER.objects << object }
+  kept_in.call(Kept::ByBlock, ["BLOCK", "objects", "Array"]) { |_, object| BLOCK.call << object }
+
+  # One thread has the last three, parked.
+  locals = Array.new(3) { [] }
+  Scenario.in_threads(1) do
+    Thread.current[:local] = locals[0]
+    Thread.current.thread_variable_set(:variable, locals[1])
+    locals[2] # the local variable of the block's frame
+  end
+  kept_in.call(Kept::ByFiberLocal, ["Thread", ":local", "Array"]) { |_, object| locals[0] << object }
+  kept_in.call(Kept::ByThreadVariable, ["Thread", ":variable", "Array"]) { |_, object| locals[1] << object }
+  kept_in.call(Kept::ByStack, ["Thread", "stack", "Array"]) { |_, object| locals[2] << object }
+  nil
+end

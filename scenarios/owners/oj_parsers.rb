@@ -1,0 +1,16 @@
+# frozen_string_literal: true
+
+# Parsers of JSON, one for each request, where one would do.
+
+require "oj"
+require_relative "../lib/owners"
+
+TOTAL = 2_000
+
+Owners.run do |scale|
+  Owners.keep(TOTAL * scale) do
+    parser = Oj::Parser.new(:usual)
+    parser.parse('{"orders":[{"id":1,"name":"x"},{"id":2,"name":"y"}]}')
+    parser
+  end
+end

@@ -1,0 +1,15 @@
+# frozen_string_literal: true
+
+# Prepared statements that were never closed. Each points at its database, and the database at each.
+
+require "sqlite3"
+require_relative "../lib/owners"
+
+TOTAL = 5_000
+
+Owners.run do |scale|
+  database = SQLite3::Database.new(":memory:")
+  database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT, total INTEGER)")
+  query = "SELECT name, sum(total) FROM orders WHERE id > ? AND name LIKE ? GROUP BY name ORDER BY 2"
+  Owners.keep(TOTAL * scale, linked: true) { database.prepare(query) }
+end
