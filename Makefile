@@ -20,7 +20,7 @@ demo: build ## report on a process that went through a burst of threads
 	@scripts/demo
 
 test: ## run all tests; those of live processes need ptrace
-	@scripts/setup ruby gcc libc6-dev libjemalloc2
+	@scripts/setup
 	cargo test --workspace --locked
 
 matrix: ## run the tests of live processes on four Debian releases

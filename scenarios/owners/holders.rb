@@ -48,6 +48,21 @@ def block_over(objects)
 end
 
 BLOCK = block_over([])
+
+HANDOVER = Queue.new
+
+# A thread that has what Ruby's threads have: a local of its fiber, a variable, and one on its stack, which it hands
+# over to be filled.
+def start_thread
+  Thread.new do
+    Thread.current[:local] = []
+    Thread.current.thread_variable_set(:variable, [])
+    on_stack = []
+    HANDOVER << on_stack
+    Scenario.park
+  end
+end
+
 $kept = []
 
 Owners.run do |scale|
@@ -65,15 +80,12 @@ Owners.run do |scale|
   kept_in.call(Kept::ByStruct, ["HOLDER", "Array"]) { |_, object| HOLDER.objects << object }
   kept_in.call(Kept::ByBlock, ["BLOCK", "objects", "Array"]) { |_, object| BLOCK.call << object }
 
-  # One thread has the last three, parked.
-  locals = Array.new(3) { [] }
-  Scenario.in_threads(1) do
-    Thread.current[:local] = locals[0]
-    Thread.current.thread_variable_set(:variable, locals[1])
-    locals[2] # the local variable of the block's frame
+  thread = start_thread
+  on_stack = HANDOVER.pop
+  kept_in.call(Kept::ByFiberLocal, ["Thread", ":local", "Array"]) { |_, object| thread[:local] << object }
+  kept_in.call(Kept::ByThreadVariable, ["Thread", ":variable", "Array"]) do |_, object|
+    thread.thread_variable_get(:variable) << object
   end
-  kept_in.call(Kept::ByFiberLocal, ["Thread", ":local", "Array"]) { |_, object| locals[0] << object }
-  kept_in.call(Kept::ByThreadVariable, ["Thread", ":variable", "Array"]) { |_, object| locals[1] << object }
-  kept_in.call(Kept::ByStack, ["Thread", "stack", "Array"]) { |_, object| locals[2] << object }
+  kept_in.call(Kept::ByStack, ["Thread", "on_stack", "Array"]) { |_, object| on_stack << object }
   nil
 end

@@ -8,10 +8,12 @@ mod malloc_heap;
 mod object_space;
 mod place;
 mod process;
+mod server;
 mod synthetic;
 
 pub use malloc_heap::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk};
 pub use object_space::{RubyHeap, RubyRelease, RubyTruth, Word};
-pub use place::{command, root, ruby};
+pub use place::{command, root, ruby, scenario};
 pub use process::{Target, compile};
+pub use server::Server;
 pub use synthetic::SyntheticMemory;

@@ -43,8 +43,16 @@ pub fn ruby() -> Command {
     command(env::var_os("RBLOAT_TEST_RUBY").unwrap_or_else(|| "ruby".into()))
 }
 
+/// A command to run a Ruby program from `scenarios/` where the targets run.
+#[must_use]
+pub fn scenario(name: &str) -> Command {
+    let mut command = ruby();
+    command.arg(workspace().join("scenarios").join(name).with_extension("rb"));
+    command
+}
+
 /// The folder of the workspace.
-pub(crate) fn workspace() -> PathBuf {
+fn workspace() -> PathBuf {
     let this = Path::new(env!("CARGO_MANIFEST_DIR"));
     this.ancestors().nth(2).expect("crates/testbed lies in it").to_owned()
 }

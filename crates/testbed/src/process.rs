@@ -4,8 +4,6 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::place::workspace;
-
 const SIGSTOP: i32 = 19;
 const SIGCONT: i32 = 18;
 
@@ -44,8 +42,7 @@ impl Target {
     /// Starts a Ruby program from `scenarios/`, with arguments.
     #[must_use]
     pub fn scenario(name: &str, arguments: &[&str]) -> Self {
-        let path = workspace().join("scenarios").join(name).with_extension("rb");
-        Self::start(crate::ruby().arg(path).args(arguments))
+        Self::start(crate::scenario(name).args(arguments))
     }
 
     /// Starts the Ruby program `source`.
