@@ -4,7 +4,7 @@ mod model;
 mod text;
 
 pub use model::{
-    AdvicePart, Arena, Capture, CauseRow, Class, FindingPart, KeptBy, Malloc, Owner,
-    Process, Report, Ruby, SCHEMA, VerdictPart,
+    AdvicePart, Arena, Capture, CauseRow, Class, FindingPart, KeptBy, Malloc, Owner, Process,
+    Report, Ruby, SCHEMA, VerdictPart,
 };
 pub use text::{ListedProcess, TextOptions, render_processes};

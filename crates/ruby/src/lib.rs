@@ -20,12 +20,14 @@
 
 mod ancestry;
 mod bitmaps;
+mod class_shapes;
 mod classes;
 mod context;
 mod data_types;
 mod descriptor;
 mod error;
 mod fibers;
+mod holders;
 mod interpreter;
 mod jit;
 mod links;
@@ -33,12 +35,15 @@ mod names;
 mod object;
 mod object_space;
 mod page;
+mod page_cache;
 mod page_index;
 mod pages;
 mod read;
 mod references;
 mod shapes;
 mod slots;
+mod symbols;
+mod tables;
 mod territory;
 #[cfg(test)]
 mod tests;
@@ -46,6 +51,7 @@ mod transient;
 
 pub use data_types::{DataObjects, DataType};
 pub use error::{Check, Error, Failure};
+pub use holders::{Holder, HolderKind, holders};
 pub use interpreter::{Interpreter, find};
 pub use links::Links;
 pub use object_space::{

@@ -6,6 +6,7 @@ use crate::interpreter::Landmark;
 use crate::object_space::SlotType;
 use crate::shapes::Shapes;
 use crate::slots::Kinds;
+use crate::tables::read_st_table;
 
 /// Longer names are cut: a program can give a class any name.
 const LONGEST_NAME: usize = 1024;
@@ -67,7 +68,7 @@ impl Objects<'_> {
     }
 
     /// The bytes of a class's or a module's slot.
-    fn class(&self, at: Address) -> Option<Vec<u8>> {
+    pub(crate) fn class(&self, at: Address) -> Option<Vec<u8>> {
         self.read(at, SlotType::CLASS).or_else(|| self.read(at, SlotType::MODULE))
     }
 
@@ -86,18 +87,9 @@ impl Objects<'_> {
         slot.get(from..from.checked_add(length)?).map(<[u8]>::to_vec)
     }
 
-    /// The key and value pairs of the table at `table` (`struct st_table` in
-    /// include/ruby/st.h: the entries' bound at 40, the entries at 48, each a hash, a key and a
-    /// value; the same in all versions that keep names in one).
+    /// The key and value pairs of the table at `table`.
     fn table(&self, table: Address) -> Option<Vec<(u64, u64)>> {
-        let bound = self.image.read_u64(table.offset(40)).ok()?;
-        let entries = self.image.read_address(table.offset(48)).ok()?;
-        if bound > MOST_VARIABLES {
-            return None;
-        }
-        let mut bytes = vec![0; bound as usize * 24];
-        self.image.read_exact(entries, &mut bytes).ok()?;
-        Some(bytes.chunks_exact(24).filter_map(|it| Some((word(it, 1)?, word(it, 2)?))).collect())
+        read_st_table(self.image, table, MOST_VARIABLES)
     }
 }
 
@@ -193,15 +185,30 @@ impl Naming {
         objects.string(name, self.embedding)
     }
 
+    /// The content of the string in the slot at `at`, as it can be printed on terminals.
+    pub(crate) fn text(&self, objects: Objects<'_>, at: u64) -> Option<String> {
+        Some(printable(&objects.string(at, self.embedding)?))
+    }
+
+    /// The table of instance variables of a class, where it has its name in one (up to 3.1).
+    pub(crate) fn variables(&self, objects: Objects<'_>, class: Address) -> Option<Address> {
+        let Keeping::Table { at, within, .. } = self.keeping else { return None };
+        let extension = Address(word(&objects.class(class)?, at / 8)?);
+        objects.image.read_address(extension.offset(within)).ok().filter(|it| it.0 != 0)
+    }
+
     /// A class's name; `None` where it is anonymous, or has only a name that Ruby made up.
     pub(crate) fn name(&self, objects: Objects<'_>, class: Address) -> Option<String> {
         let bytes = self.bytes(objects, class)?;
-        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_NAME)]);
-        if text.is_empty() || text.starts_with("#<") {
-            return None;
-        }
-        // It will be printed on terminals.
-        let plain = |it: char| if it.is_control() { char::REPLACEMENT_CHARACTER } else { it };
-        Some(text.chars().map(plain).collect())
+        let text = printable(&bytes);
+        let is_made_up = text.is_empty() || text.starts_with("#<");
+        (!is_made_up).then_some(text)
     }
+}
+
+/// It will be printed on terminals.
+fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_NAME)]);
+    let plain = |it: char| if it.is_control() { char::REPLACEMENT_CHARACTER } else { it };
+    text.chars().map(plain).collect()
 }

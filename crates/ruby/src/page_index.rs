@@ -72,6 +72,17 @@ impl PageIndex {
     /// The slot that begins at `at`.
     #[inline]
     pub(crate) fn slot_at(&self, at: Address) -> Option<u32> {
+        self.page_of(at)?.slot_at(at.0)
+    }
+
+    /// The slot that begins at `at`, and its bytes.
+    pub(crate) fn slot_and_bytes_at(&self, at: Address) -> Option<(u32, u32)> {
+        let page = self.page_of(at)?;
+        Some((page.slot_at(at.0)?, page.slot_bytes))
+    }
+
+    #[inline]
+    fn page_of(&self, at: Address) -> Option<&Entry> {
         if at.0 < self.bounds.0 || at.0 >= self.bounds.1 {
             return None;
         }
@@ -83,7 +94,7 @@ impl PageIndex {
                 return None;
             }
             if entry.number == number {
-                return entry.slot_at(at.0);
+                return Some(entry);
             }
             place = (place + 1) & (self.entries.len() - 1);
         }

@@ -10,7 +10,7 @@ use crate::data_types::Signatures;
 use crate::error::{Check, Failure};
 use crate::links::Links;
 use crate::object::Object;
-use crate::object_space::{References, Slot, SlotState, SlotType};
+use crate::object_space::{ObjectSpace, References, Slot, SlotState, SlotType};
 use crate::page::Page;
 use crate::references::{self, Found};
 use crate::territory::{Place, Territory};
@@ -101,21 +101,31 @@ pub(crate) fn read(context: &Context<'_>, bitmaps: Bitmaps) -> Result<Slots, Fai
 
 /// The types of objects, by address.
 #[derive(Clone, Copy)]
-pub(crate) struct Kinds<'a> {
-    territory: &'a Territory<'a>,
-    slots: &'a [Slot],
+pub(crate) enum Kinds<'a> {
+    /// While the heap is read.
+    Reading(&'a Territory<'a>, &'a [Slot]),
+    /// Afterwards.
+    Read(&'a ObjectSpace),
 }
 
 impl<'a> Kinds<'a> {
     pub(crate) fn new(territory: &'a Territory<'a>, slots: &'a [Slot]) -> Self {
-        Self { territory, slots }
+        Self::Reading(territory, slots)
     }
 
     /// The type of the object whose slot begins at `at`, and the bytes of its slot.
     pub(crate) fn at(&self, at: Address) -> Option<(SlotType, u32)> {
-        let slot = self.slots.get(self.territory.slot_at(at.0)? as usize)?;
-        let Place::HeapPage(page) = self.territory.at(at.0) else { return None };
-        Some((slot.kind, self.territory.pages()[page as usize].slot_bytes))
+        match self {
+            Self::Reading(territory, slots) => {
+                let slot = slots.get(territory.slot_at(at.0)? as usize)?;
+                let Place::HeapPage(page) = territory.at(at.0) else { return None };
+                Some((slot.kind, territory.pages()[page as usize].slot_bytes))
+            }
+            Self::Read(space) => {
+                let (slot, slot_bytes) = space.page_index.slot_and_bytes_at(at)?;
+                Some((space.slots.get(slot as usize)?.kind, slot_bytes))
+            }
+        }
     }
 }
 

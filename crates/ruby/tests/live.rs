@@ -1,5 +1,7 @@
 //! The object spaces of real Ruby processes, against what the processes say of themselves.
 
+#[path = "live/holders.rs"]
+mod holders;
 #[path = "live/owners.rs"]
 mod owners;
 

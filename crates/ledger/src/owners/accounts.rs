@@ -182,16 +182,25 @@ impl<'a> Owners<'a> {
         let classes = accounts.iter_mut().filter(|account| account.kind == OwnerKind::Class);
         let mut kept: Vec<_> = classes.take(MOST_KEPT).collect();
         // Classes of one name stand in one account.
-        let group_of_name: HashMap<&str, usize> =
-            kept.iter().enumerate().map(|(group, account)| (account.name.as_str(), group)).collect();
+        let group_of_name: HashMap<&str, usize> = kept
+            .iter()
+            .enumerate()
+            .map(|(group, account)| (account.name.as_str(), group))
+            .collect();
         let groups: Vec<Option<usize>> = self
             .space
             .classes
             .iter()
             .map(|class| group_of_name.get(class.name.as_deref()?).copied())
             .collect();
-        let keepers =
-            Keepers::find(self.malloc, self.space, self.modules, pointers, &self.trace, self.holders);
+        let keepers = Keepers::find(
+            self.malloc,
+            self.space,
+            self.modules,
+            pointers,
+            &self.trace,
+            self.holders,
+        );
         let group_of = |slot: Slot| groups.get(slot.class as usize).copied().flatten();
         for (account, keepers) in kept.iter_mut().zip(keepers.of_groups(groups.len(), group_of)) {
             account.keepers = keepers;

@@ -89,7 +89,8 @@ impl<'a> Keepers<'a> {
     ) -> Vec<Vec<Keeper>> {
         // By root: how many objects, and the first of them.
         let mut counts: Vec<BTreeMap<u32, (u64, u32)>> = vec![BTreeMap::new(); groups];
-        for (index, slot) in self.space.slots.iter().enumerate().filter(|(_, slot)| slot.is_live()) {
+        for (index, slot) in self.space.slots.iter().enumerate().filter(|(_, slot)| slot.is_live())
+        {
             if let Some(counts) = group_of(*slot).and_then(|group| counts.get_mut(group)) {
                 counts.entry(self.root_of[index]).or_insert((0, index as u32)).0 += 1;
             }
@@ -197,13 +198,7 @@ impl Search<'_> {
     }
 
     /// Visits all objects that a node names, and those that the owner's chunks behind it name.
-    fn enter(
-        &mut self,
-        node: u32,
-        owner: Option<Owner>,
-        parent: u32,
-        root: u32,
-    ) {
+    fn enter(&mut self, node: u32, owner: Option<Owner>, parent: u32, root: u32) {
         let mut nodes = vec![node];
         while let Some(node) = nodes.pop() {
             let is_chunk = (node as usize) < self.malloc.chunks.len();

@@ -1,0 +1,131 @@
+//! What a program holds objects by, against what it says of itself.
+
+use std::collections::BTreeMap;
+
+use ruby::{Holder, HolderKind, ObjectSpace};
+use target::{Address, PATIENCE, freeze};
+use testbed::Target;
+
+/// Tells the addresses of what constants and variables hold, by their names. `dump` tells no address
+/// of numbers, symbols and such.
+const TELL: &str = r##"
+  require "objspace"; require "json"
+  address = lambda do |it|
+    json = ObjectSpace.dump(it)
+    json.is_a?(String) && json.start_with?("{") ? JSON.parse(json)["address"]&.hex : nil
+  end
+  truth = { constants: {}, instance_variables: {}, class_variables: {}, global_variables: {}, known: global_variables }
+  $VERBOSE = nil
+  $tell = lambda do
+    ObjectSpace.each_object(Module).to_a.each do |owner|
+      name = Module.instance_method(:name).bind(owner).call or next
+      prefix = owner == Object ? "" : "#{name}::"
+      Module.instance_method(:constants).bind(owner).call(false).each do |it|
+        next if Module.instance_method(:autoload?).bind(owner).call(it)
+        truth[:constants]["#{prefix}#{it}"] = address.(owner.const_get(it, false))
+      end
+      Kernel.instance_method(:instance_variables).bind(owner).call.each do |it|
+        truth[:instance_variables]["#{name}.#{it}"] = address.(owner.instance_variable_get(it))
+      end
+      Module.instance_method(:class_variables).bind(owner).call(false).each do |it|
+        truth[:class_variables]["#{name}#{it}"] = address.(owner.class_variable_get(it))
+      end
+    end
+    global_variables.each { |it| truth[:global_variables][it.to_s] = address.(eval(it.to_s)) }
+    truth
+  end
+"##;
+
+/// A target that ran `body`, its object space, its holders and what it says of them.
+fn told(body: &str) -> (ObjectSpace, Vec<Holder>, serde_json::Value) {
+    let target = Target::ruby(&format!(
+        "{TELL}\n{body}\nGC.start; GC.disable\n$tell.()
+         puts 'ready ' + JSON.dump($tell.()); $stdout.flush; $stdin.read"
+    ));
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let space = ruby::read(frozen.image()).unwrap();
+    let (holders, findings) = ruby::holders(frozen.image(), &space);
+    frozen.thaw().unwrap();
+    assert!(findings.is_empty(), "{findings:?}");
+    let truth = target.truth.clone();
+    assert!(target.finish());
+    (space, holders, truth)
+}
+
+/// The addresses of what the holders of a kind hold, by their names.
+fn addresses(space: &ObjectSpace, holders: &[Holder], kind: HolderKind) -> BTreeMap<String, u64> {
+    let own = holders.iter().filter(|holder| holder.kind == kind);
+    own.map(|it| (it.name.clone(), space.slot_address(it.value as usize).unwrap().0)).collect()
+}
+
+fn truth_of(truth: &serde_json::Value, kind: &str) -> BTreeMap<String, u64> {
+    let all = truth[kind].as_object().unwrap().iter();
+    all.filter_map(|(name, it)| Some((name.clone(), it.as_u64()?))).collect()
+}
+
+const CACHE: &str = "module Cache; STORE = {}; @items = []; @number = 7; @more = 'more'; @@all = []; NUMBER = 5
+     class Deep; LIST = [1]; @one = Object.new; private_constant :LIST; class << self; INNER = 'inner'; end; end; end
+   $items = []; $nothing = nil; $same = $items; alias $other $items
+   Pair = Struct.new(:left); class Pair; @own = Pair.new(1); end
+   Late = Class.new { const_set(:HELD, +'held') }
+   100.times { |it| Cache.const_set(\"GENERATED_#{it}\", it.to_s * 50); Cache.instance_variable_set(\"@generated_#{it}\", [it]) }
+   require 'set'; require 'time'; require 'optparse'; require 'erb'";
+
+#[test]
+fn objects_have_the_holders_that_the_program_gave_them() {
+    let (space, holders, truth) = told(CACHE);
+    let all: BTreeMap<&str, u32> = holders.iter().map(|it| (it.name.as_str(), it.value)).collect();
+    assert_eq!(all.len(), holders.len(), "each name once");
+    for (kind, name) in [
+        ("constants", "Cache::STORE"),
+        ("constants", "Cache::Deep"),
+        ("constants", "Cache::GENERATED_99"),
+        ("constants", "Late::HELD"),
+        ("instance_variables", "Cache.@items"),
+        ("instance_variables", "Cache.@more"),
+        ("instance_variables", "Cache.@generated_99"),
+        ("instance_variables", "Cache::Deep.@one"),
+        ("instance_variables", "Pair.@own"),
+        ("class_variables", "Cache@@all"),
+        ("global_variables", "$items"),
+        ("global_variables", "$same"),
+        ("global_variables", "$other"),
+    ] {
+        let slot = all.get(name).unwrap_or_else(|| panic!("{name} holds something"));
+        let expected = truth[kind][name].as_u64().map(Address);
+        assert_eq!(space.slot_address(*slot as usize), expected, "{name}");
+    }
+    for name in ["Cache::Deep::LIST", "#<Class:Cache::Deep>::INNER"] {
+        assert!(all.contains_key(name), "{name}: private ones and those of singleton classes too");
+    }
+    for name in ["Cache::NUMBER", "Cache.@number", "$nothing"] {
+        assert!(!all.contains_key(name), "{name} holds no object");
+    }
+}
+
+#[test]
+fn all_constants_and_variables_are_named_as_the_program_names_them() {
+    let (space, holders, truth) = told(CACHE);
+    let known: Vec<&str> =
+        truth["known"].as_array().unwrap().iter().filter_map(|it| it.as_str()).collect();
+    for (kind, name, fewest) in [
+        (HolderKind::Constant, "constants", 900),
+        (HolderKind::InstanceVariable, "instance_variables", 105),
+        (HolderKind::ClassVariable, "class_variables", 1),
+        (HolderKind::GlobalVariable, "global_variables", 5),
+    ] {
+        let own = addresses(&space, &holders, kind);
+        let truth = truth_of(&truth, name);
+        for (name, at) in &own {
+            if let Some(expected) = truth.get(name) {
+                assert_eq!(at, expected, "{name}");
+            }
+        }
+        // Ruby keeps the values of some global variables of its own elsewhere.
+        let rubys_own = |name: &String| known.contains(&name.as_str());
+        let missing: Vec<&String> =
+            truth.keys().filter(|it| !own.contains_key(*it) && !rubys_own(it)).collect();
+        assert!(missing.is_empty(), "{kind:?}: {missing:?}");
+        assert!(own.len() >= fewest, "{kind:?}: {}", own.len());
+    }
+}
