@@ -1,4 +1,4 @@
-use crate::{Cause, Ledger, Size, percent};
+use crate::{Cause, Count, Ledger, Size, percent};
 
 /// A step worth saving less than this is not worth telling.
 const LEAST_BYTES: u64 = 8 << 20;
@@ -30,6 +30,8 @@ pub fn advise(ledger: &Ledger) -> Vec<Advice> {
         arena_max(ledger),
         compact(ledger),
         objects(ledger),
+        held(ledger),
+        unreachable(ledger),
         native(ledger),
         stacks(ledger),
         files(ledger),
@@ -129,16 +131,92 @@ fn objects(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
     let class = ledger.classes().next()?;
     (is_worth(ledger, bytes) && percent(bytes, ledger.rss_bytes) >= 25.0).then(|| Advice {
-        action: format!(
-            "Find who keeps the objects: those of class {} hold the most ({}).",
-            class.name,
-            Size(class.slot_bytes + class.held_bytes())
-        ),
+        action: match class.keepers.first().map(|keeper| &keeper.path) {
+            Some(Some(path)) => format!(
+                "Let go of the objects of class {} ({}), which are kept by {path}; or find where they \
+                 are made.",
+                class.name,
+                Size(class.slot_bytes + class.held_bytes())
+            ),
+            Some(None) => format!(
+                "Let the GC run: most objects of class {} ({}) are garbage.",
+                class.name,
+                Size(class.slot_bytes + class.held_bytes())
+            ),
+            None => format!(
+                "Find who keeps the objects: those of class {} hold the most ({}).",
+                class.name,
+                Size(class.slot_bytes + class.held_bytes())
+            ),
+        },
         command: "ObjectSpace.trace_object_allocations_start at boot, then ObjectSpace.dump_all"
             .into(),
         saves_bytes: None,
         already_set: false,
         costs: "a restart to trace allocations; the dump holds the GVL for seconds".into(),
+    })
+}
+
+/// What frees the memory of an extension's object before the GC does.
+const REMEDIES: [(&str, &str); 14] = [
+    ("PG::Result", "result.clear"),
+    ("PG::Connection", "connection.close"),
+    ("Mysql2::Result", "result.free"),
+    ("Mysql2::Statement", "statement.close"),
+    ("Mysql2::Client", "client.close"),
+    ("SQLite3::Statement", "statement.close"),
+    ("SQLite3::Database", "database.close"),
+    ("Zlib::Deflate", "deflate.close"),
+    ("Zlib::Inflate", "inflate.close"),
+    ("Zlib::GzipReader", "reader.close"),
+    ("Zlib::GzipWriter", "writer.close"),
+    ("FFI::MemoryPointer", "pointer.free"),
+    ("Fiddle::Pointer", "pointer.call_free"),
+    ("Magick::Image", "image.destroy!"),
+];
+
+/// What to do about the extension's objects that hold most.
+fn held(ledger: &Ledger) -> Option<Advice> {
+    let mut owners = ledger.owners.iter().filter(|owner| owner.cause == Cause::NativeHeld);
+    let owner = owners.next()?;
+    let bytes = owner.held_bytes();
+    let keeper = owner.keepers.first();
+    let many = format!("{} objects of class {}", Count(owner.objects), owner.name);
+    let action = match keeper.map(|keeper| (&keeper.path, keeper.objects)) {
+        Some((None, objects)) if objects * 2 > owner.objects => format!(
+            "Free {many} as soon as they have been used: {} of them are garbage that the GC has not \
+             collected yet, and it does not know how much memory they hold.",
+            Count(objects)
+        ),
+        Some((Some(path), _)) => format!(
+            "Let go of {many}, which are kept by {path}; or free what they hold as soon as it has been \
+             used."
+        ),
+        _ => format!("Free what {many} hold as soon as it has been used."),
+    };
+    let remedy = REMEDIES.iter().find(|(name, _)| *name == owner.name);
+    let remedy = remedy.map_or("their close, clear, free or destroy method", |(_, remedy)| remedy);
+    is_worth(ledger, bytes).then(|| Advice {
+        action,
+        command: remedy.into(),
+        saves_bytes: Some(owner.exclusive_bytes),
+        already_set: false,
+        costs: "a change of the program; GC.start frees those that are garbage at once".into(),
+    })
+}
+
+fn unreachable(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.causes[Cause::NativeUnreachable];
+    is_worth(ledger, bytes).then(|| Advice {
+        action: "Find who allocates without freeing: nothing points to this memory any more. Upgrade \
+                 the extension that does."
+            .into(),
+        command: format!("memleak-bpfcc -p {}   (Debian's bpfcc-tools, as root)", ledger.process.pid),
+        saves_bytes: Some(bytes),
+        already_set: false,
+        costs: "allocations are slower while they are watched; a restart gets the memory back, for a \
+                time"
+            .into(),
     })
 }
 

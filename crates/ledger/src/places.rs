@@ -11,8 +11,6 @@ use target::{Address, AddressMap};
 const GRANULE_LOG2: u32 = 10;
 /// Chunks that an address lies in begin at most this many chunks behind the first of its granule.
 const MOST_NEIGHBOURS: u32 = 1 << (GRANULE_LOG2 - 4);
-/// A chunk ends in the first word of the next chunk's header.
-const SHARED: u64 = 8;
 
 /// The lowest bits of a value of the map: what lies there; above them its index.
 const CHUNK: u32 = 1;
@@ -97,12 +95,10 @@ impl<'a> Places<'a> {
             found = Some((chunk, index));
         }
         let Some((chunk, index)) = found else { return Place::Nothing };
-        let shared = match chunk.state() {
-            ChunkState::InUse => SHARED,
-            ChunkState::Mmapped => 0,
-            _ => return Place::Nothing,
-        };
-        if at >= chunk.end().offset(shared) {
+        // The chunk's last word stands in the next one's header. Nobody points there but malloc
+        // itself, which means the next chunk.
+        let is_in_use = matches!(chunk.state(), ChunkState::InUse | ChunkState::Mmapped);
+        if !is_in_use || at >= chunk.end() {
             return Place::Nothing;
         }
         Place::Chunk { index, is_start: chunk.pointer() == at }

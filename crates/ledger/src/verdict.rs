@@ -1,4 +1,4 @@
-use crate::{Cause, Count, Ledger, Size, percent};
+use crate::{Cause, Count, Ledger, OwnerAccount, OwnerKind, Size, percent};
 
 /// A part of RSS smaller than this is no bloat, whatever its share: a fresh Ruby has its parts too.
 const LEAST_BYTES: u64 = 48 << 20;
@@ -176,8 +176,9 @@ fn describe(ledger: &Ledger, cause: Cause, bytes: u64) -> (String, Vec<String>, 
         ),
         Cause::RubyLiveSlots | Cause::RubyMalloc => (
             format!(
-                "{size} are held by live Ruby objects: the memory is in use by the program itself, a \
-                 managed leak or simply its data."
+                "{size} are held by live Ruby objects{}: the memory is in use by the program itself, a \
+                 managed leak or simply its data.",
+                most_of_it(ledger, bytes)
             ),
             class_evidence(ledger),
             "After GC.start in the process a report shows the objects gone: then they were garbage \
@@ -324,6 +325,17 @@ fn class_evidence(ledger: &Ledger) -> Vec<String> {
     evidence
 }
 
+/// The class that holds most of `bytes`, if one does.
+fn most_of_it(ledger: &Ledger, bytes: u64) -> String {
+    let held = |owner: &OwnerAccount| owner.slot_bytes + owner.held_bytes();
+    match ledger.classes().find(|owner| owner.kind == OwnerKind::Class) {
+        Some(owner) if held(owner) * 2 > bytes => {
+            format!(", {} of it by {} {}", Size(held(owner)), Count(owner.objects), owner.name)
+        }
+        _ => String::new(),
+    }
+}
+
 /// The sentence, the evidence and what would falsify it, for memory that objects of C extensions
 /// hold.
 fn held(ledger: &Ledger, size: Size) -> (String, Vec<String>, String) {
@@ -349,7 +361,7 @@ fn held(ledger: &Ledger, size: Size) -> (String, Vec<String>, String) {
 /// The owners of these causes that hold most.
 fn owner_evidence(ledger: &Ledger, causes: &[Cause]) -> Vec<String> {
     let owners = ledger.owners.iter().filter(|owner| causes.contains(&owner.cause)).take(3);
-    let describe = |owner: &crate::OwnerAccount| {
+    let describe = |owner: &OwnerAccount| {
         let memsize = match owner.has_memsize {
             Some(false) => "; their type tells Ruby no size",
             Some(true) => "; their type tells Ruby a size",

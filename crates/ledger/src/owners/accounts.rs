@@ -193,6 +193,7 @@ impl<'a> Owners<'a> {
             .iter()
             .map(|class| group_of_name.get(class.name.as_deref()?).copied())
             .collect();
+        let cause_of_data = |class| self.cause_of_data(class);
         let keepers = Keepers::find(
             self.malloc,
             self.space,
@@ -200,6 +201,7 @@ impl<'a> Owners<'a> {
             pointers,
             &self.trace,
             self.holders,
+            &cause_of_data,
         );
         let group_of = |slot: Slot| groups.get(slot.class as usize).copied().flatten();
         for (account, keepers) in kept.iter_mut().zip(keepers.of_groups(groups.len(), group_of)) {

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use glibc::Malloc;
-use ruby::{Holder, ObjectSpace, Slot};
+use ruby::{Holder, ObjectSpace, Slot, SlotType};
 use target::elf::Module;
 
+use crate::Cause;
 use crate::owners::bits::Bits;
 use crate::owners::pointers::{Pointers, Root};
 use crate::owners::trace::{Owner, Trace};
@@ -51,6 +52,7 @@ impl<'a> Keepers<'a> {
         pointers: &'a Pointers,
         trace: &'a Trace,
         holders: &[Holder],
+        cause_of_data: &'a dyn Fn(usize) -> Cause,
     ) -> Self {
         let keepers = Self {
             space,
@@ -60,11 +62,21 @@ impl<'a> Keepers<'a> {
         };
         let places = Places::new(malloc, space, &[]);
         let entered = Bits::new(malloc.chunks.len());
+        let queue = VecDeque::new();
         let mut search =
-            Search { malloc, pointers, trace, places, keepers, entered, queue: VecDeque::new() };
+            Search { cause_of_data, malloc, pointers, trace, places, keepers, entered, queue };
         for holder in holders {
             let root = search.root(holder.name.clone());
             search.visit(holder.value, ROOT | root, root);
+        }
+        search.run();
+        // What a thread has in its variables and on Ruby's stack.
+        let threads = search.root("(threads)".to_owned());
+        for (slot, it) in (0..).zip(&space.slots) {
+            let class = space.classes.get(it.class as usize);
+            if class.is_some_and(|class| class.name.as_deref() == Some("Thread")) {
+                search.visit(slot, ROOT | threads, threads);
+            }
         }
         search.run();
         for (index, root) in pointers.roots.iter().enumerate() {
@@ -74,9 +86,10 @@ impl<'a> Keepers<'a> {
                 Root::Stacks => "(stacks)".to_owned(),
             };
             let root = search.root(name);
-            search.enter(pointers.root(index), None, ROOT | root, root);
+            search.enter(pointers.root(index), Depth::All, None, ROOT | root, root);
             search.run();
         }
+        search.enter_deeply();
         search.keepers
     }
 
@@ -150,8 +163,17 @@ impl<'a> Keepers<'a> {
     }
 }
 
+/// How far chunks are followed from an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    First,
+    All,
+}
+
 /// A breadth-first search over objects, and the chunks that they hold.
 struct Search<'a> {
+    /// What stands with the objects of a class that wrap a structure, by the class's index.
+    cause_of_data: &'a dyn Fn(usize) -> Cause,
     malloc: &'a Malloc,
     pointers: &'a Pointers,
     trace: &'a Trace,
@@ -184,39 +206,94 @@ impl Search<'_> {
             for &to in space.links.of(slot) {
                 self.visit(to, slot, root);
             }
-            for &address in space.references.of(slot) {
-                if let Place::Chunk { index, is_start: true } = self.places.at(address) {
-                    // What lies nearer to others is theirs: else a way would lead through tables
-                    // of the interpreter from any object to any other.
-                    let owner = self.trace.owner_of(index as usize);
-                    if self.trace.is_of_slot(owner, space.slots[slot as usize]) {
-                        self.enter(index, Some(owner), slot, root);
-                    }
+            // What an extension has in its chunks are numbers and text mostly, or was never written
+            // to; the first of them is a structure, and may name the objects that it marks.
+            let depth = if self.is_native(slot) { Depth::First } else { Depth::All };
+            let root = self.keepers.root_of[slot as usize];
+            self.enter_chunks_of(slot, depth, slot, root);
+        }
+    }
+
+    fn is_native(&self, slot: u32) -> bool {
+        let slot = self.keepers.space.slots[slot as usize];
+        let cause = || (self.cause_of_data)(slot.class as usize);
+        slot.kind == SlotType::DATA && cause() == Cause::NativeHeld
+    }
+
+    /// Once more from all objects of extensions, for what nothing else leads to: their chunks may
+    /// name objects anywhere. Which of them does is not told, since the word may be an old one.
+    fn enter_deeply(&mut self) {
+        let root = self.root("(memory of C extensions)".to_owned());
+        for slot in 0..self.keepers.space.slots.len() as u32 {
+            if self.keepers.parents[slot as usize] != NOWHERE && self.is_native(slot) {
+                self.enter_chunks_of(slot, Depth::All, ROOT | root, root);
+            }
+        }
+        self.run();
+    }
+
+    fn enter_chunks_of(&mut self, slot: u32, depth: Depth, parent: u32, root: u32) {
+        let space = self.keepers.space;
+        for &address in space.references.of(slot) {
+            if let Place::Chunk { index, is_start: true } = self.places.at(address) {
+                // What lies nearer to others is theirs: else a way would lead through tables of the
+                // interpreter from any object to any other.
+                let owner = self.trace.owner_of(index as usize);
+                if self.trace.is_of_slot(owner, space.slots[slot as usize]) {
+                    self.enter(index, depth, Some(owner), parent, root);
                 }
             }
         }
     }
 
     /// Visits all objects that a node names, and those that the owner's chunks behind it name.
-    fn enter(&mut self, node: u32, owner: Option<Owner>, parent: u32, root: u32) {
-        let mut nodes = vec![node];
-        while let Some(node) = nodes.pop() {
+    fn enter(&mut self, node: u32, depth: Depth, owner: Option<Owner>, parent: u32, root: u32) {
+        let mut nodes = vec![(node, depth)];
+        while let Some((node, depth)) = nodes.pop() {
             let is_chunk = (node as usize) < self.malloc.chunks.len();
-            if is_chunk && !self.entered.insert(node) {
+            let is_known = match depth {
+                Depth::First => self.entered.contains(node),
+                Depth::All => is_chunk && !self.entered.insert(node),
+            };
+            if is_known {
                 continue;
             }
             let (edges, slots) = self.pointers.of(node);
             for &slot in slots {
                 self.visit(slot, parent, root);
             }
-            for edge in edges.iter().filter(|edge| !edge.is_interior()) {
+            if depth == Depth::First {
+                continue;
+            }
+            for edge in edges {
                 let to = edge.node();
-                let is_chunk = (to as usize) < self.malloc.chunks.len();
-                let is_own = || owner.is_none_or(|owner| self.trace.owner_of(to as usize) == owner);
-                if is_chunk && is_own() {
-                    nodes.push(to);
+                if to as usize >= self.malloc.chunks.len() {
+                    continue;
+                }
+                let its = self.trace.owner_of(to as usize);
+                match owner {
+                    None if !edge.is_interior() => nodes.push((to, Depth::All)),
+                    Some(owner) if its == owner && !edge.is_interior() => {
+                        nodes.push((to, Depth::All));
+                    }
+                    // A thread is what its fiber is, and such: they name their objects themselves.
+                    Some(owner) if self.is_core(owner) && self.is_named_within(its) => {
+                        nodes.push((to, Depth::First));
+                    }
+                    _ => {}
                 }
             }
         }
+    }
+
+    /// Whether chunks of this owner begin with what names the object that they belong to.
+    fn is_named_within(&self, owner: Owner) -> bool {
+        let is_internal = |class: usize| self.keepers.space.classes[class].address.is_none();
+        self.is_core(owner) || matches!(owner, Owner::Class(class) if is_internal(class))
+    }
+
+    /// Whether these are objects of Ruby's own in C, but not the interpreter as such.
+    fn is_core(&self, owner: Owner) -> bool {
+        matches!(owner, Owner::Data(class) if (self.cause_of_data)(class) == Cause::RubyMalloc)
     }
 }

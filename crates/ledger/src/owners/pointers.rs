@@ -125,7 +125,7 @@ impl Pointers {
                     Root::Variables(module) => {
                         modules[*module].writable.iter().for_each(|range| reader.read(range));
                     }
-                    Root::Locals => locals(image).iter().for_each(|range| reader.read(range)),
+                    Root::Locals => locals(image, malloc).iter().for_each(|range| reader.read(range)),
                     Root::Stacks => {
                         for range in live_stacks(image, space, stacks) {
                             reader.read(&range);
@@ -253,12 +253,21 @@ fn areas(
 }
 
 /// Where thread-local variables are: below each thread's control block; and that block itself.
-fn locals(image: &Image<'_>) -> Vec<Range<Address>> {
+fn locals(image: &Image<'_>, malloc: &Malloc) -> Vec<Range<Address>> {
     let outline = &image.outline;
+    // The main thread's may lie where the main arena begins, since the dynamic linker takes them
+    // from brk, too.
+    let between_regions = |at: Address, all: &Range<Address>| {
+        let after = malloc.regions.partition_point(|region| region.range.start <= at);
+        let before = after.checked_sub(1).map_or(all.start, |index| malloc.regions[index].range.end);
+        let behind = malloc.regions.get(after).map_or(all.end, |region| region.range.start);
+        // Chunks have the last word of the region before, and the first of theirs.
+        all.start.max(before)..all.end.min(behind)
+    };
     let around = |thread: &target::Thread| {
         let mapping = outline.mappings.find(thread.fs_base)?;
         let all = thread.fs_base.before(LOCALS)..thread.fs_base.offset(CONTROL);
-        let locals = intersection(&all, &mapping.range);
+        let locals = between_regions(thread.fs_base, &intersection(&all, &mapping.range));
         Some(locals.start.align_up(8)..locals.end)
     };
     let mut locals: Vec<_> = outline.threads.iter().filter_map(around).collect();
