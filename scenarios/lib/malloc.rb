@@ -44,7 +44,7 @@ module Malloc
 
     # A struct of this size is returned through a pointer that is passed first.
     def info
-      @info ||= function(wide? ? "mallinfo2" : "mallinfo", [Fiddle::TYPE_VOIDP], Fiddle::TYPE_VOIDP)
+      @info ||= function(wide? ? "mallinfo2" : "mallinfo", [Fiddle::TYPE_VOIDP], Fiddle::TYPE_LONG)
     end
 
     def record

@@ -26,28 +26,28 @@ module Owners
       end
     end
 
-    # Keeps +count+ objects in Cache::STORE, each the block's for its index, and takes down what they hold. +linked+:
-    # whether pointers lead from each of them to all others.
-    def keep(count, linked: false, &make)
+    # Keeps +count+ objects in Cache::STORE, each the block's for its index, and takes down what they hold.
+    # +shared_with+: owners that pointers lead from to the same memory, so that a part may be found to be theirs.
+    def keep(count, shared_with: [], &make)
       count = [count.round, 1].max
       parts = Array.new(count.fdiv(PART).ceil) { |part| Array.new([PART, count - part * PART].min) }
       parts.each { |part| Cache::STORE[Cache::STORE.size] = part }
-      measure(count, ["Cache::STORE", "Hash", "Array"], linked: linked, make: make) do |index, object|
+      measure(count, ["Cache::STORE", "Hash", "Array"], shared_with: shared_with, make: make) do |index, object|
         parts[index / PART][index % PART] = object
       end
     end
 
     # As keep, for objects that the block is to keep, given the index and the object: +by+ tells in which way, from the
     # root on.
-    def measure(count, by, make:, linked: false)
+    def measure(count, by, make:, shared_with: [])
       @bytes_of_page ||= bytes_of_page
       owner = class_of_dropped([count / 10, 10].max, &make)
       3.times { GC.start }
       before = ObjectSpace.count_objects
       bytes = growth { repeat(count) { |index| yield(index, make.call(index)) } }
       @truth << {
-        owner: owner.name, **slots(owner), native_bytes: bytes, linked: linked, path: [*by, owner.name],
-        beside: more_than(before, count / 10)
+        owner: owner.name, **slots(owner), native_bytes: bytes, shared_with: shared_with,
+        path: [*by, owner.name], beside: more_than(before, count / 10)
       }
     end
 

@@ -11,5 +11,5 @@ Owners.run do |scale|
   database = SQLite3::Database.new(":memory:")
   database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT, total INTEGER)")
   query = "SELECT name, sum(total) FROM orders WHERE id > ? AND name LIKE ? GROUP BY name ORDER BY 2"
-  Owners.keep(TOTAL * scale, linked: true) { database.prepare(query) }
+  Owners.keep(TOTAL * scale, shared_with: ["SQLite3::Database"]) { database.prepare(query) }
 end
