@@ -1,0 +1,119 @@
+//! Who holds the memory that Ruby's GC does not know of, against what malloc itself says of real
+//! extensions' objects.
+
+use crate::{bytes, report};
+use report::Report;
+use testbed::{Server, Target};
+
+/// What an owner holds may differ by so much from what malloc says, in percent: what is made beside
+/// the objects counts there too.
+const TOLERANCE: u64 = 2;
+
+/// Starts a scenario of owners, which may talk to these servers.
+fn start(name: &str, scale: &str, servers: &[Server]) -> Target {
+    let mut command = testbed::scenario(&format!("owners/{name}"));
+    let variables = servers.iter().flat_map(Server::variables);
+    command.args(["--scale", scale]).envs(variables.map(|(name, value)| (name, value)));
+    Target::start(&mut command)
+}
+
+/// Reports on a scenario and compares each of its owners with the truth that it states.
+fn judge(name: &str, scale: &str, servers: &[Server]) {
+    let target = start(name, scale, servers);
+    let report = report(target.pid());
+    assert_eq!(report.findings, [], "{name}");
+    let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
+    assert_eq!(sum, report.process.rss_bytes, "{name}: the rows do not add up");
+    let truths = target.truth["owners"].as_array().unwrap();
+    assert!(!truths.is_empty(), "{name}");
+    for truth in truths {
+        assert_owner(&report, truth);
+    }
+    assert_nearly_all_is_reached(&report);
+    assert!(target.finish(), "{name} did not live on");
+}
+
+/// The owner's objects are counted exactly; what they hold is within the tolerance.
+fn assert_owner(report: &Report, truth: &serde_json::Value) {
+    let name = truth["owner"].as_str().unwrap();
+    let number = |member: &str| truth[member].as_u64().unwrap();
+    let owners = report.owners.as_ref().unwrap();
+    let owner = owners.iter().find(|owner| owner.owner == name);
+    let owner = owner.unwrap_or_else(|| panic!("no owner {name}: {owners:#?}"));
+    assert_eq!(owner.objects, number("objects"), "{name}");
+    assert_eq!(owner.slot_bytes, number("slot_bytes"), "{name}");
+
+    let others = truth["shared_with"].as_array().unwrap();
+    let held: u64 = owners
+        .iter()
+        .filter(|it| it.owner == name || others.iter().any(|other| *other == it.owner))
+        .map(|it| it.exclusive_bytes + it.shared_bytes)
+        .sum();
+    // Of objects that Ruby knows all about, malloc may have next to nothing.
+    let truth = number("native_bytes");
+    let near = truth.max(owner.slot_bytes) * TOLERANCE / 100;
+    assert!(held.abs_diff(truth) <= near, "{name} holds {held}, malloc says {truth}: {owners:#?}");
+}
+
+/// Of what malloc has in use, nearly everything has an owner.
+fn assert_nearly_all_is_reached(report: &Report) {
+    let unreachable = bytes(report, "native.unreachable");
+    let in_use = report.malloc.as_ref().unwrap().in_use_bytes;
+    assert!(unreachable <= in_use / 1000, "{unreachable} of {in_use} bytes are unreachable");
+}
+
+macro_rules! owners {
+    ($($name:ident $scale:literal $($server:ident)?;)*) => { $(
+        #[test]
+        fn $name() {
+            judge(stringify!($name), $scale, &[$(Server::$server())?]);
+        }
+    )* };
+}
+
+owners! {
+    ffi_pointers "1";
+    fiddle_pointers "1";
+    holders "1";
+    libpq_unaccounted "0.5" postgres;
+    managed_growth "0.25";
+    msgpack_packers "0.5";
+    mysql2_results "0.5" mariadb;
+    nokogiri_documents "0.5";
+    oj_parsers "0.5";
+    oj_writers "0.5";
+    openssl_certificates "0.3";
+    openssl_digests "1";
+    pg_results "0.5" postgres;
+    rmagick_images "0.5";
+    sqlite3_databases "0.5";
+    sqlite3_statements "1";
+    ssl_contexts "0.5";
+    zlib_deflates "1";
+}
+
+#[test]
+fn a_missing_memsize_function_is_told_from_one_that_says_too_little() {
+    let memsize = |name: &str, class: &str| {
+        let target = start(name, "0.1", &[]);
+        let owners = report(target.pid()).owners.unwrap();
+        owners.into_iter().find(|owner| owner.owner == class).unwrap().memsize
+    };
+    assert_eq!(memsize("zlib_deflates", "Zlib::Deflate").as_deref(), Some("function"));
+    assert_eq!(memsize("openssl_digests", "OpenSSL::Digest").as_deref(), Some("none"));
+}
+
+#[test]
+fn memory_that_was_lost_is_unreachable() {
+    let target = Target::scenario("native", &["--scale", "0.1"]);
+    let report = report(target.pid());
+    let lost = target.number("chunk_bytes");
+    let unreachable = bytes(&report, "native.unreachable");
+    assert!(unreachable.abs_diff(lost) <= lost * TOLERANCE / 100, "{unreachable} of {lost}");
+}
+
+#[test]
+fn hardly_anything_is_unreachable_in_a_healthy_process() {
+    let target = Target::scenario("healthy", &[]);
+    assert_nearly_all_is_reached(&report(target.pid()));
+}
