@@ -10,7 +10,7 @@ require_relative "lib/scenario"
 TOTAL_BYTES = 400_000_000
 BYTES = (600..5_000).freeze
 
-Scenario.run(expect: "malloc.in_use") do |scale|
+Scenario.run(expect: "native.unreachable") do |scale|
   memset = Fiddle::Function.new(
     Fiddle::Handle::DEFAULT["memset"], [Fiddle::TYPE_LONG, Fiddle::TYPE_INT, Fiddle::TYPE_SIZE_T], Fiddle::TYPE_LONG
   )

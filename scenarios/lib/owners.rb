@@ -27,21 +27,23 @@ module Owners
     end
 
     # Keeps +count+ objects in Cache::STORE, each the block's for its index, and takes down what they hold.
-    # +shared_with+: owners that pointers lead from to the same memory, so that a part may be found to be theirs.
-    def keep(count, shared_with: [], &make)
+    # +shared_with+: owners that pointers lead from to the same memory, so that a part may be found to be theirs. +free+:
+    # what frees an object's memory, if the GC does not.
+    def keep(count, shared_with: [], free: nil, &make)
       count = [count.round, 1].max
       parts = Array.new(count.fdiv(PART).ceil) { |part| Array.new([PART, count - part * PART].min) }
       parts.each { |part| Cache::STORE[Cache::STORE.size] = part }
-      measure(count, ["Cache::STORE", "Hash", "Array"], shared_with: shared_with, make: make) do |index, object|
+      by = %w[Cache::STORE Hash Array]
+      measure(count, by, shared_with: shared_with, free: free, make: make) do |index, object|
         parts[index / PART][index % PART] = object
       end
     end
 
     # As keep, for objects that the block is to keep, given the index and the object: +by+ tells in which way, from the
     # root on.
-    def measure(count, by, make:, shared_with: [])
+    def measure(count, by, make:, shared_with: [], free: nil)
       @bytes_of_page ||= bytes_of_page
-      owner = class_of_dropped([count / 10, 10].max, &make)
+      owner = class_of_dropped([count / 10, 10].max, free, &make)
       3.times { GC.start }
       before = ObjectSpace.count_objects
       bytes = growth { repeat(count) { |index| yield(index, make.call(index)) } }
@@ -55,8 +57,12 @@ module Owners
 
     # Makes some objects and drops them, so that what a library makes once is no part of the measure; returns their
     # class. In a fiber, whose stack is gone with the words on it that name them; a thread would have its own arena.
-    def class_of_dropped(count)
-      Fiber.new { Array.new(count) { |index| yield(index) }.first.class }.resume
+    def class_of_dropped(count, free)
+      Fiber.new do
+        objects = Array.new(count) { |index| yield(index) }
+        objects.each(&free) if free
+        objects.first.class
+      end.resume
     end
 
     # Ruby says how large a slot is since they differ, from 3.2 on.

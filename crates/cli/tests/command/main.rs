@@ -1,6 +1,7 @@
 //! The rbloat command on real processes.
 
 mod errors;
+mod owners;
 mod programs;
 mod scenarios;
 mod survival;

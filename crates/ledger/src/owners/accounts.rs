@@ -2,13 +2,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use glibc::{ChunkState, Malloc};
-use ruby::{Class, DataType, Holder, ObjectSpace, Slot, SlotType};
+use ruby::{Holder, ObjectSpace, Slot, SlotType};
 use target::elf::Module;
 
 use crate::Cause;
 use crate::owners::keepers::{Keeper, Keepers};
 use crate::owners::pointers::Pointers;
-use crate::owners::trace::{Owner, Trace};
+use crate::owners::roster::{Owner, Roster};
+use crate::owners::trace::Trace;
 
 /// Classes whose keepers are told.
 const MOST_KEPT: usize = 20;
@@ -83,8 +84,7 @@ impl OwnerAccount {
 /// Who holds each chunk, with the means to name them.
 pub(crate) struct Owners<'a> {
     malloc: &'a Malloc,
-    space: &'a ObjectSpace,
-    modules: &'a [Module],
+    roster: Roster<'a>,
     trace: Trace,
     pointers: Option<&'a Pointers>,
     holders: &'a [Holder],
@@ -99,60 +99,17 @@ impl<'a> Owners<'a> {
         pointers: Option<&'a Pointers>,
         holders: &'a [Holder],
     ) -> Self {
+        let roster = Roster { space, modules, is_traced: pointers.is_some() };
         let trace = match pointers {
-            Some(pointers) => Trace::new(malloc, space, pointers),
-            None => Trace::of_slots(malloc, space),
+            Some(pointers) => Trace::new(malloc, pointers, &roster),
+            None => Trace::of_slots(malloc, &roster),
         };
-        Self { malloc, space, modules, trace, pointers, holders }
+        Self { malloc, roster, trace, pointers, holders }
     }
 
     /// The cause of a chunk in use, by its index.
     pub(crate) fn cause(&self, chunk: usize) -> Cause {
-        self.cause_of(self.trace.owner_of(chunk))
-    }
-
-    fn cause_of(&self, owner: Owner) -> Cause {
-        match owner {
-            Owner::Class(class) if self.is_of_vm(class) => Cause::RubyVm,
-            Owner::Class(_) => Cause::RubyMalloc,
-            Owner::Data(class) => self.cause_of_data(class),
-            Owner::HeapPages => Cause::RubyVm,
-            Owner::Variables(module) if self.is_interpreter(module) => Cause::RubyVm,
-            Owner::Variables(_) | Owner::Locals | Owner::Stacks => Cause::NativeGlobal,
-            Owner::Nobody if self.pointers.is_some() => Cause::NativeUnreachable,
-            Owner::Nobody => Cause::MallocInUse,
-        }
-    }
-
-    /// Whether the objects of a class are parts of the interpreter: classes, methods, bytecode.
-    fn is_of_vm(&self, class: usize) -> bool {
-        let name = self.space.classes[class].name.as_deref().unwrap_or_default();
-        // Instance variables, where objects have them elsewhere (4.0).
-        let is_internal = name.starts_with("(imemo_") && name != "(imemo_fields)";
-        is_internal
-            || matches!(name, "Class" | "Module" | "(T_ICLASS)" | "(T_CLASS)" | "(T_MODULE)")
-    }
-
-    fn cause_of_data(&self, class: usize) -> Cause {
-        let class = &self.space.classes[class];
-        let name = class.name.as_deref().unwrap_or_default();
-        let is_core =
-            self.data_type(class).is_some_and(|it| self.space.interpreter.contains(&it.address));
-        match is_core {
-            _ if class.address.is_none() => Cause::RubyVm,
-            true if name == "RubyVM" || name.starts_with("RubyVM::") => Cause::RubyVm,
-            true => Cause::RubyMalloc,
-            false => Cause::NativeHeld,
-        }
-    }
-
-    /// What the objects of a class wrap.
-    fn data_type(&self, class: &Class) -> Option<&DataType> {
-        self.space.data_types.get(class.data_type? as usize)
-    }
-
-    fn is_interpreter(&self, module: usize) -> bool {
-        self.modules[module].range.start == self.space.interpreter.start
+        self.roster.cause_of(self.trace.owner_of(chunk))
     }
 
     /// What each owner holds, those with the most bytes first. All chunks in use stand with
@@ -162,7 +119,7 @@ impl<'a> Owners<'a> {
         self.add_objects(&mut accounts);
         for (index, chunk) in self.malloc.chunks.iter().enumerate() {
             if matches!(chunk.state(), ChunkState::InUse | ChunkState::Mmapped) {
-                let account = accounts.of(self, self.trace.owner_of(index));
+                let account = accounts.of(&self.roster, self.trace.owner_of(index));
                 account.chunks += 1;
                 if self.trace.is_shared(index) {
                     account.shared_bytes += chunk.bytes();
@@ -188,21 +145,14 @@ impl<'a> Owners<'a> {
             .map(|(group, account)| (account.name.as_str(), group))
             .collect();
         let groups: Vec<Option<usize>> = self
+            .roster
             .space
             .classes
             .iter()
             .map(|class| group_of_name.get(class.name.as_deref()?).copied())
             .collect();
-        let cause_of_data = |class| self.cause_of_data(class);
-        let keepers = Keepers::find(
-            self.malloc,
-            self.space,
-            self.modules,
-            pointers,
-            &self.trace,
-            self.holders,
-            &cause_of_data,
-        );
+        let keepers =
+            Keepers::find(self.malloc, pointers, &self.roster, &self.trace, self.holders);
         let group_of = |slot: Slot| groups.get(slot.class as usize).copied().flatten();
         for (account, keepers) in kept.iter_mut().zip(keepers.of_groups(groups.len(), group_of)) {
             account.keepers = keepers;
@@ -210,10 +160,10 @@ impl<'a> Owners<'a> {
     }
 
     fn add_objects(&self, accounts: &mut Accounts) {
-        let classes = self.space.classes.len();
+        let classes = self.roster.space.classes.len();
         let mut counts = vec![(0_u64, 0_u64); 2 * classes];
-        for page in &self.space.pages {
-            for slot in self.space.slots.get(page.slots.clone()).into_iter().flatten() {
+        for page in &self.roster.space.pages {
+            for slot in self.roster.space.slots.get(page.slots.clone()).into_iter().flatten() {
                 let class = slot.class as usize;
                 if class < classes {
                     let data = if slot.kind == SlotType::DATA { classes } else { 0 };
@@ -227,42 +177,10 @@ impl<'a> Owners<'a> {
             if objects > 0 {
                 let class = index % classes;
                 let owner = if index < classes { Owner::Class(class) } else { Owner::Data(class) };
-                let account = accounts.of(self, owner);
+                let account = accounts.of(&self.roster, owner);
                 account.objects += objects;
                 account.slot_bytes += bytes;
             }
-        }
-    }
-
-    fn new_account(&self, owner: Owner) -> OwnerAccount {
-        let (name, kind) = match owner {
-            Owner::Class(class) | Owner::Data(class) => match &self.space.classes[class].name {
-                Some(name) if name.starts_with('(') => (name.as_str(), OwnerKind::Internal),
-                Some(name) => (name.as_str(), OwnerKind::Class),
-                None => ("(anonymous class)", OwnerKind::Class),
-            },
-            Owner::Variables(module) => (self.modules[module].name.as_str(), OwnerKind::Library),
-            Owner::Locals => ("(thread-local variables)", OwnerKind::Thread),
-            Owner::Stacks => ("(stacks)", OwnerKind::Thread),
-            Owner::HeapPages => ("(heap pages)", OwnerKind::Internal),
-            Owner::Nobody => ("(nobody)", OwnerKind::None),
-        };
-        OwnerAccount {
-            name: name.to_owned(),
-            kind,
-            cause: self.cause_of(owner),
-            objects: 0,
-            slot_bytes: 0,
-            chunks: 0,
-            exclusive_bytes: 0,
-            shared_bytes: 0,
-            keepers: Vec::new(),
-            has_memsize: match owner {
-                Owner::Data(class) => {
-                    self.data_type(&self.space.classes[class]).map(|it| it.has_memsize)
-                }
-                _ => None,
-            },
         }
     }
 }
@@ -276,9 +194,9 @@ struct Accounts {
 }
 
 impl Accounts {
-    fn of(&mut self, owners: &Owners<'_>, owner: Owner) -> &mut OwnerAccount {
+    fn of(&mut self, roster: &Roster<'_>, owner: Owner) -> &mut OwnerAccount {
         let index = *self.by_owner.entry(owner).or_insert_with(|| {
-            self.all.push((owner, owners.new_account(owner)));
+            self.all.push((owner, roster.new_account(owner)));
             self.all.len() - 1
         });
         &mut self.all[index].1

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use glibc::Malloc;
 use ruby::{Holder, ObjectSpace, Slot, SlotType};
-use target::elf::Module;
 
 use crate::Cause;
 use crate::owners::bits::Bits;
 use crate::owners::pointers::{Pointers, Root};
-use crate::owners::trace::{Owner, Trace};
+use crate::owners::roster::{Owner, Roster};
+use crate::owners::trace::Trace;
 use crate::places::{Place, Places};
 
 /// The parent of objects that nothing reaches.
@@ -47,13 +47,12 @@ impl<'a> Keepers<'a> {
     /// libraries, then from stacks.
     pub(crate) fn find(
         malloc: &'a Malloc,
-        space: &'a ObjectSpace,
-        modules: &[Module],
         pointers: &'a Pointers,
+        roster: &'a Roster<'a>,
         trace: &'a Trace,
         holders: &[Holder],
-        cause_of_data: &'a dyn Fn(usize) -> Cause,
     ) -> Self {
+        let space = roster.space;
         let keepers = Self {
             space,
             roots: Vec::new(),
@@ -64,7 +63,7 @@ impl<'a> Keepers<'a> {
         let entered = Bits::new(malloc.chunks.len());
         let queue = VecDeque::new();
         let mut search =
-            Search { cause_of_data, malloc, pointers, trace, places, keepers, entered, queue };
+            Search { roster, malloc, pointers, trace, places, keepers, entered, queue };
         for holder in holders {
             let root = search.root(holder.name.clone());
             search.visit(holder.value, ROOT | root, root);
@@ -81,7 +80,7 @@ impl<'a> Keepers<'a> {
         search.run();
         for (index, root) in pointers.roots.iter().enumerate() {
             let name = match root {
-                Root::Variables(module) => format!("(variables of {})", modules[*module].name),
+                Root::Variables(module) => format!("(variables of {})", roster.modules[*module].name),
                 Root::Locals => "(thread-local variables)".to_owned(),
                 Root::Stacks => "(stacks)".to_owned(),
             };
@@ -172,8 +171,7 @@ enum Depth {
 
 /// A breadth-first search over objects, and the chunks that they hold.
 struct Search<'a> {
-    /// What stands with the objects of a class that wrap a structure, by the class's index.
-    cause_of_data: &'a dyn Fn(usize) -> Cause,
+    roster: &'a Roster<'a>,
     malloc: &'a Malloc,
     pointers: &'a Pointers,
     trace: &'a Trace,
@@ -216,7 +214,7 @@ impl Search<'_> {
 
     fn is_native(&self, slot: u32) -> bool {
         let slot = self.keepers.space.slots[slot as usize];
-        let cause = || (self.cause_of_data)(slot.class as usize);
+        let cause = || self.roster.cause_of_data(slot.class as usize);
         slot.kind == SlotType::DATA && cause() == Cause::NativeHeld
     }
 
@@ -294,6 +292,6 @@ impl Search<'_> {
 
     /// Whether these are objects of Ruby's own in C, but not the interpreter as such.
     fn is_core(&self, owner: Owner) -> bool {
-        matches!(owner, Owner::Data(class) if (self.cause_of_data)(class) == Cause::RubyMalloc)
+        matches!(owner, Owner::Data(class) if self.roster.cause_of_data(class) == Cause::RubyMalloc)
     }
 }

@@ -7,6 +7,7 @@ mod accounts;
 mod bits;
 mod keepers;
 mod pointers;
+mod roster;
 mod trace;
 
 pub(crate) use accounts::Owners;

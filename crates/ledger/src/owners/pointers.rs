@@ -382,8 +382,9 @@ impl<'a> Reader<'a> {
 
 /// Notes what a word points to, if anything.
 fn take(places: &Places<'_>, part: &mut Part, word: u64) {
-    // Pointers to the middle of a chunk are to parts of structures: aligned. Odd words are numbers.
-    if word < LOWEST || word >> 47 != 0 || word % 8 != 0 {
+    // Pointers to the middle of a chunk are to parts of structures: aligned, though SQLite adds 4 to
+    // one that it keeps. Odd words are numbers.
+    if word < LOWEST || word >> 47 != 0 || word % 4 != 0 {
         return;
     }
     let edge = match places.at(Address(word)) {

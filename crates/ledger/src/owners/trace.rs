@@ -7,27 +7,8 @@ use ruby::{ObjectSpace, Slot, SlotType};
 
 use crate::owners::bits::Bits;
 use crate::owners::pointers::{Pointers, Root, hosts_heap_page};
+use crate::owners::roster::{Owner, Roster};
 use crate::places::{Place, Places};
-
-/// Who holds memory: what [`Trace`] gives each chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Owner {
-    /// The objects of the class with this index, but for those of an extension.
-    Class(usize),
-    /// The objects of the class with this index that are of an extension, or of Ruby's own in C
-    /// (T_DATA).
-    Data(usize),
-    /// The variables of the module with this index.
-    Variables(usize),
-    /// Thread-local variables.
-    Locals,
-    /// The stacks and registers of threads and fibers, and nothing else.
-    Stacks,
-    /// Ruby's object space, which had its heap pages from malloc up to 2.7.
-    HeapPages,
-    /// Nothing that is known.
-    Nobody,
-}
 
 /// Who holds each chunk in use.
 #[derive(Debug, Default)]
@@ -39,6 +20,9 @@ pub(crate) struct Trace {
     shared: Bits,
 }
 
+/// So many pointers lead from Ruby's objects and variables to its tables and structures.
+const NEAR: u32 = 3;
+
 const NOBODY: u32 = u32::MAX;
 const HEAP_PAGES: u32 = u32::MAX - 1;
 
@@ -48,10 +32,12 @@ impl Trace {
     /// Each chunk goes to the owner that is nearest to it, counted in pointers. It is *shared*
     /// where another owner reaches it too. Pointers to the beginning of a chunk count first; only
     /// what none of them reaches may be held by a pointer into its middle, since such may be a
-    /// number that looks like one.
-    pub(crate) fn new(malloc: &Malloc, space: &ObjectSpace, pointers: &Pointers) -> Self {
-        let places = Places::new(malloc, space, &pointers.areas);
-        let mut tracer = Tracer::new(malloc, space, pointers);
+    /// number that looks like one. What is Ruby's own lies near to its objects and variables; where
+    /// its structures are said to reach farther, a word that was left in them by an earlier owner
+    /// may lead astray, so that is followed last.
+    pub(crate) fn new(malloc: &Malloc, pointers: &Pointers, roster: &Roster<'_>) -> Self {
+        let places = Places::new(malloc, roster.space, &pointers.areas);
+        let mut tracer = Tracer::new(malloc, pointers, roster);
         tracer.claim_heap_pages();
         tracer.start_from_slots(&places);
         for (index, root) in pointers.roots.iter().enumerate() {
@@ -61,6 +47,7 @@ impl Trace {
         }
         tracer.follow_exact();
         tracer.follow_interior();
+        tracer.follow_deep();
         // What lies on a stack may be long out of use: it holds only what nobody else does.
         tracer.shares = false;
         for (index, root) in pointers.roots.iter().enumerate() {
@@ -74,10 +61,10 @@ impl Trace {
     }
 
     /// Finds the chunks that slots name, and no others, where pointers were not read.
-    pub(crate) fn of_slots(malloc: &Malloc, space: &ObjectSpace) -> Self {
+    pub(crate) fn of_slots(malloc: &Malloc, roster: &Roster<'_>) -> Self {
         let pointers = Pointers::default();
-        let places = Places::new(malloc, space, &[]);
-        let mut tracer = Tracer::new(malloc, space, &pointers);
+        let places = Places::new(malloc, roster.space, &[]);
+        let mut tracer = Tracer::new(malloc, &pointers, roster);
         tracer.claim_heap_pages();
         tracer.start_from_slots(&places);
         tracer.trace
@@ -85,7 +72,10 @@ impl Trace {
 
     /// Who holds the chunk with this index.
     pub(crate) fn owner_of(&self, chunk: usize) -> Owner {
-        let Some(&owner) = self.owners.get(chunk) else { return Owner::Nobody };
+        self.owners.get(chunk).map_or(Owner::Nobody, |&owner| self.decode(owner))
+    }
+
+    fn decode(&self, owner: u32) -> Owner {
         match owner {
             NOBODY => Owner::Nobody,
             HEAP_PAGES => Owner::HeapPages,
@@ -119,10 +109,18 @@ struct Tracer<'a> {
     trace: Trace,
     /// Chunks without pointers: they hold text, numbers or objects.
     leaves: Bits,
-    /// Nodes whose exact pointers have to be followed.
-    exact: VecDeque<u32>,
+    /// Nodes whose exact pointers have to be followed, and how many pointers led to each.
+    exact: VecDeque<(u32, u32)>,
     /// Nodes whose interior pointers have to be followed, once no exact one is left.
     interior: VecDeque<u32>,
+    /// For each owner whether it is Ruby's.
+    is_rubys: Vec<bool>,
+    /// Whether what is Ruby's is followed to any depth; until then it waits in `deep` and
+    /// `deep_interior`.
+    is_deep: bool,
+    /// Nodes, the owners that reach them, and whether those share them.
+    deep: Vec<(u32, u32, bool)>,
+    deep_interior: VecDeque<u32>,
     /// Whether what two owners reach is shared between them.
     shares: bool,
     /// Interior pointers of slots: a chunk, and whose slot it is.
@@ -130,23 +128,30 @@ struct Tracer<'a> {
 }
 
 impl<'a> Tracer<'a> {
-    fn new(malloc: &'a Malloc, space: &'a ObjectSpace, pointers: &'a Pointers) -> Self {
+    fn new(malloc: &'a Malloc, pointers: &'a Pointers, roster: &Roster<'a>) -> Self {
+        let space = roster.space;
         let nodes = pointers.len().max(malloc.chunks.len());
+        let trace = Trace {
+            classes: space.classes.len() as u32,
+            roots: pointers.roots.clone(),
+            owners: vec![NOBODY; nodes],
+            shared: Bits::new(nodes),
+        };
+        let owners = 2 * trace.classes + trace.roots.len() as u32;
         Self {
             malloc,
             space,
             pointers,
-            trace: Trace {
-                classes: space.classes.len() as u32,
-                roots: pointers.roots.clone(),
-                owners: vec![NOBODY; nodes],
-                shared: Bits::new(nodes),
-            },
             leaves: Bits::new(nodes),
             exact: VecDeque::new(),
             interior: VecDeque::new(),
+            is_rubys: (0..owners).map(|owner| roster.is_rubys(trace.decode(owner))).collect(),
+            is_deep: false,
+            deep: Vec::new(),
+            deep_interior: VecDeque::new(),
             shares: true,
             interior_of_slots: Vec::new(),
+            trace,
         }
     }
 
@@ -179,33 +184,43 @@ impl<'a> Tracer<'a> {
             if is_leaf(slot.kind) {
                 self.leaves.insert(node);
             }
-            self.reach(node, owner, false);
+            self.reach(node, owner, false, 1);
         }
     }
 
     fn start_from_root(&mut self, index: usize) {
         let node = self.pointers.root(index);
-        self.reach(node, 2 * self.trace.classes + index as u32, false);
+        self.reach(node, 2 * self.trace.classes + index as u32, false, 0);
     }
 
-    /// Gives `node` to `owner` where nobody has it, and notes where two share it.
-    fn reach(&mut self, node: u32, owner: u32, is_shared: bool) {
+    /// Gives `node`, to which `depth` pointers lead, to `owner` where nobody has it, and notes where
+    /// two share it.
+    fn reach(&mut self, node: u32, owner: u32, is_shared: bool, depth: u32) {
+        let waits = depth > NEAR && self.is_waiting(owner);
         let Some(holder) = self.trace.owners.get_mut(node as usize) else { return };
         if *holder == NOBODY {
+            if waits {
+                self.deep.push((node, owner, is_shared));
+                return;
+            }
             *holder = owner;
             if is_shared {
                 self.trace.shared.insert(node);
             }
-            self.exact.push_back(node);
+            self.exact.push_back((node, depth));
             self.interior.push_back(node);
         } else if self.shares && (is_shared || *holder != owner) && self.trace.shared.insert(node) {
             // What it points to is shared, too.
-            self.exact.push_back(node);
+            self.exact.push_back((node, depth));
         }
     }
 
+    fn is_waiting(&self, owner: u32) -> bool {
+        !self.is_deep && self.is_rubys.get(owner as usize).is_some_and(|is_rubys| *is_rubys)
+    }
+
     fn follow_exact(&mut self) {
-        while let Some(node) = self.exact.pop_front() {
+        while let Some((node, depth)) = self.exact.pop_front() {
             if self.leaves.contains(node) {
                 continue;
             }
@@ -213,7 +228,7 @@ impl<'a> Tracer<'a> {
             let is_shared = self.trace.shared.contains(node);
             for edge in self.pointers.of(node).0 {
                 if !edge.is_interior() {
-                    self.reach(edge.node(), owner, is_shared);
+                    self.reach(edge.node(), owner, is_shared, depth + 1);
                 }
             }
         }
@@ -229,6 +244,10 @@ impl<'a> Tracer<'a> {
                 continue;
             }
             let owner = self.trace.owners[node as usize];
+            if self.is_waiting(owner) {
+                self.deep_interior.push_back(node);
+                continue;
+            }
             let is_shared = self.trace.shared.contains(node);
             for edge in self.pointers.of(node).0.iter().filter(|edge| edge.is_interior()) {
                 self.reach_unheld(edge.node(), owner, is_shared);
@@ -237,10 +256,20 @@ impl<'a> Tracer<'a> {
         }
     }
 
+    fn follow_deep(&mut self) {
+        self.is_deep = true;
+        for (node, owner, is_shared) in std::mem::take(&mut self.deep) {
+            self.reach(node, owner, is_shared, NEAR + 1);
+        }
+        self.follow_exact();
+        self.interior.append(&mut self.deep_interior);
+        self.follow_interior();
+    }
+
     /// Gives `node` to `owner` unless somebody has it by a pointer to its beginning.
     fn reach_unheld(&mut self, node: u32, owner: u32, is_shared: bool) {
         if self.trace.owners.get(node as usize) == Some(&NOBODY) {
-            self.reach(node, owner, is_shared);
+            self.reach(node, owner, is_shared, 1);
         }
     }
 }
