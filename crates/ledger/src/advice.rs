@@ -208,15 +208,20 @@ fn held(ledger: &Ledger) -> Option<Advice> {
 fn unreachable(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.causes[Cause::NativeUnreachable];
     is_worth(ledger, bytes).then(|| Advice {
-        action: "Find who allocates without freeing: nothing points to this memory any more. Upgrade \
+        action:
+            "Find who allocates without freeing: nothing points to this memory any more. Upgrade \
                  the extension that does."
-            .into(),
-        command: format!("memleak-bpfcc -p {}   (Debian's bpfcc-tools, as root)", ledger.process.pid),
+                .into(),
+        command: format!(
+            "memleak-bpfcc -p {}   (Debian's bpfcc-tools, as root)",
+            ledger.process.pid
+        ),
         saves_bytes: Some(bytes),
         already_set: false,
-        costs: "allocations are slower while they are watched; a restart gets the memory back, for a \
+        costs:
+            "allocations are slower while they are watched; a restart gets the memory back, for a \
                 time"
-            .into(),
+                .into(),
     })
 }
 

@@ -151,8 +151,7 @@ impl<'a> Owners<'a> {
             .iter()
             .map(|class| group_of_name.get(class.name.as_deref()?).copied())
             .collect();
-        let keepers =
-            Keepers::find(self.malloc, pointers, &self.roster, &self.trace, self.holders);
+        let keepers = Keepers::find(self.malloc, pointers, &self.roster, &self.trace, self.holders);
         let group_of = |slot: Slot| groups.get(slot.class as usize).copied().flatten();
         for (account, keepers) in kept.iter_mut().zip(keepers.of_groups(groups.len(), group_of)) {
             account.keepers = keepers;

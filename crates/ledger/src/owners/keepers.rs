@@ -80,7 +80,9 @@ impl<'a> Keepers<'a> {
         search.run();
         for (index, root) in pointers.roots.iter().enumerate() {
             let name = match root {
-                Root::Variables(module) => format!("(variables of {})", roster.modules[*module].name),
+                Root::Variables(module) => {
+                    format!("(variables of {})", roster.modules[*module].name)
+                }
                 Root::Locals => "(thread-local variables)".to_owned(),
                 Root::Stacks => "(stacks)".to_owned(),
             };

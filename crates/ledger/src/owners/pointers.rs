@@ -125,7 +125,9 @@ impl Pointers {
                     Root::Variables(module) => {
                         modules[*module].writable.iter().for_each(|range| reader.read(range));
                     }
-                    Root::Locals => locals(image, malloc).iter().for_each(|range| reader.read(range)),
+                    Root::Locals => {
+                        locals(image, malloc).iter().for_each(|range| reader.read(range))
+                    }
                     Root::Stacks => {
                         for range in live_stacks(image, space, stacks) {
                             reader.read(&range);
@@ -259,7 +261,8 @@ fn locals(image: &Image<'_>, malloc: &Malloc) -> Vec<Range<Address>> {
     // from brk, too.
     let between_regions = |at: Address, all: &Range<Address>| {
         let after = malloc.regions.partition_point(|region| region.range.start <= at);
-        let before = after.checked_sub(1).map_or(all.start, |index| malloc.regions[index].range.end);
+        let before =
+            after.checked_sub(1).map_or(all.start, |index| malloc.regions[index].range.end);
         let behind = malloc.regions.get(after).map_or(all.end, |region| region.range.start);
         // Chunks have the last word of the region before, and the first of theirs.
         all.start.max(before)..all.end.min(behind)

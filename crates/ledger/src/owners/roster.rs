@@ -86,7 +86,6 @@ impl Roster<'_> {
         self.modules[module].range.start == self.space.interpreter.start
     }
 
-
     /// An account for `owner` with nothing in it yet.
     pub(crate) fn new_account(&self, owner: Owner) -> OwnerAccount {
         let (name, kind) = match owner {
@@ -120,4 +119,3 @@ impl Roster<'_> {
         }
     }
 }
-
