@@ -144,7 +144,8 @@ fn objects_are_put_down_to_the_class_that_they_say_they_are_of() {
          # Objects with a singleton class, with a module of their own, and classes with methods.
          $kept += Array.new(50) { it = Plain.new; def it.own; end; it }
          $kept += Array.new(60) { Plain.new.extend(Comparable) }
-         def Plain.of_class; end",
+         def Plain.of_class; end
+         GC.start",
     );
     let expected = [
         ("Plain", 100 + 50 + 60),
@@ -224,7 +225,7 @@ fn strings_name_the_memory_of_their_bytes_and_only_of_their_own() {
 #[test]
 fn references_lead_into_private_memory_outside_the_heap_pages() {
     let (target, space) =
-        standing("$kept = Array.new(5000) { |it| { it => 'z' * 500, it.to_s => [it] * 99 } }");
+        standing("$kept = Array.new(5000) { |it| { it => 'z' * 1500, it.to_s => [it] * 299 } }");
     assert!(space.references.len() > 10_000);
     let mut last = 0;
     for (slot, to) in space.references.iter() {

@@ -121,7 +121,9 @@ fn the_same_user_needs_no_root() {
     if !is_root() {
         return; // Then all the other tests show it.
     }
-    let target = Target::start(testbed::ruby().args(["-e", WAITING]).uid(NOBODY).gid(NOBODY));
+    // A process that never collected garbage gets a note that says so.
+    let source = format!("GC.start; {WAITING}");
+    let target = Target::start(testbed::ruby().args(["-e", &source]).uid(NOBODY).gid(NOBODY));
     let (_folder, path) = installed();
     let output = Command::new(path)
         .args(["report", &target.pid().to_string(), "--json"])

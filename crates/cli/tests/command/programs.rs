@@ -5,7 +5,10 @@ use testbed::Target;
 
 /// Reports on a Ruby program that has been stopped, and checks what holds for all.
 fn check(program: &str) -> (Target, report::Report) {
-    let target = Target::ruby(&format!("{program}\nputs 'ready {{}}'\n$stdout.flush\n$stdin.read"));
+    // A process that never collected garbage gets a note that says so.
+    let target = Target::ruby(&format!(
+        "{program}\nGC.start if GC.count == 0\nputs 'ready {{}}'\n$stdout.flush\n$stdin.read"
+    ));
     target.stop();
     let truth = target.rss_bytes();
     let report = report(target.pid());
@@ -23,7 +26,7 @@ fn check(program: &str) -> (Target, report::Report) {
 fn a_forked_worker_whose_pages_are_its_parents_too() {
     // The target is the worker: its parent has exec'ed nothing and waits for it.
     let program = "
-        $cache = Array.new(30_000) { |i| 'cached ' * 99 + i.to_s }
+        $cache = Array.new(30_000) { |i| 'cached ' * 199 + i.to_s }
         master = $$
         if (pid = fork)
           Signal.trap('TERM') { Process.kill(:TERM, pid) }
@@ -37,7 +40,7 @@ fn a_forked_worker_whose_pages_are_its_parents_too() {
     let worker = i32::try_from(target.number("worker")).unwrap();
     let report = report(worker);
     assert_eq!(report.findings, []);
-    assert!(bytes(&report, "ruby.malloc") > 15 << 20, "the shared strings count: {report:#?}");
+    assert!(bytes(&report, "ruby.malloc") > 30 << 20, "the shared strings count: {report:#?}");
     assert!(target.finish());
 }
 
@@ -94,7 +97,8 @@ fn a_heap_that_was_compacted() {
 #[test]
 fn many_kinds_of_objects() {
     let (target, _) = check(
-        "require 'set'; require 'json'; require 'digest'; require 'zlib'; require 'stringio'; require 'bigdecimal' rescue nil
+        "require 'set'; require 'json'; require 'digest'; require 'zlib'; require 'stringio'
+         begin; require 'bigdecimal'; rescue LoadError; end
          $kept = [10**400, 3.7e300, 1r, 2i, /a+/, 'x'.match(/x/), :sym, 'dynamic'.to_sym, Set.new(1..99),
                   StringIO.new('y' * 9999), Zlib::Deflate.new, Digest::SHA256.new, Struct.new(:a).new(1),
                   (1..9).lazy, [1, 2, 3].each, method(:puts), proc { 1 }, binding, $stdout, ObjectSpace::WeakMap.new,
