@@ -307,7 +307,7 @@ fn mutations() -> Vec<(String, Layouts)> {
         trim_threshold, top_pad, mmap_threshold, arena_test, arena_max, thp_pagesize, n_mmaps,
         n_mmaps_max, max_n_mmaps, no_dyn_threshold, mmapped_mem, max_mmapped_mem, sbrk_base,
         tcache_bins, tcache_max_bytes, tcache_count, bytes, mmapped_tail);
-    mutate!(caches: bins, small_bins, heads, chunk_bytes);
+    mutate!(caches: bins, small_bins, heads, counts_room, chunk_bytes);
     mutations
 }
 
@@ -326,6 +326,12 @@ impl Member for Option<u64> {
         if let Some(offset) = self {
             offset.shift(by);
         }
+    }
+}
+
+impl Member for bool {
+    fn shift(&mut self, _: i64) {
+        *self = !*self;
     }
 }
 

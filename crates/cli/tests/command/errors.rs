@@ -192,6 +192,38 @@ fn another_allocator_leaves_rubys_side() {
     assert!(target.finish());
 }
 
+/// A library of that name is all that tells: mmtk has no heap pages to find it by.
+#[test]
+fn another_garbage_collector_leaves_the_other_sides() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = testbed::compile("trim", folder.path(), &["-shared", "-fPIC"]);
+    let collector = folder.path().join("librubygc.mmtk.so");
+    std::fs::rename(library, &collector).unwrap();
+    let target = Target::start(testbed::ruby().args(["-e", WAITING]).env("LD_PRELOAD", &collector));
+    target.stop();
+    let truth = target.rss_bytes();
+    let output = run(target.pid(), &["--json"]);
+    assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report.ruby, &report.process.ruby_version), (&None, &None));
+    assert!(report.malloc.as_ref().unwrap().in_use_chunks > 1000);
+    let whats: Vec<_> = report.findings.iter().map(|finding| finding.what.as_str()).collect();
+    assert_eq!(whats.len(), 1, "{whats:?}");
+    for said in ["garbage collector mmtk", "without RUBY_GC_LIBRARY"] {
+        assert!(whats[0].contains(said), "{whats:?}");
+    }
+    assert_ne!(report.verdict.confidence, "high");
+    let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
+    assert_eq!((sum, report.process.rss_bytes), (truth, truth));
+    for arguments in [&[][..], &["--arenas"]] {
+        let output = run(target.pid(), arguments);
+        assert_eq!(output.status.code(), Some(6));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("garbage collector mmtk"));
+    }
+    target.go_on();
+    assert!(target.finish());
+}
+
 #[test]
 fn whoever_reads_the_first_lines_only_gets_them() {
     let target = Target::ruby(WAITING);
