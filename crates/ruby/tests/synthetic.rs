@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use ruby::{Error, ObjectSpace, SlotState};
 use target::{Address, Image, PageRun, PageState, Pages};
-use testbed::{RubyHeap, RubyRelease, RubyTruth, SyntheticMemory, Word};
+use testbed::{RubyHeap, RubyRelease, RubyTruth, Shift, SyntheticMemory, Word};
 
 /// What was read, in the words of the truth.
 fn as_truth(space: &ObjectSpace) -> RubyTruth {
@@ -81,7 +81,10 @@ fn assert_read(heap: &RubyHeap, release: RubyRelease) -> ObjectSpace {
 
 /// A heap with objects of all kinds.
 fn lively(release: RubyRelease) -> RubyHeap {
-    let mut heap = RubyHeap::new(release);
+    enlivened(RubyHeap::new(release))
+}
+
+fn enlivened(mut heap: RubyHeap) -> RubyHeap {
     let object = heap.object_class();
     let animal = heap.class("Zoo::Animal", object);
     let anonymous = heap.anonymous_class(animal);
@@ -260,6 +263,29 @@ fn freed_pages_behind_the_array_are_no_pages() {
     let mut heap = lively(RubyRelease::V2_7);
     heap.leave_freed(3);
     assert_read(&heap, RubyRelease::V2_7);
+}
+
+/// What a later release may change: what is derived is still right, and the rest an error.
+#[test]
+fn a_layout_that_is_no_releases_is_read_right_or_not_at_all() {
+    for release in RubyRelease::ALL {
+        let (mut right, mut refused) = (0, 0);
+        for shift in Shift::all(release) {
+            let (image, truth) = enlivened(RubyHeap::shifted(release, shift)).image();
+            let Ok(space) = ruby::read(&image) else {
+                refused += 1;
+                continue;
+            };
+            let (mut read, mut truth) = (as_truth(&space), named(truth, release));
+            // Where a class's members were not found, that is said.
+            if !space.findings.is_empty() {
+                (read.classes, truth.classes) = Default::default();
+            }
+            assert_eq!(read, truth, "{release:?}: {shift:?}");
+            right += 1;
+        }
+        assert!(right > 5 && refused > 5, "{release:?}: {right} were read, {refused} refused");
+    }
 }
 
 /// A third of the stops of a busy process hit one that sweeps a page.

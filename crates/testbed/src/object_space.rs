@@ -10,8 +10,8 @@ mod writing;
 
 use std::collections::BTreeMap;
 
-pub use release::RubyRelease;
 use release::{Layout, NamePlace};
+pub use release::{RubyRelease, Shift};
 
 const PAGES_START: u64 = 0x7f20_0000_0000;
 const MEMORY_START: u64 = 0x7f30_0000_0000;
@@ -124,8 +124,18 @@ impl RubyHeap {
     /// A heap with the classes and modules that every Ruby has.
     #[must_use]
     pub fn new(release: RubyRelease) -> Self {
+        Self::with_layout(release.layout())
+    }
+
+    /// A heap of a release whose layout is another.
+    #[must_use]
+    pub fn shifted(release: RubyRelease, shift: Shift) -> Self {
+        Self::with_layout(release.layout().shifted(shift))
+    }
+
+    fn with_layout(layout: Layout) -> Self {
         let mut heap = Self {
-            layout: release.layout(),
+            layout,
             objects: BTreeMap::new(),
             names: BTreeMap::new(),
             singletons: BTreeMap::new(),

@@ -183,3 +183,78 @@ impl RubyRelease {
         }
     }
 }
+
+/// A change to the layout of a release, as a later one might make it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shift {
+    /// So many bytes are put into a page's descriptor, before the member at this offset.
+    Descriptor {
+        /// Where they are put.
+        at: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// Each bitmap has so many bytes more.
+    Bitmaps(u64),
+    /// The array of pages stands so many bytes further from the list's head.
+    Array(u64),
+    /// A class has its superclass and its name so many bytes further behind.
+    Class(u64),
+    /// Singleton classes have the next flag.
+    SingletonFlag,
+}
+
+impl Shift {
+    /// Those that are possible for a release.
+    #[must_use]
+    pub fn all(release: RubyRelease) -> Vec<Self> {
+        let layout = release.layout();
+        let mut members = vec![layout.total_slots, layout.start, layout.freelist, layout.node];
+        members.extend(layout.bitmaps);
+        members.extend(layout.slot_size);
+        members.extend(layout.body);
+        let sizes = [8, 16, 64];
+        let mut all = vec![Self::SingletonFlag];
+        for bytes in sizes {
+            all.extend(members.iter().map(|&at| Self::Descriptor { at, bytes }));
+            all.extend([Self::Bitmaps(bytes), Self::Array(bytes)]);
+            // A class up to 3.2 has pointers in the places behind.
+            if matches!(layout.name, NamePlace::Slot(_)) {
+                all.push(Self::Class(bytes));
+            }
+        }
+        all
+    }
+}
+
+impl Layout {
+    /// This layout after a change.
+    pub(super) fn shifted(self, shift: Shift) -> Self {
+        let mut it = self;
+        match shift {
+            Shift::Descriptor { at, bytes } => {
+                let move_on = |member: &mut u64| *member += if *member >= at { bytes } else { 0 };
+                let members = [&mut it.total_slots, &mut it.start, &mut it.freelist, &mut it.node];
+                members.into_iter().for_each(move_on);
+                it.bitmaps.iter_mut().for_each(move_on);
+                it.slot_size.iter_mut().for_each(move_on);
+                it.body.iter_mut().for_each(move_on);
+            }
+            Shift::Bitmaps(bytes) => {
+                (0..).zip(&mut it.bitmaps).for_each(|(index, at)| *at += index * bytes);
+            }
+            Shift::Array(bytes) => it.array += bytes,
+            Shift::Class(bytes) => {
+                it.superclass += bytes;
+                if let NamePlace::Slot(at) = &mut it.name {
+                    *at += bytes;
+                    let needed = *at + 8;
+                    let sizes = it.slot_sizes.iter().copied();
+                    it.class_bytes = sizes.filter(|&size| size >= needed).min().expect("one is");
+                }
+            }
+            Shift::SingletonFlag => it.singleton_flag <<= 1,
+        }
+        it
+    }
+}
