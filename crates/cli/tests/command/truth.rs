@@ -93,6 +93,49 @@ fn the_report_names_the_class_that_holds_the_memory() {
     assert!(target.finish());
 }
 
+/// Resident bytes of the executable memory that no file backs, as the kernel counts them.
+fn resident_code(pid: i32) -> u64 {
+    let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mut is_code = false;
+    let mut bytes = 0;
+    for line in smaps.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [_, permissions, _, "00:00", "0", ref name @ ..] => {
+                let is_named = name.first().is_some_and(|it| !it.starts_with("[anon:"));
+                is_code = permissions == "r-xp" && !is_named;
+            }
+            ["Rss:", kb, "kB"] if is_code => bytes += kb.parse::<u64>().unwrap() << 10,
+            [first, ..] if !first.ends_with(':') => is_code = false,
+            _ => {}
+        }
+    }
+    bytes
+}
+
+#[test]
+fn code_that_was_compiled_is_what_the_kernel_has_of_it() {
+    for option in ["--yjit", "--zjit"] {
+        let program = "
+            300.times { |i| eval(\"def m#{i}(a, b) = [a, b].map { |x| x * #{i} }.sum + b.to_s.size\") }
+            100.times { 300.times { |i| send(\"m#{i}\", i, 2) } }
+            puts 'ready {}'; $stdout.flush; $stdin.read";
+        let probe = testbed::ruby().args([option, "-e", "exit"]).output();
+        if !probe.is_ok_and(|output| output.status.success()) {
+            eprintln!("not run: this Ruby has no {option}");
+            continue;
+        }
+        let target = Target::start(testbed::ruby().args([option, "-e", program]));
+        target.stop();
+        let truth = resident_code(target.pid());
+        let report = report(target.pid());
+        assert!(truth > 100 << 10, "{truth} bytes are no test");
+        assert_eq!(bytes(&report, "ruby.jit"), truth, "{option}");
+        target.go_on();
+        assert!(target.finish());
+    }
+}
+
 #[test]
 fn the_manual_and_the_completions_name_every_command() {
     for arguments in [&["manual"][..], &["completions", "bash"]] {
