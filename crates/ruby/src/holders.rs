@@ -70,27 +70,55 @@ pub struct Holder {
 /// The constants and variables of a process that hold objects, by kind and name, and what could not
 /// be told. Those that hold numbers, symbols, `nil` or such are left out.
 ///
-/// `image` is the one that `space` was read from, of the same instant.
+/// `image` is the one that `space` was read from, of the same instant. It takes some microseconds
+/// for each: [`holders_of`] is for those who need a few.
 #[must_use]
 pub fn holders(image: &Image<'_>, space: &ObjectSpace) -> (Vec<Holder>, Vec<Finding>) {
+    read_holders(image, space, None)
+}
+
+/// As [`holders`], but of these classes and modules only, by their slots, and the global variables.
+#[must_use]
+pub fn holders_of(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+    classes: &[u32],
+) -> (Vec<Holder>, Vec<Finding>) {
+    read_holders(image, space, Some(classes))
+}
+
+fn read_holders(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+    of: Option<&[u32]>,
+) -> (Vec<Holder>, Vec<Finding>) {
     let image = cached(image);
-    let missing = |what: &str| vec![Finding::general(Severity::Note, what)];
+    let missing = |what: &str| Finding::general(Severity::Note, what);
     let Some(interpreter) = interpreter::find(&image) else { return Default::default() };
     let objects = Objects { image: &image, kinds: Kinds::Read(space) };
     let Some(program) = Program::read(space, &interpreter, objects) else {
-        return (Vec::new(), missing("the names of constants and variables could not be derived"));
+        let what = "the names of constants and variables could not be derived";
+        return (Vec::new(), vec![missing(what)]);
     };
     let mut findings = Vec::new();
-    let mut found = program.constants();
-    match program.class_variables() {
-        Some(variables) => found.extend(variables),
-        None => findings.extend(missing("the variables of classes could not be derived")),
+    let variables = VariablePlace::derive(&program);
+    if variables.is_none() {
+        findings.push(missing("the variables of classes could not be derived"));
+    }
+    let mut found = Vec::new();
+    let mut add = |class| {
+        if found.len() < MOST_HOLDERS {
+            program.add_holders_of(class, variables.as_ref(), &mut found);
+        }
+    };
+    match of {
+        Some(slots) => slots.iter().filter_map(|&slot| program.class(slot)).for_each(&mut add),
+        None => program.classes().for_each(&mut add),
     }
     match program.global_variables() {
         Some(variables) => found.extend(variables),
-        None => findings.extend(missing("global variables could not be derived")),
+        None => findings.push(missing("global variables could not be derived")),
     }
-    found.truncate(MOST_HOLDERS);
     found.sort_unstable();
     (found, findings)
 }
@@ -178,13 +206,16 @@ impl<'a> Program<'a> {
         Some(Self { space, interpreter, objects, naming, symbols, constants, attached_at })
     }
 
-    /// The slots of all classes and modules.
+    /// All classes and modules.
     fn classes(&self) -> impl Iterator<Item = Address> + '_ {
-        let slots = (0..).zip(&self.space.slots);
-        let classes = slots.filter(|(_, slot)| {
-            slot.is_live() && matches!(slot.kind, SlotType::CLASS | SlotType::MODULE)
-        });
-        classes.filter_map(|(slot, _)| self.space.slot_address(slot))
+        (0..self.space.slots.len() as u32).filter_map(|slot| self.class(slot))
+    }
+
+    /// The class or module in this slot.
+    fn class(&self, slot: u32) -> Option<Address> {
+        let it = self.space.slots.get(slot as usize)?;
+        let is_class = it.is_live() && matches!(it.kind, SlotType::CLASS | SlotType::MODULE);
+        is_class.then(|| self.space.slot_address(slot as usize)).flatten()
     }
 
     /// The live object that a value is; `None` for numbers, symbols and such.
@@ -222,51 +253,35 @@ impl<'a> Program<'a> {
         names_it.then_some(Address(object))
     }
 
-    fn constants(&self) -> Vec<Holder> {
-        let mut found = Vec::new();
-        for class in self.classes() {
-            let Some(slot) = self.objects.class(class) else { continue };
-            let constants = self.constants.constants(self.objects.image, &slot);
-            let mut own = None;
-            for (serial, value) in constants {
-                let Some(value) = self.object(value) else { continue };
-                let Some(name) = self.symbols.name(serial).filter(|it| is_constant(it)) else {
-                    continue;
-                };
-                let own = own.get_or_insert_with(|| self.class_name(class));
-                let name = if own == "Object" { name } else { format!("{own}::{name}") };
-                found.push(Holder { kind: HolderKind::Constant, name, value });
-            }
-            if found.len() > MOST_HOLDERS {
-                break;
-            }
+    /// Adds the constants and variables of one class.
+    fn add_holders_of(
+        &self,
+        class: Address,
+        variables: Option<&VariablePlace>,
+        found: &mut Vec<Holder>,
+    ) {
+        let Some(slot) = self.objects.class(class) else { return };
+        let constants = self.constants.constants(self.objects.image, &slot).into_iter();
+        let constants = constants.filter_map(|(serial, value)| {
+            let name = |name: String| is_constant(&name).then_some((HolderKind::Constant, name));
+            Some((self.object(value)?, name(self.symbols.name(serial)?)?))
+        });
+        let variables = variables.map_or(Vec::new(), |it| it.variables(self, class, &slot));
+        let variables = variables.into_iter().filter_map(|(id, value)| {
+            let name = |name: String| Some((variable_kind(&name)?, name));
+            Some((self.object(value)?, name(self.symbols.name_of_id(id)?)?))
+        });
+        let mut own = None;
+        for (value, (kind, name)) in constants.chain(variables) {
+            let own = own.get_or_insert_with(|| self.class_name(class));
+            let name = match kind {
+                HolderKind::Constant if own == "Object" => name,
+                HolderKind::Constant => format!("{own}::{name}"),
+                HolderKind::InstanceVariable => format!("{own}.{name}"),
+                HolderKind::ClassVariable | HolderKind::GlobalVariable => format!("{own}{name}"),
+            };
+            found.push(Holder { kind, name, value });
         }
-        found
-    }
-
-    /// `None` where it could not be told where they are.
-    fn class_variables(&self) -> Option<Vec<Holder>> {
-        let place = VariablePlace::derive(self)?;
-        let mut found = Vec::new();
-        for class in self.classes() {
-            let mut own = None;
-            for (id, value) in place.variables(self, class) {
-                let Some(value) = self.object(value) else { continue };
-                let Some(name) = self.symbols.name_of_id(id) else { continue };
-                let (kind, separator) = match name.as_bytes() {
-                    [b'@', b'@', ..] => (HolderKind::ClassVariable, ""),
-                    [b'@', ..] => (HolderKind::InstanceVariable, "."),
-                    // Ruby's own.
-                    _ => continue,
-                };
-                let own = own.get_or_insert_with(|| self.class_name(class));
-                found.push(Holder { kind, name: format!("{own}{separator}{name}"), value });
-            }
-            if found.len() > MOST_HOLDERS {
-                break;
-            }
-        }
-        Some(found)
     }
 
     /// `None` where their table could not be found.
@@ -361,7 +376,7 @@ impl VariablePlace {
     }
 
     /// The variables of a class: IDs of names, and values.
-    fn variables(&self, program: &Program<'_>, class: Address) -> Vec<(u64, u64)> {
+    fn variables(&self, program: &Program<'_>, class: Address, slot: &[u8]) -> Vec<(u64, u64)> {
         let image = program.objects.image;
         match self {
             Self::Table => program
@@ -370,9 +385,8 @@ impl VariablePlace {
                 .and_then(|table| read_st_table(image, table, MOST_VARIABLES))
                 .unwrap_or_default(),
             Self::Shape { shapes, .. } => {
-                let Some(slot) = program.objects.class(class) else { return Vec::new() };
-                let variables = shapes.variables(image, word(&slot, 0)).into_iter();
-                let value = |(id, place)| Some((id, self.value(image, &slot, place)?));
+                let variables = shapes.variables(image, word(slot, 0)).into_iter();
+                let value = |(id, place)| Some((id, self.value(image, slot, place)?));
                 variables.filter_map(value).collect()
             }
         }
@@ -391,6 +405,15 @@ fn attached_at(objects: Objects<'_>, landmarks: &[Landmark]) -> Option<usize> {
     let length = singletons.first()?.1.len();
     let mut places = (16..length).step_by(8);
     places.find(|&at| singletons.iter().all(|(class, slot)| word(slot, at) == class.0))
+}
+
+/// The kind of a class's variable with this name; `None` for those that Ruby keeps there for itself.
+fn variable_kind(name: &str) -> Option<HolderKind> {
+    match name.as_bytes() {
+        [b'@', b'@', ..] => Some(HolderKind::ClassVariable),
+        [b'@', ..] => Some(HolderKind::InstanceVariable),
+        _ => None,
+    }
 }
 
 /// Ruby's own constants, which programs do not see, have other names.

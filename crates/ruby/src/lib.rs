@@ -51,7 +51,7 @@ mod transient;
 
 pub use data_types::{DataObjects, DataType};
 pub use error::{Check, Error, Failure};
-pub use holders::{Holder, HolderKind, holders};
+pub use holders::{Holder, HolderKind, holders, holders_of};
 pub use interpreter::{Interpreter, find};
 pub use links::Links;
 pub use object_space::{
