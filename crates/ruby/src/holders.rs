@@ -7,7 +7,6 @@
 
 use target::{Address, Finding, Image, Memory, Severity, elf};
 
-use crate::class_shapes::ClassShapes;
 use crate::interpreter::{self, Interpreter, Landmark};
 use crate::names::{Naming, Objects};
 use crate::object_space::{ObjectSpace, SlotType};
@@ -338,8 +337,8 @@ impl<'a> Program<'a> {
 enum VariablePlace {
     /// In a table by their IDs (up to 3.1).
     Table,
-    /// Behind a word of its slot, in the order that its shape says (from 3.2 on).
-    Shape { at: usize, shapes: ClassShapes },
+    /// Behind a word of its slot, in the order that its shape says (3.3, 3.4).
+    Shape { at: usize, shapes: Shapes },
 }
 
 impl VariablePlace {
@@ -349,12 +348,12 @@ impl VariablePlace {
             return Some(Self::Table);
         }
         let image = program.objects.image;
-        let shapes = ClassShapes::find(image, program.interpreter)?;
+        let shapes = Shapes::find_tree(image, program.interpreter)?;
         let with_members = program.classes().filter_map(|class| {
             let slot = program.objects.class(class)?;
-            let variables = shapes.variables(image, word(&slot, 0));
+            let mut places = shapes.places(image, word(&slot, 0));
             let is_it = |id| program.symbols.name_of_id(id).as_deref() == Some(MEMBERS);
-            let place = variables.into_iter().find(|(id, _)| is_it(*id))?.1;
+            let place = places.find(|(id, _)| is_it(*id))?.1;
             Some((slot, place))
         });
         let with_members: Vec<_> = with_members.take(ENOUGH_CLASSES).collect();
@@ -369,10 +368,10 @@ impl VariablePlace {
         })
     }
 
-    fn value(&self, image: &Image<'_>, slot: &[u8], place: u32) -> Option<u64> {
+    fn value(&self, image: &Image<'_>, slot: &[u8], place: u64) -> Option<u64> {
         let Self::Shape { at, .. } = self else { return None };
         let values = Address(word(slot, *at));
-        image.read_u64(values.offset(u64::from(place) * 8)).ok().filter(|_| values.0 != 0)
+        image.read_u64(values.offset(place * 8)).ok().filter(|_| values.0 != 0)
     }
 
     /// The variables of a class: IDs of names, and values.
@@ -385,9 +384,9 @@ impl VariablePlace {
                 .and_then(|table| read_st_table(image, table, MOST_VARIABLES))
                 .unwrap_or_default(),
             Self::Shape { shapes, .. } => {
-                let variables = shapes.variables(image, word(slot, 0)).into_iter();
+                let places = shapes.places(image, word(slot, 0));
                 let value = |(id, place)| Some((id, self.value(image, slot, place)?));
-                variables.filter_map(value).collect()
+                places.filter_map(value).collect()
             }
         }
     }

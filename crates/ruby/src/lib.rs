@@ -20,7 +20,6 @@
 
 mod ancestry;
 mod bitmaps;
-mod class_shapes;
 mod classes;
 mod context;
 mod data_types;

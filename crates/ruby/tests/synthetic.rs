@@ -190,6 +190,111 @@ fn types_that_contradict_what_is_known_are_left_out_and_said_to_be() {
     }
 }
 
+/// A heap with constants and variables, the truth of them, and what they hold.
+fn holding(release: RubyRelease) -> (RubyHeap, Vec<(String, u64)>) {
+    let mut heap = lively(release);
+    let object = heap.object_class();
+    let (cache, deep) = (heap.class("Cache", object), heap.class("Cache::Deep", object));
+    let values: Vec<u64> = (0..40).map(|_| heap.object(object, &[])).collect();
+    let generated: Vec<String> = (0..20).map(|number| format!("GENERATED_{number}")).collect();
+    let mut constants = vec![
+        (object, "Cache", cache),
+        (cache, "Deep", deep),
+        (cache, "STORE", values[0]),
+        (cache, "NUMBER", 11),
+        (deep, "STORE", values[1]),
+    ];
+    constants.extend(generated.iter().zip(&values).map(|(name, &it)| (deep, name.as_str(), it)));
+    let variables = [
+        (cache, "@items", values[30]),
+        (cache, "@number", 15),
+        (cache, "@@all", values[31]),
+        (deep, "@items", values[32]),
+        (deep, "internal", values[33]),
+    ];
+    let globals = [
+        (0, "$items", values[34]),
+        (0, "$of_c", values[35]),
+        (0, "$nothing", 0),
+        (0, "$zero_of_c", 0),
+        (0, "$last", values[36]),
+    ];
+    let truth = heap.hold(&constants, &variables, &globals);
+    (heap, truth)
+}
+
+fn up_to_3_4() -> impl Iterator<Item = RubyRelease> {
+    RubyRelease::ALL.into_iter().filter(|release| release.version() < "4")
+}
+
+#[test]
+fn constants_and_variables_are_read_as_they_were_written() {
+    for release in up_to_3_4() {
+        let (heap, truth) = holding(release);
+        assert_read(&heap, release);
+        let (image, _) = heap.image();
+        let space = ruby::read(&image).unwrap();
+        let (holders, findings) = ruby::holders(&image, &space);
+        let address = |it: &ruby::Holder| space.slot_address(it.value as usize).unwrap().0;
+        let own: Vec<_> = holders.iter().map(|it| (it.name.clone(), address(it))).collect();
+        assert_eq!(own, truth, "{release:?}");
+        // Where classes of 3.2 have their variables is not known.
+        let unknown = findings.iter().filter(|it| it.what.contains("variables of classes"));
+        let expected = usize::from(release == RubyRelease::V3_2);
+        assert_eq!((findings.len(), unknown.count()), (expected, expected), "{release:?}");
+
+        let cache = holders.iter().find(|it| it.name == "Cache").unwrap().value;
+        let (of_cache, _) = ruby::holders_of(&image, &space, &[cache, u32::MAX]);
+        let is_of_cache = |it: &&ruby::Holder| {
+            let rest = it.name.strip_prefix("Cache");
+            let rest = rest.map(|it| it.trim_start_matches([':', '.', '@']));
+            it.name.starts_with('$')
+                || rest.is_some_and(|it| !it.is_empty() && !it.contains([':', '.', '@']))
+        };
+        assert!(of_cache.iter().eq(holders.iter().filter(is_of_cache)), "{of_cache:?}");
+    }
+}
+
+#[test]
+fn holders_that_cannot_be_told_are_left_out_and_said_to_be() {
+    for release in [RubyRelease::V4_0, RubyRelease::V4_1] {
+        let (image, _) = lively(release).image();
+        let space = ruby::read(&image).unwrap();
+        let (holders, findings) = ruby::holders(&image, &space);
+        assert!(holders.is_empty() && findings.len() == 1, "{release:?}: {findings:?}");
+    }
+}
+
+/// No wrong name: a known constant that has another one puts all in doubt.
+#[test]
+fn names_are_not_told_where_a_known_one_is_wrong() {
+    for release in up_to_3_4() {
+        let (heap, truth) = holding(release);
+        let mut memory = SyntheticMemory::default();
+        heap.write(&mut memory);
+        let image = memory.image();
+        let space = ruby::read(&image).unwrap();
+        let texts = space.slots.iter().enumerate().filter(|(_, slot)| slot.kind.0 == 5);
+        let mut damaged = 0;
+        for (slot, _) in texts {
+            let at = space.slot_address(slot).unwrap().0;
+            let from = if release.version() < "3.2" { 16 } else { 24 };
+            // The last one is the name of a number, the others those of classes.
+            if memory.word(at + from) & 0xff_ffff_ffff_ffff == u64::from_le_bytes(*b"Integer\0") {
+                let mut broken = memory.clone();
+                broken.write(at + from, b"X");
+                let image = broken.image();
+                let Ok(space) = ruby::read(&image) else { continue };
+                let (holders, findings) = ruby::holders(&image, &space);
+                assert!(holders.is_empty(), "{release:?}: {} of {}", holders.len(), truth.len());
+                assert_eq!(findings.len(), 1);
+                damaged += 1;
+            }
+        }
+        assert_eq!(damaged, 2, "{release:?}");
+    }
+}
+
 #[test]
 fn slots_are_found_by_their_addresses() {
     for release in RubyRelease::ALL {
@@ -575,7 +680,8 @@ proptest! {
         damage in prop::collection::vec((any::<prop::sample::Index>(), 0..4096_u64, any::<u64>()), 1..60),
     ) {
         let mut memory = SyntheticMemory::default();
-        lively(release).write(&mut memory);
+        let heap = if release.version() < "4" { holding(release).0 } else { lively(release) };
+        heap.write(&mut memory);
         let outline = memory.outline();
         let pages: Vec<u64> = outline.pages.iter().flat_map(|pages| pages.iter())
             .flat_map(|run| (run.range.start.0..run.range.end.0).step_by(4096))
@@ -588,6 +694,8 @@ proptest! {
         }
         let image = memory.image();
         if let Ok(space) = ruby::read(&image) {
+            let (holders, _) = ruby::holders(&image, &space);
+            prop_assert!(holders.iter().all(|it| space.slots[it.value as usize].is_live()));
             let counts = space.counts();
             prop_assert_eq!(counts["TOTAL"], space.slots.len() as u64);
             prop_assert!(space.class_counts().len() <= space.classes.len());

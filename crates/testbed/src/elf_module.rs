@@ -37,6 +37,11 @@ impl ElfModule {
         }
     }
 
+    /// Exports a name for an address within it.
+    pub(crate) fn symbol(&mut self, name: &'static str, address: u64) {
+        self.symbols.push((name, address - self.base));
+    }
+
     /// Adds a constant with an exported name.
     pub(crate) fn constant(&mut self, name: &'static str, bytes: &[u8]) {
         self.symbols.push((name, self.next_constant - self.base));

@@ -12,7 +12,7 @@ mod server;
 mod synthetic;
 
 pub use malloc_heap::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk};
-pub use object_space::{RubyHeap, RubyRelease, RubyTruth, Shift, Word};
+pub use object_space::{Held, RubyHeap, RubyRelease, RubyTruth, Shift, Word};
 pub use place::{command, root, ruby, scenario};
 pub use process::{Target, compile};
 pub use server::Server;

@@ -4,12 +4,14 @@
 //! Offsets are from Ruby's sources and DWARF, not from the reader: what reader and writer agree on,
 //! two parties have read.
 
+mod holders;
 mod release;
 mod shapes;
 mod writing;
 
 use std::collections::BTreeMap;
 
+pub use holders::Held;
 use release::{Layout, NamePlace};
 pub use release::{RubyRelease, Shift};
 
@@ -96,6 +98,8 @@ pub struct RubyHeap {
     layout: Layout,
     objects: BTreeMap<u64, Object>,
     names: BTreeMap<u64, String>,
+    /// The strings that classes have as their names.
+    name_strings: BTreeMap<u64, u64>,
     singletons: BTreeMap<u64, u64>,
     /// The names of types by their addresses.
     data_types: BTreeMap<u64, String>,
@@ -115,6 +119,10 @@ pub struct RubyHeap {
     /// What was written to malloc'ed memory.
     memory: Vec<(u64, Vec<u8>)>,
     variables: Vec<(&'static str, u64)>,
+    /// Words among the interpreter's variables that are not exported.
+    interpreter_words: Vec<u64>,
+    /// What is in the list of shapes (from 3.3 on); empty where nobody asks.
+    shape_list: Vec<u8>,
 }
 
 impl RubyHeap {
@@ -138,6 +146,7 @@ impl RubyHeap {
             layout,
             objects: BTreeMap::new(),
             names: BTreeMap::new(),
+            name_strings: BTreeMap::new(),
             singletons: BTreeMap::new(),
             data_types: BTreeMap::new(),
             typed: BTreeMap::new(),
@@ -150,6 +159,8 @@ impl RubyHeap {
             next_memory: OBJECT_SPACE + MOST_SPACES * OBJECT_SPACE_BYTES,
             memory: Vec::new(),
             variables: Vec::new(),
+            interpreter_words: Vec::new(),
+            shape_list: Vec::new(),
         };
         for &bytes in heap.layout.slot_sizes.iter().cycle().take(FIRST_PAGES) {
             heap.add_page(bytes);
@@ -345,6 +356,7 @@ impl RubyHeap {
     fn name(&mut self, class: u64, name: &str) {
         let string = self.string(name);
         self.names.insert(class, name.to_owned());
+        self.name_strings.insert(class, string);
         match self.layout.name {
             NamePlace::Slot(at) => self.set_word(class, at, Word::Value(string)),
             NamePlace::Variable => {

@@ -1,5 +1,6 @@
 use target::Image;
 
+use super::holders::{SHAPE_LIST, SHAPE_LIST_BYTES, VARIABLE_GETTER};
 use super::release::NamePlace;
 use super::{
     HeapPage, MEMORY_START, NOT_EMBEDDED, OBJECT_SPACE, OBJECT_SPACE_BYTES, Object, RubyHeap,
@@ -148,6 +149,12 @@ impl RubyHeap {
         if self.layout.name == NamePlace::Variable {
             library.variables(Some("ruby_current_vm_ptr"), &[VM]);
             shapes::write(memory, VM, SHAPES);
+        }
+        library.variables(None, &self.interpreter_words);
+        library.symbol("rb_gvar_var_getter", VARIABLE_GETTER);
+        if !self.shape_list.is_empty() {
+            memory.map(SHAPE_LIST, SHAPE_LIST_BYTES);
+            memory.write(SHAPE_LIST, &self.shape_list);
         }
         library.write(memory);
     }
