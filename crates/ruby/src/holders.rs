@@ -14,7 +14,7 @@ use crate::page_cache::cached;
 use crate::shapes::Shapes;
 use crate::slots::Kinds;
 use crate::symbols::{self, Symbols};
-use crate::tables::{read_id_table, read_st_table, word};
+use crate::tables::{Budget, read_id_table, read_st_table, word};
 
 /// More than a program has; the rest is left out.
 const MOST_HOLDERS: usize = 1 << 21;
@@ -114,6 +114,9 @@ fn read_holders(
         Some(slots) => slots.iter().filter_map(|&slot| program.class(slot)).for_each(&mut add),
         None => program.classes().for_each(&mut add),
     }
+    if program.budget.is_spent() || found.len() >= MOST_HOLDERS {
+        findings.push(missing("there are more constants and variables than were read"));
+    }
     match program.global_variables() {
         Some(variables) => found.extend(variables),
         None => findings.push(missing("global variables could not be derived")),
@@ -145,8 +148,9 @@ impl ConstantPlace {
     }
 
     /// The constants of the class in `slot`: serial numbers of names, and values.
-    fn constants(self, image: &Image<'_>, slot: &[u8]) -> Vec<(u32, u64)> {
-        let table = self.table(image, slot).and_then(|table| read_id_table(image, table));
+    fn constants(self, image: &Image<'_>, slot: &[u8], budget: &Budget) -> Vec<(u32, u64)> {
+        let table = self.table(image, slot);
+        let table = table.and_then(|table| read_id_table(image, table, budget));
         let value = |(serial, entry): (u32, u64)| {
             Some((serial, image.read_u64(Address(entry).offset(CONSTANT_VALUE)).ok()?))
         };
@@ -154,7 +158,7 @@ impl ConstantPlace {
     }
 
     /// The place at which Object has a constant for each of the landmarks.
-    fn derive(objects: Objects<'_>, landmarks: &[Landmark]) -> Option<Self> {
+    fn derive(objects: Objects<'_>, landmarks: &[Landmark], budget: &Budget) -> Option<Self> {
         let object = landmarks.iter().find(|it| it.name == "Object")?;
         let slot = objects.class(object.class)?;
         let offsets = || (16..slot.len()).step_by(8);
@@ -164,7 +168,7 @@ impl ConstantPlace {
             within.map(move |within| Self { at, within: Some(within) })
         });
         direct.chain(behind).find(|place| {
-            let constants = place.constants(objects.image, &slot);
+            let constants = place.constants(objects.image, &slot, budget);
             let has = |class: Address| constants.iter().any(|(_, value)| *value == class.0);
             landmarks.iter().all(|landmark| has(landmark.class))
         })
@@ -181,6 +185,7 @@ struct Program<'a> {
     constants: ConstantPlace,
     /// The word of a singleton class that is its object (from 3.2 on).
     attached_at: Option<usize>,
+    budget: Budget,
 }
 
 impl<'a> Program<'a> {
@@ -191,9 +196,10 @@ impl<'a> Program<'a> {
     ) -> Option<Self> {
         let landmarks = interpreter.landmarks(objects.image);
         let naming = Naming::derive(objects, &landmarks, Shapes::find(objects.image, interpreter))?;
-        let constants = ConstantPlace::derive(objects, &landmarks)?;
+        let budget = Budget::new();
+        let constants = ConstantPlace::derive(objects, &landmarks, &budget)?;
         let object = landmarks.iter().find(|it| it.name == "Object")?;
-        let own = constants.constants(objects.image, &objects.class(object.class)?);
+        let own = constants.constants(objects.image, &objects.class(object.class)?, &budget);
         // A class may have more names than one, as Integer has in 2.7.
         let known = landmarks.iter().map(|landmark| {
             let of_it = own.iter().filter(|(_, value)| *value == landmark.class.0);
@@ -202,7 +208,7 @@ impl<'a> Program<'a> {
         let symbols =
             Symbols::find(space, interpreter, objects, naming, &known.collect::<Vec<_>>())?;
         let attached_at = attached_at(objects, &landmarks);
-        Some(Self { space, interpreter, objects, naming, symbols, constants, attached_at })
+        Some(Self { space, interpreter, objects, naming, symbols, constants, attached_at, budget })
     }
 
     /// All classes and modules.
@@ -259,13 +265,20 @@ impl<'a> Program<'a> {
         variables: Option<&VariablePlace>,
         found: &mut Vec<Holder>,
     ) {
+        if self.budget.is_spent() {
+            return;
+        }
         let Some(slot) = self.objects.class(class) else { return };
-        let constants = self.constants.constants(self.objects.image, &slot).into_iter();
+        let constants =
+            self.constants.constants(self.objects.image, &slot, &self.budget).into_iter();
         let constants = constants.filter_map(|(serial, value)| {
             let name = |name: String| is_constant(&name).then_some((HolderKind::Constant, name));
             Some((self.object(value)?, name(self.symbols.name(serial)?)?))
         });
         let variables = variables.map_or(Vec::new(), |it| it.variables(self, class, &slot));
+        if self.budget.spend(variables.len() as u64).is_none() {
+            return;
+        }
         let variables = variables.into_iter().filter_map(|(id, value)| {
             let name = |name: String| Some((variable_kind(&name)?, name));
             Some((self.object(value)?, name(self.symbols.name_of_id(id)?)?))
@@ -315,7 +328,7 @@ impl<'a> Program<'a> {
     /// variables: each of its entries names its variable and its own key again, as an ID
     /// (`struct rb_global_entry` in internal/variable.h), and all names begin with a dollar.
     fn table_of_globals(&self, at: Address) -> Option<Vec<(String, Address)>> {
-        let entries = read_id_table(self.objects.image, at)?;
+        let entries = read_id_table(self.objects.image, at, &Budget::new())?;
         if entries.len() < FEWEST_GLOBALS {
             return None;
         }

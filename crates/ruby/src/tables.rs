@@ -1,16 +1,45 @@
 //! Ruby's tables by the numbers of names.
 
+use std::cell::Cell;
+
 use target::{Address, Image, Memory};
 
 /// More entries than a table of names has.
 const MOST_ENTRIES: u64 = 1 << 20;
+/// More entries than all tables of a program have, free ones included.
+const MOST_IN_ALL: u64 = 1 << 23;
+
+/// How many entries of tables may still be read: sizes that lie must not make a walk endless.
+pub(crate) struct Budget(Cell<u64>);
+
+impl Budget {
+    pub(crate) fn new() -> Self {
+        Self(Cell::new(MOST_IN_ALL))
+    }
+
+    /// Takes so many entries; `None`, also for all that ask later, where there are not so many.
+    pub(crate) fn spend(&self, entries: u64) -> Option<()> {
+        let left = self.0.get().checked_sub(entries);
+        self.0.set(left.unwrap_or(0));
+        left.map(|_| ())
+    }
+
+    /// Whether nothing can be read any more.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.0.get() == 0
+    }
+}
 
 /// The keys and values of the `struct rb_id_table` at `at`; `None` where there is none.
 ///
 /// It has three 32-bit numbers, its capacity, its entries and those that were ever in use, and a
 /// pointer to its entries: a key of 32 bits (0 where it is free), whether another collided with
 /// it, and a value (id_table.c; the same from 2.7 to 4.0). Keys are the serial numbers of names.
-pub(crate) fn read_id_table(image: &Image<'_>, at: Address) -> Option<Vec<(u32, u64)>> {
+pub(crate) fn read_id_table(
+    image: &Image<'_>,
+    at: Address,
+    budget: &Budget,
+) -> Option<Vec<(u32, u64)>> {
     if at.0 == 0 || !at.is_aligned(8) {
         return None;
     }
@@ -30,6 +59,8 @@ pub(crate) fn read_id_table(image: &Image<'_>, at: Address) -> Option<Vec<(u32, 
     if entries.0 == 0 || !entries.is_aligned(8) {
         return None;
     }
+    image.read_u64(entries).ok()?;
+    budget.spend(capacity)?;
     // Only what can be read is made room for.
     let mut found = Vec::new();
     let mut bytes = [0; 4096];
