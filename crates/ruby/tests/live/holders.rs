@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ruby::{Holder, HolderKind, ObjectSpace};
+use ruby::{Holder, HolderKind, ObjectSpace, SlotType};
 use target::{Address, PATIENCE, freeze};
 use testbed::Target;
 
@@ -128,4 +128,41 @@ fn all_constants_and_variables_are_named_as_the_program_names_them() {
         assert!(missing.is_empty(), "{kind:?}: {missing:?}");
         assert!(own.len() >= fewest, "{kind:?}: {}", own.len());
     }
+}
+
+/// Tables grow and shrink while it is stopped anywhere: names are right or left out.
+#[test]
+fn a_busy_program_has_no_wrong_names() {
+    let target = Target::ruby(
+        "module Cache; end
+         3.times { |thread| Thread.new { loop {
+           500.times { |it| Cache.const_set(\"OF_#{thread}_#{it}\", \"constant #{thread} #{it}\") }
+           500.times { |it| Cache.instance_variable_set(\"@of_#{thread}_#{it % 20}\", [thread, it]) }
+           500.times { |it| Cache.send(:remove_const, \"OF_#{thread}_#{it}\") } } } }
+         Thread.new { loop { sleep 0.02; GC.start } }
+         sleep 0.3; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let (mut read, mut named) = (0, 0);
+    for round in 0..30 {
+        std::thread::sleep(std::time::Duration::from_millis(1 + round * 7 % 20));
+        let frozen = freeze(target.pid(), PATIENCE).unwrap();
+        if let Ok(space) = ruby::read(frozen.image()) {
+            let (holders, findings) = ruby::holders(frozen.image(), &space);
+            read += 1;
+            named += usize::from(findings.is_empty());
+            for holder in &holders {
+                let kind = space.slots[holder.value as usize].kind;
+                let Some(name) = holder.name.strip_prefix("Cache") else { continue };
+                let (prefix, expected) = match holder.kind {
+                    HolderKind::Constant if name.is_empty() => ("", SlotType::MODULE),
+                    HolderKind::Constant => ("::OF_", SlotType::STRING),
+                    _ => (".@of_", SlotType::ARRAY),
+                };
+                assert!(name.starts_with(prefix) && kind == expected, "{holder:?}: {kind}");
+            }
+        }
+        frozen.thaw().unwrap();
+    }
+    assert!(named >= 5, "{named} of {read}");
+    assert!(target.finish());
 }
