@@ -43,8 +43,8 @@ pub(crate) fn for_each(
         }
         match territory.at(word) {
             Place::Private if word.is_multiple_of(ALIGNMENT) => found(Found::Memory(Address(word))),
-            Place::HeapPage(_) => {
-                if let Some(slot) = territory.slot_at(word) {
+            Place::HeapPage(page) => {
+                if let Some(slot) = territory.slot_on(page, word) {
                     found(Found::Slot(slot));
                 }
             }

@@ -159,6 +159,11 @@ impl<'a> Territory<'a> {
     /// The slot that begins exactly at `at`, as its index among the slots of all pages.
     pub(crate) fn slot_at(&self, at: u64) -> Option<u32> {
         let Place::HeapPage(index) = self.at(at) else { return None };
+        self.slot_on(index, at)
+    }
+
+    /// The same, where it is known that `at` is on the heap page with this index.
+    pub(crate) fn slot_on(&self, index: u32, at: u64) -> Option<u32> {
         let page = &self.pages[index as usize];
         let offset = u32::try_from(at.checked_sub(page.first_slot.0)?).ok()?;
         let slot = offset / page.slot_bytes.max(1);
