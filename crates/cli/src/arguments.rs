@@ -7,6 +7,8 @@ Examples:
   rbloat report 4242            say where the memory of process 4242 is
   rbloat report 4242 --arenas   with a row for each of malloc's arenas
   rbloat report 4242 --json     the same for programs
+  rbloat report --namespace-pid 7
+                                say it of the process that its container calls 7
 
 Exit status:
   0  done
@@ -47,12 +49,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// The process to report on
-    #[arg(value_name = "PID", required_unless_present = "pid", conflicts_with = "pid")]
-    source: Option<i32>,
-    /// The process to report on
-    #[arg(short, long, value_name = "PID")]
-    pid: Option<i32>,
+    #[command(flatten)]
+    pub(crate) process: ProcessArguments,
     /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -70,10 +68,27 @@ impl ReportArguments {
     pub(crate) fn owners(&self) -> usize {
         self.owners.unwrap_or(if self.json { 100 } else { 10 })
     }
+}
 
-    /// The process, however it was given.
-    pub(crate) fn pid(&self) -> i32 {
-        self.source.or(self.pid).expect("clap requires one of the two")
+/// The process, in one of three ways.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ProcessArguments {
+    /// The process
+    #[arg(value_name = "PID")]
+    source: Option<i32>,
+    /// The process
+    #[arg(short, long, value_name = "PID")]
+    pid: Option<i32>,
+    /// The process by the id that it has inside its container, seen from outside of that
+    #[arg(long, value_name = "PID")]
+    pub(crate) namespace_pid: Option<i32>,
+}
+
+impl ProcessArguments {
+    /// The id that /proc shows; `None` where the process was given as its container calls it.
+    pub(crate) fn pid(&self) -> Option<i32> {
+        self.source.or(self.pid)
     }
 }
 
@@ -113,9 +128,10 @@ mod tests {
         for words in [["rbloat", "report", "42", "--json"], ["rbloat", "report", "-p42", "--json"]]
         {
             let Some(Command::Report(report)) = parse(&words).unwrap().command else { panic!() };
-            assert_eq!(report.pid(), 42);
+            assert_eq!(report.process.pid(), Some(42));
         }
         assert!(parse(&["rbloat", "report"]).is_err());
+        assert!(parse(&["rbloat", "report", "1", "--namespace-pid", "2"]).is_err());
         assert!(parse(&["rbloat", "report", "1", "-p", "2"]).is_err());
         assert!(parse(&["rbloat", "report", "ruby"]).is_err());
     }

@@ -10,6 +10,12 @@ pub(crate) enum Failure {
         "process {pid} ({command}) is not a Ruby: nothing in it exports rb_cObject; `rbloat` lists the Ruby processes"
     )]
     NotRuby { pid: i32, command: String },
+    #[error(
+        "no Ruby process is called {namespace_pid} inside a container; `rbloat` lists the Ruby processes with both ids"
+    )]
+    NotInContainer { namespace_pid: i32 },
+    #[error("{} processes are called {namespace_pid} inside their containers: {}; give one of these ids without --namespace-pid", candidates.len(), candidates.join(", "))]
+    Ambiguous { namespace_pid: i32, candidates: Vec<String> },
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -43,10 +49,12 @@ impl Failure {
                 | E::KernelThread { .. }
                 | E::Itself { .. },
             )
-            | Self::NotRuby { .. } => 3,
+            | Self::NotRuby { .. }
+            | Self::NotInContainer { .. }
+            | Self::Ambiguous { .. } => 3,
             Self::Target(E::NotPermitted { .. }) => 4,
             Self::Target(E::Traced { .. } | E::DoesNotStop { .. } | E::Ended { .. }) => 5,
-            Self::Target(E::Proc { .. } | E::Ptrace { .. }) | Self::Output(_) => 1,
+            Self::Target(E::Proc { .. } | E::Ptrace { .. } | E::ForeignProc) | Self::Output(_) => 1,
         })
     }
 }

@@ -2,10 +2,10 @@ use report::{ListedProcess, render_processes};
 use target::elf;
 
 /// The Ruby processes on this machine as text, or a hint where there are none.
-pub(crate) fn render() -> String {
+pub(crate) fn render() -> Result<String, target::Error> {
     let mut refused = 0;
     let mut processes: Vec<ListedProcess> = Vec::new();
-    for pid in target::processes() {
+    for pid in target::processes()? {
         match target::look(pid) {
             Ok(image) => processes.extend(describe(&image)),
             Err(target::Error::NotPermitted { .. }) => refused += 1,
@@ -24,7 +24,7 @@ pub(crate) fn render() -> String {
             "Not permitted to look at {refused} of all processes, be they Ruby or not; root sees most.\n"
         );
     }
-    text
+    Ok(text)
 }
 
 fn describe(image: &target::Image<'_>) -> Option<ListedProcess> {

@@ -3,6 +3,7 @@
 mod arguments;
 mod failure;
 mod list;
+mod process;
 mod report_command;
 
 use std::io::{self, Write};
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     match &arguments.command {
-        None => print(&list::render())?,
+        None => print(&list::render()?)?,
         Some(Command::Report(report)) => return report_command::run(report),
         Some(Command::Completions { shell }) => {
             io::stdout().write_all(&arguments::completions(*shell))?;

@@ -13,11 +13,8 @@ const ATTEMPTS: u32 = 4;
 /// How long it goes on in between.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 
-/// Characters of a command line that an error shows.
-const COMMAND: usize = 60;
-
 pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
-    let report = make(arguments.pid(), arguments.owners())?;
+    let report = make(crate::process::find(&arguments.process)?, arguments.owners())?;
     if arguments.json {
         crate::print(&report.render_json())?;
     } else {
@@ -29,7 +26,6 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
 
 fn make(pid: i32, owners: usize) -> Result<Report, Failure> {
     let started = Instant::now();
-    check_is_ruby(pid)?;
     let progress = progress(pid);
     let mut pause = Duration::ZERO;
     let mut attempt = 1;
@@ -48,19 +44,6 @@ fn make(pid: i32, owners: usize) -> Result<Report, Failure> {
     let ledger = Ledger::draw_up(&outline, &readings);
     progress.finish_and_clear();
     Ok(Report::new(&ledger, Capture::freeze(pause, started.elapsed()), owners))
-}
-
-/// Fails where the process is no Ruby, before it is stopped.
-fn check_is_ruby(pid: i32) -> Result<(), Failure> {
-    target::check(pid)?;
-    let image = target::look(pid)?;
-    match ruby::find(&image) {
-        Some(_) => Ok(()),
-        None => {
-            let command = image.outline.process.command.chars().take(COMMAND).collect();
-            Err(Failure::NotRuby { pid, command })
-        }
-    }
 }
 
 /// A sign of life on a terminal, drawn before the target is stopped. It does not move: a thread that

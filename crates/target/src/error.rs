@@ -33,6 +33,13 @@ pub enum Error {
         /// The id asked for.
         pid: i32,
     },
+    /// /proc was mounted for another pid namespace than rbloat's: the ids that it shows are not those
+    /// that system calls take.
+    #[error(
+        "/proc is not that of the pid namespace that rbloat runs in: enter both \
+         (nsenter --pid --mount), or mount a /proc there"
+    )]
+    ForeignProc,
     /// rbloat was asked to stop itself.
     #[error("process {pid} is rbloat itself; give the id of a Ruby process")]
     Itself {

@@ -26,7 +26,9 @@ pub use address_map::AddressMap;
 pub use error::Error;
 pub use finding::{Finding, Severity};
 pub use image::{Image, Outline, Process, Source, Thread};
-pub use live::{Frozen, PATIENCE, Thawed, check, freeze, look, processes};
+pub use live::{
+    Frozen, PATIENCE, Thawed, check, freeze, look, processes, processes_by_namespace_pid,
+};
 pub use mapping::{Backing, Mapping, Mappings};
 pub use memory::{Memory, Unreadable, Window};
 pub use pages::{PageRun, PageState, Pages};

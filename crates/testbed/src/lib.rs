@@ -3,6 +3,7 @@
 //! The writers of synthetic heaps share no layout with the readers that they test: a wrong layout
 //! must not be able to agree with itself.
 
+mod container;
 mod elf_module;
 mod malloc_heap;
 mod object_space;
@@ -11,6 +12,7 @@ mod process;
 mod server;
 mod synthetic;
 
+pub use container::Container;
 pub use malloc_heap::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk};
 pub use object_space::{Held, RubyHeap, RubyRelease, RubyTruth, Shift, Word};
 pub use place::{command, root, ruby, scenario};

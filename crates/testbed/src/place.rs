@@ -1,7 +1,7 @@
 //! Where the tests' targets run: on this machine, or in the root filesystem of another release.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,7 +40,11 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 /// A command to run Ruby where the targets run: `ruby`, or what RBLOAT_TEST_RUBY names.
 #[must_use]
 pub fn ruby() -> Command {
-    command(env::var_os("RBLOAT_TEST_RUBY").unwrap_or_else(|| "ruby".into()))
+    command(ruby_name())
+}
+
+pub(crate) fn ruby_name() -> OsString {
+    env::var_os("RBLOAT_TEST_RUBY").unwrap_or_else(|| "ruby".into())
 }
 
 /// A command to run a Ruby program from `scenarios/` where the targets run.

@@ -14,6 +14,8 @@ const SIGCONT: i32 = 18;
 #[derive(Debug)]
 pub struct Target {
     child: Child,
+    /// The process to look at, where the child only started it.
+    descendant: Option<i32>,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     /// What the target says of itself in its first `ready` line.
@@ -34,7 +36,7 @@ impl Target {
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("its output is a pipe"));
-        let mut target = Self { child, input, output, truth: Value::Null };
+        let mut target = Self { child, descendant: None, input, output, truth: Value::Null };
         target.truth = target.next_truth();
         target
     }
@@ -54,7 +56,14 @@ impl Target {
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> i32 {
-        self.child.id().cast_signed()
+        self.descendant.unwrap_or_else(|| self.child.id().cast_signed())
+    }
+
+    /// The same where the process to look at is a descendant of the one that was started.
+    #[must_use]
+    pub fn at(mut self, descendant: i32) -> Self {
+        self.descendant = Some(descendant);
+        self
     }
 
     /// The JSON object of its next `ready` line; lines of other kinds are passed over.

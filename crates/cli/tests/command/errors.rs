@@ -2,22 +2,14 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-use crate::{rbloat, run};
+use crate::{complaint, rbloat, run};
 use testbed::Target;
 
 const WAITING: &str = "puts 'ready {}'; $stdout.flush; $stdin.read";
 /// The user nobody, on Debian.
 const NOBODY: u32 = 65534;
-
-/// Its exit status, and the one line that it complains with.
-fn complaint(output: &Output) -> (i32, String) {
-    let text = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(text.lines().count(), 1, "{text}");
-    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
-    (output.status.code().unwrap(), text)
-}
 
 #[test]
 fn there_is_no_such_process() {

@@ -1,5 +1,6 @@
 //! The rbloat command on real processes.
 
+mod containers;
 mod errors;
 mod owners;
 mod programs;
@@ -30,10 +31,22 @@ fn run(pid: i32, arguments: &[&str]) -> Output {
 
 /// The report on a process; it must be complete.
 fn report(pid: i32) -> Report {
-    let output = run(pid, &["--json"]);
+    report_of(&run(pid, &["--json"]))
+}
+
+/// The report that was printed as JSON; it must be complete.
+fn report_of(output: &Output) -> Report {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{complaint}{}", String::from_utf8_lossy(&output.stdout));
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The exit status, and the one line that rbloat complains with.
+fn complaint(output: &Output) -> (i32, String) {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    (output.status.code().unwrap(), text)
 }
 
 /// The bytes of one row.

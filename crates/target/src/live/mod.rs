@@ -92,11 +92,27 @@ pub fn look(pid: i32) -> Result<Image<'static>, Error> {
 }
 
 /// The ids of all processes, ascending. They may have ended by the time they are looked at.
-#[must_use]
-pub fn processes() -> Vec<i32> {
+///
+/// # Errors
+/// Where /proc is not that of our pid namespace.
+pub fn processes() -> Result<Vec<i32>, Error> {
+    proc::check_namespace()?;
     let entries = std::fs::read_dir("/proc").into_iter().flatten();
     let mut pids: Vec<i32> =
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
-    pids
+    Ok(pids)
+}
+
+/// The processes that have the id `own` in the pid namespace that they run in, where that is another
+/// than ours: those that a container calls by it. Ascending.
+///
+/// # Errors
+/// Where /proc is not that of our pid namespace.
+pub fn processes_by_namespace_pid(own: i32) -> Result<Vec<i32>, Error> {
+    let mut pids = processes()?;
+    pids.retain(|&pid| {
+        proc::status(pid).is_ok_and(|status| proc::namespace_pid(&status) == Some(own))
+    });
+    Ok(pids)
 }

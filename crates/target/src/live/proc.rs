@@ -97,10 +97,29 @@ pub(crate) fn process(pid: i32) -> Result<Process, Error> {
         pid,
         command: if words.is_empty() { format!("[{}]", status.name) } else { words },
         environment,
-        namespace_pid: status.nspid.and_then(|pids| pids.last().copied()).filter(|&own| own != pid),
+        namespace_pid: namespace_pid(&status),
         threads: status.threads,
         rss_bytes: status.vmrss.unwrap_or(0) * 1024,
     })
+}
+
+/// The id that a process has in its own pid namespace, where that is not the one that /proc shows.
+pub(crate) fn namespace_pid(status: &Status) -> Option<i32> {
+    match status.nspid.as_deref() {
+        Some([_, .., own]) => Some(*own),
+        _ => None,
+    }
+}
+
+/// Fails where the ids in /proc are not those that ptrace(2) takes.
+pub(crate) fn check_namespace() -> Result<(), Error> {
+    // Where /proc is that of a namespace beside or below ours, we are not in it; in that of one
+    // above we have an id for each namespace on the way.
+    let own = fs::read("/proc/self/status").map_err(|_| Error::ForeignProc)?;
+    match Status::from_read(&own[..]) {
+        Ok(own) if namespace_pid(&own).is_some() => Err(Error::ForeignProc),
+        _ => Ok(()),
+    }
 }
 
 /// `text` with a blank for every control character, the words' separators among them: what a process
@@ -126,6 +145,7 @@ pub(crate) fn check_has_memory(pid: i32) -> Result<(), Error> {
     if pid <= 0 {
         return Err(Error::NoSuchProcess { pid });
     }
+    check_namespace()?;
     let status = status(pid)?;
     if status.tgid != pid {
         return Err(Error::Thread { pid, process: status.tgid });

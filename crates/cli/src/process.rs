@@ -1,0 +1,60 @@
+//! Which process is meant, and whether it is a Ruby: said before it is stopped.
+
+use target::Image;
+
+use crate::arguments::ProcessArguments;
+use crate::failure::Failure;
+
+/// Characters of a command line that an error shows.
+const COMMAND: usize = 60;
+
+/// The id of the Ruby process that the arguments name, as /proc shows it.
+///
+/// # Errors
+/// Where there is none or more than one, it is no Ruby, or it cannot be looked at.
+pub(crate) fn find(arguments: &ProcessArguments) -> Result<i32, Failure> {
+    let pid = match (arguments.pid(), arguments.namespace_pid) {
+        (Some(pid), _) => pid,
+        (None, namespace_pid) => in_container(namespace_pid.expect("clap requires one of them"))?,
+    };
+    target::check(pid)?;
+    let image = target::look(pid)?;
+    match ruby::find(&image) {
+        Some(_) => Ok(pid),
+        None => Err(Failure::NotRuby { pid, command: command(&image) }),
+    }
+}
+
+/// The one process that its container calls `namespace_pid`; where there are more, the one Ruby.
+fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
+    let pids = target::processes_by_namespace_pid(namespace_pid)?;
+    match pids[..] {
+        [] => return Err(Failure::NotInContainer { namespace_pid }),
+        [pid] => return Ok(pid),
+        _ => {}
+    }
+    let mut candidates = Vec::new();
+    for pid in pids {
+        match target::look(pid) {
+            Ok(image) if ruby::find(&image).is_some() => candidates.push((pid, command(&image))),
+            // What we may not look at might be the one that is meant.
+            Err(target::Error::NotPermitted { .. }) => {
+                candidates.push((pid, "not permitted".into()))
+            }
+            _ => {}
+        }
+    }
+    match &candidates[..] {
+        [] => Err(Failure::NotInContainer { namespace_pid }),
+        [(pid, _)] => Ok(*pid),
+        _ => {
+            let candidates =
+                candidates.into_iter().map(|(pid, command)| format!("{pid} ({command})")).collect();
+            Err(Failure::Ambiguous { namespace_pid, candidates })
+        }
+    }
+}
+
+fn command(image: &Image<'_>) -> String {
+    image.outline.process.command.chars().take(COMMAND).collect()
+}
