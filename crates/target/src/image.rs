@@ -8,6 +8,13 @@ pub trait Source: Memory {
         let _ = mapping;
         self.read(at, into)
     }
+
+    /// Reads resident bytes at `at` that the target forbids itself to read, as GC.compact does with
+    /// heap pages while it moves objects. Returns the bytes read.
+    fn read_forbidden(&self, at: Address, into: &mut [u8]) -> usize {
+        let _ = (at, into);
+        0
+    }
 }
 
 /// Who the target is.
@@ -100,7 +107,7 @@ impl<'m> Image<'m> {
     /// alike: the run of pages, the hole between two runs, the mapping. Returns the bytes read.
     fn read_alike(&self, at: Address, into: &mut [u8]) -> usize {
         let Some(mapping) = self.outline.mappings.find(at) else { return 0 };
-        if !mapping.readable {
+        if !mapping.readable && (!mapping.is_private_anonymous() || self.outline.pages.is_none()) {
             return 0;
         }
         let mut end = mapping.range.end.min(at.offset(into.len() as u64).max(at));
@@ -123,6 +130,9 @@ impl<'m> Image<'m> {
             None => true,
         };
         let into = &mut into[..(end - at) as usize];
+        if !mapping.readable {
+            return if absent { 0 } else { self.source.read_forbidden(at, into) };
+        }
         if !absent {
             return self.source.read(at, into);
         }

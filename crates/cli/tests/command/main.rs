@@ -1,5 +1,6 @@
 //! The rbloat command on real processes.
 
+mod collections;
 mod containers;
 mod errors;
 mod owners;
