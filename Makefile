@@ -34,5 +34,5 @@ bench: build ## compare a report with gcore, on a process of 1.3 GB
 	@scripts/setup ruby gdb time
 	@scripts/bench
 
-ci: ## what a change must pass: test and lint
+ci: ## what a change must pass: test, matrix and lint
 	.ci/run

@@ -6,6 +6,7 @@ mod errors;
 mod owners;
 mod programs;
 mod scenarios;
+mod servers;
 mod survival;
 mod truth;
 
