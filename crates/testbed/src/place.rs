@@ -55,6 +55,20 @@ pub fn scenario(name: &str) -> Command {
     command
 }
 
+/// Whether the machine has `bytes` of memory to spare for a target. Says so where it has not: a test
+/// that must return then has shown nothing.
+#[must_use]
+pub fn has_free_memory(bytes: u64) -> bool {
+    let text = std::fs::read_to_string("/proc/meminfo").expect("there is /proc");
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    let has = kilobytes.is_some_and(|kilobytes| kilobytes << 10 >= bytes);
+    if !has {
+        eprintln!("SKIPPED: not run, since it takes {} MB of free memory", bytes >> 20);
+    }
+    has
+}
+
 /// The folder of the workspace.
 fn workspace() -> PathBuf {
     let this = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -108,3 +108,82 @@ fn many_kinds_of_objects() {
     );
     assert!(target.finish());
 }
+
+#[test]
+fn irb() {
+    let mut target = Target::start(testbed::ruby().args([
+        "-e",
+        "require 'irb'; puts 'ready {}'; $stdout.flush; IRB.start",
+        "--",
+        "-f",
+        "--noprompt",
+        "--noecho",
+    ]));
+    target.tell("$kept = Array.new(20_000) { |i| 'kept ' * 200 + i.to_s }; puts %(\\nready {}); $stdout.flush");
+    target.next_truth();
+    // It reads its input again at once, and stands there.
+    let report = report(target.pid());
+    assert_eq!(report.findings, []);
+    assert!(bytes(&report, "ruby.malloc") >= 20_000 * 1000);
+    assert!(target.finish());
+}
+
+#[test]
+fn more_than_4_gb_in_one_arena_and_in_one_chunk() {
+    if !testbed::has_free_memory(10 << 30) {
+        return;
+    }
+    // Strings below the threshold of mmap lie in the main arena, which brk extends.
+    let (target, report) = check("$kept = Array.new(45_000) { 'x' * 100_000 }");
+    let main = report.arenas.iter().flatten().find(|arena| arena.main).unwrap();
+    assert!(main.in_use_bytes > 45_000 * 100_000, "{main:?}");
+    assert!(bytes(&report, "ruby.malloc") > 45_000 * 100_000);
+    assert!(target.finish());
+
+    let (target, report) = check("$kept = 'x' * 4_500_000_000");
+    let malloc = report.malloc.as_ref().unwrap();
+    assert!(malloc.mmapped_bytes > 4_500_000_000, "{malloc:?}");
+    assert!(bytes(&report, "ruby.malloc") > 4_500_000_000);
+    assert!(target.finish());
+}
+
+#[test]
+fn mappings_that_are_larger_than_any_memory() {
+    let (target, _) = check(
+        "require 'fiddle'
+         map = Fiddle::Function.new(Fiddle.dlopen(nil)['mmap'], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, Fiddle::TYPE_INT, Fiddle::TYPE_INT, Fiddle::TYPE_INT, Fiddle::TYPE_LONG], Fiddle::TYPE_VOIDP)
+         private_anonymous, no_reserve = 0x22, 0x4000
+         [0, 1, 3].each do |protection|
+           at = map.call(nil, 1 << 40, protection, private_anonymous | no_reserve, -1, 0)
+           raise 'no mapping' if at.to_i == -1
+         end",
+    );
+    assert!(target.finish());
+}
+
+/// Memory of glibc's with huge pages: under `glibc.malloc.hugetlb=1` by madvise, under 2 from
+/// hugetlbfs, of which there may be none.
+#[test]
+fn with_the_tunables_for_huge_pages() {
+    for value in [1, 2] {
+        let mut ruby = testbed::ruby();
+        ruby.env("GLIBC_TUNABLES", format!("glibc.malloc.hugetlb={value}"));
+        ruby.args([
+            "-e",
+            "$kept = Array.new(20_000) { |i| 'kept ' * 200 + i.to_s }
+            Array.new(8) { Thread.new { Array.new(5000) { 'x' * 3000 }.clear; sleep } }
+            sleep 0.01 until Thread.list.count { |thread| thread.status == 'sleep' } == 8
+            puts 'ready {}'; $stdout.flush; $stdin.read",
+        ]);
+        let target = Target::start(&mut ruby);
+        target.stop();
+        let truth = target.rss_bytes();
+        let report = report(target.pid());
+        assert_eq!(report.findings, [], "hugetlb={value}");
+        assert_eq!(report.process.rss_bytes, truth);
+        let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
+        assert_eq!(sum, truth);
+        target.go_on();
+        assert!(target.finish());
+    }
+}
