@@ -2,9 +2,9 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
-use crate::{complaint, rbloat, run};
+use crate::{complaint, rbloat, report_of, run};
 use testbed::Target;
 
 const WAITING: &str = "puts 'ready {}'; $stdout.flush; $stdin.read";
@@ -164,6 +164,79 @@ fn a_capability_without_the_right_to_open_files_estimates_and_says_so() {
     }
     assert_ne!(report.verdict.confidence, "high");
     target.go_on();
+    assert!(target.finish());
+}
+
+/// Runs an installed rbloat as nobody with these capabilities, in a mount namespace that `prepare`
+/// changes first.
+fn as_nobody(capabilities: &str, prepare: &str, pid: i32) -> Output {
+    let (_folder, path) = installed();
+    let script = format!(
+        "set -e; {prepare}
+         exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all{capabilities} \
+            --ambient-caps=-all{capabilities} \"$0\" report {pid} --json"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", &script]).arg(path);
+    command.output().unwrap()
+}
+
+#[test]
+fn both_capabilities_together_are_as_good_as_root() {
+    if !is_root() {
+        return; // No capability can be given away.
+    }
+    let target = Target::ruby(WAITING);
+    target.stop();
+    let truth = target.rss_bytes();
+    let report = report_of(&as_nobody(",+sys_ptrace,+dac_read_search", "", target.pid()));
+    assert_eq!(report.findings, []);
+    assert_eq!(report.process.rss_bytes, truth);
+    target.go_on();
+    assert!(target.finish());
+}
+
+/// A process of nobody's that the kernel lets nobody trace, as one that changed its user.
+fn undumpable() -> Target {
+    const UNDUMPABLE: &str = "require 'fiddle'
+        types = [Fiddle::TYPE_INT, Fiddle::TYPE_LONG]
+        prctl = Fiddle::Function.new(Fiddle.dlopen(nil)['prctl'], types, Fiddle::TYPE_INT)
+        prctl.call(4, 0) == 0 or raise 'PR_SET_DUMPABLE'
+        puts 'ready {}'; $stdout.flush; $stdin.read";
+    Target::start(testbed::ruby().args(["-e", UNDUMPABLE]).uid(NOBODY).gid(NOBODY))
+}
+
+#[test]
+fn a_process_that_may_not_be_dumped() {
+    if !is_root() {
+        return; // Nobody else's process can be started.
+    }
+    let target = undumpable();
+    let (status, line) = complaint(&as_nobody("", "", target.pid()));
+    assert_eq!(status, 4);
+    assert!(line.contains("it may not be dumped"), "{line}");
+    assert!(target.finish());
+}
+
+/// Yama itself need not be in the kernel: what refuses here is something else, and only the setting
+/// that rbloat reads is as Yama shows it. That it names the setting is what this shows.
+#[test]
+fn a_refusal_under_yama_names_its_setting() {
+    if !is_root() {
+        return; // Nothing can be mounted.
+    }
+    let target = undumpable();
+    for (scope, remedy) in [(1, "ptrace_scope to 0"), (2, "CAP_SYS_PTRACE"), (3, "reboot")] {
+        let prepare = format!(
+            "mount -t tmpfs yama /proc/sys/kernel
+             mkdir /proc/sys/kernel/yama
+             echo {scope} >/proc/sys/kernel/yama/ptrace_scope"
+        );
+        let (status, line) = complaint(&as_nobody("", &prepare, target.pid()));
+        assert_eq!(status, 4);
+        assert!(line.contains(&format!("kernel.yama.ptrace_scope is {scope}")), "{line}");
+        assert!(line.contains(remedy), "{line}");
+    }
     assert!(target.finish());
 }
 

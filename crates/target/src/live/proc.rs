@@ -180,45 +180,73 @@ pub(crate) fn not_permitted(pid: i32, what: &'static str) -> Error {
     Error::NotPermitted { pid, what, remedy: remedy(pid) }
 }
 
+/// What decides whether a process may be looked at.
+struct Rights {
+    /// Whether rbloat has CAP_SYS_PTRACE.
+    capable: bool,
+    /// The setting of the security module Yama; 0 where the kernel has none.
+    ptrace_scope: u32,
+    own_uid: u32,
+    their_uid: u32,
+    /// The owner of the files of the process in /proc.
+    owner: Option<u32>,
+}
+
 fn remedy(pid: i32) -> String {
     let own = status(std::process::id().cast_signed());
     let theirs = status(pid);
     let (Ok(own), Ok(theirs)) = (own, theirs) else {
         return "run rbloat as root".into();
     };
-    let capable = own.capeff >> CAP_SYS_PTRACE & 1 == 1;
-    let ptrace_scope: u32 = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(0);
-    // The files of a process that may not be dumped belong to root, whoever runs it.
-    let owner = fs::metadata(format!("/proc/{pid}/environ")).map(|file| file.uid()).ok();
+    Rights {
+        capable: own.capeff >> CAP_SYS_PTRACE & 1 == 1,
+        ptrace_scope: fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(0),
+        own_uid: own.euid,
+        their_uid: theirs.euid,
+        owner: fs::metadata(format!("/proc/{pid}/environ")).map(|file| file.uid()).ok(),
+    }
+    .remedy()
+}
 
-    if capable {
-        return "rbloat has CAP_SYS_PTRACE, but the kernel still refuses: the process may live in \
-                another user namespace, or a security module (SELinux, AppArmor, seccomp) forbids \
-                it; run rbloat as root on the host"
-            .into();
+impl Rights {
+    /// Why the kernel refuses, as far as these tell, and what helps.
+    fn remedy(&self) -> String {
+        let Self { capable, ptrace_scope, own_uid, their_uid, owner } = *self;
+        if ptrace_scope >= 3 {
+            return format!(
+                "kernel.yama.ptrace_scope is {ptrace_scope}, which lets nobody stop a process, root \
+                 neither, and cannot be lowered before the next reboot"
+            );
+        }
+        if capable {
+            return "rbloat has CAP_SYS_PTRACE, but the kernel still refuses: the process may live in \
+                    another user namespace, or a security module (SELinux, AppArmor, seccomp) forbids \
+                    it; run rbloat as root on the host"
+                .into();
+        }
+        if own_uid != their_uid {
+            return format!(
+                "it runs as uid {their_uid}, rbloat as uid {own_uid}; run rbloat as root or as that \
+                 user, or give it CAP_SYS_PTRACE (in Kubernetes: kubectl debug --profile=general)"
+            );
+        }
+        if ptrace_scope > 0 {
+            return format!(
+                "kernel.yama.ptrace_scope is {ptrace_scope}; run rbloat as root, or give it \
+                 CAP_SYS_PTRACE, or set /proc/sys/kernel/yama/ptrace_scope to 0"
+            );
+        }
+        // The files of a process that may not be dumped belong to root, whoever runs it.
+        if owner == Some(0) && own_uid != 0 {
+            return "it may not be dumped (it changed its user or was started with privileges); run \
+                    rbloat as root"
+                .into();
+        }
+        "run rbloat as root, or give it CAP_SYS_PTRACE (in containers: --cap-add SYS_PTRACE)".into()
     }
-    if own.euid != theirs.euid {
-        return format!(
-            "it runs as uid {}, rbloat as uid {}; run rbloat as root or as that user, or give it \
-             CAP_SYS_PTRACE (in Kubernetes: kubectl debug --profile=general)",
-            theirs.euid, own.euid
-        );
-    }
-    if ptrace_scope > 0 {
-        return format!(
-            "kernel.yama.ptrace_scope is {ptrace_scope}; run rbloat as root, or give it \
-             CAP_SYS_PTRACE, or set /proc/sys/kernel/yama/ptrace_scope to 0"
-        );
-    }
-    if owner == Some(0) && own.euid != 0 {
-        return "it may not be dumped (it changed its user or was started with privileges); run \
-                rbloat as root"
-            .into();
-    }
-    "run rbloat as root, or give it CAP_SYS_PTRACE (in containers: --cap-add SYS_PTRACE)".into()
 }
 
 #[cfg(test)]
@@ -228,6 +256,26 @@ mod tests {
     #[test]
     fn a_command_line_stays_one_line_of_text() {
         assert_eq!(one_line("ruby\0-e\0puts 1\nputs \u{1b}[31m2"), "ruby -e puts 1 puts  [31m2");
+    }
+
+    #[test]
+    fn a_refusal_says_what_stands_in_the_way() {
+        let root =
+            Rights { capable: true, ptrace_scope: 0, own_uid: 0, their_uid: 0, owner: Some(0) };
+        let user = Rights { capable: false, own_uid: 7, their_uid: 7, owner: Some(7), ..root };
+        let cases = [
+            (Rights { ..root }, "another user namespace"),
+            (Rights { ptrace_scope: 1, ..root }, "another user namespace"),
+            (Rights { ptrace_scope: 3, ..root }, "next reboot"),
+            (Rights { ..user }, "--cap-add SYS_PTRACE"),
+            (Rights { their_uid: 8, ptrace_scope: 1, ..user }, "runs as uid 8, rbloat as uid 7"),
+            (Rights { ptrace_scope: 1, ..user }, "ptrace_scope is 1; run rbloat as root"),
+            (Rights { ptrace_scope: 3, ..user }, "next reboot"),
+            (Rights { owner: Some(0), ..user }, "may not be dumped"),
+        ];
+        for (rights, said) in cases {
+            assert!(rights.remedy().contains(said), "{said}: {}", rights.remedy());
+        }
     }
 
     #[test]
