@@ -92,6 +92,14 @@ pub enum Error {
         /// What became of it.
         how: &'static str,
     },
+    /// The clone that was read instead of the target was killed, but not by us.
+    #[error(
+        "the clone of process {pid} was killed while rbloat read it; the process itself runs on"
+    )]
+    CloneEnded {
+        /// The id asked for.
+        pid: i32,
+    },
     /// A file of /proc could not be read or makes no sense.
     #[error("{path}: {source}")]
     Proc {

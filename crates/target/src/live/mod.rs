@@ -1,15 +1,25 @@
 //! A live process as the source of an image.
 
+mod call;
+mod fork;
 mod memory;
 mod pagemap;
 mod proc;
+mod room;
+mod safe_point;
 mod stop;
+mod touch;
+mod tracee;
 
 use std::time::{Duration, Instant};
 
 use crate::{Error, Image, Outline};
 use memory::LiveMemory;
+
+pub use call::{Argument, Called, call, find_function};
+pub use fork::{Ended, Fork, ForkPlan, Forked};
 use stop::Stop;
+pub use touch::Refusal;
 
 /// How long [`freeze`] waits for the threads of a target to stop, unless told otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -89,6 +99,18 @@ pub fn look(pid: i32) -> Result<Image<'static>, Error> {
     let mappings = proc::mappings(pid, false)?;
     let outline = Outline { process, mappings, ..Outline::default() };
     Ok(Image::new(outline, LiveMemory::new(pid)))
+}
+
+/// The resident bytes of a running process as `smaps_rollup` counts them: exactly, at one instant.
+///
+/// # Errors
+/// Where there is no such process, it has no memory, or the kernel refuses.
+pub fn rss_bytes(pid: i32) -> Result<u64, Error> {
+    let text = proc::read(pid, "smaps_rollup")?;
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap_or_default();
+    let kb = line.split_ascii_whitespace().next().and_then(|word| word.parse::<u64>().ok());
+    kb.map(|kb| kb * 1024).ok_or(Error::Ended { pid, how: "ended" })
 }
 
 /// The ids of all processes, ascending. They may have ended by the time they are looked at.

@@ -30,7 +30,7 @@ fn exists(pid: i32) -> bool {
     fs::metadata(format!("/proc/{pid}")).is_ok()
 }
 
-fn parse<T: FromRead>(pid: i32, name: &str) -> Result<T, Error> {
+pub(crate) fn parse<T: FromRead>(pid: i32, name: &str) -> Result<T, Error> {
     // Names are bytes, not always text.
     let text = String::from_utf8_lossy(&read(pid, name)?).into_owned();
     T::from_read(text.as_bytes()).map_err(|error| Error::Proc {
@@ -80,6 +80,23 @@ pub(crate) fn thread_state(pid: i32, tid: i32) -> Option<char> {
     // The name before it is whatever bytes the thread chose, parentheses among them.
     let name_end = text.windows(2).rposition(|pair| pair == b") ")?;
     text.get(name_end + 2).map(|&state| char::from(state))
+}
+
+/// The signals that a thread has handlers for and that it blocks, as sets of bits.
+pub(crate) struct Signals {
+    pub(crate) caught: u64,
+    pub(crate) blocked: u64,
+}
+
+/// What becomes of signals to one thread; `None` where it is gone.
+pub(crate) fn signals(pid: i32, tid: i32) -> Option<Signals> {
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let set = |key: &str| {
+        let line =
+            text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key.as_bytes()))?;
+        u64::from_str_radix(std::str::from_utf8(line).ok()?.trim(), 16).ok()
+    };
+    Some(Signals { caught: set("SigCgt:")?, blocked: set("SigBlk:")? })
 }
 
 /// Who the process is. Of its environment only what decides about allocation is kept.

@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use crate::{Address, Error, Thread};
 
 use super::proc;
+use super::tracee::{self, Event, Resume, Wait, wait};
 
 /// Between two looks at threads that have not stopped yet.
 const POLL: Duration = Duration::from_micros(50);
@@ -26,12 +27,21 @@ const POLL: Duration = Duration::from_micros(50);
 pub(crate) struct Stop {
     pid: i32,
     start_time: u64,
-    /// Each thread that stands, with the signal that it stopped before the delivery of, or 0.
-    stopped: BTreeMap<i32, i32>,
+    /// The threads that stand.
+    stopped: BTreeMap<i32, Standing>,
     /// Being stopped by ^Z ourselves while the target stands would leave it standing.
     unblocked: SigSet,
     /// ptrace answers only to the thread that seized.
     not_send: PhantomData<*const ()>,
+}
+
+/// A seized thread that stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Standing {
+    /// The signal that it stopped before the delivery of, or 0.
+    pub(crate) signal: i32,
+    /// Whether its process is stopped as well, by SIGSTOP or its like.
+    pub(crate) by_job_control: bool,
 }
 
 /// How often a thread is asked for again that nobody traces, but that was refused.
@@ -39,33 +49,13 @@ const SEIZE_RETRIES: usize = 40;
 /// How long a thread that is being killed may take to end.
 const REAPING: Duration = Duration::from_millis(500);
 
-/// What waitpid(2) says of a thread.
-enum Wait {
-    Running,
-    /// Stopped; before the delivery of this signal, unless it is 0.
-    Stopped(i32),
-    Gone,
-}
-
 impl Stop {
     /// Stops every thread of `pid`, also such as are created meanwhile.
     ///
     /// Fails where the kernel refuses, or one does not stop within `patience`; all that were
     /// stopped go on then.
     pub(crate) fn all_threads(pid: i32, patience: Duration) -> Result<Self, Error> {
-        let mut job_control = SigSet::empty();
-        job_control.add(Signal::SIGTSTP);
-        job_control.add(Signal::SIGTTIN);
-        job_control.add(Signal::SIGTTOU);
-        let unblocked = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
-        let _ = job_control.thread_block();
-        let mut stop = Self {
-            pid,
-            start_time: proc::start_time(pid)?,
-            stopped: BTreeMap::new(),
-            unblocked,
-            not_send: PhantomData,
-        };
+        let mut stop = Self::none_yet(pid)?;
         let deadline = Instant::now() + patience;
         // Only a running thread makes new ones: when a look finds none that is not stopped yet,
         // there is none.
@@ -86,6 +76,27 @@ impl Stop {
             return Err(Error::Ended { pid, how: "ended" });
         }
         Ok(stop)
+    }
+
+    /// Stops one thread of `pid`; the others run on.
+    pub(crate) fn one_thread(pid: i32, tid: i32, patience: Duration) -> Result<Self, Error> {
+        let mut stop = Self::none_yet(pid)?;
+        if stop.seize(tid)? {
+            stop.wait_for(vec![tid], Instant::now() + patience, patience)?;
+        }
+        Ok(stop)
+    }
+
+    fn none_yet(pid: i32) -> Result<Self, Error> {
+        let mut job_control = SigSet::empty();
+        job_control.add(Signal::SIGTSTP);
+        job_control.add(Signal::SIGTTIN);
+        job_control.add(Signal::SIGTTOU);
+        let unblocked = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
+        let start_time = proc::start_time(pid)?;
+        let _ = job_control.thread_block();
+        let not_send = PhantomData;
+        Ok(Self { pid, start_time, stopped: BTreeMap::new(), unblocked, not_send })
     }
 
     /// Seizes and interrupts a thread; false where it is gone.
@@ -130,7 +141,11 @@ impl Stop {
             for tid in running {
                 match wait(tid) {
                     Wait::Running => still.push(tid),
-                    Wait::Stopped(signal) => _ = self.stopped.insert(tid, signal),
+                    Wait::Stopped(event) => {
+                        let by_job_control = matches!(event, Event::JobControl);
+                        let signal = if let Event::Signal(signal) = event { signal } else { 0 };
+                        self.stopped.insert(tid, Standing { signal, by_job_control });
+                    }
                     Wait::Gone => {}
                 }
             }
@@ -172,6 +187,16 @@ impl Stop {
         self.stopped.keys().map(read).filter_map(Result::transpose).collect()
     }
 
+    /// The threads that stand, ascending by id.
+    pub(crate) fn standing(&self) -> impl Iterator<Item = (i32, Standing)> {
+        self.stopped.iter().map(|(&tid, &standing)| (tid, standing))
+    }
+
+    /// Takes note that a thread stands before the delivery of another signal by now, or of none.
+    pub(crate) fn stands_before(&mut self, tid: i32, signal: i32) {
+        self.stopped.insert(tid, Standing { signal, by_job_control: false });
+    }
+
     /// Fails where the process has ended, or become another, since it was stopped.
     pub(crate) fn check_intact(&self) -> Result<(), Error> {
         let pid = self.pid;
@@ -196,11 +221,8 @@ impl Stop {
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        for (&tid, &signal) in &self.stopped {
-            // nix has no real-time signals, of which glibc uses two itself.
-            // SAFETY: PTRACE_DETACH takes no memory; it fails harmlessly on a thread that is gone.
-            let detached = unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0, signal) };
-            if detached != 0 && tid != self.pid {
+        for (&tid, thread) in &self.stopped {
+            if tracee::resume(tid, Resume::Detach, thread.signal).is_err() && tid != self.pid {
                 reap(tid);
             }
         }
@@ -214,21 +236,5 @@ fn reap(tid: i32) {
     let deadline = Instant::now() + REAPING;
     while matches!(wait(tid), Wait::Running) && Instant::now() < deadline {
         std::thread::sleep(POLL);
-    }
-}
-
-/// What has become of a seized thread, without waiting.
-fn wait(tid: i32) -> Wait {
-    let mut status = 0;
-    // nix fails on real-time signals, and the status would be lost.
-    // SAFETY: `status` is writable for the length of the call.
-    let waited = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
-    match waited {
-        0 => Wait::Running,
-        _ if waited == tid && libc::WIFSTOPPED(status) => {
-            let is_event = status >> 16 != 0;
-            Wait::Stopped(if is_event { 0 } else { libc::WSTOPSIG(status) })
-        }
-        _ => Wait::Gone,
     }
 }

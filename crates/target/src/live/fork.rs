@@ -1,0 +1,351 @@
+//! Capture by a clone: the target makes a process that shares nothing with it but its pages, as they
+//! stood, copied where either writes. The clone never runs: it is read while the target goes on.
+//!
+//! It is made with CLONE_FILES, so that it holds no file open that the target closes meanwhile, and no
+//! lock; with no signal for its end, so that the target hears nothing of it and its own waiting for
+//! children does not see it; by a bare system call, so that no hook of the program runs.
+//!
+//! Whatever happens to us, it ends: born traced it stands, with PTRACE_O_EXITKILL it dies with us, and
+//! before that is set its stack holds nothing but the address of `_exit`. What then is left is a zombie,
+//! some bytes of the kernel's, that the target must be made to wait for: by us in the end, or by the
+//! next rbloat.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::sys::ptrace;
+use nix::unistd::Pid;
+use procfs_core::process::Stat;
+
+use crate::{Address, Error, Image, Mapping, Outline};
+
+use super::memory::LiveMemory;
+use super::safe_point;
+use super::stop::Stop;
+use super::touch::{Borrowed, Called, Functions, Refusal};
+use super::tracee::{Wait, wait, wait_for_stop};
+use super::{Frozen, proc, room};
+
+/// Of the target's resident bytes, the part that it may change while its clone is read: what it changes
+/// is copied, and counts against its limit.
+const CHANGED: u64 = 4;
+/// What a clone takes by itself, beside page tables (8 bytes a page).
+const CLONE_BYTES: u64 = 16 << 20;
+/// How long a clone may take to die: the kernel frees its pages meanwhile.
+const DYING: Duration = Duration::from_secs(10);
+/// How long we look for a thread that may wait for a dead clone.
+const REAPING: Duration = Duration::from_millis(500);
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(1);
+
+/// What must be known of a target before it is stopped to be cloned.
+#[derive(Debug, Clone)]
+pub struct ForkPlan {
+    functions: Functions,
+    /// The mappings of those functions: were they others by then, it would be another program.
+    code: Vec<Mapping>,
+}
+
+/// A target that runs on, and its image at the instant when it was cloned.
+///
+/// The clone ends when this value is dropped, or rbloat ends in whatever way.
+pub struct Forked {
+    image: Image<'static>,
+    clone: Standin,
+    stack: Address,
+    pause: Duration,
+}
+
+/// What came of a try to clone a target.
+pub enum Fork {
+    /// There is a clone, and the target goes on.
+    Done(Forked),
+    /// There is none: nothing was changed, and the target still stands.
+    Refused(Frozen, Refusal),
+}
+
+/// What is left of a [`Forked`] target when its clone has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// What the kernel said of the target when it was cloned.
+    pub outline: Outline,
+    /// How long it stood.
+    pub pause: Duration,
+    /// Bytes that the kernel copied because the target changed them meanwhile; `None` where the kernel
+    /// did not tell.
+    pub copied_bytes: Option<u64>,
+    /// Why the clone's entry in the process table is still there, if it is.
+    pub left: Option<Refusal>,
+}
+
+impl ForkPlan {
+    /// Looks whether the running process `pid` could be cloned; it is not touched.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn make(image: &Image<'_>) -> Result<Self, Refusal> {
+        let process = &image.outline.process;
+        let status = proc::status(process.pid).map_err(|_| Refusal::Lost)?;
+        if status.seccomp.is_some_and(|mode| mode != 0) {
+            return Err(Refusal::Seccomp);
+        }
+        let resident = process.rss_bytes;
+        let needed_bytes = resident / 512 + resident / CHANGED + CLONE_BYTES;
+        if let Some(room_bytes) = room::bytes(process.pid)
+            && room_bytes < needed_bytes
+        {
+            return Err(Refusal::NoRoom { room_bytes, needed_bytes });
+        }
+        let functions = Functions::find(image)?;
+        let mappings = &image.outline.mappings;
+        let code = functions.addresses().into_iter().filter_map(|at| mappings.find(at).cloned());
+        Ok(Self { functions, code: code.collect() })
+    }
+
+    fn is_of(&self, outline: &Outline) -> bool {
+        self.code.iter().all(|code| {
+            let now = outline.mappings.find(code.range.start);
+            now.is_some_and(|now| now.range == code.range && now.backing == code.backing)
+        })
+    }
+}
+
+impl Frozen {
+    /// Lets the target make a clone of itself, and go on.
+    ///
+    /// # Errors
+    /// Where it ended, or became another program, while it stood.
+    pub fn fork(mut self, plan: &ForkPlan) -> Result<Fork, Error> {
+        let (child, stack) = match clone_in(&mut self.stop, &self.image.outline, plan) {
+            Ok(made) => made,
+            Err(refusal) => return Ok(Fork::Refused(self, refusal)),
+        };
+        let clone = Standin {
+            pid: child,
+            parent: self.image.outline.process.pid,
+            plan: plan.clone(),
+            ended: false,
+        };
+        let intact = self.stop.check_intact();
+        drop(self.stop);
+        let pause = self.since.elapsed();
+        intact?;
+        clone.hold();
+        let image = Image::new(self.image.outline, LiveMemory::new(child));
+        Ok(Fork::Done(Forked { image, clone, stack, pause }))
+    }
+}
+
+impl Forked {
+    /// The target's image at the instant when it was cloned.
+    ///
+    /// Of mappings that a clone does not get (MADV_DONTFORK) nothing can be read, and those that it gets
+    /// empty (MADV_WIPEONFORK) read as zeros.
+    #[must_use]
+    pub fn image(&self) -> &Image<'static> {
+        &self.image
+    }
+
+    /// The resident bytes of the clone that no file backs. Before it is made to run anything they are the
+    /// target's as it was cloned.
+    ///
+    /// # Errors
+    /// Where the clone was killed by another.
+    pub fn anonymous_bytes(&self) -> Result<u64, Error> {
+        let killed = Error::CloneEnded { pid: self.clone.parent };
+        self.clone.rollup("Anonymous:").ok_or(killed)
+    }
+
+    /// The clone's process id, and the stack that it would have run on.
+    pub(crate) fn clone_and_stack(&self) -> (i32, Address) {
+        (self.clone.pid, self.stack)
+    }
+
+    /// Ends the clone, and lets the target take note of its end, which it does not see.
+    ///
+    /// # Errors
+    /// Where the clone was killed by another: what was read is worth nothing.
+    pub fn end(mut self) -> Result<Ended, Error> {
+        let copied_bytes = self.clone.rollup("Private_Dirty:");
+        if !self.clone.stands() {
+            return Err(Error::CloneEnded { pid: self.clone.parent });
+        }
+        let left = self.clone.end().err();
+        Ok(Ended { outline: self.image.outline, pause: self.pause, copied_bytes, left })
+    }
+}
+
+/// A clone that stands in for the target, traced by us.
+struct Standin {
+    pid: i32,
+    parent: i32,
+    plan: ForkPlan,
+    ended: bool,
+}
+
+impl Standin {
+    /// Makes sure that it dies with us, and before any other process where memory gets short.
+    fn hold(&self) {
+        let child = Pid::from_raw(self.pid);
+        if matches!(wait_for_stop(self.pid, DYING), Wait::Stopped(_)) {
+            let _ = ptrace::setoptions(child, ptrace::Options::PTRACE_O_EXITKILL);
+        }
+        let _ = fs::write(format!("/proc/{}/oom_score_adj", self.pid), "1000");
+    }
+
+    fn stands(&self) -> bool {
+        matches!(wait(self.pid), Wait::Running)
+            && proc::thread_state(self.pid, self.pid) == Some('t')
+    }
+
+    /// A sum over its mappings, in bytes; of "Private_Dirty:" what the target has changed since, and the
+    /// clone therefore shares with nobody.
+    fn rollup(&self, key: &str) -> Option<u64> {
+        let text = proc::read(self.pid, "smaps_rollup").ok()?;
+        let text = String::from_utf8_lossy(&text);
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1024)
+    }
+
+    fn end(&mut self) -> Result<(), Refusal> {
+        self.ended = true;
+        // SAFETY: kill takes numbers alone. The process is our tracee: its id is no other's.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        let deadline = Instant::now() + DYING;
+        while !matches!(wait_for_stop(self.pid, DYING), Wait::Gone) && Instant::now() < deadline {}
+        reap(self.parent, &self.plan.functions)
+    }
+}
+
+impl Drop for Standin {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = self.end();
+        }
+    }
+}
+
+/// Lets one of the stopped threads make the clone. Returns its process id in our namespace, and its stack.
+fn clone_in(
+    stop: &mut Stop,
+    outline: &Outline,
+    plan: &ForkPlan,
+) -> Result<(i32, Address), Refusal> {
+    if !plan.is_of(outline) {
+        return Err(Refusal::Lost);
+    }
+    let pid = outline.process.pid;
+    let mut refusal = Refusal::NoSafePoint;
+    for (tid, stack_pointer) in safe_threads(stop)? {
+        match safe_point::check_handler(pid, tid, &outline.mappings, stack_pointer) {
+            Ok(()) => {}
+            Err(reason) => {
+                refusal = reason;
+                continue;
+            }
+        }
+        let mut pending = 0;
+        let cloned = Borrowed::take(pid, tid, &mut pending)
+            .and_then(|thread| make_clone(&thread, plan, &mut pending));
+        stop.stands_before(tid, pending);
+        return cloned;
+    }
+    Err(refusal)
+}
+
+/// The threads that stand at a safe point, with their stack pointers, those first that notice least.
+fn safe_threads(stop: &Stop) -> Result<Vec<(i32, Address)>, Refusal> {
+    let mut threads = Vec::new();
+    for (tid, standing) in stop.standing() {
+        if standing.by_job_control {
+            return Err(Refusal::Suspended);
+        }
+        let Ok(registers) = super::touch::registers(tid) else { continue };
+        if standing.signal == 0
+            && let Some(rank) = safe_point::rank(&registers)
+        {
+            threads.push((rank, tid, Address(registers.rsp)));
+        }
+    }
+    threads.sort_unstable();
+    Ok(threads.into_iter().map(|(_, tid, stack_pointer)| (tid, stack_pointer)).collect())
+}
+
+fn make_clone(
+    thread: &Borrowed,
+    plan: &ForkPlan,
+    pending: &mut i32,
+) -> Result<(i32, Address), Refusal> {
+    // All that the clone would ever do by itself: return to _exit, whose argument is the flags.
+    let stack = thread.scratch();
+    super::call::write(thread.pid(), stack, &plan.functions.exit.0.to_le_bytes())?;
+    let flags = u64::from(libc::CLONE_FILES.cast_unsigned());
+    let arguments = [flags, stack.0, 0, 0, 0, 0];
+    let call = ("clone", libc::SYS_clone);
+    match thread.system_call(&plan.functions, call, arguments, pending)? {
+        Called::Cloned(child) => Ok((child, stack)),
+        Called::Returned => Err(Refusal::Lost),
+    }
+}
+
+/// Lets the target wait for clones that are dead, also such as an rbloat left that was killed.
+///
+/// Fails where some are left, with the reason.
+pub(crate) fn reap(pid: i32, functions: &Functions) -> Result<(), Refusal> {
+    let deadline = Instant::now() + REAPING;
+    loop {
+        let zombies = dead_clones(pid);
+        if zombies.is_empty() {
+            return Ok(());
+        }
+        match super::touch::at_a_safe_point(pid, |thread, pending| {
+            for &zombie in &zombies {
+                let options = (libc::WNOHANG | libc::__WALL) as u64;
+                let arguments = [zombie as u64, 0, options, 0, 0, 0];
+                match thread.system_call(functions, ("wait4", libc::SYS_wait4), arguments, pending)
+                {
+                    // Another rbloat had it wait meanwhile.
+                    Ok(_) | Err(Refusal::Kernel { errno: nix::errno::Errno::ECHILD, .. }) => {}
+                    Err(refusal) => return Err(refusal),
+                }
+            }
+            Ok(())
+        }) {
+            Err(refusal) if Instant::now() >= deadline => return Err(refusal),
+            _ => std::thread::sleep(POLL),
+        }
+        if Instant::now() >= deadline && !dead_clones(pid).is_empty() {
+            return Err(Refusal::Lost);
+        }
+    }
+}
+
+/// The children of `pid` that have ended and whose end sends no signal, by their ids in its own
+/// namespace. fork(2) and its like make none of this kind.
+fn dead_clones(pid: i32) -> Vec<i32> {
+    let is_dead_clone = |child: &i32| {
+        proc::parse::<Stat>(*child, "stat")
+            .is_ok_and(|stat| stat.state == 'Z' && stat.ppid == pid && stat.exit_signal == Some(0))
+    };
+    let depth = |pid: i32| proc::status(pid).ok()?.nspid.map(|pids| pids.len());
+    let Some(level) = depth(pid) else { return Vec::new() };
+    let own_id = |child: i32| proc::status(child).ok()?.nspid?.get(level - 1).copied();
+    children(pid).into_iter().filter(is_dead_clone).filter_map(own_id).collect()
+}
+
+/// The children of a process, or all processes where the kernel does not keep lists of them.
+fn children(pid: i32) -> Vec<i32> {
+    let Ok(tids) = proc::threads(pid) else { return Vec::new() };
+    let mut all = Vec::new();
+    for tid in tids {
+        match fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")) {
+            Ok(text) => all
+                .extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<i32>().ok())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return super::processes();
+            }
+            Err(_) => {}
+        }
+    }
+    all
+}

@@ -1,0 +1,155 @@
+//! Where a thread of the target may be made to run something else for a moment.
+
+use std::ops::Range;
+
+use crate::{Address, Backing, Mappings};
+
+use super::proc;
+use super::touch::{Refusal, SIGNAL};
+
+/// What must be free below a thread's stack pointer, in bytes: the kernel's frame (11 KB on a CPU with
+/// AMX), that of another signal on top of it, and what the function needs.
+const STACK_ROOM: u64 = 64 << 10;
+
+/// Codes that a call which a signal may interrupt holds in rax while it waits: ERESTARTSYS,
+/// ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK (linux/errno.h) and EINTR.
+const INTERRUPTIBLE: [i64; 5] = [-512, -513, -514, -516, -4];
+
+/// System calls that wait and that no allocator makes, those first whose callers notice a signal
+/// least. futex(2) is not among them: it has a rule of its own.
+const WAITING_CALLS: [i64; 17] = [
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_read,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_pause,
+    libc::SYS_rt_sigsuspend,
+];
+
+/// FUTEX_WAIT and FUTEX_WAIT_BITSET of linux/futex.h, without their flags.
+const FUTEX_WAIT: u64 = 0;
+const FUTEX_WAIT_BITSET: u64 = 9;
+const FUTEX_COMMAND: u64 = 0x7f;
+/// The value of a lock that is held and waited for: in glibc's lowlevellock.h, and in the spin locks of
+/// other allocators. Who waits for it may stand inside an allocator; who waits for an event (a condition,
+/// a semaphore, a thread's end) waits for another value, and holds no allocator's lock.
+const LOCKED_AND_WAITED_FOR: u64 = 2;
+
+/// How much a thread that stands like this would notice of a signal, 0 the least; `None` where it stands
+/// at no safe point.
+pub(crate) fn rank(registers: &libc::user_regs_struct) -> Option<usize> {
+    if !INTERRUPTIBLE.contains(&registers.rax.cast_signed()) {
+        return None;
+    }
+    rank_of_call(registers.orig_rax.cast_signed(), registers.rsi, registers.rdx)
+}
+
+/// Like [`rank`], of the call and its second and third argument alone.
+fn rank_of_call(call: i64, second: u64, third: u64) -> Option<usize> {
+    if call == libc::SYS_futex {
+        let waits = matches!(second & FUTEX_COMMAND, FUTEX_WAIT | FUTEX_WAIT_BITSET);
+        return (waits && third & 0xffff_ffff != LOCKED_AND_WAITED_FOR).then_some(0);
+    }
+    WAITING_CALLS.iter().position(|&waiting| waiting == call).map(|rank| rank + 1)
+}
+
+/// [`rank`] of a thread that runs free, as far as /proc tells.
+pub(crate) fn rank_from_afar(pid: i32, tid: i32) -> Option<usize> {
+    let line = proc::read(pid, &format!("task/{tid}/syscall")).ok()?;
+    let line = String::from_utf8_lossy(&line);
+    let mut words = line.split_ascii_whitespace();
+    let call = words.next()?.parse().ok()?;
+    let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (_first, second, third) = (argument()?, argument()?, argument()?);
+    rank_of_call(call, second, third)
+}
+
+/// Fails where a signal would not reach the target's own handler in the thread `tid`, or its frame would
+/// find no room on the thread's stack.
+pub(crate) fn check_handler(
+    pid: i32,
+    tid: i32,
+    mappings: &Mappings,
+    stack_pointer: Address,
+) -> Result<(), Refusal> {
+    let status = proc::signals(pid, tid).ok_or(Refusal::NoSafePoint)?;
+    let bit = 1 << (SIGNAL - 1);
+    if status.caught & bit == 0 {
+        return Err(Refusal::NoHandler);
+    }
+    if status.blocked & bit != 0 || room_below(mappings, stack_pointer) < STACK_ROOM {
+        return Err(Refusal::NoSafePoint);
+    }
+    Ok(())
+}
+
+/// Bytes of the stack's mapping below the stack pointer.
+fn room_below(mappings: &Mappings, stack_pointer: Address) -> u64 {
+    let is_stack = |range: &Range<Address>| range.contains(&stack_pointer);
+    mappings
+        .find(stack_pointer)
+        .filter(|mapping| {
+            let is_memory = matches!(mapping.backing, Backing::Anonymous | Backing::Stack);
+            mapping.writable && is_memory && is_stack(&mapping.range)
+        })
+        .map_or(0, |mapping| stack_pointer - mapping.range.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The registers of a thread that waits in `call`.
+    fn waiting(call: i64, second: u64, third: u64) -> libc::user_regs_struct {
+        // SAFETY: the registers are plain numbers, for which zeros are values.
+        let zeros: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        libc::user_regs_struct {
+            orig_rax: call.cast_unsigned(),
+            rax: (-512_i64).cast_unsigned(),
+            rsi: second,
+            rdx: third,
+            ..zeros
+        }
+    }
+
+    #[test]
+    fn who_waits_for_an_event_stands_at_a_safe_point_and_who_waits_for_a_lock_does_not() {
+        let private = 0x80;
+        let realtime = 0x100;
+        let wait = |operation, value| rank(&waiting(libc::SYS_futex, operation, value));
+        assert_eq!(wait(FUTEX_WAIT | private, 0), Some(0));
+        assert_eq!(wait(FUTEX_WAIT_BITSET | private | realtime, 4242), Some(0));
+        assert_eq!(wait(FUTEX_WAIT | private, 2), None, "a lock");
+        assert_eq!(wait(FUTEX_WAIT | private, 0xdead_0000_0002), None, "only 32 bits count");
+        assert_eq!(wait(1 | private, 1), None, "FUTEX_WAKE does not wait");
+    }
+
+    #[test]
+    fn calls_that_allocators_make_and_threads_that_run_are_none() {
+        for call in [libc::SYS_mmap, libc::SYS_madvise, libc::SYS_brk, libc::SYS_write, -1] {
+            assert_eq!(rank(&waiting(call, 0, 0)), None, "{call}");
+        }
+        assert!(rank(&waiting(libc::SYS_read, 0, 0)).is_some());
+        let done = libc::user_regs_struct { rax: 17, ..waiting(libc::SYS_read, 0, 0) };
+        assert_eq!(rank(&done), None, "a call that has returned");
+    }
+
+    #[test]
+    fn a_stack_near_its_end_has_no_room() {
+        let stack = crate::Mapping::anonymous(Address(0x10_0000)..Address(0x20_0000));
+        let mappings = Mappings::new(vec![stack]);
+        assert_eq!(room_below(&mappings, Address(0x10_1000)), 0x1000);
+        assert_eq!(room_below(&mappings, Address(0x30_0000)), 0);
+    }
+}

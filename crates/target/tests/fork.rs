@@ -1,0 +1,200 @@
+//! Captures by a clone: what is in it, and what the target notices of it.
+
+use std::fs;
+use std::time::Duration;
+
+use target::{Address, Error, Fork, ForkPlan, Forked, Memory, PATIENCE, Refusal, freeze, look};
+use testbed::Target;
+
+const WAITING: &str = "
+  Thread.new { sleep }
+  puts 'ready {}'; $stdout.flush; $stdin.read";
+
+fn plan(target: &Target) -> Result<ForkPlan, Refusal> {
+    ForkPlan::make(&look(target.pid()).unwrap())
+}
+
+fn fork(target: &Target) -> Forked {
+    let plan = plan(target).unwrap();
+    match freeze(target.pid(), PATIENCE).unwrap().fork(&plan).unwrap() {
+        Fork::Done(forked) => forked,
+        Fork::Refused(_, refusal) => panic!("{refusal}"),
+    }
+}
+
+/// Why no clone is made of the target; it goes on then.
+fn refusal(target: &Target) -> Refusal {
+    let plan = match plan(target) {
+        Ok(plan) => plan,
+        Err(refusal) => return refusal,
+    };
+    match freeze(target.pid(), PATIENCE).unwrap().fork(&plan).unwrap() {
+        Fork::Done(_) => panic!("a clone was made"),
+        Fork::Refused(frozen, refusal) => {
+            frozen.thaw().unwrap();
+            refusal
+        }
+    }
+}
+
+#[test]
+fn a_clone_keeps_what_the_target_changes_meanwhile() {
+    let mut target = Target::ruby(
+        "require 'fiddle'
+         $text = 'a' * (1 << 20)
+         Thread.new { sleep }
+         puts \"ready {\\\"at\\\": #{Fiddle::Pointer[$text].to_i}}\"; $stdout.flush
+         $stdin.gets
+         (0...$text.bytesize).each { |index| $text.setbyte(index, 98) }
+         puts 'ready {}'; $stdout.flush
+         $stdin.read",
+    );
+    let at = Address(target.number("at"));
+    let forked = fork(&target);
+    let everything = Address(0)..Address(u64::MAX);
+    let pages = forked.image().outline.pages.clone().unwrap();
+    let resident = pages.resident_bytes(&everything);
+    target.tell("");
+    target.next_truth();
+    let mut bytes = vec![0; 1 << 20];
+    assert_eq!(forked.image().read(at, &mut bytes), 1 << 20);
+    assert!(bytes.iter().all(|&byte| byte == b'a'));
+    let ended = forked.end().unwrap();
+    assert_eq!(ended.left, None);
+    let pages = ended.outline.pages.unwrap();
+    assert_eq!(pages.resident_bytes(&everything), resident);
+    assert!(target.finish());
+}
+
+#[test]
+fn what_is_copied_for_the_target_is_counted() {
+    let mut target = Target::ruby(
+        "text = 'a' * (8 << 20)
+         Thread.new { sleep }
+         puts 'ready {}'; $stdout.flush
+         $stdin.gets
+         (0...(8 << 20)).step(4096) { |at| text.setbyte(at, 98) }
+         puts 'ready {}'; $stdout.flush
+         $stdin.read",
+    );
+    let forked = fork(&target);
+    target.tell("");
+    target.next_truth();
+    let copied = forked.end().unwrap().copied_bytes.unwrap();
+    assert!((8 << 20..12 << 20).contains(&copied), "{copied}");
+    assert!(target.finish());
+}
+
+#[test]
+fn the_target_hears_and_sees_nothing_of_its_clone() {
+    // It closes a pipe, takes and gives back locks, asks for children: all as if it were alone.
+    let mut target = Target::ruby(
+        "$heard = 0
+         trap('CHLD') { $heard += 1 }
+         at_exit { puts 'ready {\"hook\": 1}' }
+         Thread.new { sleep }
+         reader, writer = IO.pipe
+         file = File.open('/dev/null')
+         file.flock(File::LOCK_EX)
+         puts 'ready {}'; $stdout.flush
+         $stdin.gets
+         writer.close
+         rest = reader.read
+         file.close
+         File.open('/dev/null').flock(File::LOCK_EX | File::LOCK_NB) or abort 'locked'
+         children = Process.waitall.size
+         puts \"ready {\\\"rest\\\": #{rest.size}, \\\"children\\\": #{children}, \\\"heard\\\": #{$heard}}\"
+         $stdout.flush
+         $stdin.gets
+         puts \"ready {\\\"heard\\\": #{$heard}}\"
+         $stdout.flush
+         exit!(0)",
+    );
+    let forked = fork(&target);
+    target.tell("");
+    let truth = target.next_truth();
+    assert_eq!(truth, serde_json::json!({"rest": 0, "children": 0, "heard": 0}));
+    assert_eq!(forked.end().unwrap().left, None);
+    let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
+    for task in tasks {
+        let children = fs::read_to_string(task.unwrap().path().join("children")).unwrap();
+        assert_eq!(children, "");
+    }
+    target.tell("");
+    assert_eq!(target.next_truth(), serde_json::json!({"heard": 0}));
+    assert!(target.finish());
+}
+
+#[test]
+fn a_clone_that_another_kills_is_an_error_and_leaves_nothing() {
+    let target = Target::ruby(WAITING);
+    let forked = fork(&target);
+    let children = || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
+        let read = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap();
+        tasks.map(|task| read(task.unwrap())).collect::<String>()
+    };
+    let clone: i32 = children().trim().parse().unwrap();
+    testbed::command("sh").args(["-c", &format!("kill -9 {clone}")]).status().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(matches!(forked.end(), Err(Error::CloneEnded { .. })));
+    assert_eq!(children(), "");
+    assert!(target.finish());
+}
+
+#[test]
+fn a_target_that_is_stopped_is_not_touched() {
+    let target = Target::ruby(WAITING);
+    target.stop();
+    assert_eq!(refusal(&target), Refusal::Suspended);
+    target.go_on();
+    fork(&target).end().unwrap();
+    assert!(target.finish());
+}
+
+#[test]
+fn a_process_without_the_handler_is_not_touched() {
+    let sleeper = Target::start(testbed::command("sh").args(["-c", "echo 'ready {}'; read line"]));
+    // It may not wait for its line yet.
+    let mut refused = refusal(&sleeper);
+    while refused == Refusal::NoSafePoint {
+        refused = refusal(&sleeper);
+    }
+    assert_eq!(refused, Refusal::NoHandler);
+    drop(sleeper);
+}
+
+#[test]
+fn a_limit_of_processes_is_the_kernels_reason() {
+    let folder = format!("/sys/fs/cgroup/pids/rbloat-test-{}", std::process::id());
+    if fs::create_dir(&folder).is_err() {
+        return; // Not root, or no control groups of version 1.
+    }
+    let target = Target::ruby(WAITING);
+    fs::write(format!("{folder}/cgroup.procs"), target.pid().to_string()).unwrap();
+    let now = fs::read_to_string(format!("{folder}/pids.current")).unwrap();
+    fs::write(format!("{folder}/pids.max"), now).unwrap();
+    let refused = refusal(&target);
+    assert!(target.finish());
+    while fs::remove_dir(&folder).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(matches!(refused, Refusal::Kernel { call: "clone", .. }), "{refused}");
+}
+
+#[test]
+fn a_memory_limit_without_room_is_told_before_the_target_is_stopped() {
+    let folder = format!("/sys/fs/cgroup/memory/rbloat-test-{}", std::process::id());
+    if fs::create_dir(&folder).is_err() {
+        return; // Not root, or no control groups of version 1.
+    }
+    let target = Target::ruby(WAITING);
+    fs::write(format!("{folder}/memory.limit_in_bytes"), "8388608").unwrap();
+    fs::write(format!("{folder}/cgroup.procs"), target.pid().to_string()).unwrap();
+    let refused = refusal(&target);
+    assert!(target.finish());
+    while fs::remove_dir(&folder).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(matches!(refused, Refusal::NoRoom { .. }), "{refused}");
+}
