@@ -1,4 +1,6 @@
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 const EXAMPLES: &str = "\
@@ -9,6 +11,8 @@ Examples:
   rbloat report 4242 --json     the same for programs
   rbloat report --namespace-pid 7
                                 say it of the process that its container calls 7
+  rbloat trim 4242 --dry-run    say what malloc_trim would bring
+  rbloat trim 4242 --watch 60s  do it, and see whether it lasts
 
 Exit status:
   0  done
@@ -35,9 +39,15 @@ pub(crate) enum Command {
     /// Say where every resident byte of a process is, what caused it, and what to do
     ///
     /// Stops the process for a moment (milliseconds; the report says how many), reads what it
-    /// needs and lets it go on. Nothing is written to the process.
+    /// needs and lets it go on. Of a large process it reads a clone; see --capture.
     #[command(after_help = EXAMPLES)]
     Report(ReportArguments),
+    /// Let a process give its free memory back to the kernel, now
+    ///
+    /// Says first what that will bring. One thread of the process calls malloc_trim(0) (or what jemalloc
+    /// or tcmalloc has instead) as if in a signal handler, while the others run on.
+    #[command(after_help = EXAMPLES)]
+    Trim(TrimArguments),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -61,6 +71,53 @@ pub(crate) struct ReportArguments {
     /// with 0 no owner is looked for, which makes the pause shorter
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "30")]
     owners: Option<usize>,
+    /// How to hold the process still
+    ///
+    /// `freeze`: it stands while it is read, and nothing is written to it. `fork`: it stands while it
+    /// makes a clone of itself, which is read instead; one of its threads runs clone(2) as if in a signal
+    /// handler. `auto`: freeze where that takes less than 50 ms, above that fork where it is safe.
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    pub(crate) capture: CaptureMode,
+}
+
+/// How a process is held still.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CaptureMode {
+    #[default]
+    Auto,
+    Fork,
+    Freeze,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TrimArguments {
+    #[command(flatten)]
+    pub(crate) process: ProcessArguments,
+    /// Only say what it would bring
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Watch for this long how much comes back, and say what follows: 60s, 5m
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) watch: Option<Duration>,
+}
+
+/// A time in seconds or, with a unit, in seconds, minutes or hours.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, 's')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 60),
+        Some((at, 'h')) => (&text[..at], 3600),
+        _ => (text, 1),
+    };
+    let number: u64 = number.parse().map_err(|_| "a time is written 60s, 5m or 1h".to_owned())?;
+    match number.checked_mul(unit).filter(|seconds| (1..=86_400).contains(seconds)) {
+        Some(seconds) => Ok(Duration::from_secs(seconds)),
+        None => Err("a time is between a second and a day".into()),
+    }
+}
 }
 
 impl ReportArguments {
@@ -104,12 +161,14 @@ pub(crate) fn manual() -> std::io::Result<Vec<u8>> {
     let mut page = Vec::new();
     let command = Arguments::command();
     clap_mangen::Man::new(command.clone()).render(&mut page)?;
-    let report = command.find_subcommand("report").expect("there is a command report").clone();
-    let report = clap_mangen::Man::new(report.name("rbloat report"));
-    page.extend_from_slice(b".SH \"RBLOAT REPORT\"\n");
-    report.render_synopsis_section(&mut page)?;
-    report.render_description_section(&mut page)?;
-    report.render_options_section(&mut page)?;
+    for (name, whole) in [("report", "rbloat report"), ("trim", "rbloat trim")] {
+        let command = command.find_subcommand(name).expect("there is such a command").clone();
+        let section = clap_mangen::Man::new(command.name(whole));
+        page.extend_from_slice(format!(".SH \"{}\"\n", whole.to_uppercase()).as_bytes());
+        section.render_synopsis_section(&mut page)?;
+        section.render_description_section(&mut page)?;
+        section.render_options_section(&mut page)?;
+    }
     Ok(page)
 }
 

@@ -16,6 +16,12 @@ pub(crate) enum Failure {
     NotInContainer { namespace_pid: i32 },
     #[error("{} processes are called {namespace_pid} inside their containers: {}; give one of these ids without --namespace-pid", candidates.len(), candidates.join(", "))]
     Ambiguous { namespace_pid: i32, candidates: Vec<String> },
+    #[error("nothing was changed in process {pid}, no {what} made: {refusal}{instead}")]
+    NotTouched { pid: i32, what: &'static str, refusal: target::Refusal, instead: &'static str },
+    #[error(
+        "malloc in process {pid} is served by {allocator}, which exports no function that gives memory back"
+    )]
+    NoTrim { pid: i32, allocator: String },
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -51,9 +57,13 @@ impl Failure {
             )
             | Self::NotRuby { .. }
             | Self::NotInContainer { .. }
-            | Self::Ambiguous { .. } => 3,
+            | Self::Ambiguous { .. }
+            | Self::NoTrim { .. } => 3,
             Self::Target(E::NotPermitted { .. }) => 4,
-            Self::Target(E::Traced { .. } | E::DoesNotStop { .. } | E::Ended { .. }) => 5,
+            Self::Target(
+                E::Traced { .. } | E::DoesNotStop { .. } | E::Ended { .. } | E::CloneEnded { .. },
+            )
+            | Self::NotTouched { .. } => 5,
             Self::Target(E::Proc { .. } | E::Ptrace { .. } | E::ForeignProc) | Self::Output(_) => 1,
         })
     }

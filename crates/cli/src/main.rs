@@ -1,10 +1,13 @@
 //! The `rbloat` command. See `rbloat --help` and the README.
 
+mod allocator_call;
 mod arguments;
+mod capture;
 mod failure;
 mod list;
 mod process;
 mod report_command;
+mod trim_command;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -31,6 +34,7 @@ fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     match &arguments.command {
         None => print(&list::render()?)?,
         Some(Command::Report(report)) => return report_command::run(report),
+        Some(Command::Trim(trim)) => return trim_command::run(trim),
         Some(Command::Completions { shell }) => {
             io::stdout().write_all(&arguments::completions(*shell))?;
         }

@@ -51,9 +51,7 @@ fn trim(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.malloc.as_ref()?.trim_yield_bytes;
     is_worth(ledger, bytes).then(|| Advice {
         action: "Give the free pages back now: let the process call malloc_trim(0).".into(),
-        command: "require \"fiddle\"; Fiddle::Function.new(Fiddle.dlopen(nil)[\"malloc_trim\"], \
-                  [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_INT).call(0)"
-            .into(),
+        command: format!("rbloat trim {}", ledger.process.pid),
         saves_bytes: Some(bytes),
         already_set: false,
         costs: "some milliseconds, then page faults as far as the memory is needed again; a load \

@@ -11,6 +11,9 @@ use crate::ruby_spans::ruby_spans;
 use crate::span::{Over, Span};
 use crate::{Cause, Causes, Readings, Size};
 
+/// A transparent huge page on x86-64.
+const HUGE_PAGE: u64 = 2 << 20;
+
 /// The account of one process at one instant: every resident byte under one cause, and what the
 /// parts say of themselves.
 #[derive(Debug, Clone)]
@@ -49,6 +52,9 @@ pub struct MallocAccount {
     pub totals: Totals,
     /// By how much malloc_trim(0) would lower RSS, in bytes.
     pub trim_yield_bytes: u64,
+    /// Of these, bytes in huge pages that would be given up in part: RSS falls at once, but the kernel
+    /// has the memory only when it splits the huge page.
+    pub trim_deferred_bytes: u64,
     /// How many arenas malloc may make at most, by MALLOC_ARENA_MAX, a tunable or mallopt(3);
     /// `None` where nothing limits it but the number of processors, or it is not known.
     pub arena_max: Option<u64>,
@@ -151,8 +157,8 @@ impl Ledger {
             causes: books.causes,
             is_traced: readings.pointers.is_some(),
             is_estimated: outline.pages.is_none(),
-            malloc: malloc.ok().map(|malloc| MallocAccount::new(malloc, &books)),
-            ruby: space.ok().map(|space| RubyAccount::new(space)),
+            malloc: malloc.ok().map(|malloc| MallocAccount::new(malloc, &books, outline)),
+            ruby: space.ok().map(RubyAccount::new),
             owners: owners.accounts(),
             findings,
         }
@@ -277,7 +283,7 @@ fn check_rss(outline: &Outline, rss_bytes: u64, findings: &mut Vec<Finding>) {
 }
 
 impl MallocAccount {
-    fn new(malloc: &Malloc, books: &Books) -> Self {
+    fn new(malloc: &Malloc, books: &Books, outline: &Outline) -> Self {
         let arenas = malloc.arenas.iter().zip(&books.arenas).map(|(arena, causes)| ArenaAccount {
             address: arena.address,
             is_main: arena.is_main,
@@ -289,10 +295,28 @@ impl MallocAccount {
         Self {
             totals: malloc.totals(),
             trim_yield_bytes: books.causes[Cause::MallocUnreturned],
+            trim_deferred_bytes: outline
+                .pages
+                .as_ref()
+                .map_or(0, |pages| deferred_bytes(&malloc.trimmable, pages)),
             arena_max: malloc.settings.and_then(|settings| settings.arena_max),
             arenas: arenas.collect(),
         }
     }
+}
+
+/// Of ranges that are to be given back, the bytes in huge pages that they cover in part.
+fn deferred_bytes(ranges: &[std::ops::Range<Address>], pages: &target::Pages) -> u64 {
+    let of_run = |range: &std::ops::Range<Address>| {
+        let huge = pages.runs_in(range).filter(|run| run.huge && run.state.is_resident());
+        let in_part = |part: std::ops::Range<Address>| {
+            let whole = part.start.align_up(HUGE_PAGE)..part.end.align_down(HUGE_PAGE);
+            let whole_bytes = if whole.start < whole.end { target::length(&whole) } else { 0 };
+            target::length(&part) - whole_bytes
+        };
+        huge.map(|run| in_part(target::intersection(&run.range, range))).sum::<u64>()
+    };
+    ranges.iter().map(of_run).sum()
 }
 
 impl RubyAccount {

@@ -54,24 +54,54 @@ pub struct Process {
 #[expect(missing_docs, reason = "see Report")]
 pub struct Capture {
     pub method: String,
+    pub reason: String,
     pub pause_ms: f64,
     pub elapsed_ms: f64,
     pub consistent: bool,
+    pub copied_bytes: Option<u64>,
+}
+
+/// How the process was held still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CaptureMethod {
+    /// It stood while it was read.
+    Freeze,
+    /// It stood while it made a clone of itself, which was read.
+    Fork {
+        /// What the kernel copied for it because it changed pages meanwhile, in bytes.
+        copied_bytes: Option<u64>,
+    },
 }
 
 impl Capture {
     /// A capture that stopped the process for `pause` (all stops together, where more than one was
     /// needed), of a report that took `elapsed` in all.
     #[must_use]
-    pub fn freeze(pause: Duration, elapsed: Duration) -> Self {
-        let milliseconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+    pub fn new(method: CaptureMethod, reason: String, pause: Duration, elapsed: Duration) -> Self {
+        let (method, copied_bytes) = match method {
+            CaptureMethod::Freeze => ("freeze", None),
+            CaptureMethod::Fork { copied_bytes } => ("fork", copied_bytes),
+        };
         Self {
-            method: "freeze".into(),
+            method: method.into(),
+            reason,
             pause_ms: milliseconds(pause),
             elapsed_ms: milliseconds(elapsed),
             consistent: true,
+            copied_bytes,
         }
     }
+
+    /// The same, of a report that took `elapsed` in all.
+    #[must_use]
+    pub fn with_elapsed(self, elapsed: Duration) -> Self {
+        Self { elapsed_ms: milliseconds(elapsed), ..self }
+    }
+}
+
+/// A time as the JSON has it.
+pub(crate) fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
 /// A row of the ledger.

@@ -55,7 +55,7 @@ impl Report {
         self.write_owners(out, options.width)?;
         self.write_advice(out, options.width)?;
         self.write_findings(out, options.width)?;
-        self.write_foot(out)
+        self.write_foot(out, options.width)
     }
 
     fn write_head(&self, out: &mut String) -> std::fmt::Result {
@@ -206,13 +206,30 @@ impl Report {
         writeln!(out)
     }
 
-    fn write_foot(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(
-            out,
-            "{DIM}Stopped for {:.0} ms, {:.0} ms in all; nothing was written to the process. \
-             1 MB is 1,048,576 bytes.{DIM:#}",
-            self.capture.pause_ms, self.capture.elapsed_ms
-        )
+    fn write_foot(&self, out: &mut String, width: usize) -> std::fmt::Result {
+        let capture = &self.capture;
+        let how = match (capture.method.as_str(), capture.copied_bytes) {
+            ("fork", copied) => {
+                let copied = copied.map(|bytes| {
+                    format!(" {} that it changed meanwhile were copied.", Size(bytes))
+                });
+                format!(
+                    "one of its threads made a clone of it, as if in a signal handler, and that was read \
+                     ({}).{}",
+                    capture.reason,
+                    copied.unwrap_or_default()
+                )
+            }
+            _ => format!("nothing was written to the process ({}).", capture.reason),
+        };
+        let foot = format!(
+            "Stopped for {:.0} ms, {:.0} ms in all; {how} 1 MB is 1,048,576 bytes.",
+            capture.pause_ms, capture.elapsed_ms
+        );
+        for line in textwrap::wrap(&foot, options("", width)) {
+            writeln!(out, "{DIM}{line}{DIM:#}")?;
+        }
+        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use testbed::Target;
 
 const WAITING: &str = "puts 'ready {}'; $stdout.flush; $stdin.read";
 /// The user nobody, on Debian.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 #[test]
 fn there_is_no_such_process() {
@@ -68,7 +68,7 @@ fn a_traced_process_is_named_with_its_tracer() {
 }
 
 /// The rbloat command where any user may run it.
-fn installed() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn installed() -> (tempfile::TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let readable = std::fs::Permissions::from_mode(0o755);
@@ -83,7 +83,7 @@ fn installed() -> (tempfile::TempDir, PathBuf) {
 }
 
 /// Whether targets can be started as other users: as root, and not through mount(8).
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     testbed::root().is_none()
         && std::fs::read_to_string("/proc/self/status").unwrap().contains("Uid:\t0\t0\t")
 }

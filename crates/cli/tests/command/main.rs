@@ -8,6 +8,7 @@ mod programs;
 mod scenarios;
 mod servers;
 mod survival;
+mod trim;
 mod truth;
 
 use std::process::{Command, Output};

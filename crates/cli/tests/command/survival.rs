@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{rbloat, run};
-use testbed::Target;
+use testbed::{Target, compile};
 
 /// Threads in every kind of work, which note what goes wrong: an exception, a wrong errno, a
 /// checksum that is off.
@@ -42,6 +42,56 @@ while $stdin.gets
 end
 exit!(0)
 "#;
+
+/// A busy Ruby with native threads beside Ruby's own, which end it where a register, an errno or a
+/// signal mask is not what it must be.
+fn busy_with_natives() -> (tempfile::TempDir, Target) {
+    let folder = tempfile::tempdir().unwrap();
+    let library = compile("natives", folder.path(), &["-shared", "-fPIC", "-pthread"]);
+    let mut command = testbed::ruby();
+    command.args(["-e", BUSY]).env("LD_PRELOAD", library);
+    (folder, Target::start(&mut command))
+}
+
+/// How often rbloat is killed: RBLOAT_TEST_KILLS, or as often as a quick test allows.
+fn kills() -> u32 {
+    std::env::var("RBLOAT_TEST_KILLS").map_or(60, |kills| kills.parse().expect("a number"))
+}
+
+/// Starts rbloat with `arguments` again and again and kills it at moments all over its run.
+fn kill_at_random(arguments: &[&str]) {
+    let start = || {
+        let (out, error) = (std::process::Stdio::null(), std::process::Stdio::null());
+        rbloat().args(arguments).stdout(out).stderr(error).spawn().unwrap()
+    };
+    let started = std::time::Instant::now();
+    start().wait().unwrap();
+    let whole = started.elapsed().as_micros() as u64;
+    // A linear congruential generator: moments all over the run, the same at every test.
+    let mut random = 1_u64;
+    for _ in 0..kills() {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let mut rbloat = start();
+        std::thread::sleep(Duration::from_micros((random >> 33) % whole));
+        rbloat.kill().unwrap();
+        rbloat.wait().unwrap();
+    }
+}
+
+/// The target's children that have ended and that it does not wait for by itself.
+fn dead_clones(target: &Target) -> usize {
+    let is_dead_clone = |stat: String| {
+        let (_, rest) = stat.rsplit_once(") ").unwrap();
+        let fields: Vec<_> = rest.split(' ').collect();
+        let [state, parent, signal] = [fields[0], fields[1], fields[35]];
+        state == "Z" && parent == target.pid().to_string() && signal == "0"
+    };
+    target::processes()
+        .into_iter()
+        .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok())
+        .filter(|stat| is_dead_clone(stat.clone()))
+        .count()
+}
 
 /// Fails where something went wrong in the target, or it does not work any more.
 fn check(target: &mut Target) {
@@ -85,6 +135,51 @@ fn a_busy_target_lives_on_after_rbloat_is_killed_200_times() {
         std::thread::sleep(Duration::from_micros((random >> 33) % 60_000));
         rbloat.kill().unwrap();
         rbloat.wait().unwrap();
+    }
+    check(&mut target);
+    assert!(target.finish());
+}
+
+#[test]
+fn a_busy_target_lives_on_after_rbloat_is_killed_in_fork_captures() {
+    let (_folder, mut target) = busy_with_natives();
+    let pid = target.pid().to_string();
+    kill_at_random(&["report", &pid, "--capture", "fork", "--json"]);
+    check(&mut target);
+    // A capture that comes to its end leaves nothing, not even what those before it left.
+    let clean = (0..50).any(|_| {
+        let output = run(target.pid(), &["--capture", "fork", "--json"]);
+        matches!(output.status.code(), Some(0 | 6)) && dead_clones(&target) == 0
+    });
+    assert!(clean, "{} dead clones are left", dead_clones(&target));
+    check(&mut target);
+    assert!(target.finish());
+}
+
+#[test]
+fn a_busy_target_lives_on_after_rbloat_is_killed_in_trims() {
+    let (_folder, mut target) = busy_with_natives();
+    let pid = target.pid().to_string();
+    kill_at_random(&["trim", &pid, "--json"]);
+    check(&mut target);
+    assert!(target.finish());
+}
+
+#[test]
+fn ten_fork_captures_and_ten_trims_at_once_neither_hang_nor_do_harm() {
+    let (_folder, mut target) = busy_with_natives();
+    let pid = target.pid().to_string();
+    let start = |arguments: &[&str]| {
+        let (out, error) = (std::process::Stdio::null(), std::process::Stdio::piped());
+        rbloat().args(arguments).stdout(out).stderr(error).spawn().unwrap()
+    };
+    let report = ["report", &pid, "--capture", "fork", "--json"];
+    let both = || [start(&report), start(&["trim", &pid, "--json"])];
+    let all: Vec<_> = (0..10).flat_map(|_| both()).collect();
+    for rbloat in all {
+        let output = rbloat.wait_with_output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 5 | 6)), "{complaint}");
     }
     check(&mut target);
     assert!(target.finish());

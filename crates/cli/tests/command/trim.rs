@@ -1,0 +1,151 @@
+//! `rbloat trim`: what it says beforehand comes true.
+
+use std::os::unix::process::CommandExt;
+use std::process::Output;
+
+use report::TrimReport;
+use testbed::Target;
+
+use crate::rbloat;
+
+fn trim(pid: i32, arguments: &[&str]) -> Output {
+    rbloat().args(["trim", &pid.to_string()]).args(arguments).output().unwrap()
+}
+
+fn trim_report(pid: i32, arguments: &[&str]) -> TrimReport {
+    let output = trim(pid, &[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Fails where more or less came back than was promised, by more than 1 % and what a Ruby that waits may
+/// do meanwhile.
+fn assert_outcome_as_expected(report: &TrimReport) {
+    let outcome = report.outcome.as_ref().unwrap();
+    let expected = report.expected.returned_bytes.unwrap();
+    let returned = outcome.rss_bytes_before.saturating_sub(outcome.rss_bytes_after);
+    assert!(outcome.returned);
+    assert!(returned.abs_diff(expected) <= expected / 100 + (64 << 10), "{report:#?}");
+}
+
+#[test]
+fn what_is_promised_comes_back_in_every_scenario() {
+    for (scenario, scale) in
+        [("burst", "0.3"), ("churn", "0.2"), ("pin", "0.2"), ("leak", "0.2"), ("healthy", "0.3")]
+    {
+        let target = Target::scenario(scenario, &["--scale", scale]);
+        let first = trim_report(target.pid(), &[]);
+        assert_outcome_as_expected(&first);
+        assert_eq!(target.rss_bytes(), first.outcome.as_ref().unwrap().rss_bytes_after);
+        if scenario == "burst" {
+            assert!(first.expected.returned_bytes > Some(50 << 20), "{first:#?}");
+        }
+        let second = trim_report(target.pid(), &["--dry-run"]);
+        assert!(second.expected.returned_bytes < Some(64 << 10), "{scenario}: {second:#?}");
+        assert!(target.finish());
+    }
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let target = Target::scenario("burst", &["--scale", "0.1"]);
+    let before = target.rss_bytes();
+    let report = trim_report(target.pid(), &["--dry-run"]);
+    assert_eq!(report.outcome, None);
+    assert_eq!(report.expected.rss_bytes, before);
+    assert_eq!(target.rss_bytes(), before);
+    let text = String::from_utf8(trim(target.pid(), &["--dry-run"]).stdout).unwrap();
+    assert!(text.starts_with("expected: RSS ") && text.lines().count() == 1, "{text}");
+    assert!(target.finish());
+}
+
+#[test]
+fn a_watch_says_whether_a_trim_lasts() {
+    let target = Target::scenario("burst", &["--scale", "0.1"]);
+    let output = trim(target.pid(), &["--watch", "1s"]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("100 % of the prediction"), "{text}");
+    assert!(text.contains("the trim lasts so far"), "{text}");
+    assert!(target.finish());
+}
+
+#[test]
+fn a_trim_that_is_undone_is_told_so() {
+    // What was given back is taken again as soon as it is gone.
+    let target = Target::ruby(
+        "grow = -> { Array.new(20_000) { 'x' * 2000 } }
+         grow.call and nil
+         GC.start
+         Thread.new { sleep 1; 40.times { $kept = grow.call; sleep 0.1 } }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = trim_report(target.pid(), &["--watch", "3"]);
+    let watch = report.watch.unwrap();
+    assert!(watch.came_back_bytes > 20 << 20, "{watch:#?}");
+    assert!(!watch.conclusion.contains("lasts"), "{watch:#?}");
+    assert!(target.finish());
+}
+
+#[test]
+fn jemalloc_is_purged_and_a_clone_says_beforehand_what_that_brings() {
+    let jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    let source = "4.times { Thread.new { Array.new(10_000) { 'x' * 3000 }; nil }.join }
+         GC.start
+         puts 'ready {}'; $stdout.flush; $stdin.read";
+    let mut command = testbed::ruby();
+    // By itself it would give back what is free after ten seconds.
+    command.args(["-e", source]).env("LD_PRELOAD", jemalloc);
+    let target = Target::start(command.env("MALLOC_CONF", "dirty_decay_ms:-1,muzzy_decay_ms:-1"));
+    let report = trim_report(target.pid(), &[]);
+    assert_eq!(report.allocator, "jemalloc");
+    assert!(report.expected.returned_bytes > Some(10 << 20), "{report:#?}");
+    assert_outcome_as_expected(&report);
+    assert!(target.finish());
+}
+
+#[test]
+fn a_process_that_is_stopped_is_not_trimmed() {
+    let target = Target::scenario("burst", &["--scale", "0.05"]);
+    target.stop();
+    let output = trim(target.pid(), &["--json"]);
+    assert_eq!(output.status.code(), Some(5));
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert!(complaint.contains("it is stopped by a signal"), "{complaint}");
+    target.go_on();
+    assert_outcome_as_expected(&trim_report(target.pid(), &[]));
+    assert!(target.finish());
+}
+
+#[test]
+fn what_is_no_ruby_is_not_trimmed() {
+    let sleeper = Target::start(testbed::command("sh").args(["-c", "echo 'ready {}'; exec cat"]));
+    let output = trim(sleeper.pid(), &[]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(sleeper.finish());
+}
+
+#[test]
+fn the_same_user_may_trim_without_root() {
+    if !crate::errors::is_root() {
+        return; // Then all the other tests show it.
+    }
+    let source = "x = Array.new(20_000) { 'x' * 2000 }; x = nil; GC.start
+                  puts 'ready {}'; $stdout.flush; $stdin.read";
+    let nobody = crate::errors::NOBODY;
+    let target = Target::start(testbed::ruby().args(["-e", source]).uid(nobody).gid(nobody));
+    let (_folder, path) = crate::errors::installed();
+    let run = |arguments: &[&str]| {
+        std::process::Command::new(&path).args(arguments).uid(nobody).gid(nobody).output().unwrap()
+    };
+    let pid = target.pid().to_string();
+    let output = run(&["trim", &pid, "--json"]);
+    if String::from_utf8_lossy(&output.stderr).contains("ptrace_scope") {
+        return;
+    }
+    assert_outcome_as_expected(&serde_json::from_slice(&output.stdout).unwrap());
+    let output = run(&["report", &pid, "--capture", "fork", "--json"]);
+    let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report.capture.method.as_str(), report.findings), ("fork", vec![]));
+    assert!(target.finish());
+}

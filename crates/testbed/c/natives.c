@@ -1,0 +1,153 @@
+/* A library that gives a Ruby process threads of its own kind: loaded by LD_PRELOAD, it starts one for each way of
+ * waiting. Each checks all that a signal handler must leave alone: the errors of its system calls, the general
+ * registers and the vector registers across a system call, the signal mask. What is wrong ends the process.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <immintrin.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static void wrong(const char *what, long got)
+{
+    fprintf(stderr, "natives: wrong %s: %ld, errno %d\n", what, got, errno);
+    abort();
+}
+
+static void check_mask(void)
+{
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    for (int signal = 1; signal < 32; signal++)
+        if (sigismember(&mask, signal) == 1)
+            wrong("signal mask", signal);
+}
+
+static void *sleeps(void *unused)
+{
+    for (;;) {
+        struct timespec time = {0, 700000};
+        errno = 0;
+        int got = nanosleep(&time, &time);
+        if (!(got == 0 && errno == 0) && !(got == -1 && errno == EINTR))
+            wrong("nanosleep", got);
+        check_mask();
+    }
+    return unused;
+}
+
+static void *polls(void *unused)
+{
+    int ends[2];
+    if (pipe(ends))
+        wrong("pipe", -1);
+    for (;;) {
+        struct pollfd one = {ends[0], POLLIN, 0};
+        errno = 0;
+        int got = poll(&one, 1, 1);
+        if (!(got == 0 && errno == 0) && !(got == -1 && errno == EINTR))
+            wrong("poll", got);
+    }
+    return unused;
+}
+
+static void *waits(void *unused)
+{
+    static uint32_t word;
+    for (;;) {
+        struct timespec time = {0, 900000};
+        errno = 0;
+        long got = syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &time, NULL, 0);
+        if (!(got == -1 && (errno == ETIMEDOUT || errno == EINTR)))
+            wrong("futex", got);
+    }
+    return unused;
+}
+
+static void *takes_turns(void *unused)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+    for (;;) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 500000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_nsec -= 1000000000;
+            until.tv_sec++;
+        }
+        errno = 0;
+        pthread_mutex_lock(&mutex);
+        int got = pthread_cond_timedwait(&condition, &mutex, &until);
+        pthread_mutex_unlock(&mutex);
+        if (errno != 0 || got != ETIMEDOUT)
+            wrong("condition", got);
+    }
+    return unused;
+}
+
+/* A system call with known values in all registers that it must keep. */
+__attribute__((target("avx"))) static void *computes(void *unused)
+{
+    uint64_t seed = 0x9e3779b97f4a7c15;
+    for (;;) {
+        struct timespec time = {0, 300000};
+        uint64_t in[16][4], out[16][4], general[7];
+        long got;
+        for (int i = 0; i < 16; i++)
+            for (int j = 0; j < 4; j++)
+                in[i][j] = seed = seed * 6364136223846793005 + 1;
+#define LOAD(n) "vmovdqu " #n "*32(%[in]), %%ymm" #n "\n\t"
+#define STORE(n) "vmovdqu %%ymm" #n ", " #n "*32(%[out])\n\t"
+        uint64_t *const in_at = &in[0][0], *const out_at = &out[0][0], *const general_at = general;
+        asm volatile(
+            LOAD(0) LOAD(1) LOAD(2) LOAD(3) LOAD(4) LOAD(5) LOAD(6) LOAD(7)
+            LOAD(8) LOAD(9) LOAD(10) LOAD(11) LOAD(12) LOAD(13) LOAD(14) LOAD(15)
+            "mov $0x11, %%rdx\n\t" "mov $0x22, %%r12\n\t" "mov $0x33, %%r13\n\t" "mov $0x44, %%r14\n\t"
+            "mov $0x55, %%r15\n\t" "mov $0x66, %%r10\n\t" "mov %[time], %%rdi\n\t" "xor %%esi, %%esi\n\t"
+            "mov $35, %%eax\n\t" "syscall\n\t"
+            STORE(0) STORE(1) STORE(2) STORE(3) STORE(4) STORE(5) STORE(6) STORE(7)
+            STORE(8) STORE(9) STORE(10) STORE(11) STORE(12) STORE(13) STORE(14) STORE(15)
+            "mov %%rdx, 0(%[general])\n\t" "mov %%r12, 8(%[general])\n\t" "mov %%r13, 16(%[general])\n\t"
+            "mov %%r14, 24(%[general])\n\t" "mov %%r15, 32(%[general])\n\t" "mov %%r10, 40(%[general])\n\t"
+            "mov %%rdi, 48(%[general])\n\t"
+            : "=&a"(got)
+            : [in] "r"(in_at), [out] "r"(out_at), [general] "r"(general_at), [time] "r"(&time)
+            : "rdx", "rdi", "rsi", "r10", "r11", "rcx", "r12", "r13", "r14", "r15", "memory", "xmm0", "xmm1", "xmm2",
+              "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
+              "xmm15");
+        if (got != 0 && got != -EINTR)
+            wrong("result", got);
+        if (memcmp(in, out, sizeof in))
+            wrong("vector register", 0);
+        const uint64_t expected[] = {0x11, 0x22, 0x33, 0x44, 0x55, 0x66, (uint64_t)&time};
+        if (memcmp(general, expected, sizeof expected))
+            wrong("general register", 0);
+    }
+    return unused;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    if (strncmp(program_invocation_short_name, "ruby", 4))
+        return;
+    unsetenv("LD_PRELOAD");
+    void *(*const all[])(void *) = {sleeps, polls, waits, takes_turns, computes};
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+        /* Without AVX there is nothing to check. */
+        if (all[i] == computes && !__builtin_cpu_supports("avx"))
+            continue;
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, all[i], NULL))
+            wrong("thread", i);
+    }
+}
