@@ -98,39 +98,41 @@ static void *takes_turns(void *unused)
 /* A system call with known values in all registers that it must keep. */
 __attribute__((target("avx"))) static void *computes(void *unused)
 {
+    /* All in one place, so that one register is enough to find it. */
+    struct {
+        uint64_t in[64], out[64], general[8];
+        struct timespec time;
+    } all;
     uint64_t seed = 0x9e3779b97f4a7c15;
     for (;;) {
-        struct timespec time = {0, 300000};
-        uint64_t in[16][4], out[16][4], general[7];
+        all.time = (struct timespec){0, 300000};
+        for (int i = 0; i < 64; i++)
+            all.in[i] = seed = seed * 6364136223846793005 + 1;
         long got;
-        for (int i = 0; i < 16; i++)
-            for (int j = 0; j < 4; j++)
-                in[i][j] = seed = seed * 6364136223846793005 + 1;
-#define LOAD(n) "vmovdqu " #n "*32(%[in]), %%ymm" #n "\n\t"
-#define STORE(n) "vmovdqu %%ymm" #n ", " #n "*32(%[out])\n\t"
-        uint64_t *const in_at = &in[0][0], *const out_at = &out[0][0], *const general_at = general;
+#define LOAD(n) "vmovdqu " #n "*32(%%rbx), %%ymm" #n "\n\t"
+#define STORE(n) "vmovdqu %%ymm" #n ", 512+" #n "*32(%%rbx)\n\t"
         asm volatile(
             LOAD(0) LOAD(1) LOAD(2) LOAD(3) LOAD(4) LOAD(5) LOAD(6) LOAD(7)
             LOAD(8) LOAD(9) LOAD(10) LOAD(11) LOAD(12) LOAD(13) LOAD(14) LOAD(15)
-            "mov $0x11, %%rdx\n\t" "mov $0x22, %%r12\n\t" "mov $0x33, %%r13\n\t" "mov $0x44, %%r14\n\t"
-            "mov $0x55, %%r15\n\t" "mov $0x66, %%r10\n\t" "mov %[time], %%rdi\n\t" "xor %%esi, %%esi\n\t"
+            "mov $0x11, %%edx\n\t" "mov $0x22, %%r12d\n\t" "mov $0x33, %%r13d\n\t" "mov $0x44, %%r14d\n\t"
+            "mov $0x55, %%r15d\n\t" "mov $0x66, %%r10d\n\t" "lea 1088(%%rbx), %%rdi\n\t" "xor %%esi, %%esi\n\t"
             "mov $35, %%eax\n\t" "syscall\n\t"
             STORE(0) STORE(1) STORE(2) STORE(3) STORE(4) STORE(5) STORE(6) STORE(7)
             STORE(8) STORE(9) STORE(10) STORE(11) STORE(12) STORE(13) STORE(14) STORE(15)
-            "mov %%rdx, 0(%[general])\n\t" "mov %%r12, 8(%[general])\n\t" "mov %%r13, 16(%[general])\n\t"
-            "mov %%r14, 24(%[general])\n\t" "mov %%r15, 32(%[general])\n\t" "mov %%r10, 40(%[general])\n\t"
-            "mov %%rdi, 48(%[general])\n\t"
+            "mov %%rdx, 1024(%%rbx)\n\t" "mov %%r12, 1032(%%rbx)\n\t" "mov %%r13, 1040(%%rbx)\n\t"
+            "mov %%r14, 1048(%%rbx)\n\t" "mov %%r15, 1056(%%rbx)\n\t" "mov %%r10, 1064(%%rbx)\n\t"
+            "mov %%rdi, 1072(%%rbx)\n\t" "mov %%rsi, 1080(%%rbx)\n\t"
             : "=&a"(got)
-            : [in] "r"(in_at), [out] "r"(out_at), [general] "r"(general_at), [time] "r"(&time)
+            : "b"(&all)
             : "rdx", "rdi", "rsi", "r10", "r11", "rcx", "r12", "r13", "r14", "r15", "memory", "xmm0", "xmm1", "xmm2",
               "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
               "xmm15");
         if (got != 0 && got != -EINTR)
             wrong("result", got);
-        if (memcmp(in, out, sizeof in))
+        if (memcmp(all.in, all.out, sizeof all.in))
             wrong("vector register", 0);
-        const uint64_t expected[] = {0x11, 0x22, 0x33, 0x44, 0x55, 0x66, (uint64_t)&time};
-        if (memcmp(general, expected, sizeof expected))
+        const uint64_t expected[] = {0x11, 0x22, 0x33, 0x44, 0x55, 0x66, (uint64_t)&all.time, 0};
+        if (memcmp(all.general, expected, sizeof expected))
             wrong("general register", 0);
     }
     return unused;
