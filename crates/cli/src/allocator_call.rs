@@ -1,6 +1,7 @@
 use std::ffi::CStr;
 
 use glibc::Allocator;
+use report::AllocatorStatistics;
 use target::{Address, Argument, Error, Forked, elf, find_function};
 
 use crate::failure::Failure;
@@ -49,4 +50,34 @@ impl AllocatorCall {
         }
         Ok(Some(before.saturating_sub(clone.anonymous_bytes()?)))
     }
+}
+
+/// What jemalloc counts, by the names of its mallctl(3).
+const STATISTICS: [&CStr; 4] =
+    [c"stats.allocated", c"stats.active", c"stats.resident", c"stats.retained"];
+
+/// jemalloc's statistics at the instant of the clone, which is made to work them out; `None` where another
+/// allocator serves malloc, or it keeps no statistics.
+pub(crate) fn statistics(clone: &mut Forked) -> Result<Option<AllocatorStatistics>, Error> {
+    let image = clone.image();
+    if glibc::allocator(image, &elf::modules(image)) != Allocator::Jemalloc {
+        return Ok(None);
+    }
+    let Some(mallctl) = find_function(image, "mallctl") else { return Ok(None) };
+    // The statistics are as old as the last change of the epoch.
+    let renew = [Argument::Text(c"epoch"), NONE, NONE, Argument::Word(1), Argument::Number(8)];
+    if clone.call(mallctl, &renew)?.is_none_or(|(result, _)| result as u32 != 0) {
+        return Ok(None);
+    }
+    let mut figures = [0; STATISTICS.len()];
+    for (figure, name) in figures.iter_mut().zip(STATISTICS) {
+        let ask = [Argument::Text(name), Argument::Word(0), Argument::Word(8), NONE, NONE];
+        match clone.call(mallctl, &ask)? {
+            // mallctl returns an int: the upper half of the register is nobody's.
+            Some((result, words)) if result as u32 == 0 && !words.is_empty() => *figure = words[0],
+            _ => return Ok(None),
+        }
+    }
+    let [allocated_bytes, active_bytes, resident_bytes, retained_bytes] = figures;
+    Ok(Some(AllocatorStatistics { allocated_bytes, active_bytes, resident_bytes, retained_bytes }))
 }

@@ -118,7 +118,6 @@ fn parse_time(text: &str) -> Result<Duration, String> {
         None => Err("a time is between a second and a day".into()),
     }
 }
-}
 
 impl ReportArguments {
     /// How many owners are named at most; 0 where none is to be looked for.

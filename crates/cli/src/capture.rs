@@ -1,10 +1,10 @@
 use std::time::{Duration, Instant};
 
 use ledger::Readings;
-use report::{Capture, CaptureMethod};
+use report::{AllocatorStatistics, Capture, CaptureMethod};
 use target::{Fork, ForkPlan, Outline, Refusal};
 
-use crate::allocator_call::AllocatorCall;
+use crate::allocator_call::{self, AllocatorCall};
 use crate::arguments::CaptureMode;
 use crate::failure::Failure;
 
@@ -27,6 +27,8 @@ pub(crate) struct Captured {
     pub(crate) left: Option<Refusal>,
     /// What the allocator gave back in the clone, in bytes, if it was tried.
     pub(crate) tried_bytes: Option<u64>,
+    /// What the allocator counts itself, where a clone could be asked.
+    pub(crate) statistics: Option<AllocatorStatistics>,
 }
 
 /// Reads the process `pid`, which is a Ruby, in the way that `mode` asks for; with `owners` what it takes to
@@ -78,8 +80,8 @@ pub(crate) fn take_and_try(
                 copied_bytes => CaptureMethod::Fork { copied_bytes },
             };
             let capture = Capture::new(method, reason, pause, started.elapsed());
-            let Look { readings, outline, left, tried_bytes, .. } = done;
-            return Ok(Captured { readings, outline, capture, left, tried_bytes });
+            let Look { readings, outline, left, tried_bytes, statistics, .. } = done;
+            return Ok(Captured { readings, outline, capture, left, tried_bytes, statistics });
         }
         attempt += 1;
         std::thread::sleep(BETWEEN_ATTEMPTS);
@@ -118,13 +120,22 @@ struct Look {
     copied_bytes: Option<u64>,
     left: Option<Refusal>,
     tried_bytes: Option<u64>,
+    statistics: Option<AllocatorStatistics>,
 }
 
 fn freeze(frozen: target::Frozen, owners: bool) -> Result<Look, Failure> {
     let readings = Readings::read(frozen.image(), owners);
     let thawed = frozen.thaw()?;
     let (outline, pause) = (thawed.outline, thawed.pause);
-    Ok(Look { readings, outline, pause, copied_bytes: None, left: None, tried_bytes: None })
+    Ok(Look {
+        readings,
+        outline,
+        pause,
+        copied_bytes: None,
+        left: None,
+        tried_bytes: None,
+        statistics: None,
+    })
 }
 
 fn fork(
@@ -142,6 +153,7 @@ fn fork(
         Some(call) => call.try_on(&mut forked)?,
         None => None,
     };
+    let statistics = allocator_call::statistics(&mut forked)?;
     let target::Ended { outline, pause, copied_bytes, left } = forked.end()?;
-    Ok(Ok(Look { readings, outline, pause, copied_bytes, left, tried_bytes }))
+    Ok(Ok(Look { readings, outline, pause, copied_bytes, left, tried_bytes, statistics }))
 }

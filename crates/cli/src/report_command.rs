@@ -25,7 +25,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
 fn make(pid: i32, mode: CaptureMode, owners: usize) -> Result<Report, Failure> {
     let started = Instant::now();
     let progress = progress(pid);
-    let Captured { readings, outline, capture, left, .. } = capture::take(pid, mode, owners > 0)?;
+    let captured = capture::take(pid, mode, owners > 0)?;
+    let Captured { readings, outline, capture, left, statistics, .. } = captured;
     let mut ledger = Ledger::draw_up(&outline, &readings);
     if let Some(reason) = left {
         let what = format!(
@@ -35,7 +36,8 @@ fn make(pid: i32, mode: CaptureMode, owners: usize) -> Result<Report, Failure> {
         ledger.findings.push(Finding::general(Severity::Note, what));
     }
     progress.finish_and_clear();
-    Ok(Report::new(&ledger, capture.with_elapsed(started.elapsed()), owners))
+    let capture = capture.with_elapsed(started.elapsed());
+    Ok(Report { allocator_statistics: statistics, ..Report::new(&ledger, capture, owners) })
 }
 
 /// A sign of life on a terminal, drawn before the target is stopped. It does not move: a thread that

@@ -5,8 +5,8 @@ mod text;
 mod trim;
 
 pub use model::{
-    AdvicePart, Arena, Capture, CaptureMethod, CauseRow, Class, FindingPart, KeptBy, Malloc, Owner,
-    Process, Report, Ruby, SCHEMA, VerdictPart,
+    AdvicePart, AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, FindingPart,
+    KeptBy, Malloc, Owner, Process, Report, Ruby, SCHEMA, VerdictPart,
 };
 pub use text::{ListedProcess, TextOptions, render_processes};
 pub use trim::{Expectation, Outcome, Sample, TrimReport, Watch};

@@ -27,6 +27,7 @@ pub struct Report {
     pub capture: Capture,
     pub causes: Vec<CauseRow>,
     pub malloc: Option<Malloc>,
+    pub allocator_statistics: Option<AllocatorStatistics>,
     pub arenas: Option<Vec<Arena>>,
     pub ruby: Option<Ruby>,
     pub owners: Option<Vec<Owner>>,
@@ -128,6 +129,16 @@ pub struct Malloc {
     pub mmapped_chunks: u64,
     pub mmapped_bytes: u64,
     pub trim_yield_bytes: u64,
+}
+
+/// What jemalloc counts itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct AllocatorStatistics {
+    pub allocated_bytes: u64,
+    pub active_bytes: u64,
+    pub resident_bytes: u64,
+    pub retained_bytes: u64,
 }
 
 /// An arena: its resident bytes by use, and what of it is not resident.
@@ -250,6 +261,7 @@ impl Report {
                 .map(|(cause, bytes)| CauseRow { cause: cause.name().into(), bytes })
                 .collect(),
             malloc: ledger.malloc.as_ref().map(Malloc::from),
+            allocator_statistics: None,
             arenas: ledger
                 .malloc
                 .as_ref()

@@ -70,7 +70,20 @@ impl Report {
             process.allocator,
             process.threads
         )?;
-        writeln!(out, "{DIM}{}{DIM:#}\n", process.command)
+        writeln!(out, "{DIM}{}{DIM:#}", process.command)?;
+        if let Some(statistics) = &self.allocator_statistics {
+            writeln!(
+                out,
+                "{} counts {} allocated on {} of pages, {} resident with its own and what it has not given \
+                 back yet, {} of addresses retained",
+                process.allocator,
+                Size(statistics.allocated_bytes),
+                Size(statistics.active_bytes),
+                Size(statistics.resident_bytes),
+                Size(statistics.retained_bytes),
+            )?;
+        }
+        writeln!(out)
     }
 
     fn write_causes(&self, out: &mut String, width: usize) -> std::fmt::Result {

@@ -101,6 +101,13 @@ fn jemalloc_is_purged_and_a_clone_says_beforehand_what_that_brings() {
     assert_eq!(report.allocator, "jemalloc");
     assert!(report.expected.returned_bytes > Some(10 << 20), "{report:#?}");
     assert_outcome_as_expected(&report);
+
+    let output = crate::run(target.pid(), &["--capture", "fork", "--json"]);
+    let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
+    let counted = report.allocator_statistics.expect("jemalloc counts");
+    assert!(counted.allocated_bytes <= counted.active_bytes, "{counted:?}");
+    assert!(counted.active_bytes <= counted.resident_bytes, "{counted:?}");
+    assert!((1 << 20..report.process.rss_bytes).contains(&counted.allocated_bytes), "{counted:?}");
     assert!(target.finish());
 }
 

@@ -54,6 +54,8 @@ pub struct Forked {
     clone: Standin,
     stack: Address,
     pause: Duration,
+    /// What the target had changed when the clone was first made to run something, which changes it too.
+    copied_bytes: Option<u64>,
 }
 
 /// What came of a try to clone a target.
@@ -132,7 +134,7 @@ impl Frozen {
         intact?;
         clone.hold();
         let image = Image::new(self.image.outline, LiveMemory::new(child));
-        Ok(Fork::Done(Forked { image, clone, stack, pause }))
+        Ok(Fork::Done(Forked { image, clone, stack, pause, copied_bytes: None }))
     }
 }
 
@@ -156,6 +158,12 @@ impl Forked {
         self.clone.rollup("Anonymous:").ok_or(killed)
     }
 
+    pub(crate) fn count_copied(&mut self) {
+        if self.copied_bytes.is_none() {
+            self.copied_bytes = self.clone.rollup("Private_Dirty:");
+        }
+    }
+
     /// The clone's process id, and the stack that it would have run on.
     pub(crate) fn clone_and_stack(&self) -> (i32, Address) {
         (self.clone.pid, self.stack)
@@ -166,7 +174,8 @@ impl Forked {
     /// # Errors
     /// Where the clone was killed by another: what was read is worth nothing.
     pub fn end(mut self) -> Result<Ended, Error> {
-        let copied_bytes = self.clone.rollup("Private_Dirty:");
+        self.count_copied();
+        let copied_bytes = self.copied_bytes;
         if !self.clone.stands() {
             return Err(Error::CloneEnded { pid: self.clone.parent });
         }
@@ -342,7 +351,7 @@ fn children(pid: i32) -> Vec<i32> {
             Ok(text) => all
                 .extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<i32>().ok())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return super::processes();
+                return super::processes().unwrap_or_default();
             }
             Err(_) => {}
         }
