@@ -264,7 +264,8 @@ fn another_garbage_collector_leaves_the_other_sides() {
     let library = testbed::compile("trim", folder.path(), &["-shared", "-fPIC"]);
     let collector = folder.path().join("librubygc.mmtk.so");
     std::fs::rename(library, &collector).unwrap();
-    let target = Target::start(testbed::ruby().args(["-e", WAITING]).env("LD_PRELOAD", &collector));
+    let target =
+        Target::ruby(&format!("require 'fiddle'; Fiddle.dlopen({collector:?}); {WAITING}"));
     target.stop();
     let truth = target.rss_bytes();
     let output = run(target.pid(), &["--json"]);
