@@ -8,7 +8,7 @@ use crate::allocator_call::{self, AllocatorCall};
 use crate::arguments::CaptureMode;
 use crate::failure::Failure;
 
-/// How often a target is stopped at most that is in the midst of a change each time.
+/// How often a target is stopped at most that is in the midst of a change each time, or computes.
 const ATTEMPTS: u32 = 4;
 /// How long it goes on in between.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);

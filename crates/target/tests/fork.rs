@@ -16,23 +16,30 @@ fn plan(target: &Target) -> Result<ForkPlan, Refusal> {
 
 fn fork(target: &Target) -> Forked {
     let plan = plan(target).unwrap();
-    match freeze(target.pid(), PATIENCE).unwrap().fork(&plan).unwrap() {
-        Fork::Done(forked) => forked,
-        Fork::Refused(_, refusal) => panic!("{refusal}"),
+    loop {
+        match freeze(target.pid(), PATIENCE).unwrap().fork(&plan).unwrap() {
+            Fork::Done(forked) => return forked,
+            // It has just said that it is ready, and may not wait yet.
+            Fork::Refused(_, Refusal::NoSafePoint) => {}
+            Fork::Refused(_, refusal) => panic!("{refusal}"),
+        }
     }
 }
 
-/// Why no clone is made of the target; it goes on then.
+/// Why no clone is made of the target, when it waits; it goes on then.
 fn refusal(target: &Target) -> Refusal {
     let plan = match plan(target) {
         Ok(plan) => plan,
         Err(refusal) => return refusal,
     };
-    match freeze(target.pid(), PATIENCE).unwrap().fork(&plan).unwrap() {
-        Fork::Done(_) => panic!("a clone was made"),
-        Fork::Refused(frozen, refusal) => {
-            frozen.thaw().unwrap();
-            refusal
+    loop {
+        match freeze(target.pid(), PATIENCE).unwrap().fork(&plan).unwrap() {
+            Fork::Done(_) => panic!("a clone was made"),
+            Fork::Refused(_, Refusal::NoSafePoint) => {}
+            Fork::Refused(frozen, refusal) => {
+                frozen.thaw().unwrap();
+                return refusal;
+            }
         }
     }
 }
@@ -155,13 +162,26 @@ fn a_target_that_is_stopped_is_not_touched() {
 #[test]
 fn a_process_without_the_handler_is_not_touched() {
     let sleeper = Target::start(testbed::command("sh").args(["-c", "echo 'ready {}'; read line"]));
-    // It may not wait for its line yet.
-    let mut refused = refusal(&sleeper);
-    while refused == Refusal::NoSafePoint {
-        refused = refusal(&sleeper);
-    }
-    assert_eq!(refused, Refusal::NoHandler);
+    assert_eq!(refusal(&sleeper), Refusal::NoHandler);
     drop(sleeper);
+}
+
+#[test]
+fn a_process_under_seccomp_is_cloned_where_its_filter_is_known_to_allow_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = testbed::compile("seccomp", folder.path(), &["-shared", "-fPIC"]);
+    let mut command = testbed::ruby();
+    command.args(["-e", WAITING]).env("LD_PRELOAD", library);
+    let target = Target::start(&mut command);
+    if fs::read_to_string("/proc/self/status").unwrap().contains("CapEff:\t0000000000000000") {
+        assert_eq!(refusal(&target), Refusal::Seccomp);
+        return; // The filter cannot be read.
+    }
+    fork(&target).end().unwrap();
+    assert!(target.finish());
+    let target = Target::start(command.env("SECCOMP_KILLS", "1"));
+    assert_eq!(refusal(&target), Refusal::Seccomp);
+    assert!(target.finish());
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::{Address, Error, Image, Mapping, Outline};
 
 use super::memory::LiveMemory;
 use super::safe_point;
+use super::seccomp::{self, Call};
 use super::stop::Stop;
 use super::touch::{Borrowed, Called, Functions, Refusal};
 use super::tracee::{Wait, wait, wait_for_stop};
@@ -31,6 +32,8 @@ use super::{Frozen, proc, room};
 const CHANGED: u64 = 4;
 /// What a clone takes by itself, beside page tables (8 bytes a page).
 const CLONE_BYTES: u64 = 16 << 20;
+/// How it is made: see above.
+const CLONE_FLAGS: u64 = libc::CLONE_FILES as u64;
 /// How long a clone may take to die: the kernel frees its pages meanwhile.
 const DYING: Duration = Duration::from_secs(10);
 /// How long we look for a thread that may wait for a dead clone.
@@ -44,6 +47,8 @@ pub struct ForkPlan {
     functions: Functions,
     /// The mappings of those functions: were they others by then, it would be another program.
     code: Vec<Mapping>,
+    /// Whether it runs under seccomp.
+    filtered: bool,
 }
 
 /// A target that runs on, and its image at the instant when it was cloned.
@@ -88,9 +93,6 @@ impl ForkPlan {
     pub fn make(image: &Image<'_>) -> Result<Self, Refusal> {
         let process = &image.outline.process;
         let status = proc::status(process.pid).map_err(|_| Refusal::Lost)?;
-        if status.seccomp.is_some_and(|mode| mode != 0) {
-            return Err(Refusal::Seccomp);
-        }
         let resident = process.rss_bytes;
         let needed_bytes = resident / 512 + resident / CHANGED + CLONE_BYTES;
         if let Some(room_bytes) = room::bytes(process.pid)
@@ -101,7 +103,17 @@ impl ForkPlan {
         let functions = Functions::find(image)?;
         let mappings = &image.outline.mappings;
         let code = functions.addresses().into_iter().filter_map(|at| mappings.find(at).cloned());
-        Ok(Self { functions, code: code.collect() })
+        let filtered = status.seccomp.is_some_and(|mode| mode != 0);
+        Ok(Self { functions, code: code.collect(), filtered })
+    }
+
+    /// What the target and its clone will ask of the kernel.
+    fn calls(&self) -> [Call; 4] {
+        let arguments = [CLONE_FLAGS, 0, 0, 0, 0, 0];
+        let numbers =
+            [libc::SYS_clone, libc::SYS_wait4, libc::SYS_exit_group, libc::SYS_rt_sigreturn];
+        let [instruction, _] = self.functions.addresses();
+        numbers.map(|number| Call { number, instruction: instruction.0 + 2, arguments })
     }
 
     fn is_of(&self, outline: &Outline) -> bool {
@@ -253,6 +265,9 @@ fn clone_in(
                 continue;
             }
         }
+        if plan.filtered && !seccomp::allows(tid, &plan.calls()) {
+            return Err(Refusal::Seccomp);
+        }
         let mut pending = 0;
         let cloned = Borrowed::take(pid, tid, &mut pending)
             .and_then(|thread| make_clone(&thread, plan, &mut pending));
@@ -288,8 +303,7 @@ fn make_clone(
     // All that the clone would ever do by itself: return to _exit, whose argument is the flags.
     let stack = thread.scratch();
     super::call::write(thread.pid(), stack, &plan.functions.exit.0.to_le_bytes())?;
-    let flags = u64::from(libc::CLONE_FILES.cast_unsigned());
-    let arguments = [flags, stack.0, 0, 0, 0, 0];
+    let arguments = [CLONE_FLAGS, stack.0, 0, 0, 0, 0];
     let call = ("clone", libc::SYS_clone);
     match thread.system_call(&plan.functions, call, arguments, pending)? {
         Called::Cloned(child) => Ok((child, stack)),

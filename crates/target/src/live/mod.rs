@@ -7,6 +7,7 @@ mod pagemap;
 mod proc;
 mod room;
 mod safe_point;
+mod seccomp;
 mod stop;
 mod touch;
 mod tracee;

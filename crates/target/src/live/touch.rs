@@ -59,8 +59,10 @@ pub enum Refusal {
         /// What may be needed.
         needed_bytes: u64,
     },
-    /// A filter of system calls may forbid it.
-    #[error("it runs under seccomp, whose filter may forbid it to clone itself")]
+    /// A filter of system calls forbids it, or may do so.
+    #[error(
+        "it runs under seccomp, whose filter forbids it to clone itself, or cannot be read (that needs CAP_SYS_ADMIN)"
+    )]
     Seccomp,
     /// The kernel refused the system call, as it would have refused it to the target itself.
     #[error("the kernel refused it {call}: {}", .errno.desc())]
