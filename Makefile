@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist demo test matrix lint bench ci
+.PHONY: help setup build dist reproduce demo test matrix lint bench ci
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -14,6 +14,10 @@ build: ## build target/release/rbloat
 dist: ## build one static binary that runs on any Linux: target/dist/rbloat
 	@scripts/setup gcc libc6-dev
 	@scripts/dist
+
+reproduce: ## check that two builds of it from two folders are the same
+	@scripts/setup gcc libc6-dev
+	@scripts/reproduce
 
 demo: build ## report on a process that went through a burst of threads
 	@scripts/setup ruby

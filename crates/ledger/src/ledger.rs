@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use glibc::{Allocator, Libc, Malloc, Totals};
 use ruby::{ObjectSpace, SlotState};
-use target::{Address, Finding, Outline, Process, Severity};
+use target::{Address, Finding, Outline, Pages, Process, Severity};
 
 use crate::books::{Books, book, book_estimated};
 use crate::malloc_spans::malloc_spans;
@@ -10,9 +10,6 @@ use crate::owners::{OwnerAccount, OwnerKind, Owners, Pointers};
 use crate::ruby_spans::ruby_spans;
 use crate::span::{Over, Span};
 use crate::{Cause, Causes, Readings, Size};
-
-/// A transparent huge page on x86-64.
-const HUGE_PAGE: u64 = 2 << 20;
 
 /// The account of one process at one instant: every resident byte under one cause, and what the
 /// parts say of themselves.
@@ -52,8 +49,8 @@ pub struct MallocAccount {
     pub totals: Totals,
     /// By how much malloc_trim(0) would lower RSS, in bytes.
     pub trim_yield_bytes: u64,
-    /// Of these, bytes in huge pages that would be given up in part: RSS falls at once, but the kernel
-    /// has the memory only when it splits the huge page.
+    /// Of these, such as RSS loses at once, but the kernel has back only when it splits the huge
+    /// pages that they are parts of.
     pub trim_deferred_bytes: u64,
     /// How many arenas malloc may make at most, by MALLOC_ARENA_MAX, a tunable or mallopt(3);
     /// `None` where nothing limits it but the number of processors, or it is not known.
@@ -157,7 +154,9 @@ impl Ledger {
             causes: books.causes,
             is_traced: readings.pointers.is_some(),
             is_estimated: outline.pages.is_none(),
-            malloc: malloc.ok().map(|malloc| MallocAccount::new(malloc, &books, outline)),
+            malloc: malloc
+                .ok()
+                .map(|malloc| MallocAccount::new(malloc, &books, outline.pages.as_ref())),
             ruby: space.ok().map(RubyAccount::new),
             owners: owners.accounts(),
             findings,
@@ -283,7 +282,7 @@ fn check_rss(outline: &Outline, rss_bytes: u64, findings: &mut Vec<Finding>) {
 }
 
 impl MallocAccount {
-    fn new(malloc: &Malloc, books: &Books, outline: &Outline) -> Self {
+    fn new(malloc: &Malloc, books: &Books, pages: Option<&Pages>) -> Self {
         let arenas = malloc.arenas.iter().zip(&books.arenas).map(|(arena, causes)| ArenaAccount {
             address: arena.address,
             is_main: arena.is_main,
@@ -295,28 +294,11 @@ impl MallocAccount {
         Self {
             totals: malloc.totals(),
             trim_yield_bytes: books.causes[Cause::MallocUnreturned],
-            trim_deferred_bytes: outline
-                .pages
-                .as_ref()
-                .map_or(0, |pages| deferred_bytes(&malloc.trimmable, pages)),
+            trim_deferred_bytes: pages.map_or(0, |pages| pages.deferred_bytes(&malloc.trimmable)),
             arena_max: malloc.settings.and_then(|settings| settings.arena_max),
             arenas: arenas.collect(),
         }
     }
-}
-
-/// Of ranges that are to be given back, the bytes in huge pages that they cover in part.
-fn deferred_bytes(ranges: &[std::ops::Range<Address>], pages: &target::Pages) -> u64 {
-    let of_run = |range: &std::ops::Range<Address>| {
-        let huge = pages.runs_in(range).filter(|run| run.huge && run.state.is_resident());
-        let in_part = |part: std::ops::Range<Address>| {
-            let whole = part.start.align_up(HUGE_PAGE)..part.end.align_down(HUGE_PAGE);
-            let whole_bytes = if whole.start < whole.end { target::length(&whole) } else { 0 };
-            target::length(&part) - whole_bytes
-        };
-        huge.map(|run| in_part(target::intersection(&run.range, range))).sum::<u64>()
-    };
-    ranges.iter().map(of_run).sum()
 }
 
 impl RubyAccount {

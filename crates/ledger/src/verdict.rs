@@ -295,6 +295,13 @@ fn arena_evidence(ledger: &Ledger) -> Vec<String> {
         Size(malloc.trim_yield_bytes),
         Size(ledger.causes[Cause::MallocFragmented])
     ));
+    if malloc.trim_deferred_bytes > 0 {
+        evidence.push(format!(
+            "{} of that lie in huge pages with bytes in use: RSS falls at once, but the kernel (and a \
+             container's limit) has them back only when memory gets short",
+            Size(malloc.trim_deferred_bytes)
+        ));
+    }
     if let Some(largest) = malloc.arenas.iter().max_by_key(free)
         && malloc.arenas.len() > 1
     {

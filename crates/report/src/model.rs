@@ -129,6 +129,8 @@ pub struct Malloc {
     pub mmapped_chunks: u64,
     pub mmapped_bytes: u64,
     pub trim_yield_bytes: u64,
+    /// Of these, such as the kernel has back only when it splits the huge pages that they lie in.
+    pub trim_deferred_bytes: u64,
 }
 
 /// What jemalloc counts itself.
@@ -306,6 +308,7 @@ impl From<&MallocAccount> for Malloc {
             mmapped_chunks: totals.mmapped_chunks,
             mmapped_bytes: totals.mmapped_bytes,
             trim_yield_bytes: account.trim_yield_bytes,
+            trim_deferred_bytes: account.trim_deferred_bytes,
         }
     }
 }

@@ -1,6 +1,10 @@
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::{Address, intersection, length};
+
+/// The size of a transparent huge page that the page tables map as one.
+const HUGE_PAGE_SIZE: u64 = 2 << 20;
 
 /// Where the bytes of a page are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +32,8 @@ pub struct PageRun {
     pub range: Range<Address>,
     /// What holds for all of them.
     pub state: PageState,
-    /// Whether they are part of a transparent huge page.
+    /// Whether they are part of a huge page that the page tables map as one; false where the kernel
+    /// does not tell (before Linux 6.7).
     pub huge: bool,
 }
 
@@ -72,6 +77,28 @@ impl Pages {
             .sum()
     }
 
+    /// The bytes within `ranges`, which ascend and are disjoint, that are parts of transparent huge
+    /// pages not covered by them as a whole. Where these are given back, RSS falls at once, but the
+    /// kernel has the memory only when it splits the huge page, which it puts off until memory gets
+    /// short (mm/huge_memory.c, `deferred_split_folio`).
+    #[must_use]
+    pub fn deferred_bytes(&self, ranges: &[Range<Address>]) -> u64 {
+        let mut covered = BTreeMap::<Address, u64>::new();
+        for range in ranges {
+            for run in self.runs_in(range).filter(|run| run.huge && run.state.is_resident()) {
+                let part = intersection(&run.range, range);
+                let mut at = part.start;
+                while at < part.end {
+                    let huge_page = at.align_down(HUGE_PAGE_SIZE);
+                    let end = huge_page.offset(HUGE_PAGE_SIZE).min(part.end);
+                    *covered.entry(huge_page).or_default() += end - at;
+                    at = end;
+                }
+            }
+        }
+        covered.into_values().filter(|&bytes| bytes < HUGE_PAGE_SIZE).sum()
+    }
+
     /// The bytes that are in swap.
     #[must_use]
     pub fn swapped_bytes(&self) -> u64 {
@@ -91,6 +118,24 @@ mod tests {
 
     fn run(start: u64, end: u64, state: PageState) -> PageRun {
         PageRun { range: Address(start)..Address(end), state, huge: false }
+    }
+
+    #[test]
+    fn a_huge_page_given_back_in_part_is_deferred() {
+        let huge = |start, end| PageRun { huge: true, ..run(start, end, PageState::Anonymous) };
+        let pages = Pages::new(vec![
+            huge(0x20_0000, 0x80_0000),
+            run(0x80_0000, 0xa0_0000, PageState::File),
+        ]);
+        let deferred = |ranges: &[(u64, u64)]| {
+            let ranges: Vec<_> =
+                ranges.iter().map(|&(start, end)| Address(start)..Address(end)).collect();
+            pages.deferred_bytes(&ranges)
+        };
+        assert_eq!(deferred(&[(0x20_1000, 0x40_0000)]), 0x1f_f000);
+        assert_eq!(deferred(&[(0x20_0000, 0x40_0000)]), 0);
+        assert_eq!(deferred(&[(0x20_0000, 0x30_0000), (0x30_0000, 0x61_0000)]), 0x1_0000);
+        assert_eq!(deferred(&[(0x7f_f000, 0x90_0000)]), 0x1000);
     }
 
     #[test]
