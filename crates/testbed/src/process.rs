@@ -131,9 +131,20 @@ impl Target {
     /// Its resident bytes, by /proc/PID/smaps_rollup.
     #[must_use]
     pub fn rss_bytes(&self) -> u64 {
+        self.smaps_rollup("Rss:")
+    }
+
+    /// Its bytes in swap, by /proc/PID/smaps_rollup.
+    #[must_use]
+    pub fn swap_bytes(&self) -> u64 {
+        self.smaps_rollup("Swap:")
+    }
+
+    fn smaps_rollup(&self, key: &str) -> u64 {
         let path = format!("/proc/{}/smaps_rollup", self.pid());
         let text = std::fs::read_to_string(path).expect("the target lives");
-        let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).expect("it has an RSS");
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(key)).expect("the kernel counts it");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kB") * 1024
     }
 

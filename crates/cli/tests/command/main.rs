@@ -8,6 +8,7 @@ mod programs;
 mod scenarios;
 mod servers;
 mod survival;
+mod swap;
 mod trim;
 mod truth;
 
