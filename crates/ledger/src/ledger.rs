@@ -329,23 +329,3 @@ impl RubyAccount {
         account
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use target::{PageRun, PageState, Pages};
-
-    #[test]
-    fn what_is_given_back_of_huge_pages_in_part_is_deferred() {
-        let at = |pages: u64| Address(16 * HUGE_PAGE + pages * target::PAGE_SIZE);
-        let run = |range, huge| PageRun { range, state: PageState::Anonymous, huge };
-        // Two huge pages, and the same again in small ones.
-        let pages = Pages::new(vec![run(at(0)..at(1024), true), run(at(1024)..at(2048), false)]);
-        let deferred = |first, last| deferred_bytes(&[at(first)..at(last)], &pages) / 4096;
-        assert_eq!(deferred(0, 512), 0, "a whole huge page");
-        assert_eq!(deferred(1, 512), 511);
-        assert_eq!(deferred(500, 1030), 12, "the end of one, and all of the next");
-        assert_eq!(deferred(10, 1000), 502 + 488);
-        assert_eq!(deferred(1024, 1500), 0, "small pages");
-    }
-}

@@ -337,7 +337,7 @@ fn most_of_it(ledger: &Ledger, bytes: u64) -> String {
     let held = |owner: &OwnerAccount| owner.slot_bytes + owner.held_bytes();
     match ledger.classes().find(|owner| owner.kind == OwnerKind::Class) {
         Some(owner) if held(owner) * 2 > bytes => {
-            format!(", {} of it by {} {}", Size(held(owner)), Count(owner.objects), owner.name)
+            format!(", the most of it by {} {}", Count(owner.objects), owner.name)
         }
         _ => String::new(),
     }
@@ -349,8 +349,8 @@ fn held(ledger: &Ledger, size: Size) -> (String, Vec<String>, String) {
     let mut owners = ledger.owners.iter().filter(|owner| owner.cause == Cause::NativeHeld);
     let summary = match owners.next() {
         Some(first) => format!(
-            "{size} of native memory are held by Ruby objects of C extensions, {} of it by {} {}; {}.",
-            Size(first.held_bytes()),
+            "{size} of native memory are held by Ruby objects of C extensions, the most of it by {} \
+             {}; {}.",
             Count(first.objects),
             first.name,
             match first.has_memsize {

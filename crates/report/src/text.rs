@@ -19,8 +19,9 @@ const BAR: f64 = 20.0;
 const BEFORE_MEANING: usize = 57;
 /// Owners whose keepers are shown.
 const MOST_KEPT: usize = 5;
-/// Owners of less are kept by too many things to be told.
+/// Who keeps owners of less is not worth telling, in bytes and as a part of RSS.
 const LEAST_KEPT_BYTES: u64 = 1 << 20;
+const LEAST_KEPT_PART: u64 = 50;
 /// Columns of an owner's name, at most.
 const OWNER: usize = 44;
 /// Columns of a process's other cells in the list.
@@ -182,7 +183,8 @@ impl Report {
         }
         align_right(&mut table, 1..5);
         writeln!(out, "{}\n", trimmed(&table))?;
-        write_keepers(out, owners, width)
+        let least = LEAST_KEPT_BYTES.max(self.process.rss_bytes / LEAST_KEPT_PART);
+        write_keepers(out, owners, least, width)
     }
 
     fn write_advice(&self, out: &mut String, width: usize) -> std::fmt::Result {
@@ -247,9 +249,9 @@ impl Report {
 }
 
 /// Who keeps the owners that hold most, a line for each name.
-fn write_keepers(out: &mut String, owners: &[Owner], width: usize) -> std::fmt::Result {
+fn write_keepers(out: &mut String, owners: &[Owner], least: u64, width: usize) -> std::fmt::Result {
     let held = |owner: &&Owner| owner.slot_bytes + owner.exclusive_bytes + owner.shared_bytes;
-    let large = |owner: &&Owner| held(owner) >= LEAST_KEPT_BYTES && !owner.kept_by.is_empty();
+    let large = |owner: &&Owner| held(owner) >= least && !owner.kept_by.is_empty();
     let mut large = owners.iter().filter(large).take(MOST_KEPT).peekable();
     if large.peek().is_none() {
         return Ok(());
