@@ -39,8 +39,8 @@ pub(crate) fn take(pid: i32, mode: CaptureMode, owners: bool) -> Result<Captured
     take_and_try(pid, mode, owners, None)
 }
 
-/// Like [`take`], and lets the clone make `call` when it was read, if it is one whose outcome cannot be
-/// computed. A clone is made for that wherever one can be had.
+/// Like [`take`] of a process that will be made to make `call` anyway: so it is cloned wherever it can be,
+/// and the clone makes the call when it was read, if it is one whose outcome cannot be computed.
 pub(crate) fn take_and_try(
     pid: i32,
     mode: CaptureMode,
@@ -48,14 +48,14 @@ pub(crate) fn take_and_try(
     call: Option<&AllocatorCall>,
 ) -> Result<Captured, Failure> {
     let started = Instant::now();
-    let call = call.filter(|call| !call.allocator.is_glibc());
     let (mut plan, mut reason) = match call {
         Some(_) => match ForkPlan::make(&target::look(pid)?) {
-            Ok(plan) => (Some(plan), "the call is tried on a clone first".into()),
+            Ok(plan) => (Some(plan), "it will be made to run something anyway".into()),
             Err(refusal) => (None, format!("no clone was made: {refusal}")),
         },
         None => choose(pid, mode)?,
     };
+    let call = call.filter(|call| !call.allocator.is_glibc());
     let mut pause = Duration::ZERO;
     let mut attempt = 1;
     loop {

@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     let say = |text: &str| if arguments.json { Ok(()) } else { crate::print(text) };
     let call = AllocatorCall::find(pid)?;
     let progress = progress(pid);
-    let (mut report, ledger) = expect(pid, &call)?;
+    let (mut report, ledger) = expect(pid, &call, arguments.dry_run)?;
     progress.finish_and_clear();
     say(&report.render_expected())?;
     if !arguments.dry_run {
@@ -40,9 +40,11 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
 }
 
 /// What is expected of the call: of glibc's by its heap as it stands, of another's by trying it on a clone.
-fn expect(pid: i32, call: &AllocatorCall) -> Result<(TrimReport, Ledger), Failure> {
+fn expect(pid: i32, call: &AllocatorCall, dry_run: bool) -> Result<(TrimReport, Ledger), Failure> {
+    // Without need, a dry run touches the target no more than a report does.
+    let can_be_computed = dry_run && call.allocator.is_glibc();
     let Captured { readings, outline, tried_bytes, .. } =
-        capture::take_and_try(pid, CaptureMode::Auto, false, Some(call))?;
+        capture::take_and_try(pid, CaptureMode::Auto, false, (!can_be_computed).then_some(call))?;
     let ledger = Ledger::draw_up(&outline, &readings);
     let expected = match &ledger.malloc {
         Some(malloc) => Expectation {
