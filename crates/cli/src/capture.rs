@@ -144,7 +144,7 @@ fn fork(
     owners: bool,
     call: Option<&AllocatorCall>,
 ) -> Result<Result<Look, (target::Frozen, Refusal)>, Failure> {
-    let mut forked = match target::freeze(pid, target::PATIENCE)?.fork(plan)? {
+    let mut forked = match target::fork(pid, target::PATIENCE, plan)? {
         Fork::Done(forked) => forked,
         Fork::Refused(frozen, refusal) => return Ok(Err((frozen, refusal))),
     };

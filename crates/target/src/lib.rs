@@ -28,7 +28,7 @@ pub use finding::{Finding, Severity};
 pub use image::{Image, Outline, Process, Source, Thread};
 pub use live::{
     Argument, Called, Ended, Fork, ForkPlan, Forked, Frozen, PATIENCE, Refusal, Thawed, call,
-    check, find_function, freeze, look, processes, processes_by_namespace_pid, rss_bytes,
+    check, find_function, fork, freeze, look, processes, processes_by_namespace_pid, rss_bytes,
 };
 pub use mapping::{Backing, Mapping, Mappings};
 pub use memory::{Memory, Unreadable, Window};

@@ -44,6 +44,8 @@ pub struct Mapping {
     pub swap_bytes: u64,
     /// Whether RSS leaves its pages out: bare page frames (VM_PFNMAP), or hugetlb.
     pub outside_rss: bool,
+    /// Whether a clone does not get its pages: MADV_DONTFORK, MADV_WIPEONFORK.
+    pub kept_from_clones: bool,
 }
 
 impl Mapping {
@@ -61,6 +63,7 @@ impl Mapping {
             kernel_rss_bytes: None,
             swap_bytes: 0,
             outside_rss: false,
+            kept_from_clones: false,
         }
     }
 
@@ -85,6 +88,14 @@ impl Mapping {
     #[must_use]
     pub fn is_private_anonymous(&self) -> bool {
         !self.shared && matches!(self.backing, Backing::Anonymous | Backing::Heap | Backing::Stack)
+    }
+}
+
+impl Mapping {
+    /// Whether a clone gets its page tables at once, so that they say of the clone what they say of the
+    /// target. Of files the kernel leaves that to the clone's first look (`vma_needs_copy` in mm/memory.c).
+    pub(crate) fn is_cloned(&self) -> bool {
+        self.is_private_anonymous() && !self.kept_from_clones
     }
 }
 
@@ -113,6 +124,7 @@ impl From<MemoryMap> for Mapping {
             file_offset: map.offset,
             kernel_rss_bytes: map.extension.map.get("Rss").copied(),
             swap_bytes: map.extension.map.get("Swap").copied().unwrap_or(0),
+            kept_from_clones: map.extension.vm_flags.intersects(VmFlags::DC | VmFlags::WF),
             outside_rss: map.extension.vm_flags.intersects(VmFlags::PF | VmFlags::HT)
                 || matches!(&backing, Backing::Kernel(name) if name.starts_with("[vvar")),
             backing,
@@ -175,11 +187,12 @@ impl Mappings {
         range
     }
 
-    /// Takes from another look at the same process which mappings RSS leaves out.
-    pub(crate) fn leave_out_of_rss_as(&mut self, other: &Self) {
+    /// Takes from another look at the same process which mappings RSS leaves out, and clones.
+    pub(crate) fn leave_out_as(&mut self, other: &Self) {
         for mapping in &mut self.0 {
-            let same = other.find(mapping.range.start);
-            mapping.outside_rss |= same.is_some_and(|same| same.outside_rss);
+            let Some(same) = other.find(mapping.range.start) else { continue };
+            mapping.outside_rss |= same.outside_rss;
+            mapping.kept_from_clones |= same.kept_from_clones;
         }
     }
 

@@ -17,7 +17,7 @@ fn plan(target: &Target) -> Result<ForkPlan, Refusal> {
 fn fork(target: &Target) -> Forked {
     let plan = plan(target).unwrap();
     loop {
-        match freeze(target.pid(), PATIENCE).unwrap().fork(&plan).unwrap() {
+        match target::fork(target.pid(), PATIENCE, &plan).unwrap() {
             Fork::Done(forked) => return forked,
             // It has just said that it is ready, and may not wait yet.
             Fork::Refused(_, Refusal::NoSafePoint) => {}
@@ -33,7 +33,7 @@ fn refusal(target: &Target) -> Refusal {
         Err(refusal) => return refusal,
     };
     loop {
-        match freeze(target.pid(), PATIENCE).unwrap().fork(&plan).unwrap() {
+        match target::fork(target.pid(), PATIENCE, &plan).unwrap() {
             Fork::Done(_) => panic!("a clone was made"),
             Fork::Refused(_, Refusal::NoSafePoint) => {}
             Fork::Refused(frozen, refusal) => {
@@ -70,6 +70,26 @@ fn a_clone_keeps_what_the_target_changes_meanwhile() {
     assert_eq!(ended.left, None);
     let pages = ended.outline.pages.unwrap();
     assert_eq!(pages.resident_bytes(&everything), resident);
+    assert!(target.finish());
+}
+
+#[test]
+fn the_pages_of_a_clone_are_those_of_the_target() {
+    let target = Target::ruby(
+        "4.times { Thread.new { Array.new(10_000) { 'x' * 3000 }; nil }.join }
+         GC.start
+         Thread.new { sleep }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let everything = Address(0)..Address(u64::MAX);
+    let forked = fork(&target);
+    let by_clone = forked.image().outline.pages.as_ref().unwrap().resident_bytes(&everything);
+    forked.end().unwrap();
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let by_freeze = frozen.image().outline.pages.as_ref().unwrap().resident_bytes(&everything);
+    frozen.thaw().unwrap();
+    // A thread that was interrupted has gone on for a moment.
+    assert!(by_clone.abs_diff(by_freeze) <= 8 * 4096, "{by_clone} {by_freeze}");
     assert!(target.finish());
 }
 

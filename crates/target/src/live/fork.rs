@@ -20,6 +20,7 @@ use procfs_core::process::Stat;
 use crate::{Address, Error, Image, Mapping, Outline};
 
 use super::memory::LiveMemory;
+use super::pagemap::{self, Part};
 use super::safe_point;
 use super::seccomp::{self, Call};
 use super::stop::Stop;
@@ -124,30 +125,32 @@ impl ForkPlan {
     }
 }
 
-impl Frozen {
-    /// Lets the target make a clone of itself, and go on.
-    ///
-    /// # Errors
-    /// Where it ended, or became another program, while it stood.
-    pub fn fork(mut self, plan: &ForkPlan) -> Result<Fork, Error> {
-        let (child, stack) = match clone_in(&mut self.stop, &self.image.outline, plan) {
-            Ok(made) => made,
-            Err(refusal) => return Ok(Fork::Refused(self, refusal)),
-        };
-        let clone = Standin {
-            pid: child,
-            parent: self.image.outline.process.pid,
-            plan: plan.clone(),
-            ended: false,
-        };
-        let intact = self.stop.check_intact();
-        drop(self.stop);
-        let pause = self.since.elapsed();
-        intact?;
-        clone.hold();
-        let image = Image::new(self.image.outline, LiveMemory::new(child));
-        Ok(Fork::Done(Forked { image, clone, stack, pause, copied_bytes: None }))
+/// Stops every thread of `pid`, lets one make a clone, and lets them go on.
+///
+/// Of the page states only those are read while it stands that the clone's page tables do not tell.
+///
+/// # Errors
+/// As of [`super::freeze`]; where it ended, or became another program, while it stood.
+pub fn fork(pid: i32, patience: Duration, plan: &ForkPlan) -> Result<Fork, Error> {
+    let mut looked = super::stop_and_look(pid, patience, Part::Uncloned)?;
+    let (child, stack) = match clone_in(&mut looked.stop, &looked.outline, plan) {
+        Ok(made) => made,
+        Err(refusal) => return Ok(Fork::Refused(looked.complete()?, refusal)),
+    };
+    let clone = Standin { pid: child, parent: pid, plan: plan.clone(), ended: false };
+    let intact = looked.stop.check_intact();
+    drop(looked.stop);
+    let pause = looked.since.elapsed();
+    intact?;
+    clone.hold();
+    let mut outline = looked.outline;
+    if let Some(pages) = &outline.pages
+        && looked.part == Part::Uncloned
+    {
+        outline.pages = Some(pagemap::read_clone(child, &outline.mappings, pages)?);
     }
+    let image = Image::new(outline, LiveMemory::new(child));
+    Ok(Fork::Done(Forked { image, clone, stack, pause, copied_bytes: None }))
 }
 
 impl Forked {

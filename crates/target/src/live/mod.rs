@@ -14,11 +14,12 @@ mod tracee;
 
 use std::time::{Duration, Instant};
 
-use crate::{Error, Image, Outline};
+use crate::{Error, Image, Mappings, Outline};
 use memory::LiveMemory;
+use pagemap::{Part, States};
 
 pub use call::{Argument, Called, call, find_function};
-pub use fork::{Ended, Fork, ForkPlan, Forked};
+pub use fork::{Ended, Fork, ForkPlan, Forked, fork};
 use stop::Stop;
 pub use touch::Refusal;
 
@@ -53,15 +54,41 @@ pub struct Thawed {
 /// Where there is no such process, it has no memory, it is traced already, the kernel refuses, or
 /// a thread does not stop within `patience`. The target goes on then.
 pub fn freeze(pid: i32, patience: Duration) -> Result<Frozen, Error> {
+    stop_and_look(pid, patience, Part::All)?.complete()
+}
+
+/// A target that stands still, with a part of its page states.
+struct Looked {
+    pid: i32,
+    before: Mappings,
+    outline: Outline,
+    part: Part,
+    stop: Stop,
+    since: Instant,
+}
+
+fn stop_and_look(pid: i32, patience: Duration, part: Part) -> Result<Looked, Error> {
     proc::check_has_memory(pid)?;
     let before = proc::mappings(pid, true)?;
     let since = Instant::now();
     let stop = Stop::all_threads(pid, patience)?;
-    let (mappings, pages) = pagemap::read(pid, &before)?;
+    let States { mappings, pages, part } = pagemap::read(pid, &before, part)?;
     let threads = stop.threads()?;
     let process = proc::process(pid)?;
     let outline = Outline { process, mappings, pages, threads };
-    Ok(Frozen { image: Image::new(outline, LiveMemory::new(pid)), stop, since })
+    Ok(Looked { pid, before, outline, part, stop, since })
+}
+
+impl Looked {
+    /// With the states of all its pages.
+    fn complete(self) -> Result<Frozen, Error> {
+        let Self { pid, before, mut outline, part, stop, since } = self;
+        if part != Part::All {
+            let States { mappings, pages, .. } = pagemap::read(pid, &before, Part::All)?;
+            (outline.mappings, outline.pages) = (mappings, pages);
+        }
+        Ok(Frozen { image: Image::new(outline, LiveMemory::new(pid)), stop, since })
+    }
 }
 
 impl Frozen {

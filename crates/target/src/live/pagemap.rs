@@ -53,34 +53,73 @@ struct Region {
 
 nix::ioctl_readwrite!(pagemap_scan, b'f', 16, ScanArguments);
 
-/// Reads the mappings of the stopped process `pid` and the states of all its pages; `None` where the
-/// kernel keeps these from us.
+/// Which mappings' pages are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    All,
+    /// Those whose page tables a clone gets at once.
+    Cloned,
+    /// Those whose page tables it does not get.
+    Uncloned,
+}
+
+impl Part {
+    fn has(self, mapping: &Mapping) -> bool {
+        match self {
+            Self::All => true,
+            Self::Cloned => mapping.is_cloned(),
+            Self::Uncloned => !mapping.is_cloned(),
+        }
+    }
+}
+
+/// What was learned of a stopped process's mappings and pages.
+pub(crate) struct States {
+    pub(crate) mappings: Mappings,
+    /// `None` where the kernel keeps them from us.
+    pub(crate) pages: Option<Pages>,
+    /// The part that was read: more than asked for where the kernel has no fast way.
+    pub(crate) part: Part,
+}
+
+/// Reads the mappings of the stopped process `pid` and the states of the pages of a part of them.
 ///
 /// `before` are its mappings with the kernel's counts from before it was stopped. To count again
 /// means that the kernel walks the page tables once more, some 10 ms for a gigabyte, so it is done
 /// only where there is no other way to tell what is resident.
-pub(crate) fn read(pid: i32, before: &Mappings) -> Result<(Mappings, Option<Pages>), Error> {
+pub(crate) fn read(pid: i32, before: &Mappings, part: Part) -> Result<States, Error> {
     let path = format!("/proc/{pid}/pagemap");
     let error = |source| Error::Proc { path: path.clone(), source };
     let file = match File::open(&path) {
         Ok(file) => file,
         // CAP_SYS_PTRACE alone opens no file that belongs to another user; smaps is open to all.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Ok((proc::mappings(pid, true)?, None));
+            let mappings = proc::mappings(pid, true)?;
+            return Ok(States { mappings, pages: None, part: Part::All });
         }
         Err(source) => return Err(error(source)),
     };
     let mut mappings = proc::mappings(pid, false)?;
-    mappings.leave_out_of_rss_as(before);
-    let runs = match scan(&file, &mappings) {
+    mappings.leave_out_as(before);
+    match scan(&file, &mappings, part) {
         // Before Linux 6.7 the ioctl does not exist.
         Err(nix::errno::Errno::ENOTTY | nix::errno::Errno::EINVAL) => {
             mappings = proc::mappings(pid, true)?;
-            entries(&file, &mappings)
+            let pages = Some(Pages::new(entries(&file, &mappings).map_err(error)?));
+            Ok(States { mappings, pages, part: Part::All })
         }
-        other => other.map_err(io::Error::from),
-    };
-    Ok((mappings, Some(Pages::new(runs.map_err(error)?))))
+        Err(errno) => Err(error(io::Error::from(errno))),
+        Ok(runs) => Ok(States { mappings, pages: Some(Pages::new(runs)), part }),
+    }
+}
+
+/// Adds to `pages`, those of [`Part::Uncloned`], what the page tables of the clone `pid` say of the others.
+pub(crate) fn read_clone(pid: i32, mappings: &Mappings, pages: &Pages) -> Result<Pages, Error> {
+    let path = format!("/proc/{pid}/pagemap");
+    let runs = File::open(&path)
+        .and_then(|file| scan(&file, mappings, Part::Cloned).map_err(io::Error::from))
+        .map_err(|source| Error::Proc { path, source })?;
+    Ok(Pages::new(pages.iter().cloned().chain(runs).collect()))
 }
 
 /// The mappings that may have pages which RSS or swap counts.
@@ -91,10 +130,10 @@ fn populated(mappings: &Mappings) -> impl Iterator<Item = &Mapping> {
     })
 }
 
-fn scan(file: &File, mappings: &Mappings) -> Result<Vec<PageRun>, nix::errno::Errno> {
+fn scan(file: &File, mappings: &Mappings, part: Part) -> Result<Vec<PageRun>, nix::errno::Errno> {
     let mut regions = vec![Region::default(); RUNS_PER_SCAN];
     let mut runs = Vec::new();
-    for mapping in populated(mappings) {
+    for mapping in populated(mappings).filter(|mapping| part.has(mapping)) {
         let mut start = mapping.range.start.0;
         while start < mapping.range.end.0 {
             let mut arguments = ScanArguments {
@@ -274,7 +313,7 @@ mod tests {
         let (range, written_bytes) = prepared();
         let file = File::open("/proc/self/pagemap").unwrap();
         let mappings = own_mappings();
-        if let Ok(runs) = scan(&file, &mappings) {
+        if let Ok(runs) = scan(&file, &mappings, Part::All) {
             assert_eq!(Pages::new(runs).resident_bytes(&range), written_bytes, "PAGEMAP_SCAN");
         }
         let runs = entries(&file, &mappings).unwrap();
