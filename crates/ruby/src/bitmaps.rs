@@ -194,6 +194,15 @@ impl Marks {
             })
             .sum()
     }
+
+    /// The bits that say of free slots that the last mark found them, and no more.
+    ///
+    /// Up to 3.0 a program may free an object by itself (`rb_gc_force_recycle`), and where its page
+    /// is not swept yet, its mark stays until it is (gc.c).
+    pub(crate) fn recycled(&self, live: &[u64; MOST_WORDS]) -> u32 {
+        let lone = |at: usize| self.marked[at] & !self.old[at] & !self.unprotected[at] & !live[at];
+        (0..MOST_WORDS).map(|at| lone(at).count_ones()).sum()
+    }
 }
 
 #[cfg(test)]

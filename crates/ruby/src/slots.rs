@@ -17,6 +17,8 @@ use crate::territory::{Place, Territory};
 
 /// In heaps with more objects than this some are without a write barrier, in every Ruby.
 const ENOUGH_OBJECTS: u64 = 2_000;
+/// Of the marks at most one in so many may be on a free slot that was an object of a program's.
+const MOST_RECYCLED: u64 = 8;
 /// Classes that are looked up again and again: a power of two.
 const REMEMBERED_CLASSES: usize = 1024;
 
@@ -47,6 +49,8 @@ pub(crate) struct Tally {
     /// Slots that could not be read because they are swapped out.
     pub(crate) unread: u64,
     unprotected: u64,
+    /// Free slots with a mark, where there may be any.
+    recycled: u64,
 }
 
 /// A class, or what stands among the ancestors of one.
@@ -92,7 +96,8 @@ pub(crate) fn read(context: &Context<'_>, bitmaps: Bitmaps) -> Result<Slots, Fai
         reader.read_page(page, &mut all)?;
     }
     all.links.finish(&all.slots);
-    if all.tally.live > ENOUGH_OBJECTS && all.tally.unprotected == 0 {
+    let is_strewn = all.tally.recycled > all.tally.marked / MOST_RECYCLED;
+    if is_strewn || all.tally.live > ENOUGH_OBJECTS && all.tally.unprotected == 0 {
         let first = heap.pages.first().map_or(Address(0), |page| page.base);
         return Err(context.failure(Check::Bitmaps, first));
     }
@@ -193,7 +198,9 @@ impl Reader<'_> {
                 into.data.push(own, &object, &context.territory);
             }
         }
-        if marks.wrong(&live) > 0 {
+        let recycled = if context.interpreter.is_at_least(3, 1) { 0 } else { marks.recycled(&live) };
+        into.tally.recycled += u64::from(recycled);
+        if marks.wrong(&live) > recycled {
             return Err(context.failure(Check::Bitmaps, page.base));
         }
         into.tally.marked += count(&marks.marked);

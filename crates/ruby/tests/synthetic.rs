@@ -702,3 +702,22 @@ proptest! {
         }
     }
 }
+
+/// Puma's parser frees what it recycles by itself up to Ruby 3.0: such a heap was refused.
+#[test]
+fn a_slot_that_a_program_recycled_keeps_its_mark_up_to_3_0() {
+    let read = |release: RubyRelease| {
+        let mut heap = lively(release);
+        let recycled = heap.object(heap.object_class(), &[]);
+        heap.mark(recycled, false);
+        let mut memory = SyntheticMemory::default();
+        heap.write(&mut memory);
+        memory.write_u64(recycled, 0);
+        ruby::read(&memory.image()).map(|space| {
+            let slot = space.slot_at(Address(recycled)).unwrap();
+            space.slots[slot as usize].state
+        })
+    };
+    assert_eq!(read(RubyRelease::V2_7).unwrap(), SlotState::Free);
+    assert!(matches!(read(RubyRelease::V3_1), Err(Error::Layout { .. })));
+}
