@@ -107,7 +107,8 @@ fn jemalloc_is_purged_and_a_clone_says_beforehand_what_that_brings() {
     let counted = report.allocator_statistics.expect("jemalloc counts");
     assert!(counted.allocated_bytes <= counted.active_bytes, "{counted:?}");
     assert!(counted.active_bytes <= counted.resident_bytes, "{counted:?}");
-    assert!((1 << 20..report.process.rss_bytes).contains(&counted.allocated_bytes), "{counted:?}");
+    // More than is resident, where a large allocation was never touched.
+    assert!(counted.allocated_bytes > 1 << 20, "{counted:?}");
     assert!(target.finish());
 }
 
