@@ -15,8 +15,10 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 
 /// A pause by a freeze that is expected to be shorter is no reason to touch the target.
 const SHORT_MS: f64 = 50.0;
-/// How long a freeze takes, in milliseconds for each GB that is resident, on two cores (`make bench`).
-const FREEZE_MS_PER_GB: f64 = 52.0;
+/// How long a freeze takes, in milliseconds for each GB that is resident, on two cores: without and with
+/// what it takes to find owners.
+const FREEZE_MS_PER_GB: f64 = 60.0;
+const FREEZE_MS_PER_GB_WITH_OWNERS: f64 = 110.0;
 
 /// A target that was read, and how.
 pub(crate) struct Captured {
@@ -53,7 +55,7 @@ pub(crate) fn take_and_try(
             Ok(plan) => (Some(plan), "it will be made to run something anyway".into()),
             Err(refusal) => (None, format!("no clone was made: {refusal}")),
         },
-        None => choose(pid, mode)?,
+        None => choose(pid, mode, owners)?,
     };
     let call = call.filter(|call| !call.allocator.is_glibc());
     let mut pause = Duration::ZERO;
@@ -89,12 +91,17 @@ pub(crate) fn take_and_try(
 }
 
 /// What to clone the target by, if it is to be cloned, and why it is to be read in this way.
-fn choose(pid: i32, mode: CaptureMode) -> Result<(Option<ForkPlan>, String), Failure> {
+fn choose(
+    pid: i32,
+    mode: CaptureMode,
+    owners: bool,
+) -> Result<(Option<ForkPlan>, String), Failure> {
     if mode == CaptureMode::Freeze {
         return Ok((None, "asked for".into()));
     }
     let image = target::look(pid)?;
-    let expected = image.outline.process.rss_bytes as f64 / f64::from(1 << 30) * FREEZE_MS_PER_GB;
+    let per_gb = if owners { FREEZE_MS_PER_GB_WITH_OWNERS } else { FREEZE_MS_PER_GB };
+    let expected = image.outline.process.rss_bytes as f64 / f64::from(1 << 30) * per_gb;
     if mode == CaptureMode::Auto && expected < SHORT_MS {
         return Ok((None, format!("a freeze was expected to take {expected:.0} ms")));
     }

@@ -297,8 +297,8 @@ fn arena_evidence(ledger: &Ledger) -> Vec<String> {
     ));
     if malloc.trim_deferred_bytes > 0 {
         evidence.push(format!(
-            "{} of that lie in huge pages with bytes in use: RSS falls at once, but the kernel (and a \
-             container's limit) has them back only when memory gets short",
+            "{} of that lie in huge pages with bytes in use: RSS falls at once, but the kernel has them \
+             back only when memory gets short",
             Size(malloc.trim_deferred_bytes)
         ));
     }

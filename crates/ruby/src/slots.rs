@@ -198,7 +198,8 @@ impl Reader<'_> {
                 into.data.push(own, &object, &context.territory);
             }
         }
-        let recycled = if context.interpreter.is_at_least(3, 1) { 0 } else { marks.recycled(&live) };
+        let recycled =
+            if context.interpreter.is_at_least(3, 1) { 0 } else { marks.recycled(&live) };
         into.tally.recycled += u64::from(recycled);
         if marks.wrong(&live) > recycled {
             return Err(context.failure(Check::Bitmaps, page.base));

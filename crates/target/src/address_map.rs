@@ -48,7 +48,7 @@ impl AddressMap {
         while granule < end {
             let entry = (granule >> TABLE_LOG2) as usize;
             let next = ((granule >> TABLE_LOG2) + 1) << TABLE_LOG2;
-            let is_whole = granule % TABLE_ENTRIES == 0 && next <= end;
+            let is_whole = granule.is_multiple_of(TABLE_ENTRIES) && next <= end;
             if is_whole && self.directory[entry] & TABLE == 0 {
                 self.directory[entry] = value & !TABLE;
             } else if let Some(table) = self.table(entry) {

@@ -387,7 +387,7 @@ impl<'a> Reader<'a> {
 fn take(places: &Places<'_>, part: &mut Part, word: u64) {
     // Pointers to the middle of a chunk are to parts of structures: aligned, though SQLite adds 4 to
     // one that it keeps. Odd words are numbers.
-    if word < LOWEST || word >> 47 != 0 || word % 4 != 0 {
+    if word < LOWEST || word >> 47 != 0 || !word.is_multiple_of(4) {
         return;
     }
     let edge = match places.at(Address(word)) {
