@@ -131,6 +131,45 @@ fn who_keeps_an_object_is_told_in_words_of_ruby() {
     }
 }
 
+/// What Ruby says of objects that it knows all about, and malloc's rounding: a header of 8 bytes for each
+/// chunk, up to 15 to the next multiple of 16, and no chunk below 32.
+#[test]
+fn what_managed_objects_hold_is_what_ruby_says_but_for_the_rounding() {
+    let target = Target::ruby(
+        "require 'objspace'
+         require 'json'
+         class Text < String; end
+         class List < Array; end
+         class Table < Hash; end
+         class Thing; def initialize(n); n.times { |i| instance_variable_set(:\"@v#{i}\", nil) }; end; end
+         Row = Struct.new(*(1..90).map { |i| :\"m#{i}\" })
+         $kept = Array.new(2000) do |i|
+           [Text.new.concat('x' * (700 + i)), List.new(200 + i), Table[(0..20 + i % 50).map { |k| [k, nil] }],
+            Thing.new(120), Row.new(i)]
+         end
+         3.times { GC.start }
+         memsizes = [Text, List, Table, Thing, Row].to_h do |owner|
+           [owner.name, [ObjectSpace.memsize_of_all(owner), ObjectSpace.each_object(owner).count]]
+         end
+         puts \"ready #{memsizes.to_json}\"
+         $stdout.flush
+         $stdin.read",
+    );
+    let owners = report(target.pid()).owners.unwrap();
+    for name in ["Text", "List", "Table", "Thing", "Row"] {
+        let [memsize, objects] = [0, 1].map(|at| target.truth[name][at].as_u64().unwrap());
+        let owner = owners.iter().find(|owner| owner.owner == name).unwrap();
+        assert_eq!(owner.objects, objects, "{name}");
+        assert!(owner.chunks >= objects, "{name}: {owner:?}");
+        let held = owner.slot_bytes + owner.exclusive_bytes + owner.shared_bytes;
+        let rounding =
+            held.checked_sub(memsize).unwrap_or_else(|| panic!("{name}: {held} of {memsize}"));
+        let each = 8 * owner.chunks..=23 * owner.chunks;
+        assert!(each.contains(&rounding), "{name}: {rounding} beyond {memsize} in {owner:?}");
+    }
+    assert!(target.finish());
+}
+
 #[test]
 fn memory_that_was_lost_is_unreachable() {
     let target = Target::scenario("native", &["--scale", "0.1"]);
