@@ -134,17 +134,17 @@ fn objects(ledger: &Ledger) -> Option<Advice> {
                 "Let go of the objects of class {} ({}), which are kept by {path}; or find where they \
                  are made.",
                 class.name,
-                Size(class.slot_bytes + class.held_bytes())
+                Size(class.weight_bytes())
             ),
             Some(None) => format!(
                 "Let the GC run: most objects of class {} ({}) are garbage.",
                 class.name,
-                Size(class.slot_bytes + class.held_bytes())
+                Size(class.weight_bytes())
             ),
             None => format!(
                 "Find who keeps the objects: those of class {} hold the most ({}).",
                 class.name,
-                Size(class.slot_bytes + class.held_bytes())
+                Size(class.weight_bytes())
             ),
         },
         command: "ObjectSpace.trace_object_allocations_start at boot, then ObjectSpace.dump_all"
@@ -177,7 +177,7 @@ const REMEDIES: [(&str, &str); 14] = [
 fn held(ledger: &Ledger) -> Option<Advice> {
     let mut owners = ledger.owners.iter().filter(|owner| owner.cause == Cause::NativeHeld);
     let owner = owners.next()?;
-    let bytes = owner.held_bytes();
+    let bytes = owner.weight_bytes();
     let keeper = owner.keepers.first();
     let many = format!("{} objects of class {}", Count(owner.objects), owner.name);
     let action = match keeper.map(|keeper| (&keeper.path, keeper.objects)) {
@@ -197,7 +197,7 @@ fn held(ledger: &Ledger) -> Option<Advice> {
     is_worth(ledger, bytes).then(|| Advice {
         action,
         command: remedy.into(),
-        saves_bytes: Some(owner.exclusive_bytes),
+        saves_bytes: Some(owner.exclusive_bytes.min(owner.resident_bytes.unwrap_or(u64::MAX))),
         already_set: false,
         costs: "a change of the program; GC.start frees those that are garbage at once".into(),
     })

@@ -36,7 +36,7 @@ pub struct Ledger {
     /// Whether the owners of all chunks were looked for; otherwise `owners` holds what objects name
     /// themselves.
     pub is_traced: bool,
-    /// Who holds how much, those with the most bytes first.
+    /// Who holds how much, those that take most of RSS first.
     pub owners: Vec<OwnerAccount>,
     /// What was noticed, the gravest first.
     pub findings: Vec<Finding>,
@@ -158,7 +158,7 @@ impl Ledger {
                 .ok()
                 .map(|malloc| MallocAccount::new(malloc, &books, outline.pages.as_ref())),
             ruby: space.ok().map(RubyAccount::new),
-            owners: owners.accounts(),
+            owners: owners.accounts(outline.pages.as_ref()),
             findings,
         }
     }

@@ -334,7 +334,7 @@ fn class_evidence(ledger: &Ledger) -> Vec<String> {
 
 /// The class that holds most of `bytes`, if one does.
 fn most_of_it(ledger: &Ledger, bytes: u64) -> String {
-    let held = |owner: &OwnerAccount| owner.slot_bytes + owner.held_bytes();
+    let held = OwnerAccount::weight_bytes;
     match ledger.classes().find(|owner| owner.kind == OwnerKind::Class) {
         Some(owner) if held(owner) * 2 > bytes => {
             format!(", the most of it by {} {}", Count(owner.objects), owner.name)

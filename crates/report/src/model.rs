@@ -196,6 +196,7 @@ pub struct Owner {
     pub chunks: u64,
     pub exclusive_bytes: u64,
     pub shared_bytes: u64,
+    pub resident_bytes: Option<u64>,
     pub memsize: Option<String>,
     pub kept_by: Vec<KeptBy>,
 }
@@ -381,6 +382,7 @@ fn owners(accounts: &[OwnerAccount], most: usize) -> Vec<Owner> {
             chunks: sum(|owner| owner.chunks),
             exclusive_bytes: sum(|owner| owner.exclusive_bytes),
             shared_bytes: sum(|owner| owner.shared_bytes),
+            resident_bytes: others.iter().map(|owner| owner.resident_bytes).sum(),
             memsize: None,
             kept_by: vec![],
         });
@@ -399,6 +401,7 @@ impl From<&OwnerAccount> for Owner {
             chunks: account.chunks,
             exclusive_bytes: account.exclusive_bytes,
             shared_bytes: account.shared_bytes,
+            resident_bytes: account.resident_bytes,
             memsize: account.has_memsize.map(|has| if has { "function" } else { "none" }.into()),
             kept_by: account
                 .keepers

@@ -159,8 +159,16 @@ impl Report {
 
     fn write_owners(&self, out: &mut String, width: usize) -> std::fmt::Result {
         let Some(owners) = &self.owners else { return Ok(()) };
-        let mut table =
-            table(["WHO HOLDS IT", "OBJECTS", "SLOTS MB", "ALONE MB", "SHARED MB", "CAUSE", ""]);
+        let mut table = table([
+            "WHO HOLDS IT, MB",
+            "OBJECTS",
+            "SLOTS",
+            "ALONE",
+            "SHARED",
+            "RESIDENT",
+            "CAUSE",
+            "",
+        ]);
         for owner in owners {
             let name: String = owner.owner.chars().take(OWNER.min(width / 2)).collect();
             let objects =
@@ -177,11 +185,12 @@ impl Report {
                 megabytes(owner.slot_bytes),
                 format!("{style}{}{style:#}", megabytes(owner.exclusive_bytes)),
                 megabytes(owner.shared_bytes),
+                owner.resident_bytes.map_or_else(String::new, megabytes),
                 owner.cause.clone().unwrap_or_default(),
                 format!("{DIM}{memsize}{DIM:#}"),
             ]);
         }
-        align_right(&mut table, 1..5);
+        align_right(&mut table, 1..6);
         writeln!(out, "{}\n", trimmed(&table))?;
         let least = LEAST_KEPT_BYTES.max(self.process.rss_bytes / LEAST_KEPT_PART);
         write_keepers(out, owners, least, width)

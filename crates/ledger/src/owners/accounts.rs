@@ -1,9 +1,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use glibc::{ChunkState, Malloc};
 use ruby::{Holder, ObjectSpace, Slot, SlotType};
 use target::elf::Module;
+use target::{Address, PageRun, Pages, intersection, length};
 
 use crate::Cause;
 use crate::owners::keepers::{Keeper, Keepers};
@@ -35,6 +37,8 @@ pub struct OwnerAccount {
     /// The bytes of the chunks that others reach too, but none of them in fewer steps: they stand
     /// with one owner only.
     pub shared_bytes: u64,
+    /// The resident bytes of all its chunks; `None` where the states of pages are not known.
+    pub resident_bytes: Option<u64>,
     /// Whether the type of its objects has a function that tells Ruby their size; `None` for what
     /// Ruby itself knows the size of, and what is no object. Without one Ruby counts the slot only;
     /// with one it may still count less than there is.
@@ -79,6 +83,13 @@ impl OwnerAccount {
     pub fn held_bytes(&self) -> u64 {
         self.exclusive_bytes + self.shared_bytes
     }
+
+    /// What it takes of RSS: its slots and the resident bytes of its chunks; all of them where page
+    /// states are not known.
+    #[must_use]
+    pub fn weight_bytes(&self) -> u64 {
+        self.slot_bytes + self.resident_bytes.unwrap_or(self.held_bytes())
+    }
 }
 
 /// Who holds each chunk, with the means to name them.
@@ -112,20 +123,30 @@ impl<'a> Owners<'a> {
         self.roster.cause_of(self.trace.owner_of(chunk))
     }
 
-    /// What each owner holds, those with the most bytes first. All chunks in use stand with
+    /// What each owner holds, those that take most of RSS first. All chunks in use stand with
     /// exactly one of them.
-    pub(crate) fn accounts(&self) -> Vec<OwnerAccount> {
+    pub(crate) fn accounts(&self, pages: Option<&Pages>) -> Vec<OwnerAccount> {
+        let mut residents = pages.map(|pages| Residents { runs: pages.iter().as_slice() });
         let mut accounts = Accounts::default();
         self.add_objects(&mut accounts);
         for (index, chunk) in self.malloc.chunks.iter().enumerate() {
             if matches!(chunk.state(), ChunkState::InUse | ChunkState::Mmapped) {
                 let account = accounts.of(&self.roster, self.trace.owner_of(index));
                 account.chunks += 1;
+                if let Some(residents) = &mut residents {
+                    let bytes = residents.within(&(chunk.address..chunk.end()));
+                    *account.resident_bytes.get_or_insert(0) += bytes;
+                }
                 if self.trace.is_shared(index) {
                     account.shared_bytes += chunk.bytes();
                 } else {
                     account.exclusive_bytes += chunk.bytes();
                 }
+            }
+        }
+        if pages.is_some() {
+            for (_, account) in &mut accounts.all {
+                account.resident_bytes.get_or_insert(0);
             }
         }
         let mut accounts = accounts.sorted();
@@ -184,6 +205,26 @@ impl<'a> Owners<'a> {
     }
 }
 
+/// Runs of pages that are asked for in ascending order.
+struct Residents<'a> {
+    runs: &'a [PageRun],
+}
+
+impl Residents<'_> {
+    /// The resident bytes of `range`.
+    fn within(&mut self, range: &Range<Address>) -> u64 {
+        while let Some((first, rest)) = self.runs.split_first() {
+            if first.range.end > range.start {
+                break;
+            }
+            self.runs = rest;
+        }
+        let touching = self.runs.iter().take_while(|run| run.range.start < range.end);
+        let resident = touching.filter(|run| run.state.is_resident());
+        resident.map(|run| length(&intersection(&run.range, range))).sum()
+    }
+}
+
 /// Accounts while they are added up.
 #[derive(Default)]
 struct Accounts {
@@ -218,12 +259,16 @@ impl Accounts {
                     sum.chunks += account.chunks;
                     sum.exclusive_bytes += account.exclusive_bytes;
                     sum.shared_bytes += account.shared_bytes;
+                    sum.resident_bytes = match (sum.resident_bytes, account.resident_bytes) {
+                        (Some(one), Some(other)) => Some(one + other),
+                        (one, other) => one.or(other),
+                    };
                     sum.has_memsize = sum.has_memsize.min(account.has_memsize);
                 }
             }
         }
         let mut accounts: Vec<_> = by_name.into_values().collect();
-        accounts.sort_by_key(|account| Reverse(account.slot_bytes + account.held_bytes()));
+        accounts.sort_by_key(|account| Reverse(account.weight_bytes()));
         accounts
     }
 }

@@ -109,6 +109,7 @@ impl Roster<'_> {
             chunks: 0,
             exclusive_bytes: 0,
             shared_bytes: 0,
+            resident_bytes: None,
             keepers: Vec::new(),
             has_memsize: match owner {
                 Owner::Data(class) => {
