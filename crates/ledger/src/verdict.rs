@@ -367,7 +367,10 @@ fn held(ledger: &Ledger, size: Size) -> (String, Vec<String>, String) {
 
 /// The owners of these causes that hold most.
 fn owner_evidence(ledger: &Ledger, causes: &[Cause]) -> Vec<String> {
-    let owners = ledger.owners.iter().filter(|owner| causes.contains(&owner.cause)).take(3);
+    let owners: Vec<_> =
+        ledger.owners.iter().filter(|owner| causes.contains(&owner.cause)).take(3).collect();
+    // Beside what holds most the others may be nothing.
+    let least = owners.first().map_or(0, |first| first.weight_bytes() / 50);
     let describe = |owner: &OwnerAccount| {
         let memsize = match owner.has_memsize {
             Some(false) => "; their type tells Ruby no size",
@@ -384,7 +387,7 @@ fn owner_evidence(ledger: &Ledger, causes: &[Cause]) -> Vec<String> {
             Size(owner.shared_bytes),
         )
     };
-    owners.map(describe).collect()
+    owners.into_iter().filter(|owner| owner.weight_bytes() >= least).map(describe).collect()
 }
 
 fn slot_evidence(ledger: &Ledger) -> Vec<String> {
