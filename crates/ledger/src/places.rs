@@ -75,7 +75,10 @@ impl<'a> Places<'a> {
         let index = value >> 2;
         match value & 3 {
             CHUNK => self.chunk_at(at, index),
-            HEAP_PAGE => self.space.slot_at(at).map_or(Place::Nothing, Place::Slot),
+            HEAP_PAGE => match self.space.slot_at(at) {
+                Some(slot) => Place::Slot(slot),
+                None => self.beside_heap_page(at),
+            },
             AREA => Place::Area(index),
             _ => Place::Nothing,
         }
@@ -83,6 +86,12 @@ impl<'a> Places<'a> {
 
     pub(crate) fn chunk_count(&self) -> u32 {
         self.malloc.chunks.len() as u32
+    }
+
+    /// Up to 3.0 a heap page ends some bytes before its granule does, where the next chunk begins.
+    fn beside_heap_page(&self, at: Address) -> Place {
+        let after = self.malloc.chunks.partition_point(|chunk| chunk.pointer() <= at);
+        after.checked_sub(1).map_or(Place::Nothing, |index| self.chunk_at(at, index as u32))
     }
 
     fn chunk_at(&self, at: Address, first: u32) -> Place {
@@ -107,4 +116,33 @@ impl<'a> Places<'a> {
 
 fn value(kind: u32, index: usize) -> u32 {
     (index as u32) << 2 | kind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use glibc::{Chunk, Region};
+    use ruby::HeapPage;
+
+    /// Of 9 GB of strings on Ruby 2.7, 94 were called unreachable: they began behind a heap page.
+    #[test]
+    fn a_chunk_that_begins_just_behind_a_heap_page_is_found() {
+        let chunk = |address, bytes| Chunk::new(Address(address), bytes, ChunkState::InUse);
+        let chunks = vec![chunk(0x1_3ff0, 0x3ff0), chunk(0x1_7fe0, 0x1020)];
+        let range = Address(0x1_3ff0)..Address(0x1_9000);
+        let region = Region { range, arena: Some(0), chunks: 0..2 };
+        let malloc = Malloc { regions: vec![region], chunks, ..Malloc::default() };
+        let page = HeapPage {
+            range: Address(0x1_4000)..Address(0x1_7fd8),
+            first_slot: Address(0x1_4000),
+            slot_bytes: 40,
+            slots: 0..0,
+        };
+        let mut space = ObjectSpace::default();
+        space.pages.push(page);
+        let places = Places::new(&malloc, &space, &[]);
+        assert_eq!(places.at(Address(0x1_7ff0)), Place::Chunk { index: 1, is_start: true });
+        assert_eq!(places.at(Address(0x1_8ff8)), Place::Chunk { index: 1, is_start: false });
+        assert_eq!(places.at(Address(0x1_9000)), Place::Nothing);
+    }
 }

@@ -207,6 +207,7 @@ pub struct Owner {
 pub struct KeptBy {
     pub path: Option<String>,
     pub objects: u64,
+    pub bytes: u64,
 }
 
 /// The verdict; its cause is the name of a row, or `healthy`.
@@ -406,7 +407,11 @@ impl From<&OwnerAccount> for Owner {
             kept_by: account
                 .keepers
                 .iter()
-                .map(|keeper| KeptBy { path: keeper.path.clone(), objects: keeper.objects })
+                .map(|keeper| KeptBy {
+                    path: keeper.path.clone(),
+                    objects: keeper.objects,
+                    bytes: keeper.bytes,
+                })
                 .collect(),
         }
     }

@@ -269,7 +269,7 @@ fn write_keepers(out: &mut String, owners: &[Owner], least: u64, width: usize) -
     for owner in large {
         for keeper in &owner.kept_by {
             // What keeps a few of a million objects says nothing about the million.
-            if keeper.objects * 20 < owner.objects {
+            if keeper.bytes * 20 < owner.kept_by.iter().map(|keeper| keeper.bytes).sum() {
                 continue;
             }
             let path = match &keeper.path {

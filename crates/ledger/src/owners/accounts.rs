@@ -173,8 +173,9 @@ impl<'a> Owners<'a> {
             .map(|class| group_of_name.get(class.name.as_deref()?).copied())
             .collect();
         let keepers = Keepers::find(self.malloc, pointers, &self.roster, &self.trace, self.holders);
+        let count = kept.len();
         let group_of = |slot: Slot| groups.get(slot.class as usize).copied().flatten();
-        for (account, keepers) in kept.iter_mut().zip(keepers.of_groups(groups.len(), group_of)) {
+        for (account, keepers) in kept.iter_mut().zip(keepers.of_groups(count, group_of)) {
             account.keepers = keepers;
         }
     }

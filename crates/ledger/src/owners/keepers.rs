@@ -1,10 +1,12 @@
 //! Who keeps the objects that hold memory: the shortest way to each from something that has a
 //! name.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use glibc::Malloc;
 use ruby::{Holder, ObjectSpace, Slot, SlotType};
+use target::Address;
 
 use crate::Cause;
 use crate::owners::bits::Bits;
@@ -30,11 +32,36 @@ pub struct Keeper {
     pub path: Option<String>,
     /// How many objects of the owner are kept by that name.
     pub objects: u64,
+    /// The bytes of their slots, and of the chunks that these name themselves.
+    pub bytes: u64,
+}
+
+/// What a root keeps, while it is added up.
+#[derive(Debug, Clone, Copy, Default)]
+struct Kept {
+    objects: u64,
+    bytes: u64,
+    /// The object that has most, and how much.
+    largest: u32,
+    most: u64,
+}
+
+impl Kept {
+    fn add(&mut self, slot: u32, objects: u64, bytes: u64) {
+        self.objects += objects;
+        self.bytes += bytes;
+        if bytes > self.most {
+            (self.largest, self.most) = (slot, bytes);
+        }
+    }
 }
 
 /// The ways to all objects.
 pub(crate) struct Keepers<'a> {
+    malloc: &'a Malloc,
     space: &'a ObjectSpace,
+    trace: &'a Trace,
+    places: Places<'a>,
     roots: Vec<String>,
     /// For each slot that by which it was reached first.
     parents: Vec<u32>,
@@ -54,16 +81,16 @@ impl<'a> Keepers<'a> {
     ) -> Self {
         let space = roster.space;
         let keepers = Self {
+            malloc,
             space,
+            trace,
+            places: Places::new(malloc, space, &[]),
             roots: Vec::new(),
             parents: vec![NOWHERE; space.slots.len()],
             root_of: vec![NOWHERE; space.slots.len()],
         };
-        let places = Places::new(malloc, space, &[]);
         let entered = Bits::new(malloc.chunks.len());
-        let queue = VecDeque::new();
-        let mut search =
-            Search { roster, malloc, pointers, trace, places, keepers, entered, queue };
+        let mut search = Search { roster, pointers, keepers, entered, queue: VecDeque::new() };
         for holder in holders {
             let root = search.root(holder.name.clone());
             search.visit(holder.value, ROOT | root, root);
@@ -95,31 +122,54 @@ impl<'a> Keepers<'a> {
     }
 
     /// Who keeps objects: for each of `groups` groups the [`MOST_KEEPERS`] names that keep most of
-    /// its objects. `group_of` tells the group of an object.
+    /// what its objects have. `group_of` tells the group of an object.
     pub(crate) fn of_groups(
         &self,
         groups: usize,
         group_of: impl Fn(Slot) -> Option<usize>,
     ) -> Vec<Vec<Keeper>> {
-        // By root: how many objects, and the first of them.
-        let mut counts: Vec<BTreeMap<u32, (u64, u32)>> = vec![BTreeMap::new(); groups];
-        for (index, slot) in self.space.slots.iter().enumerate().filter(|(_, slot)| slot.is_live())
-        {
-            if let Some(counts) = group_of(*slot).and_then(|group| counts.get_mut(group)) {
-                counts.entry(self.root_of[index]).or_insert((0, index as u32)).0 += 1;
+        let mut kept: Vec<BTreeMap<u32, Kept>> = vec![BTreeMap::new(); groups];
+        for page in &self.space.pages {
+            for index in page.slots.clone() {
+                let slot = self.space.slots[index];
+                if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group)) {
+                    let bytes = u64::from(page.slot_bytes);
+                    kept.entry(self.root_of[index]).or_default().add(index as u32, 1, bytes);
+                }
             }
         }
-        counts.into_iter().map(|counts| self.most_of(counts)).collect()
+        for (index, address) in self.space.references.iter() {
+            let slot = self.space.slots[index as usize];
+            if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group))
+                && let Some(bytes) = self.bytes_of(slot, address)
+            {
+                kept.entry(self.root_of[index as usize]).or_default().add(index, 0, bytes);
+            }
+        }
+        kept.into_iter().map(|kept| self.most_of(kept)).collect()
     }
 
-    fn most_of(&self, counts: BTreeMap<u32, (u64, u32)>) -> Vec<Keeper> {
-        let mut counts: Vec<_> = counts.into_iter().collect();
-        counts.sort_by_key(|&(root, (objects, _))| (std::cmp::Reverse(objects), root));
-        let keeper = |(root, (objects, slot)): (u32, (u64, u32))| Keeper {
-            path: (root != NOWHERE).then(|| self.path(slot)),
-            objects,
+    /// The bytes of the chunk at `address`, if the object in `slot` holds it.
+    fn bytes_of(&self, slot: Slot, address: Address) -> Option<u64> {
+        match self.places.at(address) {
+            Place::Chunk { index, is_start: true } => {
+                let owner = self.trace.owner_of(index as usize);
+                let is_its = self.trace.is_of_slot(owner, slot);
+                is_its.then(|| self.malloc.chunks[index as usize].bytes())
+            }
+            _ => None,
+        }
+    }
+
+    fn most_of(&self, kept: BTreeMap<u32, Kept>) -> Vec<Keeper> {
+        let mut kept: Vec<_> = kept.into_iter().collect();
+        kept.sort_by_key(|&(root, kept)| (Reverse(kept.bytes), root));
+        let keeper = |(root, kept): (u32, Kept)| Keeper {
+            path: (root != NOWHERE).then(|| self.path(kept.largest)),
+            objects: kept.objects,
+            bytes: kept.bytes,
         };
-        counts.into_iter().take(MOST_KEEPERS).map(keeper).collect()
+        kept.into_iter().take(MOST_KEEPERS).map(keeper).collect()
     }
 
     /// The way to an object, in words of Ruby.
@@ -174,10 +224,7 @@ enum Depth {
 /// A breadth-first search over objects, and the chunks that they hold.
 struct Search<'a> {
     roster: &'a Roster<'a>,
-    malloc: &'a Malloc,
     pointers: &'a Pointers,
-    trace: &'a Trace,
-    places: Places<'a>,
     keepers: Keepers<'a>,
     entered: Bits,
     queue: VecDeque<u32>,
@@ -235,11 +282,11 @@ impl Search<'_> {
     fn enter_chunks_of(&mut self, slot: u32, depth: Depth, parent: u32, root: u32) {
         let space = self.keepers.space;
         for &address in space.references.of(slot) {
-            if let Place::Chunk { index, is_start: true } = self.places.at(address) {
+            if let Place::Chunk { index, is_start: true } = self.keepers.places.at(address) {
                 // What lies nearer to others is theirs: else a way would lead through tables of the
                 // interpreter from any object to any other.
-                let owner = self.trace.owner_of(index as usize);
-                if self.trace.is_of_slot(owner, space.slots[slot as usize]) {
+                let owner = self.keepers.trace.owner_of(index as usize);
+                if self.keepers.trace.is_of_slot(owner, space.slots[slot as usize]) {
                     self.enter(index, depth, Some(owner), parent, root);
                 }
             }
@@ -250,7 +297,7 @@ impl Search<'_> {
     fn enter(&mut self, node: u32, depth: Depth, owner: Option<Owner>, parent: u32, root: u32) {
         let mut nodes = vec![(node, depth)];
         while let Some((node, depth)) = nodes.pop() {
-            let is_chunk = (node as usize) < self.malloc.chunks.len();
+            let is_chunk = (node as usize) < self.keepers.malloc.chunks.len();
             let is_known = match depth {
                 Depth::First => self.entered.contains(node),
                 Depth::All => is_chunk && !self.entered.insert(node),
@@ -267,10 +314,10 @@ impl Search<'_> {
             }
             for edge in edges {
                 let to = edge.node();
-                if to as usize >= self.malloc.chunks.len() {
+                if to as usize >= self.keepers.malloc.chunks.len() {
                     continue;
                 }
-                let its = self.trace.owner_of(to as usize);
+                let its = self.keepers.trace.owner_of(to as usize);
                 match owner {
                     None if !edge.is_interior() => nodes.push((to, Depth::All)),
                     Some(owner) if its == owner && !edge.is_interior() => {

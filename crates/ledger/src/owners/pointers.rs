@@ -20,7 +20,7 @@ const LONG: u64 = 64 << 10;
 const LOWEST: u64 = 1 << 16;
 /// Thread-local variables lie at most this far below a thread's control block: the dynamic linker
 /// sets a few kilobytes aside for all libraries together.
-const LOCALS: u64 = 16 << 10;
+const LOCALS: u64 = 4 << 10;
 /// More bytes than any release's control block of a thread has.
 const CONTROL: u64 = 4 << 10;
 /// What a function may use below its stack pointer (System V ABI, AMD64).
