@@ -15,10 +15,11 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 
 /// A pause by a freeze that is expected to be shorter is no reason to touch the target.
 const SHORT_MS: f64 = 50.0;
-/// How long a freeze takes, in milliseconds for each GB that is resident, on two cores: without and with
-/// what it takes to find owners.
-const FREEZE_MS_PER_GB: f64 = 60.0;
-const FREEZE_MS_PER_GB_WITH_OWNERS: f64 = 110.0;
+/// How long a freeze takes: some milliseconds, and so many for each GB that is resident, on two cores;
+/// without and with what it takes to find owners. A heap of small chunks takes longer.
+const FREEZE_MS: f64 = 10.0;
+const FREEZE_MS_PER_GB: f64 = 140.0;
+const FREEZE_MS_PER_GB_WITH_OWNERS: f64 = 220.0;
 
 /// A target that was read, and how.
 pub(crate) struct Captured {
@@ -101,7 +102,8 @@ fn choose(
     }
     let image = target::look(pid)?;
     let per_gb = if owners { FREEZE_MS_PER_GB_WITH_OWNERS } else { FREEZE_MS_PER_GB };
-    let expected = image.outline.process.rss_bytes as f64 / f64::from(1 << 30) * per_gb;
+    let rss_gb = image.outline.process.rss_bytes as f64 / f64::from(1 << 30);
+    let expected = FREEZE_MS + rss_gb * per_gb;
     if mode == CaptureMode::Auto && expected < SHORT_MS {
         return Ok((None, format!("a freeze was expected to take {expected:.0} ms")));
     }

@@ -28,15 +28,19 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     if !arguments.dry_run {
         report.outcome = Some(do_it(pid, &call)?);
         say(&report.render_outcome())?;
-        if let Some(length) = arguments.watch {
-            report.watch = Some(watch(pid, length, &ledger, &report)?);
-            say(&report.render_watch())?;
-        }
     }
+    // What was done is told whatever becomes of the watch.
+    let watched = match arguments.watch {
+        Some(length) => watch(pid, length, &ledger, &report).and_then(|watch| {
+            report.watch = Some(watch);
+            Ok(say(&report.render_watch())?)
+        }),
+        None => Ok(()),
+    };
     if arguments.json {
         crate::print(&report.render_json())?;
     }
-    Ok(Outcome::Done)
+    watched.map(|()| Outcome::Done)
 }
 
 /// What is expected of the call: of glibc's by its heap as it stands, of another's by trying it on a clone.

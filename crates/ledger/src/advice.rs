@@ -1,4 +1,4 @@
-use crate::{Cause, Count, Ledger, Size, percent};
+use crate::{Cause, Count, Ledger, Size, Verdict, percent};
 
 /// A step worth saving less than this is not worth telling.
 const LEAST_BYTES: u64 = 8 << 20;
@@ -20,27 +20,30 @@ pub struct Advice {
     pub costs: String,
 }
 
-/// What can be done about the process, the step that saves most first; none where nothing is worth
-/// doing.
+/// What can be done about the process: what goes against the verdict's cause first, then the step
+/// that saves most. None where the process is healthy.
 #[must_use]
 pub fn advise(ledger: &Ledger) -> Vec<Advice> {
-    let mut steps: Vec<Advice> = [
-        trim(ledger),
-        allocator(ledger),
-        arena_max(ledger),
-        compact(ledger),
-        objects(ledger),
-        held(ledger),
-        unreachable(ledger),
-        native(ledger),
-        stacks(ledger),
-        files(ledger),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    steps.sort_by_key(|step| std::cmp::Reverse(step.saves_bytes));
-    steps
+    use Cause::{MallocFragmented, MallocUnreturned};
+    let Some(cause) = Verdict::of(ledger).cause else { return Vec::new() };
+    let free: &[Cause] = &[MallocUnreturned, MallocFragmented];
+    let steps = [
+        (free, trim(ledger)),
+        (free, allocator(ledger)),
+        (free, arena_max(ledger)),
+        (&[Cause::RubyFreeSlots], compact(ledger)),
+        (&[Cause::RubyLiveSlots, Cause::RubyMalloc], objects(ledger)),
+        (&[Cause::NativeHeld], held(ledger)),
+        (&[Cause::NativeUnreachable], unreachable(ledger)),
+        (&[Cause::MallocInUse], native(ledger)),
+        (&[Cause::StackThreads, Cause::StackFibers], stacks(ledger)),
+        (&[Cause::FileShared, Cause::FilePrivate], files(ledger)),
+    ];
+    let told =
+        |(against, step): (&[Cause], Option<Advice>)| Some((against.contains(&cause), step?));
+    let mut steps: Vec<_> = steps.into_iter().filter_map(told).collect();
+    steps.sort_by_key(|(is_against, step)| std::cmp::Reverse((*is_against, step.saves_bytes)));
+    steps.into_iter().map(|(_, step)| step).collect()
 }
 
 fn is_worth(ledger: &Ledger, bytes: u64) -> bool {
@@ -76,7 +79,9 @@ fn allocator(ledger: &Ledger) -> Option<Advice> {
     (is_worth(ledger, kept) && ledger.allocator.is_glibc()).then(|| Advice {
         action: action.into(),
         command: "LD_PRELOAD=libjemalloc.so.2".into(),
-        saves_bytes: Some(ledger.causes[Cause::MallocUnreturned]),
+        // How much of what is pinned it would save cannot be said.
+        saves_bytes: Some(ledger.causes[Cause::MallocUnreturned])
+            .filter(|bytes| is_worth(ledger, *bytes)),
         already_set: false,
         costs: "a restart; the peak during a burst does not fall".into(),
     })
@@ -127,31 +132,33 @@ fn compact(ledger: &Ledger) -> Option<Advice> {
 
 fn objects(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
-    let class = ledger.classes().next()?;
+    let class = ledger.managed().next()?;
+    let objects = format!("objects of class {} ({})", class.name, Size(class.weight_bytes()));
+    let (trace, restart) = (
+        "ObjectSpace.trace_object_allocations_start at boot, then ObjectSpace.dump_all",
+        "a restart to trace allocations; the dump holds the GVL for seconds",
+    );
+    let (action, command, costs) = match class.keepers.first().map(|keeper| &keeper.path) {
+        Some(Some(path)) => (
+            format!(
+                "Let go of the {objects}, which are kept by {path}; or find where they are made."
+            ),
+            trace,
+            restart,
+        ),
+        Some(None) => (
+            format!("Let the GC run: most {objects} are garbage."),
+            "GC.start",
+            "a pause of the program while it collects",
+        ),
+        None => (format!("Find who keeps the {objects}, which hold the most."), trace, restart),
+    };
     (is_worth(ledger, bytes) && percent(bytes, ledger.rss_bytes) >= 25.0).then(|| Advice {
-        action: match class.keepers.first().map(|keeper| &keeper.path) {
-            Some(Some(path)) => format!(
-                "Let go of the objects of class {} ({}), which are kept by {path}; or find where they \
-                 are made.",
-                class.name,
-                Size(class.weight_bytes())
-            ),
-            Some(None) => format!(
-                "Let the GC run: most objects of class {} ({}) are garbage.",
-                class.name,
-                Size(class.weight_bytes())
-            ),
-            None => format!(
-                "Find who keeps the objects: those of class {} hold the most ({}).",
-                class.name,
-                Size(class.weight_bytes())
-            ),
-        },
-        command: "ObjectSpace.trace_object_allocations_start at boot, then ObjectSpace.dump_all"
-            .into(),
+        action,
+        command: command.into(),
         saves_bytes: None,
         already_set: false,
-        costs: "a restart to trace allocations; the dump holds the GVL for seconds".into(),
+        costs: costs.into(),
     })
 }
 

@@ -163,6 +163,13 @@ impl Ledger {
         }
     }
 
+    /// What the program's own objects hold, by class, those of C extensions and of the interpreter
+    /// left out; those that take most of RSS first.
+    pub fn managed(&self) -> impl Iterator<Item = &OwnerAccount> {
+        let is_managed = |owner: &&OwnerAccount| owner.cause == Cause::RubyMalloc;
+        self.owners.iter().filter(is_managed)
+    }
+
     /// What the objects of each class hold, internal ones included; the most bytes first.
     pub fn classes(&self) -> impl Iterator<Item = &OwnerAccount> {
         let is_class =

@@ -320,7 +320,7 @@ fn class_evidence(ledger: &Ledger) -> Vec<String> {
         Size(ruby.slot_bytes_live),
         Size(ledger.causes[Cause::RubyMalloc])
     )];
-    evidence.extend(ledger.classes().take(3).map(|class| {
+    evidence.extend(ledger.managed().take(3).map(|class| {
         format!(
             "{} {}: {} of slots, {} of malloc'ed memory",
             Count(class.objects),
@@ -335,7 +335,7 @@ fn class_evidence(ledger: &Ledger) -> Vec<String> {
 /// The class that holds most of `bytes`, if one does.
 fn most_of_it(ledger: &Ledger, bytes: u64) -> String {
     let held = OwnerAccount::weight_bytes;
-    match ledger.classes().find(|owner| owner.kind == OwnerKind::Class) {
+    match ledger.managed().find(|owner| owner.kind == OwnerKind::Class) {
         Some(owner) if held(owner) * 2 > bytes => {
             format!(", the most of it by {} {}", Count(owner.objects), owner.name)
         }

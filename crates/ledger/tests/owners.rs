@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ledger::{Cause, Ledger, OwnerAccount, OwnerKind, Readings};
 use proptest::prelude::*;
 use target::Image;
-use testbed::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory};
+use testbed::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Word};
 
 /// Where nothing is.
 const NOWHERE: u64 = 0x10_0000_0010;
@@ -215,6 +215,19 @@ fn text_that_looks_like_a_pointer_holds_nothing() {
     let ledger = draft.draw_up(&[]);
     assert_eq!(held(&ledger, "String"), (bytes(8), 0));
     assert!(held(&ledger, "(nobody)").0 >= bytes(16));
+}
+
+/// An unmarked object whose class was swept before it: rbloat panicked where a way led to one.
+#[test]
+fn garbage_without_a_class_is_no_extensions() {
+    const T_DATA: u8 = 0x0c;
+    let mut draft = Draft::new();
+    let chunk = draft.chunk(10);
+    let gone = 0x7f00_dead_0000;
+    let slot =
+        draft.ruby.slot(T_DATA, 0, gone, &[Word::Value(0), Word::Value(0), Word::Pointer(chunk)]);
+    let ledger = draft.draw_up(&[slot]);
+    assert_eq!(held(&ledger, "PG::Result"), (0, 0));
 }
 
 #[test]

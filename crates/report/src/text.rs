@@ -24,6 +24,8 @@ const LEAST_KEPT_BYTES: u64 = 1 << 20;
 const LEAST_KEPT_PART: u64 = 50;
 /// Columns of an owner's name, at most.
 const OWNER: usize = 44;
+/// Fewer columns are not worth the beginning of a meaning.
+const LEAST_MEANING: usize = 24;
 /// Columns of a process's other cells in the list.
 const BEFORE_COMMAND: usize = 70;
 
@@ -64,12 +66,13 @@ impl Report {
         let ruby = process.ruby_version.as_deref().unwrap_or("unknown");
         writeln!(
             out,
-            "{BOLD}pid {}{BOLD:#}  {} resident  ·  ruby {ruby}  ·  {}  ·  malloc by {}  ·  {} threads",
+            "{BOLD}pid {}{BOLD:#}  {} resident  ·  ruby {ruby}  ·  {}  ·  malloc by {}  ·  {} thread{}",
             process.pid,
             Size(process.rss_bytes),
             process.libc,
             process.allocator,
-            process.threads
+            process.threads,
+            if process.threads == 1 { "" } else { "s" }
         )?;
         writeln!(out, "{DIM}{}{DIM:#}", process.command)?;
         if let Some(statistics) = &self.allocator_statistics {
@@ -96,7 +99,9 @@ impl Report {
             let share = percent(row.bytes, rss);
             let meaning = Cause::ALL.iter().find(|cause| cause.name() == row.cause);
             let meaning = meaning.map_or("", |cause| cause.meaning());
+            // Half a word says nothing.
             let room = width.saturating_sub(BEFORE_MEANING);
+            let room = if room < LEAST_MEANING { 0 } else { room };
             let meaning: String = meaning.chars().take(room).collect();
             table.add_row([
                 format!("{style}{}{style:#}", row.cause),

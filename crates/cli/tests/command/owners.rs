@@ -172,6 +172,25 @@ fn what_managed_objects_hold_is_what_ruby_says_but_for_the_rounding() {
 }
 
 #[test]
+fn a_verdict_on_managed_objects_names_none_of_an_extension() {
+    let target = Target::ruby(
+        "require 'zlib'
+         $texts = Array.new(1_200) { 'x' * 100_000 }
+         $deflates = Array.new(600) { Zlib::Deflate.new }
+         puts 'ready {}'
+         $stdout.flush
+         $stdin.read",
+    );
+    let report = report(target.pid());
+    assert_eq!(report.verdict.cause, "ruby.malloc");
+    let told: Vec<_> = report.verdict.evidence.iter().chain([&report.verdict.summary]).collect();
+    assert!(told.iter().any(|line| line.contains("String")), "{told:?}");
+    assert!(!told.iter().any(|line| line.contains("Zlib")), "{told:?}");
+    assert!(report.advice[0].action.contains("class String"), "{:?}", report.advice);
+    assert!(target.finish());
+}
+
+#[test]
 fn memory_that_was_lost_is_unreachable() {
     let target = Target::scenario("native", &["--scale", "0.1"]);
     let report = report(target.pid());

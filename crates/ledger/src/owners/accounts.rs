@@ -10,7 +10,7 @@ use target::{Address, PageRun, Pages, intersection, length};
 use crate::Cause;
 use crate::owners::keepers::{Keeper, Keepers};
 use crate::owners::pointers::Pointers;
-use crate::owners::roster::{Owner, Roster};
+use crate::owners::roster::{ANONYMOUS, Owner, Roster};
 use crate::owners::trace::Trace;
 
 /// Classes whose keepers are told.
@@ -170,7 +170,10 @@ impl<'a> Owners<'a> {
             .space
             .classes
             .iter()
-            .map(|class| group_of_name.get(class.name.as_deref()?).copied())
+            .map(|class| {
+                let name = class.name.as_deref().unwrap_or(ANONYMOUS);
+                group_of_name.get(name).copied()
+            })
             .collect();
         let keepers = Keepers::find(self.malloc, pointers, &self.roster, &self.trace, self.holders);
         let count = kept.len();

@@ -90,7 +90,9 @@ impl<'a> Keepers<'a> {
             root_of: vec![NOWHERE; space.slots.len()],
         };
         let entered = Bits::new(malloc.chunks.len());
-        let mut search = Search { roster, pointers, keepers, entered, queue: VecDeque::new() };
+        let looked_into = entered.clone();
+        let queue = VecDeque::new();
+        let mut search = Search { roster, pointers, keepers, entered, looked_into, queue };
         for holder in holders {
             let root = search.root(holder.name.clone());
             search.visit(holder.value, ROOT | root, root);
@@ -226,7 +228,10 @@ struct Search<'a> {
     roster: &'a Roster<'a>,
     pointers: &'a Pointers,
     keepers: Keepers<'a>,
+    /// Nodes whose slots were visited, and all that lies behind them.
     entered: Bits,
+    /// Nodes whose slots were visited, but no more.
+    looked_into: Bits,
     queue: VecDeque<u32>,
 }
 
@@ -299,7 +304,7 @@ impl Search<'_> {
         while let Some((node, depth)) = nodes.pop() {
             let is_chunk = (node as usize) < self.keepers.malloc.chunks.len();
             let is_known = match depth {
-                Depth::First => self.entered.contains(node),
+                Depth::First => self.entered.contains(node) || !self.looked_into.insert(node),
                 Depth::All => is_chunk && !self.entered.insert(node),
             };
             if is_known {
@@ -320,7 +325,7 @@ impl Search<'_> {
                 let its = self.keepers.trace.owner_of(to as usize);
                 match owner {
                     None if !edge.is_interior() => nodes.push((to, Depth::All)),
-                    Some(owner) if its == owner && !edge.is_interior() => {
+                    Some(owner) if its == owner && (!edge.is_interior() || self.is_core(owner)) => {
                         nodes.push((to, Depth::All));
                     }
                     // A thread is what its fiber is, and such: they name their objects themselves.

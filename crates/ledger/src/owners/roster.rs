@@ -26,6 +26,9 @@ pub(crate) enum Owner {
     Nobody,
 }
 
+/// What classes without a name are called.
+pub(crate) const ANONYMOUS: &str = "(anonymous class)";
+
 /// All that may be an owner.
 pub(crate) struct Roster<'a> {
     pub(crate) space: &'a ObjectSpace,
@@ -56,7 +59,7 @@ impl Roster<'_> {
 
     /// Whether the objects of a class are parts of the interpreter: classes, methods, bytecode.
     fn is_of_vm(&self, class: usize) -> bool {
-        let name = self.space.classes[class].name.as_deref().unwrap_or_default();
+        let name = self.class(class).and_then(|class| class.name.as_deref()).unwrap_or_default();
         // Instance variables, where objects have them elsewhere (4.0).
         let is_internal = name.starts_with("(imemo_") && name != "(imemo_fields)";
         is_internal
@@ -65,7 +68,8 @@ impl Roster<'_> {
 
     /// The same for objects of the class with this index that wrap a structure.
     pub(crate) fn cause_of_data(&self, class: usize) -> Cause {
-        let class = &self.space.classes[class];
+        // Garbage may be without a class.
+        let Some(class) = self.class(class) else { return Cause::RubyMalloc };
         let name = class.name.as_deref().unwrap_or_default();
         let is_core =
             self.data_type(class).is_some_and(|it| self.space.interpreter.contains(&it.address));
@@ -75,6 +79,10 @@ impl Roster<'_> {
             true => Cause::RubyMalloc,
             false => Cause::NativeHeld,
         }
+    }
+
+    fn class(&self, class: usize) -> Option<&Class> {
+        self.space.classes.get(class)
     }
 
     /// What the objects of a class wrap.
@@ -92,7 +100,7 @@ impl Roster<'_> {
             Owner::Class(class) | Owner::Data(class) => match &self.space.classes[class].name {
                 Some(name) if name.starts_with('(') => (name.as_str(), OwnerKind::Internal),
                 Some(name) => (name.as_str(), OwnerKind::Class),
-                None => ("(anonymous class)", OwnerKind::Class),
+                None => (ANONYMOUS, OwnerKind::Class),
             },
             Owner::Variables(module) => (self.modules[module].name.as_str(), OwnerKind::Library),
             Owner::Locals => ("(thread-local variables)", OwnerKind::Thread),
