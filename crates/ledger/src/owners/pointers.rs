@@ -7,7 +7,7 @@ use std::thread::Builder;
 use glibc::{ChunkState, Malloc};
 use ruby::ObjectSpace;
 use target::elf::Module;
-use target::{Address, Image, PAGE_SIZE, Window, intersection, length};
+use target::{Address, Image, PAGE_SIZE, PageState, Window, intersection, length};
 
 use crate::places::{Place, Places};
 
@@ -126,7 +126,7 @@ impl Pointers {
                         modules[*module].writable.iter().for_each(|range| reader.read(range));
                     }
                     Root::Locals => {
-                        locals(image, malloc).iter().for_each(|range| reader.read(range))
+                        locals(image, malloc, stacks).iter().for_each(|range| reader.read(range))
                     }
                     Root::Stacks => {
                         for range in live_stacks(image, space, stacks) {
@@ -255,7 +255,7 @@ fn areas(
 }
 
 /// Where thread-local variables are: below each thread's control block; and that block itself.
-fn locals(image: &Image<'_>, malloc: &Malloc) -> Vec<Range<Address>> {
+fn locals(image: &Image<'_>, malloc: &Malloc, stacks: &[Range<Address>]) -> Vec<Range<Address>> {
     let outline = &image.outline;
     // The main thread's may lie where the main arena begins, since the dynamic linker takes them
     // from brk, too.
@@ -268,9 +268,12 @@ fn locals(image: &Image<'_>, malloc: &Malloc) -> Vec<Range<Address>> {
         all.start.max(before)..all.end.min(behind)
     };
     let around = |thread: &target::Thread| {
-        let mapping = outline.mappings.find(thread.fs_base)?;
+        // Behind a thread's block may be the next one's, in the same mapping.
+        let block = stacks.iter().find(|stack| stack.contains(&thread.fs_base));
+        let mapping = &outline.mappings.find(thread.fs_base)?.range;
+        let end = block.map_or(mapping.end, |block| block.end);
         let all = thread.fs_base.before(LOCALS)..thread.fs_base.offset(CONTROL);
-        let locals = between_regions(thread.fs_base, &intersection(&all, &mapping.range));
+        let locals = between_regions(thread.fs_base, &intersection(&all, &(mapping.start..end)));
         Some(locals.start.align_up(8)..locals.end)
     };
     let mut locals: Vec<_> = outline.threads.iter().filter_map(around).collect();
@@ -350,11 +353,17 @@ impl<'a> Reader<'a> {
         let mut at = range.start;
         while at < range.end {
             let end = range.end.min(at.offset(1).align_up(PAGE_SIZE));
-            if !self.read_block(&(at..end)) {
+            // What is unreadable for another reason, as guard pages are, has no pointers.
+            if !self.read_block(&(at..end)) && self.is_swapped(&(at..end)) {
                 self.part.unread_bytes += end - at;
             }
             at = end;
         }
+    }
+
+    fn is_swapped(&self, page: &Range<Address>) -> bool {
+        let pages = self.image.outline.pages.as_ref();
+        pages.is_some_and(|pages| pages.runs_in(page).any(|run| run.state == PageState::Swapped))
     }
 
     fn read_block(&mut self, range: &Range<Address>) -> bool {
