@@ -10,9 +10,15 @@ use super::proc;
 /// leave. `None` where nothing could be learned. Caches of files that the kernel would give up count
 /// as room.
 pub(crate) fn bytes(pid: i32) -> Option<u64> {
-    let groups = proc::read(pid, "cgroup").ok()?;
-    let groups = String::from_utf8_lossy(&groups).into_owned();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    // Where one of them cannot be read, no more is missing than what the groups leave.
+    let groups = proc::read(pid, "cgroup").unwrap_or_default();
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    least(&groups, &mounts)
+}
+
+/// [`bytes`] by the lines of /proc/PID/cgroup and of mountinfo, which may be of no encoding.
+fn least(groups: &[u8], mounts: &[u8]) -> Option<u64> {
+    let (groups, mounts) = (String::from_utf8_lossy(groups), String::from_utf8_lossy(mounts));
     let in_groups = Hierarchy::ALL.iter().filter_map(|hierarchy| {
         let (folder, mount) = hierarchy.folder(&groups, &mounts)?;
         let levels = folder.ancestors().take_while(|level| level.starts_with(&mount));
@@ -135,5 +141,19 @@ mod tests {
     fn the_machine_leaves_some_room() {
         let room = bytes(std::process::id().cast_signed()).unwrap();
         assert!(room > 0);
+    }
+
+    #[test]
+    fn mounts_that_cannot_be_read_take_away_no_more_than_themselves() {
+        let machine = least(b"", b"").unwrap();
+        assert!(machine > 0);
+        assert!(least(GROUPS.as_bytes(), b"").is_some());
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("memory.max"), "1000\n").unwrap();
+        fs::write(folder.path().join("memory.current"), "400\n").unwrap();
+        let mut mounts = b"24 20 0:21 / /mnt/caf\xe9 rw - ext4 /dev/sda rw\n".to_vec();
+        let mount = folder.path().display();
+        mounts.extend(format!("31 20 0:27 / {mount} rw - cgroup2 cgroup2 rw\n").bytes());
+        assert_eq!(least(b"0::/\n", &mounts), Some(600));
     }
 }
