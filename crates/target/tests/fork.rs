@@ -204,6 +204,40 @@ fn a_process_under_seccomp_is_cloned_where_its_filter_is_known_to_allow_it() {
     assert!(target.finish());
 }
 
+/// A worker thread, which would notice least of a signal, alone has a filter, which kills for the system call
+/// `KILLED`.
+const FILTERED_WORKER: &str = r#"
+  require 'fiddle'
+  numbers = [Fiddle::TYPE_INT] + [Fiddle::TYPE_LONG] * 4
+  prctl = Fiddle::Function.new(Fiddle.dlopen(nil)['prctl'], numbers, Fiddle::TYPE_INT)
+  filter = [[0x20, 0, 0, 0], [0x15, 0, 1, KILLED], [0x06, 0, 0, 0x8000_0000], [0x06, 0, 0, 0x7fff_0000]]
+  filter = Fiddle::Pointer[filter.map { |step| step.pack('SCCL') }.join]
+  program = Fiddle::Pointer[[4].pack('Q') + [filter.to_i].pack('Q')]
+  Thread.new do
+    prctl.call(38, 1, 0, 0, 0)
+    abort 'no filter' unless prctl.call(22, 2, program.to_i, 0, 0).zero?
+    puts 'ready {}'; $stdout.flush; Queue.new.pop
+  end
+  $stdin.read"#;
+
+#[test]
+fn a_thread_with_a_filter_of_its_own_neither_makes_nor_reaps_a_clone() {
+    for killed in [libc::SYS_clone, libc::SYS_wait4] {
+        let target = Target::ruby(&FILTERED_WORKER.replace("KILLED", &killed.to_string()));
+        let filtered = |task: &fs::DirEntry| {
+            let status = fs::read_to_string(task.path().join("status")).unwrap();
+            status.contains("Seccomp:\t2")
+        };
+        let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
+        assert_eq!(tasks.map(Result::unwrap).filter(filtered).count(), 1);
+        assert_eq!(target.status("Seccomp:"), "0");
+        for _ in 0..5 {
+            assert_eq!(fork(&target).end().unwrap().left, None);
+        }
+        assert!(target.finish());
+    }
+}
+
 #[test]
 fn a_limit_of_processes_is_the_kernels_reason() {
     let folder = format!("/sys/fs/cgroup/pids/rbloat-test-{}", std::process::id());

@@ -12,6 +12,7 @@ use crate::{Address, Error, Image, elf};
 
 use super::fork::Forked;
 use super::proc;
+use super::seccomp::Call;
 use super::touch::{self, Refusal, SIGNAL};
 use super::tracee::{Event, Resume, Wait, resume, wait_for_stop};
 
@@ -51,11 +52,33 @@ pub fn find_function(image: &Image<'_>, name: &str) -> Option<Address> {
     elf::modules(image).iter().find_map(|module| Some(module.symbol(image, name).ok()??.address))
 }
 
-/// Lets one thread of the running process `pid` call `function`, as if in a signal handler; the others
-/// run on. Waits up to `patience` for a thread that may, and up to `most` for the function.
+/// What functions that give memory back may ask of the kernel (glibc's, jemalloc's, tcmalloc's), and the
+/// handler's return.
+fn calls() -> [Call; 11] {
+    let with_third = |number, argument| Call::any(number).with(2, argument);
+    let futex =
+        |operation| Call::any(libc::SYS_futex).with(1, operation | libc::FUTEX_PRIVATE_FLAG);
+    let read_write = libc::PROT_READ | libc::PROT_WRITE;
+    [
+        with_third(libc::SYS_madvise, libc::MADV_DONTNEED),
+        with_third(libc::SYS_madvise, libc::MADV_FREE),
+        with_third(libc::SYS_mprotect, libc::PROT_NONE),
+        with_third(libc::SYS_mprotect, read_write),
+        with_third(libc::SYS_mmap, libc::PROT_NONE),
+        Call::any(libc::SYS_munmap),
+        Call::any(libc::SYS_mremap),
+        Call::any(libc::SYS_brk),
+        futex(libc::FUTEX_WAIT),
+        futex(libc::FUTEX_WAKE),
+        Call::any(libc::SYS_rt_sigreturn),
+    ]
+}
+
+/// Lets one thread of the running process `pid` call `function`, which gives memory back, as if in a signal
+/// handler; the others run on. Waits up to `patience` for a thread that may, and up to `most` for the function.
 ///
 /// # Errors
-/// Why it was not called; nothing was changed then.
+/// Why it was not called; nothing was changed then, unless a thread was [`Refusal::Lost`].
 pub fn call(
     pid: i32,
     function: Address,
@@ -64,8 +87,9 @@ pub fn call(
     most: Duration,
 ) -> Result<Called, Refusal> {
     let deadline = Instant::now() + patience;
+    let calls = calls();
     let tid = loop {
-        let called = touch::at_a_safe_point(pid, |thread, _| {
+        let called = touch::at_a_safe_point(pid, &calls, |thread, _| {
             let registers = place(pid, thread.scratch(), arguments)?;
             thread.set_to_call(function, registers)?;
             Ok(thread.tid())

@@ -48,8 +48,6 @@ pub struct ForkPlan {
     functions: Functions,
     /// The mappings of those functions: were they others by then, it would be another program.
     code: Vec<Mapping>,
-    /// Whether it runs under seccomp.
-    filtered: bool,
 }
 
 /// A target that runs on, and its image at the instant when it was cloned.
@@ -93,7 +91,6 @@ impl ForkPlan {
     /// Why not.
     pub fn make(image: &Image<'_>) -> Result<Self, Refusal> {
         let process = &image.outline.process;
-        let status = proc::status(process.pid).map_err(|_| Refusal::Lost)?;
         let resident = process.rss_bytes;
         let needed_bytes = resident / 512 + resident / CHANGED + CLONE_BYTES;
         if let Some(room_bytes) = room::bytes(process.pid)
@@ -104,17 +101,15 @@ impl ForkPlan {
         let functions = Functions::find(image)?;
         let mappings = &image.outline.mappings;
         let code = functions.addresses().into_iter().filter_map(|at| mappings.find(at).cloned());
-        let filtered = status.seccomp.is_some_and(|mode| mode != 0);
-        Ok(Self { functions, code: code.collect(), filtered })
+        Ok(Self { functions, code: code.collect() })
     }
 
     /// What the target and its clone will ask of the kernel.
     fn calls(&self) -> [Call; 4] {
-        let arguments = [CLONE_FLAGS, 0, 0, 0, 0, 0];
-        let numbers =
-            [libc::SYS_clone, libc::SYS_wait4, libc::SYS_exit_group, libc::SYS_rt_sigreturn];
-        let [instruction, _] = self.functions.addresses();
-        numbers.map(|number| Call { number, instruction: instruction.0 + 2, arguments })
+        let mut clone = self.functions.made(libc::SYS_clone);
+        clone.arguments = [Some(CLONE_FLAGS), None, Some(0), Some(0), Some(0), Some(0)];
+        let wait = self.functions.made(libc::SYS_wait4);
+        [clone, wait, Call::any(libc::SYS_exit_group), Call::any(libc::SYS_rt_sigreturn)]
     }
 
     fn is_of(&self, outline: &Outline) -> bool {
@@ -268,8 +263,9 @@ fn clone_in(
                 continue;
             }
         }
-        if plan.filtered && !seccomp::allows(tid, &plan.calls()) {
-            return Err(Refusal::Seccomp);
+        if !seccomp::allows(pid, tid, &plan.calls()) {
+            refusal = Refusal::Seccomp;
+            continue;
         }
         let mut pending = 0;
         let cloned = Borrowed::take(pid, tid, &mut pending)
@@ -319,12 +315,13 @@ fn make_clone(
 /// Fails where some are left, with the reason.
 pub(crate) fn reap(pid: i32, functions: &Functions) -> Result<(), Refusal> {
     let deadline = Instant::now() + REAPING;
+    let calls = [functions.made(libc::SYS_wait4), Call::any(libc::SYS_rt_sigreturn)];
     loop {
         let zombies = dead_clones(pid);
         if zombies.is_empty() {
             return Ok(());
         }
-        match super::touch::at_a_safe_point(pid, |thread, pending| {
+        match super::touch::at_a_safe_point(pid, &calls, |thread, pending| {
             for &zombie in &zombies {
                 let options = (libc::WNOHANG | libc::__WALL) as u64;
                 let arguments = [zombie as u64, 0, options, 0, 0, 0];

@@ -22,6 +22,7 @@ use nix::unistd::Pid;
 
 use crate::{Address, Image, Memory, Unreadable, elf};
 
+use super::seccomp::{self, Call};
 use super::stop::Stop;
 use super::tracee::{Event, Resume, Wait, resume, wait_for_stop};
 use super::{proc, safe_point};
@@ -36,7 +37,7 @@ const MOST_STOPS: u32 = 256;
 /// that comes on top of it does, too.
 const SCRATCH: u64 = 32 << 10;
 
-/// Why nothing was run in the target. Nothing was changed in it.
+/// Why nothing was run in the target. Nothing was changed in it, unless a thread was [`Refusal::Lost`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Its handler cannot be borrowed.
@@ -61,7 +62,7 @@ pub enum Refusal {
     },
     /// A filter of system calls forbids it, or may do so.
     #[error(
-        "it runs under seccomp, whose filter forbids it to clone itself, or cannot be read (that needs CAP_SYS_ADMIN)"
+        "it runs under seccomp, whose filter forbids what it would have to call, or cannot be read (that needs CAP_SYS_ADMIN)"
     )]
     Seccomp,
     /// The kernel refused the system call, as it would have refused it to the target itself.
@@ -94,6 +95,11 @@ impl Functions {
             .ok_or(Refusal::NoFunction("getpid"))?;
         let exit = function(image, "_exit").ok_or(Refusal::NoFunction("_exit"))?;
         Ok(Self { system_call, exit })
+    }
+
+    /// A call of the kernel as a filter sees it when we have it made here.
+    pub(crate) fn made(&self, number: i64) -> Call {
+        Call { instruction: Some(self.system_call.0 + 2), ..Call::any(number) }
     }
 
     pub(crate) fn addresses(&self) -> [Address; 2] {
@@ -278,10 +284,11 @@ impl Borrowed {
     }
 }
 
-/// Takes one thread that waits at a safe point to its handler, lets `run` do something with it, and lets it
-/// go; the others run on. Tries each such thread once.
+/// Takes one thread that waits at a safe point, and may make all of `calls`, to its handler, lets `run` do
+/// something with it, and lets it go; the others run on. Tries each such thread once.
 pub(crate) fn at_a_safe_point<T>(
     pid: i32,
+    calls: &[Call],
     run: impl FnOnce(&Borrowed, &mut i32) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
     let mappings = proc::mappings(pid, false).map_err(|_| Refusal::Lost)?;
@@ -297,6 +304,10 @@ pub(crate) fn at_a_safe_point<T>(
             return Err(Refusal::Suspended);
         }
         if standing.signal != 0 {
+            continue;
+        }
+        if !seccomp::allows(pid, tid, calls) {
+            reason = Refusal::Seccomp;
             continue;
         }
         let stack_pointer = Address(registers(tid)?.rsp);
