@@ -272,3 +272,44 @@ fn a_memory_limit_without_room_is_told_before_the_target_is_stopped() {
     }
     assert!(matches!(refused, Refusal::NoRoom { .. }), "{refused}");
 }
+
+#[test]
+fn a_thread_that_does_not_stop_is_let_go_before_we_end() {
+    let folder = format!("/sys/fs/cgroup/freezer/rbloat-test-{}", std::process::id());
+    if fs::create_dir(&folder).is_err() {
+        return; // Not root, or no control groups of version 1.
+    }
+    let target = Target::ruby(WAITING);
+    let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
+    let tids = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());
+    let others: Vec<_> = tids.filter(|tid| *tid != target.pid().to_string()).collect();
+    for tid in &others {
+        fs::write(format!("{folder}/tasks"), tid).unwrap();
+    }
+    fs::write(format!("{folder}/freezer.state"), "FROZEN").unwrap();
+    while fs::read_to_string(format!("{folder}/freezer.state")).unwrap().trim() != "FROZEN" {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Those that wait for an event come first, and the first thread, which reads, does it.
+    let function = target::find_function(&look(target.pid()).unwrap(), "getppid").unwrap();
+    let called = target::call(target.pid(), function, &[], PATIENCE, PATIENCE);
+    let status = |tid: &String, key: &str| {
+        let text = fs::read_to_string(format!("/proc/{}/task/{tid}/status", target.pid())).unwrap();
+        text.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim().to_string()
+    };
+    let wait_for = |key: &str, value: &str| {
+        (0..2000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            others.iter().all(|tid| status(tid, key).starts_with(value))
+        })
+    };
+    let untraced = wait_for("TracerPid:", "0");
+    fs::write(format!("{folder}/freezer.state"), "THAWED").unwrap();
+    let runs = wait_for("State:", "S");
+    let finished = target.finish();
+    while fs::remove_dir(&folder).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(matches!(called, Ok(target::Called::Returned(_))), "{called:?}");
+    assert!(!others.is_empty() && untraced && runs && finished, "{untraced} {runs} {finished}");
+}

@@ -14,13 +14,14 @@
 //!
 //! So at no instant is it left with registers that are not its own.
 
+use std::thread::Builder;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-use crate::{Address, Image, Memory, Unreadable, elf};
+use crate::{Address, Error, Image, Memory, Unreadable, elf};
 
 use super::seccomp::{self, Call};
 use super::stop::Stop;
@@ -286,7 +287,22 @@ impl Borrowed {
 
 /// Takes one thread that waits at a safe point, and may make all of `calls`, to its handler, lets `run` do
 /// something with it, and lets it go; the others run on. Tries each such thread once.
-pub(crate) fn at_a_safe_point<T>(
+///
+/// A thread of the target that does not stop in time cannot be let go by its tracer. The kernel lets it
+/// go when the tracer ends: so that is a thread of ours that does nothing else.
+pub(crate) fn at_a_safe_point<T: Send>(
+    pid: i32,
+    calls: &[Call],
+    run: impl FnOnce(&Borrowed, &mut i32) -> Result<T, Refusal> + Send,
+) -> Result<T, Refusal> {
+    std::thread::scope(|scope| {
+        let tracer = Builder::new().spawn_scoped(scope, || try_each(pid, calls, run));
+        let tracer = tracer.map_err(|_| Refusal::Lost)?;
+        tracer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn try_each<T>(
     pid: i32,
     calls: &[Call],
     run: impl FnOnce(&Borrowed, &mut i32) -> Result<T, Refusal>,
@@ -298,7 +314,14 @@ pub(crate) fn at_a_safe_point<T>(
     candidates.sort_unstable();
     let mut reason = Refusal::NoSafePoint;
     for (_, tid) in candidates {
-        let Ok(mut stop) = Stop::one_thread(pid, tid, PATIENCE) else { continue };
+        let mut stop = match Stop::one_thread(pid, tid, PATIENCE) {
+            Ok(stop) => stop,
+            Err(Error::DoesNotStop { .. }) => {
+                reason = Refusal::Lost;
+                continue;
+            }
+            Err(_) => continue,
+        };
         let Some((_, standing)) = stop.standing().next() else { continue };
         if standing.by_job_control {
             return Err(Refusal::Suspended);
@@ -335,7 +358,7 @@ fn go_on(tid: i32, how: Resume, pending: &mut i32) -> Result<Event, Refusal> {
     match wait_for_stop(tid, PATIENCE) {
         Wait::Stopped(event) => Ok(event),
         Wait::Running => {
-            // It is not to be left running with us as its tracer.
+            // It is not to be left running with us as its tracer, if that can be helped.
             let _ = ptrace::interrupt(Pid::from_raw(tid));
             if let Wait::Stopped(Event::Signal(signal)) = wait_for_stop(tid, PATIENCE) {
                 *pending = signal;
