@@ -313,3 +313,25 @@ fn a_thread_that_does_not_stop_is_let_go_before_we_end() {
     assert!(matches!(called, Ok(target::Called::Returned(_))), "{called:?}");
     assert!(!others.is_empty() && untraced && runs && finished, "{untraced} {runs} {finished}");
 }
+
+#[test]
+fn requests_to_end_wait_until_the_clone_has_ended() {
+    let blocked = || {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let set = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        let set = u64::from_str_radix(set.trim(), 16).unwrap();
+        [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].map(|signal| set & 1 << (signal - 1) != 0)
+    };
+    let target = Target::ruby(WAITING);
+    let forked = fork(&target);
+    assert_eq!(blocked(), [true; 3]);
+    forked.end().unwrap();
+    assert_eq!(blocked(), [false; 3]);
+    drop(fork(&target));
+    assert_eq!(blocked(), [false; 3]);
+    target.stop();
+    assert_eq!(refusal(&target), Refusal::Suspended);
+    assert_eq!(blocked(), [false; 3]);
+    target.go_on();
+    assert!(target.finish());
+}

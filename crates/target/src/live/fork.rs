@@ -7,8 +7,8 @@
 //!
 //! Whatever happens to us, it ends: born traced it stands, with PTRACE_O_EXITKILL it dies with us, and
 //! before that is set its stack holds nothing but the address of `_exit`. What then is left is a zombie,
-//! some bytes of the kernel's, that the target must be made to wait for: by us in the end, or by the
-//! next rbloat.
+//! some bytes of the kernel's, that the target must be made to wait for: by us in the end, also where we
+//! are asked to end by a signal meanwhile, or by the next rbloat where we are killed.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use procfs_core::process::Stat;
 
 use crate::{Address, Error, Image, Mapping, Outline};
 
+use super::blocked::Blocked;
 use super::memory::LiveMemory;
 use super::pagemap::{self, Part};
 use super::safe_point;
@@ -52,7 +53,8 @@ pub struct ForkPlan {
 
 /// A target that runs on, and its image at the instant when it was cloned.
 ///
-/// The clone ends when this value is dropped, or rbloat ends in whatever way.
+/// The clone ends when this value is dropped, or rbloat ends in whatever way. Until then SIGINT, SIGTERM and
+/// SIGHUP wait: the target would be left with a zombie.
 pub struct Forked {
     image: Image<'static>,
     clone: Standin,
@@ -60,6 +62,8 @@ pub struct Forked {
     pause: Duration,
     /// What the target had changed when the clone was first made to run something, which changes it too.
     copied_bytes: Option<u64>,
+    /// Dropped last, when the clone has ended.
+    _blocked: Blocked,
 }
 
 /// What came of a try to clone a target.
@@ -127,6 +131,7 @@ impl ForkPlan {
 /// # Errors
 /// As of [`super::freeze`]; where it ended, or became another program, while it stood.
 pub fn fork(pid: i32, patience: Duration, plan: &ForkPlan) -> Result<Fork, Error> {
+    let blocked = Blocked::requests_to_end();
     let mut looked = super::stop_and_look(pid, patience, Part::Uncloned)?;
     let (child, stack) = match clone_in(&mut looked.stop, &looked.outline, plan) {
         Ok(made) => made,
@@ -145,7 +150,7 @@ pub fn fork(pid: i32, patience: Duration, plan: &ForkPlan) -> Result<Fork, Error
         outline.pages = Some(pagemap::read_clone(child, &outline.mappings, pages)?);
     }
     let image = Image::new(outline, LiveMemory::new(child));
-    Ok(Fork::Done(Forked { image, clone, stack, pause, copied_bytes: None }))
+    Ok(Fork::Done(Forked { image, clone, stack, pause, copied_bytes: None, _blocked: blocked }))
 }
 
 impl Forked {

@@ -1,5 +1,6 @@
 //! A live process as the source of an image.
 
+mod blocked;
 mod call;
 mod fork;
 mod memory;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::ptrace;
-use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 
 use crate::{Address, Error, Thread};
 
+use super::blocked::Blocked;
 use super::proc;
 use super::tracee::{self, Event, Resume, Wait, wait};
 
@@ -30,7 +30,7 @@ pub(crate) struct Stop {
     /// The threads that stand.
     stopped: BTreeMap<i32, Standing>,
     /// Being stopped by ^Z ourselves while the target stands would leave it standing.
-    unblocked: SigSet,
+    _blocked: Blocked,
     /// ptrace answers only to the thread that seized.
     not_send: PhantomData<*const ()>,
 }
@@ -88,15 +88,9 @@ impl Stop {
     }
 
     fn none_yet(pid: i32) -> Result<Self, Error> {
-        let mut job_control = SigSet::empty();
-        job_control.add(Signal::SIGTSTP);
-        job_control.add(Signal::SIGTTIN);
-        job_control.add(Signal::SIGTTOU);
-        let unblocked = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
         let start_time = proc::start_time(pid)?;
-        let _ = job_control.thread_block();
-        let not_send = PhantomData;
-        Ok(Self { pid, start_time, stopped: BTreeMap::new(), unblocked, not_send })
+        let (stopped, not_send) = (BTreeMap::new(), PhantomData);
+        Ok(Self { pid, start_time, stopped, _blocked: Blocked::job_control(), not_send })
     }
 
     /// Seizes and interrupts a thread; false where it is gone.
@@ -226,7 +220,6 @@ impl Drop for Stop {
                 reap(tid);
             }
         }
-        let _ = self.unblocked.thread_set_mask();
     }
 }
 
