@@ -93,7 +93,7 @@ owners! {
     pg_results "0.5" postgres;
     rmagick_images "0.5";
     sqlite3_databases "0.5";
-    sqlite3_statements "1";
+    sqlite3_statements "2";
     ssl_contexts "0.5";
     zlib_deflates "1";
 }
