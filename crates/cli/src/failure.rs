@@ -16,7 +16,7 @@ pub(crate) enum Failure {
     NotInContainer { namespace_pid: i32 },
     #[error("{} processes are called {namespace_pid} inside their containers: {}; give one of these ids without --namespace-pid", candidates.len(), candidates.join(", "))]
     Ambiguous { namespace_pid: i32, candidates: Vec<String> },
-    #[error("nothing was changed in process {pid}, no {what} made: {refusal}{instead}")]
+    #[error("no {what} was made in process {pid}: {refusal}{instead}")]
     NotTouched { pid: i32, what: &'static str, refusal: target::Refusal, instead: &'static str },
     #[error(
         "malloc in process {pid} is served by {allocator}, which exports no function that gives memory back"

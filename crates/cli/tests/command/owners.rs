@@ -51,7 +51,9 @@ fn assert_owner(report: &Report, truth: &serde_json::Value) {
         .sum();
     // Of objects that Ruby knows all about, malloc may have next to nothing.
     let truth = number("native_bytes");
-    let near = truth.max(owner.slot_bytes) * TOLERANCE / 100;
+    // From 2.0 of its gem on a statement has instance variables, which Ruby keeps in a table of its own.
+    let variables = if name == "SQLite3::Statement" { 128 * owner.objects } else { 0 };
+    let near = truth.max(owner.slot_bytes) * TOLERANCE / 100 + variables;
     assert!(held.abs_diff(truth) <= near, "{name} holds {held}, malloc says {truth}: {owners:#?}");
 }
 
@@ -93,7 +95,7 @@ owners! {
     pg_results "0.5" postgres;
     rmagick_images "0.5";
     sqlite3_databases "0.5";
-    sqlite3_statements "2";
+    sqlite3_statements "1";
     ssl_contexts "0.5";
     zlib_deflates "1";
 }

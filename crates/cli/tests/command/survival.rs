@@ -1,5 +1,6 @@
 //! The target lives on as if nothing had happened, whatever happens to rbloat.
 
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use crate::{rbloat, run};
@@ -154,6 +155,46 @@ fn a_busy_target_lives_on_after_rbloat_is_killed_in_fork_captures() {
     });
     assert!(clean, "{} dead clones are left", dead_clones(&target));
     check(&mut target);
+    assert!(target.finish());
+}
+
+#[test]
+fn a_request_to_end_in_a_fork_capture_leaves_no_dead_clone() {
+    let target = Target::ruby(
+        "$kept = Array.new(200_000) { 'x' * 100 }
+         Thread.new { sleep }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let pid = target.pid().to_string();
+    let has_clone = || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        tasks.flatten().any(|task| {
+            let children = std::fs::read_to_string(task.path().join("children"));
+            children.is_ok_and(|children| !children.is_empty())
+        })
+    };
+    for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
+        // It may be done before the signal comes.
+        let ended = (0..50).any(|_| {
+            let mut rbloat = rbloat()
+                .args(["report", &pid, "--capture", "fork", "--json"])
+                .stdout(std::process::Stdio::null())
+                .stderr(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
+            while !has_clone() {
+                if rbloat.try_wait().unwrap().is_some() {
+                    return false;
+                }
+            }
+            let kill = format!("kill -{name} {}", rbloat.id());
+            let told = testbed::command("sh").args(["-c", &kill]).output().unwrap();
+            let status = rbloat.wait().unwrap();
+            assert_eq!(dead_clones(&target), 0, "{name}");
+            told.status.success() && status.signal() == Some(number)
+        });
+        assert!(ended, "{name}");
+    }
     assert!(target.finish());
 }
 

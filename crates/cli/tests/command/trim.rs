@@ -125,6 +125,40 @@ fn a_process_that_is_stopped_is_not_trimmed() {
     assert!(target.finish());
 }
 
+/// A Ruby with a filter of system calls in its first thread, which kills for the call `KILLED`.
+const FILTERED: &str = r#"
+  require 'fiddle'
+  numbers = [Fiddle::TYPE_INT] + [Fiddle::TYPE_LONG] * 4
+  prctl = Fiddle::Function.new(Fiddle.dlopen(nil)['prctl'], numbers, Fiddle::TYPE_INT)
+  filter = [[0x20, 0, 0, 0], [0x15, 0, 1, KILLED], [0x06, 0, 0, 0x8000_0000], [0x06, 0, 0, 0x7fff_0000]]
+  filter = Fiddle::Pointer[filter.map { |step| step.pack('SCCL') }.join]
+  program = Fiddle::Pointer[[4].pack('Q') + [filter.to_i].pack('Q')]
+  prctl.call(38, 1, 0, 0, 0)
+  abort 'no filter' unless prctl.call(22, 2, program.to_i, 0, 0).zero?
+  puts 'ready {}'; $stdout.flush; $stdin.read"#;
+
+#[test]
+fn a_process_whose_filter_kills_for_what_a_trim_calls_is_not_trimmed() {
+    // madvise(2)
+    let target = Target::ruby(&FILTERED.replace("KILLED", "28"));
+    let output = trim(target.pid(), &["--json"]);
+    assert_eq!(output.status.code(), Some(5));
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert!(complaint.contains("seccomp"), "{complaint}");
+    assert!(target.finish());
+}
+
+#[test]
+fn a_process_whose_filter_lets_a_trim_through_is_trimmed() {
+    if !crate::errors::is_root() {
+        return; // The filter cannot be read.
+    }
+    // execve(2)
+    let target = Target::ruby(&FILTERED.replace("KILLED", "59"));
+    assert_outcome_as_expected(&trim_report(target.pid(), &[]));
+    assert!(target.finish());
+}
+
 #[test]
 fn what_is_no_ruby_is_not_trimmed() {
     let sleeper = Target::start(testbed::command("sh").args(["-c", "echo 'ready {}'; exec cat"]));
