@@ -96,6 +96,12 @@ impl ChunkState {
         Self::Fencepost,
         Self::Mmapped,
     ];
+
+    /// Whether the program has it.
+    #[must_use]
+    pub fn is_in_use(self) -> bool {
+        matches!(self, Self::InUse | Self::Mmapped)
+    }
 }
 
 /// A chunk: its header and what follows it, up to the next chunk. 16 bytes, since there are

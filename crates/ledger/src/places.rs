@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use glibc::{ChunkState, Malloc};
+use glibc::Malloc;
 use ruby::ObjectSpace;
 use target::{Address, AddressMap};
 
@@ -106,8 +106,7 @@ impl<'a> Places<'a> {
         let Some((chunk, index)) = found else { return Place::Nothing };
         // The chunk's last word stands in the next one's header. Nobody points there but malloc
         // itself, which means the next chunk.
-        let is_in_use = matches!(chunk.state(), ChunkState::InUse | ChunkState::Mmapped);
-        if !is_in_use || at >= chunk.end() {
+        if !chunk.state().is_in_use() || at >= chunk.end() {
             return Place::Nothing;
         }
         Place::Chunk { index, is_start: chunk.pointer() == at }
@@ -121,7 +120,7 @@ fn value(kind: u32, index: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use glibc::{Chunk, Region};
+    use glibc::{Chunk, ChunkState, Region};
     use ruby::HeapPage;
 
     /// Of 9 GB of strings on Ruby 2.7, 94 were called unreachable: they began behind a heap page.

@@ -2,7 +2,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use glibc::{ChunkState, Malloc};
+use glibc::Malloc;
 use ruby::{Holder, ObjectSpace, Slot, SlotType};
 use target::elf::Module;
 use target::{Address, PageRun, Pages, intersection, length};
@@ -130,7 +130,7 @@ impl<'a> Owners<'a> {
         let mut accounts = Accounts::default();
         self.add_objects(&mut accounts);
         for (index, chunk) in self.malloc.chunks.iter().enumerate() {
-            if matches!(chunk.state(), ChunkState::InUse | ChunkState::Mmapped) {
+            if chunk.state().is_in_use() {
                 let account = accounts.of(&self.roster, self.trace.owner_of(index));
                 account.chunks += 1;
                 if let Some(residents) = &mut residents {

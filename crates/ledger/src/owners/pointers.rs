@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::thread::Builder;
 
-use glibc::{ChunkState, Malloc};
+use glibc::{Chunk, ChunkState, Malloc};
 use ruby::ObjectSpace;
 use target::elf::Module;
 use target::{Address, Image, PAGE_SIZE, PageState, Window, intersection, length};
@@ -189,7 +189,7 @@ impl Pointers {
 }
 
 /// Whether a heap page of Ruby's lies within the chunk.
-pub(crate) fn hosts_heap_page(space: &ObjectSpace, chunk: glibc::Chunk) -> bool {
+pub(crate) fn hosts_heap_page(space: &ObjectSpace, chunk: Chunk) -> bool {
     // Not even the smallest page would fit.
     if chunk.bytes() < PAGE_SIZE {
         return false;
@@ -200,10 +200,7 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, chunk: glibc::Chunk) -> bool 
 
 /// Where to cut the chunks in two so that both parts have the same number of bytes in use.
 fn halves(malloc: &Malloc) -> usize {
-    let in_use = |chunk: &glibc::Chunk| match chunk.state() {
-        ChunkState::InUse | ChunkState::Mmapped => chunk.bytes(),
-        _ => 0,
-    };
+    let in_use = |chunk: &Chunk| if chunk.state().is_in_use() { chunk.bytes() } else { 0 };
     let half = malloc.chunks.iter().map(in_use).sum::<u64>() / 2;
     let mut sum = 0;
     let cut = malloc.chunks.iter().position(|chunk| {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use glibc::{ChunkState, Malloc};
+use glibc::Malloc;
 use ruby::{ObjectSpace, Slot, SlotType};
 
 use crate::owners::bits::Bits;
@@ -157,8 +157,7 @@ impl<'a> Tracer<'a> {
 
     fn claim_heap_pages(&mut self) {
         for (index, chunk) in self.malloc.chunks.iter().enumerate() {
-            let is_in_use = matches!(chunk.state(), ChunkState::InUse | ChunkState::Mmapped);
-            if is_in_use && hosts_heap_page(self.space, *chunk) {
+            if chunk.state().is_in_use() && hosts_heap_page(self.space, *chunk) {
                 self.trace.owners[index] = HEAP_PAGES;
             }
         }

@@ -70,7 +70,8 @@ pub struct Forked {
 pub enum Fork {
     /// There is a clone, and the target goes on.
     Done(Forked),
-    /// There is none: nothing was changed, and the target still stands.
+    /// There is none, and the target still stands. Nothing was changed, unless a thread was
+    /// [`Refusal::Lost`].
     Refused(Frozen, Refusal),
 }
 
@@ -137,7 +138,7 @@ pub fn fork(pid: i32, patience: Duration, plan: &ForkPlan) -> Result<Fork, Error
         Ok(made) => made,
         Err(refusal) => return Ok(Fork::Refused(looked.complete()?, refusal)),
     };
-    let clone = Standin { pid: child, parent: pid, plan: plan.clone(), ended: false };
+    let clone = Standin { pid: child, parent: pid, functions: plan.functions, ended: false };
     let intact = looked.stop.check_intact();
     drop(looked.stop);
     let pause = looked.since.elapsed();
@@ -203,7 +204,7 @@ impl Forked {
 struct Standin {
     pid: i32,
     parent: i32,
-    plan: ForkPlan,
+    functions: Functions,
     ended: bool,
 }
 
@@ -225,10 +226,7 @@ impl Standin {
     /// A sum over its mappings, in bytes; of "Private_Dirty:" what the target has changed since, and the
     /// clone therefore shares with nobody.
     fn rollup(&self, key: &str) -> Option<u64> {
-        let text = proc::read(self.pid, "smaps_rollup").ok()?;
-        let text = String::from_utf8_lossy(&text);
-        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-        Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1024)
+        proc::rollup(self.pid, key).ok()?
     }
 
     fn end(&mut self) -> Result<(), Refusal> {
@@ -237,7 +235,7 @@ impl Standin {
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
         let deadline = Instant::now() + DYING;
         while !matches!(wait_for_stop(self.pid, DYING), Wait::Gone) && Instant::now() < deadline {}
-        reap(self.parent, &self.plan.functions)
+        reap(self.parent, &self.functions)
     }
 }
 

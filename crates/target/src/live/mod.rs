@@ -135,11 +135,7 @@ pub fn look(pid: i32) -> Result<Image<'static>, Error> {
 /// # Errors
 /// Where there is no such process, it has no memory, or the kernel refuses.
 pub fn rss_bytes(pid: i32) -> Result<u64, Error> {
-    let text = proc::read(pid, "smaps_rollup")?;
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap_or_default();
-    let kb = line.split_ascii_whitespace().next().and_then(|word| word.parse::<u64>().ok());
-    kb.map(|kb| kb * 1024).ok_or(Error::Ended { pid, how: "ended" })
+    proc::rollup(pid, "Rss:")?.ok_or(Error::Ended { pid, how: "ended" })
 }
 
 /// The ids of all processes, ascending. They may have ended by the time they are looked at.

@@ -39,6 +39,16 @@ pub(crate) fn parse<T: FromRead>(pid: i32, name: &str) -> Result<T, Error> {
     })
 }
 
+/// A sum over all mappings of a process, in bytes: the row of smaps_rollup that begins with `key`, such
+/// as "Rss:". `None` where there is none: it has no memory any more.
+pub(crate) fn rollup(pid: i32, key: &str) -> Result<Option<u64>, Error> {
+    let text = read(pid, "smaps_rollup")?;
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+    let kb = line.split_ascii_whitespace().next().and_then(|word| word.parse::<u64>().ok());
+    Ok(kb.map(|kb| kb * 1024))
+}
+
 /// /proc/PID/status.
 pub(crate) fn status(pid: i32) -> Result<Status, Error> {
     parse(pid, "status")
