@@ -9,7 +9,7 @@ use crate::malloc_spans::malloc_spans;
 use crate::owners::{OwnerAccount, OwnerKind, Owners, Pointers};
 use crate::ruby_spans::ruby_spans;
 use crate::span::{Over, Span};
-use crate::{Cause, Causes, Readings, Size};
+use crate::{Atlas, Cause, Causes, Readings, Size, atlas};
 
 /// The account of one process at one instant: every resident byte under one cause, and what the
 /// parts say of themselves.
@@ -103,9 +103,20 @@ impl Ledger {
     /// read is a finding, and its bytes stand under [`Cause::Unknown`].
     #[must_use]
     pub fn draw_up(outline: &Outline, readings: &Readings) -> Self {
+        Self::with_owners(outline, readings, &find_owners(readings))
+    }
+
+    /// The same, and where everything lies.
+    #[must_use]
+    pub fn draw_up_with_atlas(outline: &Outline, readings: &Readings) -> (Self, Atlas) {
+        let owners = find_owners(readings);
+        let ledger = Self::with_owners(outline, readings, &owners);
+        let atlas = atlas::draw(outline, readings, &owners, &ledger);
+        (ledger, atlas)
+    }
+
+    fn with_owners(outline: &Outline, readings: &Readings, owners: &Owners<'_>) -> Self {
         let mut findings = Vec::new();
-        let nothing = Malloc::default();
-        let no_objects = ObjectSpace::default();
         let malloc = readings.malloc.as_ref();
         let space = readings.ruby.as_ref();
         findings.extend(malloc.map_or_else(
@@ -126,16 +137,8 @@ impl Ledger {
             );
             findings.push(Finding::general(Severity::Warning, what));
         }
-        let chunks = malloc.unwrap_or(&nothing);
-        let objects = space.unwrap_or(&no_objects);
-        let owners = Owners::find(
-            chunks,
-            objects,
-            &readings.modules,
-            readings.pointers.as_ref(),
-            &readings.holders,
-        );
-        let books = book_all(outline, readings, chunks, objects, &owners, &mut findings);
+        let (chunks, objects) = (readings.chunks(), readings.objects());
+        let books = book_all(outline, readings, chunks, objects, owners, &mut findings);
         let rss_bytes = books.causes.total();
         check_rss(outline, rss_bytes, &mut findings);
         if outline.process.environment.is_none() {
@@ -182,6 +185,16 @@ impl Ledger {
     pub fn sum(&self, causes: &[Cause]) -> u64 {
         causes.iter().map(|&cause| self.causes[cause]).sum()
     }
+}
+
+fn find_owners(readings: &Readings) -> Owners<'_> {
+    Owners::find(
+        readings.chunks(),
+        readings.objects(),
+        &readings.modules,
+        readings.pointers.as_ref(),
+        &readings.holders,
+    )
 }
 
 fn book_all(

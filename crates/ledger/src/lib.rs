@@ -5,6 +5,7 @@
 //! [`Verdict::of`] and [`advise`] are pure functions of what was read.
 
 mod advice;
+mod atlas;
 mod books;
 mod cause;
 mod ledger;
@@ -19,6 +20,7 @@ mod stacks;
 mod verdict;
 
 pub use advice::{Advice, advise};
+pub use atlas::{Area, AreaKind, Atlas, Columns, Misfit, PageUse, Piece, Use};
 pub use cause::{Cause, Causes};
 pub use ledger::{ArenaAccount, Ledger, MallocAccount, RubyAccount};
 pub use owners::{Keeper, OwnerAccount, OwnerKind};

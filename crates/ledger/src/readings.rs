@@ -1,4 +1,5 @@
 use std::ops::Range;
+use std::sync::LazyLock;
 use std::thread::Builder;
 
 use glibc::{Allocator, Libc, Malloc};
@@ -80,6 +81,18 @@ impl Readings {
                 findings: Vec::new(),
             }
         })
+    }
+
+    /// malloc's side; nothing where it could not be read.
+    pub(crate) fn chunks(&self) -> &Malloc {
+        static NOTHING: LazyLock<Malloc> = LazyLock::new(Malloc::default);
+        self.malloc.as_ref().unwrap_or(&NOTHING)
+    }
+
+    /// Ruby's side; nothing where it could not be read.
+    pub(crate) fn objects(&self) -> &ObjectSpace {
+        static NOTHING: LazyLock<ObjectSpace> = LazyLock::new(ObjectSpace::default);
+        self.ruby.as_ref().unwrap_or(&NOTHING)
     }
 
     /// Whether a part may have been in the midst of a change: a thread stood within malloc, or in a

@@ -1,7 +1,9 @@
 //! The whole account on a process that never was: a heap of malloc's and one of Ruby's that the
 //! testbed wrote into one memory.
 
-use ledger::{Cause, Ledger, Readings};
+use std::collections::BTreeMap;
+
+use ledger::{Atlas, Cause, Ledger, PageUse, Readings, Use};
 use proptest::prelude::*;
 use target::{Address, Image, Severity};
 use testbed::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory};
@@ -54,7 +56,54 @@ fn process(heap: &MallocHeap, pointers: &[u64]) -> (Image<'static>, SyntheticMem
 }
 
 fn draw_up(image: &Image<'_>) -> Ledger {
-    Ledger::draw_up(&image.outline, &Readings::read(image, true))
+    let (ledger, atlas) = Ledger::draw_up_with_atlas(&image.outline, &Readings::read(image, true));
+    assert_same(&ledger, &atlas);
+    ledger
+}
+
+/// The atlas fits together and shows what the ledger sums up.
+fn assert_same(ledger: &Ledger, atlas: &Atlas) {
+    assert_eq!(atlas.check(ledger.owners.len()), Ok(()));
+    assert_eq!(atlas.resident_bytes(), ledger.rss_bytes);
+    let pages = atlas.areas.iter().flat_map(|area| atlas.pages(area));
+    let unreturned = pages.filter(|(_, used)| *used == PageUse::Unreturned);
+    let unreturned: u64 = unreturned.map(|(range, _)| target::length(&range)).sum();
+    assert_eq!(unreturned, ledger.causes[Cause::MallocUnreturned]);
+
+    let mut owned = vec![(0, 0, 0); ledger.owners.len()];
+    let mut uses = BTreeMap::new();
+    for area in &atlas.areas {
+        for piece in atlas.pieces(area) {
+            let (count, bytes) = uses.entry(piece.used as u8).or_insert((0, 0));
+            *count += 1;
+            *bytes += piece.bytes;
+            if let Some(owner) = piece.owner {
+                let (held, objects, slots) = &mut owned[owner as usize];
+                if piece.used == Use::InUse {
+                    *held += piece.bytes;
+                } else {
+                    *objects += 1;
+                    *slots += piece.bytes;
+                }
+            }
+        }
+    }
+    for (owned, account) in owned.iter().zip(&ledger.owners) {
+        let account = (account.held_bytes(), account.objects, account.slot_bytes);
+        assert_eq!(*owned, account, "bytes held, objects, bytes of slots");
+    }
+    let of = |used: Use| uses.get(&(used as u8)).copied().unwrap_or((0, 0));
+    if let Some(malloc) = &ledger.malloc {
+        let totals = &malloc.totals;
+        assert_eq!(of(Use::Fastbin), (totals.fastbin_chunks, totals.fastbin_bytes));
+        assert_eq!(of(Use::Tcache), (totals.tcache_chunks, totals.tcache_bytes));
+        assert_eq!(of(Use::Free).1 + of(Use::Top).1, totals.free_bytes);
+    }
+    if let Some(ruby) = &ledger.ruby {
+        assert_eq!(of(Use::OldSlot).0 + of(Use::YoungSlot).0, ruby.slots_live);
+        assert_eq!(of(Use::YoungSlot).0, ruby.slots_unmarked);
+        assert_eq!(of(Use::FreeSlot), (ruby.slots_free, ruby.slot_bytes_free));
+    }
 }
 
 const RELEASES: [GlibcRelease; 3] = [GlibcRelease::V2_31, GlibcRelease::V2_36, GlibcRelease::V2_43];

@@ -49,7 +49,7 @@ pub struct OwnerAccount {
 }
 
 /// What an owner is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OwnerKind {
     /// The objects of a class.
     Class,
@@ -78,6 +78,11 @@ impl OwnerKind {
 }
 
 impl OwnerAccount {
+    /// What tells it from all others.
+    fn key(&self) -> (OwnerKind, &str, Cause) {
+        (self.kind, &self.name, self.cause)
+    }
+
     /// The bytes of all chunks that stand with it.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
@@ -89,6 +94,31 @@ impl OwnerAccount {
     #[must_use]
     pub fn weight_bytes(&self) -> u64 {
         self.slot_bytes + self.resident_bytes.unwrap_or(self.held_bytes())
+    }
+}
+
+/// Where the account of each owner stands.
+pub(crate) struct AccountIndex {
+    classes: Vec<Option<u32>>,
+    data: Vec<Option<u32>>,
+    variables: Vec<Option<u32>>,
+    /// Of thread-local variables, stacks, heap pages, and nobody.
+    others: [Option<u32>; 4],
+}
+
+impl AccountIndex {
+    /// The index of the account of `owner`; `None` where it has none.
+    pub(crate) fn of(&self, owner: Owner) -> Option<u32> {
+        let of = |accounts: &[Option<u32>], index: usize| accounts.get(index).copied().flatten();
+        match owner {
+            Owner::Class(class) => of(&self.classes, class),
+            Owner::Data(class) => of(&self.data, class),
+            Owner::Variables(module) => of(&self.variables, module),
+            Owner::Locals => self.others[0],
+            Owner::Stacks => self.others[1],
+            Owner::HeapPages => self.others[2],
+            Owner::Nobody => self.others[3],
+        }
     }
 }
 
@@ -121,6 +151,28 @@ impl<'a> Owners<'a> {
     /// The cause of a chunk in use, by its index.
     pub(crate) fn cause(&self, chunk: usize) -> Cause {
         self.roster.cause_of(self.trace.owner_of(chunk))
+    }
+
+    /// Who holds a chunk in use, by its index.
+    pub(crate) fn owner_of(&self, chunk: usize) -> Owner {
+        self.trace.owner_of(chunk)
+    }
+
+    /// Where in `accounts`, which are these owners', each of them stands.
+    pub(crate) fn index(&self, accounts: &[OwnerAccount]) -> AccountIndex {
+        let by_name: HashMap<_, _> = accounts
+            .iter()
+            .enumerate()
+            .map(|(index, account)| (account.key(), index as u32))
+            .collect();
+        let of = |owner| by_name.get(&self.roster.new_account(owner).key()).copied();
+        let classes = 0..self.roster.space.classes.len();
+        AccountIndex {
+            classes: classes.clone().map(|class| of(Owner::Class(class))).collect(),
+            data: classes.map(|class| of(Owner::Data(class))).collect(),
+            variables: (0..self.roster.modules.len()).map(|it| of(Owner::Variables(it))).collect(),
+            others: [Owner::Locals, Owner::Stacks, Owner::HeapPages, Owner::Nobody].map(of),
+        }
     }
 
     /// What each owner holds, those that take most of RSS first. All chunks in use stand with

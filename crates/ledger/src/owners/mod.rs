@@ -10,7 +10,8 @@ mod pointers;
 mod roster;
 mod trace;
 
-pub(crate) use accounts::Owners;
+pub(crate) use accounts::{AccountIndex, Owners};
 pub use accounts::{OwnerAccount, OwnerKind};
 pub use keepers::Keeper;
 pub(crate) use pointers::Pointers;
+pub(crate) use roster::Owner;
