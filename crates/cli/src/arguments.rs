@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -11,6 +12,10 @@ Examples:
   rbloat report 4242 --json     the same for programs
   rbloat report --namespace-pid 7
                                 say it of the process that its container calls 7
+  rbloat map 4242 -o heap.html  draw it
+  rbloat snapshot 4242 -o app.rbloat
+                                keep it, to report, draw or compare elsewhere
+  rbloat report app.rbloat      say it of what was kept
   rbloat trim 4242 --dry-run    say what malloc_trim would bring
   rbloat trim 4242 --watch 60s  do it, and see whether it lasts
 
@@ -18,7 +23,7 @@ Exit status:
   0  done
   1  rbloat itself failed
   2  the arguments make no sense
-  3  there is nothing to report on: no such process, not a Ruby, a kernel thread, a zombie
+  3  there is nothing to report on: no such process or file, not a Ruby, a kernel thread, a zombie
   4  not permitted
   5  it did not work this time: the process ended, is being traced, or did not stop
   6  the report is incomplete: a part of the process could not be read; it says why";
@@ -42,6 +47,18 @@ pub(crate) enum Command {
     /// needs and lets it go on. Of a large process it reads a clone; see --capture.
     #[command(after_help = EXAMPLES)]
     Report(ReportArguments),
+    /// Draw every page of a process's memory: in use, free but kept, returned
+    ///
+    /// The picture is one HTML file that opens in any browser, without network: all arenas, mmapped chunks,
+    /// Ruby's heap pages and stacks, by use or by owner; it zooms to single chunks and finds addresses.
+    #[command(after_help = EXAMPLES)]
+    Map(MapArguments),
+    /// Keep what report, map and diff need of a process in a small file, without its data
+    ///
+    /// No byte of the process's memory is in it but names: of classes, types, constants, variables,
+    /// and files, and its command line.
+    #[command(after_help = EXAMPLES)]
+    Snapshot(SnapshotArguments),
     /// Let a process give its free memory back to the kernel, now
     ///
     /// Says first what that will bring. One thread of the process calls malloc_trim(0) (or what jemalloc
@@ -60,7 +77,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
     #[command(flatten)]
-    pub(crate) process: ProcessArguments,
+    pub(crate) source: SourceArguments,
     /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -71,6 +88,34 @@ pub(crate) struct ReportArguments {
     /// with 0 no owner is looked for, which makes the pause shorter
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "30")]
     owners: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MapArguments {
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
+    /// The page to write: one HTML file that needs nothing else
+    #[arg(short, long, value_name = "FILE", required_unless_present = "png")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write the overview as a picture too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) png: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotArguments {
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+}
+
+/// What is to be looked at.
+#[derive(Debug, Args)]
+pub(crate) struct SourceArguments {
+    #[command(flatten)]
+    which: WhichArguments,
     /// How to hold the process still
     ///
     /// `freeze`: it stands while it is read, and nothing is written to it. `fork`: it stands while it
@@ -78,6 +123,60 @@ pub(crate) struct ReportArguments {
     /// handler. `auto`: freeze where that takes less than 50 ms, above that fork where it is safe.
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     pub(crate) capture: CaptureMode,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct WhichArguments {
+    /// A process, or a file that `rbloat snapshot` wrote
+    #[arg(value_name = "PID|FILE")]
+    source: Option<String>,
+    /// The process
+    #[arg(short, long, value_name = "PID")]
+    pid: Option<i32>,
+    /// The process by the id that it has inside its container, seen from outside of that
+    #[arg(long, value_name = "PID")]
+    namespace_pid: Option<i32>,
+}
+
+/// How a process is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProcessName {
+    /// By the id that /proc shows.
+    Pid(i32),
+    /// As its container calls it.
+    NamespacePid(i32),
+}
+
+/// How that is called which is to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SourceName {
+    Process(ProcessName),
+    File(PathBuf),
+}
+
+impl From<&str> for SourceName {
+    /// A number is a process; a file of such a name is written `./4242`.
+    fn from(source: &str) -> Self {
+        match source.parse() {
+            Ok(pid) => Self::Process(ProcessName::Pid(pid)),
+            Err(_) => Self::File(source.into()),
+        }
+    }
+}
+
+impl SourceArguments {
+    pub(crate) fn name(&self) -> SourceName {
+        let WhichArguments { source, pid, namespace_pid } = &self.which;
+        match (source, pid, namespace_pid) {
+            (Some(source), ..) => source.as_str().into(),
+            (_, Some(pid), _) => SourceName::Process(ProcessName::Pid(*pid)),
+            (.., namespace_pid) => {
+                let pid = namespace_pid.expect("clap requires one of them");
+                SourceName::Process(ProcessName::NamespacePid(pid))
+            }
+        }
+    }
 }
 
 /// How a process is held still.
@@ -138,13 +237,17 @@ pub(crate) struct ProcessArguments {
     pid: Option<i32>,
     /// The process by the id that it has inside its container, seen from outside of that
     #[arg(long, value_name = "PID")]
-    pub(crate) namespace_pid: Option<i32>,
+    namespace_pid: Option<i32>,
 }
 
 impl ProcessArguments {
-    /// The id that /proc shows; `None` where the process was given as its container calls it.
-    pub(crate) fn pid(&self) -> Option<i32> {
-        self.source.or(self.pid)
+    pub(crate) fn name(&self) -> ProcessName {
+        match (self.source.or(self.pid), self.namespace_pid) {
+            (Some(pid), _) => ProcessName::Pid(pid),
+            (None, namespace_pid) => {
+                ProcessName::NamespacePid(namespace_pid.expect("clap requires one of them"))
+            }
+        }
     }
 }
 
@@ -160,7 +263,12 @@ pub(crate) fn manual() -> std::io::Result<Vec<u8>> {
     let mut page = Vec::new();
     let command = Arguments::command();
     clap_mangen::Man::new(command.clone()).render(&mut page)?;
-    for (name, whole) in [("report", "rbloat report"), ("trim", "rbloat trim")] {
+    for (name, whole) in [
+        ("report", "rbloat report"),
+        ("map", "rbloat map"),
+        ("snapshot", "rbloat snapshot"),
+        ("trim", "rbloat trim"),
+    ] {
         let command = command.find_subcommand(name).expect("there is such a command").clone();
         let section = clap_mangen::Man::new(command.name(whole));
         page.extend_from_slice(format!(".SH \"{}\"\n", whole.to_uppercase()).as_bytes());
@@ -186,11 +294,12 @@ mod tests {
         for words in [["rbloat", "report", "42", "--json"], ["rbloat", "report", "-p42", "--json"]]
         {
             let Some(Command::Report(report)) = parse(&words).unwrap().command else { panic!() };
-            assert_eq!(report.process.pid(), Some(42));
+            assert_eq!(report.source.name(), SourceName::Process(ProcessName::Pid(42)));
         }
         assert!(parse(&["rbloat", "report"]).is_err());
         assert!(parse(&["rbloat", "report", "1", "--namespace-pid", "2"]).is_err());
         assert!(parse(&["rbloat", "report", "1", "-p", "2"]).is_err());
-        assert!(parse(&["rbloat", "report", "ruby"]).is_err());
+        assert!(parse(&["rbloat", "trim", "ruby"]).is_err());
+        assert_eq!(SourceName::from("./42"), SourceName::File("./42".into()));
     }
 }

@@ -1,4 +1,4 @@
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ledger::Readings;
 use report::{AllocatorStatistics, Capture, CaptureMethod};
@@ -62,6 +62,7 @@ pub(crate) fn take_and_try(
     let mut pause = Duration::ZERO;
     let mut attempt = 1;
     loop {
+        let at = SystemTime::now();
         let done = match &plan {
             None => freeze(target::freeze(pid, target::PATIENCE)?, owners)?,
             Some(plan_made) => match fork(pid, plan_made, owners, call)? {
@@ -82,7 +83,7 @@ pub(crate) fn take_and_try(
                 _ if plan.is_none() => CaptureMethod::Freeze,
                 copied_bytes => CaptureMethod::Fork { copied_bytes },
             };
-            let capture = Capture::new(method, reason, pause, started.elapsed());
+            let capture = Capture::new(method, reason, at, pause, started.elapsed());
             let Look { readings, outline, left, tried_bytes, statistics, .. } = done;
             return Ok(Captured { readings, outline, capture, left, tried_bytes, statistics });
         }

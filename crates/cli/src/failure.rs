@@ -1,5 +1,8 @@
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+use report::SnapshotError;
 
 /// Why rbloat ends without having done what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +25,12 @@ pub(crate) enum Failure {
         "malloc in process {pid} is served by {allocator}, which exports no function that gives memory back"
     )]
     NoTrim { pid: i32, allocator: String },
+    #[error("cannot read {}: {source}; give a process id or a file that `rbloat snapshot` wrote", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{}: {error}", path.display())]
+    NotASnapshot { path: PathBuf, error: SnapshotError },
+    #[error("cannot write {}: {source}", path.display())]
+    Unwritable { path: PathBuf, source: io::Error },
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -58,13 +67,17 @@ impl Failure {
             | Self::NotRuby { .. }
             | Self::NotInContainer { .. }
             | Self::Ambiguous { .. }
-            | Self::NoTrim { .. } => 3,
+            | Self::NoTrim { .. }
+            | Self::Unreadable { .. }
+            | Self::NotASnapshot { .. } => 3,
             Self::Target(E::NotPermitted { .. }) => 4,
             Self::Target(
                 E::Traced { .. } | E::DoesNotStop { .. } | E::Ended { .. } | E::CloneEnded { .. },
             )
             | Self::NotTouched { .. } => 5,
-            Self::Target(E::Proc { .. } | E::Ptrace { .. } | E::ForeignProc) | Self::Output(_) => 1,
+            Self::Target(E::Proc { .. } | E::Ptrace { .. } | E::ForeignProc)
+            | Self::Unwritable { .. }
+            | Self::Output(_) => 1,
         })
     }
 }

@@ -5,8 +5,12 @@ mod arguments;
 mod capture;
 mod failure;
 mod list;
+mod map_command;
+mod output;
 mod process;
 mod report_command;
+mod snapshot_command;
+mod source;
 mod trim_command;
 
 use std::io::{self, Write};
@@ -34,6 +38,8 @@ fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     match &arguments.command {
         None => print(&list::render()?)?,
         Some(Command::Report(report)) => return report_command::run(report),
+        Some(Command::Map(map)) => return map_command::run(map),
+        Some(Command::Snapshot(snapshot)) => return snapshot_command::run(snapshot),
         Some(Command::Trim(trim)) => return trim_command::run(trim),
         Some(Command::Completions { shell }) => {
             io::stdout().write_all(&arguments::completions(*shell))?;

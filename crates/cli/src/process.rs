@@ -2,20 +2,20 @@
 
 use target::Image;
 
-use crate::arguments::ProcessArguments;
+use crate::arguments::ProcessName;
 use crate::failure::Failure;
 
 /// Characters of a command line that an error shows.
 const COMMAND: usize = 60;
 
-/// The id of the Ruby process that the arguments name, as /proc shows it.
+/// The id, as /proc shows it, of the Ruby process of that name.
 ///
 /// # Errors
 /// Where there is none or more than one, it is no Ruby, or it cannot be looked at.
-pub(crate) fn find(arguments: &ProcessArguments) -> Result<i32, Failure> {
-    let pid = match (arguments.pid(), arguments.namespace_pid) {
-        (Some(pid), _) => pid,
-        (None, namespace_pid) => in_container(namespace_pid.expect("clap requires one of them"))?,
+pub(crate) fn find(name: ProcessName) -> Result<i32, Failure> {
+    let pid = match name {
+        ProcessName::Pid(pid) => pid,
+        ProcessName::NamespacePid(pid) => in_container(pid)?,
     };
     target::check(pid)?;
     let image = target::look(pid)?;

@@ -8,7 +8,7 @@ use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CaptureMode, TrimArguments};
 use crate::capture::{self, Captured};
 use crate::failure::{Failure, Outcome};
-use crate::report_command::progress;
+use crate::source::progress;
 
 /// How long we wait for a thread that may be made to call a function.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -18,7 +18,7 @@ const CALL: Duration = Duration::from_secs(60);
 const SAMPLING: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
-    let pid = crate::process::find(&arguments.process)?;
+    let pid = crate::process::find(arguments.process.name())?;
     let say = |text: &str| if arguments.json { Ok(()) } else { crate::print(text) };
     let call = AllocatorCall::find(pid)?;
     let progress = progress(pid);

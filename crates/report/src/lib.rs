@@ -1,6 +1,8 @@
 //! What rbloat says of a process: the JSON model, which is its stable interface, and its text.
 
+mod map;
 mod model;
+mod snapshot;
 mod text;
 mod trim;
 
@@ -8,5 +10,6 @@ pub use model::{
     AdvicePart, AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, FindingPart,
     KeptBy, Malloc, Owner, Process, Report, Ruby, SCHEMA, VerdictPart,
 };
+pub use snapshot::{FORMAT, Snapshot, SnapshotError};
 pub use text::{ListedProcess, TextOptions, render_processes};
 pub use trim::{Expectation, Outcome, Sample, TrimReport, Watch};

@@ -4,7 +4,7 @@
 //! read is `null`, with a finding that says why. Fields may be added; none is renamed.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ledger::{
     Advice, ArenaAccount, Cause, Ledger, MallocAccount, OwnerAccount, RubyAccount, Verdict, advise,
@@ -41,6 +41,7 @@ pub struct Report {
 #[expect(missing_docs, reason = "see Report")]
 pub struct Process {
     pub pid: i32,
+    pub started_ticks: Option<u64>,
     pub command: String,
     pub ruby_version: Option<String>,
     pub libc: String,
@@ -56,6 +57,7 @@ pub struct Process {
 pub struct Capture {
     pub method: String,
     pub reason: String,
+    pub unix_ms: u64,
     pub pause_ms: f64,
     pub elapsed_ms: f64,
     pub consistent: bool,
@@ -75,10 +77,16 @@ pub enum CaptureMethod {
 }
 
 impl Capture {
-    /// A capture that stopped the process for `pause` (all stops together, where more than one was
-    /// needed), of a report that took `elapsed` in all.
+    /// A capture `at` some time that stopped the process for `pause` (all stops together, where more than
+    /// one was needed), of a report that took `elapsed` in all.
     #[must_use]
-    pub fn new(method: CaptureMethod, reason: String, pause: Duration, elapsed: Duration) -> Self {
+    pub fn new(
+        method: CaptureMethod,
+        reason: String,
+        at: SystemTime,
+        pause: Duration,
+        elapsed: Duration,
+    ) -> Self {
         let (method, copied_bytes) = match method {
             CaptureMethod::Freeze => ("freeze", None),
             CaptureMethod::Fork { copied_bytes } => ("fork", copied_bytes),
@@ -86,6 +94,7 @@ impl Capture {
         Self {
             method: method.into(),
             reason,
+            unix_ms: at.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64),
             pause_ms: milliseconds(pause),
             elapsed_ms: milliseconds(elapsed),
             consistent: true,
@@ -243,13 +252,14 @@ pub struct FindingPart {
 }
 
 impl Report {
-    /// The report of a ledger, with the `most_owners` owners that hold most, and the others in one row.
+    /// The report of a ledger, with all its owners and classes.
     #[must_use]
-    pub fn new(ledger: &Ledger, capture: Capture, most_owners: usize) -> Self {
+    pub fn new(ledger: &Ledger, capture: Capture) -> Self {
         Self {
             schema: SCHEMA,
             process: Process {
                 pid: ledger.process.pid,
+                started_ticks: ledger.process.started_ticks,
                 command: ledger.process.command.clone(),
                 ruby_version: ledger.ruby.as_ref().map(|ruby| ruby.version.clone()),
                 libc: ledger.libc.to_string(),
@@ -271,11 +281,27 @@ impl Report {
                 .as_ref()
                 .map(|malloc| malloc.arenas.iter().map(Arena::from).collect()),
             ruby: ledger.ruby.as_ref().map(|ruby| Ruby::new(ruby, ledger)),
-            owners: ledger.is_traced.then(|| owners(&ledger.owners, most_owners)),
+            owners: ledger.is_traced.then(|| ledger.owners.iter().map(Owner::from).collect()),
             verdict: Verdict::of(ledger).into(),
             advice: advise(ledger).into_iter().map(AdvicePart::from).collect(),
             findings: ledger.findings.iter().map(FindingPart::from).collect(),
         }
+    }
+
+    /// The same with the classes that hold most, and the `most_owners` owners that hold most; the other
+    /// owners stand in one row, so that the rows add up.
+    #[must_use]
+    pub fn brief(mut self, most_owners: usize) -> Self {
+        if let Some(ruby) = &mut self.ruby {
+            ruby.classes.truncate(CLASSES);
+        }
+        if let Some(owners) = &mut self.owners
+            && owners.len() > most_owners
+        {
+            let others = owners.split_off(most_owners);
+            owners.push(Owner::sum(&others));
+        }
+        self
     }
 
     /// Whether every part of the process could be read.
@@ -356,7 +382,6 @@ impl Ruby {
             objects: account.objects.iter().map(|(name, count)| ((*name).into(), *count)).collect(),
             classes: ledger
                 .classes()
-                .take(CLASSES)
                 .map(|class| Class {
                     name: class.name.clone(),
                     objects: class.objects,
@@ -368,14 +393,12 @@ impl Ruby {
     }
 }
 
-/// The `most` first owners, and the others in one row, so that the rows add up.
-fn owners(accounts: &[OwnerAccount], most: usize) -> Vec<Owner> {
-    let (named, others) = accounts.split_at(most.min(accounts.len()));
-    let mut owners: Vec<_> = named.iter().map(Owner::from).collect();
-    if !others.is_empty() {
-        let sum = |of: fn(&OwnerAccount) -> u64| others.iter().map(of).sum();
-        owners.push(Owner {
-            owner: format!("({} others)", others.len()),
+impl Owner {
+    /// Owners in one row.
+    fn sum(owners: &[Self]) -> Self {
+        let sum = |of: fn(&Self) -> u64| owners.iter().map(of).sum();
+        Self {
+            owner: format!("({} others)", owners.len()),
             kind: "others".into(),
             cause: None,
             objects: sum(|owner| owner.objects),
@@ -383,12 +406,11 @@ fn owners(accounts: &[OwnerAccount], most: usize) -> Vec<Owner> {
             chunks: sum(|owner| owner.chunks),
             exclusive_bytes: sum(|owner| owner.exclusive_bytes),
             shared_bytes: sum(|owner| owner.shared_bytes),
-            resident_bytes: others.iter().map(|owner| owner.resident_bytes).sum(),
+            resident_bytes: owners.iter().map(|owner| owner.resident_bytes).sum(),
             memsize: None,
             kept_by: vec![],
-        });
+        }
     }
-    owners
 }
 
 impl From<&OwnerAccount> for Owner {

@@ -47,7 +47,8 @@ pub(crate) fn draw(
         malloc,
         space,
         owners,
-        index: owners.index(&ledger.owners),
+        // Otherwise a report names no owners.
+        index: owners.index(if ledger.is_traced { &ledger.owners } else { &[] }),
         atlas: Atlas { knows_pages: outline.pages.is_some(), ..Atlas::default() },
         at: Address(0),
         end: Address(0),

@@ -122,6 +122,7 @@ pub(crate) fn process(pid: i32) -> Result<Process, Error> {
     };
     Ok(Process {
         pid,
+        started_ticks: Some(start_time(pid)?),
         command: if words.is_empty() { format!("[{}]", status.name) } else { words },
         environment,
         namespace_pid: namespace_pid(&status),

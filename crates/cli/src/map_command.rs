@@ -1,0 +1,16 @@
+use crate::arguments::MapArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::source::Source;
+
+pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
+    let source = Source::open(arguments.source.name())?;
+    let snapshot = source.snapshot(arguments.source.capture)?;
+    if let Some(path) = &arguments.output {
+        output::write(path, snapshot.render_html().as_bytes())?;
+    }
+    if let Some(path) = &arguments.png {
+        let _ = path;
+    }
+    Ok(if snapshot.report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
+}

@@ -1,0 +1,3 @@
+//! The picture of a process: every page of its memory, as a page for a browser and as a PNG.
+
+mod html;

@@ -1,0 +1,215 @@
+// The overview: a cell for each page, section by section.
+
+const CELLS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16];
+const TITLES = { mmapped: 'Chunks with a mapping of their own', heap_pages: "Ruby's heap pages", thread_stack: 'Stacks of threads',
+  fiber_stack: 'Stacks of fibers', jit: 'JIT code', transient_heap: 'Transient heap', anonymous: 'Other memory', file: 'Files' };
+const ORDER = ['arena', ...Object.keys(TITLES)];
+const MOST_ROWS = 16000;                              // that a canvas may have in every browser
+
+/** Areas that are drawn as one. */
+class Section {
+  constructor(title, areas, totals) {
+    Object.assign(this, { title, areas, totals });
+    this.firsts = [];                                 // the first cell of each area
+    this.cells = 0;
+    for (const area of areas) {
+      this.firsts.push(this.cells);
+      this.cells += area.pages;
+      area.section = this;
+    }
+  }
+
+  /** The page of a cell. */
+  page(cell) {
+    const at = this.indexOf(cell);
+    return this.areas[at].firstPage + cell - this.firsts[at];
+  }
+
+  area(cell) { return this.areas[this.indexOf(cell)]; }
+
+  cell(area, page) { return this.firsts[this.areas.indexOf(area)] + page - area.firstPage; }
+
+  indexOf(cell) {
+    let low = 0, high = this.firsts.length;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (this.firsts[middle] <= cell) low = middle; else high = middle;
+    }
+    return low;
+  }
+}
+
+function sections({ areas, report, pageUses }) {
+  const groups = new Map();
+  for (const area of areas) {
+    const key = area.kind === 'arena' ? `arena ${area.arena}` : area.kind;
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(area);
+  }
+  const rank = ([, [first]]) => ORDER.indexOf(first.kind) * 1e6 + (first.arena ?? 0);
+  return [...groups].sort((one, other) => rank(one) - rank(other)).map(([, areas]) => {
+    const [{ kind, arena: index }] = areas;
+    if (kind === 'arena') {
+      const arena = report.arenas[index];
+      const parts = ['in use', 'unreturned', 'fragmented', 'cached', 'top', 'overhead'].map(name =>
+        `${size(arena[name.replace(' ', '_') + '_bytes'])} ${name}`);
+      return new Section(arena.main ? 'Main arena' : `Arena ${arena.address}`, areas,
+        `${size(arena.system_bytes)} in ${areas.length} heap${areas.length > 1 ? 's' : ''}: ${parts.join(', ')}, `
+        + `${size(arena.returned_bytes)} not resident`);
+    }
+    let resident = 0, all = 0;
+    for (const area of areas) {
+      all += area.pages;
+      for (let page = area.firstPage; page < area.firstPage + area.pages; page++) {
+        resident += pageUses[page] === RESIDENT || pageUses[page] === UNRETURNED;
+      }
+    }
+    return new Section(TITLES[kind], areas, `${size(resident * PAGE)} resident of ${size(all * PAGE)}, in ${count(areas.length)} areas`);
+  });
+}
+
+class Overview {
+  constructor(atlas, colours, { choose, enter }) {
+    Object.assign(this, { atlas, colours, choose, enter });
+    this.root = byId('picture');
+    this.sections = sections(atlas);
+    this.cell = this.fittingCell();
+    this.chosen = null;                               // { area, page }
+    for (const section of this.sections) this.build(section);
+    this.cursor = element('div', undefined, { class: 'cursor' });
+    this.layOut();
+    let width = this.root.clientWidth;
+    new ResizeObserver(() => {
+      if (this.root.clientWidth !== width) { width = this.root.clientWidth; this.layOut(); }
+    }).observe(this.root);
+    const laidOut = () => this.layOut();
+    addEventListener('beforeprint', laidOut);
+    addEventListener('afterprint', laidOut);
+  }
+
+  /** The largest cells with which the picture is a few windows high. */
+  fittingCell() {
+    const room = this.root.clientWidth * Math.max(innerHeight, 600) * 3;
+    return CELLS.findLast(cell => cell <= 12 && this.atlas.pages * cell * cell <= room) ?? 1;
+  }
+
+  build(section) {
+    const title = element('h3', section.title);
+    const canvas = element('canvas', undefined, { tabindex: 0, role: 'img', 'aria-label': `${section.title}: ${section.totals}` });
+    section.canvas = canvas;
+    section.box = element('div', canvas, { class: 'cells' });
+    section.grid = section.box.appendChild(element('div', undefined, { class: 'grid' }));
+    this.root.append(title, element('p', section.totals, { class: 'totals' }), section.box);
+    const cellAt = event => {
+      const column = Math.floor(event.offsetX / this.cell), row = Math.floor(event.offsetY / this.cell);
+      const cell = row * section.columns + column;
+      return column >= 0 && column < section.columns && row >= 0 && cell < section.cells ? cell : -1;
+    };
+    canvas.addEventListener('mousemove', event => this.hover(event, section, cellAt(event)));
+    canvas.addEventListener('mouseleave', () => { byId('tip').hidden = true; });
+    canvas.addEventListener('click', event => {
+      const cell = cellAt(event);
+      if (cell >= 0) this.pick(section, cell);
+    });
+    canvas.addEventListener('focus', () => {
+      if (this.chosen?.area.section !== section) this.pick(section, 0, false);
+    });
+    canvas.addEventListener('keydown', event => this.key(event, section));
+  }
+
+  key(event, section) {
+    const at = section.cell(this.chosen.area, this.chosen.page);
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -section.columns, ArrowDown: section.columns,
+      PageUp: -10 * section.columns, PageDown: 10 * section.columns, Home: -at, End: section.cells };
+    if (event.key in steps) {
+      this.pick(section, Math.max(0, Math.min(section.cells - 1, at + steps[event.key])));
+    } else if (event.key === 'Enter') {
+      this.enter();
+    } else {
+      return;
+    }
+    event.preventDefault();
+  }
+
+  pick(section, cell, opens = true) {
+    this.mark(section.area(cell), section.page(cell));
+    if (opens) this.choose(this.chosen.area, this.chosen.page);
+  }
+
+  /** Shows which page is chosen. */
+  mark(area, page) {
+    this.chosen = { area, page };
+    const { section } = area;
+    const cell = section.cell(area, page);
+    section.box.append(this.cursor);
+    const pixels = number => number * this.cell + 'px';
+    Object.assign(this.cursor.style, { left: pixels(cell % section.columns), top: pixels(Math.floor(cell / section.columns)),
+      width: pixels(1), height: pixels(1) });
+    this.cursor.scrollIntoView({ block: 'nearest' });
+  }
+
+  hover(event, section, cell) {
+    const tip = byId('tip');
+    tip.hidden = cell < 0;
+    if (cell < 0) return;
+    const page = section.page(cell), area = section.area(cell);
+    tip.textContent = this.describe(area, page);
+    const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
+    const top = event.clientY + 18 + tip.offsetHeight > innerHeight ? event.clientY - tip.offsetHeight - 10 : event.clientY + 18;
+    Object.assign(tip.style, { left: left + 'px', top: top + 'px' });
+  }
+
+  describe(area, page) {
+    const { atlas, colours } = this;
+    const address = area.start + (page - area.firstPage) * PAGE;
+    const state = atlas.knowsPages ? PAGE_USES[atlas.pageUses[page]] : 'not known to be resident';
+    const name = area.name ? ` ${area.name}` : '';
+    if (!area.pieces) return `${hex(address)}: ${(TITLES[area.kind] ?? 'memory').toLowerCase()}${name}, ${state}`;
+    const most = GROUPS[colours.groups[page]][0];
+    return `${hex(address)}: ${state}; ${count(atlas.busy[page])} of ${count(PAGE)} bytes in use, mostly ${most}`;
+  }
+
+  resize(step) {
+    const at = CELLS.indexOf(this.cell) + step;
+    this.cell = CELLS[Math.max(0, Math.min(CELLS.length - 1, at))];
+    this.layOut();
+  }
+
+  layOut() {
+    const room = this.root.clientWidth - 2;
+    for (const section of this.sections) {
+      const least = Math.ceil(section.cells / MOST_ROWS);
+      section.columns = Math.max(1, least, Math.min(Math.floor(room / this.cell), section.cells));
+      const rows = Math.ceil(section.cells / section.columns);
+      Object.assign(section.canvas, { width: section.columns, height: rows });
+      Object.assign(section.canvas.style, { width: section.columns * this.cell + 'px', height: rows * this.cell + 'px' });
+      const line = `1px, transparent 1px) 0 0 / ${this.cell}px ${this.cell}px`;
+      section.grid.style.background = this.cell < 5 ? ''
+        : `linear-gradient(to right, #00000018 ${line}, linear-gradient(to bottom, #00000018 ${line}`;
+    }
+    this.draw();
+    if (this.chosen) this.mark(this.chosen.area, this.chosen.page);
+  }
+
+  draw() {
+    byId('legend').innerHTML = this.colours.legend();
+    for (const section of this.sections) this.drawSection(section);
+  }
+
+  drawSection(section) {
+    const { width, height } = section.canvas;
+    const pen = section.canvas.getContext('2d');
+    const image = pen.createImageData(width, height);
+    let at = 0;
+    for (const area of section.areas) {
+      for (let page = area.firstPage; page < area.firstPage + area.pages; page++, at += 4) {
+        const [red, green, blue] = this.colours.ofPage(page);
+        image.data[at] = red;
+        image.data[at + 1] = green;
+        image.data[at + 2] = blue;
+        image.data[at + 3] = 255;
+      }
+    }
+    pen.putImageData(image, 0, 0);
+  }
+}

@@ -1,0 +1,70 @@
+//! The file around the sections: a magic number, the format's version, the sections, a checksum.
+//!
+//! ```text
+//! 8  \x8b r b l o a t \n      no text, and broken by whoever changes line ends
+//! 4  version of the format     all numbers are little-endian
+//! for each section:
+//!   8  its name, padded with NULs
+//!   8  how many bytes follow
+//!   n  zlib (RFC 1950)
+//! 4  CRC-32 of all before
+//! ```
+
+use crate::snapshot::{FORMAT, Section, SnapshotError};
+
+pub(crate) const MAGIC: [u8; 8] = *b"\x8brbloat\n";
+const HEADER: usize = MAGIC.len() + 4;
+const CHECKSUM: usize = 4;
+const NAME: usize = 8;
+
+/// The bytes of a file with these sections.
+pub(crate) fn seal(sections: &[Section]) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(FORMAT.to_le_bytes());
+    for section in sections {
+        let mut name = [0; NAME];
+        name[..section.name.len()].copy_from_slice(section.name.as_bytes());
+        bytes.extend(name);
+        bytes.extend((section.packed.len() as u64).to_le_bytes());
+        bytes.extend(&section.packed);
+    }
+    let checksum = crc32fast::hash(&bytes);
+    bytes.extend(checksum.to_le_bytes());
+    bytes
+}
+
+/// The sections of a file: name and what is packed.
+pub(crate) fn open(bytes: &[u8]) -> Result<Vec<(&[u8], &[u8])>, SnapshotError> {
+    if bytes.is_empty() {
+        return Err(SnapshotError::Empty);
+    }
+    if !bytes.starts_with(&MAGIC) {
+        return Err(SnapshotError::Foreign);
+    }
+    let version = bytes.get(MAGIC.len()..).and_then(|rest| rest.first_chunk());
+    match version.map(|&version| u32::from_le_bytes(version)) {
+        None => return Err(SnapshotError::Damaged),
+        Some(version) if version > FORMAT => return Err(SnapshotError::Newer(version)),
+        Some(_) => {}
+    }
+    let (content, checksum) = bytes.split_last_chunk().ok_or(SnapshotError::Damaged)?;
+    const { assert!(size_of::<u32>() == CHECKSUM) };
+    if crc32fast::hash(content) != u32::from_le_bytes(*checksum) {
+        return Err(SnapshotError::Damaged);
+    }
+    let mut rest = content.get(HEADER..).ok_or(SnapshotError::Damaged)?;
+    let mut sections = Vec::new();
+    while !rest.is_empty() {
+        sections.push(section(&mut rest).ok_or(SnapshotError::Damaged)?);
+    }
+    Ok(sections)
+}
+
+fn section<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let (name, after) = rest.split_first_chunk::<NAME>()?;
+    let (length, after) = after.split_first_chunk()?;
+    let (packed, after) = after.split_at_checked(u64::from_le_bytes(*length).try_into().ok()?)?;
+    *rest = after;
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(NAME);
+    Some((&name[..end], packed))
+}

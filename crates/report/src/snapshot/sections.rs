@@ -1,0 +1,164 @@
+//! What a snapshot consists of: the report and the list of areas as JSON, and the atlas's columns; each
+//! packed with zlib, which browsers unpack by themselves.
+
+use std::io::{Read, Write};
+use std::ops::Range;
+
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
+use ledger::{Area, AreaKind, Atlas, Columns};
+use serde::{Deserialize, Serialize};
+use target::{Address, PAGE_SIZE, length};
+
+use crate::snapshot::{Snapshot, SnapshotError};
+
+/// The most bytes that all sections of a file may have when they are unpacked: an atlas has some four for
+/// each piece, so this is a process of several hundred GB.
+const MOST_BYTES: u64 = 2 << 30;
+
+/// A part of a snapshot.
+pub(crate) struct Section {
+    pub(crate) name: &'static str,
+    /// Its bytes, as zlib packs them.
+    pub(crate) packed: Vec<u8>,
+}
+
+/// An area, as the list of areas has it.
+#[derive(Debug, Serialize, Deserialize)]
+struct ListedArea {
+    kind: String,
+    /// The index of its arena in the report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arena: Option<u32>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    name: String,
+    /// A number, since a browser would have to parse it otherwise; addresses have 47 bits.
+    start: u64,
+    pages: u64,
+    pieces: u64,
+    /// Bytes of each column: sizes, uses, owners, pages.
+    columns: [u64; 4],
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ListedAreas {
+    knows_pages: bool,
+    areas: Vec<ListedArea>,
+}
+
+impl Snapshot {
+    /// Its parts.
+    pub(crate) fn sections(&self) -> Vec<Section> {
+        let Columns { sizes, uses, owners, pages } = &self.atlas.columns;
+        let json = |value: serde_json::Result<Vec<u8>>| {
+            value.expect("reports and areas have string keys and finite numbers")
+        };
+        let report = json(serde_json::to_vec(&self.report));
+        let areas = json(serde_json::to_vec(&ListedAreas::from(&self.atlas)));
+        [
+            ("report", &report),
+            ("areas", &areas),
+            ("sizes", sizes),
+            ("uses", uses),
+            ("owners", owners),
+            ("pages", pages),
+        ]
+        .map(|(name, bytes)| Section { name, packed: pack(bytes) })
+        .into()
+    }
+
+    /// The snapshot that has these parts; unknown ones are passed over.
+    pub(crate) fn from_sections(sections: &[(&[u8], &[u8])]) -> Result<Self, SnapshotError> {
+        let mut room = MOST_BYTES;
+        let mut part = |name: &'static str| {
+            let found = sections.iter().find(|(it, _)| *it == name.as_bytes());
+            let unpacked = found.and_then(|(_, packed)| unpack(packed, room));
+            let unpacked = unpacked.ok_or(SnapshotError::Senseless(name))?;
+            room -= unpacked.len() as u64;
+            Ok::<_, SnapshotError>(unpacked)
+        };
+        let report = part("report")?;
+        let areas = part("areas")?;
+        let columns = Columns {
+            sizes: part("sizes")?,
+            uses: part("uses")?,
+            owners: part("owners")?,
+            pages: part("pages")?,
+        };
+        let report: crate::Report =
+            serde_json::from_slice(&report).map_err(|_| SnapshotError::Senseless("report"))?;
+        let areas: ListedAreas =
+            serde_json::from_slice(&areas).map_err(|_| SnapshotError::Senseless("areas"))?;
+        let arenas = report.arenas.as_ref().map_or(0, Vec::len);
+        let atlas = areas.into_atlas(columns, arenas).ok_or(SnapshotError::Senseless("areas"))?;
+        atlas.check(report.owners.as_ref().map_or(0, Vec::len))?;
+        Ok(Self { report, atlas })
+    }
+}
+
+impl From<&Atlas> for ListedAreas {
+    fn from(atlas: &Atlas) -> Self {
+        let listed = |area: &Area| ListedArea {
+            kind: area.kind.name().into(),
+            arena: match area.kind {
+                AreaKind::Arena(arena) => Some(arena),
+                _ => None,
+            },
+            name: area.name.clone(),
+            start: area.range.start.0,
+            pages: length(&area.range) / PAGE_SIZE,
+            pieces: area.pieces,
+            columns: [&area.sizes, &area.uses, &area.owners, &area.pages]
+                .map(|part| part.len() as u64),
+        };
+        Self { knows_pages: atlas.knows_pages, areas: atlas.areas.iter().map(listed).collect() }
+    }
+}
+
+impl ListedAreas {
+    /// The atlas with these areas, of a process with so many arenas; `None` where a number or a name has no
+    /// meaning. Whether it fits together is for the atlas to check.
+    fn into_atlas(self, columns: Columns, arenas: usize) -> Option<Atlas> {
+        let mut ends = [0_usize; 4];
+        let mut areas = Vec::new();
+        for listed in self.areas {
+            if listed.arena.is_some_and(|arena| arena as usize >= arenas) {
+                return None;
+            }
+            let bytes = listed.pages.checked_mul(PAGE_SIZE)?;
+            let mut parts: [Range<usize>; 4] = Default::default();
+            for ((part, end), length) in parts.iter_mut().zip(&mut ends).zip(listed.columns) {
+                let start = *end;
+                *end = start.checked_add(length.try_into().ok()?)?;
+                *part = start..*end;
+            }
+            let [sizes, uses, owners, pages] = parts;
+            areas.push(Area {
+                range: Address(listed.start)..Address(listed.start.checked_add(bytes)?),
+                kind: AreaKind::by_name(&listed.kind, listed.arena)?,
+                name: listed.name,
+                pieces: listed.pieces,
+                sizes,
+                uses,
+                owners,
+                pages,
+            });
+        }
+        Some(Atlas { areas, columns, knows_pages: self.knows_pages })
+    }
+}
+
+fn pack(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    let packed = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    packed.expect("memory takes all that is written to it")
+}
+
+/// What was packed; `None` where it was damaged or has more than `most` bytes.
+fn unpack(packed: &[u8], most: u64) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let taken = ZlibDecoder::new(packed).take(most.checked_add(1)?).read_to_end(&mut bytes);
+    taken.ok().filter(|&taken| taken as u64 <= most)?;
+    Some(bytes)
+}
