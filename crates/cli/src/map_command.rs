@@ -10,7 +10,7 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         output::write(path, snapshot.render_html().as_bytes())?;
     }
     if let Some(path) = &arguments.png {
-        let _ = path;
+        output::write(path, &snapshot.render_png())?;
     }
     Ok(if snapshot.report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }

@@ -179,6 +179,12 @@ impl Use {
         matches!(self, Self::InUse) || self.is_object()
     }
 
+    /// Whether its bytes are not free.
+    #[must_use]
+    pub fn is_busy(self) -> bool {
+        !matches!(self, Self::Free | Self::Fastbin | Self::Tcache | Self::Top | Self::FreeSlot)
+    }
+
     /// Whether it is a slot with an object.
     #[must_use]
     pub fn is_object(self) -> bool {
