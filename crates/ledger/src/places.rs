@@ -9,10 +9,13 @@ use target::{Address, AddressMap};
 /// Granules of 1 KiB: a chunk is found after looking at a few of its neighbours, and the map takes
 /// 0.4 % of the memory that it describes.
 const GRANULE_LOG2: u32 = 10;
+/// 256 MiB of them: more than a process needs that is not made to exhaust us.
+const MOST_TABLES: usize = 4096;
 /// Chunks that an address lies in begin at most this many chunks behind the first of its granule.
 const MOST_NEIGHBOURS: u32 = 1 << (GRANULE_LOG2 - 4);
 
 /// The lowest bits of a value of the map: what lies there; above them its index.
+const NOTHING: u32 = 0;
 const CHUNK: u32 = 1;
 const HEAP_PAGE: u32 = 2;
 const AREA: u32 = 3;
@@ -46,7 +49,7 @@ impl<'a> Places<'a> {
         space: &'a ObjectSpace,
         areas: &[Range<Address>],
     ) -> Self {
-        let mut map = AddressMap::new(GRANULE_LOG2);
+        let mut map = AddressMap::new(GRANULE_LOG2, MOST_TABLES, NOTHING);
         for (index, area) in areas.iter().enumerate() {
             map.set(area, value(AREA, index));
         }

@@ -1,13 +1,10 @@
-use target::{Address, Mapping, Mappings};
+use std::ops::Range;
+
+use target::{Address, AddressMap, Mapping, Mappings};
 
 use crate::page::Page;
 
-/// Addresses of user space on x86-64 end here (with four-level page tables).
-const END_OF_ADDRESSES: u64 = 1 << 47;
-/// A table of 2^14 granules takes 64 KiB.
-const TABLE_LOG2: u32 = 14;
-const TABLE_ENTRIES: usize = 1 << TABLE_LOG2;
-/// More tables than a process needs that is not made to exhaust us: 64 MiB of them.
+/// 64 MiB of them: more than a process needs that is not made to exhaust us.
 const MOST_TABLES: usize = 1024;
 
 /// What a granule is; other values are heap pages.
@@ -34,9 +31,8 @@ pub(crate) struct Territory<'a> {
     granule_log2: u32,
     /// Bytes of a granule that its heap page takes; Ruby up to 3.0 leaves some to malloc.
     page_span: u64,
-    /// For each table's worth of granules: what all are, or `FIRST_PAGE` + the index of a table.
-    regions: Vec<u32>,
-    tables: Vec<Box<[u32]>>,
+    /// What each granule is: one of the numbers above.
+    map: AddressMap,
     pages: &'a [Page],
     mappings: &'a Mappings,
 }
@@ -53,79 +49,21 @@ impl<'a> Territory<'a> {
         pages: &'a [Page],
         mappings: &'a Mappings,
     ) -> Self {
-        let regions = (END_OF_ADDRESSES >> (page_log2 + TABLE_LOG2)) as usize;
-        let mut territory = Self {
-            granule_log2: page_log2,
-            page_span,
-            regions: vec![ELSEWHERE; regions],
-            tables: Vec::new(),
-            pages,
-            mappings,
-        };
+        let mut map = AddressMap::new(page_log2, MOST_TABLES, MIXED);
         for mapping in mappings.iter().filter(|mapping| is_private(mapping)) {
-            territory.settle(mapping.range.start.0, mapping.range.end.0);
+            let Range { start, end } = mapping.range;
+            map.set(&mapping.range, MIXED);
+            map.set(&(start.align_up(1 << page_log2)..end.align_down(1 << page_log2)), PRIVATE);
         }
         for (index, page) in pages.iter().enumerate() {
-            territory.put(page.base.0 >> page_log2, FIRST_PAGE + index as u32);
+            map.set(&(page.base..page.base.offset(1)), FIRST_PAGE + index as u32);
         }
-        territory
-    }
-
-    /// Marks the private memory from `start` to `end`.
-    fn settle(&mut self, start: u64, end: u64) {
-        let end = end.min(END_OF_ADDRESSES);
-        let (first, last) = (start >> self.granule_log2, end >> self.granule_log2);
-        let mask = (1 << self.granule_log2) - 1;
-        let mut granule = first;
-        if start & mask != 0 {
-            self.put(granule, MIXED);
-            granule += 1;
-        }
-        while granule < last {
-            let region = (granule >> TABLE_LOG2) as usize;
-            let whole =
-                granule % TABLE_ENTRIES as u64 == 0 && last - granule >= TABLE_ENTRIES as u64;
-            if whole && self.regions[region] == ELSEWHERE {
-                self.regions[region] = PRIVATE;
-                granule += TABLE_ENTRIES as u64;
-            } else {
-                self.put(granule, PRIVATE);
-                granule += 1;
-            }
-        }
-        if end & mask != 0 && last >= first {
-            self.put(last, MIXED);
-        }
-    }
-
-    fn put(&mut self, granule: u64, what: u32) {
-        let region = (granule >> TABLE_LOG2) as usize;
-        let Some(entry) = self.regions.get_mut(region) else { return };
-        if *entry < FIRST_PAGE {
-            if self.tables.len() == MOST_TABLES {
-                *entry = MIXED;
-                return;
-            }
-            let all = *entry;
-            *entry = FIRST_PAGE + self.tables.len() as u32;
-            self.tables.push(vec![all; TABLE_ENTRIES].into());
-        }
-        let table = &mut self.tables[(*entry - FIRST_PAGE) as usize];
-        table[granule as usize % TABLE_ENTRIES] = what;
+        Self { granule_log2: page_log2, page_span, map, pages, mappings }
     }
 
     /// What lies at `at`.
     pub(crate) fn at(&self, at: u64) -> Place {
-        let granule = at >> self.granule_log2;
-        let Some(&region) = self.regions.get((granule >> TABLE_LOG2) as usize) else {
-            return Place::Elsewhere;
-        };
-        let entry = if region < FIRST_PAGE {
-            region
-        } else {
-            self.tables[(region - FIRST_PAGE) as usize][granule as usize % TABLE_ENTRIES]
-        };
-        match entry {
+        match self.map.get(Address(at)) {
             ELSEWHERE => Place::Elsewhere,
             PRIVATE => Place::Private,
             MIXED => self.search(at),
@@ -216,11 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn mappings_larger_than_a_table_take_no_table_for_their_middle() {
+    fn a_mapping_of_terabytes_is_private_to_its_end() {
         let all = Mapping::anonymous(Address(0x1000)..Address(1 << 46));
         let mappings = Mappings::new(vec![all]);
         let territory = Territory::new(14, 1 << 14, &[], &mappings);
-        assert!(territory.tables.len() <= 2);
         assert_eq!(territory.at(1 << 45), Place::Private);
         assert_eq!(territory.at(1 << 46), Place::Elsewhere);
     }

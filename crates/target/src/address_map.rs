@@ -7,18 +7,18 @@ const END_OF_ADDRESSES: u64 = 1 << 47;
 /// A table of 2^14 granules takes 64 KiB.
 const TABLE_LOG2: u32 = 14;
 const TABLE_ENTRIES: u64 = 1 << TABLE_LOG2;
-/// More tables than a process needs that is not made to exhaust us: 256 MiB of them.
-const MOST_TABLES: usize = 4096;
 /// An entry of the directory with this bit is the index of a table, any other a value.
 const TABLE: u32 = 1 << 31;
 
 /// Tells in constant time what lies at an address: a number for each granule of memory, for walks
 /// that look millions of words up.
 ///
-/// Large stretches of one value take 4 bytes for each 2^14 granules, others 4 bytes for each granule.
+/// Large stretches of one value take 4 bytes for each 2^14 granules, others a table: 64 KiB.
 #[derive(Debug, Clone)]
 pub struct AddressMap {
     granule_log2: u32,
+    most_tables: usize,
+    crowded: u32,
     /// For each table's worth of granules: the value of all, or `TABLE` and the index of a table.
     directory: Vec<u32>,
     tables: Vec<Box<[u32]>>,
@@ -26,17 +26,21 @@ pub struct AddressMap {
 
 impl AddressMap {
     /// A map of granules of 2^`granule_log2` bytes, from 2^10 to 2^20, all of value 0.
+    ///
+    /// It has at most `most_tables` tables: more than a process needs that is not made to exhaust
+    /// us. A stretch that would need one more is of value `crowded`, which is below 2^31.
     #[must_use]
-    pub fn new(granule_log2: u32) -> Self {
+    pub fn new(granule_log2: u32, most_tables: usize, crowded: u32) -> Self {
         let granule_log2 = granule_log2.clamp(10, 20);
         // Zeros from the kernel: what is not written takes no memory.
         let directory = vec![0; (END_OF_ADDRESSES >> (granule_log2 + TABLE_LOG2)) as usize];
-        Self { granule_log2, directory, tables: Vec::new() }
+        let crowded = crowded & !TABLE;
+        Self { granule_log2, most_tables, crowded, directory, tables: Vec::new() }
     }
 
     /// Gives all granules that `range` touches the value `value`, which is below 2^31.
     ///
-    /// What lies behind the end of user space, or finds no more room for tables, keeps its value.
+    /// What lies behind the end of user space keeps its value.
     pub fn set(&mut self, range: &Range<Address>, value: u32) {
         if range.start >= range.end {
             return;
@@ -63,7 +67,8 @@ impl AddressMap {
     fn table(&mut self, entry: usize) -> Option<&mut [u32]> {
         let all = self.directory[entry];
         if all & TABLE == 0 {
-            if self.tables.len() == MOST_TABLES {
+            if self.tables.len() >= self.most_tables {
+                self.directory[entry] = self.crowded;
                 return None;
             }
             self.directory[entry] = TABLE | self.tables.len() as u32;
@@ -74,6 +79,7 @@ impl AddressMap {
     }
 
     /// The value at `at`; 0 where none was set.
+    #[inline]
     #[must_use]
     pub fn get(&self, at: Address) -> u32 {
         let granule = at.0 >> self.granule_log2;
@@ -92,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_terabyte_of_one_value_takes_no_table() {
-        let mut map = AddressMap::new(10);
+        let mut map = AddressMap::new(10, 4096, 0);
         map.set(&(Address(1 << 40)..Address(2 << 40)), 7);
         assert_eq!(map.get(Address((2 << 40) - 1)), 7);
         assert_eq!(map.get(Address(2 << 40)), 0);
@@ -100,8 +106,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_larger_than_a_table_takes_none_for_its_middle() {
+        let mut map = AddressMap::new(14, 1024, 2);
+        map.set(&(Address(0x1000)..Address(1 << 46)), 2);
+        map.set(&(Address(0x4000)..Address(1 << 46)), 1);
+        assert!(map.tables.len() <= 2);
+        assert_eq!(map.get(Address(0x3fff)), 2);
+        assert_eq!(map.get(Address(1 << 45)), 1);
+        assert_eq!(map.get(Address(1 << 46)), 0);
+    }
+
+    #[test]
+    fn stretches_without_a_table_are_crowded() {
+        const STRETCH: u64 = TABLE_ENTRIES << 10;
+        let mut map = AddressMap::new(10, 1, 9);
+        map.set(&(Address(0)..Address(1024)), 1);
+        map.set(&(Address(STRETCH)..Address(3 * STRETCH)), 2);
+        map.set(&(Address(STRETCH)..Address(STRETCH + 1024)), 3);
+        for (at, value) in [(0, 1), (1024, 0), (STRETCH, 9), (2 * STRETCH - 1, 9), (2 * STRETCH, 2)]
+        {
+            assert_eq!(map.get(Address(at)), value, "{at:#x}");
+        }
+    }
+
+    #[test]
     fn addresses_that_no_process_has_are_without_value() {
-        let mut map = AddressMap::new(12);
+        let mut map = AddressMap::new(12, 4096, 0);
         map.set(&(Address(u64::MAX - 5)..Address(u64::MAX)), 1);
         map.set(&(Address(9)..Address(3)), 1);
         assert_eq!(map.get(Address(u64::MAX)), 0);
@@ -114,7 +144,7 @@ mod tests {
             sets in prop::collection::vec((0_u64..80 << 24, 0_u64..40 << 24, 1_u32..100), 1..12),
             probes in prop::collection::vec(0_u64..120 << 24, 50),
         ) {
-            let mut map = AddressMap::new(10);
+            let mut map = AddressMap::new(10, 4096, 0);
             for (start, bytes, value) in &sets {
                 map.set(&(Address(*start)..Address(start + bytes)), *value);
             }
