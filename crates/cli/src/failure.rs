@@ -72,7 +72,11 @@ impl Failure {
             | Self::NotASnapshot { .. } => 3,
             Self::Target(E::NotPermitted { .. }) => 4,
             Self::Target(
-                E::Traced { .. } | E::DoesNotStop { .. } | E::Ended { .. } | E::CloneEnded { .. },
+                E::Traced { .. }
+                | E::DoesNotStop { .. }
+                | E::Restless { .. }
+                | E::Ended { .. }
+                | E::CloneEnded { .. },
             )
             | Self::NotTouched { .. } => 5,
             Self::Target(E::Proc { .. } | E::Ptrace { .. } | E::ForeignProc)

@@ -84,6 +84,17 @@ pub enum Error {
         /// Its state, a letter of proc(5).
         state: char,
     },
+    /// The target made new threads faster than they could be stopped. It runs on.
+    #[error(
+        "process {pid} made new threads faster than rbloat could stop them, for {milliseconds} ms. \
+         Nothing was changed; try again"
+    )]
+    Restless {
+        /// The id asked for.
+        pid: i32,
+        /// How long we tried.
+        milliseconds: u128,
+    },
     /// The target ended, or became another program by exec, while we looked at it.
     #[error("process {pid} {how} while rbloat looked at it; nothing can be said of its memory")]
     Ended {

@@ -75,6 +75,23 @@ fn every_thread_stands_and_no_signal_is_lost() {
     assert!(target.finish());
 }
 
+/// Of a process that makes and ends threads all the while one was left running now and then: those that
+/// were listed had ended, and the one that they had made was not looked for.
+#[test]
+fn a_thread_that_ends_during_a_look_leaves_none_running() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile("chains", folder.path(), &["-pthread"]);
+    let target = Target::start(&mut testbed::command(program));
+    for _ in 0..200 {
+        let frozen = freeze(target.pid(), PATIENCE).unwrap();
+        let states = thread_states(target.pid());
+        assert!(states.iter().all(|&state| state == 't'), "{states:?}");
+        assert_eq!(states.len(), frozen.image().outline.threads.len());
+        frozen.thaw().unwrap();
+    }
+    assert!(target.finish());
+}
+
 #[test]
 fn a_stopped_process_stays_stopped() {
     let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");

@@ -59,6 +59,11 @@ pub(crate) fn start_time(pid: i32) -> Result<u64, Error> {
     parse::<Stat>(pid, "stat").map(|stat| stat.starttime)
 }
 
+/// How many threads the process has at one instant, the first one included where it has ended.
+pub(crate) fn thread_count(pid: i32) -> Result<usize, Error> {
+    parse::<Stat>(pid, "stat").map(|stat| usize::try_from(stat.num_threads).unwrap_or(0))
+}
+
 /// The process's mappings: with the kernel's count of their residents (slower: the kernel walks
 /// the page tables) or without.
 pub(crate) fn mappings(pid: i32, counted: bool) -> Result<Mappings, Error> {
@@ -69,7 +74,8 @@ pub(crate) fn mappings(pid: i32, counted: bool) -> Result<Mappings, Error> {
     })
 }
 
-/// The ids of the process's threads, those that have ended left out.
+/// The ids of the process's threads, those that have ended left out. Where one ends meanwhile, others
+/// may be missing.
 pub(crate) fn threads(pid: i32) -> Result<Vec<i32>, Error> {
     let path = format!("/proc/{pid}/task");
     let entries = fs::read_dir(&path).map_err(|source| match source.kind() {

@@ -1,5 +1,6 @@
 //! Stopping all threads of a process by ptrace, and letting them go again whatever happens.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::io;
 use std::marker::PhantomData;
@@ -57,8 +58,7 @@ impl Stop {
     pub(crate) fn all_threads(pid: i32, patience: Duration) -> Result<Self, Error> {
         let mut stop = Self::none_yet(pid)?;
         let deadline = Instant::now() + patience;
-        // Only a running thread makes new ones: when a look finds none that is not stopped yet,
-        // there is none.
+        // Only a running thread makes new ones: when none runs, there will be none.
         loop {
             let tids = proc::threads(pid)?;
             let mut running = Vec::new();
@@ -67,15 +67,33 @@ impl Stop {
                     running.push(tid);
                 }
             }
-            if running.is_empty() {
-                break;
+            if running.is_empty() && stop.is_complete()? {
+                return Ok(stop);
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::Restless { pid, milliseconds: patience.as_millis() });
             }
             stop.wait_for(running, deadline, patience)?;
         }
-        if stop.stopped.is_empty() {
-            return Err(Error::Ended { pid, how: "ended" });
+    }
+
+    /// Whether all threads of the process stand, by the kernel's count of them at one instant.
+    ///
+    /// A list of them is no proof: one that was listed may have ended by the time it is seized, and
+    /// have made another before; and where one ends while it is listed, the kernel leaves out those
+    /// behind it (`next_tid` in fs/proc/base.c).
+    fn is_complete(&self) -> Result<bool, Error> {
+        let pid = self.pid;
+        // The first thread counts until all others have ended.
+        let has_first_ended = proc::thread_state(pid, pid) == Some('Z');
+        let ended = usize::from(has_first_ended && !self.stopped.contains_key(&pid));
+        let count = proc::thread_count(pid)?;
+        match count.cmp(&(self.stopped.len() + ended)) {
+            Ordering::Greater => Ok(false),
+            Ordering::Equal if !self.stopped.is_empty() => Ok(true),
+            Ordering::Less if count > 0 => Err(Error::Ended { pid, how: "became another program" }),
+            _ => Err(Error::Ended { pid, how: "ended" }),
         }
-        Ok(stop)
     }
 
     /// Stops one thread of `pid`; the others run on.
