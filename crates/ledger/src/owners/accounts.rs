@@ -12,6 +12,7 @@ use crate::owners::keepers::{Keeper, Keepers};
 use crate::owners::pointers::Pointers;
 use crate::owners::roster::{ANONYMOUS, Owner, Roster};
 use crate::owners::trace::Trace;
+use crate::places::Places;
 
 /// Classes whose keepers are told.
 const MOST_KEPT: usize = 20;
@@ -125,6 +126,7 @@ impl AccountIndex {
 /// Who holds each chunk, with the means to name them.
 pub(crate) struct Owners<'a> {
     malloc: &'a Malloc,
+    places: Places<'a>,
     roster: Roster<'a>,
     trace: Trace,
     pointers: Option<&'a Pointers>,
@@ -141,11 +143,13 @@ impl<'a> Owners<'a> {
         holders: &'a [Holder],
     ) -> Self {
         let roster = Roster { space, modules, is_traced: pointers.is_some() };
+        let areas = pointers.map_or(&[][..], |pointers| &pointers.areas);
+        let places = Places::new(malloc, space, areas);
         let trace = match pointers {
-            Some(pointers) => Trace::new(malloc, pointers, &roster),
-            None => Trace::of_slots(malloc, &roster),
+            Some(pointers) => Trace::new(malloc, &places, pointers, &roster),
+            None => Trace::of_slots(malloc, &places, &roster),
         };
-        Self { malloc, roster, trace, pointers, holders }
+        Self { malloc, places, roster, trace, pointers, holders }
     }
 
     /// The cause of a chunk in use, by its index.
@@ -227,7 +231,8 @@ impl<'a> Owners<'a> {
                 group_of_name.get(name).copied()
             })
             .collect();
-        let keepers = Keepers::find(self.malloc, pointers, &self.roster, &self.trace, self.holders);
+        let Self { malloc, places, roster, trace, holders, .. } = self;
+        let keepers = Keepers::find(malloc, places, pointers, roster, trace, holders);
         let count = kept.len();
         let group_of = |slot: Slot| groups.get(slot.class as usize).copied().flatten();
         for (account, keepers) in kept.iter_mut().zip(keepers.of_groups(count, group_of)) {

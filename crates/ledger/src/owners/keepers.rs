@@ -61,7 +61,7 @@ pub(crate) struct Keepers<'a> {
     malloc: &'a Malloc,
     space: &'a ObjectSpace,
     trace: &'a Trace,
-    places: Places<'a>,
+    places: &'a Places<'a>,
     roots: Vec<String>,
     /// For each slot that by which it was reached first.
     parents: Vec<u32>,
@@ -74,6 +74,7 @@ impl<'a> Keepers<'a> {
     /// libraries, then from stacks.
     pub(crate) fn find(
         malloc: &'a Malloc,
+        places: &'a Places<'a>,
         pointers: &'a Pointers,
         roster: &'a Roster<'a>,
         trace: &'a Trace,
@@ -84,7 +85,7 @@ impl<'a> Keepers<'a> {
             malloc,
             space,
             trace,
-            places: Places::new(malloc, space, &[]),
+            places,
             roots: Vec::new(),
             parents: vec![NOWHERE; space.slots.len()],
             root_of: vec![NOWHERE; space.slots.len()],

@@ -35,11 +35,15 @@ impl Trace {
     /// number that looks like one. What is Ruby's own lies near to its objects and variables; where
     /// its structures are said to reach farther, a word that was left in them by an earlier owner
     /// may lead astray, so that is followed last.
-    pub(crate) fn new(malloc: &Malloc, pointers: &Pointers, roster: &Roster<'_>) -> Self {
-        let places = Places::new(malloc, roster.space, &pointers.areas);
+    pub(crate) fn new(
+        malloc: &Malloc,
+        places: &Places<'_>,
+        pointers: &Pointers,
+        roster: &Roster<'_>,
+    ) -> Self {
         let mut tracer = Tracer::new(malloc, pointers, roster);
         tracer.claim_heap_pages();
-        tracer.start_from_slots(&places);
+        tracer.start_from_slots(places);
         for (index, root) in pointers.roots.iter().enumerate() {
             if *root != Root::Stacks {
                 tracer.start_from_root(index);
@@ -61,12 +65,11 @@ impl Trace {
     }
 
     /// Finds the chunks that slots name, and no others, where pointers were not read.
-    pub(crate) fn of_slots(malloc: &Malloc, roster: &Roster<'_>) -> Self {
+    pub(crate) fn of_slots(malloc: &Malloc, places: &Places<'_>, roster: &Roster<'_>) -> Self {
         let pointers = Pointers::default();
-        let places = Places::new(malloc, roster.space, &[]);
         let mut tracer = Tracer::new(malloc, &pointers, roster);
         tracer.claim_heap_pages();
-        tracer.start_from_slots(&places);
+        tracer.start_from_slots(places);
         tracer.trace
     }
 
