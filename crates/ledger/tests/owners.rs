@@ -143,6 +143,22 @@ fn objects_of_one_class_do_not_share_with_each_other() {
     assert_eq!(held(&draft.draw_up(&[]), "Statement"), (2 * bytes(4) + bytes(50), 0));
 }
 
+#[test]
+fn classes_of_one_name_have_one_account() {
+    let mut draft = Draft::new();
+    for (words, has_memsize) in [(6, true), (10, false)] {
+        let chunk = draft.chunk(words);
+        let class = draft.ruby.class("Reloaded", draft.ruby.object_class());
+        let data_type = draft.ruby.data_type("reloaded", has_memsize);
+        draft.ruby.data(class, data_type, chunk);
+    }
+    let ledger = draft.draw_up(&[]);
+    let of_name = ledger.owners.iter().filter(|owner| owner.name == "Reloaded");
+    let [owner] = of_name.collect::<Vec<_>>()[..] else { panic!("{:?}", ledger.owners) };
+    assert_eq!((owner.objects, owner.chunks, owner.has_memsize), (2, 2, Some(false)));
+    assert_eq!((owner.exclusive_bytes, owner.shared_bytes), (bytes(6) + bytes(10), 0));
+}
+
 /// The prototype of this tracer charged OpenSSL::Digest with 33.8 MB instead of 192 KB: a word in
 /// it that looked like a pointer into the middle of a buffer came before the buffer's own.
 #[test]

@@ -1,5 +1,4 @@
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use glibc::Malloc;
@@ -201,7 +200,7 @@ impl<'a> Owners<'a> {
             }
         }
         if pages.is_some() {
-            for (_, account) in &mut accounts.all {
+            for account in &mut accounts.all {
                 account.resident_bytes.get_or_insert(0);
             }
         }
@@ -289,47 +288,34 @@ impl Residents<'_> {
 /// Accounts while they are added up.
 #[derive(Default)]
 struct Accounts {
-    /// By owner, in the order in which they were met.
-    all: Vec<(Owner, OwnerAccount)>,
+    all: Vec<OwnerAccount>,
     by_owner: HashMap<Owner, usize>,
+    /// Owners of the same name have one account: anonymous classes, or those of a constant that was
+    /// assigned anew.
+    by_name: HashMap<(OwnerKind, String, Cause), usize>,
 }
 
 impl Accounts {
     fn of(&mut self, roster: &Roster<'_>, owner: Owner) -> &mut OwnerAccount {
         let index = *self.by_owner.entry(owner).or_insert_with(|| {
-            self.all.push((owner, roster.new_account(owner)));
-            self.all.len() - 1
+            let new = roster.new_account(owner);
+            let name = (new.kind, new.name.clone(), new.cause);
+            let index = *self.by_name.entry(name).or_insert(self.all.len());
+            match self.all.get_mut(index) {
+                Some(known) => known.has_memsize = known.has_memsize.min(new.has_memsize),
+                None => self.all.push(new),
+            }
+            index
         });
-        &mut self.all[index].1
+        &mut self.all[index]
     }
 
-    /// Owners of the same name together: anonymous classes, or those of a constant that was
-    /// assigned anew.
-    fn sorted(self) -> Vec<OwnerAccount> {
-        let mut by_name: BTreeMap<(OwnerKind, String, Cause), OwnerAccount> = BTreeMap::new();
-        for (_, account) in self.all {
-            let key = (account.kind, account.name.clone(), account.cause);
-            match by_name.entry(key) {
-                std::collections::btree_map::Entry::Vacant(entry) => {
-                    entry.insert(account);
-                }
-                std::collections::btree_map::Entry::Occupied(mut entry) => {
-                    let sum = entry.get_mut();
-                    sum.objects += account.objects;
-                    sum.slot_bytes += account.slot_bytes;
-                    sum.chunks += account.chunks;
-                    sum.exclusive_bytes += account.exclusive_bytes;
-                    sum.shared_bytes += account.shared_bytes;
-                    sum.resident_bytes = match (sum.resident_bytes, account.resident_bytes) {
-                        (Some(one), Some(other)) => Some(one + other),
-                        (one, other) => one.or(other),
-                    };
-                    sum.has_memsize = sum.has_memsize.min(account.has_memsize);
-                }
-            }
-        }
-        let mut accounts: Vec<_> = by_name.into_values().collect();
-        accounts.sort_by_key(|account| Reverse(account.weight_bytes()));
-        accounts
+    /// Those that take most of RSS first; equals by kind, name and cause.
+    fn sorted(mut self) -> Vec<OwnerAccount> {
+        self.all.sort_by(|a, b| {
+            let by_name = || (a.kind, &a.name, a.cause).cmp(&(b.kind, &b.name, b.cause));
+            b.weight_bytes().cmp(&a.weight_bytes()).then_with(by_name)
+        });
+        self.all
     }
 }
