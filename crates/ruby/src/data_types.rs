@@ -64,18 +64,6 @@ impl DataObjects {
         let found = self.slots.binary_search(&slot).ok()?;
         Some(self.types[found]).filter(|&it| it != NONE)
     }
-
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
-    }
 }
 
 /// The words of T_DATA slots by which their types are told, as they are met.
@@ -117,7 +105,7 @@ impl Signatures {
         classes: &mut [Class],
     ) -> (Vec<DataType>, DataObjects, Option<Finding>) {
         let Self { all, mut objects, .. } = self;
-        if objects.is_empty() {
+        if objects.slots.is_empty() {
             return Default::default();
         }
         let layout = [Layout::WithFlag, Layout::Tagged].into_iter().find_map(|layout| {

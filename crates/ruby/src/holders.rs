@@ -70,27 +70,9 @@ pub struct Holder {
 /// be told. Those that hold numbers, symbols, `nil` or such are left out.
 ///
 /// `image` is the one that `space` was read from, of the same instant. It takes some microseconds
-/// for each: [`holders_of`] is for those who need a few.
+/// for each.
 #[must_use]
 pub fn holders(image: &Image<'_>, space: &ObjectSpace) -> (Vec<Holder>, Vec<Finding>) {
-    read_holders(image, space, None)
-}
-
-/// As [`holders`], but of these classes and modules only, by their slots, and the global variables.
-#[must_use]
-pub fn holders_of(
-    image: &Image<'_>,
-    space: &ObjectSpace,
-    classes: &[u32],
-) -> (Vec<Holder>, Vec<Finding>) {
-    read_holders(image, space, Some(classes))
-}
-
-fn read_holders(
-    image: &Image<'_>,
-    space: &ObjectSpace,
-    of: Option<&[u32]>,
-) -> (Vec<Holder>, Vec<Finding>) {
     let image = cached(image);
     let missing = |what: &str| Finding::general(Severity::Note, what);
     let Some(interpreter) = interpreter::find(&image) else { return Default::default() };
@@ -105,14 +87,10 @@ fn read_holders(
         findings.push(missing("the variables of classes could not be derived"));
     }
     let mut found = Vec::new();
-    let mut add = |class| {
+    for class in program.classes() {
         if found.len() < MOST_HOLDERS {
             program.add_holders_of(class, variables.as_ref(), &mut found);
         }
-    };
-    match of {
-        Some(slots) => slots.iter().filter_map(|&slot| program.class(slot)).for_each(&mut add),
-        None => program.classes().for_each(&mut add),
     }
     if program.budget.is_spent() || found.len() >= MOST_HOLDERS {
         findings.push(missing("there are more constants and variables than were read"));

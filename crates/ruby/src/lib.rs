@@ -12,9 +12,8 @@
 //! ```no_run
 //! let frozen = target::freeze(4242, target::PATIENCE).unwrap();
 //! let space = ruby::read(frozen.image()).unwrap();
-//! for count in space.class_counts() {
-//!     let name = space.classes[count.class as usize].name.as_deref();
-//!     println!("{} {}", count.objects, name.unwrap_or("(anonymous)"));
+//! for (kind, slots) in space.counts() {
+//!     println!("{slots} {kind}");
 //! }
 //! ```
 
@@ -50,10 +49,8 @@ mod transient;
 
 pub use data_types::{DataObjects, DataType};
 pub use error::{Check, Error, Failure};
-pub use holders::{Holder, HolderKind, holders, holders_of};
+pub use holders::{Holder, HolderKind, holders};
 pub use interpreter::{Interpreter, find};
 pub use links::Links;
-pub use object_space::{
-    Class, ClassCount, HeapPage, ObjectSpace, References, Slot, SlotState, SlotType,
-};
+pub use object_space::{Class, HeapPage, ObjectSpace, References, Slot, SlotState, SlotType};
 pub use read::read;

@@ -109,17 +109,6 @@ pub struct References {
     addresses: Vec<Address>,
 }
 
-/// How many objects a class has, and how much room their slots take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClassCount {
-    /// An index into [`ObjectSpace::classes`].
-    pub class: u32,
-    /// Its objects, garbage that is not swept yet included.
-    pub objects: u64,
-    /// Bytes of their slots.
-    pub slot_bytes: u64,
-}
-
 impl ObjectSpace {
     /// The slots by type, as `ObjectSpace.count_objects` counts them: `TOTAL`, `FREE`, and each
     /// type of which there is one.
@@ -141,25 +130,6 @@ impl ObjectSpace {
             types.map(|kind| (SlotType(kind as u8).name(), by_type[kind])).collect();
         counts.insert("TOTAL", self.slots.len() as u64);
         counts.insert("FREE", free);
-        counts
-    }
-
-    /// The objects by class, those whose slots take the most bytes first; equals by name.
-    #[must_use]
-    pub fn class_counts(&self) -> Vec<ClassCount> {
-        let count = |class| ClassCount { class, objects: 0, slot_bytes: 0 };
-        let mut counts: Vec<ClassCount> = (0..self.classes.len() as u32).map(count).collect();
-        for page in &self.pages {
-            for slot in self.slots.get(page.slots.clone()).into_iter().flatten() {
-                if let Some(count) = counts.get_mut(slot.class as usize) {
-                    count.objects += 1;
-                    count.slot_bytes += u64::from(page.slot_bytes);
-                }
-            }
-        }
-        counts.retain(|count| count.objects > 0);
-        let name = |count: &ClassCount| &self.classes[count.class as usize].name;
-        counts.sort_by(|a, b| b.slot_bytes.cmp(&a.slot_bytes).then_with(|| name(a).cmp(name(b))));
         counts
     }
 
@@ -300,17 +270,5 @@ impl References {
         let first = self.slots.partition_point(|&it| it < slot);
         let count = self.slots[first..].iter().take_while(|&&it| it == slot).count();
         &self.addresses[first..first + count]
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
     }
 }

@@ -109,7 +109,7 @@ fn types_of_extensions_objects_are_those_that_the_process_says() {
         .data_objects
         .iter()
         .all(|(slot, _)| space.slots[slot as usize].kind == SlotType::DATA);
-    assert!(counted && space.data_objects.len() as u64 == space.counts()["T_DATA"]);
+    assert!(counted && space.data_objects.iter().count() as u64 == space.counts()["T_DATA"]);
     assert!(space.findings.is_empty(), "{:?}", space.findings);
     assert!(target.finish());
 }
@@ -182,10 +182,6 @@ fn links_are_references_that_the_process_dumps_too() {
         named += references.len();
     }
     assert_eq!(chained, 1100);
-    assert_eq!(
-        space.links.len(),
-        (0..space.slots.len() as u32).map(|it| space.links.of(it).len()).sum::<usize>()
-    );
     assert!(linked > 5_000 && named > linked, "{linked} of {named}");
     assert!(target.finish());
 }
