@@ -333,19 +333,16 @@ impl RubyAccount {
             slot_bytes_free: 0,
             objects: space.counts(),
         };
-        for page in &space.pages {
-            let bytes = u64::from(page.slot_bytes);
-            for slot in space.slots.get(page.slots.clone()).unwrap_or_default() {
-                if slot.state == SlotState::Free {
-                    account.slots_free += 1;
-                    account.slot_bytes_free += bytes;
-                } else if slot.is_live() {
-                    account.slots_live += 1;
-                    account.slot_bytes_live += bytes;
-                    account.slots_unmarked += u64::from(slot.state == SlotState::Unmarked);
-                }
+        space.sized_slots().for_each(|(slot, bytes)| {
+            if slot.state == SlotState::Free {
+                account.slots_free += 1;
+                account.slot_bytes_free += bytes;
+            } else if slot.is_live() {
+                account.slots_live += 1;
+                account.slot_bytes_live += bytes;
+                account.slots_unmarked += u64::from(slot.state == SlotState::Unmarked);
             }
-        }
+        });
         account
     }
 }

@@ -242,17 +242,15 @@ impl<'a> Owners<'a> {
     fn add_objects(&self, accounts: &mut Accounts) {
         let classes = self.roster.space.classes.len();
         let mut counts = vec![(0_u64, 0_u64); 2 * classes];
-        for page in &self.roster.space.pages {
-            for slot in self.roster.space.slots.get(page.slots.clone()).into_iter().flatten() {
-                let class = slot.class as usize;
-                if class < classes {
-                    let data = if slot.kind == SlotType::DATA { classes } else { 0 };
-                    let (objects, bytes) = &mut counts[class + data];
-                    *objects += 1;
-                    *bytes += u64::from(page.slot_bytes);
-                }
+        self.roster.space.sized_slots().for_each(|(slot, slot_bytes)| {
+            let class = slot.class as usize;
+            if class < classes {
+                let data = if slot.kind == SlotType::DATA { classes } else { 0 };
+                let (objects, bytes) = &mut counts[class + data];
+                *objects += 1;
+                *bytes += slot_bytes;
             }
-        }
+        });
         for (index, (objects, bytes)) in counts.into_iter().enumerate() {
             if objects > 0 {
                 let class = index % classes;

@@ -132,15 +132,11 @@ impl<'a> Keepers<'a> {
         group_of: impl Fn(Slot) -> Option<usize>,
     ) -> Vec<Vec<Keeper>> {
         let mut kept: Vec<BTreeMap<u32, Kept>> = vec![BTreeMap::new(); groups];
-        for page in &self.space.pages {
-            for index in page.slots.clone() {
-                let slot = self.space.slots[index];
-                if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group)) {
-                    let bytes = u64::from(page.slot_bytes);
-                    kept.entry(self.root_of[index]).or_default().add(index as u32, 1, bytes);
-                }
+        self.space.sized_slots().enumerate().for_each(|(index, (slot, bytes))| {
+            if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group)) {
+                kept.entry(self.root_of[index]).or_default().add(index as u32, 1, bytes);
             }
-        }
+        });
         for (index, address) in self.space.references.iter() {
             let slot = self.space.slots[index as usize];
             if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group))
