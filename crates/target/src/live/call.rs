@@ -185,23 +185,9 @@ impl Forked {
         let top = stack.before(8);
         write(pid, top, &[0; 8])?;
         let at = stack.offset(256);
-        let [rdi, rsi, rdx, rcx, r8, r9] = place(pid, at, arguments)?;
-        let before = touch::registers(pid)?;
-        let (rip, rsp, rax, orig_rax) = (function.0, top.0, 0, u64::MAX);
-        let registers = libc::user_regs_struct {
-            rip,
-            rsp,
-            rdi,
-            rsi,
-            rdx,
-            rcx,
-            r8,
-            r9,
-            rax,
-            orig_rax,
-            ..before
-        };
-        ptrace::setregs(Pid::from_raw(pid), registers).map_err(|_| Refusal::Lost)?;
+        let places = place(pid, at, arguments)?;
+        let before = libc::user_regs_struct { rsp: top.0, ..touch::registers(pid)? };
+        touch::set_registers(pid, touch::at_call(before, function, places))?;
         let deadline = Instant::now() + IN_CLONE;
         loop {
             resume(pid, Resume::Run, 0).map_err(|_| Refusal::Lost)?;
@@ -222,7 +208,6 @@ impl Forked {
             return Ok(None);
         }
         let memory = super::memory::LiveMemory::new(pid);
-        let places = [rdi, rsi, rdx, rcx, r8, r9];
         let words = arguments
             .iter()
             .zip(places)

@@ -204,22 +204,7 @@ impl Borrowed {
         function: Address,
         arguments: [u64; 6],
     ) -> Result<(), Refusal> {
-        let [rdi, rsi, rdx, rcx, r8, r9] = arguments;
-        // Not in a system call any more: the kernel must not think of restarting one.
-        let (rip, orig_rax) = (function.0, u64::MAX);
-        let rax = 0;
-        self.set(libc::user_regs_struct {
-            rip,
-            rdi,
-            rsi,
-            rdx,
-            rcx,
-            r8,
-            r9,
-            rax,
-            orig_rax,
-            ..self.registers
-        })
+        set_registers(self.tid, at_call(self.registers, function, arguments))
     }
 
     /// Makes the thread make the system call `call`, and returns while it stands at its end.
@@ -235,20 +220,13 @@ impl Borrowed {
             | ptrace::Options::PTRACE_O_TRACEFORK;
         ptrace::setoptions(Pid::from_raw(self.tid), options).map_err(|_| Refusal::Lost)?;
         let (name, number) = call;
-        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
-        let (rip, rax, orig_rax) = (functions.system_call.0, number.cast_unsigned(), u64::MAX);
-        self.set(libc::user_regs_struct {
-            rip,
-            rdi,
-            rsi,
-            rdx,
-            r10,
-            r8,
-            r9,
-            rax,
-            orig_rax,
-            ..self.registers
-        })?;
+        // A system call has its fourth argument where the instruction leaves it alone.
+        let at_start = libc::user_regs_struct {
+            rax: number.cast_unsigned(),
+            r10: arguments[3],
+            ..at_call(self.registers, functions.system_call, arguments)
+        };
+        set_registers(self.tid, at_start)?;
         let mut entered = false;
         for _ in 0..MOST_STOPS {
             match go_on(self.tid, Resume::ToSystemCall, pending)? {
@@ -278,10 +256,6 @@ impl Borrowed {
             }
         }
         Err(Refusal::Lost)
-    }
-
-    fn set(&self, registers: libc::user_regs_struct) -> Result<(), Refusal> {
-        ptrace::setregs(Pid::from_raw(self.tid), registers).map_err(|_| Refusal::Lost)
     }
 }
 
@@ -371,4 +345,20 @@ fn go_on(tid: i32, how: Resume, pending: &mut i32) -> Result<Event, Refusal> {
 
 pub(crate) fn registers(tid: i32) -> Result<libc::user_regs_struct, Refusal> {
     ptrace::getregs(Pid::from_raw(tid)).map_err(|_| Refusal::Lost)
+}
+
+/// `registers` when `function` is about to run, with these arguments.
+pub(crate) fn at_call(
+    registers: libc::user_regs_struct,
+    function: Address,
+    arguments: [u64; 6],
+) -> libc::user_regs_struct {
+    let [rdi, rsi, rdx, rcx, r8, r9] = arguments;
+    // Not in a system call any more: the kernel must not think of restarting one.
+    let (rip, rax, orig_rax) = (function.0, 0, u64::MAX);
+    libc::user_regs_struct { rip, rdi, rsi, rdx, rcx, r8, r9, rax, orig_rax, ..registers }
+}
+
+pub(crate) fn set_registers(tid: i32, registers: libc::user_regs_struct) -> Result<(), Refusal> {
+    ptrace::setregs(Pid::from_raw(tid), registers).map_err(|_| Refusal::Lost)
 }
