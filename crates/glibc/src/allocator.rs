@@ -3,7 +3,9 @@
 use std::fmt;
 
 use target::elf::Module;
-use target::{Address, Image, Memory, Unreadable};
+use target::{Address, Argument, Image, Memory, Unreadable};
+
+use crate::jemalloc;
 
 /// The C library of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,11 +54,45 @@ pub enum Allocator {
     Unknown,
 }
 
+/// The function by which an allocator gives back to the kernel what it can.
+#[derive(Debug, Clone, Copy)]
+pub struct TrimCall {
+    /// The name under which it is exported.
+    pub function: &'static str,
+    /// What it is called with.
+    pub arguments: &'static [Argument<'static>],
+    /// The call as a person writes it.
+    pub shown: &'static str,
+}
+
 impl Allocator {
     /// Whether [`crate::walk`] can read it.
     #[must_use]
     pub fn is_glibc(&self) -> bool {
         matches!(self, Self::Glibc { .. })
+    }
+
+    /// How it is made to give memory back; `None` where it has no function for that.
+    #[must_use]
+    pub fn trim_call(&self) -> Option<TrimCall> {
+        Some(match self {
+            Self::Glibc { .. } => TrimCall {
+                function: "malloc_trim",
+                arguments: &[Argument::Number(0)],
+                shown: "malloc_trim(0)",
+            },
+            Self::Jemalloc => TrimCall {
+                function: jemalloc::FUNCTION,
+                arguments: &jemalloc::PURGE,
+                shown: "mallctl(\"arena.4096.purge\")",
+            },
+            Self::Tcmalloc => TrimCall {
+                function: "MallocExtension_ReleaseFreeMemory",
+                arguments: &[],
+                shown: "MallocExtension_ReleaseFreeMemory()",
+            },
+            Self::Mimalloc | Self::Musl | Self::Other(_) | Self::Unknown => return None,
+        })
     }
 }
 

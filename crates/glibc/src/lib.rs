@@ -4,7 +4,7 @@
 //! [`walk`] finds the main arena in the data of a stripped C library, follows it to all the others,
 //! and goes through every chunk. What comes out, [`Malloc`], is a table of chunks with what each
 //! is used for, and equals what malloc_info(3) would print within the process. [`allocator`] tells
-//! beforehand whether glibc serves malloc there at all.
+//! beforehand whether glibc serves malloc there at all, and how the one that does gives memory back.
 //!
 //! Everything that is read may be wrong: a thread may have been stopped within malloc, a program
 //! may have written over its heap. An arena whose chunks, lists and counts do not agree is left
@@ -25,6 +25,7 @@ mod fastbins;
 mod find;
 mod ground;
 mod heaps;
+pub mod jemalloc;
 mod layout;
 mod lists;
 mod main_heap;
@@ -40,7 +41,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use allocator::{Allocator, Libc, allocator, libc};
+pub use allocator::{Allocator, Libc, TrimCall, allocator, libc};
 pub use error::Error;
 pub use malloc::{Arena, Chunk, ChunkState, Malloc, Region, Settings, Totals};
 pub use walk::{walk, walk_modules};
