@@ -6,6 +6,7 @@
 use target::{Address, Image, Memory};
 
 use crate::territory::is_private;
+use crate::word::word;
 
 /// Members that the derivation looks for stand within so many bytes.
 const SEARCHED_BYTES: usize = 256;
@@ -51,10 +52,6 @@ pub(crate) struct Sighting {
     /// The list node before.
     pub(crate) previous: Address,
     shorts: [u16; SHORTS],
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
 }
 
 impl Linkage {

@@ -14,7 +14,8 @@ use crate::page_cache::cached;
 use crate::shapes::Shapes;
 use crate::slots::Kinds;
 use crate::symbols::{self, Symbols};
-use crate::tables::{Budget, read_id_table, read_st_table, word};
+use crate::tables::{Budget, read_id_table, read_st_table};
+use crate::word::word;
 
 /// More than a program has; the rest is left out.
 const MOST_HOLDERS: usize = 1 << 21;

@@ -46,6 +46,7 @@ mod territory;
 #[cfg(test)]
 mod tests;
 mod transient;
+mod word;
 
 pub use data_types::{DataObjects, DataType};
 pub use error::{Check, Error, Failure};

@@ -7,6 +7,7 @@ use crate::object_space::SlotType;
 use crate::shapes::Shapes;
 use crate::slots::Kinds;
 use crate::tables::read_st_table;
+use crate::word::word;
 
 /// Longer names are cut: a program can give a class any name.
 const LONGEST_NAME: usize = 1024;
@@ -74,15 +75,15 @@ impl Objects<'_> {
 
     fn string(&self, at: u64, embedding: Embedding) -> Option<Vec<u8>> {
         let slot = self.read(Address(at), SlotType::STRING)?;
-        let flags = word(&slot, 0)?;
+        let flags = word(&slot, 0);
         if flags & NOT_EMBEDDED != 0 {
-            let mut bytes = vec![0; usize::try_from(word(&slot, 2)?).ok()?.min(LONGEST_NAME)];
-            self.image.read_exact(Address(word(&slot, 3)?), &mut bytes).ok()?;
+            let mut bytes = vec![0; usize::try_from(word(&slot, 16)).ok()?.min(LONGEST_NAME)];
+            self.image.read_exact(Address(word(&slot, 24)), &mut bytes).ok()?;
             return Some(bytes);
         }
         let (length, from): (usize, usize) = match embedding {
             Embedding::LengthInFlags => ((flags >> 14 & 31) as usize, 16),
-            Embedding::LengthInWord => (usize::try_from(word(&slot, 2)?).ok()?, 24),
+            Embedding::LengthInWord => (usize::try_from(word(&slot, 16)).ok()?, 24),
         };
         slot.get(from..from.checked_add(length)?).map(<[u8]>::to_vec)
     }
@@ -91,11 +92,6 @@ impl Objects<'_> {
     fn table(&self, table: Address) -> Option<Vec<(u64, u64)>> {
         read_st_table(self.image, table, MOST_VARIABLES)
     }
-}
-
-fn word(bytes: &[u8], number: usize) -> Option<u64> {
-    let bytes = bytes.get(number * 8..number * 8 + 8)?;
-    Some(u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
 }
 
 impl Naming {
@@ -119,7 +115,7 @@ impl Naming {
         };
         // The name is the first variable that classes get which Ruby makes itself.
         let first_variable =
-            shapes.and_then(|shapes| Some((shapes, shapes.first(objects.image, word(&slot, 0)?)?)));
+            shapes.and_then(|shapes| Some((shapes, shapes.first(objects.image, word(&slot, 0))?)));
         let direct = |embedding| {
             let words = offsets().map(move |at| Self { embedding, keeping: Keeping::Word { at } });
             let variables = offsets().filter_map(move |at| {
@@ -147,13 +143,13 @@ impl Naming {
         at: usize,
         of: &Landmark,
     ) -> Vec<Self> {
-        let Some(extension) = word(slot, at / 8).filter(|it| *it != 0 && it.is_multiple_of(8))
-        else {
+        let extension = Address(word(slot, at));
+        if extension.0 == 0 || !extension.is_aligned(8) {
             return Vec::new();
-        };
+        }
         let mut found = Vec::new();
         for within in (0..SEARCHED_EXTENSION_BYTES).step_by(8) {
-            let Ok(table) = objects.image.read_address(Address(extension).offset(within)) else {
+            let Ok(table) = objects.image.read_address(extension.offset(within)) else {
                 break;
             };
             for (key, value) in objects.table(table).into_iter().flatten() {
@@ -169,14 +165,14 @@ impl Naming {
     fn bytes(&self, objects: Objects<'_>, class: Address) -> Option<Vec<u8>> {
         let slot = objects.class(class)?;
         let name = match self.keeping {
-            Keeping::Word { at } => word(&slot, at / 8)?,
+            Keeping::Word { at } => word(&slot, at),
             Keeping::Variable { at, shapes, name } => {
-                let place = shapes.place(objects.image, word(&slot, 0)?, name)?;
-                let variables = Address(word(&slot, at / 8)?);
+                let place = shapes.place(objects.image, word(&slot, 0), name)?;
+                let variables = Address(word(&slot, at));
                 objects.image.read_u64(variables.offset(place * 8)).ok()?
             }
             Keeping::Table { at, within, key } => {
-                let extension = Address(word(&slot, at / 8)?);
+                let extension = Address(word(&slot, at));
                 let table = objects.image.read_address(extension.offset(within)).ok()?;
                 let mut variables = objects.table(table)?.into_iter();
                 variables.find(|(own, _)| *own == key)?.1
@@ -193,7 +189,7 @@ impl Naming {
     /// The table of instance variables of a class, where it has its name in one (up to 3.1).
     pub(crate) fn variables(&self, objects: Objects<'_>, class: Address) -> Option<Address> {
         let Keeping::Table { at, within, .. } = self.keeping else { return None };
-        let extension = Address(word(&objects.class(class)?, at / 8)?);
+        let extension = Address(word(&objects.class(class)?, at));
         objects.image.read_address(extension.offset(within)).ok().filter(|it| it.0 != 0)
     }
 

@@ -1,6 +1,7 @@
 //! An object as its slot has it: flags, class, and words.
 
 use crate::object_space::SlotType;
+use crate::word::word;
 
 /// What is in a slot that is not free.
 pub(crate) struct Object<'a> {
@@ -19,8 +20,7 @@ impl<'a> Object<'a> {
 
     /// A word of the slot; 0 behind its end. The first is the flags, the second the class.
     pub(crate) fn word(&self, number: usize) -> u64 {
-        let word = self.bytes.get(number * 8..number * 8 + 8);
-        word.map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+        word(self.bytes, number * 8)
     }
 
     /// The words of the slot from this one on.

@@ -12,7 +12,7 @@ use target::{Address, Image, Memory};
 use crate::interpreter::Interpreter;
 use crate::names::{Naming, Objects};
 use crate::object_space::{ObjectSpace, SlotState, SlotType};
-use crate::tables::word;
+use crate::word::word;
 
 /// `ID_ENTRY_UNIT`.
 const NAMES_IN_AN_ARRAY: u32 = 512;

@@ -4,6 +4,8 @@ use std::cell::Cell;
 
 use target::{Address, Image, Memory};
 
+use crate::word::word;
+
 /// More entries than a table of names has.
 const MOST_ENTRIES: u64 = 1 << 20;
 /// More entries than all tables of a program have, free ones included.
@@ -87,9 +89,4 @@ pub(crate) fn read_st_table(image: &Image<'_>, at: Address, most: u64) -> Option
     let mut bytes = vec![0; bound as usize * 24];
     image.read_exact(entries, &mut bytes).ok()?;
     Some(bytes.chunks_exact(24).map(|it| (word(it, 8), word(it, 16))).collect())
-}
-
-/// The word at an offset into `bytes`; 0 where it has none.
-pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
 }
