@@ -16,6 +16,8 @@ Examples:
   rbloat snapshot 4242 -o app.rbloat
                                 keep it, to report, draw or compare elsewhere
   rbloat report app.rbloat      say it of what was kept
+  rbloat diff a.rbloat b.rbloat say what grew from one to the other
+  rbloat diff 4242 --every 60s  look three times, and say whether it leaks
   rbloat trim 4242 --dry-run    say what malloc_trim would bring
   rbloat trim 4242 --watch 60s  do it, and see whether it lasts
 
@@ -59,6 +61,12 @@ pub(crate) enum Command {
     /// and files, and its command line.
     #[command(after_help = EXAMPLES)]
     Snapshot(SnapshotArguments),
+    /// Say what grew from one look at a process to the next, and whether it is a leak
+    ///
+    /// Compares snapshots, or takes them itself: `rbloat diff PID --every 60s --times 3`. Two tell what
+    /// grew, three whether it goes on.
+    #[command(after_help = EXAMPLES)]
+    Diff(DiffArguments),
     /// Let a process give its free memory back to the kernel, now
     ///
     /// Says first what that will bring. One thread of the process calls malloc_trim(0) (or what jemalloc
@@ -109,6 +117,31 @@ pub(crate) struct SnapshotArguments {
     /// The file to write
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArguments {
+    /// Two or more processes or files, the oldest first; or one process, with --every
+    #[arg(value_name = "PID|FILE", required = true)]
+    sources: Vec<String>,
+    /// Look at the process anew after each such time: 60s, 5m [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) every: Option<Duration>,
+    /// So many looks in all [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100))]
+    pub(crate) times: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How to hold a process still, as in `rbloat report`
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    pub(crate) capture: CaptureMode,
+}
+
+impl DiffArguments {
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&str, SourceName)> {
+        self.sources.iter().map(|source| (source.as_str(), source.as_str().into()))
+    }
 }
 
 /// What is to be looked at.
@@ -267,6 +300,7 @@ pub(crate) fn manual() -> std::io::Result<Vec<u8>> {
         ("report", "rbloat report"),
         ("map", "rbloat map"),
         ("snapshot", "rbloat snapshot"),
+        ("diff", "rbloat diff"),
         ("trim", "rbloat trim"),
     ] {
         let command = command.find_subcommand(name).expect("there is such a command").clone();

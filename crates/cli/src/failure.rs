@@ -31,6 +31,10 @@ pub(crate) enum Failure {
     NotASnapshot { path: PathBuf, error: SnapshotError },
     #[error("cannot write {}: {source}", path.display())]
     Unwritable { path: PathBuf, source: io::Error },
+    #[error("a comparison takes two or more processes or files, or one process and --every 60s")]
+    OneSource,
+    #[error("--every and --times look at one process again; {0} were given")]
+    ManySources(usize),
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -57,6 +61,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         use target::Error as E;
         ExitCode::from(match self {
+            Self::OneSource | Self::ManySources(_) => 2,
             Self::Target(
                 E::NoSuchProcess { .. }
                 | E::Thread { .. }

@@ -3,6 +3,7 @@
 mod allocator_call;
 mod arguments;
 mod capture;
+mod diff_command;
 mod failure;
 mod list;
 mod map_command;
@@ -40,6 +41,7 @@ fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Some(Command::Report(report)) => return report_command::run(report),
         Some(Command::Map(map)) => return map_command::run(map),
         Some(Command::Snapshot(snapshot)) => return snapshot_command::run(snapshot),
+        Some(Command::Diff(diff)) => return diff_command::run(diff),
         Some(Command::Trim(trim)) => return trim_command::run(trim),
         Some(Command::Completions { shell }) => {
             io::stdout().write_all(&arguments::completions(*shell))?;

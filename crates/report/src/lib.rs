@@ -1,11 +1,15 @@
 //! What rbloat says of a process: the JSON model, which is its stable interface, and its text.
 
+mod diff;
 mod map;
 mod model;
 mod snapshot;
 mod text;
 mod trim;
 
+pub use diff::{
+    ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffVerdict, OwnerChange, Point, Series,
+};
 pub use model::{
     AdvicePart, AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, FindingPart,
     KeptBy, Malloc, Owner, Process, Report, Ruby, SCHEMA, VerdictPart,

@@ -42,6 +42,7 @@ pub struct Report {
 pub struct Process {
     pub pid: i32,
     pub started_ticks: Option<u64>,
+    pub uptime_ms: Option<u64>,
     pub command: String,
     pub ruby_version: Option<String>,
     pub libc: String,
@@ -260,6 +261,7 @@ impl Report {
             process: Process {
                 pid: ledger.process.pid,
                 started_ticks: ledger.process.started_ticks,
+                uptime_ms: ledger.process.uptime_ms,
                 command: ledger.process.command.clone(),
                 ruby_version: ledger.ruby.as_ref().map(|ruby| ruby.version.clone()),
                 libc: ledger.libc.to_string(),

@@ -6,11 +6,11 @@ use ledger::{Cause, Count, Size, percent};
 
 use crate::{Owner, Report, VerdictPart};
 
-const BOLD: Style = Style::new().bold();
-const DIM: Style = Style::new().dimmed();
-const RED: Style = AnsiColor::Red.on_default().bold();
-const GREEN: Style = AnsiColor::Green.on_default().bold();
-const YELLOW: Style = AnsiColor::Yellow.on_default();
+pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
+pub(crate) const GREEN: Style = AnsiColor::Green.on_default().bold();
+pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
 
 /// Columns of the bar that stands for all of RSS.
 const BAR: f64 = 20.0;
@@ -255,10 +255,7 @@ impl Report {
             "Stopped for {:.0} ms, {:.0} ms in all; {how} 1 MB is 1,048,576 bytes.",
             capture.pause_ms, capture.elapsed_ms
         );
-        for line in textwrap::wrap(&foot, options("", width)) {
-            writeln!(out, "{DIM}{line}{DIM:#}")?;
-        }
-        Ok(())
+        write_paragraph(out, DIM, &foot, "", width)
     }
 }
 
@@ -290,22 +287,36 @@ fn write_keepers(out: &mut String, owners: &[Owner], least: u64, width: usize) -
 
 fn write_verdict(out: &mut String, verdict: &VerdictPart, width: usize) -> std::fmt::Result {
     let style = if verdict.cause == "healthy" { GREEN } else { RED };
-    let lines = textwrap::wrap(&verdict.summary, width.saturating_sub(1).max(20));
-    for line in lines {
-        writeln!(out, "{style}{line}{style:#}")?;
-    }
+    write_paragraph(out, style, &verdict.summary, "", width)?;
     for evidence in &verdict.evidence {
         write_wrapped(out, " · ", evidence, width)?;
     }
     let sure =
         format!("confidence {}; proved wrong if: {}", verdict.confidence, verdict.falsified_by);
-    for line in textwrap::wrap(&sure, options("   ", width)) {
-        writeln!(out, "{YELLOW}{line}{YELLOW:#}")?;
-    }
+    write_paragraph(out, YELLOW, &sure, "   ", width)?;
     writeln!(out)
 }
 
-fn write_wrapped(out: &mut String, first: &str, text: &str, width: usize) -> std::fmt::Result {
+/// Text in one style, wrapped at `width`, with `first` before its first line.
+pub(crate) fn write_paragraph(
+    out: &mut String,
+    style: Style,
+    text: &str,
+    first: &str,
+    width: usize,
+) -> std::fmt::Result {
+    for line in textwrap::wrap(text, options(first, width)) {
+        writeln!(out, "{style}{line}{style:#}")?;
+    }
+    Ok(())
+}
+
+pub(crate) fn write_wrapped(
+    out: &mut String,
+    first: &str,
+    text: &str,
+    width: usize,
+) -> std::fmt::Result {
     for line in textwrap::wrap(text, options(first, width)) {
         writeln!(out, "{line}")?;
     }
@@ -363,14 +374,14 @@ pub fn render_processes(processes: &[ListedProcess], width: usize) -> String {
     trimmed(&table) + "\n"
 }
 
-fn table<const N: usize>(heads: [&str; N]) -> Table {
+pub(crate) fn table<const N: usize>(heads: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.add_row(heads.map(|head| format!("{BOLD}{head}{BOLD:#}")));
     table
 }
 
-fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
+pub(crate) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
     for column in columns {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -379,10 +390,10 @@ fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
 }
 
 /// The table without blanks at the ends of its lines.
-fn trimmed(table: &Table) -> String {
+pub(crate) fn trimmed(table: &Table) -> String {
     table.trim_fmt()
 }
 
-fn megabytes(bytes: u64) -> String {
+pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }

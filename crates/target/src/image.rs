@@ -25,6 +25,8 @@ pub struct Process {
     /// When it was started, in clock ticks since the machine was: with its id, which process it is.
     /// `None` where that is not known.
     pub started_ticks: Option<u64>,
+    /// How long it has been running, in ms; `None` where that is not known.
+    pub uptime_ms: Option<u64>,
     /// Its command line, words joined by blanks; the name in brackets where it has none.
     pub command: String,
     /// The variables of its environment that decide how its memory is allocated, as they stood

@@ -12,6 +12,9 @@ use crate::{Error, Mappings, Process};
 /// Bit of CAP_SYS_PTRACE in a capability set.
 const CAP_SYS_PTRACE: u32 = 19;
 
+/// Clock ticks as /proc counts them (USER_HZ, the same on every x86-64).
+const TICKS_PER_SECOND: f64 = 100.0;
+
 /// Prefixes of the environment variables that decide how memory is allocated.
 const ALLOCATION_VARIABLES: [&str; 5] =
     ["MALLOC_", "LD_PRELOAD", "GLIBC_TUNABLES", "RUBY_GC_", "RUBY_THREAD_"];
@@ -62,6 +65,14 @@ pub(crate) fn start_time(pid: i32) -> Result<u64, Error> {
 /// How many threads the process has at one instant, the first one included where it has ended.
 pub(crate) fn thread_count(pid: i32) -> Result<usize, Error> {
     parse::<Stat>(pid, "stat").map(|stat| usize::try_from(stat.num_threads).unwrap_or(0))
+}
+
+/// How many ms ago the machine's clock stood at so many ticks.
+fn uptime_ms(started_ticks: u64) -> Option<u64> {
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let seconds: f64 = uptime.split_ascii_whitespace().next()?.parse().ok()?;
+    let started = started_ticks as f64 / TICKS_PER_SECOND;
+    Some(((seconds - started).max(0.0) * 1e3) as u64)
 }
 
 /// The process's mappings: with the kernel's count of their residents (slower: the kernel walks
@@ -126,9 +137,11 @@ pub(crate) fn process(pid: i32) -> Result<Process, Error> {
         Err(Error::NotPermitted { .. }) => None,
         Err(error) => return Err(error),
     };
+    let started = start_time(pid)?;
     Ok(Process {
         pid,
-        started_ticks: Some(start_time(pid)?),
+        started_ticks: Some(started),
+        uptime_ms: uptime_ms(started),
         command: if words.is_empty() { format!("[{}]", status.name) } else { words },
         environment,
         namespace_pid: namespace_pid(&status),

@@ -1,0 +1,55 @@
+use std::time::{Duration, Instant};
+
+use report::{Diff, Snapshot};
+
+use crate::arguments::{DiffArguments, SourceName};
+use crate::failure::{Failure, Outcome};
+use crate::source::Source;
+
+/// What `--every` and `--times` are where only the other one is given.
+const EVERY: Duration = Duration::from_secs(60);
+const TIMES: u32 = 3;
+
+pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
+    let names: Vec<_> = arguments.names().collect();
+    let repeats = arguments.every.is_some() || arguments.times.is_some();
+    let snapshots = match &names[..] {
+        [(_, SourceName::Process(_))] if repeats => watch(arguments, names[0].1.clone())?,
+        [_] => return Err(Failure::OneSource),
+        many if repeats => return Err(Failure::ManySources(many.len())),
+        _ => names
+            .into_iter()
+            .map(|(text, name)| {
+                Ok((text.to_owned(), Source::open(name)?.snapshot(arguments.capture)?))
+            })
+            .collect::<Result<Vec<_>, Failure>>()?,
+    };
+    let is_complete = snapshots.iter().all(|(_, snapshot)| snapshot.report.is_complete());
+    let diff = Diff::new(&snapshots);
+    let text = if arguments.json { diff.render_json() } else { diff.render_text(crate::width()) };
+    crate::print(&text)?;
+    Ok(if is_complete { Outcome::Done } else { Outcome::Incomplete })
+}
+
+/// Looks at one process again and again. Where it ends meanwhile, what was seen until then is compared.
+fn watch(arguments: &DiffArguments, name: SourceName) -> Result<Vec<(String, Snapshot)>, Failure> {
+    let every = arguments.every.unwrap_or(EVERY);
+    let times = arguments.times.unwrap_or(TIMES);
+    let started = Instant::now();
+    let mut snapshots = Vec::new();
+    for number in 1..=times {
+        let due = every * (number - 1);
+        std::thread::sleep(due.saturating_sub(started.elapsed()));
+        let looked =
+            Source::open(name.clone()).and_then(|source| source.snapshot(arguments.capture));
+        match looked {
+            Ok(snapshot) => snapshots.push((format!("look {number}"), snapshot)),
+            Err(failure) if snapshots.len() >= 2 => {
+                anstream::eprintln!("rbloat: look {number} of {times}: {failure}");
+                break;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(snapshots)
+}
