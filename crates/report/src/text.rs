@@ -22,8 +22,15 @@ const MOST_KEPT: usize = 5;
 /// Who keeps owners of less is not worth telling, in bytes and as a part of RSS.
 const LEAST_KEPT_BYTES: u64 = 1 << 20;
 const LEAST_KEPT_PART: u64 = 50;
-/// Columns of an owner's name, at most.
+/// Columns of an owner's name, at most; and such as are worth more than a figure.
 const OWNER: usize = 44;
+const LEAST_OWNER: usize = 24;
+/// What is told of owners.
+const OWNER_HEADS: [&str; 8] =
+    ["WHO HOLDS IT, MB", "OBJECTS", "SLOTS", "ALONE", "SHARED", "RESIDENT", "CAUSE", ""];
+/// What is left out of it where a terminal is narrow, first the remark, then the cause, what is shared,
+/// and the slots.
+const DISPENSABLE: [usize; 4] = [7, 6, 4, 2];
 /// Fewer columns are not worth the beginning of a meaning.
 const LEAST_MEANING: usize = 24;
 /// Columns of a process's other cells in the list.
@@ -164,38 +171,21 @@ impl Report {
 
     fn write_owners(&self, out: &mut String, width: usize) -> std::fmt::Result {
         let Some(owners) = &self.owners else { return Ok(()) };
-        let mut table = table([
-            "WHO HOLDS IT, MB",
-            "OBJECTS",
-            "SLOTS",
-            "ALONE",
-            "SHARED",
-            "RESIDENT",
-            "CAUSE",
-            "",
-        ]);
-        for owner in owners {
-            let name: String = owner.owner.chars().take(OWNER.min(width / 2)).collect();
-            let objects =
-                if owner.objects > 0 { Count(owner.objects).to_string() } else { String::new() };
+        let rows: Vec<_> = owners.iter().map(owner_cells).collect();
+        let (columns, name) = fitting(&rows, width);
+        let mut table = table(columns.iter().map(|&column| OWNER_HEADS[column]));
+        for (owner, row) in owners.iter().zip(&rows) {
             let is_culprit = owner.cause.as_ref() == Some(&self.verdict.cause);
             let style = if is_culprit { RED } else { Style::new() };
-            let memsize = match owner.memsize.as_deref() {
-                Some("none") => "the GC counts its slots only",
-                _ => "",
-            };
-            table.add_row([
-                format!("{style}{name}{style:#}"),
-                objects,
-                megabytes(owner.slot_bytes),
-                format!("{style}{}{style:#}", megabytes(owner.exclusive_bytes)),
-                megabytes(owner.shared_bytes),
-                owner.resident_bytes.map_or_else(String::new, megabytes),
-                owner.cause.clone().unwrap_or_default(),
-                format!("{DIM}{memsize}{DIM:#}"),
-            ]);
+            table.add_row(columns.iter().map(|&column| match column {
+                0 => format!("{style}{}{style:#}", row[0].chars().take(name).collect::<String>()),
+                3 => format!("{style}{}{style:#}", row[3]),
+                7 => format!("{DIM}{}{DIM:#}", row[7]),
+                _ => row[column].clone(),
+            }));
         }
-        align_right(&mut table, 1..6);
+        let figures = columns.iter().filter(|column| (1..6).contains(*column)).count();
+        align_right(&mut table, 1..=figures);
         writeln!(out, "{}\n", trimmed(&table))?;
         let least = LEAST_KEPT_BYTES.max(self.process.rss_bytes / LEAST_KEPT_PART);
         write_keepers(out, owners, least, width)
@@ -256,6 +246,52 @@ impl Report {
             capture.pause_ms, capture.elapsed_ms
         );
         write_paragraph(out, DIM, &foot, "", width)
+    }
+}
+
+/// What the table says of an owner.
+fn owner_cells(owner: &Owner) -> [String; OWNER_HEADS.len()] {
+    let objects = if owner.objects > 0 { Count(owner.objects).to_string() } else { String::new() };
+    let memsize = match owner.memsize.as_deref() {
+        Some("none") => "the GC counts its slots only",
+        _ => "",
+    };
+    [
+        owner.owner.clone(),
+        objects,
+        megabytes(owner.slot_bytes),
+        megabytes(owner.exclusive_bytes),
+        megabytes(owner.shared_bytes),
+        owner.resident_bytes.map_or_else(String::new, megabytes),
+        owner.cause.clone().unwrap_or_default(),
+        memsize.to_owned(),
+    ]
+}
+
+/// The columns of the table of owners that a terminal of `width` columns has room for, and how much of
+/// a name it has.
+fn fitting(rows: &[[String; OWNER_HEADS.len()]], width: usize) -> (Vec<usize>, usize) {
+    let widths: Vec<usize> = OWNER_HEADS
+        .iter()
+        .enumerate()
+        .map(|(column, head)| {
+            let cells = rows.iter().map(|row| row[column].chars().count());
+            cells.chain([head.len()]).max().unwrap_or(0)
+        })
+        .collect();
+    let name = widths[0].min(OWNER);
+    let mut columns: Vec<usize> = (0..OWNER_HEADS.len()).collect();
+    let mut dispensable = DISPENSABLE.into_iter();
+    loop {
+        let others: usize = columns[1..].iter().map(|&column| widths[column] + 2).sum();
+        let room = width.saturating_sub(others + 2);
+        if room >= name.min(LEAST_OWNER) {
+            return (columns, name.min(room));
+        }
+        match dispensable.next() {
+            Some(column) => columns.retain(|it| *it != column),
+            None => return (columns, OWNER_HEADS[0].len().max(room)),
+        }
     }
 }
 
@@ -374,10 +410,10 @@ pub fn render_processes(processes: &[ListedProcess], width: usize) -> String {
     trimmed(&table) + "\n"
 }
 
-pub(crate) fn table<const N: usize>(heads: [&str; N]) -> Table {
+pub(crate) fn table<'a>(heads: impl IntoIterator<Item = &'a str>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.add_row(heads.map(|head| format!("{BOLD}{head}{BOLD:#}")));
+    table.add_row(heads.into_iter().map(|head| format!("{BOLD}{head}{BOLD:#}")));
     table
 }
 

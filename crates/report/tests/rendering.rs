@@ -30,6 +30,26 @@ fn the_text_of_a_report_on_a_narrow_terminal() {
     assert!(prose.skip(2).all(|line| line.chars().count() < 60));
 }
 
+/// A line that was longer than the terminal was broken, and the table could not be read.
+#[test]
+fn the_table_of_owners_fits_a_narrow_terminal() {
+    let mut report = burst();
+    let long = "ActiveRecord::ConnectionAdapters::PostgreSQLAdapter::StatementPool";
+    let mut tables = String::new();
+    for (name, widths) in [("String", [80, 60]), (long, [80, 60])] {
+        report.owners.as_mut().unwrap()[0].owner = name.into();
+        for width in widths {
+            let text = plain(&report.render_text(TextOptions { width, arenas: false }));
+            let (_, table) = text.split_once(" WHO HOLDS IT").unwrap();
+            let (table, _) = table.split_once("\n\n").unwrap();
+            let table = format!(" WHO HOLDS IT{table}\n");
+            assert!(table.lines().all(|line| line.chars().count() <= width), "{width}\n{table}");
+            tables += &format!("{width} columns:\n{table}\n");
+        }
+    }
+    insta::assert_snapshot!(tables);
+}
+
 #[test]
 fn the_culprit_is_red_and_what_is_healthy_is_green() {
     let mut report = burst();

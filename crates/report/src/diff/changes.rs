@@ -99,7 +99,7 @@ fn keeper(reports: &[&Report], class: &str) -> Option<String> {
     let after = kept(reports.last()?);
     let gained = after.into_iter().filter_map(|(root, (objects, path))| {
         let had = before.get(&root).map_or(0, |(objects, _)| *objects);
-        (objects > had).then_some((objects - had, path))
+        (objects > had).then(|| (objects - had, path))
     });
     gained.max_by_key(|(gain, _)| *gain).map(|(_, path)| path)
 }

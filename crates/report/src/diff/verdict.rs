@@ -12,6 +12,8 @@ const LEVELS_OFF: f64 = 0.25;
 /// What goes on grows by at least this part of its mean rate, at every point.
 const GOES_ON: f64 = 0.5;
 
+/// What was watched for less is told per minute.
+const SHORT_HOURS: f64 = 0.2;
 /// So many threads more are a pile of threads.
 const MANY_THREADS: u64 = 8;
 
@@ -201,15 +203,7 @@ fn growth(diff: &Diff, sums: &Sums, mut verdict: DiffVerdict, hours: Option<f64>
     let course = course(series, &diff.points);
     verdict.evidence.push(rates(series, &diff.points));
     let garbage = class.is_some_and(|class| class.objects.change > 0 && class.kept_by.is_none());
-    let rate = match (class, hours) {
-        (Some(class), Some(hours)) => format!(
-            "{} objects ({}) per hour",
-            Count((class.objects.change.max(0) as f64 / hours).round() as u64),
-            Size((change.max(0) as f64 / hours) as u64)
-        ),
-        (None, Some(hours)) => format!("{} per hour", Size((change.max(0) as f64 / hours) as u64)),
-        _ => Size(change.max(0) as u64).to_string(),
-    };
+    let rate = rate(class, change, hours);
     let grew = Size(change.max(0) as u64);
     let (kind, confidence, summary, falsified_by) = match course {
         Course::LevelsOff => (
@@ -255,6 +249,20 @@ fn growth(diff: &Diff, sums: &Sums, mut verdict: DiffVerdict, hours: Option<f64>
     verdict.summary = summary;
     verdict.falsified_by = falsified_by.into();
     verdict
+}
+
+/// So much in so much time, in words; what was seen for minutes only says nothing of hours.
+fn rate(class: Option<&ClassChange>, change: i64, hours: Option<f64>) -> String {
+    let Some(hours) = hours else { return Size(change.max(0) as u64).to_string() };
+    let (unit, units) = if hours < SHORT_HOURS { ("minute", hours * 60.0) } else { ("hour", hours) };
+    let per_unit = |number: i64| (number.max(0) as f64 / units).round() as u64;
+    let bytes = Size(per_unit(change));
+    match class {
+        Some(class) => {
+            format!("{} objects ({bytes}) per {unit}", Count(per_unit(class.objects.change)))
+        }
+        None => format!("{bytes} per {unit}"),
+    }
 }
 
 /// A class, and who keeps more of it than before.

@@ -1,0 +1,18 @@
+# frozen_string_literal: true
+
+# An array that only grows: each step adds strings.
+
+require_relative "../lib/scenario"
+
+module Audit
+  LOG = []
+end
+
+PER_STEP = 20_000
+
+def step
+  PER_STEP.times { |number| Audit::LOG << "entry #{number} #{'x' * (100 + (number % 400))}" }
+  { objects: Audit::LOG.size }
+end
+
+Scenario.run(expect: "managed_leak", commands: { "step" => method(:step) }) { step }

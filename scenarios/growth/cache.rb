@@ -1,0 +1,20 @@
+# frozen_string_literal: true
+
+# A cache without a limit: each step adds hashes under new keys.
+
+require_relative "../lib/scenario"
+
+module Cache
+  STORE = {}
+end
+
+PER_STEP = 20_000
+
+def step
+  first = Cache::STORE.size
+  # More than eight pairs: the hash has a table of its own.
+  PER_STEP.times { |number| Cache::STORE[first + number] = (0..11).to_h { |field| [field, number] } }
+  { objects: Cache::STORE.size }
+end
+
+Scenario.run(expect: "managed_leak", commands: { "step" => method(:step) }) { step }

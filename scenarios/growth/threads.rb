@@ -1,0 +1,16 @@
+# frozen_string_literal: true
+
+# Threads that pile up: each step starts some that never end.
+
+require_relative "../lib/scenario"
+
+PER_STEP = 50
+
+def step
+  PER_STEP.times { Thread.new { sleep } }
+  # Each has its stack when it sleeps.
+  Thread.pass until Thread.list.count { |thread| thread.status == "sleep" } >= Thread.list.size - 1
+  { objects: Thread.list.size }
+end
+
+Scenario.run(expect: "managed_leak", commands: { "step" => method(:step) }) { step }
