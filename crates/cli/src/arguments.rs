@@ -1,6 +1,8 @@
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -39,6 +41,34 @@ Exit status:
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+}
+
+impl Arguments {
+    /// What was typed.
+    ///
+    /// # Errors
+    /// Where it makes no sense: for clap to print, and to exit by.
+    pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let words: Vec<OsString> = words.into_iter().collect();
+        Self::try_parse_from(&words).map_err(|mut error| {
+            if error.kind() == ErrorKind::MissingRequiredArgument
+                && let Some(pid) = pid_taken_for_a_number(&words)
+            {
+                let tip = format!(
+                    "--owners took {pid} as its number; write --owners=10 {pid}, or {pid} --owners"
+                );
+                let tips = ContextValue::StyledStrs(vec![tip.into()]);
+                error.insert(ContextKind::Suggested, tips);
+            }
+            error
+        })
+    }
+}
+
+/// What stands behind `--owners`, where that is a number.
+fn pid_taken_for_a_number(words: &[OsString]) -> Option<&str> {
+    let behind = words.iter().skip_while(|word| *word != "--owners").nth(1)?.to_str()?;
+    behind.parse::<usize>().is_ok().then_some(behind)
 }
 
 #[derive(Debug, Subcommand)]
@@ -335,5 +365,24 @@ mod tests {
         assert!(parse(&["rbloat", "report", "1", "-p", "2"]).is_err());
         assert!(parse(&["rbloat", "trim", "ruby"]).is_err());
         assert_eq!(SourceName::from("./42"), SourceName::File("./42".into()));
+    }
+
+    #[test]
+    fn a_pid_that_owners_took_as_its_number_is_told_so() {
+        let complaint = |words: &[&str]| {
+            let words = ["rbloat", "report"].iter().chain(words).map(OsString::from);
+            Arguments::read(words).map(drop).map_err(|error| error.to_string())
+        };
+        let complaint_of_one = complaint(&["--json", "--owners", "4242"]).unwrap_err();
+        let tip = "tip: --owners took 4242 as its number; write --owners=10 4242, or 4242 --owners";
+        assert!(complaint_of_one.contains(tip), "{complaint_of_one}");
+        for words in [&["--owners"][..], &["--owners", "--json"], &["--owners=4242"]] {
+            assert!(!complaint(words).unwrap_err().contains("took"), "{words:?}");
+        }
+        for words in
+            [&["4242", "--owners"][..], &["--owners=10", "4242"], &["--owners", "10", "4242"]]
+        {
+            assert_eq!(complaint(words), Ok(()));
+        }
     }
 }

@@ -18,11 +18,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
-use clap::Parser;
 use failure::{Failure, Outcome};
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    match run(&arguments) {
         Ok(outcome) => outcome.into(),
         // Whoever reads our output has read enough: `rbloat report 42 | head -3`.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {

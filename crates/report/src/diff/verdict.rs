@@ -181,7 +181,8 @@ fn growth(diff: &Diff, sums: &Sums, mut verdict: DiffVerdict, hours: Option<f64>
         verdict.cause = largest(diff, &MANAGED);
         let thread = diff.classes.iter().find(|class| class.name == "Thread");
         let class = if threads >= MANY_THREADS { thread.or(class) } else { class };
-        let what = class.map_or_else(|| "objects".to_owned(), |class| named(class));
+        let class = class.map(|class| holder(diff, class));
+        let what = class.map_or_else(|| "objects".to_owned(), named);
         let series = class.map_or(&sums.managed, |class| &class.bytes);
         (what, series, DiffKind::ManagedLeak, class)
     };
@@ -200,7 +201,11 @@ fn growth(diff: &Diff, sums: &Sums, mut verdict: DiffVerdict, hours: Option<f64>
             Count(class.old_newcomers),
         ));
     }
-    let course = course(series, &diff.points);
+    // What a class's objects hold comes and goes with garbage more than their number does.
+    let course = match class {
+        Some(class) if class.objects.change > 0 => course(&class.objects, &diff.points),
+        _ => course(series, &diff.points),
+    };
     verdict.evidence.push(rates(series, &diff.points));
     let garbage = class.is_some_and(|class| class.objects.change > 0 && class.kept_by.is_none());
     let rate = rate(class, change, hours);
@@ -251,10 +256,27 @@ fn growth(diff: &Diff, sums: &Sums, mut verdict: DiffVerdict, hours: Option<f64>
     verdict
 }
 
+/// The class whose objects hold those of `class`, where these came in much the same number: of sessions with
+/// a string each it is the sessions that leak. Itself otherwise.
+fn holder<'a>(diff: &'a Diff, class: &'a ClassChange) -> &'a ClassChange {
+    let mut holder = class;
+    let path: Vec<&str> = class.kept_by.iter().flat_map(|path| path.split(" → ")).collect();
+    // The first name is that of a constant or variable, the last one that of the class.
+    for name in path.iter().skip(1).rev().skip(1) {
+        let name = name.split(" × ").next().unwrap_or(name);
+        match diff.classes.iter().find(|class| class.name == name) {
+            Some(class) if class.objects.change * 2 >= holder.objects.change => holder = class,
+            _ => break,
+        }
+    }
+    holder
+}
+
 /// So much in so much time, in words; what was seen for minutes only says nothing of hours.
 fn rate(class: Option<&ClassChange>, change: i64, hours: Option<f64>) -> String {
     let Some(hours) = hours else { return Size(change.max(0) as u64).to_string() };
-    let (unit, units) = if hours < SHORT_HOURS { ("minute", hours * 60.0) } else { ("hour", hours) };
+    let (unit, units) =
+        if hours < SHORT_HOURS { ("minute", hours * 60.0) } else { ("hour", hours) };
     let per_unit = |number: i64| (number.max(0) as f64 / units).round() as u64;
     let bytes = Size(per_unit(change));
     match class {
