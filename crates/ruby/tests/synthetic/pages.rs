@@ -1,0 +1,147 @@
+//! Heap pages and their slots, in all states that a stop may find them in.
+
+use ruby::{Error, SlotState};
+use target::{Address, Image, PageRun, PageState, Pages};
+use testbed::{RubyHeap, RubyRelease, SyntheticMemory};
+
+use super::{assert_read, lively};
+
+#[test]
+fn slots_are_found_by_their_addresses() {
+    for release in RubyRelease::ALL {
+        let (image, truth) = lively(release).image();
+        let space = ruby::read(&image).unwrap();
+        for slot in 0..space.slots.len() {
+            let at = space.slot_address(slot).unwrap();
+            assert_eq!(space.slot_at(at), Some(slot as u32));
+            assert_eq!([1, 8, 16].map(|by| space.slot_at(at.offset(by))), [None; 3]);
+        }
+        for page in truth.pages {
+            assert_eq!([0, 4].map(|by| space.slot_at(Address(page + by))), [None; 2]);
+        }
+    }
+}
+
+#[test]
+fn a_heap_that_was_never_collected_has_no_marks_and_is_read() {
+    for release in RubyRelease::ALL {
+        let mut heap = RubyHeap::new(release);
+        for _ in 0..100 {
+            let object = heap.string("unmarked");
+            heap.unprotect(object);
+        }
+        let space = assert_read(&heap, release);
+        assert!(
+            space.findings.iter().any(|finding| finding.what.contains("no object")),
+            "{release:?}"
+        );
+    }
+}
+
+#[test]
+fn emptied_pages_are_kept_without_slots_from_3_4_on() {
+    for release in [RubyRelease::V3_4, RubyRelease::V4_0, RubyRelease::V4_1] {
+        let mut heap = lively(release);
+        heap.keep_emptied(40);
+        let space = assert_read(&heap, release);
+        let empty = space.pages.iter().filter(|page| page.slot_bytes == 0);
+        assert!(
+            empty.clone().all(|page| page.slots.is_empty() && page.first_slot == page.range.start)
+        );
+        assert_eq!(empty.count(), 40);
+    }
+}
+
+#[test]
+fn the_object_spaces_of_all_ractors_are_read_from_4_1_on() {
+    let mut heap = lively(RubyRelease::V4_1);
+    heap.share_among(4);
+    assert_read(&heap, RubyRelease::V4_1);
+}
+
+/// Up to 3.0 freed pages stay mapped, and the array of pages keeps pointers to them behind its end.
+#[test]
+fn freed_pages_behind_the_array_are_no_pages() {
+    let mut heap = lively(RubyRelease::V2_7);
+    heap.leave_freed(3);
+    assert_read(&heap, RubyRelease::V2_7);
+}
+
+/// A third of the stops of a busy process hit one that sweeps a page.
+#[test]
+fn marks_around_the_slots_of_a_page_that_is_swept_are_no_objects() {
+    for release in RubyRelease::ALL {
+        let mut heap = lively(release);
+        heap.sweep();
+        assert_read(&heap, release);
+    }
+}
+
+#[test]
+fn slots_on_swapped_pages_are_left_out_and_said_to_be() {
+    for release in RubyRelease::ALL {
+        let (image, truth) = lively(release).image();
+        let space = ruby::read(&image).unwrap();
+        let largest = space.pages.iter().max_by_key(|page| page.slots.len()).unwrap();
+        // The first page holds the header, by which the heap page is known.
+        let swapped = largest.range.start.offset(4096)..largest.range.start.offset(3 * 4096);
+        let mut memory = SyntheticMemory::default();
+        lively(release).write(&mut memory);
+        let mut outline = memory.outline();
+        let states = outline.pages.take().unwrap();
+        let state = |run: &PageRun, at: Address| {
+            if swapped.contains(&at) { PageState::Swapped } else { run.state }
+        };
+        let runs =
+            states.iter().flat_map(|run| {
+                (run.range.start.0..run.range.end.0).step_by(4096).map(Address).map(move |at| {
+                    PageRun { range: at..at.offset(4096), state: state(run, at), huge: false }
+                })
+            });
+        outline.pages = Some(Pages::new(runs.collect()));
+        let space = ruby::read(&Image::new(outline, memory)).unwrap();
+        let unread =
+            space.slots.iter().filter(|slot| slot.state == SlotState::Unread).count() as u64;
+        let bytes = u64::from(largest.slot_bytes);
+        assert!((8192 / bytes..=8192 / bytes + 2).contains(&unread), "{release:?}: {unread}");
+        assert_eq!(space.counts()["TOTAL"], truth.counts["TOTAL"]);
+        assert!(space.findings.iter().any(|finding| finding.what.contains("swapped out")));
+    }
+}
+
+#[test]
+fn a_page_that_ruby_protects_while_it_compacts_is_an_error_that_says_so() {
+    for release in RubyRelease::ALL {
+        let (image, _) = lively(release).image();
+        let space = ruby::read(&image).unwrap();
+        let mut memory = SyntheticMemory::default();
+        lively(release).write(&mut memory);
+        for page in &space.pages {
+            let mut locked = memory.clone();
+            let mapping = locked.mappings.iter_mut().find(|it| it.range.start == page.range.start);
+            let mapping = mapping.expect("pages have mappings");
+            (mapping.readable, mapping.writable) = (false, false);
+            let error = ruby::read(&locked.image()).unwrap_err();
+            assert!(matches!(error, Error::Layout { .. }), "{release:?}: {error}");
+        }
+    }
+}
+
+/// Puma's parser frees what it recycles by itself up to Ruby 3.0: such a heap was refused.
+#[test]
+fn a_slot_that_a_program_recycled_keeps_its_mark_up_to_3_0() {
+    let read = |release: RubyRelease| {
+        let mut heap = lively(release);
+        let recycled = heap.object(heap.object_class(), &[]);
+        heap.mark(recycled, false);
+        let mut memory = SyntheticMemory::default();
+        heap.write(&mut memory);
+        memory.write_u64(recycled, 0);
+        ruby::read(&memory.image()).map(|space| {
+            let slot = space.slot_at(Address(recycled)).unwrap();
+            space.slots[slot as usize].state
+        })
+    };
+    assert_eq!(read(RubyRelease::V2_7).unwrap(), SlotState::Free);
+    assert!(matches!(read(RubyRelease::V3_1), Err(Error::Layout { .. })));
+}
