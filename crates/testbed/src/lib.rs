@@ -3,6 +3,7 @@
 //! The writers of synthetic heaps share no layout with the readers that they test: a wrong layout
 //! must not be able to agree with itself.
 
+mod browser;
 mod container;
 mod elf_module;
 mod malloc_heap;
@@ -12,6 +13,7 @@ mod process;
 mod server;
 mod synthetic;
 
+pub use browser::Browser;
 pub use container::Container;
 pub use malloc_heap::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk};
 pub use object_space::{Held, RubyHeap, RubyRelease, RubyTruth, Shift, Word};

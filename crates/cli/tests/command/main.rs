@@ -2,11 +2,14 @@
 
 mod collections;
 mod containers;
+mod diffs;
 mod errors;
+mod maps;
 mod owners;
 mod programs;
 mod scenarios;
 mod servers;
+mod snapshots;
 mod survival;
 mod swap;
 mod trim;

@@ -290,11 +290,12 @@ fn rate(class: Option<&ClassChange>, change: i64, hours: Option<f64>) -> String 
 /// A class, and who keeps more of it than before.
 fn named(class: &ClassChange) -> String {
     match &class.kept_by {
-        Some(path) => {
+        // What runs keeps itself.
+        Some(path) if class.name != "Thread" => {
             let root = path.split(" → ").next().unwrap_or(path);
             format!("{} held by {root}", class.name)
         }
-        None => class.name.clone(),
+        _ => class.name.clone(),
     }
 }
 

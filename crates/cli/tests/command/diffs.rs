@@ -1,0 +1,171 @@
+//! `rbloat diff`: what grew, and whether it is a leak. The programs of scenarios/growth do a step when they are
+//! asked for it; the times between the looks are set afterwards, so that no test depends on them.
+
+use std::fs;
+use std::process::Output;
+
+use report::{Diff, DiffKind, Snapshot};
+use testbed::Target;
+
+use crate::snapshots::Kept;
+use crate::{complaint, rbloat};
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// So many looks at a program that does a step between two of them, an hour apart.
+fn looks(name: &str, count: u64) -> Vec<Kept> {
+    let mut target = Target::scenario(&format!("growth/{name}"), &[]);
+    (0..count)
+        .map(|number| {
+            if number > 0 {
+                target.tell("step");
+                target.next_truth();
+            }
+            let kept = Kept::of(target.pid());
+            let mut snapshot = kept.read();
+            snapshot.report.capture.unix_ms = 1_700_000_000_000 + number * HOUR_MS;
+            snapshot.report.process.uptime_ms = Some(60_000 + number * HOUR_MS);
+            fs::write(kept.path(), snapshot.to_bytes()).unwrap();
+            kept
+        })
+        .collect()
+}
+
+fn run(looks: &[Kept], arguments: &[&str]) -> Output {
+    rbloat().arg("diff").args(looks.iter().map(Kept::path)).args(arguments).output().unwrap()
+}
+
+fn diff(looks: &[Kept]) -> Diff {
+    let output = run(looks, &["--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn text(looks: &[Kept]) -> String {
+    String::from_utf8(run(looks, &[]).stdout).unwrap()
+}
+
+#[track_caller]
+fn assert_leak(name: &str, class: &str, per_hour: u64, summary: &str) {
+    let looks = looks(name, 3);
+    let diff = diff(&looks);
+    let verdict = &diff.verdict;
+    assert_eq!(verdict.kind, DiffKind::ManagedLeak, "{verdict:?}");
+    assert_eq!(verdict.class.as_deref(), Some(class), "{verdict:?}");
+    assert_eq!(verdict.confidence, "high");
+    assert!(verdict.summary.starts_with(summary), "{}", verdict.summary);
+    let change = diff.classes.iter().find(|it| it.name == class).unwrap();
+    let grown = change.objects_per_hour.unwrap();
+    // Ruby makes a few of its own meanwhile, and some garbage.
+    let (least, most) = (per_hour as f64 - 100.0, per_hour as f64 * 1.6);
+    assert!((least..most).contains(&grown), "{grown} in an hour");
+    assert_eq!(change.survivors + change.newcomers, change.objects.at[2]);
+    assert!(change.newcomers >= 2 * per_hour - 100, "{change:?}");
+    assert!(text(&looks).contains(summary));
+}
+
+#[test]
+fn an_array_that_grows_for_ever_is_a_leak_of_what_is_in_it() {
+    assert_leak("array", "String", 20_000, "Managed leak: String held by Audit::LOG grows by ");
+}
+
+#[test]
+fn a_cache_without_a_limit_is_a_leak_by_its_name() {
+    assert_leak("cache", "Hash", 20_000, "Managed leak: Hash held by Cache::STORE grows by ");
+}
+
+#[test]
+fn keys_that_became_symbols_are_a_leak_of_symbols() {
+    assert_leak("symbols", "Symbol", 50_000, "Managed leak: Symbol held by Params::SEEN grows by ");
+}
+
+#[test]
+fn threads_that_pile_up_are_a_leak_of_threads() {
+    assert_leak("threads", "Thread", 50, "Managed leak: Thread grows by ");
+}
+
+#[test]
+fn a_process_that_warms_up_is_no_leak() {
+    let looks = looks("warm_up", 3);
+    let verdict = diff(&looks).verdict;
+    assert_eq!(verdict.kind, DiffKind::WarmUp, "{verdict:?}");
+    // Two looks cannot tell yet, and do not say that they can.
+    let early = diff(&looks[..2]).verdict;
+    assert_eq!(early.kind, DiffKind::Growth, "{early:?}");
+    assert_eq!(early.confidence, "low");
+    let warm = diff(&looks[1..]).verdict;
+    assert!(matches!(warm.kind, DiffKind::Stable | DiffKind::Retention), "{warm:?}");
+}
+
+#[test]
+fn bursts_leave_free_memory_and_that_is_said() {
+    let verdict = diff(&looks("burst", 3)).verdict;
+    assert_eq!(verdict.kind, DiffKind::Retention, "{verdict:?}");
+    assert_eq!(verdict.cause.as_deref(), Some("malloc.unreturned"));
+    assert!(verdict.summary.starts_with("Retention only: nothing in use grew"), "{verdict:?}");
+}
+
+#[test]
+fn rows_add_up_and_agree_with_the_reports() {
+    let looks = looks("cache", 2);
+    let diff = diff(&looks);
+    let snapshots: Vec<Snapshot> = looks.iter().map(Kept::read).collect();
+    for (point, snapshot) in snapshots.iter().enumerate() {
+        let sum: u64 = diff.causes.iter().map(|cause| cause.bytes.at[point]).sum();
+        assert_eq!(sum, snapshot.report.process.rss_bytes);
+        assert_eq!(diff.rss_bytes.at[point], snapshot.report.process.rss_bytes);
+    }
+    let change: i64 = diff.causes.iter().map(|cause| cause.bytes.change).sum();
+    assert_eq!(change, diff.rss_bytes.change);
+    assert_eq!(diff.seconds, 3600.0);
+    assert!(diff.same_process);
+}
+
+#[test]
+fn nothing_grows_between_two_looks_at_once() {
+    let target = Target::scenario("healthy", &["--scale", "0.2"]);
+    let looks = [Kept::of(target.pid()), Kept::of(target.pid())];
+    let diff = diff(&looks);
+    assert_eq!(diff.verdict.kind, DiffKind::Stable, "{:?}", diff.verdict);
+    assert!(diff.classes.iter().all(|class| class.objects.change == 0), "{:?}", diff.classes);
+}
+
+#[test]
+fn two_processes_are_told_from_one() {
+    let targets =
+        [0.1, 0.2].map(|scale| Target::scenario("objects", &["--scale", &scale.to_string()]));
+    let looks = targets.each_ref().map(|target| Kept::of(target.pid()));
+    let diff = diff(&looks);
+    assert!(!diff.same_process);
+    assert!(diff.verdict.summary.starts_with("Two processes: "), "{:?}", diff.verdict);
+    assert_eq!(diff.verdict.bytes_per_hour, None);
+}
+
+#[test]
+fn a_process_is_looked_at_again_and_again() {
+    let target = Target::scenario("healthy", &["--scale", "0.1"]);
+    let pid = target.pid().to_string();
+    let output = rbloat().args(["diff", &pid, "--every", "1s", "--times", "3", "--json"]).output();
+    let diff: Diff = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    assert_eq!(diff.points.len(), 3);
+    assert!(diff.seconds > 1.0, "{}", diff.seconds);
+    assert!(diff.points.iter().all(|point| point.pid == target.pid()));
+}
+
+#[test]
+fn a_comparison_of_too_little_or_too_much_is_refused() {
+    let cases: [(&[&str], &str); 3] = [
+        (&["1234567"], "two or more processes or files, or one process and --every"),
+        (
+            &["a.rbloat", "--every", "1s"],
+            "two or more processes or files, or one process and --every",
+        ),
+        (&["1", "2", "--every", "1s"], "--every and --times look at one process again"),
+    ];
+    for (arguments, words) in cases {
+        let output = rbloat().arg("diff").args(arguments).output().unwrap();
+        let (status, complaint) = complaint(&output);
+        assert_eq!(status, 2, "{complaint}");
+        assert!(complaint.contains(words), "{complaint}");
+    }
+}

@@ -1,0 +1,303 @@
+//! `rbloat map`: the picture in a real browser shows what the report says.
+
+use std::fs;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ledger::{AreaKind, PageUse, Use};
+use report::Snapshot;
+use serde_json::Value;
+use testbed::{Browser, Target};
+
+use crate::rbloat;
+use crate::snapshots::Kept;
+
+const WINDOW: [u32; 2] = [1280, 900];
+/// The last line of the page's script has run.
+const DRAWN: &str = "document.documentElement?.dataset.drawnMs !== undefined";
+
+/// A snapshot, and the map of it.
+struct Drawn {
+    kept: Kept,
+    snapshot: Snapshot,
+    page: PathBuf,
+}
+
+impl Drawn {
+    fn of(pid: i32) -> Self {
+        let kept = Kept::of(pid);
+        let page = kept.path().with_extension("html");
+        let made = rbloat().arg("map").arg(kept.path()).arg("-o").arg(&page).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let snapshot = kept.read();
+        Self { kept, snapshot, page }
+    }
+
+    fn open(&self, anchor: &str, window: [u32; 2]) -> Browser {
+        let mut browser = Browser::open(&self.page, anchor, window);
+        browser.wait_until(DRAWN);
+        browser
+    }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn the_numbers_on_the_page_are_those_of_the_report() {
+    let target = Target::scenario("pin", &["--scale", "0.1"]);
+    let drawn = Drawn::of(target.pid());
+    let mut browser = drawn.open("", WINDOW);
+    let report = &drawn.snapshot.report;
+    let rows = browser.evaluate(
+        "[...document.querySelectorAll('#causes tbody tr')].map(row => [row.cells[0].textContent, Number(row.dataset.bytes)])",
+    );
+    let rows: Vec<(String, u64)> = serde_json::from_value(rows).unwrap();
+    let mut told: Vec<_> = report
+        .causes
+        .iter()
+        .filter(|row| row.bytes > 0)
+        .map(|row| (row.cause.clone(), row.bytes))
+        .collect();
+    told.push(("RSS".into(), report.process.rss_bytes));
+    assert_eq!(rows, told);
+    assert_eq!(
+        browser.evaluate("document.getElementById('verdict').textContent"),
+        report.verdict.summary.as_str()
+    );
+    // What is drawn adds up to it as well.
+    let resident = browser.evaluate(
+        "window.rbloat.atlas.pageUses.reduce((sum, use) => sum + (use === 1 || use === 3 ? 4096 : 0), 0)",
+    );
+    assert_eq!(number(&resident), report.process.rss_bytes);
+    let unreturned = browser.evaluate(
+        "window.rbloat.atlas.pageUses.reduce((sum, use) => sum + (use === 3 ? 4096 : 0), 0)",
+    );
+    assert_eq!(number(&unreturned), report.malloc.as_ref().unwrap().trim_yield_bytes);
+    let arenas = browser
+        .evaluate("[...document.querySelectorAll('#arenas tbody td')].map(cell => cell.title)");
+    let arenas: Vec<String> = serde_json::from_value(arenas).unwrap();
+    let sums: u64 = arenas
+        .iter()
+        .filter_map(|title| title.split(' ').next()?.replace(',', "").parse::<u64>().ok())
+        .sum();
+    let told: u64 = report
+        .arenas
+        .iter()
+        .flatten()
+        .map(|it| {
+            it.system_bytes
+                + it.in_use_bytes
+                + it.unreturned_bytes
+                + it.fragmented_bytes
+                + it.cached_bytes
+                + it.top_bytes
+                + it.overhead_bytes
+                + it.returned_bytes
+        })
+        .sum();
+    assert_eq!(sums, told);
+    // Nothing was loaded but the file itself.
+    assert_eq!(number(&browser.evaluate("performance.getEntriesByType('resource').length")), 0);
+    assert_eq!(browser.evaluate("document.getElementById('failure').hidden"), true);
+}
+
+#[test]
+fn a_click_on_a_chunk_tells_its_owner() {
+    let target = Target::scenario("objects", &["--scale", "0.05"]);
+    let drawn = Drawn::of(target.pid());
+    let Snapshot { report, atlas } = &drawn.snapshot;
+    let owners = report.owners.as_ref().unwrap();
+    let strings = owners.iter().position(|it| it.owner == "String" && it.kind == "class").unwrap();
+    let held = atlas.areas.iter().filter(|area| matches!(area.kind, AreaKind::Arena(_)));
+    let chunk = held
+        .flat_map(|area| atlas.pieces(area))
+        .filter(|it| it.used == Use::InUse && it.owner == Some(strings as u32))
+        .max_by_key(|it| it.bytes)
+        .unwrap();
+
+    // The page is clicked in the overview, the chunk in the zoom: by mouse, as a user does.
+    let mut browser = drawn.open("", WINDOW);
+    let middle = chunk.address.0 + chunk.bytes / 2;
+    let place = browser.evaluate(&format!(
+        "(() => {{ const {{ atlas, overview }} = window.rbloat, area = atlas.areaOf({middle}), {{ section }} = area;
+            const cell = section.cell(area, area.firstPage + Math.floor(({middle} - area.start) / 4096));
+            section.canvas.scrollIntoView();
+            scrollBy(0, Math.floor(cell / section.columns) * overview.cell - 200);
+            const box = section.canvas.getBoundingClientRect();
+            return [box.left + (cell % section.columns + .5) * overview.cell,
+              box.top + (Math.floor(cell / section.columns) + .5) * overview.cell]; }})()"
+    ));
+    browser.click(place[0].as_f64().unwrap(), place[1].as_f64().unwrap());
+    let place = browser.evaluate(&format!(
+        "(() => {{ const {{ zoom }} = window.rbloat, box = zoom.canvas.getBoundingClientRect();
+            const at = {middle} - zoom.area.start - zoom.firstLine * zoom.perLine;
+            return [box.left + 130 + (at % zoom.perLine / 8 + .5) * zoom.unit,
+              box.top + Math.floor(at / zoom.perLine) * 15 + 8]; }})()"
+    ));
+    browser.click(place[0].as_f64().unwrap(), place[1].as_f64().unwrap());
+    let told = browser.evaluate("document.getElementById('chosen').textContent");
+    let told = told.as_str().unwrap();
+    assert!(told.starts_with(&format!("{}: a chunk in use of ", chunk.address)), "{told}");
+    assert!(told.contains("held by String (class)"), "{told}");
+    assert!(told.contains("ruby.malloc"), "{told}");
+    let link = browser.evaluate("Number(location.hash.slice(1))");
+    assert!((chunk.address.0..chunk.address.0 + chunk.bytes).contains(&number(&link)), "{link}");
+}
+
+fn told_address(told: &str) -> &str {
+    told.split(':').next().unwrap()
+}
+
+#[test]
+fn an_address_is_found_and_keys_lead_on_from_there() {
+    let target = Target::scenario("pin", &["--scale", "0.05"]);
+    let drawn = Drawn::of(target.pid());
+    let Snapshot { atlas, .. } = &drawn.snapshot;
+    let area = atlas.areas.iter().find(|area| area.kind == AreaKind::Arena(0)).unwrap();
+    let pieces: Vec<_> = atlas.pieces(area).collect();
+    let [one, next] = [pieces[40], pieces[41]];
+    let mut browser = drawn.open("", WINDOW);
+    browser.press("/");
+    browser.write(&one.address.to_string());
+    browser.evaluate("document.querySelector('#find button').click()");
+    let chosen = |browser: &mut Browser| {
+        let text = browser.evaluate("document.getElementById('chosen').textContent");
+        told_address(text.as_str().unwrap()).to_owned()
+    };
+    assert_eq!(chosen(&mut browser), one.address.to_string());
+    browser.evaluate("document.getElementById('zoom-canvas').focus()");
+    browser.press("ArrowRight");
+    assert_eq!(chosen(&mut browser), next.address.to_string());
+    browser.press("ArrowLeft");
+    assert_eq!(chosen(&mut browser), one.address.to_string());
+    browser.press("Escape");
+    assert_eq!(browser.evaluate("document.getElementById('zoom').hidden"), true);
+    assert_eq!(browser.evaluate("document.activeElement.tagName"), "CANVAS");
+    browser.press("ArrowRight");
+    assert_eq!(browser.evaluate("document.getElementById('zoom').hidden"), false);
+    // The same by the address in the location, as in a link that someone sends.
+    let mut linked = drawn.open(&format!("#{}", next.address), WINDOW);
+    assert_eq!(chosen(&mut linked), next.address.to_string());
+    let mut nowhere = drawn.open("#0x10", WINDOW);
+    assert_eq!(nowhere.evaluate("document.getElementById('zoom').hidden"), true);
+    assert_eq!(nowhere.evaluate("document.getElementById('failure').hidden"), true);
+}
+
+#[test]
+fn red_is_in_use_gray_is_kept_and_white_is_returned() {
+    let target = Target::scenario("burst", &["--scale", "0.1"]);
+    let drawn = Drawn::of(target.pid());
+    let Snapshot { atlas, .. } = &drawn.snapshot;
+    let mut browser = drawn.open("", WINDOW);
+    let colours = browser.evaluate(
+        "(() => { const { atlas, colours } = window.rbloat; return atlas.areas.map(area => {
+            const pen = area.section.canvas.getContext('2d');
+            const { width } = area.section.canvas, first = area.section.cell(area, area.firstPage);
+            return Array.from({ length: area.pages }, (_, page) =>
+              [...pen.getImageData((first + page) % width, Math.floor((first + page) / width), 1, 1).data.slice(0, 3)]);
+          }); })()",
+    );
+    let colours: Vec<Vec<[u8; 3]>> = serde_json::from_value(colours).unwrap();
+    let (mut red, mut gray, mut white) = (0, 0, 0);
+    for (area, colours) in atlas.areas.iter().zip(&colours) {
+        let busy = busy_pages(atlas, area);
+        let mut page = 0;
+        for (range, used) in atlas.pages(area) {
+            for _ in 0..target::length(&range) / 4096 {
+                let colour = colours[page];
+                match used {
+                    PageUse::Returned => {
+                        assert_eq!(colour, [255, 255, 255]);
+                        white += 1;
+                    }
+                    PageUse::Swapped => {}
+                    _ if busy[page] => {
+                        assert!(
+                            colour[0] > colour[1] && colour[1].abs_diff(colour[2]) < 20,
+                            "{colour:?}"
+                        );
+                        red += 1;
+                    }
+                    _ => {
+                        assert_eq!(colour, [155, 155, 155]);
+                        gray += 1;
+                    }
+                }
+                page += 1;
+            }
+        }
+    }
+    assert!(red > 100 && gray > 1000 && white > 10, "{red} {gray} {white}");
+    // In the dark, and by owner, it is another picture of the same pages.
+    let legend = browser.evaluate("document.getElementById('legend').textContent");
+    browser.press("v");
+    assert_ne!(browser.evaluate("document.getElementById('legend').textContent"), legend);
+    browser.press("d");
+    assert_eq!(browser.evaluate("document.documentElement.dataset.scheme"), "dark");
+}
+
+/// Whether any byte of each page is in use.
+fn busy_pages(atlas: &ledger::Atlas, area: &ledger::Area) -> Vec<bool> {
+    let pages = (target::length(&area.range) / 4096) as usize;
+    if area.pieces == 0 {
+        return vec![true; pages];
+    }
+    let mut busy = vec![false; pages];
+    for piece in atlas.pieces(area).filter(|piece| piece.used.is_busy()) {
+        let start = piece.address - area.range.start;
+        for page in start / 4096..(start + piece.bytes).div_ceil(4096) {
+            busy[page as usize] = true;
+        }
+    }
+    busy
+}
+
+#[test]
+fn the_page_fits_windows_of_all_sizes() {
+    let target = Target::scenario("pin", &["--scale", "0.05"]);
+    let drawn = Drawn::of(target.pid());
+    for window in [[390, 800], [1024, 700], [2560, 1300]] {
+        let mut browser = drawn.open("", window);
+        let widest = browser.evaluate("document.documentElement.scrollWidth");
+        assert!(number(&widest) <= u64::from(window[0]), "{window:?}: {widest}");
+        let shot = STANDARD.decode(browser.screenshot()).unwrap();
+        assert_eq!(size_of_png(&shot), window);
+    }
+}
+
+/// Width and height, from the PNG's first part.
+fn size_of_png(bytes: &[u8]) -> [u32; 2] {
+    assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n"));
+    [16, 20].map(|at| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()))
+}
+
+#[test]
+fn the_overview_is_a_png() {
+    let target = Target::scenario("pin", &["--scale", "0.05"]);
+    let kept = Kept::of(target.pid());
+    let path = kept.path().with_extension("png");
+    let made = rbloat().arg("map").arg(kept.path()).arg("--png").arg(&path).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let [width, height] = size_of_png(&fs::read(path).unwrap());
+    assert_eq!(width, 1200);
+    assert!((200..4000).contains(&height), "{height}");
+}
+
+#[test]
+fn a_map_is_of_a_live_process_or_of_a_file() {
+    let target = Target::scenario("healthy", &["--scale", "0.1"]);
+    let drawn = Drawn::of(target.pid());
+    let live = drawn.page.with_extension("live.html");
+    let made = rbloat().args(["map", &target.pid().to_string(), "-o"]).arg(&live).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let page = fs::read_to_string(live).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+    // Nothing on it leads anywhere.
+    for word in ["http:", "https:", "src=", "href=", "@import", "url("] {
+        assert!(!page.contains(word), "{word}");
+    }
+    assert!(drawn.kept.path().exists());
+}

@@ -1,0 +1,151 @@
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A page in a real Chromium without a window, driven as its developer tools do. The browser ends when this
+/// value is dropped.
+pub struct Browser {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    session: Option<String>,
+    last_id: u64,
+    _profile: TempDir,
+}
+
+impl Browser {
+    /// Opens the file at `path` in a window of that many pixels. `#` and an anchor may follow the path.
+    ///
+    /// # Panics
+    /// Where there is no Chromium, or it does not answer.
+    #[must_use]
+    pub fn open(path: &Path, anchor: &str, [width, height]: [u32; 2]) -> Self {
+        let profile = tempfile::tempdir().expect("a folder can be made");
+        // It speaks over the descriptors 3 and 4, which a shell can make of those that we have.
+        let mut child = Command::new("sh")
+            .args(["-c", "exec \"$@\" 3<&0 4>&1 0</dev/null 1>&2", "sh", "chromium"])
+            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+            .args(["--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe"])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("there is a shell");
+        let input = child.stdin.take().expect("its input is a pipe");
+        let output = BufReader::new(child.stdout.take().expect("its output is a pipe"));
+        let mut browser =
+            Self { child, input, output, session: None, last_id: 0, _profile: profile };
+        let target = browser.call("Target.createTarget", &json!({ "url": "about:blank" }));
+        let target = json!({ "targetId": target["targetId"], "flatten": true });
+        let attached = browser.call("Target.attachToTarget", &target);
+        browser.session = attached["sessionId"].as_str().map(ToOwned::to_owned);
+        browser.call(
+            "Emulation.setDeviceMetricsOverride",
+            &json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false }),
+        );
+        let url = format!("file://{}{anchor}", path.display());
+        browser.call("Page.navigate", &json!({ "url": url }));
+        browser
+    }
+
+    /// The value of an expression of JavaScript; a promise's when it is kept.
+    ///
+    /// # Panics
+    /// Where it throws.
+    pub fn evaluate(&mut self, expression: &str) -> Value {
+        let answer = self.call(
+            "Runtime.evaluate",
+            &json!({ "expression": expression, "awaitPromise": true, "returnByValue": true }),
+        );
+        assert!(answer.get("exceptionDetails").is_none(), "{expression}: {answer}");
+        answer["result"]["value"].clone()
+    }
+
+    /// Returns when the expression is true.
+    pub fn wait_until(&mut self, expression: &str) {
+        // Each time anew: what waits in a page is gone when another one takes its place.
+        while self.evaluate(expression) != true {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Clicks at a point of the window.
+    pub fn click(&mut self, x: f64, y: f64) {
+        for kind in ["mouseMoved", "mousePressed", "mouseReleased"] {
+            let event = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
+            self.call("Input.dispatchMouseEvent", &event);
+        }
+    }
+
+    /// Presses a key, by its name in the events of JavaScript.
+    pub fn press(&mut self, key: &str) {
+        let code = match key {
+            "ArrowLeft" => 37,
+            "ArrowUp" => 38,
+            "ArrowRight" => 39,
+            "ArrowDown" => 40,
+            "Enter" => 13,
+            "Escape" => 27,
+            _ => 0,
+        };
+        let mut down = json!({ "type": "keyDown", "key": key, "windowsVirtualKeyCode": code });
+        if code == 0 {
+            down["text"] = key.into();
+        }
+        self.call("Input.dispatchKeyEvent", &down);
+        let up = json!({ "type": "keyUp", "key": key, "windowsVirtualKeyCode": code });
+        self.call("Input.dispatchKeyEvent", &up);
+    }
+
+    /// Types text where the focus is.
+    pub fn write(&mut self, text: &str) {
+        self.call("Input.insertText", &json!({ "text": text }));
+    }
+
+    /// What the window shows, as a PNG in base64.
+    pub fn screenshot(&mut self) -> String {
+        let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
+        shot["data"].as_str().expect("a screenshot has data").to_owned()
+    }
+
+    /// Calls a method of the protocol and returns its result; events on the way are passed over.
+    fn call(&mut self, method: &str, parameters: &Value) -> Value {
+        self.last_id += 1;
+        let mut message = json!({ "id": self.last_id, "method": method, "params": parameters });
+        if let Some(session) = &self.session {
+            message["sessionId"] = session.as_str().into();
+        }
+        let sent = write!(self.input, "{message}\0").and_then(|()| self.input.flush());
+        sent.expect("chromium is installed, and runs");
+        loop {
+            let mut answer = Vec::new();
+            let read = self.output.read_until(0, &mut answer).expect("its output can be read");
+            assert!(read > 0, "chromium ended: {method}");
+            answer.pop();
+            let answer: Value = serde_json::from_slice(&answer).expect("it speaks JSON");
+            if answer["id"] == self.last_id {
+                assert!(answer.get("error").is_none(), "{method}: {answer}");
+                return answer["result"].clone();
+            }
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = write!(self.input, "{}\0", json!({ "id": 0, "method": "Browser.close" }));
+        let _ = self.input.flush();
+        // It closes its end when it has ended with all of its processes.
+        let mut rest = Vec::new();
+        while self.output.read_until(0, &mut rest).is_ok_and(|read| read > 0) {
+            rest.clear();
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
