@@ -145,7 +145,10 @@ class Overview {
     const pixels = number => number * this.cell + 'px';
     Object.assign(this.cursor.style, { left: pixels(cell % section.columns), top: pixels(Math.floor(cell / section.columns)),
       width: pixels(1), height: pixels(1) });
-    this.cursor.scrollIntoView({ block: 'nearest' });
+    const { top, bottom } = this.cursor.getBoundingClientRect();
+    const zoom = byId('zoom'), room = zoom.hidden ? innerHeight : zoom.getBoundingClientRect().top;
+    // Neither the controls nor the zoom may cover it.
+    if (top < 80 || bottom > room) scrollBy(0, top - room / 2);
   }
 
   hover(event, section, cell) {

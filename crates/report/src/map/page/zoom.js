@@ -55,10 +55,10 @@ class Zoom {
     Object.assign(this, { area, address });
     this.root.hidden = false;
     this.draw();
-    document.body.style.paddingBottom = this.root.offsetHeight + 16 + 'px';
-    this.overview.mark(area, this.pageOf(address));
     const text = this.describe(area, address);
     byId('chosen').textContent = text;
+    document.body.style.paddingBottom = this.root.offsetHeight + 16 + 'px';
+    this.overview.mark(area, this.pageOf(address));
     byId('status').textContent = text;
     history.replaceState(null, '', '#' + hex(address));
   }
@@ -75,7 +75,8 @@ class Zoom {
     const parts = [`${hex(atlas.addressOf(area, piece))}: ${what} of ${count(atlas.bytesOf(area, piece))} bytes`];
     if (owner) {
       parts.push(owner.kind === 'none' ? 'nothing points to it' : `held by ${owner.owner} (${owner.kind})`);
-      if (owner.kept_by[0]?.path) parts.push(`most of these are kept by ${owner.kept_by[0].path}`);
+      const others = owner.kept_by.length > 1 ? ' and others' : '';
+      if (owner.kept_by[0]?.path) parts.push(`kept by ${owner.kept_by[0].path}${others}`);
     }
     parts.push(causeOf(atlas, area, piece), `on a page that is ${PAGE_USES[atlas.pageUses[page]]}`);
     return parts.join(' · ');
