@@ -4,7 +4,9 @@
 //! Offsets are from Ruby's sources and DWARF, not from the reader: what reader and writer agree on,
 //! two parties have read.
 
+mod classes;
 mod holders;
+mod pages;
 mod release;
 mod shapes;
 mod writing;
@@ -12,7 +14,8 @@ mod writing;
 use std::collections::BTreeMap;
 
 pub use holders::Held;
-use release::{Layout, NamePlace};
+use pages::HeapPage;
+use release::Layout;
 pub use release::{RubyRelease, Shift};
 
 const PAGES_START: u64 = 0x7f20_0000_0000;
@@ -59,17 +62,6 @@ struct Object {
     is_marked: bool,
     is_old: bool,
     is_unprotected: bool,
-}
-
-/// A page with slots of one size.
-#[derive(Debug, Clone)]
-struct HeapPage {
-    base: u64,
-    descriptor: u64,
-    slot_bytes: u64,
-    first_slot: u64,
-    slot_count: u64,
-    used: u64,
 }
 
 /// What a reader of a synthetic heap must find.
@@ -238,96 +230,6 @@ impl RubyHeap {
         address
     }
 
-    /// A slot that was never used, on the last page of its size or a new one.
-    fn free_slot(&mut self, bytes: u64) -> u64 {
-        let has_room =
-            |page: &&mut HeapPage| page.slot_bytes == bytes && page.used < page.slot_count;
-        if let Some(page) = self.pages.iter_mut().find(has_room) {
-            page.used += 1;
-            return page.first_slot + (page.used - 1) * bytes;
-        }
-        self.add_page(bytes);
-        self.free_slot(bytes)
-    }
-
-    /// Adds a page for slots of `bytes`.
-    ///
-    /// # Panics
-    /// Where the release has no slots of this size.
-    pub fn add_page(&mut self, bytes: u64) {
-        assert!(self.layout.slot_sizes.contains(&bytes), "no slots of {bytes} bytes");
-        let base = self.next_page;
-        // Some pages follow one another, others do not.
-        let gap = if self.pages.len() % 3 == 2 { 3 } else { 1 };
-        self.next_page += gap * self.layout.page_bytes;
-        let first_slot = self.first_slot(base, bytes);
-        let end = base + self.layout.page_bytes - self.layout.page_tail;
-        let slot_count = (end - first_slot) / bytes;
-        let descriptor = self.malloc(3072);
-        self.pages.push(HeapPage {
-            base,
-            descriptor,
-            slot_bytes: bytes,
-            first_slot,
-            slot_count,
-            used: 0,
-        });
-    }
-
-    /// Where the first slot of the page at `base` is.
-    fn first_slot(&self, base: u64, bytes: u64) -> u64 {
-        if self.layout.bits_by_number {
-            return base + (8_u64).next_multiple_of(bytes.min(64)).min(1032);
-        }
-        // Slots are aligned by address, and on a page of larger ones so that the first has a number
-        // that is a multiple of theirs in units of the smallest.
-        let first = (base + 8).next_multiple_of(40);
-        if (first - base) / 40 == 1 { first + bytes - 40 } else { first }
-    }
-
-    /// Keeps so many pages without slots, as 3.4 and later do.
-    ///
-    /// # Panics
-    /// Where the release keeps none.
-    pub fn keep_emptied(&mut self, pages: usize) {
-        assert!(self.layout.body.is_some(), "this release keeps none");
-        self.emptied = pages;
-    }
-
-    /// Leaves so many pages behind that were freed, but not unmapped, as up to 3.0.
-    ///
-    /// # Panics
-    /// Where the release unmaps them.
-    pub fn leave_freed(&mut self, pages: usize) {
-        assert!(self.layout.page_tail > 0, "this release unmaps them");
-        self.freed = pages;
-    }
-
-    /// Marks what is before the first slot and behind the last one of each page, as Ruby does with
-    /// a page that it sweeps.
-    pub fn sweep(&mut self) {
-        self.is_swept = true;
-    }
-
-    /// Takes the superclass away from the singleton class of a class, as it is while it is made.
-    ///
-    /// # Panics
-    /// Where there is no such class.
-    pub fn unmake_singleton(&mut self, class: u64) {
-        const UNDEFINED: u64 = 0x34;
-        let own = self.objects[&class].class;
-        self.set_word(own, self.layout.superclass, Word::Value(UNDEFINED));
-    }
-
-    /// Deals the pages out to so many object spaces, as 4.1 does for Ractors.
-    ///
-    /// # Panics
-    /// Where they are none or too many.
-    pub fn share_among(&mut self, spaces: usize) {
-        assert!((1..=MOST_SPACES as usize).contains(&spaces), "{spaces} object spaces");
-        self.spaces = spaces;
-    }
-
     /// Takes malloc'ed memory that no allocator of this crate knows of and returns its address.
     pub fn malloc(&mut self, bytes: u64) -> u64 {
         let at = self.next_memory;
@@ -335,96 +237,9 @@ impl RubyHeap {
         at
     }
 
-    /// A class of the heap without a name and without a class.
-    fn bare_class(&mut self, kind: u8, superclass: u64) -> u64 {
-        let mut words = vec![Word::Value(0); self.layout.class_bytes as usize / 8 - 2];
-        words[self.layout.superclass as usize / 8 - 2] = Word::Value(superclass);
-        self.put(kind, 0, 0, words)
-    }
-
-    /// Gives a class the singleton class that every class has.
-    fn give_class_its_own(&mut self, class: u64) {
-        let superclass = self.well_known("rb_cClass");
-        let own = self.bare_class(T_CLASS, superclass);
-        let singleton = self.objects.get_mut(&own).expect("it was made above");
-        singleton.flags |= self.layout.singleton_flag;
-        singleton.class = own;
-        self.singletons.insert(own, superclass);
-        self.objects.get_mut(&class).expect("the class exists").class = own;
-    }
-
-    fn name(&mut self, class: u64, name: &str) {
-        let string = self.string(name);
-        self.names.insert(class, name.to_owned());
-        self.name_strings.insert(class, string);
-        match self.layout.name {
-            NamePlace::Slot(at) => self.set_word(class, at, Word::Value(string)),
-            NamePlace::Variable => {
-                let variables = self.malloc(32);
-                let own = self.objects.get_mut(&class).expect("the object exists");
-                let has_members = own.flags >> 32 == shapes::MEMBERS;
-                own.flags &= u64::from(u32::MAX);
-                let (shape, place) =
-                    if has_members { (shapes::NAMED_MEMBERS, 8) } else { (shapes::NAMED, 0) };
-                own.flags |= shape << 32;
-                self.memory.push((variables + place, string.to_le_bytes().to_vec()));
-                self.set_word(class, 32, Word::Pointer(variables));
-            }
-            NamePlace::Table => {
-                let (extension, table, entries) =
-                    (self.malloc(104), self.malloc(56), self.malloc(96));
-                let write = |words: &[u64]| words.iter().flat_map(|it| it.to_le_bytes()).collect();
-                self.memory.push((extension, write(&[0, table])));
-                self.memory.push((table, write(&[0x0002, 0x7f10_0000_0000, 2, 0, 0, 2, entries])));
-                self.memory.push((entries, write(&[1, 0x1331, 0x15, 2, 0x0bf1, string])));
-                self.set_word(class, 24, Word::Pointer(extension));
-            }
-        }
-    }
-
     fn set_word(&mut self, object: u64, at: u64, word: Word) {
         let object = self.objects.get_mut(&object).expect("the object exists");
         object.words[at as usize / 8 - 2] = word;
-    }
-
-    /// Adds a class with a name.
-    pub fn class(&mut self, name: &str, superclass: u64) -> u64 {
-        let class = self.anonymous_class(superclass);
-        self.name(class, name);
-        class
-    }
-
-    /// Adds a class without a name.
-    pub fn anonymous_class(&mut self, superclass: u64) -> u64 {
-        let class = self.bare_class(T_CLASS, superclass);
-        self.give_class_its_own(class);
-        class
-    }
-
-    /// Adds a class that has an instance variable already when it gets its name, as Struct's have.
-    pub fn class_named_late(&mut self, name: &str, superclass: u64) -> u64 {
-        let class = self.anonymous_class(superclass);
-        if self.layout.name == NamePlace::Variable {
-            let class = self.objects.get_mut(&class).expect("it was made above");
-            class.flags |= shapes::MEMBERS << 32;
-        }
-        self.name(class, name);
-        class
-    }
-
-    /// Gives an object a singleton class.
-    ///
-    /// # Panics
-    /// Where there is no such object.
-    pub fn extend(&mut self, object: u64) {
-        let class = self.objects[&object].class;
-        let own = self.bare_class(T_CLASS, class);
-        let class_of_own = self.well_known("rb_cClass");
-        let singleton = self.objects.get_mut(&own).expect("it was made above");
-        singleton.flags |= self.layout.singleton_flag;
-        singleton.class = class_of_own;
-        self.singletons.insert(own, class);
-        self.objects.get_mut(&object).expect("the object exists").class = own;
     }
 
     /// Adds an object of `class`.
@@ -531,13 +346,6 @@ impl RubyHeap {
     /// Makes an object one without a write barrier.
     pub fn unprotect(&mut self, object: u64) {
         self.objects.get_mut(&object).expect("the object exists").is_unprotected = true;
-    }
-
-    /// Whether an object has a class, and no singleton class yet.
-    #[must_use]
-    pub fn is_of_own_class(&self, object: u64) -> bool {
-        let class = self.objects.get(&object).map_or(0, |it| it.class);
-        class != 0 && !self.singletons.contains_key(&class)
     }
 
     /// The addresses of all objects, ascending.

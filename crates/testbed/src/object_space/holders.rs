@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{NamePlace, RubyHeap, Word};
+use super::release::NamePlace;
+use super::{RubyHeap, Word};
 
 const T_ARRAY: u8 = 7;
 /// Where the list of shapes is mapped.
