@@ -81,7 +81,7 @@ fn code_from(
     };
     let start = pieces[0].range.start;
     let mut used = start;
-    pieces.iter().take(most).find_map(|piece| {
+    let mut found = pieces.iter().take(most).filter_map(|piece| {
         if piece.part != Part::Protected {
             used = piece.range.end;
         }
@@ -92,8 +92,15 @@ fn code_from(
             && is_in_reach(&reserved, &interpreter.range);
         let has_rest = used < reserved.end || !interpreter.is_at_least(3, 2);
         let proved = || has_code && has_rest || is_filled(image, &(start..used));
-        (fits && proved()).then_some(start..used)
-    })
+        (fits && proved()).then_some((start..used, piece.part))
+    });
+    let (mut code, _) = found.next()?;
+    if !interpreter.is_at_least(3, 2) {
+        // A page that is being written to may cut it where a MiB ends: it goes on to where code does.
+        let more = found.filter(|(_, part)| *part == Part::Executable);
+        code = more.last().map_or(code, |(code, _)| code);
+    }
+    Some(code)
 }
 
 /// Whether one of the last pages ends with what fills memory without code. A piece of code that does
@@ -205,6 +212,17 @@ mod tests {
         }
         let in_3_1 = [(8 * PAGE, Executable), (PAGE, Writable), (MIB - 9 * PAGE, Executable)];
         assert_eq!(found("3.1.2", NEAR, &in_3_1), [(NEAR, MIB)]);
+    }
+
+    /// All of a reservation is in use up to 3.1: one of 4 MiB was taken for two, or cut short.
+    #[test]
+    fn code_that_is_written_to_where_a_mib_ends_is_one() {
+        for before in [MIB - PAGE, MIB, 2 * MIB - PAGE, 3 * MIB, 4 * MIB - PAGE] {
+            let rest = 4 * MIB - PAGE - before;
+            let mut parts = vec![(before, Executable), (PAGE, Writable), (rest, Executable)];
+            parts.retain(|(bytes, _)| *bytes > 0);
+            assert_eq!(found("3.1.2", NEAR, &parts), [(NEAR, 4 * MIB)], "{parts:?}");
+        }
     }
 
     #[test]
