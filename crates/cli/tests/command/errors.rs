@@ -50,8 +50,7 @@ fn a_zombie_has_no_memory() {
 
 #[test]
 fn arguments_that_make_no_sense_are_told_so() {
-    for arguments in [&["report"][..], &["report", "ruby"], &["report", "1", "-p", "1"], &["frob"]]
-    {
+    for arguments in [&["report"][..], &["trim", "ruby"], &["report", "1", "-p", "1"], &["frob"]] {
         let output = rbloat().args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty());

@@ -33,8 +33,14 @@ pub(crate) fn seal(sections: &[Section]) -> Vec<u8> {
     bytes
 }
 
-/// The sections of a file: name and what is packed.
-pub(crate) fn open(bytes: &[u8]) -> Result<Vec<(&[u8], &[u8])>, SnapshotError> {
+/// A section as it lies in a file.
+pub(crate) struct Packed<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) bytes: &'a [u8],
+}
+
+/// The sections of a file.
+pub(crate) fn open(bytes: &[u8]) -> Result<Vec<Packed<'_>>, SnapshotError> {
     if bytes.is_empty() {
         return Err(SnapshotError::Empty);
     }
@@ -60,11 +66,11 @@ pub(crate) fn open(bytes: &[u8]) -> Result<Vec<(&[u8], &[u8])>, SnapshotError> {
     Ok(sections)
 }
 
-fn section<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+fn section<'a>(rest: &mut &'a [u8]) -> Option<Packed<'a>> {
     let (name, after) = rest.split_first_chunk::<NAME>()?;
     let (length, after) = after.split_first_chunk()?;
-    let (packed, after) = after.split_at_checked(u64::from_le_bytes(*length).try_into().ok()?)?;
+    let (bytes, after) = after.split_at_checked(u64::from_le_bytes(*length).try_into().ok()?)?;
     *rest = after;
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(NAME);
-    Some((&name[..end], packed))
+    Some(Packed { name: &name[..end], bytes })
 }

@@ -11,6 +11,7 @@ use ledger::{Area, AreaKind, Atlas, Columns};
 use serde::{Deserialize, Serialize};
 use target::{Address, PAGE_SIZE, length};
 
+use crate::snapshot::container::Packed;
 use crate::snapshot::{Snapshot, SnapshotError};
 
 /// The most bytes that all sections of a file may have when they are unpacked: an atlas has some four for
@@ -69,11 +70,11 @@ impl Snapshot {
     }
 
     /// The snapshot that has these parts; unknown ones are passed over.
-    pub(crate) fn from_sections(sections: &[(&[u8], &[u8])]) -> Result<Self, SnapshotError> {
+    pub(crate) fn from_sections(sections: &[Packed<'_>]) -> Result<Self, SnapshotError> {
         let mut room = MOST_BYTES;
         let mut part = |name: &'static str| {
-            let found = sections.iter().find(|(it, _)| *it == name.as_bytes());
-            let unpacked = found.and_then(|(_, packed)| unpack(packed, room));
+            let found = sections.iter().find(|section| section.name == name.as_bytes());
+            let unpacked = found.and_then(|section| unpack(section.bytes, room));
             let unpacked = unpacked.ok_or(SnapshotError::Senseless(name))?;
             room -= unpacked.len() as u64;
             Ok::<_, SnapshotError>(unpacked)
