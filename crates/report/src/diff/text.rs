@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use ledger::Count;
 
-use crate::diff::verdict::signed;
+use crate::diff::verdict::{signed, signed_count};
 use crate::diff::{Diff, DiffKind, Series};
 use crate::text::{
     BOLD, DIM, GREEN, RED, YELLOW, align_right, megabytes, table, trimmed, write_paragraph,
@@ -104,7 +104,7 @@ impl Diff {
             classes.add_row([
                 class.name.chars().take(NAME).collect(),
                 Count(class.objects.last()).to_string(),
-                format!("{:+}", class.objects.change),
+                signed_count(class.objects.change),
                 told(class.survivors),
                 told(class.newcomers),
                 told(class.old_newcomers),

@@ -192,10 +192,11 @@ fn growth(diff: &Diff, sums: &Sums, mut verdict: DiffVerdict, hours: Option<f64>
     verdict.class = class.map(|class| class.name.clone());
     if let Some(class) = class {
         verdict.evidence.push(format!(
-            "{}: {} objects, {} more than before; {} survived, {} are new ({} of these old by now)",
+            "{}: {} objects, {} {} than before; {} survived, {} are new ({} of these old by now)",
             class.name,
             Count(class.objects.last()),
-            class.objects.change,
+            Count(class.objects.change.unsigned_abs()),
+            if class.objects.change < 0 { "less" } else { "more" },
             Count(class.survivors),
             Count(class.newcomers),
             Count(class.old_newcomers),
@@ -313,7 +314,7 @@ fn two_processes(diff: &Diff, mut verdict: DiffVerdict) -> DiffVerdict {
             "the class that differs most is {}: {} in {} objects",
             class.name,
             signed(class.bytes.change),
-            class.objects.change
+            signed_count(class.objects.change)
         ));
     }
     verdict.falsified_by =
@@ -375,6 +376,12 @@ fn rates(series: &Series, points: &[Point]) -> String {
         format!("{} in {seconds:.0} s", signed(values[1].wrapping_sub(values[0]) as i64))
     });
     format!("from point to point: {}", steps.collect::<Vec<_>>().join(", "))
+}
+
+/// A change of a number with its sign.
+pub(crate) fn signed_count(change: i64) -> String {
+    let sign = if change < 0 { "-" } else { "+" };
+    format!("{sign}{}", Count(change.unsigned_abs()))
 }
 
 /// A change of bytes with its sign.

@@ -1,0 +1,142 @@
+//! Verdicts of `rbloat diff` on reports whose numbers the test set.
+
+use report::{Diff, DiffKind, KeptBy, Report, Snapshot};
+
+const HOUR_MS: u64 = 3_600_000;
+const MB: u64 = 1 << 20;
+
+/// A report at some hour of a process's life.
+fn look(hour: u64, change: impl FnOnce(&mut Report)) -> (String, Snapshot) {
+    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+    report.capture.unix_ms = 1_700_000_000_000 + hour * HOUR_MS;
+    report.process.uptime_ms = Some(hour * HOUR_MS);
+    change(&mut report);
+    report.process.rss_bytes = report.causes.iter().map(|row| row.bytes).sum();
+    (format!("look at {hour}"), Snapshot { report, atlas: ledger::Atlas::default() })
+}
+
+/// Lets a cause have so many bytes more.
+fn grow(report: &mut Report, cause: &str, bytes: u64) {
+    report.causes.iter_mut().find(|row| row.cause == cause).unwrap().bytes += bytes;
+}
+
+/// Lets there be so many `Session`s of a kB each, kept by a constant or, without it, by nothing.
+fn sessions(report: &mut Report, count: u64, keeper: Option<&str>) {
+    grow(report, "ruby.malloc", count * 984);
+    grow(report, "ruby.live_slots", count * 40);
+    let ruby = report.ruby.as_mut().unwrap();
+    let mut class = ruby.classes[0].clone();
+    class.name = "Session".into();
+    (class.objects, class.slot_bytes, class.malloc_bytes) = (count, count * 40, count * 984);
+    ruby.classes.push(class);
+    let owners = report.owners.as_mut().unwrap();
+    let mut owner = owners[0].clone();
+    (owner.owner, owner.kind) = ("Session".into(), "class".into());
+    owner.cause = Some("ruby.malloc".into());
+    owner.objects = count;
+    owner.kept_by = vec![KeptBy {
+        path: keeper.map(|name| format!("{name} → Hash → Session")),
+        objects: count,
+        bytes: count * 1024,
+    }];
+    owners.push(owner);
+}
+
+fn verdict_of(counts: &[(u64, u64)], keeper: Option<&str>) -> report::DiffVerdict {
+    let looks: Vec<_> = counts
+        .iter()
+        .map(|&(hour, count)| look(hour, |report| sessions(report, count, keeper)))
+        .collect();
+    Diff::new(&looks).verdict
+}
+
+#[test]
+fn what_grows_at_the_same_rate_is_a_leak() {
+    let verdict = verdict_of(&[(1, 10_000), (2, 14_000), (3, 18_000)], Some("Cache::STORE"));
+    assert_eq!(verdict.kind, DiffKind::ManagedLeak);
+    assert_eq!(verdict.confidence, "high");
+    assert_eq!(
+        verdict.summary,
+        "Managed leak: Session held by Cache::STORE grows by 4,000 objects (3.9 MB) per hour."
+    );
+    assert_eq!(verdict.class.as_deref(), Some("Session"));
+    assert_eq!(verdict.bytes, 8_000 * 1024);
+}
+
+#[test]
+fn what_grows_less_and_less_warms_up() {
+    let verdict = verdict_of(&[(1, 1_000), (2, 20_000), (3, 21_500)], Some("Cache::STORE"));
+    assert_eq!(verdict.kind, DiffKind::WarmUp, "{verdict:?}");
+}
+
+#[test]
+fn now_more_now_less_is_too_early_to_say() {
+    let counts = [(1, 1_000), (2, 20_000), (3, 15_000), (4, 40_000)];
+    assert_eq!(verdict_of(&counts, Some("Cache::STORE")).kind, DiffKind::Growth);
+}
+
+#[test]
+fn two_looks_tell_a_leak_by_the_life_before_them_only() {
+    // In ten hours 40,000, in the next one 4,000.
+    let late = verdict_of(&[(10, 40_000), (11, 44_000)], Some("Cache::STORE"));
+    assert_eq!((late.kind, late.confidence.as_str()), (DiffKind::ManagedLeak, "medium"));
+    // Just started: all of it may be warming up.
+    let early = verdict_of(&[(0, 0), (1, 44_000)], Some("Cache::STORE"));
+    assert_eq!((early.kind, early.confidence.as_str()), (DiffKind::Growth, "low"));
+    // Far slower than in its life before.
+    let slow = verdict_of(&[(10, 40_000_000), (11, 40_004_000)], Some("Cache::STORE"));
+    assert_ne!(slow.kind, DiffKind::ManagedLeak);
+}
+
+#[test]
+fn what_nothing_keeps_may_be_garbage() {
+    let verdict = verdict_of(&[(1, 10_000), (2, 14_000), (3, 18_000)], None);
+    assert_eq!(verdict.kind, DiffKind::Growth);
+    assert!(verdict.summary.contains("garbage"), "{verdict:?}");
+}
+
+#[test]
+fn native_memory_leaks_by_its_owner() {
+    let looks: Vec<_> = (1..4)
+        .map(|hour| {
+            look(hour, |report| {
+                grow(report, "native.unreachable", hour * 10 * MB);
+                let owners = report.owners.as_mut().unwrap();
+                let mut nobody = owners[0].clone();
+                (nobody.owner, nobody.kind) = ("(nobody)".into(), "none".into());
+                nobody.cause = Some("native.unreachable".into());
+                (nobody.exclusive_bytes, nobody.shared_bytes) = (hour * 10 * MB, 0);
+                nobody.kept_by = vec![];
+                owners.push(nobody);
+            })
+        })
+        .collect();
+    let verdict = Diff::new(&looks).verdict;
+    assert_eq!(verdict.kind, DiffKind::NativeLeak, "{verdict:?}");
+    assert_eq!(
+        verdict.summary,
+        "Native leak: native memory that nothing points to grows by 10.0 MB per hour."
+    );
+}
+
+#[test]
+fn free_memory_that_grows_is_retention_and_code_is_warm_up() {
+    let free = [1, 2].map(|hour| look(hour, |report| grow(report, "malloc.unreturned", hour * 90 * MB)));
+    assert_eq!(Diff::new(&free).verdict.kind, DiffKind::Retention);
+    let code = [1, 2, 3].map(|hour| look(hour, |report| grow(report, "ruby.vm", hour * 20 * MB)));
+    let verdict = Diff::new(&code).verdict;
+    assert_eq!(verdict.kind, DiffKind::WarmUp, "{verdict:?}");
+    let less = [1, 2].map(|hour| look(hour, |report| grow(report, "malloc.unreturned", (3 - hour) * 90 * MB)));
+    assert_eq!(Diff::new(&less).verdict.kind, DiffKind::Shrank);
+}
+
+#[test]
+fn the_text_of_a_diff() {
+    let looks = [(1, 10_000), (2, 14_000), (3, 18_000)];
+    let looks: Vec<_> = looks
+        .iter()
+        .map(|&(hour, count)| look(hour, |report| sessions(report, count, Some("Cache::STORE"))))
+        .collect();
+    let text = Diff::new(&looks).render_text(100);
+    insta::assert_snapshot!(anstream::adapter::strip_str(&text).to_string());
+}
