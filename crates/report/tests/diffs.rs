@@ -121,12 +121,14 @@ fn native_memory_leaks_by_its_owner() {
 
 #[test]
 fn free_memory_that_grows_is_retention_and_code_is_warm_up() {
-    let free = [1, 2].map(|hour| look(hour, |report| grow(report, "malloc.unreturned", hour * 90 * MB)));
+    let free =
+        [1, 2].map(|hour| look(hour, |report| grow(report, "malloc.unreturned", hour * 90 * MB)));
     assert_eq!(Diff::new(&free).verdict.kind, DiffKind::Retention);
     let code = [1, 2, 3].map(|hour| look(hour, |report| grow(report, "ruby.vm", hour * 20 * MB)));
     let verdict = Diff::new(&code).verdict;
     assert_eq!(verdict.kind, DiffKind::WarmUp, "{verdict:?}");
-    let less = [1, 2].map(|hour| look(hour, |report| grow(report, "malloc.unreturned", (3 - hour) * 90 * MB)));
+    let less = [1, 2]
+        .map(|hour| look(hour, |report| grow(report, "malloc.unreturned", (3 - hour) * 90 * MB)));
     assert_eq!(Diff::new(&less).verdict.kind, DiffKind::Shrank);
 }
 

@@ -91,7 +91,9 @@ fn the_atlas_shows_what_the_report_sums_up() {
         for piece in pieces().filter(|piece| piece.used == ledger::Use::InUse) {
             held[piece.owner.unwrap() as usize] += piece.bytes;
         }
-        for (held, owner) in held.into_iter().zip(owners) {
+        // Ruby's heap pages, which lie in chunks up to 2.7, are drawn as what is in them.
+        let owners = held.into_iter().zip(owners).filter(|(_, it)| it.owner != "(heap pages)");
+        for (held, owner) in owners {
             assert_eq!(held, owner.exclusive_bytes + owner.shared_bytes, "{}", owner.owner);
         }
     }

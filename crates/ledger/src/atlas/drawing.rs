@@ -271,15 +271,18 @@ impl Drawing<'_> {
             let used = match chunk.state() {
                 ChunkState::InUse | ChunkState::Mmapped => {
                     let owner = self.index.of(self.owners.owner_of(region.chunks.start + number));
+                    let end = std::mem::replace(&mut self.end, chunk.end());
                     while let Some(page) = self.space.pages.get(heap_page)
                         && page.range.start < chunk.end()
                     {
-                        if page.range.start >= self.at && page.range.end <= chunk.end() {
+                        // It may reach into the next chunk's first word, which is this one's.
+                        if page.range.start >= self.at && page.range.end <= chunk.end().offset(8) {
                             self.push(page.range.start, Use::InUse, owner);
                             self.draw_heap_page(page);
                         }
                         heap_page += 1;
                     }
+                    self.end = end;
                     self.push(chunk.end(), Use::InUse, owner);
                     continue;
                 }

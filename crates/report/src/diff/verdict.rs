@@ -180,8 +180,10 @@ fn growth(diff: &Diff, sums: &Sums, mut verdict: DiffVerdict, hours: Option<f64>
     } else {
         verdict.cause = largest(diff, &MANAGED);
         let thread = diff.classes.iter().find(|class| class.name == "Thread");
-        let class = if threads >= MANY_THREADS { thread.or(class) } else { class };
-        let class = class.map(|class| holder(diff, class));
+        let class = match thread {
+            Some(thread) if threads >= MANY_THREADS => Some(thread),
+            _ => class.map(|class| holder(diff, class)),
+        };
         let what = class.map_or_else(|| "objects".to_owned(), named);
         let series = class.map_or(&sums.managed, |class| &class.bytes);
         (what, series, DiffKind::ManagedLeak, class)
