@@ -226,7 +226,7 @@ impl Standin {
     /// A sum over its mappings, in bytes; of "Private_Dirty:" what the target has changed since, and the
     /// clone therefore shares with nobody.
     fn rollup(&self, key: &str) -> Option<u64> {
-        proc::rollup(self.pid, key).ok()?
+        proc::Rollup::read(self.pid).ok()?.bytes(key)
     }
 
     fn end(&mut self) -> Result<(), Refusal> {

@@ -2,6 +2,7 @@
 
 mod blocked;
 mod call;
+mod cgroup;
 mod fork;
 mod memory;
 mod pagemap;
@@ -12,6 +13,7 @@ mod seccomp;
 mod stop;
 mod touch;
 mod tracee;
+mod tree;
 
 use std::time::{Duration, Instant};
 
@@ -20,9 +22,11 @@ use memory::LiveMemory;
 use pagemap::{Part, States};
 
 pub use call::{Argument, Called, call, find_function};
+pub use cgroup::{GroupMemory, group_memory};
 pub use fork::{Ended, Fork, ForkPlan, Forked, fork};
 use stop::Stop;
 pub use touch::Refusal;
+pub use tree::{Member, Rollup, Tree, command_line, own_cpu_time, rollup};
 
 /// How long [`freeze`] waits for the threads of a target to stop, unless told otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -135,7 +139,7 @@ pub fn look(pid: i32) -> Result<Image<'static>, Error> {
 /// # Errors
 /// Where there is no such process, it has no memory, or the kernel refuses.
 pub fn rss_bytes(pid: i32) -> Result<u64, Error> {
-    proc::rollup(pid, "Rss:")?.ok_or(Error::Ended { pid, how: "ended" })
+    tree::rollup(pid).map(|rollup| rollup.rss_bytes)
 }
 
 /// The ids of all processes, ascending. They may have ended by the time they are looked at.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use procfs_core::FromRead;
 use procfs_core::process::{Stat, Status};
@@ -42,14 +43,22 @@ pub(crate) fn parse<T: FromRead>(pid: i32, name: &str) -> Result<T, Error> {
     })
 }
 
-/// A sum over all mappings of a process, in bytes: the row of smaps_rollup that begins with `key`, such
-/// as "Rss:". `None` where there is none: it has no memory any more.
-pub(crate) fn rollup(pid: i32, key: &str) -> Result<Option<u64>, Error> {
-    let text = read(pid, "smaps_rollup")?;
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
-    let kb = line.split_ascii_whitespace().next().and_then(|word| word.parse::<u64>().ok());
-    Ok(kb.map(|kb| kb * 1024))
+/// The sums over all mappings of a process, /proc/PID/smaps_rollup.
+pub(crate) struct Rollup(String);
+
+impl Rollup {
+    pub(crate) fn read(pid: i32) -> Result<Self, Error> {
+        let text = read(pid, "smaps_rollup")?;
+        Ok(Self(String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    /// The bytes of the row that begins with `key`, such as "Rss:". `None` where there is none: the
+    /// process has no memory any more.
+    pub(crate) fn bytes(&self, key: &str) -> Option<u64> {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(key))?;
+        let kb: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+        Some(kb * 1024)
+    }
 }
 
 /// /proc/PID/status.
@@ -65,6 +74,11 @@ pub(crate) fn start_time(pid: i32) -> Result<u64, Error> {
 /// How many threads the process has at one instant, the first one included where it has ended.
 pub(crate) fn thread_count(pid: i32) -> Result<usize, Error> {
     parse::<Stat>(pid, "stat").map(|stat| usize::try_from(stat.num_threads).unwrap_or(0))
+}
+
+/// A time that the kernel counted in clock ticks.
+pub(crate) fn time(ticks: u64) -> Duration {
+    Duration::from_millis(ticks.saturating_mul(1000 / TICKS_PER_SECOND as u64))
 }
 
 /// How many ms ago the machine's clock stood at so many ticks.
@@ -126,11 +140,19 @@ pub(crate) fn signals(pid: i32, tid: i32) -> Option<Signals> {
     Some(Signals { caught: set("SigCgt:")?, blocked: set("SigBlk:")? })
 }
 
+/// The words of a process's command line, joined by blanks; its name in brackets where it has none.
+pub(crate) fn command_line(pid: i32) -> Result<String, Error> {
+    let words = read(pid, "cmdline")?;
+    let words = one_line(String::from_utf8_lossy(&words).trim_end_matches('\0'));
+    if words.is_empty() {
+        return Ok(format!("[{}]", one_line(&status(pid)?.name)));
+    }
+    Ok(words)
+}
+
 /// Who the process is. Of its environment only what decides about allocation is kept.
 pub(crate) fn process(pid: i32) -> Result<Process, Error> {
     let status = status(pid)?;
-    let words = read(pid, "cmdline")?;
-    let words = one_line(String::from_utf8_lossy(&words).trim_end_matches('\0'));
     let environment = match read(pid, "environ") {
         Ok(variables) => Some(allocation_variables(&String::from_utf8_lossy(&variables))),
         // CAP_SYS_PTRACE alone opens no file that belongs to another user.
@@ -142,7 +164,7 @@ pub(crate) fn process(pid: i32) -> Result<Process, Error> {
         pid,
         started_ticks: Some(started),
         uptime_ms: uptime_ms(started),
-        command: if words.is_empty() { format!("[{}]", status.name) } else { words },
+        command: command_line(pid)?,
         environment,
         namespace_pid: namespace_pid(&status),
         threads: status.threads,

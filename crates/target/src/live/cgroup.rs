@@ -1,0 +1,193 @@
+//! What control groups say of memory, in versions 1 and 2.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::proc;
+
+/// What one control group says of its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupMemory {
+    /// What is charged to the group and those below it, in bytes: also caches of files.
+    pub usage_bytes: u64,
+    /// The most that may be; `None` where the group sets no limit.
+    pub limit_bytes: Option<u64>,
+    /// Of the usage, caches of files that the kernel gives up before it kills anything, in bytes.
+    pub cache_bytes: u64,
+    /// How many processes of the group were killed because it was full, since it was made. `None` where
+    /// the kernel does not count (version 1 before Linux 4.13).
+    pub oom_kills: Option<u64>,
+}
+
+impl GroupMemory {
+    /// Bytes that may still be taken before something is killed; `None` without a limit.
+    #[must_use]
+    pub fn room_bytes(&self) -> Option<u64> {
+        let room = self.limit_bytes?.saturating_sub(self.usage_bytes);
+        Some(room.saturating_add(self.cache_bytes))
+    }
+}
+
+/// The memory of the control group of process `pid`: of the one, of those it is in, whose limit leaves least;
+/// where none sets a limit, of the innermost. `None` where nothing could be learned.
+#[must_use]
+pub fn group_memory(pid: i32) -> Option<GroupMemory> {
+    let groups = proc::read(pid, "cgroup").unwrap_or_default();
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let levels: Vec<GroupMemory> = levels(&groups, &mounts).into_iter().flatten().collect();
+    let tightest =
+        levels.iter().filter(|it| it.limit_bytes.is_some()).min_by_key(|it| it.room_bytes());
+    tightest.or(levels.first()).copied()
+}
+
+/// What the groups of a process say, by the lines of its /proc/PID/cgroup and of mountinfo, which may be of no
+/// encoding: for each hierarchy from the innermost group outwards.
+pub(super) fn levels(groups: &[u8], mounts: &[u8]) -> Vec<Vec<GroupMemory>> {
+    let (groups, mounts) = (String::from_utf8_lossy(groups), String::from_utf8_lossy(mounts));
+    let in_hierarchy = |hierarchy: &Hierarchy| {
+        let (folder, mount) = hierarchy.folder(&groups, &mounts)?;
+        let levels = folder.ancestors().take_while(|level| level.starts_with(&mount));
+        Some(levels.filter_map(|level| hierarchy.memory(level)).collect())
+    };
+    Hierarchy::ALL.iter().filter_map(in_hierarchy).collect()
+}
+
+/// The first number of the line that begins with `key`.
+pub(super) fn number_after(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// How the files of one version of control groups are called, as the kernel's
+/// Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst have it.
+struct Hierarchy {
+    /// The controller in /proc/PID/cgroup; version 2 has one hierarchy for all, without a name.
+    controller: &'static str,
+    filesystem: &'static str,
+    limit: &'static str,
+    usage: &'static str,
+    cache: &'static str,
+    /// The file with a line of `oom_kill`.
+    events: &'static str,
+}
+
+/// What version 1 shows as the limit where none is set: the most whole pages that a counter of the kernel's
+/// holds. Whatever is more than half of that is no limit.
+const NO_LIMIT: u64 = u64::MAX / 4;
+
+impl Hierarchy {
+    const ALL: [Self; 2] = [
+        Self {
+            controller: "",
+            filesystem: "cgroup2",
+            limit: "memory.max",
+            usage: "memory.current",
+            cache: "inactive_file ",
+            events: "memory.events",
+        },
+        Self {
+            controller: "memory",
+            filesystem: "cgroup",
+            limit: "memory.limit_in_bytes",
+            usage: "memory.usage_in_bytes",
+            cache: "total_inactive_file ",
+            events: "memory.oom_control",
+        },
+    ];
+
+    /// The folder of the process's group, and where its hierarchy is mounted.
+    fn folder(&self, groups: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
+        let path = groups.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':');
+            let (_number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+            controllers.split(',').any(|name| name == self.controller).then_some(path)
+        })?;
+        let (root, mount) = mounts.lines().find_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            let mut right = right.split(' ');
+            let is_ours = right.next() == Some(self.filesystem)
+                && (self.controller.is_empty()
+                    || right.nth(1)?.split(',').any(|name| name == self.controller));
+            let mut left = left.split(' ').skip(3);
+            is_ours.then(|| Some((left.next()?, left.next()?)))?
+        })?;
+        // In a container the mount's root may be a group, and the path be told from that or above.
+        let below =
+            Path::new(path).strip_prefix(root).or_else(|_| Path::new(path).strip_prefix("/"));
+        let mount = PathBuf::from(mount);
+        let folder = mount.join(below.ok()?);
+        Some((if folder.is_dir() { folder } else { mount.clone() }, mount))
+    }
+
+    /// What the group in the folder `level` says; `None` where it counts no memory.
+    fn memory(&self, level: &Path) -> Option<GroupMemory> {
+        let read = |name: &str| fs::read_to_string(level.join(name)).ok();
+        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+        Some(GroupMemory {
+            usage_bytes: number(self.usage)?,
+            limit_bytes: number(self.limit).filter(|&limit| limit < NO_LIMIT),
+            cache_bytes: number_after(&read("memory.stat").unwrap_or_default(), self.cache)
+                .unwrap_or(0),
+            oom_kills: number_after(&read(self.events).unwrap_or_default(), "oom_kill "),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+25 20 0:22 / /proc rw,nosuid - proc proc rw
+30 20 0:26 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+31 20 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+";
+    const GROUPS: &str = "4:memory:/shop/web\n3:cpuset,cpu:/\n0::/shop\n";
+
+    #[test]
+    fn the_folder_of_a_group_is_found_in_either_version() {
+        let [two, one] = Hierarchy::ALL;
+        // None of these folders exists here, so the mount stands for them.
+        let mount = PathBuf::from("/sys/fs/cgroup/unified");
+        assert_eq!(two.folder(GROUPS, MOUNTS).map(|found| found.1), Some(mount));
+        let mount = PathBuf::from("/sys/fs/cgroup/memory");
+        assert_eq!(one.folder(GROUPS, MOUNTS).map(|found| found.1), Some(mount));
+        assert_eq!(one.folder("0::/\n", MOUNTS), None);
+        assert_eq!(two.folder(GROUPS, ""), None);
+    }
+
+    #[test]
+    fn a_group_of_either_version_says_use_limit_and_kills() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        let [two, one] = Hierarchy::ALL;
+        assert_eq!(two.memory(folder.path()), None);
+        write("memory.max", "1000000\n");
+        write("memory.current", "900000\n");
+        write("memory.stat", "anon 5\ninactive_file 50000\ntotal_inactive_file 70000\n");
+        write("memory.events", "low 0\nhigh 0\nmax 9\noom 4\noom_kill 3\noom_group_kill 0\n");
+        let memory = two.memory(folder.path()).unwrap();
+        let expected = GroupMemory {
+            usage_bytes: 900_000,
+            limit_bytes: Some(1_000_000),
+            cache_bytes: 50_000,
+            oom_kills: Some(3),
+        };
+        assert_eq!(memory, expected);
+        assert_eq!(memory.room_bytes(), Some(150_000));
+        write("memory.max", "max\n");
+        assert_eq!(two.memory(folder.path()).unwrap().room_bytes(), None);
+
+        write("memory.usage_in_bytes", "800000\n");
+        write("memory.limit_in_bytes", "9223372036854771712\n");
+        write("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+        let memory = one.memory(folder.path()).unwrap();
+        let expected = GroupMemory {
+            usage_bytes: 800_000,
+            limit_bytes: None,
+            cache_bytes: 70_000,
+            oom_kills: Some(2),
+        };
+        assert_eq!(memory, expected);
+    }
+}
