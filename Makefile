@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test matrix lint bench ci
+.PHONY: help setup build dist reproduce demo test gem matrix lint bench ci
 
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -27,11 +27,15 @@ test: ## run all tests; those of live processes need ptrace
 	@scripts/setup
 	cargo test --workspace --locked
 
+gem: ## build the gem's extension and run its tests
+	@scripts/setup ruby gcc libc6-dev ruby-dev rake-compiler ruby-minitest ruby-railties puma ruby-sidekiq libjemalloc2
+	cd gem && rake compile test
+
 matrix: ## run the tests of live processes on four Debian releases
 	@scripts/matrix
 
 lint: ## check formatting, clippy, docs, dependencies, scripts, scenarios
-	@scripts/setup ruby gcc libc6-dev shellcheck
+	@scripts/setup ruby gcc libc6-dev shellcheck rubocop
 	@scripts/lint
 
 bench: build ## compare a report with gcore, on a process of 1.3 GB

@@ -1,0 +1,167 @@
+#include "allocator.h"
+#include "process.h"
+#include "rbloat.h"
+
+#include <ruby/thread.h>
+
+#ifdef HAVE_MALLOC_H
+#include <malloc.h>
+#endif
+#ifdef HAVE_DLFCN_H
+#include <dlfcn.h>
+#endif
+
+#ifdef HAVE_DLFCN_H
+static bool loaded(const char *symbol)
+{
+    return dlsym(RTLD_DEFAULT, symbol) != NULL;
+}
+#endif
+
+bool rbloat_glibc_malloc(void)
+{
+#if RBLOAT_WATCHES && defined(HAVE_DLFCN_H)
+    /* What stands in for malloc rarely brings a malloc_trim of its own. */
+    Dl_info ours, theirs;
+    void *allocate = dlsym(RTLD_DEFAULT, "malloc"), *trim = dlsym(RTLD_DEFAULT, "malloc_trim");
+    if (!allocate || !trim || loaded("mallctl") || loaded("tc_malloc") || loaded("mi_version")) return false;
+    return dladdr(allocate, &ours) && dladdr(trim, &theirs) && ours.dli_fbase == theirs.dli_fbase;
+#else
+    return false;
+#endif
+}
+
+const char *rbloat_allocator_name(void)
+{
+    if (rbloat_glibc_malloc()) return "glibc";
+#ifdef HAVE_DLFCN_H
+    if (loaded("mallctl")) return "jemalloc";
+    if (loaded("tc_malloc")) return "tcmalloc";
+    if (loaded("mi_version")) return "mimalloc";
+#endif
+    return "other";
+}
+
+#if RBLOAT_WATCHES
+
+rbloat_malloc_counts rbloat_count_malloc(void)
+{
+#ifdef HAVE_MALLINFO2
+    struct mallinfo2 info = mallinfo2();
+    return (rbloat_malloc_counts){
+        .in_use = (int64_t)(info.uordblks + info.hblkhd),
+        .free = (int64_t)info.fordblks,
+    };
+#else
+    /* Before glibc 2.33 each count is modulo 4 GB. */
+    struct mallinfo info = mallinfo();
+    return (rbloat_malloc_counts){
+        .in_use = (int64_t)(uint32_t)info.uordblks + (int64_t)(uint32_t)info.hblkhd,
+        .free = (int64_t)(uint32_t)info.fordblks,
+    };
+#endif
+}
+
+int64_t rbloat_exact_in_use(void)
+{
+    /* More than a list of the tcache holds in any release up to 2.43, and the chunks that such a list may have: with as
+       many taken, none is cached, and what is in use besides them is the program's. */
+    enum { CACHED = 16, FIRST = 24, LAST = 1032, STEP = 16, LISTS = (LAST - FIRST) / STEP + 1 };
+    static const size_t HEADER = sizeof(size_t);
+    void *taken[LISTS * CACHED];
+    int64_t ours = 0;
+    for (int index = 0; index < LISTS * CACHED; index++) {
+        taken[index] = malloc((size_t)(FIRST + index / CACHED * STEP));
+        if (taken[index]) ours += (int64_t)(malloc_usable_size(taken[index]) + HEADER);
+    }
+    int64_t in_use = rbloat_count_malloc().in_use - ours;
+    for (int index = 0; index < LISTS * CACHED; index++) free(taken[index]);
+    return in_use;
+}
+
+void rbloat_trim_malloc(void)
+{
+    malloc_trim(0);
+}
+
+#else
+
+rbloat_malloc_counts rbloat_count_malloc(void)
+{
+    return (rbloat_malloc_counts){0, 0};
+}
+
+int64_t rbloat_exact_in_use(void)
+{
+    return 0;
+}
+
+void rbloat_trim_malloc(void)
+{
+}
+
+#endif
+
+/* Resident bytes before and after. */
+static void *trim_without_gvl(void *argument)
+{
+    rbloat_resident *resident = argument;
+    rbloat_read_resident(&resident[0]);
+    rbloat_trim_malloc();
+    rbloat_read_resident(&resident[1]);
+    return NULL;
+}
+
+/*
+ * Gives free memory of malloc back to the kernel, now. Other threads run meanwhile.
+ * @return [Integer] by how many bytes the resident memory fell: 0 where malloc is not glibc's
+ */
+static VALUE trim(VALUE self)
+{
+    rbloat_resident resident[2] = {{0, 0}, {0, 0}};
+    if (!rbloat_glibc_malloc()) return INT2FIX(0);
+    rb_thread_call_without_gvl(trim_without_gvl, resident, NULL, NULL);
+    int64_t returned = resident[0].rss - resident[1].rss;
+    return LL2NUM(returned > 0 ? returned : 0);
+}
+
+static VALUE allocator(VALUE self)
+{
+    return rb_str_new_cstr(rbloat_allocator_name());
+}
+
+static VALUE rss_bytes(VALUE self)
+{
+    rbloat_resident resident;
+    return rbloat_read_resident(&resident) ? LL2NUM(resident.rss) : Qnil;
+}
+
+static void *count_without_gvl(void *argument)
+{
+    *(rbloat_malloc_counts *)argument = rbloat_count_malloc();
+    return NULL;
+}
+
+static VALUE malloc_counts(VALUE self)
+{
+    if (!rbloat_glibc_malloc()) return Qnil;
+    rbloat_malloc_counts counts;
+    rb_thread_call_without_gvl(count_without_gvl, &counts, NULL, NULL);
+    return rb_assoc_new(LL2NUM(counts.in_use), LL2NUM(counts.free));
+}
+
+/* With the GVL, so that no other Ruby thread allocates meanwhile. */
+static VALUE exact_malloc_in_use(VALUE self)
+{
+    return rbloat_glibc_malloc() ? LL2NUM(rbloat_exact_in_use()) : Qnil;
+}
+
+void rbloat_init_allocator(VALUE rbloat)
+{
+    rb_define_singleton_method(rbloat, "trim", trim, 0);
+    rb_define_singleton_method(rbloat, "allocator", allocator, 0);
+    rb_define_singleton_method(rbloat, "rss_bytes", rss_bytes, 0);
+    VALUE native = rb_define_module_under(rbloat, "Malloc");
+    rb_define_singleton_method(native, "counts", malloc_counts, 0);
+    rb_define_singleton_method(native, "exact_in_use", exact_malloc_in_use, 0);
+}

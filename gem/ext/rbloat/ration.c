@@ -1,0 +1,96 @@
+#include "ration.h"
+
+/* How much of a new measure goes into what was learned before. */
+static const double WEIGHT = 0.3;
+
+/* Credit that may be saved, in seconds: enough for a trim of some gigabytes. */
+static const double MOST_CREDIT = 2.0;
+
+/* A trim that gave back less than this share of what is worth a trim was useless. */
+static const double USEFUL = 0.5;
+
+static const double FIRST_BACKOFF = 1.0, LAST_BACKOFF = 600.0;
+
+/* While the process is busy, trims are so many times their cost apart, however much credit was saved. */
+static const double APART = 20.0;
+
+static double learn(double before, double now)
+{
+    return before + WEIGHT * (now - before);
+}
+
+static double within(double value, double low, double high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+rbloat_ration rbloat_new_ration(double share, double fault_cost, int64_t page)
+{
+    return (rbloat_ration){
+        .share = share,
+        .fault_cost = fault_cost,
+        .page = page,
+        .comeback = 1.0,
+        /* 100 ms for a gigabyte; the first trim tells. */
+        .cost_per_byte = 0.1 / (1024.0 * 1024 * 1024),
+        .accuracy = 1.0,
+        .backoff = FIRST_BACKOFF,
+    };
+}
+
+void rbloat_ration_passed(rbloat_ration *ration, double seconds, int64_t faults)
+{
+    int64_t again = faults < ration->outstanding ? faults : ration->outstanding;
+    ration->outstanding -= again;
+    ration->last_comeback += again;
+    ration->credit += ration->share * seconds - (double)again * ration->fault_cost;
+    if (ration->credit > MOST_CREDIT) ration->credit = MOST_CREDIT;
+}
+
+void rbloat_ration_looked(rbloat_ration *ration, double seconds)
+{
+    ration->credit -= seconds;
+}
+
+double rbloat_ration_cost(const rbloat_ration *ration, int64_t expected)
+{
+    double pages = (double)expected / (double)ration->page;
+    return (double)expected * ration->cost_per_byte + pages * ration->fault_cost * ration->comeback;
+}
+
+bool rbloat_ration_allows(const rbloat_ration *ration, const rbloat_outlook *outlook)
+{
+    double expected = (double)outlook->expected * ration->accuracy;
+    if (outlook->pressure) return expected >= (double)outlook->least;
+    if (expected < (double)outlook->least || ration->credit < 0) return false;
+    if (outlook->quiet) return true;
+    double cost = rbloat_ration_cost(ration, outlook->expected);
+    return outlook->swept && ration->credit >= within(cost, 0, MOST_CREDIT);
+}
+
+void rbloat_ration_trimmed(rbloat_ration *ration, const rbloat_outlook *outlook, double now, double seconds, int64_t bytes)
+{
+    if (ration->last_pages > 0) {
+        double share = (double)ration->last_comeback / (double)ration->last_pages;
+        ration->comeback = learn(ration->comeback, within(share, 0, 1));
+    }
+    if (bytes > 0) {
+        ration->cost_per_byte = learn(ration->cost_per_byte, seconds / (double)bytes);
+    }
+    if (outlook->expected > 0) {
+        /* Never so low that it could not recover. */
+        double share = within((double)bytes / (double)outlook->expected, 0.1, 1);
+        ration->accuracy = learn(ration->accuracy, share);
+    }
+    ration->last_pages = bytes / ration->page;
+    ration->last_comeback = 0;
+    ration->outstanding += ration->last_pages;
+    ration->credit -= seconds;
+    if ((double)bytes < USEFUL * (double)outlook->least) {
+        ration->not_before = now + ration->backoff;
+        ration->backoff = within(ration->backoff * 2, FIRST_BACKOFF, LAST_BACKOFF);
+    } else {
+        ration->not_before = now + (outlook->quiet ? 0 : APART * seconds);
+        ration->backoff = FIRST_BACKOFF;
+    }
+}

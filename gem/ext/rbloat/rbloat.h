@@ -1,0 +1,27 @@
+/* What the parts of the extension share. Each part has a header of its own besides this one. */
+#ifndef RBLOAT_H
+#define RBLOAT_H
+
+#include <ruby.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The features that watch the process need glibc's malloc and Linux. Elsewhere they compile to harmless no-ops. */
+#if defined(__linux__) && defined(HAVE_MALLOC_TRIM) && (defined(HAVE_MALLINFO2) || defined(HAVE_MALLINFO)) && \
+    defined(HAVE_LINUX_FUTEX_H)
+#define RBLOAT_WATCHES 1
+#else
+#define RBLOAT_WATCHES 0
+#endif
+
+#define RBLOAT_MB (1024.0 * 1024.0)
+
+void rbloat_init_allocator(VALUE rbloat);
+void rbloat_init_gc_events(void);
+void rbloat_init_auto_trim(VALUE rbloat);
+void rbloat_init_native_pressure(VALUE rbloat);
+void rbloat_init_cells(VALUE rbloat);
+void rbloat_init_attach(VALUE rbloat);
+
+#endif

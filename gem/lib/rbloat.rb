@@ -1,0 +1,11 @@
+# frozen_string_literal: true
+
+require_relative "rbloat/version"
+require_relative "rbloat/rbloat"
+require_relative "rbloat/auto_trim"
+
+# Keeps the memory of a Ruby process low by itself, and tells where it went.
+module Rbloat
+end
+
+require_relative "rbloat/start"

@@ -1,0 +1,83 @@
+# frozen_string_literal: true
+
+require_relative "cgroup"
+
+module Rbloat
+  # Gives memory that malloc holds on to back to the kernel, when that is worth it.
+  #
+  # A thread of the operating system, which never holds the GVL, looks after the sweep of the GC and in quiet times how
+  # much could be given back, and calls malloc_trim. What that costs, with the page faults that follow, stays below a
+  # share of the time. Near the memory limit of the control group it trims regardless of the cost.
+  #
+  # It works on in processes that are forked. With another malloc than glibc's (jemalloc, tcmalloc, musl's) it does
+  # nothing, and says so once.
+  #
+  # @!method self.stop
+  #   Stops trimming. Does nothing where it does not run.
+  #   @return [nil]
+  # @!method self.running?
+  #   @return [Boolean] whether memory is trimmed automatically in this process
+  # @!method self.quiet!
+  #   Tells that nothing is being worked on right now, so that this is a good time for a trim. Returns at once.
+  #   @return [nil]
+  # @!method self.stats
+  #   @return [Hash{Symbol => Numeric}] what was done in this process so far; counts begin anew after a fork
+  module AutoTrim
+    # The share of the time that trimming may cost, in the long run.
+    SHARE = 0.01
+    # What is worth a trim: at least so many bytes, and at least this share of RSS.
+    LEAST_BYTES = 8 * 1024 * 1024
+    LEAST_OF_RSS = 0.05
+    # From this share of the memory limit on, survival beats speed.
+    PRESSURE = 0.85
+
+    class << self
+      # Starts trimming in this process and in those that it forks. Does nothing where it runs already.
+      #
+      # @param share [Float] the share of the time that trimming may cost, in the long run
+      # @param least_bytes [Integer] a trim must bring at least so many bytes
+      # @param cgroup [Cgroup, nil] whose limit is to be kept to
+      # @param pressure [Float] from this share of the limit on it trims regardless of the cost
+      # @return [Boolean] whether it runs: not with another malloc than glibc's
+      def start(share: SHARE, least_bytes: LEAST_BYTES, cgroup: Cgroup.find, pressure: PRESSURE)
+        raise ArgumentError, "share must be above 0 and at most 1, is #{share}" unless share.positive? && share <= 1
+        raise ArgumentError, "pressure must be above 0, is #{pressure}" unless pressure.positive?
+        return true if running?
+
+        native_limit(cgroup&.limit, pressure, cgroup&.usage, cgroup&.statistics, cgroup&.cache_word)
+        return true if native_start(share, least_bytes, LEAST_OF_RSS, page_bytes)
+
+        say_once("malloc is #{Rbloat.allocator}'s here, not glibc's: AutoTrim has nothing to do")
+        false
+      end
+
+      # What is best done before a process forks workers that are to share its memory: Process.warmup where Ruby has
+      # it (3.3 and later), which compacts and trims; else a full GC and a trim.
+      # @return [nil]
+      def prepare_fork
+        if Process.respond_to?(:warmup)
+          Process.warmup
+        else
+          GC.start
+          Rbloat.trim
+        end
+        nil
+      end
+
+      private
+
+      # Before Ruby 3.1 heap pages are chunks of malloc, and counted there.
+      def page_bytes
+        RUBY_VERSION < "3.1" ? 0 : GC::INTERNAL_CONSTANTS.fetch(:HEAP_PAGE_SIZE, 64 * 1024)
+      end
+
+      def say_once(text)
+        return if @said
+
+        @said = true
+        warn "rbloat: #{text}"
+      end
+    end
+    private_class_method :native_start, :native_limit
+  end
+end

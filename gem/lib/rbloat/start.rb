@@ -1,0 +1,5 @@
+# frozen_string_literal: true
+
+# What the environment asks for is started as soon as the gem is loaded.
+Rbloat::AutoTrim.start if ENV["RBLOAT_AUTO_TRIM"] == "1"
+require_relative "railtie" if defined?(Rails::Railtie)

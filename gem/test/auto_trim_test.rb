@@ -1,0 +1,178 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+
+# Memory that stays low by itself.
+class AutoTrimTest < Minitest::Test
+  def test_memory_of_a_burst_is_given_back_in_quiet_times
+    before, after, stats = run_ruby(<<~RUBY)
+      Rbloat::AutoTrim.start
+      burst
+      before = Rbloat.rss_bytes
+      wait_until { Rbloat::AutoTrim.stats[:trims].positive? }
+      [before, Rbloat.rss_bytes, Rbloat::AutoTrim.stats]
+    RUBY
+    assert_operator after, :<, before / 2
+    assert_operator stats["returned_bytes"], :>, 50_000_000
+    assert_equal 0, stats["useless_trims"]
+  end
+
+  def test_the_environment_starts_it
+    assert run_ruby("Rbloat::AutoTrim.running?", env: { "RBLOAT_AUTO_TRIM" => "1" })
+    refute run_ruby("Rbloat::AutoTrim.running?")
+  end
+
+  def test_stop_and_start_again
+    answer = run_ruby(<<~RUBY)
+      states = []
+      3.times do
+        Rbloat::AutoTrim.start
+        Rbloat::AutoTrim.start
+        states << Rbloat::AutoTrim.running? << File.read("/proc/self/status")[/^Threads:\\s+(\\d+)/, 1].to_i
+        Rbloat::AutoTrim.stop
+        Rbloat::AutoTrim.stop
+        states << Rbloat::AutoTrim.running?
+      end
+      states.each_slice(3).uniq.size
+    RUBY
+    assert_equal 1, answer
+  end
+
+  def test_each_forked_worker_trims_by_itself
+    answers = run_ruby(<<~RUBY)
+      Rbloat::AutoTrim.start
+      pipes = Array.new(2) do
+        reader, writer = IO.pipe
+        fork do
+          burst
+          wait_until { Rbloat::AutoTrim.stats[:returned_bytes] > 50_000_000 }
+          # A fork of the fork, as daemons do it.
+          Process.wait(fork { burst; wait_until { Rbloat::AutoTrim.stats[:returned_bytes] > 50_000_000 }; exit!(7) })
+          writer.puts $?.exitstatus
+          exit!(0)
+        end
+        reader
+      end
+      pipes.map { |reader| reader.gets.to_i }
+    RUBY
+    assert_equal [7, 7], answers
+  end
+
+  def test_a_fork_in_the_midst_of_trims
+    answer = run_ruby(<<~RUBY)
+      Rbloat::AutoTrim.start(least_bytes: 1, share: 1.0)
+      statuses = Array.new(20) do
+        burst(2_000)
+        Rbloat::AutoTrim.quiet!
+        Process.wait(fork { GC.start; Rbloat::AutoTrim.stop; exit!(5) })
+        $?.exitstatus
+      end
+      statuses.uniq
+    RUBY
+    assert_equal [5], answer
+  end
+
+  # The prototypes' hook met "[BUG] object allocation during garbage collection phase": the first rb_gc_stat of a
+  # process makes symbols.
+  def test_the_first_gc_stat_is_not_within_the_gc
+    answer = run_ruby(<<~RUBY, prelude: 'require "json"; require "rbloat"')
+      Rbloat::AutoTrim.start
+      GC.start
+      GC.stress = true
+      50.times { "x" * 100 }
+      GC.stress = false
+      true
+    RUBY
+    assert answer
+  end
+
+  def test_it_ends_with_the_process_however_that_ends
+    ["exit", "exit!", "Process.kill(:KILL, $$)", "raise", "exec('true')", "Thread.new { exit }.join"].each do |ending|
+      program = "require 'rbloat'; Rbloat::AutoTrim.start; GC.start; Thread.new { loop { 'x' * 3_000 } }; #{ending}"
+      _output, errors, status = Open3.capture3(*ruby, "-e", program)
+      refute_match(/\[BUG\]|Segmentation/, errors)
+      assert_includes [nil, 0, 1], status.exitstatus, errors
+    end
+  end
+
+  def test_wrong_arguments_are_refused
+    assert_raises(ArgumentError) { Rbloat::AutoTrim.start(share: 0) }
+    assert_raises(ArgumentError) { Rbloat::AutoTrim.start(share: 2) }
+    assert_raises(ArgumentError) { Rbloat::AutoTrim.start(pressure: 0) }
+  end
+
+  # A share of nearly nothing forbids every trim but those for survival.
+  def test_near_the_memory_limit_survival_beats_speed
+    %w[100 900].zip([false, true]).each do |used, trims|
+      Dir.mktmpdir do |folder|
+        File.write("#{folder}/memory.current", used)
+        File.write("#{folder}/memory.stat", "anon 1\ninactive_file 10\n")
+        answer = run_ruby(<<~RUBY)
+          group = Rbloat::Cgroup.new(limit: 1_000, usage: "#{folder}/memory.current",
+                                     statistics: "#{folder}/memory.stat", cache_word: "inactive_file")
+          Rbloat::AutoTrim.start(share: 1e-9, cgroup: group)
+          # The account is overdrawn once by the first trim of a quiet time.
+          burst
+          wait_until { Rbloat::AutoTrim.stats[:trims] > 0 }
+          before = Rbloat::AutoTrim.stats[:trims]
+          burst
+          #{trims ? 'wait_until { Rbloat::AutoTrim.stats[:trims] > before }' : 'sleep 0.5'}
+          Rbloat::AutoTrim.stats[:trims_under_pressure].positive?
+        RUBY
+        assert_equal trims, answer
+      end
+    end
+  end
+
+  def test_the_cache_of_files_is_no_pressure
+    Dir.mktmpdir do |folder|
+      File.write("#{folder}/memory.current", "950")
+      File.write("#{folder}/memory.stat", "anon 1\ninactive_file_more 1\ninactive_file 300\n")
+      answer = run_ruby(<<~RUBY)
+        group = Rbloat::Cgroup.new(limit: 1_000, usage: "#{folder}/memory.current",
+                                   statistics: "#{folder}/memory.stat", cache_word: "inactive_file")
+        Rbloat::AutoTrim.start(cgroup: group)
+        burst
+        wait_until { Rbloat::AutoTrim.stats[:trims].positive? }
+        Rbloat::AutoTrim.stats[:trims_under_pressure]
+      RUBY
+      assert_equal 0, answer
+    end
+  end
+
+  def test_ractors_and_threads_go_on_beside_it
+    skip "Ractor came with Ruby 3.0" unless defined?(Ractor)
+    answer = run_ruby(<<~RUBY, options: ["-W0"])
+      Rbloat::AutoTrim.start(share: 1.0, least_bytes: 1)
+      ractors = Array.new(2) { Ractor.new { Array.new(20_000) { |n| "x" * (n % 3_000) }; Rbloat::AutoTrim.running? } }
+      burst
+      ractors.map { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
+    RUBY
+    assert_equal [true, true], answer
+  end
+
+  def test_a_forced_process_survives_compaction_and_stress
+    answer = run_ruby(<<~RUBY)
+      Rbloat::AutoTrim.start(share: 1.0, least_bytes: 1)
+      kept = Array.new(1_000) { |n| "x" * n }
+      GC.respond_to?(:compact) && GC.compact
+      GC.stress = true
+      20.times { Array.new(10) { "x" * 2_000 } }
+      GC.stress = false
+      kept.each_with_index.all? { |string, n| string.size == n }
+    RUBY
+    assert answer
+  end
+
+  def test_it_knows_that_a_warmup_has_trimmed
+    skip "Process.warmup came with Ruby 3.3" unless Process.respond_to?(:warmup)
+    stats = run_ruby(<<~RUBY)
+      Rbloat::AutoTrim.start
+      burst
+      Process.warmup
+      sleep 1
+      Rbloat::AutoTrim.stats
+    RUBY
+    assert_equal 0, stats["useless_trims"]
+  end
+end

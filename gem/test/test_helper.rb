@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+require "json"
+require "minitest/autorun"
+require "open3"
+require "rbconfig"
+require "rbloat"
+require "socket"
+require "tempfile"
+require "tmpdir"
+
+# What the tests share: programs that run in a process of their own, and waiting without depending on the time.
+module Together
+  LIB = File.expand_path("../lib", __dir__)
+  PATIENCE = 60
+
+  # What programs are given: `wait_until`, and `burst`, after which malloc holds many free pages.
+  PRELUDE = <<~'RUBY'
+    require "json"
+    require "rbloat"
+
+    def wait_until(seconds = 60)
+      limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
+      until yield
+        raise "waited in vain" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > limit
+        sleep 0.02
+      end
+    end
+
+    def burst(strings = 20_000)
+      threads = Array.new(4) do |index|
+        Thread.new do
+          random = Random.new(index)
+          result = Array.new(strings) { "x" * random.rand(64..4_000) }
+          sleep 0.001
+          result.clear
+        end
+      end
+      threads.each(&:join)
+      GC.start
+    end
+  RUBY
+
+  # Runs the code in a new process; returns what its last expression is, as JSON has it.
+  def run_ruby(code, env: {}, options: [], prelude: PRELUDE)
+    program = "#{prelude}\nanswer = begin\n#{code}\nend\nputs \"answer \#{JSON.generate([answer])}\""
+    output, errors, status = Open3.capture3(env, *ruby(options), stdin_data: program)
+    assert status.success?, "#{status}\n#{errors}\n#{output}"
+    @errors = errors
+    JSON.parse(output[/^answer (.*)$/, 1]).first
+  end
+
+  # What the last program wrote to its standard error.
+  attr_reader :errors
+
+  def ruby(options = [])
+    [RbConfig.ruby, "-I", LIB, *options]
+  end
+
+  def wait_until(seconds = PATIENCE)
+    limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
+    until (found = yield)
+      flunk "waited in vain" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > limit
+      sleep 0.02
+    end
+    found
+  end
+
+  def glibc?
+    Rbloat.allocator == "glibc"
+  end
+
+  def jemalloc
+    Dir["/usr/lib/*/libjemalloc.so.2"].first || skip("libjemalloc2 is not installed")
+  end
+end
+
+Minitest::Test.include(Together)
