@@ -28,7 +28,8 @@ test: ## run all tests; those of live processes need ptrace
 	cargo test --workspace --locked
 
 gem: ## build the gem's extension and run its tests
-	@scripts/setup ruby gcc libc6-dev ruby-dev rake-compiler ruby-minitest ruby-railties puma ruby-sidekiq libjemalloc2
+	@scripts/setup ruby gcc libc6-dev ruby-dev rake-compiler ruby-minitest ruby-railties puma ruby-sidekiq libjemalloc2 \
+	    ruby-pg postgresql ruby-mysql2 mariadb-server-core
 	cd gem && rake compile test
 
 matrix: ## run the tests of live processes on four Debian releases

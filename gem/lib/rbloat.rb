@@ -2,7 +2,9 @@
 
 require_relative "rbloat/version"
 require_relative "rbloat/rbloat"
+require_relative "rbloat/malloc"
 require_relative "rbloat/auto_trim"
+require_relative "rbloat/native_pressure"
 
 # Keeps the memory of a Ruby process low by itself, and tells where it went.
 module Rbloat

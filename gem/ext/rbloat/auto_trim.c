@@ -248,7 +248,7 @@ static VALUE native_start(VALUE self, VALUE share, VALUE least, VALUE least_of_r
     settings.least_of_rss = NUM2DBL(least_of_rss);
     settings.page_of_ruby = NUM2LL(page_of_ruby);
     rbloat_watch_gc();
-    rbloat_tie_to_gc(&thread, &sleeping);
+    rbloat_wake_at_sweep(&thread, &sleeping);
     int error = rbloat_start_thread(&thread);
     if (error) rb_syserr_fail(error, "cannot start the thread that trims");
     return Qtrue;
@@ -288,7 +288,7 @@ static VALUE running_p(VALUE self)
 static VALUE quiet(VALUE self)
 {
     quiet_was_announced = true;
-    if (thread.wanted && !thread.lost) rbloat_wake_thread(&thread);
+    if (thread.wanted) rbloat_wake_thread(&thread);
     return Qnil;
 }
 

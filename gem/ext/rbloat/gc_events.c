@@ -3,12 +3,10 @@
 
 #include <ruby/debug.h>
 
-enum { MOST_TIED = 4 };
-
 static struct {
     rbloat_native_thread *thread;
     volatile bool *sleeping;
-} tied[MOST_TIED];
+} sleeper;
 
 static rbloat_gc_counts counts;
 static VALUE tracepoint = Qnil;
@@ -42,9 +40,7 @@ static void sweep_ended(void)
     if (now != majors) STORE(major_sweeps, LOAD(major_sweeps) + 1);
     majors = now;
     STORE(sweeps, LOAD(sweeps) + 1);
-    for (int index = 0; index < MOST_TIED && tied[index].thread; index++) {
-        if (tied[index].sleeping && *tied[index].sleeping) rbloat_wake_thread(tied[index].thread);
-    }
+    if (sleeper.thread && *sleeper.sleeping) rbloat_wake_thread(sleeper.thread);
 }
 
 /* Runs inside of the GC: nothing here may allocate an object, nor wait. */
@@ -56,7 +52,6 @@ static void gc_event(VALUE tracepoint_value, void *unused)
     } else {
         sweep_ended();
     }
-    for (int index = 0; index < MOST_TIED && tied[index].thread; index++) rbloat_revive_thread(tied[index].thread);
 }
 
 void rbloat_watch_gc(void)
@@ -68,15 +63,10 @@ void rbloat_watch_gc(void)
     rb_tracepoint_enable(tracepoint);
 }
 
-void rbloat_tie_to_gc(rbloat_native_thread *thread, volatile bool *sleeping)
+void rbloat_wake_at_sweep(rbloat_native_thread *thread, volatile bool *sleeping)
 {
-    for (int index = 0; index < MOST_TIED; index++) {
-        if (tied[index].thread == thread) return;
-        if (tied[index].thread) continue;
-        tied[index].sleeping = sleeping;
-        __atomic_store_n(&tied[index].thread, thread, __ATOMIC_RELEASE);
-        return;
-    }
+    sleeper.sleeping = sleeping;
+    __atomic_store_n(&sleeper.thread, thread, __ATOMIC_RELEASE);
 }
 
 #endif

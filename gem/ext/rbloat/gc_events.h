@@ -1,6 +1,6 @@
 /*
- * Counts of what the GC did, kept by a hook that runs inside of it: the hook does nothing but count, wake a thread that
- * asked for it, and start threads anew that a fork lost.
+ * Counts of what the GC did, kept by a hook that runs inside of it: the hook does nothing but count, and wake a thread
+ * that asked for it.
  */
 #ifndef RBLOAT_GC_EVENTS_H
 #define RBLOAT_GC_EVENTS_H
@@ -22,8 +22,8 @@ rbloat_gc_counts rbloat_count_gc(void);
 /* Registers the hook, once; must be called with the GVL and outside of the GC. */
 void rbloat_watch_gc(void);
 
-/* Keeps a thread alive across forks. With `wake_at_sweep` the end of a sweep wakes it while it has `sleeping` set. */
-void rbloat_tie_to_gc(rbloat_native_thread *thread, volatile bool *sleeping);
+/* From now on the end of a sweep wakes this one thread while it has `sleeping` set. */
+void rbloat_wake_at_sweep(rbloat_native_thread *thread, volatile bool *sleeping);
 
 /* Bytes that Ruby says malloc has handed out to it since the last GC. Reads a counter and needs no GVL. */
 int64_t rbloat_malloc_increase(void);

@@ -16,28 +16,6 @@
 enum { MOST_THREADS = 4 };
 static rbloat_native_thread *known[MOST_THREADS];
 
-/* In the child of a fork only the thread that forked is left. */
-static void after_fork_in_child(void)
-{
-    for (int index = 0; index < MOST_THREADS && known[index]; index++) {
-        rbloat_native_thread *thread = known[index];
-        if (!thread->wanted) continue;
-        thread->lost = true;
-        if (thread->forked) thread->forked();
-    }
-}
-
-static void remember(rbloat_native_thread *thread)
-{
-    for (int index = 0; index < MOST_THREADS; index++) {
-        if (known[index] == thread) return;
-        if (known[index]) continue;
-        if (index == 0) pthread_atfork(NULL, NULL, after_fork_in_child);
-        known[index] = thread;
-        return;
-    }
-}
-
 static void *main_of_thread(void *argument)
 {
     rbloat_native_thread *thread = argument;
@@ -64,22 +42,36 @@ static int create(rbloat_native_thread *thread)
     return error;
 }
 
+/* In the child of a fork only the thread that forked is left. glibc has put its own locks in order by now, so a thread
+   may be made. A process that may have no more threads does without. */
+static void after_fork_in_child(void)
+{
+    for (int index = 0; index < MOST_THREADS && known[index]; index++) {
+        rbloat_native_thread *thread = known[index];
+        if (!thread->wanted) continue;
+        if (thread->forked) thread->forked();
+        thread->wanted = create(thread) == 0;
+    }
+}
+
+static void remember(rbloat_native_thread *thread)
+{
+    for (int index = 0; index < MOST_THREADS; index++) {
+        if (known[index] == thread) return;
+        if (known[index]) continue;
+        if (index == 0) pthread_atfork(NULL, NULL, after_fork_in_child);
+        known[index] = thread;
+        return;
+    }
+}
+
 int rbloat_start_thread(rbloat_native_thread *thread)
 {
-    if (thread->wanted && !thread->lost) return 0;
+    if (thread->wanted) return 0;
     remember(thread);
     int error = create(thread);
     thread->wanted = error == 0;
-    thread->lost = false;
     return error;
-}
-
-void rbloat_revive_thread(rbloat_native_thread *thread)
-{
-    if (!thread->lost) return;
-    thread->lost = false;
-    /* A process that may have no more threads does without. */
-    thread->wanted = create(thread) == 0;
 }
 
 static void *join(void *argument)
@@ -92,10 +84,6 @@ void rbloat_stop_thread(rbloat_native_thread *thread)
 {
     if (!thread->wanted) return;
     thread->wanted = false;
-    if (thread->lost) {
-        thread->lost = false;
-        return;
-    }
     thread->stopping = true;
     rbloat_wake_thread(thread);
     rb_thread_call_without_gvl(join, thread, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
  * A thread of the operating system that Ruby does not know of, so it never holds the GVL. It ends with the process, and
- * a process that was forked has a new one from its first GC on.
+ * a process that is forked has a new one.
  */
 #ifndef RBLOAT_NATIVE_THREAD_H
 #define RBLOAT_NATIVE_THREAD_H
@@ -15,7 +15,6 @@ typedef struct {
     void (*forked)(void);   /* in a forked process, before a new thread begins: alone, and inside of fork(2) */
     pthread_t thread;
     volatile bool wanted;   /* start was called, and not stop */
-    volatile bool lost;     /* wanted, but the process was forked since */
     volatile bool stopping;
     volatile uint32_t wakes;
 } rbloat_native_thread;
@@ -23,9 +22,6 @@ typedef struct {
 /* 0, or the error of pthread_create. Called with the GVL, as is stop, which waits for the end of the thread. */
 int rbloat_start_thread(rbloat_native_thread *thread);
 void rbloat_stop_thread(rbloat_native_thread *thread);
-
-/* Starts it again if a fork lost it. Called in a hook of the GC. */
-void rbloat_revive_thread(rbloat_native_thread *thread);
 
 /* Lets a waiting thread go on. One system call, no lock: for hooks of the GC as well. */
 void rbloat_wake_thread(rbloat_native_thread *thread);

@@ -45,9 +45,9 @@ module Rbloat
         return true if running?
 
         native_limit(cgroup&.limit, pressure, cgroup&.usage, cgroup&.statistics, cgroup&.cache_word)
-        return true if native_start(share, least_bytes, LEAST_OF_RSS, page_bytes)
+        return true if native_start(share, least_bytes, LEAST_OF_RSS, Malloc.page_bytes)
 
-        say_once("malloc is #{Rbloat.allocator}'s here, not glibc's: AutoTrim has nothing to do")
+        Malloc.say_once(self)
         false
       end
 
@@ -62,20 +62,6 @@ module Rbloat
           Rbloat.trim
         end
         nil
-      end
-
-      private
-
-      # Before Ruby 3.1 heap pages are chunks of malloc, and counted there.
-      def page_bytes
-        RUBY_VERSION < "3.1" ? 0 : GC::INTERNAL_CONSTANTS.fetch(:HEAP_PAGE_SIZE, 64 * 1024)
-      end
-
-      def say_once(text)
-        return if @said
-
-        @said = true
-        warn "rbloat: #{text}"
       end
     end
     private_class_method :native_start, :native_limit

@@ -1,0 +1,150 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "servers"
+
+# The GC learns of memory that no extension reports.
+class NativePressureTest < Minitest::Test
+  HOARD = File.join(__dir__, "native/hoard.c")
+  UNACCOUNTED = File.expand_path("../../scenarios/owners/libpq_unaccounted.c", __dir__)
+
+  # What is retained lets the GC run seldom. `churn` makes 2,000 objects of 100,000 bytes, and keeps ten; it returns how
+  # far RSS rose above what it was.
+  RETAINED = <<~'RUBY'
+    RETAINED = Array.new(400_000) { |number| "string number #{number} of those that are retained" }
+    RECENT = Array.new(10)
+    3.times { GC.start }
+
+    def churn(count = 2_000)
+      before = Rbloat.rss_bytes
+      most = 0
+      count.times do |index|
+        RECENT[index % 10] = yield
+        most = [most, Rbloat.rss_bytes].max if index % 100 == 99
+      end
+      most - before
+    end
+  RUBY
+
+  def run_churn(code, env: {})
+    run_ruby(<<~RUBY, env: env, options: ["-W0"])
+      #{RETAINED}
+      require "#{Servers.extension(HOARD)}"
+      #{code}
+    RUBY
+  end
+
+  # Up to Ruby 3.0 there is no way to let the GC run but to wait for the program's next malloc by Ruby.
+  HOARDS = 'churn { "x" * 100; Hoard.new(100_000) }'
+
+  def test_memory_that_is_not_reported_is_collected
+    without, = run_churn("[#{HOARDS}]")
+    with, told, freed = run_churn(<<~RUBY)
+      Rbloat::NativePressure.start
+      [#{HOARDS}, *Rbloat::NativePressure.stats.values_at(:told_bytes, :freed_bytes)]
+    RUBY
+    assert_operator without, :>, 180_000_000
+    assert_operator with, :<, 140_000_000
+    assert_operator told, :>, freed
+    assert_operator freed, :>, 0
+  end
+
+  def test_a_program_without_native_memory_is_told_nothing
+    told = run_churn(<<~RUBY)
+      Rbloat::NativePressure.start
+      threads = Array.new(4) { |n| Thread.new { 200.times { Array.new(500) { |i| "x" * ((i * n) % 4_000) } } } }
+      threads.each(&:join)
+      100_000.times { |n| RETAINED[n] = "x" * (n % 500) }
+      Rbloat::NativePressure.stats[:told_bytes]
+    RUBY
+    assert_equal 0, told
+  end
+
+  def test_it_works_in_forked_processes
+    statuses = run_churn(<<~RUBY)
+      Rbloat::NativePressure.start
+      Array.new(2) do
+        Process.wait(fork { exit!(#{HOARDS} < 140_000_000 ? 7 : 8) })
+        $?.exitstatus
+      end
+    RUBY
+    assert_equal [7, 7], statuses
+  end
+
+  def test_it_works_with_threads_and_ractors
+    rises = run_churn(<<~RUBY)
+      Rbloat::NativePressure.start
+      threads = Array.new(4) { Thread.new { 500.times { "x" * 100; Hoard.new(100_000) } } }
+      threads.each(&:join)
+      if defined?(Ractor)
+        ractor = Ractor.new { 500.times { "x" * 100; Hoard.new(100_000) }; 1 }
+        ractor.respond_to?(:value) ? ractor.value : ractor.take
+      end
+      [Rbloat.rss_bytes]
+    RUBY
+    assert_operator rises.first, :<, 260_000_000
+  end
+
+  def test_memory_that_is_retained_is_told_once
+    told, collections = run_churn(<<~RUBY)
+      Rbloat::NativePressure.start
+      GC.start
+      before = GC.count
+      kept = Array.new(1_000) { "x" * 100; Hoard.new(100_000) }
+      sleep 0.5
+      [Rbloat::NativePressure.stats[:told_bytes], GC.count - before, kept.size]
+    RUBY
+    assert_operator told, :<, 130_000_000
+    assert_operator collections, :<, 20
+  end
+
+  # Ruby's limits decide, so a GC that is switched off stays off.
+  def test_a_disabled_gc_stays_disabled
+    answer = run_churn(<<~RUBY)
+      Rbloat::NativePressure.start
+      GC.start
+      GC.disable
+      before = GC.count
+      #{HOARDS}
+      [GC.count - before, GC.disable]
+    RUBY
+    assert_equal [0, true], answer
+  end
+
+  def test_it_stops_before_ruby_does
+    5.times do
+      program = "require 'rbloat'; require '#{Servers.extension(HOARD)}'; Rbloat::NativePressure.start; " \
+                "$kept = []; at_exit { 300.times { $kept << Hoard.new(100_000) } }; exit"
+      _output, errors, status = Open3.capture3(*ruby, "-e", program)
+      assert_equal ["", true], [errors, status.success?]
+    end
+  end
+
+  def test_the_environment_starts_it_and_jemalloc_keeps_it_off
+    program = "[Rbloat::NativePressure.running?, Rbloat::NativePressure.start]"
+    assert_equal [true, true], run_ruby(program, env: { "RBLOAT_NATIVE_PRESSURE" => "1" })
+    assert_equal [false, false], run_ruby(program, env: { "RBLOAT_NATIVE_PRESSURE" => "1", "LD_PRELOAD" => jemalloc })
+    assert_equal 1, errors.scan("NativePressure has nothing to do").size
+  end
+
+  def test_libpq_without_accounting
+    rise = run_churn(<<~RUBY, env: Servers.postgres)
+      require "#{Servers.extension(UNACCOUNTED, '-l:libpq.so.5')}"
+      Rbloat::NativePressure.start
+      churn(4_000) { Unaccounted.query("SELECT repeat('x', 1000) FROM generate_series(1, 100)") }
+    RUBY
+    assert_operator rise, :<, 180_000_000
+  end
+
+  def test_mysql2_queries
+    rise = run_churn(<<~RUBY, env: Servers.mariadb)
+      require "mysql2"
+      client = Mysql2::Client.new(socket: ENV["MYSQL_UNIX_PORT"])
+      Rbloat::NativePressure.start
+      rows = "WITH RECURSIVE ids(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM ids WHERE id < 100) " \\
+             "SELECT repeat('x', 1000) FROM ids"
+      churn { client.query(rows) }
+    RUBY
+    assert_operator rise, :<, 140_000_000
+  end
+end
