@@ -1,2 +1,395 @@
+/*
+ * Rbloat::Cells: a table of strings that is one object to the GC, whatever number of cells it has. Each cell becomes a
+ * String, or what its decoder makes of it, when it is asked for.
+ */
+#include "libpq.h"
 #include "rbloat.h"
-void rbloat_init_cells(VALUE rbloat) { (void)rbloat; }
+#include "table.h"
+
+#include <ruby/encoding.h>
+
+typedef struct {
+    rbloat_table table;
+    rbloat_table names;
+    size_t rows, columns;
+    size_t accounted; /* bytes that the GC was told of */
+    VALUE decoders;   /* what keeps them alive, or nil */
+    VALUE *decoder;   /* of each column, nil for none; NULL where there are none at all */
+    int *encoding;    /* index of each column's */
+    unsigned int *type;
+} rbloat_cells;
+
+static ID id_decode;
+
+static void cells_mark(void *argument)
+{
+    rbloat_cells *cells = argument;
+    rb_gc_mark(cells->decoders);
+    for (size_t column = 0; cells->decoder && column < cells->columns; column++) rb_gc_mark(cells->decoder[column]);
+}
+
+static void account(rbloat_cells *cells, size_t bytes)
+{
+#ifdef HAVE_RB_GC_ADJUST_MEMORY_USAGE
+    if (bytes != cells->accounted) rb_gc_adjust_memory_usage((ssize_t)bytes - (ssize_t)cells->accounted);
+#endif
+    cells->accounted = bytes;
+}
+
+static void release(rbloat_cells *cells)
+{
+    rbloat_table_free(&cells->table);
+    rbloat_table_free(&cells->names);
+    free(cells->decoder);
+    free(cells->encoding);
+    free(cells->type);
+    cells->decoder = NULL;
+    cells->encoding = NULL;
+    cells->type = NULL;
+    cells->decoders = Qnil;
+    cells->rows = cells->columns = 0;
+    account(cells, 0);
+}
+
+static void cells_free(void *argument)
+{
+    release(argument);
+    ruby_xfree(argument);
+}
+
+static size_t cells_size(const void *argument)
+{
+    const rbloat_cells *cells = argument;
+    size_t each = (cells->decoder ? sizeof(VALUE) : 0) + sizeof(int) + sizeof(unsigned int);
+    return sizeof(*cells) + cells->table.size + cells->names.size + cells->columns * each;
+}
+
+static const rb_data_type_t cells_type = {
+    "Rbloat::Cells", {cells_mark, cells_free, cells_size}, NULL, NULL, RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE cells_allocate(VALUE class)
+{
+    rbloat_cells *cells;
+    VALUE self = TypedData_Make_Struct(class, rbloat_cells, &cells_type, cells);
+    cells->decoders = Qnil;
+    return self;
+}
+
+static rbloat_cells *cells_of(VALUE self)
+{
+    rbloat_cells *cells;
+    TypedData_Get_Struct(self, rbloat_cells, &cells_type, cells);
+    return cells;
+}
+
+static rbloat_cells *filled(VALUE self)
+{
+    rbloat_cells *cells = cells_of(self);
+    if (!cells->encoding) rb_raise(rb_eArgError, "the result set was cleared, or never filled");
+    return cells;
+}
+
+static void no_memory(rbloat_cells *cells)
+{
+    release(cells);
+    rb_memerror();
+}
+
+/* All strings of an array of strings, nil among them. */
+static bool append_all(rbloat_table *table, VALUE strings)
+{
+    for (long index = 0; index < RARRAY_LEN(strings); index++) {
+        VALUE string = RARRAY_AREF(strings, index);
+        const char *bytes = NIL_P(string) ? NULL : RSTRING_PTR(string);
+        if (!rbloat_table_append(table, bytes, NIL_P(string) ? 0 : (size_t)RSTRING_LEN(string))) return false;
+    }
+    return true;
+}
+
+static size_t bytes_in(VALUE strings)
+{
+    size_t bytes = 0;
+    for (long index = 0; index < RARRAY_LEN(strings); index++) {
+        VALUE string = RARRAY_AREF(strings, index);
+        if (NIL_P(string)) continue;
+        Check_Type(string, T_STRING);
+        bytes += (size_t)RSTRING_LEN(string);
+    }
+    return bytes;
+}
+
+/*
+ * native_columns(names, encodings, types, decoders): what is known before any row. `decoders` is nil, or an array with
+ * one or nil for each column.
+ */
+static VALUE native_columns(VALUE self, VALUE names, VALUE encodings, VALUE types, VALUE decoders)
+{
+    rbloat_cells *cells = cells_of(self);
+    rb_check_frozen(self);
+    if (cells->encoding) rb_raise(rb_eArgError, "the columns are known already");
+    Check_Type(names, T_ARRAY);
+    Check_Type(encodings, T_ARRAY);
+    Check_Type(types, T_ARRAY);
+    long count = RARRAY_LEN(names);
+    if (!NIL_P(decoders)) Check_Type(decoders, T_ARRAY);
+    if (RARRAY_LEN(encodings) != count || RARRAY_LEN(types) != count ||
+        (!NIL_P(decoders) && RARRAY_LEN(decoders) != count)) {
+        rb_raise(rb_eArgError, "there must be as many encodings, types and decoders as names");
+    }
+    size_t bytes = bytes_in(names), columns = (size_t)count;
+    /* One more, so that a table without columns has them too. */
+    cells->encoding = calloc(columns + 1, sizeof(*cells->encoding));
+    cells->type = calloc(columns + 1, sizeof(*cells->type));
+    if (!NIL_P(decoders)) cells->decoder = calloc(columns + 1, sizeof(*cells->decoder));
+    if (!cells->encoding || !cells->type || (!NIL_P(decoders) && !cells->decoder) ||
+        !rbloat_table_open(&cells->names, columns, bytes) || !append_all(&cells->names, names)) {
+        no_memory(cells);
+    }
+    for (size_t column = 0; cells->decoder && column < columns; column++) {
+        cells->decoder[column] = RARRAY_AREF(decoders, (long)column);
+    }
+    cells->columns = columns;
+    for (size_t column = 0; column < columns; column++) {
+        cells->encoding[column] = rb_to_encoding_index(RARRAY_AREF(encodings, (long)column));
+        cells->type[column] = NUM2UINT(RARRAY_AREF(types, (long)column));
+    }
+    return Qnil;
+}
+
+/* Keeps what decodes alive; an array of decoders need not be. */
+static VALUE native_keep(VALUE self, VALUE decoders)
+{
+    rb_check_frozen(self);
+    filled(self)->decoders = decoders;
+    return Qnil;
+}
+
+/*
+ * native_copy(result, rows): copies a PG::Result as it lies in memory. False where the gem pg or libpq is none that is
+ * known; then native_rows does it.
+ */
+static VALUE native_copy(VALUE self, VALUE result, VALUE row_count)
+{
+    rbloat_cells *cells = filled(self);
+    rb_check_frozen(self);
+    int rows = NUM2INT(row_count);
+    if (cells->table.block || !RB_TYPE_P(result, T_DATA) || !RTYPEDDATA_P(result)) return Qfalse;
+    /* Since its version 0.18 the first member of what a PG::Result has is the PGresult. */
+    const void *const *data = RTYPEDDATA_DATA(result);
+    if (!data || !rbloat_copy_pgresult(&cells->table, data[0], rows, (int)cells->columns)) return Qfalse;
+    cells->rows = (size_t)rows;
+    account(cells, cells_size(cells));
+    return Qtrue;
+}
+
+/* native_rows(rows): an array of arrays of strings and nils. */
+static VALUE native_rows(VALUE self, VALUE rows)
+{
+    rbloat_cells *cells = filled(self);
+    rb_check_frozen(self);
+    Check_Type(rows, T_ARRAY);
+    if (cells->table.block) rb_raise(rb_eArgError, "the rows are known already");
+    size_t bytes = 0;
+    for (long row = 0; row < RARRAY_LEN(rows); row++) {
+        VALUE strings = RARRAY_AREF(rows, row);
+        Check_Type(strings, T_ARRAY);
+        if ((size_t)RARRAY_LEN(strings) != cells->columns) rb_raise(rb_eArgError, "row %ld has another length", row);
+        bytes += bytes_in(strings);
+    }
+    size_t count = (size_t)RARRAY_LEN(rows);
+    if (!rbloat_table_open(&cells->table, count * cells->columns, bytes)) no_memory(cells);
+    for (long row = 0; row < RARRAY_LEN(rows); row++) {
+        if (!append_all(&cells->table, RARRAY_AREF(rows, row))) no_memory(cells);
+    }
+    cells->rows = count;
+    account(cells, cells_size(cells));
+    return Qnil;
+}
+
+static VALUE string_of(const rbloat_table *table, size_t index, int encoding)
+{
+    size_t length;
+    const char *bytes = rbloat_table_cell(table, index, &length);
+    if (!bytes) return Qnil;
+    VALUE string = rb_str_new(bytes, (long)length);
+    /* The string is new: there is nothing that associating would have to look at. */
+    if (encoding < RUBY_ENCODING_INLINE_MAX) {
+        RB_ENCODING_SET_INLINED(string, encoding);
+    } else {
+        rb_enc_associate_index(string, encoding);
+    }
+    return string;
+}
+
+static VALUE value_at(const rbloat_cells *cells, size_t row, size_t column)
+{
+    VALUE string = string_of(&cells->table, row * cells->columns + column, cells->encoding[column]);
+    if (!cells->decoder || NIL_P(cells->decoder[column]) || NIL_P(string)) return string;
+    return rb_funcall(cells->decoder[column], id_decode, 3, string, SIZET2NUM(row), SIZET2NUM(column));
+}
+
+static size_t row_at(const rbloat_cells *cells, VALUE index)
+{
+    long row = NUM2LONG(index);
+    if (row < 0 || (size_t)row >= cells->rows) {
+        rb_raise(rb_eIndexError, "row %ld is outside of the %lu rows", row, (unsigned long)cells->rows);
+    }
+    return (size_t)row;
+}
+
+/* The index of the first column with this name, or -1. */
+static long find_column(const rbloat_cells *cells, VALUE name)
+{
+    if (SYMBOL_P(name)) name = rb_sym2str(name);
+    StringValue(name);
+    for (size_t column = 0; column < cells->columns; column++) {
+        size_t length;
+        const char *bytes = rbloat_table_cell(&cells->names, column, &length);
+        if (bytes && length == (size_t)RSTRING_LEN(name) && memcmp(bytes, RSTRING_PTR(name), length) == 0) {
+            return (long)column;
+        }
+    }
+    return -1;
+}
+
+static size_t column_at(const rbloat_cells *cells, VALUE index)
+{
+    if (!RB_INTEGER_TYPE_P(index)) {
+        long column = find_column(cells, index);
+        if (column < 0) rb_raise(rb_eIndexError, "there is no column %+" PRIsVALUE, index);
+        return (size_t)column;
+    }
+    long column = NUM2LONG(index);
+    if (column < 0 || (size_t)column >= cells->columns) {
+        rb_raise(rb_eIndexError, "column %ld is outside of the %lu columns", column, (unsigned long)cells->columns);
+    }
+    return (size_t)column;
+}
+
+static VALUE cells_get(VALUE self, VALUE row, VALUE column)
+{
+    const rbloat_cells *cells = filled(self);
+    return value_at(cells, row_at(cells, row), column_at(cells, column));
+}
+
+/* Without what its decoder makes of it. */
+static VALUE cells_raw(VALUE self, VALUE row, VALUE column)
+{
+    const rbloat_cells *cells = filled(self);
+    size_t at = column_at(cells, column);
+    return string_of(&cells->table, row_at(cells, row) * cells->columns + at, cells->encoding[at]);
+}
+
+static VALUE cells_null_p(VALUE self, VALUE row, VALUE column)
+{
+    const rbloat_cells *cells = filled(self);
+    size_t length;
+    size_t index = row_at(cells, row) * cells->columns + column_at(cells, column);
+    return rbloat_table_cell(&cells->table, index, &length) ? Qfalse : Qtrue;
+}
+
+static VALUE cells_row_values(VALUE self, VALUE index)
+{
+    const rbloat_cells *cells = filled(self);
+    size_t row = row_at(cells, index);
+    VALUE values = rb_ary_new_capa((long)cells->columns);
+    for (size_t column = 0; column < cells->columns; column++) rb_ary_push(values, value_at(cells, row, column));
+    return values;
+}
+
+static VALUE cells_column_values(VALUE self, VALUE index)
+{
+    const rbloat_cells *cells = filled(self);
+    size_t column = column_at(cells, index);
+    VALUE values = rb_ary_new_capa((long)cells->rows);
+    for (size_t row = 0; row < cells->rows; row++) rb_ary_push(values, value_at(cells, row, column));
+    return values;
+}
+
+static VALUE cells_column_index(VALUE self, VALUE name)
+{
+    long column = find_column(filled(self), name);
+    return column < 0 ? Qnil : LONG2NUM(column);
+}
+
+static VALUE cells_column_name(VALUE self, VALUE index)
+{
+    const rbloat_cells *cells = filled(self);
+    return string_of(&cells->names, column_at(cells, index), rb_utf8_encindex());
+}
+
+static VALUE cells_column_type(VALUE self, VALUE index)
+{
+    const rbloat_cells *cells = filled(self);
+    return UINT2NUM(cells->type[column_at(cells, index)]);
+}
+
+static VALUE cells_column_encoding(VALUE self, VALUE index)
+{
+    const rbloat_cells *cells = filled(self);
+    return rb_enc_from_encoding(rb_enc_from_index(cells->encoding[column_at(cells, index)]));
+}
+
+static VALUE cells_row_count(VALUE self)
+{
+    return SIZET2NUM(filled(self)->rows);
+}
+
+static VALUE cells_column_count(VALUE self)
+{
+    return SIZET2NUM(filled(self)->columns);
+}
+
+static VALUE cells_bytesize(VALUE self)
+{
+    return SIZET2NUM(cells_size(cells_of(self)));
+}
+
+static VALUE cells_decoders(VALUE self)
+{
+    return filled(self)->decoders;
+}
+
+static VALUE cells_clear(VALUE self)
+{
+    release(cells_of(self));
+    return Qnil;
+}
+
+static VALUE cells_cleared_p(VALUE self)
+{
+    return cells_of(self)->encoding ? Qfalse : Qtrue;
+}
+
+static VALUE cells_initialize_copy(VALUE self, VALUE other)
+{
+    rb_raise(rb_eTypeError, "a %s is immutable and needs no copy", rb_obj_classname(self));
+}
+
+void rbloat_init_cells(VALUE rbloat)
+{
+    id_decode = rb_intern("decode");
+    VALUE cells = rb_define_class_under(rbloat, "Cells", rb_cObject);
+    rb_define_alloc_func(cells, cells_allocate);
+    rb_define_private_method(cells, "native_columns", native_columns, 4);
+    rb_define_private_method(cells, "native_keep", native_keep, 1);
+    rb_define_private_method(cells, "native_copy", native_copy, 2);
+    rb_define_private_method(cells, "native_rows", native_rows, 1);
+    rb_define_private_method(cells, "raw", cells_raw, 2);
+    rb_define_private_method(cells, "decoders", cells_decoders, 0);
+    rb_define_method(cells, "initialize_copy", cells_initialize_copy, 1);
+    rb_define_method(cells, "get", cells_get, 2);
+    rb_define_method(cells, "null?", cells_null_p, 2);
+    rb_define_method(cells, "row_values", cells_row_values, 1);
+    rb_define_method(cells, "column_values", cells_column_values, 1);
+    rb_define_method(cells, "column_index", cells_column_index, 1);
+    rb_define_method(cells, "column_name", cells_column_name, 1);
+    rb_define_method(cells, "column_type", cells_column_type, 1);
+    rb_define_method(cells, "column_encoding", cells_column_encoding, 1);
+    rb_define_method(cells, "row_count", cells_row_count, 0);
+    rb_define_method(cells, "column_count", cells_column_count, 0);
+    rb_define_method(cells, "bytesize", cells_bytesize, 0);
+    rb_define_method(cells, "clear", cells_clear, 0);
+    rb_define_method(cells, "cleared?", cells_cleared_p, 0);
+}

@@ -1,0 +1,256 @@
+# frozen_string_literal: true
+
+require "objspace"
+require_relative "test_helper"
+require_relative "servers"
+
+begin
+  require "rbloat/pg/result"
+rescue LoadError
+  nil
+end
+
+# Compact copies of results of PostgreSQL.
+class ResultSetTest < Minitest::Test
+  ROWS = <<~SQL
+    SELECT g AS id, CASE WHEN g % 3 = 0 THEN NULL ELSE 'näme ' || g END AS name, '' AS empty, g * 1.5 AS "a b",
+           g % 2 = 0 AS even
+    FROM generate_series(1, 100) g
+  SQL
+
+  def setup
+    skip "ruby-pg is not installed" unless defined?(PG::Connection)
+    @connection = PG.connect(hash_of(Servers.postgres))
+  end
+
+  def teardown
+    @connection&.close
+  end
+
+  def hash_of(variables)
+    { host: variables["PGHOST"], port: variables["PGPORT"], user: variables["PGUSER"], dbname: variables["PGDATABASE"] }
+  end
+
+  def result_set(sql = ROWS, *arguments)
+    @connection.exec_params(sql, *(arguments.empty? ? [[]] : arguments)).result_set
+  end
+
+  def test_it_has_what_the_result_has
+    result = @connection.exec(ROWS)
+    values = result.values
+    hashes = result.to_a
+    fields = result.fields
+    types = Array.new(5) { |column| result.ftype(column) }
+    set = result.result_set
+    assert_predicate result, :cleared?
+    assert_equal values, set.values
+    assert_equal hashes, set.map(&:to_h)
+    assert_equal fields, set.columns
+    assert_equal types, Array.new(5) { |column| set.column_type(column) }
+    assert_equal [100, 100, 5], [set.size, set.count, set.column_count]
+    assert_equal values.transpose[1], set.column_values("name")
+    assert_equal [true, false, false], [set.null?(2, 1), set.null?(1, 1), set.null?(2, :empty)]
+    assert_equal [Encoding::UTF_8], set.column_values(1).compact.map(&:encoding).uniq
+  end
+
+  def test_values_are_new_objects_and_the_set_is_frozen
+    set = result_set
+    set.get(0, "name") << " changed"
+    assert_equal "näme 1", set.get(0, "name")
+    assert_predicate set, :frozen?
+    assert_raises(TypeError) { set.dup }
+  end
+
+  def test_rows_answer_by_name_and_number
+    row = result_set[1]
+    assert_equal ["2", "näme 2", "t", "t", nil, nil],
+                 [row[0], row["name"], row[:even], row[-1], row[5], row["nobody"]]
+    assert_equal %w[id name empty] + ["a b", "even"], row.keys
+    assert_equal ["2", "näme 2", "", "3.0", "t"], row.values
+    assert_equal "none", row.fetch("nobody", "none")
+    assert_equal "nobody!", row.fetch("nobody") { |name| "#{name}!" }
+    assert_raises(KeyError) { row.fetch("nobody") }
+    assert_raises(IndexError) { row.fetch(5) }
+    assert_equal result_set[1], row
+    refute_equal result_set[2], row
+    assert_equal "#<Rbloat::Row id: \"2\", name: \"näme 2\", empty: \"\", a b: \"3.0\", even: \"t\">", row.inspect
+    assert_equal({ id: "2", even: "t" }, row.deconstruct_keys(%i[id even]))
+  end
+
+  def test_what_is_outside
+    set = result_set
+    assert_equal ["100", nil, nil], [set[-1]["id"], set[100], set[-101]]
+    assert_raises(IndexError) { set.get(100, 0) }
+    assert_raises(IndexError) { set.get(-1, 0) }
+    assert_raises(IndexError) { set.get(0, 5) }
+    assert_raises(IndexError) { set.get(0, "nobody") }
+    assert_raises(TypeError) { set.get(nil, 0) }
+    assert_raises(TypeError) { set.get(0, nil) }
+    assert_raises(RangeError) { set.get(2**70, 0) }
+  end
+
+  def test_enumerable
+    set = result_set
+    assert_equal 5050, set.sum { |row| row["id"].to_i }
+    assert_equal "7", set.lazy.map { |row| row["id"] }.find { |id| id == "7" }
+    assert_equal 100, set.each.size
+    assert_equal set.values, set.each_row.to_a
+  end
+
+  def test_type_maps_decode_each_value_when_asked
+    @connection.type_map_for_results = PG::BasicTypeMapForResults.new(@connection)
+    expected = @connection.exec(ROWS).values
+    assert_equal expected, result_set.values
+    # Few rows keep the map by type, many have one by column.
+    few = @connection.exec("SELECT 1 AS a, true AS b, NULL AS c").result_set
+    assert_equal [1, true, nil], few[0].values
+    assert_kind_of PG::TypeMapByColumn, few.type_map
+  end
+
+  def test_a_map_that_needs_the_result_is_refused_and_the_result_lives
+    result = @connection.exec(ROWS)
+    result.type_map = PG::TypeMapInRuby.new
+    assert_raises(ArgumentError) { result.result_set }
+    refute_predicate result, :cleared?
+  end
+
+  def test_bytes_and_encodings
+    set = result_set("SELECT '\\x00ff00'::bytea AS raw", [], 1)
+    assert_equal ["\x00\xFF\x00".b, Encoding::BINARY], [set.get(0, 0), set.column_encoding(0)]
+    @connection.set_client_encoding("LATIN1")
+    set = @connection.exec("SELECT 'n\u00e4me' AS name".encode("ISO-8859-1")).result_set
+    assert_equal "näme".encode("ISO-8859-1"), set.get(0, 0)
+  end
+
+  def test_results_without_rows_or_columns
+    set = result_set("SELECT 1 AS a WHERE false")
+    assert_equal [0, [], %w[a]], [set.size, set.values, set.columns]
+    set = result_set("SELECT FROM generate_series(1, 2)")
+    assert_equal [2, [[], []]], [set.size, set.values]
+    set = @connection.exec("CREATE TEMP TABLE nothing()").result_set
+    assert_equal [0, 0], [set.size, set.column_count]
+  end
+
+  def test_columns_of_one_name
+    set = result_set("SELECT 1 AS a, 2 AS a")
+    assert_equal [%w[1 2], "1", %w[a a]], [set[0].values, set[0]["a"], set.columns]
+  end
+
+  def test_cleared_by_hand
+    set = result_set
+    row = set[0]
+    2.times { set.clear }
+    assert_predicate set, :cleared?
+    assert_raises(ArgumentError) { row["id"] }
+    assert_raises(ArgumentError) { set.size }
+    assert_equal "#<Rbloat::PG::ResultSet cleared>", set.inspect
+  end
+
+  def test_a_cleared_result_is_an_error
+    result = @connection.exec(ROWS)
+    result.clear
+    assert_raises(PG::Error) { result.result_set }
+  end
+
+  # Where libpq is not found, as in a Ruby that is linked statically.
+  def test_the_way_over_strings_is_the_same
+    @connection.type_map_for_results = PG::BasicTypeMapForResults.new(@connection)
+    slow = Class.new(Rbloat::PG::ResultSet) do
+      def native_copy(*)
+        false
+      end
+    end
+    assert_equal result_set.values, slow.new(@connection.exec(ROWS)).values
+  end
+
+  def test_random_tables
+    random = Random.new(7)
+    20.times do
+      rows = Array.new(random.rand(0..50)) do
+        Array.new(7) { random.rand(4).zero? ? nil : random.bytes(random.rand(0..300)).unpack1("H*") }
+      end
+      sql = rows.map { |row| "(#{row.map { |cell| cell ? "'#{cell}'" : 'NULL::text' }.join(',')})" }.join(",")
+      sql = rows.empty? ? "SELECT 1,2,3,4,5,6,7 WHERE false" : "VALUES #{sql}"
+      assert_equal rows, result_set(sql).values
+    end
+  end
+
+  def test_two_objects_at_most_and_all_bytes_are_known
+    sql = "SELECT #{Array.new(20) { |n| "repeat('x', 50) AS c#{n}" }.join(', ')} FROM generate_series(1, 1000)"
+    [nil, PG::BasicTypeMapForResults.new(@connection)].each do |map|
+      @connection.type_map_for_results = map || PG::TypeMapAllStrings.new
+      result_set(sql)
+      result = @connection.exec(sql)
+      GC.start
+      GC.disable
+      set = nil
+      seen = ObjectSpace.trace_object_allocations do
+        set = result.result_set
+        reachable(set).count { |object| ObjectSpace.allocation_generation(object) }
+      end
+      assert_operator seen, :<=, 2
+      assert_operator ObjectSpace.memsize_of(set), :>=, 1_000_000
+      assert_operator set.bytesize, :<=, (1_000 * 20 * 54) + 8_192
+    ensure
+      GC.enable
+    end
+  end
+
+  # The object and all that it alone keeps, but for classes and decoders that were there before.
+  def reachable(object)
+    found = [object]
+    ObjectSpace.reachable_objects_from(object).each { |child| found << child unless child.is_a?(Module) }
+    found
+  end
+
+  def test_the_gc_is_told_and_frees
+    collected, told = run_ruby(<<~RUBY, env: Servers.postgres)
+      require "rbloat/pg"
+      connection = PG.connect
+      sql = "SELECT repeat('x', 1000) FROM generate_series(1, 1000)"
+      GC.start
+      before = GC.count
+      GC.disable
+      increase = GC.stat(:malloc_increase_bytes)
+      Rbloat::PG::ResultSet.new(connection.exec(sql))
+      told = GC.stat(:malloc_increase_bytes) - increase
+      GC.enable
+      200.times { Rbloat::PG::ResultSet.new(connection.exec(sql)) }
+      [GC.count - before, told]
+    RUBY
+    assert_operator collected, :>, 3
+    assert_operator told, :>, 900_000
+  end
+
+  def test_stress_and_compaction
+    @connection.type_map_for_results = PG::BasicTypeMapForResults.new(@connection)
+    expected = @connection.exec("#{ROWS} LIMIT 5").values
+    GC.stress = true
+    set = @connection.exec("#{ROWS} LIMIT 5").result_set
+    values = set.values
+    GC.stress = false
+    GC.verify_compaction_references(toward: :empty, **double) if GC.respond_to?(:verify_compaction_references)
+    assert_equal [expected, expected], [values, set.values]
+  rescue NotImplementedError
+    skip "this platform does not compact"
+  ensure
+    GC.stress = false
+  end
+
+  def double
+    RUBY_VERSION < "3.2" ? { double_heap: true } : { expand_heap: true }
+  end
+
+  def test_malformed_calls_are_refused
+    cells = Rbloat::Cells.new
+    assert_raises(ArgumentError) { cells.size }
+    assert_raises(ArgumentError) { cells.send(:native_columns, ["a"], [], [], nil) }
+    assert_raises(TypeError) { cells.send(:native_columns, [1], ["UTF-8"], [0], nil) }
+    cells.send(:native_columns, ["a"], ["UTF-8"], [0], nil)
+    assert_raises(ArgumentError) { cells.send(:native_rows, [%w[a b]]) }
+    assert_raises(TypeError) { cells.send(:native_rows, [[1]]) }
+    refute cells.send(:native_copy, Object.new, 1)
+    cells.send(:native_rows, [["x"], [nil]])
+    assert_equal [["x"], [nil]], cells.values
+  end
+end
