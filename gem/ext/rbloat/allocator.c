@@ -136,6 +136,13 @@ static VALUE rss_bytes(VALUE self)
     return rbloat_read_resident(&resident) ? LL2NUM(resident.rss) : Qnil;
 }
 
+/* Of RSS, what belongs to no file and is not shared. */
+static VALUE anonymous_bytes(VALUE self)
+{
+    rbloat_resident resident;
+    return rbloat_read_resident(&resident) ? LL2NUM(resident.anonymous) : INT2FIX(0);
+}
+
 static void *count_without_gvl(void *argument)
 {
     *(rbloat_malloc_counts *)argument = rbloat_count_malloc();
@@ -161,6 +168,7 @@ void rbloat_init_allocator(VALUE rbloat)
     rb_define_singleton_method(rbloat, "trim", trim, 0);
     rb_define_singleton_method(rbloat, "allocator", allocator, 0);
     rb_define_singleton_method(rbloat, "rss_bytes", rss_bytes, 0);
+    rb_define_private_method(rb_singleton_class(rbloat), "anonymous_bytes", anonymous_bytes, 0);
     VALUE native = rb_define_module_under(rbloat, "Malloc");
     rb_define_singleton_method(native, "counts", malloc_counts, 0);
     rb_define_singleton_method(native, "exact_in_use", exact_malloc_in_use, 0);

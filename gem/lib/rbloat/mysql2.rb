@@ -4,6 +4,7 @@ require "mysql2"
 require_relative "../rbloat"
 
 module Rbloat
+  # For the gem mysql2.
   module Mysql2
     # A compact copy of a Mysql2::Result, whose memory is freed. Of the text protocol only, as `client.query` has it:
     # values are strings. Mysql2 gives no access to the bytes of a row but through a Ruby string for each, so these are

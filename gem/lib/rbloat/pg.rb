@@ -4,6 +4,7 @@ require "pg"
 require_relative "../rbloat"
 
 module Rbloat
+  # For the gem pg.
   module PG
     # A compact copy of a PG::Result, which is cleared: its memory is freed at a known time, the GC knows of that of the
     # copy, and there are no objects for rows and values until they are asked for.

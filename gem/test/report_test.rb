@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+
+# The report from within, and figures for metrics.
+class ReportTest < Minitest::Test
+  BINARIES = %w[debug release dist].map { |profile| File.expand_path("../../target/#{profile}/rbloat", __dir__) }.freeze
+
+  def binary
+    ENV["RBLOAT_BINARY"] || BINARIES.find { |file| File.executable?(file) } || skip("rbloat was not built")
+  end
+
+  def test_the_books_of_the_process_balance
+    causes, rss, pid, own, command = run_ruby(<<~RUBY, env: { "RBLOAT_BINARY" => binary })
+      burst
+      report = Rbloat.report
+      [report[:causes].sum { |cause| cause[:bytes] }, report[:process][:rss_bytes], report[:process][:pid], Process.pid,
+       report[:verdict][:cause]]
+    RUBY
+    assert_equal [rss, pid], [causes, own]
+    assert_equal "malloc.unreturned", command
+  end
+
+  def test_options_are_passed_and_failures_told
+    answer = run_ruby(<<~RUBY, env: { "RBLOAT_BINARY" => binary })
+      report = Rbloat.report("--owners", "0", "--capture", "freeze")
+      failure = begin
+        Rbloat.report("--nonsense")
+      rescue Rbloat::Error => error
+        error.message
+      end
+      [report[:capture][:method], failure]
+    RUBY
+    assert_equal "freeze", answer.first
+    assert_match(/--nonsense/, answer.last)
+  end
+
+  def test_a_missing_program_is_told
+    { "RBLOAT_BINARY" => "/nowhere", "PATH" => "/nowhere" }.each do |variable, value|
+      message = run_ruby("begin; Rbloat::Program.path; rescue Rbloat::Error => e; e.message; end",
+                         env: { "RBLOAT_BINARY" => nil }.merge(variable => value))
+      assert_match(/RBLOAT_BINARY/, message)
+    end
+  end
+
+  def test_who_may_attach
+    answers = run_ruby("[Rbloat.allow_attach, Rbloat.allow_attach(Process.ppid), Rbloat.allow_attach(:none)].uniq.size")
+    assert_equal 1, answers
+    assert_raises(ArgumentError) { Rbloat.allow_attach("me") }
+    assert_raises(ArgumentError) { Rbloat.allow_attach(-2) }
+  end
+
+  def test_stats
+    before, after = run_ruby(<<~RUBY)
+      burst
+      before = Rbloat.stats
+      Rbloat.trim
+      [before, Rbloat.stats]
+    RUBY
+    assert_operator before["unreturned_bytes"], :>, 50_000_000
+    assert_operator before["unreturned_bytes"], :<=, before["malloc_free_bytes"]
+    assert_operator after["unreturned_bytes"], :<, before["unreturned_bytes"] / 2
+    assert_operator after["rss_bytes"], :<, before["rss_bytes"]
+    assert_equal 0, before["auto_trim"]["trims"]
+  end
+
+  def test_stats_with_another_malloc
+    stats = run_ruby("Rbloat.stats", env: { "LD_PRELOAD" => jemalloc })
+    assert_nil stats["malloc_in_use_bytes"]
+    assert_nil stats["unreturned_bytes"]
+    assert_operator stats["rss_bytes"], :>, 0
+  end
+end
