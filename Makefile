@@ -1,8 +1,8 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem matrix lint bench ci
+.PHONY: help setup build dist reproduce demo test gem matrix lint bench bench-gem ci
 
 help: ## show this
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 setup: ## install the Debian packages that are missing, for all of the below
 	@scripts/setup
@@ -42,6 +42,12 @@ lint: ## check formatting, clippy, docs, dependencies, scripts, scenarios
 bench: build ## compare a report with gcore, on a process of 1.3 GB
 	@scripts/setup ruby gdb time
 	@scripts/bench
+
+bench-gem: ## hold the gem against its bars, all ways side by side
+	@scripts/setup ruby gcc libc6-dev ruby-dev rake-compiler libjemalloc2 ruby-pg postgresql ruby-mysql2 \
+	    mariadb-server-core
+	cd gem && rake compile
+	@scripts/bench-gem
 
 ci: ## what a change must pass: test, matrix and lint
 	.ci/run

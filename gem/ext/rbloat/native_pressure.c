@@ -22,8 +22,8 @@
 
 #if RBLOAT_WATCHES && defined(HAVE_RB_GC_ADJUST_MEMORY_USAGE)
 
-/* Seconds between two looks while memory changes, and at most. */
-static const double TICK = 0.01, LAST_TICK = 0.1;
+/* Seconds between two looks while there is something to tell, while memory changes, and at most. */
+static const double CLOSE_TICK = 0.005, TICK = 0.01, LAST_TICK = 0.1;
 
 /* Malloc is asked when the memory grew by so much, and by this share. */
 static const int64_t STEP = 4 * 1024 * 1024;
@@ -274,7 +274,7 @@ static void run(void)
         rbloat_wait(&thread, seen, wait);
         if (thread.stopping) break;
         if (look(rbloat_monotonic())) {
-            wait = TICK;
+            wait = state.tells || state.told_before ? CLOSE_TICK : TICK;
         } else if (wait < LAST_TICK) {
             wait *= 1.5;
         }

@@ -1,0 +1,56 @@
+# frozen_string_literal: true
+
+# usage: threads.rb burst|churn nothing|auto|native|both|mark EXTENSION|sweep EXTENSION
+#
+# Threads that allocate strings, as scenarios/burst.rb and churn.rb do, but for longer. Prints one line of JSON.
+
+require "json"
+
+$LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
+program, way, extension = ARGV
+
+THREADS = 20
+
+def clock
+  Process.clock_gettime(Process::CLOCK_MONOTONIC)
+end
+
+def rss
+  File.read("/proc/self/statm").split[1].to_i * 4096
+end
+
+def burst(random)
+  12.times do
+    result = Array.new(5_000) { "x" * random.rand(64..8_255) }
+    sleep 0.001
+    result.clear
+  end
+end
+
+def churn(random)
+  300.times { 1_000.times { "x" * random.rand(4_096) } }
+end
+
+case way
+when "auto", "native", "both"
+  require "rbloat"
+  Rbloat::AutoTrim.start unless way == "native"
+  Rbloat::NativePressure.start unless way == "auto"
+when "mark", "sweep"
+  require extension
+  TrimInGC.start(way)
+end
+
+GC.start
+started = clock
+threads = Array.new(THREADS) { |index| Thread.new { send(program, Random.new(index)) } }
+threads.each(&:join)
+seconds = clock - started
+times = Process.times
+collections = GC.count
+3.times { GC.start }
+at_once = rss
+sleep 1
+puts JSON.generate(seconds: seconds, cpu: times.utime + times.stime, collections: collections, at_once: at_once,
+                   second_later: rss, trims: defined?(Rbloat) ? Rbloat::AutoTrim.stats[:trims] : nil,
+                   told: defined?(Rbloat) ? Rbloat::NativePressure.stats[:told_bytes] : nil)
