@@ -18,6 +18,7 @@ Examples:
   rbloat snapshot 4242 -o app.rbloat
                                 keep it, to report, draw or compare elsewhere
   rbloat report app.rbloat      say it of what was kept
+  rbloat report core.4242       say it of what gcore or the kernel left of a process
   rbloat diff a.rbloat b.rbloat say what grew from one to the other
   rbloat diff 4242 --every 60s  look three times, and say whether it leaks
   rbloat trim 4242 --dry-run    say what malloc_trim would bring
@@ -186,12 +187,16 @@ pub(crate) struct SourceArguments {
     /// handler. `auto`: freeze where that takes less than 50 ms, above that fork where it is safe.
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     pub(crate) capture: CaptureMode,
+    /// Where the files are that the process of a core file had mapped (libruby, libc ...), as below its
+    /// root: for a core of another machine or a container
+    #[arg(long, value_name = "DIR")]
+    sysroot: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct WhichArguments {
-    /// A process, or a file that `rbloat snapshot` wrote
+    /// A process, a file that `rbloat snapshot` wrote, or a core file
     #[arg(value_name = "PID|FILE")]
     source: Option<String>,
     /// The process
@@ -215,7 +220,11 @@ pub(crate) enum ProcessName {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SourceName {
     Process(ProcessName),
-    File(PathBuf),
+    File {
+        path: PathBuf,
+        /// The folder below which the files are that the process of a core had mapped.
+        sysroot: Option<PathBuf>,
+    },
 }
 
 impl From<&str> for SourceName {
@@ -223,7 +232,7 @@ impl From<&str> for SourceName {
     fn from(source: &str) -> Self {
         match source.parse() {
             Ok(pid) => Self::Process(ProcessName::Pid(pid)),
-            Err(_) => Self::File(source.into()),
+            Err(_) => Self::File { path: source.into(), sysroot: None },
         }
     }
 }
@@ -232,7 +241,12 @@ impl SourceArguments {
     pub(crate) fn name(&self) -> SourceName {
         let WhichArguments { source, pid, namespace_pid } = &self.which;
         match (source, pid, namespace_pid) {
-            (Some(source), ..) => source.as_str().into(),
+            (Some(source), ..) => match source.as_str().into() {
+                SourceName::File { path, .. } => {
+                    SourceName::File { path, sysroot: self.sysroot.clone() }
+                }
+                name => name,
+            },
             (_, Some(pid), _) => SourceName::Process(ProcessName::Pid(*pid)),
             (.., namespace_pid) => {
                 let pid = namespace_pid.expect("clap requires one of them");

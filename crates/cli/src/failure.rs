@@ -25,8 +25,15 @@ pub(crate) enum Failure {
         "malloc in process {pid} is served by {allocator}, which exports no function that gives memory back"
     )]
     NoTrim { pid: i32, allocator: String },
-    #[error("cannot read {}: {source}; give a process id or a file that `rbloat snapshot` wrote", path.display())]
+    #[error("cannot read {}: {source}; give a process id, a file that `rbloat snapshot` wrote, or a core file", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
+    #[error("{} is neither a file that `rbloat snapshot` wrote nor a core file: {what}", path.display())]
+    NoSource { path: PathBuf, what: String },
+    #[error(
+        "{} is the core of process {pid} ({command}), which was not a Ruby: nothing in it exports rb_cObject",
+        path.display()
+    )]
+    NotRubyCore { path: PathBuf, pid: i32, command: String },
     #[error("{}: {error}", path.display())]
     NotASnapshot { path: PathBuf, error: SnapshotError },
     #[error("cannot write {}: {source}", path.display())]
@@ -67,13 +74,19 @@ impl Failure {
                 | E::Thread { .. }
                 | E::Zombie { .. }
                 | E::KernelThread { .. }
-                | E::Itself { .. },
+                | E::Itself { .. }
+                | E::CoreFile { .. }
+                | E::NoCore { .. }
+                | E::ForeignCore { .. }
+                | E::DamagedCore { .. },
             )
             | Self::NotRuby { .. }
             | Self::NotInContainer { .. }
             | Self::Ambiguous { .. }
             | Self::NoTrim { .. }
             | Self::Unreadable { .. }
+            | Self::NoSource { .. }
+            | Self::NotRubyCore { .. }
             | Self::NotASnapshot { .. } => 3,
             Self::Target(E::NotPermitted { .. }) => 4,
             Self::Target(

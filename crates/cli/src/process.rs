@@ -55,6 +55,7 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
     }
 }
 
-fn command(image: &Image<'_>) -> String {
+/// The beginning of its command line, for an error.
+pub(crate) fn command(image: &Image<'_>) -> String {
     image.outline.process.command.chars().take(COMMAND).collect()
 }

@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ledger::{Atlas, Ledger};
-use report::{Report, Snapshot};
-use target::{Finding, Severity};
+use ledger::{Atlas, Ledger, Readings};
+use report::{Capture, CaptureMethod, Report, Snapshot};
+use target::{Core, CoreOptions, Finding, Outline, Severity};
 
 use crate::arguments::{CaptureMode, SourceName};
 use crate::capture::{self, Captured};
@@ -23,6 +23,8 @@ pub(crate) enum Source {
     Process(i32),
     /// What was kept of one.
     Snapshot(Box<Snapshot>),
+    /// What the kernel or a debugger left of one.
+    Core { path: PathBuf, core: Box<Core>, since: Instant },
 }
 
 impl Source {
@@ -33,10 +35,29 @@ impl Source {
     pub(crate) fn open(name: SourceName) -> Result<Self, Failure> {
         match name {
             SourceName::Process(name) => crate::process::find(name).map(Self::Process),
-            SourceName::File(path) => {
-                read_snapshot(&path).map(|snapshot| Self::Snapshot(Box::new(snapshot)))
-            }
+            SourceName::File { path, sysroot } => Self::of_file(path, sysroot),
         }
+    }
+
+    fn of_file(path: PathBuf, sysroot: Option<PathBuf>) -> Result<Self, Failure> {
+        if let Some(snapshot) = read_snapshot(&path)? {
+            return Ok(Self::Snapshot(Box::new(snapshot)));
+        }
+        let since = Instant::now();
+        let core = match target::open_core(&path, &CoreOptions { sysroot }) {
+            Ok(core) => Box::new(core),
+            Err(target::Error::NoCore { path, what }) => {
+                return Err(Failure::NoSource { path, what });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        // Where something is missing, it may be what tells that it is one.
+        if !core.is_partial && ruby::find(&core.image).is_none() {
+            let command = crate::process::command(&core.image);
+            let pid = core.image.outline.process.pid;
+            return Err(Failure::NotRubyCore { path, pid, command });
+        }
+        Ok(Self::Core { path, core, since })
     }
 
     /// The whole report of it; with owners, if they are wanted.
@@ -44,6 +65,7 @@ impl Source {
         match self {
             Self::Process(pid) => Ok(examine(pid, mode, owners, false)?.0),
             Self::Snapshot(snapshot) => Ok(snapshot.report),
+            Self::Core { path, core, since } => Ok(dissect(&path, &core, since, owners, false).0),
         }
     }
 
@@ -55,6 +77,10 @@ impl Source {
                 Ok(Snapshot { report, atlas })
             }
             Self::Snapshot(snapshot) => Ok(*snapshot),
+            Self::Core { path, core, since } => {
+                let (report, atlas) = dissect(&path, &core, since, true, true);
+                Ok(Snapshot { report, atlas })
+            }
         }
     }
 }
@@ -70,11 +96,7 @@ fn examine(
     let progress = progress(pid);
     let captured = capture::take(pid, mode, owners)?;
     let Captured { readings, outline, capture, left, statistics, .. } = captured;
-    let (mut ledger, atlas) = if draws {
-        Ledger::draw_up_with_atlas(&outline, &readings)
-    } else {
-        (Ledger::draw_up(&outline, &readings), Atlas::default())
-    };
+    let (mut ledger, atlas) = draw_up(&outline, &readings, draws);
     if let Some(reason) = left {
         let what = format!(
             "the clone that was read is still in the process table, as a zombie of {pid} that takes no \
@@ -88,7 +110,26 @@ fn examine(
     Ok((report, atlas))
 }
 
-fn read_snapshot(path: &Path) -> Result<Snapshot, Failure> {
+/// Reads a core, and draws up its books; the atlas is empty unless `draws`.
+fn dissect(path: &Path, core: &Core, since: Instant, owners: bool, draws: bool) -> (Report, Atlas) {
+    let readings = Readings::read(&core.image, owners);
+    let (ledger, atlas) = draw_up(&core.image.outline, &readings, draws);
+    let reason = format!("read from {}, {}", path.display(), core.origin);
+    let capture =
+        Capture::new(CaptureMethod::Core, reason, core.written, Duration::ZERO, since.elapsed());
+    (Report::new(&ledger, capture), atlas)
+}
+
+fn draw_up(outline: &Outline, readings: &Readings, draws: bool) -> (Ledger, Atlas) {
+    if draws {
+        Ledger::draw_up_with_atlas(outline, readings)
+    } else {
+        (Ledger::draw_up(outline, readings), Atlas::default())
+    }
+}
+
+/// The snapshot in a file; `None` where that does not begin as one does.
+fn read_snapshot(path: &Path) -> Result<Option<Snapshot>, Failure> {
     let unreadable = |source| Failure::Unreadable { path: path.into(), source };
     let file = File::open(path).map_err(unreadable)?;
     if file.metadata().map_err(unreadable)?.is_dir() {
@@ -97,10 +138,12 @@ fn read_snapshot(path: &Path) -> Result<Snapshot, Failure> {
     let mut bytes = Vec::new();
     // What does not begin as one might have no end.
     (&file).take(64).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.is_empty() || Snapshot::begins(&bytes) {
-        (&file).take(MOST_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+    if !Snapshot::begins(&bytes) {
+        return Ok(None);
     }
-    Snapshot::from_bytes(&bytes).map_err(|error| Failure::NotASnapshot { path: path.into(), error })
+    (&file).take(MOST_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+    let snapshot = Snapshot::from_bytes(&bytes);
+    snapshot.map(Some).map_err(|error| Failure::NotASnapshot { path: path.into(), error })
 }
 
 /// A sign of life on a terminal, drawn before the target is stopped. It does not move: a thread that

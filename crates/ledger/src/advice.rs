@@ -1,3 +1,5 @@
+use target::Origin;
+
 use crate::{Cause, Count, Ledger, Size, Verdict, percent};
 
 /// A step worth saving less than this is not worth telling.
@@ -52,7 +54,8 @@ fn is_worth(ledger: &Ledger, bytes: u64) -> bool {
 
 fn trim(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.malloc.as_ref()?.trim_yield_bytes;
-    is_worth(ledger, bytes).then(|| Advice {
+    // What a core was made of need not live any more.
+    (ledger.origin == Origin::Process && is_worth(ledger, bytes)).then(|| Advice {
         action: "Give the free pages back now: let the process call malloc_trim(0).".into(),
         command: format!("rbloat trim {}", ledger.process.pid),
         saves_bytes: Some(bytes),
@@ -212,15 +215,16 @@ fn held(ledger: &Ledger) -> Option<Advice> {
 
 fn unreachable(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.causes[Cause::NativeUnreachable];
+    let pid = match ledger.origin {
+        Origin::Process => ledger.process.pid.to_string(),
+        Origin::Core => "PID".into(),
+    };
     is_worth(ledger, bytes).then(|| Advice {
         action:
             "Find who allocates without freeing: nothing points to this memory any more. Upgrade \
                  the extension that does."
                 .into(),
-        command: format!(
-            "memleak-bpfcc -p {}   (Debian's bpfcc-tools, as root)",
-            ledger.process.pid
-        ),
+        command: format!("memleak-bpfcc -p {pid}   (Debian's bpfcc-tools, as root)"),
         saves_bytes: Some(bytes),
         already_set: false,
         costs:
@@ -256,7 +260,11 @@ fn stacks(ledger: &Ledger) -> Option<Advice> {
 
 fn files(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.causes[Cause::FileShared];
-    (is_worth(ledger, bytes) && percent(bytes, ledger.rss_bytes) >= 25.0).then(|| Advice {
+    (ledger.origin == Origin::Process
+        && is_worth(ledger, bytes)
+        && percent(bytes, ledger.rss_bytes) >= 25.0)
+        .then(|| {
+            Advice {
         action:
             "Leave it, and watch PSS or anonymous memory instead of RSS: the kernel takes pages \
                  of files back when memory is short."
@@ -265,5 +273,6 @@ fn files(ledger: &Ledger) -> Option<Advice> {
         saves_bytes: None,
         already_set: false,
         costs: "nothing".into(),
-    })
+    }
+        })
 }

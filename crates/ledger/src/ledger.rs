@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use glibc::{Allocator, Libc, Malloc, Totals};
 use ruby::{ObjectSpace, SlotState};
-use target::{Address, Finding, Outline, Pages, Process, Severity};
+use target::{Address, Finding, Origin, Outline, Pages, Process, Severity};
 
 use crate::books::{Books, book, book_estimated};
 use crate::malloc_spans::malloc_spans;
@@ -17,6 +17,8 @@ use crate::{Atlas, Cause, Causes, Readings, Size, atlas};
 pub struct Ledger {
     /// Who the process is.
     pub process: Process,
+    /// Where what is known of it is from.
+    pub origin: Origin,
     /// Its resident bytes: the sum of `causes`.
     pub rss_bytes: u64,
     /// Its bytes in swap, which are no resident bytes and stand beside the ledger.
@@ -27,7 +29,7 @@ pub struct Ledger {
     pub allocator: Allocator,
     /// Every resident byte, by cause.
     pub causes: Causes,
-    /// Whether the rows are estimates, since the states of pages are not known.
+    /// Whether the rows are estimates, since the states of pages are not known for certain.
     pub is_estimated: bool,
     /// malloc's side; `None` where it could not be read.
     pub malloc: Option<MallocAccount>,
@@ -116,7 +118,7 @@ impl Ledger {
     }
 
     fn with_owners(outline: &Outline, readings: &Readings, owners: &Owners<'_>) -> Self {
-        let mut findings = Vec::new();
+        let mut findings = outline.findings.clone();
         let malloc = readings.malloc.as_ref();
         let space = readings.ruby.as_ref();
         findings.extend(malloc.map_or_else(
@@ -128,11 +130,21 @@ impl Ledger {
             |space| space.findings.clone(),
         ));
         findings.extend(readings.findings.iter().cloned());
+        if outline.origin == Origin::Core && readings.ruby.is_err() {
+            // ruby_cleanup of eval.c frees the heap before it lets a signal end the process.
+            let what = "a core cannot be read again: a Ruby that ends by SIGTERM, SIGINT or SIGQUIT takes its \
+                        heap apart first; SIGABRT, and gcore, leave all as it is";
+            findings.push(Finding::general(Severity::Note, what));
+        }
         if let Some(bytes) = readings.pointers.as_ref().map(Pointers::unread_bytes)
             && bytes > 0
         {
+            let where_they_are = match outline.origin {
+                Origin::Process => "swapped out",
+                Origin::Core => "not in the core",
+            };
             let what = format!(
-                "{} of malloc'ed memory are swapped out: what they point to may be called unreachable",
+                "{} of malloc'ed memory are {where_they_are}: what they point to may be called unreachable",
                 Size(bytes)
             );
             findings.push(Finding::general(Severity::Warning, what));
@@ -150,13 +162,14 @@ impl Ledger {
 
         Self {
             process: outline.process.clone(),
+            origin: outline.origin,
             rss_bytes,
             swap_bytes: outline.swap_bytes(),
             libc: readings.libc.clone(),
             allocator: readings.allocator.clone(),
             causes: books.causes,
             is_traced: readings.pointers.is_some(),
-            is_estimated: outline.pages.is_none(),
+            is_estimated: outline.pages.is_none() || outline.origin == Origin::Core,
             malloc: malloc
                 .ok()
                 .map(|malloc| MallocAccount::new(malloc, &books, outline.pages.as_ref())),

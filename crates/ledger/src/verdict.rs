@@ -1,3 +1,5 @@
+use target::Origin;
+
 use crate::{Cause, Count, Ledger, OwnerAccount, OwnerKind, Size, percent};
 
 /// A part of RSS smaller than this is no bloat, whatever its share: a fresh Ruby has its parts too.
@@ -79,7 +81,11 @@ impl Verdict {
         }
         let largest = causes.iter().rev().max_by_key(|&&cause| ledger.causes[cause]);
         let cause = *largest.expect("a suspect has causes");
-        let (summary, mut evidence, falsified_by) = describe(ledger, cause, bytes);
+        let (summary, mut evidence, mut falsified_by) = describe(ledger, cause, bytes);
+        if ledger.origin == Origin::Core {
+            // Nothing can be tried with what may be gone.
+            falsified_by = format!("In a process that does the same: {falsified_by}");
+        }
         let rows = causes.iter().filter(|&&cause| ledger.causes[cause] > 0);
         let rows = rows.map(|cause| cause.name()).collect::<Vec<_>>().join(" and ");
         let resident = Size(ledger.rss_bytes);

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use ledger::{Atlas, Cause, Ledger, PageUse, Readings, Use};
 use proptest::prelude::*;
-use target::{Address, Image, Severity};
-use testbed::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory};
+use target::{Address, CoreOptions, Image, Severity};
+use testbed::{
+    CoreWriter, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticCore, SyntheticMemory,
+};
 
 /// What is done to the heap: allocate so many bytes in a thread, or free one of what there is.
 #[derive(Debug, Clone)]
@@ -151,6 +153,58 @@ proptest! {
         let pages = damaged.outline.pages.as_ref().unwrap();
         let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
         prop_assert_eq!(draw_up(&damaged).causes.total(), resident);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20))]
+
+    #[test]
+    fn a_core_tells_what_the_process_did(
+        steps in steps(), is_kernels in any::<bool>(), damage in prop::collection::vec(
+            (any::<prop::sample::Index>(), any::<u8>()), 0..20)
+    ) {
+        let (heap, pointers) = run(GlibcRelease::V2_36, &steps);
+        let (image, memory) = process(&heap, &pointers);
+        let alive = draw_up(&image);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("core");
+        let writer = if is_kernels { CoreWriter::Kernel } else { CoreWriter::Debugger };
+        SyntheticCore::new(writer, &memory, &image.outline.threads).write(&path);
+        // Its libraries are all in the core, and none of this machine's is to be taken for them.
+        let options = CoreOptions { sysroot: Some(folder.path().join("empty")) };
+        let core = target::open_core(&path, &options).unwrap().image;
+        let dumped = draw_up(&core);
+        prop_assert_eq!(&dumped.ruby, &alive.ruby);
+        let totals = |ledger: &Ledger| ledger.malloc.as_ref().map(|malloc| malloc.totals);
+        prop_assert_eq!(totals(&dumped), totals(&alive));
+        let owners = |ledger: &Ledger| -> Vec<_> {
+            let mut owners: Vec<_> = ledger
+                .owners
+                .iter()
+                .map(|it| (it.name.clone(), it.chunks, it.exclusive_bytes, it.shared_bytes))
+                .collect();
+            owners.sort();
+            owners
+        };
+        prop_assert_eq!(owners(&dumped), owners(&alive));
+        if is_kernels {
+            for (cause, bytes) in alive.causes.iter() {
+                let is_of_files = matches!(cause, Cause::FilePrivate | Cause::FileShared);
+                prop_assert!(is_of_files || dumped.causes[cause] == bytes, "{cause}: {bytes}");
+            }
+        }
+        prop_assert_eq!(dumped.causes.total(), dumped.rss_bytes);
+
+        let mut bytes = std::fs::read(&path).unwrap();
+        for (place, byte) in damage {
+            *place.get_mut(&mut bytes) = byte;
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        if let Ok(core) = target::open_core(&path, &options) {
+            let damaged = draw_up(&core.image);
+            prop_assert_eq!(damaged.causes.total(), damaged.rss_bytes);
+        }
     }
 }
 

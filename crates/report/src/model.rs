@@ -75,11 +75,13 @@ pub enum CaptureMethod {
         /// What the kernel copied for it because it changed pages meanwhile, in bytes.
         copied_bytes: Option<u64>,
     },
+    /// It was not: a core file was read.
+    Core,
 }
 
 impl Capture {
     /// A capture `at` some time that stopped the process for `pause` (all stops together, where more than
-    /// one was needed), of a report that took `elapsed` in all.
+    /// one was needed; none for a core), of a report that took `elapsed` in all.
     #[must_use]
     pub fn new(
         method: CaptureMethod,
@@ -91,6 +93,7 @@ impl Capture {
         let (method, copied_bytes) = match method {
             CaptureMethod::Freeze => ("freeze", None),
             CaptureMethod::Fork { copied_bytes } => ("fork", copied_bytes),
+            CaptureMethod::Core => ("core", None),
         };
         Self {
             method: method.into(),

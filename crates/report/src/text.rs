@@ -239,12 +239,15 @@ impl Report {
                     copied.unwrap_or_default()
                 )
             }
+            ("core", _) => format!("{}.", capture.reason),
             _ => format!("nothing was written to the process ({}).", capture.reason),
         };
-        let foot = format!(
-            "Stopped for {:.0} ms, {:.0} ms in all; {how} 1 MB is 1,048,576 bytes.",
-            capture.pause_ms, capture.elapsed_ms
-        );
+        let stopped = match capture.method.as_str() {
+            "core" => String::new(),
+            _ => format!("Stopped for {:.0} ms, ", capture.pause_ms),
+        };
+        let foot =
+            format!("{stopped}{:.0} ms in all; {how} 1 MB is 1,048,576 bytes.", capture.elapsed_ms);
         write_paragraph(out, DIM, &foot, "", width)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use target::{Address, Memory, PAGE_SIZE, PageState};
+use target::{Address, Memory, PAGE_SIZE};
 
 use crate::bitmaps::{self, Bitmaps, MOST_WORDS};
 use crate::context::Context;
@@ -220,7 +220,7 @@ impl Reader<'_> {
         }
         let all = first..first.offset(bytes as u64);
         let states = image.outline.pages.as_ref()?;
-        for run in states.runs_in(&all).filter(|run| run.state == PageState::Swapped) {
+        for run in states.runs_in(&all).filter(|run| run.state.is_unreadable()) {
             let hole = target::intersection(&run.range, &all);
             self.holes.push((hole.start - first) as usize..(hole.end - first) as usize);
         }

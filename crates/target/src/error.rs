@@ -1,6 +1,7 @@
 use std::io;
+use std::path::PathBuf;
 
-/// Why a process cannot be looked at. Each message is one line that says what to do.
+/// Why a process, or what is left of one, cannot be looked at. Each message is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No process has this id.
@@ -128,5 +129,42 @@ pub enum Error {
         tid: i32,
         /// Why.
         source: io::Error,
+    },
+    /// A core file cannot be read.
+    #[error("{}: {source}", path.display())]
+    CoreFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is no core file.
+    #[error("{} is no core file: {what}", path.display())]
+    NoCore {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead, as a sentence.
+        what: String,
+    },
+    /// A core file of a machine that rbloat does not know.
+    #[error(
+        "{} is the core of a program for {machine}: rbloat reads those of x86-64", path.display()
+    )]
+    ForeignCore {
+        /// The file.
+        path: PathBuf,
+        /// The machine.
+        machine: String,
+    },
+    /// A core file without what it takes.
+    #[error(
+        "{} is damaged: {what}; it may have been cut short (a full disk, or a limit: ulimit -c) or altered",
+        path.display()
+    )]
+    DamagedCore {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
     },
 }

@@ -1,4 +1,4 @@
-use crate::{Address, Backing, Mapping, Mappings, Memory, PageState, Pages};
+use crate::{Address, Backing, Finding, Mapping, Mappings, Memory, Pages};
 
 /// Where an image's bytes come from. [`Image`] decides what may be read of it at all.
 pub trait Source: Memory {
@@ -67,6 +67,16 @@ pub struct Thread {
     pub registers: Vec<u64>,
 }
 
+/// Where an outline is from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// The kernel said it of a process.
+    #[default]
+    Process,
+    /// A core file: page states were worked out, and the process may be gone.
+    Core,
+}
+
 /// All that the kernel says of the target at one instant, without a byte of its memory.
 #[derive(Debug, Clone, Default)]
 pub struct Outline {
@@ -79,6 +89,10 @@ pub struct Outline {
     pub pages: Option<Pages>,
     /// Its threads; empty where it was not stopped.
     pub threads: Vec<Thread>,
+    /// Where all this is from.
+    pub origin: Origin,
+    /// What was noticed about that.
+    pub findings: Vec<Finding>,
 }
 
 impl Outline {
@@ -122,7 +136,7 @@ impl<'m> Image<'m> {
         let next = pages.runs_in(&(at..end)).next();
         let absent = match next {
             Some(run) if run.range.start <= at => {
-                if run.state == PageState::Swapped {
+                if run.state.is_unreadable() {
                     return 0;
                 }
                 end = end.min(run.range.end);
@@ -171,7 +185,7 @@ impl Memory for Image<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PageRun;
+    use crate::{PageRun, PageState};
 
     /// Every byte is 7, and reading from 0x5000 on is an error of the test.
     struct Sevens;

@@ -2,8 +2,8 @@
 //!
 //! A *capture* stops the target for a moment and yields an [`Image`]: its [`Outline`] (mappings,
 //! page states, threads: what the kernel says) and its bytes, read on demand through [`Memory`].
-//! Walkers for glibc and Ruby see nothing else, so they work alike on a stopped process, and on
-//! the synthetic heaps of the tests.
+//! Walkers for glibc and Ruby see nothing else, so they work alike on a stopped process, on a core
+//! file ([`open_core`]), and on the synthetic heaps of the tests.
 //!
 //! Page states are read before any memory: reading an absent page would map it in.
 //!
@@ -12,6 +12,7 @@
 
 mod address;
 mod address_map;
+mod core;
 pub mod elf;
 mod error;
 mod finding;
@@ -23,9 +24,10 @@ mod pages;
 
 pub use address::{Address, PAGE_SIZE, intersection, length};
 pub use address_map::AddressMap;
+pub use core::{Core, CoreOptions, open_core};
 pub use error::Error;
 pub use finding::{Finding, Severity};
-pub use image::{Image, Outline, Process, Source, Thread};
+pub use image::{Image, Origin, Outline, Process, Source, Thread};
 pub use live::{
     Argument, Called, Ended, Fork, ForkPlan, Forked, Frozen, GroupMemory, Member, PATIENCE,
     Refusal, Rollup, Thawed, Tree, call, check, command_line, find_function, fork, freeze,

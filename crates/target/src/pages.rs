@@ -15,13 +15,21 @@ pub enum PageState {
     File,
     /// In swap; reading it would bring it back.
     Swapped,
+    /// In memory or in swap, but a core file does not have its bytes.
+    Lost,
 }
 
 impl PageState {
     /// Whether RSS counts it.
     #[must_use]
     pub fn is_resident(self) -> bool {
-        self != Self::Swapped
+        !self.is_unreadable()
+    }
+
+    /// Whether its bytes are somewhere, but not to be had.
+    #[must_use]
+    pub fn is_unreadable(self) -> bool {
+        matches!(self, Self::Swapped | Self::Lost)
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod browser;
 mod container;
+mod core_file;
 mod elf_module;
 mod malloc_heap;
 mod object_space;
@@ -15,6 +16,7 @@ mod synthetic;
 
 pub use browser::Browser;
 pub use container::Container;
+pub use core_file::{CoreWriter, SyntheticCore};
 pub use malloc_heap::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk};
 pub use object_space::{Held, RubyHeap, RubyRelease, RubyTruth, Shift, Word};
 pub use place::{command, has_free_memory, root, ruby, scenario};

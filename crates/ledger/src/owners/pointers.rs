@@ -7,7 +7,7 @@ use std::thread::Builder;
 use glibc::{Chunk, ChunkState, Malloc};
 use ruby::ObjectSpace;
 use target::elf::Module;
-use target::{Address, Image, PAGE_SIZE, PageState, Window, intersection, length};
+use target::{Address, Image, PAGE_SIZE, Window, intersection, length};
 
 use crate::places::{Place, Places};
 
@@ -351,16 +351,16 @@ impl<'a> Reader<'a> {
         while at < range.end {
             let end = range.end.min(at.offset(1).align_up(PAGE_SIZE));
             // What is unreadable for another reason, as guard pages are, has no pointers.
-            if !self.read_block(&(at..end)) && self.is_swapped(&(at..end)) {
+            if !self.read_block(&(at..end)) && self.is_out_of_reach(&(at..end)) {
                 self.part.unread_bytes += end - at;
             }
             at = end;
         }
     }
 
-    fn is_swapped(&self, page: &Range<Address>) -> bool {
+    fn is_out_of_reach(&self, page: &Range<Address>) -> bool {
         let pages = self.image.outline.pages.as_ref();
-        pages.is_some_and(|pages| pages.runs_in(page).any(|run| run.state == PageState::Swapped))
+        pages.is_some_and(|pages| pages.runs_in(page).any(|run| run.state.is_unreadable()))
     }
 
     fn read_block(&mut self, range: &Range<Address>) -> bool {

@@ -21,6 +21,8 @@ use crate::{Error, Image, Mappings, Outline};
 use memory::LiveMemory;
 use pagemap::{Part, States};
 
+pub(crate) use proc::{allocation_variables, one_line};
+
 pub use call::{Argument, Called, call, find_function};
 pub use cgroup::{GroupMemory, group_memory};
 pub use fork::{Ended, Fork, ForkPlan, Forked, fork};
@@ -80,7 +82,7 @@ fn stop_and_look(pid: i32, patience: Duration, part: Part) -> Result<Looked, Err
     let States { mappings, pages, part } = pagemap::read(pid, &before, part)?;
     let threads = stop.threads()?;
     let process = proc::process(pid)?;
-    let outline = Outline { process, mappings, pages, threads };
+    let outline = Outline { process, mappings, pages, threads, ..Outline::default() };
     Ok(Looked { pid, before, outline, part, stop, since })
 }
 

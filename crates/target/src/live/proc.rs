@@ -193,11 +193,11 @@ pub(crate) fn check_namespace() -> Result<(), Error> {
 
 /// `text` with a blank for every control character, the words' separators among them: what a process
 /// puts into its command line must not reach a terminal as more than text.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-fn allocation_variables(environment: &str) -> Vec<(String, String)> {
+pub(crate) fn allocation_variables(environment: &str) -> Vec<(String, String)> {
     environment
         .split('\0')
         .filter_map(|variable| variable.split_once('='))

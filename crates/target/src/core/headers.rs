@@ -1,0 +1,210 @@
+//! The ELF header and program headers of a core: which memory it has, and where in the file.
+//!
+//! The kernel writes one PT_LOAD segment for each mapping (fs/binfmt_elf.c, `elf_core_dump`), with a
+//! size of 0 in the file where it dumped nothing of it. gdb's gcore leaves such mappings out, and
+//! calls all others readable.
+
+use std::ops::Range;
+
+use object::LittleEndian as LE;
+use object::elf;
+
+use crate::{Address, Error, PAGE_SIZE};
+
+use super::file::CoreFile;
+
+/// More mappings than a process has (vm.max_map_count is 65,530, or 262,144 for some databases).
+const MOST_SEGMENTS: u64 = 1 << 20;
+/// More parts with notes than a core has: it has one.
+const MOST_NOTE_SEGMENTS: usize = 64;
+/// Addresses of user space end here at most (with five-level page tables).
+const END_OF_USER_SPACE: u64 = 1 << 56;
+
+/// The memory of one mapping, as far as it was dumped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// The addresses, whole pages.
+    pub(crate) range: Range<Address>,
+    /// Where its bytes are in the file.
+    pub(crate) offset: u64,
+    /// How many bytes were dumped, from its beginning on.
+    pub(crate) dumped: u64,
+    /// How many of these the file still has.
+    pub(crate) there: u64,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) executable: bool,
+}
+
+impl Segment {
+    /// The addresses whose bytes the file has.
+    pub(crate) fn there(&self) -> Range<Address> {
+        self.range.start..self.range.start.offset(self.there)
+    }
+
+    /// The addresses whose bytes were dumped, but are not in the file any more.
+    pub(crate) fn lost(&self) -> Range<Address> {
+        self.range.start.offset(self.there)..self.range.start.offset(self.dumped)
+    }
+}
+
+/// What the headers of a core say.
+pub(crate) struct Headers {
+    /// Ascending by address and disjoint.
+    pub(crate) segments: Vec<Segment>,
+    /// Where the notes are in the file.
+    pub(crate) notes: Vec<Range<u64>>,
+    /// Whether a debugger wrote it, not the kernel: only that needs sections.
+    pub(crate) by_debugger: bool,
+    /// Whether flags say which memory may not be read: the kernel's do, gdb's do not.
+    pub(crate) tell_protection: bool,
+    /// Segments that make no sense, and were left out.
+    pub(crate) senseless: u64,
+}
+
+impl Headers {
+    pub(crate) fn read(file: &CoreFile) -> Result<Self, Error> {
+        let header = file_header(file)?;
+        let damaged =
+            |what: &str| Error::DamagedCore { path: file.path.clone(), what: what.into() };
+        let count = match header.e_phnum.get(LE) {
+            elf::PN_XNUM => {
+                let section: Option<elf::SectionHeader64<LE>> =
+                    file.read_pod(header.e_shoff.get(LE));
+                let section = section.ok_or_else(|| damaged("its section header is missing"))?;
+                u64::from(section.sh_info.get(LE))
+            }
+            count => u64::from(count),
+        };
+        let mut headers = Self {
+            segments: Vec::new(),
+            notes: Vec::new(),
+            by_debugger: header.e_shnum.get(LE) > 1,
+            tell_protection: false,
+            senseless: 0,
+        };
+        let size = size_of::<elf::ProgramHeader64<LE>>() as u64;
+        if count > 0 && u64::from(header.e_phentsize.get(LE)) != size {
+            return Err(damaged("its program headers are of a size that they never have"));
+        }
+        for index in 0..count.min(MOST_SEGMENTS) {
+            let at = header.e_phoff.get(LE).saturating_add(index * size);
+            let program: elf::ProgramHeader64<LE> = file
+                .read_pod(at)
+                .ok_or_else(|| damaged("it ends before its program headers do"))?;
+            headers.take(&program, file.bytes);
+        }
+        headers.put_in_order(file.bytes);
+        headers.tell_protection =
+            !headers.by_debugger || headers.segments.iter().any(|segment| !segment.readable);
+        if headers.segments.is_empty() {
+            return Err(damaged("it has no memory of a process"));
+        }
+        Ok(headers)
+    }
+
+    fn take(&mut self, program: &elf::ProgramHeader64<LE>, file_bytes: u64) {
+        let offset = program.p_offset.get(LE);
+        let dumped = program.p_filesz.get(LE);
+        let behind = |bytes: u64| offset.saturating_add(bytes).min(file_bytes);
+        match program.p_type.get(LE) {
+            elf::PT_NOTE if self.notes.len() < MOST_NOTE_SEGMENTS => {
+                self.notes.push(offset..behind(dumped));
+            }
+            elf::PT_LOAD => {
+                let start = program.p_vaddr.get(LE);
+                // The vsyscall page is the kernel's, not the process's.
+                if start >= END_OF_USER_SPACE {
+                    return;
+                }
+                let bytes = program.p_memsz.get(LE);
+                let fits = bytes > 0
+                    && start.is_multiple_of(PAGE_SIZE)
+                    && bytes.is_multiple_of(PAGE_SIZE)
+                    && start.checked_add(bytes).is_some_and(|end| end <= END_OF_USER_SPACE)
+                    && dumped <= bytes
+                    && dumped.is_multiple_of(PAGE_SIZE)
+                    && offset.checked_add(dumped).is_some();
+                if !fits {
+                    self.senseless += 1;
+                    return;
+                }
+                let flags = program.p_flags.get(LE);
+                self.segments.push(Segment {
+                    range: Address(start)..Address(start + bytes),
+                    offset,
+                    dumped,
+                    // Whole pages: what is cut in the middle of one is lost.
+                    there: behind(dumped).saturating_sub(offset) & !(PAGE_SIZE - 1),
+                    readable: flags.contains(elf::PF_R),
+                    writable: flags.contains(elf::PF_W),
+                    executable: flags.contains(elf::PF_X),
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// Leaves out segments that overlap others in memory, and such as would make more of the file than
+    /// there is: bytes that are in it once were dumped once.
+    fn put_in_order(&mut self, file_bytes: u64) {
+        self.segments.sort_by_key(|segment| segment.range.start);
+        let (mut end, mut room) = (Address(0), file_bytes);
+        let all = self.segments.len();
+        self.segments.retain(|segment| {
+            let is_sound = segment.range.start >= end && segment.there <= room;
+            if is_sound {
+                end = segment.range.end;
+                room -= segment.there;
+            }
+            is_sound
+        });
+        self.senseless += (all - self.segments.len()) as u64;
+    }
+}
+
+/// The header of the file, if it is that of a core of x86-64.
+fn file_header(file: &CoreFile) -> Result<elf::FileHeader64<LE>, Error> {
+    let no_core = |what: &str| Error::NoCore { path: file.path.clone(), what: what.into() };
+    let mut magic = [0; 4];
+    let read = file.read(0, &mut magic);
+    match magic {
+        elf::ELFMAG => {}
+        [0x28, 0xb5, 0x2f, 0xfd] => {
+            return Err(no_core("it is compressed: unpack it with zstd -d"));
+        }
+        [0x04, 0x22, 0x4d, 0x18] => return Err(no_core("it is compressed: unpack it with lz4 -d")),
+        [0xfd, b'7', b'z', b'X'] => return Err(no_core("it is compressed: unpack it with xz -d")),
+        [0x1f, 0x8b, ..] => return Err(no_core("it is compressed: unpack it with gzip -d")),
+        _ if read == 0 => return Err(no_core("it is empty")),
+        _ => return Err(no_core("it does not begin as an ELF file does")),
+    }
+    let header: elf::FileHeader64<LE> =
+        file.read_pod(0).ok_or_else(|| no_core("it ends in the midst of its header"))?;
+    let ident = &header.e_ident;
+    let machine = header.e_machine.get(LE);
+    let is_ours = ident.class == elf::ELFCLASS64
+        && ident.data == elf::ELFDATA2LSB
+        && machine == elf::EM_X86_64;
+    if !is_ours {
+        // The other end first, where the file is of the other kind.
+        let machine =
+            if ident.data == elf::ELFDATA2MSB { machine.0.swap_bytes() } else { machine.0 };
+        let name = match elf::Machine(machine) {
+            elf::EM_AARCH64 => "aarch64".into(),
+            elf::EM_386 => "i386".into(),
+            elf::EM_ARM => "arm".into(),
+            elf::EM_PPC64 => "ppc64".into(),
+            elf::EM_S390 => "s390".into(),
+            elf::EM_RISCV => "riscv".into(),
+            elf::EM_X86_64 => "x32".into(),
+            elf::Machine(number) => format!("number {number}"),
+        };
+        return Err(Error::ForeignCore { path: file.path.clone(), machine: name });
+    }
+    match header.e_type.get(LE) {
+        elf::ET_CORE => Ok(header),
+        elf::ET_EXEC | elf::ET_DYN => Err(no_core("it is a program or a library")),
+        _ => Err(no_core("it is an ELF file of another kind")),
+    }
+}

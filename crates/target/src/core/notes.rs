@@ -1,0 +1,184 @@
+//! The notes of a core: who the process was, its threads, and the files that it had mapped.
+//!
+//! Layouts are those of x86-64 in the kernel's include/linux/elfcore.h (`elf_prstatus`,
+//! `elf_prpsinfo`) and fs/binfmt_elf.c (NT_FILE); gdb writes the same.
+
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use object::LittleEndian as LE;
+use object::elf;
+
+use crate::{Address, Thread};
+
+use super::file::CoreFile;
+
+/// More notes than a core has: four for each thread, and some.
+const MOST_NOTES: u64 = 1 << 20;
+/// More threads than a process has.
+const MOST_THREADS: usize = 1 << 17;
+/// More bytes than an NT_FILE note has: the kernel's own limit is 16 MiB.
+const MOST_FILE_NOTE: u64 = 64 << 20;
+/// More bytes than any other note has that is read.
+const MOST_NOTE: u64 = 4096;
+
+/// Where `elf_prstatus` has the signal, the thread's id and its registers, a `user_regs_struct`.
+const STATUS_SIGNAL: usize = 12;
+const STATUS_PID: usize = 32;
+const STATUS_REGISTERS: usize = 112;
+/// The registers of a `user_regs_struct` that a program computes with, but for the stack pointer.
+const GENERAL_REGISTERS: Range<usize> = 0..15;
+const STACK_POINTER: usize = 19;
+const FS_BASE: usize = 21;
+/// Where `elf_prpsinfo` has the process's id, its name and its command line.
+const INFO_PID: usize = 24;
+const INFO_NAME: Range<usize> = 40..56;
+const INFO_ARGUMENTS: Range<usize> = 56..136;
+
+/// What the notes of a core say.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    pub(crate) threads: Vec<Thread>,
+    /// The process's id; `None` where no note tells.
+    pub(crate) pid: Option<i32>,
+    /// The beginning of its command line, up to 79 bytes; its name where gdb wrote no more.
+    pub(crate) arguments: Vec<u8>,
+    pub(crate) name: Vec<u8>,
+    /// The signal that ended it; 0 where it lived on.
+    pub(crate) signal: u16,
+    /// Files that it had mapped, ascending by address and disjoint; `None` where no note tells.
+    pub(crate) files: Option<Vec<MappedFile>>,
+    /// What the kernel told it when it started.
+    pub(crate) auxiliary: Vec<(u64, u64)>,
+}
+
+/// A mapping of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MappedFile {
+    pub(crate) range: Range<Address>,
+    pub(crate) offset: u64,
+    pub(crate) path: PathBuf,
+}
+
+impl Notes {
+    pub(crate) fn read(file: &CoreFile, parts: &[Range<u64>]) -> Self {
+        let mut notes = Self::default();
+        let mut left = MOST_NOTES;
+        for part in parts {
+            let mut at = part.start;
+            while at < part.end && left > 0 {
+                left -= 1;
+                let Some(header) = file.read_pod::<elf::NoteHeader64<LE>>(at) else { break };
+                let name_bytes = u64::from(header.n_namesz.get(LE));
+                let bytes = u64::from(header.n_descsz.get(LE));
+                let name = at + size_of::<elf::NoteHeader64<LE>>() as u64;
+                let content = name + name_bytes.next_multiple_of(4);
+                let mut owner = [0; 4];
+                file.read(name, &mut owner);
+                if &owner == b"CORE" && content < part.end {
+                    let most = bytes.min(part.end - content);
+                    notes.take(header.n_type.get(LE), &|limit| {
+                        let mut bytes = vec![0; most.min(limit) as usize];
+                        let read = file.read(content, &mut bytes);
+                        bytes.truncate(read);
+                        bytes
+                    });
+                }
+                at = content + bytes.next_multiple_of(4);
+            }
+        }
+        notes
+    }
+
+    fn take(&mut self, kind: elf::NoteType, read: &dyn Fn(u64) -> Vec<u8>) {
+        match kind {
+            elf::NT_PRSTATUS if self.threads.len() < MOST_THREADS => {
+                self.take_thread(&read(MOST_NOTE));
+            }
+            elf::NT_PRPSINFO => {
+                let bytes = read(MOST_NOTE);
+                self.pid = half(&bytes, INFO_PID).map(u32::cast_signed);
+                self.name = string(bytes.get(INFO_NAME));
+                self.arguments = string(bytes.get(INFO_ARGUMENTS));
+            }
+            elf::NT_AUXV => {
+                let bytes = read(MOST_NOTE);
+                let words: Vec<u64> = words(&bytes).collect();
+                self.auxiliary =
+                    words.as_chunks::<2>().0.iter().map(|&[key, it]| (key, it)).collect();
+            }
+            elf::NT_FILE if self.files.is_none() => {
+                self.files = Some(mapped_files(&read(MOST_FILE_NOTE)));
+            }
+            _ => {}
+        }
+    }
+
+    fn take_thread(&mut self, bytes: &[u8]) {
+        let registers: Vec<u64> =
+            bytes.get(STATUS_REGISTERS..).map_or(vec![], |it| words(it).collect());
+        let thread = || {
+            Some(Thread {
+                tid: half(bytes, STATUS_PID)?.cast_signed(),
+                fs_base: Address(*registers.get(FS_BASE)?),
+                stack_pointer: Address(*registers.get(STACK_POINTER)?),
+                registers: registers.get(GENERAL_REGISTERS)?.to_vec(),
+            })
+        };
+        let Some(thread) = thread() else { return };
+        if self.threads.is_empty() {
+            let signal = bytes.get(STATUS_SIGNAL..STATUS_SIGNAL + 2).unwrap_or(&[0; 2]);
+            self.signal = u16::from_le_bytes([signal[0], signal[1]]);
+        }
+        self.threads.push(thread);
+    }
+
+    /// What the kernel told the process under this key when it started.
+    pub(crate) fn auxiliary(&self, key: u64) -> Option<u64> {
+        self.auxiliary.iter().find(|(stated, _)| *stated == key).map(|(_, value)| *value)
+    }
+}
+
+/// NT_FILE: a count, the size of the unit of offsets, start, end and offset of each mapping, and then
+/// their names, each with a NUL.
+fn mapped_files(bytes: &[u8]) -> Vec<MappedFile> {
+    let mut numbers = words(bytes);
+    let (Some(count), Some(unit)) = (numbers.next(), numbers.next()) else { return vec![] };
+    let rows = bytes.len() as u64 / 24;
+    let count = count.min(rows) as usize;
+    let rows: Vec<u64> = numbers.take(count * 3).collect();
+    let names = bytes.get(16 + count * 24..).unwrap_or_default().split(|&byte| byte == 0);
+    let mut files: Vec<MappedFile> = rows
+        .as_chunks::<3>()
+        .0
+        .iter()
+        .zip(names)
+        .filter_map(|(&[start, end, offset], name)| {
+            let offset = offset.checked_mul(unit)?;
+            let path = PathBuf::from(OsStr::from_bytes(name));
+            (start < end).then_some(MappedFile {
+                range: Address(start)..Address(end),
+                offset,
+                path,
+            })
+        })
+        .collect();
+    files.sort_by_key(|file| file.range.start);
+    files.dedup_by(|next, last| next.range.start < last.range.end);
+    files
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn string(bytes: Option<&[u8]>) -> Vec<u8> {
+    let bytes = bytes.unwrap_or_default();
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()
+}

@@ -1,0 +1,230 @@
+//! Page states, which a core does not have: worked out from what it has of each page.
+//!
+//! The kernel makes a hole in the file for each page that the process did not have or that was the
+//! shared page of zeros (fs/coredump.c, `dump_user_range`), so the holes of a core as the kernel wrote it
+//! are the absent pages. gdb writes zeros for these, and so does whoever copies a file without its holes:
+//! then pages of zeros are taken for absent.
+
+use std::fs::File;
+use std::ops::Range;
+
+use crate::{Address, Backing, Mapping, PAGE_SIZE, PageRun, PageState, intersection, length};
+
+use super::files::{Files, is_of_file};
+use super::headers::{Headers, Segment};
+use super::memory::Dumped;
+use super::notes::Notes;
+
+const PAGE: usize = PAGE_SIZE as usize;
+/// Bytes that are read at a time.
+const STEP: usize = 1 << 20;
+
+/// What tells which pages were resident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// The holes in the file.
+    Holes,
+    /// Their contents: pages of zeros were not.
+    Zeros,
+}
+
+/// What was worked out of pages.
+pub(crate) struct States {
+    pub(crate) runs: Vec<PageRun>,
+    pub(crate) evidence: Evidence,
+    /// Bytes of mapped files of which it is not known whether they were resident.
+    pub(crate) unknown_file_bytes: u64,
+    /// Bytes of private memory that may have been resident, but are not in the core.
+    pub(crate) lost_bytes: u64,
+}
+
+/// Works out the states of all pages of `mappings`, which ascend and are disjoint.
+pub(crate) fn work_out(
+    mappings: &[Mapping],
+    headers: &Headers,
+    dumped: &Dumped,
+    files: &Files,
+    notes: &Notes,
+) -> States {
+    let mut states = States {
+        runs: Vec::new(),
+        evidence: evidence(headers, dumped),
+        unknown_file_bytes: 0,
+        lost_bytes: 0,
+    };
+    let leaves_out_private = leaves_out_private_memory(&dumped.segments, mappings, notes);
+    for mapping in mappings {
+        let first = dumped.segments.partition_point(|it| it.range.end <= mapping.range.start);
+        let segments = dumped.segments[first..].iter();
+        let segments: Vec<&Segment> =
+            segments.take_while(|it| it.range.start < mapping.range.end).collect();
+        let is_written_to = mapping.is_private_anonymous() && mapping.writable;
+        let part = |range: Range<Address>| intersection(&range, &mapping.range);
+        for segment in &segments {
+            states.look_at(mapping, &part(segment.there()), segment, dumped, files);
+            states.lose(part(segment.lost()));
+            if leaves_out_private && is_written_to && segment.dumped == 0 {
+                states.lose(part(segment.range.clone()));
+            }
+        }
+        if mapping.file().is_some() && !mapping.shared && mapping.readable {
+            let known = |run: &&PageRun| run.range.start >= mapping.range.start;
+            let known = states.runs.iter().rev().take_while(known);
+            let known: u64 = known.map(|run| length(&run.range)).sum();
+            states.unknown_file_bytes += length(&mapping.range).saturating_sub(known);
+        }
+    }
+    states
+}
+
+/// Whether the holes of the file can be relied on: it has some, they can be as small as a page, and so
+/// lies what was dumped.
+fn evidence(headers: &Headers, dumped: &Dumped) -> Evidence {
+    let segments = || dumped.segments.iter().filter(|segment| segment.there > 0);
+    let has_holes = || {
+        segments().any(|segment| {
+            let all = segment.offset..segment.offset + segment.there;
+            dumped.file.data_in(all.clone()).next() != Some(all)
+        })
+    };
+    let is_as_written = !headers.by_debugger
+        && dumped.file.keeps_pages_apart
+        && segments().all(|segment| segment.offset.is_multiple_of(PAGE_SIZE));
+    if is_as_written && has_holes() { Evidence::Holes } else { Evidence::Zeros }
+}
+
+/// Whether private memory was not to be dumped (bit 0 of coredump_filter): then not even a thread's
+/// stack is there. Else what is not there was never written to.
+fn leaves_out_private_memory(segments: &[Segment], mappings: &[Mapping], notes: &Notes) -> bool {
+    notes.threads.iter().any(|thread| {
+        let at = thread.stack_pointer;
+        let holds = |range: &Range<Address>| range.contains(&at);
+        let is_private =
+            |mapping: &Mapping| holds(&mapping.range) && mapping.is_private_anonymous();
+        mappings.iter().any(is_private)
+            && segments.iter().any(|segment| segment.dumped == 0 && holds(&segment.range))
+    })
+}
+
+/// What can be said of the pages of a mapping that were dumped.
+enum Look<'a> {
+    /// They were resident where the core has them, in this state.
+    Own(PageState),
+    /// They are the process's own where they differ from the file's.
+    Compare(&'a File),
+    /// The file is not there to compare with: what is not zeros counts as the process's own.
+    Guess,
+    /// Nothing: the kernel brings pages of files in for a core.
+    Nothing,
+}
+
+impl States {
+    fn look_at(
+        &mut self,
+        mapping: &Mapping,
+        range: &Range<Address>,
+        segment: &Segment,
+        dumped: &Dumped,
+        files: &Files,
+    ) {
+        if length(range) == 0 || mapping.outside_rss {
+            return;
+        }
+        let look = match &mapping.backing {
+            Backing::Kernel(_) => Look::Nothing,
+            Backing::File(_) if mapping.shared => Look::Own(PageState::File),
+            Backing::File(_) => match files.of(mapping) {
+                Some(file) => Look::Compare(file),
+                // The head of a program is dumped to tell which it is.
+                None if mapping.executable || mapping.file_offset == 0 && !mapping.writable => {
+                    Look::Nothing
+                }
+                None => Look::Guess,
+            },
+            Backing::Anonymous | Backing::Heap | Backing::Stack => Look::Own(PageState::Anonymous),
+        };
+        let at = |offset: u64| range.start.offset(offset);
+        let start = segment.offset + (range.start - segment.range.start);
+        let data = dumped.file.data_in(start..start + length(range));
+        match (look, self.evidence) {
+            (Look::Nothing, _) => {}
+            (Look::Own(state), Evidence::Holes) => {
+                for data in data {
+                    let run = at(data.start - start).align_down(PAGE_SIZE)
+                        ..at(data.end - start).align_up(PAGE_SIZE);
+                    self.add(&run, state);
+                }
+            }
+            (Look::Own(state), Evidence::Zeros) => {
+                self.read_pages(dumped, range, data, start, state, |_, page| !is_zeros(page));
+            }
+            (Look::Guess, _) => {
+                let is_own = |_, page: &[u8]| !is_zeros(page);
+                self.read_pages(dumped, range, data, start, PageState::Anonymous, is_own);
+            }
+            (Look::Compare(file), _) => {
+                let is_own = |page: Address, bytes: &[u8]| !is_of_file(file, mapping, page, bytes);
+                let all = std::iter::once(start..start + length(range));
+                self.read_pages(dumped, range, all, start, PageState::Anonymous, is_own);
+            }
+        }
+    }
+
+    /// Adds the pages with data for which `is_resident` holds. `start` is where `range` begins in the
+    /// file.
+    fn read_pages(
+        &mut self,
+        dumped: &Dumped,
+        range: &Range<Address>,
+        data: impl Iterator<Item = Range<u64>>,
+        start: u64,
+        state: PageState,
+        is_resident: impl Fn(Address, &[u8]) -> bool,
+    ) {
+        let mut bytes = vec![0; STEP.min(length(range) as usize)];
+        // Pages and blocks of the file need not lie alike: a page is looked at once.
+        let mut done = range.start;
+        for data in data {
+            let mut at = range.start.offset(data.start - start).align_down(PAGE_SIZE).max(done);
+            let end = range.start.offset(data.end - start).align_up(PAGE_SIZE).min(range.end);
+            while at < end {
+                let most = (bytes.len() as u64).min(end - at) as usize;
+                let read = dumped.file.read(start + (at - range.start), &mut bytes[..most]);
+                for page in bytes[..read].chunks_exact(PAGE) {
+                    if is_resident(at, page) {
+                        self.add(&(at..at.offset(PAGE_SIZE)), state);
+                    }
+                    at = at.offset(PAGE_SIZE);
+                }
+                if read < most {
+                    break;
+                }
+            }
+            done = done.max(end);
+        }
+    }
+
+    /// Adds a run, ascending; joined with the last one where it goes on.
+    fn add(&mut self, range: &Range<Address>, state: PageState) {
+        match self.runs.last_mut() {
+            Some(last) if last.range.end >= range.start && last.state == state => {
+                last.range.end = last.range.end.max(range.end);
+            }
+            _ => self.runs.push(PageRun { range: range.clone(), state, huge: false }),
+        }
+    }
+
+    fn lose(&mut self, range: Range<Address>) {
+        if length(&range) > 0 {
+            self.lost_bytes += length(&range);
+            self.add(&range, PageState::Lost);
+        }
+    }
+}
+
+fn is_zeros(page: &[u8]) -> bool {
+    // Blocks of a size that is compared at once.
+    let (blocks, rest) = page.as_chunks::<64>();
+    blocks.iter().all(|block| block.iter().fold(0, |all, byte| all | byte) == 0)
+        && rest.iter().all(|&byte| byte == 0)
+}
