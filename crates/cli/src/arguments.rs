@@ -378,7 +378,8 @@ mod tests {
         assert!(parse(&["rbloat", "report", "1", "--namespace-pid", "2"]).is_err());
         assert!(parse(&["rbloat", "report", "1", "-p", "2"]).is_err());
         assert!(parse(&["rbloat", "trim", "ruby"]).is_err());
-        assert_eq!(SourceName::from("./42"), SourceName::File("./42".into()));
+        let file = SourceName::File { path: "./42".into(), sysroot: None };
+        assert_eq!(SourceName::from("./42"), file);
     }
 
     #[test]

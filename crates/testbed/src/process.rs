@@ -119,6 +119,12 @@ impl Target {
         assert!(sent.success(), "{kill}");
     }
 
+    /// Sends it a signal that ends it, and waits until it has ended.
+    pub fn end_by(&mut self, signal: i32) {
+        self.signal(signal);
+        let _ = self.child.wait();
+    }
+
     /// The rest of a line of its /proc/PID/status, or of another file of `key: value` lines.
     #[must_use]
     pub fn status(&self, key: &str) -> String {

@@ -2,6 +2,7 @@
 
 mod collections;
 mod containers;
+mod cores;
 mod diffs;
 mod errors;
 mod maps;
