@@ -217,6 +217,21 @@ fn a_core_that_lost_its_holes_is_told_by_its_zeros() {
     assert!(has_finding(&core, Severity::Note, "but zeros"));
 }
 
+/// The number of segments has no room in the header then.
+#[test]
+fn a_process_may_have_more_mappings_than_a_header_counts() {
+    let mut memory = process();
+    for index in 0..70_000 {
+        memory.map(0x1_0000_0000 + index * 2 * PAGE, PAGE);
+    }
+    memory.write(0x1_0000_0000 + 69_999 * 2 * PAGE, b"last");
+    let core = SyntheticCore::new(CoreWriter::Kernel, &memory, &[thread(77)]);
+    let core = open(&core);
+    assert_eq!(core.image.outline.mappings.iter().count(), 70_007);
+    assert_eq!(read(&core, 0x1_0000_0000 + 69_999 * 2 * PAGE, 4), b"last");
+    assert_eq!(core.origin, "written by the kernel when signal 6 ended the process");
+}
+
 #[test]
 fn what_was_cut_off_is_lost_and_not_zeros() {
     let written = written(&core_of(CoreWriter::Kernel));

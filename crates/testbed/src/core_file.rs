@@ -95,7 +95,8 @@ impl SyntheticCore {
         let notes = self.notes(mappings.iter());
         let count = mappings.iter().filter(|mapping| is_stated(mapping)).count() as u64 + 1;
         let notes_at = 64 + 56 * count;
-        let mut at = notes_at + notes.len() as u64;
+        // And a section.
+        let mut at = notes_at + notes.len() as u64 + 64;
         if self.writer == CoreWriter::Kernel {
             at = at.next_multiple_of(PAGE_SIZE);
         }
@@ -121,11 +122,21 @@ impl SyntheticCore {
         head.extend([0; 8]);
         head.extend(64_u64.to_le_bytes());
         head.extend([0; 12]);
-        for half in [64, 56, count as u16, 64, sections, 0] {
+        let stated = u16::try_from(count).unwrap_or(u16::MAX);
+        for half in [64, 56, stated, 64, sections, 0] {
             head.extend(half.to_le_bytes());
         }
         head.extend(programs);
         head.extend(notes);
+        if stated == u16::MAX {
+            // The number of segments is in a section then, of which the kernel writes that one alone.
+            let section = head.len() as u64;
+            head[40..48].copy_from_slice(&section.to_le_bytes());
+            head[60..62].copy_from_slice(&1_u16.to_le_bytes());
+            head.extend([0; 44]);
+            head.extend((count as u32).to_le_bytes());
+            head.extend([0; 16]);
+        }
         (head, offsets, at)
     }
 

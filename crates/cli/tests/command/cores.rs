@@ -45,13 +45,10 @@ fn kernel_writes_cores() -> bool {
     writes
 }
 
-/// Starts a Ruby in `folder` that may leave a core there.
+/// Starts a Ruby that may leave a core in `folder`.
 fn start(program: &str, folder: &Path) -> Target {
-    start_command(testbed::ruby().args(["-e", program]), folder)
-}
-
-fn start_command(command: &mut Command, folder: &Path) -> Target {
-    let target = Target::start(command.current_dir(folder));
+    // Whatever folder it was started in: in another root that is lost on the way.
+    let target = Target::ruby(&format!("Dir.chdir({folder:?}); {program}"));
     let limit = format!("--pid={}", target.pid());
     let raised = Command::new("prlimit").args([&limit, "--core=unlimited:unlimited"]).status();
     assert!(raised.unwrap().success(), "the limit of cores can be raised");

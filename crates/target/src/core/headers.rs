@@ -79,7 +79,7 @@ impl Headers {
         let mut headers = Self {
             segments: Vec::new(),
             notes: Vec::new(),
-            by_debugger: header.e_shnum.get(LE) > 1,
+            by_debugger: has_sections(&header),
             tell_protection: false,
             senseless: 0,
         };
@@ -160,6 +160,15 @@ impl Headers {
             is_sound
         });
         self.senseless += (all - self.segments.len()) as u64;
+    }
+}
+
+/// Whether there are sections beside the one with the number of segments. Where there are too many, their
+/// number is not in the header either.
+fn has_sections(header: &elf::FileHeader64<LE>) -> bool {
+    match header.e_shnum.get(LE) {
+        0 => header.e_shoff.get(LE) != 0,
+        count => count > 1,
     }
 }
 

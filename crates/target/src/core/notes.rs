@@ -19,8 +19,8 @@ use super::file::CoreFile;
 const MOST_NOTES: u64 = 1 << 20;
 /// More threads than a process has.
 const MOST_THREADS: usize = 1 << 17;
-/// More bytes than an NT_FILE note has: the kernel's own limit is 16 MiB.
-const MOST_FILE_NOTE: u64 = 64 << 20;
+/// More bytes than an NT_FILE note has: the kernel's own limit is 4 MiB, unless it was raised.
+const MOST_FILE_NOTE: u64 = 16 << 20;
 /// More bytes than any other note has that is read.
 const MOST_NOTE: u64 = 4096;
 

@@ -98,11 +98,12 @@ fn evidence(headers: &Headers, dumped: &Dumped) -> Evidence {
 fn leaves_out_private_memory(segments: &[Segment], mappings: &[Mapping], notes: &Notes) -> bool {
     notes.threads.iter().any(|thread| {
         let at = thread.stack_pointer;
-        let holds = |range: &Range<Address>| range.contains(&at);
-        let is_private =
-            |mapping: &Mapping| holds(&mapping.range) && mapping.is_private_anonymous();
-        mappings.iter().any(is_private)
-            && segments.iter().any(|segment| segment.dumped == 0 && holds(&segment.range))
+        let segment = segments.partition_point(|segment| segment.range.end <= at);
+        let mapping = mappings.partition_point(|mapping| mapping.range.end <= at);
+        let is_left_out = |it: &Segment| it.range.contains(&at) && it.dumped == 0;
+        let is_private = |it: &Mapping| it.range.contains(&at) && it.is_private_anonymous();
+        segments.get(segment).is_some_and(is_left_out)
+            && mappings.get(mapping).is_some_and(is_private)
     })
 }
 
