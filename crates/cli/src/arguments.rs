@@ -1,5 +1,5 @@
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -167,11 +167,15 @@ pub(crate) struct DiffArguments {
     /// How to hold a process still, as in `rbloat report`
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     pub(crate) capture: CaptureMode,
+    /// Where the files are that the processes of core files had mapped, as in `rbloat report`
+    #[arg(long, value_name = "DIR")]
+    sysroot: Option<PathBuf>,
 }
 
 impl DiffArguments {
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, SourceName)> {
-        self.sources.iter().map(|source| (source.as_str(), source.as_str().into()))
+        let name = |source: &str| SourceName::from(source).below(self.sysroot.as_deref());
+        self.sources.iter().map(move |source| (source.as_str(), name(source)))
     }
 }
 
@@ -237,16 +241,21 @@ impl From<&str> for SourceName {
     }
 }
 
+impl SourceName {
+    /// The same, with the folder below which the files are that the process of a core had mapped.
+    fn below(self, folder: Option<&Path>) -> Self {
+        match self {
+            Self::File { path, .. } => Self::File { path, sysroot: folder.map(Path::to_owned) },
+            process => process,
+        }
+    }
+}
+
 impl SourceArguments {
     pub(crate) fn name(&self) -> SourceName {
         let WhichArguments { source, pid, namespace_pid } = &self.which;
         match (source, pid, namespace_pid) {
-            (Some(source), ..) => match source.as_str().into() {
-                SourceName::File { path, .. } => {
-                    SourceName::File { path, sysroot: self.sysroot.clone() }
-                }
-                name => name,
-            },
+            (Some(source), ..) => SourceName::from(source.as_str()).below(self.sysroot.as_deref()),
             (_, Some(pid), _) => SourceName::Process(ProcessName::Pid(*pid)),
             (.., namespace_pid) => {
                 let pid = namespace_pid.expect("clap requires one of them");

@@ -10,6 +10,7 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::pod::{Pod, from_bytes};
 
+use crate::live::one_line;
 use crate::{Address, Image, Mapping, Memory, PAGE_SIZE, Unreadable, Window};
 
 /// More program headers or dynamic entries than any module has: the end of a bounded walk.
@@ -95,7 +96,8 @@ impl Module {
         let Some(dynamic) = dynamic.map(span) else { return Ok(None) };
 
         let mut module = Self {
-            name: name.to_owned(),
+            // A file may be called anything.
+            name: one_line(name),
             range: base..end.align_up(PAGE_SIZE),
             writable: loads()
                 .filter(|segment| segment.p_flags.get(LE).contains(elf::PF_W))

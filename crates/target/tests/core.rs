@@ -205,6 +205,33 @@ fn pages_are_resident_as_far_as_the_file_tells() {
     }
 }
 
+#[test]
+fn a_file_with_a_strange_name_does_nothing_to_a_terminal() {
+    let mut memory = process();
+    for mapping in &mut memory.mappings {
+        if mapping.file_offset == 0 && mapping.file_name() == Some("libx.so.1") {
+            mapping.backing = Backing::File("/nowhere/\u{1b}[2Jx.so".into());
+        }
+    }
+    let core = open(&SyntheticCore::new(CoreWriter::Kernel, &memory, &[thread(77)]));
+    let findings = &core.image.outline.findings;
+    assert!(has_finding(&core, Severity::Warning, "/nowhere/ [2Jx.so (not there)"), "{findings:?}");
+}
+
+/// Such a core was read for ever.
+#[test]
+fn a_mapping_that_ends_within_a_page_is_none() {
+    let written = written(&core_of(CoreWriter::Kernel));
+    let mut bytes = std::fs::read(&written.path).unwrap();
+    let stated = [LIBRARY.to_le_bytes(), (LIBRARY + 2 * PAGE).to_le_bytes()].concat();
+    let at = bytes.windows(16).position(|words| words == stated).unwrap();
+    bytes[at + 8..at + 16].copy_from_slice(&(LIBRARY + 2 * PAGE - 100).to_le_bytes());
+    std::fs::write(&written.path, &bytes).unwrap();
+    let core = open_core(&written.path, &CoreOptions::default()).unwrap();
+    let mapping = core.image.outline.mappings.find(Address(LIBRARY)).unwrap();
+    assert_eq!(mapping.backing, Backing::Anonymous);
+}
+
 /// cp(1) and pipes write zeros where there were holes.
 #[test]
 fn a_core_that_lost_its_holes_is_told_by_its_zeros() {

@@ -435,3 +435,33 @@ fn a_core_is_kept_and_drawn_like_a_process() {
     assert_eq!(of_kept.capture.method, "core");
     assert!(fs::read_to_string(&page).unwrap().contains("<html"));
 }
+
+#[test]
+fn two_cores_of_a_process_tell_what_grew() {
+    let program = "
+        LOG = []
+        GC.start
+        puts 'ready {}'; $stdout.flush
+        $stdin.gets
+        LOG.concat(Array.new(10_000) { |i| \"#{i} \" * 50 })
+        GC.start
+        puts 'ready {}'; $stdout.flush; $stdin.read";
+    let folder = tempfile::tempdir().unwrap();
+    let mut target = start(program, folder.path());
+    let first = folder.path().join("first.core");
+    fs::rename(core_by_gdb(&target, folder.path()), &first).unwrap();
+    target.tell("go on");
+    let _ = target.next_truth();
+    let second = core_by_gdb(&target, folder.path());
+    assert!(target.finish());
+    let output = rbloat().arg("diff").args([&first, &second]).arg("--json").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let diff: report::Diff = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(diff.same_process);
+    let strings = diff.classes.iter().find(|class| class.name == "String").unwrap();
+    assert!((9_900..10_500).contains(&strings.objects.change), "{strings:?}");
+    assert_eq!(strings.kept_by.as_deref(), Some("LOG → Array → String"));
+    let rss: Vec<u64> =
+        [first, second].iter().map(|core| report_on(core, &[]).process.rss_bytes).collect();
+    assert_eq!(diff.rss_bytes.at, rss);
+}

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use crate::live::one_line;
 use crate::{Address, Backing, Finding, Mapping, Memory, PAGE_SIZE, Severity, length};
 
 use super::file::{open_without_waiting, read_fully};
@@ -131,7 +132,7 @@ impl Files {
         let mut warn = |what| findings.push(Finding::general(Severity::Warning, what));
         let (mut missing, mut others) = (Vec::new(), Vec::new());
         for (path, _, absence) in &self.absent {
-            let path = path.display();
+            let path = shown(path);
             match absence {
                 Absence::Unopened(why) => missing.push(format!("{path} ({why})")),
                 Absence::OtherBuild { had, is: Some(is) } => {
@@ -158,8 +159,7 @@ impl Files {
             ));
         }
         if !self.unproven.is_empty() {
-            let paths: Vec<String> =
-                self.unproven.iter().map(|path| path.display().to_string()).collect();
+            let paths: Vec<String> = self.unproven.iter().map(|path| shown(path)).collect();
             warn(format!(
                 "whether files are those that the process had mapped cannot be told, since the core has no \
                  build id of them: {}",
@@ -168,6 +168,11 @@ impl Files {
         }
         findings
     }
+}
+
+/// A path as it may go to a terminal: whoever made the core chose it.
+fn shown(path: &Path) -> String {
+    one_line(&path.to_string_lossy())
 }
 
 /// The first of these, and how many others there are.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use object::LittleEndian as LE;
 use object::elf;
 
-use crate::{Address, Thread};
+use crate::{Address, PAGE_SIZE, Thread};
 
 use super::file::CoreFile;
 
@@ -158,7 +158,8 @@ fn mapped_files(bytes: &[u8]) -> Vec<MappedFile> {
         .filter_map(|(&[start, end, offset], name)| {
             let offset = offset.checked_mul(unit)?;
             let path = PathBuf::from(OsStr::from_bytes(name));
-            (start < end).then_some(MappedFile {
+            let is_whole = |at: u64| at.is_multiple_of(PAGE_SIZE);
+            (start < end && is_whole(start) && is_whole(end)).then_some(MappedFile {
                 range: Address(start)..Address(end),
                 offset,
                 path,

@@ -197,7 +197,7 @@ impl States {
                     }
                     at = at.offset(PAGE_SIZE);
                 }
-                if read < most {
+                if read < most || read < PAGE {
                     break;
                 }
             }
