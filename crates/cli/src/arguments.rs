@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use compare::Setting;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,6 +22,7 @@ Examples:
   rbloat report core.4242       say it of what gcore or the kernel left of a process
   rbloat diff a.rbloat b.rbloat say what grew from one to the other
   rbloat diff 4242 --every 60s  look three times, and say whether it leaks
+  rbloat compare -- ruby job.rb run it under each allocator, and say which to take
   rbloat trim 4242 --dry-run    say what malloc_trim would bring
   rbloat trim 4242 --watch 60s  do it, and see whether it lasts
 
@@ -98,6 +100,13 @@ pub(crate) enum Command {
     /// grew, three whether it goes on.
     #[command(after_help = EXAMPLES)]
     Diff(DiffArguments),
+    /// Run the same work under each allocator and setting, and say which to take
+    ///
+    /// Runs COMMAND several times under each setting, in turns, each in a fresh process. Its work is done when it
+    /// ends, or uses no processor for a second; with --load the load begins then, and the work is done when that
+    /// ends. Its standard input stays open until it is asked to end.
+    #[command(after_help = EXAMPLES)]
+    Compare(CompareArguments),
     /// Let a process give its free memory back to the kernel, now
     ///
     /// Says first what that will bring. One thread of the process calls malloc_trim(0) (or what jemalloc
@@ -177,6 +186,42 @@ impl DiffArguments {
         let name = |source: &str| SourceName::from(source).below(self.sysroot.as_deref());
         self.sources.iter().map(move |source| (source.as_str(), name(source)))
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArguments {
+    /// What to compare, with commas: default, arena2, jemalloc, tcmalloc, mimalloc, trim, gem. The first is what the
+    /// others are held against. [default: all that are installed]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setting)]
+    pub(crate) with: Vec<Setting>,
+    /// How often each runs: with three a difference can be told from noise, with five for sure
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) runs: u32,
+    /// A load on COMMAND: a line of shell that prints what wrk prints (--latency), or a line of JSON
+    #[arg(long, value_name = "LINE")]
+    pub(crate) load: Option<String>,
+    /// How long to wait after the work before what is left is measured: jemalloc needs 10 s to give back
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_time)]
+    pub(crate) settle: Duration,
+    /// The folder of rbloat's gem, for the setting gem
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) gem: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write comparison.json, comparison.md and comparison.svg into this folder
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(crate) output: Option<PathBuf>,
+    /// The work
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+fn parse_setting(name: &str) -> Result<Setting, String> {
+    Setting::by_name(name).ok_or_else(|| {
+        let names = Setting::ALL.map(Setting::name);
+        format!("there is no such setting; there are {}", names.join(", "))
+    })
 }
 
 /// What is to be looked at.
@@ -354,6 +399,7 @@ pub(crate) fn manual() -> std::io::Result<Vec<u8>> {
         ("map", "rbloat map"),
         ("snapshot", "rbloat snapshot"),
         ("diff", "rbloat diff"),
+        ("compare", "rbloat compare"),
         ("trim", "rbloat trim"),
     ] {
         let command = command.find_subcommand(name).expect("there is such a command").clone();

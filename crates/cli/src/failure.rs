@@ -42,6 +42,10 @@ pub(crate) enum Failure {
     OneSource,
     #[error("--every and --times look at one process again; {0} were given")]
     ManySources(usize),
+    #[error("cannot start {}: {source}", program.display())]
+    NotStarted { program: PathBuf, source: io::Error },
+    #[error("every run failed; the first one ({setting}): {why}")]
+    NoRun { setting: String, why: String },
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -85,6 +89,7 @@ impl Failure {
             | Self::Ambiguous { .. }
             | Self::NoTrim { .. }
             | Self::Unreadable { .. }
+            | Self::NotStarted { .. }
             | Self::NoSource { .. }
             | Self::NotRubyCore { .. }
             | Self::NotASnapshot { .. } => 3,
@@ -99,6 +104,7 @@ impl Failure {
             | Self::NotTouched { .. } => 5,
             Self::Target(E::Proc { .. } | E::Ptrace { .. } | E::ForeignProc)
             | Self::Unwritable { .. }
+            | Self::NoRun { .. }
             | Self::Output(_) => 1,
         })
     }

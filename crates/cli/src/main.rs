@@ -3,6 +3,7 @@
 mod allocator_call;
 mod arguments;
 mod capture;
+mod compare_command;
 mod diff_command;
 mod failure;
 mod list;
@@ -13,6 +14,7 @@ mod report_command;
 mod snapshot_command;
 mod source;
 mod trim_command;
+mod work;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -42,6 +44,7 @@ fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Some(Command::Map(map)) => return map_command::run(map),
         Some(Command::Snapshot(snapshot)) => return snapshot_command::run(snapshot),
         Some(Command::Diff(diff)) => return diff_command::run(diff),
+        Some(Command::Compare(compare)) => return compare_command::run(compare),
         Some(Command::Trim(trim)) => return trim_command::run(trim),
         Some(Command::Completions { shell }) => {
             io::stdout().write_all(&arguments::completions(*shell))?;

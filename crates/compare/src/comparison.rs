@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::{Difference, compare, median};
-use crate::{Load, Recommendation, Setting};
+use crate::{Load, Recommendation};
 
 /// What `rbloat compare` says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct Comparison {
     pub settle_seconds: f64,
     pub settings: Vec<SettingPart>,
     pub missing: Vec<Missing>,
+    pub failed: Vec<Failed>,
     pub runs: Vec<Run>,
     pub medians: Vec<Medians>,
     pub recommendation: Recommendation,
@@ -31,7 +32,27 @@ pub struct SettingPart {
 #[expect(missing_docs, reason = "see Comparison")]
 pub struct Missing {
     pub setting: String,
-    pub package: String,
+    pub needs: String,
+}
+
+/// A run that came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Comparison")]
+pub struct Failed {
+    pub setting: String,
+    pub number: u32,
+    pub why: String,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// The load on it, a line of shell, if there was one.
+    pub load: Option<String>,
+    /// How long what is left was given to settle, in seconds.
+    pub settle_seconds: f64,
 }
 
 /// One run of the work.
@@ -96,13 +117,13 @@ impl Comparison {
     /// What so many runs come to. The first setting of all is what the others are held against.
     #[must_use]
     pub fn new(
-        command: Vec<String>,
-        load: Option<String>,
-        settle_seconds: f64,
+        question: Question,
         settings: Vec<SettingPart>,
         missing: Vec<Missing>,
         runs: Vec<Run>,
+        failed: Vec<Failed>,
     ) -> Self {
+        let Question { command, load, settle_seconds } = question;
         let of =
             |setting: &str| runs.iter().filter(|run| run.setting == setting).collect::<Vec<_>>();
         let base = settings.first().map(|it| of(&it.setting)).unwrap_or_default();
@@ -120,6 +141,7 @@ impl Comparison {
             settle_seconds,
             settings,
             missing,
+            failed,
             runs,
             medians,
             recommendation,
@@ -138,8 +160,7 @@ impl Comparison {
 
 impl Medians {
     fn new(setting: String, runs: &[&Run], base: &[&Run]) -> Self {
-        let is_base = setting == Setting::Default.name()
-            || base.first().is_some_and(|base| base.setting == setting);
+        let is_base = base.first().is_some_and(|base| base.setting == setting);
         let spread = |of: &dyn Fn(&Run) -> Option<f64>| {
             let values: Option<Vec<f64>> = runs.iter().map(|run| of(run)).collect();
             let base: Option<Vec<f64>> = base.iter().map(|run| of(run)).collect();

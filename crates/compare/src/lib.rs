@@ -6,12 +6,15 @@
 
 mod comparison;
 mod load;
+mod plot;
 mod recommendation;
 mod setting;
 mod statistics;
 mod text;
 
-pub use comparison::{Comparison, Medians, Missing, Run, Sample, SettingPart, Spread};
+pub use comparison::{
+    Comparison, Failed, Medians, Missing, Question, Run, Sample, SettingPart, Spread,
+};
 pub use load::{Load, LoadError};
 pub use recommendation::{Confidence, Recommendation};
 pub use setting::{Environment, Setting};

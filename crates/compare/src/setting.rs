@@ -83,15 +83,15 @@ impl Setting {
         }
     }
 
-    /// The Debian package with what it needs; `None` where it needs nothing.
+    /// What it needs, a Debian package mostly; `None` where that is nothing.
     #[must_use]
-    pub const fn package(self) -> Option<&'static str> {
+    pub const fn needs(self) -> Option<&'static str> {
         match self {
             Self::Default | Self::Arena2 | Self::Trim => None,
-            Self::Jemalloc => Some("libjemalloc2"),
-            Self::Tcmalloc => Some("libtcmalloc-minimal4"),
-            Self::Mimalloc => Some("libmimalloc2.0"),
-            Self::Gem => Some("the gem rbloat (--gem FOLDER)"),
+            Self::Jemalloc => Some("the package libjemalloc2"),
+            Self::Tcmalloc => Some("the package libtcmalloc-minimal4"),
+            Self::Mimalloc => Some("the package libmimalloc2.0"),
+            Self::Gem => Some("the gem's folder (--gem FOLDER)"),
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::{Comparison, Medians, Spread};
+use crate::{Comparison, Failed, Medians, Spread};
 
 /// A column: its heading, and the cell of a setting.
 type Column = (&'static str, fn(&Medians) -> Option<String>);
@@ -61,7 +61,10 @@ impl Comparison {
         }
         writeln!(out, "{}\n", table.trim_fmt())?;
         for missing in &self.missing {
-            writeln!(out, "Not tried: {}, which needs {}.", missing.setting, missing.package)?;
+            writeln!(out, "Not tried: {}, which needs {}.", missing.setting, missing.needs)?;
+        }
+        for Failed { setting, number, why } in &self.failed {
+            writeln!(out, "Failed: {setting}, run {number}: {why}.")?;
         }
         let recommendation = &self.recommendation;
         writeln!(

@@ -1,6 +1,6 @@
 //! What is recommended, on runs whose figures the test set.
 
-use compare::{Comparison, Confidence, Load, Run, SettingPart};
+use compare::{Comparison, Confidence, Load, Question, Run, SettingPart};
 
 const MB: u64 = 1 << 20;
 
@@ -33,7 +33,8 @@ fn comparison(runs: Vec<Run>) -> Comparison {
     }
     let load = runs[0].load.map(|_| "wrk".to_owned());
     let command = vec!["ruby".into(), "app.rb".into()];
-    Comparison::new(command, load, 15.0, settings, vec![], runs)
+    let question = Question { command, load, settle_seconds: 15.0 };
+    Comparison::new(question, settings, vec![], runs, vec![])
 }
 
 #[test]
@@ -141,7 +142,7 @@ fn the_table_in_words() {
     let mut comparison = comparison(runs.concat());
     comparison.missing.push(compare::Missing {
         setting: "tcmalloc".into(),
-        package: "libtcmalloc-minimal4".into(),
+        needs: "the package libtcmalloc-minimal4".into(),
     });
     insta::assert_snapshot!(comparison.render_markdown());
     let again: Comparison = serde_json::from_str(&comparison.render_json()).unwrap();

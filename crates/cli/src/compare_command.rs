@@ -1,0 +1,219 @@
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use compare::{
+    Comparison, Environment, Failed, Load, Missing, Question, Run, Setting, SettingPart,
+};
+use signal_hook::consts::SIGINT;
+
+use crate::arguments::CompareArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::work::{Until, Work};
+
+/// How long a command may take to be ready for its load, where it is never idle.
+const BOOT: Duration = Duration::from_secs(60);
+/// No work takes longer, nor does a load.
+const WORK: Duration = Duration::from_secs(24 * 3600);
+
+pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    // The command gets ^C from the terminal too; what was measured until then is kept.
+    signal_hook::flag::register(SIGINT, Arc::clone(&stop)).map_err(Failure::Output)?;
+    let (settings, missing) = settings(arguments);
+    let mut runs = Vec::new();
+    let mut failed = Vec::new();
+    let started = Instant::now();
+    let all = arguments.runs as usize * settings.len();
+    'measuring: for number in 1..=arguments.runs {
+        // In turns, and each time another one first: what the machine does meanwhile meets all alike.
+        for place in 0..settings.len() {
+            let (setting, environment) = &settings[(place + number as usize - 1) % settings.len()];
+            let done = runs.len() + failed.len();
+            say_progress(setting.name(), number, done, all, started.elapsed());
+            match measure(arguments, *setting, environment, number, &stop)? {
+                Measured::Run(run) => runs.push(*run),
+                Measured::Failed(why) => {
+                    failed.push(Failed { setting: setting.name().into(), number, why });
+                }
+                Measured::Interrupted => break 'measuring,
+            }
+        }
+    }
+    if runs.is_empty() {
+        let (setting, why) = failed.into_iter().next().map_or_else(
+            || ("none".to_owned(), "interrupted before the first was done".to_owned()),
+            |failed| (failed.setting, failed.why),
+        );
+        return Err(Failure::NoRun { setting, why });
+    }
+    let question = Question {
+        command: arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        load: arguments.load.clone(),
+        settle_seconds: arguments.settle.as_secs_f64(),
+    };
+    let parts = settings.iter().map(|(setting, environment)| SettingPart {
+        setting: setting.name().into(),
+        environment: environment.set.clone(),
+    });
+    let comparison = Comparison::new(question, parts.collect(), missing, runs, failed);
+    if let Some(folder) = &arguments.output {
+        let unwritable = |source| Failure::Unwritable { path: folder.clone(), source };
+        std::fs::create_dir_all(folder).map_err(unwritable)?;
+        output::write(&folder.join("comparison.json"), comparison.render_json().as_bytes())?;
+        output::write(&folder.join("comparison.md"), comparison.render_markdown().as_bytes())?;
+        output::write(&folder.join("comparison.svg"), comparison.render_svg().as_bytes())?;
+    }
+    let text = if arguments.json { comparison.render_json() } else { comparison.render_markdown() };
+    crate::print(&text)?;
+    Ok(if stop.load(Ordering::Relaxed) { Outcome::Incomplete } else { Outcome::Done })
+}
+
+/// The settings that can be tried, with their environments, and those that cannot.
+fn settings(arguments: &CompareArguments) -> (Vec<(Setting, Environment)>, Vec<Missing>) {
+    let wanted =
+        if arguments.with.is_empty() { &Setting::ALL[..] } else { arguments.with.as_slice() };
+    let options = std::env::var("RUBYOPT").unwrap_or_default();
+    let gem = arguments.gem.as_ref().and_then(|gem| gem.canonicalize().ok());
+    let mut settings = Vec::new();
+    let mut missing = Vec::new();
+    for &setting in wanted {
+        match setting.environment(gem.as_deref(), &options) {
+            Some(environment) => settings.push((setting, environment)),
+            None => missing.push(Missing {
+                setting: setting.name().into(),
+                needs: setting.needs().unwrap_or_default().into(),
+            }),
+        }
+    }
+    (settings, missing)
+}
+
+/// On standard error, which is no part of the result.
+fn say_progress(setting: &str, number: u32, done: usize, all: usize, elapsed: Duration) {
+    let left = if done == 0 {
+        String::new()
+    } else {
+        let seconds = elapsed.as_secs_f64() / done as f64 * (all - done) as f64;
+        format!(", some {:.0} s left", seconds.ceil())
+    };
+    anstream::eprintln!("rbloat: {} of {all}: {setting}, run {number}{left}", done + 1);
+}
+
+/// What came of a run.
+enum Measured {
+    Run(Box<Run>),
+    Failed(String),
+    Interrupted,
+}
+
+fn measure(
+    arguments: &CompareArguments,
+    setting: Setting,
+    environment: &Environment,
+    number: u32,
+    stop: &AtomicBool,
+) -> Result<Measured, Failure> {
+    let mut work = Work::start(&arguments.command, environment)?;
+    let boot = if arguments.load.is_some() { BOOT } else { WORK };
+    let mut until = work.watch(boot, true, stop);
+    let mut done = match until {
+        Until::Idle(since) => since,
+        _ => Instant::now(),
+    };
+    let mut load = None;
+    let mut wall = work.since_start(done);
+    let mut before = work.used();
+    if let Some(line) = &arguments.load
+        && matches!(until, Until::Idle(_) | Until::Over)
+    {
+        let started = Instant::now();
+        let printed = put_load(line, &mut work, stop);
+        done = Instant::now();
+        wall = done - started;
+        until = if stop.load(Ordering::Relaxed) { Until::Interrupted } else { until };
+        match printed.and_then(|printed| Load::parse(&printed).map_err(|error| error.to_string())) {
+            Ok(measured) => load = Some(measured),
+            Err(_) if until == Until::Interrupted => {}
+            Err(why) => return Ok(Measured::Failed(why)),
+        }
+    } else {
+        before = crate::work::Used::default();
+    }
+    if until == Until::Interrupted {
+        return Ok(Measured::Interrupted);
+    }
+    if let Some(why) = work.complaint() {
+        return Ok(Measured::Failed(why));
+    }
+    if until == Until::Ended && arguments.load.is_some() {
+        return Ok(Measured::Failed("it ended before the load could begin".into()));
+    }
+    let used = work.used();
+    let rss_end_bytes = work.rss_bytes();
+    let peak = work.samples.iter().map(|sample| sample.rss_bytes).max().unwrap_or(0);
+    let mut rss_settled_bytes = None;
+    if until != Until::Ended {
+        if setting == Setting::Trim {
+            trim(&work);
+        }
+        match work.watch(arguments.settle, false, stop) {
+            Until::Interrupted => return Ok(Measured::Interrupted),
+            Until::Ended => {}
+            Until::Idle(_) | Until::Over => rss_settled_bytes = Some(work.rss_bytes()),
+        }
+    }
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    Ok(Measured::Run(Box::new(Run {
+        setting: setting.name().into(),
+        number,
+        rss_peak_bytes: peak.max(rss_end_bytes),
+        rss_end_bytes,
+        rss_settled_bytes,
+        wall_ms: ms(wall),
+        user_ms: ms(used.user.saturating_sub(before.user)),
+        system_ms: ms(used.system.saturating_sub(before.system)),
+        minor_faults: used.minor_faults.saturating_sub(before.minor_faults),
+        major_faults: used.major_faults.saturating_sub(before.major_faults),
+        load,
+        samples: std::mem::take(&mut work.samples),
+    })))
+}
+
+/// Runs the load to its end while the work is watched, and returns what it printed.
+fn put_load(line: &str, work: &mut Work, stop: &AtomicBool) -> Result<String, String> {
+    let child =
+        Command::new("sh").args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let child = child.map_err(|error| format!("the load command cannot be started: {error}"))?;
+    let waiting = std::thread::spawn(move || child.wait_with_output());
+    while !waiting.is_finished() {
+        // The load ends with the terminal's ^C as well.
+        work.watch(Duration::from_millis(100), false, stop);
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let output = waiting.join().expect("waiting does not panic");
+    let output = output.map_err(|error| format!("the load command was lost: {error}"))?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        Ok(printed)
+    } else {
+        Err(format!("the load command failed: {}", output.status))
+    }
+}
+
+/// Trims every Ruby of the work, as `rbloat trim` does. What is no Ruby is left alone.
+fn trim(work: &Work) {
+    let Ok(rbloat) = std::env::current_exe() else { return };
+    for pid in work.pids() {
+        let _ = Command::new(&rbloat)
+            .args(["trim", &pid.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+    }
+}
