@@ -12,6 +12,8 @@ use testbed::{CoreWriter, SyntheticCore, SyntheticMemory};
 const PAGE: u64 = target::PAGE_SIZE;
 const HEAP: u64 = 0x5555_5560_0000;
 const GUARD: u64 = 0x7f00_0000_0000;
+/// Where threads say that their control blocks are; these begin with their own addresses.
+const CONTROL: u64 = GUARD + PAGE + 0x40;
 const LIBRARY: u64 = 0x7f00_1000_0000;
 const SHARED: u64 = 0x7f00_2000_0000;
 const STACK: u64 = 0x7fff_0000_0000;
@@ -20,7 +22,7 @@ const STACK_BYTES: u64 = 64 * PAGE;
 fn thread(tid: i32) -> Thread {
     Thread {
         tid,
-        fs_base: Address(GUARD + PAGE + 0x40),
+        fs_base: Address(CONTROL),
         stack_pointer: Address(STACK + 0x3_0008),
         registers: (0..15).map(|number| 100 * u64::from(tid.unsigned_abs()) + number).collect(),
     }
@@ -39,6 +41,7 @@ fn process() -> SyntheticMemory {
     memory.mappings.push(Mapping { readable: false, writable: false, ..guard });
     memory.map(GUARD + PAGE, PAGE);
     memory.write(GUARD + PAGE, b"stack of a thread");
+    memory.write_u64(CONTROL, CONTROL);
     let library = |start: u64, bytes: u64, path: &str| Mapping {
         writable: false,
         backing: Backing::File(path.into()),
@@ -242,6 +245,18 @@ fn a_core_that_lost_its_holes_is_told_by_its_zeros() {
     let core = open_core(&written.path, &CoreOptions::default()).unwrap();
     assert_eq!(resident(&core, HEAP, 8), 2);
     assert!(has_finding(&core, Severity::Note, "but zeros"));
+}
+
+/// gdb writes zeros where it cannot read.
+#[test]
+fn stacks_that_gdb_could_not_read_are_lost_and_not_zeros() {
+    let mut memory = process();
+    memory.write(GUARD + PAGE, &[0; 0x100]);
+    let core = open(&SyntheticCore::new(CoreWriter::Debugger, &memory, &[thread(77)]));
+    assert!(has_finding(&core, Severity::Warning, "gdb could not read 1 of the threads' stacks"));
+    assert!(read(&core, GUARD + PAGE, 8).is_empty());
+    let core = open(&SyntheticCore::new(CoreWriter::Kernel, &memory, &[thread(77)]));
+    assert_eq!(read(&core, GUARD + PAGE, 8), [0; 8]);
 }
 
 /// The number of segments has no room in the header then.

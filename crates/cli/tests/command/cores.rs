@@ -101,13 +101,22 @@ struct Knowable {
     as_in_file: u64,
     /// Pages of the kernel's cache.
     cached: u64,
+    /// Pages that are not to be dumped (MADV_DONTDUMP): those of getrandom in the vDSO, from glibc 2.41
+    /// and Linux 6.11 on.
+    undumped: u64,
 }
 
 impl Knowable {
     fn of(frozen: &Frozen) -> Self {
         let image = frozen.image();
         let mut knowable = Self::default();
+        let undumped = not_to_be_dumped(image.outline.process.pid);
         for mapping in &image.outline.mappings {
+            if undumped.contains(&mapping.range.start) {
+                let pages = image.outline.pages.as_ref().unwrap();
+                knowable.undumped += pages.resident_bytes(&mapping.range);
+                continue;
+            }
             let pages = image.outline.pages.as_ref().unwrap();
             let runs = pages.runs_in(&mapping.range).filter(|run| run.state.is_resident());
             for run in runs {
@@ -135,6 +144,22 @@ impl Knowable {
         }
         knowable
     }
+}
+
+/// The beginnings of private mappings that the kernel was told not to dump.
+fn not_to_be_dumped(pid: i32) -> Vec<Address> {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mut start = Address(0);
+    let mut found = Vec::new();
+    for line in smaps.lines() {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        if let Some((from, _)) = first.split_once('-') {
+            start = Address(u64::from_str_radix(from, 16).unwrap());
+        } else if first == "VmFlags:" && line.split_whitespace().any(|flag| flag == "dd") {
+            found.push(start);
+        }
+    }
+    found
 }
 
 fn is_in_file(path: &Path, mapping: &Mapping, at: Address, page: &[u8]) -> bool {
@@ -203,34 +228,47 @@ fn a_core_says_of_a_process_what_was_said_while_it_lived() {
     assert!(knowable.zeros >= 4_900_000 && knowable.cached > 0, "{knowable:?}");
 
     let core = report_on(&by_gdb, &[]);
-    assert_same_parts(&core, &alive);
-    // Exactly the pages of zeros are missing, and what is not the process's own.
-    assert_eq!(core.process.rss_bytes, knowable.bytes - knowable.zeros, "{knowable:?}");
-    let mut missing = 0;
-    for row in alive.causes.iter().filter(|row| !OF_FILES.contains(&row.cause.as_str())) {
-        missing += row.bytes.checked_sub(bytes(&core, &row.cause)).unwrap();
+    let lacks_stacks =
+        core.findings.iter().any(|finding| finding.what.contains("gdb could not read"));
+    if lacks_stacks {
+        eprintln!("SKIPPED: this gdb cannot read stacks whose guard pages are no mappings");
+    } else {
+        assert_as_by_gdb(&core, &alive, &knowable);
     }
-    assert!(missing <= knowable.zeros, "{missing} bytes, {knowable:?}");
-    assert!(core.capture.reason.ends_with("written by a debugger"), "{}", core.capture.reason);
-
     if !kernel_writes_cores() {
         return;
     }
     let by_kernel = core_by_kernel(&mut target, SIGABRT, folder.path());
-    let core = report_on(&by_kernel, &sysroot());
-    assert_same_parts(&core, &alive);
+    assert_as_by_kernel(&report_on(&by_kernel, &sysroot()), &alive, &knowable);
+}
+
+fn assert_as_by_gdb(core: &Report, alive: &Report, knowable: &Knowable) {
+    assert_same_parts(core, alive);
+    // Exactly the pages of zeros are missing, and what is not the process's own.
+    assert_eq!(core.process.rss_bytes, knowable.bytes - knowable.zeros, "{knowable:?}");
+    let mut missing = 0;
+    for row in alive.causes.iter().filter(|row| !OF_FILES.contains(&row.cause.as_str())) {
+        missing += row.bytes.checked_sub(bytes(core, &row.cause)).unwrap();
+    }
+    assert!(missing <= knowable.zeros + knowable.undumped, "{missing} bytes, {knowable:?}");
+    assert!(core.capture.reason.ends_with("written by a debugger"), "{}", core.capture.reason);
+}
+
+fn assert_as_by_kernel(core: &Report, alive: &Report, knowable: &Knowable) {
+    assert_same_parts(core, alive);
     // Its holes tell the pages of zeros from the absent ones.
     assert_eq!(core.process.rss_bytes, knowable.bytes, "{knowable:?}");
     for row in alive.causes.iter().filter(|row| !OF_FILES.contains(&row.cause.as_str())) {
-        assert_eq!(bytes(&core, &row.cause), row.bytes, "{}", row.cause);
+        let undumped = if row.cause == "unknown" { knowable.undumped } else { 0 };
+        assert_eq!(bytes(core, &row.cause) + undumped, row.bytes, "{}", row.cause);
     }
-    assert_eq!(bytes(&core, "file.shared"), 0);
+    assert_eq!(bytes(core, "file.shared"), 0);
     assert_eq!((&core.malloc, &core.arenas), (&alive.malloc, &alive.arenas));
     let resident = |report: &Report| -> Vec<_> {
         let owners = report.owners.iter().flatten();
         owners.map(|owner| (owner.owner.clone(), owner.resident_bytes)).collect()
     };
-    assert_eq!(resident(&core), resident(&alive));
+    assert_eq!(resident(core), resident(alive));
     let reason = &core.capture.reason;
     assert!(reason.ends_with("by the kernel when signal 6 ended the process"), "{reason}");
 }

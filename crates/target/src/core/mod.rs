@@ -159,6 +159,15 @@ fn findings(
         );
         find(Severity::Error, what);
     }
+    if states.lost_threads > 0 {
+        let what = format!(
+            "gdb could not read {} of the threads' stacks (they begin with guard pages, from glibc 2.42 on) and \
+             left them out: they are in no row, what only they hold counts as unreachable, and what their \
+             caches hold as in use; a core by the kernel has them",
+            states.lost_threads
+        );
+        find(Severity::Warning, what);
+    }
     if headers.senseless > 0 {
         let what = format!(
             "the core is damaged: {} of its segments make no sense and were left out",
@@ -185,7 +194,8 @@ fn findings(
     };
     let what = format!(
         "a core has no page states, so RSS is an estimate: {evidence}; what was in swap counts as \
-         resident, and huge pages are not known"
+         resident, what the program keeps out of cores (MADV_DONTDUMP) is in no row, and huge pages are \
+         not known"
     );
     find(Severity::Note, what);
     if states.unknown_file_bytes > 0 {

@@ -5,10 +5,13 @@
 //! are the absent pages. gdb writes zeros for these, and so does whoever copies a file without its holes:
 //! then pages of zeros are taken for absent.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
 
-use crate::{Address, Backing, Mapping, PAGE_SIZE, PageRun, PageState, intersection, length};
+use crate::{
+    Address, Backing, Mapping, Memory, PAGE_SIZE, PageRun, PageState, intersection, length,
+};
 
 use super::files::{Files, is_of_file};
 use super::headers::{Headers, Segment};
@@ -36,6 +39,8 @@ pub(crate) struct States {
     pub(crate) unknown_file_bytes: u64,
     /// Bytes of private memory that may have been resident, but are not in the core.
     pub(crate) lost_bytes: u64,
+    /// Threads whose thread-local variables, and mostly their stacks, a debugger could not read.
+    pub(crate) lost_threads: u64,
 }
 
 /// Works out the states of all pages of `mappings`, which ascend and are disjoint.
@@ -51,6 +56,7 @@ pub(crate) fn work_out(
         evidence: evidence(headers, dumped),
         unknown_file_bytes: 0,
         lost_bytes: 0,
+        lost_threads: 0,
     };
     let leaves_out_private = leaves_out_private_memory(&dumped.segments, mappings, notes);
     for mapping in mappings {
@@ -58,7 +64,7 @@ pub(crate) fn work_out(
         let segments = dumped.segments[first..].iter();
         let segments: Vec<&Segment> =
             segments.take_while(|it| it.range.start < mapping.range.end).collect();
-        let is_written_to = mapping.is_private_anonymous() && mapping.writable;
+        let is_written_to = !mapping.shared && mapping.writable;
         let part = |range: Range<Address>| intersection(&range, &mapping.range);
         for segment in &segments {
             states.look_at(mapping, &part(segment.there()), segment, dumped, files);
@@ -73,6 +79,9 @@ pub(crate) fn work_out(
             let known: u64 = known.map(|run| length(&run.range)).sum();
             states.unknown_file_bytes += length(&mapping.range).saturating_sub(known);
         }
+    }
+    if headers.by_debugger {
+        states.lose_threads(dumped, notes);
     }
     states
 }
@@ -213,6 +222,32 @@ impl States {
             }
             _ => self.runs.push(PageRun { range: range.clone(), state, huge: false }),
         }
+    }
+
+    /// gdb leaves zeros from the first MiB of a mapping on that it cannot read: such as one that begins with
+    /// guard pages which are no mapping of their own (MADV_GUARD_INSTALL; stacks of threads from
+    /// glibc 2.42 on). What is at the end of a thread's stack, its control block, says first where it is.
+    fn lose_threads(&mut self, dumped: &Dumped, notes: &Notes) {
+        let mut known = std::mem::take(&mut self.runs);
+        known.sort_by_key(|run| run.range.start);
+        let mut lost = BTreeSet::new();
+        for thread in &notes.threads {
+            let at = thread.fs_base;
+            let index = dumped.segments.partition_point(|it| it.range.end <= at);
+            let Some(segment) = dumped.segments.get(index) else { continue };
+            let is_there = dumped.read_address(at) != Ok(Address(0));
+            if is_there || !segment.range.contains(&at) {
+                continue;
+            }
+            self.lost_threads += 1;
+            let after = known.partition_point(|run| run.range.start < segment.range.end);
+            let last = after.checked_sub(1).map_or(Address(0), |last| known[last].range.end);
+            let zeros = last.max(segment.range.start)..segment.range.end;
+            if lost.insert(index) {
+                self.runs.push(PageRun { range: zeros, state: PageState::Lost, huge: false });
+            }
+        }
+        self.runs.append(&mut known);
     }
 
     fn lose(&mut self, range: Range<Address>) {
