@@ -151,7 +151,7 @@ fn a_file_that_is_no_snapshot_gets_an_error_that_says_so() {
     newer[8] = 77;
     let cases: [(&[u8], &str); 6] = [
         (b"", "it is empty"),
-        (b"Hello, world, this is a text of some length\n", "no snapshot that rbloat wrote"),
+        (b"Hello, world, this is a text of some length\n", "snapshot` wrote nor a core file"),
         (&whole[..whole.len() / 3], "truncated or damaged"),
         (&whole[..9], "truncated or damaged"),
         (&altered, "truncated or damaged"),
@@ -176,7 +176,7 @@ fn a_file_that_is_no_snapshot_gets_an_error_that_says_so() {
     // It has no end, and is not read to it.
     let (status, words) = complaint(&rbloat().args(["report", "/dev/zero"]).output().unwrap());
     assert_eq!(status, 3);
-    assert!(words.contains("no snapshot"), "{words}");
+    assert!(words.contains("it is no regular file"), "{words}");
 }
 
 #[test]
