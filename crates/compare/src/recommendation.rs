@@ -10,6 +10,8 @@ const LEAST_SAVING_PERCENT: f64 = 10.0;
 const LEAST_SAVING_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 /// Work may take so much longer, or fewer requests be served, in per cent.
 const MOST_SLOWER_PERCENT: f64 = 5.0;
+/// Less is no difference: when work ends is seen some 50 ms later, in ms.
+const LEAST_SLOWER_MS: f64 = 200.0;
 /// The slowest hundredth of requests may take so much longer, in per cent.
 const MOST_LATENCY_PERCENT: f64 = 15.0;
 /// Among settings that save nearly as much as the best, this part of its saving, the simplest is taken.
@@ -158,8 +160,11 @@ fn judge<'a>(
     } else {
         medians.wall_ms.differs_percent
     };
+    // One run tells nothing of speed, nor does what is shorter than its end can be seen.
+    let is_told = medians.runs > 1
+        && (has_load || medians.wall_ms.median - base.wall_ms.median > LEAST_SLOWER_MS);
     match slower_percent {
-        Some(percent) if percent > MOST_SLOWER_PERCENT => {
+        Some(percent) if percent > MOST_SLOWER_PERCENT && is_told => {
             Err(format!("saves {}, but is {percent:.0} % slower", Size(saves_bytes as u64)))
         }
         _ => Ok(Candidate { setting, medians, saves_bytes, slower_percent }),

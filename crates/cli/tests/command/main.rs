@@ -1,6 +1,7 @@
 //! The rbloat command on real processes.
 
 mod collections;
+mod compares;
 mod containers;
 mod cores;
 mod diffs;

@@ -1,0 +1,164 @@
+//! `rbloat compare`: the winner is found where there is one, and none where there is none.
+
+use std::process::Output;
+
+use compare::Comparison;
+
+use crate::{complaint, rbloat};
+
+const MB: f64 = 1_048_576.0;
+
+/// Runs `rbloat compare` on a Ruby program, with a short time to settle.
+fn run(program: &str, arguments: &[&str]) -> Output {
+    let mut command = rbloat();
+    command.args(["compare", "--settle", "1s"]).args(arguments);
+    command.args(["--", "ruby", "-e", program]).output().unwrap()
+}
+
+fn compare(program: &str, arguments: &[&str]) -> Comparison {
+    let output = run(program, &[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_winner_is_found_where_there_is_one() {
+    // With two arenas it keeps 20 MB, else 200 MB.
+    let program = "KEEP = 'x' * ((ENV['MALLOC_ARENA_MAX'] == '2' ? 20 : 200) << 20); $stdin.read";
+    let comparison = compare(program, &["--with", "default,arena2", "--runs", "3"]);
+    assert_eq!(comparison.recommendation.setting, "arena2", "{:?}", comparison.recommendation);
+    let saved = comparison.recommendation.saves_bytes / MB;
+    assert!((178.0..182.0).contains(&saved), "{saved} MB");
+    assert_eq!(comparison.runs.len(), 6);
+    // In turns, each time another one first.
+    let order: Vec<&str> = comparison.runs.iter().map(|run| run.setting.as_str()).collect();
+    assert_eq!(order, ["default", "arena2", "arena2", "default", "default", "arena2"]);
+    for run in &comparison.runs {
+        let least = if run.setting == "arena2" { 20 << 20 } else { 200 << 20 };
+        assert!(run.rss_settled_bytes.unwrap() > least && run.rss_peak_bytes > least, "{run:?}");
+        assert!(run.user_ms + run.system_ms > 0.0 && run.wall_ms > 0.0);
+        assert!(run.minor_faults > least / 4096, "{run:?}");
+    }
+}
+
+#[test]
+fn none_is_found_where_there_is_none() {
+    let program = "KEEP = 'x' * (100 << 20); $stdin.read";
+    let comparison = compare(program, &["--with", "default,arena2", "--runs", "3"]);
+    assert_eq!(comparison.recommendation.setting, "default");
+    assert!(comparison.recommendation.summary.starts_with("Leave it as it is"));
+}
+
+#[test]
+fn a_trim_is_one_of_the_settings() {
+    // What stays lies above what is freed, so that the heap cannot shrink by itself.
+    let program = "keep = []; many = Array.new(60_000) { |at| s = 'x' * 900; keep << s if at % 600 == 599; s }
+                   many = nil; GC.start; KEEP = keep; $stdin.read";
+    let comparison = compare(program, &["--with", "default,trim", "--runs", "1"]);
+    assert_eq!(comparison.recommendation.setting, "trim", "{:?}", comparison.medians);
+    assert!(comparison.recommendation.saves_bytes > 30.0 * MB);
+}
+
+#[test]
+fn work_that_ends_by_itself_is_measured_to_its_end() {
+    let comparison =
+        compare("KEEP = 'x' * (64 << 20); sleep 0.3", &["--with", "default", "--runs", "1"]);
+    let run = &comparison.runs[0];
+    assert_eq!(run.rss_settled_bytes, None);
+    assert!(run.rss_end_bytes > 64 << 20, "{}", run.rss_end_bytes);
+    assert!(run.wall_ms >= 300.0);
+}
+
+#[test]
+fn a_load_is_measured_by_what_it_prints() {
+    let load = r#"sleep 0.2; echo '{"requests": 90, "failures": 2, "requests_per_second": 45.5, "p99_ms": 7.5}'"#;
+    let comparison = compare("$stdin.read", &["--with", "default", "--runs", "1", "--load", load]);
+    let measured = comparison.runs[0].load.unwrap();
+    assert_eq!((measured.requests, measured.failures), (90, 2));
+    assert_eq!(measured.p99_ms, Some(7.5));
+    assert!(comparison.runs[0].wall_ms >= 200.0);
+
+    let output = run("$stdin.read", &["--with", "default", "--runs", "1", "--load", "echo fine"]);
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(words.contains("every run failed") && words.contains("its last line: fine"), "{words}");
+}
+
+#[test]
+fn what_is_missing_or_fails_is_named() {
+    let comparison = compare("$stdin.read", &["--with", "default,gem", "--runs", "1"]);
+    assert_eq!(comparison.missing[0].setting, "gem");
+    assert!(comparison.render_markdown().contains("Not tried: gem, which needs the gem's folder"));
+
+    let fails_once = "abort 'no memory for you' if ENV['MALLOC_ARENA_MAX']; $stdin.read";
+    let comparison = compare(fails_once, &["--with", "default,arena2", "--runs", "1"]);
+    assert_eq!(comparison.failed[0].setting, "arena2");
+    assert!(comparison.failed[0].why.contains("no memory for you"), "{:?}", comparison.failed);
+
+    let output = run("abort 'never'", &["--with", "default", "--runs", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("exit status: 1: never"));
+
+    let output =
+        rbloat().args(["compare", "--with", "default", "--", "/nowhere/app"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let unknown = rbloat().args(["compare", "--with", "ptmalloc", "--", "true"]).output().unwrap();
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8(unknown.stderr).unwrap().contains("there are default, arena2"));
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let count = folder.path().join("count");
+    // The second run interrupts rbloat, as ^C would.
+    let program = format!(
+        "File.open({count:?}, 'a') {{ |file| file.puts(Process.pid) }}
+         Process.kill(:INT, Process.ppid) if File.readlines({count:?}).size == 2; $stdin.read"
+    );
+    let output = run(&program, &["--with", "default", "--runs", "3", "--json"]);
+    assert_eq!(output.status.code(), Some(6));
+    let comparison: Comparison = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(comparison.runs.len(), 1);
+    for pid in std::fs::read_to_string(count).unwrap().lines() {
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "{pid} still runs");
+    }
+}
+
+#[test]
+fn a_comparison_is_written_into_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deep/er");
+    let output =
+        run("$stdin.read", &["--with", "default", "--runs", "1", "-o", path.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = |name: &str| std::fs::read_to_string(path.join(name)).unwrap();
+    let comparison: Comparison = serde_json::from_str(&read("comparison.json")).unwrap();
+    assert_eq!(read("comparison.md"), comparison.render_markdown());
+    assert_eq!(read("comparison.svg"), comparison.render_svg());
+    assert!(read("comparison.svg").contains("<polyline"));
+    // Without a terminal the table is what is printed.
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), comparison.render_markdown());
+}
+
+#[test]
+fn arguments_of_compare_that_make_no_sense() {
+    let (status, words) = {
+        let output = rbloat().args(["compare", "--runs", "0", "--", "true"]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(status, Some(2), "{words}");
+    let output =
+        rbloat().args(["compare", "--with", "default", "--runs", "1", "--", ""]).output().unwrap();
+    let (status, words) = complaint_after_progress(&output);
+    assert_eq!(status, 3, "{words}");
+    assert!(words.contains("cannot start"), "{words}");
+}
+
+/// The exit status and the last line on standard error.
+fn complaint_after_progress(output: &Output) -> (i32, String) {
+    let mut last = output.clone();
+    let text = String::from_utf8(last.stderr).unwrap();
+    last.stderr = format!("{}\n", text.lines().next_back().unwrap_or_default()).into_bytes();
+    complaint(&last)
+}
