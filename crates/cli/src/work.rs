@@ -141,8 +141,9 @@ impl Work {
             };
             self.used.insert((member.pid, member.started_ticks), used);
         }
-        let rss_bytes = self.members.iter().map(|member| member.rss_bytes).sum();
-        if !self.members.is_empty() {
+        let rss_bytes: u64 = self.members.iter().map(|member| member.rss_bytes).sum();
+        // What is about to end has no memory any more: that is not what it had at the end of its work.
+        if rss_bytes > 0 {
             let ms = (now - self.started).as_secs_f64() * 1e3;
             self.samples.push(Sample { ms, rss_bytes });
         }
