@@ -10,14 +10,16 @@ require "tmpdir"
 module Servers
   PATIENCE = 120
   NOBODY = 65_534
+  # What the tests preload is not for servers.
+  OWN_MALLOC = { "LD_PRELOAD" => nil }.freeze
 
   class << self
     # The environment's variables by which clients find PostgreSQL, started by the first call.
     def postgres
       @postgres ||= start do |folder, user|
         programs = Dir["/usr/lib/postgresql/*/bin"].max || raise("PostgreSQL is not installed")
-        system(*user, "#{programs}/initdb", "--pgdata=#{folder}/data", "--username=postgres", "--auth=trust",
-               "--encoding=UTF8", "--locale=C", "--no-sync",
+        system(OWN_MALLOC, *user, "#{programs}/initdb", "--pgdata=#{folder}/data", "--username=postgres",
+               "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync",
                out: "#{folder}/log", err: "#{folder}/log", exception: true)
         # Its socket is there before it answers; the eighth line tells pg_ctl when it does.
         ready = lambda do
@@ -68,7 +70,7 @@ module Servers
       end
       command, ready, variables = yield(folder, user)
       log = File.open("#{folder}/log", "a")
-      pid = Process.spawn(*user, *command, in: File::NULL, out: log, err: log)
+      pid = Process.spawn(OWN_MALLOC, *user, *command, in: File::NULL, out: log, err: log)
       end_with(Process.pid, pid, folder)
       wait_for(pid, folder, &ready)
       variables

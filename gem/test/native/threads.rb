@@ -1,0 +1,31 @@
+# frozen_string_literal: true
+
+# For `rake valgrind`: both native threads at work, beside a GC, forks and threads of Ruby.
+
+require "rbloat"
+
+Rbloat::AutoTrim.start(share: 1.0, least_bytes: 1)
+Rbloat::NativePressure.start
+20.times do |round|
+  threads = Array.new(3) { |index| Thread.new { Array.new(500) { "x" * (100 * (index + round)) } } }
+  threads.each(&:join)
+  GC.start
+  Rbloat::AutoTrim.quiet!
+  sleep 0.05
+  next unless (round % 5).zero?
+
+  child = fork do
+    GC.start
+    Rbloat::AutoTrim.stop
+    Rbloat::NativePressure.stop
+    exit!(0)
+  end
+  _pid, status = Process.wait2(child)
+  raise "a forked process failed: #{status}" unless status.success?
+end
+Rbloat.trim
+Rbloat.stats
+Rbloat.probe { Array.new(100) { "x" * 1_000 } }
+raise "no look was taken" unless Rbloat::NativePressure.stats[:looks].positive?
+
+Rbloat::AutoTrim.stop
