@@ -46,7 +46,7 @@ static struct {
 /* What the thread knows. Only the thread itself touches it. */
 static struct {
     rbloat_ration ration;
-    bool has_floor;
+    bool has_floor; /* a forked process has that of its parent, whose memory it has */
     int64_t floor;
     double looked_at, trimmed_at, counted_at, look_took, process_cpu, own_cpu;
     int64_t faults, rss_counted, rss_trimmed, expected;
@@ -127,8 +127,6 @@ static int64_t expect(const rbloat_resident *resident, const rbloat_gc_counts *g
     state.counted_at = started;
     state.look_took = took;
     int64_t rest = rest_of(resident, &counts, gc);
-    if (!state.has_floor) state.floor = rest - counts.free;
-    state.has_floor = true;
     if (rest < state.floor) state.floor = rest;
     state.counted = *gc;
     state.rss_counted = resident->rss;
@@ -209,9 +207,26 @@ static double look(void)
     return due > 0 && due < wait ? due + TICK / 10 : wait;
 }
 
+/* Until something was trimmed, all that is free now may be there to be given back, but nothing of what is free later and
+   was given back by others: as a warmup does it. */
+static void find_first_floor(void)
+{
+    rbloat_resident resident;
+    if (state.has_floor || !rbloat_read_resident(&resident)) return;
+    rbloat_gc_counts gc = rbloat_count_gc();
+    rbloat_malloc_counts counts = rbloat_count_malloc();
+    state.floor = rest_of(&resident, &counts, &gc) - counts.free;
+    state.has_floor = true;
+}
+
 static void run(void)
 {
+    bool has_floor = state.has_floor;
+    int64_t floor = state.floor;
     memset(&state, 0, sizeof(state));
+    state.has_floor = has_floor;
+    state.floor = floor;
+    find_first_floor();
     state.ration = rbloat_new_ration(settings.share, rbloat_measure_fault(), sysconf(_SC_PAGESIZE));
     state.looked_at = rbloat_monotonic();
     state.process_cpu = rbloat_process_cpu();
