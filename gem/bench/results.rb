@@ -45,7 +45,7 @@ WAYS = {
   ],
   "result_set" => [
     ->(result) { Rbloat::PG::ResultSet.new(result) }, ->(kept, row, column) { kept.get(row, column) },
-    ->(kept) { ROWS.times { |row| COLUMNS.times { |column| kept.get(row, column) } } }
+    ->(kept) { kept.each_row { |row| row.each(&:itself) } }
   ]
 }.freeze
 

@@ -31,6 +31,13 @@ def churn(random)
   300.times { 1_000.times { "x" * random.rand(4_096) } }
 end
 
+# CPU time in seconds of the gem's own threads so far.
+def own_cpu
+  Dir["/proc/self/task/*"].sum do |task|
+    File.read("#{task}/comm").start_with?("rbloat") ? File.read("#{task}/schedstat").to_i / 1e9 : 0
+  end
+end
+
 case way
 when "auto", "native", "both"
   require "rbloat"
@@ -46,11 +53,12 @@ started = clock
 threads = Array.new(THREADS) { |index| Thread.new { send(program, Random.new(index)) } }
 threads.each(&:join)
 seconds = clock - started
+own = own_cpu
 times = Process.times
 collections = GC.count
 3.times { GC.start }
 at_once = rss
 sleep 1
-puts JSON.generate(seconds: seconds, cpu: times.utime + times.stime, collections: collections, at_once: at_once,
-                   second_later: rss, trims: defined?(Rbloat) ? Rbloat::AutoTrim.stats[:trims] : nil,
+puts JSON.generate(seconds: seconds, cpu: times.utime + times.stime, own: own, collections: collections,
+                   at_once: at_once, second_later: rss, trims: defined?(Rbloat) ? Rbloat::AutoTrim.stats[:trims] : nil,
                    told: defined?(Rbloat) ? Rbloat::NativePressure.stats[:told_bytes] : nil)
