@@ -1,8 +1,8 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem matrix lint bench bench-gem ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix matrix lint bench bench-gem ci
 
 help: ## show this
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 setup: ## install the Debian packages that are missing, for all of the below
 	@scripts/setup
@@ -31,6 +31,14 @@ gem: ## build the gem's extension and run its tests
 	@scripts/setup ruby gcc libc6-dev ruby-dev rake-compiler ruby-minitest ruby-railties puma ruby-sidekiq libjemalloc2 \
 	    ruby-pg postgresql ruby-mysql2 mariadb-server-core
 	cd gem && rake compile test
+
+gem-valgrind: ## run the tests of the gem's extension, and its threads, under valgrind
+	@scripts/setup ruby gcc libc6-dev ruby-dev rake-compiler ruby-minitest ruby-pg postgresql ruby-mysql2 \
+	    mariadb-server-core valgrind
+	cd gem && rake valgrind
+
+gem-matrix: ## run the gem's tests on four Debian releases
+	@scripts/gem-matrix
 
 matrix: ## run the tests of live processes on four Debian releases
 	@scripts/matrix

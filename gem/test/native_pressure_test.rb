@@ -36,8 +36,12 @@ class NativePressureTest < Minitest::Test
     RUBY
   end
 
-  # Up to Ruby 3.0 there is no way to let the GC run but to wait for the program's next malloc by Ruby.
+  # Up to Ruby 3.0 there is no way to let the GC run but to wait for the program's next malloc by Ruby, nor to end its
+  # sweep at once.
+  PROMPT = RUBY_VERSION >= "3.1"
   HOARDS = 'churn { "x" * 100; Hoard.new(100_000) }'
+  # Without it RSS rises by some 200 MB.
+  RISE = PROMPT ? 140_000_000 : 175_000_000
 
   def test_memory_that_is_not_reported_is_collected
     without, = run_churn("[#{HOARDS}]")
@@ -46,7 +50,7 @@ class NativePressureTest < Minitest::Test
       [#{HOARDS}, *Rbloat::NativePressure.stats.values_at(:told_bytes, :freed_bytes)]
     RUBY
     assert_operator without, :>, 180_000_000
-    assert_operator with, :<, 140_000_000
+    assert_operator with, :<, RISE
     assert_operator told, :>, 0
     assert_operator told, :>=, freed
   end
@@ -66,7 +70,7 @@ class NativePressureTest < Minitest::Test
     statuses = run_churn(<<~RUBY)
       Rbloat::NativePressure.start
       Array.new(2) do
-        Process.wait(fork { exit!(#{HOARDS} < 140_000_000 ? 7 : 8) })
+        Process.wait(fork { exit!(#{HOARDS} < #{RISE} ? 7 : 8) })
         $?.exitstatus
       end
     RUBY
@@ -130,6 +134,7 @@ class NativePressureTest < Minitest::Test
   end
 
   def test_libpq_without_accounting
+    skip "nothing is malloc'ed by Ruby here, which Ruby 3.0 would have to" unless PROMPT
     rise = run_churn(<<~RUBY, env: Servers.postgres)
       require "#{Servers.extension(UNACCOUNTED, '-l:libpq.so.5')}"
       Rbloat::NativePressure.start
@@ -147,6 +152,6 @@ class NativePressureTest < Minitest::Test
              "SELECT repeat('x', 1000) FROM ids"
       churn { client.query(rows) }
     RUBY
-    assert_operator rise, :<, 140_000_000
+    assert_operator rise, :<, RISE
   end
 end

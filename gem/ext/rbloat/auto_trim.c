@@ -192,7 +192,7 @@ static double look(void)
     if (worth_a_look(&outlook, &gc, now)) {
         outlook.expected = expect(&resident, &gc);
         if (rbloat_ration_allows(&state.ration, &outlook)) trim(&outlook, &gc, now);
-        rbloat_ration_looked(&state.ration, state.look_took);
+        if (!outlook.quiet) rbloat_ration_looked(&state.ration, state.look_took);
     }
     pthread_mutex_lock(&totals_lock);
     totals.credit = state.ration.credit;

@@ -2,7 +2,7 @@
  * When a trim is worth it. Pure arithmetic: no clock, no system call, no Ruby.
  *
  * Trimming is paid from an account that a small share of the time flows into. A trim costs what it took, what it took to
- * see that it was worth it, and afterwards each page fault up to the number of pages that it gave back: so a program that
+ * see that it was worth it (but in quiet times), and afterwards each page fault up to the number of pages that it gave back: so a program that
  * wants its memory again soon pays for that, and is trimmed less often. In quiet times the account may be overdrawn,
  * since nobody waits; it must be filled again before the next trim.
  */
