@@ -38,6 +38,10 @@ def own_cpu
   end
 end
 
+def page_faults
+  File.read("/proc/self/stat").split(") ").last.split[7].to_i
+end
+
 case way
 when "auto", "native", "both"
   require "rbloat"
@@ -50,15 +54,18 @@ end
 
 GC.start
 started = clock
+faults = -page_faults
 threads = Array.new(THREADS) { |index| Thread.new { send(program, Random.new(index)) } }
 threads.each(&:join)
 seconds = clock - started
 own = own_cpu
+faults += page_faults
 times = Process.times
 collections = GC.count
 3.times { GC.start }
 at_once = rss
 sleep 1
-puts JSON.generate(seconds: seconds, cpu: times.utime + times.stime, own: own, collections: collections,
+puts JSON.generate(seconds: seconds, cpu: times.utime + times.stime, own: own, faults: faults, collections: collections,
                    at_once: at_once, second_later: rss, trims: defined?(Rbloat) ? Rbloat::AutoTrim.stats[:trims] : nil,
+                   fault_seconds: defined?(Rbloat) ? Rbloat::AutoTrim.stats[:fault_seconds] : nil,
                    told: defined?(Rbloat) ? Rbloat::NativePressure.stats[:told_bytes] : nil)

@@ -102,7 +102,7 @@ static bool pass_time(double now)
     state.faults = faults;
     bool announced = quiet_was_announced;
     quiet_was_announced = false;
-    return announced || (span >= QUIET_SPAN && busy < QUIET * span);
+    return announced || (span >= QUIET_SPAN && busy < QUIET * span && !rbloat_another_runs());
 }
 
 static bool worth_a_look(const rbloat_outlook *outlook, const rbloat_gc_counts *gc, double now)

@@ -17,5 +17,5 @@ have_func("rb_postponed_job_preregister", ["ruby.h", "ruby/debug.h"])
 
 # dladdr and pthread_setname_np are GNU's.
 append_cppflags("-D_GNU_SOURCE")
-append_cflags(%w[-std=gnu99 -Wall -Wno-unused-parameter -fvisibility=hidden])
+append_cflags(%w[-std=gnu11 -Wall -Wno-unused-parameter -fvisibility=hidden])
 create_makefile("rbloat/rbloat")

@@ -1,10 +1,14 @@
 #include "process.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 #include <time.h>
 #include <unistd.h>
 
@@ -59,6 +63,52 @@ double rbloat_thread_cpu(void)
 {
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
+
+#ifdef __linux__
+
+/* As getdents64(2) returns them. The C library's way to read a folder would allocate. */
+struct entry {
+    uint64_t inode;
+    int64_t offset;
+    unsigned short length;
+    unsigned char type;
+    char name[];
+};
+
+static char state_of_thread(const char *id)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof(path), "/proc/self/task/%.20s/stat", id);
+    if (read_file(path, text, sizeof(text)) <= 0) return '?';
+    const char *end = strrchr(text, ')');
+    return end && end[1] == ' ' ? end[2] : '?';
+}
+
+bool rbloat_another_runs(void)
+{
+    _Alignas(struct entry) char buffer[4096];
+    long own = syscall(SYS_gettid), bytes;
+    bool found = false;
+    int folder = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return false;
+    while (!found && (bytes = syscall(SYS_getdents64, folder, buffer, sizeof(buffer))) > 0) {
+        for (long at = 0; at < bytes && !found; at += ((struct entry *)(buffer + at))->length) {
+            const char *id = ((struct entry *)(buffer + at))->name;
+            if (id[0] != '.' && atol(id) != own) found = state_of_thread(id) == 'R';
+        }
+    }
+    close(folder);
+    return found;
+}
+
+#else
+
+bool rbloat_another_runs(void)
+{
+    return false;
+}
+
+#endif
 
 double rbloat_measure_fault(void)
 {

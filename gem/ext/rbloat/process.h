@@ -21,6 +21,9 @@ double rbloat_monotonic(void);
 double rbloat_process_cpu(void);
 double rbloat_thread_cpu(void);
 
+/* Whether a thread besides the calling one runs, or would if it got a CPU: as where others are busy, or a quota is used up. */
+bool rbloat_another_runs(void);
+
 /* Seconds of CPU time that one page fault costs here, measured by causing some. */
 double rbloat_measure_fault(void);
 
