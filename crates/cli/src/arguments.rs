@@ -25,6 +25,8 @@ Examples:
   rbloat compare -- ruby job.rb run it under each allocator, and say which to take
   rbloat trim 4242 --dry-run    say what malloc_trim would bring
   rbloat trim 4242 --watch 60s  do it, and see whether it lasts
+  rbloat record 4242            write down what it and its children take, until ^C
+  rbloat record -- ruby app.rb  start a program, and write it down until it ends
 
 Exit status:
   0  done
@@ -113,6 +115,14 @@ pub(crate) enum Command {
     /// or tcmalloc has instead) as if in a signal handler, while the others run on.
     #[command(after_help = EXAMPLES)]
     Trim(TrimArguments),
+    /// Write down over time what a process and all that it starts take, and where it is
+    ///
+    /// Every second what the kernel counts (RSS, PSS, USS, swap, CPU time, page faults, the control group's
+    /// use, limit and OOM kills), every 30 s the causes of `rbloat report` for each Ruby. Costs less than
+    /// 1 % of a processor: what takes more time is read less often. The file is JSON Lines, and whole at every
+    /// instant. Ends with the process, by ^C, or after --duration.
+    #[command(after_help = EXAMPLES)]
+    Record(RecordArguments),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -334,6 +344,56 @@ pub(crate) struct TrimArguments {
     pub(crate) watch: Option<Duration>,
 }
 
+/// What is recorded.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct RecordedArguments {
+    /// The process
+    #[arg(value_name = "PID")]
+    pub(crate) pid: Option<i32>,
+    /// A program to start, with its arguments; signals and its exit status are passed on
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordArguments {
+    #[command(flatten)]
+    pub(crate) recorded: RecordedArguments,
+    /// The file to write [default: rbloat-PID-TIME.jsonl]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write the samples as comma-separated values too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Stop recording after this time: 60s, 5m, 1h; a program that was started runs on
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) duration: Option<Duration>,
+    /// Count after each such time: 200ms, 1s, 1m
+    #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "1s")]
+    pub(crate) every: Duration,
+    /// Look for the causes after each such time; with 0 never
+    #[arg(long, value_name = "TIME", value_parser = parse_time_or_never, default_value = "30s")]
+    pub(crate) causes_every: Duration,
+    /// How to hold a Ruby still for its causes, as in `rbloat report`
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    pub(crate) capture: CaptureMode,
+}
+
+/// A time as [`parse_time`] takes it, or in milliseconds: as short as makes sense for RSS.
+fn parse_short_time(text: &str) -> Result<Duration, String> {
+    let Some(number) = text.strip_suffix("ms") else { return parse_time(text) };
+    match number.parse::<u64>().ok().filter(|number| (10..=86_400_000).contains(number)) {
+        Some(number) => Ok(Duration::from_millis(number)),
+        None => Err("a time is written 200ms, 60s, 5m or 1h, and is 10ms at least".into()),
+    }
+}
+
+/// A time as [`parse_time`] takes it, or 0.
+fn parse_time_or_never(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { parse_time(text) }
+}
+
 /// A time in seconds or, with a unit, in seconds, minutes or hours.
 fn parse_time(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.char_indices().next_back() {
@@ -401,6 +461,7 @@ pub(crate) fn manual() -> std::io::Result<Vec<u8>> {
         ("diff", "rbloat diff"),
         ("compare", "rbloat compare"),
         ("trim", "rbloat trim"),
+        ("record", "rbloat record"),
     ] {
         let command = command.find_subcommand(name).expect("there is such a command").clone();
         let section = clap_mangen::Man::new(command.name(whole));
@@ -435,6 +496,26 @@ mod tests {
         assert!(parse(&["rbloat", "trim", "ruby"]).is_err());
         let file = SourceName::File { path: "./42".into(), sysroot: None };
         assert_eq!(SourceName::from("./42"), file);
+    }
+
+    #[test]
+    fn a_recording_is_of_a_process_or_of_a_program_that_is_started() {
+        let parse = |words: &[&str]| {
+            let words = ["rbloat", "record"].iter().chain(words);
+            Arguments::try_parse_from(words).map(|arguments| match arguments.command {
+                Some(Command::Record(record)) => record,
+                _ => panic!("not a recording"),
+            })
+        };
+        let by_pid = parse(&["42", "--every", "200ms", "--causes-every", "0"]).unwrap();
+        assert_eq!((by_pid.recorded.pid, by_pid.every), (Some(42), Duration::from_millis(200)));
+        assert_eq!(by_pid.causes_every, Duration::ZERO);
+        let started = parse(&["-o", "a", "--", "ruby", "-e", "--every", "--"]).unwrap();
+        assert_eq!(started.recorded.command, ["ruby", "-e", "--every", "--"]);
+        for wrong in [&[][..], &["42", "--", "ruby"], &["42", "--every", "1ms"], &["--"], &["ruby"]]
+        {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(crate) enum Failure {
     NotStarted { program: PathBuf, source: io::Error },
     #[error("every run failed; the first one ({setting}): {why}")]
     NoRun { setting: String, why: String },
+    #[error("cannot wait for signals: {0}")]
+    Signals(io::Error),
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -56,6 +58,8 @@ pub(crate) enum Outcome {
     Done,
     /// The report was printed, but lacks a part of the process.
     Incomplete,
+    /// A program that was started ended with this status, which is passed on.
+    Ended(u8),
 }
 
 impl From<Outcome> for ExitCode {
@@ -63,6 +67,7 @@ impl From<Outcome> for ExitCode {
         match outcome {
             Outcome::Done => Self::SUCCESS,
             Outcome::Incomplete => Self::from(6),
+            Outcome::Ended(status) => Self::from(status),
         }
     }
 }
@@ -105,6 +110,7 @@ impl Failure {
             Self::Target(E::Proc { .. } | E::Ptrace { .. } | E::ForeignProc)
             | Self::Unwritable { .. }
             | Self::NoRun { .. }
+            | Self::Signals(_)
             | Self::Output(_) => 1,
         })
     }

@@ -10,6 +10,8 @@ mod list;
 mod map_command;
 mod output;
 mod process;
+mod record_command;
+mod recorder;
 mod report_command;
 mod snapshot_command;
 mod source;
@@ -46,6 +48,7 @@ fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Some(Command::Diff(diff)) => return diff_command::run(diff),
         Some(Command::Compare(compare)) => return compare_command::run(compare),
         Some(Command::Trim(trim)) => return trim_command::run(trim),
+        Some(Command::Record(record)) => return record_command::run(record),
         Some(Command::Completions { shell }) => {
             io::stdout().write_all(&arguments::completions(*shell))?;
         }

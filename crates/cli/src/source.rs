@@ -92,8 +92,24 @@ fn examine(
     owners: bool,
     draws: bool,
 ) -> Result<(Report, Atlas), Failure> {
-    let started = Instant::now();
     let progress = progress(pid);
+    let examined = examine_quietly(pid, mode, owners, draws)?;
+    progress.finish_and_clear();
+    Ok(examined)
+}
+
+/// The report on the Ruby process `pid` without owners, and without a sign of life on the terminal.
+pub(crate) fn report_quietly(pid: i32, mode: CaptureMode) -> Result<Report, Failure> {
+    Ok(examine_quietly(pid, mode, false, false)?.0)
+}
+
+fn examine_quietly(
+    pid: i32,
+    mode: CaptureMode,
+    owners: bool,
+    draws: bool,
+) -> Result<(Report, Atlas), Failure> {
+    let started = Instant::now();
     let captured = capture::take(pid, mode, owners)?;
     let Captured { readings, outline, capture, left, statistics, .. } = captured;
     let (mut ledger, atlas) = draw_up(&outline, &readings, draws);
@@ -104,7 +120,6 @@ fn examine(
         );
         ledger.findings.push(Finding::general(Severity::Note, what));
     }
-    progress.finish_and_clear();
     let capture = capture.with_elapsed(started.elapsed());
     let report = Report { allocator_statistics: statistics, ..Report::new(&ledger, capture) };
     Ok((report, atlas))

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand};
 
 /// Each crate, and the ones below it that it may know.
-const LADDER: [(&str, &[&str]); 8] = [
-    ("rbloat", &["compare", "report", "ledger", "glibc", "ruby", "target"]),
+const LADDER: [(&str, &[&str]); 9] = [
+    ("rbloat", &["compare", "record", "report", "ledger", "glibc", "ruby", "target"]),
     ("rbloat-compare", &["ledger"]),
+    ("rbloat-record", &["report", "ledger", "target"]),
     ("rbloat-report", &["ledger", "target"]),
     ("rbloat-ledger", &["glibc", "ruby", "target"]),
     ("rbloat-glibc", &["target"]),

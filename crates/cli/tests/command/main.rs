@@ -9,6 +9,7 @@ mod errors;
 mod maps;
 mod owners;
 mod programs;
+mod record;
 mod scenarios;
 mod servers;
 mod snapshots;

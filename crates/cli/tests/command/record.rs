@@ -1,0 +1,341 @@
+//! `rbloat record`: what it writes down, and what it leaves in every case.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use record::{Line, Recording, Sample};
+use serde_json::Value;
+use tempfile::TempDir;
+use testbed::Target;
+
+use crate::rbloat;
+
+/// A recorder at work. It is killed when this value is dropped.
+struct Recorder {
+    child: Child,
+    path: PathBuf,
+    _folder: TempDir,
+}
+
+impl Recorder {
+    fn start(what: &[&str], arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jsonl");
+        let mut command = rbloat();
+        command.arg("record").args(arguments).arg("-o").arg(&path).args(what);
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let child = command.spawn().unwrap();
+        Self { child, path, _folder: folder }
+    }
+
+    fn of(target: &Target, arguments: &[&str]) -> Self {
+        Self::start(&[&target.pid().to_string()], arguments)
+    }
+
+    /// What is in the file by now, when that is what is waited for.
+    fn wait_for(&self, enough: impl Fn(&Recording) -> bool) -> Recording {
+        loop {
+            let has_ended = self.has_ended();
+            let bytes = fs::read(&self.path).unwrap_or_default();
+            if let Ok(recording) = Recording::from_bytes(&bytes)
+                && enough(&recording)
+            {
+                return recording;
+            }
+            assert!(!has_ended, "the recorder has ended: {}", String::from_utf8_lossy(&bytes));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Whether it is a zombie: nobody has waited for it yet.
+    fn has_ended(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with('Z')
+    }
+
+    fn wait_for_samples(&self, number: usize) -> Recording {
+        let before = self.wait_for(|_| true).samples().count();
+        self.wait_for(|recording| recording.samples().count() >= before + number)
+    }
+
+    fn signal(&self, signal: &str) {
+        let kill = format!("kill -{signal} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Waits for its end; its exit status, and the whole file.
+    fn end(mut self) -> (i32, Recording) {
+        let status = self.child.wait().unwrap();
+        (status.code().unwrap(), read(&self.path))
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read(path: &Path) -> Recording {
+    Recording::from_bytes(&fs::read(path).unwrap()).unwrap()
+}
+
+fn why(recording: &Recording) -> &str {
+    &recording.end().unwrap().why
+}
+
+/// A program that says its own smaps_rollup, and stands still, after each line that it reads.
+const STEPS: &str = "
+  def tell
+    rows = Hash.new(0)
+    text = File.read('/proc/self/smaps_rollup')
+    rows = text.scan(/^(\\w+):\\s+(\\d+) kB$/).to_h { |key, kb| [key, kb.to_i * 1024] }
+    puts \"ready {\\\"rss\\\": #{rows['Rss']}, \\\"swap\\\": #{rows['Swap']}, \\\"faults\\\": 0}\"
+    $stdout.flush
+  end
+  # What telling itself takes has been taken before anything is compared.
+  20.times { tell }
+  kept = []
+  while $stdin.gets
+    kept << 'x' * (3 << 20)
+    tell
+  end";
+
+#[test]
+fn rss_is_that_of_smaps_at_each_step_of_a_program_that_stands_still() {
+    let mut target = Target::ruby(STEPS);
+    for _ in 1..20 {
+        target.next_truth();
+    }
+    let recorder = Recorder::of(&target, &["--every", "20ms", "--causes-every", "0"]);
+    for _ in 0..5 {
+        target.tell("");
+        let truth: Value = target.next_truth();
+        // What it said took pages too: we compare with what it is when it has said it.
+        let rss = target.rss_bytes();
+        assert!(rss.abs_diff(truth["rss"].as_u64().unwrap()) <= 256 << 10);
+        let recording = recorder.wait_for_samples(0);
+        let from = recording.samples().last().map_or(0, |sample| sample.t_ms);
+        let sees = |sample: &&Sample| sample.exact && sample.t_ms > from + 20;
+        let recording = recorder.wait_for(|it| it.samples().filter(sees).count() >= 2);
+        for sample in recording.samples().filter(sees) {
+            assert_eq!(sample.rss_bytes, rss);
+            assert_eq!(sample.processes[0].rss_bytes, rss);
+            assert_eq!(sample.swap_bytes, truth["swap"].as_u64());
+        }
+    }
+    assert!(target.finish());
+    let (status, recording) = recorder.end();
+    assert_eq!((status, why(&recording)), (0, "the target ended"));
+}
+
+#[test]
+fn the_causes_of_each_ruby_are_those_of_a_report() {
+    let target = Target::ruby(
+        "$kept = Array.new(20_000) { 'x' * 500 }
+         reader, writer = IO.pipe
+         told, tells = IO.pipe
+         2.times { |number| fork { $own = Array.new(9_000) { 'y' * 500 }; $0 = \"worker #{number}\"
+           $stdin.close; writer.close; tells.write('.'); reader.read } }
+         spawn('sh', '-c', 'read line', in: reader)
+         told.read(2)
+         puts 'ready {}'; $stdout.flush
+         $stdin.read",
+    );
+    let recorder = Recorder::of(&target, &["--every", "50ms"]);
+    let recording = recorder.wait_for(|it| it.causes().count() >= 3);
+    let mut commands: Vec<&str> =
+        recording.causes().map(|causes| causes.command.as_str()).collect();
+    commands.sort_unstable();
+    assert!(commands[0].starts_with("ruby"), "{commands:?}");
+    assert_eq!(commands[1..], ["worker 0", "worker 1"]);
+    assert_eq!(recording.processes().count(), 4);
+    for causes in recording.causes() {
+        let sum: u64 = causes.causes.iter().map(|row| row.bytes).sum();
+        assert_eq!(sum, causes.rss_bytes);
+        let malloc = causes.causes.iter().find(|row| row.cause == "ruby.malloc").unwrap();
+        assert!(malloc.bytes > 9_000_000, "{causes:?}");
+    }
+    recorder.signal("INT");
+    let (status, recording) = recorder.end();
+    assert_eq!((status, why(&recording)), (0, "interrupted"));
+    assert!(target.finish());
+}
+
+#[test]
+fn a_program_gets_signals_and_its_exit_status_is_passed_on() {
+    let trap = "trap('USR1') { exit!(41) }; trap('TERM') { exit!(42) }; $stdout.sync = true
+                File.write(ARGV[0], ENV.to_h.to_s); sleep";
+    for (signal, expected) in [("USR1", 41), ("TERM", 42), ("INT", 130)] {
+        let folder = tempfile::tempdir().unwrap();
+        let said = folder.path().join("env");
+        let said = said.to_str().unwrap();
+        let recorder = Recorder::start(&["--", "ruby", "-e", trap, said], &["--every", "50ms"]);
+        while fs::read_to_string(said).unwrap_or_default().is_empty() {
+            assert!(!recorder.has_ended());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let environment = fs::read_to_string(said).unwrap();
+        recorder.signal(signal);
+        let (status, recording) = recorder.end();
+        assert_eq!(status, expected, "{signal}");
+        assert_eq!(why(&recording), "the target ended");
+        let end = recording.end().unwrap();
+        assert_eq!(
+            (end.exit_status.is_some(), end.signal.is_some()),
+            (expected < 128, expected > 128)
+        );
+        let without = Command::new("ruby")
+            .args(["-e", "File.write(ARGV[0], ENV.to_h.to_s)", said])
+            .env("NO_COLOR", "1")
+            .status()
+            .unwrap();
+        assert!(without.success());
+        assert_eq!(environment, fs::read_to_string(said).unwrap());
+    }
+}
+
+#[test]
+fn a_target_that_forks_execs_and_dies_leaves_a_whole_file() {
+    let program = "
+      trap('USR1') { $go_on = true }
+      pids = 5.times.map { fork { exec('sleep', '1000') } }
+      sleep 0.01 until $go_on
+      pids.each { |pid| Process.kill(:KILL, pid); Process.wait(pid) }
+      50.times { Process.wait(fork { exit!(0) }) }
+      exec('ruby', '-e', 'sleep')";
+    let recorder = Recorder::start(&["--", "ruby", "-e", program], &["--every", "10ms"]);
+    let sleepers = |recording: &Recording| {
+        recording.processes().filter(|process| process.command == "sleep 1000").count()
+    };
+    let recording = recorder.wait_for(|recording| sleepers(recording) == 5);
+    let root = recording.start.pid;
+    recorder.signal("USR1");
+    recorder.wait_for(|recording| {
+        recording
+            .processes()
+            .any(|process| process.pid == root && process.command == "ruby -e sleep")
+    });
+    let kill = Command::new("sh").args(["-c", &format!("kill -KILL {root}")]).status().unwrap();
+    assert!(kill.success());
+    let (status, recording) = recorder.end();
+    assert_eq!((status, recording.end().unwrap().signal), (128 + 9, Some(9)));
+    let gone = recording.lines.iter().filter(|line| matches!(line, Line::Gone(_))).count();
+    assert!(gone >= 5, "{gone}");
+    assert!(recording.samples().all(|sample| !sample.processes.is_empty()));
+}
+
+#[test]
+fn a_stopped_target_is_recorded() {
+    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let recorder = Recorder::of(&target, &["--every", "20ms", "--causes-every", "1s"]);
+    target.stop();
+    let recording = recorder.wait_for(|it| {
+        it.samples().filter(|sample| sample.processes[0].state == 'T').count() >= 3
+            && it.causes().count() >= 2
+    });
+    assert!(recording.lines.iter().all(|line| !matches!(line, Line::Failure(_))));
+    target.go_on();
+    recorder
+        .wait_for(|it| it.samples().last().is_some_and(|sample| sample.processes[0].state != 'T'));
+    recorder.signal("TERM");
+    assert_eq!(why(&recorder.end().1), "interrupted");
+    assert!(target.finish());
+}
+
+#[test]
+fn a_failed_capture_is_a_line_and_not_the_end() {
+    let program = "puts %(ready {\"pid\": #{$$}}); $stdout.flush; $stdin.read";
+    let shell = ["-c", "exec 3<&0; ruby -e \"$0\" <&3 & wait", program];
+    let target = Target::start(Command::new("sh").args(shell));
+    let ruby = i32::try_from(target.number("pid")).unwrap();
+    let frozen = target::freeze(ruby, target::PATIENCE).unwrap();
+    let recorder = Recorder::of(&target, &["--every", "50ms", "--causes-every", "1s"]);
+    recorder.wait_for(|recording| {
+        recording.lines.iter().any(|line| match line {
+            Line::Failure(failure) => failure.pid == ruby && failure.what.contains("being traced"),
+            _ => false,
+        })
+    });
+    frozen.thaw().unwrap();
+    recorder.wait_for(|recording| recording.causes().any(|causes| causes.pid == ruby));
+    assert!(target.finish());
+    assert_eq!(why(&recorder.end().1), "the target ended");
+}
+
+#[test]
+fn a_killed_recorder_leaves_a_whole_file() {
+    let target = Target::ruby("puts 'ready {}'; $stdout.flush; loop { 'x' * rand(1 << 20) }");
+    for round in 0..10 {
+        let mut recorder = Recorder::of(&target, &["--every", "10ms", "--causes-every", "1s"]);
+        recorder.wait_for(|it| it.samples().count() > round);
+        recorder.signal("KILL");
+        assert_eq!(recorder.child.wait().unwrap().signal(), Some(9));
+        let recording = read(&recorder.path);
+        assert!(recording.samples().count() > round && recording.end().is_none());
+        assert_ne!(target.status("State:").chars().next(), Some('T'));
+    }
+}
+
+#[test]
+fn it_costs_less_than_one_percent_of_a_processor() {
+    // A hundred processes, some of them with a lot of pages: more than can be read each 10 ms.
+    let target = Target::ruby(
+        "$kept = 'x' * (200 << 20)
+         reader, writer = IO.pipe
+         60.times { fork { $stdin.close; writer.close; reader.read } }
+         20.times { Thread.new { sleep } }
+         puts 'ready {}'; $stdout.flush
+         $stdin.read",
+    );
+    let recorder =
+        Recorder::of(&target, &["--every", "10ms", "--causes-every", "0", "--duration", "12s"]);
+    let (_, recording) = recorder.end();
+    let end = recording.end().unwrap();
+    // What it takes to start, and the first reading of each kind, come before anything is known.
+    let first = recording.samples().nth(1).unwrap();
+    let cpu_ms = recording.samples().last().unwrap().recorder_cpu_ms - first.recorder_cpu_ms;
+    let time_ms = (end.t_ms - first.t_ms) as f64;
+    // One reading may come just before the end and be paid for after it.
+    let longest = recording
+        .samples()
+        .zip(recording.samples().skip(1))
+        .map(|(one, next)| next.recorder_cpu_ms - one.recorder_cpu_ms)
+        .fold(0.0, f64::max);
+    assert!(cpu_ms <= time_ms * 0.01 + longest, "{cpu_ms} ms in {time_ms} ms");
+    assert!(end.samples >= 3 && end.samples < 1200, "{end:?}");
+}
+
+#[test]
+fn values_are_written_with_commas_too() {
+    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let folder = tempfile::tempdir().unwrap();
+    let csv = folder.path().join("a.csv");
+    let arguments = ["--every", "50ms", "--csv", csv.to_str().unwrap(), "--duration", "1s"];
+    let (status, recording) = Recorder::of(&target, &arguments).end();
+    assert_eq!((status, why(&recording)), (0, "the time was over"));
+    let text = fs::read_to_string(&csv).unwrap();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert!(rows.iter().all(|row| row.len() == rows[0].len()));
+    assert_eq!(rows.len(), 1 + recording.samples().count());
+    let column = rows[0].iter().position(|name| *name == "rss_bytes").unwrap();
+    for (row, sample) in rows[1..].iter().zip(recording.samples()) {
+        assert_eq!(row[column].parse(), Ok(sample.rss_bytes));
+    }
+}
+
+#[test]
+fn what_cannot_be_recorded_is_told() {
+    let output = rbloat().args(["record", "--", "/no/such/program"]).output().unwrap();
+    let (status, text) = crate::complaint(&output);
+    assert_eq!(status, 3);
+    assert!(text.contains("cannot start /no/such/program"), "{text}");
+    let output = rbloat().args(["record", "1", "-o", "/no/such/folder/a"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let output = rbloat().args(["record", "999999999"]).output().unwrap();
+    assert_eq!(crate::complaint(&output).0, 3);
+}

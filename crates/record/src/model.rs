@@ -1,0 +1,271 @@
+//! The lines of a recording's file, a stable interface: docs/recording.md describes them.
+//!
+//! Sizes are bytes, times are milliseconds. Fields may be added; none is renamed.
+
+use report::{CauseRow, Report};
+use serde::{Deserialize, Serialize};
+use target::{GroupMemory, Member, Rollup};
+
+/// The version of this interface.
+pub const SCHEMA: u32 = 1;
+
+/// One line of a recording.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Line {
+    /// The first line: what is recorded, and how.
+    Start(Start),
+    /// A process was seen for the first time, or became another program by exec.
+    Process(Process),
+    /// What the kernel counts of all processes at one time.
+    Sample(Sample),
+    /// Where every resident byte of one process was.
+    Causes(Causes),
+    /// Something could not be read.
+    Failure(Failure),
+    /// A process has ended.
+    Gone(Gone),
+    /// The last line, where the recorder was not killed.
+    End(End),
+    /// A kind of line that a later rbloat may write. Readers pass it over.
+    #[serde(other)]
+    Unknown,
+}
+
+/// What is recorded, and how.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "docs/recording.md describes the fields, once for all readers")]
+pub struct Start {
+    pub rbloat: String,
+    pub unix_ms: u64,
+    pub pid: i32,
+    #[serde(default)]
+    pub command: Option<Vec<String>>,
+    pub every_ms: u64,
+    #[serde(default)]
+    pub causes_every_ms: Option<u64>,
+}
+
+/// A process that was seen for the first time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Start")]
+pub struct Process {
+    pub t_ms: u64,
+    pub pid: i32,
+    pub parent: i32,
+    pub started_ticks: u64,
+    pub command: String,
+}
+
+/// All processes at one time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Start")]
+pub struct Sample {
+    pub t_ms: u64,
+    pub exact: bool,
+    pub rss_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pss_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uss_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap_bytes: Option<u64>,
+    pub processes: Vec<ProcessSample>,
+    #[serde(default)]
+    pub group: Option<Group>,
+    pub recorder_cpu_ms: f64,
+}
+
+/// One process of a sample.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Start")]
+pub struct ProcessSample {
+    pub pid: i32,
+    pub started_ticks: u64,
+    pub state: char,
+    pub rss_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pss_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uss_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap_bytes: Option<u64>,
+    pub user_ms: u64,
+    pub system_ms: u64,
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub threads: u64,
+}
+
+/// The memory of the control group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Start")]
+pub struct Group {
+    pub usage_bytes: u64,
+    pub limit_bytes: Option<u64>,
+    pub cache_bytes: u64,
+    pub oom_kills: Option<u64>,
+}
+
+/// Where every resident byte of one process was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Start")]
+pub struct Causes {
+    pub t_ms: u64,
+    pub pid: i32,
+    pub started_ticks: u64,
+    pub command: String,
+    pub ruby_version: Option<String>,
+    pub allocator: String,
+    pub rss_bytes: u64,
+    pub causes: Vec<CauseRow>,
+    pub verdict: String,
+    pub trim_yield_bytes: Option<u64>,
+    pub slots_live: Option<u64>,
+    pub slots_free: Option<u64>,
+    pub method: String,
+    pub pause_ms: f64,
+    pub recorder_cpu_ms: f64,
+}
+
+/// Something that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Start")]
+pub struct Failure {
+    pub t_ms: u64,
+    pub pid: i32,
+    pub what: String,
+}
+
+/// A process that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Start")]
+pub struct Gone {
+    pub t_ms: u64,
+    pub pid: i32,
+    pub started_ticks: u64,
+}
+
+/// How the recording ended, and what it took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Start")]
+pub struct End {
+    pub t_ms: u64,
+    pub why: String,
+    #[serde(default)]
+    pub exit_status: Option<i32>,
+    #[serde(default)]
+    pub signal: Option<i32>,
+    pub samples: u64,
+    pub exact_samples: u64,
+    pub captures: u64,
+    pub recorder_cpu_ms: f64,
+}
+
+#[derive(Serialize)]
+struct Versioned<'a> {
+    schema: u32,
+    #[serde(flatten)]
+    line: &'a Line,
+}
+
+impl Line {
+    /// The line as it stands in the file: an object of JSON and the line's end.
+    ///
+    /// # Panics
+    /// Never: every line can be written as JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let line = Versioned { schema: SCHEMA, line: self };
+        serde_json::to_string(&line).expect("keys are text, numbers are finite") + "\n"
+    }
+
+    /// When it was written, in ms since the recording began.
+    #[must_use]
+    pub fn t_ms(&self) -> Option<u64> {
+        match self {
+            Self::Start(_) | Self::Unknown => None,
+            Self::Process(line) => Some(line.t_ms),
+            Self::Sample(line) => Some(line.t_ms),
+            Self::Causes(line) => Some(line.t_ms),
+            Self::Failure(line) => Some(line.t_ms),
+            Self::Gone(line) => Some(line.t_ms),
+            Self::End(line) => Some(line.t_ms),
+        }
+    }
+}
+
+impl Sample {
+    /// The sample of what the kernel said of some processes: exact where it summed up the page tables of all.
+    #[must_use]
+    pub fn new(
+        t_ms: u64,
+        members: &[(Member, Option<Rollup>)],
+        group: Option<GroupMemory>,
+        recorder_cpu_ms: f64,
+    ) -> Self {
+        let processes: Vec<ProcessSample> =
+            members.iter().map(|(member, rollup)| ProcessSample::new(member, *rollup)).collect();
+        let sum = |bytes: fn(&ProcessSample) -> Option<u64>| processes.iter().map(bytes).sum();
+        Self {
+            t_ms,
+            exact: members.iter().all(|(_, rollup)| rollup.is_some()),
+            rss_bytes: processes.iter().map(|process| process.rss_bytes).sum(),
+            pss_bytes: sum(|process| process.pss_bytes),
+            uss_bytes: sum(|process| process.uss_bytes),
+            swap_bytes: sum(|process| process.swap_bytes),
+            processes,
+            group: group.map(|group| Group {
+                usage_bytes: group.usage_bytes,
+                limit_bytes: group.limit_bytes,
+                cache_bytes: group.cache_bytes,
+                oom_kills: group.oom_kills,
+            }),
+            recorder_cpu_ms,
+        }
+    }
+}
+
+impl ProcessSample {
+    fn new(member: &Member, rollup: Option<Rollup>) -> Self {
+        Self {
+            pid: member.pid,
+            started_ticks: member.started_ticks,
+            state: member.state,
+            rss_bytes: rollup.map_or(member.rss_bytes, |rollup| rollup.rss_bytes),
+            pss_bytes: rollup.map(|rollup| rollup.pss_bytes),
+            uss_bytes: rollup.map(|rollup| rollup.uss_bytes),
+            swap_bytes: rollup.map(|rollup| rollup.swap_bytes),
+            user_ms: member.user_time.as_millis() as u64,
+            system_ms: member.system_time.as_millis() as u64,
+            minor_faults: member.minor_faults,
+            major_faults: member.major_faults,
+            threads: member.threads,
+        }
+    }
+}
+
+impl Causes {
+    /// What a report says of a process, as a recording has it: causes that have no bytes are left out.
+    #[must_use]
+    pub fn new(t_ms: u64, report: Report, recorder_cpu_ms: f64) -> Self {
+        let Report { process, capture, causes, malloc, ruby, verdict, .. } = report;
+        Self {
+            t_ms,
+            pid: process.pid,
+            started_ticks: process.started_ticks.unwrap_or(0),
+            command: process.command,
+            ruby_version: process.ruby_version,
+            allocator: process.allocator,
+            rss_bytes: process.rss_bytes,
+            causes: causes.into_iter().filter(|row| row.bytes > 0).collect(),
+            verdict: verdict.cause,
+            trim_yield_bytes: malloc.map(|malloc| malloc.trim_yield_bytes),
+            slots_live: ruby.as_ref().map(|ruby| ruby.slots_live),
+            slots_free: ruby.as_ref().map(|ruby| ruby.slots_free),
+            method: capture.method,
+            pause_ms: capture.pause_ms,
+            recorder_cpu_ms,
+        }
+    }
+}

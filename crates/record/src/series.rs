@@ -1,0 +1,144 @@
+//! The memory of a process tree as one series.
+
+use crate::{Recording, Sample, StablePoint};
+
+/// The memory of all processes together over time, sample by sample.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    rss: Vec<(f64, f64)>,
+    exact_rss: Vec<(f64, f64)>,
+    pss: Vec<(f64, f64)>,
+    most_processes: usize,
+    room_bytes: Option<u64>,
+}
+
+/// What a series is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// Resident bytes.
+    Rss,
+    /// Proportional bytes: of several processes, which share pages, these are what adds up.
+    Pss,
+}
+
+impl Basis {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rss => "RSS",
+            Self::Pss => "PSS",
+        }
+    }
+}
+
+impl Series {
+    /// Of a recording.
+    #[must_use]
+    pub fn of(recording: &Recording) -> Self {
+        let mut series = Self::default();
+        recording.samples().for_each(|sample| series.add(sample));
+        series
+    }
+
+    /// Adds what came later.
+    pub fn add(&mut self, sample: &Sample) {
+        let time = sample.t_ms as f64 / 1e3;
+        self.rss.push((time, sample.rss_bytes as f64));
+        if sample.exact {
+            self.exact_rss.push((time, sample.rss_bytes as f64));
+            self.pss.extend(sample.pss_bytes.map(|bytes| (time, bytes as f64)));
+        }
+        self.most_processes = self.most_processes.max(sample.processes.len());
+        self.room_bytes = sample.group.as_ref().and_then(|group| {
+            let left = group.limit_bytes?.saturating_sub(group.usage_bytes);
+            Some(left.saturating_add(group.cache_bytes))
+        });
+    }
+
+    /// The points that say most: PSS of several processes, else RSS; exact ones where at least a quarter of
+    /// the samples is.
+    #[must_use]
+    pub fn points(&self) -> (Basis, &[(f64, f64)]) {
+        let enough = |points: &[(f64, f64)]| points.len() * 4 >= self.rss.len();
+        if self.most_processes > 1 && enough(&self.pss) {
+            (Basis::Pss, &self.pss)
+        } else if enough(&self.exact_rss) {
+            (Basis::Rss, &self.exact_rss)
+        } else {
+            (Basis::Rss, &self.rss)
+        }
+    }
+
+    /// The bytes that the control group's limit left at last; caches that the kernel would give up are room.
+    #[must_use]
+    pub fn room_bytes(&self) -> Option<u64> {
+        self.room_bytes
+    }
+
+    /// What it comes to.
+    #[must_use]
+    pub fn stable_point(&self) -> StablePoint {
+        StablePoint::of(self.points().1)
+    }
+
+    /// What it comes to, in words.
+    #[must_use]
+    pub fn render_stable_point(&self) -> String {
+        let text = self.stable_point().render_text(self.room_bytes);
+        format!("stable point ({}): {text}", self.points().0.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Group, ProcessSample};
+
+    fn sample(second: u64, exact: bool, processes: usize) -> Sample {
+        let process = ProcessSample {
+            pid: 1,
+            started_ticks: 1,
+            state: 'S',
+            rss_bytes: 100,
+            pss_bytes: None,
+            uss_bytes: None,
+            swap_bytes: None,
+            user_ms: 0,
+            system_ms: 0,
+            minor_faults: 0,
+            major_faults: 0,
+            threads: 1,
+        };
+        let group =
+            Group { usage_bytes: 70, limit_bytes: Some(100), cache_bytes: 5, oom_kills: None };
+        Sample {
+            t_ms: second * 1000,
+            exact,
+            rss_bytes: 100,
+            pss_bytes: exact.then_some(60),
+            uss_bytes: None,
+            swap_bytes: None,
+            processes: vec![process; processes],
+            group: Some(group),
+            recorder_cpu_ms: 0.0,
+        }
+    }
+
+    fn series(samples: impl Iterator<Item = Sample>) -> Series {
+        let mut series = Series::default();
+        samples.for_each(|sample| series.add(&sample));
+        series
+    }
+
+    #[test]
+    fn several_processes_are_added_up_by_what_they_do_not_share() {
+        let many = series((0..8).map(|second| sample(second, second % 4 == 0, 3)));
+        assert_eq!(many.points(), (Basis::Pss, &[(0.0, 60.0), (4.0, 60.0)][..]));
+        assert_eq!(many.room_bytes(), Some(35));
+        let one = series((0..8).map(|second| sample(second, second % 4 == 0, 1)));
+        assert_eq!(one.points(), (Basis::Rss, &[(0.0, 100.0), (4.0, 100.0)][..]));
+        let seldom = series((0..8).map(|second| sample(second, second == 0, 3)));
+        assert_eq!((seldom.points().0, seldom.points().1.len()), (Basis::Rss, 8));
+    }
+}
