@@ -96,6 +96,22 @@ fn what_nothing_keeps_may_be_garbage() {
 }
 
 #[test]
+fn garbage_of_which_a_stale_word_keeps_one_is_no_leak() {
+    let looks = [(1, 10_000), (2, 14_000), (3, 18_000)].map(|(hour, count)| {
+        look(hour, |report| {
+            sessions(report, count, None);
+            let owner = report.owners.as_mut().unwrap().last_mut().unwrap();
+            let path = Some("(stacks) → Session".into());
+            owner.kept_by.push(KeptBy { path, objects: hour, bytes: hour * 1024 });
+        })
+    });
+    let diff = Diff::new(&looks);
+    assert_eq!(diff.verdict.kind, DiffKind::Growth, "{:?}", diff.verdict);
+    let session = diff.classes.iter().find(|class| class.name == "Session").unwrap();
+    assert_eq!(session.kept_by, None);
+}
+
+#[test]
 fn native_memory_leaks_by_its_owner() {
     let looks: Vec<_> = (1..4)
         .map(|hour| {

@@ -81,27 +81,26 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
     classes
 }
 
-/// Who keeps more of a class's objects than before: the name that gained most, with its path in the last
-/// report.
+/// Who keeps more of a class's objects than before: the name that gained most bytes, with its path in the last
+/// report; `None` where most of them went to what nothing keeps.
 fn keeper(reports: &[&Report], class: &str) -> Option<String> {
     let kept = |report: &Report| {
-        let mut kept = BTreeMap::<String, (u64, String)>::new();
+        let mut kept = BTreeMap::<Option<String>, (u64, Option<String>)>::new();
         let owners = report.owners.iter().flatten().filter(|owner| owner.owner == class);
         for keeper in owners.flat_map(|owner| &owner.kept_by) {
-            let Some(path) = &keeper.path else { continue };
-            let root = path.split(" → ").next().unwrap_or(path);
-            let (objects, _) = kept.entry(root.into()).or_insert((0, path.clone()));
-            *objects += keeper.objects;
+            let root = keeper.path.as_deref().and_then(|path| path.split(" → ").next());
+            let (bytes, _) = kept.entry(root.map(Into::into)).or_insert((0, keeper.path.clone()));
+            *bytes += keeper.bytes;
         }
         kept
     };
     let before = kept(reports.first()?);
     let after = kept(reports.last()?);
-    let gained = after.into_iter().filter_map(|(root, (objects, path))| {
-        let had = before.get(&root).map_or(0, |(objects, _)| *objects);
-        (objects > had).then(|| (objects - had, path))
+    let gained = after.into_iter().filter_map(|(root, (bytes, path))| {
+        let had = before.get(&root).map_or(0, |(bytes, _)| *bytes);
+        (bytes > had).then(|| (bytes - had, path))
     });
-    gained.max_by_key(|(gain, _)| *gain).map(|(_, path)| path)
+    gained.max_by_key(|(gain, _)| *gain).and_then(|(_, path)| path)
 }
 
 pub(crate) fn owners(reports: &[&Report]) -> Vec<OwnerChange> {
