@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,10 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     // The command gets ^C from the terminal too; what was measured until then is kept.
     signal_hook::flag::register(SIGINT, Arc::clone(&stop)).map_err(Failure::Output)?;
+    if let Some(folder) = &arguments.output {
+        let unwritable = |source| Failure::Unwritable { path: folder.clone(), source };
+        std::fs::create_dir_all(folder).map_err(unwritable)?;
+    }
     let (settings, missing) = settings(arguments);
     let mut runs = Vec::new();
     let mut failed = Vec::new();
@@ -59,16 +64,18 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
         environment: environment.set.clone(),
     });
     let comparison = Comparison::new(question, parts.collect(), missing, runs, failed);
-    if let Some(folder) = &arguments.output {
-        let unwritable = |source| Failure::Unwritable { path: folder.clone(), source };
-        std::fs::create_dir_all(folder).map_err(unwritable)?;
-        output::write(&folder.join("comparison.json"), comparison.render_json().as_bytes())?;
-        output::write(&folder.join("comparison.md"), comparison.render_markdown().as_bytes())?;
-        output::write(&folder.join("comparison.svg"), comparison.render_svg().as_bytes())?;
-    }
+    let written = arguments.output.as_ref().map_or(Ok(()), |folder| write(folder, &comparison));
     let text = if arguments.json { comparison.render_json() } else { comparison.render_markdown() };
+    // It took hours maybe, and is told also where it cannot be written any more.
     crate::print(&text)?;
+    written?;
     Ok(if stop.load(Ordering::Relaxed) { Outcome::Incomplete } else { Outcome::Done })
+}
+
+fn write(folder: &Path, comparison: &Comparison) -> Result<(), Failure> {
+    output::write(&folder.join("comparison.json"), comparison.render_json().as_bytes())?;
+    output::write(&folder.join("comparison.md"), comparison.render_markdown().as_bytes())?;
+    output::write(&folder.join("comparison.svg"), comparison.render_svg().as_bytes())
 }
 
 /// The settings that can be tried, with their environments, and those that cannot.
@@ -79,7 +86,11 @@ fn settings(arguments: &CompareArguments) -> (Vec<(Setting, Environment)>, Vec<M
     let gem = arguments.gem.as_ref().and_then(|gem| gem.canonicalize().ok());
     let mut settings = Vec::new();
     let mut missing = Vec::new();
-    for &setting in wanted {
+    for (place, &setting) in wanted.iter().enumerate() {
+        // Named twice, it would be held against itself.
+        if wanted[..place].contains(&setting) {
+            continue;
+        }
         match setting.environment(gem.as_deref(), &options) {
             Some(environment) => settings.push((setting, environment)),
             None => missing.push(Missing {

@@ -108,11 +108,12 @@ impl Work {
         self.computed.clear();
         loop {
             let idle_since = self.look();
-            if self.ended.is_some() {
-                return Until::Ended;
-            }
+            // The terminal's ^C ends the command too: it did not end by itself.
             if stop.load(Ordering::Relaxed) {
                 return Until::Interrupted;
+            }
+            if self.ended.is_some() {
+                return Until::Ended;
             }
             if let Some(since) = idle_since.filter(|_| waits_for_idle) {
                 return Until::Idle(since);
@@ -196,7 +197,9 @@ impl Work {
         if self.output.seek(start).is_ok() {
             let _ = (&self.output).take(LAST_WORDS).read_to_end(&mut words);
         }
+        // Colours and whatever else moves a terminal's cursor are no words.
         let words = String::from_utf8_lossy(&words);
+        let words = words.replace(|it: char| it.is_control() && it != '\n', " ");
         let last: Vec<&str> = words.lines().rev().take(3).collect();
         let last = last.into_iter().rev().collect::<Vec<_>>().join(" / ");
         Some(if last.is_empty() { status.to_string() } else { format!("{status}: {last}") })

@@ -33,7 +33,7 @@ impl Comparison {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "`{}`", self.command.join(" "))?;
+        writeln!(out, "`{}`", self.command.join(" ").replace(char::is_control, " "))?;
         if let Some(load) = &self.load {
             writeln!(out, "under `{load}`")?;
         }

@@ -108,6 +108,23 @@ fn what_is_missing_or_fails_is_named() {
 }
 
 #[test]
+fn a_setting_that_is_named_twice_runs_once() {
+    let comparison = compare("", &["--with", "default,arena2,default", "--runs", "1"]);
+    let order: Vec<&str> = comparison.runs.iter().map(|run| run.setting.as_str()).collect();
+    assert_eq!(order, ["default", "arena2"]);
+    assert_eq!(comparison.settings.len(), 2);
+}
+
+#[test]
+fn last_words_and_commands_move_no_cursor() {
+    let fails_once = "abort \"\\e[31mno\\e[2J\\rmore\" if ENV['MALLOC_ARENA_MAX']\n1";
+    let comparison = compare(fails_once, &["--with", "default,arena2", "--runs", "1"]);
+    assert!(comparison.failed[0].why.ends_with(":  [31mno [2J more"), "{:?}", comparison.failed);
+    let text = comparison.render_markdown();
+    assert!(text.lines().next().unwrap().ends_with("if ENV['MALLOC_ARENA_MAX'] 1`"), "{text}");
+}
+
+#[test]
 fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
     let folder = tempfile::tempdir().unwrap();
     let count = folder.path().join("count");
@@ -123,6 +140,41 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
     for pid in std::fs::read_to_string(count).unwrap().lines() {
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "{pid} still runs");
     }
+}
+
+#[test]
+fn work_that_an_interrupt_ends_is_neither_measured_nor_failed() {
+    // ^C of a terminal meets the command as well: it ends at once, one well, one not.
+    for ending in ["exit!", "abort"] {
+        let program = format!("Process.kill(:INT, Process.ppid); {ending}");
+        let output = run(&program, &["--with", "default", "--runs", "2"]);
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert!(words.contains("interrupted before the first was done"), "{words}");
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_is_told_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = folder.path().join("ran");
+    let program = format!("File.write({ran:?}, '')");
+    let output = run(&program, &["--with", "default", "-o", "/dev/null/here"]);
+    let (status, words) = complaint(&output);
+    assert_eq!(status, 1, "{words}");
+    assert!(words.contains("cannot write /dev/null/here"), "{words}");
+    assert!(!ran.exists());
+}
+
+#[test]
+fn what_cannot_be_written_in_the_end_is_told_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("into");
+    let program = format!("Dir.rmdir({path:?})");
+    let arguments = ["--with", "default", "--runs", "1", "-o", path.to_str().unwrap()];
+    let output = run(&program, &arguments);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("| default |"));
 }
 
 #[test]
