@@ -112,6 +112,27 @@ fn garbage_of_which_a_stale_word_keeps_one_is_no_leak() {
 }
 
 #[test]
+fn a_buffer_that_grows_is_a_leak_of_bytes_not_of_objects() {
+    let looks = [1, 2, 3].map(|hour| {
+        look(hour, |report| {
+            sessions(report, 8_400 + 2 * hour, Some("Cache::STORE"));
+            grow(report, "ruby.malloc", hour * 30 * MB);
+            let class = report.ruby.as_mut().unwrap().classes.last_mut().unwrap();
+            class.malloc_bytes += hour * 30 * MB;
+            let owner = report.owners.as_mut().unwrap().last_mut().unwrap();
+            owner.kept_by[0].objects = 8_400;
+            owner.kept_by[0].bytes += hour * 30 * MB;
+        })
+    });
+    let verdict = Diff::new(&looks).verdict;
+    assert_eq!(verdict.kind, DiffKind::ManagedLeak, "{verdict:?}");
+    assert_eq!(
+        verdict.summary,
+        "Managed leak: Session held by Cache::STORE grows by 30.0 MB per hour."
+    );
+}
+
+#[test]
 fn native_memory_leaks_by_its_owner() {
     let looks: Vec<_> = (1..4)
         .map(|hour| {
@@ -146,6 +167,46 @@ fn free_memory_that_grows_is_retention_and_code_is_warm_up() {
     let less = [1, 2]
         .map(|hour| look(hour, |report| grow(report, "malloc.unreturned", (3 - hour) * 90 * MB)));
     assert_eq!(Diff::new(&less).verdict.kind, DiffKind::Shrank);
+}
+
+#[test]
+fn pages_of_files_that_grow_are_not_called_retention_nor_nothing() {
+    for (free, in_use) in [(1, 0), (0, 0), (0, 90)] {
+        let looks = [1, 2].map(|hour| {
+            look(hour, |report| {
+                grow(report, "malloc.unreturned", hour * free * MB);
+                grow(report, "ruby.malloc", (2 - hour) * in_use * MB);
+                grow(report, "file.shared", hour * 190 * MB);
+            })
+        });
+        let verdict = Diff::new(&looks).verdict;
+        assert_eq!(verdict.kind, DiffKind::Growth, "{verdict:?}");
+        assert_eq!(verdict.cause.as_deref(), Some("file.shared"));
+        let words = format!("RSS rose by {}.0 MB, file.shared by 190.0 MB;", 190 + free - in_use);
+        assert!(verdict.summary.contains(&words), "{verdict:?}");
+    }
+}
+
+#[test]
+fn looks_in_the_wrong_order_of_time_are_put_in_order() {
+    let at = |hour| look(hour, |report| sessions(report, hour * 4_000, Some("Cache::STORE")));
+    let disordered = Diff::new(&[at(3), at(1), at(2)]);
+    assert_eq!(disordered, Diff::new(&[at(1), at(2), at(3)]));
+    assert_eq!(disordered.verdict.kind, DiffKind::ManagedLeak);
+}
+
+#[test]
+fn memory_of_jemalloc_is_not_called_a_native_leak() {
+    let looks = [1, 2, 3].map(|hour| {
+        look(hour, |report| {
+            grow(report, "unknown", hour * 20 * MB);
+            report.owners = None;
+        })
+    });
+    let verdict = Diff::new(&looks).verdict;
+    assert_eq!((verdict.kind, verdict.confidence.as_str()), (DiffKind::Growth, "low"));
+    assert_eq!(verdict.cause.as_deref(), Some("unknown"));
+    assert!(verdict.summary.contains("unknown grew by 40.0 MB (20.0 MB per hour)"), "{verdict:?}");
 }
 
 #[test]

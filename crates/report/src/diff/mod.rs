@@ -113,7 +113,7 @@ pub enum DiffKind {
     ManagedLeak,
     /// So does memory that the GC does not know of.
     NativeLeak,
-    /// What is in use grew; whether it goes on cannot be told yet.
+    /// What is in use grew, or pages of files; whether it goes on cannot be told yet.
     Growth,
     /// What is in use grew, less and less, or by the program's own code.
     WarmUp,
@@ -126,9 +126,22 @@ pub enum DiffKind {
 }
 
 impl Diff {
-    /// Compares snapshots in the order of their making; `sources` are their names. At least two.
+    /// Compares two or more snapshots, each with its name: of one process in the order of their making, of several
+    /// in the order given.
     #[must_use]
     pub fn new(snapshots: &[(String, Snapshot)]) -> Self {
+        let same_process = snapshots.windows(2).all(|pair| {
+            let [one, other] = [&pair[0].1.report.process, &pair[1].1.report.process];
+            // A core does not tell when its process was started.
+            one.pid == other.pid
+                && (one.started_ticks == other.started_ticks
+                    || one.started_ticks.is_none()
+                    || other.started_ticks.is_none())
+        });
+        let mut snapshots: Vec<_> = snapshots.iter().collect();
+        if same_process {
+            snapshots.sort_by_key(|(_, snapshot)| snapshot.report.capture.unix_ms);
+        }
         let points: Vec<Point> = snapshots
             .iter()
             .map(|(source, snapshot)| {
@@ -143,14 +156,6 @@ impl Diff {
                 }
             })
             .collect();
-        let same_process = snapshots.windows(2).all(|pair| {
-            let [one, other] = [&pair[0].1.report.process, &pair[1].1.report.process];
-            // A core does not tell when its process was started.
-            one.pid == other.pid
-                && (one.started_ticks == other.started_ticks
-                    || one.started_ticks.is_none()
-                    || other.started_ticks.is_none())
-        });
         let milliseconds = match (points.first(), points.last()) {
             (Some(first), Some(last)) => last.unix_ms.saturating_sub(first.unix_ms),
             _ => 0,
@@ -170,7 +175,7 @@ impl Diff {
             verdict: DiffVerdict::nothing(),
             points,
         };
-        if let ([(_, first), .., (_, last)], true) = (snapshots, same_process) {
+        if let ([(_, first), .., (_, last)], true) = (&snapshots[..], same_process) {
             survivors::count(first, last, &mut diff.classes);
         }
         diff.verdict = verdict::judge(&diff, hours);

@@ -14,6 +14,8 @@ const GOES_ON: f64 = 0.5;
 
 /// What was watched for less is told per minute.
 const SHORT_HOURS: f64 = 0.2;
+/// A smaller part more of a class's objects is not what it grew by.
+const MORE_PART: u64 = 100;
 /// So many threads more are a pile of threads.
 const MANY_THREADS: u64 = 8;
 
@@ -28,6 +30,8 @@ const NATIVE: [&str; 7] = [
     "stack.fibers",
     "unknown",
 ];
+/// May be Ruby's as well: of another allocator than glibc's, or where no owners were looked for.
+const UNEXPLAINED: [&str; 2] = ["malloc.in_use", "unknown"];
 const FREE: [&str; 5] =
     ["ruby.free_slots", "malloc.unreturned", "malloc.fragmented", "malloc.top", "malloc.cached"];
 
@@ -87,7 +91,8 @@ pub(crate) fn judge(diff: &Diff, hours: Option<f64>) -> DiffVerdict {
         return growth(diff, &sums, verdict, hours);
     }
     verdict.confidence = "high".into();
-    (verdict.kind, verdict.summary, verdict.falsified_by) = if rss >= least && sums.free.change > 0
+    (verdict.kind, verdict.summary, verdict.falsified_by) = if rss >= least
+        && sums.free.change >= rss / 2
     {
         verdict.bytes = sums.free.change;
         verdict.bytes_per_hour = per_hour(sums.free.change);
@@ -95,10 +100,27 @@ pub(crate) fn judge(diff: &Diff, hours: Option<f64>) -> DiffVerdict {
         (
             DiffKind::Retention,
             format!(
-                "Retention only: nothing in use grew. RSS rose by {}, all of it free memory that malloc or Ruby keeps.",
-                Size(rss as u64)
+                "Retention only: nothing in use grew. RSS rose by {}, free memory that malloc or Ruby keeps by {}.",
+                Size(rss as u64),
+                Size(sums.free.change as u64)
             ),
             "`rbloat trim` lowers RSS by clearly less than `rbloat report` predicts".into(),
+        )
+    } else if rss >= least {
+        let row = diff.causes.iter().max_by_key(|row| row.bytes.change);
+        let (cause, bytes) = row.map_or(("none", 0), |row| (row.cause.as_str(), row.bytes.change));
+        verdict.cause = row.map(|row| row.cause.clone());
+        verdict.bytes = bytes;
+        verdict.bytes_per_hour = per_hour(bytes);
+        verdict.confidence = "medium".into();
+        (
+            DiffKind::Growth,
+            format!(
+                "Too early to say: RSS rose by {}, {cause} by {}; nothing in use grew.",
+                Size(rss as u64),
+                Size(bytes.unsigned_abs())
+            ),
+            "a third snapshot, later, in which RSS is no higher".into(),
         )
     } else if rss <= -least {
         verdict.bytes = rss;
@@ -206,10 +228,12 @@ fn growth(diff: &Diff, sums: &Sums, mut verdict: DiffVerdict, hours: Option<f64>
     }
     // What a class's objects hold comes and goes with garbage more than their number does.
     let course = match class {
-        Some(class) if class.objects.change > 0 => course(&class.objects, &diff.points),
+        Some(class) if is_more_objects(class) => course(&class.objects, &diff.points),
         _ => course(series, &diff.points),
     };
     verdict.evidence.push(rates(series, &diff.points));
+    let is_unexplained = leak == DiffKind::NativeLeak
+        && verdict.cause.as_deref().is_some_and(|cause| UNEXPLAINED.contains(&cause));
     let garbage = class.is_some_and(|class| class.objects.change > 0 && class.kept_by.is_none());
     let rate = rate(class, change, hours);
     let grew = Size(change.max(0) as u64);
@@ -225,6 +249,14 @@ fn growth(diff: &Diff, sums: &Sums, mut verdict: DiffVerdict, hours: Option<f64>
             "medium",
             format!("Warm-up: {what} grew by {grew}, classes and bytecode that were loaded."),
             "it goes on after all code was loaded: then something defines classes or methods again and again",
+        ),
+        _ if is_unexplained => (
+            DiffKind::Growth,
+            "low",
+            format!(
+                "Too early to say: {what} grew by {grew} ({rate}); rbloat cannot tell whether Ruby's objects hold that."
+            ),
+            "the objects of a class grow in number as it does: then these hold it",
         ),
         _ if garbage => (
             DiffKind::Growth,
@@ -283,11 +315,17 @@ fn rate(class: Option<&ClassChange>, change: i64, hours: Option<f64>) -> String 
     let per_unit = |number: i64| (number.max(0) as f64 / units).round() as u64;
     let bytes = Size(per_unit(change));
     match class {
-        Some(class) => {
+        Some(class) if is_more_objects(class) => {
             format!("{} objects ({bytes}) per {unit}", Count(per_unit(class.objects.change)))
         }
-        None => format!("{bytes} per {unit}"),
+        _ => format!("{bytes} per {unit}"),
     }
+}
+
+/// Whether a class grew by the number of its objects, not by what those hold that were there before.
+fn is_more_objects(class: &ClassChange) -> bool {
+    let before = class.objects.at.first().unwrap_or(&0);
+    class.objects.change > 0 && class.objects.change as u64 >= before / MORE_PART
 }
 
 /// A class, and who keeps more of it than before.
