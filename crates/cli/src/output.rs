@@ -19,12 +19,13 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Through a link the file that it leads to is replaced, not the link.
-    let path: PathBuf = match fs::canonicalize(path) {
-        Ok(real) if !fs::metadata(&real)?.is_file() => {
-            return fs::OpenOptions::new().write(true).open(&real)?.write_all(bytes);
-        }
-        Ok(real) => real,
+    let path: PathBuf = match fs::metadata(path) {
+        // Through a link the file that it leads to is replaced, not the link.
+        Ok(metadata) => match fs::canonicalize(path) {
+            Ok(real) if metadata.is_file() => real,
+            // What /dev/stdout leads to may be a pipe, which has no other path.
+            _ => return fs::OpenOptions::new().write(true).open(path)?.write_all(bytes),
+        },
         Err(_) => path.into(),
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -37,4 +38,40 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(&path)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_to_a_pipe_such_as_dev_stdout_is_written_to_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("stdout");
+        let (mut reader, writer) = io::pipe().unwrap();
+        symlink(format!("/proc/self/fd/{}", writer.as_raw_fd()), &link).unwrap();
+        replace(&link, b"all of it").unwrap();
+        drop(writer);
+        let mut read = String::new();
+        reader.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "all of it");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_link_to_a_file_that_was_deleted_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("stdout");
+        let mut file = tempfile::tempfile_in(folder.path()).unwrap();
+        symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), &link).unwrap();
+        replace(&link, b"all of it").unwrap();
+        let mut read = String::new();
+        file.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "all of it");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
 }
