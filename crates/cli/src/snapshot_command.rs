@@ -11,13 +11,19 @@ pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let bytes = snapshot.to_bytes();
     output::write(&arguments.output, &bytes)?;
     let report = &snapshot.report;
-    crate::print(&format!(
+    let summary = format!(
         "{}: process {} ({}), {} of RSS in {}\n",
         arguments.output.display(),
         report.process.pid,
         report.process.command,
         Size(report.process.rss_bytes),
         Size(bytes.len() as u64),
-    ))?;
+    );
+    if arguments.output.is_file() {
+        crate::print(&summary)?;
+    } else {
+        // The pipe that the snapshot went into may be standard output.
+        anstream::eprint!("{summary}");
+    }
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }

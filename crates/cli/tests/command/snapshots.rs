@@ -67,6 +67,19 @@ fn a_snapshot_of_a_snapshot_is_the_same_file() {
 }
 
 #[test]
+fn a_snapshot_into_a_pipe_is_nothing_but_the_snapshot() {
+    let target = Target::scenario("healthy", &["--scale", "0.1"]);
+    let kept = Kept::of(target.pid());
+    // As /dev/stdout is.
+    let link = kept.folder.path().join("stdout");
+    std::os::unix::fs::symlink("/proc/self/fd/1", &link).unwrap();
+    let output = kept.run("snapshot", &["-o", link.to_str().unwrap()]);
+    assert!(output.status.success());
+    assert_eq!(output.stdout, fs::read(kept.path()).unwrap());
+    assert!(String::from_utf8(output.stderr).unwrap().contains("of RSS in"));
+}
+
+#[test]
 fn the_atlas_shows_what_the_report_sums_up() {
     for scenario in ["pin", "objects", "huge_strings", "stacks"] {
         let target = Target::scenario(scenario, &["--scale", "0.1"]);
