@@ -196,6 +196,17 @@ fn looks_in_the_wrong_order_of_time_are_put_in_order() {
 }
 
 #[test]
+fn a_core_that_was_copied_later_stays_where_it_was_given() {
+    let at = |hour| look(hour, |report| sessions(report, hour * 4_000, Some("Cache::STORE")));
+    let mut copied = at(1);
+    copied.1.report.capture.method = "core".into();
+    copied.1.report.capture.unix_ms += 100 * HOUR_MS;
+    let diff = Diff::new(&[copied, at(2)]);
+    assert_eq!(diff.points[1].source, "look at 2");
+    assert!(diff.verdict.bytes > 0, "{:?}", diff.verdict);
+}
+
+#[test]
 fn memory_of_jemalloc_is_not_called_a_native_leak() {
     let looks = [1, 2, 3].map(|hour| {
         look(hour, |report| {

@@ -127,7 +127,7 @@ pub enum DiffKind {
 
 impl Diff {
     /// Compares two or more snapshots, each with its name: of one process in the order of their making, of several
-    /// in the order given.
+    /// and of cores in the order given.
     #[must_use]
     pub fn new(snapshots: &[(String, Snapshot)]) -> Self {
         let same_process = snapshots.windows(2).all(|pair| {
@@ -139,7 +139,9 @@ impl Diff {
                     || other.started_ticks.is_none())
         });
         let mut snapshots: Vec<_> = snapshots.iter().collect();
-        if same_process {
+        // A core was made when its file was written to last, or copied: then whoever gives the order knows better.
+        let is_core = |snapshot: &Snapshot| snapshot.report.capture.method == "core";
+        if same_process && !snapshots.iter().any(|(_, snapshot)| is_core(snapshot)) {
             snapshots.sort_by_key(|(_, snapshot)| snapshot.report.capture.unix_ms);
         }
         let points: Vec<Point> = snapshots
