@@ -23,9 +23,10 @@ demo: build ## report on a process that went through a burst of threads
 	@scripts/setup ruby
 	@scripts/demo
 
-test: ## run all tests; those of live processes need ptrace
+test: ## run all tests, the gem's too; those of live processes need ptrace
 	@scripts/setup
 	cargo test --workspace --locked
+	cd gem && rake compile test
 
 gem: ## build the gem's extension and run its tests
 	@scripts/setup ruby gcc libc6-dev ruby-dev rake-compiler ruby-minitest ruby-railties puma ruby-sidekiq libjemalloc2 \
