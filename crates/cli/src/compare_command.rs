@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use compare::{
     Comparison, Environment, Failed, Load, Missing, Question, Run, Setting, SettingPart,
 };
-use signal_hook::consts::SIGINT;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::arguments::CompareArguments;
 use crate::failure::{Failure, Outcome};
@@ -21,8 +21,10 @@ const WORK: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    // The command gets ^C from the terminal too; what was measured until then is kept.
-    signal_hook::flag::register(SIGINT, Arc::clone(&stop)).map_err(Failure::Output)?;
+    // The command gets ^C from the terminal too; what was measured until then is kept, and no command is left running.
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::Output)?;
+    }
     if let Some(folder) = &arguments.output {
         let unwritable = |source| Failure::Unwritable { path: folder.clone(), source };
         std::fs::create_dir_all(folder).map_err(unwritable)?;

@@ -155,6 +155,22 @@ fn work_that_an_interrupt_ends_is_neither_measured_nor_failed() {
 }
 
 #[test]
+fn no_command_is_left_running_by_a_signal_that_ends_compare() {
+    for signal in ["TERM", "HUP"] {
+        let folder = tempfile::tempdir().unwrap();
+        let ran = folder.path().join("ran");
+        // It would go on by itself, also without its standard input.
+        let program = format!(
+            "File.write({ran:?}, Process.pid.to_s); Process.kill(:{signal}, Process.ppid); sleep"
+        );
+        let output = run(&program, &["--with", "default"]);
+        assert_eq!(output.status.code(), Some(1), "{signal}");
+        let pid = std::fs::read_to_string(ran).unwrap();
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "{signal}");
+    }
+}
+
+#[test]
 fn a_folder_that_cannot_be_is_told_before_anything_runs() {
     let folder = tempfile::tempdir().unwrap();
     let ran = folder.path().join("ran");
