@@ -71,7 +71,8 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
     // It took hours maybe, and is told also where it cannot be written any more.
     crate::print(&text)?;
     written?;
-    Ok(if stop.load(Ordering::Relaxed) { Outcome::Incomplete } else { Outcome::Done })
+    let is_whole = comparison.failed.is_empty() && !stop.load(Ordering::Relaxed);
+    Ok(if is_whole { Outcome::Done } else { Outcome::Incomplete })
 }
 
 fn write(folder: &Path, comparison: &Comparison) -> Result<(), Failure> {

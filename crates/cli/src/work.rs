@@ -148,13 +148,16 @@ impl Work {
             let ms = (now - self.started).as_secs_f64() * 1e3;
             self.samples.push(Sample { ms, rss_bytes });
         }
+        // Who waits for a processor, or for a disk, has work to do, however little of it gets done.
+        if self.members.iter().any(|member| matches!(member.state, 'R' | 'D')) {
+            self.computed.clear();
+        }
         let used = self.used();
         self.computed.push((now, used.user + used.system));
-        let (first, before) = *self.computed.first()?;
         while self.computed.len() > 1 && now - self.computed[1].0 >= IDLE {
             self.computed.remove(0);
         }
-        let (since, before) = self.computed.first().copied().unwrap_or((first, before));
+        let (since, before) = *self.computed.first()?;
         (now - since >= IDLE && used.user + used.system - before <= IDLE_CPU).then_some(since)
     }
 

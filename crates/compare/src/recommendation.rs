@@ -100,10 +100,11 @@ impl Recommendation {
         };
         for other in candidates.iter().filter(|it| it.setting != best.setting) {
             passed_over.push(format!(
-                "{}: saves {}, which is {}",
+                "{}: saves {}, {} than {}",
                 other.setting.name(),
                 Size(other.saves_bytes as u64),
-                if other.saves_bytes >= NEARLY * most { "no more to speak of" } else { "less" }
+                if other.saves_bytes >= NEARLY * most { "hardly more" } else { "less" },
+                best.setting.name()
             ));
         }
         best.recommend(base, passed_over)

@@ -20,6 +20,10 @@ pub enum Difference {
 /// Medians that differ by less than this part are the same to anyone.
 const LEAST: f64 = 0.02;
 
+/// Fewer runs than this are few, of which a difference has to be of this part.
+const FEW: usize = 3;
+const LEAST_OF_FEW: f64 = 0.25;
+
 /// The value in the middle; between the two in the middle where their number is even. `None` of none.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
@@ -35,13 +39,15 @@ pub fn median(values: &[f64]) -> Option<f64> {
 
 /// Compares `values` with `base`: they differ where they do not overlap at all, and their medians differ by 2 %
 /// or more. With a few runs that is all that the exact rank test of Mann and Whitney (1947) can tell: of all
-/// orders in which n and m values may fall, two in (n + m over n) are so.
+/// orders in which n and m values may fall, two in (n + m over n) are so. With fewer than three of each, where
+/// that says next to nothing, the medians have to differ by a quarter.
 #[must_use]
 pub fn compare(base: &[f64], values: &[f64]) -> Difference {
     let (Some(middle), Some(other)) = (median(base), median(values)) else {
         return Difference::Noise;
     };
-    if (other - middle).abs() < LEAST * middle.abs() {
+    let least = if base.len().min(values.len()) < FEW { LEAST_OF_FEW } else { LEAST };
+    if (other - middle).abs() < least * middle.abs() {
         return Difference::Noise;
     }
     let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -81,6 +87,8 @@ mod tests {
         assert_eq!(compare(&base, &[50.0, 55.0, 60.0]), Difference::Less { p: 0.1 });
         assert_eq!(compare(&base, &[150.0, 155.0, 160.0]), Difference::More { p: 0.1 });
         assert_eq!(compare(&[100.0], &[50.0]), Difference::Less { p: 1.0 });
+        // One in three of two and two are apart by chance alone.
+        assert_eq!(compare(&[100.0, 101.0], &[80.0, 81.0]), Difference::Noise);
         // Apart, but by 1 % only.
         assert_eq!(compare(&[100.0, 100.1, 100.2], &[99.0, 99.1, 99.2]), Difference::Noise);
         let five = compare(&[1.0, 1.1, 1.2, 1.3, 1.4], &[2.0, 2.1, 2.2, 2.3, 2.4]);

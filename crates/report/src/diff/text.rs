@@ -98,8 +98,10 @@ impl Diff {
             return Ok(());
         }
         for class in shown {
+            // Without owners nothing tells whose a slot is.
+            let is_told = self.same_process && class.survivors + class.newcomers > 0;
             let told = |count| {
-                if self.same_process { Count(count).to_string() } else { String::new() }
+                if is_told { Count(count).to_string() } else { String::new() }
             };
             classes.add_row([
                 class.name.chars().take(NAME).collect(),

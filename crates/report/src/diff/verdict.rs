@@ -12,6 +12,8 @@ const LEVELS_OFF: f64 = 0.25;
 /// What goes on grows by at least this part of its mean rate, at every point.
 const GOES_ON: f64 = 0.5;
 
+/// Looks that are less apart say little where nothing changed.
+const LONG_SECONDS: f64 = 10.0;
 /// What was watched for less is told per minute.
 const SHORT_HOURS: f64 = 0.2;
 /// A smaller part more of a class's objects is not what it grew by.
@@ -90,7 +92,8 @@ pub(crate) fn judge(diff: &Diff, hours: Option<f64>) -> DiffVerdict {
     if in_use >= least {
         return growth(diff, &sums, verdict, hours);
     }
-    verdict.confidence = "high".into();
+    // What may happen in hours is not seen in seconds.
+    verdict.confidence = if diff.seconds < LONG_SECONDS { "low" } else { "high" }.into();
     (verdict.kind, verdict.summary, verdict.falsified_by) = if rss >= least
         && sums.free.change >= rss / 2
     {

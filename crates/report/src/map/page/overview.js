@@ -64,7 +64,7 @@ function sections({ areas, report, pageUses }) {
         resident += pageUses[page] === RESIDENT || pageUses[page] === UNRETURNED;
       }
     }
-    return new Section(TITLES[kind], areas, `${size(resident * PAGE)} resident of ${size(all * PAGE)}, in ${count(areas.length)} areas`);
+    return new Section(TITLES[kind], areas, `${size(resident * PAGE)} resident of ${size(all * PAGE)}, in ${count(areas.length)} area${areas.length === 1 ? '' : 's'}`);
   });
 }
 

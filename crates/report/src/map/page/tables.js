@@ -28,7 +28,7 @@ function showTables({ report }, meanings, chooseOwner) {
   const healthy = verdict.cause === 'healthy';
   byId('verdict').textContent = verdict.summary;
   byId('process').textContent = `pid ${process.pid} · ${size(process.rss_bytes)} resident · ruby ${process.ruby_version ?? 'unknown'}`
-    + ` · ${process.libc} · malloc by ${process.allocator} · ${process.threads} threads · ${process.command}`;
+    + ` · ${process.libc} · malloc by ${process.allocator} · ${process.threads} thread${process.threads === 1 ? '' : 's'} · ${process.command}`;
   byId('evidence').append(...verdict.evidence.map(text => element('li', text)));
 
   const causes = report.causes.filter(({ bytes }) => bytes);
