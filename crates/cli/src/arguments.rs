@@ -27,6 +27,8 @@ Examples:
   rbloat trim 4242 --watch 60s  do it, and see whether it lasts
   rbloat record 4242            write down what it and its children take, until ^C
   rbloat record -- ruby app.rb  start a program, and write it down until it ends
+  rbloat plot a.jsonl b.jsonl -o both.html
+                                draw what was written down
 
 Exit status:
   0  done
@@ -123,6 +125,12 @@ pub(crate) enum Command {
     /// instant. Ends with the process, by ^C, or after --duration.
     #[command(after_help = EXAMPLES)]
     Record(RecordArguments),
+    /// Draw recordings over each other, and say whether memory is stable
+    ///
+    /// Memory of all of them on one picture, with limits, OOM kills and falls; below it the causes of each. Without
+    /// --output it only says what each comes to.
+    #[command(after_help = EXAMPLES)]
+    Plot(PlotArguments),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -380,6 +388,16 @@ pub(crate) struct RecordArguments {
     pub(crate) capture: CaptureMode,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct PlotArguments {
+    /// Files that `rbloat record` wrote, or still writes
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// The picture to write; the end of its name says as what: .html, .svg or .png
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
 /// A time as [`parse_time`] takes it, or in milliseconds: as short as makes sense for RSS.
 fn parse_short_time(text: &str) -> Result<Duration, String> {
     let Some(number) = text.strip_suffix("ms") else { return parse_time(text) };
@@ -462,6 +480,7 @@ pub(crate) fn manual() -> std::io::Result<Vec<u8>> {
         ("compare", "rbloat compare"),
         ("trim", "rbloat trim"),
         ("record", "rbloat record"),
+        ("plot", "rbloat plot"),
     ] {
         let command = command.find_subcommand(name).expect("there is such a command").clone();
         let section = clap_mangen::Man::new(command.name(whole));

@@ -2,6 +2,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use record::RecordingError;
 use report::SnapshotError;
 
 /// Why rbloat ends without having done what it was asked for.
@@ -46,6 +47,12 @@ pub(crate) enum Failure {
     NotStarted { program: PathBuf, source: io::Error },
     #[error("every run failed; the first one ({setting}): {why}")]
     NoRun { setting: String, why: String },
+    #[error("cannot read {}: {source}; give a file that `rbloat record` wrote", path.display())]
+    UnreadableRecording { path: PathBuf, source: io::Error },
+    #[error("{}: {error}", path.display())]
+    NotARecording { path: PathBuf, error: RecordingError },
+    #[error("{}: its name must end in .html, .svg or .png", path.display())]
+    NoFormat { path: PathBuf },
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
     #[error("cannot write the output: {0}")]
@@ -77,7 +84,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         use target::Error as E;
         ExitCode::from(match self {
-            Self::OneSource | Self::ManySources(_) => 2,
+            Self::OneSource | Self::ManySources(_) | Self::NoFormat { .. } => 2,
             Self::Target(
                 E::NoSuchProcess { .. }
                 | E::Thread { .. }
@@ -95,6 +102,8 @@ impl Failure {
             | Self::NoTrim { .. }
             | Self::Unreadable { .. }
             | Self::NotStarted { .. }
+            | Self::UnreadableRecording { .. }
+            | Self::NotARecording { .. }
             | Self::NoSource { .. }
             | Self::NotRubyCore { .. }
             | Self::NotASnapshot { .. } => 3,

@@ -9,6 +9,7 @@ mod failure;
 mod list;
 mod map_command;
 mod output;
+mod plot_command;
 mod process;
 mod record_command;
 mod recorder;
@@ -49,6 +50,7 @@ fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Some(Command::Compare(compare)) => return compare_command::run(compare),
         Some(Command::Trim(trim)) => return trim_command::run(trim),
         Some(Command::Record(record)) => return record_command::run(record),
+        Some(Command::Plot(plot)) => return plot_command::run(plot),
         Some(Command::Completions { shell }) => {
             io::stdout().write_all(&arguments::completions(*shell))?;
         }

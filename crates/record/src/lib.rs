@@ -6,6 +6,7 @@
 mod csv;
 mod model;
 mod pace;
+mod plot;
 mod recording;
 mod series;
 mod stable;
@@ -16,6 +17,7 @@ pub use model::{
     Causes, End, Failure, Gone, Group, Line, Process, ProcessSample, SCHEMA, Sample, Start,
 };
 pub use pace::Pace;
+pub use plot::Plot;
 pub use recording::{Recording, RecordingError};
 pub use series::{Basis, Series};
 pub use stable::{Confidence, Early, Shape, Slope, StablePoint, Teeth};

@@ -9,13 +9,15 @@ pub struct Pace {
     /// The most that it may take of one processor: 0.01 is one hundredth.
     share: f64,
     due: Duration,
+    /// What it has taken so far.
+    spent: Duration,
 }
 
 impl Pace {
     /// What is due now, and then after each `every`.
     #[must_use]
     pub fn new(every: Duration, share: f64) -> Self {
-        Self { every, share, due: Duration::ZERO }
+        Self { every, share, due: Duration::ZERO, spent: Duration::ZERO }
     }
 
     /// The same, due at `first` for the first time.
@@ -36,18 +38,16 @@ impl Pace {
         now >= self.due
     }
 
-    /// It was done at `now`, and took so much of a processor's time.
+    /// It was done at `now`, and took so much of a processor's time. The next time is when its share has been saved up,
+    /// if it takes as much again: only the first time is not paid for beforehand.
     pub fn done(&mut self, now: Duration, cost: Duration) {
-        let rest = cost.div_f64(self.share);
-        if rest > self.every {
-            self.due = now + rest;
-            return;
-        }
+        self.spent += cost;
         // In step with the clock, so that delays do not add up; what was missed is not made up for.
         self.due += self.every;
         if self.due <= now {
             self.due = now + self.every;
         }
+        self.due = self.due.max((self.spent + cost).div_f64(self.share));
     }
 }
 
@@ -59,30 +59,30 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn what_costs_little_keeps_its_step_and_what_costs_much_its_share() {
+    fn what_costs_little_keeps_its_step_and_what_costs_much_waits() {
         let mut pace = Pace::new(SECOND, 0.005);
         assert!(pace.is_due(Duration::ZERO));
         pace.done(3 * MS, MS);
         assert_eq!(pace.due(), SECOND);
-        pace.done(SECOND + 200 * MS, 5 * MS);
+        pace.done(SECOND + 200 * MS, MS);
         assert_eq!(pace.due(), 2 * SECOND);
         // After a pause of the machine it goes on, once.
         pace.done(60 * SECOND, MS);
         assert_eq!(pace.due(), 61 * SECOND);
-        pace.done(61 * SECOND, 50 * MS);
-        assert_eq!(pace.due(), 71 * SECOND);
+        pace.done(61 * SECOND, 397 * MS);
+        assert_eq!(pace.due(), 159_400 * MS);
     }
 
     #[test]
-    fn whatever_it_costs_the_share_is_kept() {
-        let mut pace = Pace::new(SECOND, 0.003);
-        let (mut now, mut spent, mut last) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
-        for round in 0..1000_u32 {
-            now = now.max(pace.due());
-            last = MS * (round * 37 % 41);
-            spent += last;
-            pace.done(now, last);
+    fn what_costs_the_same_each_time_never_takes_more_than_its_share_but_for_the_first_time() {
+        let mut pace = Pace::new(SECOND, 0.003).from(7 * SECOND);
+        let mut spent = Duration::ZERO;
+        for _ in 0..100 {
+            let now = pace.due();
+            pace.done(now, 20 * MS);
+            spent += 20 * MS;
+            assert!(spent == 20 * MS || spent <= now.mul_f64(0.003), "{spent:?} in {now:?}");
         }
-        assert!((spent - last).as_secs_f64() <= now.as_secs_f64() * 0.003, "{spent:?} in {now:?}");
+        assert_eq!(spent, 2 * SECOND);
     }
 }

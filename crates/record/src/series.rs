@@ -2,6 +2,9 @@
 
 use crate::{Recording, Sample, StablePoint};
 
+/// So many points say enough, also where they are not all.
+const MANY: usize = 100;
+
 /// The memory of all processes together over time, sample by sample.
 #[derive(Debug, Clone, Default)]
 pub struct Series {
@@ -56,11 +59,13 @@ impl Series {
         });
     }
 
-    /// The points that say most: PSS of several processes, else RSS; exact ones where at least a quarter of
-    /// the samples is.
+    /// The points that say most: PSS of several processes, else RSS; exact ones where these are all of the
+    /// samples, or at least a quarter of them and many.
     #[must_use]
     pub fn points(&self) -> (Basis, &[(f64, f64)]) {
-        let enough = |points: &[(f64, f64)]| points.len() * 4 >= self.rss.len();
+        let enough = |points: &[(f64, f64)]| {
+            points.len() == self.rss.len() || points.len() >= MANY.max(self.rss.len() / 4)
+        };
         if self.most_processes > 1 && enough(&self.pss) {
             (Basis::Pss, &self.pss)
         } else if enough(&self.exact_rss) {
@@ -133,12 +138,17 @@ mod tests {
 
     #[test]
     fn several_processes_are_added_up_by_what_they_do_not_share() {
-        let many = series((0..8).map(|second| sample(second, second % 4 == 0, 3)));
-        assert_eq!(many.points(), (Basis::Pss, &[(0.0, 60.0), (4.0, 60.0)][..]));
-        assert_eq!(many.room_bytes(), Some(35));
-        let one = series((0..8).map(|second| sample(second, second % 4 == 0, 1)));
-        assert_eq!(one.points(), (Basis::Rss, &[(0.0, 100.0), (4.0, 100.0)][..]));
-        let seldom = series((0..8).map(|second| sample(second, second == 0, 3)));
-        assert_eq!((seldom.points().0, seldom.points().1.len()), (Basis::Rss, 8));
+        let of = |samples: u64, exact: u64, processes: usize| {
+            let series = series((0..samples).map(|it| sample(it, it % exact == 0, processes)));
+            let (basis, points) = series.points();
+            (basis, points.len(), points[1])
+        };
+        assert_eq!(of(400, 4, 3), (Basis::Pss, 100, (4.0, 60.0)));
+        assert_eq!(of(400, 4, 1), (Basis::Rss, 100, (4.0, 100.0)));
+        assert_eq!(of(8, 1, 3), (Basis::Pss, 8, (1.0, 60.0)));
+        // Too seldom, or too few.
+        assert_eq!(of(1000, 5, 3), (Basis::Rss, 1000, (1.0, 100.0)));
+        assert_eq!(of(80, 2, 3), (Basis::Rss, 80, (1.0, 100.0)));
+        assert_eq!(series((0..8).map(|it| sample(it, true, 1))).room_bytes(), Some(35));
     }
 }

@@ -10,6 +10,7 @@ mod trim;
 pub use diff::{
     ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffVerdict, OwnerChange, Point, Series,
 };
+pub use map::PALETTE;
 pub use model::{
     AdvicePart, AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, FindingPart,
     KeptBy, Malloc, Owner, Process, Report, Ruby, SCHEMA, VerdictPart,

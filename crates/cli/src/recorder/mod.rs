@@ -22,9 +22,9 @@ pub(crate) use view::View;
 
 /// What each kind of reading may take of a processor; together less than 1 %. Samples are what the kernel counts
 /// all the while; exact ones are those for which it walks the page tables.
-const SHARE_OF_SAMPLES: f64 = 0.003;
-const SHARE_OF_EXACT_SAMPLES: f64 = 0.002;
-const SHARE_OF_CAUSES: f64 = 0.004;
+const SHARE_OF_SAMPLES: f64 = 0.0025;
+const SHARE_OF_EXACT_SAMPLES: f64 = 0.004;
+const SHARE_OF_CAUSES: f64 = 0.003;
 
 /// A Ruby that has just been started has nothing in its heap yet.
 const FIRST_CAUSES_OF_A_NEW_PROGRAM: Duration = Duration::from_secs(2);
@@ -157,6 +157,8 @@ impl Recorder {
     /// Writes down what the kernel counts; false where the target has ended.
     fn take_sample(&mut self) -> Result<bool, Failure> {
         let (now, cpu) = (self.now(), target::own_cpu_time());
+        // Before the tree: a process that ends leaves its group first.
+        let group = target::group_memory(self.pid);
         let members = self.tree.look();
         let has_ended = !members.iter().any(|member| member.pid == self.pid);
         self.note_who_came_and_went(&members)?;
@@ -173,7 +175,6 @@ impl Recorder {
             })
             .collect();
         let walked = target::own_cpu_time();
-        let group = target::group_memory(self.pid);
         let recorder_cpu_ms = milliseconds(target::own_cpu_time());
         let sample = Sample::new(self.t_ms(), &members, group, recorder_cpu_ms);
         self.counts.samples += 1;

@@ -8,6 +8,7 @@ mod diffs;
 mod errors;
 mod maps;
 mod owners;
+mod plots;
 mod programs;
 mod record;
 mod scenarios;

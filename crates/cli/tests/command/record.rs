@@ -14,9 +14,9 @@ use testbed::Target;
 use crate::rbloat;
 
 /// A recorder at work. It is killed when this value is dropped.
-struct Recorder {
+pub(crate) struct Recorder {
     child: Child,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     _folder: TempDir,
 }
 
@@ -31,12 +31,12 @@ impl Recorder {
         Self { child, path, _folder: folder }
     }
 
-    fn of(target: &Target, arguments: &[&str]) -> Self {
+    pub(crate) fn of(target: &Target, arguments: &[&str]) -> Self {
         Self::start(&[&target.pid().to_string()], arguments)
     }
 
     /// What is in the file by now, when that is what is waited for.
-    fn wait_for(&self, enough: impl Fn(&Recording) -> bool) -> Recording {
+    pub(crate) fn wait_for(&self, enough: impl Fn(&Recording) -> bool) -> Recording {
         loop {
             let has_ended = self.has_ended();
             let bytes = fs::read(&self.path).unwrap_or_default();
@@ -56,18 +56,18 @@ impl Recorder {
         stat.rsplit_once(") ").unwrap().1.starts_with('Z')
     }
 
-    fn wait_for_samples(&self, number: usize) -> Recording {
+    pub(crate) fn wait_for_samples(&self, number: usize) -> Recording {
         let before = self.wait_for(|_| true).samples().count();
         self.wait_for(|recording| recording.samples().count() >= before + number)
     }
 
-    fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let kill = format!("kill -{signal} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
     /// Waits for its end; its exit status, and the whole file.
-    fn end(mut self) -> (i32, Recording) {
+    pub(crate) fn end(mut self) -> (i32, Recording) {
         let status = self.child.wait().unwrap();
         (status.code().unwrap(), read(&self.path))
     }

@@ -89,6 +89,11 @@ pub enum Shape {
 pub enum Early {
     /// There are too few samples.
     Short,
+    /// It goes up and down, too few times to tell whether it grows.
+    FewTeeth {
+        /// How.
+        teeth: Teeth,
+    },
     /// It still grows, but slower and slower.
     Slowing {
         /// How fast of late.
@@ -170,7 +175,7 @@ fn judge(
     let early = |from: f64, why| (from, Shape::TooEarly { why }, Confidence::Low);
     let begin = series.first().map_or(0.0, |first| first.0);
     if envelope.len() < LEAST_STRETCHES {
-        return early(begin, Early::Short);
+        return early(begin, teeth.map_or(Early::Short, |teeth| Early::FewTeeth { teeth }));
     }
     let steady = &envelope[warm_up::end(envelope)..];
     let Some(all) = trend(steady) else { return early(begin, Early::Short) };

@@ -209,6 +209,21 @@ fn what_falls_or_is_short_is_too_early_to_judge() {
 }
 
 #[test]
+fn a_few_teeth_are_told_as_such() {
+    let points = series(1, 100, MB, |time| (200.0 + 60.0 * saw(time, 20.0)) * MB);
+    let stable = StablePoint::of(&points);
+    let Shape::TooEarly { why: Early::FewTeeth { teeth } } = &stable.shape else {
+        panic!("{stable:?}")
+    };
+    assert!((teeth.period_seconds - 20.0).abs() < 2.0, "{teeth:?}");
+    assert!(
+        stable.render_text(None).contains("falls again each 20 s"),
+        "{}",
+        stable.render_text(None)
+    );
+}
+
+#[test]
 fn a_limit_is_reached_when_the_room_is_used_up() {
     let points = series(3, 1200, 0.5 * MB, |time| (100.0 + 0.1 * time) * MB);
     let stable = StablePoint::of(&points);

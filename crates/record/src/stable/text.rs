@@ -2,7 +2,7 @@
 
 use ledger::Size;
 
-use super::{Confidence, Early, Shape, Slope, StablePoint};
+use super::{Confidence, Early, LEAST_STRETCHES, Shape, Slope, StablePoint};
 
 impl StablePoint {
     /// What it says, in a sentence or two; with the bytes that are left below a limit, when that will be reached.
@@ -50,6 +50,13 @@ impl StablePoint {
                 }
                 text
             }
+            Shape::TooEarly { why: Early::FewTeeth { teeth } } => format!(
+                "too early to say: so far it rises from {} to {} and falls again each {}; {LEAST_STRETCHES} such falls \
+                 tell whether it grows",
+                size(teeth.trough_bytes),
+                size(teeth.peak_bytes),
+                time(teeth.period_seconds),
+            ),
             Shape::TooEarly { why: Early::Short } => {
                 format!(
                     "too early to say: {} is too short",

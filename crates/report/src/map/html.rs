@@ -12,6 +12,9 @@ use crate::Snapshot;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
+/// The colours of all that rbloat draws, as variables of a style sheet: first those on a light ground, then what
+/// differs on a dark one.
+pub const PALETTE: &str = include_str!("page/palette.css");
 /// In the order in which they run.
 const SCRIPTS: [&str; 5] = [
     include_str!("page/atlas.js"),
@@ -48,7 +51,7 @@ impl Snapshot {
         // Parts are put in one after the other: nothing that a process is called can name a later one.
         let parts = [
             ("{{title}}", escape(&title)),
-            ("{{style}}", STYLE.to_owned()),
+            ("{{style}}", PALETTE.to_owned() + STYLE),
             ("{{data}}", data),
             ("{{script}}", script),
         ];

@@ -3,3 +3,5 @@
 mod html;
 mod overview;
 mod png;
+
+pub use html::PALETTE;

@@ -109,11 +109,14 @@ fn children(pid: i32) -> Vec<i32> {
     children
 }
 
-/// `None` where the process is gone, or a zombie.
+/// `None` where the process is gone, a zombie, or about to be one: its memory goes first.
 fn member(pid: i32) -> Option<Member> {
     let stat: Stat = proc::parse(pid, "stat").ok()?;
     // Its first thread may have ended before the others.
     if matches!(stat.state, 'Z' | 'X') && proc::threads(pid).ok()?.is_empty() {
+        return None;
+    }
+    if stat.vsize == 0 && stat.state != 'Z' {
         return None;
     }
     Some(Member {

@@ -1,0 +1,69 @@
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use record::{Plot, Recording};
+
+use crate::arguments::PlotArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+
+/// The most bytes of a recording: that of ten processes over a week has less.
+const MOST_BYTES: u64 = 2 << 30;
+
+pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
+    let format = arguments.output.as_deref().map(Format::of).transpose()?;
+    let recordings = arguments
+        .files
+        .iter()
+        .map(|path| Ok((name(path), read(path)?)))
+        .collect::<Result<Vec<_>, Failure>>()?;
+    let plot = Plot::new(&recordings);
+    if let (Some(path), Some(format)) = (&arguments.output, format) {
+        let bytes = match format {
+            Format::Html => plot.render_html().into_bytes(),
+            Format::Svg => plot.render_svg().into_bytes(),
+            Format::Png => plot.render_png(),
+        };
+        output::write(path, &bytes)?;
+    }
+    crate::print(&plot.render_text())?;
+    Ok(Outcome::Done)
+}
+
+/// What a picture is written as, by the end of its name.
+enum Format {
+    Html,
+    Svg,
+    Png,
+}
+
+impl Format {
+    fn of(path: &Path) -> Result<Self, Failure> {
+        match path.extension().and_then(OsStr::to_str) {
+            Some("html" | "htm") => Ok(Self::Html),
+            Some("svg") => Ok(Self::Svg),
+            Some("png") => Ok(Self::Png),
+            _ => Err(Failure::NoFormat { path: path.into() }),
+        }
+    }
+}
+
+/// What a recording is called in a picture.
+fn name(path: &Path) -> String {
+    let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
+    name.replace(char::is_control, " ")
+}
+
+fn read(path: &Path) -> Result<Recording, Failure> {
+    let unreadable = |source| Failure::UnreadableRecording { path: path.into(), source };
+    let file = File::open(path).map_err(unreadable)?;
+    if file.metadata().map_err(unreadable)?.is_dir() {
+        return Err(unreadable(io::ErrorKind::IsADirectory.into()));
+    }
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+    Recording::from_bytes(&bytes)
+        .map_err(|error| Failure::NotARecording { path: path.into(), error })
+}

@@ -1,0 +1,187 @@
+//! `rbloat plot`: pictures of real recordings, in a real browser.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use record::{Line, Recording, Series, Shape};
+use tempfile::TempDir;
+use testbed::{Browser, Target};
+
+use crate::record::Recorder;
+use crate::{complaint, rbloat};
+
+/// Records a scenario through so many steps, with a sample after each at least.
+fn record_steps(scenario: &str, steps: usize) -> Recording {
+    let mut target = Target::scenario(scenario, &[]);
+    let recorder = Recorder::of(&target, &["--every", "20ms", "--causes-every", "0"]);
+    recorder.wait_for(|recording| recording.samples().count() >= 2);
+    for _ in 0..steps {
+        target.tell("step");
+        target.next_truth();
+        recorder.wait_for_samples(1);
+    }
+    assert!(target.finish());
+    recorder.end().1
+}
+
+#[test]
+fn what_grows_with_each_step_is_growth_and_what_has_warmed_up_is_not() {
+    let growth = Series::of(&record_steps("growth/array", 30)).stable_point();
+    assert!(matches!(growth.shape, Shape::Growth { .. }), "{growth:?}");
+    let warm = Series::of(&record_steps("growth/warm_up", 30)).stable_point();
+    assert!(!matches!(warm.shape, Shape::Growth { .. }), "{warm:?}");
+}
+
+#[test]
+fn what_stands_still_is_a_plateau_at_its_rss() {
+    let target = Target::scenario("healthy", &["--scale", "0.3"]);
+    let recorder = Recorder::of(&target, &["--every", "20ms", "--causes-every", "0"]);
+    recorder.wait_for(|recording| recording.samples().filter(|it| it.exact).count() >= 40);
+    recorder.signal("INT");
+    let recording = recorder.end().1;
+    let stable = Series::of(&recording).stable_point();
+    let Shape::Plateau { level_bytes, .. } = stable.shape else { panic!("{stable:?}") };
+    assert!((level_bytes / target.rss_bytes() as f64 - 1.0).abs() < 0.01);
+}
+
+/// A file with what a recorder would write of two workers in a group with a limit, for an hour.
+fn synthetic(folder: &Path) -> PathBuf {
+    let mut text = String::new();
+    let start = r#"{"schema":1,"kind":"start","rbloat":"0.1.0","unix_ms":0,"pid":7,"command":["puma","<i>"],"every_ms":1000,"causes_every_ms":30000}"#;
+    text += &format!("{start}\n");
+    for second in 0..3600_u64 {
+        let rss = (200 << 20) + second * (40 << 10) + second % 120 * (300 << 10);
+        let kills = u64::from(second > 3000);
+        text += &format!(
+            r#"{{"schema":1,"kind":"sample","t_ms":{},"exact":true,"rss_bytes":{rss},"pss_bytes":{},"uss_bytes":{},"swap_bytes":0,"processes":[],"group":{{"usage_bytes":{},"limit_bytes":536870912,"cache_bytes":0,"oom_kills":{kills}}},"recorder_cpu_ms":1.5}}"#,
+            second * 1000,
+            rss / 2,
+            rss / 4,
+            rss + (20 << 20),
+        );
+        text.push('\n');
+        if second % 30 == 0 {
+            text += &format!(
+                r#"{{"schema":1,"kind":"causes","t_ms":{},"pid":7,"started_ticks":1,"command":"puma","ruby_version":"3.1.2","allocator":"glibc","rss_bytes":{rss},"causes":[{{"cause":"ruby.malloc","bytes":{}}},{{"cause":"malloc.unreturned","bytes":{}}},{{"cause":"file.shared","bytes":12582912}}],"verdict":"ruby.malloc","trim_yield_bytes":0,"slots_live":1,"slots_free":1,"method":"freeze","pause_ms":3.0,"recorder_cpu_ms":1.0}}"#,
+                second * 1000,
+                rss / 2,
+                rss / 3,
+            );
+            text.push('\n');
+        }
+    }
+    let path = folder.join("synthetic.jsonl");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// Draws two recordings, one of a real process, as `name`.
+fn draw(name: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target::scenario("healthy", &["--scale", "0.1"]);
+    let recorder = Recorder::of(&target, &["--every", "20ms"]);
+    recorder
+        .wait_for(|recording| recording.samples().count() >= 3 && recording.causes().count() >= 1);
+    let synthetic = synthetic(folder.path());
+    let output = folder.path().join(name);
+    let drawn = rbloat()
+        .arg("plot")
+        .args([&synthetic, &recorder.path, &PathBuf::from("-o"), &output])
+        .output()
+        .unwrap();
+    assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
+    let text = String::from_utf8(drawn.stdout).unwrap();
+    assert!(text.contains("stable point (RSS): growth: ") && text.contains("the limit is reached"));
+    assert!(text.contains("ruby "), "{text}");
+    (folder, output)
+}
+
+#[test]
+fn values_are_told_where_one_points_on_light_and_dark() {
+    let (_folder, page) = draw("plot.html");
+    let mut browser = Browser::open(&page, "", [1300, 1000]);
+    browser.wait_until("document.documentElement?.dataset.drawnMs !== undefined");
+    let tip = "document.getElementById('tip').innerText";
+    let hidden = "document.getElementById('tip').hidden";
+    assert_eq!(browser.evaluate(hidden), true);
+    // In the midst of the first panel stands half an hour.
+    let point = "(() => { const box = svg.getBoundingClientRect(), scale = svg.clientWidth / width, panel = panels[0];
+        return [box.left + (panel.left + panel.right) / 2 * scale, box.top + (panel.top + 99) * scale]; })()";
+    let at = browser.evaluate(point);
+    browser.click(at[0].as_f64().unwrap(), at[1].as_f64().unwrap());
+    let text = browser.evaluate(tip);
+    let text = text.as_str().unwrap();
+    assert!(text.contains("0:29:5") || text.contains("0:30:0"), "{text}");
+    assert!(text.contains("synthetic") && text.contains("of 512.0 MB"), "{text}");
+    let rss: f64 =
+        text.split("RSS").nth(1).unwrap().trim().split(' ').next().unwrap().parse().unwrap();
+    assert!((200.0..400.0).contains(&rss), "{text}");
+    // With the keys the causes of the first run are reached.
+    browser.evaluate("picture.focus()");
+    browser.press("ArrowDown");
+    let text = browser.evaluate(tip);
+    assert!(text.as_str().unwrap().contains("memory of objects"), "{text}");
+    browser.press("Escape");
+    assert_eq!(browser.evaluate(hidden), true);
+
+    let ground = "getComputedStyle(svg.querySelector('rect')).fill";
+    browser.evaluate("setScheme('light')");
+    assert_eq!(browser.evaluate(ground), "rgb(251, 250, 248)");
+    browser.evaluate("document.getElementById('scheme').click()");
+    assert_eq!(browser.evaluate(ground), "rgb(22, 21, 19)");
+    assert_eq!(browser.evaluate("document.querySelectorAll('i, img, link').length"), 0);
+    assert_eq!(browser.evaluate("performance.getEntriesByType('resource').length"), 0);
+}
+
+#[test]
+fn svg_and_png_are_whole_pictures() {
+    let (_folder, svg) = draw("plot.svg");
+    let mut browser = Browser::open(&svg, "", [1300, 1000]);
+    browser.wait_until("document.readyState === 'complete'");
+    assert_eq!(browser.evaluate("document.documentElement.localName"), "svg");
+    assert!(browser.evaluate("document.querySelectorAll('path').length").as_u64().unwrap() > 20);
+    let (_folder, png) = draw("plot.png");
+    let mut browser = Browser::open(&png, "", [1300, 1000]);
+    browser.wait_until("document.images[0]?.complete === true");
+    assert_eq!(browser.evaluate("document.images[0].naturalWidth"), 1200);
+}
+
+#[test]
+fn what_is_no_recording_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let good = synthetic(folder.path());
+    let good = good.to_str().unwrap();
+    let first = fs::read_to_string(good).unwrap().lines().next().unwrap().to_owned();
+    let cases = [
+        (vec!["/no/such/file".to_owned()], 3, "cannot read"),
+        (vec!["/tmp".to_owned()], 3, "cannot read"),
+        (vec![write("a", "not one\n")], 3, "this is no recording"),
+        (vec![write("b", &first.replace(":1,", ":9,"))], 3, "this is no recording"),
+        (vec![write("c", &(first.replace(":1,", ":9,") + "\n"))], 3, "has version 9"),
+        (vec![write("d", &(first + "\n\n{}\n"))], 3, "line 2 makes no sense"),
+        (vec![good.into(), "-o".into(), "a.gif".into()], 2, "must end in .html, .svg or .png"),
+    ];
+    for (arguments, status, said) in cases {
+        let output = rbloat().arg("plot").args(&arguments).output().unwrap();
+        let (ended, text) = complaint(&output);
+        assert_eq!(ended, status, "{text}");
+        assert!(text.contains(said), "{text}");
+    }
+}
+
+#[test]
+fn a_recording_is_drawn_while_it_is_written() {
+    let target = Target::scenario("healthy", &["--scale", "0.1"]);
+    let recorder = Recorder::of(&target, &["--every", "20ms"]);
+    recorder
+        .wait_for(|recording| recording.lines.iter().any(|line| matches!(line, Line::Causes(_))));
+    for _ in 0..20 {
+        let output = rbloat().arg("plot").arg(&recorder.path).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}

@@ -1,0 +1,132 @@
+'use strict';
+// What the picture says where one points at it, and whether it is light or dark.
+
+const { panels, runs, groups, width } = JSON.parse(document.getElementById('data').textContent);
+const picture = document.getElementById('picture');
+const svg = picture.querySelector('svg');
+const cursor = document.getElementById('cursor');
+const tip = document.getElementById('tip');
+let place = null;                                     // the panel and the second that are shown
+
+const size = bytes => bytes === null ? '–' : `${(bytes / 1048576).toFixed(1)} MB`;
+
+function clock(seconds) {
+  const two = number => String(number).padStart(2, '0');
+  const whole = Math.floor(seconds);
+  return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
+}
+
+/** The index of the last of some ascending times that is no later than `t`; the first where none is. */
+function indexAt(times, t) {
+  let [low, high] = [0, times.length];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (times[middle] <= t) low = middle; else high = middle;
+  }
+  return low;
+}
+
+const timesOf = new Map();
+function at(list, t, timeOf) {
+  if (!timesOf.has(list)) timesOf.set(list, list.map(timeOf));
+  return list[indexAt(timesOf.get(list), t)];
+}
+
+function row(table, name, value, colour) {
+  const cells = table.insertRow();
+  const cell = cells.insertCell();
+  if (colour) {
+    const swatch = cell.appendChild(document.createElement('span'));
+    swatch.className = 'swatch';
+    swatch.style.background = `var(--${colour})`;
+  }
+  cell.append(name);
+  cells.insertCell().textContent = value;
+}
+
+function showCurves(table, t) {
+  for (const run of runs) {
+    if (!run.points.length || t > run.seconds + 1) continue;
+    const point = at(run.points, t, it => it.t);
+    row(table, run.name, '', run.colour);
+    row(table, 'RSS', size(point.rss));
+    if (point.pss !== null) {
+      row(table, 'PSS', size(point.pss));
+      row(table, 'USS', size(point.uss));
+    }
+    if (point.swap) row(table, 'swap', size(point.swap));
+    if (point.group !== null) row(table, 'control group', run.limit ? `${size(point.group)} of ${size(run.limit)}` : size(point.group));
+    if (point.processes > 1) row(table, 'processes', point.processes);
+    // Marks are looked for as near as the eye can tell them apart.
+    for (const mark of run.marks) {
+      if (Math.abs(mark.t - t) <= panels[0].seconds / 300) row(table, mark.text, clock(mark.t));
+    }
+  }
+}
+
+function showCauses(table, run, t) {
+  const [time, sums] = at(run.stacks, t, it => it[0]);
+  row(table, `${run.name}, looked at`, clock(time));
+  for (let group = groups.length - 1; group >= 0; group--) {
+    if (sums[group]) row(table, groups[group][0], size(sums[group]), groups[group][1]);
+  }
+  row(table, 'in all', size(sums.reduce((sum, bytes) => sum + bytes, 0)));
+}
+
+function show() {
+  const scale = svg.clientWidth / width;
+  const { panel, t } = place;
+  const x = (panel.left + (panel.right - panel.left) * t / panel.seconds) * scale;
+  const table = document.createElement('table');
+  row(table, 'at', clock(t));
+  if (panel.run === null) showCurves(table, t); else showCauses(table, runs[panel.run], t);
+  tip.replaceChildren(table);
+  cursor.hidden = tip.hidden = false;
+  cursor.style.left = `${x}px`;
+  cursor.style.top = `${panel.top * scale}px`;
+  cursor.style.height = `${(panel.bottom - panel.top) * scale}px`;
+  const left = x + 14 + tip.offsetWidth > svg.clientWidth ? x - 14 - tip.offsetWidth : x + 14;
+  tip.style.left = `${Math.max(left, 0)}px`;
+  tip.style.top = `${(panel.top + 8) * scale}px`;
+}
+
+function hide() {
+  place = null;
+  cursor.hidden = tip.hidden = true;
+}
+
+svg.addEventListener('pointermove', event => {
+  const scale = svg.clientWidth / width;
+  const box = svg.getBoundingClientRect();
+  const [x, y] = [(event.clientX - box.left) / scale, (event.clientY - box.top) / scale];
+  const panel = panels.find(it => y >= it.top && y <= it.bottom && x >= it.left && x <= it.right);
+  if (!panel) { hide(); return; }
+  place = { panel, t: (x - panel.left) / (panel.right - panel.left) * panel.seconds };
+  show();
+});
+svg.addEventListener('pointerleave', hide);
+
+picture.addEventListener('keydown', event => {
+  const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -20, PageDown: 20 };
+  const index = place ? panels.indexOf(place.panel) : 0;
+  if (event.key === 'Escape') { hide(); return; }
+  if (event.key in steps) {
+    const panel = panels[index];
+    const t = (place?.t ?? 0) + steps[event.key] * panel.seconds / 200;
+    place = { panel, t: Math.min(Math.max(t, 0), panel.seconds) };
+  } else if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
+    const next = panels[index + (event.key === 'ArrowDown' ? 1 : -1)];
+    if (next) place = { panel: next, t: place?.t ?? 0 };
+  } else return;
+  event.preventDefault();
+  if (place) show();
+});
+
+const scheme = document.getElementById('scheme');
+function setScheme(name) {
+  document.documentElement.dataset.scheme = name;
+  scheme.textContent = name === 'dark' ? 'Light' : 'Dark';
+}
+scheme.addEventListener('click', () => setScheme(document.documentElement.dataset.scheme === 'dark' ? 'light' : 'dark'));
+setScheme(matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
+document.documentElement.dataset.drawnMs = Math.round(performance.now());

@@ -1,0 +1,66 @@
+//! Round numbers for axes.
+
+const MB: f64 = 1_048_576.0;
+
+/// Where an axis of bytes from 0 to `most` has its marks: about `number` of them, and what they are called.
+pub(super) fn byte_marks(most: f64, number: f64) -> Vec<(f64, String)> {
+    let rough = (most / MB / number).max(1e-3);
+    let power = 10_f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|it| it * power).find(|it| *it >= rough);
+    let step = step.unwrap_or(10.0 * power);
+    let name = |value: f64| {
+        if step >= 1.0 { format!("{value:.0} MB") } else { format!("{value:.2} MB") }
+    };
+    marks(most / MB, step).map(|value| (value * MB, name(value))).collect()
+}
+
+/// Where an axis of times from 0 to `most` seconds has its marks, and what they are called.
+pub(super) fn time_marks(most: f64, number: f64) -> Vec<(f64, String)> {
+    const STEPS: [f64; 18] = [
+        1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0,
+        10_800.0, 21_600.0, 43_200.0, 86_400.0,
+    ];
+    let rough = most / number;
+    let step = STEPS.into_iter().find(|step| *step >= rough);
+    let step = step.unwrap_or_else(|| (rough / 86_400.0).ceil() * 86_400.0);
+    let name = |seconds: f64| match seconds {
+        s if step >= 86_400.0 => format!("{:.0} d", s / 86_400.0),
+        s if step >= 3600.0 => format!("{:.0} h", s / 3600.0),
+        s if most >= 3600.0 => format!("{}:{:02} h", s as u64 / 3600, s as u64 / 60 % 60),
+        s if step >= 60.0 => format!("{:.0} min", s / 60.0),
+        s if most >= 120.0 => format!("{}:{:02} min", s as u64 / 60, s as u64 % 60),
+        s => format!("{s:.0} s"),
+    };
+    marks(most, step).map(|seconds| (seconds, name(seconds))).collect()
+}
+
+fn marks(most: f64, step: f64) -> impl Iterator<Item = f64> {
+    let count = (most / step + 1e-9).floor().clamp(0.0, 100.0) as u32;
+    (0..=count).map(move |index| f64::from(index) * step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_round_and_few() {
+        let names =
+            |marks: Vec<(f64, String)>| marks.into_iter().map(|mark| mark.1).collect::<Vec<_>>();
+        assert_eq!(
+            names(byte_marks(410.0 * MB, 5.0)),
+            ["0 MB", "100 MB", "200 MB", "300 MB", "400 MB"]
+        );
+        assert_eq!(names(byte_marks(0.0, 5.0)).len(), 1);
+        assert_eq!(names(time_marks(25.0, 6.0)), ["0 s", "5 s", "10 s", "15 s", "20 s", "25 s"]);
+        assert_eq!(
+            names(time_marks(7200.0, 4.0)),
+            ["0:00 h", "0:30 h", "1:00 h", "1:30 h", "2:00 h"]
+        );
+        for power in 0..18 {
+            let most = 10_f64.powi(power);
+            assert!((1..=11).contains(&time_marks(most, 8.0).len()), "{most}");
+            assert!((1..=11).contains(&byte_marks(most, 5.0).len()), "{most}");
+        }
+    }
+}
