@@ -151,8 +151,13 @@ fn marks(samples: &[&Sample]) -> Vec<Mark> {
     for pair in samples.windows(2) {
         let (one, next) = (pair[0], pair[1]);
         let t = next.t_ms as f64 / 1e3;
-        let kills = |sample: &Sample| sample.group.and_then(|group| group.oom_kills);
-        if let (Some(before), Some(after)) = (kills(one), kills(next))
+        let kills = |sample: &Sample| {
+            let group = sample.group?;
+            Some((group.limit_bytes, group.oom_kills?))
+        };
+        // Whoever is moved to another group, with another limit, finds another count there.
+        if let (Some((limit, before)), Some((same_limit, after))) = (kills(one), kills(next))
+            && limit == same_limit
             && after > before
         {
             let text = match after - before {

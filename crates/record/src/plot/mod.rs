@@ -129,7 +129,7 @@ impl Plot {
             let y = panel.y(limit as f64);
             scene.dashed(vec![(panel.left, y), (panel.right, y)], "in-use", 1.5);
             let text = format!("limit {}", Size(limit));
-            scene.text((panel.right - 4.0, y - 5.0), Anchor::End, "in-use", &text);
+            scene.text((panel.left + 6.0, y - 5.0), Anchor::Start, "in-use", &text);
         }
         for run in &self.runs {
             run.draw_curves(scene, &panel);
@@ -146,7 +146,13 @@ fn draw_mark(scene: &mut Scene, panel: &Panel, mark: &Mark, history: &History) {
     match mark.what {
         What::OomKill => {
             scene.line(vec![(x, panel.top), (x, panel.bottom)], "in-use", 1.5);
-            scene.text((x + 4.0, panel.top + 12.0), Anchor::Start, "in-use", &mark.text);
+            let width = mark.text.chars().count() as f64 * CHARACTER;
+            // At the edge the text stands on the other side.
+            let (x, anchor) = match x + width + 4.0 > panel.right {
+                true => (x - 4.0, Anchor::End),
+                false => (x + 4.0, Anchor::Start),
+            };
+            scene.text((x, panel.top + 12.0), anchor, "in-use", &mark.text);
         }
         What::Fall => {
             let after = history.points.iter().find(|point| point.t >= mark.t);
