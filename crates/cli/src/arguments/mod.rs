@@ -1,11 +1,20 @@
+//! What was typed: nothing below sees it as text.
+
+mod over_time;
+mod source;
+mod time;
+
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use compare::Setting;
+
+pub(crate) use over_time::{CompareArguments, PlotArguments, RecordArguments};
+pub(crate) use source::{CaptureMode, ProcessArguments, ProcessName, SourceArguments, SourceName};
+use time::parse_time;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -207,137 +216,6 @@ impl DiffArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CompareArguments {
-    /// What to compare, with commas: default, arena2, jemalloc, tcmalloc, mimalloc, trim, gem. The first is what the
-    /// others are held against. [default: all that are installed]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setting)]
-    pub(crate) with: Vec<Setting>,
-    /// How often each runs: with three a difference can be told from noise, with five for sure
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) runs: u32,
-    /// A load on COMMAND: a line of shell that prints what wrk prints (--latency), or a line of JSON
-    #[arg(long, value_name = "LINE")]
-    pub(crate) load: Option<String>,
-    /// How long to wait after the work before what is left is measured: jemalloc needs 10 s to give back
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_time)]
-    pub(crate) settle: Duration,
-    /// The folder of rbloat's gem, for the setting gem
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) gem: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Write comparison.json, comparison.md and comparison.svg into this folder
-    #[arg(short, long, value_name = "FOLDER")]
-    pub(crate) output: Option<PathBuf>,
-    /// The work
-    #[arg(required = true, last = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
-}
-
-fn parse_setting(name: &str) -> Result<Setting, String> {
-    Setting::by_name(name).ok_or_else(|| {
-        let names = Setting::ALL.map(Setting::name);
-        format!("there is no such setting; there are {}", names.join(", "))
-    })
-}
-
-/// What is to be looked at.
-#[derive(Debug, Args)]
-pub(crate) struct SourceArguments {
-    #[command(flatten)]
-    which: WhichArguments,
-    /// How to hold the process still
-    ///
-    /// `freeze`: it stands while it is read, and nothing is written to it. `fork`: it stands while it
-    /// makes a clone of itself, which is read instead; one of its threads runs clone(2) as if in a signal
-    /// handler. `auto`: freeze where that takes less than 50 ms, above that fork where it is safe.
-    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
-    pub(crate) capture: CaptureMode,
-    /// Where the files are that the process of a core file had mapped (libruby, libc ...), as below its
-    /// root: for a core of another machine or a container
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["pid", "namespace_pid"])]
-    sysroot: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-struct WhichArguments {
-    /// A process, a file that `rbloat snapshot` wrote, or a core file
-    #[arg(value_name = "PID|FILE")]
-    source: Option<String>,
-    /// The process
-    #[arg(short, long, value_name = "PID")]
-    pid: Option<i32>,
-    /// The process by the id that it has inside its container, seen from outside of that
-    #[arg(long, value_name = "PID")]
-    namespace_pid: Option<i32>,
-}
-
-/// How a process is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProcessName {
-    /// By the id that /proc shows.
-    Pid(i32),
-    /// As its container calls it.
-    NamespacePid(i32),
-}
-
-/// How that is called which is to be looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SourceName {
-    Process(ProcessName),
-    File {
-        path: PathBuf,
-        /// The folder below which the files are that the process of a core had mapped.
-        sysroot: Option<PathBuf>,
-    },
-}
-
-impl From<&str> for SourceName {
-    /// A number is a process; a file of such a name is written `./4242`.
-    fn from(source: &str) -> Self {
-        match source.parse() {
-            Ok(pid) => Self::Process(ProcessName::Pid(pid)),
-            Err(_) => Self::File { path: source.into(), sysroot: None },
-        }
-    }
-}
-
-impl SourceName {
-    /// The same, with the folder below which the files are that the process of a core had mapped.
-    fn below(self, folder: Option<&Path>) -> Self {
-        match self {
-            Self::File { path, .. } => Self::File { path, sysroot: folder.map(Path::to_owned) },
-            process => process,
-        }
-    }
-}
-
-impl SourceArguments {
-    pub(crate) fn name(&self) -> SourceName {
-        let WhichArguments { source, pid, namespace_pid } = &self.which;
-        match (source, pid, namespace_pid) {
-            (Some(source), ..) => SourceName::from(source.as_str()).below(self.sysroot.as_deref()),
-            (_, Some(pid), _) => SourceName::Process(ProcessName::Pid(*pid)),
-            (.., namespace_pid) => {
-                let pid = namespace_pid.expect("clap requires one of them");
-                SourceName::Process(ProcessName::NamespacePid(pid))
-            }
-        }
-    }
-}
-
-/// How a process is held still.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CaptureMode {
-    #[default]
-    Auto,
-    Fork,
-    Freeze,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct TrimArguments {
     #[command(flatten)]
     pub(crate) process: ProcessArguments,
@@ -352,111 +230,10 @@ pub(crate) struct TrimArguments {
     pub(crate) watch: Option<Duration>,
 }
 
-/// What is recorded.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-pub(crate) struct RecordedArguments {
-    /// The process
-    #[arg(value_name = "PID")]
-    pub(crate) pid: Option<i32>,
-    /// A program to start, with its arguments; signals and its exit status are passed on
-    #[arg(last = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RecordArguments {
-    #[command(flatten)]
-    pub(crate) recorded: RecordedArguments,
-    /// The file to write [default: rbloat-PID-TIME.jsonl]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Write the samples as comma-separated values too
-    #[arg(long, value_name = "FILE")]
-    pub(crate) csv: Option<PathBuf>,
-    /// Stop recording after this time: 60s, 5m, 1h; a program that was started runs on
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    pub(crate) duration: Option<Duration>,
-    /// Count after each such time: 200ms, 1s, 1m
-    #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "1s")]
-    pub(crate) every: Duration,
-    /// Look for the causes after each such time; with 0 never
-    #[arg(long, value_name = "TIME", value_parser = parse_time_or_never, default_value = "30s")]
-    pub(crate) causes_every: Duration,
-    /// How to hold a Ruby still for its causes, as in `rbloat report`
-    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
-    pub(crate) capture: CaptureMode,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PlotArguments {
-    /// Files that `rbloat record` wrote, or still writes
-    #[arg(value_name = "FILE", required = true)]
-    pub(crate) files: Vec<PathBuf>,
-    /// The picture to write; the end of its name says as what: .html, .svg or .png
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-}
-
-/// A time as [`parse_time`] takes it, or in milliseconds: as short as makes sense for RSS.
-fn parse_short_time(text: &str) -> Result<Duration, String> {
-    let Some(number) = text.strip_suffix("ms") else { return parse_time(text) };
-    match number.parse::<u64>().ok().filter(|number| (10..=86_400_000).contains(number)) {
-        Some(number) => Ok(Duration::from_millis(number)),
-        None => Err("a time is written 200ms, 60s, 5m or 1h, and is 10ms at least".into()),
-    }
-}
-
-/// A time as [`parse_time`] takes it, or 0.
-fn parse_time_or_never(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { parse_time(text) }
-}
-
-/// A time in seconds or, with a unit, in seconds, minutes or hours.
-fn parse_time(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.char_indices().next_back() {
-        Some((at, 's')) => (&text[..at], 1),
-        Some((at, 'm')) => (&text[..at], 60),
-        Some((at, 'h')) => (&text[..at], 3600),
-        _ => (text, 1),
-    };
-    let number: u64 = number.parse().map_err(|_| "a time is written 60s, 5m or 1h".to_owned())?;
-    match number.checked_mul(unit).filter(|seconds| (1..=86_400).contains(seconds)) {
-        Some(seconds) => Ok(Duration::from_secs(seconds)),
-        None => Err("a time is between a second and a day".into()),
-    }
-}
-
 impl ReportArguments {
     /// How many owners are named at most; 0 where none is to be looked for.
     pub(crate) fn owners(&self) -> usize {
         self.owners.unwrap_or(if self.json { 100 } else { 10 })
-    }
-}
-
-/// The process, in one of three ways.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-pub(crate) struct ProcessArguments {
-    /// The process
-    #[arg(value_name = "PID")]
-    source: Option<i32>,
-    /// The process
-    #[arg(short, long, value_name = "PID")]
-    pid: Option<i32>,
-    /// The process by the id that it has inside its container, seen from outside of that
-    #[arg(long, value_name = "PID")]
-    namespace_pid: Option<i32>,
-}
-
-impl ProcessArguments {
-    pub(crate) fn name(&self) -> ProcessName {
-        match (self.source.or(self.pid), self.namespace_pid) {
-            (Some(pid), _) => ProcessName::Pid(pid),
-            (None, namespace_pid) => {
-                ProcessName::NamespacePid(namespace_pid.expect("clap requires one of them"))
-            }
-        }
     }
 }
 

@@ -1,0 +1,93 @@
+//! What runs for a while: comparisons and recordings, and what is drawn of these.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use compare::Setting;
+
+use crate::arguments::source::CaptureMode;
+use crate::arguments::time::{parse_short_time, parse_time, parse_time_or_never};
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArguments {
+    /// What to compare, with commas: default, arena2, jemalloc, tcmalloc, mimalloc, trim, gem. The first is what the
+    /// others are held against. [default: all that are installed]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setting)]
+    pub(crate) with: Vec<Setting>,
+    /// How often each runs: with three a difference can be told from noise, with five for sure
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) runs: u32,
+    /// A load on COMMAND: a line of shell that prints what wrk prints (--latency), or a line of JSON
+    #[arg(long, value_name = "LINE")]
+    pub(crate) load: Option<String>,
+    /// How long to wait after the work before what is left is measured: jemalloc needs 10 s to give back
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_time)]
+    pub(crate) settle: Duration,
+    /// The folder of rbloat's gem, for the setting gem
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) gem: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write comparison.json, comparison.md and comparison.svg into this folder
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(crate) output: Option<PathBuf>,
+    /// The work
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+fn parse_setting(name: &str) -> Result<Setting, String> {
+    Setting::by_name(name).ok_or_else(|| {
+        let names = Setting::ALL.map(Setting::name);
+        format!("there is no such setting; there are {}", names.join(", "))
+    })
+}
+
+/// What is recorded.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct RecordedArguments {
+    /// The process
+    #[arg(value_name = "PID")]
+    pub(crate) pid: Option<i32>,
+    /// A program to start, with its arguments; signals and its exit status are passed on
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordArguments {
+    #[command(flatten)]
+    pub(crate) recorded: RecordedArguments,
+    /// The file to write [default: rbloat-PID-TIME.jsonl]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write the samples as comma-separated values too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Stop recording after this time: 60s, 5m, 1h; a program that was started runs on
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) duration: Option<Duration>,
+    /// Count after each such time: 200ms, 1s, 1m
+    #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "1s")]
+    pub(crate) every: Duration,
+    /// Look for the causes after each such time; with 0 never
+    #[arg(long, value_name = "TIME", value_parser = parse_time_or_never, default_value = "30s")]
+    pub(crate) causes_every: Duration,
+    /// How to hold a Ruby still for its causes, as in `rbloat report`
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    pub(crate) capture: CaptureMode,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlotArguments {
+    /// Files that `rbloat record` wrote, or still writes
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// The picture to write; the end of its name says as what: .html, .svg or .png
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}

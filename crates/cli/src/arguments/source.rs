@@ -1,0 +1,126 @@
+//! What is to be looked at, and how it is held still meanwhile.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+/// What is to be looked at.
+#[derive(Debug, Args)]
+pub(crate) struct SourceArguments {
+    #[command(flatten)]
+    which: WhichArguments,
+    /// How to hold the process still
+    ///
+    /// `freeze`: it stands while it is read, and nothing is written to it. `fork`: it stands while it
+    /// makes a clone of itself, which is read instead; one of its threads runs clone(2) as if in a signal
+    /// handler. `auto`: freeze where that takes less than 50 ms, above that fork where it is safe.
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    pub(crate) capture: CaptureMode,
+    /// Where the files are that the process of a core file had mapped (libruby, libc ...), as below its
+    /// root: for a core of another machine or a container
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["pid", "namespace_pid"])]
+    sysroot: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct WhichArguments {
+    /// A process, a file that `rbloat snapshot` wrote, or a core file
+    #[arg(value_name = "PID|FILE")]
+    source: Option<String>,
+    /// The process
+    #[arg(short, long, value_name = "PID")]
+    pid: Option<i32>,
+    /// The process by the id that it has inside its container, seen from outside of that
+    #[arg(long, value_name = "PID")]
+    namespace_pid: Option<i32>,
+}
+
+/// How a process is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProcessName {
+    /// By the id that /proc shows.
+    Pid(i32),
+    /// As its container calls it.
+    NamespacePid(i32),
+}
+
+/// How that is called which is to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SourceName {
+    Process(ProcessName),
+    File {
+        path: PathBuf,
+        /// The folder below which the files are that the process of a core had mapped.
+        sysroot: Option<PathBuf>,
+    },
+}
+
+impl From<&str> for SourceName {
+    /// A number is a process; a file of such a name is written `./4242`.
+    fn from(source: &str) -> Self {
+        match source.parse() {
+            Ok(pid) => Self::Process(ProcessName::Pid(pid)),
+            Err(_) => Self::File { path: source.into(), sysroot: None },
+        }
+    }
+}
+
+impl SourceName {
+    /// The same, with the folder below which the files are that the process of a core had mapped.
+    pub(super) fn below(self, folder: Option<&Path>) -> Self {
+        match self {
+            Self::File { path, .. } => Self::File { path, sysroot: folder.map(Path::to_owned) },
+            process => process,
+        }
+    }
+}
+
+impl SourceArguments {
+    pub(crate) fn name(&self) -> SourceName {
+        let WhichArguments { source, pid, namespace_pid } = &self.which;
+        match (source, pid, namespace_pid) {
+            (Some(source), ..) => SourceName::from(source.as_str()).below(self.sysroot.as_deref()),
+            (_, Some(pid), _) => SourceName::Process(ProcessName::Pid(*pid)),
+            (.., namespace_pid) => {
+                let pid = namespace_pid.expect("clap requires one of them");
+                SourceName::Process(ProcessName::NamespacePid(pid))
+            }
+        }
+    }
+}
+
+/// How a process is held still.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CaptureMode {
+    #[default]
+    Auto,
+    Fork,
+    Freeze,
+}
+
+/// The process, in one of three ways.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ProcessArguments {
+    /// The process
+    #[arg(value_name = "PID")]
+    source: Option<i32>,
+    /// The process
+    #[arg(short, long, value_name = "PID")]
+    pid: Option<i32>,
+    /// The process by the id that it has inside its container, seen from outside of that
+    #[arg(long, value_name = "PID")]
+    namespace_pid: Option<i32>,
+}
+
+impl ProcessArguments {
+    pub(crate) fn name(&self) -> ProcessName {
+        match (self.source.or(self.pid), self.namespace_pid) {
+            (Some(pid), _) => ProcessName::Pid(pid),
+            (None, namespace_pid) => {
+                ProcessName::NamespacePid(namespace_pid.expect("clap requires one of them"))
+            }
+        }
+    }
+}
