@@ -47,8 +47,10 @@ fn kernel_writes_cores() -> bool {
 
 /// Starts a Ruby that may leave a core in `folder`.
 fn start(program: &str, folder: &Path) -> Target {
-    // Whatever folder it was started in: in another root that is lost on the way.
-    let target = Target::ruby(&format!("Dir.chdir({folder:?}); {program}"));
+    // Whatever folder it was started in: in another root that is lost on the way. And whatever it was told to
+    // ignore: who runs in the background ignores SIGQUIT.
+    let target =
+        Target::ruby(&format!("Dir.chdir({folder:?}); trap('QUIT', 'DEFAULT'); {program}"));
     let limit = format!("--pid={}", target.pid());
     let raised = Command::new("prlimit").args([&limit, "--core=unlimited:unlimited"]).status();
     assert!(raised.unwrap().success(), "the limit of cores can be raised");
