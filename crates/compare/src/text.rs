@@ -41,7 +41,7 @@ impl Comparison {
         writeln!(
             out,
             "\nMedians of {runs} run{} (least–most); settled: {} s after the work. What differs from the first row \
-             in every run, by 2 % or more, is marked by how much; the rest is noise.\n",
+             in every run, by 2 % or more (a quarter with fewer than three runs), is marked by how much; the rest is noise.\n",
             if runs == 1 { "" } else { "s" },
             self.settle_seconds
         )?;

@@ -4,9 +4,9 @@
 mod container;
 mod sections;
 
-use ledger::{Atlas, Ledger, Misfit};
+use ledger::{Atlas, Misfit};
 
-use crate::{Capture, Report};
+use crate::Report;
 pub(crate) use sections::Section;
 
 /// The version of the file format that is written, and the newest that is read.
@@ -49,12 +49,6 @@ impl Snapshot {
     #[must_use]
     pub fn begins(bytes: &[u8]) -> bool {
         bytes.starts_with(&container::MAGIC)
-    }
-
-    /// The snapshot of a process whose ledger was drawn up with its atlas.
-    #[must_use]
-    pub fn new(ledger: &Ledger, atlas: Atlas, capture: Capture) -> Self {
-        Self { report: Report::new(ledger, capture), atlas }
     }
 
     /// The bytes of the file.
