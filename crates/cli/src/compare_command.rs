@@ -170,8 +170,9 @@ fn measure(
     let peak = work.samples.iter().map(|sample| sample.rss_bytes).max().unwrap_or(0);
     let mut rss_settled_bytes = None;
     if until != Until::Ended {
-        if setting == Setting::Trim {
-            trim(&work);
+        if setting == Setting::Trim && !trim(&work) {
+            let why = "`rbloat trim` did nothing: no process of it is a Ruby that can be trimmed";
+            return Ok(Measured::Failed(why.into()));
         }
         match work.watch(arguments.settle, false, stop) {
             Until::Interrupted => return Ok(Measured::Interrupted),
@@ -219,15 +220,18 @@ fn put_load(line: &str, work: &mut Work, stop: &AtomicBool) -> Result<String, St
     }
 }
 
-/// Trims every Ruby of the work, as `rbloat trim` does. What is no Ruby is left alone.
-fn trim(work: &Work) {
-    let Ok(rbloat) = std::env::current_exe() else { return };
-    for pid in work.pids() {
-        let _ = Command::new(&rbloat)
+/// Trims every Ruby of the work, as `rbloat trim` does. Whether there was one that could be; what is no Ruby is
+/// left alone.
+fn trim(work: &Work) -> bool {
+    let Ok(rbloat) = std::env::current_exe() else { return false };
+    let trimmed = work.pids().filter(|pid| {
+        let status = Command::new(&rbloat)
             .args(["trim", &pid.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();
-    }
+        status.is_ok_and(|status| status.success())
+    });
+    trimmed.count() > 0
 }

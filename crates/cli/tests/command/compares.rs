@@ -233,3 +233,15 @@ fn complaint_after_progress(output: &Output) -> (i32, String) {
     last.stderr = format!("{}\n", text.lines().next_back().unwrap_or_default()).into_bytes();
     complaint(&last)
 }
+
+/// It was told as a setting that saves nothing.
+#[test]
+fn a_trim_that_was_none_is_a_failure() {
+    let mut command = rbloat();
+    command.args(["compare", "--settle", "1s", "--with", "default,trim", "--runs", "1", "--json"]);
+    let output = command.args(["--", "cat"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(6));
+    let comparison: Comparison = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(comparison.failed[0].setting, "trim");
+    assert!(comparison.failed[0].why.contains("no process of it is a Ruby"), "{comparison:?}");
+}
