@@ -9,7 +9,7 @@ use compare::{
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::arguments::CompareArguments;
+use crate::arguments::{CompareArguments, Variable};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::work::{Until, Work};
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
             let (setting, environment) = &settings[(place + number as usize - 1) % settings.len()];
             let done = runs.len() + failed.len();
             say_progress(setting.name(), number, done, all, started.elapsed());
-            match measure(arguments, *setting, environment, number, &stop)? {
+            match measure(arguments, setting, environment, number, &stop)? {
                 Measured::Run(run) => runs.push(*run),
                 Measured::Failed(why) => {
                     failed.push(Failed { setting: setting.name().into(), number, why });
@@ -83,17 +83,11 @@ fn write(folder: &Path, comparison: &Comparison) -> Result<(), Failure> {
 
 /// The settings that can be tried, with their environments, and those that cannot.
 fn settings(arguments: &CompareArguments) -> (Vec<(Setting, Environment)>, Vec<Missing>) {
-    let wanted =
-        if arguments.with.is_empty() { &Setting::ALL[..] } else { arguments.with.as_slice() };
     let options = std::env::var("RUBYOPT").unwrap_or_default();
     let gem = arguments.gem.as_ref().and_then(|gem| gem.canonicalize().ok());
     let mut settings = Vec::new();
     let mut missing = Vec::new();
-    for (place, &setting) in wanted.iter().enumerate() {
-        // Named twice, it would be held against itself.
-        if wanted[..place].contains(&setting) {
-            continue;
-        }
+    for setting in wanted(arguments) {
         match setting.environment(gem.as_deref(), &options) {
             Some(environment) => settings.push((setting, environment)),
             None => missing.push(Missing {
@@ -103,6 +97,29 @@ fn settings(arguments: &CompareArguments) -> (Vec<(Setting, Environment)>, Vec<M
         }
     }
     (settings, missing)
+}
+
+/// The settings that are asked for, then the user's own, each once: named twice, it would be held against itself.
+fn wanted(arguments: &CompareArguments) -> Vec<Setting> {
+    let named = if arguments.with.is_empty() { &Setting::ALL[..] } else { &arguments.with };
+    let mut wanted: Vec<Setting> = Vec::new();
+    for setting in named {
+        if !wanted.contains(setting) {
+            wanted.push(setting.clone());
+        }
+    }
+    for Variable { setting, name, value } in &arguments.variables {
+        let variable = (name.clone(), value.clone());
+        let own = wanted.iter_mut().find_map(|it| match it {
+            Setting::Own(name, variables) if name == setting => Some(variables),
+            _ => None,
+        });
+        match own {
+            Some(variables) => variables.push(variable),
+            None => wanted.push(Setting::Own(setting.clone(), vec![variable])),
+        }
+    }
+    wanted
 }
 
 /// On standard error, which is no part of the result.
@@ -125,7 +142,7 @@ enum Measured {
 
 fn measure(
     arguments: &CompareArguments,
-    setting: Setting,
+    setting: &Setting,
     environment: &Environment,
     number: u32,
     stop: &AtomicBool,
@@ -170,7 +187,7 @@ fn measure(
     let peak = work.samples.iter().map(|sample| sample.rss_bytes).max().unwrap_or(0);
     let mut rss_settled_bytes = None;
     if until != Until::Ended {
-        if setting == Setting::Trim && !trim(&work) {
+        if *setting == Setting::Trim && !trim(&work) {
             let why = "`rbloat trim` did nothing: no process of it is a Ruby that can be trimmed";
             return Ok(Measured::Failed(why.into()));
         }

@@ -133,7 +133,7 @@ impl Comparison {
             .filter(|(_, runs)| !runs.is_empty())
             .map(|(setting, runs)| Medians::new(setting, &runs, &base))
             .collect();
-        let recommendation = Recommendation::of(&medians, load.is_some());
+        let recommendation = Recommendation::of(&settings, &medians, load.is_some());
         Self {
             schema: 1,
             command,

@@ -3,7 +3,7 @@
 use ledger::Size;
 use serde::{Deserialize, Serialize};
 
-use crate::{Medians, Setting, Spread};
+use crate::{Medians, Setting, SettingPart, Spread};
 
 /// A setting must save so much of what is left after the work, in per cent and in bytes, to be worth a change.
 const LEAST_SAVING_PERCENT: f64 = 10.0;
@@ -75,21 +75,21 @@ struct Candidate<'a> {
 
 impl Recommendation {
     /// The recommendation by the medians, the first of which are what the others are held against.
-    pub(crate) fn of(medians: &[Medians], has_load: bool) -> Self {
+    pub(crate) fn of(settings: &[SettingPart], medians: &[Medians], has_load: bool) -> Self {
         let Some((base, others)) = medians.split_first() else {
             return Self::stay(None, "nothing was measured".into(), vec![]);
         };
         let mut passed_over = Vec::new();
         let mut candidates: Vec<Candidate<'_>> = Vec::new();
         for medians in others {
-            match judge(base, medians, has_load) {
+            match judge(settings, base, medians, has_load) {
                 Ok(candidate) => candidates.push(candidate),
                 Err(reason) => passed_over.push(format!("{}: {reason}", medians.setting)),
             }
         }
         let most = candidates.iter().map(|it| it.saves_bytes).fold(0.0, f64::max);
         // In the order of settings: the simplest comes first.
-        candidates.sort_by_key(|candidate| candidate.setting);
+        candidates.sort_by(|one, other| one.setting.cmp(&other.setting));
         let Some(best) = candidates.iter().find(|it| it.saves_bytes >= NEARLY * most) else {
             let reason = if others.is_empty() {
                 "no other setting was tried".to_owned()
@@ -111,10 +111,10 @@ impl Recommendation {
     }
 
     fn stay(base: Option<&Medians>, reason: String, passed_over: Vec<String>) -> Self {
-        let setting = base.map_or(Setting::Default.name(), |base| base.setting.as_str());
+        let setting = base.map_or("default", |base| base.setting.as_str());
         Self {
             setting: setting.to_owned(),
-            how: Setting::Default.how().into(),
+            how: Setting::Default.how(),
             saves_bytes: 0.0,
             saves_percent: 0.0,
             peak_percent: None,
@@ -128,12 +128,13 @@ impl Recommendation {
 
 /// Whether a setting saves enough and costs little; otherwise why not, in words.
 fn judge<'a>(
+    settings: &[SettingPart],
     base: &Medians,
     medians: &'a Medians,
     has_load: bool,
 ) -> Result<Candidate<'a>, String> {
-    let setting = Setting::by_name(&medians.setting)
-        .ok_or_else(|| "is none that can be recommended".to_owned())?;
+    let setting = settings.iter().find(|part| part.setting == medians.setting).map(Setting::of);
+    let setting = setting.ok_or_else(|| "is none of the settings".to_owned())?;
     let left = medians.left_bytes();
     let saves_bytes = base.left_bytes().median - left.median;
     let saves_percent = left.differs_percent.map_or(0.0, |percent| -percent);
@@ -190,7 +191,7 @@ impl Candidate<'_> {
         };
         Recommendation {
             setting: self.setting.name().into(),
-            how: self.setting.how().into(),
+            how: self.setting.how(),
             saves_bytes: self.saves_bytes,
             saves_percent,
             peak_percent,

@@ -1,7 +1,9 @@
 use std::path::{Path, PathBuf};
 
-/// What the work may run under.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+use crate::SettingPart;
+
+/// What the work may run under, from the simplest on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Setting {
     /// glibc's malloc as it comes.
     Default,
@@ -17,6 +19,8 @@ pub enum Setting {
     Trim,
     /// glibc's malloc, and rbloat's gem, which trims by itself.
     Gem,
+    /// What a user names: variables of the environment, with their values.
+    Own(String, Vec<(String, String)>),
 }
 
 /// Changes of the environment that a setting makes.
@@ -37,8 +41,11 @@ const FOLDERS: [&str; 5] = [
     "/lib/x86_64-linux-gnu",
 ];
 
+/// What one setting makes must not be there by chance under another one.
+const MADE_BY_SETTINGS: [&str; 3] = ["MALLOC_ARENA_MAX", "LD_PRELOAD", "RBLOAT_AUTO_TRIM"];
+
 impl Setting {
-    /// All of them, in the order in which they are shown.
+    /// All that have a name of ours, in the order in which they are shown.
     pub const ALL: [Self; 7] = [
         Self::Default,
         Self::Arena2,
@@ -51,8 +58,9 @@ impl Setting {
 
     /// Its name in arguments, tables and JSON.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
+            Self::Own(name, _) => name,
             Self::Default => "default",
             Self::Arena2 => "arena2",
             Self::Jemalloc => "jemalloc",
@@ -63,16 +71,27 @@ impl Setting {
         }
     }
 
-    /// The setting of this name.
+    /// The setting of this name of ours.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|setting| setting.name() == name)
     }
 
+    /// The setting that was tried.
+    pub(crate) fn of(part: &SettingPart) -> Self {
+        Self::by_name(&part.setting)
+            .unwrap_or_else(|| Self::Own(part.setting.clone(), part.environment.clone()))
+    }
+
     /// How a user takes it.
     #[must_use]
-    pub const fn how(self) -> &'static str {
-        match self {
+    pub fn how(&self) -> String {
+        let how = match self {
+            Self::Own(_, variables) => {
+                let set: Vec<_> =
+                    variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                return format!("set {}", set.join(" "));
+            }
             Self::Default => "change nothing",
             Self::Arena2 => "set MALLOC_ARENA_MAX=2",
             Self::Jemalloc => "set LD_PRELOAD to libjemalloc.so.2",
@@ -80,14 +99,15 @@ impl Setting {
             Self::Mimalloc => "set LD_PRELOAD to libmimalloc.so.2",
             Self::Trim => "run `rbloat trim PID` after such work",
             Self::Gem => "add the gem rbloat and set RBLOAT_AUTO_TRIM=1",
-        }
+        };
+        how.to_owned()
     }
 
     /// What it needs, a Debian package mostly; `None` where that is nothing.
     #[must_use]
-    pub const fn needs(self) -> Option<&'static str> {
+    pub const fn needs(&self) -> Option<&'static str> {
         match self {
-            Self::Default | Self::Arena2 | Self::Trim => None,
+            Self::Default | Self::Arena2 | Self::Trim | Self::Own(..) => None,
             Self::Jemalloc => Some("the package libjemalloc2"),
             Self::Tcmalloc => Some("the package libtcmalloc-minimal4"),
             Self::Mimalloc => Some("the package libmimalloc2.0"),
@@ -96,7 +116,7 @@ impl Setting {
     }
 
     /// The library that it loads, by its names in order of preference.
-    const fn libraries(self) -> &'static [&'static str] {
+    const fn libraries(&self) -> &'static [&'static str] {
         match self {
             Self::Jemalloc => &["libjemalloc.so.2"],
             Self::Tcmalloc => &["libtcmalloc_minimal.so.4", "libtcmalloc.so.4"],
@@ -108,10 +128,9 @@ impl Setting {
     /// What it changes in the environment of the work; `None` where a library is not installed, or no gem is
     /// given. `ruby_options` is the RUBYOPT that there is already.
     #[must_use]
-    pub fn environment(self, gem: Option<&Path>, ruby_options: &str) -> Option<Environment> {
-        // What another setting would be must not be there by chance.
-        let unset = vec!["MALLOC_ARENA_MAX", "LD_PRELOAD", "RBLOAT_AUTO_TRIM"];
+    pub fn environment(&self, gem: Option<&Path>, ruby_options: &str) -> Option<Environment> {
         let set = match self {
+            Self::Own(_, variables) => variables.clone(),
             Self::Default | Self::Trim => vec![],
             Self::Arena2 => vec![("MALLOC_ARENA_MAX".into(), "2".into())],
             Self::Jemalloc | Self::Tcmalloc | Self::Mimalloc => {
@@ -127,7 +146,7 @@ impl Setting {
                 ]
             }
         };
-        Some(Environment { set, unset })
+        Some(Environment { set, unset: MADE_BY_SETTINGS.to_vec() })
     }
 }
 
@@ -142,7 +161,7 @@ mod tests {
     #[test]
     fn names_are_read_as_they_are_written() {
         for setting in Setting::ALL {
-            assert_eq!(Setting::by_name(setting.name()), Some(setting));
+            assert_eq!(Setting::by_name(setting.name()).as_ref(), Some(&setting));
         }
         assert_eq!(Setting::by_name("ptmalloc"), None);
     }
@@ -161,5 +180,18 @@ mod tests {
         let gem = Setting::Gem.environment(Some(Path::new("/gem")), "-W0").unwrap();
         assert_eq!(gem.set[0].1, "-W0 -I/gem/lib -rrbloat");
         assert_eq!(Setting::Gem.environment(None, ""), None);
+    }
+
+    #[test]
+    fn a_users_own_setting_is_what_was_tried() {
+        let environment = vec![("MALLOC_ARENA_MAX".into(), "1".into()), ("X".into(), "a b".into())];
+        let part = SettingPart { setting: "arena1".into(), environment: environment.clone() };
+        let own = Setting::of(&part);
+        assert_eq!(own.name(), "arena1");
+        assert_eq!(own.how(), "set MALLOC_ARENA_MAX=1 X=a b");
+        assert_eq!(own.environment(None, "-W0").unwrap().set, environment);
+        assert!(own > Setting::Gem);
+        let part = SettingPart { setting: "trim".into(), environment: vec![] };
+        assert_eq!(Setting::of(&part), Setting::Trim);
     }
 }

@@ -12,7 +12,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-pub(crate) use over_time::{CompareArguments, PlotArguments, RecordArguments};
+pub(crate) use over_time::{CompareArguments, PlotArguments, RecordArguments, Variable};
 pub(crate) use source::{CaptureMode, ProcessArguments, ProcessName, SourceArguments, SourceName};
 use time::parse_time;
 

@@ -16,6 +16,10 @@ pub(crate) struct CompareArguments {
     /// others are held against. [default: all that are installed]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setting)]
     pub(crate) with: Vec<Setting>,
+    /// A variable of a setting of your own, which is compared as well: arena1:MALLOC_ARENA_MAX=1. Once for each
+    /// variable
+    #[arg(long = "set", value_name = "NAME:VARIABLE=VALUE", value_parser = parse_variable)]
+    pub(crate) variables: Vec<Variable>,
     /// How often each runs: with three a difference can be told from noise, with five for sure
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) runs: u32,
@@ -41,9 +45,34 @@ pub(crate) struct CompareArguments {
 
 fn parse_setting(name: &str) -> Result<Setting, String> {
     Setting::by_name(name).ok_or_else(|| {
-        let names = Setting::ALL.map(Setting::name);
+        let names: Vec<&str> = Setting::ALL.iter().map(Setting::name).collect();
         format!("there is no such setting; there are {}", names.join(", "))
     })
+}
+
+/// A variable of the environment that a setting of the user's makes.
+#[derive(Debug, Clone)]
+pub(crate) struct Variable {
+    pub(crate) setting: String,
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+fn parse_variable(text: &str) -> Result<Variable, String> {
+    let (setting, assignment) =
+        text.split_once(':').ok_or("a setting's name and a colon come first")?;
+    let (name, value) = assignment.split_once('=').ok_or("it is VARIABLE=VALUE")?;
+    if setting.is_empty() || setting.contains(|it: char| it.is_control() || it == '|') {
+        return Err("the setting needs a name of letters".into());
+    }
+    if Setting::by_name(setting).is_some() {
+        return Err(format!("{setting} is a setting already: take another name"));
+    }
+    if name.is_empty() {
+        return Err("the variable needs a name".into());
+    }
+    let (setting, name, value) = (setting.into(), name.into(), value.into());
+    Ok(Variable { setting, name, value })
 }
 
 /// What is recorded.

@@ -245,3 +245,28 @@ fn a_trim_that_was_none_is_a_failure() {
     assert_eq!(comparison.failed[0].setting, "trim");
     assert!(comparison.failed[0].why.contains("no process of it is a Ruby"), "{comparison:?}");
 }
+
+#[test]
+fn a_setting_of_ones_own_is_compared_too() {
+    let program = "few = [ENV['KEPT'], ENV['MORE']] == ['a few', '']
+                   KEEP = 'x' * ((few ? 20 : 200) << 20); $stdin.read";
+    let own = ["--set", "frugal:KEPT=a few", "--set", "frugal:MORE="];
+    let comparison = compare(program, &[&own[..], &["--with", "default", "--runs", "3"]].concat());
+    let tried: Vec<&str> = comparison.settings.iter().map(|it| it.setting.as_str()).collect();
+    assert_eq!(tried, ["default", "frugal"]);
+    assert_eq!(comparison.recommendation.setting, "frugal");
+    assert_eq!(comparison.recommendation.how, "set KEPT=a few MORE=");
+
+    for (wrong, why) in [
+        ("KEPT=1", "a colon come first"),
+        ("own:KEPT", "VARIABLE=VALUE"),
+        ("gem:KEPT=1", "gem is a setting already"),
+        (":KEPT=1", "needs a name"),
+        ("own:=1", "the variable needs a name"),
+    ] {
+        let output = run("", &["--set", wrong]);
+        assert_eq!(output.status.code(), Some(2));
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert!(words.contains(why), "{wrong}: {words}");
+    }
+}
