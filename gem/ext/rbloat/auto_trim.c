@@ -5,7 +5,7 @@
  * Ruby's heap pages are: the *rest*. After a trim only what cannot be given back is left of it, so whatever the rest is
  * above its lowest value since is free memory. Whoever else trims, as Process.warmup does, lowers the rest alike.
  */
-#include "gc_events.h"
+#include "gc_counts.h"
 #include "allocator.h"
 #include "native_thread.h"
 #include "process.h"
@@ -20,6 +20,9 @@
 
 /* Seconds between two looks while the process runs, and while it is quiet and nothing is expected. */
 static const double TICK = 0.1, IDLE = 5.0, IDLE_NEAR_A_LIMIT = 1.0;
+
+/* Seconds between two glances at the count of sweeps in longer waits, which the end of a sweep ends. */
+static const double GLANCE = 0.25;
 
 /* Less CPU time per second than this is quiet. A time shorter than QUIET_SPAN tells nothing. */
 static const double QUIET = 0.1, QUIET_SPAN = 0.05;
@@ -61,7 +64,7 @@ static struct {
 
 static pthread_mutex_t totals_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static volatile bool sleeping, quiet_was_announced;
+static volatile bool quiet_was_announced;
 
 static void run(void);
 
@@ -219,6 +222,19 @@ static void find_first_floor(void)
     state.has_floor = true;
 }
 
+/* Waits for as long at most: the end of a sweep ends a longer wait, and a wake any. */
+static void wait_for(double seconds)
+{
+    uint32_t seen = __atomic_load_n(&thread.wakes, __ATOMIC_SEQ_CST);
+    uint64_t sweeps = rbloat_count_gc().sweeps;
+    double until = rbloat_monotonic() + seconds;
+    for (double left = seconds; left > 0 && !thread.stopping; left = until - rbloat_monotonic()) {
+        rbloat_wait(&thread, seen, left < GLANCE ? left : GLANCE);
+        if (__atomic_load_n(&thread.wakes, __ATOMIC_SEQ_CST) != seen) return;
+        if (seconds > TICK && rbloat_count_gc().sweeps != sweeps) return;
+    }
+}
+
 static void run(void)
 {
     bool has_floor = state.has_floor;
@@ -239,11 +255,7 @@ static void run(void)
 
     double wait = TICK;
     while (!thread.stopping) {
-        sleeping = wait > TICK;
-        uint32_t seen = __atomic_load_n(&thread.wakes, __ATOMIC_SEQ_CST);
-        if (thread.stopping) break;
-        rbloat_wait(&thread, seen, wait);
-        sleeping = false;
+        wait_for(wait);
         if (!thread.stopping) wait = look();
     }
 }
@@ -262,8 +274,6 @@ static VALUE native_start(VALUE self, VALUE share, VALUE least, VALUE least_of_r
     settings.least = NUM2LL(least);
     settings.least_of_rss = NUM2DBL(least_of_rss);
     settings.page_of_ruby = NUM2LL(page_of_ruby);
-    rbloat_watch_gc();
-    rbloat_wake_at_sweep(&thread, &sleeping);
     int error = rbloat_start_thread(&thread);
     if (error) rb_syserr_fail(error, "cannot start the thread that trims");
     return Qtrue;

@@ -11,7 +11,7 @@
  * closely: what it frees is used again first, so that the process grows by nothing while the GC again knows of nothing.
  */
 #include "allocator.h"
-#include "gc_events.h"
+#include "gc_counts.h"
 #include "native_thread.h"
 #include "process.h"
 #include "rbloat.h"
@@ -293,7 +293,6 @@ static VALUE native_start(VALUE self, VALUE page)
     if (!rbloat_glibc_malloc()) return Qfalse;
     page_of_ruby = NUM2LL(page);
     prepare_telling();
-    rbloat_watch_gc();
     if (!ends_at_exit) rb_set_end_proc(stop_at_exit, Qnil);
     ends_at_exit = true;
     int error = rbloat_start_thread(&thread);
