@@ -274,8 +274,7 @@ static VALUE native_start(VALUE self, VALUE share, VALUE least, VALUE least_of_r
     settings.least = NUM2LL(least);
     settings.least_of_rss = NUM2DBL(least_of_rss);
     settings.page_of_ruby = NUM2LL(page_of_ruby);
-    int error = rbloat_start_thread(&thread);
-    if (error) rb_syserr_fail(error, "cannot start the thread that trims");
+    rbloat_start_thread(&thread);
     return Qtrue;
 }
 
@@ -288,22 +287,6 @@ static VALUE native_limit(VALUE self, VALUE limit, VALUE pressure, VALUE usage, 
     copy_text(settings.cache, sizeof(settings.cache), cache);
     copy_text(settings.cache_word, sizeof(settings.cache_word), cache_word);
     return Qnil;
-}
-
-/*
- * Stops trimming. Does nothing where it does not run.
- * @return [nil]
- */
-static VALUE stop(VALUE self)
-{
-    rbloat_stop_thread(&thread);
-    return Qnil;
-}
-
-/* Whether memory is trimmed automatically in this process. */
-static VALUE running_p(VALUE self)
-{
-    return thread.wanted ? Qtrue : Qfalse;
 }
 
 /*
@@ -344,26 +327,20 @@ static VALUE stats(VALUE self)
     return hash;
 }
 
-#else
-
-static VALUE native_start(VALUE self, VALUE share, VALUE least, VALUE least_of_rss, VALUE page_of_ruby)
+static void define(VALUE module)
 {
-    return Qfalse;
+    rbloat_define_thread(module, &thread);
+    rb_define_singleton_method(module, "native_start", native_start, 4);
+    rb_define_singleton_method(module, "native_limit", native_limit, 5);
+    rb_define_singleton_method(module, "quiet!", quiet, 0);
+    rb_define_singleton_method(module, "stats", stats, 0);
 }
+
+#else
 
 static VALUE native_limit(VALUE self, VALUE limit, VALUE pressure, VALUE usage, VALUE cache, VALUE cache_word)
 {
     return Qnil;
-}
-
-static VALUE stop(VALUE self)
-{
-    return Qnil;
-}
-
-static VALUE running_p(VALUE self)
-{
-    return Qfalse;
 }
 
 static VALUE quiet(VALUE self)
@@ -371,20 +348,16 @@ static VALUE quiet(VALUE self)
     return Qnil;
 }
 
-static VALUE stats(VALUE self)
+static void define(VALUE module)
 {
-    return rb_hash_new();
+    rbloat_define_no_thread(module);
+    rb_define_singleton_method(module, "native_limit", native_limit, 5);
+    rb_define_singleton_method(module, "quiet!", quiet, 0);
 }
 
 #endif
 
 void rbloat_init_auto_trim(VALUE rbloat)
 {
-    VALUE module = rb_define_module_under(rbloat, "AutoTrim");
-    rb_define_singleton_method(module, "native_start", native_start, 4);
-    rb_define_singleton_method(module, "native_limit", native_limit, 5);
-    rb_define_singleton_method(module, "stop", stop, 0);
-    rb_define_singleton_method(module, "running?", running_p, 0);
-    rb_define_singleton_method(module, "quiet!", quiet, 0);
-    rb_define_singleton_method(module, "stats", stats, 0);
+    define(rb_define_module_under(rbloat, "AutoTrim"));
 }

@@ -295,20 +295,8 @@ static VALUE native_start(VALUE self, VALUE page)
     prepare_telling();
     if (!ends_at_exit) rb_set_end_proc(stop_at_exit, Qnil);
     ends_at_exit = true;
-    int error = rbloat_start_thread(&thread);
-    if (error) rb_syserr_fail(error, "cannot start the thread that watches native memory");
+    rbloat_start_thread(&thread);
     return Qtrue;
-}
-
-static VALUE stop(VALUE self)
-{
-    rbloat_stop_thread(&thread);
-    return Qnil;
-}
-
-static VALUE running_p(VALUE self)
-{
-    return thread.wanted ? Qtrue : Qfalse;
 }
 
 static VALUE stats(VALUE self)
@@ -321,35 +309,23 @@ static VALUE stats(VALUE self)
     return hash;
 }
 
+static void define(VALUE module)
+{
+    rbloat_define_thread(module, &thread);
+    rb_define_singleton_method(module, "native_start", native_start, 1);
+    rb_define_singleton_method(module, "stats", stats, 0);
+}
+
 #else
 
-static VALUE native_start(VALUE self, VALUE page)
+static void define(VALUE module)
 {
-    return Qfalse;
-}
-
-static VALUE stop(VALUE self)
-{
-    return Qnil;
-}
-
-static VALUE running_p(VALUE self)
-{
-    return Qfalse;
-}
-
-static VALUE stats(VALUE self)
-{
-    return rb_hash_new();
+    rbloat_define_no_thread(module);
 }
 
 #endif
 
 void rbloat_init_native_pressure(VALUE rbloat)
 {
-    VALUE module = rb_define_module_under(rbloat, "NativePressure");
-    rb_define_singleton_method(module, "native_start", native_start, 1);
-    rb_define_singleton_method(module, "stop", stop, 0);
-    rb_define_singleton_method(module, "running?", running_p, 0);
-    rb_define_singleton_method(module, "stats", stats, 0);
+    define(rb_define_module_under(rbloat, "NativePressure"));
 }

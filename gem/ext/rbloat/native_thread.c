@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_THREADS = 4 };
-static rbloat_native_thread *known[MOST_THREADS];
+/* All that were defined. */
+static rbloat_native_thread *first;
 
 static void *main_of_thread(void *argument)
 {
@@ -46,32 +46,22 @@ static int create(rbloat_native_thread *thread)
    may be made. A process that may have no more threads does without. */
 static void after_fork_in_child(void)
 {
-    for (int index = 0; index < MOST_THREADS && known[index]; index++) {
-        rbloat_native_thread *thread = known[index];
+    for (rbloat_native_thread *thread = first; thread; thread = thread->next) {
         if (!thread->wanted) continue;
         if (thread->forked) thread->forked();
         thread->wanted = create(thread) == 0;
     }
 }
 
-static void remember(rbloat_native_thread *thread)
+void rbloat_start_thread(rbloat_native_thread *thread)
 {
-    for (int index = 0; index < MOST_THREADS; index++) {
-        if (known[index] == thread) return;
-        if (known[index]) continue;
-        if (index == 0) pthread_atfork(NULL, NULL, after_fork_in_child);
-        known[index] = thread;
-        return;
-    }
-}
-
-int rbloat_start_thread(rbloat_native_thread *thread)
-{
-    if (thread->wanted) return 0;
-    remember(thread);
+    static bool watches_forks;
+    if (thread->wanted) return;
+    if (!watches_forks) pthread_atfork(NULL, NULL, after_fork_in_child);
+    watches_forks = true;
     int error = create(thread);
-    thread->wanted = error == 0;
-    return error;
+    if (error) rb_syserr_fail_str(error, rb_sprintf("cannot start the thread %s", thread->name));
+    thread->wanted = true;
 }
 
 static void *join(void *argument)
@@ -103,4 +93,55 @@ void rbloat_wait(rbloat_native_thread *thread, uint32_t seen, double seconds)
     syscall(SYS_futex, &thread->wakes, FUTEX_WAIT_PRIVATE, seen, &timeout, NULL, 0);
 }
 
+static rbloat_native_thread *thread_of(VALUE module)
+{
+    rbloat_native_thread *thread = first;
+    while (thread->module != module) thread = thread->next;
+    return thread;
+}
+
+static VALUE stop(VALUE self)
+{
+    rbloat_stop_thread(thread_of(self));
+    return Qnil;
+}
+
+static VALUE running_p(VALUE self)
+{
+    return thread_of(self)->wanted ? Qtrue : Qfalse;
+}
+
+/* A module that C defines is never collected, nor moved. */
+void rbloat_define_thread(VALUE module, rbloat_native_thread *thread)
+{
+    thread->module = module;
+    thread->next = first;
+    first = thread;
+    rb_define_singleton_method(module, "stop", stop, 0);
+    rb_define_singleton_method(module, "running?", running_p, 0);
+}
+
 #endif
+
+static VALUE return_false(int count, VALUE *arguments, VALUE self)
+{
+    return Qfalse;
+}
+
+static VALUE return_nil(VALUE self)
+{
+    return Qnil;
+}
+
+static VALUE return_nothing(VALUE self)
+{
+    return rb_hash_new();
+}
+
+void rbloat_define_no_thread(VALUE module)
+{
+    rb_define_singleton_method(module, "native_start", return_false, -1);
+    rb_define_singleton_method(module, "stop", return_nil, 0);
+    rb_define_singleton_method(module, "running?", return_false, -1);
+    rb_define_singleton_method(module, "stats", return_nothing, 0);
+}

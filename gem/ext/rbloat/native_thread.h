@@ -6,10 +6,11 @@
 #define RBLOAT_NATIVE_THREAD_H
 
 #include <pthread.h>
+#include <ruby.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct {
+typedef struct rbloat_native_thread {
     const char *name;
     void (*run)(void);      /* returns soon after `stopping` was set */
     void (*forked)(void);   /* in a forked process, before a new thread begins: alone, and inside of fork(2) */
@@ -17,10 +18,19 @@ typedef struct {
     volatile bool wanted;   /* start was called, and not stop */
     volatile bool stopping;
     volatile uint32_t wakes;
+    VALUE module; /* whose work it does */
+    struct rbloat_native_thread *next;
 } rbloat_native_thread;
 
-/* 0, or the error of pthread_create. Called with the GVL, as is stop, which waits for the end of the thread. */
-int rbloat_start_thread(rbloat_native_thread *thread);
+/* Makes it the thread of a module, which gets the methods `stop` and `running?`. Once, before it is started. */
+void rbloat_define_thread(VALUE module, rbloat_native_thread *thread);
+
+/* The same module where it can do nothing: `native_start` and `running?` return false, `stop` nil, `stats` nothing. */
+void rbloat_define_no_thread(VALUE module);
+
+/* Both are called with the GVL. Start raises a SystemCallError where no thread can be made, and does nothing where there
+   is one; stop waits for the end of the thread. */
+void rbloat_start_thread(rbloat_native_thread *thread);
 void rbloat_stop_thread(rbloat_native_thread *thread);
 
 /* Lets a waiting thread go on. One system call, no lock: for hooks of the GC as well. */
