@@ -24,9 +24,6 @@ static const double TICK = 0.1, IDLE = 5.0, IDLE_NEAR_A_LIMIT = 1.0;
 /* Seconds between two glances at the count of sweeps in longer waits, which the end of a sweep ends. */
 static const double GLANCE = 0.25;
 
-/* Less CPU time per second than this is quiet. A time shorter than QUIET_SPAN tells nothing. */
-static const double QUIET = 0.1, QUIET_SPAN = 0.05;
-
 /* A look at malloc's lists is taken only when RSS grew by so much, or the GC gave reason to. */
 static const int64_t GROWTH_WORTH_A_LOOK = 8 * 1024 * 1024;
 
@@ -105,7 +102,7 @@ static bool pass_time(double now)
     state.faults = faults;
     bool announced = quiet_was_announced;
     quiet_was_announced = false;
-    return announced || (span >= QUIET_SPAN && busy < QUIET * span && !rbloat_another_runs());
+    return announced || rbloat_was_quiet(span, busy);
 }
 
 static bool worth_a_look(const rbloat_outlook *outlook, const rbloat_gc_counts *gc, double now)

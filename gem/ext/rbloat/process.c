@@ -12,6 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Less CPU time per second than this is quiet. A time shorter than QUIET_SPAN tells nothing. */
+static const double QUIET = 0.1, QUIET_SPAN = 0.05;
+
 /* Opened anew each time: a descriptor that is kept would be the parent's after a fork. */
 static ssize_t read_file(const char *path, char *buffer, size_t size)
 {
@@ -84,7 +87,7 @@ static char state_of_thread(const char *id)
     return end && end[1] == ' ' ? end[2] : '?';
 }
 
-bool rbloat_another_runs(void)
+static bool another_runs(void)
 {
     _Alignas(struct entry) char buffer[4096];
     long own = syscall(SYS_gettid), bytes;
@@ -103,12 +106,17 @@ bool rbloat_another_runs(void)
 
 #else
 
-bool rbloat_another_runs(void)
+static bool another_runs(void)
 {
     return false;
 }
 
 #endif
+
+bool rbloat_was_quiet(double seconds, double cpu)
+{
+    return seconds >= QUIET_SPAN && cpu < QUIET * seconds && !another_runs();
+}
 
 double rbloat_measure_fault(void)
 {

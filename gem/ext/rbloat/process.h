@@ -21,8 +21,10 @@ double rbloat_monotonic(void);
 double rbloat_process_cpu(void);
 double rbloat_thread_cpu(void);
 
-/* Whether a thread besides the calling one runs, or would if it got a CPU: as where others are busy, or a quota is used up. */
-bool rbloat_another_runs(void);
+/* Whether the process was quiet for so many seconds, in which its threads used so many seconds of CPU time: used little of
+   it, and not because it got no CPU, as where others are busy, or a quota is used up: then a thread of it, besides the
+   calling one, is ready to run. A time too short tells nothing, so that is not quiet. */
+bool rbloat_was_quiet(double seconds, double cpu);
 
 /* Seconds of CPU time that one page fault costs here, measured by causing some. */
 double rbloat_measure_fault(void);

@@ -1,15 +1,8 @@
-/* Tests of the arithmetic alone, run by ration_test.rb: each line that is printed is a failure. */
+/* Tests of the arithmetic alone, run by native_test.rb: each line that is printed is a failure. */
+#include "expect.h"
 #include "ration.h"
 
-#include <stdio.h>
-
 static const int64_t MB = 1024 * 1024;
-static int failures;
-
-#define EXPECT(condition)                                                                                              \
-    do {                                                                                                               \
-        if (!(condition)) failures++, printf("%s:%d: %s\n", __func__, __LINE__, #condition);                            \
-    } while (0)
 
 static rbloat_ration fresh(void)
 {

@@ -1,0 +1,81 @@
+/* Tests of what is read from the kernel, run by native_test.rb: each line that is printed is a failure. */
+#include "expect.h"
+#include "process.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+static volatile bool spins, ends;
+
+static void *spin(void *unused)
+{
+    spins = true;
+    while (!ends) continue;
+    return NULL;
+}
+
+static void *wait_for_a_byte(void *descriptor)
+{
+    char byte;
+    EXPECT(read(*(int *)descriptor, &byte, 1) == 1);
+    return NULL;
+}
+
+/* A thread is on its way to sleep, or to its end, for a moment. */
+static bool becomes_quiet(void)
+{
+    double limit = rbloat_monotonic() + 60;
+    while (!rbloat_was_quiet(1, 0)) {
+        if (rbloat_monotonic() > limit) return false;
+        sched_yield();
+    }
+    return true;
+}
+
+static void little_cpu_time_is_quiet(void)
+{
+    EXPECT(rbloat_was_quiet(1, 0));
+    EXPECT(rbloat_was_quiet(1, 0.05));
+    EXPECT(!rbloat_was_quiet(1, 0.5));
+}
+
+static void a_short_time_tells_nothing(void)
+{
+    EXPECT(!rbloat_was_quiet(0.001, 0));
+}
+
+/* It used no CPU time in a second, and yet it would run: it got no CPU. */
+static void a_process_that_waits_for_a_cpu_is_not_quiet(void)
+{
+    pthread_t thread;
+    bool made = pthread_create(&thread, NULL, spin, NULL) == 0;
+    EXPECT(made);
+    if (!made) return;
+    while (!spins) sched_yield();
+    EXPECT(!rbloat_was_quiet(1, 0));
+    ends = true;
+    pthread_join(thread, NULL);
+    EXPECT(becomes_quiet());
+}
+
+static void a_thread_that_sleeps_is_quiet(void)
+{
+    int pipes[2];
+    pthread_t thread;
+    bool made = pipe(pipes) == 0 && pthread_create(&thread, NULL, wait_for_a_byte, &pipes[0]) == 0;
+    EXPECT(made);
+    if (!made) return;
+    EXPECT(becomes_quiet());
+    EXPECT(write(pipes[1], "", 1) == 1);
+    pthread_join(thread, NULL);
+}
+
+int main(void)
+{
+    little_cpu_time_is_quiet();
+    a_short_time_tells_nothing();
+    a_process_that_waits_for_a_cpu_is_not_quiet();
+    a_thread_that_sleeps_is_quiet();
+    return failures != 0;
+}
