@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+require_relative "test_helper"
+require_relative "control_group"
+
+# AutoTrim in a control group whose limit is the kernel's own, as in a container.
+class MemoryLimitTest < Minitest::Test
+  LIMIT = 192 * 1024 * 1024
+  # As many arenas as malloc has on a machine with eight cores, whatever this one has.
+  ENVIRONMENT = { "MALLOC_ARENA_MAX" => "64", "RBLOAT_AUTO_TRIM" => nil, "LD_PRELOAD" => nil }.freeze
+
+  # Workers take requests in turns. A request needs 16 MB, and what stays of it are 2 kB, which malloc placed last, so
+  # that it keeps all that was free before. After each there is time for a trim, if one is due: share forbids all but
+  # the first and those for survival.
+  SERVER = <<~'RUBY'
+    WORKERS = 24
+    trims = ARGV.delete("--auto-trim")
+    Rbloat::AutoTrim.start(share: 1e-9) if trims
+    group = Rbloat::Cgroup.find
+    near = Rbloat::AutoTrim::PRESSURE * group.limit
+    used = lambda do
+      cache = File.read(group.statistics)[/^#{group.cache_word} (\d+)/, 1].to_i
+      File.read(group.usage).to_i - cache
+    end
+    kept = []
+    answers = Queue.new
+    requests = Array.new(WORKERS) do
+      Queue.new.tap do |queue|
+        Thread.new do
+          while queue.pop
+            strings = Array.new(8_000) { "x" * 2_000 }
+            kept << "x" * 2_000
+            strings.clear
+            GC.start
+            answers << true
+          end
+        end
+      end
+    end
+    2.times do
+      requests.each do |queue|
+        queue << true
+        answers.pop
+        wait_until { used.call < near } if trims
+      end
+    end
+    puts JSON.generate(group.to_h.merge(Rbloat::AutoTrim.stats))
+  RUBY
+
+  def test_what_is_killed_without_it_survives_with_it
+    skip "only glibc's malloc is trimmed" unless glibc?
+    ControlGroup.with(LIMIT) do |group|
+      _output, errors, status = serve(group)
+      assert_equal [Signal.list["KILL"], 1], [status.termsig, group.kills], errors
+    end
+    ControlGroup.with(LIMIT) do |group|
+      output, errors, status = serve(group, "--auto-trim")
+      assert status.success?, "#{status}\n#{errors}"
+      stats = JSON.parse(output)
+      assert_equal [LIMIT, 0], [stats["limit"], group.kills]
+      assert_operator stats["trims_under_pressure"], :>, 0
+      assert_operator stats["returned_bytes"], :>, LIMIT
+    end
+  rescue ControlGroup::Unavailable => e
+    skip e.message
+  end
+
+  private
+
+  def serve(group, *arguments)
+    Open3.capture3(ENVIRONMENT, *group.prefix, *ruby, "-", *arguments, stdin_data: PRELUDE + SERVER)
+  end
+end
