@@ -222,23 +222,27 @@ class ResultSetTest < Minitest::Test
     assert_operator told, :>, 900_000
   end
 
+  # In a process of its own: mysql2 holds classes that a compaction does not know of, and crashes after one.
   def test_stress_and_compaction
-    @connection.type_map_for_results = PG::BasicTypeMapForResults.new(@connection)
-    expected = @connection.exec("#{ROWS} LIMIT 5").values
-    GC.stress = true
-    set = @connection.exec("#{ROWS} LIMIT 5").result_set
-    values = set.values
-    GC.stress = false
-    GC.verify_compaction_references(toward: :empty, **double) if GC.respond_to?(:verify_compaction_references)
-    assert_equal [expected, expected], [values, set.values]
-  rescue NotImplementedError
-    skip "this platform does not compact"
-  ensure
-    GC.stress = false
-  end
-
-  def double
-    RUBY_VERSION < "3.2" ? { double_heap: true } : { expand_heap: true }
+    answer = run_ruby(<<~RUBY, env: Servers.postgres, prelude: 'require "json"; require "rbloat/pg/result"')
+      connection = PG.connect
+      connection.type_map_for_results = PG::BasicTypeMapForResults.new(connection)
+      sql = #{"#{ROWS} LIMIT 5".dump}
+      expected = connection.exec(sql).values
+      GC.stress = true
+      set = connection.exec(sql).result_set
+      values = set.values
+      GC.stress = false
+      double = RUBY_VERSION < "3.2" ? { double_heap: true } : { expand_heap: true }
+      begin
+        GC.verify_compaction_references(toward: :empty, **double) if GC.respond_to?(:verify_compaction_references)
+        [values, set.values].map { |it| it == expected }
+      rescue NotImplementedError
+        "this platform does not compact"
+      end
+    RUBY
+    skip answer if answer.is_a?(String)
+    assert_equal [true, true], answer
   end
 
   def test_malformed_calls_are_refused
