@@ -1,0 +1,5 @@
+# frozen_string_literal: true
+
+class Customer < ApplicationRecord
+  has_many :orders
+end

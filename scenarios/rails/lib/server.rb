@@ -1,0 +1,68 @@
+# frozen_string_literal: true
+
+require "net/http"
+require "rbconfig"
+require "socket"
+require "tempfile"
+
+require_relative "setting"
+
+# A Puma that serves the shop, from its start to its end.
+class Server
+  CONFIGURATION = File.expand_path("../config/puma.rb", __dir__)
+  PATIENCE = 60
+
+  attr_reader :pid, :url, :setting
+
+  # Starts it on a free port, with no workers as one process. `enter` is the line of shell that a new process says
+  # before it becomes Puma.
+  def initialize(database, setting: "default", workers: 0, threads: 5, enter: ":")
+    @setting = setting
+    @workers = workers
+    port = TCPServer.open("127.0.0.1", 0) { |socket| socket.addr[1] }
+    @url = "http://127.0.0.1:#{port}"
+    variables = { "WORKERS" => workers.to_s, "THREADS" => threads.to_s, "BIND" => "tcp://127.0.0.1:#{port}" }
+    @log = Tempfile.create("rbloat-shop")
+    # What is preloaded is Puma's alone, so the shell must not have it.
+    words = Setting.environment(setting).map { |name, value| value ? "#{name}=#{value}" : "--unset=#{name}" }
+    words.sort_by! { |word| word.start_with?("--") ? 0 : 1 }
+    @pid = Process.spawn(database.merge(variables), "sh", "-c", "#{enter}; exec \"$@\"", "sh", "env", *words,
+                         RbConfig.ruby, "-S", "puma", "-C", CONFIGURATION, in: File::NULL, out: @log, err: @log)
+    wait_until_ready
+  end
+
+  # The processes that answer requests.
+  def serving
+    @workers.zero? ? [pid] : File.read("/proc/#{pid}/task/#{pid}/children").split.map(&:to_i)
+  end
+
+  def get(path)
+    Net::HTTP.get_response(URI("#{url}#{path}"))
+  end
+
+  def stop
+    Process.kill(:TERM, pid)
+    Process.wait(pid)
+    @log.close
+    File.unlink(@log.path)
+  end
+
+  private
+
+  def wait_until_ready
+    limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + PATIENCE
+    until ready?
+      late = Process.clock_gettime(Process::CLOCK_MONOTONIC) > limit
+      raise "Puma did not start:\n#{File.read(@log.path)}" if late || Process.wait(pid, Process::WNOHANG)
+
+      sleep 0.1
+    end
+  end
+
+  # Workers listen late, but the master's socket is there before them.
+  def ready?
+    serving.size >= @workers && get("/orders/1").is_a?(Net::HTTPSuccess)
+  rescue SystemCallError, Net::ReadTimeout, EOFError
+    false
+  end
+end

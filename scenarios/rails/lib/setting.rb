@@ -1,0 +1,48 @@
+# frozen_string_literal: true
+
+# What the shop may run under, by the names of `rbloat compare`.
+module Setting
+  GEM = File.expand_path("../../../gem/lib", __dir__)
+  LIBRARIES = { "jemalloc" => "libjemalloc.so.2", "tcmalloc" => "libtcmalloc_minimal.so.4",
+                "mimalloc" => "libmimalloc.so.2" }.freeze
+  NAMES = ["default", "arena2", *LIBRARIES.keys, "gem"].freeze
+
+  class << self
+    # The environment's variables that bring it about, and those that would bring about another one as nil.
+    def environment(name)
+      others = { "MALLOC_ARENA_MAX" => nil, "LD_PRELOAD" => nil, "RBLOAT_AUTO_TRIM" => nil, "RUBYOPT" => nil }
+      others.merge(own(name))
+    end
+
+    # Whether it is in force in a process, as that is seen from outside.
+    def in_force?(name, pid)
+      case name
+      when "default" then in_force_of(pid).empty?
+      else in_force_of(pid) == [name]
+      end
+    end
+
+    private
+
+    def own(name)
+      case name
+      when "default" then {}
+      when "arena2" then { "MALLOC_ARENA_MAX" => "2" }
+      when "gem" then { "RUBYOPT" => "-I#{GEM} -rrbloat", "RBLOAT_AUTO_TRIM" => "1" }
+      else { "LD_PRELOAD" => library(LIBRARIES.fetch(name)) }
+      end
+    end
+
+    def library(name)
+      Dir["/usr/lib/*/#{name}", "/usr/lib/#{name}"].first || raise("#{name} is not installed")
+    end
+
+    def in_force_of(pid)
+      maps = File.read("/proc/#{pid}/maps")
+      found = LIBRARIES.select { |_, library| maps.include?(library[/\A[^.]+/]) }.keys
+      found << "arena2" if File.read("/proc/#{pid}/environ").split("\0").include?("MALLOC_ARENA_MAX=2")
+      found << "gem" if Dir["/proc/#{pid}/task/*/comm"].any? { |comm| File.read(comm).start_with?("rbloat-trim") }
+      found
+    end
+  end
+end

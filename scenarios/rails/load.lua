@@ -1,0 +1,37 @@
+-- A load on the shop, for wrk -t5 -c10: its first thread is the office, which exports one month after the other, as many
+-- at a time as it has connections; the others are visitors. Each run asks the same in the same order.
+--   wrk -t5 -c10 -d60s --timeout 60s --latency -s scenarios/rails/load.lua http://127.0.0.1:9292 [-- MILLISECONDS]
+-- MILLISECONDS is how long the office waits before each export (500).
+
+local threads = 0
+
+function setup(thread)
+    thread:set("number", threads)
+    threads = threads + 1
+end
+
+function init(arguments)
+    pause = tonumber(arguments[1]) or 500
+    math.randomseed(2025 + number)
+end
+
+local function visit()
+    local kind = math.random(100)
+    if kind <= 45 then
+        return "/orders?page=" .. math.random(2000)
+    elseif kind <= 85 then
+        return "/orders/" .. math.random(100000)
+    end
+    return "/orders.json?page=" .. math.random(2000)
+end
+
+function request()
+    if number == 0 then
+        return wrk.format("GET", "/exports/" .. math.random(12) .. ".csv")
+    end
+    return wrk.format("GET", visit())
+end
+
+function delay()
+    return number == 0 and pause or 0
+end
