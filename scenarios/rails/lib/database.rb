@@ -8,14 +8,18 @@ require_relative "../../../gem/test/servers"
 module Database
   SEEDS = File.expand_path("../db/shop.sql", __dir__)
 
-  # The environment's variables by which the shop finds it.
+  # The environment's variables by which the shop finds it, started by the first call.
   def self.start
-    variables = Servers.postgres
-    where = { host: variables["PGHOST"], port: variables["PGPORT"], user: variables["PGUSER"], dbname: variables["PGDATABASE"] }
-    connection = PG.connect(where)
+    @start ||= seed(Servers.postgres)
+  end
+
+  def self.seed(variables)
+    host, port, user, name = variables.values_at("PGHOST", "PGPORT", "PGUSER", "PGDATABASE")
+    connection = PG.connect(host: host, port: port, user: user, dbname: name)
     connection.exec("SET client_min_messages = warning")
     connection.exec(File.read(SEEDS))
     connection.close
     variables
   end
+  private_class_method :seed
 end

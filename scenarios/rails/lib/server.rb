@@ -40,9 +40,11 @@ class Server
     Net::HTTP.get_response(URI("#{url}#{path}"))
   end
 
+  # Asks it to end, and kills it when it does not.
   def stop
-    Process.kill(:TERM, pid)
-    Process.wait(pid)
+    Process.kill(:TERM, pid) unless ended?
+    Process.kill(:KILL, pid) unless within(PATIENCE) { ended? }
+    within(PATIENCE) { ended? }
     @log.close
     File.unlink(@log.path)
   end
@@ -50,13 +52,26 @@ class Server
   private
 
   def wait_until_ready
-    limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + PATIENCE
-    until ready?
-      late = Process.clock_gettime(Process::CLOCK_MONOTONIC) > limit
-      raise "Puma did not start:\n#{File.read(@log.path)}" if late || Process.wait(pid, Process::WNOHANG)
+    return if within(PATIENCE) { ended? || ready? } && !ended?
+
+    said = File.read(@log.path)
+    stop
+    raise "Puma did not start:\n#{said}"
+  end
+
+  def ended?
+    @ended ||= Process.wait(pid, Process::WNOHANG)
+  end
+
+  # Whether the block came true in so many seconds.
+  def within(seconds)
+    limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
+    until (is_true = yield)
+      return false if Process.clock_gettime(Process::CLOCK_MONOTONIC) > limit
 
       sleep 0.1
     end
+    is_true
   end
 
   # Workers listen late, but the master's socket is there before them.

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 class Order < ApplicationRecord
-  PER_PAGE = 50
+  PER_PAGE = 25
 
   belongs_to :customer
   has_many :items
