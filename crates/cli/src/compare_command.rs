@@ -10,8 +10,8 @@ use compare::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::arguments::{CompareArguments, Variable};
+use crate::comparison_folder::ComparisonFolder;
 use crate::failure::{Failure, Outcome};
-use crate::output;
 use crate::work::{Until, Work};
 
 /// How long a command may take to be ready for its load, where it is never idle.
@@ -25,10 +25,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::Output)?;
     }
-    if let Some(folder) = &arguments.output {
-        let unwritable = |source| Failure::Unwritable { path: folder.clone(), source };
-        std::fs::create_dir_all(folder).map_err(unwritable)?;
-    }
+    let mut folder = arguments.output.as_deref().map(ComparisonFolder::create).transpose()?;
     let (settings, missing) = settings(arguments);
     let mut runs = Vec::new();
     let mut failed = Vec::new();
@@ -40,7 +37,13 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
             let (setting, environment) = &settings[(place + number as usize - 1) % settings.len()];
             let done = runs.len() + failed.len();
             say_progress(setting.name(), number, done, all, started.elapsed());
-            match measure(arguments, setting, environment, number, &stop)? {
+            let recording = folder.as_ref().map(|it| it.recording(setting.name(), number));
+            let work = start(arguments, setting, environment, recording.as_deref())?;
+            let measured = measure(arguments, setting, number, work, &stop);
+            if let (Some(folder), Some(recording)) = (&mut folder, recording) {
+                folder.keep(recording, matches!(measured, Measured::Run(_)));
+            }
+            match measured {
                 Measured::Run(run) => runs.push(*run),
                 Measured::Failed(why) => {
                     failed.push(Failed { setting: setting.name().into(), number, why });
@@ -57,7 +60,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
         return Err(Failure::NoRun { setting, why });
     }
     let question = Question {
-        command: arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        command: words(arguments),
         load: arguments.load.clone(),
         settle_seconds: arguments.settle.as_secs_f64(),
     };
@@ -66,7 +69,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
         environment: environment.set.clone(),
     });
     let comparison = Comparison::new(question, parts.collect(), missing, runs, failed);
-    let written = arguments.output.as_ref().map_or(Ok(()), |folder| write(folder, &comparison));
+    let written = folder.map_or(Ok(()), |folder| folder.write(&comparison));
     let text = if arguments.json { comparison.render_json() } else { comparison.render_markdown() };
     // It took hours maybe, and is told also where it cannot be written any more.
     crate::print(&text)?;
@@ -75,10 +78,9 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
     Ok(if is_whole { Outcome::Done } else { Outcome::Incomplete })
 }
 
-fn write(folder: &Path, comparison: &Comparison) -> Result<(), Failure> {
-    output::write(&folder.join("comparison.json"), comparison.render_json().as_bytes())?;
-    output::write(&folder.join("comparison.md"), comparison.render_markdown().as_bytes())?;
-    output::write(&folder.join("comparison.svg"), comparison.render_svg().as_bytes())
+/// The words of the command.
+fn words(arguments: &CompareArguments) -> Vec<String> {
+    arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// The settings that can be tried, with their environments, and those that cannot.
@@ -140,14 +142,27 @@ enum Measured {
     Interrupted,
 }
 
-fn measure(
+/// Starts the work under a setting, and writes down its run, where that is wanted.
+fn start(
     arguments: &CompareArguments,
     setting: &Setting,
     environment: &Environment,
-    number: u32,
-    stop: &AtomicBool,
-) -> Result<Measured, Failure> {
+    recording: Option<&Path>,
+) -> Result<Work, Failure> {
     let mut work = Work::start(&arguments.command, environment)?;
+    if let Some(path) = recording {
+        work.record(path, words(arguments), setting.name());
+    }
+    Ok(work)
+}
+
+fn measure(
+    arguments: &CompareArguments,
+    setting: &Setting,
+    number: u32,
+    mut work: Work,
+    stop: &AtomicBool,
+) -> Measured {
     let boot = if arguments.load.is_some() { BOOT } else { WORK };
     let mut until = work.watch(boot, true, stop);
     let mut done = match until {
@@ -168,19 +183,19 @@ fn measure(
         match printed.and_then(|printed| Load::parse(&printed).map_err(|error| error.to_string())) {
             Ok(measured) => load = Some(measured),
             Err(_) if until == Until::Interrupted => {}
-            Err(why) => return Ok(Measured::Failed(why)),
+            Err(why) => return Measured::Failed(why),
         }
     } else {
         before = crate::work::Used::default();
     }
     if until == Until::Interrupted {
-        return Ok(Measured::Interrupted);
+        return Measured::Interrupted;
     }
     if let Some(why) = work.complaint() {
-        return Ok(Measured::Failed(why));
+        return Measured::Failed(why);
     }
     if until == Until::Ended && arguments.load.is_some() {
-        return Ok(Measured::Failed("it ended before the load could begin".into()));
+        return Measured::Failed("it ended before the load could begin".into());
     }
     let used = work.used();
     let rss_end_bytes = work.rss_bytes();
@@ -189,16 +204,16 @@ fn measure(
     if until != Until::Ended {
         if *setting == Setting::Trim && !trim(&work) {
             let why = "`rbloat trim` did nothing: no process of it is a Ruby that can be trimmed";
-            return Ok(Measured::Failed(why.into()));
+            return Measured::Failed(why.into());
         }
         match work.watch(arguments.settle, false, stop) {
-            Until::Interrupted => return Ok(Measured::Interrupted),
+            Until::Interrupted => return Measured::Interrupted,
             Until::Ended => {}
             Until::Idle(_) | Until::Over => rss_settled_bytes = Some(work.rss_bytes()),
         }
     }
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    Ok(Measured::Run(Box::new(Run {
+    Measured::Run(Box::new(Run {
         setting: setting.name().into(),
         number,
         rss_peak_bytes: peak.max(rss_end_bytes),
@@ -211,7 +226,7 @@ fn measure(
         major_faults: used.major_faults.saturating_sub(before.major_faults),
         load,
         samples: std::mem::take(&mut work.samples),
-    })))
+    }))
 }
 
 /// Runs the load to its end while the work is watched, and returns what it printed.

@@ -4,6 +4,7 @@ mod allocator_call;
 mod arguments;
 mod capture;
 mod compare_command;
+mod comparison_folder;
 mod diff_command;
 mod failure;
 mod list;

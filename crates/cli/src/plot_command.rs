@@ -14,12 +14,7 @@ const MOST_BYTES: u64 = 2 << 30;
 
 pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
     let format = arguments.output.as_deref().map(Format::of).transpose()?;
-    let recordings = arguments
-        .files
-        .iter()
-        .map(|path| Ok((name(path), read(path)?)))
-        .collect::<Result<Vec<_>, Failure>>()?;
-    let plot = Plot::new(&recordings);
+    let plot = plot(&arguments.files)?;
     if let (Some(path), Some(format)) = (&arguments.output, format) {
         let bytes = match format {
             Format::Html => plot.render_html().into_bytes(),
@@ -30,6 +25,18 @@ pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
     }
     crate::print(&plot.render_text())?;
     Ok(Outcome::Done)
+}
+
+/// The picture of recordings. One after the other is read: a long one takes far more than what is drawn of it.
+///
+/// # Errors
+/// Where one is no recording, or cannot be read.
+pub(crate) fn plot(files: &[impl AsRef<Path>]) -> Result<Plot, Failure> {
+    let mut plot = Plot::default();
+    for path in files {
+        plot.add(&name(path.as_ref()), &read(path.as_ref())?);
+    }
+    Ok(plot)
 }
 
 /// What a picture is written as, by the end of its name.

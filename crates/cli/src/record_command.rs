@@ -2,13 +2,12 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use record::{Line, Start};
 
 use crate::arguments::RecordArguments;
 use crate::failure::{Failure, Outcome};
-use crate::recorder::{Journal, Recorder, Signals, View};
+use crate::recorder::{Journal, Recorder, Signals, View, unix_ms};
 
 pub(crate) fn run(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     match arguments.recorded.pid {
@@ -54,7 +53,7 @@ fn record(
     child: Option<&mut Child>,
     signals: &Signals,
 ) -> Result<(), Failure> {
-    let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
+    let unix_ms = unix_ms();
     let path = arguments
         .output
         .clone()
@@ -64,12 +63,13 @@ fn record(
         |words: &[OsString]| words.iter().map(|it| it.to_string_lossy().into_owned()).collect();
     let start = Start {
         rbloat: env!("CARGO_PKG_VERSION").into(),
-        unix_ms: u64::try_from(unix_ms).unwrap_or(u64::MAX),
+        unix_ms,
         pid,
         command: child.is_some().then(|| words(&arguments.recorded.command)),
         every_ms: arguments.every.as_millis() as u64,
         causes_every_ms: (!arguments.causes_every.is_zero())
             .then_some(arguments.causes_every.as_millis() as u64),
+        label: None,
     };
     journal.write(&Line::Start(start))?;
     let mut view = View::new(child.is_some());

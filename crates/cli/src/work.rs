@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use nix::unistd::Pid;
 use target::{Member, Tree};
 
 use crate::failure::Failure;
+use crate::recorder::RunRecorder;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(50);
@@ -39,6 +41,7 @@ pub(crate) struct Work {
     /// When it was looked at, and what all of it had computed by then, as far back as is needed.
     computed: Vec<(Instant, Duration)>,
     pub(crate) samples: Vec<Sample>,
+    recorder: Option<RunRecorder>,
     ended: Option<ExitStatus>,
 }
 
@@ -93,8 +96,26 @@ impl Work {
             members: Vec::new(),
             computed: Vec::new(),
             samples: Vec::new(),
+            recorder: None,
             ended: None,
         })
+    }
+
+    /// From now on writes down what it takes, as a recording in the file at `path`.
+    pub(crate) fn record(&mut self, path: &Path, words: Vec<String>, label: &str) {
+        let pid = self.child.id().cast_signed();
+        match RunRecorder::begin(path, pid, words, label, EVERY) {
+            Ok(recorder) => self.recorder = Some(recorder),
+            Err(failure) => say(Err(failure)),
+        }
+    }
+
+    /// Ends the recording.
+    fn end_recording(&mut self) {
+        let why = if self.ended.is_some() { "the target ended" } else { "the time was over" };
+        let at = self.started.elapsed();
+        let ended = self.recorder.take().map_or(Ok(()), |recorder| recorder.end(at, why));
+        say(ended);
     }
 
     /// Watches it until it is idle, ends, `most` has passed, or the user interrupts.
@@ -145,8 +166,14 @@ impl Work {
         let rss_bytes: u64 = self.members.iter().map(|member| member.rss_bytes).sum();
         // What is about to end has no memory any more: that is not what it had at the end of its work.
         if rss_bytes > 0 {
-            let ms = (now - self.started).as_secs_f64() * 1e3;
-            self.samples.push(Sample { ms, rss_bytes });
+            let at = now - self.started;
+            self.samples.push(Sample { ms: at.as_secs_f64() * 1e3, rss_bytes });
+            let recorded =
+                self.recorder.as_mut().map_or(Ok(()), |recorder| recorder.add(at, &self.members));
+            if recorded.is_err() {
+                self.recorder = None;
+            }
+            say(recorded);
         }
         // Who waits for a processor, or for a disk, has work to do, however little of it gets done.
         if self.members.iter().any(|member| matches!(member.state, 'R' | 'D')) {
@@ -212,6 +239,7 @@ impl Work {
 impl Drop for Work {
     /// Asks it to end, and kills what does not.
     fn drop(&mut self) {
+        self.end_recording();
         drop(self.child.stdin.take());
         let deadline = Instant::now() + ENDING;
         let mut is_asked = false;
@@ -233,5 +261,12 @@ impl Drop for Work {
             std::thread::sleep(Duration::from_millis(20));
         }
         let _ = self.child.wait();
+    }
+}
+
+/// Tells that a run is not recorded any more. It is measured all the same: hours may have passed.
+fn say(recorded: Result<(), Failure>) {
+    if let Err(failure) = recorded {
+        anstream::eprintln!("rbloat: {failure}");
     }
 }

@@ -6,7 +6,6 @@
 
 mod comparison;
 mod load;
-mod plot;
 mod recommendation;
 mod setting;
 mod statistics;

@@ -44,6 +44,8 @@ pub struct Start {
     pub every_ms: u64,
     #[serde(default)]
     pub causes_every_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
 }
 
 /// A process that was seen for the first time.

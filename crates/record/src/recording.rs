@@ -118,6 +118,7 @@ mod tests {
             command: Some(vec!["ruby".into(), "a b.rb".into()]),
             every_ms: 1000,
             causes_every_ms: None,
+            label: None,
         };
         let sample = |t_ms: u64| {
             Line::Sample(Sample {

@@ -35,7 +35,7 @@ pub(crate) struct CompareArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write comparison.json, comparison.md and comparison.svg into this folder
+    /// Write comparison.json, comparison.md, comparison.svg and a recording of each run into this folder
     #[arg(short, long, value_name = "FOLDER")]
     pub(crate) output: Option<PathBuf>,
     /// The work
@@ -62,8 +62,10 @@ fn parse_variable(text: &str) -> Result<Variable, String> {
     let (setting, assignment) =
         text.split_once(':').ok_or("a setting's name and a colon come first")?;
     let (name, value) = assignment.split_once('=').ok_or("it is VARIABLE=VALUE")?;
-    if setting.is_empty() || setting.contains(|it: char| it.is_control() || it == '|') {
-        return Err("the setting needs a name of letters".into());
+    // It names files of `-o FOLDER` too.
+    let is_plain = |it: char| it.is_alphanumeric() || " -_.+".contains(it);
+    if !setting.starts_with(char::is_alphanumeric) || !setting.chars().all(is_plain) {
+        return Err("the setting needs a name of letters and digits".into());
     }
     if Setting::by_name(setting).is_some() {
         return Err(format!("{setting} is a setting already: take another name"));

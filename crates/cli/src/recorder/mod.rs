@@ -1,6 +1,8 @@
 //! A recorder: what is read when, so that it costs less than 1 % of a processor.
 
 mod journal;
+mod roll;
+mod run;
 mod signals;
 mod view;
 
@@ -9,13 +11,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use record::{Causes, End, Gone, Line, Pace, Process, Sample, Series, duration, top_causes};
+use record::{Causes, End, Line, Pace, Sample, Series, duration, top_causes};
 use target::{Member, Rollup, Tree};
 
 use crate::arguments::{CaptureMode, RecordArguments};
 use crate::failure::Failure;
 
 pub(crate) use journal::Journal;
+use roll::Program;
+pub(crate) use roll::Roll;
+pub(crate) use run::{RunRecorder, unix_ms};
 pub(crate) use signals::Signals;
 use signals::{Event, pass_on};
 pub(crate) use view::View;
@@ -29,9 +34,6 @@ const SHARE_OF_CAUSES: f64 = 0.003;
 /// A Ruby that has just been started has nothing in its heap yet.
 const FIRST_CAUSES_OF_A_NEW_PROGRAM: Duration = Duration::from_secs(2);
 
-/// A process by its id, when it was started, and which program it is by now.
-type Program = (i32, u64, u64);
-
 pub(crate) struct Recorder {
     pid: i32,
     capture: CaptureMode,
@@ -44,8 +46,7 @@ pub(crate) struct Recorder {
     exact_samples: Pace,
     /// `None` where no causes are wanted.
     causes: Option<Pace>,
-    /// Those of the tree that live, and whether each is a Ruby, once that was looked for.
-    known: BTreeMap<Program, Option<bool>>,
+    roll: Roll,
     /// Those that are to be captured in this round, and what it has taken so far.
     round: VecDeque<Program>,
     round_cost: Duration,
@@ -89,7 +90,7 @@ impl Recorder {
             samples: Pace::new(arguments.every, SHARE_OF_SAMPLES),
             exact_samples: Pace::new(arguments.every, SHARE_OF_EXACT_SAMPLES),
             causes,
-            known: BTreeMap::new(),
+            roll: Roll::default(),
             round: VecDeque::new(),
             round_cost: Duration::ZERO,
             last_causes: BTreeMap::new(),
@@ -192,26 +193,11 @@ impl Recorder {
     }
 
     fn note_who_came_and_went(&mut self, members: &[Member]) -> Result<(), Failure> {
-        let t_ms = self.t_ms();
-        let before = std::mem::take(&mut self.known);
-        for member in members {
-            let program = (member.pid, member.started_ticks, member.program);
-            let is_ruby = before.get(&program);
-            self.known.insert(program, is_ruby.copied().flatten());
-            // Who has ended since has no command line any more.
-            if is_ruby.is_none()
-                && let Ok(command) = target::command_line(member.pid)
-            {
-                let Member { pid, parent, started_ticks, .. } = *member;
-                let process = Process { t_ms, pid, parent, started_ticks, command };
-                self.journal.write(&Line::Process(process))?;
+        for line in self.roll.call(self.t_ms(), members) {
+            if let Line::Gone(gone) = &line {
+                self.last_causes.remove(&gone.pid);
             }
-        }
-        for (pid, started_ticks, _) in before.into_keys() {
-            if !members.iter().any(|it| (it.pid, it.started_ticks) == (pid, started_ticks)) {
-                self.last_causes.remove(&pid);
-                self.journal.write(&Line::Gone(Gone { t_ms, pid, started_ticks }))?;
-            }
+            self.journal.write(&line)?;
         }
         Ok(())
     }
@@ -226,11 +212,11 @@ impl Recorder {
             if !pace.is_due(now) {
                 return Ok(());
             }
-            self.round = self.known.keys().copied().collect();
+            self.round = self.roll.programs().collect();
             self.round_cost = Duration::ZERO;
         }
         while let Some(program) = self.round.pop_front() {
-            if self.is_ruby(program) {
+            if self.roll.is_ruby(program) {
                 self.capture(program)?;
                 break;
             }
@@ -243,20 +229,6 @@ impl Recorder {
             pace.done(now, round_cost);
         }
         Ok(())
-    }
-
-    /// Whether a process that lives is a Ruby. One that cannot be looked at is none, for now.
-    fn is_ruby(&mut self, program: Program) -> bool {
-        match self.known.get(&program) {
-            None => false,
-            Some(Some(is_ruby)) => *is_ruby,
-            Some(None) => {
-                let Ok(image) = target::look(program.0) else { return false };
-                let is_ruby = ruby::find(&image).is_some();
-                self.known.insert(program, Some(is_ruby));
-                is_ruby
-            }
-        }
     }
 
     fn capture(&mut self, (pid, ..): Program) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 use std::process::Output;
 
 use compare::Comparison;
+use record::Recording;
 
 use crate::{complaint, rbloat};
 
@@ -94,8 +95,13 @@ fn what_is_missing_or_fails_is_named() {
     assert!(comparison.render_markdown().contains("Not tried: gem, which needs the gem's folder"));
 
     let fails_once = "abort 'no memory for you' if ENV['MALLOC_ARENA_MAX']; $stdin.read";
-    let comparison = compare(fails_once, &["--with", "default,arena2", "--runs", "1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let into = folder.path().to_str().unwrap();
+    let arguments = ["--with", "default,arena2", "--runs", "1", "-o", into];
+    let comparison = compare(fails_once, &arguments);
     assert_eq!(comparison.failed[0].setting, "arena2");
+    let recordings = ["default-1.jsonl", "arena2-1.jsonl"].map(|it| folder.path().join(it));
+    assert_eq!(recordings.map(|it| it.exists()), [true, false]);
     assert!(comparison.failed[0].why.contains("no memory for you"), "{:?}", comparison.failed);
 
     let output = run("abort 'never'", &["--with", "default", "--runs", "1"]);
@@ -189,7 +195,9 @@ fn a_folder_that_cannot_be_is_told_before_anything_runs() {
 fn what_cannot_be_written_in_the_end_is_told_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("into");
-    let program = format!("Dir.rmdir({path:?})");
+    let program = format!(
+        "Dir.children({path:?}).each {{ |it| File.unlink({path:?} + '/' + it) }}; Dir.rmdir({path:?})"
+    );
     let arguments = ["--with", "default", "--runs", "1", "-o", path.to_str().unwrap()];
     let output = run(&program, &arguments);
     assert_eq!(output.status.code(), Some(1));
@@ -206,8 +214,20 @@ fn a_comparison_is_written_into_a_folder() {
     let read = |name: &str| std::fs::read_to_string(path.join(name)).unwrap();
     let comparison: Comparison = serde_json::from_str(&read("comparison.json")).unwrap();
     assert_eq!(read("comparison.md"), comparison.render_markdown());
-    assert_eq!(read("comparison.svg"), comparison.render_svg());
-    assert!(read("comparison.svg").contains("<polyline"));
+    // The runs are recordings, of which the picture is drawn.
+    let recording = Recording::from_bytes(read("default-1.jsonl").as_bytes()).unwrap();
+    assert_eq!(recording.start.label.as_deref(), Some("default"));
+    assert_eq!(recording.start.command.as_ref(), Some(&comparison.command));
+    let rss: Vec<u64> = recording.samples().map(|sample| sample.rss_bytes).collect();
+    let samples = comparison.runs[0].samples.iter();
+    assert_eq!(rss, samples.map(|sample| sample.rss_bytes).collect::<Vec<_>>());
+    assert_eq!(recording.processes().next().unwrap().pid, recording.start.pid);
+    assert_eq!(recording.end().unwrap().samples, rss.len() as u64);
+    let drawn = path.join("again.svg");
+    let plotted =
+        rbloat().arg("plot").arg(path.join("default-1.jsonl")).arg("-o").arg(&drawn).output();
+    assert!(plotted.unwrap().status.success());
+    assert_eq!(read("comparison.svg"), read("again.svg"));
     // Without a terminal the table is what is printed.
     assert_eq!(String::from_utf8(output.stdout).unwrap(), comparison.render_markdown());
 }
@@ -262,6 +282,7 @@ fn a_setting_of_ones_own_is_compared_too() {
         ("own:KEPT", "VARIABLE=VALUE"),
         ("gem:KEPT=1", "gem is a setting already"),
         (":KEPT=1", "needs a name"),
+        ("../own:KEPT=1", "a name of letters"),
         ("own:=1", "the variable needs a name"),
     ] {
         let output = run("", &["--set", wrong]);

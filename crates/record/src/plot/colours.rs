@@ -25,7 +25,8 @@ pub(super) const GROUPS: [(&str, &str, &[&str]); 17] = [
 ];
 
 /// The colours of runs, one after the other.
-pub(super) const RUNS: [&str; 6] = ["stacks", "ruby-malloc", "held", "vm", "jit", "untraced"];
+pub(super) const RUNS: [&str; 8] =
+    ["stacks", "ruby-malloc", "held", "vm", "jit", "untraced", "unreachable", "global"];
 
 /// The group of a cause. What a later rbloat may know stands with what is unknown.
 pub(super) fn group(cause: &str) -> usize {

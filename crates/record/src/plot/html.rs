@@ -16,7 +16,8 @@ impl Plot {
     #[must_use]
     pub fn render_html(&self) -> String {
         let (scene, panels) = self.scene();
-        let names: Vec<&str> = self.runs.iter().map(|run| run.history.name.as_str()).collect();
+        let entries = self.entries();
+        let names: Vec<&str> = entries.iter().map(|entry| entry.name()).collect();
         let title = format!("Memory over time: {}", names.join(", "));
         let runs: Vec<_> = self
             .runs
@@ -24,6 +25,7 @@ impl Plot {
             .map(|run| {
                 let mut value = json!(run.history);
                 value["colour"] = run.colour.into();
+                value["label"] = run.label.clone().into();
                 value
             })
             .collect();

@@ -1,6 +1,8 @@
-//! Recordings as a picture: several over each other, and the causes of each, stacked.
+//! Recordings as a picture: several over each other, and the causes of each, stacked. Those that have the same
+//! label, such as the runs of a comparison under one setting, share a colour and a line of the head.
 
 mod colours;
+mod head;
 mod history;
 mod html;
 mod png;
@@ -27,16 +29,18 @@ const LINE: f64 = 18.0;
 const LIMIT_IN_SIGHT: f64 = 2.5;
 
 /// A picture of some recordings.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Plot {
     runs: Vec<Run>,
 }
 
+/// What is kept of a recording: little, however long that is.
 #[derive(Debug, Clone)]
 struct Run {
     history: History,
-    /// Who was recorded, and what came of it.
-    title: String,
+    pid: i32,
+    command: String,
+    label: Option<String>,
     stable: String,
     colour: &'static str,
 }
@@ -55,21 +59,12 @@ struct Panel {
 }
 
 impl Plot {
-    /// Of recordings with their names.
-    #[must_use]
-    pub fn new(recordings: &[(String, Recording)]) -> Self {
-        let runs = recordings.iter().zip(RUNS.iter().cycle());
-        Self {
-            runs: runs
-                .map(|((name, recording), colour)| Run::new(name, recording, colour))
-                .collect(),
-        }
-    }
-
-    /// Each recording in a few lines: who it is, and its stable point.
-    #[must_use]
-    pub fn render_text(&self) -> String {
-        self.runs.iter().map(|run| format!("{}\n  {}\n", run.title, run.stable)).collect()
+    /// Adds a recording with its name.
+    pub fn add(&mut self, name: &str, recording: &Recording) {
+        let label = label(recording);
+        let alike = self.runs.iter().find(|run| run.label.is_some() && run.label == label);
+        let colour = alike.map_or(RUNS[self.entries().len() % RUNS.len()], |run| run.colour);
+        self.runs.push(Run::new(name, recording, colour));
     }
 
     /// What is drawn, and where it lies.
@@ -77,18 +72,7 @@ impl Plot {
         let mut scene = Scene { width: WIDTH, height: 0.0, elements: Vec::new() };
         let mut panels = Vec::new();
         let seconds = self.runs.iter().map(|run| run.history.seconds).fold(0.0, f64::max).max(1.0);
-        let mut top = 12.0;
-        for run in &self.runs {
-            scene.rect([LEFT, top + 4.0, 14.0, 10.0], run.colour);
-            for (line, colour) in [(&run.title, "ink"), (&run.stable, "dim")] {
-                for line in wrapped(line, WIDTH - LEFT - RIGHT - 22.0) {
-                    top += LINE;
-                    scene.text((LEFT + 22.0, top - 4.0), Anchor::Start, colour, &line);
-                }
-            }
-            top += 6.0;
-        }
-        top += 30.0;
+        let mut top = self.draw_head(&mut scene, 12.0) + 30.0;
         panels.push(self.draw_memory(&mut scene, top, seconds));
         top += MEMORY_HEIGHT + 44.0;
         for (index, run) in self.runs.iter().enumerate() {
@@ -135,10 +119,19 @@ impl Plot {
             run.draw_curves(scene, &panel);
         }
         for run in &self.runs {
-            run.history.marks.iter().for_each(|mark| draw_mark(scene, &panel, mark, &run.history));
+            // Of many runs the falls would hide the curves.
+            let marks = run.history.marks.iter();
+            marks
+                .filter(|mark| mark.what == What::OomKill || run.label.is_none())
+                .for_each(|mark| draw_mark(scene, &panel, mark, &run.history));
         }
         panel
     }
+}
+
+/// What it is one of several of.
+fn label(recording: &Recording) -> Option<String> {
+    recording.start.label.as_ref().map(|label| label.replace(char::is_control, " "))
 }
 
 fn draw_mark(scene: &mut Scene, panel: &Panel, mark: &Mark, history: &History) {
@@ -170,19 +163,14 @@ impl Run {
             Some(words) => words.join(" "),
             None => recording.processes().next().map_or(String::new(), |it| it.command.clone()),
         };
-        let seconds = std::time::Duration::from_secs_f64(history.seconds);
-        let last = history.points.last().map_or(0, |point| point.rss);
-        let peak = history.points.iter().map(|point| point.rss).max().unwrap_or(0);
-        let command: String = command.replace(char::is_control, " ").chars().take(100).collect();
-        let title = format!(
-            "{name}: pid {} ({command}), {}, RSS {} at most, {} at last",
-            recording.start.pid,
-            crate::duration(seconds),
-            Size(peak),
-            Size(last),
-        );
-        let stable = Series::of(recording).render_stable_point();
-        Self { history, title, stable, colour }
+        Self {
+            history,
+            pid: recording.start.pid,
+            command: command.replace(char::is_control, " ").chars().take(100).collect(),
+            label: label(recording),
+            stable: Series::of(recording).render_stable_point(),
+            colour,
+        }
     }
 
     fn draw_curves(&self, scene: &mut Scene, panel: &Panel) {
@@ -196,7 +184,8 @@ impl Run {
         if points.iter().any(|point| point.processes > 1) {
             scene.line(curve(|point| point.pss.filter(|_| point.exact)), self.colour, 1.0);
         }
-        scene.line(curve(|point| Some(point.rss)), self.colour, 2.0);
+        let width = if self.label.is_some() { 1.2 } else { 2.0 };
+        scene.line(curve(|point| Some(point.rss)), self.colour, width);
     }
 
     fn draw_causes(&self, scene: &mut Scene, top: &mut f64, seconds: f64, run: usize) -> Panel {
@@ -275,21 +264,6 @@ impl Panel {
             scene.text((x, self.bottom + 18.0), anchor, "dim", &name);
         }
     }
-}
-
-/// A text in lines that are no wider than `width` pixels.
-fn wrapped(text: &str, width: f64) -> Vec<String> {
-    let most = (width / CHARACTER) as usize;
-    let mut lines = vec![String::new()];
-    for word in text.split_inclusive(' ') {
-        let line = lines.last_mut().expect("there is one");
-        if line.chars().count() + word.trim_end().chars().count() > most && !line.is_empty() {
-            lines.push(word.chars().take(most).collect());
-        } else {
-            line.extend(word.chars().take(most));
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

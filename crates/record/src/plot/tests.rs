@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use report::CauseRow;
 
 use super::*;
@@ -14,6 +16,7 @@ pub(super) fn recording(lines: Vec<Line>) -> Recording {
         command: Some(vec!["ruby".into(), "<b>&\u{1b}]0;x".into()]),
         every_ms: 1000,
         causes_every_ms: Some(30_000),
+        label: None,
     };
     Recording { start, lines }
 }
@@ -84,7 +87,48 @@ fn plot() -> Plot {
     lines.push(causes(10, 1, &[("ruby.malloc", 100 * MB), ("malloc.unreturned", 40 * MB)]));
     lines.push(causes(110, 1, &[("ruby.malloc", 200 * MB), ("unknown", MB)]));
     let other = (0..60).map(|second| Line::Sample(sample(second, 90 * MB, 0))).collect();
-    Plot::new(&[("</script>\".jsonl".into(), recording(lines)), ("b".into(), recording(other))])
+    let mut plot = Plot::default();
+    plot.add("</script>\".jsonl", &recording(lines));
+    plot.add("b", &recording(other));
+    plot
+}
+
+/// Three runs of each of seven settings, in turns.
+fn compared() -> Plot {
+    let settings = ["default", "arena2", "jemalloc", "tcmalloc", "mimalloc", "trim", "<gem>"];
+    let mut plot = Plot::default();
+    for number in 1..=3 {
+        for (place, setting) in (0..).zip(settings) {
+            let rss = |second| (100 + 20 * place + number + second % 2 * 50) * MB;
+            let samples = (0..30).map(|second| Line::Sample(sample(second, rss(second), 0)));
+            let mut recording = recording(samples.collect());
+            recording.start.label = Some(setting.into());
+            plot.add(&format!("{setting}-{number}"), &recording);
+        }
+    }
+    plot
+}
+
+#[test]
+fn runs_that_have_the_same_label_share_a_colour_and_a_line_of_the_head() {
+    let plot = compared();
+    let colours: Vec<&str> = plot.runs.iter().map(|run| run.colour).collect();
+    assert_eq!(colours[..7], colours[7..14]);
+    assert_eq!(colours[..7].iter().collect::<BTreeSet<_>>().len(), 7, "{colours:?}");
+    let text = plot.render_text();
+    assert_eq!(text.lines().count(), 8, "the command, and each setting once: {text}");
+    let jemalloc = text.lines().find(|line| line.starts_with("jemalloc: ")).unwrap();
+    let expected =
+        "jemalloc: 3 runs, 0:00:29, RSS 191.0 MB to 193.0 MB at most, 191.0 MB to 193.0 MB at last";
+    assert_eq!(jemalloc, expected);
+    let (scene, panels) = plot.scene();
+    assert_eq!(panels.len(), 1);
+    // Each of the falls would be a mark.
+    let areas = scene.elements.iter().filter(|it| matches!(it, scene::Element::Area { .. }));
+    assert_eq!(areas.count(), 0);
+    let html = plot.render_html();
+    assert!(html.contains("<title>Memory over time: default, arena2, jemalloc"));
+    assert!(!html.contains("<gem>"));
 }
 
 #[test]
@@ -147,7 +191,8 @@ fn a_png_is_of_the_size_of_the_scene_and_shows_its_colours() {
 
 #[test]
 fn recordings_without_samples_are_drawn_too() {
-    let plot = Plot::new(&[("empty".into(), recording(Vec::new()))]);
+    let mut plot = Plot::default();
+    plot.add("empty", &recording(Vec::new()));
     assert!(plot.render_svg().contains("too early to say"));
     assert!(!plot.render_png().is_empty());
     assert!(plot.render_text().contains("empty: pid 1"));

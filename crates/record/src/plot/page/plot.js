@@ -48,6 +48,11 @@ function showCurves(table, t) {
   for (const run of runs) {
     if (!run.points.length || t > run.seconds + 1) continue;
     const point = at(run.points, t, it => it.t);
+    // Of many runs that are compared one value each is what there is room for.
+    if (run.label !== null) {
+      row(table, run.name, size(point.rss), run.colour);
+      continue;
+    }
     row(table, run.name, '', run.colour);
     row(table, 'RSS', size(point.rss));
     if (point.pss !== null) {
