@@ -1,61 +1,94 @@
 # frozen_string_literal: true
 
-# usage: threads.rb churn|burst|pin
-#
-# 20 threads that allocate strings. Then they go on as those of a server do, with a little work now and then, for ever:
-# an allocator that gives back when it is called can do so. TRIM_IN_GC=mark or sweep trims inside of each major GC, by
-# the extension that TRIM_IN_GC_EXTENSION names.
+# Threads that allocate strings, under each allocator and setting, and with trims inside and outside of the GC.
+class Threads
+  PROGRAMS = {
+    "churn" => "20 threads make 300 × 1,000 strings of up to 4 kB each and keep none.",
+    "burst" => "20 threads build 12 arrays of 5,000 strings of up to 8 kB each, whose peaks overlap, and drop them whole.",
+    "pin" => "As burst, but one string in 200 is kept in a ring of 500 for each thread."
+  }.freeze
 
-THREADS = 20
-# Seconds between two bits of work of a thread.
-PAUSE = 0.5
+  # RSS in MB at once and 15 s later, as the prototypes had it (Debian 12, Ruby 3.1.2, two cores, medians of 3 runs); a
+  # million bytes each.
+  PROTOTYPES = {
+    "churn" => { "default" => [211], "arena2" => [41], "arena1" => [29], "jemalloc" => [147], "tcmalloc" => [87],
+                 "mimalloc" => [296], "trim after mark" => [36], "trim after sweep" => [33] },
+    "burst" => { "default" => [751, 776], "arena2" => [747, 731], "arena1" => [756], "jemalloc" => [918, 83],
+                 "jemalloc background" => [nil, 50], "tcmalloc" => [864, 810], "mimalloc" => [987, 846],
+                 "trim after mark" => [261], "trim after sweep" => [24, "25–31"] },
+    "pin" => { "default" => ["1030–1186", 1078], "arena2" => ["874–890", 870], "arena1" => ["840–858"],
+               "jemalloc" => ["954–1010", 179], "jemalloc background" => [nil, 139], "tcmalloc" => ["921–965", 956],
+               "mimalloc" => ["970–1197", 816], "trim after mark" => ["315–551"],
+               "trim after sweep" => ["106–108", "78–86"] }
+  }.freeze
 
-# Keeps nothing, ever.
-def churn(random, _index)
-  300.times { 1_000.times { "x" * random.rand(4_096) } }
-end
-
-# All drop all that they have, and their peaks overlap.
-def burst(random, _index)
-  12.times do
-    result = Array.new(5_000) { "x" * random.rand(64..8_255) }
-    sleep 0.001
-    result.clear
+  def self.needs
+    %w[ruby gcc libc6-dev ruby-dev rake-compiler libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0]
   end
-end
 
-RINGS = Array.new(THREADS) { [] }
-
-# As burst, and one string in 200 is kept for a while.
-def pin(random, index)
-  ring = RINGS[index]
-  12.times do
-    result = Array.new(5_000) { "x" * random.rand(64..8_255) }
-    sleep 0.001
-    0.step(result.size - 1, 200) { |place| ring << result[place] }
-    ring.shift(ring.size - 500) if ring.size > 500
-    result.clear
-  end
-end
-
-program = { "churn" => method(:churn), "burst" => method(:burst), "pin" => method(:pin) }.fetch(ARGV.fetch(0))
-if (place = ENV["TRIM_IN_GC"])
-  require ENV.fetch("TRIM_IN_GC_EXTENSION")
-  TrimInGC.start(place)
-end
-
-done = Queue.new
-Thread.abort_on_exception = true
-THREADS.times do |index|
-  Thread.new do
-    program.call(Random.new(index), index)
-    done << true
-    loop do
-      sleep PAUSE
-      10.times { "x" * 500 }
+  def initialize(runs:, **)
+    @runs = runs
+    jemalloc = Dir["/usr/lib/*/libjemalloc.so.2"].first
+    own = ["arena1:MALLOC_ARENA_MAX=1", "jemalloc background:LD_PRELOAD=#{jemalloc}",
+           "jemalloc background:MALLOC_CONF=background_thread:true", "trim after mark:TRIM_IN_GC=mark",
+           "trim after sweep:TRIM_IN_GC=sweep"]
+    @comparisons = PROGRAMS.keys.to_h do |program|
+      options = own.flat_map { |variable| ["--set", variable] }
+      [program, Comparison.new(program, %W[ruby experiments/programs/threads.rb #{program}], options: options)]
     end
   end
+
+  def run
+    system("rake", "compile", chdir: "#{ROOT}/gem", out: File::NULL, exception: true)
+    @comparisons.each_value { |comparison| comparison.run(@runs) }
+  end
+
+  def done?
+    @comparisons.each_value.all?(&:done?)
+  end
+
+  def section
+    [<<~HEAD, *@comparisons.map { |program, comparison| part(program, comparison) }].join("\n")
+      ## Threads that allocate strings
+
+      When its work is done, each thread goes on as one of a server's does, with a few strings twice a second: an
+      allocator that gives back when it is called can do so. *Done* is RSS when the process was idle for a second, *15 s
+      later* what it settled at. `trim` is `rbloat trim` when the work was done, `gem` is `Rbloat::AutoTrim`; *trim after
+      mark* (where the article's patch had it) and *trim after sweep* call malloc_trim inside of each major GC. The
+      prototypes' figures, in millions of bytes, were taken right after the last GC.
+    HEAD
+  end
+
+  private
+
+  def part(program, comparison)
+    rows = comparison.medians.map { |median| row(comparison, median, PROTOTYPES.fetch(program)) }
+    <<~PART
+      ### #{program}
+
+      #{PROGRAMS.fetch(program)}
+
+          #{comparison.command}
+
+      | setting | peak, MB | done, MB | 15 s later, MB | prototype, at once | 15 s later | wall, s | CPU, s | page faults, thousands |
+      |---|---|---|---|---|---|---|---|---|
+      #{rows.join("\n")}
+
+      #{comparison.summary}
+
+      ![RSS of all runs](#{comparison.picture})
+    PART
+  end
+
+  def row(comparison, median, prototypes)
+    at_once, later = prototypes[median["setting"]]
+    mb = Comparison::MB
+    cells = [
+      median["setting"], comparison.cell(median, "rss_peak_bytes", mb), comparison.cell(median, "rss_end_bytes", mb),
+      comparison.cell(median, "rss_settled_bytes", mb), at_once, later, comparison.cell(median, "wall_ms", 1e3, 2),
+      format("%.2f", (median["user_ms"]["median"] + median["system_ms"]["median"]) / 1e3),
+      comparison.cell(median, "minor_faults", 1e3)
+    ]
+    "| #{cells.join(' | ')} |"
+  end
 end
-THREADS.times { done.pop }
-3.times { GC.start }
-$stdin.read

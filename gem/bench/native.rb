@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
-# usage: native.rb libpq|mysql2 nothing|pressure EXTENSION
+# usage: native.rb libpq|pg|mysql2|mysql2-prepared nothing|pressure|probe EXTENSION
 #
 # 10,000 results of 100,000 bytes which are not cleared, ten of them kept, beside 400,000 strings that are retained.
-# Prints one line of JSON. The server is found by the environment.
+# Prints one line of JSON, and stays until its standard input ends; with probe, what one result is, and that is all. The
+# server is found by the environment. The gem is loaded in any case, and does what the environment tells it.
 
 require "json"
 
@@ -19,17 +20,38 @@ def clock
   Process.clock_gettime(Process::CLOCK_MONOTONIC)
 end
 
+POSTGRES_ROWS = "SELECT repeat('x', 1000) FROM generate_series(1, 100)"
+MARIADB_ROWS = "WITH RECURSIVE ids(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM ids WHERE id < 100) " \
+               "SELECT repeat('x', 1000) FROM ids"
+
+def mariadb
+  require "mysql2"
+  Mysql2::Client.new(socket: ENV.fetch("MYSQL_UNIX_PORT"))
+end
+
 query =
-  if library == "libpq"
+  case library
+  when "libpq"
     require extension
-    -> { Unaccounted.query("SELECT repeat('x', 1000) FROM generate_series(1, 100)") }
-  else
-    require "mysql2"
-    client = Mysql2::Client.new(socket: ENV.fetch("MYSQL_UNIX_PORT"))
-    rows = "WITH RECURSIVE ids(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM ids WHERE id < 100) " \
-           "SELECT repeat('x', 1000) FROM ids"
-    -> { client.query(rows) }
+    -> { Unaccounted.query(POSTGRES_ROWS) }
+  when "pg"
+    require "pg"
+    connection = PG.connect
+    -> { connection.exec(POSTGRES_ROWS) }
+  when "mysql2"
+    client = mariadb
+    -> { client.query(MARIADB_ROWS) }
+  when "mysql2-prepared"
+    statement = mariadb.prepare(MARIADB_ROWS)
+    -> { statement.execute }
   end
+
+if way == "probe"
+  query.call
+  probed = Rbloat.probe { query.call }
+  puts JSON.generate(malloc: probed.malloc_bytes, told: probed.told_bytes)
+  exit
+end
 
 Rbloat::NativePressure.start if way == "pressure"
 query.call
@@ -45,3 +67,5 @@ seconds = clock - started
 times = Process.times
 puts JSON.generate(seconds: seconds, cpu: times.utime + times.stime, rss: Rbloat.rss_bytes, most: most,
                    collections: GC.count - before)
+$stdout.flush
+$stdin.read

@@ -1,0 +1,92 @@
+# frozen_string_literal: true
+
+require "json"
+require "open3"
+require "rbconfig"
+require_relative "../gem/test/servers"
+
+# The experiment of 2018 with results of PostgreSQL, and its twin with MariaDB: memory that the GC does not know of.
+class Results
+  PROGRAM = "gem/bench/native.rb"
+
+  # What is read by what, what the prototypes had in millions of bytes, and what the article had.
+  LIBRARIES = {
+    "libpq" => ["a minimal extension over libpq, without accounting", "1050", "about 1000, with the pg of 2018"],
+    "pg" => ["pg, which tells Ruby since 1.1", "99", ""],
+    "mysql2" => ["mysql2, `client.query`", "1130", ""],
+    "mysql2-prepared" => ["mysql2, prepared statements", "184", ""]
+  }.freeze
+
+  def self.needs
+    %w[ruby gcc libc6-dev ruby-dev rake-compiler ruby-pg postgresql ruby-mysql2 mariadb-server-core]
+  end
+
+  def initialize(runs:, **)
+    @runs = runs
+    @comparisons = LIBRARIES.keys.to_h { |library| [library, comparison(library)] }
+  end
+
+  def run
+    system("rake", "compile", chdir: "#{ROOT}/gem", out: File::NULL, exception: true)
+    @comparisons.each do |library, comparison|
+      comparison.run(@runs)
+      File.write("#{comparison.folder}/probe.json", probe(library))
+    end
+  end
+
+  def done?
+    @comparisons.each_value.all? { |comparison| File.exist?("#{comparison.folder}/probe.json") }
+  end
+
+  def section
+    <<~SECTION
+      ## Memory that the GC does not know of
+
+      10,000 results of 100,000 bytes from a real PostgreSQL and MariaDB, none of them cleared, ten of them kept, beside
+      400,000 strings that are retained. *Told* is what Ruby is told of one result, by `Rbloat.probe`, of what malloc
+      gave for it.
+
+          #{@comparisons.fetch('libpq').command.sub(ROOT, '.')}
+
+      | library | told, bytes | malloc's, bytes | setting | RSS when done, MB | prototype, 10⁶ bytes | article, 10⁶ bytes | wall, s |
+      |---|---|---|---|---|---|---|---|
+      #{@comparisons.flat_map { |library, comparison| rows(library, comparison) }.join("\n")}
+
+      #{@comparisons.map { |library, comparison| "- #{library}: #{comparison.summary}" }.join("\n")}
+    SECTION
+  end
+
+  private
+
+  def comparison(library)
+    variables = library.start_with?("mysql2") ? -> { Servers.mariadb } : -> { Servers.postgres }
+    own = ["NativePressure:RBLOAT_NATIVE_PRESSURE=1", "NativePressure + AutoTrim:RBLOAT_NATIVE_PRESSURE=1",
+           "NativePressure + AutoTrim:RBLOAT_AUTO_TRIM=1"]
+    options = ["--with", "default", *own.flat_map { |variable| ["--set", variable] }, "--settle", "5s"]
+    Comparison.new(library, ["ruby", PROGRAM, library, "nothing", *extension(library)], options: options,
+                                                                                       environment: variables)
+  end
+
+  def extension(library)
+    return [] unless library == "libpq"
+
+    [Servers.extension("#{ROOT}/scenarios/owners/libpq_unaccounted.c", "-l:libpq.so.5").delete_prefix("#{ROOT}/")]
+  end
+
+  def probe(library)
+    words = [RbConfig.ruby, "-W0", PROGRAM, library, "probe", *extension(library)]
+    output, status = Open3.capture2(@comparisons.fetch(library).environment, *words, chdir: ROOT)
+    status.success? ? output : abort("experiments: #{words.join(' ')} failed")
+  end
+
+  def rows(library, comparison)
+    label, prototype, article = LIBRARIES.fetch(library)
+    probed = JSON.parse(File.read("#{comparison.folder}/probe.json"))
+    comparison.medians.each_with_index.map do |median, place|
+      first = place.zero? ? [label, probed["told"], probed["malloc"]] : ["", "", ""]
+      cells = [*first, median["setting"], comparison.cell(median, "rss_end_bytes", Comparison::MB),
+               *(place.zero? ? [prototype, article] : ["", ""]), comparison.cell(median, "wall_ms", 1e3, 2)]
+      "| #{cells.join(' | ')} |"
+    end
+  end
+end
