@@ -1,7 +1,7 @@
--- A load on the shop, for wrk -t5 -c10: its first thread is the office, which exports one month after the other, as many
--- at a time as it has connections; the others are visitors. Each run asks the same in the same order.
---   wrk -t5 -c10 -d60s --timeout 60s --latency -s scenarios/rails/load.lua http://127.0.0.1:9292 [-- MILLISECONDS]
--- MILLISECONDS is how long the office waits before each export (2000).
+-- A load on the shop, for wrk -t9 -c9: its first thread is the office, which exports the last months of the year; the others
+-- are visitors. Each run asks the same in the same order.
+--   wrk -t9 -c9 -d60s --timeout 60s --latency -s scenarios/rails/load.lua http://127.0.0.1:9292 [-- MILLISECONDS]
+-- MILLISECONDS is how long the office waits before each export (1000).
 
 local threads = 0
 
@@ -11,23 +11,23 @@ function setup(thread)
 end
 
 function init(arguments)
-    pause = tonumber(arguments[1]) or 2000
+    pause = tonumber(arguments[1]) or 1000
     math.randomseed(2025 + number)
 end
 
 local function visit()
     local kind = math.random(100)
     if kind <= 45 then
-        return "/orders?page=" .. math.random(4000)
+        return "/orders?page=" .. math.random(1600)
     elseif kind <= 85 then
-        return "/orders/" .. math.random(100000)
+        return "/orders/" .. math.random(40000)
     end
-    return "/orders.json?page=" .. math.random(4000)
+    return "/orders.json?page=" .. math.random(1600)
 end
 
 function request()
     if number == 0 then
-        return wrk.format("GET", "/exports/" .. math.random(12) .. ".csv")
+        return wrk.format("GET", "/exports/" .. math.random(10, 12) .. ".csv")
     end
     return wrk.format("GET", visit())
 end

@@ -1,5 +1,5 @@
--- A shop of 2,000 customers and 500 products, with 100,000 orders of 2025, ever more from month to month. The same
--- each time.
+-- A shop of 2,000 customers and 500 products, with 40,000 orders of 2025, ever more from month to month, each
+-- with up to 8 kB of correspondence. The same each time.
 CREATE TABLE customers AS
     SELECT id, 'Customer ' || md5(id::text) AS name, md5(id::text) || '@example.org' AS email,
            id % 200 || ' ' || initcap(substr(md5('street' || id), 1, 12)) || ' Street' AS street,
@@ -11,11 +11,11 @@ CREATE TABLE products AS
     FROM generate_series(1, 500) AS id;
 CREATE TABLE orders AS
     SELECT id, 1 + id * 7919::bigint % 2000 AS customer_id,
-           timestamp '2025-01-01' + power(id / 100001.0, 0.6) * interval '365 days' AS placed_at,
+           timestamp '2025-01-01' + power(id / 40001.0, 0.6) * interval '365 days' AS placed_at,
            (ARRAY['placed', 'paid', 'sent', 'returned'])[1 + id % 4] AS status,
            'INV-' || lpad(id::text, 8, '0') AS invoice,
-           repeat(md5('note' || id) || ' ', 1 + id % 40) AS note
-    FROM generate_series(1, 100000) AS id;
+           repeat(md5('note' || id) || ' ', 1 + id % 240) AS note
+    FROM generate_series(1, 40000) AS id;
 CREATE TABLE items AS
     SELECT orders.id * 3 + number AS id, orders.id AS order_id, 1 + (orders.id * 31 + number * 97) % 500 AS product_id,
            1 + (orders.id + number) % 5 AS quantity

@@ -1,26 +1,32 @@
 # frozen_string_literal: true
 
-require "open3"
-
 # The load of load.lua, and what came of it.
 module Wrk
   SCRIPT = File.expand_path("../load.lua", __dir__)
   UNITS = { "us" => 0.001, "ms" => 1, "s" => 1000, "m" => 60_000 }.freeze
 
   class << self
-    # Its command line. The office has a fifth of the connections.
-    def command(url, seconds:, connections:, pause_ms:)
-      %W[wrk -t5 -c#{connections} -d#{seconds}s --timeout 60s --latency -s #{SCRIPT} #{url} -- #{pause_ms}]
+    # Its command line: one thread for the office, and one for each visitor.
+    def command(url, seconds:, visitors:, pause_ms:)
+      clients = visitors + 1
+      %W[wrk -t#{clients} -c#{clients} -d#{seconds}s --timeout 60s --latency -s #{SCRIPT} #{url} -- #{pause_ms}]
     end
 
     def run(url, **load)
-      output, status = Open3.capture2(*command(url, **load))
-      raise "wrk failed: #{status}" unless status.success?
+      output = IO.popen(command(url, **load)) { |wrk| read_to_end(wrk) }
+      raise "wrk failed: #{$?}" unless $?.success?
 
       figures(output)
     end
 
     private
+
+    # Who is interrupted does not wait for the end of the load.
+    def read_to_end(wrk)
+      output = wrk.read
+    ensure
+      Process.kill(:TERM, wrk.pid) unless output
+    end
 
     def figures(output)
       failed = output[/Non-2xx or 3xx responses: (\d+)/, 1].to_i
