@@ -29,8 +29,8 @@ test: ## run all tests, the gem's too; those of live processes need ptrace
 	cd gem && rake compile test
 
 gem: ## build the gem's extension and run its tests
-	@scripts/setup ruby gcc libc6-dev ruby-dev rake-compiler ruby-minitest ruby-railties puma ruby-sidekiq libjemalloc2 \
-	    ruby-pg postgresql ruby-mysql2 mariadb-server-core
+	@scripts/setup ruby gcc libc6-dev ruby-dev rake-compiler ruby-minitest ruby-railties ruby-activerecord puma \
+	    ruby-sidekiq libjemalloc2 ruby-pg postgresql ruby-mysql2 mariadb-server-core
 	cd gem && rake compile test
 
 gem-valgrind: ## run the tests of the gem's extension, and its threads, under valgrind
