@@ -1,0 +1,71 @@
+# frozen_string_literal: true
+
+# A Rails application on Puma and PostgreSQL under load, as one process and as two, under each allocator and setting.
+class Rails
+  SHAPES = { "rails-1x5" => ["0", "one process with 5 threads"], "rails-2x5" => ["2", "two workers with 5 threads each"] }.freeze
+  BIND = "127.0.0.1:9292"
+  SETTINGS = "default,arena2,jemalloc,tcmalloc,mimalloc,trim,gem"
+  LOAD = "wrk -t9 -c9 -d20s --timeout 60s --latency -s scenarios/rails/load.lua http://#{BIND}".freeze
+
+  def self.needs
+    %w[ruby-railties ruby-activerecord puma ruby-pg postgresql wrk gcc libc6-dev ruby-dev rake-compiler libjemalloc2
+       libtcmalloc-minimal4 libmimalloc2.0]
+  end
+
+  def initialize(runs:, **)
+    @runs = runs
+    @comparisons = SHAPES.to_h do |name, (workers, _)|
+      environment = { "WORKERS" => workers, "THREADS" => "5", "BIND" => "tcp://#{BIND}" }
+      [name, Comparison.new(name, %w[puma -C scenarios/rails/config/puma.rb], before: ["scenarios/rails/with_database"],
+                                                                              options: ["--with", SETTINGS, "--load", LOAD],
+                                                                              environment: environment)]
+    end
+  end
+
+  def run
+    system("rake", "compile", chdir: "#{ROOT}/gem", out: File::NULL, exception: true)
+    @comparisons.each_value { |comparison| comparison.run(@runs) }
+  end
+
+  def done?
+    @comparisons.each_value.all?(&:done?)
+  end
+
+  def section
+    [<<~HEAD, *@comparisons.map { |name, comparison| part(SHAPES.fetch(name).last, comparison) }].join("\n")
+      ## A Rails application
+
+      Debian's Rails and Puma, a real PostgreSQL with 40,000 orders: lists, details, the list as JSON, and an office that
+      exports one month of orders after the other, as CSV that is built in memory. Eight visitors and the office, by wrk,
+      for 20 s in each run. RSS is that of all processes together. There are no published figures of this one.
+    HEAD
+  end
+
+  private
+
+  def part(shape, comparison)
+    <<~PART
+      ### #{shape[0].upcase}#{shape[1..]}
+
+          #{comparison.command}
+
+      | setting | peak, MB | end of load, MB | 15 s later, MB | requests/s | failed | half within, ms | 99 % within, ms |
+      |---|---|---|---|---|---|---|---|
+      #{comparison.medians.map { |median| row(comparison, median) }.join("\n")}
+
+      #{comparison.summary}
+
+      ![RSS of all runs](#{comparison.picture})
+    PART
+  end
+
+  def row(comparison, median)
+    mb = Comparison::MB
+    cells = [
+      median["setting"], comparison.cell(median, "rss_peak_bytes", mb), comparison.cell(median, "rss_end_bytes", mb),
+      comparison.cell(median, "rss_settled_bytes", mb), comparison.cell(median, "requests_per_second", 1),
+      median["failures"], comparison.cell(median, "p50_ms", 1, 1), comparison.cell(median, "p99_ms", 1, 1)
+    ]
+    "| #{cells.join(' | ')} |"
+  end
+end
