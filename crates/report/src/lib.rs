@@ -1,5 +1,6 @@
 //! What rbloat says of a process: the JSON model, which is its stable interface, and its text.
 
+mod canvas;
 mod diff;
 mod map;
 mod model;
@@ -7,10 +8,11 @@ mod snapshot;
 mod text;
 mod trim;
 
+pub use canvas::{Anchor, Canvas, Letters};
 pub use diff::{
     ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffVerdict, OwnerChange, Point, Series,
 };
-pub use map::PALETTE;
+pub use map::{PALETTE, escape};
 pub use model::{
     AdvicePart, AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, FindingPart,
     KeptBy, Malloc, Owner, Process, Report, Ruby, SCHEMA, VerdictPart,

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use ledger::Size;
+use report::Anchor;
 
-use super::scene::{Anchor, CHARACTER, Scene};
+use super::scene::{CHARACTER, Scene};
 use super::{LEFT, LINE, Plot, RIGHT, Run, WIDTH};
 
 /// A recording, or all that have the same label.

@@ -1,11 +1,11 @@
 //! One HTML file that needs nothing else: the picture, its values, and a script that shows them.
 
-use report::PALETTE;
+use report::{PALETTE, escape};
 use serde_json::json;
 
 use super::Plot;
 use super::colours::GROUPS;
-use super::svg::{self, escape};
+use super::svg;
 
 const PAGE: &str = include_str!("page/plot.html");
 const STYLE: &str = include_str!("page/plot.css");

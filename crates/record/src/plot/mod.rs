@@ -11,13 +11,14 @@ mod scene;
 mod svg;
 
 use ledger::Size;
+use report::Anchor;
 use serde::Serialize;
 
 use crate::{Recording, Series};
 use colours::{GROUPS, RUNS};
 use history::{History, Mark, Point, What};
 use scale::{byte_marks, time_marks};
-use scene::{Anchor, CHARACTER, Scene};
+use scene::{CHARACTER, Scene};
 
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 76.0;

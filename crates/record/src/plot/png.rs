@@ -1,18 +1,10 @@
 //! A scene as a PNG: for a ticket or a chat.
 
-use std::convert::Infallible;
-
-use embedded_graphics::mono_font::MonoTextStyle;
-use embedded_graphics::mono_font::iso_8859_1::{FONT_7X13, FONT_9X15};
-use embedded_graphics::pixelcolor::Rgb888;
-use embedded_graphics::prelude::{
-    DrawTarget, Drawable, OriginDimensions, Pixel, Point, RgbColor, Size,
-};
-use embedded_graphics::text::{Alignment, Baseline, Text, TextStyleBuilder};
+use report::{Canvas, Letters};
 
 use super::Plot;
 use super::colours::rgb;
-use super::scene::{Anchor, Element, Scene};
+use super::scene::{Element, Scene};
 
 /// Each pixel is so many rows of so many finer ones, of whose colours it has the mean.
 const FINE: usize = 3;
@@ -24,22 +16,28 @@ impl Plot {
     #[must_use]
     pub fn render_png(&self) -> Vec<u8> {
         let scene = self.scene().0;
-        let mut canvas = Canvas::new(&scene);
-        scene.elements.iter().for_each(|element| canvas.draw_shape(element));
-        let mut canvas = canvas.coarse();
-        scene.elements.iter().for_each(|element| canvas.draw_text(element));
+        let mut fine = Fine::new(&scene);
+        scene.elements.iter().for_each(|element| fine.draw_shape(element));
+        let mut canvas = fine.coarse();
+        for element in &scene.elements {
+            if let Element::Text { x, y, anchor, fill, text } = element {
+                let place = (x.round() as i32, y.round() as i32);
+                canvas.text(place, *anchor, Letters::Small, rgb(fill), text);
+            }
+        }
         canvas.encode()
     }
 }
 
-struct Canvas {
+/// Fine pixels.
+struct Fine {
     width: usize,
     height: usize,
     pixels: Vec<[u8; 3]>,
 }
 
-impl Canvas {
-    /// Fine pixels for a scene.
+impl Fine {
+    /// For a scene.
     fn new(scene: &Scene) -> Self {
         let (width, height) = (scene.width as usize * FINE, scene.height.ceil() as usize * FINE);
         Self { width, height, pixels: vec![rgb("ground"); width * height] }
@@ -136,7 +134,7 @@ impl Canvas {
     }
 
     /// Pixels as they are shown.
-    fn coarse(&self) -> Self {
+    fn coarse(&self) -> Canvas {
         let (width, height) = (self.width / FINE, self.height / FINE);
         let mut pixels = Vec::with_capacity(width * height);
         for y in 0..height {
@@ -153,64 +151,10 @@ impl Canvas {
                 pixels.push(sums.map(|sum| (sum / (FINE * FINE)) as u8));
             }
         }
-        Self { width, height, pixels }
-    }
-
-    fn draw_text(&mut self, element: &Element) {
-        let Element::Text { x, y, anchor, large, fill, text } = element else { return };
-        let [red, green, blue] = rgb(fill);
-        let font = if *large { &FONT_9X15 } else { &FONT_7X13 };
-        let character = MonoTextStyle::new(font, Rgb888::new(red, green, blue));
-        let alignment = match anchor {
-            Anchor::Start => Alignment::Left,
-            Anchor::Middle => Alignment::Center,
-            Anchor::End => Alignment::Right,
-        };
-        let style =
-            TextStyleBuilder::new().alignment(alignment).baseline(Baseline::Alphabetic).build();
-        let point = Point::new(x.round() as i32, y.round() as i32);
-        let Ok(_) = Text::with_text_style(text, point, character, style).draw(self);
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let mut encoder = ::png::Encoder::new(&mut bytes, self.width as u32, self.height as u32);
-        encoder.set_color(::png::ColorType::Rgb);
-        let written = encoder
-            .write_header()
-            .and_then(|mut writer| writer.write_image_data(self.pixels.as_flattened()));
-        written
-            .expect("memory takes all that is written to it, and there is a pixel for each place");
-        bytes
+        Canvas::new(width, pixels)
     }
 }
 
 fn length(from: (f64, f64), to: (f64, f64)) -> f64 {
     (to.0 - from.0).hypot(to.1 - from.1)
-}
-
-impl OriginDimensions for Canvas {
-    fn size(&self) -> Size {
-        Size::new(self.width as u32, self.height as u32)
-    }
-}
-
-impl DrawTarget for Canvas {
-    type Color = Rgb888;
-    type Error = Infallible;
-
-    fn draw_iter<I: IntoIterator<Item = Pixel<Rgb888>>>(
-        &mut self,
-        pixels: I,
-    ) -> Result<(), Infallible> {
-        for Pixel(point, colour) in pixels {
-            if let (Ok(x), Ok(y)) = (usize::try_from(point.x), usize::try_from(point.y))
-                && x < self.width
-                && y < self.height
-            {
-                self.pixels[y * self.width + x] = [colour.r(), colour.g(), colour.b()];
-            }
-        }
-        Ok(())
-    }
 }

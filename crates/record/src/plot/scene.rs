@@ -1,5 +1,7 @@
 //! A picture as a list of few kinds of elements, which each format draws in its way.
 
+use report::Anchor;
+
 /// A picture: elements in the order in which they are drawn, on a ground of this size, in pixels.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scene {
@@ -14,15 +16,7 @@ pub(super) enum Element {
     Rect { x: f64, y: f64, width: f64, height: f64, fill: &'static str },
     Area { points: Vec<(f64, f64)>, fill: &'static str },
     Line { points: Vec<(f64, f64)>, stroke: &'static str, width: f64, dashed: bool },
-    Text { x: f64, y: f64, anchor: Anchor, large: bool, fill: &'static str, text: String },
-}
-
-/// Which part of a text stands at its place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Anchor {
-    Start,
-    Middle,
-    End,
+    Text { x: f64, y: f64, anchor: Anchor, fill: &'static str, text: String },
 }
 
 /// How wide a character is at most, in pixels, so that texts can be cut to fit.
@@ -44,6 +38,6 @@ impl Scene {
     /// A text whose foot is at `y`.
     pub(super) fn text(&mut self, at: (f64, f64), anchor: Anchor, fill: &'static str, text: &str) {
         let (x, y) = at;
-        self.elements.push(Element::Text { x, y, anchor, large: false, fill, text: text.into() });
+        self.elements.push(Element::Text { x, y, anchor, fill, text: text.into() });
     }
 }

@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use report::{Anchor, escape};
+
 use super::Plot;
 use super::colours::colour;
-use super::scene::{Anchor, Element, Scene};
+use super::scene::{Element, Scene};
 
 impl Plot {
     /// The picture as SVG: light or dark as the reader prefers it.
@@ -53,16 +55,15 @@ fn write_element(svg: &mut String, element: &Element) {
             if *dashed { " stroke-dasharray=\"4 3\"" } else { "" },
             paint("stroke", stroke)
         ),
-        Element::Text { x, y, anchor, large, fill, text } => {
+        Element::Text { x, y, anchor, fill, text } => {
             let anchor = match anchor {
-                Anchor::Start => "start",
+                Anchor::Top | Anchor::Start => "start",
                 Anchor::Middle => "middle",
                 Anchor::End => "end",
             };
-            let size = if *large { " font-size=\"16\"" } else { "" };
             writeln!(
                 svg,
-                "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{size}{}>{}</text>",
+                "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{}>{}</text>",
                 paint("fill", fill),
                 escape(text)
             )
@@ -97,10 +98,4 @@ pub(super) fn dark_rules(scene: &Scene, scope: &str) -> String {
         format!("{scope}.{what}-{name}{{{what}:{}}}", colour(name, true))
     };
     names.into_iter().map(rule).collect::<Vec<_>>().join(" ")
-}
-
-/// Text as XML and HTML show it. What XML knows no way to write is left out.
-pub(super) fn escape(text: &str) -> String {
-    let text: String = text.chars().filter(|char| !char.is_control()).collect();
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

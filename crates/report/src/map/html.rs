@@ -70,7 +70,9 @@ impl Snapshot {
     }
 }
 
-/// Text as HTML shows it.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+/// Text as HTML and XML show it, also within an attribute. What XML knows no way to write is left out.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    let text: String = text.chars().filter(|char| !char.is_control()).collect();
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

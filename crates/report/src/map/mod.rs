@@ -4,4 +4,4 @@ mod html;
 mod overview;
 mod png;
 
-pub use html::PALETTE;
+pub use html::{PALETTE, escape};
