@@ -1,18 +1,17 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use compare::{
     Comparison, Environment, Failed, Load, Missing, Question, Run, Setting, SettingPart,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::arguments::{CompareArguments, Variable};
 use crate::comparison_folder::ComparisonFolder;
 use crate::failure::{Failure, Outcome};
-use crate::work::{Until, Work};
+use crate::orphans::Orphans;
+use crate::signals::Signals;
+use crate::work::{Loaded, Until, Used, Work};
 
 /// How long a command may take to be ready for its load, where it is never idle.
 const BOOT: Duration = Duration::from_secs(60);
@@ -20,15 +19,14 @@ const BOOT: Duration = Duration::from_secs(60);
 const WORK: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    // The command gets ^C from the terminal too; what was measured until then is kept, and no command is left running.
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::Output)?;
-    }
+    // The command gets ^C from the terminal too; what was measured until then is kept, and no process is left running.
+    let signals = Signals::block(false)?;
+    let orphans = Orphans::take_in();
     let mut folder = arguments.output.as_deref().map(ComparisonFolder::create).transpose()?;
     let (settings, missing) = settings(arguments);
     let mut runs = Vec::new();
     let mut failed = Vec::new();
+    let mut is_interrupted = false;
     let started = Instant::now();
     let all = arguments.runs as usize * settings.len();
     'measuring: for number in 1..=arguments.runs {
@@ -38,8 +36,8 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
             let done = runs.len() + failed.len();
             say_progress(setting.name(), number, done, all, started.elapsed());
             let recording = folder.as_ref().map(|it| it.recording(setting.name(), number));
-            let work = start(arguments, setting, environment, recording.as_deref())?;
-            let measured = measure(arguments, setting, number, work, &stop);
+            let work = start(arguments, setting, environment, recording.as_deref(), &orphans)?;
+            let measured = measure(arguments, setting, number, work, &signals)?;
             if let (Some(folder), Some(recording)) = (&mut folder, recording) {
                 folder.keep(recording, matches!(measured, Measured::Run(_)));
             }
@@ -48,7 +46,10 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
                 Measured::Failed(why) => {
                     failed.push(Failed { setting: setting.name().into(), number, why });
                 }
-                Measured::Interrupted => break 'measuring,
+                Measured::Interrupted => {
+                    is_interrupted = true;
+                    break 'measuring;
+                }
             }
         }
     }
@@ -58,6 +59,9 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
             |failed| (failed.setting, failed.why),
         );
         return Err(Failure::NoRun { setting, why });
+    }
+    if is_interrupted {
+        anstream::eprintln!("rbloat: interrupted; {} of {all} runs were measured", runs.len());
     }
     let question = Question {
         command: words(arguments),
@@ -74,7 +78,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
     // It took hours maybe, and is told also where it cannot be written any more.
     crate::print(&text)?;
     written?;
-    let is_whole = comparison.failed.is_empty() && !stop.load(Ordering::Relaxed);
+    let is_whole = comparison.failed.is_empty() && !is_interrupted;
     Ok(if is_whole { Outcome::Done } else { Outcome::Incomplete })
 }
 
@@ -143,13 +147,15 @@ enum Measured {
 }
 
 /// Starts the work under a setting, and writes down its run, where that is wanted.
-fn start(
+fn start<'a>(
     arguments: &CompareArguments,
     setting: &Setting,
     environment: &Environment,
     recording: Option<&Path>,
-) -> Result<Work, Failure> {
-    let mut work = Work::start(&arguments.command, environment)?;
+    orphans: &'a Orphans,
+) -> Result<Work<'a>, Failure> {
+    let is_server = arguments.load.is_some();
+    let mut work = Work::start(&arguments.command, environment, orphans, is_server)?;
     if let Some(path) = recording {
         work.record(path, words(arguments), setting.name());
     }
@@ -160,12 +166,12 @@ fn measure(
     arguments: &CompareArguments,
     setting: &Setting,
     number: u32,
-    mut work: Work,
-    stop: &AtomicBool,
-) -> Measured {
+    mut work: Work<'_>,
+    signals: &Signals,
+) -> Result<Measured, Failure> {
     let boot = if arguments.load.is_some() { BOOT } else { WORK };
-    let mut until = work.watch(boot, true, stop);
-    let mut done = match until {
+    let until = work.watch(boot, true, signals)?;
+    let done = match until {
         Until::Idle(since) => since,
         _ => Instant::now(),
     };
@@ -175,27 +181,25 @@ fn measure(
     if let Some(line) = &arguments.load
         && matches!(until, Until::Idle(_) | Until::Over)
     {
-        let started = Instant::now();
-        let printed = put_load(line, &mut work, stop);
-        done = Instant::now();
-        wall = done - started;
-        until = if stop.load(Ordering::Relaxed) { Until::Interrupted } else { until };
-        match printed.and_then(|printed| Load::parse(&printed).map_err(|error| error.to_string())) {
-            Ok(measured) => load = Some(measured),
-            Err(_) if until == Until::Interrupted => {}
-            Err(why) => return Measured::Failed(why),
+        match work.put_load(line, signals)? {
+            Loaded::Interrupted => return Ok(Measured::Interrupted),
+            Loaded::Failed(why) => return Ok(Measured::Failed(why)),
+            Loaded::Done(took, printed) => match Load::parse(&printed) {
+                Ok(measured) => (load, wall) = (Some(measured), took),
+                Err(error) => return Ok(Measured::Failed(error.to_string())),
+            },
         }
     } else {
-        before = crate::work::Used::default();
+        before = Used::default();
     }
     if until == Until::Interrupted {
-        return Measured::Interrupted;
+        return Ok(Measured::Interrupted);
     }
     if let Some(why) = work.complaint() {
-        return Measured::Failed(why);
+        return Ok(Measured::Failed(why));
     }
     if until == Until::Ended && arguments.load.is_some() {
-        return Measured::Failed("it ended before the load could begin".into());
+        return Ok(Measured::Failed("it ended before the load could begin".into()));
     }
     let used = work.used();
     let rss_end_bytes = work.rss_bytes();
@@ -204,16 +208,16 @@ fn measure(
     if until != Until::Ended {
         if *setting == Setting::Trim && !trim(&work) {
             let why = "`rbloat trim` did nothing: no process of it is a Ruby that can be trimmed";
-            return Measured::Failed(why.into());
+            return Ok(Measured::Failed(why.into()));
         }
-        match work.watch(arguments.settle, false, stop) {
-            Until::Interrupted => return Measured::Interrupted,
+        match work.watch(arguments.settle, false, signals)? {
+            Until::Interrupted => return Ok(Measured::Interrupted),
             Until::Ended => {}
             Until::Idle(_) | Until::Over => rss_settled_bytes = Some(work.rss_bytes()),
         }
     }
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    Measured::Run(Box::new(Run {
+    Ok(Measured::Run(Box::new(Run {
         setting: setting.name().into(),
         number,
         rss_peak_bytes: peak.max(rss_end_bytes),
@@ -226,35 +230,12 @@ fn measure(
         major_faults: used.major_faults.saturating_sub(before.major_faults),
         load,
         samples: std::mem::take(&mut work.samples),
-    }))
-}
-
-/// Runs the load to its end while the work is watched, and returns what it printed.
-fn put_load(line: &str, work: &mut Work, stop: &AtomicBool) -> Result<String, String> {
-    let child =
-        Command::new("sh").args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let child = child.map_err(|error| format!("the load command cannot be started: {error}"))?;
-    let waiting = std::thread::spawn(move || child.wait_with_output());
-    while !waiting.is_finished() {
-        // The load ends with the terminal's ^C as well.
-        work.watch(Duration::from_millis(100), false, stop);
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-    }
-    let output = waiting.join().expect("waiting does not panic");
-    let output = output.map_err(|error| format!("the load command was lost: {error}"))?;
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() {
-        Ok(printed)
-    } else {
-        Err(format!("the load command failed: {}", output.status))
-    }
+    })))
 }
 
 /// Trims every Ruby of the work, as `rbloat trim` does. Whether there was one that could be; what is no Ruby is
 /// left alone.
-fn trim(work: &Work) -> bool {
+fn trim(work: &Work<'_>) -> bool {
     let Ok(rbloat) = std::env::current_exe() else { return false };
     let trimmed = work.pids().filter(|pid| {
         let status = Command::new(&rbloat)

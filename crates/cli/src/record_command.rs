@@ -7,27 +7,36 @@ use record::{Line, Start};
 
 use crate::arguments::RecordArguments;
 use crate::failure::{Failure, Outcome};
-use crate::recorder::{Journal, Recorder, Signals, View, unix_ms};
+use crate::orphans::Orphans;
+use crate::recorder::{Journal, Recorder, View, unix_ms};
+use crate::signals::Signals;
 
 pub(crate) fn run(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     match arguments.recorded.pid {
         Some(pid) => {
             target::check(pid)?;
             let signals = Signals::block(false)?;
-            record(arguments, pid, None, &signals)?;
+            record(arguments, pid, None, None, &signals)?;
             Ok(Outcome::Done)
         }
         None => start_and_record(arguments),
     }
 }
 
-/// Records a program that is started here. It runs to its end whatever becomes of the recording.
+/// Records a program that is started here. It runs to its end whatever becomes of the recording, and what it leaves
+/// behind runs on, as it would without us.
 fn start_and_record(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     let signals = Signals::block(true)?;
+    let orphans = Orphans::take_in();
     let mut child = start(&arguments.recorded.command)?;
-    let recorded = record(arguments, child.id().cast_signed(), Some(&mut child), &signals);
-    let status = signals.wait_for(&mut child)?;
+    let pid = child.id().cast_signed();
+    let recorded = record(arguments, pid, Some(&mut child), Some(&orphans), &signals);
+    let status = signals.wait_for(&mut child, &orphans)?;
     recorded?;
+    let left: Vec<String> = orphans.look(&[]).iter().map(i32::to_string).collect();
+    if !left.is_empty() {
+        anstream::eprintln!("rbloat: what it left behind runs on: {}", left.join(", "));
+    }
     Ok(Outcome::Ended(shell_status(status)))
 }
 
@@ -51,6 +60,7 @@ fn record(
     arguments: &RecordArguments,
     pid: i32,
     child: Option<&mut Child>,
+    orphans: Option<&Orphans>,
     signals: &Signals,
 ) -> Result<(), Failure> {
     let unix_ms = unix_ms();
@@ -74,7 +84,7 @@ fn record(
     journal.write(&Line::Start(start))?;
     let mut view = View::new(child.is_some());
     view.say(&format!("recording process {pid} into {}", path.display()));
-    let mut recorder = Recorder::new(arguments, pid, journal, view);
+    let mut recorder = Recorder::new(arguments, pid, orphans, journal, view);
     let end = recorder.run(child, signals)?;
     recorder.conclude(&end);
     Ok(())

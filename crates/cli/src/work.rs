@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use compare::{Environment, Sample};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use target::{Member, Tree};
+use target::Member;
 
 use crate::failure::Failure;
+use crate::family::{Ending, Family};
+use crate::orphans::Orphans;
 use crate::recorder::RunRecorder;
+use crate::signals::Signals;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(50);
@@ -23,26 +24,32 @@ const EVERY: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_secs(1);
 /// What it may compute in that time, and still be idle.
 const IDLE_CPU: Duration = Duration::from_millis(40);
-/// How long it may take to end when it is asked to.
+/// How long it may take to end when it is asked to, and how long a load may: that has nothing to lose.
 const ENDING: Duration = Duration::from_secs(10);
+const LOAD_ENDING: Duration = Duration::from_secs(2);
+/// Between two looks at what is to end.
+const SOON: Duration = Duration::from_millis(20);
 /// Bytes of its output that an error shows at most, from the end.
 const LAST_WORDS: u64 = 400;
+/// Bytes of a load's output that are read at most, from the end.
+const LOAD_WORDS: u64 = 1 << 20;
 
-/// A command that runs.
-pub(crate) struct Work {
-    child: Child,
+/// A command that runs, and the load on it.
+pub(crate) struct Work<'a> {
+    command: Family,
+    load: Option<Family>,
+    orphans: &'a Orphans,
+    /// Whether it is there to serve a load: then it may be a daemon that outlives the command.
+    is_server: bool,
     /// What it prints.
     output: File,
-    tree: Tree,
     started: Instant,
     /// Of each process that was seen, what it has used up; also of those that have ended.
     used: BTreeMap<(i32, u64), Used>,
-    members: Vec<Member>,
     /// When it was looked at, and what all of it had computed by then, as far back as is needed.
     computed: Vec<(Instant, Duration)>,
     pub(crate) samples: Vec<Sample>,
     recorder: Option<RunRecorder>,
-    ended: Option<ExitStatus>,
 }
 
 /// What processes have used up.
@@ -67,12 +74,27 @@ pub(crate) enum Until {
     Interrupted,
 }
 
-impl Work {
+/// What came of a load.
+pub(crate) enum Loaded {
+    /// It ended well after this time, and printed this.
+    Done(Duration, String),
+    /// It came to nothing, for this reason.
+    Failed(String),
+    /// The user does not want to wait.
+    Interrupted,
+}
+
+impl<'a> Work<'a> {
     /// Starts it in a changed environment. What it prints goes to a file that nobody sees.
     ///
     /// # Errors
     /// Where it cannot be started.
-    pub(crate) fn start(command: &[OsString], environment: &Environment) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        command: &[OsString],
+        environment: &Environment,
+        orphans: &'a Orphans,
+        is_server: bool,
+    ) -> Result<Self, Failure> {
         let (program, arguments) = command.split_first().expect("clap requires a command");
         let failed = |source| Failure::NotStarted { program: program.into(), source };
         let output = tempfile::tempfile().map_err(failed)?;
@@ -86,24 +108,23 @@ impl Work {
         command.envs(environment.set.iter().map(|(name, value)| (name, value)));
         let started = Instant::now();
         let child = command.spawn().map_err(failed)?;
-        let tree = Tree::new(child.id().cast_signed());
         Ok(Self {
-            child,
+            command: Family::new(child),
+            load: None,
+            orphans,
+            is_server,
             output,
-            tree,
             started,
             used: BTreeMap::new(),
-            members: Vec::new(),
             computed: Vec::new(),
             samples: Vec::new(),
             recorder: None,
-            ended: None,
         })
     }
 
     /// From now on writes down what it takes, as a recording in the file at `path`.
     pub(crate) fn record(&mut self, path: &Path, words: Vec<String>, label: &str) {
-        let pid = self.child.id().cast_signed();
+        let pid = self.command.child.id().cast_signed();
         match RunRecorder::begin(path, pid, words, label, EVERY) {
             Ok(recorder) => self.recorder = Some(recorder),
             Err(failure) => say(Err(failure)),
@@ -112,7 +133,7 @@ impl Work {
 
     /// Ends the recording.
     fn end_recording(&mut self) {
-        let why = if self.ended.is_some() { "the target ended" } else { "the time was over" };
+        let why = if self.has_ended() { "the target ended" } else { "the time was over" };
         let at = self.started.elapsed();
         let ended = self.recorder.take().map_or(Ok(()), |recorder| recorder.end(at, why));
         say(ended);
@@ -123,38 +144,110 @@ impl Work {
         &mut self,
         most: Duration,
         waits_for_idle: bool,
-        stop: &AtomicBool,
-    ) -> Until {
+        signals: &Signals,
+    ) -> Result<Until, Failure> {
         let until = Instant::now().checked_add(most);
         self.computed.clear();
         loop {
             let idle_since = self.look();
             // The terminal's ^C ends the command too: it did not end by itself.
-            if stop.load(Ordering::Relaxed) {
-                return Until::Interrupted;
+            if signals.ask_to_end(Duration::ZERO)? {
+                return Ok(Until::Interrupted);
             }
-            if self.ended.is_some() {
-                return Until::Ended;
+            if self.has_ended() {
+                return Ok(Until::Ended);
             }
             if let Some(since) = idle_since.filter(|_| waits_for_idle) {
-                return Until::Idle(since);
+                return Ok(Until::Idle(since));
             }
             if until.is_some_and(|until| Instant::now() >= until) {
-                return Until::Over;
+                return Ok(Until::Over);
             }
-            std::thread::sleep(EVERY);
+            if signals.ask_to_end(EVERY)? {
+                return Ok(Until::Interrupted);
+            }
         }
+    }
+
+    /// Runs a load, a line of shell, to its end, and watches the work meanwhile.
+    pub(crate) fn put_load(&mut self, line: &str, signals: &Signals) -> Result<Loaded, Failure> {
+        let lost = |error| Ok(Loaded::Failed(format!("the load command was lost: {error}")));
+        let (mut output, printed) =
+            match tempfile::tempfile().and_then(|it| Ok((it.try_clone()?, it))) {
+                Ok(files) => files,
+                Err(error) => return lost(error),
+            };
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).stdin(Stdio::null()).stdout(printed);
+        // By its group we know whom it starts and leaves. So ^C of a terminal does not reach it: we end it then.
+        match command.process_group(0).spawn() {
+            Ok(child) => self.load = Some(Family::new(child)),
+            Err(error) => {
+                let why = format!("the load command cannot be started: {error}");
+                return Ok(Loaded::Failed(why));
+            }
+        }
+        let started = Instant::now();
+        let status = loop {
+            self.look();
+            if let Some(status) = self.load.as_ref().and_then(|load| load.status) {
+                break status;
+            }
+            if signals.ask_to_end(EVERY)? {
+                self.end_load();
+                return Ok(Loaded::Interrupted);
+            }
+        };
+        let took = started.elapsed();
+        self.end_load();
+        match read_end(&mut output, LOAD_WORDS) {
+            Err(error) => lost(error),
+            Ok(_) if !status.success() => {
+                Ok(Loaded::Failed(format!("the load command failed: {status}")))
+            }
+            Ok(printed) => Ok(Loaded::Done(took, printed)),
+        }
+    }
+
+    /// Ends the load, and whatever it has started.
+    fn end_load(&mut self) {
+        let mut ending = Ending::within(LOAD_ENDING);
+        loop {
+            self.look_at_processes();
+            let Some(load) = self.load.as_mut().filter(|load| load.lives()) else { break };
+            ending.ask(&load.members);
+            std::thread::sleep(SOON);
+        }
+        if let Some(mut load) = self.load.take() {
+            let _ = load.child.wait();
+        }
+    }
+
+    /// Looks at all processes. Orphans are the load's where they come of it; all others are the work's.
+    fn look_at_processes(&mut self) {
+        self.command.look();
+        self.load.iter_mut().for_each(Family::look);
+        let families = self.load.iter().chain([&self.command]);
+        let waited_for: Vec<i32> = families.filter_map(Family::waited_for).collect();
+        for orphan in self.orphans.look(&waited_for) {
+            match &mut self.load {
+                Some(load) if load.has(orphan) => load.adopt(orphan),
+                _ => self.command.adopt(orphan),
+            }
+        }
+    }
+
+    /// Whether the work is over: the command has ended and, of a server, nothing of it lives.
+    fn has_ended(&self) -> bool {
+        self.command.status.is_some() && !(self.is_server && self.command.lives())
     }
 
     /// Takes a sample, and tells since when it has been idle, if long enough.
     fn look(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        self.members = self.tree.look();
-        // A command that has ended is a zombie until we ask; what it left behind may go on.
-        if self.ended.is_none() {
-            self.ended = self.child.try_wait().ok().flatten();
-        }
-        for member in &self.members {
+        self.look_at_processes();
+        let members = &self.command.members;
+        for member in members {
             let used = Used {
                 user: member.user_time,
                 system: member.system_time,
@@ -163,20 +256,20 @@ impl Work {
             };
             self.used.insert((member.pid, member.started_ticks), used);
         }
-        let rss_bytes: u64 = self.members.iter().map(|member| member.rss_bytes).sum();
+        let rss_bytes: u64 = members.iter().map(|member| member.rss_bytes).sum();
         // What is about to end has no memory any more: that is not what it had at the end of its work.
         if rss_bytes > 0 {
             let at = now - self.started;
             self.samples.push(Sample { ms: at.as_secs_f64() * 1e3, rss_bytes });
             let recorded =
-                self.recorder.as_mut().map_or(Ok(()), |recorder| recorder.add(at, &self.members));
+                self.recorder.as_mut().map_or(Ok(()), |recorder| recorder.add(at, members));
             if recorded.is_err() {
                 self.recorder = None;
             }
             say(recorded);
         }
         // Who waits for a processor, or for a disk, has work to do, however little of it gets done.
-        if self.members.iter().any(|member| matches!(member.state, 'R' | 'D')) {
+        if members.iter().any(|member| matches!(member.state, 'R' | 'D')) {
             self.computed.clear();
         }
         let used = self.used();
@@ -206,29 +299,23 @@ impl Work {
     /// Its resident bytes now, all processes together, counted by the page tables; of one that has ended, what it
     /// had when it was seen last.
     pub(crate) fn rss_bytes(&self) -> u64 {
-        if self.ended.is_some() {
+        if self.has_ended() {
             return self.samples.last().map_or(0, |sample| sample.rss_bytes);
         }
         let exact = |member: &Member| target::rss_bytes(member.pid).unwrap_or(member.rss_bytes);
-        self.members.iter().map(exact).sum()
+        self.command.members.iter().map(exact).sum()
     }
 
     /// The ids of its processes.
     pub(crate) fn pids(&self) -> impl Iterator<Item = i32> {
-        self.members.iter().map(|member| member.pid)
+        self.command.members.iter().map(|member| member.pid)
     }
 
     /// Whether it ended by itself, and not well; with the last that it said.
     pub(crate) fn complaint(&mut self) -> Option<String> {
-        let status = self.ended.filter(|status| !status.success())?;
-        let length = self.output.metadata().map_or(0, |metadata| metadata.len());
-        let mut words = Vec::new();
-        let start = SeekFrom::Start(length.saturating_sub(LAST_WORDS));
-        if self.output.seek(start).is_ok() {
-            let _ = (&self.output).take(LAST_WORDS).read_to_end(&mut words);
-        }
+        let status = self.command.status.filter(|status| !status.success())?;
+        let words = read_end(&mut self.output, LAST_WORDS).unwrap_or_default();
         // Colours and whatever else moves a terminal's cursor are no words.
-        let words = String::from_utf8_lossy(&words);
         let words = words.replace(|it: char| it.is_control() && it != '\n', " ");
         let last: Vec<&str> = words.lines().rev().take(3).collect();
         let last = last.into_iter().rev().collect::<Vec<_>>().join(" / ");
@@ -236,32 +323,32 @@ impl Work {
     }
 }
 
-impl Drop for Work {
-    /// Asks it to end, and kills what does not.
+impl Drop for Work<'_> {
+    /// Asks all of it to end, and kills what does not.
     fn drop(&mut self) {
         self.end_recording();
-        drop(self.child.stdin.take());
-        let deadline = Instant::now() + ENDING;
-        let mut is_asked = false;
+        self.end_load();
+        drop(self.command.child.stdin.take());
+        let mut ending = Ending::within(ENDING);
         loop {
-            let _ = self.child.try_wait();
-            let left: Vec<i32> = self.tree.look().iter().map(|member| member.pid).collect();
-            if left.is_empty() {
+            self.look_at_processes();
+            if !self.command.lives() {
                 break;
             }
-            let is_late = Instant::now() >= deadline;
-            if !is_asked || is_late {
-                is_asked = true;
-                for pid in left {
-                    let signal = if is_late { Signal::SIGKILL } else { Signal::SIGTERM };
-                    // It may have ended meanwhile.
-                    let _ = kill(Pid::from_raw(pid), signal);
-                }
-            }
-            std::thread::sleep(Duration::from_millis(20));
+            ending.ask(&self.command.members);
+            std::thread::sleep(SOON);
         }
-        let _ = self.child.wait();
+        let _ = self.command.child.wait();
     }
+}
+
+/// The last of a file, so many bytes of it at most.
+fn read_end(file: &mut File, most: u64) -> io::Result<String> {
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Tells that a run is not recorded any more. It is measured all the same: hours may have passed.

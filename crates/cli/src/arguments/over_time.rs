@@ -23,7 +23,8 @@ pub(crate) struct CompareArguments {
     /// How often each runs: with three a difference can be told from noise, with five for sure
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) runs: u32,
-    /// A load on COMMAND: a line of shell that prints what wrk prints (--latency), or a line of JSON
+    /// A load on COMMAND, or on the daemon that it leaves: a line of shell that prints what wrk prints (--latency), or a
+    /// line of JSON
     #[arg(long, value_name = "LINE")]
     pub(crate) load: Option<String>,
     /// How long to wait after the work before what is left is measured: jemalloc needs 10 s to give back

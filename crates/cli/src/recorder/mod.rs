@@ -3,7 +3,6 @@
 mod journal;
 mod roll;
 mod run;
-mod signals;
 mod view;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,13 +15,13 @@ use target::{Member, Rollup, Tree};
 
 use crate::arguments::{CaptureMode, RecordArguments};
 use crate::failure::Failure;
+use crate::orphans::Orphans;
+use crate::signals::{Event, Signals, pass_on};
 
 pub(crate) use journal::Journal;
 use roll::Program;
 pub(crate) use roll::Roll;
 pub(crate) use run::{RunRecorder, unix_ms};
-pub(crate) use signals::Signals;
-use signals::{Event, pass_on};
 pub(crate) use view::View;
 
 /// What each kind of reading may take of a processor; together less than 1 %. Samples are what the kernel counts
@@ -34,8 +33,10 @@ const SHARE_OF_CAUSES: f64 = 0.003;
 /// A Ruby that has just been started has nothing in its heap yet.
 const FIRST_CAUSES_OF_A_NEW_PROGRAM: Duration = Duration::from_secs(2);
 
-pub(crate) struct Recorder {
+pub(crate) struct Recorder<'a> {
     pid: i32,
+    /// Of a program that was started here.
+    orphans: Option<&'a Orphans>,
     capture: CaptureMode,
     duration: Option<Duration>,
     started: Instant,
@@ -71,8 +72,14 @@ enum Why {
     Duration,
 }
 
-impl Recorder {
-    pub(crate) fn new(arguments: &RecordArguments, pid: i32, journal: Journal, view: View) -> Self {
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(
+        arguments: &RecordArguments,
+        pid: i32,
+        orphans: Option<&'a Orphans>,
+        journal: Journal,
+        view: View,
+    ) -> Self {
         let first_causes = match arguments.recorded.pid {
             Some(_) => Duration::ZERO,
             None => FIRST_CAUSES_OF_A_NEW_PROGRAM,
@@ -81,6 +88,7 @@ impl Recorder {
             .then(|| Pace::new(arguments.causes_every, SHARE_OF_CAUSES).from(first_causes));
         Self {
             pid,
+            orphans,
             capture: arguments.capture,
             duration: arguments.duration,
             started: Instant::now(),
@@ -160,6 +168,8 @@ impl Recorder {
         let (now, cpu) = (self.now(), target::own_cpu_time());
         // Before the tree: a process that ends leaves its group first.
         let group = target::group_memory(self.pid);
+        let orphans = self.orphans.map_or_else(Vec::new, |orphans| orphans.look(&[self.pid]));
+        orphans.into_iter().for_each(|orphan| self.tree.adopt(orphan));
         let members = self.tree.look();
         let has_ended = !members.iter().any(|member| member.pid == self.pid);
         self.note_who_came_and_went(&members)?;

@@ -7,6 +7,7 @@ mod cores;
 mod diffs;
 mod errors;
 mod maps;
+mod orphans;
 mod owners;
 mod plots;
 mod programs;

@@ -21,7 +21,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    fn start(what: &[&str], arguments: &[&str]) -> Self {
+    pub(crate) fn start(what: &[&str], arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jsonl");
         let mut command = rbloat();

@@ -28,7 +28,7 @@ pub use cgroup::{GroupMemory, group_memory};
 pub use fork::{Ended, Fork, ForkPlan, Forked, fork};
 use stop::Stop;
 pub use touch::Refusal;
-pub use tree::{Member, Rollup, Tree, command_line, own_cpu_time, rollup};
+pub use tree::{Member, Rollup, Tree, children, command_line, own_cpu_time, rollup};
 
 /// How long [`freeze`] waits for the threads of a target to stop, unless told otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(2);

@@ -12,10 +12,12 @@ use crate::{Error, PAGE_SIZE};
 ///
 /// Whoever was once seen belongs to the tree until it ends, also where its parent ended before: daemons
 /// leave their parents on purpose. What comes and goes between two looks is not seen; what it did is
-/// counted by its parent, once that has waited for it.
+/// counted by its parent, once that has waited for it. Nor is a daemon whose parent came and went: who knows
+/// of it gives it to the tree ([`Tree::adopt`]).
 #[derive(Debug)]
 pub struct Tree {
-    root: i32,
+    /// Those that belong to it from the next look on.
+    joining: Vec<i32>,
     /// Each member's id, and when it was started: an id alone is given anew one day.
     members: BTreeMap<i32, u64>,
 }
@@ -64,7 +66,18 @@ impl Tree {
     /// The tree of the process `root`.
     #[must_use]
     pub fn new(root: i32) -> Self {
-        Self { root, members: BTreeMap::new() }
+        Self { joining: vec![root], members: BTreeMap::new() }
+    }
+
+    /// Lets a process belong to the tree that none of its members is a parent of any more.
+    pub fn adopt(&mut self, pid: i32) {
+        self.joining.push(pid);
+    }
+
+    /// Whether the process belonged to the tree at the last look.
+    #[must_use]
+    pub fn has(&self, pid: i32) -> bool {
+        self.members.contains_key(&pid)
     }
 
     /// All processes of the tree that live, by their ids: none when the last one has ended. Zombies have no
@@ -74,9 +87,7 @@ impl Tree {
         let mut looked_at = BTreeSet::new();
         let mut next: Vec<(i32, Option<u64>)> =
             self.members.iter().map(|(&pid, &started)| (pid, Some(started))).collect();
-        if self.members.is_empty() {
-            next.push((self.root, None));
-        }
+        next.extend(self.joining.drain(..).map(|pid| (pid, None)));
         while let Some((pid, started)) = next.pop() {
             if !looked_at.insert(pid) {
                 continue;
@@ -90,16 +101,14 @@ impl Tree {
             found.insert(pid, member);
         }
         self.members = found.iter().map(|(&pid, member)| (pid, member.started_ticks)).collect();
-        // A tree that has ended does not begin anew with whoever is given its root's id.
-        if self.members.is_empty() {
-            self.root = 0;
-        }
         found.into_values().collect()
     }
 }
 
-/// Those that the threads of `pid` have started, and that live or wait to be reaped.
-fn children(pid: i32) -> Vec<i32> {
+/// Those that the threads of the process `pid` have started, and that live or wait to be reaped; none of a process
+/// that there is not.
+#[must_use]
+pub fn children(pid: i32) -> Vec<i32> {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let mut children = Vec::new();
     for task in tasks.flatten() {

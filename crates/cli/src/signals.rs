@@ -11,8 +11,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
 use crate::failure::Failure;
+use crate::orphans::Orphans;
 
-/// Signals that end a recording or, of a program that was started, are passed on to it.
+/// Signals that end a recording or a comparison or, of a program that is recorded, are passed on to it.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 /// Others that a program may be waiting for.
 const PASSED_ON: [Signal; 2] = [Signal::SIGUSR1, Signal::SIGUSR2];
@@ -71,9 +72,19 @@ impl Signals {
         }
     }
 
-    /// Waits for the end of a program, and passes signals on to it meanwhile.
-    pub(crate) fn wait_for(&self, child: &mut Child) -> Result<ExitStatus, Failure> {
+    /// Whether someone asks us to end within `time`.
+    pub(crate) fn ask_to_end(&self, time: Duration) -> Result<bool, Failure> {
+        Ok(matches!(self.next(time)?, Event::Signal { .. }))
+    }
+
+    /// Waits for the end of a program, passes signals on to it meanwhile, and reaps its orphans.
+    pub(crate) fn wait_for(
+        &self,
+        child: &mut Child,
+        orphans: &Orphans,
+    ) -> Result<ExitStatus, Failure> {
         loop {
+            orphans.look(&[child.id().cast_signed()]);
             if let Some(status) = child.try_wait().map_err(Failure::Signals)? {
                 return Ok(status);
             }
