@@ -13,11 +13,16 @@ Gem::Specification.new do |spec|
   TEXT
   spec.licenses = ["MIT", "Apache-2.0"]
   spec.required_ruby_version = ">= 2.7"
-  spec.metadata = { "rubygems_mfa_required" => "true" }
+  spec.homepage = "https://rubygems.org/gems/rbloat"
+  spec.metadata = {
+    "documentation_uri" => "https://rubydoc.info/gems/rbloat",
+    "changelog_uri" => "https://rubydoc.info/gems/rbloat/file/CHANGELOG.md",
+    "rubygems_mfa_required" => "true"
+  }
 
   # `libexec/rbloat` is the binary, where it was built before: `make dist` in the repository, then `rake binary` here.
   spec.files = Dir.chdir(__dir__) do
-    Dir["{lib,sig}/**/*.{rb,rbs}", "ext/**/*.{c,h,rb}", "libexec/rbloat", "*.md", ".yardopts"]
+    Dir["{lib,sig}/**/*.{rb,rbs}", "ext/**/*.{c,h,rb}", "libexec/rbloat", "*.md", "LICENSE-*", ".yardopts"]
   end
   spec.require_paths = ["lib"]
   spec.extensions = ["ext/rbloat/extconf.rb"]

@@ -25,8 +25,9 @@ module Rbloat
   module AutoTrim
     # The share of the time that trimming may cost, in the long run.
     SHARE = 0.01
-    # What is worth a trim: at least so many bytes, and at least this share of RSS.
+    # What is worth a trim: at least so many bytes,
     LEAST_BYTES = 8 * 1024 * 1024
+    # and at least this share of RSS.
     LEAST_OF_RSS = 0.05
     # From this share of the memory limit on, survival beats speed.
     PRESSURE = 0.85

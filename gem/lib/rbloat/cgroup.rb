@@ -27,6 +27,7 @@ module Rbloat
     # What is called "unlimited" in version 1 is a number near the largest one; no machine has so much.
     UNLIMITED = 1 << 50
 
+    # By version: files with the limit and with what is used, and the word for the cache of files in memory.stat.
     FILES = {
       2 => %w[memory.max memory.current inactive_file].freeze,
       1 => %w[memory.limit_in_bytes memory.usage_in_bytes total_inactive_file].freeze

@@ -58,6 +58,8 @@ module Rbloat
     ENOUGH = 0.75
 
     class << self
+      # What {Rbloat.probe} does, but for its check of the block.
+      # @return [Probe]
       # @api private
       def measure(&block)
         raise NotImplementedError, "a probe needs glibc's malloc, not #{Rbloat.allocator}'s" unless glibc?

@@ -14,4 +14,4 @@ module Rbloat
   end
 end
 
-PG::Result.include(Rbloat::PG::Result)
+PG::Result.class_eval { include Rbloat::PG::Result }
