@@ -93,7 +93,8 @@ class ResultSetTest < Minitest::Test
     set = result_set
     assert_equal 5050, set.sum { |row| row["id"].to_i }
     assert_equal "7", set.lazy.map { |row| row["id"] }.find { |id| id == "7" }
-    assert_equal 100, set.each.size
+    assert_equal [100, 100], [set.each.size, set.each_row.size]
+    assert_same set, set.each_row(&:itself)
     assert_equal set.values, set.each_row.to_a
   end
 
@@ -144,6 +145,24 @@ class ResultSetTest < Minitest::Test
     assert_raises(ArgumentError) { row["id"] }
     assert_raises(ArgumentError) { set.size }
     assert_equal "#<Rbloat::PG::ResultSet cleared>", set.inspect
+  end
+
+  def test_many_columns
+    row = Array.new(100, &:to_s)
+    set = result_set("SELECT #{row.join(', ')} FROM generate_series(1, 2)")
+    assert_equal [row, row], set.values
+    assert_equal [row, row], set.each_row.to_a
+  end
+
+  def test_cleared_while_it_is_read
+    set = result_set
+    assert_raises(ArgumentError) { set.each_row { set.clear } }
+    cells = Rbloat::Cells.new
+    decoder = Object.new
+    decoder.define_singleton_method(:decode) { |_string, _row, column| cells.clear if column == 1 }
+    cells.send(:native_columns, %w[a b c], %w[UTF-8] * 3, [0] * 3, [decoder] * 3)
+    cells.send(:native_rows, [%w[x y z]])
+    assert_raises(ArgumentError) { cells.row_values(0) }
   end
 
   def test_a_cleared_result_is_an_error

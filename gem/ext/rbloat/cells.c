@@ -289,13 +289,37 @@ static VALUE cells_null_p(VALUE self, VALUE row, VALUE column)
     return rbloat_table_cell(&cells->table, index, &length) ? Qfalse : Qtrue;
 }
 
+static VALUE row_values(VALUE self, size_t row)
+{
+    /* Of as many columns as are usual, made at once: appending to an array takes as long as making a short string. */
+    enum { USUAL = 32 };
+    const rbloat_cells *cells = filled(self);
+    VALUE first[USUAL];
+    size_t column = 0;
+    for (; column < cells->columns && column < USUAL; column++) first[column] = value_at(cells, row, column);
+    VALUE values = rb_ary_new_from_values((long)column, first);
+    for (; column < cells->columns; column++) rb_ary_push(values, value_at(cells, row, column));
+    /* A decoder may have cleared the set, or let a thread run that did: it has no columns then. */
+    filled(self);
+    return values;
+}
+
 static VALUE cells_row_values(VALUE self, VALUE index)
 {
-    const rbloat_cells *cells = filled(self);
-    size_t row = row_at(cells, index);
-    VALUE values = rb_ary_new_capa((long)cells->columns);
-    for (size_t column = 0; column < cells->columns; column++) rb_ary_push(values, value_at(cells, row, column));
-    return values;
+    return row_values(self, row_at(filled(self), index));
+}
+
+static VALUE cells_size_of_each(VALUE self, VALUE arguments, VALUE enumerator)
+{
+    return SIZET2NUM(filled(self)->rows);
+}
+
+static VALUE cells_each_row(VALUE self)
+{
+    RETURN_SIZED_ENUMERATOR(self, 0, NULL, cells_size_of_each);
+    /* The block may clear the set. */
+    for (size_t row = 0; row < filled(self)->rows; row++) rb_yield(row_values(self, row));
+    return self;
 }
 
 static VALUE cells_column_values(VALUE self, VALUE index)
@@ -382,6 +406,7 @@ void rbloat_init_cells(VALUE rbloat)
     rb_define_method(cells, "get", cells_get, 2);
     rb_define_method(cells, "null?", cells_null_p, 2);
     rb_define_method(cells, "row_values", cells_row_values, 1);
+    rb_define_method(cells, "each_row", cells_each_row, 0);
     rb_define_method(cells, "column_values", cells_column_values, 1);
     rb_define_method(cells, "column_index", cells_column_index, 1);
     rb_define_method(cells, "column_name", cells_column_name, 1);

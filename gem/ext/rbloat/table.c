@@ -113,26 +113,6 @@ void rbloat_table_close(rbloat_table *table)
     table->room = table->ends;
 }
 
-static size_t end_of(const rbloat_table *table, size_t index, bool *nil)
-{
-    if (table->wide) {
-        uint64_t offset = ((const uint64_t *)table->block)[index];
-        *nil = offset & RBLOAT_WIDE_NIL;
-        return (size_t)(offset & ~RBLOAT_WIDE_NIL);
-    }
-    uint32_t offset = ((const uint32_t *)table->block)[index];
-    *nil = offset & RBLOAT_NIL;
-    return offset & ~RBLOAT_NIL;
-}
-
-const char *rbloat_table_cell(const rbloat_table *table, size_t index, size_t *length)
-{
-    bool nil, nil_before;
-    size_t begin = index > 0 ? end_of(table, index - 1, &nil_before) : 0;
-    *length = end_of(table, index, &nil) - begin;
-    return nil ? NULL : table->bytes + begin;
-}
-
 void rbloat_table_free(rbloat_table *table)
 {
     if (!table->block) return;

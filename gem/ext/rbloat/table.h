@@ -54,8 +54,22 @@ static inline bool rbloat_table_append(rbloat_table *table, const char *bytes, s
 /* Gives back what was not needed. */
 void rbloat_table_close(rbloat_table *table);
 
-/* The bytes of a cell, NULL for nil. The index must be below `filled`. */
-const char *rbloat_table_cell(const rbloat_table *table, size_t index, size_t *length);
+/* Where a cell ends, with RBLOAT_WIDE_NIL where it is nil. */
+static inline uint64_t rbloat_table_end(const rbloat_table *table, size_t index)
+{
+    if (table->wide) return ((const uint64_t *)table->block)[index];
+    uint32_t end = ((const uint32_t *)table->block)[index];
+    return end & RBLOAT_NIL ? RBLOAT_WIDE_NIL | (end & ~RBLOAT_NIL) : end;
+}
+
+/* The bytes of a cell, NULL for nil. The index must be below `filled`. As the one that appends. */
+static inline const char *rbloat_table_cell(const rbloat_table *table, size_t index, size_t *length)
+{
+    uint64_t begin = index > 0 ? rbloat_table_end(table, index - 1) & ~RBLOAT_WIDE_NIL : 0;
+    uint64_t end = rbloat_table_end(table, index);
+    *length = (size_t)((end & ~RBLOAT_WIDE_NIL) - begin);
+    return end & RBLOAT_WIDE_NIL ? NULL : table->bytes + begin;
+}
 
 void rbloat_table_free(rbloat_table *table);
 

@@ -15,6 +15,9 @@ module Rbloat
   #   @return [Boolean] whether the value is nil, without making an object
   # @!method row_values(row)
   #   @return [Array] the values of a row
+  # @!method each_row
+  #   @yieldparam values [Array] of a row
+  #   @return [self, Enumerator] the latter without a block
   # @!method column_values(column)
   #   @return [Array] the values of a column
   # @!method column_index(name)
@@ -61,17 +64,9 @@ module Rbloat
       self
     end
 
-    # @yieldparam values [Array] of a row
-    def each_row
-      return to_enum(:each_row) { row_count } unless block_given?
-
-      row_count.times { |index| yield row_values(index) }
-      self
-    end
-
     # @return [Array<Array>] all values
     def values
-      each_row.to_a
+      Array.new(row_count) { |index| row_values(index) }
     end
 
     # @return [Boolean]
