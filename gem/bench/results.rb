@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# usage: results.rb values|to_a|tuple|getvalue|result_set
+# usage: results.rb values|to_a|tuple|getvalue|result_set|strings
 #
 # Reads a result of 10,000 rows of 20 text columns in one way, all cells and one in a hundred. Prints one line of JSON:
 # milliseconds from the PG::Result on, objects that are kept, and by how much RSS rose. The server is found by the
@@ -11,6 +11,8 @@ require "objspace"
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "rbloat/pg"
+require_relative "../test/servers"
+require Servers.extension(File.join(__dir__, "strings.c"))
 
 ROWS = 10_000
 COLUMNS = 20
@@ -46,6 +48,11 @@ WAYS = {
   "result_set" => [
     ->(result) { Rbloat::PG::ResultSet.new(result) }, ->(kept, row, column) { kept.get(row, column) },
     ->(kept) { kept.each_row { |row| row.each(&:itself) } }
+  ],
+  # Of no result: what Ruby itself needs for as many.
+  "strings" => [
+    ->(_result) {}, ->(_kept, _row, _column) {},
+    ->(_kept) { Strings.each_row(ROWS, COLUMNS) { |row| row.each(&:itself) } }
   ]
 }.freeze
 
