@@ -46,7 +46,7 @@ class Results
       400,000 strings that are retained. *Told* is what Ruby is told of one result, by `Rbloat.probe`, of what malloc
       gave for it.
 
-          #{@comparisons.fetch('libpq').command.sub(ROOT, '.')}
+          #{@comparisons.fetch('libpq').command}
 
       | library | told, bytes | malloc's, bytes | setting | RSS when done, MB | prototype, 10⁶ bytes | article, 10⁶ bytes | wall, s |
       |---|---|---|---|---|---|---|---|
@@ -63,18 +63,11 @@ class Results
     own = ["NativePressure:RBLOAT_NATIVE_PRESSURE=1", "NativePressure + AutoTrim:RBLOAT_NATIVE_PRESSURE=1",
            "NativePressure + AutoTrim:RBLOAT_AUTO_TRIM=1"]
     options = ["--with", "default", *own.flat_map { |variable| ["--set", variable] }, "--settle", "5s"]
-    Comparison.new(library, ["ruby", PROGRAM, library, "nothing", *extension(library)], options: options,
-                                                                                       environment: variables)
-  end
-
-  def extension(library)
-    return [] unless library == "libpq"
-
-    [Servers.extension("#{ROOT}/scenarios/owners/libpq_unaccounted.c", "-l:libpq.so.5").delete_prefix("#{ROOT}/")]
+    Comparison.new(library, ["ruby", PROGRAM, library, "nothing"], options: options, environment: variables)
   end
 
   def probe(library)
-    words = [RbConfig.ruby, "-W0", PROGRAM, library, "probe", *extension(library)]
+    words = [RbConfig.ruby, "-W0", PROGRAM, library, "probe"]
     output, status = Open3.capture2(@comparisons.fetch(library).environment, *words, chdir: ROOT)
     status.success? ? output : abort("experiments: #{words.join(' ')} failed")
   end

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# usage: native.rb libpq|pg|mysql2|mysql2-prepared nothing|pressure|probe EXTENSION
+# usage: native.rb libpq|pg|mysql2|mysql2-prepared nothing|pressure|probe
 #
 # 10,000 results of 100,000 bytes which are not cleared, ten of them kept, beside 400,000 strings that are retained.
 # Prints one line of JSON, and stays until its standard input ends; with probe, what one result is, and that is all. The
@@ -9,7 +9,7 @@
 require "json"
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
-library, way, extension = ARGV
+library, way = ARGV
 require "rbloat"
 
 RETAINED = Array.new(400_000) { |number| "string number #{number} of those that are retained" }
@@ -32,7 +32,8 @@ end
 query =
   case library
   when "libpq"
-    require extension
+    require_relative "../test/servers"
+    require Servers.extension(File.expand_path("../../scenarios/owners/libpq_unaccounted.c", __dir__), "-l:libpq.so.5")
     -> { Unaccounted.query(POSTGRES_ROWS) }
   when "pg"
     require "pg"
