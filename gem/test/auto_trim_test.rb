@@ -105,6 +105,22 @@ class AutoTrimTest < Minitest::Test
     end
   end
 
+  # It read counts of a GC that was not there any more: a segmentation fault, now and then, at the end of a process.
+  def test_its_thread_ends_before_ruby_does
+    program = <<~RUBY
+      require "rbloat"
+      # What is registered first runs last.
+      at_exit { print Rbloat::AutoTrim.running? }
+      at_exit { Rbloat::AutoTrim.start }
+      2.times do
+        Rbloat::AutoTrim.stop
+        Rbloat::AutoTrim.start
+      end
+    RUBY
+    output, errors, status = Open3.capture3(*ruby, stdin_data: program)
+    assert_equal ["false", "", true], [output, errors, status.success?]
+  end
+
   def test_wrong_arguments_are_refused
     assert_raises(ArgumentError) { Rbloat::AutoTrim.start(share: 0) }
     assert_raises(ArgumentError) { Rbloat::AutoTrim.start(share: 2) }

@@ -144,6 +144,7 @@ class NativePressureTest < Minitest::Test
   end
 
   def test_mysql2_queries
+    need "mysql2"
     rise = run_churn(<<~RUBY, env: Servers.mariadb)
       require "mysql2"
       client = Mysql2::Client.new(socket: ENV["MYSQL_UNIX_PORT"])

@@ -47,6 +47,7 @@ class ProbeTest < Minitest::Test
   end
 
   def test_pg_reports_mysql2_and_an_extension_over_libpq_do_not
+    %w[pg mysql2].each { |name| need(name) }
     sql = "SELECT repeat('x', 1000) FROM generate_series(1, 100)"
     pg = seen("connection.exec(#{sql.inspect})", Servers.postgres, "require 'pg'; connection = PG.connect")
     libpq = seen("Unaccounted.query(#{sql.inspect})", Servers.postgres,

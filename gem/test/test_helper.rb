@@ -66,6 +66,13 @@ module Together
     found
   end
 
+  # Skips a test of a gem that this Ruby does not have.
+  def need(name)
+    require name
+  rescue LoadError
+    skip "ruby-#{name} is not installed"
+  end
+
   def glibc?
     Rbloat.allocator == "glibc"
   end

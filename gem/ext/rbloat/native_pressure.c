@@ -281,20 +281,11 @@ static void run(void)
     }
 }
 
-/* Nothing may be told to a VM that is being taken down. */
-static void stop_at_exit(VALUE unused)
-{
-    rbloat_stop_thread(&thread);
-}
-
 static VALUE native_start(VALUE self, VALUE page)
 {
-    static bool ends_at_exit;
     if (!rbloat_glibc_malloc()) return Qfalse;
     page_of_ruby = NUM2LL(page);
     prepare_telling();
-    if (!ends_at_exit) rb_set_end_proc(stop_at_exit, Qnil);
-    ends_at_exit = true;
     rbloat_start_thread(&thread);
     return Qtrue;
 }

@@ -53,12 +53,23 @@ static void after_fork_in_child(void)
     }
 }
 
+static bool ends_with_ruby;
+
+/* What a thread reads of Ruby is not there any more while the VM is taken down. */
+static void stop_all(VALUE unused)
+{
+    ends_with_ruby = false;
+    for (rbloat_native_thread *thread = first; thread; thread = thread->next) rbloat_stop_thread(thread);
+}
+
 void rbloat_start_thread(rbloat_native_thread *thread)
 {
     static bool watches_forks;
     if (thread->wanted) return;
     if (!watches_forks) pthread_atfork(NULL, NULL, after_fork_in_child);
     watches_forks = true;
+    if (!ends_with_ruby) rb_set_end_proc(stop_all, Qnil);
+    ends_with_ruby = true;
     int error = create(thread);
     if (error) rb_syserr_fail_str(error, rb_sprintf("cannot start the thread %s", thread->name));
     thread->wanted = true;

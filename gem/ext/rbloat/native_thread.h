@@ -1,6 +1,6 @@
 /*
- * A thread of the operating system that Ruby does not know of, so it never holds the GVL. It ends with the process, and
- * a process that is forked has a new one.
+ * A thread of the operating system that Ruby does not know of, so it never holds the GVL. It ends before Ruby does,
+ * and a process that is forked has a new one.
  */
 #ifndef RBLOAT_NATIVE_THREAD_H
 #define RBLOAT_NATIVE_THREAD_H
