@@ -38,7 +38,7 @@ gem-valgrind: ## run the tests of the gem's extension, and its threads, under va
 	    mariadb-server-core valgrind
 	cd gem && rake valgrind
 
-gem-matrix: ## run the gem's tests on four Debian releases
+gem-matrix: ## run the gem's tests on four Debian releases, and on Ruby 3.4
 	@scripts/gem-matrix
 
 matrix: ## run the tests of live processes on four Debian releases
