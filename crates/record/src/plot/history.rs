@@ -166,11 +166,7 @@ fn marks(samples: &[&Sample]) -> Vec<Mark> {
             };
             marks.push(Mark { t, what: What::OomKill, text });
         }
-        let same = one
-            .processes
-            .iter()
-            .map(|process| process.pid)
-            .eq(next.processes.iter().map(|process| process.pid));
+        let same = living(one).eq(living(next));
         let fall = one.rss_bytes.saturating_sub(next.rss_bytes);
         if same && fall >= FALL_BYTES && fall as f64 > FALL_SHARE * one.rss_bytes as f64 {
             marks.push(Mark {
@@ -181,6 +177,13 @@ fn marks(samples: &[&Sample]) -> Vec<Mark> {
         }
     }
     marks
+}
+
+/// Its processes, but for those that have ended and wait to be asked for their status: what they had is gone, and was
+/// not given back by anybody.
+fn living(sample: &Sample) -> impl Iterator<Item = (i32, u64)> {
+    let living = sample.processes.iter().filter(|process| !matches!(process.state, 'Z' | 'X'));
+    living.map(|process| (process.pid, process.started_ticks))
 }
 
 #[cfg(test)]
@@ -217,6 +220,15 @@ mod tests {
             told,
             [(2.0, What::Fall, "20.0 MB given back"), (5.0, What::OomKill, "2 OOM kills")]
         );
+    }
+
+    #[test]
+    fn what_a_killed_process_had_is_not_given_back() {
+        let mut killed = sample(1, 20 * MB, 0);
+        killed.processes[0].state = 'Z';
+        let lines = vec![Line::Sample(sample(0, 100 * MB, 0)), Line::Sample(killed)];
+        let told: Vec<_> = History::of("a", &recording(lines)).marks;
+        assert!(told.iter().all(|mark| mark.what != What::Fall), "a fall is marked");
     }
 
     #[test]
