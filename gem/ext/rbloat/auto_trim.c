@@ -121,10 +121,10 @@ static bool worth_a_look(const rbloat_outlook *outlook, const rbloat_gc_counts *
 
 static int64_t expect(const rbloat_resident *resident, const rbloat_gc_counts *gc)
 {
-    double started = rbloat_monotonic();
+    double started = rbloat_thread_cpu();
     rbloat_malloc_counts counts = rbloat_count_malloc();
-    double took = rbloat_monotonic() - started;
-    state.counted_at = started;
+    double took = rbloat_thread_cpu() - started;
+    state.counted_at = rbloat_monotonic();
     state.look_took = took;
     int64_t rest = rest_of(resident, &counts, gc);
     if (rest < state.floor) state.floor = rest;
