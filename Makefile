@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix matrix lint bench bench-gem ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix matrix lint bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -57,6 +57,9 @@ bench-gem: ## hold the gem against its bars, all ways side by side
 	    mariadb-server-core
 	cd gem && rake compile
 	@scripts/bench-gem
+
+experiments: build ## run the experiments behind rbloat, and write docs/experiments.md
+	@scripts/experiments
 
 ci: ## what a change must pass: test, matrix and lint
 	.ci/run

@@ -14,20 +14,20 @@ class Server
 
   attr_reader :pid, :url, :setting
 
-  # Starts it on a free port, with no workers as one process. `enter` is the line of shell that a new process says
-  # before it becomes Puma.
-  def initialize(database, setting: "default", workers: 0, threads: 5, enter: ":")
+  # Starts it on a free port, with no workers as one process. `before` are the words of a command that
+  # becomes another one, by which Puma is started.
+  def initialize(database, setting: "default", workers: 0, threads: 5, before: [])
     @setting = setting
     @workers = workers
     port = TCPServer.open("127.0.0.1", 0) { |socket| socket.addr[1] }
     @url = "http://127.0.0.1:#{port}"
     variables = { "WORKERS" => workers.to_s, "THREADS" => threads.to_s, "BIND" => "tcp://127.0.0.1:#{port}" }
     @log = Tempfile.create("rbloat-shop")
-    # What is preloaded is Puma's alone, so the shell must not have it.
+    # What is preloaded is Puma's alone: what comes before must not have it.
     words = Setting.environment(setting).map { |name, value| value ? "#{name}=#{value}" : "--unset=#{name}" }
     words.sort_by! { |word| word.start_with?("--") ? 0 : 1 }
-    @pid = Process.spawn(database.merge(variables), "sh", "-c", "#{enter}; exec \"$@\"", "sh", "env", *words,
-                         RbConfig.ruby, "-S", "puma", "-C", CONFIGURATION, in: File::NULL, out: @log, err: @log)
+    @pid = Process.spawn(database.merge(variables), *before, "env", *words, RbConfig.ruby, "-S", "puma", "-C",
+                         CONFIGURATION, in: File::NULL, out: @log, err: @log)
     wait_until_ready
   end
 
