@@ -109,6 +109,15 @@ pub struct Group {
     pub oom_kills: Option<u64>,
 }
 
+impl Group {
+    /// How many processes the kernel has killed since another look at the group because it was full. Who was moved
+    /// to another group, with another limit, finds another count there: that tells nothing.
+    pub(crate) fn kills_since(self, before: Self) -> u64 {
+        let (Some(now), Some(then)) = (self.oom_kills, before.oom_kills) else { return 0 };
+        if self.limit_bytes == before.limit_bytes { now.saturating_sub(then) } else { 0 }
+    }
+}
+
 /// Where every resident byte of one process was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "see Start")]

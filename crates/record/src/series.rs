@@ -1,6 +1,6 @@
 //! The memory of a process tree as one series.
 
-use crate::{Recording, Sample, StablePoint};
+use crate::{Group, Recording, Sample, StablePoint};
 
 /// So many points say enough, also where they are not all.
 const MANY: usize = 100;
@@ -13,6 +13,8 @@ pub struct Series {
     pss: Vec<(f64, f64)>,
     most_processes: usize,
     room_bytes: Option<u64>,
+    group: Option<Group>,
+    kills: u64,
 }
 
 /// What a series is of.
@@ -53,6 +55,10 @@ impl Series {
             self.pss.extend(sample.pss_bytes.map(|bytes| (time, bytes as f64)));
         }
         self.most_processes = self.most_processes.max(sample.processes.len());
+        if let (Some(before), Some(group)) = (self.group, sample.group) {
+            self.kills += group.kills_since(before);
+        }
+        self.group = sample.group.or(self.group);
         self.room_bytes = sample.group.as_ref().and_then(|group| {
             let left = group.limit_bytes?.saturating_sub(group.usage_bytes);
             Some(left.saturating_add(group.cache_bytes))
@@ -91,7 +97,14 @@ impl Series {
     #[must_use]
     pub fn render_stable_point(&self) -> String {
         let text = self.stable_point().render_text(self.room_bytes);
-        format!("stable point ({}): {text}", self.points().0.name())
+        let kills = match self.kills {
+            0 => "",
+            1 => "; 1 OOM kill meanwhile: it would take more than its limit allows",
+            many => {
+                &format!("; {many} OOM kills meanwhile: it would take more than its limit allows")
+            }
+        };
+        format!("stable point ({}): {text}{kills}", self.points().0.name())
     }
 }
 
@@ -134,6 +147,26 @@ mod tests {
         let mut series = Series::default();
         samples.for_each(|sample| series.add(&sample));
         series
+    }
+
+    #[test]
+    fn a_plateau_at_the_limit_is_told_with_its_kills() {
+        let killed = |kills: [u64; 3]| {
+            let counts = kills.into_iter().zip(0..);
+            series(counts.map(|(kills, at)| {
+                let mut sample = sample(at, true, 1);
+                sample.group = sample.group.map(|it| Group { oom_kills: Some(kills), ..it });
+                sample
+            }))
+            .render_stable_point()
+        };
+        // What was before the recording is none of it.
+        assert!(!killed([7, 7, 7]).contains("OOM"));
+        assert!(
+            killed([7, 7, 8])
+                .ends_with("; 1 OOM kill meanwhile: it would take more than its limit allows")
+        );
+        assert!(killed([7, 8, 10]).contains("; 3 OOM kills meanwhile"));
     }
 
     #[test]

@@ -151,19 +151,12 @@ fn marks(samples: &[&Sample]) -> Vec<Mark> {
     for pair in samples.windows(2) {
         let (one, next) = (pair[0], pair[1]);
         let t = next.t_ms as f64 / 1e3;
-        let kills = |sample: &Sample| {
-            let group = sample.group?;
-            Some((group.limit_bytes, group.oom_kills?))
+        let kills = match (one.group, next.group) {
+            (Some(before), Some(group)) => group.kills_since(before),
+            _ => 0,
         };
-        // Whoever is moved to another group, with another limit, finds another count there.
-        if let (Some((limit, before)), Some((same_limit, after))) = (kills(one), kills(next))
-            && limit == same_limit
-            && after > before
-        {
-            let text = match after - before {
-                1 => "OOM kill".to_owned(),
-                number => format!("{number} OOM kills"),
-            };
+        if kills > 0 {
+            let text = if kills == 1 { "OOM kill".into() } else { format!("{kills} OOM kills") };
             marks.push(Mark { t, what: What::OomKill, text });
         }
         let same = living(one).eq(living(next));

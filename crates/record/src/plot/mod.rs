@@ -26,6 +26,8 @@ const RIGHT: f64 = 16.0;
 const MEMORY_HEIGHT: f64 = 340.0;
 const CAUSES_HEIGHT: f64 = 240.0;
 const LINE: f64 = 18.0;
+/// So many runs have a row of their own for the texts of their kills.
+const ROWS_OF_KILLS: usize = 8;
 /// A limit that is farther above the curves than this is told, not drawn: nothing else could be seen.
 const LIMIT_IN_SIGHT: f64 = 2.5;
 
@@ -119,12 +121,16 @@ impl Plot {
         for run in &self.runs {
             run.draw_curves(scene, &panel);
         }
-        for run in &self.runs {
+        for (row, run) in self.runs.iter().enumerate() {
+            let kills = run.history.marks.iter().filter(|mark| mark.what == What::OomKill);
+            // Of several runs it must be seen whose they are.
+            let colour = if self.runs.len() == 1 { "in-use" } else { run.colour };
+            draw_kills(scene, &panel, kills, colour, row);
             // Of many runs the falls would hide the curves.
-            let marks = run.history.marks.iter();
-            marks
-                .filter(|mark| mark.what == What::OomKill || run.label.is_none())
-                .for_each(|mark| draw_mark(scene, &panel, mark, &run.history));
+            let falls = run.history.marks.iter().filter(|mark| mark.what == What::Fall);
+            falls
+                .filter(|_| run.label.is_none())
+                .for_each(|mark| draw_fall(scene, &panel, mark, &run.history));
         }
         panel
     }
@@ -135,26 +141,39 @@ fn label(recording: &Recording) -> Option<String> {
     recording.start.label.as_ref().map(|label| label.replace(char::is_control, " "))
 }
 
-fn draw_mark(scene: &mut Scene, panel: &Panel, mark: &Mark, history: &History) {
-    let x = panel.x(mark.t);
-    match mark.what {
-        What::OomKill => {
-            scene.line(vec![(x, panel.top), (x, panel.bottom)], "in-use", 1.5);
-            let width = mark.text.chars().count() as f64 * CHARACTER;
-            // At the edge the text stands on the other side.
-            let (x, anchor) = match x + width + 4.0 > panel.right {
-                true => (x - 4.0, Anchor::End),
-                false => (x + 4.0, Anchor::Start),
-            };
-            scene.text((x, panel.top + 12.0), anchor, "in-use", &mark.text);
-        }
-        What::Fall => {
-            let after = history.points.iter().find(|point| point.t >= mark.t);
-            let y = panel.y(after.map_or(0.0, |point| point.rss as f64)) + 4.0;
-            let triangle = vec![(x, y), (x - 4.0, y + 7.0), (x + 4.0, y + 7.0)];
-            scene.elements.push(scene::Element::Area { points: triangle, fill: "dim" });
+/// Kills of one run, as lines through the panel. Their texts stand in the run's row, as far as one does not cover the
+/// one before.
+fn draw_kills<'a>(
+    scene: &mut Scene,
+    panel: &Panel,
+    kills: impl Iterator<Item = &'a Mark>,
+    colour: &'static str,
+    row: usize,
+) {
+    let mut free_from = panel.left;
+    let y = panel.top + 12.0 + LINE * (row % ROWS_OF_KILLS) as f64;
+    for kill in kills {
+        let x = panel.x(kill.t);
+        scene.line(vec![(x, panel.top), (x, panel.bottom)], colour, 1.5);
+        let width = kill.text.chars().count() as f64 * CHARACTER;
+        // At the edge the text stands on the other side.
+        let is_at_edge = x + width + 4.0 > panel.right;
+        let left = if is_at_edge { x - width - 4.0 } else { x + 4.0 };
+        if left >= free_from {
+            let (x, anchor) =
+                if is_at_edge { (x - 4.0, Anchor::End) } else { (x + 4.0, Anchor::Start) };
+            scene.text((x, y), anchor, colour, &kill.text);
+            free_from = left + width;
         }
     }
+}
+
+fn draw_fall(scene: &mut Scene, panel: &Panel, fall: &Mark, history: &History) {
+    let x = panel.x(fall.t);
+    let after = history.points.iter().find(|point| point.t >= fall.t);
+    let y = panel.y(after.map_or(0.0, |point| point.rss as f64)) + 4.0;
+    let triangle = vec![(x, y), (x - 4.0, y + 7.0), (x + 4.0, y + 7.0)];
+    scene.elements.push(scene::Element::Area { points: triangle, fill: "dim" });
 }
 
 impl Run {

@@ -197,3 +197,35 @@ fn recordings_without_samples_are_drawn_too() {
     assert!(!plot.render_png().is_empty());
     assert!(plot.render_text().contains("empty: pid 1"));
 }
+
+#[test]
+fn kills_are_drawn_in_their_runs_colour_and_no_text_covers_another() {
+    let mut plot = Plot::default();
+    for name in ["one", "other"] {
+        let samples = (0..600).map(|second| Line::Sample(sample(second, 100 * MB, second / 20)));
+        plot.add(name, &recording(samples.collect()));
+    }
+    let scene = plot.scene().0;
+    let texts: Vec<(f64, f64)> = scene
+        .elements
+        .iter()
+        .filter_map(|element| match element {
+            scene::Element::Text { x, y, text, .. } if text == "OOM kill" => Some((*x, *y)),
+            _ => None,
+        })
+        .collect();
+    let rows: BTreeSet<i64> = texts.iter().map(|(_, y)| *y as i64).collect();
+    assert_eq!(rows.len(), 2, "{texts:?}");
+    let pairs = texts.windows(2).filter(|pair| pair[0].1 == pair[1].1);
+    assert!(pairs.clone().count() > 4);
+    for pair in pairs {
+        assert!(pair[1].0 - pair[0].0 >= 8.0 * CHARACTER || pair[1].0 < pair[0].0, "{pair:?}");
+    }
+    for run in &plot.runs {
+        let is_kill = |it: &&scene::Element| {
+            matches!(it, scene::Element::Line { points, stroke, .. }
+                if *stroke == run.colour && points.len() == 2 && points[0].0 == points[1].0)
+        };
+        assert_eq!(scene.elements.iter().filter(is_kill).count(), 29);
+    }
+}
