@@ -11,12 +11,12 @@ class Threads
   # RSS in MB at once and 15 s later, as the prototypes had it (Debian 12, Ruby 3.1.2, two cores, medians of 3 runs); a
   # million bytes each.
   PROTOTYPES = {
-    "churn" => { "default" => [211], "arena2" => [41], "arena1" => [29], "jemalloc" => [147], "tcmalloc" => [87],
+    "churn" => { "default" => [211], "arena2" => [41], "jemalloc" => [147], "tcmalloc" => [87],
                  "mimalloc" => [296], "trim after mark" => [36], "trim after sweep" => [33] },
-    "burst" => { "default" => [751, 776], "arena2" => [747, 731], "arena1" => [756], "jemalloc" => [918, 83],
+    "burst" => { "default" => [751, 776], "arena2" => [747, 731], "jemalloc" => [918, 83],
                  "jemalloc background" => [nil, 50], "tcmalloc" => [864, 810], "mimalloc" => [987, 846],
                  "trim after mark" => [261], "trim after sweep" => [24, "25–31"] },
-    "pin" => { "default" => ["1030–1186", 1078], "arena2" => ["874–890", 870], "arena1" => ["840–858"],
+    "pin" => { "default" => ["1030–1186", 1078], "arena2" => ["874–890", 870],
                "jemalloc" => ["954–1010", 179], "jemalloc background" => [nil, 139], "tcmalloc" => ["921–965", 956],
                "mimalloc" => ["970–1197", 816], "trim after mark" => ["315–551"],
                "trim after sweep" => ["106–108", "78–86"] }
@@ -29,7 +29,7 @@ class Threads
   def initialize(runs:, **)
     @runs = runs
     jemalloc = Dir["/usr/lib/*/libjemalloc.so.2"].first
-    own = ["arena1:MALLOC_ARENA_MAX=1", "jemalloc background:LD_PRELOAD=#{jemalloc}",
+    own = ["jemalloc background:LD_PRELOAD=#{jemalloc}",
            "jemalloc background:MALLOC_CONF=background_thread:true", "trim after mark:TRIM_IN_GC=mark",
            "trim after sweep:TRIM_IN_GC=sweep"]
     @comparisons = PROGRAMS.keys.to_h do |program|

@@ -4,6 +4,13 @@
 #
 # 20 threads that allocate strings. Then they go on as those of a server do, with a little work now and then, for ever:
 # an allocator that gives back when it is called can do so. TRIM_IN_GC=mark or sweep trims inside of each major GC.
+#
+# All settings load the same code: how often the GC of so small a program runs, and how much garbage lies around, depends
+# on how many objects there are.
+
+require_relative "../../gem/test/servers"
+$LOAD_PATH.unshift(File.expand_path("../../gem/lib", __dir__))
+require "rbloat"
 
 THREADS = 20
 # Seconds between two bits of work of a thread.
@@ -39,7 +46,6 @@ end
 
 program = { "churn" => method(:churn), "burst" => method(:burst), "pin" => method(:pin) }.fetch(ARGV.fetch(0))
 if (place = ENV["TRIM_IN_GC"])
-  require_relative "../../gem/test/servers"
   require Servers.extension(File.expand_path("../../gem/bench/trim_in_gc.c", __dir__))
   TrimInGC.start(place)
 end
