@@ -92,6 +92,8 @@ fn puma_with_five_threads() {
             .arg(format!("unix://{}", socket.display()))
             .arg(&application),
     );
+    // Its socket is there before its threads are.
+    assert!(ask(&socket).unwrap().contains("200 OK"));
     let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..8 {
