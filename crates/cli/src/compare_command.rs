@@ -22,8 +22,13 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
     // The command gets ^C from the terminal too; what was measured until then is kept, and no process is left running.
     let signals = Signals::block(false)?;
     let orphans = Orphans::take_in();
-    let mut folder = arguments.output.as_deref().map(ComparisonFolder::create).transpose()?;
     let (settings, missing) = settings(arguments);
+    if settings.is_empty() {
+        let needs: Vec<_> =
+            missing.iter().map(|it| format!("{} needs {}", it.setting, it.needs)).collect();
+        return Err(Failure::NoSetting { needs: needs.join("; ") });
+    }
+    let mut folder = arguments.output.as_deref().map(ComparisonFolder::create).transpose()?;
     let mut runs = Vec::new();
     let mut failed = Vec::new();
     let mut is_interrupted = false;
@@ -54,11 +59,11 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
         }
     }
     if runs.is_empty() {
-        let (setting, why) = failed.into_iter().next().map_or_else(
-            || ("none".to_owned(), "interrupted before the first was done".to_owned()),
-            |failed| (failed.setting, failed.why),
-        );
-        return Err(Failure::NoRun { setting, why });
+        let first = failed.into_iter().next();
+        return Err(first.map_or(Failure::NothingMeasured, |failed| Failure::NoRun {
+            setting: failed.setting,
+            why: failed.why,
+        }));
     }
     if is_interrupted {
         anstream::eprintln!("rbloat: interrupted; {} of {all} runs were measured", runs.len());

@@ -47,6 +47,10 @@ pub(crate) enum Failure {
     NotStarted { program: PathBuf, source: io::Error },
     #[error("every run failed; the first one ({setting}): {why}")]
     NoRun { setting: String, why: String },
+    #[error("interrupted in the first run: nothing was measured")]
+    NothingMeasured,
+    #[error("none of the settings can be tried: {needs}")]
+    NoSetting { needs: String },
     #[error("cannot read {}: {source}; give a file that `rbloat record` wrote", path.display())]
     UnreadableRecording { path: PathBuf, source: io::Error },
     #[error("{}: {error}", path.display())]
@@ -119,6 +123,8 @@ impl Failure {
             Self::Target(E::Proc { .. } | E::Ptrace { .. } | E::ForeignProc)
             | Self::Unwritable { .. }
             | Self::NoRun { .. }
+            | Self::NothingMeasured
+            | Self::NoSetting { .. }
             | Self::Signals(_)
             | Self::Output(_) => 1,
         })

@@ -117,6 +117,17 @@ fn what_is_missing_or_fails_is_named() {
 }
 
 #[test]
+fn where_nothing_can_be_tried_it_says_why() {
+    let output = run("$stdin.read", &["--with", "gem"]);
+    assert_eq!(output.status.code(), Some(1));
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        words.contains("none of the settings can be tried: gem needs the gem's folder"),
+        "{words}"
+    );
+}
+
+#[test]
 fn a_setting_that_is_named_twice_runs_once() {
     let comparison = compare("", &["--with", "default,arena2,default", "--runs", "1"]);
     let order: Vec<&str> = comparison.runs.iter().map(|run| run.setting.as_str()).collect();
@@ -158,7 +169,7 @@ fn work_that_an_interrupt_ends_is_neither_measured_nor_failed() {
         let program = format!("Process.kill(:INT, Process.ppid); {ending}");
         let output = run(&program, &["--with", "default", "--runs", "2"]);
         let words = String::from_utf8(output.stderr).unwrap();
-        assert!(words.contains("interrupted before the first was done"), "{words}");
+        assert!(words.contains("interrupted in the first run: nothing was measured"), "{words}");
         assert_eq!(output.status.code(), Some(1));
     }
 }
