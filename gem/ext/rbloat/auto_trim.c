@@ -271,6 +271,7 @@ static VALUE native_start(VALUE self, VALUE share, VALUE least, VALUE least_of_r
     settings.least = NUM2LL(least);
     settings.least_of_rss = NUM2DBL(least_of_rss);
     settings.page_of_ruby = NUM2LL(page_of_ruby);
+    rbloat_watch_gc();
     rbloat_start_thread(&thread);
     return Qtrue;
 }

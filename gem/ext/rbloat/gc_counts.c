@@ -1,8 +1,32 @@
 #include "gc_counts.h"
+#include "process.h"
 #include "rbloat.h"
 
+#include <ruby/debug.h>
+#include <ruby/version.h>
+
 static VALUE major_gc_count, heap_allocated_pages, malloc_increase_bytes;
+
+int64_t rbloat_malloc_increase(void)
+{
+    return (int64_t)rb_gc_stat(malloc_increase_bytes);
+}
+
+#if RUBY_API_VERSION_CODE < 30300
+
 static VALUE state, none, major_by;
+
+static void init_counts(void)
+{
+    state = ID2SYM(rb_intern("state"));
+    none = ID2SYM(rb_intern("none"));
+    major_by = ID2SYM(rb_intern("major_by"));
+    rb_gc_latest_gc_info(state);
+}
+
+void rbloat_watch_gc(void)
+{
+}
 
 rbloat_gc_counts rbloat_count_gc(void)
 {
@@ -18,21 +42,121 @@ rbloat_gc_counts rbloat_count_gc(void)
     };
 }
 
-int64_t rbloat_malloc_increase(void)
+#else
+
+static rbloat_gc_counts counts;
+static VALUE tracepoint = Qnil;
+
+#define LOAD(field) __atomic_load_n(&counts.field, __ATOMIC_RELAXED)
+#define STORE(field, value) __atomic_store_n(&counts.field, value, __ATOMIC_RELAXED)
+
+static void init_counts(void)
 {
-    return (int64_t)rb_gc_stat(malloc_increase_bytes);
+    rb_gc_register_address(&tracepoint);
 }
+
+rbloat_gc_counts rbloat_count_gc(void)
+{
+    return (rbloat_gc_counts){
+        .starts = LOAD(starts),
+        .sweeps = LOAD(sweeps),
+        .major_sweeps = LOAD(major_sweeps),
+        .heap_pages = LOAD(heap_pages),
+    };
+}
+
+static void sweep_ended(void)
+{
+    static size_t majors;
+    size_t now = rb_gc_stat(major_gc_count);
+    STORE(heap_pages, rb_gc_stat(heap_allocated_pages));
+    if (now != majors) STORE(major_sweeps, LOAD(major_sweeps) + 1);
+    majors = now;
+    STORE(sweeps, LOAD(sweeps) + 1);
+}
+
+/* Runs inside of the GC: nothing here may allocate an object, nor wait. */
+static void gc_event(VALUE tracepoint_value, void *unused)
+{
+    rb_event_flag_t event = rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint_value));
+    if (event == RUBY_INTERNAL_EVENT_GC_START) {
+        STORE(starts, LOAD(starts) + 1);
+    } else {
+        sweep_ended();
+    }
+}
+
+void rbloat_watch_gc(void)
+{
+    if (!NIL_P(tracepoint)) return;
+    STORE(heap_pages, rb_gc_stat(heap_allocated_pages));
+    tracepoint = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_GC_START | RUBY_INTERNAL_EVENT_GC_END_SWEEP, gc_event, NULL);
+    rb_tracepoint_enable(tracepoint);
+}
+
+#endif
+
+#if RBLOAT_WATCHES && RUBY_API_VERSION_CODE >= 40000
+
+/* Seconds that an answer may take: whoever holds the GVL may be busy in C. */
+static const double PATIENCE = 0.1;
+
+static rbloat_native_thread *asker;
+static int64_t answer;
+static uint32_t answers;
+
+static void answer_increase(void *unused)
+{
+    __atomic_store_n(&answer, rbloat_malloc_increase(), __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&answers, 1, __ATOMIC_SEQ_CST);
+    rbloat_wake_thread(asker);
+}
+
+static rb_postponed_job_handle_t job;
+
+void rbloat_prepare_asking(rbloat_native_thread *thread)
+{
+    if (!asker) job = rb_postponed_job_preregister(0, answer_increase, NULL);
+    asker = thread;
+}
+
+bool rbloat_ask_malloc_increase(int64_t *bytes)
+{
+    uint32_t before = __atomic_load_n(&answers, __ATOMIC_SEQ_CST);
+    double until = rbloat_monotonic() + PATIENCE;
+    rb_postponed_job_trigger(job);
+    for (double left = PATIENCE; left > 0 && !asker->stopping; left = until - rbloat_monotonic()) {
+        uint32_t seen = __atomic_load_n(&asker->wakes, __ATOMIC_SEQ_CST);
+        if (__atomic_load_n(&answers, __ATOMIC_SEQ_CST) != before) {
+            *bytes = __atomic_load_n(&answer, __ATOMIC_SEQ_CST);
+            return true;
+        }
+        rbloat_wait(asker, seen, left);
+    }
+    return false;
+}
+
+#else
+
+void rbloat_prepare_asking(rbloat_native_thread *thread)
+{
+}
+
+bool rbloat_ask_malloc_increase(int64_t *bytes)
+{
+    *bytes = rbloat_malloc_increase();
+    return true;
+}
+
+#endif
 
 void rbloat_init_gc_counts(void)
 {
     major_gc_count = ID2SYM(rb_intern("major_gc_count"));
     heap_allocated_pages = ID2SYM(rb_intern("heap_allocated_pages"));
     malloc_increase_bytes = ID2SYM(rb_intern("malloc_increase_bytes"));
-    state = ID2SYM(rb_intern("state"));
-    none = ID2SYM(rb_intern("none"));
-    major_by = ID2SYM(rb_intern("major_by"));
+    init_counts();
     /* The first call makes the symbols of all that can be asked for, which needs the GVL, and would inside of the GC be
        a "[BUG] object allocation during garbage collection phase". */
     rb_gc_stat(major_gc_count);
-    rb_gc_latest_gc_info(state);
 }

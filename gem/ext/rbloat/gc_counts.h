@@ -1,26 +1,39 @@
 /*
- * Counts of what the GC did, read from Ruby's own.
+ * Counts of what the GC did, for threads that Ruby does not know of.
  *
- * Not by a hook into the GC: up to Ruby 3.2 any internal event that is listened to, be it once per collection, sends
- * every allocation of an object down its slow path (gc.c, newobj_of: flags.has_hook), at 9 to 20 % of a program's time.
+ * Up to Ruby 3.2 they are read from Ruby's own: a hook into the GC, be it called once per collection, would send every
+ * allocation of an object down its slow path (gc.c, newobj_of: flags.has_hook), at 9 to 20 % of a program's time. From 3.3
+ * on a hook costs nothing (flags.has_newobj_hook), and from 4.0 on it is the only way: rb_gc_stat first brings the counts
+ * of the caller's Ractor up to date (gc/default/default.c, ractor_cache_flush_count), and crashes in a thread of none.
  */
 #ifndef RBLOAT_GC_COUNTS_H
 #define RBLOAT_GC_COUNTS_H
 
+#include "native_thread.h"
+
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct {
     uint64_t starts;       /* collections that began */
     uint64_t sweeps;       /* collections whose sweep is over */
     uint64_t major_sweeps; /* of these, those of a major GC */
-    uint64_t heap_pages;   /* pages of Ruby's heap */
+    uint64_t heap_pages;   /* pages of Ruby's heap; from 3.3 on those at the end of the last sweep */
 } rbloat_gc_counts;
 
-/* Reads a few words, by functions that need no GVL nor a thread of Ruby's from 2.7 to 4.0. While a collection begins, one
-   of the counts may be behind the others by it; the next call finds them together. */
+/* Must be called before the others, with the GVL and outside of the GC. More than once does no harm. */
+void rbloat_watch_gc(void);
+
+/* Needs no GVL. While a collection begins, one of the counts may be behind the others by it; the next call finds them
+   together. */
 rbloat_gc_counts rbloat_count_gc(void);
 
-/* Bytes that Ruby says malloc has handed out to it since the last GC. Reads a counter and needs no GVL. */
+/* Bytes that Ruby says malloc has handed out to it since the last GC. Must be called with the GVL from Ruby 4.0 on. */
 int64_t rbloat_malloc_increase(void);
+
+/* The same for a native thread, which must have been prepared for it with the GVL: from Ruby 4.0 on whoever holds the
+   GVL is asked. Returns false where nobody answers in time. */
+void rbloat_prepare_asking(rbloat_native_thread *thread);
+bool rbloat_ask_malloc_increase(int64_t *bytes);
 
 #endif

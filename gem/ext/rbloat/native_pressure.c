@@ -221,7 +221,10 @@ static void compare(int64_t anonymous, const rbloat_gc_counts *gc, double now)
 {
     rbloat_malloc_counts counts = ask_malloc(now);
     int64_t told = __atomic_load_n(&applied, __ATOMIC_SEQ_CST);
-    int64_t increase = rbloat_malloc_increase(), pages = (int64_t)gc->heap_pages * page_of_ruby;
+    int64_t increase, pages = (int64_t)gc->heap_pages * page_of_ruby;
+    if (!rbloat_ask_malloc_increase(&increase)) return;
+    /* What was told meanwhile may be a part of it or not. */
+    if (__atomic_load_n(&applied, __ATOMIC_SEQ_CST) != told) return;
     state.anonymous = anonymous;
     state.in_use = counts.in_use;
     /* A collection that began just now has set Ruby's count back. */
@@ -288,6 +291,8 @@ static VALUE native_start(VALUE self, VALUE page)
     if (!rbloat_glibc_malloc()) return Qfalse;
     page_of_ruby = NUM2LL(page);
     prepare_telling();
+    rbloat_watch_gc();
+    rbloat_prepare_asking(&thread);
     rbloat_start_thread(&thread);
     return Qtrue;
 }
