@@ -143,13 +143,14 @@ impl<'a> Recorder<'a> {
     pub(crate) fn conclude(&mut self, end: &End) {
         let share = end.recorder_cpu_ms * 100.0 / (end.t_ms.max(1) as f64);
         self.view.say(&format!(
-            "{}: {} after {}; {} samples, {} of them exact, {} captures, {share:.2} % of a processor",
+            "{}: {} after {}; {} samples, {} of them exact, {} capture{}, {share:.2} % of a processor",
             self.pid,
             end.why,
             duration(Duration::from_millis(end.t_ms)),
             end.samples,
             end.exact_samples,
             end.captures,
+            if end.captures == 1 { "" } else { "s" },
         ));
         self.view.say(&self.series.render_stable_point());
     }

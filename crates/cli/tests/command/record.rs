@@ -312,6 +312,35 @@ fn it_costs_less_than_one_percent_of_a_processor() {
 }
 
 #[test]
+fn on_a_terminal_a_live_view_stays_in_its_place() {
+    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!(
+        "{} record {} --every 50ms --causes-every 0 --duration 1s -o {}",
+        env!("CARGO_BIN_EXE_rbloat"),
+        target.pid(),
+        folder.path().join("a.jsonl").display()
+    );
+    // It gives the command a terminal of its own.
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).env_remove("NO_COLOR");
+    let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let views: Vec<&str> = shown.split("\x1b[2A\x1b[J").collect();
+    // Each takes the place of the one before: what it takes, and how that was over time.
+    assert!(views.len() > 2, "{shown}");
+    for view in &views[..views.len() - 1] {
+        assert!(
+            view.contains("  RSS ") && view.contains(" MB to ") && view.contains('▁'),
+            "{view}"
+        );
+    }
+    // The last one makes room for what stays.
+    let last = views.last().unwrap();
+    assert!(last.starts_with(&format!("{}: the time was over", target.pid())), "{last}");
+    assert!(last.contains(" 0 captures, ") && last.contains("stable point (RSS): "), "{last}");
+}
+
+#[test]
 fn values_are_written_with_commas_too() {
     let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let folder = tempfile::tempdir().unwrap();
