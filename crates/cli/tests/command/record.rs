@@ -146,7 +146,14 @@ fn the_causes_of_each_ruby_are_those_of_a_report() {
          puts 'ready {}'; $stdout.flush
          $stdin.read",
     );
-    let recorder = Recorder::of(&target, &["--every", "50ms"]);
+    for capture in ["freeze", "fork"] {
+        the_causes_are_told(&target, capture);
+    }
+    assert!(target.finish());
+}
+
+fn the_causes_are_told(target: &Target, capture: &str) {
+    let recorder = Recorder::of(target, &["--every", "50ms", "--capture", capture]);
     let recording = recorder.wait_for(|it| it.causes().count() >= 3);
     let mut commands: Vec<&str> =
         recording.causes().map(|causes| causes.command.as_str()).collect();
@@ -163,7 +170,11 @@ fn the_causes_of_each_ruby_are_those_of_a_report() {
     recorder.signal("INT");
     let (status, recording) = recorder.end();
     assert_eq!((status, why(&recording)), (0, "interrupted"));
-    assert!(target.finish());
+    assert!(
+        recording.causes().all(|causes| causes.method == capture),
+        "{:?}",
+        recording.causes().next()
+    );
 }
 
 #[test]
