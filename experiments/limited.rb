@@ -35,7 +35,9 @@ class Limited
 
       #{found['workers']} workers with #{found['threads']} threads each in a control group of #{found['limit_bytes'] / 1_000_000}
       million bytes, without swap. The kernel kills a worker when the group is full, and Puma starts another one. What
-      fails is what a killed worker was at. Published: pods of 3 GB killed about once a minute with glibc's malloc, none with
+      fails is what a killed worker was at. Load and limit were chosen so that what malloc retains breaks the limit and what
+      Ruby has in use fits into it: with larger exports, two at once, the gem's workers were killed as well, since no trim frees
+      what is in use. Published were pods of 3 GB that were killed about once a minute with glibc's malloc, and none with
       jemalloc.
 
           scenarios/rails/limited --seconds #{found['settings'].first['seconds']}

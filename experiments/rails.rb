@@ -5,7 +5,8 @@ class Rails
   SHAPES = { "rails-1x5" => ["0", "one process with 5 threads"], "rails-2x5" => ["2", "two workers with 5 threads each"] }.freeze
   BIND = "127.0.0.1:9292"
   SETTINGS = "default,arena2,jemalloc,tcmalloc,mimalloc,trim,gem"
-  LOAD = "wrk -t9 -c9 -d20s --timeout 60s --latency -s scenarios/rails/load.lua http://#{BIND}".freeze
+  SECONDS = 15
+  LOAD = "wrk -t9 -c9 -d#{SECONDS}s --timeout 60s --latency -s scenarios/rails/load.lua http://#{BIND}".freeze
 
   def self.needs
     %w[ruby-railties ruby-activerecord puma ruby-pg postgresql wrk gcc libc6-dev ruby-dev rake-compiler libjemalloc2
@@ -37,7 +38,8 @@ class Rails
 
       Debian's Rails and Puma, a real PostgreSQL with 40,000 orders: lists, details, the list as JSON, and an office that
       exports one month of orders after the other, as CSV that is built in memory. Eight visitors and the office, by wrk,
-      for 20 s in each run. RSS is that of all processes together. There are no published figures of this one.
+      for #{SECONDS} s in each run. RSS is that of all processes together: pages that they share count for each of them. There
+      are no published figures of this one.
     HEAD
   end
 
