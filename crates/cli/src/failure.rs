@@ -57,6 +57,12 @@ pub(crate) enum Failure {
     NotARecording { path: PathBuf, error: RecordingError },
     #[error("{}: its name must end in .html, .svg or .png", path.display())]
     NoFormat { path: PathBuf },
+    #[error(
+        "--sysroot is for core files: leave it out, the files of a process are found through /proc"
+    )]
+    NeedlessSysroot,
+    #[error("-o and --png name the same file: give each its own")]
+    OneFile,
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
     #[error("cannot write the output: {0}")]
@@ -88,7 +94,11 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         use target::Error as E;
         ExitCode::from(match self {
-            Self::OneSource | Self::ManySources(_) | Self::NoFormat { .. } => 2,
+            Self::OneSource
+            | Self::ManySources(_)
+            | Self::NoFormat { .. }
+            | Self::NeedlessSysroot
+            | Self::OneFile => 2,
             Self::Target(
                 E::NoSuchProcess { .. }
                 | E::Thread { .. }

@@ -4,7 +4,10 @@ use crate::output;
 use crate::source::Source;
 
 pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
-    let source = Source::open(arguments.source.name())?;
+    if arguments.output.is_some() && arguments.output == arguments.png {
+        return Err(Failure::OneFile);
+    }
+    let source = Source::open(arguments.source.name()?)?;
     let snapshot = source.snapshot(arguments.source.capture)?;
     if let Some(path) = &arguments.output {
         output::write(path, snapshot.render_html().as_bytes())?;

@@ -6,7 +6,7 @@ use crate::source::Source;
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let owners = arguments.owners();
-    let source = Source::open(arguments.source.name())?;
+    let source = Source::open(arguments.source.name()?)?;
     let mut report = source.report(arguments.source.capture, owners > 0)?.brief(owners);
     if owners == 0 {
         report.owners = None;

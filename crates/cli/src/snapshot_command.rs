@@ -6,7 +6,7 @@ use crate::output;
 use crate::source::Source;
 
 pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
-    let source = Source::open(arguments.source.name())?;
+    let source = Source::open(arguments.source.name()?)?;
     let snapshot = source.snapshot(arguments.source.capture)?;
     let bytes = snapshot.to_bytes();
     output::write(&arguments.output, &bytes)?;

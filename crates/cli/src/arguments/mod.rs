@@ -284,7 +284,7 @@ mod tests {
         for words in [["rbloat", "report", "42", "--json"], ["rbloat", "report", "-p42", "--json"]]
         {
             let Some(Command::Report(report)) = parse(&words).unwrap().command else { panic!() };
-            assert_eq!(report.source.name(), SourceName::Process(ProcessName::Pid(42)));
+            assert_eq!(report.source.name().unwrap(), SourceName::Process(ProcessName::Pid(42)));
         }
         assert!(parse(&["rbloat", "report"]).is_err());
         assert!(parse(&["rbloat", "report", "1", "--namespace-pid", "2"]).is_err());

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
+use crate::failure::Failure;
+
 /// What is to be looked at.
 #[derive(Debug, Args)]
 pub(crate) struct SourceArguments {
@@ -77,15 +79,21 @@ impl SourceName {
 }
 
 impl SourceArguments {
-    pub(crate) fn name(&self) -> SourceName {
+    /// # Errors
+    /// Where a folder of files is given for a process, which has its own.
+    pub(crate) fn name(&self) -> Result<SourceName, Failure> {
         let WhichArguments { source, pid, namespace_pid } = &self.which;
-        match (source, pid, namespace_pid) {
+        let name = match (source, pid, namespace_pid) {
             (Some(source), ..) => SourceName::from(source.as_str()).below(self.sysroot.as_deref()),
             (_, Some(pid), _) => SourceName::Process(ProcessName::Pid(*pid)),
             (.., namespace_pid) => {
                 let pid = namespace_pid.expect("clap requires one of them");
                 SourceName::Process(ProcessName::NamespacePid(pid))
             }
+        };
+        match name {
+            SourceName::Process(_) if self.sysroot.is_some() => Err(Failure::NeedlessSysroot),
+            name => Ok(name),
         }
     }
 }

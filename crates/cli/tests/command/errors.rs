@@ -49,6 +49,19 @@ fn a_zombie_has_no_memory() {
 }
 
 #[test]
+fn what_would_be_ignored_or_lost_is_refused() {
+    let pid = std::process::id().to_string();
+    for (arguments, why) in [
+        (&["report", &pid, "--sysroot", "/"][..], "--sysroot is for core files"),
+        (&["map", &pid, "-o", "/nowhere/a", "--png", "/nowhere/a"], "name the same file"),
+    ] {
+        let (status, line) = complaint(&rbloat().args(arguments).output().unwrap());
+        assert_eq!(status, 2, "{line}");
+        assert!(line.contains(why), "{line}");
+    }
+}
+
+#[test]
 fn arguments_that_make_no_sense_are_told_so() {
     for arguments in [&["report"][..], &["trim", "ruby"], &["report", "1", "-p", "1"], &["frob"]] {
         let output = rbloat().args(arguments).output().unwrap();
