@@ -205,6 +205,19 @@ impl Naming {
 /// It will be printed on terminals.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_NAME)]);
-    let plain = |it: char| if it.is_control() { char::REPLACEMENT_CHARACTER } else { it };
+    let plain = |it: char| if target::is_control(it) { char::REPLACEMENT_CHARACTER } else { it };
     text.chars().map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_neither_moves_the_cursor_nor_turns_text() {
+        assert_eq!(
+            printable("Größe::\u{202e}Live\u{1b}[2J".as_bytes()),
+            "Größe::\u{fffd}Live\u{fffd}[2J"
+        );
+    }
 }

@@ -21,6 +21,7 @@ mod live;
 mod mapping;
 mod memory;
 mod pages;
+mod text;
 
 pub use address::{Address, PAGE_SIZE, intersection, length};
 pub use address_map::AddressMap;
@@ -37,3 +38,4 @@ pub use live::{
 pub use mapping::{Backing, Mapping, Mappings};
 pub use memory::{Memory, Unreadable, Window};
 pub use pages::{PageRun, PageState, Pages};
+pub use text::is_control;

@@ -194,7 +194,7 @@ pub(crate) fn check_namespace() -> Result<(), Error> {
 /// `text` with a blank for every control character, the words' separators among them: what a process
 /// puts into its command line must not reach a terminal as more than text.
 pub(crate) fn one_line(text: &str) -> String {
-    text.replace(char::is_control, " ")
+    text.replace(crate::is_control, " ")
 }
 
 pub(crate) fn allocation_variables(environment: &str) -> Vec<(String, String)> {
