@@ -43,8 +43,8 @@ class Results
       ## Memory that the GC does not know of
 
       10,000 results of 100,000 bytes from a real PostgreSQL and MariaDB, none of them cleared, ten of them kept, beside
-      400,000 strings that are retained. *Told* is what Ruby is told of one result, by `Rbloat.probe`, of what malloc
-      gave for it.
+      400,000 strings that are retained; `scripts/experiments results` starts the servers. *Told* is what Ruby is told of
+      one result, by `Rbloat.probe`, of what malloc gave for it.
 
           #{@comparisons.fetch('libpq').command}
 
