@@ -25,8 +25,20 @@ pub(super) const GROUPS: [(&str, &str, &[&str]); 17] = [
 ];
 
 /// The colours of runs, one after the other.
-pub(super) const RUNS: [&str; 8] =
-    ["stacks", "ruby-malloc", "held", "vm", "jit", "untraced", "unreachable", "global"];
+pub(super) const RUNS: [&str; 12] = [
+    "stacks",
+    "ruby-malloc",
+    "held",
+    "vm",
+    "jit",
+    "untraced",
+    "unreachable",
+    "global",
+    "live-slots",
+    "files",
+    "overhead",
+    "swapped",
+];
 
 /// The group of a cause. What a later rbloat may know stands with what is unknown.
 pub(super) fn group(cause: &str) -> usize {

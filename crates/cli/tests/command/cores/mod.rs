@@ -1,7 +1,7 @@
 //! Cores that gcore and the kernel make of real processes.
 
 mod files;
-mod truth;
+mod process;
 
 use std::fs;
 use std::path::{Path, PathBuf};
