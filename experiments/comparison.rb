@@ -78,3 +78,20 @@ class Comparison
     "#{recommendation['summary']} Confidence #{recommendation['confidence']}."
   end
 end
+
+# A part of the page that is made of comparisons, by name.
+class Comparisons
+  def initialize(runs, comparisons)
+    @runs = runs
+    @comparisons = comparisons
+  end
+
+  def run
+    system("rake", "compile", chdir: "#{ROOT}/gem", out: File::NULL, exception: true)
+    @comparisons.each_value { |comparison| comparison.run(@runs) }
+  end
+
+  def done?
+    @comparisons.each_value.all?(&:done?)
+  end
+end

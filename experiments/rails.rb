@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # A Rails application on Puma and PostgreSQL under load, as one process and as two, under each allocator and setting.
-class Rails
+class Rails < Comparisons
   SHAPES = { "rails-1x5" => ["0", "one process with 5 threads"], "rails-2x5" => ["2", "two workers with 5 threads each"] }.freeze
   BIND = "127.0.0.1:9292"
   SETTINGS = "default,arena2,jemalloc,tcmalloc,mimalloc,trim,gem"
@@ -14,22 +14,13 @@ class Rails
   end
 
   def initialize(runs:, **)
-    @runs = runs
-    @comparisons = SHAPES.to_h do |name, (workers, _)|
+    comparisons = SHAPES.to_h do |name, (workers, _)|
       environment = { "WORKERS" => workers, "THREADS" => "5", "BIND" => "tcp://#{BIND}" }
       [name, Comparison.new(name, %w[puma -C scenarios/rails/config/puma.rb], before: ["scenarios/rails/with_database"],
                                                                               options: ["--with", SETTINGS, "--load", LOAD],
                                                                               environment: environment)]
     end
-  end
-
-  def run
-    system("rake", "compile", chdir: "#{ROOT}/gem", out: File::NULL, exception: true)
-    @comparisons.each_value { |comparison| comparison.run(@runs) }
-  end
-
-  def done?
-    @comparisons.each_value.all?(&:done?)
+    super(runs, comparisons)
   end
 
   def section

@@ -6,7 +6,7 @@ require "rbconfig"
 require_relative "../gem/test/servers"
 
 # The experiment of 2018 with results of PostgreSQL, and its twin with MariaDB: memory that the GC does not know of.
-class Results
+class Results < Comparisons
   PROGRAM = "gem/bench/native.rb"
 
   # What is read by what, what the prototypes had in millions of bytes, and what the article had.
@@ -22,16 +22,12 @@ class Results
   end
 
   def initialize(runs:, **)
-    @runs = runs
-    @comparisons = LIBRARIES.keys.to_h { |library| [library, comparison(library)] }
+    super(runs, LIBRARIES.keys.to_h { |library| [library, comparison(library)] })
   end
 
   def run
-    system("rake", "compile", chdir: "#{ROOT}/gem", out: File::NULL, exception: true)
-    @comparisons.each do |library, comparison|
-      comparison.run(@runs)
-      File.write("#{comparison.folder}/probe.json", probe(library))
-    end
+    super
+    @comparisons.each { |library, comparison| File.write("#{comparison.folder}/probe.json", probe(library)) }
   end
 
   def done?

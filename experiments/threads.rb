@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Threads that allocate strings, under each allocator and setting, and with trims inside and outside of the GC.
-class Threads
+class Threads < Comparisons
   PROGRAMS = {
     "churn" => "20 threads make 300 × 1,000 strings of up to 4 kB each and keep none.",
     "burst" => "20 threads build 12 arrays of 5,000 strings of up to 8 kB each, whose peaks overlap, and drop them whole.",
@@ -27,24 +27,15 @@ class Threads
   end
 
   def initialize(runs:, **)
-    @runs = runs
     jemalloc = Dir["/usr/lib/*/libjemalloc.so.2"].first
     own = ["jemalloc background:LD_PRELOAD=#{jemalloc}",
            "jemalloc background:MALLOC_CONF=background_thread:true", "trim after mark:TRIM_IN_GC=mark",
            "trim after sweep:TRIM_IN_GC=sweep"]
-    @comparisons = PROGRAMS.keys.to_h do |program|
+    comparisons = PROGRAMS.keys.to_h do |program|
       options = own.flat_map { |variable| ["--set", variable] }
       [program, Comparison.new(program, %W[ruby experiments/programs/threads.rb #{program}], options: options)]
     end
-  end
-
-  def run
-    system("rake", "compile", chdir: "#{ROOT}/gem", out: File::NULL, exception: true)
-    @comparisons.each_value { |comparison| comparison.run(@runs) }
-  end
-
-  def done?
-    @comparisons.each_value.all?(&:done?)
+    super(runs, comparisons)
   end
 
   def section

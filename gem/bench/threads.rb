@@ -5,6 +5,7 @@
 # Threads that allocate strings, as scenarios/burst.rb and churn.rb do, but for longer. Prints one line of JSON.
 
 require "json"
+require_relative "workloads"
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 program, way, extension = ARGV
@@ -17,18 +18,6 @@ end
 
 def rss
   File.read("/proc/self/statm").split[1].to_i * 4096
-end
-
-def burst(random)
-  12.times do
-    result = Array.new(5_000) { "x" * random.rand(64..8_255) }
-    sleep 0.001
-    result.clear
-  end
-end
-
-def churn(random)
-  300.times { 1_000.times { "x" * random.rand(4_096) } }
 end
 
 # CPU time in seconds of the gem's own threads so far.
@@ -55,7 +44,7 @@ end
 GC.start
 started = clock
 faults = -page_faults
-threads = Array.new(THREADS) { |index| Thread.new { send(program, Random.new(index)) } }
+threads = Array.new(THREADS) { |index| Thread.new { Workloads.public_send(program, Random.new(index)) } }
 threads.each(&:join)
 seconds = clock - started
 own = own_cpu

@@ -74,8 +74,7 @@ class AutoTrimTest < Minitest::Test
     assert_equal [5], answer
   end
 
-  # Up to Ruby 3.2 whoever listens to an event of the GC makes every allocation slower, by 9 to 20 % of a program that
-  # does little else.
+  # Up to Ruby 3.2 whoever listens to an event of the GC makes every allocation slower.
   def test_no_event_of_the_gc_is_listened_to
     skip "from Ruby 3.3 on it costs nothing" if RUBY_VERSION >= "3.3"
     library = File.binread($LOADED_FEATURES.grep(%r{/rbloat/rbloat\.so\z}).first)

@@ -2,7 +2,7 @@
  * Counts of what the GC did, for threads that Ruby does not know of.
  *
  * Up to Ruby 3.2 they are read from Ruby's own: a hook into the GC, be it called once per collection, would send every
- * allocation of an object down its slow path (gc.c, newobj_of: flags.has_hook), at 9 to 20 % of a program's time. From 3.3
+ * allocation of an object down its slow path (gc.c, newobj_of: flags.has_hook). From 3.3
  * on a hook costs nothing (flags.has_newobj_hook), and from 4.0 on it is the only way: rb_gc_stat first brings the counts
  * of the caller's Ractor up to date (gc/default/default.c, ractor_cache_flush_count), and crashes in a thread of none.
  */

@@ -33,7 +33,7 @@ void rbloat_define_no_thread(VALUE module);
 void rbloat_start_thread(rbloat_native_thread *thread);
 void rbloat_stop_thread(rbloat_native_thread *thread);
 
-/* Lets a waiting thread go on. One system call, no lock: for hooks of the GC as well. */
+/* Lets a waiting thread go on. One system call, no lock. */
 void rbloat_wake_thread(rbloat_native_thread *thread);
 
 /* In the thread itself: returns when it was woken since `seen` was read from `wakes`, or so many seconds later. */

@@ -63,7 +63,7 @@ fn parse_variable(text: &str) -> Result<Variable, String> {
     let (setting, assignment) =
         text.split_once(':').ok_or("a setting's name and a colon come first")?;
     let (name, value) = assignment.split_once('=').ok_or("it is VARIABLE=VALUE")?;
-    // It names files of `-o FOLDER` too.
+    // It stands in the cell of a table.
     let is_plain = |it: char| it.is_alphanumeric() || " -_.+".contains(it);
     if !setting.starts_with(char::is_alphanumeric) || !setting.chars().all(is_plain) {
         return Err("the setting needs a name of letters and digits".into());

@@ -20,7 +20,7 @@ pub(crate) struct SourceArguments {
     pub(crate) capture: CaptureMode,
     /// Where the files are that the process of a core file had mapped (libruby, libc ...), as below its
     /// root: for a core of another machine or a container
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["pid", "namespace_pid"])]
+    #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
 }
 
