@@ -1,31 +1,41 @@
+//! How a process is held still for the time it takes to read it: which way is tried, for how long, and what is
+//! tried next.
+
 use std::time::{Duration, Instant, SystemTime};
 
 use ledger::Readings;
 use report::{AllocatorStatistics, Capture, CaptureMethod};
-use target::{Fork, ForkPlan, Outline, Refusal};
+use target::{Fork, ForkPlan, Image, Outline, Refusal, Thawed};
 
 use crate::allocator_call::{self, AllocatorCall};
-use crate::arguments::CaptureMode;
+use crate::arguments::{CaptureArguments, CaptureMode};
 use crate::failure::Failure;
 
-/// How often a target is stopped at most that is in the midst of a change each time, or computes.
-const ATTEMPTS: u32 = 4;
+/// How often a target is stopped at most that is in the midst of a change each time, computes, or does not stop
+/// in time.
+const MAX_ATTEMPTS: u32 = 4;
 /// How long it goes on in between.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 
-/// A pause by a freeze that is expected to be shorter is no reason to touch the target.
-const SHORT_MS: f64 = 50.0;
-/// How long a freeze takes: some milliseconds, and so many for each GB that is resident, on two cores;
-/// without and with what it takes to find owners. A heap of small chunks takes longer.
-const FREEZE_MS: f64 = 10.0;
-const FREEZE_MS_PER_GB: f64 = 140.0;
-const FREEZE_MS_PER_GB_WITH_OWNERS: f64 = 220.0;
+/// How long the walks take while the target stands, beside what is known without reading its memory: for each
+/// GiB that is resident, without and with what it takes to find owners, and for each heap of malloc's arenas.
+const WALK_PER_GIB: Duration = Duration::from_millis(140);
+const WALK_PER_GIB_WITH_OWNERS: Duration = Duration::from_millis(260);
+const WALK_PER_HEAP: Duration = Duration::from_micros(150);
+
+/// What rbloat takes itself to read a process: its program, and a part of what is resident there, without and
+/// with what it takes to find owners.
+const OWN_BYTES: u64 = 8 << 20;
+const OWN_PART: u64 = 10;
+const OWN_PART_WITH_OWNERS: u64 = 5;
 
 /// A target that was read, and how.
 pub(crate) struct Captured {
     pub(crate) readings: Readings,
     pub(crate) outline: Outline,
     pub(crate) capture: Capture,
+    /// Why its memory was not read, if it was not: the readings are empty then.
+    pub(crate) unread: Option<String>,
     /// Why the target still has a dead clone in the process table.
     pub(crate) left: Option<Refusal>,
     /// What the allocator gave back in the clone, in bytes, if it was tried.
@@ -34,136 +44,223 @@ pub(crate) struct Captured {
     pub(crate) statistics: Option<AllocatorStatistics>,
 }
 
-/// Reads the process `pid`, which is a Ruby, in the way that `mode` asks for; with `owners` what it takes to
+/// Reads the process `pid`, which is a Ruby, in the way that is asked for; with `owners` what it takes to
 /// find who holds its memory.
 ///
 /// No word goes to the terminal before the target goes on: it might keep us waiting.
-pub(crate) fn take(pid: i32, mode: CaptureMode, owners: bool) -> Result<Captured, Failure> {
-    take_and_try(pid, mode, owners, None)
+pub(crate) fn take(pid: i32, how: CaptureArguments, owners: bool) -> Result<Captured, Failure> {
+    take_and_try(pid, how, owners, None)
 }
 
-/// Like [`take`] of a process that will be made to make `call` anyway: so it is cloned wherever it can be,
-/// and the clone makes the call when it was read, if it is one whose outcome cannot be computed.
+/// Like [`take`] of a process that will be made to make `call` anyway: the clone makes the call when it was
+/// read, if it is one whose outcome cannot be computed.
 pub(crate) fn take_and_try(
     pid: i32,
-    mode: CaptureMode,
+    how: CaptureArguments,
     owners: bool,
     call: Option<&AllocatorCall>,
 ) -> Result<Captured, Failure> {
     let started = Instant::now();
-    let (mut plan, mut reason) = match call {
-        Some(_) => match ForkPlan::make(&target::look(pid)?) {
-            Ok(plan) => (Some(plan), "it will be made to run something anyway".into()),
-            Err(refusal) => (None, format!("no clone was made: {refusal}")),
-        },
-        None => choose(pid, mode, owners)?,
-    };
-    let call = call.filter(|call| !call.allocator.is_glibc());
-    let mut pause = Duration::ZERO;
-    let mut attempt = 1;
-    loop {
-        let at = SystemTime::now();
-        let done = match &plan {
-            None => freeze(target::freeze(pid, target::PATIENCE)?, owners)?,
-            Some(plan_made) => match fork(pid, plan_made, owners, call)? {
-                Ok(done) => done,
-                Err((_, refusal)) if mode == CaptureMode::Fork => {
-                    return Err(refused(pid, refusal));
-                }
-                Err((frozen, refusal)) => {
-                    reason = format!("no clone was made: {refusal}");
-                    plan = None;
-                    freeze(frozen, owners)?
-                }
-            },
-        };
-        pause += done.pause;
-        if !done.readings.are_torn() || attempt == ATTEMPTS {
-            let method = match done.copied_bytes {
-                _ if plan.is_none() => CaptureMethod::Freeze,
-                copied_bytes => CaptureMethod::Fork { copied_bytes },
-            };
-            let capture = Capture::new(method, reason, at, pause, started.elapsed());
-            let Look { readings, outline, left, tried_bytes, statistics, .. } = done;
-            return Ok(Captured { readings, outline, capture, left, tried_bytes, statistics });
-        }
-        attempt += 1;
-        std::thread::sleep(BETWEEN_ATTEMPTS);
-    }
-}
-
-/// What to clone the target by, if it is to be cloned, and why it is to be read in this way.
-fn choose(
-    pid: i32,
-    mode: CaptureMode,
-    owners: bool,
-) -> Result<(Option<ForkPlan>, String), Failure> {
-    if mode == CaptureMode::Freeze {
-        return Ok((None, "asked for".into()));
-    }
     let image = target::look(pid)?;
-    let per_gb = if owners { FREEZE_MS_PER_GB_WITH_OWNERS } else { FREEZE_MS_PER_GB };
-    let rss_gb = image.outline.process.rss_bytes as f64 / f64::from(1 << 30);
-    let expected = FREEZE_MS + rss_gb * per_gb;
-    if mode == CaptureMode::Auto && expected < SHORT_MS {
-        return Ok((None, format!("a freeze was expected to take {expected:.0} ms")));
+    let own_bytes = own_bytes(image.outline.process.rss_bytes, owners);
+    if let Some(room_bytes) = target::room_bytes(pid, 0)
+        && target::room_bytes(pid, own_bytes) == Some(0)
+    {
+        return Err(Failure::NoRoom { pid, own_bytes, room_bytes });
     }
-    match (ForkPlan::make(&image), mode) {
-        (Ok(plan), CaptureMode::Fork) => Ok((Some(plan), "asked for".into())),
-        (Ok(plan), _) => {
-            Ok((Some(plan), format!("a freeze was expected to take {expected:.0} ms")))
-        }
-        (Err(refusal), CaptureMode::Fork) => Err(refused(pid, refusal)),
-        (Err(refusal), _) => Ok((None, format!("no clone was made: {refusal}"))),
-    }
+    let call = call.filter(|call| !call.allocator.is_glibc());
+    let target = Target { pid, how, owners, call, image: &image, own_bytes };
+    target.capture(started)
 }
 
-fn refused(pid: i32, refusal: Refusal) -> Failure {
-    Failure::NotTouched { pid, what: "clone", refusal, instead: "; --capture freeze needs none" }
+/// What rbloat takes itself to read a process.
+fn own_bytes(rss_bytes: u64, owners: bool) -> u64 {
+    OWN_BYTES + rss_bytes / if owners { OWN_PART_WITH_OWNERS } else { OWN_PART }
+}
+
+/// A process that is to be read.
+struct Target<'a> {
+    pid: i32,
+    how: CaptureArguments,
+    owners: bool,
+    call: Option<&'a AllocatorCall>,
+    /// The process as it ran on.
+    image: &'a Image<'static>,
+    own_bytes: u64,
 }
 
 /// What came of one look.
 struct Look {
     readings: Readings,
     outline: Outline,
+    method: CaptureMethod,
     pause: Duration,
-    copied_bytes: Option<u64>,
+    unread: Option<String>,
     left: Option<Refusal>,
     tried_bytes: Option<u64>,
     statistics: Option<AllocatorStatistics>,
 }
 
-fn freeze(frozen: target::Frozen, owners: bool) -> Result<Look, Failure> {
-    let readings = Readings::read(frozen.image(), owners);
-    let thawed = frozen.thaw()?;
-    let (outline, pause) = (thawed.outline, thawed.pause);
-    Ok(Look {
-        readings,
-        outline,
-        pause,
-        copied_bytes: None,
-        left: None,
-        tried_bytes: None,
-        statistics: None,
-    })
+impl Target<'_> {
+    fn capture(&self, started: Instant) -> Result<Captured, Failure> {
+        let (mut plan, mut reason) = self.choose()?;
+        let mut pause = Duration::ZERO;
+        let mut attempt = 1;
+        loop {
+            let at = SystemTime::now();
+            let look = match &plan {
+                Some(plan) => target::on_a_thread_of_its_own(|| self.fork(plan)),
+                None => self.freeze(&reason),
+            };
+            let may_try_again = attempt < MAX_ATTEMPTS;
+            attempt += 1;
+            match look {
+                Ok(look) => {
+                    pause += look.pause;
+                    if !look.readings.are_torn() || !may_try_again {
+                        let elapsed = started.elapsed();
+                        let capture = Capture::new(look.method, reason, at, pause, elapsed);
+                        return Ok(look.captured(capture));
+                    }
+                }
+                Err(failure) if may_try_again && passes(&failure) => {}
+                Err(failure) if plan.is_some() && self.may_freeze_after(&failure) => {
+                    plan = None;
+                    reason = match failure {
+                        Failure::NotTouched { refusal, .. } => no_copy(&refusal),
+                        failure => failure.to_string(),
+                    };
+                    attempt = 1;
+                }
+                Err(failure) => return Err(failure),
+            }
+            std::thread::sleep(BETWEEN_ATTEMPTS);
+        }
+    }
+
+    /// What to make a forked copy by, if there is to be one, and why it is to be read in this way.
+    fn choose(&self) -> Result<(Option<ForkPlan>, String), Failure> {
+        if self.how.capture == CaptureMode::Freeze {
+            return Ok((None, "asked for".into()));
+        }
+        let max_pause = self.how.max_pause;
+        let planned = ForkPlan::make(self.image, self.own_bytes).and_then(|plan| {
+            match plan.factors().fork() {
+                expected if expected > max_pause => Err(Refusal::Slow { expected, max_pause }),
+                _ => Ok(plan),
+            }
+        });
+        match (planned, self.how.capture) {
+            (Ok(plan), CaptureMode::Fork) => Ok((Some(plan), "asked for".into())),
+            (Ok(plan), _) => Ok((Some(plan), "the shortest pause".into())),
+            (Err(refusal), CaptureMode::Fork) => Err(self.refused(refusal)),
+            (Err(refusal), _) => Ok((None, no_copy(&refusal))),
+        }
+    }
+
+    fn refused(&self, refusal: Refusal) -> Failure {
+        let instead = match refusal {
+            Refusal::Slow { .. } => "; allow more with --max-pause",
+            _ => "; --capture freeze needs none",
+        };
+        Failure::NotTouched { pid: self.pid, what: "forked copy", refusal, instead }
+    }
+
+    fn may_freeze_after(&self, failure: &Failure) -> bool {
+        use target::Error as E;
+        self.how.capture != CaptureMode::Fork
+            && matches!(
+                failure,
+                Failure::NotTouched { .. }
+                    | Failure::Target(E::CloneEnded { .. } | E::CloneEndedForRoom { .. })
+            )
+    }
+
+    fn fork(&self, plan: &ForkPlan) -> Result<Look, Failure> {
+        let mut forked = match target::fork(self.pid, self.how.max_pause, plan)? {
+            Fork::Done(forked) => forked,
+            Fork::Refused(refusal) => return Err(self.refused(refusal)),
+        };
+        let readings = Readings::read(forked.image(), self.owners);
+        let tried_bytes = match self.call {
+            Some(call) => call.try_on(&mut forked)?,
+            None => None,
+        };
+        let statistics = allocator_call::statistics(&mut forked)?;
+        let target::Ended { outline, pause, copied_bytes, left } = forked.end()?;
+        let method = CaptureMethod::Fork { copied_bytes };
+        Ok(Look { method, left, tried_bytes, statistics, ..Look::new(readings, outline, pause) })
+    }
+
+    /// Reads the process while it stands, as far as that is possible in time.
+    fn freeze(&self, reason: &str) -> Result<Look, Failure> {
+        let frozen = target::freeze(self.pid, self.how.max_pause)?;
+        let expected = self.expected_walk();
+        // The deadline is for the case in which the estimate is wrong: who knows better does not even begin.
+        let has_time = frozen.time_left().is_none_or(|left| expected <= left);
+        let readings = has_time.then(|| Readings::read(frozen.image(), self.owners));
+        let Thawed { outline, pause, expired } = frozen.thaw()?;
+        match readings.filter(|_| !expired) {
+            Some(readings) => Ok(Look::new(readings, outline, pause)),
+            None => {
+                let unread = self.unread(expected, reason);
+                let readings = Readings::unread(self.image, &unread);
+                Ok(Look { unread: Some(unread), ..Look::new(readings, outline, pause) })
+            }
+        }
+    }
+
+    /// How long the walks are expected to take while the process stands.
+    fn expected_walk(&self) -> Duration {
+        let Outline { process, mappings, .. } = &self.image.outline;
+        let gib = process.rss_bytes as f64 / (1_u64 << 30) as f64;
+        let per_gib = if self.owners { WALK_PER_GIB_WITH_OWNERS } else { WALK_PER_GIB };
+        let load = target::pause_factors(self.image).load;
+        let heaps = glibc::count_heaps(mappings) as f64;
+        (per_gib.mul_f64(gib) + WALK_PER_HEAP.mul_f64(heaps)).mul_f64(load)
+    }
+
+    /// Why the memory was not read.
+    fn unread(&self, expected: Duration, reason: &str) -> String {
+        let max_pause = self.how.max_pause;
+        let enough =
+            (2 * (expected + target::pause_factors(self.image).freeze())).max(2 * max_pause);
+        format!(
+            "not read: that takes a pause of about {} ms, and --max-pause allows {} ms ({reason}). Allow more \
+             with --max-pause {}ms",
+            expected.as_millis().max(max_pause.as_millis()),
+            max_pause.as_millis(),
+            enough.as_millis().next_multiple_of(100),
+        )
+    }
 }
 
-fn fork(
-    pid: i32,
-    plan: &ForkPlan,
-    owners: bool,
-    call: Option<&AllocatorCall>,
-) -> Result<Result<Look, (target::Frozen, Refusal)>, Failure> {
-    let mut forked = match target::fork(pid, target::PATIENCE, plan)? {
-        Fork::Done(forked) => forked,
-        Fork::Refused(frozen, refusal) => return Ok(Err((frozen, refusal))),
-    };
-    let readings = Readings::read(forked.image(), owners);
-    let tried_bytes = match call {
-        Some(call) => call.try_on(&mut forked)?,
-        None => None,
-    };
-    let statistics = allocator_call::statistics(&mut forked)?;
-    let target::Ended { outline, pause, copied_bytes, left } = forked.end()?;
-    Ok(Ok(Look { readings, outline, pause, copied_bytes, left, tried_bytes, statistics }))
+fn no_copy(refusal: &Refusal) -> String {
+    format!("no forked copy was made: {refusal}")
+}
+
+/// Whether another try some milliseconds later may succeed.
+fn passes(failure: &Failure) -> bool {
+    use target::Error as E;
+    match failure {
+        Failure::Target(error) => matches!(error, E::DoesNotStop { .. } | E::Restless { .. }),
+        Failure::NotTouched { refusal, .. } => {
+            matches!(refusal, Refusal::NoSafePoint | Refusal::Slow { .. } | Refusal::Lost)
+        }
+        _ => false,
+    }
+}
+
+impl Look {
+    /// Of a target that stood while it was read.
+    fn new(readings: Readings, outline: Outline, pause: Duration) -> Self {
+        let method = CaptureMethod::Freeze;
+        let (unread, left, tried_bytes, statistics) = (None, None, None, None);
+        Self { readings, outline, method, pause, unread, left, tried_bytes, statistics }
+    }
+
+    fn captured(self, capture: Capture) -> Captured {
+        let Self { readings, outline, unread, left, tried_bytes, statistics, .. } = self;
+        Captured { readings, outline, capture, unread, left, tried_bytes, statistics }
+    }
 }

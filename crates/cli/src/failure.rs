@@ -20,6 +20,15 @@ pub(crate) enum Failure {
     NotInContainer { namespace_pid: i32 },
     #[error("{} processes are called {namespace_pid} inside their containers: {}; give one of these ids without --namespace-pid", candidates.len(), candidates.join(", "))]
     Ambiguous { namespace_pid: i32, candidates: Vec<String> },
+    #[error("process {pid}: {reason}")]
+    Unread { pid: i32, reason: String },
+    #[error(
+        "to read process {pid}, rbloat needs about {} MiB of memory itself, and the memory limit that both share \
+         leaves {} MiB: run rbloat outside of the control group of the process (in Kubernetes: as an ephemeral \
+         container of its own limit), or give it more memory",
+        .own_bytes >> 20, .room_bytes >> 20
+    )]
+    NoRoom { pid: i32, own_bytes: u64, room_bytes: u64 },
     #[error("no {what} was made in process {pid}: {refusal}{instead}")]
     NotTouched { pid: i32, what: &'static str, refusal: target::Refusal, instead: &'static str },
     #[error(
@@ -127,8 +136,11 @@ impl Failure {
                 | E::DoesNotStop { .. }
                 | E::Restless { .. }
                 | E::Ended { .. }
-                | E::CloneEnded { .. },
+                | E::CloneEnded { .. }
+                | E::CloneEndedForRoom { .. },
             )
+            | Self::Unread { .. }
+            | Self::NoRoom { .. }
             | Self::NotTouched { .. } => 5,
             Self::Target(E::Proc { .. } | E::Ptrace { .. } | E::ForeignProc)
             | Self::Unwritable { .. }

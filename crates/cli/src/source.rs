@@ -10,7 +10,7 @@ use ledger::{Atlas, Ledger, Readings};
 use report::{Capture, CaptureMethod, Report, Snapshot};
 use target::{Core, CoreOptions, Finding, Outline, Severity};
 
-use crate::arguments::{CaptureMode, SourceName};
+use crate::arguments::{CaptureArguments, SourceName};
 use crate::capture::{self, Captured};
 use crate::failure::Failure;
 
@@ -61,19 +61,19 @@ impl Source {
     }
 
     /// The whole report of it; with owners, if they are wanted.
-    pub(crate) fn report(self, mode: CaptureMode, owners: bool) -> Result<Report, Failure> {
+    pub(crate) fn report(self, how: CaptureArguments, owners: bool) -> Result<Report, Failure> {
         match self {
-            Self::Process(pid) => Ok(examine(pid, mode, owners, false)?.0),
+            Self::Process(pid) => Ok(examine(pid, how, owners, false)?.0),
             Self::Snapshot(snapshot) => Ok(snapshot.report),
             Self::Core { path, core, since } => Ok(dissect(&path, &core, since, owners, false).0),
         }
     }
 
     /// The report of it with all owners, and where everything lies.
-    pub(crate) fn snapshot(self, mode: CaptureMode) -> Result<Snapshot, Failure> {
+    pub(crate) fn snapshot(self, how: CaptureArguments) -> Result<Snapshot, Failure> {
         match self {
             Self::Process(pid) => {
-                let (report, atlas) = examine(pid, mode, true, true)?;
+                let (report, atlas) = examine(pid, how, true, true)?;
                 Ok(Snapshot { report, atlas })
             }
             Self::Snapshot(snapshot) => Ok(*snapshot),
@@ -88,32 +88,36 @@ impl Source {
 /// Reads a process, and draws up its books; the atlas is empty unless `draws`.
 fn examine(
     pid: i32,
-    mode: CaptureMode,
+    how: CaptureArguments,
     owners: bool,
     draws: bool,
 ) -> Result<(Report, Atlas), Failure> {
     let progress = progress(pid);
-    let examined = examine_quietly(pid, mode, owners, draws)?;
+    let started = Instant::now();
+    let examined = draw_up_captured(capture::take(pid, how, owners)?, draws, started);
     progress.finish_and_clear();
     Ok(examined)
 }
 
 /// The report on the Ruby process `pid` without owners, and without a sign of life on the terminal.
-pub(crate) fn report_quietly(pid: i32, mode: CaptureMode) -> Result<Report, Failure> {
-    Ok(examine_quietly(pid, mode, false, false)?.0)
+///
+/// # Errors
+/// Also where its memory could not be read in time.
+pub(crate) fn report_quietly(pid: i32, how: CaptureArguments) -> Result<Report, Failure> {
+    let started = Instant::now();
+    let captured = capture::take(pid, how, false)?;
+    match captured.unread {
+        Some(reason) => Err(Failure::Unread { pid, reason }),
+        None => Ok(draw_up_captured(captured, false, started).0),
+    }
 }
 
-fn examine_quietly(
-    pid: i32,
-    mode: CaptureMode,
-    owners: bool,
-    draws: bool,
-) -> Result<(Report, Atlas), Failure> {
-    let started = Instant::now();
-    let captured = capture::take(pid, mode, owners)?;
+/// Draws up the books of a process for which the work began at `started`.
+fn draw_up_captured(captured: Captured, draws: bool, started: Instant) -> (Report, Atlas) {
     let Captured { readings, outline, capture, left, statistics, .. } = captured;
     let (mut ledger, atlas) = draw_up(&outline, &readings, draws);
     if let Some(reason) = left {
+        let pid = outline.process.pid;
         let what = format!(
             "the clone that was read is still in the process table, as a zombie of {pid} that takes no \
              memory: {reason}; the next report by --capture fork, or its end, takes it away"
@@ -122,7 +126,7 @@ fn examine_quietly(
     }
     let capture = capture.with_elapsed(started.elapsed());
     let report = Report { allocator_statistics: statistics, ..Report::new(&ledger, capture) };
-    Ok((report, atlas))
+    (report, atlas)
 }
 
 /// Reads a core, and draws up its books; the atlas is empty unless `draws`.

@@ -5,7 +5,7 @@ use report::{CauseRow, Expectation, Outcome as TrimOutcome, Sample, TrimReport, 
 use target::{Called, Refusal};
 
 use crate::allocator_call::AllocatorCall;
-use crate::arguments::{CaptureMode, TrimArguments};
+use crate::arguments::{CaptureArguments, TrimArguments};
 use crate::capture::{self, Captured};
 use crate::failure::{Failure, Outcome};
 use crate::source::progress;
@@ -22,7 +22,8 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     let say = |text: &str| if arguments.json { Ok(()) } else { crate::print(text) };
     let call = AllocatorCall::find(pid)?;
     let progress = progress(pid);
-    let (mut report, ledger) = expect(pid, &call, arguments.dry_run)?;
+    let how = arguments.capture;
+    let (mut report, ledger) = expect(pid, &call, how)?;
     progress.finish_and_clear();
     say(&report.render_expected())?;
     if !arguments.dry_run {
@@ -31,7 +32,7 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     }
     // What was done is told whatever becomes of the watch.
     let watched = match arguments.watch {
-        Some(length) => watch(pid, length, &ledger, &report).and_then(|watch| {
+        Some(length) => watch(pid, how, length, &ledger, &report).and_then(|watch| {
             report.watch = Some(watch);
             Ok(say(&report.render_watch())?)
         }),
@@ -44,11 +45,16 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
 }
 
 /// What is expected of the call: of glibc's by its heap as it stands, of another's by trying it on a clone.
-fn expect(pid: i32, call: &AllocatorCall, dry_run: bool) -> Result<(TrimReport, Ledger), Failure> {
-    // Without need, a dry run touches the target no more than a report does.
-    let can_be_computed = dry_run && call.allocator.is_glibc();
-    let Captured { readings, outline, tried_bytes, .. } =
-        capture::take_and_try(pid, CaptureMode::Auto, false, (!can_be_computed).then_some(call))?;
+fn expect(
+    pid: i32,
+    call: &AllocatorCall,
+    how: CaptureArguments,
+) -> Result<(TrimReport, Ledger), Failure> {
+    let captured = capture::take_and_try(pid, how, false, Some(call))?;
+    let Captured { readings, outline, tried_bytes, unread, .. } = captured;
+    if let Some(reason) = unread {
+        return Err(Failure::Unread { pid, reason });
+    }
     let ledger = Ledger::draw_up(&outline, &readings);
     let expected = match &ledger.malloc {
         Some(malloc) => Expectation {
@@ -89,6 +95,7 @@ fn refused(pid: i32, refusal: Refusal) -> Failure {
 /// Watches RSS for `length` after a trim, then looks at what came back.
 fn watch(
     pid: i32,
+    how: CaptureArguments,
     length: Duration,
     before: &Ledger,
     report: &TrimReport,
@@ -104,7 +111,10 @@ fn watch(
         }
         std::thread::sleep(SAMPLING.min(left));
     }
-    let Captured { readings, outline, .. } = capture::take(pid, CaptureMode::Auto, false)?;
+    let Captured { readings, outline, unread, .. } = capture::take(pid, how, false)?;
+    if let Some(reason) = unread {
+        return Err(Failure::Unread { pid, reason });
+    }
     let after = Ledger::draw_up(&outline, &readings);
     let (low, now) = (samples.iter().map(|sample| sample.rss_bytes).min(), after.rss_bytes);
     let came_back_bytes = now.saturating_sub(low.unwrap_or(now));

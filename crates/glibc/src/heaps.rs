@@ -82,3 +82,14 @@ fn find(
     }
     Ok(())
 }
+
+/// How many heaps of arenas other than the main one a process has, told from its mappings alone: none of its
+/// memory is read. Some other large mappings may count too.
+#[must_use]
+pub fn count_heaps(mappings: &target::Mappings) -> usize {
+    let is_heap = |mapping: &&target::Mapping| {
+        let is_aligned = mapping.range.start.is_aligned(HEAP_ALIGNMENTS[0]);
+        is_aligned && mapping.writable && mapping.is_private_anonymous()
+    };
+    mappings.iter().filter(is_heap).count()
+}

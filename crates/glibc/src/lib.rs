@@ -43,5 +43,6 @@ mod tests;
 
 pub use allocator::{Allocator, Libc, TrimCall, allocator, libc};
 pub use error::Error;
+pub use heaps::count_heaps;
 pub use malloc::{Arena, Chunk, ChunkState, Malloc, Region, Settings, Totals};
 pub use walk::{walk, walk_modules};

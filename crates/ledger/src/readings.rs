@@ -54,6 +54,26 @@ impl Readings {
         readings
     }
 
+    /// No readings, for `reason`, a sentence, of a process whose memory was not read; `running` is an image of it
+    /// without stopping it, which tells the libraries that it has loaded.
+    #[must_use]
+    pub fn unread(running: &Image<'_>, reason: &str) -> Self {
+        let mut modules = elf::modules(running);
+        modules.sort_by_key(|module| module.range.start);
+        Self {
+            torn: false,
+            libc: glibc::libc(running, &modules),
+            allocator: glibc::allocator(running, &modules),
+            malloc: Err(reason.into()),
+            ruby: Err(reason.into()),
+            stacks: Vec::new(),
+            modules,
+            pointers: None,
+            holders: Vec::new(),
+            findings: Vec::new(),
+        }
+    }
+
     fn read_sides(image: &Image<'_>, modules: Vec<Module>) -> Self {
         std::thread::scope(|scope| {
             // Where no thread can be had, it is done in turn.

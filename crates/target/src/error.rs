@@ -112,6 +112,15 @@ pub enum Error {
         /// The id asked for.
         pid: i32,
     },
+    /// The clone that was read instead of the target was ended by us, before a memory limit was met.
+    #[error(
+        "the forked copy of process {pid} was ended before it filled the memory limit; \
+         the process itself runs on"
+    )]
+    CloneEndedForRoom {
+        /// The id asked for.
+        pid: i32,
+    },
     /// A file of /proc could not be read or makes no sense.
     #[error("{path}: {source}")]
     Proc {

@@ -1,4 +1,4 @@
-use crate::{Address, Backing, Finding, Mapping, Mappings, Memory, Pages};
+use crate::{Address, Backing, Finding, Mapping, Mappings, Memory, PageState, Pages};
 
 /// Where an image's bytes come from. [`Image`] decides what may be read of it at all.
 pub trait Source: Memory {
@@ -9,11 +9,11 @@ pub trait Source: Memory {
         self.read(at, into)
     }
 
-    /// Reads resident bytes at `at` that the target forbids itself to read, as GC.compact does with
-    /// heap pages while it moves objects. Returns the bytes read.
-    fn read_forbidden(&self, at: Address, into: &mut [u8]) -> usize {
-        let _ = (at, into);
-        0
+    /// The state of the page at `at`, `None` if it is absent, and for how many of `bytes` it holds. Asked only
+    /// if the outline has no page states.
+    fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
+        let _ = at;
+        (Some(PageState::Anonymous), bytes)
     }
 }
 
@@ -126,45 +126,37 @@ impl<'m> Image<'m> {
     /// alike: the run of pages, the hole between two runs, the mapping. Returns the bytes read.
     fn read_alike(&self, at: Address, into: &mut [u8]) -> usize {
         let Some(mapping) = self.outline.mappings.find(at) else { return 0 };
-        if !mapping.readable && (!mapping.is_private_anonymous() || self.outline.pages.is_none()) {
-            return 0;
-        }
-        let mut end = mapping.range.end.min(at.offset(into.len() as u64).max(at));
-        let Some(pages) = &self.outline.pages else {
-            return self.source.read(at, &mut into[..(end - at) as usize]);
-        };
-        let next = pages.runs_in(&(at..end)).next();
-        let absent = match next {
-            Some(run) if run.range.start <= at => {
-                if run.state.is_unreadable() {
-                    return 0;
-                }
-                end = end.min(run.range.end);
-                false
+        let end = mapping.range.end.min(at.offset(into.len() as u64).max(at));
+        let (state, bytes) = self.state_at(at, end - at);
+        let into = &mut into[..bytes as usize];
+        match state {
+            Some(state) if state.is_unreadable() => 0,
+            // The kernel lets a debugger read what a process forbids itself to read, as GC.compact does with
+            // heap pages while it moves objects.
+            Some(_) if mapping.readable || mapping.is_private_anonymous() => {
+                self.source.read(at, into)
             }
-            Some(run) => {
-                end = end.min(run.range.start);
-                true
+            _ if !mapping.readable => 0,
+            _ if mapping.is_private_anonymous() => {
+                // Reading it in the target would map a page in, and yield the same.
+                into.fill(0);
+                into.len()
             }
-            None => true,
-        };
-        let into = &mut into[..(end - at) as usize];
-        if !mapping.readable {
-            return if absent { 0 } else { self.source.read_forbidden(at, into) };
-        }
-        if !absent {
-            return self.source.read(at, into);
-        }
-        if mapping.is_private_anonymous() {
-            // Reading it in the target would map a page in, and say the same.
-            into.fill(0);
-            return into.len();
-        }
-        if let Backing::Kernel(_) = mapping.backing {
             // No walker needs the kernel's own pages, and there is no file to read them from.
-            return 0;
+            _ if matches!(mapping.backing, Backing::Kernel(_)) => 0,
+            _ => self.source.read_absent(mapping, at, into),
         }
-        self.source.read_absent(mapping, at, into)
+    }
+
+    /// The state of the page at `at`, `None` if it is absent, and for how many of `bytes` it holds.
+    fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
+        let Some(pages) = &self.outline.pages else { return self.source.state_at(at, bytes) };
+        let end = at.offset(bytes);
+        match pages.runs_in(&(at..end)).next() {
+            Some(run) if run.range.start <= at => (Some(run.state), end.min(run.range.end) - at),
+            Some(run) => (None, end.min(run.range.start) - at),
+            None => (None, bytes),
+        }
     }
 }
 

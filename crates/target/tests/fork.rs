@@ -11,7 +11,7 @@ const WAITING: &str = "
   puts 'ready {}'; $stdout.flush; $stdin.read";
 
 fn plan(target: &Target) -> Result<ForkPlan, Refusal> {
-    ForkPlan::make(&look(target.pid()).unwrap())
+    ForkPlan::make(&look(target.pid()).unwrap(), 0)
 }
 
 fn fork(target: &Target) -> Forked {
@@ -20,8 +20,8 @@ fn fork(target: &Target) -> Forked {
         match target::fork(target.pid(), PATIENCE, &plan).unwrap() {
             Fork::Done(forked) => return forked,
             // It has just said that it is ready, and may not wait yet.
-            Fork::Refused(_, Refusal::NoSafePoint) => {}
-            Fork::Refused(_, refusal) => panic!("{refusal}"),
+            Fork::Refused(Refusal::NoSafePoint) => {}
+            Fork::Refused(refusal) => panic!("{refusal}"),
         }
     }
 }
@@ -35,11 +35,8 @@ fn refusal(target: &Target) -> Refusal {
     loop {
         match target::fork(target.pid(), PATIENCE, &plan).unwrap() {
             Fork::Done(_) => panic!("a clone was made"),
-            Fork::Refused(_, Refusal::NoSafePoint) => {}
-            Fork::Refused(frozen, refusal) => {
-                frozen.thaw().unwrap();
-                return refusal;
-            }
+            Fork::Refused(Refusal::NoSafePoint) => {}
+            Fork::Refused(refusal) => return refusal,
         }
     }
 }
@@ -263,7 +260,7 @@ fn a_memory_limit_without_room_is_told_before_the_target_is_stopped() {
         return; // Not root, or no control groups of version 1.
     }
     let target = Target::ruby(WAITING);
-    fs::write(format!("{folder}/memory.limit_in_bytes"), "8388608").unwrap();
+    fs::write(format!("{folder}/memory.limit_in_bytes"), "1150000").unwrap();
     fs::write(format!("{folder}/cgroup.procs"), target.pid().to_string()).unwrap();
     let refused = refusal(&target);
     assert!(target.finish());

@@ -13,7 +13,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use over_time::{CompareArguments, PlotArguments, RecordArguments, Variable};
-pub(crate) use source::{CaptureMode, ProcessArguments, ProcessName, SourceArguments, SourceName};
+pub(crate) use source::{
+    CaptureArguments, CaptureMode, ProcessArguments, ProcessName, SourceArguments, SourceName,
+};
 use time::parse_time;
 
 const EXAMPLES: &str = "\
@@ -91,8 +93,8 @@ fn pid_taken_for_a_number(words: &[OsString]) -> Option<&str> {
 pub(crate) enum Command {
     /// Say where every resident byte of a process is, what caused it, and what to do
     ///
-    /// Stops the process for a moment (milliseconds; the report says how many), reads what it
-    /// needs and lets it go on. Of a large process it reads a clone; see --capture.
+    /// Pauses the process for some milliseconds (the report says how many) to make a forked copy of it, and
+    /// reads that; see --capture and --max-pause.
     #[command(after_help = EXAMPLES)]
     Report(ReportArguments),
     /// Draw every page of a process's memory: in use, free but kept, returned
@@ -200,9 +202,8 @@ pub(crate) struct DiffArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// How to hold a process still, as in `rbloat report`
-    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
-    pub(crate) capture: CaptureMode,
+    #[command(flatten)]
+    pub(crate) capture: CaptureArguments,
     /// Where the files are that the processes of core files had mapped, as in `rbloat report`
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
@@ -219,6 +220,8 @@ impl DiffArguments {
 pub(crate) struct TrimArguments {
     #[command(flatten)]
     pub(crate) process: ProcessArguments,
+    #[command(flatten)]
+    pub(crate) capture: CaptureArguments,
     /// Only say what it would bring
     #[arg(long, conflicts_with = "watch")]
     pub(crate) dry_run: bool,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use compare::Setting;
 
-use crate::arguments::source::CaptureMode;
+use crate::arguments::source::CaptureArguments;
 use crate::arguments::time::{parse_short_time, parse_time, parse_time_or_never};
 
 #[derive(Debug, Args)]
@@ -109,9 +109,8 @@ pub(crate) struct RecordArguments {
     /// Look for the causes after each such time; with 0 never
     #[arg(long, value_name = "TIME", value_parser = parse_time_or_never, default_value = "30s")]
     pub(crate) causes_every: Duration,
-    /// How to hold a Ruby still for its causes, as in `rbloat report`
-    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
-    pub(crate) capture: CaptureMode,
+    #[command(flatten)]
+    pub(crate) capture: CaptureArguments,
 }
 
 #[derive(Debug, Args)]

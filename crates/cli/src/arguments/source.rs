@@ -1,9 +1,11 @@
 //! What is to be looked at, and how it is held still meanwhile.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::time::parse_short_time;
 use crate::failure::Failure;
 
 /// What is to be looked at.
@@ -11,13 +13,8 @@ use crate::failure::Failure;
 pub(crate) struct SourceArguments {
     #[command(flatten)]
     which: WhichArguments,
-    /// How to hold the process still
-    ///
-    /// `freeze`: it stands while it is read, and nothing is written to it. `fork`: it stands while it
-    /// makes a clone of itself, which is read instead; one of its threads runs clone(2) as if in a signal
-    /// handler. `auto`: freeze where that takes less than 50 ms, above that fork where it is safe.
-    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
-    pub(crate) capture: CaptureMode,
+    #[command(flatten)]
+    pub(crate) capture: CaptureArguments,
     /// Where the files are that the process of a core file had mapped (libruby, libc ...), as below its
     /// root: for a core of another machine or a container
     #[arg(long, value_name = "DIR")]
@@ -98,7 +95,25 @@ impl SourceArguments {
     }
 }
 
-/// How a process is held still.
+/// How a process is held still, and for how long.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct CaptureArguments {
+    /// How to hold the process still
+    ///
+    /// `fork`: it pauses while it makes a forked copy of itself, which is read instead; one of its threads
+    /// runs clone(2) as if in a signal handler. `freeze`: it pauses while it is read, and nothing is written
+    /// to it. `auto`: fork if that is safe, freeze if not.
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    pub(crate) capture: CaptureMode,
+    /// The longest pause of the process: 50ms, 2s
+    ///
+    /// A freeze that reaches it lets the process go on at once; what was not read is reported as missing.
+    /// A process that is in the midst of a change may be paused up to four times.
+    #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "50ms")]
+    pub(crate) max_pause: Duration,
+}
+
+/// Which way of holding a process still is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CaptureMode {
     #[default]

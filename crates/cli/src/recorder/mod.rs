@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use record::{Causes, End, Line, Pace, Sample, Series, duration, top_causes};
 use target::{Member, Rollup, Tree};
 
-use crate::arguments::{CaptureMode, RecordArguments};
+use crate::arguments::{CaptureArguments, RecordArguments};
 use crate::failure::Failure;
 use crate::orphans::Orphans;
 use crate::signals::{Event, Signals, pass_on};
@@ -37,7 +37,7 @@ pub(crate) struct Recorder<'a> {
     pid: i32,
     /// Of a program that was started here.
     orphans: Option<&'a Orphans>,
-    capture: CaptureMode,
+    capture: CaptureArguments,
     duration: Option<Duration>,
     started: Instant,
     journal: Journal,

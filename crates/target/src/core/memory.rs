@@ -72,8 +72,4 @@ impl Source for CoreMemory {
         let offset = mapping.file_offset.saturating_add(at - mapping.range.start);
         read_fully(file, offset, &mut into[..most])
     }
-
-    fn read_forbidden(&self, at: Address, into: &mut [u8]) -> usize {
-        self.dumped.read(at, into)
-    }
 }

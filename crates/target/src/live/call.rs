@@ -1,16 +1,17 @@
 //! Making the target call one of its own functions, or its clone.
 
 use std::ffi::CStr;
-use std::io::IoSlice;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use nix::sys::ptrace;
-use nix::sys::uio::{RemoteIoVec, process_vm_writev};
 use nix::unistd::Pid;
 
 use crate::{Address, Error, Image, elf};
 
 use super::fork::Forked;
+use super::memory::LiveMemory;
 use super::proc;
 use super::seccomp::Call;
 use super::touch::{self, Refusal, SIGNAL};
@@ -146,9 +147,8 @@ fn place(pid: i32, at: Address, arguments: &[Argument<'_>]) -> Result<[u64; 6], 
 
 /// Writes bytes into the target, all or it fails.
 pub(crate) fn write(pid: i32, at: Address, bytes: &[u8]) -> Result<(), Refusal> {
-    let remote = [RemoteIoVec { base: at.0 as usize, len: bytes.len() }];
-    let written = process_vm_writev(Pid::from_raw(pid), &[IoSlice::new(bytes)], &remote);
-    if written == Ok(bytes.len()) { Ok(()) } else { Err(Refusal::Lost) }
+    let memory = File::options().write(true).open(format!("/proc/{pid}/mem"));
+    memory.and_then(|memory| memory.write_all_at(bytes, at.0)).map_err(|_| Refusal::Lost)
 }
 
 impl Forked {
@@ -207,7 +207,7 @@ impl Forked {
         if after.rip != 0 {
             return Ok(None);
         }
-        let memory = super::memory::LiveMemory::new(pid);
+        let memory = LiveMemory::open(pid).map_err(|_| Refusal::Lost)?;
         let words = arguments
             .iter()
             .zip(places)

@@ -32,24 +32,43 @@ impl GroupMemory {
 /// where none sets a limit, of the innermost. `None` where nothing could be learned.
 #[must_use]
 pub fn group_memory(pid: i32) -> Option<GroupMemory> {
-    let groups = proc::read(pid, "cgroup").unwrap_or_default();
-    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let levels: Vec<GroupMemory> = levels(&groups, &mounts).into_iter().flatten().collect();
+    let levels: Vec<GroupMemory> = levels(pid).iter().filter_map(Level::memory).collect();
     let tightest =
         levels.iter().filter(|it| it.limit_bytes.is_some()).min_by_key(|it| it.room_bytes());
     tightest.or(levels.first()).copied()
 }
 
-/// What the groups of a process say, by the lines of its /proc/PID/cgroup and of mountinfo, which may be of no
-/// encoding: for each hierarchy from the innermost group outwards.
-pub(super) fn levels(groups: &[u8], mounts: &[u8]) -> Vec<Vec<GroupMemory>> {
+/// One of the control groups that a process is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Level {
+    hierarchy: &'static Hierarchy,
+    folder: PathBuf,
+}
+
+impl Level {
+    /// The memory of the group; `None` where it counts none.
+    pub(super) fn memory(&self) -> Option<GroupMemory> {
+        self.hierarchy.memory(&self.folder)
+    }
+}
+
+/// The control groups that process `pid` is in, for each hierarchy from the innermost outwards.
+pub(super) fn levels(pid: i32) -> Vec<Level> {
+    let groups = proc::read(pid, "cgroup").unwrap_or_default();
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    parse_levels(&groups, &mounts)
+}
+
+/// [`levels`] by the lines of /proc/PID/cgroup and of mountinfo, which may be of no encoding.
+fn parse_levels(groups: &[u8], mounts: &[u8]) -> Vec<Level> {
     let (groups, mounts) = (String::from_utf8_lossy(groups), String::from_utf8_lossy(mounts));
-    let in_hierarchy = |hierarchy: &Hierarchy| {
+    let in_hierarchy = |hierarchy: &'static Hierarchy| {
         let (folder, mount) = hierarchy.folder(&groups, &mounts)?;
         let levels = folder.ancestors().take_while(|level| level.starts_with(&mount));
-        Some(levels.filter_map(|level| hierarchy.memory(level)).collect())
+        let levels = levels.map(|folder| Level { hierarchy, folder: folder.into() });
+        Some(levels.collect::<Vec<_>>())
     };
-    Hierarchy::ALL.iter().filter_map(in_hierarchy).collect()
+    HIERARCHIES.iter().filter_map(in_hierarchy).flatten().collect()
 }
 
 /// The first number of the line that begins with `key`.
@@ -60,6 +79,7 @@ pub(super) fn number_after(text: &str, key: &str) -> Option<u64> {
 
 /// How the files of one version of control groups are called, as the kernel's
 /// Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst have it.
+#[derive(Debug, PartialEq, Eq)]
 struct Hierarchy {
     /// The controller in /proc/PID/cgroup; version 2 has one hierarchy for all, without a name.
     controller: &'static str,
@@ -75,26 +95,26 @@ struct Hierarchy {
 /// holds. Whatever is more than half of that is no limit.
 const NO_LIMIT: u64 = u64::MAX / 4;
 
-impl Hierarchy {
-    const ALL: [Self; 2] = [
-        Self {
-            controller: "",
-            filesystem: "cgroup2",
-            limit: "memory.max",
-            usage: "memory.current",
-            cache: "inactive_file ",
-            events: "memory.events",
-        },
-        Self {
-            controller: "memory",
-            filesystem: "cgroup",
-            limit: "memory.limit_in_bytes",
-            usage: "memory.usage_in_bytes",
-            cache: "total_inactive_file ",
-            events: "memory.oom_control",
-        },
-    ];
+static HIERARCHIES: [Hierarchy; 2] = [
+    Hierarchy {
+        controller: "",
+        filesystem: "cgroup2",
+        limit: "memory.max",
+        usage: "memory.current",
+        cache: "inactive_file ",
+        events: "memory.events",
+    },
+    Hierarchy {
+        controller: "memory",
+        filesystem: "cgroup",
+        limit: "memory.limit_in_bytes",
+        usage: "memory.usage_in_bytes",
+        cache: "total_inactive_file ",
+        events: "memory.oom_control",
+    },
+];
 
+impl Hierarchy {
     /// The folder of the process's group, and where its hierarchy is mounted.
     fn folder(&self, groups: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
         let path = groups.lines().find_map(|line| {
@@ -146,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_folder_of_a_group_is_found_in_either_version() {
-        let [two, one] = Hierarchy::ALL;
+        let [two, one] = &HIERARCHIES;
         // None of these folders exists here, so the mount stands for them.
         let mount = PathBuf::from("/sys/fs/cgroup/unified");
         assert_eq!(two.folder(GROUPS, MOUNTS).map(|found| found.1), Some(mount));
@@ -157,10 +177,25 @@ mod tests {
     }
 
     #[test]
+    fn mounts_that_cannot_be_read_take_away_no_more_than_themselves() {
+        assert_eq!(parse_levels(b"", b"").len(), 0);
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("memory.max"), "1000\n").unwrap();
+        fs::write(folder.path().join("memory.current"), "400\n").unwrap();
+        let mut mounts = b"24 20 0:21 / /mnt/caf\xe9 rw - ext4 /dev/sda rw\n".to_vec();
+        let mount = folder.path().display();
+        mounts.extend(format!("31 20 0:27 / {mount} rw - cgroup2 cgroup2 rw\n").bytes());
+        let levels = parse_levels(b"0::/\n", &mounts);
+        let rooms: Vec<_> =
+            levels.iter().map(|level| level.memory().unwrap().room_bytes()).collect();
+        assert_eq!(rooms, [Some(600)]);
+    }
+
+    #[test]
     fn a_group_of_either_version_says_use_limit_and_kills() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-        let [two, one] = Hierarchy::ALL;
+        let [two, one] = &HIERARCHIES;
         assert_eq!(two.memory(folder.path()), None);
         write("memory.max", "1000000\n");
         write("memory.current", "900000\n");

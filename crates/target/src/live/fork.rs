@@ -10,7 +10,7 @@
 //! some bytes of the kernel's, that the target must be made to wait for: by us in the end, also where we
 //! are asked to end by a signal meanwhile, or by the next rbloat where we are killed.
 
-use std::fs;
+use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
 use nix::sys::ptrace;
@@ -22,18 +22,17 @@ use crate::{Address, Error, Image, Mapping, Outline};
 use super::blocked::Blocked;
 use super::memory::LiveMemory;
 use super::pagemap::{self, Part};
+use super::pause::PauseFactors;
+use super::room::{Guard, Limits, Need};
 use super::safe_point;
 use super::seccomp::{self, Call};
 use super::stop::Stop;
 use super::touch::{Borrowed, Called, Functions, Refusal};
 use super::tracee::{Wait, wait, wait_for_stop};
-use super::{Frozen, proc, room};
+use super::{Stopped, proc};
 
-/// Of the target's resident bytes, the part that it may change while its clone is read: what it changes
-/// is copied, and counts against its limit.
-const CHANGED: u64 = 4;
-/// What a clone takes by itself, beside page tables (8 bytes a page).
-const CLONE_BYTES: u64 = 16 << 20;
+/// Threads whose stacks are looked at for one that the process has for itself.
+const MAX_STACKS: usize = 64;
 /// How it is made: see above.
 const CLONE_FLAGS: u64 = libc::CLONE_FILES as u64;
 /// How long a clone may take to die: the kernel frees its pages meanwhile.
@@ -44,11 +43,15 @@ const REAPING: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(1);
 
 /// What must be known of a target before it is stopped to be cloned.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ForkPlan {
     functions: Functions,
     /// The mappings of those functions: were they others by then, it would be another program.
     code: Vec<Mapping>,
+    factors: PauseFactors,
+    /// The limits that are to be watched while the clone is read, where what they leave may not be enough, and
+    /// what they left.
+    scarce: Option<(Limits, u64)>,
 }
 
 /// A target that runs on, and its image at the instant when it was cloned.
@@ -57,6 +60,8 @@ pub struct ForkPlan {
 /// SIGHUP wait: the target would be left with a zombie.
 pub struct Forked {
     image: Image<'static>,
+    /// Where memory is scarce; ended before the clone is.
+    guard: Option<Guard>,
     clone: Standin,
     stack: Address,
     pause: Duration,
@@ -70,9 +75,9 @@ pub struct Forked {
 pub enum Fork {
     /// There is a clone, and the target goes on.
     Done(Forked),
-    /// There is none, and the target still stands. Nothing was changed, unless a thread was
+    /// There is none, and the target goes on. Nothing was changed, unless a thread was
     /// [`Refusal::Lost`].
-    Refused(Frozen, Refusal),
+    Refused(Refusal),
 }
 
 /// What is left of a [`Forked`] target when its clone has ended.
@@ -82,7 +87,7 @@ pub struct Ended {
     pub outline: Outline,
     /// How long it stood.
     pub pause: Duration,
-    /// Bytes that the kernel copied because the target changed them meanwhile; `None` where the kernel
+    /// Bytes that the kernel copied while the clone was there, for whatever reason; `None` where the kernel
     /// did not tell.
     pub copied_bytes: Option<u64>,
     /// Why the clone's entry in the process table is still there, if it is.
@@ -90,23 +95,38 @@ pub struct Ended {
 }
 
 impl ForkPlan {
-    /// Looks whether the running process `pid` could be cloned; it is not touched.
+    /// Looks whether the running process of `image` could be cloned, when rbloat itself will take `own_bytes` of
+    /// memory; the process is not touched.
     ///
     /// # Errors
     /// Why not.
-    pub fn make(image: &Image<'_>) -> Result<Self, Refusal> {
-        let process = &image.outline.process;
-        let resident = process.rss_bytes;
-        let needed_bytes = resident / 512 + resident / CHANGED + CLONE_BYTES;
-        if let Some(room_bytes) = room::bytes(process.pid)
-            && room_bytes < needed_bytes
+    pub fn make(image: &Image<'_>, own_bytes: u64) -> Result<Self, Refusal> {
+        let pid = image.outline.process.pid;
+        let mappings = &image.outline.mappings;
+        let limits = Limits::of(pid);
+        let mut scarce = None;
+        if let Some(room_bytes) = limits.room_bytes(own_bytes)
+            && let Ok(status) = proc::status(pid)
         {
-            return Err(Refusal::NoRoom { room_bytes, needed_bytes });
+            let need = Need::of(&status, mappings.iter().count() as u64);
+            if room_bytes < need.fixed_bytes + need.anonymous_bytes {
+                let needed_bytes = need.measured_bytes(pid);
+                if room_bytes < needed_bytes {
+                    return Err(Refusal::NoRoom { room_bytes, needed_bytes });
+                }
+                scarce = Some((limits, room_bytes));
+            }
         }
         let functions = Functions::find(image)?;
-        let mappings = &image.outline.mappings;
         let code = functions.addresses().into_iter().filter_map(|at| mappings.find(at).cloned());
-        Ok(Self { functions, code: code.collect() })
+        let factors = PauseFactors::of(pid, mappings.iter().count());
+        Ok(Self { functions, code: code.collect(), factors, scarce })
+    }
+
+    /// What the length of the pause depends on.
+    #[must_use]
+    pub fn factors(&self) -> PauseFactors {
+        self.factors
     }
 
     /// What the target and its clone will ask of the kernel.
@@ -127,31 +147,42 @@ impl ForkPlan {
 
 /// Stops every thread of `pid`, lets one make a clone, and lets them go on.
 ///
-/// Of the page states only those are read while it stands that the clone's page tables do not tell.
+/// Of the page states only those are read while it stands that the clone's page tables do not tell. The
+/// calling thread traces the clone until that ends.
 ///
 /// # Errors
-/// As of [`super::freeze`]; where it ended, or became another program, while it stood.
-pub fn fork(pid: i32, patience: Duration, plan: &ForkPlan) -> Result<Fork, Error> {
+/// Where there is no such process, it has no memory, it is traced already, the kernel refuses, or a thread does
+/// not stop within `max_pause`; where it ended, or became another program, while it stood.
+pub fn fork(pid: i32, max_pause: Duration, plan: &ForkPlan) -> Result<Fork, Error> {
     let blocked = Blocked::requests_to_end();
-    let mut looked = super::stop_and_look(pid, patience, Part::Uncloned)?;
-    let (child, stack) = match clone_in(&mut looked.stop, &looked.outline, plan) {
+    proc::check_has_memory(pid)?;
+    let mut stopped = super::stop_and_look(pid, max_pause, Part::Uncloned)?;
+    let since = stopped.stop.since();
+    let expected = since.elapsed() + plan.factors.copy();
+    if expected > max_pause {
+        return Ok(Fork::Refused(Refusal::Slow { expected, max_pause }));
+    }
+    let made = clone_in(&mut stopped, plan);
+    let Stopped { stop, mut outline, part, .. } = stopped;
+    let released = stop.release();
+    let (child, stack) = match made {
         Ok(made) => made,
-        Err(refusal) => return Ok(Fork::Refused(looked.complete()?, refusal)),
+        Err(refusal) => return Ok(Fork::Refused(refusal)),
     };
     let clone = Standin { pid: child, parent: pid, functions: plan.functions, ended: false };
-    let intact = looked.stop.check_intact();
-    drop(looked.stop);
-    let pause = looked.since.elapsed();
-    intact?;
+    let pause = released?;
     clone.hold();
-    let mut outline = looked.outline;
+    let guard =
+        plan.scarce.as_ref().and_then(|(limits, room)| Guard::start(limits.clone(), *room, child));
     if let Some(pages) = &outline.pages
-        && looked.part == Part::Uncloned
+        && part == Part::Uncloned
     {
         outline.pages = Some(pagemap::read_clone(child, &outline.mappings, pages)?);
     }
-    let image = Image::new(outline, LiveMemory::new(child));
-    Ok(Fork::Done(Forked { image, clone, stack, pause, copied_bytes: None, _blocked: blocked }))
+    let image = Image::new(outline, LiveMemory::open(child)?);
+    let copied_bytes = None;
+    let forked = Forked { image, clone, stack, pause, copied_bytes, guard, _blocked: blocked };
+    Ok(Fork::Done(forked))
 }
 
 impl Forked {
@@ -176,7 +207,11 @@ impl Forked {
 
     pub(crate) fn count_copied(&mut self) {
         if self.copied_bytes.is_none() {
-            self.copied_bytes = self.clone.rollup("Private_Dirty:");
+            // Whatever the reason, a page that was copied is one that the clone shares with nobody any more.
+            let alone = |key| self.clone.rollup(key);
+            self.copied_bytes = alone("Private_Dirty:")
+                .zip(alone("Private_Clean:"))
+                .map(|(dirty, clean)| dirty + clean);
         }
     }
 
@@ -188,12 +223,17 @@ impl Forked {
     /// Ends the clone, and lets the target take note of its end, which it does not see.
     ///
     /// # Errors
-    /// Where the clone was killed by another: what was read is worth nothing.
+    /// Where the clone was killed: by another, or by us since memory got scarce. What was read is worth nothing.
     pub fn end(mut self) -> Result<Ended, Error> {
+        let pid = self.clone.parent;
         self.count_copied();
         let copied_bytes = self.copied_bytes;
+        let was_ended = self.guard.take().is_some_and(|guard| guard.has_ended_copy());
+        if was_ended {
+            return Err(Error::CloneEndedForRoom { pid });
+        }
         if !self.clone.stands() {
-            return Err(Error::CloneEnded { pid: self.clone.parent });
+            return Err(Error::CloneEnded { pid });
         }
         let left = self.clone.end().err();
         Ok(Ended { outline: self.image.outline, pause: self.pause, copied_bytes, left })
@@ -223,8 +263,7 @@ impl Standin {
             && proc::thread_state(self.pid, self.pid) == Some('t')
     }
 
-    /// A sum over its mappings, in bytes; of "Private_Dirty:" what the target has changed since, and the
-    /// clone therefore shares with nobody.
+    /// A sum over its mappings, in bytes.
     fn rollup(&self, key: &str) -> Option<u64> {
         proc::Rollup::read(self.pid).ok()?.bytes(key)
     }
@@ -248,17 +287,14 @@ impl Drop for Standin {
 }
 
 /// Lets one of the stopped threads make the clone. Returns its process id in our namespace, and its stack.
-fn clone_in(
-    stop: &mut Stop,
-    outline: &Outline,
-    plan: &ForkPlan,
-) -> Result<(i32, Address), Refusal> {
+fn clone_in(stopped: &mut Stopped, plan: &ForkPlan) -> Result<(i32, Address), Refusal> {
+    let Stopped { stop, outline, pagemap, .. } = stopped;
     if !plan.is_of(outline) {
         return Err(Refusal::Lost);
     }
     let pid = outline.process.pid;
     let mut refusal = Refusal::NoSafePoint;
-    for (tid, stack_pointer) in safe_threads(stop)? {
+    for (tid, stack_pointer) in safe_threads(stop, pagemap)? {
         match safe_point::check_handler(pid, tid, &outline.mappings, stack_pointer) {
             Ok(()) => {}
             Err(reason) => {
@@ -270,6 +306,7 @@ fn clone_in(
             refusal = Refusal::Seccomp;
             continue;
         }
+        stop.hurry(tid);
         let mut pending = 0;
         let cloned = Borrowed::take(pid, tid, &mut pending)
             .and_then(|thread| make_clone(&thread, plan, &mut pending));
@@ -279,8 +316,9 @@ fn clone_in(
     Err(refusal)
 }
 
-/// The threads that stand at a safe point, with their stack pointers, those first that notice least.
-fn safe_threads(stop: &Stop) -> Result<Vec<(i32, Address)>, Refusal> {
+/// The threads that stand at a safe point, with their stack pointers, those first that notice least. The very
+/// first is one whose signal frame copies no page, where one of the next [`MAX_STACKS`] is such.
+fn safe_threads(stop: &Stop, pagemap: &File) -> Result<Vec<(i32, Address)>, Refusal> {
     let mut threads = Vec::new();
     for (tid, standing) in stop.standing() {
         if standing.by_job_control {
@@ -294,6 +332,12 @@ fn safe_threads(stop: &Stop) -> Result<Vec<(i32, Address)>, Refusal> {
         }
     }
     threads.sort_unstable();
+    let is_own = |&(_, _, at): &(usize, i32, Address)| {
+        pagemap::are_exclusive(pagemap, &safe_point::frame_below(at))
+    };
+    if let Some(own) = threads.iter().take(MAX_STACKS).position(is_own) {
+        threads[..=own].rotate_right(1);
+    }
     Ok(threads.into_iter().map(|(_, tid, stack_pointer)| (tid, stack_pointer)).collect())
 }
 
@@ -303,7 +347,7 @@ fn make_clone(
     pending: &mut i32,
 ) -> Result<(i32, Address), Refusal> {
     // All that the clone would ever do by itself: return to _exit, whose argument is the flags.
-    let stack = thread.scratch();
+    let stack = thread.below_frame();
     super::call::write(thread.pid(), stack, &plan.functions.exit.0.to_le_bytes())?;
     let arguments = [CLONE_FLAGS, stack.0, 0, 0, 0, 0];
     let call = ("clone", libc::SYS_clone);

@@ -1,24 +1,56 @@
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::IoSliceMut;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::unistd::Pid;
+use crate::{Address, Error, Mapping, Memory, PageState, Source};
 
-use crate::{Address, Mapping, Memory, Source};
+use super::{pagemap, proc};
 
-/// The memory of a running or stopped process, read by process_vm_readv(2).
+/// The memory of a running or stopped process, read through `/proc/PID/mem`.
+///
+/// This is the only way in which rbloat reads memory. process_vm_readv(2) pins the pages that it reads, and
+/// since Linux 5.19 the kernel copies an anonymous page that several processes share before it pins it
+/// (`gup_must_unshare` in mm/internal.h): reading a forked process would double its memory, for good.
 pub(crate) struct LiveMemory {
     pid: i32,
+    memory: File,
+    /// Open where pages are looked up as they are read; see [`LiveMemory::open_unscanned`].
+    pagemap: Option<File>,
+    /// Set when the process goes on, and its memory is another.
+    expired: Option<Arc<AtomicBool>>,
     /// The files of mappings by their start; `None` where we may not open them.
     files: Mutex<HashMap<Address, Option<Arc<File>>>>,
 }
 
 impl LiveMemory {
-    pub(crate) fn new(pid: i32) -> Self {
-        Self { pid, files: Mutex::default() }
+    /// Opens the memory of `pid` for images whose page states are known.
+    ///
+    /// # Errors
+    /// If there is no such process, or the kernel refuses.
+    pub(crate) fn open(pid: i32) -> Result<Self, Error> {
+        let memory = proc::open(pid, "mem")?;
+        Ok(Self { pid, memory, pagemap: None, expired: None, files: Mutex::default() })
+    }
+
+    /// Opens the memory of `pid` for images without page states: each read asks the kernel first which
+    /// pages are resident, since reading an absent page would map it into the process.
+    ///
+    /// # Errors
+    /// If there is no such process, or the kernel refuses.
+    pub(crate) fn open_unscanned(pid: i32) -> Result<Self, Error> {
+        let pagemap = Some(proc::open(pid, "pagemap")?);
+        Ok(Self { pagemap, ..Self::open(pid)? })
+    }
+
+    /// The same, of which nothing can be read once `expired` is set.
+    pub(crate) fn until(self, expired: Arc<AtomicBool>) -> Self {
+        Self { expired: Some(expired), ..self }
+    }
+
+    fn is_expired(&self) -> bool {
+        self.expired.as_ref().is_some_and(|expired| expired.load(Ordering::SeqCst))
     }
 
     /// The file that `mapping` maps, the very one, whatever its path leads to by now.
@@ -35,9 +67,9 @@ impl LiveMemory {
 
 impl Memory for LiveMemory {
     fn read(&self, at: Address, into: &mut [u8]) -> usize {
-        let remote = [RemoteIoVec { base: at.0 as usize, len: into.len() }];
-        process_vm_readv(Pid::from_raw(self.pid), &mut [IoSliceMut::new(into)], &remote)
-            .unwrap_or(0)
+        let read = self.memory.read_at(into, at.0).unwrap_or(0);
+        // Asked afterwards: the process may have gone on meanwhile.
+        if self.is_expired() { 0 } else { read }
     }
 }
 
@@ -51,9 +83,10 @@ impl Source for LiveMemory {
         }
     }
 
-    fn read_forbidden(&self, at: Address, into: &mut [u8]) -> usize {
-        // Unlike process_vm_readv this is for debuggers, to whom protections mean nothing.
-        let memory = File::open(format!("/proc/{}/mem", self.pid));
-        memory.and_then(|memory| memory.read_at(into, at.0)).unwrap_or(0)
+    fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
+        match &self.pagemap {
+            Some(pagemap) => pagemap::state_at(pagemap, at, bytes),
+            None => (Some(PageState::Anonymous), bytes),
+        }
     }
 }

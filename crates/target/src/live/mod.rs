@@ -4,8 +4,11 @@ mod blocked;
 mod call;
 mod cgroup;
 mod fork;
+mod frozen;
 mod memory;
 mod pagemap;
+mod pause;
+mod priority;
 mod proc;
 mod room;
 mod safe_point;
@@ -15,9 +18,11 @@ mod touch;
 mod tracee;
 mod tree;
 
-use std::time::{Duration, Instant};
+use std::fs::File;
+use std::time::Duration;
 
-use crate::{Error, Image, Mappings, Outline};
+use crate::{Error, Image, Outline};
+use blocked::Blocked;
 use memory::LiveMemory;
 use pagemap::{Part, States};
 
@@ -26,94 +31,56 @@ pub(crate) use proc::{allocation_variables, one_line};
 pub use call::{Argument, Called, call, find_function};
 pub use cgroup::{GroupMemory, group_memory};
 pub use fork::{Ended, Fork, ForkPlan, Forked, fork};
+pub use frozen::{Frozen, Thawed, freeze};
+pub use pause::PauseFactors;
 use stop::Stop;
 pub use touch::Refusal;
 pub use tree::{Member, Rollup, Tree, children, command_line, own_cpu_time, rollup};
 
-/// How long [`freeze`] waits for the threads of a target to stop, unless told otherwise.
+/// A pause that is long enough for nearly everything: for callers who would rather wait than fail.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A target that stands still, and its image.
-///
-/// It goes on when this value is dropped, or rbloat ends in whatever way.
-pub struct Frozen {
-    image: Image<'static>,
+/// A target whose threads are stopped, and what the kernel says of it.
+struct Stopped {
     stop: Stop,
-    since: Instant,
-}
-
-/// What is left of a [`Frozen`] target when it goes on.
-#[derive(Debug)]
-pub struct Thawed {
-    /// What the kernel said of it.
-    pub outline: Outline,
-    /// How long it stood: from the first thread's stop to the last one's going on.
-    pub pause: Duration,
-}
-
-/// Stops every thread of `pid` and reads what the kernel says of it, page states before anything
-/// else. Nothing is written to the target.
-///
-/// Where the kernel keeps the page states from us (to another user they need CAP_DAC_READ_SEARCH
-/// beside CAP_SYS_PTRACE), the image has none: then a walk may map pages of zeros into the target.
-///
-/// # Errors
-/// Where there is no such process, it has no memory, it is traced already, the kernel refuses, or
-/// a thread does not stop within `patience`. The target goes on then.
-pub fn freeze(pid: i32, patience: Duration) -> Result<Frozen, Error> {
-    stop_and_look(pid, patience, Part::All)?.complete()
-}
-
-/// A target that stands still, with a part of its page states.
-struct Looked {
-    pid: i32,
-    before: Mappings,
     outline: Outline,
     part: Part,
-    stop: Stop,
-    since: Instant,
+    /// The open pagemap of the process.
+    pagemap: File,
 }
 
-fn stop_and_look(pid: i32, patience: Duration, part: Part) -> Result<Looked, Error> {
-    proc::check_has_memory(pid)?;
+/// Stops every thread of `pid` within `max_pause` and reads its mappings, a part of its page states, and
+/// registers.
+fn stop_and_look(pid: i32, max_pause: Duration, part: Part) -> Result<Stopped, Error> {
+    // All that need not be of the very instant is read before.
     let before = proc::mappings(pid, true)?;
-    let since = Instant::now();
-    let stop = Stop::all_threads(pid, patience)?;
-    let States { mappings, pages, part } = pagemap::read(pid, &before, part)?;
-    let threads = stop.threads()?;
     let process = proc::process(pid)?;
-    let outline = Outline { process, mappings, pages, threads, ..Outline::default() };
-    Ok(Looked { pid, before, outline, part, stop, since })
+    let pagemap = proc::open(pid, "pagemap")?;
+    let stop = Stop::all_threads(pid, max_pause)?;
+    let States { mappings, pages, part } = pagemap::read(pid, &pagemap, &before, part)?;
+    let threads = stop.threads()?;
+    if process.started_ticks != Some(stop.start_time()) {
+        return Err(Error::Ended { pid, how: "ended" });
+    }
+    let outline = Outline { process, mappings, pages: Some(pages), threads, ..Outline::default() };
+    Ok(Stopped { stop, outline, part, pagemap })
 }
 
-impl Looked {
-    /// With the states of all its pages.
-    fn complete(self) -> Result<Frozen, Error> {
-        let Self { pid, before, mut outline, part, stop, since } = self;
-        if part != Part::All {
-            let States { mappings, pages, .. } = pagemap::read(pid, &before, Part::All)?;
-            (outline.mappings, outline.pages) = (mappings, pages);
-        }
-        Ok(Frozen { image: Image::new(outline, LiveMemory::new(pid)), stop, since })
-    }
-}
-
-impl Frozen {
-    /// The target's image. It is of one instant as long as this value lives.
-    #[must_use]
-    pub fn image(&self) -> &Image<'static> {
-        &self.image
-    }
-
-    /// Lets the target go on.
-    ///
-    /// # Errors
-    /// Where it ended, or became another program, while it stood: what was read is worth nothing.
-    pub fn thaw(self) -> Result<Thawed, Error> {
-        self.stop.check_intact()?;
-        drop(self.stop);
-        Ok(Thawed { outline: self.image.outline, pause: self.since.elapsed() })
-    }
+/// Runs `capture`, which stops processes, on a thread of its own, and returns what it returns.
+///
+/// A thread of the target that does not stop in time cannot be let go by its tracer. The kernel lets it go when
+/// the tracer ends, so that is a thread which does nothing else. SIGINT, SIGTERM and SIGHUP wait meanwhile: a
+/// forked copy would be left behind.
+///
+/// # Panics
+/// Where `capture` does.
+pub fn on_a_thread_of_its_own<T: Send>(capture: impl FnOnce() -> T + Send) -> T {
+    let _ends = Blocked::requests_to_end();
+    let _stops = Blocked::job_control();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(capture);
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Fails where `pid` is nothing that could be looked at, without touching it.
@@ -133,7 +100,7 @@ pub fn look(pid: i32) -> Result<Image<'static>, Error> {
     let process = proc::process(pid)?;
     let mappings = proc::mappings(pid, false)?;
     let outline = Outline { process, mappings, ..Outline::default() };
-    Ok(Image::new(outline, LiveMemory::new(pid)))
+    Ok(Image::new(outline, LiveMemory::open_unscanned(pid)?))
 }
 
 /// The resident bytes of a running process as `smaps_rollup` counts them: exactly, at one instant.
@@ -168,4 +135,18 @@ pub fn processes_by_namespace_pid(own: i32) -> Result<Vec<i32>, Error> {
         proc::status(pid).is_ok_and(|status| proc::namespace_pid(&status) == Some(own))
     });
     Ok(pids)
+}
+
+/// What the length of a pause of the running process of `image` depends on.
+#[must_use]
+pub fn pause_factors(image: &Image<'_>) -> PauseFactors {
+    let Outline { process, mappings, .. } = &image.outline;
+    PauseFactors::of(process.pid, mappings.iter().count())
+}
+
+/// Bytes that the limits of process `pid` leave when rbloat itself has taken `own_bytes`; `None` where none is
+/// known.
+#[must_use]
+pub fn room_bytes(pid: i32, own_bytes: u64) -> Option<u64> {
+    room::Limits::of(pid).room_bytes(own_bytes)
 }

@@ -76,40 +76,30 @@ impl Part {
 /// What was learned of a stopped process's mappings and pages.
 pub(crate) struct States {
     pub(crate) mappings: Mappings,
-    /// `None` where the kernel keeps them from us.
-    pub(crate) pages: Option<Pages>,
+    pub(crate) pages: Pages,
     /// The part that was read: more than asked for where the kernel has no fast way.
     pub(crate) part: Part,
 }
 
-/// Reads the mappings of the stopped process `pid` and the states of the pages of a part of them.
+/// Reads the mappings of the stopped process `pid` and, from its pagemap, the states of the pages of a part
+/// of them.
 ///
 /// `before` are its mappings with the kernel's counts from before it was stopped. To count again
 /// means that the kernel walks the page tables once more, some 10 ms for a gigabyte, so it is done
 /// only where there is no other way to tell what is resident.
-pub(crate) fn read(pid: i32, before: &Mappings, part: Part) -> Result<States, Error> {
-    let path = format!("/proc/{pid}/pagemap");
-    let error = |source| Error::Proc { path: path.clone(), source };
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        // CAP_SYS_PTRACE alone opens no file that belongs to another user; smaps is open to all.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let mappings = proc::mappings(pid, true)?;
-            return Ok(States { mappings, pages: None, part: Part::All });
-        }
-        Err(source) => return Err(error(source)),
-    };
+pub(crate) fn read(pid: i32, file: &File, before: &Mappings, part: Part) -> Result<States, Error> {
+    let error = |source| Error::Proc { path: format!("/proc/{pid}/pagemap"), source };
     let mut mappings = proc::mappings(pid, false)?;
     mappings.leave_out_as(before);
-    match scan(&file, &mappings, part) {
+    match scan(file, &mappings, part) {
         // Before Linux 6.7 the ioctl does not exist.
         Err(nix::errno::Errno::ENOTTY | nix::errno::Errno::EINVAL) => {
             mappings = proc::mappings(pid, true)?;
-            let pages = Some(Pages::new(entries(&file, &mappings).map_err(error)?));
+            let pages = Pages::new(entries(file, &mappings).map_err(error)?);
             Ok(States { mappings, pages, part: Part::All })
         }
         Err(errno) => Err(error(io::Error::from(errno))),
-        Ok(runs) => Ok(States { mappings, pages: Some(Pages::new(runs)), part }),
+        Ok(runs) => Ok(States { mappings, pages: Pages::new(runs), part }),
     }
 }
 
@@ -177,6 +167,41 @@ fn scan(file: &File, mappings: &Mappings, part: Part) -> Result<Vec<PageRun>, ni
         }
     }
     Ok(runs)
+}
+
+/// The state of the page at `at` by the process's open pagemap, `None` if it is absent, and for how many of
+/// `bytes` it holds at least.
+pub(crate) fn state_at(file: &File, at: Address, bytes: u64) -> (Option<PageState>, u64) {
+    const ENTRIES: usize = 64;
+    let first = at.align_down(PAGE_SIZE);
+    let pages = (at.offset(bytes) - first).div_ceil(PAGE_SIZE).min(ENTRIES as u64);
+    let mut entries = [0; ENTRIES * 8];
+    let wanted = &mut entries[..pages as usize * 8];
+    let read = file.read_at(wanted, first.0 / PAGE_SIZE * 8).unwrap_or(0);
+    let state = |entry: &[u8]| match u64::from_le_bytes(entry.try_into().expect("eight bytes")) {
+        entry if entry & ENTRY_SWAPPED != 0 => Some(PageState::Swapped),
+        entry if entry & ENTRY_PRESENT == 0 => None,
+        entry if entry & ENTRY_FILE != 0 => Some(PageState::File),
+        _ => Some(PageState::Anonymous),
+    };
+    let mut states = wanted[..read].chunks_exact(8).map(state);
+    let Some(first_state) = states.next() else { return (Some(PageState::Lost), bytes) };
+    let alike = 1 + states.take_while(|&state| state == first_state).count() as u64;
+    (first_state, (first.offset(alike * PAGE_SIZE) - at).min(bytes))
+}
+
+/// Whether all pages of `range` are in memory and no other process's too: writing to them copies nothing.
+pub(crate) fn are_exclusive(file: &File, range: &Range<Address>) -> bool {
+    let is_exclusive = |entry: &[u8]| {
+        let entry = u64::from_le_bytes(entry.try_into().expect("eight bytes"));
+        entry & (ENTRY_PRESENT | ENTRY_FILE | ENTRY_EXCLUSIVE) == ENTRY_PRESENT | ENTRY_EXCLUSIVE
+    };
+    let first = range.start.align_down(PAGE_SIZE);
+    let pages = (range.end - first).div_ceil(PAGE_SIZE) as usize;
+    let mut entries = [0; 64 * 8];
+    let Some(wanted) = entries.get_mut(..pages * 8) else { return false };
+    let read = file.read_exact_at(wanted, first.0 / PAGE_SIZE * 8);
+    read.is_ok() && wanted.chunks_exact(8).all(is_exclusive)
 }
 
 const ENTRY_PRESENT: u64 = 1 << 63;

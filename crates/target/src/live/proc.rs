@@ -1,6 +1,6 @@
 //! What /proc says of a process, and why it might refuse to.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -23,11 +23,22 @@ const ALLOCATION_VARIABLES: [&str; 5] =
 /// Reads `/proc/PID/name` whole.
 pub(crate) fn read(pid: i32, name: &str) -> Result<Vec<u8>, Error> {
     let path = format!("/proc/{pid}/{name}");
-    fs::read(&path).map_err(|source| match source.raw_os_error() {
+    fs::read(&path).map_err(|source| refusal(pid, path, source))
+}
+
+/// Opens `/proc/PID/name` for reading.
+pub(crate) fn open(pid: i32, name: &str) -> Result<File, Error> {
+    let path = format!("/proc/{pid}/{name}");
+    File::open(&path).map_err(|source| refusal(pid, path, source))
+}
+
+/// The error for a file of /proc that could not be opened or read.
+fn refusal(pid: i32, path: String, source: io::Error) -> Error {
+    match source.raw_os_error() {
         Some(libc::ENOENT | libc::ESRCH) if !exists(pid) => Error::NoSuchProcess { pid },
         Some(libc::EACCES | libc::EPERM) => not_permitted(pid, "read the memory"),
         _ => Error::Proc { path, source },
-    })
+    }
 }
 
 fn exists(pid: i32) -> bool {
@@ -81,6 +92,16 @@ pub(crate) fn time(ticks: u64) -> Duration {
     Duration::from_millis(ticks.saturating_mul(1000 / TICKS_PER_SECOND as u64))
 }
 
+/// The CPU time that the threads of a process have had which it has now; those that ended in between are
+/// missing.
+pub(crate) fn cpu_time(pid: i32) -> Duration {
+    let of = |tid: i32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+    };
+    thread_ids(pid).unwrap_or_default().into_iter().filter_map(of).sum()
+}
+
 /// How many ms ago the machine's clock stood at so many ticks.
 fn uptime_ms(started_ticks: u64) -> Option<u64> {
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
@@ -99,19 +120,23 @@ pub(crate) fn mappings(pid: i32, counted: bool) -> Result<Mappings, Error> {
     })
 }
 
-/// The ids of the process's threads, those that have ended left out. Where one ends meanwhile, others
-/// may be missing.
-pub(crate) fn threads(pid: i32) -> Result<Vec<i32>, Error> {
+/// The ids of the process's threads, ascending. Where one ends meanwhile, others may be missing.
+pub(crate) fn thread_ids(pid: i32) -> Result<Vec<i32>, Error> {
     let path = format!("/proc/{pid}/task");
     let entries = fs::read_dir(&path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => Error::NoSuchProcess { pid },
         _ => Error::Proc { path, source },
     })?;
-    let mut tids: Vec<i32> = entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|&tid| !matches!(thread_state(pid, tid), None | Some('Z' | 'X')))
-        .collect();
+    let mut tids: Vec<i32> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     tids.sort_unstable();
+    Ok(tids)
+}
+
+/// Like [`thread_ids`], without the threads that have ended.
+pub(crate) fn threads(pid: i32) -> Result<Vec<i32>, Error> {
+    let mut tids = thread_ids(pid)?;
+    tids.retain(|&tid| !matches!(thread_state(pid, tid), None | Some('Z' | 'X')));
     Ok(tids)
 }
 

@@ -11,6 +11,12 @@ use super::touch::{Refusal, SIGNAL};
 /// AMX), that of another signal on top of it, and what the function needs.
 const STACK_ROOM: u64 = 64 << 10;
 
+/// Bytes below the stack pointer that belong to the function which runs, by the x86-64 ABI; a signal frame begins
+/// below them.
+const RED_ZONE: u64 = 128;
+/// The size of a signal frame where the kernel does not tell: with all of AVX-512.
+const FRAME: u64 = 4096;
+
 /// Codes that a call which a signal may interrupt holds in rax while it waits: ERESTARTSYS,
 /// ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK (linux/errno.h) and EINTR.
 const INTERRUPTIBLE: [i64; 5] = [-512, -513, -514, -516, -4];
@@ -73,6 +79,17 @@ pub(crate) fn rank_from_afar(pid: i32, tid: i32) -> Option<usize> {
     let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
     let (_first, second, third) = (argument()?, argument()?, argument()?);
     rank_of_call(call, second, third)
+}
+
+/// Where the kernel puts the frame of a signal handler of a thread with this stack pointer.
+pub(crate) fn frame_below(stack_pointer: Address) -> Range<Address> {
+    // SAFETY: getauxval takes a number and returns one.
+    let size = match unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } {
+        0 => FRAME,
+        size => size,
+    };
+    let end = stack_pointer.before(RED_ZONE);
+    end.before(size)..end
 }
 
 /// Fails where a signal would not reach the target's own handler in the thread `tid`, or its frame would

@@ -1,7 +1,6 @@
 //! Stopping all threads of a process by ptrace, and letting them go again whatever happens.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::io;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use nix::unistd::Pid;
 use crate::{Address, Error, Thread};
 
 use super::blocked::Blocked;
+use super::priority::{Lenders, Urgent};
 use super::proc;
 use super::tracee::{self, Event, Resume, Wait, wait};
 
@@ -25,15 +25,30 @@ const POLL: Duration = Duration::from_micros(50);
 /// PTRACE_O_EXITKILL, and the kernel detaches a dead tracer's threads. A signal that was about to
 /// be delivered to a thread is delivered afterwards, and a thread that was stopped by SIGSTOP
 /// stays stopped by it.
+///
+/// A thread that did not stop in time cannot be let go by its tracer, only by the tracer's end. So the thread
+/// of ours that stops a process must be one that ends soon: see [`super::on_a_thread_of_its_own`].
 pub(crate) struct Stop {
     pid: i32,
     start_time: u64,
-    /// The threads that stand.
-    stopped: BTreeMap<i32, Standing>,
+    /// When the first thread was asked to stop.
+    since: Instant,
+    /// The threads that were seized, ascending by id.
+    threads: Vec<Seized>,
     /// Being stopped by ^Z ourselves while the target stands would leave it standing.
     _blocked: Blocked,
+    /// Those that help the target's threads to stop in time.
+    lenders: Lenders,
+    /// The target waits for us.
+    _urgent: Urgent,
     /// ptrace answers only to the thread that seized.
     not_send: PhantomData<*const ()>,
+}
+
+struct Seized {
+    tid: i32,
+    /// `None` while it runs.
+    standing: Option<Standing>,
 }
 
 /// A seized thread that stands.
@@ -49,6 +64,10 @@ pub(crate) struct Standing {
 const SEIZE_RETRIES: usize = 40;
 /// How long a thread that is being killed may take to end.
 const REAPING: Duration = Duration::from_millis(500);
+/// Threads of the target that get a real-time priority for the time that it stands.
+const MAX_LENDERS: usize = 64;
+/// Room for threads that are made while the others are stopped.
+const NEW_THREADS: usize = 64;
 
 impl Stop {
     /// Stops every thread of `pid`, also such as are created meanwhile.
@@ -57,23 +76,30 @@ impl Stop {
     /// stopped go on then.
     pub(crate) fn all_threads(pid: i32, patience: Duration) -> Result<Self, Error> {
         let mut stop = Self::none_yet(pid)?;
-        let deadline = Instant::now() + patience;
+        // A seized thread runs on: what takes its time is done before any is stopped.
+        stop.seize_new()?;
+        stop.threads.reserve(NEW_THREADS);
+        stop.lenders = Lenders::start(stop.threads.len().min(MAX_LENDERS));
+        stop._urgent = Urgent::raise();
+        stop.since = Instant::now();
+        let deadline = stop.since + patience;
+        let mut interrupted = 0;
         // Only a running thread makes new ones: when none runs, there will be none.
         loop {
-            let tids = proc::threads(pid)?;
-            let mut running = Vec::new();
-            for tid in tids.into_iter().filter(|tid| !stop.stopped.contains_key(tid)) {
-                if stop.seize(tid)? {
-                    running.push(tid);
-                }
+            for at in interrupted..stop.threads.len() {
+                stop.interrupt(at)?;
+                stop.lenders.lend_to(stop.threads[at].tid);
             }
-            if running.is_empty() && stop.is_complete()? {
+            stop.wait_for_all(deadline, patience)?;
+            if stop.is_complete()? {
+                stop.threads.sort_unstable_by_key(|thread| thread.tid);
                 return Ok(stop);
             }
             if Instant::now() >= deadline {
                 return Err(Error::Restless { pid, milliseconds: patience.as_millis() });
             }
-            stop.wait_for(running, deadline, patience)?;
+            interrupted = stop.threads.len();
+            stop.seize_new()?;
         }
     }
 
@@ -84,13 +110,17 @@ impl Stop {
     /// behind it (`next_tid` in fs/proc/base.c).
     fn is_complete(&self) -> Result<bool, Error> {
         let pid = self.pid;
+        let count = proc::thread_count(pid)?;
+        if count == self.threads.len() && count > 0 {
+            return Ok(true);
+        }
         // The first thread counts until all others have ended.
         let has_first_ended = proc::thread_state(pid, pid) == Some('Z');
-        let ended = usize::from(has_first_ended && !self.stopped.contains_key(&pid));
-        let count = proc::thread_count(pid)?;
-        match count.cmp(&(self.stopped.len() + ended)) {
+        let is_first_here = self.threads.iter().any(|thread| thread.tid == pid);
+        let ended = usize::from(has_first_ended && !is_first_here);
+        match count.cmp(&(self.threads.len() + ended)) {
             Ordering::Greater => Ok(false),
-            Ordering::Equal if !self.stopped.is_empty() => Ok(true),
+            Ordering::Equal if !self.threads.is_empty() => Ok(true),
             Ordering::Less if count > 0 => Err(Error::Ended { pid, how: "became another program" }),
             _ => Err(Error::Ended { pid, how: "ended" }),
         }
@@ -100,18 +130,57 @@ impl Stop {
     pub(crate) fn one_thread(pid: i32, tid: i32, patience: Duration) -> Result<Self, Error> {
         let mut stop = Self::none_yet(pid)?;
         if stop.seize(tid)? {
-            stop.wait_for(vec![tid], Instant::now() + patience, patience)?;
+            stop.threads.push(Seized { tid, standing: None });
+            stop.interrupt(0)?;
+            stop.wait_for_all(Instant::now() + patience, patience)?;
         }
         Ok(stop)
     }
 
     fn none_yet(pid: i32) -> Result<Self, Error> {
-        let start_time = proc::start_time(pid)?;
-        let (stopped, not_send) = (BTreeMap::new(), PhantomData);
-        Ok(Self { pid, start_time, stopped, _blocked: Blocked::job_control(), not_send })
+        Ok(Self {
+            pid,
+            start_time: proc::start_time(pid)?,
+            since: Instant::now(),
+            threads: Vec::new(),
+            _blocked: Blocked::job_control(),
+            lenders: Lenders::default(),
+            _urgent: Urgent::none(),
+            not_send: PhantomData,
+        })
     }
 
-    /// Seizes and interrupts a thread; false where it is gone.
+    /// Sees to it that the thread `tid` runs at once when it is let go on for a moment.
+    pub(crate) fn hurry(&mut self, tid: i32) {
+        if self.threads.iter().take(MAX_LENDERS).all(|thread| thread.tid != tid) {
+            self.lenders.lend_to(tid);
+        }
+    }
+
+    /// When the first thread was asked to stop.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// When the process was started, in clock ticks since boot.
+    pub(crate) fn start_time(&self) -> u64 {
+        self.start_time
+    }
+
+    /// Seizes all threads that are not seized yet; they run on.
+    fn seize_new(&mut self) -> Result<(), Error> {
+        self.threads.sort_unstable_by_key(|thread| thread.tid);
+        let known = self.threads.len();
+        for tid in proc::thread_ids(self.pid)? {
+            let is_known = self.threads[..known].binary_search_by_key(&tid, |it| it.tid).is_ok();
+            if !is_known && self.seize(tid)? {
+                self.threads.push(Seized { tid, standing: None });
+            }
+        }
+        Ok(())
+    }
+
+    /// Seizes a thread, which runs on; false where it is gone.
     fn seize(&self, tid: i32) -> Result<bool, Error> {
         let thread = Pid::from_raw(tid);
         let mut seized = ptrace::seize(thread, ptrace::Options::empty());
@@ -121,53 +190,57 @@ impl Stop {
             if seized != Err(Errno::EPERM) {
                 break;
             }
+            if matches!(proc::thread_state(self.pid, tid), None | Some('Z' | 'X')) {
+                return Ok(false);
+            }
             proc::check_untraced(self.pid, tid)?;
             std::thread::sleep(POLL);
             seized = ptrace::seize(thread, ptrace::Options::empty());
         }
         match seized {
-            Ok(()) => {}
-            Err(Errno::ESRCH) => return Ok(false),
+            Ok(()) => Ok(true),
+            Err(Errno::ESRCH) => Ok(false),
             Err(_) if matches!(proc::thread_state(self.pid, tid), None | Some('Z' | 'X')) => {
-                return Ok(false);
+                Ok(false)
             }
-            Err(Errno::EPERM) => {
-                return Err(proc::not_permitted(self.pid, "stop the threads"));
-            }
-            Err(errno) => return Err(self.ptrace_error(tid, errno)),
-        }
-        match ptrace::interrupt(thread) {
-            Ok(()) | Err(Errno::ESRCH) => Ok(true),
+            Err(Errno::EPERM) => Err(proc::not_permitted(self.pid, "stop the threads")),
             Err(errno) => Err(self.ptrace_error(tid, errno)),
         }
     }
 
-    fn wait_for(
-        &mut self,
-        mut running: Vec<i32>,
-        deadline: Instant,
-        patience: Duration,
-    ) -> Result<(), Error> {
+    fn interrupt(&self, at: usize) -> Result<(), Error> {
+        let tid = self.threads[at].tid;
+        match ptrace::interrupt(Pid::from_raw(tid)) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(errno) => Err(self.ptrace_error(tid, errno)),
+        }
+    }
+
+    /// Waits until every seized thread stands or is gone.
+    fn wait_for_all(&mut self, deadline: Instant, patience: Duration) -> Result<(), Error> {
         loop {
-            let mut still = Vec::new();
-            for tid in running {
-                match wait(tid) {
-                    Wait::Running => still.push(tid),
+            let mut running = None;
+            self.threads.retain_mut(|thread| {
+                if thread.standing.is_some() {
+                    return true;
+                }
+                match wait(thread.tid) {
+                    Wait::Running => running = Some(thread.tid),
                     Wait::Stopped(event) => {
                         let by_job_control = matches!(event, Event::JobControl);
                         let signal = if let Event::Signal(signal) = event { signal } else { 0 };
-                        self.stopped.insert(tid, Standing { signal, by_job_control });
+                        thread.standing = Some(Standing { signal, by_job_control });
                     }
-                    Wait::Gone => {}
+                    Wait::Gone => return false,
                 }
-            }
-            let Some(&tid) = still.first() else { return Ok(()) };
+                true
+            });
+            let Some(tid) = running else { return Ok(()) };
             if Instant::now() >= deadline {
                 let state = proc::thread_state(self.pid, tid).unwrap_or('?');
                 let milliseconds = patience.as_millis();
                 return Err(Error::DoesNotStop { pid: self.pid, tid, milliseconds, state });
             }
-            running = still;
             std::thread::sleep(POLL);
         }
     }
@@ -196,48 +269,57 @@ impl Stop {
                 ],
             }))
         };
-        self.stopped.keys().map(read).filter_map(Result::transpose).collect()
+        self.threads.iter().map(|thread| read(&thread.tid)).filter_map(Result::transpose).collect()
     }
 
     /// The threads that stand, ascending by id.
     pub(crate) fn standing(&self) -> impl Iterator<Item = (i32, Standing)> {
-        self.stopped.iter().map(|(&tid, &standing)| (tid, standing))
+        self.threads.iter().filter_map(|thread| Some((thread.tid, thread.standing?)))
+    }
+
+    /// Whether the process was stopped before, by SIGSTOP or its like: nobody waits for it.
+    pub(crate) fn was_suspended(&self) -> bool {
+        self.standing().all(|(_, standing)| standing.by_job_control)
     }
 
     /// Takes note that a thread stands before the delivery of another signal by now, or of none.
     pub(crate) fn stands_before(&mut self, tid: i32, signal: i32) {
-        self.stopped.insert(tid, Standing { signal, by_job_control: false });
+        if let Some(thread) = self.threads.iter_mut().find(|thread| thread.tid == tid) {
+            thread.standing = Some(Standing { signal, by_job_control: false });
+        }
     }
 
-    /// Fails where the process has ended, or become another, since it was stopped.
-    pub(crate) fn check_intact(&self) -> Result<(), Error> {
-        let pid = self.pid;
-        let ended = Error::Ended { pid, how: "ended" };
-        let Ok(start_time) = proc::start_time(pid) else { return Err(ended) };
-        if start_time != self.start_time {
-            return Err(ended);
-        }
-        // SIGKILL wakes and ends stopped threads too; exec ends all but the one that calls it.
-        for &tid in self.stopped.keys() {
-            match wait(tid) {
-                Wait::Running if proc::thread_state(pid, tid) == Some('t') => {}
-                _ => return Err(ended),
+    /// Lets all threads go on. Returns how long they stood.
+    ///
+    /// Fails where the process has ended, or become another, since it was stopped: only SIGKILL makes a
+    /// stopped thread go on behind its tracer's back, and the kernel refuses to detach such a one.
+    pub(crate) fn release(mut self) -> Result<Duration, Error> {
+        let is_intact = self.detach_all();
+        let pause = self.since.elapsed();
+        if is_intact { Ok(pause) } else { Err(Error::Ended { pid: self.pid, how: "ended" }) }
+    }
+
+    /// Whether all of them still stood.
+    fn detach_all(&mut self) -> bool {
+        self.lenders.take_back();
+        let mut gone = Vec::new();
+        for thread in &self.threads {
+            // One that runs is not ours to let go before it stops.
+            let Some(standing) = thread.standing else { continue };
+            if tracee::resume(thread.tid, Resume::Detach, standing.signal).is_err() {
+                gone.push(thread.tid);
             }
         }
-        match proc::threads(pid)? {
-            tids if tids.iter().eq(self.stopped.keys()) => Ok(()),
-            _ => Err(Error::Ended { pid, how: "became another program" }),
-        }
+        self.threads.clear();
+        let intact = gone.is_empty();
+        gone.into_iter().filter(|&tid| tid != self.pid).for_each(reap);
+        intact
     }
 }
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        for (&tid, thread) in &self.stopped {
-            if tracee::resume(tid, Resume::Detach, thread.signal).is_err() && tid != self.pid {
-                reap(tid);
-            }
-        }
+        self.detach_all();
     }
 }
 

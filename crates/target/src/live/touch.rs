@@ -54,12 +54,26 @@ pub enum Refusal {
     #[error("its C library has no {0} that rbloat could call")]
     NoFunction(&'static str),
     /// The limit of its memory leaves no room.
-    #[error("its memory limit leaves {room_bytes} bytes, and a clone may need {needed_bytes}")]
+    #[error(
+        "the memory limit leaves {} MiB, and a forked copy may need {} MiB",
+        .room_bytes >> 20, .needed_bytes.div_ceil(1 << 20)
+    )]
     NoRoom {
         /// What is left.
         room_bytes: u64,
         /// What may be needed.
         needed_bytes: u64,
+    },
+    /// It would stand for too long.
+    #[error(
+        "it would stand for about {} ms, longer than the {} ms that are allowed",
+        .expected.as_millis(), .max_pause.as_millis()
+    )]
+    Slow {
+        /// The pause that was expected.
+        expected: Duration,
+        /// The longest pause that was allowed.
+        max_pause: Duration,
     },
     /// A filter of system calls forbids it, or may do so.
     #[error(
@@ -195,6 +209,13 @@ impl Borrowed {
     /// An address below all that the thread uses, for arguments of what it is made to run.
     pub(crate) fn scratch(&self) -> Address {
         Address(self.registers.rsp).before(SCRATCH).align_down(4096)
+    }
+
+    /// The address of a word just below the handler's frame, on a page that the frame has touched already. Only a
+    /// system call may be made with it: a function would use what is below the frame.
+    pub(crate) fn below_frame(&self) -> Address {
+        // Popped as a return address it leaves the alignment that a function expects.
+        Address(self.registers.rsp).before(24)
     }
 
     /// Lets the thread run `function` as soon as it goes on; it returns into the kernel, which restores

@@ -1,0 +1,121 @@
+//! How long a pause is expected to be, before anything is stopped.
+
+use std::fs;
+use std::time::Duration;
+
+use super::{priority, proc};
+
+/// To stop the threads of a process and let them go again: whatever it is, and for each thread.
+const STOP: Duration = Duration::from_micros(700);
+const STOP_PER_THREAD: Duration = Duration::from_micros(25);
+/// To read what the kernel says of a mapping.
+const LOOK_PER_MAPPING: Duration = Duration::from_nanos(1000);
+/// To walk the page tables of a GiB that is resident.
+const LOOK_PER_GIB: Duration = Duration::from_millis(10);
+/// To make a forked copy: for each mapping, and for each GiB of anonymous memory that is resident.
+const COPY_PER_MAPPING: Duration = Duration::from_nanos(1000);
+const COPY_PER_GIB: Duration = Duration::from_millis(16);
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// What the length of a pause depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct PauseFactors {
+    /// The threads of the process.
+    pub threads: u64,
+    /// Its mappings.
+    pub mappings: u64,
+    /// Its resident bytes.
+    pub resident_bytes: u64,
+    /// Those of them that no file backs.
+    pub anonymous_bytes: u64,
+    /// How many threads want to run for each processor of the machine, at least 1; 1 where rbloat goes before
+    /// all of them.
+    pub load: f64,
+}
+
+impl PauseFactors {
+    /// Reads them of the process `pid`, which has so many mappings.
+    pub(crate) fn of(pid: i32, mappings: usize) -> Self {
+        let status = proc::status(pid).ok();
+        let bytes = |kilobytes: Option<u64>| kilobytes.unwrap_or(0) * 1024;
+        let resident_bytes = bytes(status.as_ref().and_then(|status| status.vmrss));
+        Self {
+            threads: status.as_ref().map_or(1, |status| status.threads),
+            mappings: mappings as u64,
+            resident_bytes,
+            anonymous_bytes: status
+                .and_then(|status| status.rssanon)
+                .map_or(resident_bytes, |kilobytes| kilobytes * 1024),
+            load: load(),
+        }
+    }
+
+    /// How long it takes to stop its threads and to let them go again.
+    fn stop(&self) -> Duration {
+        STOP + scaled(STOP_PER_THREAD, self.threads as f64)
+    }
+
+    /// How long it stands for a fork capture.
+    #[must_use]
+    pub fn fork(&self) -> Duration {
+        let look = scaled(LOOK_PER_MAPPING, self.mappings as f64);
+        (self.stop() + look + self.copy()).mul_f64(self.load)
+    }
+
+    /// How long making the forked copy takes by itself.
+    pub(crate) fn copy(&self) -> Duration {
+        scaled(COPY_PER_MAPPING, self.mappings as f64)
+            + scaled(COPY_PER_GIB, self.anonymous_bytes as f64 / GIB)
+    }
+
+    /// How long it stands for a freeze until its memory can be read: the reader adds what that takes.
+    #[must_use]
+    pub fn freeze(&self) -> Duration {
+        let look = scaled(LOOK_PER_MAPPING, self.mappings as f64)
+            + scaled(LOOK_PER_GIB, self.resident_bytes as f64 / GIB);
+        (self.stop() + look).mul_f64(self.load)
+    }
+}
+
+fn scaled(each: Duration, times: f64) -> Duration {
+    each.mul_f64(times.max(0.0))
+}
+
+/// How many threads want to run for each processor, at least 1; 1 where we go before them.
+fn load() -> f64 {
+    if priority::may_be_raised() {
+        return 1.0;
+    }
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let running = text.split(' ').nth(3).and_then(|field| field.split_once('/'));
+    let running = running.and_then(|(running, _)| running.parse::<f64>().ok()).unwrap_or(1.0);
+    let processors = std::thread::available_parallelism().map_or(1.0, |it| it.get() as f64);
+    (running / processors).max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_grows_with_all_that_it_depends_on() {
+        let small = PauseFactors {
+            threads: 5,
+            mappings: 200,
+            resident_bytes: 100 << 20,
+            anonymous_bytes: 90 << 20,
+            load: 1.0,
+        };
+        let larger = [
+            PauseFactors { threads: 4000, ..small },
+            PauseFactors { mappings: 15_000, ..small },
+            PauseFactors { resident_bytes: 1 << 32, anonymous_bytes: 1 << 32, ..small },
+            PauseFactors { load: 8.0, ..small },
+        ];
+        for large in larger {
+            assert!(large.fork() > 2 * small.fork(), "{large:?}");
+            assert!(large.freeze() > 2 * small.freeze(), "{large:?}");
+        }
+    }
+}

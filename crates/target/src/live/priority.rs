@@ -1,0 +1,240 @@
+//! Real-time priority for the length of a pause, so that a busy machine does not lengthen it.
+//!
+//! A thread that waits for a processor while others compute waits for some of their time slices, again each
+//! time it has used up its own. Both sides of a pause suffer from that: our thread, and the thread of the
+//! target that makes the forked copy. We raise our own thread where we may (CAP_SYS_NICE, and a control group
+//! with a real-time budget); without that right nothing here has any effect.
+//!
+//! The target's thread gets our priority by *priority inheritance*: a helper thread of ours waits for a PI
+//! futex that names the target's thread as its owner, so the kernel runs the owner at the waiter's priority
+//! (`attach_to_pi_owner` in kernel/futex/pi.c). Nothing of the target is changed: when the helper ends, however
+//! rbloat ends, the kernel takes the priority back.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+/// The lowest real-time priority: above all that compute, below all that were given one on purpose.
+const REAL_TIME: libc::sched_param = libc::sched_param { sched_priority: 1 };
+/// Bytes of a helper's stack.
+const STACK: usize = 64 << 10;
+/// The longest time for which a thread of the target keeps a lent priority.
+const LENT: Duration = Duration::from_millis(100);
+
+/// Sets the scheduling policy of a thread of ours. By the system call: musl's function refuses.
+fn set_scheduler(tid: i32, policy: i32, parameters: libc::sched_param) -> Result<(), Errno> {
+    // SAFETY: the parameters outlive the call.
+    let set =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, policy, &raw const parameters) };
+    Errno::result(set).map(drop)
+}
+
+/// Whether a real-time priority was set.
+fn raise(tid: i32) -> bool {
+    set_scheduler(tid, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, REAL_TIME).is_ok()
+}
+
+fn lower(tid: i32) {
+    let _ = set_scheduler(tid, libc::SCHED_OTHER, libc::sched_param { sched_priority: 0 });
+}
+
+/// Whether our threads may have a real-time priority.
+pub(crate) fn may_be_raised() -> bool {
+    let raised = raise(0);
+    if raised {
+        lower(0);
+    }
+    raised
+}
+
+/// The calling thread at real-time priority, if it may have one, until this value is dropped.
+pub(crate) struct Urgent {
+    raised: bool,
+    /// A priority is that of one thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Urgent {
+    /// Changes nothing.
+    pub(crate) fn none() -> Self {
+        Self { raised: false, not_send: PhantomData }
+    }
+
+    pub(crate) fn raise() -> Self {
+        Self { raised: raise(0), not_send: PhantomData }
+    }
+}
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        if self.raised {
+            lower(0);
+        }
+    }
+}
+
+/// Threads of ours that lend their real-time priority, each to one thread of the target.
+#[derive(Default)]
+pub(crate) struct Lenders {
+    all: Vec<Lender>,
+    /// How many of them have lent theirs.
+    used: usize,
+}
+
+impl Lenders {
+    /// Starts so many, to be done before a pause; none if we may not have such a priority.
+    pub(crate) fn start(count: usize) -> Self {
+        // Each is asked whether it was raised after all were started.
+        let mut all: Vec<Lender> = (0..count).map_while(|_| Lender::start()).collect();
+        all.retain(|lender| lender.raised.recv() == Ok(true));
+        Self { all, used: 0 }
+    }
+
+    /// Lends the priority of one, if there is one left, to the thread `tid` of another process.
+    pub(crate) fn lend_to(&mut self, tid: i32) {
+        if let Some(lender) = self.all.get(self.used) {
+            let _ = lender.borrower.try_send(tid);
+            self.used += 1;
+        }
+    }
+
+    /// Takes all priorities back at once.
+    pub(crate) fn take_back(&self) {
+        self.all[..self.used].iter().for_each(Lender::take_back);
+    }
+}
+
+/// A thread of ours that lends its real-time priority. It ends by itself: when this value is dropped, or
+/// [`LENT`] after it has lent its priority, since nothing else wakes one that waits for a PI futex.
+struct Lender {
+    borrower: SyncSender<i32>,
+    raised: Receiver<bool>,
+    helper: Arc<Helper>,
+}
+
+#[derive(Default)]
+struct Helper {
+    tid: AtomicI32,
+    ended: AtomicBool,
+    /// The PI futex: the id of the thread that is said to own it.
+    owner: AtomicU32,
+}
+
+impl Lender {
+    fn start() -> Option<Self> {
+        let (borrower, borrowers) = sync_channel(1);
+        let (started, raised) = sync_channel(1);
+        let helper = Arc::new(Helper::default());
+        let own = Arc::clone(&helper);
+        let spawned = std::thread::Builder::new().stack_size(STACK).spawn(move || {
+            // SAFETY: gettid takes nothing.
+            own.tid.store(unsafe { libc::gettid() }, Ordering::SeqCst);
+            let raised = raise(0);
+            let _ = started.send(raised);
+            if raised && let Ok(tid) = borrowers.recv() {
+                own.wait_for(tid);
+            }
+            own.ended.store(true, Ordering::SeqCst);
+        });
+        spawned.ok().map(|_| Self { borrower, raised, helper })
+    }
+
+    fn take_back(&self) {
+        if !self.helper.ended.load(Ordering::SeqCst) {
+            lower(self.helper.tid.load(Ordering::SeqCst));
+        }
+    }
+}
+
+impl Helper {
+    /// Waits for the futex that is said to be owned by `tid`, which never gives it back.
+    fn wait_for(&self, tid: i32) {
+        self.owner.store(tid.cast_unsigned(), Ordering::SeqCst);
+        let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `until` is writable for the call. FUTEX_LOCK_PI's time-out is one of this clock.
+        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until) };
+        until.tv_nsec += LENT.subsec_nanos() as libc::c_long;
+        until.tv_sec += until.tv_nsec / 1_000_000_000;
+        until.tv_nsec %= 1_000_000_000;
+        // SAFETY: the futex and the time-out live as long as the call. Without FUTEX_PRIVATE_FLAG, since the
+        // owner is a thread of another process.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.owner.as_ptr(),
+                libc::FUTEX_LOCK_PI,
+                0,
+                &raw const until,
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// The priority that the kernel runs a thread at, by the 18th field of its stat: -2 at real-time priority 1.
+    fn priority(tid: i32) -> i32 {
+        let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
+        let fields = stat.rsplit_once(") ").unwrap().1;
+        fields.split(' ').nth(15).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn priorities_are_lent_to_threads_of_another_process_and_taken_back() {
+        if !may_be_raised() {
+            eprintln!("SKIPPED: this user or control group may have no real-time priority");
+            return;
+        }
+        let start = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut sleepers = [start(), start()];
+        let pids = [0, 1].map(|at: usize| sleepers[at].id().cast_signed());
+        let before = pids.map(priority);
+        // A third borrower gets nothing.
+        let mut lenders = Lenders::start(2);
+        [pids[0], pids[1], pids[0]].into_iter().for_each(|pid| lenders.lend_to(pid));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut lent = false;
+        while !lent && Instant::now() < deadline {
+            lent = pids.map(priority) == [-2, -2];
+            let have_ended = lenders.all.iter().all(|it| it.helper.ended.load(Ordering::SeqCst));
+            if have_ended {
+                // This thread did not run for so long that they gave up.
+                lenders = Lenders::start(2);
+                pids.into_iter().for_each(|pid| lenders.lend_to(pid));
+            }
+        }
+        lenders.take_back();
+        let after = pids.map(priority);
+        sleepers.iter_mut().for_each(|sleeper| sleeper.kill().unwrap());
+        sleepers.iter_mut().for_each(|sleeper| drop(sleeper.wait()));
+        assert!(lent, "no priority was lent");
+        assert_eq!(after, before);
+    }
+
+    #[test]
+    fn an_urgent_thread_is_an_ordinary_one_afterwards() {
+        // SAFETY: gettid takes nothing.
+        let own = unsafe { libc::gettid() };
+        let before = priority(own);
+        drop(Urgent::raise());
+        assert_eq!(priority(own), before);
+    }
+
+    #[test]
+    fn lenders_that_nobody_borrowed_from_end() {
+        let lenders = Lenders::start(3);
+        let helpers: Vec<_> = lenders.all.iter().map(|it| Arc::clone(&it.helper)).collect();
+        drop(lenders);
+        while !helpers.iter().all(|helper| helper.ended.load(Ordering::SeqCst)) {
+            std::thread::yield_now();
+        }
+    }
+}
