@@ -11,6 +11,7 @@
 typedef struct {
     rbloat_table table;
     rbloat_table names;
+    bool cleared; /* never filled again, so that rows and columns cannot change while a method runs Ruby code */
     size_t rows, columns;
     size_t accounted; /* bytes that the GC was told of */
     VALUE decoders;   /* what keeps them alive, or nil */
@@ -83,10 +84,17 @@ static rbloat_cells *cells_of(VALUE self)
     return cells;
 }
 
+/* To be called again after anything that may run Ruby code, which may clear the table. */
+static inline void check_filled(const rbloat_cells *cells)
+{
+    if (cells->cleared) rb_raise(rb_eArgError, "the result set was cleared");
+    if (!cells->encoding) rb_raise(rb_eArgError, "the result set was never filled");
+}
+
 static rbloat_cells *filled(VALUE self)
 {
     rbloat_cells *cells = cells_of(self);
-    if (!cells->encoding) rb_raise(rb_eArgError, "the result set was cleared, or never filled");
+    check_filled(cells);
     return cells;
 }
 
@@ -119,25 +127,42 @@ static size_t bytes_in(VALUE strings)
     return bytes;
 }
 
+static void check_lengths(VALUE names, VALUE encodings, VALUE types, VALUE decoders)
+{
+    long count = RARRAY_LEN(names);
+    if (RARRAY_LEN(encodings) != count || RARRAY_LEN(types) != count ||
+        (!NIL_P(decoders) && RARRAY_LEN(decoders) != count)) {
+        rb_raise(rb_eArgError, "there must be as many encodings, types and decoders as names");
+    }
+}
+
 /*
  * native_columns(names, encodings, types, decoders): what is known before any row. `decoders` is nil, or an array with
  * one or nil for each column.
  */
 static VALUE native_columns(VALUE self, VALUE names, VALUE encodings, VALUE types, VALUE decoders)
 {
-    rbloat_cells *cells = cells_of(self);
     rb_check_frozen(self);
-    if (cells->encoding) rb_raise(rb_eArgError, "the columns are known already");
     Check_Type(names, T_ARRAY);
     Check_Type(encodings, T_ARRAY);
     Check_Type(types, T_ARRAY);
-    long count = RARRAY_LEN(names);
     if (!NIL_P(decoders)) Check_Type(decoders, T_ARRAY);
-    if (RARRAY_LEN(encodings) != count || RARRAY_LEN(types) != count ||
-        (!NIL_P(decoders) && RARRAY_LEN(decoders) != count)) {
-        rb_raise(rb_eArgError, "there must be as many encodings, types and decoders as names");
+    check_lengths(names, encodings, types, decoders);
+    size_t columns = (size_t)RARRAY_LEN(names);
+    /* Conversions may run Ruby code, which may change the arrays and this table. So all other checks come after them. */
+    VALUE encoding_buffer, type_buffer;
+    int *encoding = ALLOCV_N(int, encoding_buffer, columns + 1);
+    unsigned int *type = ALLOCV_N(unsigned int, type_buffer, columns + 1);
+    for (size_t column = 0; column < columns; column++) {
+        encoding[column] = rb_enc_to_index(rb_to_encoding(rb_ary_entry(encodings, (long)column)));
+        type[column] = NUM2UINT(rb_ary_entry(types, (long)column));
     }
-    size_t bytes = bytes_in(names), columns = (size_t)count;
+    check_lengths(names, encodings, types, decoders);
+    if ((size_t)RARRAY_LEN(names) != columns) rb_raise(rb_eArgError, "the columns changed while they were read");
+    size_t bytes = bytes_in(names);
+    rbloat_cells *cells = cells_of(self);
+    if (cells->cleared) rb_raise(rb_eArgError, "the result set was cleared");
+    if (cells->encoding) rb_raise(rb_eArgError, "the columns are known already");
     /* One more, so that a table without columns has them too. */
     cells->encoding = calloc(columns + 1, sizeof(*cells->encoding));
     cells->type = calloc(columns + 1, sizeof(*cells->type));
@@ -146,14 +171,14 @@ static VALUE native_columns(VALUE self, VALUE names, VALUE encodings, VALUE type
         !rbloat_table_open(&cells->names, columns, bytes) || !append_all(&cells->names, names)) {
         no_memory(cells);
     }
+    memcpy(cells->encoding, encoding, columns * sizeof(*encoding));
+    memcpy(cells->type, type, columns * sizeof(*type));
     for (size_t column = 0; cells->decoder && column < columns; column++) {
         cells->decoder[column] = RARRAY_AREF(decoders, (long)column);
     }
     cells->columns = columns;
-    for (size_t column = 0; column < columns; column++) {
-        cells->encoding[column] = rb_to_encoding_index(RARRAY_AREF(encodings, (long)column));
-        cells->type[column] = NUM2UINT(RARRAY_AREF(types, (long)column));
-    }
+    ALLOCV_END(encoding_buffer);
+    ALLOCV_END(type_buffer);
     return Qnil;
 }
 
@@ -224,6 +249,7 @@ static VALUE string_of(const rbloat_table *table, size_t index, int encoding)
 
 static VALUE value_at(const rbloat_cells *cells, size_t row, size_t column)
 {
+    check_filled(cells);
     VALUE string = string_of(&cells->table, row * cells->columns + column, cells->encoding[column]);
     if (!cells->decoder || NIL_P(cells->decoder[column]) || NIL_P(string)) return string;
     return rb_funcall(cells->decoder[column], id_decode, 3, string, SIZET2NUM(row), SIZET2NUM(column));
@@ -232,6 +258,7 @@ static VALUE value_at(const rbloat_cells *cells, size_t row, size_t column)
 static size_t row_at(const rbloat_cells *cells, VALUE index)
 {
     long row = NUM2LONG(index);
+    check_filled(cells);
     if (row < 0 || (size_t)row >= cells->rows) {
         rb_raise(rb_eIndexError, "row %ld is outside of the %lu rows", row, (unsigned long)cells->rows);
     }
@@ -243,6 +270,7 @@ static long find_column(const rbloat_cells *cells, VALUE name)
 {
     if (SYMBOL_P(name)) name = rb_sym2str(name);
     StringValue(name);
+    check_filled(cells);
     for (size_t column = 0; column < cells->columns; column++) {
         size_t length;
         const char *bytes = rbloat_table_cell(&cells->names, column, &length);
@@ -267,46 +295,45 @@ static size_t column_at(const rbloat_cells *cells, VALUE index)
     return (size_t)column;
 }
 
-static VALUE cells_get(VALUE self, VALUE row, VALUE column)
+static VALUE cells_get(VALUE self, VALUE row_index, VALUE column_index)
 {
     const rbloat_cells *cells = filled(self);
-    return value_at(cells, row_at(cells, row), column_at(cells, column));
+    size_t row = row_at(cells, row_index), column = column_at(cells, column_index);
+    return value_at(cells, row, column);
 }
 
 /* Without what its decoder makes of it. */
-static VALUE cells_raw(VALUE self, VALUE row, VALUE column)
+static VALUE cells_raw(VALUE self, VALUE row_index, VALUE column_index)
 {
     const rbloat_cells *cells = filled(self);
-    size_t at = column_at(cells, column);
-    return string_of(&cells->table, row_at(cells, row) * cells->columns + at, cells->encoding[at]);
+    size_t row = row_at(cells, row_index), column = column_at(cells, column_index);
+    return string_of(&cells->table, row * cells->columns + column, cells->encoding[column]);
 }
 
-static VALUE cells_null_p(VALUE self, VALUE row, VALUE column)
+static VALUE cells_null_p(VALUE self, VALUE row_index, VALUE column_index)
 {
     const rbloat_cells *cells = filled(self);
-    size_t length;
-    size_t index = row_at(cells, row) * cells->columns + column_at(cells, column);
-    return rbloat_table_cell(&cells->table, index, &length) ? Qfalse : Qtrue;
+    size_t row = row_at(cells, row_index), column = column_at(cells, column_index), length;
+    return rbloat_table_cell(&cells->table, row * cells->columns + column, &length) ? Qfalse : Qtrue;
 }
 
-static VALUE row_values(VALUE self, size_t row)
+/* All values, or an error if a decoder clears the table. */
+static VALUE row_values(const rbloat_cells *cells, size_t row)
 {
     /* Of as many columns as are usual, made at once: appending to an array takes as long as making a short string. */
     enum { USUAL = 32 };
-    const rbloat_cells *cells = filled(self);
-    VALUE first[USUAL];
-    size_t column = 0;
-    for (; column < cells->columns && column < USUAL; column++) first[column] = value_at(cells, row, column);
+    VALUE first[USUAL] = {Qnil};
+    size_t column = 0, columns = cells->columns;
+    for (; column < columns && column < USUAL; column++) first[column] = value_at(cells, row, column);
     VALUE values = rb_ary_new_from_values((long)column, first);
-    for (; column < cells->columns; column++) rb_ary_push(values, value_at(cells, row, column));
-    /* A decoder may have cleared the set, or let a thread run that did: it has no columns then. */
-    filled(self);
+    for (; column < columns; column++) rb_ary_push(values, value_at(cells, row, column));
     return values;
 }
 
 static VALUE cells_row_values(VALUE self, VALUE index)
 {
-    return row_values(self, row_at(filled(self), index));
+    const rbloat_cells *cells = filled(self);
+    return row_values(cells, row_at(cells, index));
 }
 
 static VALUE cells_size_of_each(VALUE self, VALUE arguments, VALUE enumerator)
@@ -317,17 +344,20 @@ static VALUE cells_size_of_each(VALUE self, VALUE arguments, VALUE enumerator)
 static VALUE cells_each_row(VALUE self)
 {
     RETURN_SIZED_ENUMERATOR(self, 0, NULL, cells_size_of_each);
-    /* The block may clear the set. */
-    for (size_t row = 0; row < filled(self)->rows; row++) rb_yield(row_values(self, row));
+    const rbloat_cells *cells = filled(self);
+    for (size_t row = 0; row < cells->rows; row++) {
+        rb_yield(row_values(cells, row));
+        check_filled(cells);
+    }
     return self;
 }
 
 static VALUE cells_column_values(VALUE self, VALUE index)
 {
     const rbloat_cells *cells = filled(self);
-    size_t column = column_at(cells, index);
-    VALUE values = rb_ary_new_capa((long)cells->rows);
-    for (size_t row = 0; row < cells->rows; row++) rb_ary_push(values, value_at(cells, row, column));
+    size_t column = column_at(cells, index), rows = cells->rows;
+    VALUE values = rb_ary_new_capa((long)rows);
+    for (size_t row = 0; row < rows; row++) rb_ary_push(values, value_at(cells, row, column));
     return values;
 }
 
@@ -346,13 +376,15 @@ static VALUE cells_column_name(VALUE self, VALUE index)
 static VALUE cells_column_type(VALUE self, VALUE index)
 {
     const rbloat_cells *cells = filled(self);
-    return UINT2NUM(cells->type[column_at(cells, index)]);
+    size_t column = column_at(cells, index);
+    return UINT2NUM(cells->type[column]);
 }
 
 static VALUE cells_column_encoding(VALUE self, VALUE index)
 {
     const rbloat_cells *cells = filled(self);
-    return rb_enc_from_encoding(rb_enc_from_index(cells->encoding[column_at(cells, index)]));
+    size_t column = column_at(cells, index);
+    return rb_enc_from_encoding(rb_enc_from_index(cells->encoding[column]));
 }
 
 static VALUE cells_row_count(VALUE self)
@@ -377,7 +409,9 @@ static VALUE cells_decoders(VALUE self)
 
 static VALUE cells_clear(VALUE self)
 {
-    release(cells_of(self));
+    rbloat_cells *cells = cells_of(self);
+    release(cells);
+    cells->cleared = true;
     return Qnil;
 }
 

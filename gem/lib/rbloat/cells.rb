@@ -6,6 +6,9 @@ module Rbloat
   #
   # It is what {PG::ResultSet} and {Mysql2::ResultSet} have in common.
   #
+  # A decoder, a block or another thread may clear the table while it is being read. The method then returns all values,
+  # or raises the ArgumentError of {#clear}.
+  #
   # @!method get(row, column)
   #   @param row [Integer] from 0 on
   #   @param column [Integer, String, Symbol] its number or name
@@ -60,7 +63,9 @@ module Rbloat
     def each
       return to_enum(:each) { row_count } unless block_given?
 
-      row_count.times { |index| yield Row.new(self, index) }
+      # The block may clear the table, so the number of rows is read again each time.
+      index = -1
+      yield Row.new(self, index) while (index += 1) < row_count
       self
     end
 
