@@ -172,6 +172,55 @@ class ResultSetTest < Minitest::Test
     assert_raises(PG::Error) { result.result_set }
   end
 
+  def test_other_objects_than_results_are_refused
+    assert_raises(TypeError) { Rbloat::PG::ResultSet.new(@connection) }
+    messages = run_ruby(<<~RUBY)
+      require "rbloat/pg"
+      cells = Rbloat::Cells.new
+      cells.send(:native_columns, ["a"], ["UTF-8"], [0], nil)
+      require #{Servers.extension(File.join(__dir__, 'native/hoard.c')).dump}
+      require #{Servers.extension(File.join(__dir__, 'native/impostor.c')).dump}
+      [Object.new, Thread.current, Hoard.new(1_000), Impostor.new].map do |object|
+        cells.send(:native_copy, object, 1)
+      rescue TypeError => error
+        error.message
+      end
+    RUBY
+    types = messages.map { |message| message[/type (\w+) \(expected PG::Result/, 1] }
+    assert_equal ["Object", "Thread", "Hoard", nil], types
+    assert_match(/cannot read the PG::Result/, messages.last)
+  end
+
+  # Binary gems of pg bring a libpq with another name. Another extension may load Debian's libpq as well.
+  def test_the_libpq_of_pg_is_used_whatever_else_is_loaded
+    Dir.mktmpdir do |folder|
+      own = carry_libpq(folder)
+      other = Servers.extension(File.join(__dir__, "native/other_libpq.c"), "-Wl,-soname,libpq.so.5")
+      mapped, values = run_ruby(<<~RUBY, env: Servers.postgres.merge("LD_LIBRARY_PATH" => folder), prelude: "")
+        require "fiddle"
+        require "json"
+        Fiddle::Handle.new(#{other.dump}, Fiddle::Handle::RTLD_NOW)
+        $LOAD_PATH.unshift(#{folder.dump})
+        require "rbloat/pg"
+        set = Rbloat::PG::ResultSet.new(PG.connect.exec("SELECT 'own' AS a"))
+        maps = File.read("/proc/self/maps")
+        [[#{own.dump}, #{other.dump}].map { |library| maps.include?(library) }, set.values]
+      RUBY
+      assert_equal [[true, true], [["own"]]], [mapped, values]
+    end
+  end
+
+  # Copies the extension of pg and its libpq to the folder, and renames libpq in both. The new name has the same length.
+  def carry_libpq(folder)
+    extension = $LOADED_FEATURES.grep(/pg_ext\.so\z/).first
+    libpq = File.read("/proc/self/maps")[%r{/\S*/libpq\.so\.5\S*}]
+    skip "pg is not linked with libpq.so.5" unless libpq && File.binread(extension).include?("libpq.so.5\0")
+    { extension => "pg_ext.so", libpq => "libqp.so.5" }.each do |from, to|
+      File.binwrite(File.join(folder, to), File.binread(from).gsub("libpq.so.5\0", "libqp.so.5\0"))
+    end
+    File.join(folder, "libqp.so.5")
+  end
+
   # Where libpq is not found, as in a Ruby that is linked statically.
   def test_the_way_over_strings_is_the_same
     @connection.type_map_for_results = PG::BasicTypeMapForResults.new(@connection)

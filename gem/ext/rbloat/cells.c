@@ -7,6 +7,7 @@
 #include "table.h"
 
 #include <ruby/encoding.h>
+#include <string.h>
 
 typedef struct {
     rbloat_table table;
@@ -191,18 +192,44 @@ static VALUE native_keep(VALUE self, VALUE decoders)
 }
 
 /*
- * native_copy(result, rows): copies a PG::Result as it lies in memory. False where the gem pg or libpq is none that is
- * known; then native_rows does it.
+ * The PGresult of a PG::Result; NULL if it was cleared. The struct is private to the gem pg: it is read only if its type
+ * has the name that pg uses, and accepted only if it contains the type map that PG::Result#type_map returns.
+ */
+static const void *pgresult_of(VALUE result)
+{
+    const char *type = RB_TYPE_P(result, T_DATA) && RTYPEDDATA_P(result) ? RTYPEDDATA_TYPE(result)->wrap_struct_name : "";
+    if (strcmp(type, "PG::Result") != 0 && strcmp(type, "pg") != 0) {
+        rb_raise(rb_eTypeError, "wrong argument type %s (expected PG::Result)", rb_obj_classname(result));
+    }
+    VALUE type_map = rb_funcall(result, rb_intern("type_map"), 0);
+    /* The beginning of the struct since pg 1.1. Earlier versions give it no type. */
+    const struct {
+        const void *pgresult;
+        VALUE connection, type_map;
+    } *data = rb_check_typeddata(result, RTYPEDDATA_TYPE(result));
+    if (!data || data->type_map != type_map) {
+        rb_raise(rb_eTypeError, "cannot read the PG::Result: this version of pg lays it out in an unknown way");
+    }
+    return data->pgresult;
+}
+
+/*
+ * native_copy(result, rows): copies a PG::Result by the functions of libpq. Returns false if these were not found, or if
+ * the result was cleared.
  */
 static VALUE native_copy(VALUE self, VALUE result, VALUE row_count)
 {
-    rbloat_cells *cells = filled(self);
     rb_check_frozen(self);
     int rows = NUM2INT(row_count);
-    if (cells->table.block || !RB_TYPE_P(result, T_DATA) || !RTYPEDDATA_P(result)) return Qfalse;
-    /* Since its version 0.18 the first member of what a PG::Result has is the PGresult. */
-    const void *const *data = RTYPEDDATA_DATA(result);
-    if (!data || !rbloat_copy_pgresult(&cells->table, data[0], rows, (int)cells->columns)) return Qfalse;
+    const void *pgresult = pgresult_of(result);
+    rbloat_cells *cells = filled(self);
+    if (cells->table.block) rb_raise(rb_eArgError, "the rows are known already");
+    rbloat_libpq libpq;
+    if (!pgresult || !rbloat_find_libpq(&libpq, RTYPEDDATA_TYPE(result))) return Qfalse;
+    if (libpq.rows(pgresult) != rows || libpq.columns(pgresult) != (int)cells->columns) {
+        rb_raise(rb_eTypeError, "cannot read the PG::Result: pg and libpq disagree on its size");
+    }
+    if (!rbloat_copy_pgresult(&libpq, &cells->table, pgresult)) return Qfalse;
     cells->rows = (size_t)rows;
     account(cells, cells_size(cells));
     return Qtrue;

@@ -1,4 +1,4 @@
-/* The few functions of libpq that copy a result fast, found in the library that the gem pg has loaded. */
+/* The functions of libpq that copy a result, from the same library that the gem pg uses. */
 #ifndef RBLOAT_LIBPQ_H
 #define RBLOAT_LIBPQ_H
 
@@ -6,10 +6,23 @@
 
 #include <stdbool.h>
 
+typedef struct {
+    int (*rows)(const void *);
+    int (*columns)(const void *);
+    char *(*value)(const void *, int, int);
+    int (*length)(const void *, int, int);
+    int (*is_null)(const void *, int, int);
+    size_t (*size)(const void *);
+} rbloat_libpq;
+
 /*
- * Copies all cells of a PGresult into the table. False where that cannot be done: libpq was not found, it does not see
- * what the gem pg sees, or there is no memory; the table is free then.
+ * Finds the libpq that an extension is linked with, given an address within the extension. A process may have loaded
+ * several versions of libpq, and each can read its own results only. Returns false if a function is missing, as
+ * PQresultMemorySize is before PostgreSQL 12.
  */
-bool rbloat_copy_pgresult(rbloat_table *table, const void *result, int rows, int columns);
+bool rbloat_find_libpq(rbloat_libpq *libpq, const void *in_extension);
+
+/* Copies all cells of a PGresult into the table. Returns false, and frees the table, if they do not fit. */
+bool rbloat_copy_pgresult(const rbloat_libpq *libpq, rbloat_table *table, const void *result);
 
 #endif

@@ -12,14 +12,17 @@ module Rbloat
     # The type map of the result decodes each value when it is asked for.
     class ResultSet < Cells
       BINARY = 1
-      # Versions of the gem pg in whose PG::Result the pointer to libpq's comes first.
-      KNOWN = (Gem::Version.new("0.18")...Gem::Version.new("2")).freeze
+      # True if the extension knows how this version of pg lays out a PG::Result.
+      KNOWN = Gem::Requirement.new(">= 1.1", "< 2").satisfied_by?(Gem::Version.new(::PG::VERSION).release)
       private_constant :BINARY, :KNOWN
 
       # @param result [::PG::Result] is cleared
+      # @raise [TypeError] if it is not a PG::Result, or not laid out in memory as expected of this version of pg
       # @raise [::PG::Error] where the result is that of an error
       # @raise [ArgumentError] where its type map needs the PG::Result itself to decode, as PG::TypeMapInRuby does
       def initialize(result)
+        raise TypeError, "wrong argument type #{result.class} (expected PG::Result)" unless result.is_a?(::PG::Result)
+
         super()
         result.check
         map = column_map(result)
@@ -79,8 +82,7 @@ module Rbloat
       end
 
       def copy(result)
-        known = KNOWN.cover?(Gem::Version.new(::PG::VERSION))
-        return if known && native_copy(result, result.ntuples) && same_corners?(result)
+        return if KNOWN && native_copy(result, result.ntuples) && same_corners?(result)
 
         strings = Array.new(result.ntuples) { |row| as_strings(result, row) }
         native_rows(strings)
