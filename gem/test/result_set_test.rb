@@ -221,6 +221,14 @@ class ResultSetTest < Minitest::Test
     File.join(folder, "libqp.so.5")
   end
 
+  def test_in_a_ractor
+    skip "pg works in a Ractor from 1.5 on" if Gem::Version.new(PG::VERSION) < Gem::Version.new("1.5")
+    assert_equal [["1", nil]], run_ruby(<<~RUBY, env: Servers.postgres, prelude: 'require "json"; require "rbloat/pg"')
+      ractor = Ractor.new { Rbloat::PG::ResultSet.new(PG.connect.exec("SELECT 1, NULL")).values }
+      ractor.respond_to?(:value) ? ractor.value : ractor.take
+    RUBY
+  end
+
   # Where libpq is not found, as in a Ruby that is linked statically.
   def test_the_way_over_strings_is_the_same
     @connection.type_map_for_results = PG::BasicTypeMapForResults.new(@connection)

@@ -1,23 +1,94 @@
+/*
+ * The process that may trace this one although Yama forbids it. The kernel has one setting for a process, so all threads and
+ * Ractors share this one.
+ */
 #include "rbloat.h"
-
-#include <errno.h>
 
 #ifdef HAVE_SYS_PRCTL_H
 #include <sys/prctl.h>
 #endif
 
-/* Lets a process trace this one although Yama forbids it: 0 for none any more, -1 for any. */
+#ifdef PR_SET_PTRACER
+#include <errno.h>
+#include <pthread.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static long allowed = 0; /* by the program: a pid, 0 for none, -1 for any */
+static long reports = 0; /* in progress; during a report any process may trace */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* A child inherits neither the kernel's setting nor the threads that wait for reports. */
+static void after_fork_in_child(void)
+{
+    allowed = 0;
+    reports = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Returns false on a kernel without Yama, which does not know the call and forbids nothing. */
+static VALUE update(const long *pid, long more_reports)
+{
+    pthread_mutex_lock(&lock);
+    if (pid) allowed = *pid;
+    if (reports + more_reports >= 0) reports += more_reports;
+    int failure = prctl(PR_SET_PTRACER, (unsigned long)(reports > 0 ? -1 : allowed), 0, 0, 0) == 0 ? 0 : errno;
+    pthread_mutex_unlock(&lock);
+    if (failure != 0 && failure != EINVAL) rb_syserr_fail(failure, "prctl(PR_SET_PTRACER)");
+    return failure == 0 ? Qtrue : Qfalse;
+}
+
 static VALUE native_allow_attach(VALUE self, VALUE pid)
 {
-#if defined(HAVE_SYS_PRCTL_H) && defined(PR_SET_PTRACER)
-    if (prctl(PR_SET_PTRACER, (unsigned long)NUM2LONG(pid), 0, 0, 0) == 0) return Qtrue;
-    /* A kernel without Yama does not know the call, and does not forbid anything either. */
-    if (errno != EINVAL) rb_sys_fail("prctl(PR_SET_PTRACER)");
-#endif
+    long number = NUM2LONG(pid);
+    return update(&number, 0);
+}
+
+static VALUE make_report(VALUE unused)
+{
+    update(NULL, 1);
+    return rb_yield(Qnil);
+}
+
+static VALUE end_report(VALUE unused)
+{
+    return update(NULL, -1);
+}
+
+/* native_allow_report { ... }: any process may trace this one during the block. */
+static VALUE native_allow_report(VALUE self)
+{
+    return rb_ensure(make_report, Qnil, end_report, Qnil);
+}
+
+#else
+
+static VALUE native_allow_attach(VALUE self, VALUE pid)
+{
+    NUM2LONG(pid);
     return Qfalse;
 }
 
+static VALUE native_allow_report(VALUE self)
+{
+    return rb_yield(Qnil);
+}
+
+#endif
+
 void rbloat_init_attach(VALUE rbloat)
 {
+#ifdef PR_SET_PTRACER
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
+#endif
     rb_define_private_method(rb_singleton_class(rbloat), "native_allow_attach", native_allow_attach, 1);
+    rb_define_private_method(rb_singleton_class(rbloat), "native_allow_report", native_allow_report, 0);
 }

@@ -9,8 +9,6 @@ module Rbloat
   #   Bytes in use, those that are free in a cache of the calling thread left out.
   #   @return [Integer, nil] nil with another malloc
   module Malloc
-    @told = []
-
     class << self
       # Bytes of a page of Ruby's heap that lie outside of malloc. Before Ruby 3.1 they are chunks of malloc, and
       # counted there.
@@ -22,9 +20,11 @@ module Rbloat
       # Warns that a feature is for glibc's malloc only.
       # @api private
       def say_once(feature)
-        return if @told.include?(feature)
+        return if feature.const_defined?(:TOLD, false)
 
-        @told += [feature]
+        # A constant, since only the main Ractor can set a module's variables.
+        feature.const_set(:TOLD, true)
+        feature.private_constant :TOLD
         warn "rbloat: malloc is #{Rbloat.allocator}'s here, not glibc's: #{feature.name[/\w+\z/]} has nothing to do"
       end
     end

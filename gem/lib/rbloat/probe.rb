@@ -58,12 +58,17 @@ module Rbloat
     ENOUGH = 0.75
 
     class << self
-      # What {Rbloat.probe} does, but for its check of the block.
+      # @raise [NotImplementedError, Ractor::UnsafeError]
+      # @api private
+      def check_support
+        raise NotImplementedError, "a probe needs glibc's malloc, not #{Rbloat.allocator}'s" unless glibc?
+        raise Ractor::UnsafeError, "a probe works in the main Ractor only" unless main_ractor?
+      end
+
+      # What {Rbloat.probe} does, but for its checks.
       # @return [Probe]
       # @api private
       def measure(&block)
-        raise NotImplementedError, "a probe needs glibc's malloc, not #{Rbloat.allocator}'s" unless glibc?
-
         was_disabled = settle
         before = snapshot
         run(&block)
@@ -81,6 +86,11 @@ module Rbloat
 
       def glibc?
         Rbloat.allocator == "glibc"
+      end
+
+      # ObjectSpace.count_objects_size works in no other one.
+      def main_ractor?
+        !defined?(Ractor) || Ractor.current == Ractor.main
       end
 
       # More than once because a dead object may be named by a stale word on the stack the first time. Returns whether
@@ -131,9 +141,11 @@ module Rbloat
   #
   # @return [Probe]
   # @raise [NotImplementedError] where malloc is not glibc's
+  # @raise [Ractor::UnsafeError] in any Ractor but the main one
   def self.probe(&block)
     raise ArgumentError, "a probe needs a block" unless block
 
+    Probe.check_support
     Probe.measure(&block)
   end
 end

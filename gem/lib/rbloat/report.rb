@@ -11,7 +11,7 @@ module Rbloat
   # The program `rbloat`, which tells where the memory of a process went.
   module Program
     # Carried by the gem, where it was built with it.
-    CARRIED = File.expand_path("../../libexec/rbloat", __dir__)
+    CARRIED = File.expand_path("../../libexec/rbloat", __dir__).freeze
 
     class << self
       # RBLOAT_BINARY names it; else it is the one that the gem carries, or that of the PATH.
@@ -48,8 +48,6 @@ module Rbloat
     end
   end
 
-  @tracer = 0
-
   class << self
     # Where the memory of this process went: every resident byte, by cause, with a verdict and what to do. This is what
     # `rbloat report --json` prints; the process stands for a moment, or a clone of it is read (docs/json.md).
@@ -58,10 +56,9 @@ module Rbloat
     # @return [Hash{Symbol => Object}]
     # @raise [Error] where the program is not found, or fails
     def report(*options)
-      native_allow_attach(-1)
-      JSON.parse(Program.run("report", Process.pid.to_s, "--json", *options), symbolize_names: true)
-    ensure
-      native_allow_attach(@tracer)
+      native_allow_report do
+        JSON.parse(Program.run("report", Process.pid.to_s, "--json", *options), symbolize_names: true)
+      end
     end
 
     # Lets other processes of the same user look into this one (`rbloat report PID`) where Yama forbids it
@@ -73,9 +70,7 @@ module Rbloat
       tracer = { any: -1, none: 0 }.fetch(pid, pid)
       raise ArgumentError, "a pid, :any or :none, not #{pid.inspect}" unless tracer.is_a?(Integer) && tracer >= -1
 
-      allowed = native_allow_attach(tracer)
-      @tracer = tracer
-      allowed
+      native_allow_attach(tracer)
     end
 
     # Figures for metrics, cheap enough for every minute. `unreturned_bytes` is at most what a trim would give back;
