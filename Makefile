@@ -38,8 +38,8 @@ gem-valgrind: ## run the tests of the gem's extension, and its threads, under va
 	    mariadb-server-core valgrind
 	cd gem && rake valgrind
 
-gem-matrix: ## run the gem's tests on four Debian releases, and on Ruby 3.4
-	@scripts/gem-matrix
+gem-matrix: ## run the gem's tests on four Debian releases, and on Ruby 3.4; or on some: ROWS="trixie sid:ruby3.4"
+	@scripts/gem-matrix $(ROWS)
 
 matrix: ## run the tests of live processes on four Debian releases
 	@scripts/matrix

@@ -134,7 +134,7 @@ class CellsTest < Minitest::Test
   def test_what_was_never_filled_says_so
     [Rbloat::Cells.allocate, Rbloat::Cells.new].each do |cells|
       READERS.each do |method, arguments|
-        assert_raises(ArgumentError, method) { cells.public_send(method, *arguments) }
+        assert_raises(ArgumentError, method.to_s) { cells.public_send(method, *arguments) }
       end
       assert_raises(ArgumentError) { cells.each_row { flunk } }
       assert_raises(ArgumentError) { cells.each { flunk } }
