@@ -11,6 +11,42 @@ class CellsTest < Minitest::Test
     values: [], empty?: [], "[]": [0], first: [], to_a: []
   }.freeze
 
+  # Makes and reads tables while each allocation runs the GC, and reads one after a compaction.
+  STRESS = <<~'RUBY'
+    decoder = Object.new
+    def decoder.decode(string, row, column)
+      "#{string} at #{row}, #{column}"
+    end
+    # More columns than a row is made of at once.
+    names = Array.new(34) { |column| "column #{column}" }
+    rows = Array.new(2) { |row| Array.new(34) { |column| column == 7 ? nil : "cell #{row}" } }
+    expected = Array.new(34) { |column| column == 7 ? nil : "cell 1 at 1, #{column}" }
+    make = lambda do
+      cells = Rbloat::Cells.new
+      cells.send(:native_columns, names.map(&:dup), ["UTF-8"] * 34, Array.new(34) { |n| n + 2**31 }, [decoder] * 34)
+      cells.send(:native_keep, [decoder])
+      cells.send(:native_rows, rows.map { |row| row.map(&:dup) })
+      cells
+    end
+    read = lambda do |cells|
+      [cells.row_values(1) == expected, cells.column_values(33).last == expected[33],
+       cells.get(1, "column 33") == expected[33], cells.column_name(33) == names[33],
+       cells.column_type(33) == 2**31 + 33]
+    end
+    GC.stress = true
+    cells = make.call
+    under_stress = read.call(cells)
+    make.call.clear
+    GC.stress = false
+    double = RUBY_VERSION < "3.2" ? { double_heap: true } : { expand_heap: true }
+    begin
+      GC.verify_compaction_references(toward: :empty, **double) if GC.respond_to?(:verify_compaction_references)
+    rescue NotImplementedError
+      warn "this platform does not compact"
+    end
+    (under_stress + read.call(cells)).tally
+  RUBY
+
   # A decoder that calls a block with the table and the arguments of `decode`.
   class Decoder
     attr_accessor :cells
@@ -164,5 +200,11 @@ class CellsTest < Minitest::Test
     cells = table.freeze
     assert_raises(FrozenError) { cells.send(:native_rows, [["x"]]) }
     assert_raises(FrozenError) { cells.send(:native_keep, nil) }
+  end
+
+  # In a process of its own, whose heap is small.
+  def test_stress_and_compaction
+    answer = run_ruby(STRESS, prelude: 'require "json"; require "rbloat"')
+    assert_equal({ "true" => 10 }, answer)
   end
 end

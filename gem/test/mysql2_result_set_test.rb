@@ -39,6 +39,13 @@ class Mysql2ResultSetTest < Minitest::Test
     assert_raises(TypeError, Mysql2::Error) { Rbloat::Mysql2::ResultSet.new(result) }
   end
 
+  def test_other_objects_than_results_are_refused
+    assert_raises(TypeError) { Rbloat::Mysql2::ResultSet.new(@client) }
+    prepared = @client.prepare("SELECT 1 AS id").execute
+    # Its protocol is binary: the values are no strings, and mysql2 warns that it decodes them.
+    capture_io { assert_raises(TypeError) { Rbloat::Mysql2::ResultSet.new(prepared) } }
+  end
+
   def test_no_rows
     set = Rbloat::Mysql2::ResultSet.new(@client.query("SELECT 1 AS a FROM (SELECT 1) t WHERE false"))
     assert_equal [0, %w[a], []], [set.size, set.columns, set.values]

@@ -309,16 +309,19 @@ class ResultSetTest < Minitest::Test
       GC.stress = true
       set = connection.exec(sql).result_set
       values = set.values
+      connection.exec(sql).result_set.clear
+      slow = Class.new(Rbloat::PG::ResultSet) { define_method(:native_copy) { |*| false } }
+      copied = slow.new(connection.exec(sql)).values
       GC.stress = false
       double = RUBY_VERSION < "3.2" ? { double_heap: true } : { expand_heap: true }
       begin
         GC.verify_compaction_references(toward: :empty, **double) if GC.respond_to?(:verify_compaction_references)
-        [values, set.values].map { |it| it == expected }
+        [values, copied, set.values].map { |it| it == expected }
       rescue NotImplementedError
         "this platform does not compact"
       end
     RUBY
     skip answer if answer.is_a?(String)
-    assert_equal [true, true], answer
+    assert_equal [true, true, true], answer
   end
 end

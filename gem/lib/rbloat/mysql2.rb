@@ -13,8 +13,12 @@ module Rbloat
     #     Rbloat::Mysql2::ResultSet.new(client.query(sql, cast: false, cache_rows: false, as: :array))
     class ResultSet < Cells
       # @param result [::Mysql2::Result] best of a query with `cast: false, cache_rows: false`
+      # @raise [TypeError] if it is not a Mysql2::Result, or is that of a prepared statement
       # @raise [TypeError, ::Mysql2::Error] where values of it were read before
       def initialize(result)
+        expected = ::Mysql2::Result
+        raise TypeError, "wrong argument type #{result.class} (expected #{expected})" unless result.is_a?(expected)
+
         super()
         names = result.fields
         rows = []
