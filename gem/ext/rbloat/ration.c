@@ -14,6 +14,13 @@ static const double FIRST_BACKOFF = 1.0, LAST_BACKOFF = 600.0;
 /* While the process is busy, trims are so many times their cost apart, however much credit was saved. */
 static const double APART = 20.0;
 
+/* Near the limit: the share of the time that looks and trims may take, by how near it is; and seconds between two of them
+   at least. */
+static const double PRESSING_SHARE = 0.05, LAST_PRESSING_SHARE = 0.5, PRESSING = 0.05;
+
+/* How many times less often it is looked after many useless looks. */
+static const double LAST_PRESSING_BACKOFF = 32;
+
 static double learn(double before, double now)
 {
     return before + WEIGHT * (now - before);
@@ -35,6 +42,7 @@ rbloat_ration rbloat_new_ration(double share, double fault_cost, int64_t page)
         .cost_per_byte = 0.1 / (1024.0 * 1024 * 1024),
         .accuracy = 1.0,
         .backoff = FIRST_BACKOFF,
+        .pressing_backoff = 1,
     };
 }
 
@@ -50,6 +58,16 @@ void rbloat_ration_passed(rbloat_ration *ration, double seconds, int64_t faults)
 void rbloat_ration_looked(rbloat_ration *ration, double seconds)
 {
     ration->credit -= seconds;
+}
+
+void rbloat_ration_pressed(rbloat_ration *ration, double urgency, double now, double seconds, bool useful)
+{
+    double share = PRESSING_SHARE + within(urgency, 0, 1) * (LAST_PRESSING_SHARE - PRESSING_SHARE);
+    ration->pressing_backoff = useful ? 1 : within(ration->pressing_backoff * 2, 1, LAST_PRESSING_BACKOFF);
+    double pause = seconds / share * ration->pressing_backoff;
+    ration->pressing_not_before = now + (pause > PRESSING ? pause : PRESSING);
+    /* What survival cost must be paid back, but not for hours. */
+    if (ration->credit < -MOST_CREDIT) ration->credit = -MOST_CREDIT;
 }
 
 double rbloat_ration_cost(const rbloat_ration *ration, int64_t expected)

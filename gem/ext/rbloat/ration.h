@@ -5,6 +5,10 @@
  * see that it was worth it (but in quiet times), and afterwards each page fault up to the number of pages that it gave back: so a program that
  * wants its memory again soon pays for that, and is trimmed less often. In quiet times the account may be overdrawn,
  * since nobody waits; it must be filled again before the next trim.
+ *
+ * Near the memory limit survival beats speed, so trims do not wait for the account to be filled. Yet looks and trims hold
+ * the locks of malloc, and a program that is stopped by them all the time does not survive either: they get a share of
+ * the time there that grows as the limit comes nearer, and shrinks as they turn out to be useless.
  */
 #ifndef RBLOAT_RATION_H
 #define RBLOAT_RATION_H
@@ -32,12 +36,16 @@ typedef struct {
     /* Until when there is no looking, and for how long the next useless trim puts it off. */
     double not_before;
     double backoff;
+
+    /* The same near the limit. */
+    double pressing_not_before;
+    double pressing_backoff;
 } rbloat_ration;
 
 typedef struct {
     bool quiet;    /* the process hardly runs */
     bool swept;    /* a sweep ended since the last trim, and none is under way */
-    bool pressure; /* the memory limit is near: survival beats speed */
+    bool pressure; /* the memory limit is near */
     int64_t rss;
     int64_t expected; /* bytes that a trim will presumably give back */
     int64_t least;    /* bytes that are worth a trim at all */
@@ -50,6 +58,10 @@ void rbloat_ration_passed(rbloat_ration *ration, double seconds, int64_t faults)
 
 /* Looking took so long. */
 void rbloat_ration_looked(rbloat_ration *ration, double seconds);
+
+/* Near the limit: a look, and the trim after it if there was one, took so long. The urgency goes from 0, where the limit
+   counts as near, to 1, where it is reached. */
+void rbloat_ration_pressed(rbloat_ration *ration, double urgency, double now, double seconds, bool useful);
 
 bool rbloat_ration_allows(const rbloat_ration *ration, const rbloat_outlook *outlook);
 

@@ -95,6 +95,58 @@ static void pressure_asks_for_no_credit(void)
     EXPECT(rbloat_ration_allows(&ration, &now));
 }
 
+/* Seconds that looks of this cost take of so many seconds near the limit, each with a trim as expensive. */
+static double pressed_for(double seconds, double cost, double urgency, bool useful)
+{
+    rbloat_ration ration = fresh();
+    double spent = 0, at = 0;
+    while (at < seconds) {
+        if (at >= ration.pressing_not_before) {
+            rbloat_outlook now = {.swept = true, .pressure = true, .expected = 16 * MB, .least = MB};
+            EXPECT(rbloat_ration_allows(&ration, &now));
+            rbloat_ration_looked(&ration, cost);
+            rbloat_ration_trimmed(&ration, &now, at, cost, useful ? 16 * MB : 0);
+            at += 2 * cost;
+            spent += 2 * cost;
+            rbloat_ration_pressed(&ration, urgency, at, 2 * cost, useful);
+        }
+        at += 0.05;
+    }
+    return spent;
+}
+
+/* Looks at 2 million free chunks took 84 ms, 20 times a second, with the locks of the arenas held. */
+static void looks_near_the_limit_stay_within_a_share(void)
+{
+    EXPECT(pressed_for(3600, 0.084, 0, true) < 0.055 * 3600);
+    EXPECT(pressed_for(3600, 0.084, 1, true) < 0.55 * 3600);
+    EXPECT(pressed_for(3600, 0.084, 1, true) > 0.3 * 3600);
+    EXPECT(pressed_for(3600, 0.084, 0.5, true) < 0.31 * 3600);
+}
+
+static void useless_looks_near_the_limit_become_rare(void)
+{
+    EXPECT(pressed_for(3600, 0.084, 0, false) < 0.003 * 3600);
+    EXPECT(pressed_for(3600, 0.084, 1, false) < 0.02 * 3600);
+}
+
+/* A look that costs next to nothing is taken each 50 ms, as survival wants it. */
+static void cheap_looks_near_the_limit_stay_frequent(void)
+{
+    EXPECT(pressed_for(60, 10e-6, 0, false) > 60 / 0.05 / 3 * 20e-6);
+}
+
+static void what_survival_cost_is_not_paid_back_for_hours(void)
+{
+    rbloat_ration ration = fresh();
+    for (int round = 0; round < 1000; round++) {
+        rbloat_ration_looked(&ration, 1);
+        rbloat_ration_pressed(&ration, 1, round, 1, true);
+    }
+    rbloat_ration_passed(&ration, 300, 0);
+    EXPECT(ration.credit >= 0);
+}
+
 int main(void)
 {
     costs_stay_within_the_share();
@@ -104,5 +156,9 @@ int main(void)
     too_little_is_left_alone();
     a_busy_process_is_not_trimmed_between_mark_and_sweep();
     pressure_asks_for_no_credit();
+    looks_near_the_limit_stay_within_a_share();
+    useless_looks_near_the_limit_become_rare();
+    cheap_looks_near_the_limit_stay_frequent();
+    what_survival_cost_is_not_paid_back_for_hours();
     return failures != 0;
 }
