@@ -2,6 +2,7 @@
 
 require_relative "rbloat/version"
 require_relative "rbloat/rbloat"
+require_relative "rbloat/fork"
 require_relative "rbloat/malloc"
 require_relative "rbloat/auto_trim"
 require_relative "rbloat/native_pressure"

@@ -6,6 +6,7 @@ require_relative "servers"
 # The GC learns of memory that no extension reports.
 class NativePressureTest < Minitest::Test
   HOARD = File.join(__dir__, "native/hoard.c")
+  SLOW_MALLINFO = File.join(__dir__, "native/slow_mallinfo.c")
   UNACCOUNTED = File.expand_path("../../scenarios/owners/libpq_unaccounted.c", __dir__)
 
   # What is retained lets the GC run seldom. `churn` makes 2,000 objects of 100,000 bytes, and keeps ten; it returns how
@@ -102,6 +103,63 @@ class NativePressureTest < Minitest::Test
     RUBY
     assert_operator told, :<, 130_000_000
     assert_operator collections, :<, 20
+  end
+
+  # Each sweep let malloc walk all free chunks, however long that took. A call costs 20 ms of CPU time here, and calls
+  # may take 2 % of the time: so there is one in a second.
+  def test_asking_malloc_after_sweeps_stays_within_its_share
+    skip "only glibc's malloc is asked" unless glibc?
+    # No GC but those of the test: after a major one nothing that was told is outstanding.
+    limits = %w[MALLOC_LIMIT MALLOC_LIMIT_MAX OLDMALLOC_LIMIT OLDMALLOC_LIMIT_MAX].to_h do |name|
+      ["RUBY_GC_#{name}", (1 << 40).to_s]
+    end
+    env = { **preload(Servers.extension(SLOW_MALLINFO)), **limits, "RBLOAT_TEST_MALLINFO_MS" => "20" }
+    told, asked, elapsed = run_churn(<<~RUBY, env: env)
+      Rbloat::NativePressure.start
+      kept = []
+      wait_until do
+        kept << Hoard.new(1_000_000)
+        Rbloat::NativePressure.stats[:told_bytes].positive?
+      end
+      before = Rbloat::NativePressure.stats[:counts]
+      started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      50.times do
+        GC.start(full_mark: false)
+        sleep 0.02
+      end
+      stats = Rbloat::NativePressure.stats
+      [stats[:told_bytes], stats[:counts] - before, Process.clock_gettime(Process::CLOCK_MONOTONIC) - started]
+    RUBY
+    assert_operator told, :>, 0
+    assert_operator asked, :<=, 2 + (1.5 * elapsed)
+  end
+
+  # Ruby bug 19991: jobs that a thread registers which Ruby does not know may be lost, or run another's function.
+  def test_no_job_is_registered_from_a_foreign_thread
+    skip "from Ruby 3.3 on jobs are registered beforehand" if RUBY_VERSION >= "3.3"
+    library = File.binread($LOADED_FEATURES.grep(%r{/rbloat/rbloat\.so\z}).first)
+    refute_match(/rb_postponed_job_register/, library)
+  end
+
+  INFORMERS = 'Thread.list.count { |thread| thread.name == "rbloat-inform" }'
+
+  def test_a_parked_thread_informs_the_gc
+    skip "only Ruby 3.1 and 3.2 need one" unless RUBY_VERSION.start_with?("3.1", "3.2")
+    answers = run_churn(<<~RUBY)
+      answers = [#{INFORMERS}]
+      2.times { Rbloat::NativePressure.start }
+      answers << #{INFORMERS}
+      Process.wait(fork { exit!(#{INFORMERS} + 10) })
+      answers << $?.exitstatus
+      Thread.list.find { |thread| thread.name == "rbloat-inform" }.kill.join
+      Rbloat::NativePressure.stop
+      Rbloat::NativePressure.start
+      answers << #{INFORMERS}
+      Rbloat::NativePressure.stop
+      wait_until { #{INFORMERS}.zero? }
+      answers
+    RUBY
+    assert_equal [0, 1, 11, 1], answers
   end
 
   # Ruby's limits decide, so a GC that is switched off stays off.

@@ -11,7 +11,8 @@ require "tmpdir"
 
 # What the tests share: programs that run in a process of their own, and waiting without depending on the time.
 module Together
-  LIB = File.expand_path("../lib", __dir__)
+  # Where the gem is that is tested: one that was built with a sanitizer is elsewhere.
+  LIB = ENV.fetch("RBLOAT_TEST_LIB", File.expand_path("../lib", __dir__))
   PATIENCE = 60
 
   # What programs are given: `wait_until`, and `burst`, after which malloc holds many free pages.
@@ -41,10 +42,11 @@ module Together
     end
   RUBY
 
-  # Runs the code in a new process; returns what its last expression is, as JSON has it.
-  def run_ruby(code, env: {}, options: [], prelude: PRELUDE)
+  # Runs the code in a new process, by the command `before` if there is one; returns what its last expression is, as
+  # JSON has it.
+  def run_ruby(code, env: {}, options: [], prelude: PRELUDE, before: [])
     program = "#{prelude}\nanswer = begin\n#{code}\nend\nputs \"answer \#{JSON.generate([answer])}\""
-    output, errors, status = Open3.capture3(env, *ruby(options), stdin_data: program)
+    output, errors, status = Open3.capture3(env, *before, *ruby(options), stdin_data: program)
     assert status.success?, "#{status}\n#{errors}\n#{output}"
     @errors = errors
     JSON.parse(output[/^answer (.*)$/, 1]).first
@@ -71,6 +73,11 @@ module Together
     require name
   rescue LoadError
     skip "ruby-#{name} is not installed"
+  end
+
+  # The variable that preloads a library, besides what is preloaded here.
+  def preload(library)
+    { "LD_PRELOAD" => [ENV.fetch("LD_PRELOAD", nil), library].compact.join(" ") }
   end
 
   def glibc?

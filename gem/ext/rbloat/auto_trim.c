@@ -27,13 +27,13 @@ static const double GLANCE = 0.25;
 /* A look at malloc's lists is taken only when RSS grew by so much, or the GC gave reason to. */
 static const int64_t GROWTH_WORTH_A_LOOK = 8 * 1024 * 1024;
 
-/* Seconds between two trims under pressure, which are worth it for less. */
+/* The same near the limit, where trims are worth it for less. */
 static const double PRESSING = 0.05;
 static const int64_t LEAST_UNDER_PRESSURE = 1024 * 1024;
 
 enum { PATH_BYTES = 512 };
 
-static struct {
+typedef struct {
     double share;
     int64_t least;         /* bytes */
     double least_of_rss;   /* share of RSS */
@@ -41,17 +41,28 @@ static struct {
     int64_t limit;         /* bytes, or 0 for none */
     int64_t page_of_ruby;  /* bytes of a heap page that are not malloc's */
     char usage[PATH_BYTES], cache[PATH_BYTES], cache_word[32];
-} settings;
+} trim_settings;
 
-/* What the thread knows. Only the thread itself touches it. */
-static struct {
+typedef struct {
+    rbloat_native_thread thread;
+    trim_settings settings;
+} context;
+
+/* What a thread knows, on its own stack. */
+typedef struct {
+    rbloat_native_thread *thread;
+    const trim_settings *settings;
     rbloat_ration ration;
-    bool has_floor; /* a forked process has that of its parent, whose memory it has */
     int64_t floor;
-    double looked_at, trimmed_at, counted_at, look_took, process_cpu, own_cpu;
+    double looked_at, counted_at, look_took, process_cpu, own_cpu;
     int64_t faults, rss_counted, rss_trimmed, expected;
     rbloat_gc_counts counted, trimmed;
-} state;
+} trimmer;
+
+/* The rest when there was least to be given back: of the process, whichever thread found it. A forked process has that of
+   its parent, whose memory it has. Under the lock, as the totals. */
+static bool has_floor;
+static int64_t last_floor;
 
 static struct {
     uint64_t trims, useless, looks, under_pressure;
@@ -59,203 +70,211 @@ static struct {
     double trim_seconds, longest, look_seconds, credit, fault_cost, comeback;
 } totals;
 
-static pthread_mutex_t totals_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool quiet_was_announced;
 
-static volatile bool quiet_was_announced;
-
-static void run(void);
-
-static void forked(void)
+static int64_t rest_of(const trimmer *state, const rbloat_resident *resident, const rbloat_malloc_counts *counts,
+                       const rbloat_gc_counts *gc)
 {
-    pthread_mutex_init(&totals_lock, NULL);
-    memset(&totals, 0, sizeof(totals));
+    return resident->anonymous - counts->in_use - (int64_t)gc->heap_pages * state->settings->page_of_ruby;
 }
 
-static rbloat_native_thread thread = {.name = "rbloat-trim", .run = run, .forked = forked};
-
-static int64_t rest_of(const rbloat_resident *resident, const rbloat_malloc_counts *counts, const rbloat_gc_counts *gc)
+/* How near the limit is: 0 where it counts as near, 1 where it is reached; negative where it is not near. */
+static double urgency_of(const trim_settings *settings)
 {
-    return resident->anonymous - counts->in_use - (int64_t)gc->heap_pages * settings.page_of_ruby;
-}
-
-static bool near_limit(void)
-{
-    if (settings.limit <= 0) return false;
-    double near = settings.pressure * (double)settings.limit;
-    int64_t used = rbloat_read_number(settings.usage, NULL);
-    if ((double)used < near) return false;
+    const double far = -1;
+    if (settings->limit <= 0) return far;
+    double near = settings->pressure * (double)settings->limit, room = (double)settings->limit - near;
+    int64_t used = rbloat_read_number(settings->usage, NULL);
+    if ((double)used < near) return far;
     /* The kernel drops what it caches of files by itself. */
-    int64_t cache = settings.cache[0] ? rbloat_read_number(settings.cache, settings.cache_word) : 0;
-    return (double)(used - (cache > 0 ? cache : 0)) >= near;
+    int64_t cache = settings->cache[0] ? rbloat_read_number(settings->cache, settings->cache_word) : 0;
+    double above = (double)(used - (cache > 0 ? cache : 0)) - near;
+    return above < 0 ? far : above < room ? above / room : 1;
 }
 
 /* Takes the time and the faults since the last look into account, and tells whether the process was quiet in it. */
-static bool pass_time(double now)
+static bool pass_time(trimmer *state, double now)
 {
-    double span = now - state.looked_at, cpu = rbloat_process_cpu(), own = rbloat_thread_cpu();
+    double span = now - state->looked_at, cpu = rbloat_process_cpu(), own = rbloat_thread_cpu();
     int64_t faults = rbloat_minor_faults();
-    double busy = (cpu - state.process_cpu) - (own - state.own_cpu);
-    rbloat_ration_passed(&state.ration, span, faults - state.faults);
-    state.looked_at = now;
-    state.process_cpu = cpu;
-    state.own_cpu = own;
-    state.faults = faults;
-    bool announced = quiet_was_announced;
-    quiet_was_announced = false;
-    return announced || rbloat_was_quiet(span, busy);
+    double busy = (cpu - state->process_cpu) - (own - state->own_cpu);
+    rbloat_ration_passed(&state->ration, span, faults - state->faults);
+    state->looked_at = now;
+    state->process_cpu = cpu;
+    state->own_cpu = own;
+    state->faults = faults;
+    return atomic_exchange(&quiet_was_announced, false) || rbloat_was_quiet(span, busy);
 }
 
-static bool worth_a_look(const rbloat_outlook *outlook, const rbloat_gc_counts *gc, double now)
+static bool worth_a_look(const trimmer *state, const rbloat_outlook *outlook, const rbloat_gc_counts *gc, double now)
 {
-    if (outlook->pressure) return now - state.trimmed_at >= PRESSING;
-    if (now < state.ration.not_before || state.ration.credit < 0) return false;
+    if (outlook->pressure) return now >= state->ration.pressing_not_before;
+    if (now < state->ration.not_before || state->ration.credit < 0) return false;
     if (!outlook->quiet) {
         /* While the process is busy, looks are paid from what a trim of all that RSS grew by would leave. */
-        int64_t most = outlook->rss - state.rss_trimmed;
-        if (!outlook->swept || state.ration.credit < rbloat_ration_cost(&state.ration, most > 0 ? most : 0)) return false;
-        if (now - state.counted_at < state.look_took / settings.share) return false;
+        int64_t most = outlook->rss - state->rss_trimmed;
+        if (!outlook->swept || state->ration.credit < rbloat_ration_cost(&state->ration, most > 0 ? most : 0)) return false;
+        if (now - state->counted_at < state->look_took / state->settings->share) return false;
     }
-    return gc->major_sweeps != state.counted.major_sweeps || outlook->rss >= state.rss_counted + GROWTH_WORTH_A_LOOK ||
-           (outlook->quiet && (gc->starts != state.counted.starts || state.expected >= outlook->least));
+    return gc->major_sweeps != state->counted.major_sweeps || outlook->rss >= state->rss_counted + GROWTH_WORTH_A_LOOK ||
+           (outlook->quiet && (gc->starts != state->counted.starts || state->expected >= outlook->least));
 }
 
-static int64_t expect(const rbloat_resident *resident, const rbloat_gc_counts *gc)
+static int64_t expect(trimmer *state, const rbloat_resident *resident, const rbloat_gc_counts *gc)
 {
     double started = rbloat_thread_cpu();
     rbloat_malloc_counts counts = rbloat_count_malloc();
     double took = rbloat_thread_cpu() - started;
-    state.counted_at = rbloat_monotonic();
-    state.look_took = took;
-    int64_t rest = rest_of(resident, &counts, gc);
-    if (rest < state.floor) state.floor = rest;
-    state.counted = *gc;
-    state.rss_counted = resident->rss;
-    state.expected = rest - state.floor < counts.free ? rest - state.floor : counts.free;
+    state->counted_at = rbloat_monotonic();
+    state->look_took = took;
+    int64_t rest = rest_of(state, resident, &counts, gc);
+    if (rest < state->floor) state->floor = rest;
+    state->counted = *gc;
+    state->rss_counted = resident->rss;
+    state->expected = rest - state->floor < counts.free ? rest - state->floor : counts.free;
 
-    pthread_mutex_lock(&totals_lock);
+    rbloat_lock();
+    last_floor = state->floor;
     totals.looks++;
     totals.look_seconds += took;
-    totals.expected = state.expected;
-    pthread_mutex_unlock(&totals_lock);
-    return state.expected;
+    totals.expected = state->expected;
+    rbloat_unlock();
+    return state->expected;
 }
 
-static void trim(const rbloat_outlook *outlook, const rbloat_gc_counts *gc, double now)
+/* Returns whether it was of use. */
+static bool trim(trimmer *state, const rbloat_outlook *outlook, const rbloat_gc_counts *gc, double now)
 {
     rbloat_resident before, after;
-    if (!rbloat_read_resident(&before)) return;
+    if (!rbloat_read_resident(&before)) return false;
     double started = rbloat_monotonic(), cpu = rbloat_thread_cpu();
     rbloat_trim_malloc();
-    double took = rbloat_monotonic() - started, cost = rbloat_thread_cpu() - cpu;
-    if (!rbloat_read_resident(&after)) return;
+    double took = rbloat_monotonic() - started;
+    if (!rbloat_read_resident(&after)) return false;
     int64_t returned = before.rss > after.rss ? before.rss - after.rss : 0;
-    rbloat_ration_trimmed(&state.ration, outlook, now, cost, returned);
+    /* This walks malloc's lists once more, and is a part of what a trim costs. */
     rbloat_malloc_counts counts = rbloat_count_malloc();
-    state.floor = rest_of(&after, &counts, gc);
-    state.trimmed_at = rbloat_monotonic();
-    state.trimmed = *gc;
-    state.expected = 0;
-    state.rss_trimmed = after.rss;
-    state.rss_counted = after.rss;
-    state.faults = rbloat_minor_faults();
+    rbloat_ration_trimmed(&state->ration, outlook, now, rbloat_thread_cpu() - cpu, returned);
+    state->floor = rest_of(state, &after, &counts, gc);
+    state->trimmed = *gc;
+    state->expected = 0;
+    state->rss_trimmed = after.rss;
+    state->rss_counted = after.rss;
+    state->faults = rbloat_minor_faults();
 
-    pthread_mutex_lock(&totals_lock);
+    rbloat_lock();
+    last_floor = state->floor;
     totals.trims++;
-    if (returned < outlook->least / 2) totals.useless++;
+    bool useful = returned >= outlook->least / 2;
+    if (!useful) totals.useless++;
     if (outlook->pressure) totals.under_pressure++;
     totals.returned += returned;
     totals.last_returned = returned;
     totals.trim_seconds += took;
     if (took > totals.longest) totals.longest = took;
-    totals.comeback = state.ration.comeback;
+    totals.comeback = state->ration.comeback;
     totals.expected = 0;
-    pthread_mutex_unlock(&totals_lock);
+    rbloat_unlock();
+    return useful;
 }
 
 /* Looks, trims if that is worth it, and returns the seconds until the next look. */
-static double look(void)
+static double look(trimmer *state)
 {
-    double now = rbloat_monotonic();
+    double now = rbloat_monotonic(), cpu = rbloat_thread_cpu(), urgency = urgency_of(state->settings);
     rbloat_resident resident;
     if (!rbloat_read_resident(&resident)) return IDLE;
     rbloat_gc_counts gc = rbloat_count_gc();
     rbloat_outlook outlook = {.rss = resident.rss};
-    outlook.quiet = pass_time(now);
-    outlook.swept = gc.sweeps != state.trimmed.sweeps && gc.sweeps >= gc.starts;
-    outlook.pressure = near_limit();
-    int64_t share = (int64_t)(settings.least_of_rss * (double)resident.rss);
-    outlook.least = outlook.pressure ? LEAST_UNDER_PRESSURE : share > settings.least ? share : settings.least;
+    outlook.quiet = pass_time(state, now);
+    outlook.swept = gc.sweeps != state->trimmed.sweeps && gc.sweeps >= gc.starts;
+    outlook.pressure = urgency >= 0;
+    int64_t share = (int64_t)(state->settings->least_of_rss * (double)resident.rss);
+    outlook.least = outlook.pressure ? LEAST_UNDER_PRESSURE : share > state->settings->least ? share : state->settings->least;
     /* Whoever else trimmed lowered RSS: growth counts from there. */
-    if (resident.rss < state.rss_counted) state.rss_counted = resident.rss;
-    if (resident.rss < state.rss_trimmed) state.rss_trimmed = resident.rss;
+    if (resident.rss < state->rss_counted) state->rss_counted = resident.rss;
+    if (resident.rss < state->rss_trimmed) state->rss_trimmed = resident.rss;
 
-    if (worth_a_look(&outlook, &gc, now)) {
-        outlook.expected = expect(&resident, &gc);
-        if (rbloat_ration_allows(&state.ration, &outlook)) trim(&outlook, &gc, now);
-        if (!outlook.quiet) rbloat_ration_looked(&state.ration, state.look_took);
+    if (worth_a_look(state, &outlook, &gc, now)) {
+        outlook.expected = expect(state, &resident, &gc);
+        bool useful = rbloat_ration_allows(&state->ration, &outlook) && trim(state, &outlook, &gc, now);
+        if (!outlook.quiet || outlook.pressure) rbloat_ration_looked(&state->ration, state->look_took);
+        if (outlook.pressure) {
+            rbloat_ration_pressed(&state->ration, urgency, rbloat_monotonic(), rbloat_thread_cpu() - cpu, useful);
+        }
     }
-    pthread_mutex_lock(&totals_lock);
-    totals.credit = state.ration.credit;
-    pthread_mutex_unlock(&totals_lock);
+    rbloat_lock();
+    totals.credit = state->ration.credit;
+    rbloat_unlock();
     if (outlook.pressure) return PRESSING;
     if (!outlook.quiet) return TICK;
-    double wait = settings.limit > 0 ? IDLE_NEAR_A_LIMIT : IDLE;
+    double wait = state->settings->limit > 0 ? IDLE_NEAR_A_LIMIT : IDLE;
     /* What is due when the account is filled again, or a pause over, must not wait for the next GC. */
-    double overdrawn = state.ration.credit < 0 ? -state.ration.credit / state.ration.share : 0;
-    double paused = state.ration.not_before > now ? state.ration.not_before - now : 0;
+    double overdrawn = state->ration.credit < 0 ? -state->ration.credit / state->ration.share : 0;
+    double paused = state->ration.not_before > now ? state->ration.not_before - now : 0;
     double due = overdrawn > paused ? overdrawn : paused;
     return due > 0 && due < wait ? due + TICK / 10 : wait;
 }
 
 /* Until something was trimmed, all that is free now may be there to be given back, but nothing of what is free later and
    was given back by others: as a warmup does it. */
-static void find_first_floor(void)
+static void find_first_floor(trimmer *state)
 {
     rbloat_resident resident;
-    if (state.has_floor || !rbloat_read_resident(&resident)) return;
+    rbloat_lock();
+    bool found = has_floor;
+    state->floor = last_floor;
+    rbloat_unlock();
+    if (found || !rbloat_read_resident(&resident)) return;
     rbloat_gc_counts gc = rbloat_count_gc();
     rbloat_malloc_counts counts = rbloat_count_malloc();
-    state.floor = rest_of(&resident, &counts, &gc) - counts.free;
-    state.has_floor = true;
+    state->floor = rest_of(state, &resident, &counts, &gc) - counts.free;
+    rbloat_lock();
+    has_floor = true;
+    last_floor = state->floor;
+    rbloat_unlock();
 }
 
 /* Waits for as long at most: the end of a sweep ends a longer wait, and a wake any. */
-static void wait_for(double seconds)
+static void wait_for(rbloat_native_thread *thread, double seconds)
 {
-    uint32_t seen = __atomic_load_n(&thread.wakes, __ATOMIC_SEQ_CST);
+    uint32_t seen = atomic_load(&thread->wakes);
     uint64_t sweeps = rbloat_count_gc().sweeps;
     double until = rbloat_monotonic() + seconds;
-    for (double left = seconds; left > 0 && !thread.stopping; left = until - rbloat_monotonic()) {
-        rbloat_wait(&thread, seen, left < GLANCE ? left : GLANCE);
-        if (__atomic_load_n(&thread.wakes, __ATOMIC_SEQ_CST) != seen) return;
+    for (double left = seconds; left > 0 && !atomic_load(&thread->stopping); left = until - rbloat_monotonic()) {
+        rbloat_wait(thread, seen, left < GLANCE ? left : GLANCE);
+        if (atomic_load(&thread->wakes) != seen) return;
         if (seconds > TICK && rbloat_count_gc().sweeps != sweeps) return;
     }
 }
 
-static void run(void)
+static void run(rbloat_native_thread *thread)
 {
-    bool has_floor = state.has_floor;
-    int64_t floor = state.floor;
-    memset(&state, 0, sizeof(state));
-    state.has_floor = has_floor;
-    state.floor = floor;
-    find_first_floor();
-    state.ration = rbloat_new_ration(settings.share, rbloat_measure_fault(), sysconf(_SC_PAGESIZE));
+    trimmer state = {.thread = thread, .settings = &((context *)thread)->settings};
+    find_first_floor(&state);
+    state.ration = rbloat_new_ration(state.settings->share, rbloat_measure_fault(), sysconf(_SC_PAGESIZE));
     state.looked_at = rbloat_monotonic();
     state.process_cpu = rbloat_process_cpu();
     state.own_cpu = rbloat_thread_cpu();
     state.faults = rbloat_minor_faults();
-    pthread_mutex_lock(&totals_lock);
+    rbloat_lock();
     totals.fault_cost = state.ration.fault_cost;
     totals.comeback = state.ration.comeback;
-    pthread_mutex_unlock(&totals_lock);
+    rbloat_unlock();
 
     double wait = TICK;
-    while (!thread.stopping) {
-        wait_for(wait);
-        if (!thread.stopping) wait = look();
+    while (!atomic_load(&thread->stopping)) {
+        wait_for(thread, wait);
+        if (!atomic_load(&thread->stopping)) wait = look(&state);
     }
 }
+
+static void forked(void)
+{
+    memset(&totals, 0, sizeof(totals));
+}
+
+static const rbloat_service service = {.name = "rbloat-trim", .size = sizeof(context), .run = run, .forked = forked};
 
 static void copy_text(char *to, size_t size, VALUE from)
 {
@@ -264,27 +283,44 @@ static void copy_text(char *to, size_t size, VALUE from)
     strcpy(to, text);
 }
 
-static VALUE native_start(VALUE self, VALUE share, VALUE least, VALUE least_of_rss, VALUE page_of_ruby)
+/* The group is nil, or its limit and what tells how much of it is used: Cgroup's attributes in their order. */
+static VALUE native_start(VALUE self, VALUE share, VALUE least, VALUE least_of_rss, VALUE page_of_ruby, VALUE pressure,
+                          VALUE group)
 {
     if (!rbloat_glibc_malloc()) return Qfalse;
-    settings.share = NUM2DBL(share);
-    settings.least = NUM2LL(least);
-    settings.least_of_rss = NUM2DBL(least_of_rss);
-    settings.page_of_ruby = NUM2LL(page_of_ruby);
+    context context = {
+        .thread = {.service = &service},
+        .settings =
+            {
+                .share = NUM2DBL(share),
+                .least = NUM2LL(least),
+                .least_of_rss = NUM2DBL(least_of_rss),
+                .page_of_ruby = NUM2LL(page_of_ruby),
+                .pressure = NUM2DBL(pressure),
+            },
+    };
+    trim_settings *settings = &context.settings;
+    if (!NIL_P(group)) {
+        Check_Type(group, T_ARRAY);
+        settings->limit = NUM2LL(rb_ary_entry(group, 0));
+        copy_text(settings->usage, sizeof(settings->usage), rb_ary_entry(group, 1));
+        copy_text(settings->cache, sizeof(settings->cache), rb_ary_entry(group, 2));
+        copy_text(settings->cache_word, sizeof(settings->cache_word), rb_ary_entry(group, 3));
+    }
     rbloat_watch_gc();
-    rbloat_start_thread(&thread);
+    rbloat_start_thread(&context.thread);
     return Qtrue;
 }
 
-/* Called before native_start, while no thread reads it. */
-static VALUE native_limit(VALUE self, VALUE limit, VALUE pressure, VALUE usage, VALUE cache, VALUE cache_word)
+static VALUE stop(VALUE self)
 {
-    settings.limit = NIL_P(limit) ? 0 : NUM2LL(limit);
-    settings.pressure = NUM2DBL(pressure);
-    copy_text(settings.usage, sizeof(settings.usage), usage);
-    copy_text(settings.cache, sizeof(settings.cache), cache);
-    copy_text(settings.cache_word, sizeof(settings.cache_word), cache_word);
+    rbloat_stop_service(&service);
     return Qnil;
+}
+
+static VALUE running_p(VALUE self)
+{
+    return rbloat_service_runs(&service) ? Qtrue : Qfalse;
 }
 
 /*
@@ -293,8 +329,8 @@ static VALUE native_limit(VALUE self, VALUE limit, VALUE pressure, VALUE usage, 
  */
 static VALUE quiet(VALUE self)
 {
-    quiet_was_announced = true;
-    if (thread.wanted) rbloat_wake_thread(&thread);
+    atomic_store(&quiet_was_announced, true);
+    rbloat_wake_service(&service);
     return Qnil;
 }
 
@@ -306,9 +342,9 @@ static VALUE quiet(VALUE self)
 static VALUE stats(VALUE self)
 {
     VALUE hash = rb_hash_new();
-    pthread_mutex_lock(&totals_lock);
+    rbloat_lock();
     __typeof__(totals) now = totals;
-    pthread_mutex_unlock(&totals_lock);
+    rbloat_unlock();
     PUT("trims", ULL2NUM(now.trims));
     PUT("useless_trims", ULL2NUM(now.useless));
     PUT("trims_under_pressure", ULL2NUM(now.under_pressure));
@@ -327,19 +363,14 @@ static VALUE stats(VALUE self)
 
 static void define(VALUE module)
 {
-    rbloat_define_thread(module, &thread);
-    rb_define_singleton_method(module, "native_start", native_start, 4);
-    rb_define_singleton_method(module, "native_limit", native_limit, 5);
+    rb_define_singleton_method(module, "native_start", native_start, 6);
+    rb_define_singleton_method(module, "stop", stop, 0);
+    rb_define_singleton_method(module, "running?", running_p, 0);
     rb_define_singleton_method(module, "quiet!", quiet, 0);
     rb_define_singleton_method(module, "stats", stats, 0);
 }
 
 #else
-
-static VALUE native_limit(VALUE self, VALUE limit, VALUE pressure, VALUE usage, VALUE cache, VALUE cache_word)
-{
-    return Qnil;
-}
 
 static VALUE quiet(VALUE self)
 {
@@ -348,8 +379,7 @@ static VALUE quiet(VALUE self)
 
 static void define(VALUE module)
 {
-    rbloat_define_no_thread(module);
-    rb_define_singleton_method(module, "native_limit", native_limit, 5);
+    rbloat_define_no_service(module);
     rb_define_singleton_method(module, "quiet!", quiet, 0);
 }
 

@@ -44,11 +44,13 @@ rbloat_gc_counts rbloat_count_gc(void)
 
 #else
 
-static rbloat_gc_counts counts;
+static struct {
+    _Atomic uint64_t starts, sweeps, major_sweeps, heap_pages;
+} counts;
 static VALUE tracepoint = Qnil;
 
-#define LOAD(field) __atomic_load_n(&counts.field, __ATOMIC_RELAXED)
-#define STORE(field, value) __atomic_store_n(&counts.field, value, __ATOMIC_RELAXED)
+#define LOAD(field) atomic_load_explicit(&counts.field, memory_order_relaxed)
+#define STORE(field, value) atomic_store_explicit(&counts.field, value, memory_order_relaxed)
 
 static void init_counts(void)
 {
@@ -101,48 +103,49 @@ void rbloat_watch_gc(void)
 /* Seconds that an answer may take: whoever holds the GVL may be busy in C. */
 static const double PATIENCE = 0.1;
 
-static rbloat_native_thread *asker;
-static int64_t answer;
-static uint32_t answers;
+static const rbloat_service *asker;
+static _Atomic int64_t answer;
+static _Atomic uint32_t answers;
 
 static void answer_increase(void *unused)
 {
-    __atomic_store_n(&answer, rbloat_malloc_increase(), __ATOMIC_SEQ_CST);
-    __atomic_add_fetch(&answers, 1, __ATOMIC_SEQ_CST);
-    rbloat_wake_thread(asker);
+    atomic_store(&answer, rbloat_malloc_increase());
+    atomic_fetch_add(&answers, 1);
+    /* The thread that asked may have ended by now. */
+    rbloat_wake_service(asker);
 }
 
 static rb_postponed_job_handle_t job;
 
-void rbloat_prepare_asking(rbloat_native_thread *thread)
+void rbloat_prepare_asking(const rbloat_service *service)
 {
     if (!asker) job = rb_postponed_job_preregister(0, answer_increase, NULL);
-    asker = thread;
+    asker = service;
 }
 
-bool rbloat_ask_malloc_increase(int64_t *bytes)
+bool rbloat_ask_malloc_increase(rbloat_native_thread *thread, int64_t *bytes)
 {
-    uint32_t before = __atomic_load_n(&answers, __ATOMIC_SEQ_CST);
+    uint32_t before = atomic_load(&answers);
     double until = rbloat_monotonic() + PATIENCE;
     rb_postponed_job_trigger(job);
-    for (double left = PATIENCE; left > 0 && !asker->stopping; left = until - rbloat_monotonic()) {
-        uint32_t seen = __atomic_load_n(&asker->wakes, __ATOMIC_SEQ_CST);
-        if (__atomic_load_n(&answers, __ATOMIC_SEQ_CST) != before) {
-            *bytes = __atomic_load_n(&answer, __ATOMIC_SEQ_CST);
+    for (double left = PATIENCE; left > 0 && !atomic_load(&thread->stopping); left = until - rbloat_monotonic()) {
+        uint32_t seen = atomic_load(&thread->wakes);
+        if (atomic_load(&answers) != before) {
+            *bytes = atomic_load(&answer);
             return true;
         }
-        rbloat_wait(asker, seen, left);
+        rbloat_wait(thread, seen, left);
     }
     return false;
 }
 
 #else
 
-void rbloat_prepare_asking(rbloat_native_thread *thread)
+void rbloat_prepare_asking(const rbloat_service *service)
 {
 }
 
-bool rbloat_ask_malloc_increase(int64_t *bytes)
+bool rbloat_ask_malloc_increase(rbloat_native_thread *thread, int64_t *bytes)
 {
     *bytes = rbloat_malloc_increase();
     return true;

@@ -31,9 +31,9 @@ rbloat_gc_counts rbloat_count_gc(void);
 /* Bytes that Ruby says malloc has handed out to it since the last GC. Must be called with the GVL from Ruby 4.0 on. */
 int64_t rbloat_malloc_increase(void);
 
-/* The same for a native thread, which must have been prepared for it with the GVL: from Ruby 4.0 on whoever holds the
-   GVL is asked. Returns false where nobody answers in time. */
-void rbloat_prepare_asking(rbloat_native_thread *thread);
-bool rbloat_ask_malloc_increase(int64_t *bytes);
+/* The same for a native thread. From Ruby 4.0 on whoever holds the GVL is asked, which must have been prepared with the
+   GVL. Returns false if nobody answers in time. */
+void rbloat_prepare_asking(const rbloat_service *service);
+bool rbloat_ask_malloc_increase(rbloat_native_thread *thread, int64_t *bytes);
 
 #endif

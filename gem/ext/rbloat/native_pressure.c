@@ -12,13 +12,10 @@
  */
 #include "allocator.h"
 #include "gc_counts.h"
+#include "gc_informer.h"
 #include "native_thread.h"
 #include "process.h"
 #include "rbloat.h"
-
-#include <ruby/debug.h>
-#include <ruby/version.h>
-#include <string.h>
 
 #if RBLOAT_WATCHES && defined(HAVE_RB_GC_ADJUST_MEMORY_USAGE)
 
@@ -29,7 +26,8 @@ static const double CLOSE_TICK = 0.005, TICK = 0.01, LAST_TICK = 0.1;
 static const int64_t STEP = 4 * 1024 * 1024;
 static const int64_t STEP_SHARE = 16;
 
-/* It is asked so seldom that this takes at most this share of the time. */
+/* It is asked so seldom that this takes at most this share of the time, whatever for: a call walks all free chunks, with
+   the locks of the arenas held. */
 static const double ASKING = 0.02;
 
 /* What is unknown to Ruby counts from here on, above the half of what is known: headers of chunks, and what lies in
@@ -39,8 +37,14 @@ static const int64_t SLACK = 4 * 1024 * 1024;
 /* Changes below this are not worth telling. */
 static const int64_t LEAST = 1024 * 1024;
 
-/* What the thread knows. Only the thread itself touches it. */
-static struct {
+typedef struct {
+    rbloat_native_thread thread;
+    int64_t page_of_ruby; /* bytes of a heap page that are not malloc's */
+} context;
+
+/* What a thread knows, on its own stack. */
+typedef struct {
+    context *context;
     size_t collection;   /* of which all below is */
     int64_t anonymous;   /* bytes at its beginning, or when malloc was last asked */
     bool has_base;
@@ -52,265 +56,201 @@ static struct {
     uint64_t sweeps, major_sweeps;
     double asked_at, asking_took;
     int64_t seen;        /* bytes at the last look */
-} state;
-
-static int64_t page_of_ruby;
+} knowledge;
 
 static struct {
-    uint64_t looks, counts;
-    int64_t told, freed;
+    _Atomic uint64_t looks, counts;
+    _Atomic int64_t told, freed;
 } totals;
 
-#define ADD(field, value) __atomic_add_fetch(&totals.field, value, __ATOMIC_RELAXED)
+#define ADD(field, value) atomic_fetch_add_explicit(&totals.field, value, memory_order_relaxed)
+#define LOAD(field) atomic_load_explicit(&totals.field, memory_order_relaxed)
 
-static void run(void);
-
-static void forked(void)
+static bool may_ask(const knowledge *state, double now)
 {
-    memset(&totals, 0, sizeof(totals));
+    return now - state->asked_at >= state->asking_took / ASKING;
 }
 
-static rbloat_native_thread thread = {.name = "rbloat-pressure", .run = run, .forked = forked};
-
-/* Bytes that Ruby has been told and has added to malloc_increase: a job may be late. */
-static int64_t applied;
-
-/* What was freed is taken off from what Ruby knows of old objects alone. It counts the other, malloc_increase, from the
-   last GC on, and what was told before that is no part of it any more. */
-static void adjust(int64_t freed, int64_t grown)
-{
-    int64_t before = rbloat_malloc_increase();
-    if (freed > 0) rb_gc_adjust_memory_usage((ssize_t)-freed);
-    int64_t lost = before - rbloat_malloc_increase(), again = freed > 0 && lost > 0 ? lost : 0;
-    if (grown + again > 0) rb_gc_adjust_memory_usage((ssize_t)(grown + again));
-    __atomic_add_fetch(&applied, grown, __ATOMIC_SEQ_CST);
-}
-
-/* From Ruby 3.1 on any thread may ask for a job, which then runs with the GVL. */
-#if defined(HAVE_RB_POSTPONED_JOB_PREREGISTER) || (RUBY_API_VERSION_MAJOR == 3 && RUBY_API_VERSION_MINOR >= 1)
-
-static int64_t pending, freed_pending;
-
-static void tell_with_gvl(void *unused)
-{
-    adjust(__atomic_exchange_n(&freed_pending, 0, __ATOMIC_SEQ_CST), __atomic_exchange_n(&pending, 0, __ATOMIC_SEQ_CST));
-    /* Ruby looks at the limit when it allocates, which the program itself may not do for a while. */
-    size_t collection = rb_gc_count();
-    ruby_xfree(ruby_xmalloc(1));
-    /* A sweep goes on as slots are needed, which small objects with large memory seldom do; disabling ends it. */
-    if (rb_gc_count() != collection && !RTEST(rb_gc_disable())) rb_gc_enable();
-}
-
-#ifdef HAVE_RB_POSTPONED_JOB_PREREGISTER
-
-static rb_postponed_job_handle_t job;
-
-static void prepare_telling(void)
-{
-    static bool prepared;
-    if (!prepared) job = rb_postponed_job_preregister(0, tell_with_gvl, NULL);
-    prepared = true;
-}
-
-static void ask_for_job(void)
-{
-    rb_postponed_job_trigger(job);
-}
-
-#else
-
-static void prepare_telling(void)
-{
-}
-
-static void ask_for_job(void)
-{
-    rb_postponed_job_register_one(0, tell_with_gvl, NULL);
-}
-
-#endif
-
-static void tell(int64_t freed, int64_t grown)
-{
-    __atomic_add_fetch(&freed_pending, freed, __ATOMIC_SEQ_CST);
-    __atomic_add_fetch(&pending, grown, __ATOMIC_SEQ_CST);
-    ask_for_job();
-}
-
-#else
-
-static void prepare_telling(void)
-{
-}
-
-/* Here this does nothing but add to two counters, atomically, so no GVL is needed; there would be no way to come by it.
-   Ruby looks at the limit at the program's next malloc by Ruby. */
-static void tell(int64_t freed, int64_t grown)
-{
-    adjust(freed, grown);
-}
-
-#endif
-
-static rbloat_malloc_counts ask_malloc(double now)
+static rbloat_malloc_counts ask_malloc(knowledge *state, double now)
 {
     /* CPU time: where it has to wait for a CPU, as on a busy machine, asking is no dearer. */
     double started = rbloat_thread_cpu();
     rbloat_malloc_counts counts = rbloat_count_malloc();
-    state.asked_at = now;
-    state.asking_took = rbloat_thread_cpu() - started;
+    state->asked_at = now;
+    state->asking_took = rbloat_thread_cpu() - started;
     ADD(counts, 1);
     return counts;
 }
 
 /* After a sweep: what is in use no more of that which was told is given back to Ruby's account. */
-static void tell_freed(const rbloat_gc_counts *gc, double now)
+static void tell_freed(knowledge *state, const rbloat_gc_counts *gc, double now)
 {
-    bool swept = gc->sweeps != state.sweeps;
-    bool major = gc->major_sweeps != state.major_sweeps;
-    state.sweeps = gc->sweeps;
-    state.major_sweeps = gc->major_sweeps;
-    if (!swept || state.outstanding <= 0) return;
-    int64_t in_use = ask_malloc(now).in_use, freed = state.in_use - in_use;
-    if (freed > state.outstanding) freed = state.outstanding;
+    bool swept = gc->sweeps != state->sweeps;
+    bool major = gc->major_sweeps != state->major_sweeps;
+    /* A sweep whose turn is not yet is told with the next ones. */
+    if (swept && state->outstanding > 0 && !may_ask(state, now)) return;
+    state->sweeps = gc->sweeps;
+    state->major_sweeps = gc->major_sweeps;
+    if (!swept || state->outstanding <= 0) return;
+    int64_t in_use = ask_malloc(state, now).in_use, freed = state->in_use - in_use;
+    if (freed > state->outstanding) freed = state->outstanding;
     if (freed >= LEAST) {
-        tell(freed, 0);
+        rbloat_inform_gc(freed, 0);
         ADD(freed, freed);
-        state.outstanding -= freed;
+        state->outstanding -= freed;
     }
-    state.in_use = in_use;
+    state->in_use = in_use;
     /* Ruby's count of what old objects hold begins anew with each major GC. */
-    if (major) state.outstanding = 0;
+    if (major) state->outstanding = 0;
 }
 
-static void begin_collection(size_t collection, int64_t anonymous)
+static void begin_collection(knowledge *state, size_t collection, int64_t anonymous)
 {
-    state.collection = collection;
-    state.anonymous = anonymous;
-    state.has_base = false;
-    state.told_before = state.tells;
-    state.tells = false;
-    state.told = 0;
+    state->collection = collection;
+    state->anonymous = anonymous;
+    state->has_base = false;
+    state->told_before = state->tells;
+    state->tells = false;
+    state->told = 0;
 }
 
 /* Counts from here on. */
-static void set_base(int64_t anonymous, const rbloat_malloc_counts *counts, int64_t increase, int64_t told, int64_t pages)
+static void set_base(knowledge *state, int64_t anonymous, const rbloat_malloc_counts *counts, int64_t increase, int64_t told,
+                     int64_t pages)
 {
-    state.has_base = true;
-    state.base_anonymous = anonymous;
-    state.base_in_use = counts->in_use;
-    state.base_free = counts->free;
-    state.base_increase = increase;
-    state.base_applied = told;
-    state.base_pages = pages;
-    state.told = 0;
+    state->has_base = true;
+    state->base_anonymous = anonymous;
+    state->base_in_use = counts->in_use;
+    state->base_free = counts->free;
+    state->base_increase = increase;
+    state->base_applied = told;
+    state->base_pages = pages;
+    state->told = 0;
 }
 
 /* By how much what is in use grew since the base. Memory that was malloc'ed and never touched weighs nothing: what grew
    is resident only as far as the process grew, or free memory became less. */
-static int64_t growth(int64_t anonymous, const rbloat_malloc_counts *counts, int64_t pages)
+static int64_t growth(const knowledge *state, int64_t anonymous, const rbloat_malloc_counts *counts, int64_t pages)
 {
-    int64_t grown = counts->in_use - state.base_in_use, resident = anonymous - state.base_anonymous;
-    if (counts->free < state.base_free) resident += state.base_free - counts->free;
-    if (pages > state.base_pages) resident -= pages - state.base_pages;
+    int64_t grown = counts->in_use - state->base_in_use, resident = anonymous - state->base_anonymous;
+    if (counts->free < state->base_free) resident += state->base_free - counts->free;
+    if (pages > state->base_pages) resident -= pages - state->base_pages;
     return grown < resident ? grown : resident;
 }
 
 /* How much of what grew does Ruby not know of? */
-static void compare(int64_t anonymous, const rbloat_gc_counts *gc, double now)
+static void compare(knowledge *state, int64_t anonymous, const rbloat_gc_counts *gc, double now)
 {
-    rbloat_malloc_counts counts = ask_malloc(now);
-    int64_t told = __atomic_load_n(&applied, __ATOMIC_SEQ_CST);
-    int64_t increase, pages = (int64_t)gc->heap_pages * page_of_ruby;
-    if (!rbloat_ask_malloc_increase(&increase)) return;
+    rbloat_malloc_counts counts = ask_malloc(state, now);
+    int64_t told = rbloat_informed_bytes();
+    int64_t increase, pages = (int64_t)gc->heap_pages * state->context->page_of_ruby;
+    if (!rbloat_ask_malloc_increase(&state->context->thread, &increase)) return;
     /* What was told meanwhile may be a part of it or not. */
-    if (__atomic_load_n(&applied, __ATOMIC_SEQ_CST) != told) return;
-    state.anonymous = anonymous;
-    state.in_use = counts.in_use;
+    if (rbloat_informed_bytes() != told) return;
+    state->anonymous = anonymous;
+    state->in_use = counts.in_use;
     /* A collection that began just now has set Ruby's count back. */
-    if (rb_gc_count() != state.collection) return;
-    if (!state.has_base || counts.in_use < state.base_in_use) {
-        set_base(anonymous, &counts, increase, told, pages);
+    if (rb_gc_count() != state->collection) return;
+    if (!state->has_base || counts.in_use < state->base_in_use) {
+        set_base(state, anonymous, &counts, increase, told, pages);
         return;
     }
-    int64_t known = (increase - state.base_increase) - (told - state.base_applied);
-    int64_t unknown = growth(anonymous, &counts, pages) - known - (known > 0 ? known / 2 : 0);
-    if (unknown < SLACK || unknown - state.told < LEAST) return;
-    int64_t more = unknown - state.told;
-    tell(0, more);
+    int64_t known = (increase - state->base_increase) - (told - state->base_applied);
+    int64_t unknown = growth(state, anonymous, &counts, pages) - known - (known > 0 ? known / 2 : 0);
+    if (unknown < SLACK || unknown - state->told < LEAST) return;
+    int64_t more = unknown - state->told;
+    rbloat_inform_gc(0, more);
     ADD(told, more);
-    state.told += more;
-    state.tells = true;
-    state.outstanding += more;
+    state->told += more;
+    state->tells = true;
+    state->outstanding += more;
 }
 
 /* Returns whether anything changed. */
-static bool look(double now)
+static bool look(knowledge *state, double now)
 {
     rbloat_resident resident;
     if (!rbloat_read_resident(&resident)) return false;
     rbloat_gc_counts gc = rbloat_count_gc();
     size_t collection = rb_gc_count();
     ADD(looks, 1);
-    bool changed = collection != state.collection || resident.anonymous != state.seen;
-    state.seen = resident.anonymous;
-    tell_freed(&gc, now);
-    if (collection != state.collection) begin_collection(collection, resident.anonymous);
+    bool changed = collection != state->collection || resident.anonymous != state->seen;
+    state->seen = resident.anonymous;
+    tell_freed(state, &gc, now);
+    if (collection != state->collection) begin_collection(state, collection, resident.anonymous);
     /* Whoever gave memory back: growth counts from there. */
-    if (resident.anonymous < state.anonymous) state.anonymous = resident.anonymous;
-    int64_t share = state.anonymous / STEP_SHARE, step = share > STEP ? share : STEP;
-    bool due = state.tells || state.told_before || resident.anonymous - state.anonymous >= step;
-    if (due && now - state.asked_at >= state.asking_took / ASKING) {
-        compare(resident.anonymous, &gc, now);
-    }
+    if (resident.anonymous < state->anonymous) state->anonymous = resident.anonymous;
+    int64_t share = state->anonymous / STEP_SHARE, step = share > STEP ? share : STEP;
+    bool due = state->tells || state->told_before || resident.anonymous - state->anonymous >= step;
+    if (due && may_ask(state, now)) compare(state, resident.anonymous, &gc, now);
     return changed;
 }
 
-static void run(void)
+static void run(rbloat_native_thread *thread)
 {
-    memset(&state, 0, sizeof(state));
     rbloat_gc_counts gc = rbloat_count_gc();
-    state.sweeps = gc.sweeps;
-    state.major_sweeps = gc.major_sweeps;
+    knowledge state = {.context = (context *)thread, .sweeps = gc.sweeps, .major_sweeps = gc.major_sweeps};
     double wait = TICK;
-    while (!thread.stopping) {
-        uint32_t seen = __atomic_load_n(&thread.wakes, __ATOMIC_SEQ_CST);
-        if (thread.stopping) break;
-        rbloat_wait(&thread, seen, wait);
-        if (thread.stopping) break;
-        if (look(rbloat_monotonic())) {
+    while (!atomic_load(&thread->stopping)) {
+        uint32_t seen = atomic_load(&thread->wakes);
+        if (atomic_load(&thread->stopping)) break;
+        rbloat_wait(thread, seen, wait);
+        if (atomic_load(&thread->stopping)) break;
+        if (look(&state, rbloat_monotonic())) {
             wait = state.tells || state.told_before ? CLOSE_TICK : TICK;
         } else if (wait < LAST_TICK) {
             wait *= 1.5;
         }
     }
+    rbloat_end_informing();
 }
+
+static void forked(void)
+{
+    memset(&totals, 0, sizeof(totals));
+}
+
+static const rbloat_service service = {
+    .name = "rbloat-pressure", .size = sizeof(context), .run = run, .started = rbloat_park_informer, .forked = forked,
+};
 
 static VALUE native_start(VALUE self, VALUE page)
 {
     if (!rbloat_glibc_malloc()) return Qfalse;
-    page_of_ruby = NUM2LL(page);
-    prepare_telling();
+    context context = {.thread = {.service = &service}, .page_of_ruby = NUM2LL(page)};
     rbloat_watch_gc();
-    rbloat_prepare_asking(&thread);
-    rbloat_start_thread(&thread);
+    rbloat_prepare_asking(&service);
+    rbloat_prepare_informing(&service);
+    rbloat_start_thread(&context.thread);
     return Qtrue;
+}
+
+static VALUE stop(VALUE self)
+{
+    rbloat_stop_service(&service);
+    return Qnil;
+}
+
+static VALUE running_p(VALUE self)
+{
+    return rbloat_service_runs(&service) ? Qtrue : Qfalse;
 }
 
 static VALUE stats(VALUE self)
 {
     VALUE hash = rb_hash_new();
-    rb_hash_aset(hash, ID2SYM(rb_intern("looks")), ULL2NUM(__atomic_load_n(&totals.looks, __ATOMIC_RELAXED)));
-    rb_hash_aset(hash, ID2SYM(rb_intern("counts")), ULL2NUM(__atomic_load_n(&totals.counts, __ATOMIC_RELAXED)));
-    rb_hash_aset(hash, ID2SYM(rb_intern("told_bytes")), LL2NUM(__atomic_load_n(&totals.told, __ATOMIC_RELAXED)));
-    rb_hash_aset(hash, ID2SYM(rb_intern("freed_bytes")), LL2NUM(__atomic_load_n(&totals.freed, __ATOMIC_RELAXED)));
+    rb_hash_aset(hash, ID2SYM(rb_intern("looks")), ULL2NUM(LOAD(looks)));
+    rb_hash_aset(hash, ID2SYM(rb_intern("counts")), ULL2NUM(LOAD(counts)));
+    rb_hash_aset(hash, ID2SYM(rb_intern("told_bytes")), LL2NUM(LOAD(told)));
+    rb_hash_aset(hash, ID2SYM(rb_intern("freed_bytes")), LL2NUM(LOAD(freed)));
     return hash;
 }
 
 static void define(VALUE module)
 {
-    rbloat_define_thread(module, &thread);
     rb_define_singleton_method(module, "native_start", native_start, 1);
+    rb_define_singleton_method(module, "stop", stop, 0);
+    rb_define_singleton_method(module, "running?", running_p, 0);
     rb_define_singleton_method(module, "stats", stats, 0);
 }
 
@@ -318,7 +258,7 @@ static void define(VALUE module)
 
 static void define(VALUE module)
 {
-    rbloat_define_no_thread(module);
+    rbloat_define_no_service(module);
 }
 
 #endif

@@ -2,6 +2,7 @@
 #include "rbloat.h"
 
 #include <ruby/thread.h>
+#include <ruby/version.h>
 
 #if RBLOAT_WATCHES
 
@@ -9,24 +10,66 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-/* All that were defined. */
-static rbloat_native_thread *first;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* All contexts, the latest first. */
+static rbloat_native_thread *contexts;
+static uint64_t last_number;
+
+/* Changes when a thread has ended, and when whoever waits for that is interrupted. */
+static _Atomic uint32_t ends;
+
+void rbloat_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void rbloat_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+void rbloat_wait_for_change(_Atomic uint32_t *word, uint32_t seen, double seconds)
+{
+    struct timespec timeout = {.tv_sec = (time_t)seconds};
+    timeout.tv_nsec = (long)((seconds - (double)timeout.tv_sec) * 1e9);
+    /* An early return does no harm. */
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, seconds < 0 ? NULL : &timeout, NULL, 0);
+}
+
+void rbloat_change(_Atomic uint32_t *word)
+{
+    atomic_fetch_add(word, 1);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void rbloat_wait(rbloat_native_thread *thread, uint32_t seen, double seconds)
+{
+    rbloat_wait_for_change(&thread->wakes, seen, seconds);
+}
 
 static void *main_of_thread(void *argument)
 {
     rbloat_native_thread *thread = argument;
 #ifdef HAVE_PTHREAD_SETNAME_NP
-    pthread_setname_np(pthread_self(), thread->name);
+    pthread_setname_np(pthread_self(), thread->service->name);
 #endif
-    thread->run();
+    thread->service->run(thread);
+    rbloat_lock();
+    thread->state = RBLOAT_ENDED;
+    rbloat_unlock();
+    /* From here on the context may be freed. */
+    rbloat_change(&ends);
     return NULL;
 }
 
-/* With all signals blocked: they are for threads that Ruby knows of. */
+/* With all signals blocked: they are for threads that Ruby knows. Called with the lock. */
 static int create(rbloat_native_thread *thread)
 {
     sigset_t all, before;
@@ -35,101 +78,266 @@ static int create(rbloat_native_thread *thread)
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 256 * 1024);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread->stopping = false;
     int error = pthread_create(&thread->thread, &attributes, main_of_thread, thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
+    thread->state = error ? RBLOAT_LEFT_BEHIND : RBLOAT_LIVES;
     return error;
 }
 
-/* In the child of a fork only the thread that forked is left. glibc has put its own locks in order by now, so a thread
-   may be made. A process that may have no more threads does without. */
+static bool runs(const rbloat_native_thread *thread)
+{
+    return thread->state == RBLOAT_LIVES && !atomic_load(&thread->stopping);
+}
+
+static bool any_runs(const rbloat_service *service)
+{
+    for (rbloat_native_thread *thread = contexts; thread; thread = thread->next) {
+        if (thread->service == service && runs(thread)) return true;
+    }
+    return false;
+}
+
+bool rbloat_service_runs(const rbloat_service *service)
+{
+    rbloat_lock();
+    bool any = any_runs(service);
+    rbloat_unlock();
+    return any;
+}
+
+void rbloat_wake_service(const rbloat_service *service)
+{
+    rbloat_lock();
+    for (rbloat_native_thread *thread = contexts; thread; thread = thread->next) {
+        if (thread->service == service && thread->state == RBLOAT_LIVES) rbloat_change(&thread->wakes);
+    }
+    rbloat_unlock();
+}
+
+/* Unlinks contexts that have this state and returns them. Called with the lock. */
+static rbloat_native_thread *take(const rbloat_service *service, int state)
+{
+    rbloat_native_thread *taken = NULL, **at = &contexts;
+    while (*at) {
+        rbloat_native_thread *thread = *at;
+        if (thread->state != state || (service && thread->service != service)) {
+            at = &thread->next;
+            continue;
+        }
+        *at = thread->next;
+        thread->next = taken;
+        taken = thread;
+    }
+    return taken;
+}
+
+static void free_all(rbloat_native_thread *taken)
+{
+    while (taken) {
+        rbloat_native_thread *next = taken->next;
+        free(taken);
+        taken = next;
+    }
+}
+
+/* Joins the threads that have ended. None of the joins waits: such a thread has only to return. */
+static void reap(void)
+{
+    rbloat_lock();
+    rbloat_native_thread *ended = take(NULL, RBLOAT_ENDED);
+    rbloat_unlock();
+    for (rbloat_native_thread *thread = ended; thread; thread = thread->next) pthread_join(thread->thread, NULL);
+    free_all(ended);
+}
+
+/* Starts one of the threads that ran in the parent, and returns its service. A process that may have no more threads does
+   without. Called with the lock. */
+static const rbloat_service *resume_one(void)
+{
+    rbloat_native_thread *thread = contexts;
+    while (thread && thread->state != RBLOAT_LEFT_BEHIND) thread = thread->next;
+    if (!thread) return NULL;
+    const rbloat_service *service = thread->service;
+    if (create(thread)) free_all(take(service, RBLOAT_LEFT_BEHIND));
+    return service;
+}
+
+/* In the child of a fork only the thread that forked is left. glibc has put its own locks in order by now. */
 static void after_fork_in_child(void)
 {
-    for (rbloat_native_thread *thread = first; thread; thread = thread->next) {
-        if (!thread->wanted) continue;
-        if (thread->forked) thread->forked();
-        thread->wanted = create(thread) == 0;
+    free_all(take(NULL, RBLOAT_ENDED));
+    for (rbloat_native_thread *thread = contexts; thread; thread = thread->next) {
+        thread->state = atomic_load(&thread->stopping) ? RBLOAT_ENDED : RBLOAT_LEFT_BEHIND;
+        if (thread->service->forked) thread->service->forked();
     }
+    free_all(take(NULL, RBLOAT_ENDED));
+    /* From Ruby 3.1 on lib/rbloat/fork.rb does it, but not in a child that another program takes the place of. */
+    while (RUBY_API_VERSION_CODE < 30100 && resume_one()) continue;
+    rbloat_unlock();
+}
+
+typedef struct {
+    const rbloat_service *service; /* NULL for all */
+    uint64_t last;                 /* number of the latest context to wait for */
+    atomic_bool interrupted;
+} ending;
+
+static bool over(const ending *ending)
+{
+    bool over = true;
+    rbloat_lock();
+    for (rbloat_native_thread *thread = contexts; thread; thread = thread->next) {
+        bool meant = thread->number <= ending->last && (!ending->service || thread->service == ending->service);
+        if (meant && thread->state == RBLOAT_LIVES) over = false;
+    }
+    rbloat_unlock();
+    return over;
+}
+
+static void *wait_for_end(void *argument)
+{
+    ending *ending = argument;
+    for (;;) {
+        uint32_t seen = atomic_load(&ends);
+        if (atomic_load(&ending->interrupted) || over(ending)) return NULL;
+        rbloat_wait_for_change(&ends, seen, -1);
+    }
+}
+
+static void interrupt(void *argument)
+{
+    atomic_store(&((ending *)argument)->interrupted, true);
+    rbloat_change(&ends);
+}
+
+/* Raises what interrupts it. A signal that is handled does not end the wait. */
+static VALUE wait_interruptibly(VALUE argument)
+{
+    ending *ending = (void *)argument;
+    while (!over(ending)) {
+        atomic_store(&ending->interrupted, false);
+        rb_thread_call_without_gvl(wait_for_end, ending, interrupt, ending);
+    }
+    return Qnil;
+}
+
+static ending ask_to_stop(const rbloat_service *service)
+{
+    rbloat_lock();
+    for (rbloat_native_thread *thread = contexts; thread; thread = thread->next) {
+        if (service && thread->service != service) continue;
+        atomic_store(&thread->stopping, true);
+        rbloat_change(&thread->wakes);
+    }
+    free_all(take(service, RBLOAT_LEFT_BEHIND));
+    ending ending = {.service = service, .last = last_number};
+    rbloat_unlock();
+    return ending;
+}
+
+void rbloat_stop_service(const rbloat_service *service)
+{
+    ending ending = ask_to_stop(service);
+    wait_interruptibly((VALUE)&ending);
+    reap();
 }
 
 static bool ends_with_ruby;
 
-/* What a thread reads of Ruby is not there any more while the VM is taken down. */
+/* What a thread reads of Ruby is not there any more while the VM is taken down, so nothing shortens this wait. */
 static void stop_all(VALUE unused)
 {
+    int state = 0, last = 0;
+    rbloat_lock();
     ends_with_ruby = false;
-    for (rbloat_native_thread *thread = first; thread; thread = thread->next) rbloat_stop_thread(thread);
+    rbloat_unlock();
+    ending ending = ask_to_stop(NULL);
+    do {
+        rb_protect(wait_interruptibly, (VALUE)&ending, &last);
+        if (last) state = last;
+    } while (!over(&ending));
+    reap();
+    if (state) rb_jump_tag(state);
 }
 
-void rbloat_start_thread(rbloat_native_thread *thread)
+static VALUE call_started(VALUE started)
 {
-    static bool watches_forks;
-    if (thread->wanted) return;
-    if (!watches_forks) pthread_atfork(NULL, NULL, after_fork_in_child);
-    watches_forks = true;
-    if (!ends_with_ruby) rb_set_end_proc(stop_all, Qnil);
-    ends_with_ruby = true;
-    int error = create(thread);
-    if (error) rb_syserr_fail_str(error, rb_sprintf("cannot start the thread %s", thread->name));
-    thread->wanted = true;
-}
-
-static void *join(void *argument)
-{
-    pthread_join(((rbloat_native_thread *)argument)->thread, NULL);
-    return NULL;
-}
-
-void rbloat_stop_thread(rbloat_native_thread *thread)
-{
-    if (!thread->wanted) return;
-    thread->wanted = false;
-    thread->stopping = true;
-    rbloat_wake_thread(thread);
-    rb_thread_call_without_gvl(join, thread, NULL, NULL);
-}
-
-void rbloat_wake_thread(rbloat_native_thread *thread)
-{
-    __atomic_add_fetch(&thread->wakes, 1, __ATOMIC_SEQ_CST);
-    syscall(SYS_futex, &thread->wakes, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
-void rbloat_wait(rbloat_native_thread *thread, uint32_t seen, double seconds)
-{
-    struct timespec timeout = {.tv_sec = (time_t)seconds};
-    timeout.tv_nsec = (long)((seconds - (double)timeout.tv_sec) * 1e9);
-    /* Returns at once where the count is another by now. An early return does no harm. */
-    syscall(SYS_futex, &thread->wakes, FUTEX_WAIT_PRIVATE, seen, &timeout, NULL, 0);
-}
-
-static rbloat_native_thread *thread_of(VALUE module)
-{
-    rbloat_native_thread *thread = first;
-    while (thread->module != module) thread = thread->next;
-    return thread;
-}
-
-static VALUE stop(VALUE self)
-{
-    rbloat_stop_thread(thread_of(self));
+    ((void (*)(void))started)();
     return Qnil;
 }
 
-static VALUE running_p(VALUE self)
+/* What a service does beside its thread helps it, and it does without if that cannot be made. */
+static void tell_started(const rbloat_service *service)
 {
-    return thread_of(self)->wanted ? Qtrue : Qfalse;
+    int state = 0;
+    if (!service->started) return;
+    VALUE error = rb_errinfo();
+    rb_protect(call_started, (VALUE)service->started, &state);
+    if (state) rb_set_errinfo(error);
 }
 
-/* A module that C defines is never collected, nor moved. */
-void rbloat_define_thread(VALUE module, rbloat_native_thread *thread)
+/* Returns an error of pthread_create, or 0. */
+static int start(const rbloat_native_thread *context, bool *first)
 {
-    thread->module = module;
-    thread->next = first;
-    first = thread;
-    rb_define_singleton_method(module, "stop", stop, 0);
-    rb_define_singleton_method(module, "running?", running_p, 0);
+    rbloat_native_thread *thread = malloc(context->service->size);
+    if (!thread) return ENOMEM;
+    memcpy(thread, context, context->service->size);
+    rbloat_lock();
+    free_all(take(context->service, RBLOAT_LEFT_BEHIND));
+    bool needed = !any_runs(context->service);
+    thread->number = ++last_number;
+    int error = needed ? create(thread) : 0;
+    if (needed && !error) {
+        thread->next = contexts;
+        contexts = thread;
+        *first = !ends_with_ruby;
+        ends_with_ruby = true;
+    }
+    rbloat_unlock();
+    if (!needed || error) free(thread);
+    return error;
+}
+
+void rbloat_start_thread(const rbloat_native_thread *context)
+{
+    bool first = false;
+    reap();
+    int error = start(context, &first);
+    if (error) rb_syserr_fail_str(error, rb_sprintf("cannot start the thread %s", context->service->name));
+    if (first) rb_set_end_proc(stop_all, Qnil);
+    tell_started(context->service);
+}
+
+/* In a forked process, called by lib/rbloat/fork.rb. */
+static VALUE resume_threads(VALUE self)
+{
+    const rbloat_service *service;
+    do {
+        rbloat_lock();
+        service = resume_one();
+        rbloat_unlock();
+        if (service) tell_started(service);
+    } while (service);
+    return Qnil;
+}
+
+void rbloat_init_native_threads(VALUE rbloat)
+{
+    pthread_atfork(rbloat_lock, rbloat_unlock, after_fork_in_child);
+    rb_define_private_method(rb_singleton_class(rbloat), "resume_threads", resume_threads, 0);
+}
+
+#else
+
+static VALUE resume_threads(VALUE self)
+{
+    return Qnil;
+}
+
+void rbloat_init_native_threads(VALUE rbloat)
+{
+    rb_define_private_method(rb_singleton_class(rbloat), "resume_threads", resume_threads, 0);
 }
 
 #endif
@@ -149,7 +357,7 @@ static VALUE return_nothing(VALUE self)
     return rb_hash_new();
 }
 
-void rbloat_define_no_thread(VALUE module)
+void rbloat_define_no_service(VALUE module)
 {
     rb_define_singleton_method(module, "native_start", return_false, -1);
     rb_define_singleton_method(module, "stop", return_nil, 0);

@@ -7,6 +7,7 @@ __attribute__((visibility("default"))) void Init_rbloat(void)
 #endif
     VALUE rbloat = rb_define_module("Rbloat");
     rbloat_init_allocator(rbloat);
+    rbloat_init_native_threads(rbloat);
     rbloat_init_gc_counts();
     rbloat_init_auto_trim(rbloat);
     rbloat_init_native_pressure(rbloat);

@@ -18,6 +18,7 @@
 #define RBLOAT_MB (1024.0 * 1024.0)
 
 void rbloat_init_allocator(VALUE rbloat);
+void rbloat_init_native_threads(VALUE rbloat);
 void rbloat_init_gc_counts(void);
 void rbloat_init_auto_trim(VALUE rbloat);
 void rbloat_init_native_pressure(VALUE rbloat);

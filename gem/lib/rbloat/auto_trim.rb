@@ -7,7 +7,7 @@ module Rbloat
   #
   # A thread of the operating system, which never holds the GVL, looks after the sweep of the GC and in quiet times how
   # much could be given back, and calls malloc_trim. What that costs, with the page faults that follow, stays below a
-  # share of the time. Near the memory limit of the control group it trims regardless of the cost.
+  # share of the time. Near the memory limit of the control group that share is larger.
   #
   # It works on in processes that are forked. With another malloc than glibc's (jemalloc, tcmalloc, musl's) it does
   # nothing, and says so once.
@@ -38,17 +38,16 @@ module Rbloat
       # @param share [Float] the share of the time that trimming may cost, in the long run
       # @param least_bytes [Integer] a trim must bring at least so many bytes
       # @param cgroup [Cgroup, nil] whose limit is to be kept to
-      # @param pressure [Float] from this share of the limit on it trims regardless of the cost
+      # @param pressure [Float] from this share of the limit on survival beats speed
       # @return [Boolean] whether it runs: not with another malloc than glibc's
       def start(share: SHARE, least_bytes: LEAST_BYTES, cgroup: Cgroup.find, pressure: PRESSURE)
         raise ArgumentError, "share must be above 0 and at most 1, is #{share}" unless share.positive? && share <= 1
         raise ArgumentError, "pressure must be above 0, is #{pressure}" unless pressure.positive?
         return true if running?
 
-        native_limit(cgroup&.limit, pressure, cgroup&.usage, cgroup&.statistics, cgroup&.cache_word)
-        return true if native_start(share, least_bytes, LEAST_OF_RSS, Malloc.page_bytes)
+        return true if native_start(share, least_bytes, LEAST_OF_RSS, Malloc.page_bytes, pressure, cgroup&.to_a)
 
-        Malloc.say_once(self)
+        Malloc.say_once(AutoTrim)
         false
       end
 
@@ -65,6 +64,6 @@ module Rbloat
         nil
       end
     end
-    private_class_method :native_start, :native_limit
+    private_class_method :native_start
   end
 end

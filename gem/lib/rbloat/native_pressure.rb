@@ -26,7 +26,7 @@ module Rbloat
         return true if running?
         return true if native_start(Malloc.page_bytes)
 
-        Malloc.say_once(self)
+        Malloc.say_once(NativePressure)
         false
       end
     end

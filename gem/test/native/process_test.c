@@ -4,9 +4,10 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
-static volatile bool spins, ends;
+static atomic_bool spins, ends;
 
 static void *spin(void *unused)
 {
