@@ -153,6 +153,8 @@ void rbloat_park_informer(void)
     if (!take_place()) return;
     VALUE thread = rb_thread_create(main_of_informer, NULL);
     rb_funcall(thread, rb_intern("name="), 1, rb_str_new_cstr("rbloat-inform"));
+    /* Puma warns of threads that run before it forks, but for these: a worker gets one of its own. */
+    rb_funcall(thread, rb_intern("thread_variable_set"), 2, ID2SYM(rb_intern("fork_safe")), Qtrue);
 }
 
 void rbloat_inform_gc(int64_t freed, int64_t grown)

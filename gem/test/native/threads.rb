@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# For `rake valgrind`: both native threads at work, beside a GC, forks and threads of Ruby.
+# For `rake valgrind`, `rake asan` and `rake tsan`: both native threads at work, beside a GC, forks and threads of Ruby;
+# then started and stopped by many at once.
 
 require "rbloat"
 
@@ -28,4 +29,14 @@ Rbloat.stats
 Rbloat.probe { Array.new(100) { "x" * 1_000 } }
 raise "no look was taken" unless Rbloat::NativePressure.stats[:looks].positive?
 
+restarts = Array.new(8) do |index|
+  Thread.new do
+    20.times do |round|
+      service = (index + round).even? ? Rbloat::AutoTrim : Rbloat::NativePressure
+      (index + round) % 4 < 2 ? service.start : service.stop
+      service.stats
+    end
+  end
+end
+restarts.each(&:join)
 Rbloat::AutoTrim.stop
