@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use ledger::{Cause, Ledger, OwnerAccount, OwnerKind, Readings};
 use proptest::prelude::*;
 use target::Image;
-use testbed::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Word};
+use testbed::{ElfModule, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Word};
 
 /// Where nothing is.
 const NOWHERE: u64 = 0x10_0000_0010;
 
 /// A process in the making: chunks, the words in them, and objects of Ruby's.
 struct Draft {
+    /// What else there is.
+    memory: SyntheticMemory,
     heap: MallocHeap,
     ruby: RubyHeap,
     words: Vec<(u64, u64)>,
@@ -27,7 +29,8 @@ impl Draft {
         let thread = ruby.class("Thread", ruby.object_class());
         let data_type = ruby.data_type("VM/thread", true);
         ruby.data(thread, data_type, NOWHERE);
-        Self { heap, ruby, words: Vec::new(), types: BTreeMap::new() }
+        let memory = SyntheticMemory::default();
+        Self { memory, heap, ruby, words: Vec::new(), types: BTreeMap::new() }
     }
 
     /// A chunk with room for so many words.
@@ -55,7 +58,7 @@ impl Draft {
     }
 
     fn draw_up(&self, on_stack: &[u64]) -> Ledger {
-        let mut memory = SyntheticMemory::default();
+        let mut memory = self.memory.clone();
         let truth = self.heap.write(&mut memory);
         for &(at, word) in &self.words {
             memory.write_u64(at, word);
@@ -130,6 +133,28 @@ fn what_two_classes_reach_stands_once_and_is_called_shared() {
     let (certificate, key) = (held(&ledger, "Certificate"), held(&ledger, "Key"));
     assert_eq!((certificate.0, key.0), (bytes(4), bytes(5)));
     assert_eq!(certificate.1 + key.1, bytes(6) + bytes(30));
+}
+
+#[test]
+fn a_variable_that_the_executable_copied_is_its_librarys() {
+    const EXECUTABLE: u64 = 0x40_0000;
+    const LIBRARY: u64 = 0x7f80_0000_0000;
+    const LIST: u64 = 0x50_0000;
+    let mut draft = Draft::new();
+    let [copied, own] = [40, 50].map(|words| draft.chunk(words));
+    let mut executable = ElfModule::new("/usr/bin/program", EXECUTABLE, 4096);
+    executable.variables(None, &[own]);
+    executable.copy("environ", copied);
+    draft.memory.map(LIST, 4096);
+    executable.link(&mut draft.memory, LIST, &[EXECUTABLE, LIBRARY], false);
+    executable.write(&mut draft.memory);
+    let mut library = ElfModule::new("/usr/lib/library.so", LIBRARY, 4096);
+    library.variables(Some("environ"), &[0]);
+    library.write(&mut draft.memory);
+
+    let ledger = draft.draw_up(&[]);
+    assert_eq!(held(&ledger, "library.so"), (bytes(40), 0));
+    assert_eq!(held(&ledger, "program"), (bytes(50), 0));
 }
 
 #[test]

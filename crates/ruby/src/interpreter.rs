@@ -82,7 +82,7 @@ pub fn find(image: &Image<'_>) -> Option<Interpreter> {
         module: home.name.clone(),
         version,
         range: home.range.clone(),
-        variables: home.writable.clone(),
+        variables: home.variables.clone(),
         object_variable,
         vm_variable: address_of(image, home, "ruby_current_vm_ptr"),
         landmark_variables,

@@ -4,6 +4,9 @@
 //! newer one than the target runs. Structures follow the System V gABI; the GNU hash table, which
 //! it does not describe, follows glibc's elf/dl-lookup.c.
 
+mod link_map;
+mod relocations;
+
 use std::ops::Range;
 
 use object::LittleEndian as LE;
@@ -12,13 +15,18 @@ use object::pod::{Pod, from_bytes};
 
 use crate::live::one_line;
 use crate::{Address, Image, Mapping, Memory, PAGE_SIZE, Unreadable, Window};
+use relocations::{Relocation, RelocationTable};
 
 /// More program headers or dynamic entries than any module has: the end of a bounded walk.
 const MOST_HEADERS: u64 = 512;
 /// More symbols in one hash chain than any module has.
 const MOST_CHAIN: u64 = 4096;
-/// More relocations than any module has.
-const MOST_RELOCATIONS: u64 = 4_000_000;
+/// More symbols than any module uses of others.
+const MAX_SYMBOLS: u32 = 1 << 20;
+/// Longer names of symbols are not compared with others.
+const MAX_NAME: usize = 4096;
+/// Bytes of symbols, and of their names, that are read at a time.
+const SYMBOLS_AHEAD: usize = 64 << 10;
 
 /// An ELF file as the target has it in memory: the executable or a shared library.
 #[derive(Debug, Clone)]
@@ -29,12 +37,22 @@ pub struct Module {
     pub range: Range<Address>,
     /// Its loadable segments that may be written: `.data` and `.bss`, to the byte.
     pub writable: Vec<Range<Address>>,
+    /// Its variables: [`writable`](Self::writable), without the executable's copies of variables that
+    /// libraries define, and for a library with those copies.
+    pub variables: Vec<Range<Address>>,
+    /// Its place in the dynamic linker's list of modules, of which the executable has 0; `None` where
+    /// it is not in that list, or the list could not be read.
+    pub place: Option<usize>,
+    /// Its dynamic section.
+    dynamic: Address,
+    /// What the dynamic linker keeps for debuggers (DT_DEBUG); the executable alone names it.
+    debug: Option<Address>,
     bias: u64,
     symbols: Address,
     strings: Address,
     gnu_hash: Option<Address>,
     hash: Option<Address>,
-    relocations: Vec<Range<Address>>,
+    relocations: Vec<RelocationTable>,
 }
 
 /// A symbol that a module exports.
@@ -46,13 +64,18 @@ pub struct Symbol {
     pub bytes: u64,
 }
 
-/// The ELF modules of an image, by address. Modules that cannot be read are left out.
+/// The ELF modules of an image, in the order in which the dynamic linker searches them for a symbol.
+/// Modules that it does not list come last, by address. Those that cannot be read are left out.
 #[must_use]
 pub fn modules(image: &Image<'_>) -> Vec<Module> {
     let files = image.outline.mappings.iter().filter(|mapping| {
         mapping.file_offset == 0 && mapping.file().is_some() && mapping.readable && !mapping.shared
     });
-    files.filter_map(|mapping| Module::read(image, mapping).ok().flatten()).collect()
+    let mut modules: Vec<_> =
+        files.filter_map(|mapping| Module::read(image, mapping).ok().flatten()).collect();
+    link_map::sort(image, &mut modules);
+    link_map::attribute_copies(image, &mut modules);
+    modules
 }
 
 fn read_pod<T: Pod + Copy>(window: &mut Window<'_>, at: Address) -> Result<T, Unreadable> {
@@ -95,14 +118,19 @@ impl Module {
         let dynamic = segments.iter().find(|segment| segment.p_type.get(LE) == elf::PT_DYNAMIC);
         let Some(dynamic) = dynamic.map(span) else { return Ok(None) };
 
+        let writable: Vec<_> = loads()
+            .filter(|segment| segment.p_flags.get(LE).contains(elf::PF_W))
+            .map(span)
+            .collect();
         let mut module = Self {
             // A file may be called anything.
             name: one_line(name),
             range: base..end.align_up(PAGE_SIZE),
-            writable: loads()
-                .filter(|segment| segment.p_flags.get(LE).contains(elf::PF_W))
-                .map(span)
-                .collect(),
+            variables: writable.clone(),
+            writable,
+            place: None,
+            dynamic: dynamic.start,
+            debug: None,
             bias,
             symbols: Address(0),
             strings: Address(0),
@@ -119,7 +147,8 @@ impl Module {
         window: &mut Window<'_>,
         dynamic: &Range<Address>,
     ) -> Result<(), Unreadable> {
-        let (mut rela, mut rela_bytes, mut plt, mut plt_bytes) = (None, 0, None, 0);
+        let (mut rela, mut rela_bytes, mut relative, mut plt, mut plt_bytes) =
+            (None, 0, 0, None, 0);
         let size = size_of::<elf::Dyn64<LE>>() as u64;
         for index in 0..((dynamic.end - dynamic.start) / size).min(MOST_HEADERS) {
             let entry: elf::Dyn64<LE> = read_pod(window, dynamic.start.offset(index * size))?;
@@ -139,15 +168,17 @@ impl Module {
                 elf::DT_HASH => self.hash = Some(address),
                 elf::DT_RELA => rela = Some(address),
                 elf::DT_RELASZ => rela_bytes = value,
+                elf::DT_RELACOUNT => relative = value,
+                elf::DT_DEBUG => self.debug = Some(Address(value)).filter(|at| at.0 != 0),
                 elf::DT_JMPREL => plt = Some(address),
                 elf::DT_PLTRELSZ => plt_bytes = value,
                 _ => {}
             }
         }
-        let tables = [(rela, rela_bytes), (plt, plt_bytes)];
+        let tables = [(rela, rela_bytes, relative), (plt, plt_bytes, 0)];
         self.relocations = tables
             .into_iter()
-            .filter_map(|(start, bytes)| Some(start?..start?.offset(bytes)))
+            .filter_map(|(start, bytes, relative)| RelocationTable::new(start?, bytes, relative))
             .collect();
         Ok(())
     }
@@ -227,9 +258,8 @@ impl Module {
         index: u64,
         name: &str,
     ) -> Result<Option<Symbol>, Unreadable> {
-        let size = size_of::<elf::Sym64<LE>>() as u64;
-        let mut window = Window::new(memory, size as usize);
-        let symbol: elf::Sym64<LE> = read_pod(&mut window, self.symbols.offset(index * size))?;
+        let mut window = Window::new(memory, size_of::<elf::Sym64<LE>>());
+        let symbol = self.read_symbol(&mut window, index)?;
         if symbol.st_shndx.get(LE) == elf::SHN_UNDEF {
             return Ok(None);
         }
@@ -243,24 +273,49 @@ impl Module {
         }))
     }
 
-    /// The offsets from the thread pointer at which this module looks for thread-local variables:
-    /// what its R_X86_64_TPOFF64 relocations were resolved to. Negative on x86-64; ascending.
-    pub fn tls_offsets(&self, memory: &dyn Memory) -> Result<Vec<i64>, Unreadable> {
-        let size = size_of::<elf::Rela64<LE>>() as u64;
-        let mut offsets = Vec::new();
-        for table in &self.relocations {
-            let mut window = Window::new(memory, 64 << 10);
-            for index in 0..((table.end - table.start) / size).min(MOST_RELOCATIONS) {
-                let at = table.start.offset(index * size);
-                let kind = window.word(at.offset(8))? as u32;
-                if elf::RelocationType(kind) == elf::R_X86_64_TPOFF64 {
-                    let slot = Address(self.bias).offset(window.word(at)?);
-                    offsets.push(memory.read_u64(slot)?.cast_signed());
-                }
+    fn read_symbol(
+        &self,
+        window: &mut Window<'_>,
+        index: u64,
+    ) -> Result<elf::Sym64<LE>, Unreadable> {
+        read_pod(window, self.symbols.offset(index * size_of::<elf::Sym64<LE>>() as u64))
+    }
+
+    /// The name and the size of the symbol with this index.
+    fn symbol_by_index(
+        &self,
+        memory: &dyn Memory,
+        index: u32,
+    ) -> Result<(String, u64), Unreadable> {
+        let mut window = Window::new(memory, size_of::<elf::Sym64<LE>>());
+        let symbol = self.read_symbol(&mut window, index.into())?;
+        let name = self.strings.offset(u64::from(symbol.st_name.get(LE)));
+        let name = memory.read_c_string(name, MAX_NAME)?;
+        Ok((String::from_utf8_lossy(&name).into_owned(), symbol.st_size.get(LE)))
+    }
+
+    /// The indices of the symbols called `name` that the module uses and does not define.
+    fn undefined_symbols(&self, memory: &dyn Memory, name: &str) -> Result<Vec<u32>, Unreadable> {
+        // The GNU hash table leaves out those symbols, which therefore come first; the other table has
+        // an entry for every symbol.
+        let count = match (self.gnu_hash, self.hash) {
+            (Some(table), _) | (None, Some(table)) => memory.read_u32(table.offset(4))?,
+            (None, None) => 0,
+        };
+        let mut symbols = Window::new(memory, SYMBOLS_AHEAD);
+        let mut names = Window::new(memory, SYMBOLS_AHEAD);
+        let mut found = Vec::new();
+        for index in 1..count.min(MAX_SYMBOLS) {
+            let symbol = self.read_symbol(&mut symbols, index.into())?;
+            if symbol.st_shndx.get(LE) != elf::SHN_UNDEF {
+                continue;
+            }
+            let at = self.strings.offset(u64::from(symbol.st_name.get(LE)));
+            let stored = names.bytes(at, name.len() + 1)?;
+            if stored.strip_suffix(&[0]) == Some(name.as_bytes()) {
+                found.push(index);
             }
         }
-        offsets.sort_unstable();
-        offsets.dedup();
-        Ok(offsets)
+        Ok(found)
     }
 }

@@ -178,6 +178,50 @@ fn symbols_and_thread_local_offsets_come_from_the_targets_memory() {
     assert!(!libc.writable.is_empty());
 }
 
+/// The names of the modules whose variables `at` belongs to.
+fn owners_of(modules: &[elf::Module], at: u64) -> Vec<&str> {
+    let has = |module: &&elf::Module| module.variables.iter().any(|it| it.contains(&Address(at)));
+    modules.iter().filter(has).map(|module| module.name.as_str()).collect()
+}
+
+#[test]
+fn a_variable_that_the_executable_copied_belongs_to_its_library() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = compile("linked", folder.path(), &["-no-pie", "-fno-pie"]);
+    let target = Target::start(&mut testbed::command(&program));
+    let environ = target.truth["environ"].as_u64().unwrap();
+    let modules = elf::modules(&look(target.pid()).unwrap());
+    assert_eq!(modules[0].name, "linked");
+    let within = |it: &std::ops::Range<Address>| it.contains(&Address(environ));
+    assert!(modules[0].writable.iter().any(within), "the linker made no copy");
+    let owners = owners_of(&modules, environ);
+    assert!(owners.len() == 1 && owners[0].starts_with("libc"), "{owners:?}");
+    assert!(target.finish());
+}
+
+#[test]
+fn copied_variables_are_cut_out_of_the_executables() {
+    const EXECUTABLE: u64 = 0x40_0000;
+    const LIBRARIES: [u64; 2] = [0x7f00_0000_0000, 0x7f00_1000_0000];
+    let mut memory = testbed::SyntheticMemory::default();
+    memory.map(0x50_0000, 4096);
+    let mut executable = testbed::ElfModule::new("/bin/program", EXECUTABLE, 4096);
+    let own = [executable.variables(None, &[1; 4]), executable.copy("environ", 7)];
+    let own = [own[0], own[1], executable.copy("nowhere", 8), executable.variables(None, &[2])];
+    executable.link(&mut memory, 0x50_0000, &[EXECUTABLE, LIBRARIES[1], LIBRARIES[0]], false);
+    executable.write(&mut memory);
+    for (base, path) in LIBRARIES.into_iter().zip(["/lib/late.so", "/lib/early.so"]) {
+        let mut library = testbed::ElfModule::new(path, base, 4096);
+        library.variables(Some("environ"), &[9]);
+        library.write(&mut memory);
+    }
+    let modules = elf::modules(&memory.image());
+    let names: Vec<_> = modules.iter().map(|module| module.name.as_str()).collect();
+    assert_eq!(names, ["program", "early.so", "late.so"]);
+    let owners = own.map(|at| owners_of(&modules, at));
+    assert_eq!(owners, [["program"], ["early.so"], ["program"], ["program"]]);
+}
+
 #[test]
 fn a_thread_whose_name_is_no_text_is_stopped_too() {
     let target = Target::ruby(

@@ -10,22 +10,41 @@ const SYMBOLS: u64 = 0x600;
 const STRINGS: u64 = 0x1000;
 const HASH: u64 = 0x1800;
 const CONSTANTS: u64 = 0x2000;
+const RELOCATIONS: u64 = 0x3000;
 
-/// An ELF library without code in memory: symbols, constants and variables.
+/// Relocations of x86-64 (System V ABI): a variable copied from a library, and places for the address of
+/// a symbol, for all uses or for calls alone.
+const COPY: u64 = 5;
+const GLOB_DAT: u64 = 6;
+const JUMP_SLOT: u64 = 7;
+
+/// An ELF module without code in memory: symbols, constants and variables, and what the dynamic linker
+/// made of its references to other modules.
 #[derive(Debug, Clone)]
-pub(crate) struct ElfModule {
+pub struct ElfModule {
     path: &'static str,
     base: u64,
     variable_bytes: u64,
     next_variable: u64,
     next_constant: u64,
-    symbols: Vec<(&'static str, u64)>,
+    symbols: Vec<Symbol>,
+    /// The place, the kind and the index of the symbol.
+    relocations: Vec<[u64; 3]>,
+    debug: u64,
     contents: Vec<(u64, Vec<u8>)>,
+}
+
+#[derive(Debug, Clone)]
+struct Symbol {
+    name: &'static str,
+    value: u64,
+    is_defined: bool,
 }
 
 impl ElfModule {
     /// A library at `base` with room for so many bytes of variables.
-    pub(crate) fn new(path: &'static str, base: u64, variable_bytes: u64) -> Self {
+    #[must_use]
+    pub fn new(path: &'static str, base: u64, variable_bytes: u64) -> Self {
         Self {
             path,
             base,
@@ -33,27 +52,74 @@ impl ElfModule {
             next_variable: base + CODE_BYTES,
             next_constant: base + CONSTANTS,
             symbols: Vec::new(),
+            relocations: Vec::new(),
+            debug: 0,
             contents: Vec::new(),
         }
     }
 
     /// Exports a name for an address within it.
-    pub(crate) fn symbol(&mut self, name: &'static str, address: u64) {
-        self.symbols.push((name, address - self.base));
+    pub fn symbol(&mut self, name: &'static str, address: u64) {
+        self.symbols.push(Symbol { name, value: address - self.base, is_defined: true });
+    }
+
+    /// Calls a function of another module. The call leads to `address`.
+    pub fn call(&mut self, name: &'static str, address: u64) {
+        self.refer(JUMP_SLOT, name, address);
+    }
+
+    /// Holds a pointer to a function of another module, which is `address`.
+    pub fn point_to(&mut self, name: &'static str, address: u64) {
+        self.refer(GLOB_DAT, name, address);
+    }
+
+    fn refer(&mut self, kind: u64, name: &'static str, address: u64) {
+        self.symbols.push(Symbol { name, value: 0, is_defined: false });
+        let slot = self.variables(None, &[address]);
+        self.relocations.push([slot - self.base, kind, self.symbols.len() as u64]);
+    }
+
+    /// Has a copy of another module's variable, a word, and returns where.
+    pub fn copy(&mut self, name: &'static str, word: u64) -> u64 {
+        let at = self.variables(Some(name), &[word]);
+        self.relocations.push([at - self.base, COPY, self.symbols.len() as u64]);
+        at
+    }
+
+    /// Writes the dynamic linker's list of modules to `at`, which is mapped, and has this module, the
+    /// executable, name it. `modules` are all of them in order, this one included. The list ends as it
+    /// should, or begins anew where it `loops`.
+    pub fn link(&mut self, memory: &mut SyntheticMemory, at: u64, modules: &[u64], loops: bool) {
+        const ENTRY: u64 = 40;
+        self.debug = at;
+        memory.write_u64(at, 1);
+        memory.write_u64(at + 8, at + ENTRY);
+        for (index, &base) in (1..).zip(modules) {
+            let entry = at + ENTRY * index;
+            let is_last = index == modules.len() as u64;
+            let next = match (is_last, loops) {
+                (false, _) => entry + ENTRY,
+                (true, true) => at + ENTRY,
+                (true, false) => 0,
+            };
+            for (offset, word) in [(0, base), (16, base + DYNAMIC), (24, next)] {
+                memory.write_u64(entry + offset, word);
+            }
+        }
     }
 
     /// Adds a constant with an exported name.
-    pub(crate) fn constant(&mut self, name: &'static str, bytes: &[u8]) {
-        self.symbols.push((name, self.next_constant - self.base));
+    pub fn constant(&mut self, name: &'static str, bytes: &[u8]) {
+        self.symbol(name, self.next_constant);
         self.contents.push((self.next_constant, bytes.to_vec()));
         self.next_constant += bytes.len() as u64 + 1;
     }
 
     /// Adds variables and returns their address; exported where they have a name.
-    pub(crate) fn variables(&mut self, name: Option<&'static str>, words: &[u64]) -> u64 {
+    pub fn variables(&mut self, name: Option<&'static str>, words: &[u64]) -> u64 {
         let at = self.next_variable;
         if let Some(name) = name {
-            self.symbols.push((name, at - self.base));
+            self.symbol(name, at);
         }
         self.contents.push((at, words.iter().flat_map(|word| word.to_le_bytes()).collect()));
         self.next_variable += words.len() as u64 * 8;
@@ -61,7 +127,7 @@ impl ElfModule {
     }
 
     /// Writes the library and maps it.
-    pub(crate) fn write(&self, memory: &mut SyntheticMemory) {
+    pub fn write(&self, memory: &mut SyntheticMemory) {
         let file = Backing::File(PathBuf::from(self.path));
         let mapping = |start: u64, bytes: u64| {
             Mapping::anonymous(Address(self.base + start)..Address(self.base + start + bytes))
@@ -95,10 +161,24 @@ impl ElfModule {
                 memory.write_u64(at + offset, word);
             }
         }
-        let rows = [(6, base + SYMBOLS), (5, base + STRINGS), (4, base + HASH), (0, 0)];
+        let relocation_bytes = 24 * self.relocations.len() as u64;
+        let rows = [
+            (6, base + SYMBOLS),
+            (5, base + STRINGS),
+            (4, base + HASH),
+            (7, base + RELOCATIONS),
+            (8, relocation_bytes),
+            (21, self.debug),
+            (0, 0),
+        ];
         for (index, (tag, value)) in (0..).zip(rows) {
             memory.write_u64(base + DYNAMIC + 16 * index, tag);
             memory.write_u64(base + DYNAMIC + 16 * index + 8, value);
+        }
+        for (index, [slot, kind, symbol]) in (0..).zip(&self.relocations) {
+            let row = base + RELOCATIONS + 24 * index;
+            memory.write_u64(row, *slot);
+            memory.write_u64(row + 8, symbol << 32 | kind);
         }
     }
 
@@ -110,17 +190,17 @@ impl ElfModule {
             half(HASH + 4 * index, value);
         }
         let mut name_at = 1;
-        for (index, &(name, _)) in (1..).zip(&self.symbols) {
+        for (index, Symbol { name, .. }) in (1..).zip(&self.symbols) {
             half(SYMBOLS + 24 * u64::from(index), name_at);
             let next = if index == count { 0 } else { index + 1 };
             half(HASH + 12 + 4 * u64::from(index), next);
             name_at += name.len() as u32 + 1;
         }
         let mut name_at = 1;
-        for (index, &(name, value)) in (1..).zip(&self.symbols) {
+        for (index, Symbol { name, value, is_defined }) in (1..).zip(&self.symbols) {
             let at = self.base + SYMBOLS + 24 * index;
-            memory.write(at + 4, &[0x11, 0, 7, 0]);
-            memory.write_u64(at + 8, value);
+            memory.write(at + 4, &[0x11, 0, if *is_defined { 7 } else { 0 }, 0]);
+            memory.write_u64(at + 8, *value);
             memory.write_u64(at + 16, 8);
             memory.write(self.base + STRINGS + name_at, name.as_bytes());
             name_at += name.len() as u64 + 1;

@@ -17,6 +17,7 @@ mod synthetic;
 pub use browser::Browser;
 pub use container::Container;
 pub use core_file::{CoreWriter, SyntheticCore};
+pub use elf_module::ElfModule;
 pub use malloc_heap::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk};
 pub use object_space::{Held, RubyHeap, RubyRelease, RubyTruth, Shift, Word};
 pub use place::{command, has_free_memory, root, ruby, scenario};

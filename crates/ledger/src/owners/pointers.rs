@@ -123,7 +123,7 @@ impl Pointers {
             for root in &roots {
                 match root {
                     Root::Variables(module) => {
-                        modules[*module].writable.iter().for_each(|range| reader.read(range));
+                        modules[*module].variables.iter().for_each(|range| reader.read(range));
                     }
                     Root::Locals => {
                         locals(image, malloc, stacks).iter().for_each(|range| reader.read(range))
