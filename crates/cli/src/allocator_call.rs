@@ -1,6 +1,7 @@
 use glibc::{Allocator, TrimCall, jemalloc};
 use report::AllocatorStatistics;
-use target::{Address, Argument, Error, Forked, elf, find_function};
+use target::elf::{self, Module};
+use target::{Address, Argument, Error, Forked, Image};
 
 use crate::failure::Failure;
 
@@ -17,10 +18,11 @@ impl AllocatorCall {
     /// That of the process's allocator.
     pub(crate) fn find(pid: i32) -> Result<Self, Failure> {
         let image = target::look(pid)?;
-        let allocator = glibc::allocator(&image, &elf::modules(&image));
+        let modules = elf::modules(&image);
+        let (allocator, module) = serving(&image, &modules);
         let found = allocator.trim_call().and_then(|call| {
-            let function = find_function(&image, call.function)?;
-            Some((call, function))
+            let function = module?.symbol(&image, call.function).ok()??;
+            Some((call, function.address))
         });
         let Some((TrimCall { arguments, shown, .. }, function)) = found else {
             return Err(Failure::NoTrim { pid, allocator: allocator.to_string() });
@@ -39,14 +41,22 @@ impl AllocatorCall {
     }
 }
 
+/// The allocator that serves the Ruby of a process, and its module.
+fn serving<'m>(image: &Image<'_>, modules: &'m [Module]) -> (Allocator, Option<&'m Module>) {
+    let interpreter = ruby::find_in(image, modules);
+    let caller = interpreter.and_then(|it| it.module_among(modules));
+    let found = glibc::find_allocator(image, modules, caller);
+    (found.allocator, found.module)
+}
+
 /// jemalloc's statistics at the instant of the clone, which is made to work them out; `None` where another
 /// allocator serves malloc, or it keeps no statistics.
 pub(crate) fn statistics(clone: &mut Forked) -> Result<Option<AllocatorStatistics>, Error> {
     let image = clone.image();
-    if glibc::allocator(image, &elf::modules(image)) != Allocator::Jemalloc {
-        return Ok(None);
-    }
-    let Some(mallctl) = find_function(image, jemalloc::FUNCTION) else { return Ok(None) };
+    let modules = elf::modules(image);
+    let (Allocator::Jemalloc, Some(module)) = serving(image, &modules) else { return Ok(None) };
+    let Ok(Some(mallctl)) = module.symbol(image, jemalloc::FUNCTION) else { return Ok(None) };
+    let mallctl = mallctl.address;
     let renewed = clone.call(mallctl, &jemalloc::RENEW)?;
     if !renewed.is_some_and(|(returned, _)| jemalloc::is_done(returned)) {
         return Ok(None);

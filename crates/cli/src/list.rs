@@ -20,16 +20,19 @@ pub(crate) fn render() -> Result<String, target::Error> {
         render_processes(&processes, crate::width())
     };
     if refused > 0 {
+        let processes = if refused == 1 { "process" } else { "processes" };
         text += &format!(
-            "Not permitted to look at {refused} of all processes, be they Ruby or not; root sees most.\n"
+            "Skipped {refused} {processes}: permission denied. Run as root to see all of them.\n"
         );
     }
     Ok(text)
 }
 
 fn describe(image: &target::Image<'_>) -> Option<ListedProcess> {
-    let interpreter = ruby::find(image)?;
     let modules = elf::modules(image);
+    let interpreter = ruby::find_in(image, &modules)?;
+    let caller = interpreter.module_among(&modules);
+    let allocator = glibc::find_allocator(image, &modules, caller).allocator;
     let process = &image.outline.process;
     Some(ListedProcess {
         pid: process.pid,
@@ -37,7 +40,7 @@ fn describe(image: &target::Image<'_>) -> Option<ListedProcess> {
         rss_bytes: process.rss_bytes,
         ruby_version: interpreter.version,
         libc: glibc::libc(image, &modules).to_string(),
-        allocator: glibc::allocator(image, &modules).to_string(),
+        allocator: allocator.to_string(),
         threads: process.threads,
         command: process.command.clone(),
     })

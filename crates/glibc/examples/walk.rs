@@ -10,9 +10,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     let modules = target::elf::modules(frozen.image());
     let have_modules = Instant::now();
-    let malloc = glibc::walk_modules(frozen.image(), &modules)?;
+    let malloc = glibc::walk(frozen.image())?;
     let walked = Instant::now();
-    let allocator = glibc::allocator(frozen.image(), &modules);
+    let allocator = glibc::find_allocator(frozen.image(), &modules, None).allocator;
     println!(
         "modules {:?}, walk {:?}, allocator {:?}",
         have_modules - begun,

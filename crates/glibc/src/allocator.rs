@@ -3,7 +3,7 @@
 use std::fmt;
 
 use target::elf::Module;
-use target::{Address, Argument, Image, Memory, Unreadable};
+use target::{Address, Argument, Finding, Image, Memory, Severity, Unreadable};
 
 use crate::jemalloc;
 
@@ -120,37 +120,120 @@ pub fn libc(image: &Image<'_>, modules: &[Module]) -> Libc {
     if modules.iter().any(|module| is_musl(&module.name)) { Libc::Musl } else { Libc::Unknown }
 }
 
-/// The allocator that serves malloc in `image`, whose modules are `modules`.
+/// The allocator that serves malloc in a process, and how it was found.
+#[derive(Debug)]
+pub struct Found<'m> {
+    /// Which it is.
+    pub allocator: Allocator,
+    /// The module that it is in; `None` where none was found.
+    pub module: Option<&'m Module>,
+    /// What the answer rests on, where that is not the caller's own reference to `malloc`.
+    pub finding: Option<Finding>,
+}
+
+/// Finds the allocator that serves malloc in `image`, whose modules are `modules` in the order in which
+/// the dynamic linker searches them (as [`target::elf::modules`] returns them).
 ///
-/// A module other than the C library that exports `malloc` has taken its place, for the dynamic
-/// linker gives every caller the same one and prefers whatever comes before the C library. What it
-/// exports beside it says which allocator it is, so one that is linked into the executable or into
-/// libruby is found like a library that is preloaded.
+/// `caller` is the module whose memory is of interest. Its calls of `malloc` go where the dynamic linker
+/// resolved its reference to. Where it has no such reference, or it is not resolved yet, the first module
+/// that exports `malloc` serves it. Others may export one too: libraries that were opened for
+/// themselves alone (RTLD_LOCAL), or come later in the order. What a module exports beside `malloc` tells
+/// which allocator it is, so one that is linked into the executable or into libruby is found like a
+/// library that is preloaded.
 #[must_use]
-pub fn allocator(image: &Image<'_>, modules: &[Module]) -> Allocator {
-    let exports = |module: &Module, symbol: &str| {
-        module.symbol(image, symbol).is_ok_and(|found| found.is_some())
-    };
-    // Up to glibc 2.31 the dynamic linker exported a small malloc for its own use.
-    let others = modules.iter().filter(|module| {
-        !is_glibc(&module.name) && !is_musl(&module.name) && !module.name.starts_with("ld-")
-    });
-    let Some(replacement) = others.into_iter().find(|module| exports(module, "malloc")) else {
-        return match libc(image, modules) {
-            Libc::Glibc { version } => Allocator::Glibc { version },
-            Libc::Musl => Allocator::Musl,
-            Libc::Unknown => Allocator::Unknown,
+pub fn find_allocator<'m>(
+    image: &Image<'_>,
+    modules: &'m [Module],
+    caller: Option<&Module>,
+) -> Found<'m> {
+    let resolved = caller.map(|caller| resolve(image, modules, caller));
+    if let Some(Reference::To(module)) = resolved {
+        return Found {
+            allocator: allocator_in(image, module),
+            module: Some(module),
+            finding: None,
         };
+    }
+    let exporters: Vec<_> = modules.iter().filter(|it| exports(image, it, MALLOC)).collect();
+    let is_ordered = modules.iter().any(|module| module.place.is_some());
+    // Up to glibc 2.31 the dynamic linker exports a malloc for its own use.
+    let of_programs: Vec<_> = exporters.iter().filter(|it| !it.name.starts_with("ld-2.")).collect();
+    let first = match (&of_programs[..], is_ordered) {
+        ([only], _) => Some(**only),
+        (_, true) => exporters.iter().copied().find(|module| module.place.is_some()),
+        (_, false) => None,
     };
-    let exports_any = |symbols: &[&str]| symbols.iter().any(|name| exports(replacement, name));
-    if exports_any(&["mallctl", "mallctlnametomib"]) {
+    let Some(module) = first else {
+        let names: Vec<_> = exporters.iter().map(|module| module.name.as_str()).collect();
+        let finding = (names.len() > 1).then(|| {
+            let what = format!(
+                "which of {} serves malloc is not known: the dynamic linker's list of modules cannot \
+                 be read",
+                names.join(", ")
+            );
+            Finding::general(Severity::Error, what)
+        });
+        return Found { allocator: Allocator::Unknown, module: None, finding };
+    };
+    let allocator = allocator_in(image, module);
+    let finding = caller.filter(|_| matches!(resolved, Some(Reference::Unresolved))).map(|caller| {
+        let what = format!(
+            "the reference of {} to malloc is not resolved yet or leads to no known allocator; the \
+             allocator is {}, the first module that exports malloc in the dynamic linker's order",
+            caller.name, module.name
+        );
+        Finding::general(Severity::Note, what)
+    });
+    Found { allocator, module: Some(module), finding }
+}
+
+const MALLOC: &str = "malloc";
+
+/// What became of a module's reference to `malloc`.
+#[derive(Clone, Copy)]
+enum Reference<'m> {
+    /// It has none: it defines `malloc` itself, or does not use it.
+    Missing,
+    /// It leads into no module that defines `malloc`: mostly back into the module itself, until it is
+    /// first called.
+    Unresolved,
+    /// It leads into this module.
+    To(&'m Module),
+}
+
+fn resolve<'m>(image: &Image<'_>, modules: &'m [Module], caller: &Module) -> Reference<'m> {
+    let references = caller.references(image, MALLOC).unwrap_or_default();
+    let serves = |at: &Address| {
+        let module = modules.iter().find(|module| module.range.contains(at))?;
+        // A reference within the module itself leads to the code that resolves it.
+        (module.range != caller.range && exports(image, module, MALLOC)).then_some(module)
+    };
+    match references.iter().find_map(serves) {
+        Some(module) => Reference::To(module),
+        None if references.is_empty() => Reference::Missing,
+        None => Reference::Unresolved,
+    }
+}
+
+fn exports(image: &Image<'_>, module: &Module, symbol: &str) -> bool {
+    module.symbol(image, symbol).is_ok_and(|found| found.is_some())
+}
+
+/// The allocator that `module`, which exports `malloc`, is.
+fn allocator_in(image: &Image<'_>, module: &Module) -> Allocator {
+    let exports_any = |symbols: &[&str]| symbols.iter().any(|name| exports(image, module, name));
+    if is_glibc(&module.name) {
+        Allocator::Glibc { version: read_version(image, module).ok().flatten() }
+    } else if is_musl(&module.name) {
+        Allocator::Musl
+    } else if exports_any(&["mallctl", "mallctlnametomib"]) {
         Allocator::Jemalloc
     } else if exports_any(&["tc_malloc", "MallocExtension_ReleaseFreeMemory"]) {
         Allocator::Tcmalloc
     } else if exports_any(&["mi_malloc"]) {
         Allocator::Mimalloc
     } else {
-        Allocator::Other(replacement.name.clone())
+        Allocator::Other(module.name.clone())
     }
 }
 
@@ -191,3 +274,6 @@ fn read_version(memory: &dyn Memory, glibc: &Module) -> Result<Option<String>, U
         && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     Ok(is_version.then_some(version))
 }
+
+#[cfg(test)]
+mod tests;

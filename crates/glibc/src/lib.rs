@@ -3,7 +3,7 @@
 //!
 //! [`walk`] finds the main arena in the data of a stripped C library, follows it to all the others,
 //! and goes through every chunk. What comes out, [`Malloc`], is a table of chunks with what each
-//! is used for, and equals what malloc_info(3) would print within the process. [`allocator`] tells
+//! is used for, and equals what malloc_info(3) would print within the process. [`find_allocator`] tells
 //! beforehand whether glibc serves malloc there at all, and how the one that does gives memory back.
 //!
 //! Everything that is read may be wrong: a thread may have been stopped within malloc, a program
@@ -41,8 +41,8 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use allocator::{Allocator, Libc, TrimCall, allocator, libc};
+pub use allocator::{Allocator, Found, Libc, TrimCall, find_allocator, libc};
 pub use error::Error;
 pub use heaps::count_heaps;
 pub use malloc::{Arena, Chunk, ChunkState, Malloc, Region, Settings, Totals};
-pub use walk::{walk, walk_modules};
+pub use walk::{walk, walk_library};

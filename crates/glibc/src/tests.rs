@@ -5,9 +5,10 @@ use proptest::prelude::*;
 use target::{Address, Image, PageRun, PageState, Pages, elf};
 use testbed::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk, SyntheticMemory};
 
+use crate::allocator::glibc_module;
 use crate::layout::Layouts;
 use crate::walk::walk_with;
-use crate::{Allocator, ChunkState, Error, Malloc, Totals, allocator, libc, walk};
+use crate::{Allocator, ChunkState, Error, Malloc, Totals, find_allocator, libc, walk};
 
 /// What a program may do next.
 #[derive(Debug, Clone)]
@@ -188,7 +189,8 @@ fn the_library_says_its_version() {
         let modules = elf::modules(&image);
         assert_eq!(libc(&image, &modules).to_string(), format!("glibc {}", release.version()));
         let version = Some(release.version().to_owned());
-        assert_eq!(allocator(&image, &modules), Allocator::Glibc { version });
+        let found = find_allocator(&image, &modules, None);
+        assert_eq!(found.allocator, Allocator::Glibc { version });
     }
 }
 
@@ -341,8 +343,9 @@ fn a_wrong_layout_is_no_other_result() {
     for release in GlibcRelease::ALL {
         let (image, truth) = rich(release).image();
         let modules = elf::modules(&image);
+        let glibc = glibc_module(&modules).unwrap();
         for (name, layouts) in mutations() {
-            let walked = walk_with(&image, &modules, &layouts);
+            let walked = walk_with(&image, glibc, &layouts);
             assert!(is_honest(&walked, &truth), "{name} for {release:?}: {walked:?}");
             told += usize::from(walked.map_or(true, |malloc| !malloc.findings.is_empty()));
         }

@@ -21,31 +21,31 @@ const MOST_WORKERS: usize = 4;
 
 /// Walks the heap of a process that uses glibc's malloc.
 ///
-/// Whether it does, [`crate::allocator`] says. What could be known of only a part is a finding of
+/// Whether it does, [`crate::find_allocator`] says. What could be known of only a part is a finding of
 /// the value that is returned.
 ///
 /// # Errors
 /// Where nothing can be known: no glibc is loaded, its data cannot be read, or no arena was found
 /// in it that any known layout fits.
 pub fn walk(image: &Image<'_>) -> Result<Malloc, Error> {
-    walk_modules(image, &elf::modules(image))
+    walk_library(image, glibc_module(&elf::modules(image)).ok_or(Error::NoGlibc)?)
 }
 
-/// Walks like [`walk`], for callers that have read the modules of the process already.
+/// Walks the heap of the GNU C library `glibc`, for callers that know which module that is: a process may
+/// have loaded it twice (dlmopen(3)).
 ///
 /// # Errors
 /// As [`walk`].
-pub fn walk_modules(image: &Image<'_>, modules: &[Module]) -> Result<Malloc, Error> {
-    walk_with(image, modules, &Layouts::default())
+pub fn walk_library(image: &Image<'_>, glibc: &Module) -> Result<Malloc, Error> {
+    walk_with(image, glibc, &Layouts::default())
 }
 
 /// Walks with the layouts given.
 pub(crate) fn walk_with(
     image: &Image<'_>,
-    modules: &[Module],
+    glibc: &Module,
     layouts: &Layouts,
 ) -> Result<Malloc, Error> {
-    let glibc = glibc_module(modules).ok_or(Error::NoGlibc)?;
     let data = Data::read(image, glibc)?;
     let ring = find_arenas(image, &data, layouts, glibc)?;
     let main = State::read(image, ring.arenas[0], true, &ring.state).ok();

@@ -190,7 +190,7 @@ fn the_library_and_the_allocator_are_named() {
     let modules = elf::modules(frozen.image());
     let libc = glibc::libc(frozen.image(), &modules).to_string();
     assert!(libc.starts_with("glibc 2."), "{libc}");
-    let allocator = glibc::allocator(frozen.image(), &modules);
+    let allocator = glibc::find_allocator(frozen.image(), &modules, None).allocator;
     assert!(allocator.is_glibc());
     assert_eq!(allocator.to_string(), "glibc");
 }
@@ -208,6 +208,30 @@ fn another_allocator_is_recognised() {
     let target = Target::start(&mut command);
     let frozen = target::freeze(target.pid(), target::PATIENCE).unwrap();
     let modules = elf::modules(frozen.image());
-    assert_eq!(glibc::allocator(frozen.image(), &modules), Allocator::Jemalloc);
+    let found = glibc::find_allocator(frozen.image(), &modules, None);
+    assert_eq!(found.allocator, Allocator::Jemalloc);
     assert!(glibc::libc(frozen.image(), &modules).to_string().starts_with("glibc 2."));
+}
+
+#[test]
+fn a_reference_that_no_call_has_resolved_yet_is_followed_as_the_dynamic_linker_would() {
+    const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    let root = testbed::root().unwrap_or_else(|| "/".into());
+    if !root.join(&JEMALLOC[1..]).exists() {
+        eprintln!("skipped: there is no {JEMALLOC}");
+        return;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let lazy = testbed::compile("linked", folder, &["-Wl,-z,lazy"]);
+    for (arguments, is_resolved) in [(&[][..], false), (&["call"], true)] {
+        let mut command = testbed::command("env");
+        command.arg(format!("LD_PRELOAD={JEMALLOC}")).arg(&lazy).args(arguments);
+        let target = Target::start(&mut command);
+        let image = target::look(target.pid()).unwrap();
+        let modules = elf::modules(&image);
+        let found = glibc::find_allocator(&image, &modules, modules.first());
+        assert_eq!(found.allocator, Allocator::Jemalloc);
+        assert_eq!(found.finding.is_none(), is_resolved, "{:?}", found.finding);
+        assert!(target.finish());
+    }
 }

@@ -27,7 +27,7 @@ pub struct Readings {
     pub(crate) pointers: Option<Pointers>,
     /// Objects that a constant or variable of Ruby's names; empty where owners are not wanted.
     pub(crate) holders: Vec<Holder>,
-    /// What was noticed while names were looked for.
+    /// What was noticed while the allocator and names were looked for.
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -37,9 +37,7 @@ impl Readings {
     /// which, for [`Ledger::draw_up`](crate::Ledger::draw_up) to find who holds it.
     #[must_use]
     pub fn read(image: &Image<'_>, owners: bool) -> Self {
-        let mut modules = elf::modules(image);
-        modules.sort_by_key(|module| module.range.start);
-        let mut readings = Self::read_sides(image, modules);
+        let mut readings = Self::read_sides(image, elf::modules(image));
         if owners
             && !readings.torn
             && let (Ok(malloc), Ok(space)) = (&readings.malloc, &readings.ruby)
@@ -48,7 +46,7 @@ impl Readings {
             let pointers = Pointers::read(image, modules, malloc, space, stacks);
             let (holders, findings) = ruby::holders(image, space);
             readings.holders = holders;
-            readings.findings = findings;
+            readings.findings.extend(findings);
             readings.pointers = Some(pointers);
         }
         readings
@@ -59,11 +57,15 @@ impl Readings {
     #[must_use]
     pub fn unread(running: &Image<'_>, reason: &str) -> Self {
         let mut modules = elf::modules(running);
+        let interpreter = ruby::find_in(running, &modules);
+        let caller = interpreter.and_then(|it| it.module_among(&modules));
+        let allocator = glibc::find_allocator(running, &modules, caller).allocator;
+        let libc = glibc::libc(running, &modules);
         modules.sort_by_key(|module| module.range.start);
         Self {
             torn: false,
-            libc: glibc::libc(running, &modules),
-            allocator: glibc::allocator(running, &modules),
+            libc,
+            allocator,
             malloc: Err(reason.into()),
             ruby: Err(reason.into()),
             stacks: Vec::new(),
@@ -74,12 +76,16 @@ impl Readings {
         }
     }
 
-    fn read_sides(image: &Image<'_>, modules: Vec<Module>) -> Self {
+    /// `modules` are in the order in which the dynamic linker searches them.
+    fn read_sides(image: &Image<'_>, mut modules: Vec<Module>) -> Self {
         std::thread::scope(|scope| {
             // Where no thread can be had, it is done in turn.
             let ruby = Builder::new().spawn_scoped(scope, || ruby::read(image));
-            let allocator = glibc::allocator(image, &modules);
-            let malloc = read_malloc(image, &modules, &allocator);
+            let interpreter = ruby::find_in(image, &modules);
+            let caller = interpreter.as_ref().and_then(|it| it.module_among(&modules));
+            let found = glibc::find_allocator(image, &modules, caller);
+            let malloc = read_malloc(image, &found);
+            let (allocator, finding) = (found.allocator, found.finding);
             let stacks = find_stacks(image);
             let ruby = ruby.map_or_else(
                 |_| ruby::read(image),
@@ -88,9 +94,11 @@ impl Readings {
             let is_torn = |malloc: &Malloc| malloc.arenas.iter().any(|arena| !arena.walked);
             let torn = malloc.as_ref().is_ok_and(is_torn)
                 || matches!(ruby, Err(ruby::Error::Layout { .. }));
+            let libc = glibc::libc(image, &modules);
+            modules.sort_by_key(|module| module.range.start);
             Self {
                 torn,
-                libc: glibc::libc(image, &modules),
+                libc,
                 allocator,
                 malloc,
                 ruby: ruby.map_err(|error| error.to_string()),
@@ -98,7 +106,7 @@ impl Readings {
                 modules,
                 pointers: None,
                 holders: Vec::new(),
-                findings: Vec::new(),
+                findings: finding.into_iter().collect(),
             }
         })
     }
@@ -123,19 +131,16 @@ impl Readings {
     }
 }
 
-fn read_malloc(
-    image: &Image<'_>,
-    modules: &[Module],
-    allocator: &Allocator,
-) -> Result<Malloc, String> {
-    if *allocator == Allocator::Unknown {
+fn read_malloc(image: &Image<'_>, found: &glibc::Found<'_>) -> Result<Malloc, String> {
+    let Some(module) = found.module else {
         return Err("no library that serves malloc was found in the process".into());
-    }
+    };
+    let allocator = &found.allocator;
     if !allocator.is_glibc() {
         return Err(format!(
             "malloc is served by {allocator}, which rbloat does not look into: its memory stands \
              under unknown"
         ));
     }
-    glibc::walk_modules(image, modules).map_err(|error| error.to_string())
+    glibc::walk_library(image, module).map_err(|error| error.to_string())
 }

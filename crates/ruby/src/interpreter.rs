@@ -54,7 +54,12 @@ pub(crate) struct Landmark {
 /// Reads ELF tables only, which do not change: the process need not stand still for it.
 #[must_use]
 pub fn find(image: &Image<'_>) -> Option<Interpreter> {
-    let modules = elf::modules(image);
+    find_in(image, &elf::modules(image))
+}
+
+/// Finds the Ruby interpreter among the modules of a process, for callers that have read them already.
+#[must_use]
+pub fn find_in(image: &Image<'_>, modules: &[Module]) -> Option<Interpreter> {
     let mut found = modules.iter().filter_map(|module| {
         let object = address_of(image, module, "rb_cObject")?;
         Some((module, object))
@@ -105,6 +110,12 @@ impl Interpreter {
             vm_variable: None,
             landmark_variables: Vec::new(),
         }
+    }
+
+    /// Its module among those of the process.
+    #[must_use]
+    pub fn module_among<'m>(&self, modules: &'m [Module]) -> Option<&'m Module> {
+        modules.iter().find(|module| module.range == self.range)
     }
 
     /// The slot of the class Object, with which every derivation begins.

@@ -51,7 +51,7 @@ mod word;
 pub use data_types::{DataObjects, DataType};
 pub use error::{Check, Error, Failure};
 pub use holders::{Holder, HolderKind, holders};
-pub use interpreter::{Interpreter, find};
+pub use interpreter::{Interpreter, find, find_in};
 pub use links::Links;
 pub use object_space::{Class, HeapPage, ObjectSpace, References, Slot, SlotState, SlotType};
 pub use read::read;

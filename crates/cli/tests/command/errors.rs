@@ -253,6 +253,22 @@ fn another_allocator_leaves_rubys_side() {
     assert!(target.finish());
 }
 
+#[test]
+fn a_library_that_exports_malloc_for_itself_is_not_the_allocator() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let library = testbed::compile("own_malloc", folder.path(), &["-shared", "-fPIC"]);
+    // Such libraries lie below those that were loaded before.
+    let source = format!(
+        "require 'fiddle'; Fiddle::Handle.new({library:?}, Fiddle::RTLD_NOW); GC.start; {WAITING}"
+    );
+    let target = Target::ruby(&source);
+    let report = report_of(&run(target.pid(), &["--json"]));
+    assert_eq!(report.process.allocator, "glibc");
+    assert_eq!(report.findings, []);
+    assert!(report.malloc.is_some());
+    assert!(target.finish());
+}
+
 /// A library of that name is all that tells: mmtk has no heap pages to find it by.
 #[test]
 fn another_garbage_collector_leaves_the_other_sides() {

@@ -18,6 +18,7 @@ const HASH: u64 = 0x800;
 const RELOCATIONS: u64 = 0x900;
 const VERSION: u64 = 0x1800;
 const VERSION_FUNCTION: u64 = 0x1000;
+const MALLOC: u64 = 0x1100;
 const OFFSETS: u64 = DATA + 0x40;
 const BREAK: u64 = DATA + DATA_BYTES + 0x338;
 
@@ -48,7 +49,8 @@ impl SyntheticLibc {
 
         write_headers(memory);
         write_dynamic(memory, offsets.len() as u64);
-        let rows = [("__curbrk", BREAK), ("gnu_get_libc_version", VERSION_FUNCTION)];
+        let rows =
+            [("__curbrk", BREAK), ("gnu_get_libc_version", VERSION_FUNCTION), ("malloc", MALLOC)];
         write_symbols(memory, &rows);
         for (index, &offset) in (0..).zip(offsets) {
             let slot = OFFSETS + 8 * index;
