@@ -2,12 +2,15 @@
 //!
 //! Nothing points to them but the program. Each begins with a header at the beginning of a page,
 //! which says that it is one and how long; so all pages that may be such a beginning are looked
-//! at. glibc counts them, which tells whether they are all found and nothing else is.
+//! at. glibc counts them, which tells whether they are all found and nothing else is. Other memory may
+//! happen to look like such a chunk. It is left out where glibc's counts leave no other way; where they
+//! do, nothing is left out, and a finding says by how much the counts differ.
 //!
 //! A chunk that was allocated with an alignment has its header further on: just before the aligned
 //! address, and in it the distance from the beginning of the mapping. The header at that beginning
 //! stays behind, as it was when the mapping was made.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use target::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, Window, length};
@@ -17,8 +20,10 @@ use crate::ground::{mmapped_memory, touched_pages};
 use crate::layout::{HEADER, IS_MMAPPED, LEAST_CHUNK};
 use crate::{Chunk, ChunkState};
 
-/// The smallest mmapped chunk by default (DEFAULT_MMAP_THRESHOLD_MIN).
-const USUAL_LEAST: u64 = 128 << 10;
+/// More ways to leave out chunks than are tried.
+const MAX_WAYS: u32 = 1 << 18;
+/// More chunks than are left out.
+const MAX_SURPLUS: u64 = 64;
 
 /// An mmapped chunk and the mapping that it has for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +55,7 @@ pub(crate) fn find(
         found = search.by_pages(&gaps);
         reconcile(parameters, &mut found, findings);
     }
+    findings.extend(drift(parameters, &found));
     found
 }
 
@@ -184,31 +190,110 @@ fn bytes_of(found: &[Mmapped]) -> u64 {
     found.iter().map(|mmapped| length(&mmapped.range)).sum()
 }
 
-/// Whether what was found is what glibc counts. Where its count of bytes drifts, that of chunks
-/// must do.
-fn is_complete(parameters: &Parameters, found: &[Mmapped]) -> bool {
-    found.len() as u64 == parameters.mmapped_chunks
-        && (parameters.mmapped_tail != 0 || bytes_of(found) == parameters.mmapped_bytes)
+/// Says so if glibc's count of bytes exceeds what was found by so much that it could hide another chunk.
+fn drift(parameters: &Parameters, found: &[Mmapped]) -> Option<Finding> {
+    let drift = parameters.mmapped_bytes.saturating_sub(bytes_of(found));
+    let is_worth_telling = is_complete(parameters, found) && drift >= PAGE_SIZE;
+    is_worth_telling.then(|| {
+        let what = format!(
+            "glibc counts {drift} bytes more in its {} mmapped chunks than they have: this release \
+             counts {} bytes twice each time that such a chunk is resized",
+            found.len(),
+            parameters.mmapped_tail,
+        );
+        Finding::general(Severity::Note, what)
+    })
 }
 
-/// Drops what looks like an mmapped chunk and is none, as far as that can be told, and says where
-/// the rest is still not what glibc counts.
+/// Whether what was found is what glibc counts.
+fn is_complete(parameters: &Parameters, found: &[Mmapped]) -> bool {
+    let drift = parameters.mmapped_bytes.checked_sub(bytes_of(found));
+    let agrees = match parameters.mmapped_tail {
+        0 => drift == Some(0),
+        // Each time that such a chunk is resized, glibc counts its tail once more.
+        tail => drift.is_some_and(|drift| drift.is_multiple_of(tail)),
+    };
+    agrees && found.len() as u64 == parameters.mmapped_chunks
+}
+
+/// Leaves out what looks like an mmapped chunk and is none, and says where the rest is not proved to be
+/// what glibc counts.
 fn reconcile(parameters: &Parameters, found: &mut Vec<Mmapped>, findings: &mut Vec<Finding>) {
-    while found.len() as u64 > parameters.mmapped_chunks {
-        let smallest = (0..found.len()).min_by_key(|&index| length(&found[index].range));
-        let Some(index) = smallest.filter(|&i| length(&found[i].range) < USUAL_LEAST) else {
-            break;
-        };
-        found.remove(index);
+    if let Some(lengths) = surplus(parameters, found) {
+        found.retain(|mmapped| !lengths.contains(&length(&mmapped.range)));
     }
     if !is_complete(parameters, found) {
+        let (chunks, bytes) = (found.len() as u64, bytes_of(found));
+        let difference = |counted: u64, found: u64| {
+            let word = if found > counted { "more" } else { "fewer" };
+            format!("{} {word}", found.abs_diff(counted))
+        };
         let what = format!(
-            "glibc counts {} mmapped chunks of {} bytes, but {} of {} bytes were found",
+            "glibc counts {} mmapped chunks of {} bytes, but {chunks} of {bytes} bytes were found \
+             (chunks: {}, bytes: {}); which ones are wrong or missing is not known",
             parameters.mmapped_chunks,
             parameters.mmapped_bytes,
-            found.len(),
-            bytes_of(found),
+            difference(parameters.mmapped_chunks, chunks),
+            difference(parameters.mmapped_bytes, bytes),
         );
         findings.push(Finding::general(Severity::Warning, what));
+    }
+}
+
+/// The lengths of all that must be left out of `found` for glibc's counts to be right; `None` where
+/// there is no way to do that, or more than one, or too many to try.
+fn surplus(parameters: &Parameters, found: &[Mmapped]) -> Option<Vec<u64>> {
+    // A count of bytes that drifts proves nothing.
+    if parameters.mmapped_tail != 0 {
+        return None;
+    }
+    let chunks = (found.len() as u64).checked_sub(parameters.mmapped_chunks)?;
+    let bytes = bytes_of(found).checked_sub(parameters.mmapped_bytes)?;
+    if !(1..=MAX_SURPLUS).contains(&chunks) {
+        return None;
+    }
+    let mut counts = BTreeMap::<u64, u64>::new();
+    found.iter().for_each(|mmapped| *counts.entry(length(&mmapped.range)).or_default() += 1);
+    let counts: Vec<_> = counts.into_iter().rev().collect();
+    let mut ways = Ways { counts: &counts, left: MAX_WAYS, taken: Vec::new(), found: Vec::new() };
+    ways.find(0, chunks, bytes);
+    let [way] = &ways.found[..] else { return None };
+    // Of several chunks of one length each may be the one that is none.
+    let are_all = way.iter().all(|taken| counts.contains(taken));
+    (ways.left > 0 && are_all).then(|| way.iter().map(|(length, _)| *length).collect())
+}
+
+/// The ways to choose so many chunks that have so many bytes together.
+struct Ways<'c> {
+    /// Lengths, and how many chunks have each; the greatest length first.
+    counts: &'c [(u64, u64)],
+    /// How many more steps are made.
+    left: u32,
+    /// What is chosen so far: lengths, and how many chunks of each.
+    taken: Vec<(u64, u64)>,
+    /// Up to two ways.
+    found: Vec<Vec<(u64, u64)>>,
+}
+
+impl Ways<'_> {
+    /// Chooses `chunks` more chunks of `bytes` bytes, of the lengths from that with the index `from` on.
+    fn find(&mut self, from: usize, chunks: u64, bytes: u64) {
+        if (chunks, bytes) == (0, 0) {
+            self.found.push(self.taken.clone());
+            return;
+        }
+        for index in from..self.counts.len() {
+            let (length, count) = self.counts[index];
+            self.left = self.left.saturating_sub(1);
+            // None of those that are left is longer than this one.
+            if self.left == 0 || self.found.len() > 1 || bytes > length.saturating_mul(chunks) {
+                return;
+            }
+            for taken in 1..=count.min(chunks).min(bytes / length) {
+                self.taken.push((length, taken));
+                self.find(index + 1, chunks - taken, bytes - taken * length);
+                self.taken.pop();
+            }
+        }
     }
 }

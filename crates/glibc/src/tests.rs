@@ -211,6 +211,67 @@ fn without_registers_the_rest_still_stands() {
     assert_eq!(walked.free_bytes, told.free_bytes);
 }
 
+/// A heap with mmapped chunks below the usual threshold.
+fn mapped(release: GlibcRelease) -> MallocHeap {
+    let mut heap = rich(release);
+    for bytes in [8_000, 50_000, 50_000, 400_000] {
+        heap.map_chunk(bytes);
+    }
+    heap
+}
+
+#[test]
+fn what_only_looks_like_an_mmapped_chunk_is_left_out_where_the_counts_prove_it() {
+    for release in [GlibcRelease::V2_31, GlibcRelease::V2_36, GlibcRelease::V2_42] {
+        for look_alikes in [&[300_000_u64][..], &[20_000, 20_000], &[15_000, 70_000, 600_000]] {
+            let mut heap = mapped(release);
+            look_alikes.iter().for_each(|&bytes| heap.map_look_alike(bytes));
+            let (image, truth) = heap.image();
+            assert_equals(&walk(&image).unwrap(), &truth);
+        }
+    }
+}
+
+#[test]
+fn what_may_be_an_mmapped_chunk_is_not_dropped_without_proof() {
+    for release in GlibcRelease::ALL {
+        let mut heap = mapped(release);
+        let told = totals_of(&heap.image().1);
+        heap.map_look_alike(50_000);
+        let malloc = walk(&heap.image().0).unwrap();
+        assert_eq!(malloc.totals().mmapped_chunks, told.mmapped_chunks + 1);
+        let [finding] = &malloc.findings[..] else { panic!("{:?}", malloc.findings) };
+        let difference = "bytes were found (chunks: 1 more, bytes: 53248 more)";
+        assert!(finding.what.contains(difference), "{finding}");
+    }
+}
+
+/// From glibc 2.43 on its count of bytes is no proof of which chunk is one.
+#[test]
+fn under_a_count_that_drifts_the_smallest_chunk_is_not_the_one_to_drop() {
+    let mut heap = mapped(GlibcRelease::V2_43);
+    heap.map_look_alike(100_000);
+    heap.resize_mapped_chunks(3);
+    let malloc = walk(&heap.image().0).unwrap();
+    assert_eq!(malloc.findings.len(), 1, "{:?}", malloc.findings);
+    assert_eq!(malloc.findings[0].severity, target::Severity::Warning);
+}
+
+#[test]
+fn a_drift_that_could_hide_a_chunk_is_told() {
+    for (resizes, findings) in [(0, 0), (255, 0), (256, 1), (9_999, 1)] {
+        let mut heap = mapped(GlibcRelease::V2_43);
+        heap.resize_mapped_chunks(resizes);
+        let (image, truth) = heap.image();
+        let mut malloc = walk(&image).unwrap();
+        assert_eq!(malloc.findings.len(), findings, "{:?}", malloc.findings);
+        let said = format!("{} bytes more", 16 * resizes);
+        assert!(malloc.findings.iter().all(|finding| finding.what.contains(&said)));
+        malloc.findings.clear();
+        assert_equals(&malloc, &truth);
+    }
+}
+
 /// On glibc 2.43 a thread's stack has guard pages within a readable mapping; one may lie right
 /// behind a stretch that the main arena got by mmap.
 #[test]

@@ -136,6 +136,12 @@ pub struct MallocHeap {
     arenas: Vec<Arena>,
     threads: Vec<Cache>,
     mmapped: Vec<Mmapped>,
+    /// Memory that only looks like an mmapped chunk.
+    look_alikes: Vec<Mmapped>,
+    /// How often an mmapped chunk was resized.
+    resizes: u64,
+    /// Threads, by index, whose variable leads to something else than a cache.
+    misled: BTreeMap<usize, u64>,
     break_end: u64,
     next_mapping: u64,
     next_heap: u64,
@@ -186,6 +192,9 @@ impl MallocHeap {
             arenas: Vec::new(),
             threads: Vec::new(),
             mmapped: Vec::new(),
+            look_alikes: Vec::new(),
+            resizes: 0,
+            misled: BTreeMap::new(),
             break_end: BREAK_START,
             next_mapping: MAPPINGS_START,
             next_heap: HEAPS_START,
@@ -230,6 +239,34 @@ impl MallocHeap {
     /// Allocates a chunk with a mapping of its own whose pointer is a multiple of `alignment`.
     pub fn memalign(&mut self, alignment: u64, bytes: u64) -> u64 {
         self.map((bytes + 8).next_multiple_of(16).max(MAPPING_THRESHOLD), alignment.max(16))
+    }
+
+    /// Allocates a chunk with a mapping of its own, however small, as a program does that has lowered the
+    /// threshold for such chunks.
+    pub fn map_chunk(&mut self, bytes: u64) -> u64 {
+        self.map((bytes + 8).next_multiple_of(16), 16)
+    }
+
+    /// Writes memory that looks as [`MallocHeap::map_chunk`]'s, but is no chunk.
+    pub fn map_look_alike(&mut self, bytes: u64) {
+        self.map_chunk(bytes);
+        self.look_alikes.extend(self.mmapped.pop());
+    }
+
+    /// Counts so many more times that an mmapped chunk was resized.
+    pub fn resize_mapped_chunks(&mut self, times: u64) {
+        self.resizes += times;
+    }
+
+    /// Has the variable of `thread` that should lead to its cache lead to `address`.
+    pub fn mislead_thread(&mut self, thread: usize, address: u64) {
+        self.misled.insert(thread, address);
+    }
+
+    /// The cache of `thread`.
+    #[must_use]
+    pub fn cache_of(&self, thread: usize) -> u64 {
+        self.threads[thread].holder + 16
     }
 
     /// Frees what [`MallocHeap::malloc`] or [`MallocHeap::memalign`] returned, as `thread`.

@@ -83,7 +83,7 @@ impl MallocHeap {
         for cache in &self.threads {
             self.write_cache(memory, cache);
         }
-        for mmapped in &self.mmapped {
+        for mmapped in self.mmapped.iter().chain(&self.look_alikes) {
             self.write_mmapped(memory, mmapped);
         }
         let threads = self.write_threads(memory);
@@ -106,7 +106,8 @@ impl MallocHeap {
             }
         }
         let by_mmap = self.arenas[0].stretches.iter().filter(|it| it.start >= break_end);
-        let mmapped = self.mmapped.iter().map(|it| it.base..it.base + it.bytes);
+        let mmapped = self.mmapped.iter().chain(&self.look_alikes);
+        let mmapped = mmapped.map(|it| it.base..it.base + it.bytes);
         for stretch in by_mmap.cloned().chain(mmapped) {
             memory.map(stretch.start, stretch.end - stretch.start);
         }
@@ -126,6 +127,8 @@ impl MallocHeap {
         half(memory, n_mmaps + 4, 65536);
         half(memory, n_mmaps + 8, count + 3);
         let bytes: u64 = self.mmapped.iter().map(|mmapped| mmapped.bytes).sum();
+        let drift = if self.release == GlibcRelease::V2_43 { 16 * self.resizes } else { 0 };
+        let bytes = bytes + drift;
         let base = self.arenas[0].stretches.first().map_or(0, |stretch| stretch.start);
         let lists = 64;
         let cached_bytes = if self.release == GlibcRelease::V2_43 { 1033 } else { 1032 };
@@ -228,6 +231,7 @@ impl MallocHeap {
             let nothing =
                 if self.release == GlibcRelease::V2_43 { SyntheticLibc::DUMMY } else { 0 };
             let cache = known.map_or(nothing, |(cache, _)| cache.holder + 16);
+            let cache = self.misled.get(&(index as usize)).copied().unwrap_or(cache);
             memory.write_u64(place(CACHE_VARIABLE), cache);
             memory.write_u64(place(ARENA_VARIABLE), known.map_or(0, |(_, arena)| arena.address));
             Thread {
