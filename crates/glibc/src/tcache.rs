@@ -3,7 +3,7 @@
 //!
 //! A thread finds its cache through a thread-local variable that has no symbol. Its offset from the
 //! thread pointer is one of a dozen that the C library keeps in its global offset table; it is the
-//! one that in most threads leads to a chunk of the size of a cache.
+//! one that leads to a chunk of the size of a cache in every thread that has one.
 
 use target::elf::Module;
 use target::{Address, Finding, Image, Memory, Severity, Thread};
@@ -22,25 +22,27 @@ pub(crate) fn mark(
     malloc: &mut Malloc,
 ) {
     let threads = &image.outline.threads;
-    let Some(variables) = find_variables(image, glibc, layouts, malloc) else {
-        let are_off = parameters.is_some_and(|parameters| parameters.settings.tcache_count == 0);
-        if are_off || malloc.chunks.is_empty() {
+    let variables = match find_variables(image, glibc, layouts, malloc) {
+        Ok(variables) => variables,
+        Err(_) if malloc.chunks.is_empty() => return,
+        Err(Unfit::Nothing) if parameters.is_some_and(|it| it.settings.tcache_count == 0) => return,
+        Err(unfit) => {
+            let why = match unfit {
+                _ if threads.is_empty() => "the threads' registers are not known".into(),
+                Unfit::Nothing => "no thread's cache was found".into(),
+                Unfit::Some { fitting, other } => format!(
+                    "the known layout of caches fits {fitting} of {} threads and was rejected",
+                    fitting + other
+                ),
+                Unfit::Several => "threads' caches were found in two ways".into(),
+            };
+            let what = format!("{why}, so chunks in threads' caches count as in use");
+            malloc.findings.push(Finding::general(Severity::Warning, what));
             return;
         }
-        let why = if threads.is_empty() {
-            "the threads' registers are not known"
-        } else {
-            "no thread's cache was found"
-        };
-        let what = format!("{why}, so chunks in threads' caches count as in use");
-        malloc.findings.push(Finding::general(Severity::Warning, what));
-        return;
     };
     for (thread, pointer) in threads.iter().zip(variables.pointers) {
-        // A thread that has not allocated yet has a null pointer here, or since 2.43 one to a
-        // dummy within the C library.
-        let outside = |at: &Address| *at != Address(0) && !glibc.range.contains(at);
-        let Some(pointer) = pointer.filter(outside) else { continue };
+        let Some(pointer) = pointer else { continue };
         if let Err(finding) = mark_cache(image, &variables.layout, parameters, pointer, malloc) {
             let what = format!("the cache of thread {}: {}", thread.tid, finding.what);
             malloc.findings.push(Finding { what, ..finding });
@@ -51,8 +53,18 @@ pub(crate) fn mark(
 /// The threads' variables that lead to their caches.
 struct Variables {
     layout: CacheLayout,
-    /// What they hold; `None` where that cannot be read.
+    /// What they hold; `None` for a thread that has no cache.
     pointers: Vec<Option<Address>>,
+}
+
+/// Why threads' caches are not known.
+enum Unfit {
+    /// No thread has anything like a cache.
+    Nothing,
+    /// Some threads have what looks like a cache, but others have something else in the same place.
+    Some { fitting: usize, other: usize },
+    /// Several variables lead to what looks like caches.
+    Several,
 }
 
 fn find_variables(
@@ -60,36 +72,75 @@ fn find_variables(
     glibc: &Module,
     layouts: &Layouts,
     malloc: &Malloc,
-) -> Option<Variables> {
+) -> Result<Variables, Unfit> {
+    let mut unfit = Unfit::Nothing;
     let mut best: Option<(usize, Variables)> = None;
     for offset in glibc.tls_offsets(image).unwrap_or_default() {
+        // A thread that has not allocated yet, or that is ending, has a null pointer there, or since
+        // 2.43 one to a dummy within the C library.
+        let outside = |at: &Address| *at != Address(0) && !glibc.range.contains(at);
         let read = |thread: &Thread| {
             let at = Address(thread.fs_base.0.wrapping_add_signed(offset));
-            image.read_address(at).ok()
+            image.read_address(at).ok().filter(outside)
         };
         let pointers: Vec<Option<Address>> = image.outline.threads.iter().map(read).collect();
         for layout in &layouts.caches {
-            let known = pointers.iter().flatten();
-            let hits = known.filter(|&&at| is_cache(image, malloc, layout, at)).count();
-            if hits > best.as_ref().map_or(0, |(most, _)| *most) {
-                best = Some((hits, Variables { layout: *layout, pointers: pointers.clone() }));
+            let fit = |&at: &Address| fit_of(image, malloc, layout, at);
+            let fits: Vec<_> = pointers.iter().flatten().filter_map(fit).collect();
+            let count = |wanted: Fit| fits.iter().filter(|fit| **fit == wanted).count();
+            let (fitting, started) = (count(Fit::Cache), count(Fit::Started));
+            if fitting == 0 {
+                continue;
+            }
+            // Threads start one at a time: most have started.
+            if count(Fit::Other) > 0 || started > fitting {
+                if !matches!(unfit, Unfit::Some { fitting: most, .. } if most >= fitting) {
+                    unfit = Unfit::Some { fitting, other: fits.len() - fitting };
+                }
+                continue;
+            }
+            match &best {
+                Some((most, _)) if *most > fitting => {}
+                Some((most, other)) if *most == fitting && other.pointers != pointers => {
+                    return Err(Unfit::Several);
+                }
+                _ => {
+                    let pointers = pointers.clone();
+                    best = Some((fitting, Variables { layout: *layout, pointers }));
+                }
             }
         }
     }
-    best.map(|(_, variables)| variables)
+    best.map(|(_, variables)| variables).ok_or(unfit)
 }
 
-/// Whether a cache of this layout is at `at`: its chunk is as large, and its lists begin with
-/// chunks wherever they are not empty.
-fn is_cache(image: &Image<'_>, malloc: &Malloc, layout: &CacheLayout, at: Address) -> bool {
-    is_chunk_of_cache(malloc, layout, at)
-        && read_cache(image, layout, at).is_ok_and(|bins| {
-            bins.iter().all(|bin| {
-                bin.head == Address(0)
-                    || malloc.chunk_of(bin.head).is_some()
-                    || is_unwalked(malloc, bin.head)
-            })
-        })
+/// What a thread's variable leads to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// A cache.
+    Cache,
+    /// A chunk of a cache's size that is not in order: the thread has just started, and has obtained the
+    /// chunk, but not cleared it yet.
+    Started,
+    /// Something else.
+    Other,
+}
+
+/// Compares what is at `at` with a cache of this layout: its chunk is as large, and its lists begin
+/// with chunks wherever they are not empty. `None` where nothing is known of the chunks there.
+fn fit_of(image: &Image<'_>, malloc: &Malloc, layout: &CacheLayout, at: Address) -> Option<Fit> {
+    if is_unwalked(malloc, at) {
+        return None;
+    }
+    if !is_chunk_of_cache(malloc, layout, at) {
+        return Some(Fit::Other);
+    }
+    let is_chunk = |head: Address| {
+        head == Address(0) || malloc.chunk_of(head).is_some() || is_unwalked(malloc, head)
+    };
+    let bins = read_cache(image, layout, at);
+    let is_in_order = bins.is_ok_and(|bins| bins.iter().all(|bin| is_chunk(bin.head)));
+    Some(if is_in_order { Fit::Cache } else { Fit::Started })
 }
 
 fn is_chunk_of_cache(malloc: &Malloc, layout: &CacheLayout, at: Address) -> bool {
@@ -135,9 +186,6 @@ fn mark_cache(
     if is_unwalked(malloc, at) {
         let what = "it lies in an arena that could not be walked";
         return Err(Finding::at(Severity::Note, at, what));
-    }
-    if !is_chunk_of_cache(malloc, layout, at) {
-        return Err(Finding::at(Severity::Warning, at, "what its variable leads to is no cache"));
     }
     let mut result = Ok(());
     let bins = read_cache(image, layout, at).map_err(warning)?;

@@ -272,6 +272,42 @@ fn a_drift_that_could_hide_a_chunk_is_told() {
     }
 }
 
+#[test]
+fn a_layout_of_caches_must_fit_every_thread_that_has_one() {
+    for release in GlibcRelease::ALL {
+        let mut heap = MallocHeap::new(release, 8);
+        for thread in 0..8 {
+            let pointers: Vec<u64> = (0..5).map(|_| heap.malloc(thread, 100)).collect();
+            pointers.into_iter().for_each(|pointer| heap.free(thread, pointer));
+        }
+        let elsewhere = heap.malloc(0, 100);
+        let (image, truth) = heap.image();
+        assert_equals(&walk(&image).unwrap(), &truth);
+        heap.mislead_thread(5, elsewhere);
+        let malloc = walk(&heap.image().0).unwrap();
+        assert_eq!(malloc.totals().tcache_chunks, 0);
+        let [finding] = &malloc.findings[..] else { panic!("{:?}", malloc.findings) };
+        assert!(finding.what.contains("fits 7 of 8 threads"), "{finding}");
+    }
+}
+
+/// A thread may stand between obtaining its cache and clearing it.
+#[test]
+fn a_thread_that_is_starting_does_not_reject_the_layout_of_caches() {
+    let mut heap = MallocHeap::new(GlibcRelease::V2_36, 8);
+    let pointers: Vec<u64> = (0..5).map(|_| heap.malloc(0, 100)).collect();
+    pointers.into_iter().for_each(|pointer| heap.free(0, pointer));
+    let mut memory = SyntheticMemory::default();
+    let truth = heap.write(&mut memory);
+    memory.write(heap.cache_of(3), &[0x41; 0x280]);
+    let mut outline = memory.outline();
+    outline.threads.clone_from(&truth.threads);
+    let malloc = walk(&Image::new(outline, memory)).unwrap();
+    assert_eq!(malloc.totals().tcache_chunks, 5);
+    let [finding] = &malloc.findings[..] else { panic!("{:?}", malloc.findings) };
+    assert!(finding.what.contains(&format!("thread {}", truth.threads[3].tid)), "{finding}");
+}
+
 /// On glibc 2.43 a thread's stack has guard pages within a readable mapping; one may lie right
 /// behind a stretch that the main arena got by mmap.
 #[test]
