@@ -39,7 +39,7 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
             Ok(image) if ruby::find(&image).is_some() => candidates.push((pid, command(&image))),
             // What we may not look at might be the one that is meant.
             Err(target::Error::NotPermitted { .. }) => {
-                candidates.push((pid, "not permitted".into()))
+                candidates.push((pid, "permission denied".into()))
             }
             _ => {}
         }

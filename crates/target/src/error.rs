@@ -61,11 +61,11 @@ pub enum Error {
         name: String,
     },
     /// The kernel does not let us.
-    #[error("not permitted to {what} of process {pid}: {remedy}")]
+    #[error("cannot {what} process {pid}: permission denied ({remedy})")]
     NotPermitted {
         /// The id asked for.
         pid: i32,
-        /// What was refused.
+        /// What was refused, as a verb.
         what: &'static str,
         /// Why, as far as it can be seen, and what helps.
         remedy: String,

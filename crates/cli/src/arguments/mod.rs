@@ -46,7 +46,7 @@ Exit status:
   1  rbloat itself failed
   2  the arguments make no sense
   3  there is nothing to report on: no such process or file, not a Ruby, a kernel thread, a zombie
-  4  not permitted
+  4  permission denied
   5  it did not work this time: the process ended, is being traced, or did not stop
   6  the report is incomplete: a part of the process could not be read; it says why";
 

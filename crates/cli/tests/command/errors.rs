@@ -116,7 +116,13 @@ fn another_users_process_needs_a_capability() {
         .unwrap();
     let (status, line) = complaint(&output);
     assert_eq!(status, 4);
-    for word in ["it runs as uid 0, rbloat as uid 65534", "CAP_SYS_PTRACE"] {
+    let begin = format!("rbloat: cannot read process {}: permission denied (", target.pid());
+    assert!(line.starts_with(&begin), "{line}");
+    for word in [
+        "needs CAP_SYS_PTRACE: it runs as uid 0, rbloat as uid 65534",
+        "in Docker: --cap-add SYS_PTRACE",
+        "securityContext.capabilities.add: [\"SYS_PTRACE\"], or kubectl debug --profile=sysadmin",
+    ] {
         assert!(line.contains(word), "{line}");
     }
     assert!(target.finish());
@@ -211,6 +217,54 @@ fn a_process_that_may_not_be_dumped() {
     let (status, line) = complaint(&as_nobody("", "", target.pid()));
     assert_eq!(status, 4);
     assert!(line.contains("it may not be dumped"), "{line}");
+    assert!(target.finish());
+}
+
+/// A Ruby of the same user, whose mappings the kernel shows, but whose memory it does not: as under
+/// Yama. There is no Yama here, so /proc/PID/mem is closed in another way.
+#[test]
+fn a_ruby_whose_memory_alone_is_refused_is_not_taken_for_another_program() {
+    if !is_root() {
+        eprintln!("skipped: nothing can be mounted, and nobody else's process can be started");
+        return;
+    }
+    let target = Target::start(testbed::ruby().args(["-e", WAITING]).uid(NOBODY).gid(NOBODY));
+    let folder = tempfile::tempdir().unwrap();
+    let prepare = format!(
+        "touch {folder}/closed; chmod 0 {folder}/closed
+         mount --bind {folder}/closed /proc/{pid}/mem",
+        folder = folder.path().display(),
+        pid = target.pid(),
+    );
+    let (status, line) = complaint(&as_nobody("", &prepare, target.pid()));
+    assert_eq!(status, 4, "{line}");
+    for said in ["permission denied (needs CAP_SYS_PTRACE", "in Docker: --cap-add SYS_PTRACE"] {
+        assert!(line.contains(said), "{line}");
+    }
+    assert!(target.finish());
+}
+
+#[test]
+fn root_of_another_user_namespace_has_no_rights_here() {
+    if !is_root() {
+        eprintln!("skipped: nobody else's process can be started");
+        return;
+    }
+    let target = Target::ruby(WAITING);
+    let (_folder, path) = installed();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
+    command.args(["unshare", "--user", "--map-root-user"]).arg(path);
+    let output = command.args(["report", &target.pid().to_string()]).output().unwrap();
+    if String::from_utf8_lossy(&output.stderr).contains("unshare") {
+        eprintln!("skipped: no user namespace can be made");
+        return;
+    }
+    let (status, line) = complaint(&output);
+    assert_eq!(status, 4, "{line}");
+    for said in ["permission denied (", "in another user namespace", "as root on the host"] {
+        assert!(line.contains(said), "{line}");
+    }
     assert!(target.finish());
 }
 

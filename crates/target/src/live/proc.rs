@@ -10,8 +10,14 @@ use procfs_core::process::{Stat, Status};
 
 use crate::{Error, Mappings, Process};
 
-/// Bit of CAP_SYS_PTRACE in a capability set.
+/// Bits of capabilities in a capability set.
+const CAP_DAC_OVERRIDE: u32 = 1;
+const CAP_DAC_READ_SEARCH: u32 = 2;
 const CAP_SYS_PTRACE: u32 = 19;
+
+/// How to give rbloat the right to examine other processes.
+const GRANT: &str = "in Docker: --cap-add SYS_PTRACE; in Kubernetes: securityContext.capabilities.add: \
+                     [\"SYS_PTRACE\"], or kubectl debug --profile=sysadmin";
 
 /// Clock ticks as /proc counts them (USER_HZ, the same on every x86-64).
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -36,7 +42,7 @@ pub(crate) fn open(pid: i32, name: &str) -> Result<File, Error> {
 fn refusal(pid: i32, path: String, source: io::Error) -> Error {
     match source.raw_os_error() {
         Some(libc::ENOENT | libc::ESRCH) if !exists(pid) => Error::NoSuchProcess { pid },
-        Some(libc::EACCES | libc::EPERM) => not_permitted(pid, "read the memory"),
+        Some(libc::EACCES | libc::EPERM) => not_permitted(pid, "read"),
         _ => Error::Proc { path, source },
     }
 }
@@ -278,6 +284,8 @@ pub(crate) fn not_permitted(pid: i32, what: &'static str) -> Error {
 struct Rights {
     /// Whether rbloat has CAP_SYS_PTRACE.
     capable: bool,
+    /// Whether it may open files that belong to other users.
+    opens_all: bool,
     /// The setting of the security module Yama; 0 where the kernel has none.
     ptrace_scope: u32,
     own_uid: u32,
@@ -290,10 +298,12 @@ fn remedy(pid: i32) -> String {
     let own = status(std::process::id().cast_signed());
     let theirs = status(pid);
     let (Ok(own), Ok(theirs)) = (own, theirs) else {
-        return "run rbloat as root".into();
+        return format!("run rbloat as root; {GRANT}");
     };
+    let has = |capability: u32| own.capeff >> capability & 1 == 1;
     Rights {
-        capable: own.capeff >> CAP_SYS_PTRACE & 1 == 1,
+        capable: has(CAP_SYS_PTRACE),
+        opens_all: has(CAP_DAC_OVERRIDE) || has(CAP_DAC_READ_SEARCH),
         ptrace_scope: fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
             .ok()
             .and_then(|text| text.trim().parse().ok())
@@ -308,38 +318,43 @@ fn remedy(pid: i32) -> String {
 impl Rights {
     /// Why the kernel refuses, as far as these tell, and what helps.
     fn remedy(&self) -> String {
-        let Self { capable, ptrace_scope, own_uid, their_uid, owner } = *self;
+        let Self { capable, opens_all, ptrace_scope, own_uid, their_uid, owner } = *self;
         if ptrace_scope >= 3 {
             return format!(
-                "kernel.yama.ptrace_scope is {ptrace_scope}, which lets nobody stop a process, root \
-                 neither, and cannot be lowered before the next reboot"
+                "kernel.yama.ptrace_scope is {ptrace_scope}: nobody can stop a process, not even root, \
+                 until the next reboot"
             );
         }
+        if capable && !opens_all && owner.is_some_and(|owner| owner != own_uid) {
+            return "needs CAP_DAC_READ_SEARCH beside CAP_SYS_PTRACE to open the files of another \
+                    user's process; run rbloat as root"
+                .into();
+        }
         if capable {
-            return "rbloat has CAP_SYS_PTRACE, but the kernel still refuses: the process may live in \
-                    another user namespace, or a security module (SELinux, AppArmor, seccomp) forbids \
-                    it; run rbloat as root on the host"
+            return "rbloat has CAP_SYS_PTRACE, so the process is probably in another user namespace, \
+                    or a security module (SELinux, AppArmor, seccomp) forbids it; run rbloat as root \
+                    on the host"
                 .into();
         }
         if own_uid != their_uid {
             return format!(
-                "it runs as uid {their_uid}, rbloat as uid {own_uid}; run rbloat as root or as that \
-                 user, or give it CAP_SYS_PTRACE (in Kubernetes: kubectl debug --profile=general)"
+                "needs CAP_SYS_PTRACE: it runs as uid {their_uid}, rbloat as uid {own_uid}; run rbloat \
+                 as root or as that user; {GRANT}"
             );
         }
         if ptrace_scope > 0 {
             return format!(
-                "kernel.yama.ptrace_scope is {ptrace_scope}; run rbloat as root, or give it \
-                 CAP_SYS_PTRACE, or set /proc/sys/kernel/yama/ptrace_scope to 0"
+                "needs CAP_SYS_PTRACE: kernel.yama.ptrace_scope is {ptrace_scope}; run rbloat as root, \
+                 or set /proc/sys/kernel/yama/ptrace_scope to 0; {GRANT}"
             );
         }
         // The files of a process that may not be dumped belong to root, whoever runs it.
         if owner == Some(0) && own_uid != 0 {
-            return "it may not be dumped (it changed its user or was started with privileges); run \
-                    rbloat as root"
+            return "needs CAP_SYS_PTRACE: it may not be dumped (it changed its user or was started \
+                    with privileges); run rbloat as root"
                 .into();
         }
-        "run rbloat as root, or give it CAP_SYS_PTRACE (in containers: --cap-add SYS_PTRACE)".into()
+        format!("needs CAP_SYS_PTRACE; run rbloat as root; {GRANT}")
     }
 }
 
@@ -354,14 +369,26 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_stands_in_the_way() {
-        let root =
-            Rights { capable: true, ptrace_scope: 0, own_uid: 0, their_uid: 0, owner: Some(0) };
-        let user = Rights { capable: false, own_uid: 7, their_uid: 7, owner: Some(7), ..root };
+        let root = Rights {
+            capable: true,
+            opens_all: true,
+            ptrace_scope: 0,
+            own_uid: 0,
+            their_uid: 0,
+            owner: Some(0),
+        };
+        let ids = Rights { own_uid: 7, their_uid: 7, owner: Some(7), ..root };
+        let user = Rights { capable: false, opens_all: false, ..ids };
         let cases = [
             (Rights { ..root }, "another user namespace"),
             (Rights { ptrace_scope: 1, ..root }, "another user namespace"),
             (Rights { ptrace_scope: 3, ..root }, "next reboot"),
+            (
+                Rights { opens_all: false, their_uid: 8, owner: Some(8), ..ids },
+                "CAP_DAC_READ_SEARCH",
+            ),
             (Rights { ..user }, "--cap-add SYS_PTRACE"),
+            (Rights { ..user }, "kubectl debug --profile=sysadmin"),
             (Rights { their_uid: 8, ptrace_scope: 1, ..user }, "runs as uid 8, rbloat as uid 7"),
             (Rights { ptrace_scope: 1, ..user }, "ptrace_scope is 1; run rbloat as root"),
             (Rights { ptrace_scope: 3, ..user }, "next reboot"),

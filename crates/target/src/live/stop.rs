@@ -203,7 +203,7 @@ impl Stop {
             Err(_) if matches!(proc::thread_state(self.pid, tid), None | Some('Z' | 'X')) => {
                 Ok(false)
             }
-            Err(Errno::EPERM) => Err(proc::not_permitted(self.pid, "stop the threads")),
+            Err(Errno::EPERM) => Err(proc::not_permitted(self.pid, "stop")),
             Err(errno) => Err(self.ptrace_error(tid, errno)),
         }
     }
