@@ -149,6 +149,15 @@ impl Ledger {
             );
             findings.push(Finding::general(Severity::Warning, what));
         }
+        if let Some(words) = readings.pointers.as_ref().map(Pointers::dropped_words)
+            && words > 0
+        {
+            let what = format!(
+                "owners are incomplete: {words} pointers were left out, since a single chunk has \
+                 more of them than rbloat can keep; what they point to may be called unreachable"
+            );
+            findings.push(Finding::general(Severity::Warning, what));
+        }
         let (chunks, objects) = (readings.chunks(), readings.objects());
         let books = book_all(outline, readings, chunks, objects, owners, &mut findings);
         let rss_bytes = books.causes.total();

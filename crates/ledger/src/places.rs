@@ -9,16 +9,20 @@ use target::{Address, AddressMap};
 /// Granules of 1 KiB: a chunk is found after looking at a few of its neighbours, and the map takes
 /// 0.4 % of the memory that it describes.
 const GRANULE_LOG2: u32 = 10;
-/// 256 MiB of them: more than a process needs that is not made to exhaust us.
-const MOST_TABLES: usize = 4096;
+/// The tables that every map may have, 64 KiB each: 256 MiB for 64 GiB of memory.
+const MIN_TABLES: usize = 4096;
+/// Processes with many chunks get a table more for each so many, 4 bytes per chunk. Memory beyond
+/// is searched: its chunks are larger than a granule, or lie strewn over the address space.
+const CHUNKS_PER_TABLE: usize = 16384;
 /// Chunks that an address lies in begin at most this many chunks behind the first of its granule.
 const MOST_NEIGHBOURS: u32 = 1 << (GRANULE_LOG2 - 4);
 
-/// The lowest bits of a value of the map: what lies there; above them its index.
+/// The values of the map. Those from `FIRST_INDEX` on are the indices of chunks, then of areas.
 const NOTHING: u32 = 0;
-const CHUNK: u32 = 1;
-const HEAP_PAGE: u32 = 2;
-const AREA: u32 = 3;
+const HEAP_PAGE: u32 = 1;
+/// The map has no room for what lies there.
+const SEARCH: u32 = 2;
+const FIRST_INDEX: u32 = 3;
 
 /// What lies at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub(crate) enum Place {
 pub(crate) struct Places<'a> {
     malloc: &'a Malloc,
     space: &'a ObjectSpace,
+    /// Ascending.
+    areas: &'a [Range<Address>],
     map: AddressMap,
 }
 
@@ -47,11 +53,21 @@ impl<'a> Places<'a> {
     pub(crate) fn new(
         malloc: &'a Malloc,
         space: &'a ObjectSpace,
-        areas: &[Range<Address>],
+        areas: &'a [Range<Address>],
     ) -> Self {
-        let mut map = AddressMap::new(GRANULE_LOG2, MOST_TABLES, NOTHING);
+        let max_tables = MIN_TABLES + malloc.chunks.len() / CHUNKS_PER_TABLE;
+        Self::with_tables(malloc, space, areas, max_tables)
+    }
+
+    fn with_tables(
+        malloc: &'a Malloc,
+        space: &'a ObjectSpace,
+        areas: &'a [Range<Address>],
+        max_tables: usize,
+    ) -> Self {
+        let mut map = AddressMap::new(GRANULE_LOG2, max_tables, SEARCH);
         for (index, area) in areas.iter().enumerate() {
-            map.set(area, value(AREA, index));
+            map.set(area, value(malloc.chunks.len() + index));
         }
         let mut mapped = Address(0);
         for region in &malloc.regions {
@@ -61,7 +77,7 @@ impl<'a> Places<'a> {
                 // Each granule has the chunk that its first byte lies in, or else its first chunk.
                 let end = chunk.end().align_up(1 << GRANULE_LOG2);
                 if mapped < end {
-                    map.set(&(mapped..end), value(CHUNK, index));
+                    map.set(&(mapped..end), value(index));
                     mapped = end;
                 }
             }
@@ -69,21 +85,28 @@ impl<'a> Places<'a> {
         for page in &space.pages {
             map.set(&page.range, HEAP_PAGE);
         }
-        Self { malloc, space, map }
+        Self { malloc, space, areas, map }
     }
 
     /// What lies at `at`.
+    #[inline]
     pub(crate) fn at(&self, at: Address) -> Place {
-        let value = self.map.get(at);
-        let index = value >> 2;
-        match value & 3 {
-            CHUNK => self.chunk_at(at, index),
+        match self.map.get(at) {
+            NOTHING => Place::Nothing,
             HEAP_PAGE => match self.space.slot_at(at) {
                 Some(slot) => Place::Slot(slot),
-                None => self.beside_heap_page(at),
+                // Up to 3.0 a heap page ends some bytes before its granule does, where the next
+                // chunk begins.
+                None => self.search_chunk(at),
             },
-            AREA => Place::Area(index),
-            _ => Place::Nothing,
+            SEARCH => self.search(at),
+            value => {
+                let index = value - FIRST_INDEX;
+                match index.checked_sub(self.chunk_count()) {
+                    None => self.chunk_at(at, index),
+                    Some(area) => Place::Area(area),
+                }
+            }
         }
     }
 
@@ -91,8 +114,22 @@ impl<'a> Places<'a> {
         self.malloc.chunks.len() as u32
     }
 
-    /// Up to 3.0 a heap page ends some bytes before its granule does, where the next chunk begins.
-    fn beside_heap_page(&self, at: Address) -> Place {
+    /// The slow way, for memory that the map has no room for.
+    fn search(&self, at: Address) -> Place {
+        if let Some(slot) = self.space.slot_at(at) {
+            return Place::Slot(slot);
+        }
+        match self.search_chunk(at) {
+            Place::Nothing => {
+                let area = self.areas.partition_point(|area| area.end <= at);
+                let found = self.areas.get(area).is_some_and(|area| area.contains(&at));
+                if found { Place::Area(area as u32) } else { Place::Nothing }
+            }
+            chunk => chunk,
+        }
+    }
+
+    fn search_chunk(&self, at: Address) -> Place {
         let after = self.malloc.chunks.partition_point(|chunk| chunk.pointer() <= at);
         after.checked_sub(1).map_or(Place::Nothing, |index| self.chunk_at(at, index as u32))
     }
@@ -116,8 +153,11 @@ impl<'a> Places<'a> {
     }
 }
 
-fn value(kind: u32, index: usize) -> u32 {
-    (index as u32) << 2 | kind
+/// What the map has for the chunk with this index, or for an area, whose indices follow those of
+/// the chunks.
+fn value(index: usize) -> u32 {
+    let value = u32::try_from(index).ok().and_then(|index| index.checked_add(FIRST_INDEX));
+    value.filter(|&value| value < AddressMap::END_OF_VALUES).unwrap_or(SEARCH)
 }
 
 #[cfg(test)]
@@ -146,5 +186,64 @@ mod tests {
         assert_eq!(places.at(Address(0x1_7ff0)), Place::Chunk { index: 1, is_start: true });
         assert_eq!(places.at(Address(0x1_8ff8)), Place::Chunk { index: 1, is_start: false });
         assert_eq!(places.at(Address(0x1_9000)), Place::Nothing);
+    }
+
+    /// Chunks had 29 bits of a value: the chunk behind 2^29 others was called the first one.
+    #[test]
+    fn values_of_half_a_billion_chunks_do_not_alias() {
+        let mut map = AddressMap::new(GRANULE_LOG2, 1, SEARCH);
+        for index in [0, 1, (1 << 29) - 1, 1 << 29, (1 << 30) + 5, (1 << 31) - 4] {
+            map.set(&(Address(0)..Address(1)), value(index));
+            assert_eq!((map.get(Address(0)) - FIRST_INDEX) as usize, index);
+        }
+        for index in [(1 << 31) - 3, 1 << 31, u32::MAX as usize, (1 << 32) + 7] {
+            map.set(&(Address(0)..Address(1)), value(index));
+            assert_eq!(map.get(Address(0)), SEARCH, "{index}");
+        }
+    }
+
+    /// An image with all kinds of places, over and over, so far apart that each needs tables of
+    /// its own.
+    fn strewn() -> (Malloc, ObjectSpace, Vec<Range<Address>>) {
+        let (mut malloc, mut space, mut areas) =
+            (Malloc::default(), ObjectSpace::default(), Vec::new());
+        for base in (1_u64..40).map(|number| number << 24) {
+            let first = malloc.chunks.len();
+            for (offset, bytes, state) in [
+                (0, 0x20, ChunkState::InUse),
+                (0x20, 0x3fc0, ChunkState::InUse),
+                (0x3fe0, 0x120, ChunkState::Free),
+                (0x4100, 0x20f0, ChunkState::InUse),
+            ] {
+                malloc.chunks.push(Chunk::new(Address(base + offset), bytes, state));
+            }
+            malloc.regions.push(Region {
+                range: Address(base)..Address(base + 0x61f0),
+                arena: Some(0),
+                chunks: first..malloc.chunks.len(),
+            });
+            space.pages.push(HeapPage {
+                range: Address(base + 0x1_0000)..Address(base + 0x2_0000),
+                first_slot: Address(base + 0x1_0028),
+                slot_bytes: 40,
+                slots: 0..0,
+            });
+            areas.push(Address(base + 0x3_0000)..Address(base + 0x3_1800));
+        }
+        (malloc, space, areas)
+    }
+
+    #[test]
+    fn what_the_map_has_no_room_for_is_found_all_the_same() {
+        let (malloc, space, areas) = strewn();
+        let all = Places::new(&malloc, &space, &areas);
+        for max_tables in [0, 1, 20] {
+            let few = Places::with_tables(&malloc, &space, &areas, max_tables);
+            for base in (0_u64..41).map(|number| number << 24) {
+                for at in (0..0x4_0000).step_by(8).map(|offset| Address(base + offset)) {
+                    assert_eq!(few.at(at), all.at(at), "{at} with {max_tables} tables");
+                }
+            }
+        }
     }
 }

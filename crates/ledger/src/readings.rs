@@ -43,11 +43,15 @@ impl Readings {
             && let (Ok(malloc), Ok(space)) = (&readings.malloc, &readings.ruby)
         {
             let Readings { modules, stacks, .. } = &readings;
-            let pointers = Pointers::read(image, modules, malloc, space, stacks);
-            let (holders, findings) = ruby::holders(image, space);
-            readings.holders = holders;
-            readings.findings.extend(findings);
-            readings.pointers = Some(pointers);
+            match Pointers::read(image, modules, malloc, space, stacks) {
+                Ok(pointers) => {
+                    let (holders, findings) = ruby::holders(image, space);
+                    readings.holders = holders;
+                    readings.findings.extend(findings);
+                    readings.pointers = Some(pointers);
+                }
+                Err(too_many) => readings.findings.push(too_many.finding()),
+            }
         }
         readings
     }

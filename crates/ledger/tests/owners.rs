@@ -119,6 +119,23 @@ fn what_lies_behind_an_object_is_its_own_and_the_rest_nobodys() {
     assert_eq!((owner.objects, owner.chunks, owner.has_memsize), (1, 3, Some(false)));
 }
 
+/// Beyond 64 GiB of chunks the map of addresses was full, and what lay there was called unreachable.
+#[test]
+fn chunks_beyond_64_gib_of_addresses_have_owners() {
+    const BYTES: u64 = 14 << 20;
+    let mut draft = Draft::new();
+    let chunks: Vec<u64> = (0..5000).map(|_| draft.chunk(BYTES / 8)).collect();
+    assert!(chunks.last().unwrap() - chunks[0] > 66 << 30);
+    for pair in chunks.windows(2) {
+        draft.point(pair[0], 1, pair[1]);
+    }
+    draft.object("PG::Result", chunks[0]);
+    let ledger = draft.draw_up(&[]);
+    let owner = ledger.owners.iter().find(|owner| owner.name == "PG::Result").unwrap();
+    assert_eq!(owner.chunks, 5000);
+    assert!(held(&ledger, "(nobody)").0 < BYTES);
+}
+
 #[test]
 fn what_two_classes_reach_stands_once_and_is_called_shared() {
     let mut draft = Draft::new();

@@ -25,10 +25,14 @@ pub struct AddressMap {
 }
 
 impl AddressMap {
+    /// Values are below.
+    pub const END_OF_VALUES: u32 = TABLE;
+
     /// A map of granules of 2^`granule_log2` bytes, from 2^10 to 2^20, all of value 0.
     ///
-    /// It has at most `most_tables` tables: more than a process needs that is not made to exhaust
-    /// us. A stretch that would need one more is of value `crowded`, which is below 2^31.
+    /// It has at most `most_tables` tables: the memory that it takes itself has an end. A stretch
+    /// that would need one more is of value `crowded`, which is below 2^31: whoever asks has to
+    /// search there.
     #[must_use]
     pub fn new(granule_log2: u32, most_tables: usize, crowded: u32) -> Self {
         let granule_log2 = granule_log2.clamp(10, 20);

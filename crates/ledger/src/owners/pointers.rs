@@ -7,7 +7,7 @@ use std::thread::Builder;
 use glibc::{Chunk, ChunkState, Malloc};
 use ruby::ObjectSpace;
 use target::elf::Module;
-use target::{Address, Image, PAGE_SIZE, Window, intersection, length};
+use target::{Address, Finding, Image, PAGE_SIZE, Severity, Window, intersection, length};
 
 use crate::places::{Place, Places};
 
@@ -25,6 +25,38 @@ const LOCALS: u64 = 4 << 10;
 const CONTROL: u64 = 4 << 10;
 /// What a function may use below its stack pointer (System V ABI, AMD64).
 const RED_ZONE: u64 = 128;
+
+/// The sizes up to which owners can be looked for. Both are far beyond the memory of most machines,
+/// but none may make an index mean another thing.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// An edge has 31 bits for the node that it leads to.
+    nodes: usize,
+    /// Where a part has so many edges or slots, the next node begins a new one ...
+    full_part: usize,
+    /// ... and a single node has at most so many in a part that was not full.
+    part: usize,
+}
+
+const LIMITS: Limits = Limits { nodes: 1 << 31, full_part: 1 << 31, part: u32::MAX as usize };
+
+/// There are more nodes than an edge can tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooMany {
+    nodes: usize,
+    max: usize,
+}
+
+impl TooMany {
+    pub(crate) fn finding(self) -> Finding {
+        let what = format!(
+            "owners are incomplete: rbloat traces up to {} chunks, and this process has about {}; \
+             malloc'ed memory that no object names directly is in malloc.in_use",
+            self.max, self.nodes
+        );
+        Finding::general(Severity::Warning, what)
+    }
+}
 
 /// Something that is there without anybody pointing to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +112,8 @@ struct Part {
     /// Where the edges and the slots of the node begin that is being read.
     begun: (usize, usize),
     unread_bytes: u64,
+    /// Words that point somewhere, but did not fit in.
+    dropped_words: u64,
 }
 
 impl Pointers {
@@ -90,15 +124,30 @@ impl Pointers {
         malloc: &Malloc,
         space: &ObjectSpace,
         stacks: &[Range<Address>],
-    ) -> Self {
+    ) -> Result<Self, TooMany> {
+        Self::read_within(LIMITS, image, modules, malloc, space, stacks)
+    }
+
+    fn read_within(
+        limits: Limits,
+        image: &Image<'_>,
+        modules: &[Module],
+        malloc: &Malloc,
+        space: &ObjectSpace,
+        stacks: &[Range<Address>],
+    ) -> Result<Self, TooMany> {
         let areas = areas(image, modules, malloc, space, stacks);
-        let places = Places::new(malloc, space, &areas);
         let mut roots: Vec<_> = (0..modules.len()).map(Root::Variables).collect();
         roots.extend([Root::Locals, Root::Stacks]);
+        let nodes = malloc.chunks.len() + areas.len() + roots.len();
+        if nodes > limits.nodes {
+            return Err(TooMany { nodes, max: limits.nodes });
+        }
+        let places = Places::new(malloc, space, &areas);
         let chunks = malloc.chunks.len() as u32;
         let cuts = halves(malloc);
         let read_chunks = |range: Range<usize>| {
-            let mut reader = Reader::new(image, &places, range.start as u32);
+            let mut reader = Reader::new(image, &places, range.start as u32, limits);
             for chunk in malloc.chunks.get(range).unwrap_or_default() {
                 match chunk.state() {
                     // Up to 2.7 Ruby has its heap pages from malloc: slots are read elsewhere.
@@ -109,10 +158,10 @@ impl Pointers {
                 }
                 reader.end_node();
             }
-            reader.part
+            reader.parts()
         };
         let read_others = || {
-            let mut reader = Reader::new(image, &places, chunks);
+            let mut reader = Reader::new(image, &places, chunks, limits);
             for area in &areas {
                 reader.read(area);
                 // An area may be many things beside each other: what it keeps alive is told, but
@@ -140,7 +189,7 @@ impl Pointers {
                 }
                 reader.end_node();
             }
-            reader.part
+            reader.parts()
         };
         let parts = std::thread::scope(|scope| {
             // Where no thread can be had, it is done in turn.
@@ -152,9 +201,9 @@ impl Pointers {
                 |_| read_chunks(cuts..malloc.chunks.len()),
                 |second| second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             );
-            vec![first, second, others]
+            [first, second, others].into_iter().flatten().collect()
         });
-        Self { chunks, areas, roots, parts }
+        Ok(Self { chunks, areas, roots, parts })
     }
 
     /// How many nodes there are.
@@ -185,6 +234,11 @@ impl Pointers {
     /// Bytes that could not be read, since they are in swap: what they point to is not known.
     pub(crate) fn unread_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.unread_bytes).sum()
+    }
+
+    /// Words whose target was not kept: nodes with more pointers than can be counted.
+    pub(crate) fn dropped_words(&self) -> u64 {
+        self.parts.iter().map(|part| part.dropped_words).sum()
     }
 }
 
@@ -302,13 +356,21 @@ struct Reader<'a> {
     image: &'a Image<'a>,
     places: &'a Places<'a>,
     window: Window<'a>,
+    limits: Limits,
+    full: Vec<Part>,
     part: Part,
 }
 
 impl<'a> Reader<'a> {
-    fn new(image: &'a Image<'a>, places: &'a Places<'a>, first: u32) -> Self {
+    fn new(image: &'a Image<'a>, places: &'a Places<'a>, first: u32, limits: Limits) -> Self {
         let part = Part { first, ..Part::default() };
-        Self { image, places, window: Window::new(image, BLOCK), part }
+        Self { image, places, window: Window::new(image, BLOCK), limits, full: Vec::new(), part }
+    }
+
+    fn parts(self) -> Vec<Part> {
+        let Self { mut full, part, .. } = self;
+        full.push(part);
+        full
     }
 
     /// Takes all words of a part of the node that is being read.
@@ -369,13 +431,13 @@ impl<'a> Reader<'a> {
         };
         for word in bytes.chunks_exact(8) {
             let word = u64::from_le_bytes(word.try_into().expect("8 bytes"));
-            take(self.places, &mut self.part, word);
+            take(self.places, self.limits.part, &mut self.part, word);
         }
         true
     }
 
     fn take(&mut self, word: u64) {
-        take(self.places, &mut self.part, word);
+        take(self.places, self.limits.part, &mut self.part, word);
     }
 
     fn drop_slots(&mut self) {
@@ -386,11 +448,15 @@ impl<'a> Reader<'a> {
         let (edges, slots) = (self.part.edges.len(), self.part.slots.len());
         self.part.ends.push((edges as u32, slots as u32));
         self.part.begun = (edges, slots);
+        if edges.max(slots) >= self.limits.full_part {
+            let first = self.part.first + self.part.ends.len() as u32;
+            self.full.push(std::mem::replace(&mut self.part, Part { first, ..Part::default() }));
+        }
     }
 }
 
 /// Notes what a word points to, if anything.
-fn take(places: &Places<'_>, part: &mut Part, word: u64) {
+fn take(places: &Places<'_>, limit: usize, part: &mut Part, word: u64) {
     // Pointers to the middle of a chunk are to parts of structures: aligned, though SQLite adds 4 to
     // one that it keeps. Odd words are numbers.
     if word < LOWEST || word >> 47 != 0 || !word.is_multiple_of(4) {
@@ -400,7 +466,10 @@ fn take(places: &Places<'_>, part: &mut Part, word: u64) {
         Place::Chunk { index, is_start } => Edge::new(index, !is_start),
         Place::Slot(slot) => {
             if part.slots[part.begun.1..].last() != Some(&slot) {
-                part.slots.push(slot);
+                match part.slots.len() < limit {
+                    true => part.slots.push(slot),
+                    false => part.dropped_words += 1,
+                }
             }
             return;
         }
@@ -408,6 +477,71 @@ fn take(places: &Places<'_>, part: &mut Part, word: u64) {
         Place::Nothing => return,
     };
     if part.edges[part.begun.0..].last() != Some(&edge) {
-        part.edges.push(edge);
+        match part.edges.len() < limit {
+            true => part.edges.push(edge),
+            false => part.dropped_words += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testbed::{GlibcRelease, MallocHeap, SyntheticMemory};
+
+    /// The pointers of an image in which each of a hundred chunks points to the next and to all
+    /// that are a multiple of ten.
+    fn read_within(limits: Limits) -> Result<Pointers, TooMany> {
+        let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
+        let chunks: Vec<u64> = (0..100).map(|_| heap.malloc(0, 104)).collect();
+        let mut memory = SyntheticMemory::default();
+        heap.write(&mut memory);
+        for (chunk, next) in chunks.iter().zip(&chunks[1..]) {
+            for (word, to) in (0..).zip(std::iter::once(next).chain(chunks.iter().step_by(10))) {
+                memory.write_u64(chunk + word * 8, *to);
+            }
+        }
+        let image = memory.image();
+        let modules = target::elf::modules(&image);
+        let malloc = glibc::walk_modules(&image, &modules).unwrap();
+        Pointers::read_within(limits, &image, &modules, &malloc, &ObjectSpace::default(), &[])
+    }
+
+    fn all(pointers: &Pointers) -> Vec<(Vec<Edge>, Vec<u32>)> {
+        let nodes = 0..pointers.len() as u32;
+        nodes
+            .map(|node| pointers.of(node))
+            .map(|(edges, slots)| (edges.into(), slots.into()))
+            .collect()
+    }
+
+    /// Past 2^32 pointers the counts of a part began anew.
+    #[test]
+    fn a_graph_of_many_parts_is_the_same_graph() {
+        let whole = read_within(LIMITS).unwrap();
+        let edges: usize = all(&whole).iter().map(|(edges, _)| edges.len()).sum();
+        assert!(edges > 1000, "{edges}");
+        for full_part in [1, 7, 500] {
+            let cut = read_within(Limits { full_part, ..LIMITS }).unwrap();
+            assert!(cut.parts.len() > edges / (full_part + 20));
+            assert_eq!(all(&cut), all(&whole), "{full_part}");
+        }
+        assert_eq!(whole.dropped_words(), 0);
+    }
+
+    #[test]
+    fn what_one_node_has_too_many_of_is_counted() {
+        let cut = read_within(Limits { full_part: 1, part: 4, ..LIMITS }).unwrap();
+        assert!(cut.dropped_words() > 500);
+    }
+
+    #[test]
+    fn more_nodes_than_an_edge_can_name_are_refused() {
+        let nodes = read_within(LIMITS).unwrap().len();
+        assert!(read_within(Limits { nodes, ..LIMITS }).is_ok());
+        let refused = read_within(Limits { nodes: nodes - 1, ..LIMITS });
+        assert_eq!(refused.err(), Some(TooMany { nodes, max: nodes - 1 }));
+        let last = Edge::new((LIMITS.nodes - 1) as u32, true);
+        assert_eq!((last.node(), last.is_interior()), ((LIMITS.nodes - 1) as u32, true));
     }
 }
