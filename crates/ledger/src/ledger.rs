@@ -311,16 +311,21 @@ impl Clashes {
     }
 }
 
-/// Holds the sum of the rows against the kernel's own count at the same instant.
+/// Holds the sum of the rows against a count at the same instant that was not made from page states.
 fn check_rss(outline: &Outline, rss_bytes: u64, findings: &mut Vec<Finding>) {
-    if let Some(kernel) = outline.mappings.kernel_rss_bytes()
-        && kernel != rss_bytes
-    {
-        let what = format!(
-            "the rows add up to {rss_bytes} bytes, but the kernel counts {kernel} resident bytes"
-        );
-        findings.push(Finding::general(Severity::Warning, what));
+    let exact = outline.mappings.kernel_rss_bytes().map(|bytes| bytes..=bytes);
+    let Some(bounds) = exact.or_else(|| outline.rss_bounds.clone()) else { return };
+    if bounds.contains(&rss_bytes) {
+        return;
     }
+    let (least, most) = bounds.into_inner();
+    let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    let counted = match outline.origin {
+        Origin::Process => format!("the kernel counts {count} resident bytes"),
+        Origin::Core => format!("the core accounts for {count} bytes"),
+    };
+    let what = format!("the rows add up to {rss_bytes} bytes, but {counted}");
+    findings.push(Finding::general(Severity::Warning, what));
 }
 
 impl MallocAccount {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ledger::{Atlas, Cause, Ledger, PageUse, Readings, Use};
 use proptest::prelude::*;
-use target::{Address, CoreOptions, Image, Severity};
+use target::{Address, CoreOptions, Image, Origin, Severity};
 use testbed::{
     CoreWriter, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticCore, SyntheticMemory,
 };
@@ -195,6 +195,8 @@ proptest! {
             }
         }
         prop_assert_eq!(dumped.causes.total(), dumped.rss_bytes);
+        let bounds = core.outline.rss_bounds.as_ref().unwrap();
+        prop_assert!(bounds.contains(&dumped.rss_bytes), "{bounds:?}: {}", dumped.rss_bytes);
 
         let mut bytes = std::fs::read(&path).unwrap();
         for (place, byte) in damage {
@@ -221,4 +223,40 @@ fn without_a_ruby_and_without_a_malloc_all_is_unknown_and_said_so() {
     let whats: Vec<_> = errors.map(|finding| finding.what.as_str()).collect();
     assert_eq!(whats.len(), 2, "{whats:?}");
     assert!(whats[0].contains("malloc") && whats[1].contains("Ruby"), "{whats:?}");
+}
+
+/// On Linux 6.7 and later, and for cores, nothing was compared.
+#[test]
+fn rows_that_add_up_to_another_rss_than_counted_are_a_finding() {
+    let mut memory = SyntheticMemory::default();
+    memory.map(0x10_0000, 0x10000);
+    memory.write(0x10_1000, &[1; 0x3000]);
+    for (bounds, origin, said) in [
+        (0x3000..=0x3000, Origin::Process, None),
+        (0..=0x8000, Origin::Core, None),
+        (
+            0x4000..=0x4000,
+            Origin::Process,
+            Some("12288 bytes, but the kernel counts 16384 resident"),
+        ),
+        (
+            0x4000..=0x5000,
+            Origin::Process,
+            Some("12288 bytes, but the kernel counts 16384 to 20480"),
+        ),
+        (
+            0x1000..=0x2000,
+            Origin::Core,
+            Some("12288 bytes, but the core accounts for 4096 to 8192"),
+        ),
+    ] {
+        let mut image = memory.image();
+        (image.outline.rss_bounds, image.outline.origin) = (Some(bounds), origin);
+        let ledger = draw_up(&image);
+        let finding = ledger.findings.iter().find(|finding| finding.what.contains("add up to"));
+        assert_eq!(finding.is_some(), said.is_some(), "{said:?}");
+        if let (Some(finding), Some(said)) = (finding, said) {
+            assert!(finding.what.contains(said), "{}", finding.what);
+        }
+    }
 }

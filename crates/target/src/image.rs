@@ -1,3 +1,5 @@
+use std::ops::RangeInclusive;
+
 use crate::{Address, Backing, Finding, Mapping, Mappings, Memory, PageState, Pages};
 
 /// Where an image's bytes come from. [`Image`] decides what may be read of it at all.
@@ -87,6 +89,9 @@ pub struct Outline {
     /// The states of its pages, read before any memory; `None` where the kernel did not tell, or
     /// was not asked.
     pub pages: Option<Pages>,
+    /// Resident bytes, at least and at most, by a count that was not made from `pages`: to hold the
+    /// sum of these against it. `None` where there is none.
+    pub rss_bounds: Option<RangeInclusive<u64>>,
     /// Its threads; empty where it was not stopped.
     pub threads: Vec<Thread>,
     /// Where all this is from.

@@ -74,7 +74,10 @@ pub fn open_core(path: &Path, options: &CoreOptions) -> Result<Core, Error> {
         take_for_protected(&mut mappings, &pages);
     }
     let process = process(&dumped, &notes, &pages);
+    // A core has no count of resident pages, but it has no more pages than were dumped.
+    let dumped_bytes: u64 = dumped.segments.iter().map(|segment| segment.there).sum();
     let outline = Outline {
+        rss_bounds: Some(process.rss_bytes..=dumped_bytes),
         process,
         mappings: Mappings::new(mappings),
         pages: Some(pages),

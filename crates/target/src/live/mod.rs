@@ -54,15 +54,20 @@ struct Stopped {
 fn stop_and_look(pid: i32, max_pause: Duration, part: Part) -> Result<Stopped, Error> {
     // All that need not be of the very instant is read before.
     let before = proc::mappings(pid, true)?;
-    let process = proc::process(pid)?;
+    let mut process = proc::process(pid)?;
+    let rss_error = proc::rss_error_bytes();
     let pagemap = proc::open(pid, "pagemap")?;
     let stop = Stop::all_threads(pid, max_pause)?;
     let States { mappings, pages, part } = pagemap::read(pid, &pagemap, &before, part)?;
     let threads = stop.threads()?;
+    process.rss_bytes = proc::resident_bytes(pid)?;
     if process.started_ticks != Some(stop.start_time()) {
         return Err(Error::Ended { pid, how: "ended" });
     }
-    let outline = Outline { process, mappings, pages: Some(pages), threads, ..Outline::default() };
+    let rss = process.rss_bytes;
+    let rss_bounds = Some(rss.saturating_sub(rss_error)..=rss.saturating_add(rss_error));
+    let pages = Some(pages);
+    let outline = Outline { process, mappings, pages, rss_bounds, threads, ..Outline::default() };
     Ok(Stopped { stop, outline, part, pagemap })
 }
 

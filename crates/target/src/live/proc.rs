@@ -8,7 +8,7 @@ use std::time::Duration;
 use procfs_core::FromRead;
 use procfs_core::process::{Stat, Status};
 
-use crate::{Error, Mappings, Process};
+use crate::{Error, Mappings, PAGE_SIZE, Process};
 
 /// Bits of capabilities in a capability set.
 const CAP_DAC_OVERRIDE: u32 = 1;
@@ -81,6 +81,13 @@ impl Rollup {
 /// /proc/PID/status.
 pub(crate) fn status(pid: i32) -> Result<Status, Error> {
     parse(pid, "status")
+}
+
+/// The resident bytes of the process by the kernel's fast count, as in its status.
+pub(crate) fn resident_bytes(pid: i32) -> Result<u64, Error> {
+    let text = read(pid, "statm")?;
+    let pages = std::str::from_utf8(&text).ok().and_then(|it| it.split(' ').nth(1)?.parse().ok());
+    Ok(pages.unwrap_or(0_u64) * PAGE_SIZE)
 }
 
 /// When the process was started, in clock ticks since boot: with its id, who it is.
@@ -201,6 +208,20 @@ pub(crate) fn process(pid: i32) -> Result<Process, Error> {
         threads: status.threads,
         rss_bytes: status.vmrss.unwrap_or(0) * 1024,
     })
+}
+
+/// How far VmRSS may be off, in bytes.
+///
+/// The kernel counts the pages of files, anonymous ones and those of shared memory on each processor
+/// by itself, and adds these counts up whenever one has reached a batch (lib/percpu_counter.c,
+/// `compute_batch_value`). Some releases sum up exactly for /proc/PID/status.
+pub(crate) fn rss_error_bytes() -> u64 {
+    const COUNTERS: u64 = 3;
+    const MIN_BATCH: u64 = 32;
+    // SAFETY: sysconf takes a number alone.
+    let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    let processors = u64::try_from(processors).unwrap_or(1).max(1);
+    COUNTERS * processors * MIN_BATCH.max(2 * processors) * PAGE_SIZE
 }
 
 /// The id that a process has in its own pid namespace, where that is not the one that /proc shows.
