@@ -23,8 +23,12 @@ struct Draft {
 
 impl Draft {
     fn new() -> Self {
+        Self::of(RubyRelease::V3_1)
+    }
+
+    fn of(release: RubyRelease) -> Self {
         let heap = MallocHeap::new(GlibcRelease::V2_36, 2);
-        let mut ruby = RubyHeap::new(RubyRelease::V3_1);
+        let mut ruby = RubyHeap::new(release);
         // By its threads a Ruby's types are known.
         let thread = ruby.class("Thread", ruby.object_class());
         let data_type = ruby.data_type("VM/thread", true);
@@ -117,6 +121,38 @@ fn what_lies_behind_an_object_is_its_own_and_the_rest_nobodys() {
     let owner = ledger.owners.iter().find(|owner| owner.name == "PG::Result").unwrap();
     assert_eq!((owner.kind, owner.cause), (OwnerKind::Class, Cause::NativeHeld));
     assert_eq!((owner.objects, owner.chunks, owner.has_memsize), (1, 3, Some(false)));
+}
+
+/// A table of types that is not the release's gave bytecode to `ruby.malloc`, and instance variables to
+/// `ruby.vm`.
+#[test]
+fn a_wrong_number_of_an_internal_type_gives_no_memory_to_another() {
+    for (fields, iseq) in [(13, 7), (14, 13)] {
+        let mut draft = Draft::of(RubyRelease::V4_0);
+        let of = |ledger: &Ledger, cause| -> u64 {
+            let owners = ledger.owners.iter().filter(|owner| owner.cause == cause);
+            owners.map(OwnerAccount::held_bytes).sum()
+        };
+        let (mut bytecode, mut variables) = (0, 0);
+        for _ in 0..8 {
+            draft.ruby.imemo("ment");
+            for (name, number, words, held) in
+                [("iseq", iseq, 60, &mut bytecode), ("fields", fields, 90, &mut variables)]
+            {
+                let chunk = draft.chunk(words);
+                draft.ruby.imemo_as(name, number, chunk);
+                *held += bytes(words);
+            }
+        }
+        let ledger = draft.draw_up(&[]);
+        assert_eq!(held(&ledger, "(imemo_fields)"), (variables, 0), "{fields}");
+        assert_eq!(
+            (of(&ledger, Cause::RubyMalloc), of(&ledger, Cause::RubyVm)),
+            (variables, bytecode)
+        );
+        let said = ledger.findings.iter().any(|finding| finding.what.contains("internal objects"));
+        assert_eq!(said, fields != 13);
+    }
 }
 
 /// Beyond 64 GiB of chunks the map of addresses was full, and what lay there was called unreachable.

@@ -7,6 +7,7 @@ use target::{Address, Finding, Severity};
 use crate::ancestry::{Ancestry, MOST_ANCESTORS};
 use crate::context::Context;
 use crate::error::{Check, Failure};
+use crate::imemo;
 use crate::interpreter::Landmark;
 use crate::names::{Naming, Objects};
 use crate::object_space::{Class, Slot, SlotState, SlotType};
@@ -18,45 +19,6 @@ const REMEMBERED: usize = 4096;
 /// So few objects may be of no class in any heap.
 const FEW_ASTRAY: u64 = 16;
 
-/// Names of internal objects' types, `enum imemo_type` in internal/imemo.h, up to 3.4 ...
-const IMEMO_UP_TO_3_4: [&str; 16] = [
-    "env",
-    "cref",
-    "svar",
-    "throw_data",
-    "ifunc",
-    "memo",
-    "ment",
-    "iseq",
-    "tmpbuf",
-    "ast",
-    "parser_strterm",
-    "callinfo",
-    "callcache",
-    "constcache",
-    "14",
-    "15",
-];
-/// ... and from 4.0 on.
-const IMEMO_FROM_4_0: [&str; 16] = [
-    "env",
-    "cref",
-    "svar",
-    "throw_data",
-    "ifunc",
-    "memo",
-    "ment",
-    "iseq",
-    "tmpbuf",
-    "cvar_entry",
-    "callinfo",
-    "callcache",
-    "constcache",
-    "fields",
-    "subclasses",
-    "cdhash",
-];
-
 struct Resolver<'a> {
     context: &'a Context<'a>,
     naming: Option<Naming>,
@@ -65,6 +27,7 @@ struct Resolver<'a> {
     /// Classes by what objects name: a slot, or what stands for objects without a class.
     known: HashMap<u32, u32>,
     classes: Vec<Class>,
+    internal_names: imemo::Names,
 }
 
 /// Makes the classes of all slots indices into the classes that are returned.
@@ -87,7 +50,9 @@ pub(crate) fn resolve(
     let objects = Objects { image: context.image, kinds };
     let shapes = Shapes::find(context.image, context.interpreter);
     let naming = Naming::derive(objects, &context.landmarks, shapes);
-    let findings = shortcomings(context.ancestry, naming).collect();
+    let (internal_names, unverified) =
+        imemo::Names::verify(context, &read.slots, &std::mem::take(&mut read.imemos));
+    let findings = shortcomings(context.ancestry, naming).chain(unverified).collect();
     let ancestors = std::mem::take(&mut read.ancestors);
     let mut resolver = Resolver {
         context,
@@ -95,6 +60,7 @@ pub(crate) fn resolve(
         ancestors: &ancestors,
         known: HashMap::new(),
         classes: Vec::new(),
+        internal_names,
     };
     let mut recent = vec![(NO_CLASS, NO_CLASS); REMEMBERED];
     for index in 0..read.slots.len() {
@@ -169,15 +135,7 @@ impl Resolver<'_> {
     }
 
     fn internal_name(&self, kind: SlotType, imemo: u8) -> String {
-        if kind != SlotType::IMEMO {
-            return format!("({kind})");
-        }
-        let names = if self.context.interpreter.is_at_least(3, 5) {
-            &IMEMO_FROM_4_0
-        } else {
-            &IMEMO_UP_TO_3_4
-        };
-        format!("(imemo_{})", names[usize::from(imemo % 16)])
+        if kind == SlotType::IMEMO { self.internal_names.of(imemo) } else { format!("({kind})") }
     }
 
     /// The slot of the class that `Object#class` returns for objects of the class in slot `class`;

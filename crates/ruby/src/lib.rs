@@ -26,6 +26,7 @@ mod descriptor;
 mod error;
 mod fibers;
 mod holders;
+mod imemo;
 mod interpreter;
 mod jit;
 mod links;

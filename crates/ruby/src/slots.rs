@@ -8,6 +8,7 @@ use crate::bitmaps::{self, Bitmaps, MOST_WORDS};
 use crate::context::Context;
 use crate::data_types::Signatures;
 use crate::error::{Check, Failure};
+use crate::imemo;
 use crate::links::Links;
 use crate::object::Object;
 use crate::object_space::{ObjectSpace, References, Slot, SlotState, SlotType};
@@ -73,6 +74,7 @@ pub(crate) struct Slots {
     pub(crate) references: References,
     pub(crate) links: Links,
     pub(crate) data: Signatures,
+    pub(crate) imemos: imemo::Samples,
     pub(crate) tally: Tally,
 }
 
@@ -194,6 +196,9 @@ impl Reader<'_> {
                 Found::Memory(to) => into.references.push(own, to),
                 Found::Slot(to) => into.links.push(own, to),
             });
+            if object.kind == SlotType::IMEMO {
+                into.imemos.take(own, &object);
+            }
             if object.kind == SlotType::DATA {
                 into.data.push(own, &object, &context.territory);
             }

@@ -173,6 +173,37 @@ fn objects_are_put_down_to_the_class_that_they_say_they_are_of() {
     assert_counts(target, &space);
 }
 
+/// Counts internal objects into a hash that exists already, and stops itself right afterwards.
+const COUNT_INTERNAL: &str = r##"
+  require 'objspace'
+  puts "ready {}"; $stdout.flush
+  class Zoo; @keeper = 'Ann'; @food = 'hay'; def feed(&block) block end end
+  $kept = Array.new(500) { |number| [proc { number }, Zoo.new.feed { number }] }
+  $named = Array.new(100) { 'text'.dup.tap { |text| text.instance_variable_set(:@name, 1) } }
+  $counts, pid = {}, $$
+  GC.start; GC.disable
+  [0, 0, 19].each { |signal| ObjectSpace.count_imemo_objects($counts); Process.kill(signal, pid) }
+  puts "ready {" + $counts.map { |key, it| "\"(#{key})\": #{it}" }.join(", ") + "}"
+  $stdout.flush; $stdin.read
+"##;
+
+#[test]
+fn internal_objects_have_the_names_that_ruby_gives_them() {
+    let mut target = Target::ruby(COUNT_INTERNAL);
+    target.wait_until_stopped();
+    let space = space_of(&target).unwrap();
+    assert!(space.findings.is_empty(), "{:?}", space.findings);
+    target.go_on();
+    let truth = target.next_truth();
+    let truth = truth.as_object().unwrap().iter().filter(|(_, count)| count.as_u64() != Some(0));
+    for (name, count) in truth.clone() {
+        assert_eq!(objects_of(&space, name), count.as_u64().unwrap(), "{name}");
+    }
+    let counted: u64 = truth.map(|(_, count)| count.as_u64().unwrap()).sum();
+    assert_eq!(space.counts()["T_IMEMO"], counted);
+    assert!(target.finish());
+}
+
 /// The objects of a type that have no class.
 fn hidden(space: &ObjectSpace, kind: SlotType) -> u64 {
     objects_of(space, &format!("({kind})"))

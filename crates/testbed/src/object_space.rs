@@ -257,6 +257,51 @@ impl RubyHeap {
         self.put(T_IMEMO, u64::from(imemo) << 12, 0, words.to_vec())
     }
 
+    /// Adds an internal object as Ruby makes them, of the type that its releases call `name`, with
+    /// what it needs of others. Returns its address.
+    ///
+    /// # Panics
+    /// Where the release has no such type.
+    pub fn imemo(&mut self, name: &str) -> u64 {
+        let memory = self.malloc(400);
+        self.imemo_as(name, self.layout.imemo_number(name), memory)
+    }
+
+    /// The same where the type has another number than in any release, and what it has from malloc is
+    /// at `memory`: 400 bytes.
+    pub fn imemo_as(&mut self, name: &str, number: u8, memory: u64) -> u64 {
+        let object = self.object_class();
+        let (class, flags, words) = match name {
+            "iseq" => (0, 0, vec![Word::Pointer(memory)]),
+            "ment" => {
+                let name = Word::Value(0x1230c);
+                (object, 0, vec![Word::Pointer(memory), name, Word::Value(object)])
+            }
+            "callcache" => {
+                let method = self.imemo("ment");
+                (object, 0, vec![Word::Value(method), Word::Value(Self::FUNCTION)])
+            }
+            "env" => {
+                let (top, count) = (Word::Value(memory + 24), Word::Value(6));
+                (self.imemo("iseq"), 0, vec![top, Word::Pointer(memory), count])
+            }
+            "fields" => {
+                let shape = 0x77 << 32;
+                let owner = self.slot(T_OBJECT, shape, object, &[Word::Value(1)]);
+                (owner, shape, vec![Word::Pointer(memory)])
+            }
+            _ => (0, 0, vec![Word::Value(1), Word::Pointer(memory)]),
+        };
+        let own = self.put(T_IMEMO, u64::from(number) << 12 | flags, class, words);
+        if name == "iseq" {
+            let label = self.string("label");
+            for (offset, word) in [(64, label), (184, own)] {
+                self.memory.push((memory + offset, word.to_le_bytes().to_vec()));
+            }
+        }
+        own
+    }
+
     /// Adds a type of C structs that objects wrap, as an extension has it, and returns its address.
     pub fn data_type(&mut self, name: &str, has_memsize: bool) -> u64 {
         let (text, own) = (self.malloc(name.len() as u64 + 1), self.malloc(80));

@@ -5,7 +5,7 @@ use ruby::Slot;
 use testbed::{RubyHeap, RubyRelease, SyntheticMemory, Word};
 
 use super::holders::holding;
-use super::{as_truth, lively, named};
+use super::{INTERNAL, as_truth, lively, named};
 
 /// What a random heap is made of.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (any::<bool>(), any::<usize>()).prop_map(|(named, of)| Step::Class { named, of }),
         2 => "[a-z]{0,20}".prop_map(Step::Text),
         2 => Just(Step::TextElsewhere),
-        1 => (0..10_u8).prop_map(Step::Internal),
+        1 => (0..11_u8).prop_map(Step::Internal),
         1 => any::<usize>().prop_map(Step::Extend),
         3 => (any::<usize>(), any::<bool>()).prop_map(|(it, old)| Step::Mark(it, old)),
         1 => any::<usize>().prop_map(Step::Unprotect),
@@ -40,6 +40,9 @@ fn build(release: RubyRelease, steps: &[Step]) -> RubyHeap {
     let mut heap = RubyHeap::new(release);
     let mut classes = vec![heap.object_class()];
     let mut objects: Vec<u64> = Vec::new();
+    // Every Ruby has methods.
+    heap.imemo("iseq");
+    heap.imemo("ment");
     for (number, step) in steps.iter().enumerate() {
         let some = |of: &Vec<u64>, index: usize| of.get(index % of.len().max(1)).copied();
         match step {
@@ -68,7 +71,9 @@ fn build(release: RubyRelease, steps: &[Step]) -> RubyHeap {
                 let memory = heap.malloc(200);
                 objects.push(heap.string_at(memory, 150));
             }
-            Step::Internal(kind) => objects.push(heap.internal(*kind, &[Word::Value(1)])),
+            Step::Internal(kind) => {
+                objects.push(heap.imemo(INTERNAL[usize::from(*kind) % INTERNAL.len()]));
+            }
             Step::Extend(it) => {
                 if let Some(it) = some(&objects, *it).filter(|it| heap.is_of_own_class(*it)) {
                     heap.extend(it);

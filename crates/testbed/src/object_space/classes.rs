@@ -104,7 +104,9 @@ impl RubyHeap {
     /// Whether an object has a class, and no singleton class yet.
     #[must_use]
     pub fn is_of_own_class(&self, object: u64) -> bool {
-        let class = self.objects.get(&object).map_or(0, |it| it.class);
+        // What internal objects have in its place is none.
+        let object = self.objects.get(&object).filter(|it| it.kind != super::T_IMEMO);
+        let class = object.map_or(0, |it| it.class);
         class != 0 && !self.singletons.contains_key(&class)
     }
 }

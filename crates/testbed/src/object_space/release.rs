@@ -109,6 +109,33 @@ const NEWER: Layout = Layout {
     ..OLDER
 };
 
+impl Layout {
+    /// The number of a type of internal objects (`enum imemo_type`).
+    pub(super) fn imemo_number(&self, name: &str) -> u8 {
+        let later = self.version >= "4";
+        match name {
+            "env" => 0,
+            "cref" => 1,
+            "svar" => 2,
+            "throw_data" => 3,
+            "ifunc" => 4,
+            "memo" => 5,
+            "ment" => 6,
+            "iseq" => 7,
+            "tmpbuf" => 8,
+            "ast" if !later => 9,
+            "callinfo" if !later => 11,
+            "callcache" if !later => 12,
+            "constcache" if !later => 13,
+            "callinfo" => 10,
+            "callcache" => 11,
+            "constcache" => 12,
+            "fields" if later => 13,
+            _ => panic!("{} has no {name}", self.version),
+        }
+    }
+}
+
 impl RubyRelease {
     /// All of them.
     pub const ALL: [Self; 7] =
