@@ -14,7 +14,7 @@ pub enum Cause {
     RubyMalloc,
     /// Malloc'ed bytes of the interpreter itself: classes, methods, bytecode, tables.
     RubyVm,
-    /// Code that a JIT compiler made.
+    /// Code that a JIT compiler made, and what it knows of it.
     RubyJit,
     /// Malloc'ed bytes that an extension's objects hold.
     NativeHeld,
@@ -108,7 +108,7 @@ impl Cause {
             Self::RubyOverhead => "headers and padding of Ruby's heap pages",
             Self::RubyMalloc => "malloc'ed memory that Ruby objects hold",
             Self::RubyVm => "classes, methods, bytecode and tables of the interpreter",
-            Self::RubyJit => "JIT code",
+            Self::RubyJit => "JIT code, and the compiler's tables",
             Self::NativeHeld => "native memory that objects of C extensions hold",
             Self::NativeGlobal => "native memory of libraries and threads",
             Self::NativeUnreachable => "native memory in use that nothing points to: leaked?",

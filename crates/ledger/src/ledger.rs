@@ -269,10 +269,12 @@ fn book_all(
 }
 
 fn is_in_use(cause: Cause) -> bool {
-    use Cause::{MallocInUse, NativeGlobal, NativeHeld, NativeUnreachable, RubyMalloc, RubyVm};
+    use Cause::{
+        MallocInUse, NativeGlobal, NativeHeld, NativeUnreachable, RubyJit, RubyMalloc, RubyVm,
+    };
     matches!(
         cause,
-        MallocInUse | RubyMalloc | RubyVm | NativeHeld | NativeGlobal | NativeUnreachable
+        MallocInUse | RubyMalloc | RubyVm | RubyJit | NativeHeld | NativeGlobal | NativeUnreachable
     )
 }
 

@@ -259,7 +259,7 @@ fn describe(ledger: &Ledger, cause: Cause, bytes: u64) -> (String, Vec<String>, 
                 .into(),
         ),
         Cause::RubyJit => (
-            format!("{size} are machine code made by Ruby's JIT compiler."),
+            format!("{size} are machine code made by Ruby's JIT compiler, and its tables of that."),
             vec![],
             "RSS is the same with the JIT compiler switched off.".into(),
         ),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ledger::{Cause, Ledger, OwnerAccount, OwnerKind, Readings};
 use proptest::prelude::*;
-use target::Image;
+use target::{Address, Image, Mapping};
 use testbed::{ElfModule, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Word};
 
 /// Where nothing is.
@@ -19,6 +19,7 @@ struct Draft {
     ruby: RubyHeap,
     words: Vec<(u64, u64)>,
     types: BTreeMap<String, (u64, u64)>,
+    has_compiled: bool,
 }
 
 impl Draft {
@@ -34,7 +35,8 @@ impl Draft {
         let data_type = ruby.data_type("VM/thread", true);
         ruby.data(thread, data_type, NOWHERE);
         let memory = SyntheticMemory::default();
-        Self { memory, heap, ruby, words: Vec::new(), types: BTreeMap::new() }
+        let words = Vec::new();
+        Self { memory, heap, ruby, words, types: BTreeMap::new(), has_compiled: false }
     }
 
     /// A chunk with room for so many words.
@@ -68,6 +70,11 @@ impl Draft {
             memory.write_u64(at, word);
         }
         self.ruby.write(&mut memory);
+        if self.has_compiled {
+            let code = Address(0x7f10_1000_0000)..Address(0x7f10_1010_0000);
+            let code = Mapping { writable: false, executable: true, ..Mapping::anonymous(code) };
+            memory.mappings.push(code);
+        }
         let mut threads = truth.threads;
         threads[0].registers = on_stack.to_vec();
         let mut outline = memory.outline();
@@ -152,6 +159,45 @@ fn a_wrong_number_of_an_internal_type_gives_no_memory_to_another() {
         );
         let said = ledger.findings.iter().any(|finding| finding.what.contains("internal objects"));
         assert_eq!(said, fields != 13);
+    }
+}
+
+/// What YJIT knows of its code was called bytecode: 92 MB in one process.
+#[test]
+fn what_a_compiler_knows_of_its_code_is_not_bytecode() {
+    for has_compiled in [false, true] {
+        let mut draft = Draft::of(RubyRelease::V3_1);
+        draft.has_compiled = has_compiled;
+        let (mut bytecode, mut tables) = (0, 0);
+        for number in 0..20 {
+            draft.ruby.imemo("ment");
+            let [body, plain, other] = [60, 20, 10].map(|words| draft.chunk(words));
+            let iseq = draft.ruby.imemo_as("iseq", 7, body);
+            draft.point(body, 30, plain);
+            draft.point(plain, 2, other);
+            bytecode += bytes(60) + bytes(20) + bytes(10);
+            // Every other one was compiled.
+            if number % 2 == 0 {
+                let chain = [12, 7, 9, 33, 14, 25, 16, 11].map(|words| draft.chunk(words));
+                draft.point(body, 41, chain[0]);
+                for pair in chain.windows(2) {
+                    draft.point(pair[0], 3, pair[1]);
+                }
+                // The fourth is a block, which names its bytecode, and is named by the next.
+                draft.point(chain[3], 0, iseq);
+                draft.point(chain[4], 5, chain[3]);
+                tables += [12, 7, 9, 33, 14, 25, 16, 11].map(bytes).iter().sum::<u64>();
+            }
+        }
+        let ledger = draft.draw_up(&[]);
+        let expected = if has_compiled {
+            [(tables, 0), (bytecode, 0)]
+        } else {
+            [(0, 0), (bytecode + tables, 0)]
+        };
+        assert_eq!([held(&ledger, "(JIT)"), held(&ledger, "(imemo_iseq)")], expected);
+        let owner = ledger.owners.iter().find(|owner| owner.name == "(JIT)");
+        assert!(owner.is_none_or(|owner| owner.cause == Cause::RubyJit));
     }
 }
 

@@ -102,8 +102,8 @@ pub(crate) struct AccountIndex {
     classes: Vec<Option<u32>>,
     data: Vec<Option<u32>>,
     variables: Vec<Option<u32>>,
-    /// Of thread-local variables, stacks, heap pages, and nobody.
-    others: [Option<u32>; 4],
+    /// Of thread-local variables, stacks, heap pages, nobody, and the JIT compiler.
+    others: [Option<u32>; 5],
 }
 
 impl AccountIndex {
@@ -118,6 +118,7 @@ impl AccountIndex {
             Owner::Stacks => self.others[1],
             Owner::HeapPages => self.others[2],
             Owner::Nobody => self.others[3],
+            Owner::Jit => self.others[4],
         }
     }
 }
@@ -174,7 +175,8 @@ impl<'a> Owners<'a> {
             classes: classes.clone().map(|class| of(Owner::Class(class))).collect(),
             data: classes.map(|class| of(Owner::Data(class))).collect(),
             variables: (0..self.roster.modules.len()).map(|it| of(Owner::Variables(it))).collect(),
-            others: [Owner::Locals, Owner::Stacks, Owner::HeapPages, Owner::Nobody].map(of),
+            others: [Owner::Locals, Owner::Stacks, Owner::HeapPages, Owner::Nobody, Owner::Jit]
+                .map(of),
         }
     }
 

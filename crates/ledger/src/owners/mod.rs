@@ -5,6 +5,7 @@
 
 mod accounts;
 mod bits;
+mod jit;
 mod keepers;
 mod pointers;
 mod roster;

@@ -20,6 +20,8 @@ pub(crate) enum Owner {
     Locals,
     /// The stacks and registers of threads and fibers, and nothing else.
     Stacks,
+    /// The JIT compiler: what it knows of the code that it made.
+    Jit,
     /// Ruby's object space, which had its heap pages from malloc up to 2.7.
     HeapPages,
     /// Nothing that is known.
@@ -40,7 +42,7 @@ pub(crate) struct Roster<'a> {
 impl Roster<'_> {
     /// Whether this is Ruby or one of its own objects, and no extension or library.
     pub(crate) fn is_rubys(&self, owner: Owner) -> bool {
-        matches!(self.cause_of(owner), Cause::RubyMalloc | Cause::RubyVm)
+        matches!(self.cause_of(owner), Cause::RubyMalloc | Cause::RubyVm | Cause::RubyJit)
     }
 
     /// The cause under which stands what `owner` holds.
@@ -49,6 +51,7 @@ impl Roster<'_> {
             Owner::Class(class) if self.is_of_vm(class) => Cause::RubyVm,
             Owner::Class(_) => Cause::RubyMalloc,
             Owner::Data(class) => self.cause_of_data(class),
+            Owner::Jit => Cause::RubyJit,
             Owner::HeapPages => Cause::RubyVm,
             Owner::Variables(module) if self.is_interpreter(module) => Cause::RubyVm,
             Owner::Variables(_) | Owner::Locals | Owner::Stacks => Cause::NativeGlobal,
@@ -105,6 +108,7 @@ impl Roster<'_> {
             Owner::Variables(module) => (self.modules[module].name.as_str(), OwnerKind::Library),
             Owner::Locals => ("(thread-local variables)", OwnerKind::Thread),
             Owner::Stacks => ("(stacks)", OwnerKind::Thread),
+            Owner::Jit => ("(JIT)", OwnerKind::Internal),
             Owner::HeapPages => ("(heap pages)", OwnerKind::Internal),
             Owner::Nobody => ("(nobody)", OwnerKind::None),
         };

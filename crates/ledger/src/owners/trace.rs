@@ -6,6 +6,7 @@ use glibc::Malloc;
 use ruby::{ObjectSpace, Slot, SlotType};
 
 use crate::owners::bits::Bits;
+use crate::owners::jit;
 use crate::owners::pointers::{Pointers, Root, hosts_heap_page};
 use crate::owners::roster::{Owner, Roster};
 use crate::places::{Place, Places};
@@ -43,6 +44,9 @@ impl Trace {
     ) -> Self {
         let mut tracer = Tracer::new(malloc, pointers, roster);
         tracer.claim_heap_pages();
+        for table in jit::tables(malloc, roster.space, pointers, places) {
+            tracer.reach(table, tracer.trace.jit(), false, 1);
+        }
         tracer.start_from_slots(places);
         for (index, root) in pointers.roots.iter().enumerate() {
             if *root != Root::Stacks {
@@ -88,9 +92,15 @@ impl Trace {
                 Some(Root::Variables(module)) => Owner::Variables(*module),
                 Some(Root::Locals) => Owner::Locals,
                 Some(Root::Stacks) => Owner::Stacks,
+                None if root == self.jit() => Owner::Jit,
                 None => Owner::Nobody,
             },
         }
+    }
+
+    /// The owner behind those that are classes and roots.
+    fn jit(&self) -> u32 {
+        2 * self.classes + self.roots.len() as u32
     }
 
     /// Whether `owner` are the objects like the one in this slot.
@@ -140,7 +150,7 @@ impl<'a> Tracer<'a> {
             owners: vec![NOBODY; nodes],
             shared: Bits::new(nodes),
         };
-        let owners = 2 * trace.classes + trace.roots.len() as u32;
+        let owners = trace.jit() + 1;
         Self {
             malloc,
             space,
@@ -199,26 +209,36 @@ impl<'a> Tracer<'a> {
     /// two share it.
     fn reach(&mut self, node: u32, owner: u32, is_shared: bool, depth: u32) {
         let waits = depth > NEAR && self.is_waiting(owner);
-        let Some(holder) = self.trace.owners.get_mut(node as usize) else { return };
-        if *holder == NOBODY {
+        let Some(&holder) = self.trace.owners.get(node as usize) else { return };
+        // Bytecode and the interpreter's variables name the JIT compiler's tables for it alone.
+        let is_part = holder == self.trace.jit() && self.is_of_ruby(owner);
+        if holder == NOBODY {
             if waits {
                 self.deep.push((node, owner, is_shared));
                 return;
             }
-            *holder = owner;
+            self.trace.owners[node as usize] = owner;
             if is_shared {
                 self.trace.shared.insert(node);
             }
             self.exact.push_back((node, depth));
             self.interior.push_back(node);
-        } else if self.shares && (is_shared || *holder != owner) && self.trace.shared.insert(node) {
+        } else if self.shares
+            && (is_shared || holder != owner)
+            && !is_part
+            && self.trace.shared.insert(node)
+        {
             // What it points to is shared, too.
             self.exact.push_back((node, depth));
         }
     }
 
+    fn is_of_ruby(&self, owner: u32) -> bool {
+        self.is_rubys.get(owner as usize).is_some_and(|is_rubys| *is_rubys)
+    }
+
     fn is_waiting(&self, owner: u32) -> bool {
-        !self.is_deep && self.is_rubys.get(owner as usize).is_some_and(|is_rubys| *is_rubys)
+        !self.is_deep && self.is_of_ruby(owner)
     }
 
     fn follow_exact(&mut self) {
