@@ -17,6 +17,8 @@ use crate::word::word;
 pub(crate) const TYPES: usize = 16;
 /// Objects of each type that are looked at ...
 const MAX_SAMPLES: usize = 64;
+/// ... fewer may all be garbage, and contradict nothing ...
+const MIN_SAMPLES: usize = 8;
 /// ... and the words of each.
 const WORDS: usize = 5;
 /// The bytes of an iseq's body that are looked at: its label and the iseq of its method are among
@@ -152,7 +154,9 @@ impl Facts<'_> {
     /// Whether objects of the type with this number are what another name than `name` says.
     fn is_like_another(&self, samples: &[Sample], number: usize, name: &str) -> bool {
         let others = DISTINCT.iter().filter(|other| **other != name);
-        others.into_iter().any(|other| self.is_mostly(samples, number, other) == Some(true))
+        let are_enough = samples.len() >= MIN_SAMPLES;
+        are_enough
+            && others.into_iter().any(|other| self.is_mostly(samples, number, other) == Some(true))
     }
 
     /// Whether objects of the type with this number can be what `name` says; `None` where there are
@@ -166,7 +170,7 @@ impl Facts<'_> {
         match likes * 4 {
             _ if samples.is_empty() => None,
             likes if likes >= samples.len() * 3 => Some(true),
-            likes if likes <= samples.len() => Some(false),
+            likes if likes <= samples.len() && samples.len() >= MIN_SAMPLES => Some(false),
             _ => None,
         }
     }
