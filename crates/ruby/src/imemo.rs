@@ -183,7 +183,13 @@ impl Facts<'_> {
             "env" => is(first, "iseq") && self.is_private(third),
             // The class for which it was called; how, which malloc has; its name; its class.
             "ment" => self.is_private(second) && self.is_class(fourth),
-            "iseq" => self.is_private(second) && self.is_body(second, number),
+            // What wraps it for programs, mostly nothing; its body.
+            "iseq" => {
+                let is_wrapper = |slot: Slot| slot.kind == SlotType::DATA;
+                (first == 0 || self.slot_at(first).is_some_and(is_wrapper))
+                    && self.is_private(second)
+                    && self.is_body(second, number)
+            }
             // A class; its method; the function that calls it.
             "callcache" => (second == 0 || is(second, "ment")) && self.is_code(third),
             // The object.
