@@ -5,6 +5,7 @@
 
 mod browser;
 mod container;
+mod control_group;
 mod core_file;
 mod elf_module;
 mod malloc_heap;
@@ -16,6 +17,7 @@ mod synthetic;
 
 pub use browser::Browser;
 pub use container::Container;
+pub use control_group::ControlGroup;
 pub use core_file::{CoreWriter, SyntheticCore};
 pub use elf_module::ElfModule;
 pub use malloc_heap::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk};

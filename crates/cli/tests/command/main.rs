@@ -6,6 +6,7 @@ mod containers;
 mod cores;
 mod diffs;
 mod errors;
+mod harmless;
 mod maps;
 mod orphans;
 mod owners;

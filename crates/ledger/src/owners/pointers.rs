@@ -503,7 +503,7 @@ mod tests {
         }
         let image = memory.image();
         let modules = target::elf::modules(&image);
-        let malloc = glibc::walk_modules(&image, &modules).unwrap();
+        let malloc = glibc::walk(&image).unwrap();
         Pointers::read_within(limits, &image, &modules, &malloc, &ObjectSpace::default(), &[])
     }
 

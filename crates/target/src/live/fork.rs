@@ -31,8 +31,6 @@ use super::touch::{Borrowed, Called, Functions, Refusal};
 use super::tracee::{Wait, wait, wait_for_stop};
 use super::{Stopped, proc};
 
-/// Threads whose stacks are looked at for one that the process has for itself.
-const MAX_STACKS: usize = 64;
 /// How it is made: see above.
 const CLONE_FLAGS: u64 = libc::CLONE_FILES as u64;
 /// How long a clone may take to die: the kernel frees its pages meanwhile.
@@ -316,8 +314,7 @@ fn clone_in(stopped: &mut Stopped, plan: &ForkPlan) -> Result<(i32, Address), Re
     Err(refusal)
 }
 
-/// The threads that stand at a safe point, with their stack pointers, those first that notice least. The very
-/// first is one whose signal frame copies no page, where one of the next [`MAX_STACKS`] is such.
+/// The threads that stand at a safe point, with their stack pointers, in the order in which to try them.
 fn safe_threads(stop: &Stop, pagemap: &File) -> Result<Vec<(i32, Address)>, Refusal> {
     let mut threads = Vec::new();
     for (tid, standing) in stop.standing() {
@@ -331,13 +328,7 @@ fn safe_threads(stop: &Stop, pagemap: &File) -> Result<Vec<(i32, Address)>, Refu
             threads.push((rank, tid, Address(registers.rsp)));
         }
     }
-    threads.sort_unstable();
-    let is_own = |&(_, _, at): &(usize, i32, Address)| {
-        pagemap::are_exclusive(pagemap, &safe_point::frame_below(at))
-    };
-    if let Some(own) = threads.iter().take(MAX_STACKS).position(is_own) {
-        threads[..=own].rotate_right(1);
-    }
+    safe_point::sort(&mut threads, pagemap);
     Ok(threads.into_iter().map(|(_, tid, stack_pointer)| (tid, stack_pointer)).collect())
 }
 

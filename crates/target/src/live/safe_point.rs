@@ -1,11 +1,12 @@
 //! Where a thread of the target may be made to run something else for a moment.
 
+use std::fs::File;
 use std::ops::Range;
 
 use crate::{Address, Backing, Mappings};
 
-use super::proc;
 use super::touch::{Refusal, SIGNAL};
+use super::{pagemap, proc};
 
 /// What must be free below a thread's stack pointer, in bytes: the kernel's frame (11 KB on a CPU with
 /// AMX), that of another signal on top of it, and what the function needs.
@@ -14,6 +15,10 @@ const STACK_ROOM: u64 = 64 << 10;
 /// Bytes below the stack pointer that belong to the function which runs, by the x86-64 ABI; a signal frame begins
 /// below them.
 const RED_ZONE: u64 = 128;
+/// Bytes that may be written below a signal frame, and lost by aligning it.
+const BELOW_FRAME: u64 = 128;
+/// Threads whose stacks are looked at for one that the process has for itself.
+const MAX_STACKS: usize = 64;
 /// The size of a signal frame where the kernel does not tell: with all of AVX-512.
 const FRAME: u64 = 4096;
 
@@ -70,26 +75,41 @@ fn rank_of_call(call: i64, second: u64, third: u64) -> Option<usize> {
     WAITING_CALLS.iter().position(|&waiting| waiting == call).map(|rank| rank + 1)
 }
 
-/// [`rank`] of a thread that runs free, as far as /proc tells.
-pub(crate) fn rank_from_afar(pid: i32, tid: i32) -> Option<usize> {
+/// [`rank`] of a thread that runs free, and its stack pointer, as far as /proc tells.
+pub(crate) fn rank_from_afar(pid: i32, tid: i32) -> Option<(usize, Address)> {
     let line = proc::read(pid, &format!("task/{tid}/syscall")).ok()?;
     let line = String::from_utf8_lossy(&line);
     let mut words = line.split_ascii_whitespace();
     let call = words.next()?.parse().ok()?;
     let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
     let (_first, second, third) = (argument()?, argument()?, argument()?);
-    rank_of_call(call, second, third)
+    let _others = (argument()?, argument()?, argument()?);
+    Some((rank_of_call(call, second, third)?, Address(argument()?)))
 }
 
-/// Where the kernel puts the frame of a signal handler of a thread with this stack pointer.
-pub(crate) fn frame_below(stack_pointer: Address) -> Range<Address> {
+/// A thread that may be interrupted: its rank, its id, and its stack pointer.
+pub(crate) type Candidate = (usize, i32, Address);
+
+/// Sorts candidates: those first that notice least. The very first is one whose signal frame copies no page, if
+/// one of the next [`MAX_STACKS`] is such: the process shares nothing less afterwards than before.
+pub(crate) fn sort(candidates: &mut [Candidate], pagemap: &File) {
+    candidates.sort_unstable();
+    let is_own = |&(_, _, at): &Candidate| pagemap::are_exclusive(pagemap, &frame_below(at));
+    if let Some(own) = candidates.iter().take(MAX_STACKS).position(is_own) {
+        candidates[..=own].rotate_right(1);
+    }
+}
+
+/// Where the kernel puts the frame of a signal handler of a thread with this stack pointer, and what we write
+/// below that.
+fn frame_below(stack_pointer: Address) -> Range<Address> {
     // SAFETY: getauxval takes a number and returns one.
     let size = match unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } {
         0 => FRAME,
         size => size,
     };
     let end = stack_pointer.before(RED_ZONE);
-    end.before(size)..end
+    end.before(size + BELOW_FRAME)..end
 }
 
 /// Fails where a signal would not reach the target's own handler in the thread `tid`, or its frame would

@@ -304,11 +304,15 @@ fn try_each<T>(
 ) -> Result<T, Refusal> {
     let mappings = proc::mappings(pid, false).map_err(|_| Refusal::Lost)?;
     let tids = proc::threads(pid).map_err(|_| Refusal::Lost)?;
-    let rank = |tid| Some((safe_point::rank_from_afar(pid, tid)?, tid));
-    let mut candidates: Vec<_> = tids.into_iter().filter_map(rank).collect();
-    candidates.sort_unstable();
+    let candidate = |tid| {
+        let (rank, stack_pointer) = safe_point::rank_from_afar(pid, tid)?;
+        Some((rank, tid, stack_pointer))
+    };
+    let mut candidates: Vec<_> = tids.into_iter().filter_map(candidate).collect();
+    let pagemap = proc::open(pid, "pagemap").map_err(|_| Refusal::Lost)?;
+    safe_point::sort(&mut candidates, &pagemap);
     let mut reason = Refusal::NoSafePoint;
-    for (_, tid) in candidates {
+    for (_, tid, _) in candidates {
         let mut stop = match Stop::one_thread(pid, tid, PATIENCE) {
             Ok(stop) => stop,
             Err(Error::DoesNotStop { .. }) => {

@@ -1,0 +1,282 @@
+//! What an examination costs those that are examined: nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::{complaint, rbloat};
+use testbed::{ControlGroup, Target};
+
+/// A parent with so many MiB of strings and two children that share them, all of them idle. In each a thread waits
+/// that has used its stack before, as threads of servers have: a signal frame on a stack that was never used needs up
+/// to four new pages, once. The parent has pages of every kind that a reader must treat with care.
+const FAMILY: &str = r##"
+    require 'fiddle'
+    libc = Fiddle.dlopen(nil)
+    long, pointer, int = Fiddle::TYPE_LONG, Fiddle::TYPE_VOIDP, Fiddle::TYPE_INT
+    MMAP = Fiddle::Function.new(libc['mmap'], [pointer, long, int, int, int, long], pointer)
+    MADVISE = Fiddle::Function.new(libc['madvise'], [pointer, long, int], int)
+    def map(bytes, protection: 3, flags: 0x22)
+      MMAP.call(nil, bytes, protection, flags, -1, 0)
+    end
+    MIB = 1 << 20
+    PAGE = 4096
+    $kept = Array.new(Integer(ARGV[0]) * 100) { |i| i.to_s.ljust(10_400, 'x') }
+    kinds = []
+    zeros = map(MIB)
+    0.step(MIB - 1, PAGE) { |at| zeros[at, 1] }
+    map(64 * MIB)
+    map(MIB, protection: 0)
+    own = map(MIB)
+    own[0, MIB] = 'x' * MIB
+    kinds << 'MADV_DONTFORK' if MADVISE.call(own, MIB, 10).zero?
+    guarded = map(MIB)
+    guarded[0, MIB] = 'x' * MIB
+    kinds << 'MADV_GUARD_INSTALL' if MADVISE.call(guarded, MIB / 2, 102).zero?
+    huge = map(2 * MIB, flags: 0x22 | 0x40000)
+    if huge.to_i != 2**64 - 1 && huge.to_i != -1
+      huge[0, 1] = 'x'
+      kinds << 'hugetlb'
+    end
+    GC.start
+    wait = lambda do
+      Thread.new do
+        # Array#each calls the interpreter anew, on the machine's stack.
+        deep = ->(n) { [n].each { |left| deep.(left - 1) if left.positive? } }
+        deep.(100)
+        sleep
+      end
+    end
+    busy = ARGV[1] == 'busy'
+    ended, ends = IO.pipe
+    children = Array.new(2) do
+      fork do
+        ends.close
+        threads = [wait.call]
+        if busy
+          threads << Thread.new do
+            loop { $kept.each { |text| 0.step(text.bytesize - 1, PAGE) { |at| text.setbyte(at, 120) } } }
+          end
+        end
+        ended.read
+        exit!(0)
+      end
+    end
+    wait.call
+    sleep 0.3
+    puts "ready {\"children\": #{children}, \"kinds\": \"#{kinds.join(', ')}\"}"
+    $stdout.flush
+    $stdin.read
+    ends.close
+    Process.waitall
+    exit!(0)
+"##;
+
+fn family(megabytes: u32, kind: &str) -> Command {
+    let mut command = testbed::ruby();
+    command.args(["-e", FAMILY, &megabytes.to_string(), kind]);
+    command
+}
+
+fn members(parent: &Target) -> Vec<i32> {
+    let children = parent.truth["children"].as_array().unwrap();
+    let pid = |child: &serde_json::Value| i32::try_from(child.as_i64().unwrap()).unwrap();
+    std::iter::once(parent.pid()).chain(children.iter().map(pid)).collect()
+}
+
+/// The sums of what the kernel says of a process's anonymous mappings (those of files change with whoever else uses
+/// them), and its RSS, in kB.
+fn memory(pid: i32) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mut is_anonymous = false;
+    for line in smaps.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [key, kilobytes, "kB"] if key.ends_with(':') => {
+                let wanted = ["Pss:", "Private_", "Shared_", "Swap:", "Anonymous:"];
+                if key == "Rss:"
+                    || is_anonymous && wanted.iter().any(|prefix| key.starts_with(prefix))
+                {
+                    *sums.entry(key.to_owned()).or_default() += kilobytes.parse::<u64>().unwrap();
+                }
+            }
+            [range, _, _, _, inode, ..] if range.contains('-') => is_anonymous = inode == "0",
+            _ => {}
+        }
+    }
+    sums
+}
+
+/// Each way to examine a process, with what it writes.
+fn ways(folder: &Path) -> Vec<Vec<String>> {
+    let file = |name: &str| folder.join(name).display().to_string();
+    let ways: [&[&str]; 7] = [
+        &["report", "--capture", "freeze", "--max-pause", "10s"],
+        &["report", "--capture", "fork", "--max-pause", "10s"],
+        &["snapshot", "--max-pause", "10s", "-o", &file("a.rbloat")],
+        &["map", "--max-pause", "10s", "-o", &file("a.html")],
+        &["diff", "--max-pause", "10s", "--every", "1s", "--times", "2"],
+        &[
+            "record",
+            "--max-pause",
+            "10s",
+            "--duration",
+            "2s",
+            "--causes-every",
+            "1s",
+            "-o",
+            &file("a.jsonl"),
+        ],
+        &["trim", "--max-pause", "10s", "--dry-run"],
+    ];
+    ways.map(|words| words.iter().map(|&word| word.to_owned()).collect()).into()
+}
+
+#[test]
+fn no_command_changes_what_a_family_of_processes_shares() {
+    let parent = Target::start(&mut family(300, "idle"));
+    eprintln!("beside ordinary memory: {}", parent.truth["kinds"]);
+    let members = members(&parent);
+    let all = || members.iter().map(|&pid| memory(pid)).collect::<Vec<_>>();
+    // Its own last steps, until it waits for its input, copy a page too.
+    let mut before = Vec::new();
+    while all() != before {
+        before = all();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert!(before[1]["Shared_Dirty:"] > 290_000, "{:?}", before[1]);
+    let folder = tempfile::tempdir().unwrap();
+    for way in ways(folder.path()) {
+        for &pid in &members {
+            let output = rbloat().args(&way).arg(pid.to_string()).output().unwrap();
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{way:?}: {complaint}");
+            for file in fs::read_dir(folder.path()).unwrap() {
+                fs::remove_file(file.unwrap().path()).unwrap();
+            }
+        }
+        assert_eq!(all(), before, "after {way:?}");
+    }
+    assert!(parent.finish());
+}
+
+/// How often each process is examined in a control group that is nearly full; 100 times by
+/// `RBLOAT_TEST_REPORTS=100`.
+fn reports() -> u32 {
+    let count = std::env::var("RBLOAT_TEST_REPORTS").ok().and_then(|count| count.parse().ok());
+    count.unwrap_or(5)
+}
+
+/// Twenty times what the limit leaves is in use.
+const LEFT: u64 = 20;
+
+#[test]
+fn a_control_group_that_is_nearly_full_stays_as_it_is() {
+    let Some(group) = ControlGroup::make() else { return };
+    let parent = Target::start(&mut group.command(&family(500, "idle")));
+    let members = members(&parent);
+    let usage = group.usage();
+    group.limit(usage + usage / LEFT);
+    let counts_anew = group.reset_peak().is_some();
+    for _ in 0..reports() {
+        for &pid in &members {
+            let output = rbloat()
+                .args(["report", "--owners", "0", "--max-pause", "10s", "--json"])
+                .arg(pid.to_string())
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    assert_eq!(group.kills(), 0);
+    if counts_anew {
+        let peak = group.peak();
+        assert!(peak <= usage + usage / 50, "{usage} bytes were in use, and at most {peak}");
+    }
+    // In the group itself there is no room for what rbloat needs to read such a process.
+    let mut command = rbloat();
+    command.args(["report", &parent.pid().to_string()]);
+    let (status, line) = complaint(&group.command(&command).output().unwrap());
+    assert_eq!(status, 5);
+    assert!(line.contains("run rbloat outside of the control group"), "{line}");
+    assert!(parent.finish());
+    assert_eq!(group.kills(), 0);
+}
+
+/// A process that writes all the while has its pages copied for as long as its forked copy is there.
+#[test]
+fn a_control_group_that_is_nearly_full_of_busy_processes_loses_none() {
+    let Some(group) = ControlGroup::make() else { return };
+    let parent = Target::start(&mut group.command(&family(100, "busy")));
+    let members = members(&parent);
+    // Until the children have a copy each of all that they write.
+    let mut usage = 0;
+    while group.usage() > usage + (4 << 20) || usage < 250 << 20 {
+        usage = group.usage();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let usage = group.usage();
+    group.limit(usage + usage / LEFT);
+    for _ in 0..reports() {
+        for &pid in &members {
+            let output = rbloat()
+                .args(["report", "--owners", "0", "--json"])
+                .arg(pid.to_string())
+                .output()
+                .unwrap();
+            // In 50 ms a freeze may come to less than all.
+            let status = output.status.code().unwrap();
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            assert!([0, 6].contains(&status), "{status}: {complaint}");
+        }
+    }
+    assert_eq!(group.kills(), 0);
+    assert!(parent.finish());
+}
+
+/// Looking for functions in a library mapped pages of its file into the process: RSS was a page higher after a report
+/// than before it.
+#[test]
+fn a_report_maps_in_no_page_of_a_library() {
+    let target = Target::ruby(
+        "require 'fiddle'
+         types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, Fiddle::TYPE_INT]
+         madvise = Fiddle::Function.new(Fiddle.dlopen(nil)['madvise'], types, Fiddle::TYPE_INT)
+         GC.start
+         # What is never written of libraries: symbols, and where to find them. MADV_DONTNEED is 4.
+         File.readlines('/proc/self/maps').each do |line|
+           next unless line =~ /^(\\h+)-(\\h+) r--p 00000000 .*(ruby|libc)/
+           madvise.call($1.hex, $2.hex - $1.hex, 4)
+         end
+         puts 'ready {}'; $stdout.flush; Process.kill(:STOP, $$); $stdin.read",
+    );
+    target.wait_until_stopped();
+    let before = target.rss_bytes();
+    let report = crate::report(target.pid());
+    assert_eq!(report.process.rss_bytes, before);
+    assert_eq!(target.rss_bytes(), before);
+    target.go_on();
+    assert!(target.finish());
+}
+
+/// A freeze ended when the walks were done, however long that took: for seconds on a busy machine.
+#[test]
+fn a_freeze_ends_at_its_deadline() {
+    let target = Target::scenario("big", &["--scale", "0.2"]);
+    let output = rbloat()
+        .args(["report", "--capture", "freeze", "--max-pause", "10ms", "--json"])
+        .arg(target.pid().to_string())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report.malloc.is_none() && report.ruby.is_none());
+    let whats: Vec<_> = report.findings.iter().map(|finding| finding.what.as_str()).collect();
+    assert!(whats.iter().any(|what| what.contains("--max-pause allows 10 ms")), "{whats:?}");
+    let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
+    assert_eq!(sum, report.process.rss_bytes);
+    assert!(target.finish());
+}

@@ -1,0 +1,119 @@
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The files of a control group by the version of control groups.
+struct Files {
+    limit: &'static str,
+    usage: &'static str,
+    /// The most that was ever in use; what is written to it begins it anew.
+    peak: &'static str,
+    events: &'static str,
+}
+
+const VERSION_1: Files = Files {
+    limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    peak: "memory.max_usage_in_bytes",
+    events: "memory.oom_control",
+};
+const VERSION_2: Files = Files {
+    limit: "memory.max",
+    usage: "memory.current",
+    peak: "memory.peak",
+    events: "memory.events",
+};
+
+/// A control group of the kernel's that counts memory. Its processes must have ended before it is dropped.
+pub struct ControlGroup {
+    folder: PathBuf,
+    files: Files,
+}
+
+impl ControlGroup {
+    /// Makes one without a limit; `None` where none can be made, which is said on standard error: a test that
+    /// must return then has shown nothing.
+    #[must_use]
+    pub fn make() -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "rbloat-test-{}-{}",
+            std::process::id(),
+            NUMBER.fetch_add(1, Ordering::Relaxed)
+        );
+        let places = [("/sys/fs/cgroup/memory", VERSION_1), ("/sys/fs/cgroup", VERSION_2)];
+        for (root, files) in places {
+            let folder = PathBuf::from(root).join(&name);
+            if fs::create_dir(&folder).is_err() {
+                continue;
+            }
+            if folder.join(files.usage).exists() {
+                return Some(Self { folder, files });
+            }
+            let _ = fs::remove_dir(&folder);
+        }
+        eprintln!("SKIPPED: not run, since no control group that counts memory can be made here");
+        None
+    }
+
+    /// The same command, run in the group.
+    #[must_use]
+    pub fn command(&self, command: &Command) -> Command {
+        let mut inside = Command::new("sh");
+        inside.args(["-c", "echo $$ >\"$0/cgroup.procs\" && exec \"$@\""]).arg(&self.folder);
+        inside.arg(command.get_program()).args(command.get_args());
+        let variables = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        inside.envs(variables);
+        inside
+    }
+
+    fn number(&self, file: &str) -> u64 {
+        let text = fs::read_to_string(self.folder.join(file)).expect("the group has it");
+        text.trim().parse().expect("a number")
+    }
+
+    /// Bytes that are in use.
+    #[must_use]
+    pub fn usage(&self) -> u64 {
+        self.number(self.files.usage)
+    }
+
+    /// Sets the limit to so many bytes.
+    pub fn limit(&self, bytes: u64) {
+        fs::write(self.folder.join(self.files.limit), bytes.to_string()).expect("a limit is set");
+    }
+
+    /// Begins to count the peak anew; `None` where the kernel counts none, or not anew (before Linux 6.12 in
+    /// version 2).
+    #[must_use]
+    pub fn reset_peak(&self) -> Option<()> {
+        fs::write(self.folder.join(self.files.peak), "0").ok()
+    }
+
+    /// The most bytes that were in use since.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.number(self.files.peak)
+    }
+
+    /// How many processes the kernel has killed since the group was full.
+    #[must_use]
+    pub fn kills(&self) -> u64 {
+        let text = fs::read_to_string(self.folder.join(self.files.events)).expect("it has it");
+        let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        line.and_then(|count| count.trim().parse().ok()).expect("the kernel counts kills")
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        // A process that has just ended may still be in it for a moment.
+        for _ in 0..1000 {
+            if fs::remove_dir(&self.folder).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
