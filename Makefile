@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix matrix lint bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix matrix matrix-slice lint bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -43,6 +43,9 @@ gem-matrix: ## run the gem's tests on four Debian releases, and on Ruby 3.4; or 
 
 matrix: ## run the tests of live processes on four Debian releases
 	@scripts/matrix
+
+matrix-slice: ## run the part of it that CI runs
+	@scripts/matrix --slice
 
 lint: ## check formatting, clippy, docs, dependencies, scripts, scenarios
 	@scripts/setup ruby gcc libc6-dev shellcheck rubocop
