@@ -159,6 +159,8 @@ pub fn find_allocator<'m>(
     // Up to glibc 2.31 the dynamic linker exports a malloc for its own use.
     let of_programs: Vec<_> = exporters.iter().filter(|it| !it.name.starts_with("ld-2.")).collect();
     let first = match (&of_programs[..], is_ordered) {
+        // A core without the files of its libraries has no symbols, but the names of the files.
+        ([], _) => glibc_module(modules).or_else(|| modules.iter().find(|it| is_musl(&it.name))),
         ([only], _) => Some(**only),
         (_, true) => exporters.iter().copied().find(|module| module.place.is_some()),
         (_, false) => None,

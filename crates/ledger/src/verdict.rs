@@ -273,7 +273,9 @@ fn describe(ledger: &Ledger, cause: Cause, bytes: u64) -> (String, Vec<String>, 
 
 /// Why memory could not be looked into.
 fn opaque(ledger: &Ledger) -> String {
-    if ledger.allocator.is_glibc() {
+    if ledger.malloc.is_none() && ledger.ruby.is_none() {
+        "neither malloc's nor Ruby's side was read, and the findings say why".into()
+    } else if ledger.allocator.is_glibc() {
         "neither malloc nor Ruby claims it".into()
     } else {
         format!("malloc is served by {}", ledger.allocator)

@@ -110,7 +110,7 @@ fn slots_on_swapped_pages_are_left_out_and_said_to_be() {
 }
 
 #[test]
-fn a_page_that_ruby_protects_while_it_compacts_is_an_error_that_says_so() {
+fn a_page_that_ruby_protects_while_it_compacts_is_read_like_any_other() {
     for release in RubyRelease::ALL {
         let (image, _) = lively(release).image();
         let space = ruby::read(&image).unwrap();
@@ -121,8 +121,8 @@ fn a_page_that_ruby_protects_while_it_compacts_is_an_error_that_says_so() {
             let mapping = locked.mappings.iter_mut().find(|it| it.range.start == page.range.start);
             let mapping = mapping.expect("pages have mappings");
             (mapping.readable, mapping.writable) = (false, false);
-            let error = ruby::read(&locked.image()).unwrap_err();
-            assert!(matches!(error, Error::Layout { .. }), "{release:?}: {error}");
+            let read = ruby::read(&locked.image()).unwrap();
+            assert_eq!(read.counts(), space.counts(), "{release:?}");
         }
     }
 }
