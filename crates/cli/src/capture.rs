@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ledger::Readings;
 use report::{AllocatorStatistics, Capture, CaptureMethod};
-use target::{Fork, ForkPlan, Image, Outline, Refusal, Thawed};
+use target::{ForkPlan, Image, Outline, Refusal, Thawed};
 
 use crate::allocator_call::{self, AllocatorCall};
 use crate::arguments::{CaptureArguments, CaptureMode};
@@ -18,10 +18,13 @@ const MAX_ATTEMPTS: u32 = 4;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 
 /// How long the walks take while the target stands, beside what is known without reading its memory: for each
-/// GiB that is resident, without and with what it takes to find owners, and for each heap of malloc's arenas.
+/// GiB that is resident, without and with what it takes to find owners, for each heap of malloc's arenas, for each
+/// thread, and for each mapping. Processes with 4,000 threads, 15,000 mappings and 300 arenas were measured.
 const WALK_PER_GIB: Duration = Duration::from_millis(140);
 const WALK_PER_GIB_WITH_OWNERS: Duration = Duration::from_millis(260);
-const WALK_PER_HEAP: Duration = Duration::from_micros(150);
+const WALK_PER_HEAP: Duration = Duration::from_micros(50);
+const WALK_PER_THREAD: Duration = Duration::from_micros(350);
+const WALK_PER_MAPPING: Duration = Duration::from_micros(4);
 
 /// What rbloat takes itself to read a process: its program, and a part of what is resident there, without and
 /// with what it takes to find owners.
@@ -178,8 +181,8 @@ impl Target<'_> {
 
     fn fork(&self, plan: &ForkPlan) -> Result<Look, Failure> {
         let mut forked = match target::fork(self.pid, self.how.max_pause, plan)? {
-            Fork::Done(forked) => forked,
-            Fork::Refused(refusal) => return Err(self.refused(refusal)),
+            Ok(forked) => forked,
+            Err(refusal) => return Err(self.refused(refusal)),
         };
         let readings = Readings::read(forked.image(), self.owners);
         let tried_bytes = match self.call {
@@ -212,12 +215,15 @@ impl Target<'_> {
 
     /// How long the walks are expected to take while the process stands.
     fn expected_walk(&self) -> Duration {
-        let Outline { process, mappings, .. } = &self.image.outline;
-        let gib = process.rss_bytes as f64 / (1_u64 << 30) as f64;
+        let factors = target::pause_factors(self.image);
+        let gib = factors.resident_bytes as f64 / (1_u64 << 30) as f64;
         let per_gib = if self.owners { WALK_PER_GIB_WITH_OWNERS } else { WALK_PER_GIB };
-        let load = target::pause_factors(self.image).load;
-        let heaps = glibc::count_heaps(mappings) as f64;
-        (per_gib.mul_f64(gib) + WALK_PER_HEAP.mul_f64(heaps)).mul_f64(load)
+        let heaps = glibc::count_heaps(&self.image.outline.mappings) as f64;
+        let walk = per_gib.mul_f64(gib)
+            + WALK_PER_HEAP.mul_f64(heaps)
+            + WALK_PER_THREAD.mul_f64(factors.threads as f64)
+            + WALK_PER_MAPPING.mul_f64(factors.mappings as f64);
+        walk.mul_f64(factors.load)
     }
 
     /// Why the memory was not read.

@@ -72,8 +72,8 @@ pub enum Error {
     },
     /// A thread could not be stopped in time. The target runs on.
     #[error(
-        "thread {tid} of process {pid} did not stop within {milliseconds} ms (state {state}); \
-         it stands in the kernel, on a disk or waiting for a child's exec. Nothing was changed; try again"
+        "thread {tid} of process {pid} did not stop within {milliseconds} ms (state {state}: D waits for a disk or \
+         for a child's exec, R for a processor). Nothing was changed; try again, or allow more with --max-pause"
     )]
     DoesNotStop {
         /// The id asked for.

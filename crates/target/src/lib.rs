@@ -30,10 +30,10 @@ pub use error::Error;
 pub use finding::{Finding, Severity};
 pub use image::{Image, Origin, Outline, Process, Source, Thread};
 pub use live::{
-    Argument, Called, Ended, Fork, ForkPlan, Forked, Frozen, GroupMemory, Member, PATIENCE,
-    PauseFactors, Refusal, Rollup, Thawed, Tree, call, check, children, command_line,
-    find_function, fork, freeze, group_memory, look, on_a_thread_of_its_own, own_cpu_time,
-    pause_factors, processes, processes_by_namespace_pid, rollup, room_bytes, rss_bytes,
+    Argument, Called, Ended, ForkPlan, Forked, Frozen, GroupMemory, Member, PATIENCE, PauseFactors,
+    Refusal, Rollup, Thawed, Tree, call, check, children, command_line, find_function, fork,
+    freeze, group_memory, look, on_a_thread_of_its_own, own_cpu_time, pause_factors, processes,
+    processes_by_namespace_pid, rollup, room_bytes, rss_bytes,
 };
 pub use mapping::{Backing, Mapping, Mappings};
 pub use memory::{Memory, Unreadable, Window};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use target::{Address, Error, Fork, ForkPlan, Forked, Memory, PATIENCE, Refusal, freeze, look};
+use target::{Address, Error, ForkPlan, Forked, Memory, PATIENCE, Refusal, freeze, look};
 use testbed::Target;
 
 const WAITING: &str = "
@@ -18,10 +18,10 @@ fn fork(target: &Target) -> Forked {
     let plan = plan(target).unwrap();
     loop {
         match target::fork(target.pid(), PATIENCE, &plan).unwrap() {
-            Fork::Done(forked) => return forked,
+            Ok(forked) => return forked,
             // It has just said that it is ready, and may not wait yet.
-            Fork::Refused(Refusal::NoSafePoint) => {}
-            Fork::Refused(refusal) => panic!("{refusal}"),
+            Err(Refusal::NoSafePoint) => {}
+            Err(refusal) => panic!("{refusal}"),
         }
     }
 }
@@ -34,9 +34,9 @@ fn refusal(target: &Target) -> Refusal {
     };
     loop {
         match target::fork(target.pid(), PATIENCE, &plan).unwrap() {
-            Fork::Done(_) => panic!("a clone was made"),
-            Fork::Refused(Refusal::NoSafePoint) => {}
-            Fork::Refused(refusal) => return refusal,
+            Ok(_) => panic!("a clone was made"),
+            Err(Refusal::NoSafePoint) => {}
+            Err(refusal) => return refusal,
         }
     }
 }

@@ -69,15 +69,6 @@ pub struct Forked {
     _blocked: Blocked,
 }
 
-/// What came of a try to clone a target.
-pub enum Fork {
-    /// There is a clone, and the target goes on.
-    Done(Forked),
-    /// There is none, and the target goes on. Nothing was changed, unless a thread was
-    /// [`Refusal::Lost`].
-    Refused(Refusal),
-}
-
 /// What is left of a [`Forked`] target when its clone has ended.
 #[derive(Debug)]
 pub struct Ended {
@@ -146,26 +137,31 @@ impl ForkPlan {
 /// Stops every thread of `pid`, lets one make a clone, and lets them go on.
 ///
 /// Of the page states only those are read while it stands that the clone's page tables do not tell. The
-/// calling thread traces the clone until that ends.
+/// calling thread traces the clone until that ends. If there is a [`Refusal`], the target goes on without a clone,
+/// and nothing was changed in it, unless a thread was [`Refusal::Lost`].
 ///
 /// # Errors
 /// Where there is no such process, it has no memory, it is traced already, the kernel refuses, or a thread does
 /// not stop within `max_pause`; where it ended, or became another program, while it stood.
-pub fn fork(pid: i32, max_pause: Duration, plan: &ForkPlan) -> Result<Fork, Error> {
+pub fn fork(
+    pid: i32,
+    max_pause: Duration,
+    plan: &ForkPlan,
+) -> Result<Result<Forked, Refusal>, Error> {
     let blocked = Blocked::requests_to_end();
     proc::check_has_memory(pid)?;
     let mut stopped = super::stop_and_look(pid, max_pause, Part::Uncloned)?;
     let since = stopped.stop.since();
     let expected = since.elapsed() + plan.factors.copy();
     if expected > max_pause {
-        return Ok(Fork::Refused(Refusal::Slow { expected, max_pause }));
+        return Ok(Err(Refusal::Slow { expected, max_pause }));
     }
     let made = clone_in(&mut stopped, plan);
     let Stopped { stop, mut outline, part, .. } = stopped;
     let released = stop.release();
     let (child, stack) = match made {
         Ok(made) => made,
-        Err(refusal) => return Ok(Fork::Refused(refusal)),
+        Err(refusal) => return Ok(Err(refusal)),
     };
     let clone = Standin { pid: child, parent: pid, functions: plan.functions, ended: false };
     let pause = released?;
@@ -180,7 +176,7 @@ pub fn fork(pid: i32, max_pause: Duration, plan: &ForkPlan) -> Result<Fork, Erro
     let image = Image::new(outline, LiveMemory::open(child)?);
     let copied_bytes = None;
     let forked = Forked { image, clone, stack, pause, copied_bytes, guard, _blocked: blocked };
-    Ok(Fork::Done(forked))
+    Ok(Ok(forked))
 }
 
 impl Forked {

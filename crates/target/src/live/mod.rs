@@ -30,7 +30,7 @@ pub(crate) use proc::{allocation_variables, one_line};
 
 pub use call::{Argument, Called, call, find_function};
 pub use cgroup::{GroupMemory, group_memory};
-pub use fork::{Ended, Fork, ForkPlan, Forked, fork};
+pub use fork::{Ended, ForkPlan, Forked, fork};
 pub use frozen::{Frozen, Thawed, freeze};
 pub use pause::PauseFactors;
 use stop::Stop;

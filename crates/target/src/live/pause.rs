@@ -7,7 +7,7 @@ use super::{priority, proc};
 
 /// To stop the threads of a process and let them go again: whatever it is, and for each thread.
 const STOP: Duration = Duration::from_micros(700);
-const STOP_PER_THREAD: Duration = Duration::from_micros(25);
+const STOP_PER_THREAD: Duration = Duration::from_micros(35);
 /// To read what the kernel says of a mapping.
 const LOOK_PER_MAPPING: Duration = Duration::from_nanos(1000);
 /// To walk the page tables of a GiB that is resident.
@@ -29,9 +29,10 @@ pub struct PauseFactors {
     pub resident_bytes: u64,
     /// Those of them that no file backs.
     pub anonymous_bytes: u64,
-    /// How many threads want to run for each processor of the machine, at least 1; 1 where rbloat goes before
-    /// all of them.
+    /// How many threads want to run for each processor of the machine, at least 1.
     pub load: f64,
+    /// Whether what rbloat does during a pause goes before all of them.
+    pub urgent: bool,
 }
 
 impl PauseFactors {
@@ -48,6 +49,7 @@ impl PauseFactors {
                 .and_then(|status| status.rssanon)
                 .map_or(resident_bytes, |kilobytes| kilobytes * 1024),
             load: load(),
+            urgent: priority::may_be_raised(),
         }
     }
 
@@ -60,7 +62,11 @@ impl PauseFactors {
     #[must_use]
     pub fn fork(&self) -> Duration {
         let look = scaled(LOOK_PER_MAPPING, self.mappings as f64);
-        (self.stop() + look + self.copy()).mul_f64(self.load)
+        self.loaded(self.stop() + look + self.copy())
+    }
+
+    fn loaded(&self, pause: Duration) -> Duration {
+        if self.urgent { pause } else { pause.mul_f64(self.load) }
     }
 
     /// How long making the forked copy takes by itself.
@@ -74,7 +80,7 @@ impl PauseFactors {
     pub fn freeze(&self) -> Duration {
         let look = scaled(LOOK_PER_MAPPING, self.mappings as f64)
             + scaled(LOOK_PER_GIB, self.resident_bytes as f64 / GIB);
-        (self.stop() + look).mul_f64(self.load)
+        self.loaded(self.stop() + look)
     }
 }
 
@@ -82,11 +88,8 @@ fn scaled(each: Duration, times: f64) -> Duration {
     each.mul_f64(times.max(0.0))
 }
 
-/// How many threads want to run for each processor, at least 1; 1 where we go before them.
+/// How many threads want to run for each processor, at least 1.
 fn load() -> f64 {
-    if priority::may_be_raised() {
-        return 1.0;
-    }
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let running = text.split(' ').nth(3).and_then(|field| field.split_once('/'));
     let running = running.and_then(|(running, _)| running.parse::<f64>().ok()).unwrap_or(1.0);
@@ -106,6 +109,7 @@ mod tests {
             resident_bytes: 100 << 20,
             anonymous_bytes: 90 << 20,
             load: 1.0,
+            urgent: false,
         };
         let larger = [
             PauseFactors { threads: 4000, ..small },
