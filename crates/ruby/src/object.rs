@@ -23,6 +23,11 @@ impl<'a> Object<'a> {
         word(self.bytes, number * 8)
     }
 
+    /// The number of words of the slot.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() / 8
+    }
+
     /// The words of the slot from this one on.
     pub(crate) fn words_from(&self, first: usize) -> impl Iterator<Item = u64> + 'a {
         let words = self.bytes.chunks_exact(8).skip(first);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use target::{Address, Finding};
 
+use crate::contents::Content;
 use crate::data_types::{DataObjects, DataType};
 use crate::links::Links;
 use crate::page_index::PageIndex;
@@ -102,11 +103,13 @@ pub struct Class {
 }
 
 /// The words of live slots that may be pointers to malloc'ed memory, in slot order: aligned to 16
-/// bytes, into private writable memory that is no heap page.
+/// bytes, into private writable memory that is no heap page. Those of the tables of Hashes and of
+/// the structures of IOs are among them.
 #[derive(Debug, Clone, Default)]
 pub struct References {
     slots: Vec<u32>,
     addresses: Vec<Address>,
+    contents: Vec<Content>,
 }
 
 impl ObjectSpace {
@@ -184,6 +187,8 @@ impl SlotType {
     pub const BIGNUM: Self = Self(0x0a);
     /// An object of an extension, around a pointer of its own.
     pub const DATA: Self = Self(0x0c);
+    /// A file, or another IO.
+    pub const FILE: Self = Self(0x0b);
     /// An internal object of the interpreter.
     pub const IMEMO: Self = Self(0x1a);
     /// A module as it stands among a class's ancestors.
@@ -264,14 +269,41 @@ impl Slot {
 
 impl References {
     /// Adds a word of the slot with this index.
-    pub fn push(&mut self, slot: u32, to: Address) {
+    pub fn push(&mut self, slot: u32, to: Address, content: Content) {
         self.slots.push(slot);
         self.addresses.push(to);
+        self.contents.push(content);
+    }
+
+    /// Adds references of any slots, each behind those that its slot has already.
+    pub(crate) fn merge(&mut self, mut added: Vec<(u32, Address, Content)>) {
+        added.sort_by_key(|&(slot, ..)| slot);
+        let mut old = self.slots.len();
+        let mut end = old + added.len();
+        self.slots.resize(end, 0);
+        self.addresses.resize(end, Address(0));
+        self.contents.resize(end, Content::UNKNOWN);
+        // From the end on, so that each is moved once.
+        for (slot, to, content) in added.into_iter().rev() {
+            while old > 0 && self.slots[old - 1] > slot {
+                (old, end) = (old - 1, end - 1);
+                self.slots[end] = self.slots[old];
+                self.addresses[end] = self.addresses[old];
+                self.contents[end] = self.contents[old];
+            }
+            end -= 1;
+            (self.slots[end], self.addresses[end], self.contents[end]) = (slot, to, content);
+        }
     }
 
     /// The index of each slot and a word of it, ascending by slot.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Address)> + '_ {
         self.slots.iter().copied().zip(self.addresses.iter().copied())
+    }
+
+    /// The address of each word, and what its slot uses there.
+    pub fn contents(&self) -> impl Iterator<Item = (Address, Content)> + '_ {
+        self.addresses.iter().copied().zip(self.contents.iter().copied())
     }
 
     /// The words of the slot with this index.

@@ -75,6 +75,7 @@ fn read_pages(
     let (data_types, data_objects, shortcoming) =
         signatures.resolve(image, &read.slots, &mut classes);
     findings.extend(shortcoming);
+    findings.extend(read.unknown_layouts.take());
     findings.extend(remarks(&read, image));
     Ok(ObjectSpace {
         version: interpreter.version.clone(),

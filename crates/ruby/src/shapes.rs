@@ -87,6 +87,11 @@ impl Shapes {
         Some(Shape { name, variables: short(16), kind: bytes[24], parent: short(28) })
     }
 
+    /// How many variables objects with these flags have. A shape of any kind has this number.
+    pub(crate) fn count(self, image: &Image<'_>, flags: u64) -> Option<u64> {
+        Some(u64::from(self.shape(image, (flags >> 32) as u32)?.variables))
+    }
+
     /// The shapes that add the variables of an object with these flags, the last one first.
     fn variables(self, image: &Image<'_>, flags: u64) -> impl Iterator<Item = Shape> {
         let shape = self.shape(image, (flags >> 32) as u32);

@@ -2,19 +2,21 @@
 
 use std::ops::Range;
 
-use target::{Address, Memory, PAGE_SIZE};
+use target::{Address, Finding, Memory, PAGE_SIZE};
 
 use crate::bitmaps::{self, Bitmaps, MOST_WORDS};
 use crate::context::Context;
 use crate::data_types::Signatures;
 use crate::error::{Check, Failure};
 use crate::imemo;
+use crate::layouts::Layouts;
 use crate::links::Links;
 use crate::object::Object;
 use crate::object_space::{ObjectSpace, References, Slot, SlotState, SlotType};
 use crate::page::Page;
 use crate::references::{self, Found};
 use crate::territory::{Place, Territory};
+use crate::{hash_tables, io_buffers};
 
 /// In heaps with more objects than this some are without a write barrier, in every Ruby.
 const ENOUGH_OBJECTS: u64 = 2_000;
@@ -73,17 +75,41 @@ pub(crate) struct Slots {
     pub(crate) ancestors: Vec<Ancestor>,
     pub(crate) references: References,
     pub(crate) links: Links,
+    /// Hashes and where their tables are, and IOs and where their structures are.
+    tables: Vec<(u32, Address)>,
+    ios: Vec<(u32, Address)>,
     pub(crate) data: Signatures,
     pub(crate) imemos: imemo::Samples,
     pub(crate) tally: Tally,
+    /// Types whose unused words could not be told from those in use.
+    pub(crate) unknown_layouts: Option<Finding>,
 }
 
 /// Reads the slots of all pages, and fails where they do not look like slots.
 pub(crate) fn read(context: &Context<'_>, bitmaps: Bitmaps) -> Result<Slots, Failure> {
+    let mut layouts = Layouts::new(context.image, context.interpreter);
+    let mut all = read_with(context, bitmaps, &mut layouts)?;
+    if layouts.refute() {
+        all = read_with(context, bitmaps, &mut layouts)?;
+    }
+    let Slots { tables, ios, references, .. } = &mut all;
+    let (image, territory) = (context.image, &context.territory);
+    hash_tables::add_references(image, territory, std::mem::take(tables), references);
+    io_buffers::add_references(image, territory, ios, references);
+    all.unknown_layouts = layouts.findings();
+    Ok(all)
+}
+
+fn read_with(
+    context: &Context<'_>,
+    bitmaps: Bitmaps,
+    layouts: &mut Layouts<'_>,
+) -> Result<Slots, Failure> {
     let heap = context.heap;
     let mut reader = Reader {
         context,
         bitmaps,
+        layouts,
         body: vec![0; 1 << heap.linkage.page_log2],
         holes: Vec::new(),
         known_classes: vec![(0, NO_CLASS); REMEMBERED_CLASSES],
@@ -136,9 +162,10 @@ impl<'a> Kinds<'a> {
     }
 }
 
-struct Reader<'a> {
+struct Reader<'a, 'l> {
     context: &'a Context<'a>,
     bitmaps: Bitmaps,
+    layouts: &'a mut Layouts<'l>,
     /// The slots of the page that is read, used again for each.
     body: Vec<u8>,
     /// The parts of the body that could not be read, as offsets; nearly always none.
@@ -147,7 +174,7 @@ struct Reader<'a> {
     known_classes: Vec<(u64, u32)>,
 }
 
-impl Reader<'_> {
+impl Reader<'_, '_> {
     fn read_page(&mut self, page: &Page, into: &mut Slots) -> Result<(), Failure> {
         let context = self.context;
         let slots = &mut into.slots[page.slots_before as usize..][..page.slot_count as usize];
@@ -192,8 +219,10 @@ impl Reader<'_> {
             if let Some((is_real, next)) = context.ancestry.of(&object, &context.territory) {
                 into.ancestors.push(Ancestor { slot: own, is_real, next });
             }
-            references::for_each(&object, &context.territory, |found| match found {
-                Found::Memory(to) => into.references.push(own, to),
+            references::for_each(&object, &context.territory, self.layouts, |found| match found {
+                Found::Memory(to, content) => into.references.push(own, to, content),
+                Found::Table(at) => into.tables.push((own, at)),
+                Found::Io(at) => into.ios.push((own, at)),
                 Found::Slot(to) => into.links.push(own, to),
             });
             if object.kind == SlotType::IMEMO {

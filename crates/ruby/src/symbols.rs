@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use target::{Address, Image, Memory};
 
 use crate::interpreter::Interpreter;
+use crate::layouts::{ARRAY_EMBEDDED, ARRAY_LENGTH_MASK, ARRAY_LENGTH_SHIFT};
 use crate::names::{Naming, Objects};
 use crate::object_space::{ObjectSpace, SlotState, SlotType};
 use crate::word::word;
@@ -22,12 +23,6 @@ const SCOPE_BITS: u32 = 4;
 const MOST_VARIABLES: u64 = 16 << 20;
 /// More arrays of names than there are: 67 million names.
 const MOST_ARRAYS: u64 = 1 << 17;
-/// `RARRAY_EMBED_FLAG` (FL_USER1): the elements are in the slot.
-const EMBEDDED: u64 = 1 << 13;
-/// Where the length of such an array begins in its flags (FL_USER3), and its bits: two up to 3.1,
-/// seven since.
-const EMBEDDED_LENGTH_SHIFT: u32 = 15;
-const EMBEDDED_LENGTH_MASK: u64 = 0x7f;
 
 /// The names of numbers.
 pub(crate) struct Symbols<'a> {
@@ -115,8 +110,8 @@ fn elements(image: &Image<'_>, at: Address) -> Option<(Address, u64)> {
     if flags & 31 != u64::from(SlotType::ARRAY.0) {
         return None;
     }
-    if flags & EMBEDDED != 0 {
-        return Some((at.offset(16), flags >> EMBEDDED_LENGTH_SHIFT & EMBEDDED_LENGTH_MASK));
+    if flags & ARRAY_EMBEDDED != 0 {
+        return Some((at.offset(16), flags >> ARRAY_LENGTH_SHIFT & ARRAY_LENGTH_MASK));
     }
     Some((Address(word(&slot, 32)), word(&slot, 16)))
 }

@@ -2,6 +2,8 @@
 
 #[path = "synthetic/classes.rs"]
 mod classes;
+#[path = "synthetic/contents.rs"]
+mod contents;
 #[path = "synthetic/data.rs"]
 mod data;
 #[path = "synthetic/holders.rs"]

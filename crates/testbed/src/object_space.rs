@@ -35,6 +35,7 @@ const T_MODULE: u8 = 3;
 const T_FLOAT: u8 = 4;
 const T_STRING: u8 = 5;
 const T_DATA: u8 = 0xc;
+const T_MATCH: u8 = 0xd;
 const T_IMEMO: u8 = 0x1a;
 const T_ICLASS: u8 = 0x1c;
 
@@ -242,9 +243,9 @@ impl RubyHeap {
         object.words[at as usize / 8 - 2] = word;
     }
 
-    /// Adds an object of `class`.
+    /// Adds an object of `class`, of a type that may have anything in the words of its slot.
     pub fn object(&mut self, class: u64, words: &[Word]) -> u64 {
-        self.put(T_OBJECT, 0, class, words.to_vec())
+        self.put(T_MATCH, 0, class, words.to_vec())
     }
 
     /// Adds an object of a type and a class (0 for none) with flags of its own.

@@ -1,0 +1,122 @@
+//! Words that an earlier owner left behind those in use, in each kind of object.
+
+use ruby::{Content, Form};
+use testbed::{RubyHeap, RubyRelease, Word};
+
+const ARRAY: u8 = 7;
+const HASH: u8 = 8;
+const STRUCT: u8 = 9;
+const BIGNUM: u8 = 0xa;
+const EMBEDDED_ARRAY: u64 = 1 << 13;
+
+/// What was found of one object: its references with their contents, and its links.
+fn found(heap: &RubyHeap, object: u64) -> (Vec<(u64, Content)>, Vec<u64>) {
+    let space = ruby::read(&heap.image().0).unwrap();
+    assert!(!space.findings.iter().any(|it| it.what.contains("layout")), "{:?}", space.findings);
+    let slot = space.slot_at(target::Address(object)).unwrap();
+    let references = space.references.iter().zip(space.references.contents());
+    let own = references.filter(|((of, _), _)| *of == slot).map(|(_, (at, it))| (at.0, it));
+    let address = |to: &u32| space.slot_address(*to as usize).unwrap().0;
+    (own.collect(), space.links.of(slot).iter().map(address).collect())
+}
+
+fn for_each_release(check: impl Fn(&mut RubyHeap, u64, u64, u64, RubyRelease)) {
+    for release in RubyRelease::ALL {
+        let mut heap = RubyHeap::new(release);
+        let class = heap.object_class();
+        let (victim, element, memory) =
+            (heap.string("victim"), heap.string("element"), heap.malloc(800));
+        // Others that are in order.
+        for _ in 0..20 {
+            heap.slot(ARRAY, EMBEDDED_ARRAY, class, &[]);
+            heap.slot(BIGNUM, 1 << 14, class, &[]);
+        }
+        check(&mut heap, victim, element, memory, release);
+    }
+}
+
+#[test]
+fn elements_of_an_array_are_as_many_as_its_length() {
+    for_each_release(|heap, victim, element, memory, release| {
+        let class = heap.object_class();
+        let words = [Word::Value(element), Word::Value(victim), Word::Pointer(memory)];
+        let embedded = heap.slot(ARRAY, EMBEDDED_ARRAY | 1 << 15, class, &words);
+        assert_eq!(found(heap, embedded), (vec![], vec![element]), "{release:?}");
+        let words = [Word::Value(3), Word::Value(100), Word::Pointer(memory)];
+        let elsewhere = heap.slot(ARRAY, 0, class, &words);
+        let content = Content::new(Form::Values, 3);
+        assert_eq!(found(heap, elsewhere), (vec![(memory, content)], vec![]), "{release:?}");
+    });
+}
+
+#[test]
+fn members_of_a_struct_are_as_many_as_it_says() {
+    for_each_release(|heap, victim, element, memory, release| {
+        // From 4.0 on a word behind the members may name an object too.
+        if release.version() >= "4" {
+            return;
+        }
+        let class = heap.object_class();
+        let words = [Word::Value(element), Word::Value(victim), Word::Value(victim)];
+        let embedded = heap.slot(STRUCT, 1 << 13, class, &words);
+        assert_eq!(found(heap, embedded), (vec![], vec![element]), "{release:?}");
+        let words = [Word::Value(90), Word::Pointer(memory), Word::Value(victim)];
+        let elsewhere = heap.slot(STRUCT, 0, class, &words);
+        let content = Content::new(Form::Values, 90);
+        assert_eq!(found(heap, elsewhere), (vec![(memory, content)], vec![]), "{release:?}");
+    });
+}
+
+#[test]
+fn digits_are_no_references() {
+    for_each_release(|heap, victim, _, memory, release| {
+        let class = heap.object_class();
+        let words = [Word::Value(victim), Word::Value(memory), Word::Value(victim)];
+        let embedded = heap.slot(BIGNUM, 1 << 14 | 3 << 15, class, &words);
+        assert_eq!(found(heap, embedded), (vec![], vec![]), "{release:?}");
+        let words = [Word::Value(100), Word::Pointer(memory), Word::Value(victim)];
+        let elsewhere = heap.slot(BIGNUM, 0, class, &words);
+        let expected = (vec![(memory, Content::BYTES)], vec![]);
+        assert_eq!(found(heap, elsewhere), expected, "{release:?}");
+    });
+}
+
+#[test]
+fn pairs_of_a_small_hash_are_as_many_as_were_ever_used() {
+    for_each_release(|heap, victim, element, memory, release| {
+        let class = heap.object_class();
+        let flags = 2 << 16 | 2 << 20;
+        if release.version() < "3.3" {
+            let words = [Word::Pointer(memory), Word::Value(8), Word::Value(victim)];
+            let hash = heap.slot(HASH, flags, class, &words);
+            let content = Content::new(Form::Values, 4);
+            assert_eq!(found(heap, hash), (vec![(memory, content)], vec![]), "{release:?}");
+        } else {
+            let mut words = vec![Word::Value(8), Word::Value(victim)];
+            words.extend([Word::Value(element), Word::Value(1), Word::Value(3), Word::Value(5)]);
+            words.extend([Word::Value(victim); 12]);
+            let hash = heap.slot(HASH, flags, class, &words);
+            assert_eq!(found(heap, hash), (vec![], vec![element]), "{release:?}");
+        }
+    });
+}
+
+/// A layout that objects contradict is not believed: they are searched whole, and a finding says so.
+#[test]
+fn objects_that_contradict_their_layout_are_searched_whole() {
+    for release in RubyRelease::ALL {
+        let mut heap = RubyHeap::new(release);
+        let (class, victim) = (heap.object_class(), heap.string("victim"));
+        // Words that are no values, in the place of elements.
+        let words = [Word::Value(0x1_0008), Word::Value(0x1_0010), Word::Value(victim)];
+        let arrays: Vec<u64> =
+            (0..40).map(|_| heap.slot(ARRAY, EMBEDDED_ARRAY | 2 << 15, class, &words)).collect();
+        let space = ruby::read(&heap.image().0).unwrap();
+        for array in arrays {
+            let slot = space.slot_at(target::Address(array)).unwrap();
+            assert_eq!(space.links.of(slot).len(), 1, "{release:?}");
+        }
+        let said = space.findings.iter().filter(|it| it.what.contains("T_ARRAY"));
+        assert_eq!(said.count(), 1, "{release:?}: {:?}", space.findings);
+    }
+}
