@@ -300,6 +300,42 @@ fn a_word_that_points_into_the_middle_takes_nothing_from_whose_it_is() {
     assert_eq!(held(&ledger, "Zlib::Deflate"), (2 * bytes(4) + bytes(4000), 0));
 }
 
+/// malloc rounds sizes up: half of all chunks have a last word that nobody wrote to.
+#[test]
+fn an_old_word_at_the_end_of_a_chunk_takes_nothing_from_whose_it_is() {
+    let mut draft = Draft::new();
+    let [digest, far, farther, node] = [5, 4, 4, 40].map(|words| draft.chunk(words));
+    draft.point(digest, 4, node);
+    draft.object("OpenSSL::Digest", digest);
+    draft.point(far, 0, farther);
+    draft.point(farther, 0, node);
+    draft.object("Zlib::Deflate", far);
+
+    let ledger = draft.draw_up(&[]);
+    assert_eq!(held(&ledger, "OpenSSL::Digest"), (bytes(5), 0));
+    assert_eq!(held(&ledger, "Zlib::Deflate"), (2 * bytes(4) + bytes(40), 0));
+}
+
+/// A window of zlib's is recycled memory: its old words gave it the rest of a long list.
+#[test]
+fn an_old_word_in_a_large_buffer_takes_nothing_from_whose_it_is() {
+    let mut draft = Draft::new();
+    let nodes: Vec<u64> = (0..20).map(|_| draft.chunk(6)).collect();
+    for pair in nodes.windows(2) {
+        draft.point(pair[0], 0, pair[1]);
+    }
+    draft.object("Nokogiri::XML::Document", nodes[0]);
+    let [state, window, own] = [6, 4000, 8].map(|words| draft.chunk(words));
+    draft.point(state, 0, window);
+    draft.point(window, 700, nodes[10]);
+    draft.point(window, 800, own);
+    draft.object("Zlib::Deflate", state);
+
+    let ledger = draft.draw_up(&[]);
+    assert_eq!(held(&ledger, "Nokogiri::XML::Document"), (20 * bytes(6), 0));
+    assert_eq!(held(&ledger, "Zlib::Deflate"), (bytes(6) + bytes(4000) + bytes(8), 0));
+}
+
 #[test]
 fn what_is_known_by_its_middle_only_is_held_all_the_same() {
     let mut draft = Draft::new();

@@ -177,6 +177,8 @@ impl SlotType {
     pub const FLOAT: Self = Self(0x04);
     /// A string.
     pub const STRING: Self = Self(0x05);
+    /// A regular expression.
+    pub const REGEXP: Self = Self(0x06);
     /// An array.
     pub const ARRAY: Self = Self(0x07);
     /// A hash.
@@ -189,6 +191,8 @@ impl SlotType {
     pub const DATA: Self = Self(0x0c);
     /// A file, or another IO.
     pub const FILE: Self = Self(0x0b);
+    /// What a regular expression matched.
+    pub const MATCH: Self = Self(0x0d);
     /// An internal object of the interpreter.
     pub const IMEMO: Self = Self(0x1a);
     /// A module as it stands among a class's ancestors.

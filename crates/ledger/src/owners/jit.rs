@@ -37,11 +37,11 @@ pub(crate) fn tables(
             continue;
         }
         let Place::Chunk { index: body, is_start: true } = places.at(address) else { continue };
-        for edge in pointers.of(body).0.iter().filter(|edge| !edge.is_interior()) {
+        for edge in pointers.of(body).0.iter().filter(|edge| !edge.is_weak()) {
             let mut search =
                 Search { chunks: malloc.chunks.len(), pointers, slot, looks: MAX_LOOKS };
-            if edge.node() != body && search.is_named_from(edge.node(), MAX_HOPS) {
-                tables.push(edge.node());
+            if edge.to() != body && search.is_named_from(edge.to(), MAX_HOPS) {
+                tables.push(edge.to());
             }
         }
     }
@@ -63,10 +63,10 @@ impl Search<'_> {
         }
         self.looks -= 1;
         let (edges, slots) = self.pointers.of(node);
-        slots.contains(&self.slot)
+        slots.iter().any(|slot| slot.to() == self.slot)
             || hops > 0
                 && edges
                     .iter()
-                    .any(|edge| !edge.is_interior() && self.is_named_from(edge.node(), hops - 1))
+                    .any(|edge| !edge.is_weak() && self.is_named_from(edge.to(), hops - 1))
     }
 }

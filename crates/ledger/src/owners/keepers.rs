@@ -93,7 +93,8 @@ impl<'a> Keepers<'a> {
         let entered = Bits::new(malloc.chunks.len());
         let looked_into = entered.clone();
         let queue = VecDeque::new();
-        let mut search = Search { roster, pointers, keepers, entered, looked_into, queue };
+        let weak = Vec::new();
+        let mut search = Search { roster, pointers, keepers, entered, looked_into, queue, weak };
         for holder in holders {
             let root = search.root(holder.name.clone());
             search.visit(holder.value, ROOT | root, root);
@@ -120,7 +121,9 @@ impl<'a> Keepers<'a> {
             search.enter(pointers.root(index), Depth::All, None, ROOT | root, root);
             search.run();
         }
+        search.visit_weak();
         search.enter_deeply();
+        search.visit_weak();
         search.keepers
     }
 
@@ -230,6 +233,16 @@ struct Search<'a> {
     /// Nodes whose slots were visited, but no more.
     looked_into: Bits,
     queue: VecDeque<u32>,
+    weak: Vec<Weak>,
+}
+
+/// What a weak word names, with the parent and the root that it would have.
+struct Weak {
+    /// A slot, or a chunk of the owner's.
+    to: u32,
+    chunk_of: Option<Owner>,
+    parent: u32,
+    root: u32,
 }
 
 impl Search<'_> {
@@ -269,6 +282,19 @@ impl Search<'_> {
         slot.kind == SlotType::DATA && cause() == Cause::NativeHeld
     }
 
+    /// Visits what only weak words name.
+    fn visit_weak(&mut self) {
+        while !self.weak.is_empty() {
+            for Weak { to, chunk_of, parent, root } in std::mem::take(&mut self.weak) {
+                match chunk_of {
+                    None => self.visit(to, parent, root),
+                    owner => self.enter(to, Depth::All, owner, parent, root),
+                }
+                self.run();
+            }
+        }
+    }
+
     /// Once more from all objects of extensions, for what nothing else leads to: their chunks may
     /// name objects anywhere. Which of them does is not told, since the word may be an old one.
     fn enter_deeply(&mut self) {
@@ -283,6 +309,10 @@ impl Search<'_> {
 
     fn enter_chunks_of(&mut self, slot: u32, depth: Depth, parent: u32, root: u32) {
         let space = self.keepers.space;
+        // Programs of regular expressions, and numbers: their memory names no objects.
+        if matches!(space.slots[slot as usize].kind, SlotType::REGEXP | SlotType::MATCH) {
+            return;
+        }
         for &address in space.references.of(slot) {
             if let Place::Chunk { index, is_start: true } = self.keepers.places.at(address) {
                 // What lies nearer to others is theirs: else a way would lead through tables of the
@@ -308,22 +338,29 @@ impl Search<'_> {
                 continue;
             }
             let (edges, slots) = self.pointers.of(node);
-            for &slot in slots {
-                self.visit(slot, parent, root);
+            for slot in slots {
+                if slot.is_weak() {
+                    self.weak.push(Weak { to: slot.to(), chunk_of: None, parent, root });
+                } else {
+                    self.visit(slot.to(), parent, root);
+                }
             }
             if depth == Depth::First {
                 continue;
             }
             for edge in edges {
-                let to = edge.node();
+                let to = edge.to();
                 if to as usize >= self.keepers.malloc.chunks.len() {
                     continue;
                 }
                 let its = self.keepers.trace.owner_of(to as usize);
                 match owner {
-                    None if !edge.is_interior() => nodes.push((to, Depth::All)),
-                    Some(owner) if its == owner && (!edge.is_interior() || self.is_core(owner)) => {
+                    None if !edge.is_weak() => nodes.push((to, Depth::All)),
+                    Some(owner) if its == owner && (!edge.is_weak() || self.is_core(owner)) => {
                         nodes.push((to, Depth::All));
+                    }
+                    Some(owner) if its == owner && !self.entered.contains(to) => {
+                        self.weak.push(Weak { to, chunk_of: Some(owner), parent, root });
                     }
                     // A thread is what its fiber is, and such: they name their objects themselves.
                     Some(owner) if self.is_core(owner) && self.is_named_within(its) => {

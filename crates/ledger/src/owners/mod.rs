@@ -5,9 +5,12 @@
 
 mod accounts;
 mod bits;
+mod edges;
 mod jit;
 mod keepers;
 mod pointers;
+mod reader;
+mod regions;
 mod roster;
 mod trace;
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use glibc::Malloc;
+use glibc::{Chunk, ChunkState, Malloc};
 use ruby::{ObjectSpace, Slot, SlotType};
 
 use crate::owners::bits::Bits;
@@ -23,6 +23,9 @@ pub(crate) struct Trace {
 
 /// So many pointers lead from Ruby's objects and variables to its tables and structures.
 const NEAR: u32 = 3;
+/// A recycled chunk of this size is rather a buffer, or a table with room to grow, than a structure
+/// whose words are all in use.
+const MIN_BUFFER_BYTES: u64 = 1 << 10;
 
 const NOBODY: u32 = u32::MAX;
 const HEAP_PAGES: u32 = u32::MAX - 1;
@@ -33,9 +36,12 @@ impl Trace {
     /// Each chunk goes to the owner that is nearest to it, counted in pointers. It is *shared*
     /// where another owner reaches it too. Pointers to the beginning of a chunk count first; only
     /// what none of them reaches may be held by a pointer into its middle, since such may be a
-    /// number that looks like one. What is Ruby's own lies near to its objects and variables; where
-    /// its structures are said to reach farther, a word that was left in them by an earlier owner
-    /// may lead astray, so that is followed last.
+    /// number that looks like one.
+    ///
+    /// Memory is recycled, so a word may be one that an earlier owner left. Objects whose layout is
+    /// known say which words are in use: their memory is theirs alone, whatever else points to it.
+    /// Of other memory some is *doubtful* ([`Tracer::is_doubtful`]): its words are followed after
+    /// all others, and what somebody has is not shared on their account.
     pub(crate) fn new(
         malloc: &Malloc,
         places: &Places<'_>,
@@ -55,7 +61,7 @@ impl Trace {
         }
         tracer.follow_exact();
         tracer.follow_interior();
-        tracer.follow_deep();
+        tracer.follow_doubtful();
         // What lies on a stack may be long out of use: it holds only what nobody else does.
         tracer.shares = false;
         for (index, root) in pointers.roots.iter().enumerate() {
@@ -120,20 +126,17 @@ struct Tracer<'a> {
     space: &'a ObjectSpace,
     pointers: &'a Pointers,
     trace: Trace,
-    /// Chunks without pointers: they hold text, numbers or objects.
-    leaves: Bits,
     /// Nodes whose exact pointers have to be followed, and how many pointers led to each.
     exact: VecDeque<(u32, u32)>,
     /// Nodes whose interior pointers have to be followed, once no exact one is left.
-    interior: VecDeque<u32>,
+    interior: VecDeque<(u32, u32)>,
     /// For each owner whether it is Ruby's.
     is_rubys: Vec<bool>,
-    /// Whether what is Ruby's is followed to any depth; until then it waits in `deep` and
-    /// `deep_interior`.
-    is_deep: bool,
-    /// Nodes, the owners that reach them, and whether those share them.
-    deep: Vec<(u32, u32, bool)>,
-    deep_interior: VecDeque<u32>,
+    /// Whether doubtful nodes are followed; until then they wait in `doubtful` and, for their
+    /// interior pointers, in `doubtful_interior`.
+    follows_doubtful: bool,
+    doubtful: VecDeque<(u32, u32)>,
+    doubtful_interior: VecDeque<(u32, u32)>,
     /// Whether what two owners reach is shared between them.
     shares: bool,
     /// Interior pointers of slots: a chunk, and whose slot it is.
@@ -155,13 +158,12 @@ impl<'a> Tracer<'a> {
             malloc,
             space,
             pointers,
-            leaves: Bits::new(nodes),
             exact: VecDeque::new(),
             interior: VecDeque::new(),
             is_rubys: (0..owners).map(|owner| roster.is_rubys(trace.decode(owner))).collect(),
-            is_deep: false,
-            deep: Vec::new(),
-            deep_interior: VecDeque::new(),
+            follows_doubtful: false,
+            doubtful: VecDeque::new(),
+            doubtful_interior: VecDeque::new(),
             shares: true,
             interior_of_slots: Vec::new(),
             trace,
@@ -193,9 +195,6 @@ impl<'a> Tracer<'a> {
                 }
                 _ => continue,
             };
-            if is_leaf(slot.kind) {
-                self.leaves.insert(node);
-            }
             self.reach(node, owner, false, 1);
         }
     }
@@ -208,21 +207,16 @@ impl<'a> Tracer<'a> {
     /// Gives `node`, to which `depth` pointers lead, to `owner` where nobody has it, and notes where
     /// two share it.
     fn reach(&mut self, node: u32, owner: u32, is_shared: bool, depth: u32) {
-        let waits = depth > NEAR && self.is_waiting(owner);
         let Some(&holder) = self.trace.owners.get(node as usize) else { return };
         // Bytecode and the interpreter's variables name the JIT compiler's tables for it alone.
         let is_part = holder == self.trace.jit() && self.is_of_ruby(owner);
         if holder == NOBODY {
-            if waits {
-                self.deep.push((node, owner, is_shared));
-                return;
-            }
             self.trace.owners[node as usize] = owner;
             if is_shared {
                 self.trace.shared.insert(node);
             }
             self.exact.push_back((node, depth));
-            self.interior.push_back(node);
+            self.interior.push_back((node, depth));
         } else if self.shares
             && (is_shared || holder != owner)
             && !is_part
@@ -233,24 +227,36 @@ impl<'a> Tracer<'a> {
         }
     }
 
+    /// Whether the words of a node, to which `depth` pointers lead, may be an earlier owner's: in
+    /// large chunks that were recycled (fresh ones are zeros), and in Ruby's own structures far from
+    /// objects and variables, which lie near. What an object wraps is its structure.
+    fn is_doubtful(&self, node: u32, depth: u32) -> bool {
+        if depth >= NEAR && self.is_of_ruby(self.trace.owners[node as usize]) {
+            return true;
+        }
+        let chunk = self.malloc.chunks.get(node as usize);
+        let is_buffer =
+            |chunk: &Chunk| chunk.state() == ChunkState::InUse && chunk.bytes() >= MIN_BUFFER_BYTES;
+        depth > 1 && chunk.is_some_and(is_buffer)
+    }
+
     fn is_of_ruby(&self, owner: u32) -> bool {
         self.is_rubys.get(owner as usize).is_some_and(|is_rubys| *is_rubys)
     }
 
-    fn is_waiting(&self, owner: u32) -> bool {
-        !self.is_deep && self.is_of_ruby(owner)
-    }
-
     fn follow_exact(&mut self) {
         while let Some((node, depth)) = self.exact.pop_front() {
-            if self.leaves.contains(node) {
+            let is_doubtful = self.is_doubtful(node, depth);
+            if is_doubtful && !self.follows_doubtful {
+                self.doubtful.push_back((node, depth));
                 continue;
             }
             let owner = self.trace.owners[node as usize];
             let is_shared = self.trace.shared.contains(node);
-            for edge in self.pointers.of(node).0 {
-                if !edge.is_interior() {
-                    self.reach(edge.node(), owner, is_shared, depth + 1);
+            for edge in self.pointers.of(node).0.iter().filter(|edge| !edge.is_weak()) {
+                let is_taken = self.trace.owners.get(edge.to() as usize) != Some(&NOBODY);
+                if !is_taken || !is_doubtful && !self.pointers.is_known(edge.to()) {
+                    self.reach(edge.to(), owner, is_shared, depth + 1);
                 }
             }
         }
@@ -258,46 +264,35 @@ impl<'a> Tracer<'a> {
 
     fn follow_interior(&mut self) {
         for (chunk, owner) in std::mem::take(&mut self.interior_of_slots) {
-            self.reach_unheld(chunk, owner, false);
+            self.reach_unheld(chunk, owner, false, 1);
         }
         self.follow_exact();
-        while let Some(node) = self.interior.pop_front() {
-            if self.leaves.contains(node) {
-                continue;
-            }
+        while let Some((node, depth)) = self.interior.pop_front() {
             let owner = self.trace.owners[node as usize];
-            if self.is_waiting(owner) {
-                self.deep_interior.push_back(node);
+            if !self.follows_doubtful && (self.is_of_ruby(owner) || self.is_doubtful(node, depth)) {
+                self.doubtful_interior.push_back((node, depth));
                 continue;
             }
             let is_shared = self.trace.shared.contains(node);
-            for edge in self.pointers.of(node).0.iter().filter(|edge| edge.is_interior()) {
-                self.reach_unheld(edge.node(), owner, is_shared);
+            for edge in self.pointers.of(node).0.iter().filter(|edge| edge.is_weak()) {
+                self.reach_unheld(edge.to(), owner, is_shared, depth + 1);
             }
             self.follow_exact();
         }
     }
 
-    fn follow_deep(&mut self) {
-        self.is_deep = true;
-        for (node, owner, is_shared) in std::mem::take(&mut self.deep) {
-            self.reach(node, owner, is_shared, NEAR + 1);
-        }
+    fn follow_doubtful(&mut self) {
+        self.follows_doubtful = true;
+        self.exact.append(&mut self.doubtful);
         self.follow_exact();
-        self.interior.append(&mut self.deep_interior);
+        self.interior.append(&mut self.doubtful_interior);
         self.follow_interior();
     }
 
     /// Gives `node` to `owner` unless somebody has it by a pointer to its beginning.
-    fn reach_unheld(&mut self, node: u32, owner: u32, is_shared: bool) {
+    fn reach_unheld(&mut self, node: u32, owner: u32, is_shared: bool, depth: u32) {
         if self.trace.owners.get(node as usize) == Some(&NOBODY) {
-            self.reach(node, owner, is_shared, 1);
+            self.reach(node, owner, is_shared, depth);
         }
     }
-}
-
-/// Whether what an object of this type has from malloc is without pointers to more of it: text,
-/// numbers, or references to objects.
-fn is_leaf(kind: SlotType) -> bool {
-    matches!(kind, SlotType::STRING | SlotType::ARRAY | SlotType::BIGNUM | SlotType::STRUCT)
 }
