@@ -1,0 +1,248 @@
+# frozen_string_literal: true
+
+# Words of earlier owners in all memory of Ruby's objects that is not in use, and numbers and text that look like
+# addresses: none of them is a reference. Each way has victims of a class of its own, which it seems to name.
+
+require "fiddle"
+require "stringio"
+require_relative "../lib/malloc"
+require_relative "../lib/scenario"
+
+# What is seemingly named. The classes are made first: their own structures are to have no stale words.
+module Victims
+  NAMES = %i[
+    WriteBuffer ReadBuffer ArrayCapacity TableCapacity DeletedEntries StructMembers Variables StringCapacity StringIOBytes
+    Digits FewDigits ArraySlot ObjectSlot StructSlot PairsSlot
+  ].freeze
+  NAMES.each { |name| const_set(name, Class.new(String)) }
+end
+
+# What truly keeps the victims, by a longer way than what seems to.
+module Vault
+  STORE = {}
+end
+
+# What seems to keep the victims.
+module Slack
+  HOLDERS = []
+end
+
+# Native memory, a chain of chunks that each name the next one.
+class Chain < Fiddle::Pointer
+end
+CHAIN = []
+# Below malloc's first threshold for mapping.
+NODE_BYTES = 100_000
+NODES = 600
+
+# Memory, as words.
+module Memory
+  CLEARED = 200
+  SMALL_CLEARED = 20
+  ZEROS = "\0" * 8192
+
+  class << self
+    def words(at, count)
+      Fiddle::Pointer.new(at)[0, count * 8].unpack("Q*")
+    end
+
+    def address(object)
+      Fiddle.dlwrap(object)
+    end
+
+    # The words of an object's slot. Ruby says how large it is since they differ, from 3.2 on.
+    def slot(object)
+      words(address(object), slot_bytes(object) / 8)
+    end
+
+    def slot_bytes(object)
+      JSON.parse(ObjectSpace.dump(object))["slot_size"] || 40
+    end
+
+    # The pointers in memory, which need not be aligned to words (in the structure of an IO).
+    def pointers(at, bytes)
+      text = Fiddle::Pointer.new(at)[0, bytes]
+      (0..bytes - 8).step(4).map { |offset| text[offset, 8].unpack1("Q") }
+    end
+
+    # Fills memory of so many bytes with words, in turn, and frees it. What stands between keeps it apart. Returns where it was.
+    def leave(words, bytes, count)
+      text = words.cycle.first(bytes / 8).pack("Q*")
+      chunks = Array.new(count) { [Fiddle.malloc(bytes), Fiddle.malloc(24)].first }
+      chunks.each { |at| Fiddle::Pointer.new(at)[0, text.bytesize] = text }
+      chunks.each { |at| Fiddle.free(at) }
+      chunks
+    end
+
+    # Takes the words away again from what was not used, whatever pieces it is in by now: Ruby's own structures are not
+    # to get it.
+    def clear(bytes)
+      sizes = [bytes] * CLEARED + (24..1032).step(16).to_a * SMALL_CLEARED
+      chunks = sizes.map { |size| Fiddle.malloc(size).tap { |at| Fiddle::Pointer.new(at)[0, size] = ZEROS[0, size] } }
+      chunks.each { |at| Fiddle.free(at) }
+    end
+  end
+end
+
+module Slack
+  VICTIMS = 10
+  VICTIM_BYTES = 160_000
+  HOLDERS_WITH_STALE_WORDS = 5
+  CHUNKS = 40
+  TRIES = 50
+
+  @truth = []
+  @nodes = []
+
+  class << self
+    attr_reader :truth
+
+    def make_chain
+      @bytes = Malloc.growth do
+        @nodes = Array.new(NODES) { Fiddle.malloc(NODE_BYTES) }
+        @nodes.each_with_index do |at, index|
+          Fiddle::Pointer.new(at)[0, NODE_BYTES] = [@nodes[index + 1] || 0].pack("Q") + "\0" * (NODE_BYTES - 8)
+        end
+        CHAIN << Chain.new(@nodes.first)
+      end
+    end
+
+    def chain
+      { owner: "Chain", objects: 1, native_bytes: @bytes }
+    end
+
+    # The victims of a class, and the words that seem to name them, and the chain.
+    def victims(name)
+      owner = Victims.const_get(name)
+      all = Array.new(VICTIMS) { owner.new << "v" * VICTIM_BYTES }
+      Vault::STORE[name] = [[[[all]]]]
+      words = all.map { |victim| Memory.address(victim) }.zip(@nodes.each_slice(NODES / VICTIMS).map(&:last)).flatten
+      [owner, words, all]
+    end
+
+    # Objects with memory of so many bytes each (one of these sizes), made by the block. Those are kept that got memory
+    # with stale words: those of the chain only if +native+, since some of the memory becomes Ruby's own. +through+: it is not the slot that names it, but what the slot names.
+    def in_memory(name, *sizes, through: false, native: false)
+      owner, words, all = victims(name)
+      words = all.map { |victim| Memory.address(victim) } unless native
+      kept = []
+      # What Ruby itself needs for the block is made before there are stale words.
+      yield
+      TRIES.times do
+        chunks = sizes.flat_map { |bytes| Memory.leave(words.rotate(kept.size), bytes, CHUNKS) }
+        made = yield
+        kept.concat(made.select { |object| named(object, through).any? { |at| chunks.include?(at) } })
+        sizes.each { |bytes| Memory.clear(bytes) }
+        break if kept.size >= HOLDERS_WITH_STALE_WORDS
+      end
+      keep(owner, kept)
+    end
+
+    # Objects whose slots had been those of others, which the first block makes. Where slots of all objects are alike,
+    # Ruby clears them.
+    def in_slots(name, former)
+      return if RUBY_VERSION < "3.2"
+
+      owner, _, all = victims(name)
+      # Ruby frees pages without any object: some stay until the slots are used again.
+      few, some = all.first(4), []
+      Fiber.new { 20_000.times { |it| former.call(few).tap { |own| some << own if it % 50 == 0 } } }.resume
+      GC.start
+      made = Array.new(20_000) { yield }
+      some.clear
+      addresses = all.map { |victim| Memory.address(victim) }
+      count = Memory.slot_bytes(made.first) / 8
+      stale = ->(object) { (Memory.words(Memory.address(object), count) & addresses).any? }
+      keep(owner, made.select(&stale).first(1_000))
+    end
+
+    # Objects that the block makes of words or victims.
+    def of(name)
+      owner, words, all = victims(name)
+      keep(owner, Array.new(HOLDERS_WITH_STALE_WORDS) { |number| yield(words.rotate(number), all) })
+    end
+
+    private
+
+    def named(object, through)
+      through ? Memory.pointers(Memory.slot(object)[2], 192) : Memory.slot(object)
+    end
+
+    def keep(owner, objects)
+      Slack::HOLDERS << objects
+      path = ["Vault::STORE", "Hash", "Array × 5", owner.name]
+      @truth << { owner: owner.name, objects: VICTIMS, planted: objects.size, path: path }
+    end
+  end
+end
+
+def pipe(text)
+  reader, writer = IO.pipe
+  writer.sync = false
+  writer.write(text)
+  [reader, writer]
+end
+
+LARGE = Struct.new(*Array.new(126) { |it| "m#{it}".to_sym })
+MEMBERS = Array.new(126, 1).freeze
+SMALL = Struct.new(:a, :b, :c, :d)
+
+# Ruby learns from the first object of a class how many variables there are: later ones have them in their slots.
+CLASSES = Array.new(200) { Class.new }
+SIX_VARIABLES = Class.new
+
+def with_variables(count, owner = CLASSES.shift)
+  object = owner.new
+  count.times { |it| object.instance_variable_set("@v#{it}", it) }
+  object
+end
+
+# Fills the transient heap, which small objects live in up to 3.2: others use malloc then.
+def fill_transient_heap
+  Array.new(RUBY_VERSION < "3.3" ? 25_000 : 0) { Array.new(200, 1).push(2) }
+end
+
+GC.disable
+Scenario.run(expect: "native.held") do |_|
+  Slack.make_chain
+  # First, while there are no other free slots.
+  Slack.in_slots("ArraySlot", ->(few) { [*few, *few] }) { Array.new(4, 1) }
+  3.times { with_variables(6, SIX_VARIABLES) }
+  Slack.in_slots("ObjectSlot", ->(few) { [*few, *few] }) { with_variables(1, SIX_VARIABLES) }
+  Slack.in_slots("StructSlot", ->(few) { [*few, *few] }) { SMALL.new(1, 2, 3, 4) }
+  Slack.in_slots("PairsSlot", ->(few) { few.to_h { |it| [it.object_id, it] } }) { {}.tap { |it| it[1] = 2 } }
+  Slack.in_memory("WriteBuffer", 8192, through: true, native: true) { Array.new(3) { pipe("text").last } }
+  Slack.in_memory("ReadBuffer", 8192, through: true, native: true) do
+    Array.new(3) do
+      reader, writer = pipe("some text")
+      writer.flush
+      reader.getc
+      reader
+    end
+  end
+  Slack.in_memory("ArrayCapacity", 3200) { Array.new(3) { Array.new(400, 1).select.with_index { |_, it| it < 3 } } }
+  Slack.in_memory("TableCapacity", 3072, through: RUBY_VERSION < "3.3") do
+    Array.new(3) { Array.new(65) { |it| [it, it] }.to_h }
+  end
+  Slack.of("DeletedEntries") do |_, victims|
+    table = Array.new(30) { |it| [it, it] }.to_h
+    victims.each { |victim| table[victim.object_id] = victim }
+    victims.each { |victim| table.delete(victim.object_id) }
+    table
+  end
+  filling = fill_transient_heap
+  Slack.in_memory("StructMembers", 1008) { Array.new(3) { LARGE.new(*MEMBERS) } }
+  Slack.in_memory("Variables", *(48..208).step(16)) do
+    Array.new(3) { with_variables(RUBY_VERSION < "3.2" ? 6 : 7) }
+  end
+  Slack.in_memory("StringCapacity", 4001) { Array.new(3) { String.new(capacity: 4000) << "x" } }
+  Slack.of("StringIOBytes") { |words, _| StringIO.new(words.cycle.first(500).pack("Q*")) }
+  Slack.of("Digits") { |words, _| words.cycle.first(500).pack("Q*").reverse.unpack1("H*").to_i(16) }
+  Slack.of("FewDigits") { |words, _| words.first(3).pack("Q*").reverse.unpack1("H*").to_i(16) }
+  filling.clear
+  GC.enable
+  # What was freed on the way would outweigh the rest.
+  GC.start
+  Fiddle::Function.new(Fiddle::Handle::DEFAULT["malloc_trim"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_INT).call(0)
+  { owners: [Slack.chain], victims: Slack.truth }
+end
