@@ -23,7 +23,7 @@ class ReportTest < Minitest::Test
 
   def test_options_are_passed_and_failures_told
     answer = run_ruby(<<~RUBY, env: { "RBLOAT_BINARY" => binary })
-      report = Rbloat.report("--owners", "0", "--capture", "freeze")
+      report = Rbloat.report("--owners", "0", "--capture", "freeze", "--max-pause", "10s")
       failure = begin
         Rbloat.report("--nonsense")
       rescue Rbloat::Error => error

@@ -37,9 +37,11 @@ fn rbloat() -> Command {
     command
 }
 
-/// Runs `rbloat report PID` with further arguments.
+/// Runs `rbloat report PID` with further arguments, with a pause that is long enough on a machine that is busy with
+/// other tests.
 fn run(pid: i32, arguments: &[&str]) -> Output {
-    rbloat().args(["report", &pid.to_string()]).args(arguments).output().unwrap()
+    let patient = ["report", &pid.to_string(), "--max-pause", "10s"];
+    rbloat().args(patient).args(arguments).output().unwrap()
 }
 
 /// The report on a process; it must be complete.

@@ -153,7 +153,8 @@ fn the_causes_of_each_ruby_are_those_of_a_report() {
 }
 
 fn the_causes_are_told(target: &Target, capture: &str) {
-    let recorder = Recorder::of(target, &["--every", "50ms", "--capture", capture]);
+    let how = ["--every", "50ms", "--capture", capture, "--max-pause", "10s"];
+    let recorder = Recorder::of(target, &how);
     let recording = recorder.wait_for(|it| it.causes().count() >= 3);
     let mut commands: Vec<&str> =
         recording.causes().map(|causes| causes.command.as_str()).collect();
