@@ -1,5 +1,4 @@
-//! How a process is held still for the time it takes to read it: which way is tried, for how long, and what is
-//! tried next.
+//! The choice of a capture: which method is tried, for how long, and which one is tried next.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,23 +10,20 @@ use crate::allocator_call::{self, AllocatorCall};
 use crate::arguments::{CaptureArguments, CaptureMode};
 use crate::failure::Failure;
 
-/// How often a target is stopped at most that is in the midst of a change each time, computes, or does not stop
-/// in time.
+/// The most captures of a target that changes its heap, has no thread at a safe point, or does not stop in time.
 const MAX_ATTEMPTS: u32 = 4;
 /// How long it goes on in between.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 
-/// How long the walks take while the target stands, beside what is known without reading its memory: for each
-/// GiB that is resident, without and with what it takes to find owners, for each heap of malloc's arenas, for each
-/// thread, and for each mapping. Processes with 4,000 threads, 15,000 mappings and 300 arenas were measured.
+/// Time of the walks during a freeze: for each resident GiB without and with owners, for each heap of malloc's
+/// arenas, for each thread, and for each mapping. Processes with 4,000 threads, 15,000 mappings and 300 arenas were measured.
 const WALK_PER_GIB: Duration = Duration::from_millis(140);
 const WALK_PER_GIB_WITH_OWNERS: Duration = Duration::from_millis(260);
 const WALK_PER_HEAP: Duration = Duration::from_micros(50);
 const WALK_PER_THREAD: Duration = Duration::from_micros(350);
 const WALK_PER_MAPPING: Duration = Duration::from_micros(4);
 
-/// What rbloat takes itself to read a process: its program, and a part of what is resident there, without and
-/// with what it takes to find owners.
+/// rbloat's own memory for reading a process: a constant part, and a fraction of the RSS without and with owners.
 const OWN_BYTES: u64 = 8 << 20;
 const OWN_PART: u64 = 10;
 const OWN_PART_WITH_OWNERS: u64 = 5;
@@ -76,7 +72,7 @@ pub(crate) fn take_and_try(
     target.capture(started)
 }
 
-/// What rbloat takes itself to read a process.
+/// rbloat's own memory for reading a process, in bytes.
 fn own_bytes(rss_bytes: u64, owners: bool) -> u64 {
     OWN_BYTES + rss_bytes / if owners { OWN_PART_WITH_OWNERS } else { OWN_PART }
 }
@@ -141,7 +137,7 @@ impl Target<'_> {
         }
     }
 
-    /// What to make a forked copy by, if there is to be one, and why it is to be read in this way.
+    /// The plan of a forked copy, if one can be made, and the reason for the choice.
     fn choose(&self) -> Result<(Option<ForkPlan>, String), Failure> {
         if self.how.capture == CaptureMode::Freeze {
             return Ok((None, "asked for".into()));
@@ -213,7 +209,7 @@ impl Target<'_> {
         }
     }
 
-    /// How long the walks are expected to take while the process stands.
+    /// The expected time of the walks during a freeze.
     fn expected_walk(&self) -> Duration {
         let factors = target::pause_factors(self.image);
         let gib = factors.resident_bytes as f64 / (1_u64 << 30) as f64;
@@ -245,7 +241,7 @@ fn no_copy(refusal: &Refusal) -> String {
     format!("no forked copy was made: {refusal}")
 }
 
-/// Whether another try some milliseconds later may succeed.
+/// Returns true if another try some milliseconds later may succeed.
 fn passes(failure: &Failure) -> bool {
     use target::Error as E;
     match failure {

@@ -95,7 +95,7 @@ impl SourceArguments {
     }
 }
 
-/// How a process is held still, and for how long.
+/// The method of a capture, and its limit.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct CaptureArguments {
     /// How to hold the process still

@@ -1,4 +1,4 @@
-//! What an examination costs those that are examined: nothing.
+//! Examining a process costs it no memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -163,8 +163,8 @@ fn no_command_changes_what_a_family_of_processes_shares() {
     assert!(parent.finish());
 }
 
-/// How often each process is examined in a control group that is nearly full; 100 times by
-/// `RBLOAT_TEST_REPORTS=100`.
+/// The number of reports on each process in a control group that is nearly full; set RBLOAT_TEST_REPORTS=100 for
+/// 100.
 fn reports() -> u32 {
     let count = std::env::var("RBLOAT_TEST_REPORTS").ok().and_then(|count| count.parse().ok());
     count.unwrap_or(5)

@@ -22,19 +22,18 @@ pub struct Frozen {
     keeper: Keeper,
 }
 
-/// What is left of a [`Frozen`] target when it goes on.
+/// The outcome of a freeze after the target was released.
 #[derive(Debug)]
 pub struct Thawed {
-    /// What the kernel said of it.
+    /// The kernel's account of the target.
     pub outline: Outline,
-    /// How long it stood: from the first thread's stop to the last one's going on.
+    /// The pause, from the first thread's stop to the last one's release.
     pub pause: Duration,
-    /// Whether the pause ended by its deadline. What was read afterwards is nothing, and what was read by then
-    /// may be half of a whole.
+    /// True if the deadline ended the pause. Later reads returned nothing, so what was read may be incomplete.
     pub expired: bool,
 }
 
-/// The thread that stopped the target, and lets it go on: when it is told, or at the deadline.
+/// The thread that stopped the target, and releases it on request or at the deadline.
 struct Keeper {
     /// `None` where the target was stopped before.
     deadline: Option<Instant>,
@@ -116,7 +115,7 @@ impl Frozen {
         &self.image
     }
 
-    /// How long its memory can still be read; `None` where it was stopped before, and for as long as it is.
+    /// The time for which its memory can still be read; `None` if it was stopped before, since there is no limit.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.keeper.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))

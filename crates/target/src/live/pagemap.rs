@@ -190,7 +190,7 @@ pub(crate) fn state_at(file: &File, at: Address, bytes: u64) -> (Option<PageStat
     (first_state, (first.offset(alike * PAGE_SIZE) - at).min(bytes))
 }
 
-/// Whether all pages of `range` are in memory and no other process's too: writing to them copies nothing.
+/// Returns true if all pages of `range` are resident and exclusive to the process: writing to them copies nothing.
 pub(crate) fn are_exclusive(file: &File, range: &Range<Address>) -> bool {
     let is_exclusive = |entry: &[u8]| {
         let entry = u64::from_le_bytes(entry.try_into().expect("eight bytes"));

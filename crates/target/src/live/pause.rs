@@ -1,11 +1,11 @@
-//! How long a pause is expected to be, before anything is stopped.
+//! The expected length of a pause, estimated before anything is stopped.
 
 use std::fs;
 use std::time::Duration;
 
 use super::{priority, proc};
 
-/// To stop the threads of a process and let them go again: whatever it is, and for each thread.
+/// Time to stop the threads of a process and release them: a constant part, and a part for each thread.
 const STOP: Duration = Duration::from_micros(700);
 const STOP_PER_THREAD: Duration = Duration::from_micros(35);
 /// To read what the kernel says of a mapping.
@@ -18,7 +18,7 @@ const COPY_PER_GIB: Duration = Duration::from_millis(16);
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// What the length of a pause depends on.
+/// The facts about a process that the length of a pause depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct PauseFactors {
     /// The threads of the process.
@@ -29,9 +29,9 @@ pub struct PauseFactors {
     pub resident_bytes: u64,
     /// Those of them that no file backs.
     pub anonymous_bytes: u64,
-    /// How many threads want to run for each processor of the machine, at least 1.
+    /// Runnable threads for each processor of the machine, at least 1.
     pub load: f64,
-    /// Whether what rbloat does during a pause goes before all of them.
+    /// True if rbloat's work during a pause runs at real-time priority, before all of them.
     pub urgent: bool,
 }
 
@@ -53,12 +53,12 @@ impl PauseFactors {
         }
     }
 
-    /// How long it takes to stop its threads and to let them go again.
+    /// Time to stop its threads and to release them.
     fn stop(&self) -> Duration {
         STOP + scaled(STOP_PER_THREAD, self.threads as f64)
     }
 
-    /// How long it stands for a fork capture.
+    /// The expected pause of a fork capture.
     #[must_use]
     pub fn fork(&self) -> Duration {
         let look = scaled(LOOK_PER_MAPPING, self.mappings as f64);
@@ -69,13 +69,13 @@ impl PauseFactors {
         if self.urgent { pause } else { pause.mul_f64(self.load) }
     }
 
-    /// How long making the forked copy takes by itself.
+    /// Time to make the forked copy alone.
     pub(crate) fn copy(&self) -> Duration {
         scaled(COPY_PER_MAPPING, self.mappings as f64)
             + scaled(COPY_PER_GIB, self.anonymous_bytes as f64 / GIB)
     }
 
-    /// How long it stands for a freeze until its memory can be read: the reader adds what that takes.
+    /// The expected pause of a freeze until memory can be read; the caller adds the time of its walks.
     #[must_use]
     pub fn freeze(&self) -> Duration {
         let look = scaled(LOOK_PER_MAPPING, self.mappings as f64)
@@ -88,7 +88,7 @@ fn scaled(each: Duration, times: f64) -> Duration {
     each.mul_f64(times.max(0.0))
 }
 
-/// How many threads want to run for each processor, at least 1.
+/// Runnable threads for each processor, at least 1.
 fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let running = text.split(' ').nth(3).and_then(|field| field.split_once('/'));

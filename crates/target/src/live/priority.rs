@@ -33,7 +33,7 @@ fn set_scheduler(tid: i32, policy: i32, parameters: libc::sched_param) -> Result
     Errno::result(set).map(drop)
 }
 
-/// Whether a real-time priority was set.
+/// Sets a real-time priority; returns true if the kernel allowed it.
 fn raise(tid: i32) -> bool {
     set_scheduler(tid, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, REAL_TIME).is_ok()
 }
@@ -42,7 +42,7 @@ fn lower(tid: i32) {
     let _ = set_scheduler(tid, libc::SCHED_OTHER, libc::sched_param { sched_priority: 0 });
 }
 
-/// Whether our threads may have a real-time priority.
+/// Returns true if our threads may have a real-time priority.
 pub(crate) fn may_be_raised() -> bool {
     let raised = raise(0);
     if raised {
@@ -81,7 +81,7 @@ impl Drop for Urgent {
 #[derive(Default)]
 pub(crate) struct Lenders {
     all: Vec<Lender>,
-    /// How many of them have lent theirs.
+    /// The number of lenders that have lent their priority.
     used: usize,
 }
 

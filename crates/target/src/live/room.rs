@@ -1,4 +1,4 @@
-//! How much memory a process may still take before a limit is met, and what a forked copy of it takes.
+//! The memory that limits leave to a process, and the memory that a forked copy of it needs.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use procfs_core::process::Status;
 use super::cgroup::{self, Level};
 use super::proc;
 
-/// What the kernel takes for a forked copy beside its page tables: a task, its stack, lists.
+/// Kernel memory for a forked copy beside its page tables: a task, its stack, lists.
 const COPY_BYTES: u64 = 1 << 20;
-/// What the kernel takes for each mapping of a forked copy: `vm_area_struct`, its lists and its place in the
+/// Kernel memory for each mapping of a forked copy: `vm_area_struct`, its lists and its place in the
 /// tree of mappings.
 const COPY_BYTES_PER_MAPPING: u64 = 512;
-/// What a thread that computes all the while changes in a second, so that the kernel copies it: several times
-/// what Ruby programs that do little but allocate were seen to change.
+/// The assumed write rate of a thread that uses a whole processor, in bytes that the kernel must copy. A guard
+/// watches the room, in case a program writes faster.
 const WRITTEN_BYTES_PER_SECOND: u64 = 1 << 30;
-/// How long it takes to read a forked copy: longer than measured on a machine that is not busy.
+/// Time to read a forked copy: longer than on a machine that is not busy.
 const READING: Duration = Duration::from_millis(100);
 const READING_PER_GIB: Duration = Duration::from_millis(1500);
 /// For how long the target's CPU time is watched.
 const WATCHED: Duration = Duration::from_millis(20);
 /// Between two looks at the room while a forked copy is read.
 const LOOKS: Duration = Duration::from_millis(2);
-/// What must always be left, as a part of the room that there was.
+/// The copy is ended when less than this part of the initial room is left.
 const RESERVE: u64 = 4;
 
 /// The limits that the memory of a process counts against.
@@ -65,7 +65,7 @@ fn on_machine() -> Option<u64> {
     cgroup::number_after(&text, "MemAvailable:").map(|kb| kb * 1024)
 }
 
-/// What a forked copy of a process is expected to take.
+/// The memory that a forked copy of a process is expected to need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Need {
     /// By itself, at once.
@@ -131,7 +131,7 @@ impl Guard {
         Some(Self { stop: Some(stop), ended_copy, thread: Some(thread.ok()?) })
     }
 
-    /// Whether the copy was ended.
+    /// Returns true if the guard ended the copy.
     pub(crate) fn has_ended_copy(&self) -> bool {
         self.ended_copy.load(Ordering::SeqCst)
     }

@@ -277,7 +277,7 @@ impl Stop {
         self.threads.iter().filter_map(|thread| Some((thread.tid, thread.standing?)))
     }
 
-    /// Whether the process was stopped before, by SIGSTOP or its like: nobody waits for it.
+    /// Returns true if the process was already stopped, by SIGSTOP or a similar signal.
     pub(crate) fn was_suspended(&self) -> bool {
         self.standing().all(|(_, standing)| standing.by_job_control)
     }
@@ -299,7 +299,7 @@ impl Stop {
         if is_intact { Ok(pause) } else { Err(Error::Ended { pid: self.pid, how: "ended" }) }
     }
 
-    /// Whether all of them still stood.
+    /// Releases all threads; returns true if all of them were still stopped.
     fn detach_all(&mut self) -> bool {
         self.lenders.take_back();
         let mut gone = Vec::new();
