@@ -1,7 +1,7 @@
-use glibc::{Allocator, TrimCall, jemalloc};
+use allocator::{Allocator, TrimCall, jemalloc};
+use capture::elf::{self, Module};
+use capture::{Address, Argument, Error, Forked, Image};
 use report::AllocatorStatistics;
-use target::elf::{self, Module};
-use target::{Address, Argument, Error, Forked, Image};
 
 use crate::failure::Failure;
 
@@ -17,7 +17,7 @@ pub(crate) struct AllocatorCall {
 impl AllocatorCall {
     /// That of the process's allocator.
     pub(crate) fn find(pid: i32) -> Result<Self, Failure> {
-        let image = target::look(pid)?;
+        let image = capture::look(pid)?;
         let modules = elf::modules(&image);
         let (allocator, module) = serving(&image, &modules);
         let found = allocator.trim_call().and_then(|call| {
@@ -45,7 +45,7 @@ impl AllocatorCall {
 fn serving<'m>(image: &Image<'_>, modules: &'m [Module]) -> (Allocator, Option<&'m Module>) {
     let interpreter = ruby::find_in(image, modules);
     let caller = interpreter.and_then(|it| it.module_among(modules));
-    let found = glibc::find_allocator(image, modules, caller);
+    let found = allocator::find_allocator(image, modules, caller);
     (found.allocator, found.module)
 }
 

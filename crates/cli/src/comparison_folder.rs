@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use compare::Comparison;
 
+use crate::commands::plot;
 use crate::failure::Failure;
-use crate::{output, plot_command};
+use crate::output;
 
 pub(crate) struct ComparisonFolder {
     path: PathBuf,
@@ -47,7 +48,7 @@ impl ComparisonFolder {
         let write = |name: &str, text: &str| output::write(&self.path.join(name), text.as_bytes());
         write("comparison.json", &comparison.render_json())?;
         write("comparison.md", &comparison.render_markdown())?;
-        write("comparison.svg", &plot_command::plot(&self.recordings)?.render_svg())
+        write("comparison.svg", &plot::plot(&self.recordings)?.render_svg())
     }
 }
 

@@ -9,7 +9,7 @@ use report::SnapshotError;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
-    Target(#[from] target::Error),
+    Target(#[from] capture::Error),
     #[error(
         "process {pid} ({command}) is not a Ruby: nothing in it exports rb_cObject; `rbloat` lists the Ruby processes"
     )]
@@ -30,7 +30,7 @@ pub(crate) enum Failure {
     )]
     NoRoom { pid: i32, own_bytes: u64, room_bytes: u64 },
     #[error("no {what} was made in process {pid}: {refusal}{instead}")]
-    NotTouched { pid: i32, what: &'static str, refusal: target::Refusal, instead: &'static str },
+    NotTouched { pid: i32, what: &'static str, refusal: capture::Refusal, instead: &'static str },
     #[error(
         "malloc in process {pid} is served by {allocator}, which exports no function that gives memory back"
     )]
@@ -101,7 +101,7 @@ impl From<Outcome> for ExitCode {
 impl Failure {
     /// The exit status, as `rbloat --help` documents it.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        use target::Error as E;
+        use capture::Error as E;
         ExitCode::from(match self {
             Self::OneSource
             | Self::ManySources(_)

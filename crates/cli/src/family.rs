@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
+use capture::{Member, Tree};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
-use target::{Member, Tree};
 
 pub(crate) struct Family {
     pub(crate) child: Child,

@@ -2,25 +2,17 @@
 
 mod allocator_call;
 mod arguments;
-mod capture;
-mod compare_command;
+mod attempts;
+mod commands;
 mod comparison_folder;
-mod diff_command;
 mod failure;
 mod family;
-mod list;
-mod map_command;
 mod orphans;
 mod output;
-mod plot_command;
 mod process;
-mod record_command;
 mod recorder;
-mod report_command;
 mod signals;
-mod snapshot_command;
 mod source;
-mod trim_command;
 mod work;
 
 use std::io::{self, Write};
@@ -46,15 +38,15 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     match &arguments.command {
-        None => print(&list::render()?)?,
-        Some(Command::Report(report)) => return report_command::run(report),
-        Some(Command::Map(map)) => return map_command::run(map),
-        Some(Command::Snapshot(snapshot)) => return snapshot_command::run(snapshot),
-        Some(Command::Diff(diff)) => return diff_command::run(diff),
-        Some(Command::Compare(compare)) => return compare_command::run(compare),
-        Some(Command::Trim(trim)) => return trim_command::run(trim),
-        Some(Command::Record(record)) => return record_command::run(record),
-        Some(Command::Plot(plot)) => return plot_command::run(plot),
+        None => print(&commands::list::render()?)?,
+        Some(Command::Report(report)) => return commands::report::run(report),
+        Some(Command::Map(map)) => return commands::map::run(map),
+        Some(Command::Snapshot(snapshot)) => return commands::snapshot::run(snapshot),
+        Some(Command::Diff(diff)) => return commands::diff::run(diff),
+        Some(Command::Compare(compare)) => return commands::compare::run(compare),
+        Some(Command::Trim(trim)) => return commands::trim::run(trim),
+        Some(Command::Record(record)) => return commands::record::run(record),
+        Some(Command::Plot(plot)) => return commands::plot::run(plot),
         Some(Command::Completions { shell }) => {
             io::stdout().write_all(&arguments::completions(*shell))?;
         }

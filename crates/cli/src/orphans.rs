@@ -32,5 +32,5 @@ impl Orphans {
 }
 
 fn children() -> Vec<i32> {
-    target::children(std::process::id().cast_signed())
+    capture::children(std::process::id().cast_signed())
 }

@@ -1,6 +1,6 @@
 //! Which process is meant, and whether it is a Ruby: said before it is stopped.
 
-use target::Image;
+use capture::Image;
 
 use crate::arguments::ProcessName;
 use crate::failure::Failure;
@@ -17,8 +17,8 @@ pub(crate) fn find(name: ProcessName) -> Result<i32, Failure> {
         ProcessName::Pid(pid) => pid,
         ProcessName::NamespacePid(pid) => in_container(pid)?,
     };
-    target::check(pid)?;
-    let image = target::look(pid)?;
+    capture::check(pid)?;
+    let image = capture::look(pid)?;
     match ruby::find(&image) {
         Some(_) => Ok(pid),
         None => Err(Failure::NotRuby { pid, command: command(&image) }),
@@ -27,7 +27,7 @@ pub(crate) fn find(name: ProcessName) -> Result<i32, Failure> {
 
 /// The one process that its container calls `namespace_pid`; where there are more, the one Ruby.
 fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
-    let pids = target::processes_by_namespace_pid(namespace_pid)?;
+    let pids = capture::processes_by_namespace_pid(namespace_pid)?;
     match pids[..] {
         [] => return Err(Failure::NotInContainer { namespace_pid }),
         [pid] => return Ok(pid),
@@ -35,10 +35,10 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
     }
     let mut candidates = Vec::new();
     for pid in pids {
-        match target::look(pid) {
+        match capture::look(pid) {
             Ok(image) if ruby::find(&image).is_some() => candidates.push((pid, command(&image))),
             // What we may not look at might be the one that is meant.
-            Err(target::Error::NotPermitted { .. }) => {
+            Err(capture::Error::NotPermitted { .. }) => {
                 candidates.push((pid, "permission denied".into()))
             }
             _ => {}

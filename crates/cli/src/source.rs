@@ -5,13 +5,13 @@ use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use capture::{Core, CoreOptions, Finding, Outline, Severity};
 use indicatif::{ProgressBar, ProgressStyle};
 use ledger::{Atlas, Ledger, Readings};
 use report::{Capture, CaptureMethod, Report, Snapshot};
-use target::{Core, CoreOptions, Finding, Outline, Severity};
 
 use crate::arguments::{CaptureArguments, SourceName};
-use crate::capture::{self, Captured};
+use crate::attempts::{self, Captured};
 use crate::failure::Failure;
 
 /// The most bytes of a snapshot's file: that of a process of 100 GB has less.
@@ -44,9 +44,9 @@ impl Source {
             return Ok(Self::Snapshot(Box::new(snapshot)));
         }
         let since = Instant::now();
-        let core = match target::open_core(&path, &CoreOptions { sysroot }) {
+        let core = match capture::open_core(&path, &CoreOptions { sysroot }) {
             Ok(core) => Box::new(core),
-            Err(target::Error::NoCore { path, what }) => {
+            Err(capture::Error::NoCore { path, what }) => {
                 return Err(Failure::NoSource { path, what });
             }
             Err(error) => return Err(error.into()),
@@ -94,7 +94,7 @@ fn examine(
 ) -> Result<(Report, Atlas), Failure> {
     let progress = progress(pid);
     let started = Instant::now();
-    let examined = draw_up_captured(capture::take(pid, how, owners)?, draws, started);
+    let examined = draw_up_captured(attempts::take(pid, how, owners)?, draws, started);
     progress.finish_and_clear();
     Ok(examined)
 }
@@ -105,7 +105,7 @@ fn examine(
 /// Also where its memory could not be read in time.
 pub(crate) fn report_quietly(pid: i32, how: CaptureArguments) -> Result<Report, Failure> {
     let started = Instant::now();
-    let captured = capture::take(pid, how, false)?;
+    let captured = attempts::take(pid, how, false)?;
     match captured.unread {
         Some(reason) => Err(Failure::Unread { pid, reason }),
         None => Ok(draw_up_captured(captured, false, started).0),

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use capture::Member;
 use compare::{Environment, Sample};
-use target::Member;
 
 use crate::failure::Failure;
 use crate::family::{Ending, Family};
@@ -302,7 +302,7 @@ impl<'a> Work<'a> {
         if self.has_ended() {
             return self.samples.last().map_or(0, |sample| sample.rss_bytes);
         }
-        let exact = |member: &Member| target::rss_bytes(member.pid).unwrap_or(member.rss_bytes);
+        let exact = |member: &Member| capture::rss_bytes(member.pid).unwrap_or(member.rss_bytes);
         self.command.members.iter().map(exact).sum()
     }
 

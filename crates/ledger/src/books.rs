@@ -3,7 +3,7 @@
 use std::iter::Peekable;
 use std::ops::Range;
 
-use target::{Address, Backing, Mapping, Outline, PageState, Pages, intersection, length};
+use capture::{Address, Backing, Mapping, Outline, PageState, Pages, intersection, length};
 
 use crate::{Cause, Causes, span::Span};
 
@@ -122,10 +122,10 @@ fn lies_in(mapping: &Mapping, libraries: &[Range<Address>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use capture::{Mappings, PageRun};
     use proptest::prelude::*;
-    use target::{Mappings, PageRun};
 
-    const PAGE: u64 = target::PAGE_SIZE;
+    const PAGE: u64 = capture::PAGE_SIZE;
 
     /// Mappings and pages of all kinds, resident or not, out of a list of page kinds.
     fn process(kinds: &[u8]) -> (Outline, Pages) {

@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 
-use glibc::{Allocator, Libc, Malloc, Totals};
+use allocator::glibc::{Malloc, Totals};
+use allocator::{Allocator, Libc};
+use capture::{Address, Finding, Origin, Outline, Pages, Process, Severity};
 use ruby::{ObjectSpace, SlotState};
-use target::{Address, Finding, Origin, Outline, Pages, Process, Severity};
 
 use crate::books::{Books, book, book_estimated};
 use crate::malloc_spans::malloc_spans;

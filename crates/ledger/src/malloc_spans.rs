@@ -1,7 +1,7 @@
 use std::ops::Range;
 
-use glibc::{Chunk, ChunkState, Malloc, Region};
-use target::{Address, intersection};
+use allocator::glibc::{Chunk, ChunkState, Malloc, Region};
+use capture::{Address, intersection};
 
 use crate::{Cause, owners::Owners, span::Span};
 

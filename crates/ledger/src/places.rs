@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use glibc::Malloc;
+use allocator::glibc::Malloc;
+use capture::{Address, AddressMap};
 use ruby::ObjectSpace;
-use target::{Address, AddressMap};
 
 /// Granules of 1 KiB: a chunk is found after looking at a few of its neighbours, and the map takes
 /// 0.4 % of the memory that it describes.
@@ -163,7 +163,7 @@ fn value(index: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use glibc::{Chunk, ChunkState, Region};
+    use allocator::glibc::{Chunk, ChunkState, Region};
     use ruby::HeapPage;
 
     /// Of 9 GB of strings on Ruby 2.7, 94 were called unreachable: they began behind a heap page.

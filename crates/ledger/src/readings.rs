@@ -2,10 +2,11 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::thread::Builder;
 
-use glibc::{Allocator, Libc, Malloc};
+use allocator::glibc::Malloc;
+use allocator::{Allocator, Libc};
+use capture::elf::{self, Module};
+use capture::{Address, Finding, Image};
 use ruby::{Holder, ObjectSpace};
-use target::elf::{self, Module};
-use target::{Address, Finding, Image};
 
 use crate::owners::Pointers;
 use crate::stacks::find_stacks;
@@ -63,8 +64,8 @@ impl Readings {
         let mut modules = elf::modules(running);
         let interpreter = ruby::find_in(running, &modules);
         let caller = interpreter.and_then(|it| it.module_among(&modules));
-        let allocator = glibc::find_allocator(running, &modules, caller).allocator;
-        let libc = glibc::libc(running, &modules);
+        let allocator = allocator::find_allocator(running, &modules, caller).allocator;
+        let libc = allocator::libc(running, &modules);
         modules.sort_by_key(|module| module.range.start);
         Self {
             torn: false,
@@ -87,7 +88,7 @@ impl Readings {
             let ruby = Builder::new().spawn_scoped(scope, || ruby::read(image));
             let interpreter = ruby::find_in(image, &modules);
             let caller = interpreter.as_ref().and_then(|it| it.module_among(&modules));
-            let found = glibc::find_allocator(image, &modules, caller);
+            let found = allocator::find_allocator(image, &modules, caller);
             let malloc = read_malloc(image, &found);
             let (allocator, finding) = (found.allocator, found.finding);
             let stacks = find_stacks(image);
@@ -98,7 +99,7 @@ impl Readings {
             let is_torn = |malloc: &Malloc| malloc.arenas.iter().any(|arena| !arena.walked);
             let torn = malloc.as_ref().is_ok_and(is_torn)
                 || matches!(ruby, Err(ruby::Error::Layout { .. }));
-            let libc = glibc::libc(image, &modules);
+            let libc = allocator::libc(image, &modules);
             modules.sort_by_key(|module| module.range.start);
             Self {
                 torn,
@@ -135,7 +136,7 @@ impl Readings {
     }
 }
 
-fn read_malloc(image: &Image<'_>, found: &glibc::Found<'_>) -> Result<Malloc, String> {
+fn read_malloc(image: &Image<'_>, found: &allocator::Found<'_>) -> Result<Malloc, String> {
     let Some(module) = found.module else {
         return Err("no library that serves malloc was found in the process".into());
     };
@@ -146,5 +147,5 @@ fn read_malloc(image: &Image<'_>, found: &glibc::Found<'_>) -> Result<Malloc, St
              under unknown"
         ));
     }
-    glibc::walk_library(image, module).map_err(|error| error.to_string())
+    allocator::glibc::walk_library(image, module).map_err(|error| error.to_string())
 }

@@ -1,7 +1,7 @@
 use std::iter::Peekable;
 use std::ops::Range;
 
-use target::Address;
+use capture::Address;
 
 use crate::Cause;
 

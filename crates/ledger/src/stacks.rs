@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use target::{Address, Image, Memory, Outline, PAGE_SIZE, Thread, length};
+use capture::{Address, Image, Memory, Outline, PAGE_SIZE, Thread, length};
 
 /// More bytes than any release's `struct pthread` has.
 const DESCRIPTOR: u64 = 0x1000;

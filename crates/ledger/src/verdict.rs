@@ -1,4 +1,4 @@
-use target::Origin;
+use capture::Origin;
 
 use crate::{Cause, Count, Ledger, OwnerAccount, OwnerKind, Size, percent};
 

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use capture::{Address, Image, Mapping};
 use ledger::{Cause, Ledger, OwnerAccount, OwnerKind, Readings};
 use proptest::prelude::*;
-use target::{Address, Image, Mapping};
-use testbed::{ElfModule, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Word};
+use testkit::{ElfModule, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Word};
 
 /// Where nothing is.
 const NOWHERE: u64 = 0x10_0000_0010;

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use capture::{Address, CoreOptions, Image, Origin, Severity};
 use ledger::{Atlas, Cause, Ledger, PageUse, Readings, Use};
 use proptest::prelude::*;
-use target::{Address, CoreOptions, Image, Origin, Severity};
-use testbed::{
+use testkit::{
     CoreWriter, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticCore, SyntheticMemory,
 };
 
@@ -69,7 +69,7 @@ fn assert_same(ledger: &Ledger, atlas: &Atlas) {
     assert_eq!(atlas.resident_bytes(), ledger.rss_bytes);
     let pages = atlas.areas.iter().flat_map(|area| atlas.pages(area));
     let unreturned = pages.filter(|(_, used)| *used == PageUse::Unreturned);
-    let unreturned: u64 = unreturned.map(|(range, _)| target::length(&range)).sum();
+    let unreturned: u64 = unreturned.map(|(range, _)| capture::length(&range)).sum();
     assert_eq!(unreturned, ledger.causes[Cause::MallocUnreturned]);
 
     let mut owned = vec![(0, 0, 0); ledger.owners.len()];
@@ -145,10 +145,10 @@ proptest! {
         let runs: Vec<_> = image.outline.pages.as_ref().unwrap().iter().cloned().collect();
         for (place, word) in damage {
             let run = place.get(&runs);
-            let words = target::length(&run.range) / 8;
+            let words = capture::length(&run.range) / 8;
             memory.write_u64(run.range.start.0 + word % words * 8, word.rotate_left(17));
         }
-        let outline = target::Outline { pages: image.outline.pages.clone(), ..image.outline };
+        let outline = capture::Outline { pages: image.outline.pages.clone(), ..image.outline };
         let damaged = Image::new(outline, memory);
         let pages = damaged.outline.pages.as_ref().unwrap();
         let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
@@ -173,7 +173,7 @@ proptest! {
         SyntheticCore::new(writer, &memory, &image.outline.threads).write(&path);
         // Its libraries are all in the core, and none of this machine's is to be taken for them.
         let options = CoreOptions { sysroot: Some(folder.path().join("empty")) };
-        let core = target::open_core(&path, &options).unwrap().image;
+        let core = capture::open_core(&path, &options).unwrap().image;
         let dumped = draw_up(&core);
         prop_assert_eq!(&dumped.ruby, &alive.ruby);
         let totals = |ledger: &Ledger| ledger.malloc.as_ref().map(|malloc| malloc.totals);
@@ -203,7 +203,7 @@ proptest! {
             *place.get_mut(&mut bytes) = byte;
         }
         std::fs::write(&path, &bytes).unwrap();
-        if let Ok(core) = target::open_core(&path, &options) {
+        if let Ok(core) = capture::open_core(&path, &options) {
             let damaged = draw_up(&core.image);
             prop_assert_eq!(damaged.causes.total(), damaged.rss_bytes);
         }

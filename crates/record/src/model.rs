@@ -2,9 +2,9 @@
 //!
 //! Sizes are bytes, times are milliseconds. Fields may be added; none is renamed.
 
+use capture::{GroupMemory, Member, Rollup};
 use report::{CauseRow, Report};
 use serde::{Deserialize, Serialize};
-use target::{GroupMemory, Member, Rollup};
 
 /// The version of this interface.
 pub const SCHEMA: u32 = 1;

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use capture::{Finding, Severity};
 use ledger::{
     Advice, ArenaAccount, Cause, Ledger, MallocAccount, OwnerAccount, RubyAccount, Verdict, advise,
 };
 use serde::{Deserialize, Serialize};
-use target::{Finding, Severity};
 
 /// The version of this interface.
 pub const SCHEMA: u32 = 1;

@@ -82,7 +82,7 @@ impl TrimReport {
     /// A report before anything was done.
     #[must_use]
     pub fn new(
-        process: &target::Process,
+        process: &capture::Process,
         allocator: String,
         function: String,
         expected: Expectation,

@@ -1,9 +1,9 @@
 //! Files of snapshots: what is written comes back, and nothing else is believed.
 
+use capture::Address;
 use ledger::{Area, AreaKind, Atlas, Columns};
 use proptest::prelude::*;
 use report::{FORMAT, Report, Snapshot, SnapshotError};
-use target::Address;
 
 /// A number in the encoding of columns, written for the test: seven bits a byte, the lowest first.
 fn number(column: &mut Vec<u8>, number: u64) {

@@ -1,6 +1,6 @@
 //! How classes are tied to their superclasses, derived from those that always exist.
 
-use target::{Address, Image, Memory};
+use capture::{Address, Image, Memory};
 
 use crate::interpreter::Landmark;
 use crate::object::Object;

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use target::{Address, Image, Memory};
+use capture::{Address, Image, Memory};
 
 use crate::error::{Check, Failure};
 use crate::page::Page;

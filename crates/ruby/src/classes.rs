@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use target::{Address, Finding, Severity};
+use capture::{Address, Finding, Severity};
 
 use crate::ancestry::{Ancestry, MOST_ANCESTORS};
 use crate::context::Context;

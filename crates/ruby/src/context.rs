@@ -1,6 +1,6 @@
 //! All that is known of a heap before its slots are read.
 
-use target::{Address, Image};
+use capture::{Address, Image};
 
 use crate::ancestry::Ancestry;
 use crate::error::{Check, Failure};

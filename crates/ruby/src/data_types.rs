@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use target::{Address, Finding, Image, Mapping, Memory, Severity};
+use capture::{Address, Finding, Image, Mapping, Memory, Severity};
 
 use crate::object::Object;
 use crate::object_space::{Class, Slot};
@@ -186,7 +186,8 @@ fn read_type(image: &Image<'_>, at: Address) -> Option<DataType> {
     }
     let name = image.read_c_string(Address(name), LONGEST_NAME + 1).ok()?;
     let name = String::from_utf8(name).ok()?;
-    let is_name = (1..=LONGEST_NAME).contains(&name.len()) && !name.chars().any(target::is_control);
+    let is_name =
+        (1..=LONGEST_NAME).contains(&name.len()) && !name.chars().any(capture::is_control);
     is_name.then_some(DataType { address: at, name: Some(name), has_memsize: size != 0 })
 }
 

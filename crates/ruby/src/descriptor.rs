@@ -3,7 +3,7 @@
 //!
 //! Nothing here depends on a version. Members are found by what they must satisfy.
 
-use target::{Address, Image, Memory};
+use capture::{Address, Image, Memory};
 
 use crate::territory::is_private;
 use crate::word::word;

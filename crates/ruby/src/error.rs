@@ -1,6 +1,6 @@
 use std::fmt;
 
-use target::Address;
+use capture::Address;
 
 /// Why nothing is known of a process's Ruby side.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use target::{Address, Image, Memory, PAGE_SIZE};
+use capture::{Address, Image, Memory, PAGE_SIZE};
 
 use crate::interpreter::Interpreter;
 use crate::territory::{Place, Territory};
@@ -38,7 +38,7 @@ pub(crate) fn find_stacks(
 ) -> Vec<Range<Address>> {
     let mut stacks = Vec::new();
     for variables in &interpreter.variables {
-        let mut bytes = vec![0; target::length(variables).min(MOST_VARIABLES) as usize];
+        let mut bytes = vec![0; capture::length(variables).min(MOST_VARIABLES) as usize];
         let read = image.read(variables.start, &mut bytes);
         for (number, word) in bytes[..read].chunks_exact(8).enumerate() {
             let allocation = u64::from_le_bytes(word.try_into().expect("8 bytes"));

@@ -4,7 +4,7 @@
 //! the type, the number of entries, the bins, the first entry in use, the bound of those that ever
 //! were, and the entries; the same from 2.7 to 4.0.
 
-use target::{Address, Image, Window};
+use capture::{Address, Image, Window};
 
 use crate::contents::{Content, Form};
 use crate::object_space::References;

@@ -5,7 +5,7 @@
 //! whose constants are known: Object has one for each [`Landmark`], and it has its name. What does
 //! not pass is left out, and a finding says so.
 
-use target::{Address, Finding, Image, Memory, Severity, elf};
+use capture::{Address, Finding, Image, Memory, Severity, elf};
 
 use crate::interpreter::{self, Interpreter, Landmark};
 use crate::names::{Naming, Objects};

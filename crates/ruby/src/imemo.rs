@@ -4,7 +4,7 @@
 //! kind's memory to another, so each table is held against objects of the process: those that it
 //! calls methods must name their class, those that it calls bytecode must have a label, and so on.
 
-use target::{Address, Finding, Memory, Severity};
+use capture::{Address, Finding, Memory, Severity};
 
 use crate::context::Context;
 use crate::object::Object;

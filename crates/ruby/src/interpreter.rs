@@ -1,7 +1,7 @@
 use std::ops::Range;
 
-use target::elf::{self, Module};
-use target::{Address, Image, Memory};
+use capture::elf::{self, Module};
+use capture::{Address, Image, Memory};
 
 use crate::Error;
 

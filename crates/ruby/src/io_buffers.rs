@@ -5,7 +5,7 @@
 //! pointer may stand between two words. At which offsets they are differs by release, and is
 //! derived: nearly all IOs have either a buffer or zeros there, and one has a buffer.
 
-use target::{Address, Image, Memory};
+use capture::{Address, Image, Memory};
 
 use crate::contents::Content;
 use crate::object_space::References;

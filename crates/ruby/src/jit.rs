@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use target::{Address, Image, Mapping, Memory, PAGE_SIZE};
+use capture::{Address, Image, Mapping, Memory, PAGE_SIZE};
 
 use crate::interpreter::Interpreter;
 
@@ -86,7 +86,7 @@ fn code_from(
             used = piece.range.end;
         }
         let reserved = start..piece.range.end;
-        let bytes = target::length(&reserved);
+        let bytes = capture::length(&reserved);
         let fits = bytes >= UNIT
             && bytes.is_multiple_of(UNIT)
             && is_in_reach(&reserved, &interpreter.range);
@@ -133,8 +133,8 @@ fn is_in_reach(code: &Range<Address>, interpreter: &Range<Address>) -> bool {
 mod tests {
     use super::Part::{Executable, Protected, Writable};
     use super::*;
-    use target::{Mappings, Outline};
-    use testbed::SyntheticMemory;
+    use capture::{Mappings, Outline};
+    use testkit::SyntheticMemory;
 
     const LIBRUBY: u64 = 0x7f00_0000_0000;
     const NEAR: u64 = LIBRUBY + 0x100_0000;
@@ -163,7 +163,7 @@ mod tests {
         let interpreter =
             Interpreter::for_tests(version, Address(LIBRUBY)..Address(LIBRUBY + 0x40_0000));
         let code = find_code(&image, &interpreter);
-        code.iter().map(|it| (it.start.0, target::length(it))).collect()
+        code.iter().map(|it| (it.start.0, capture::length(it))).collect()
     }
 
     /// The same where each of the mappings adjoins the one before it.

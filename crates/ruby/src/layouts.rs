@@ -4,7 +4,7 @@
 //! owner's. Each type's layout is believed only if the objects of the heap agree with it: an object
 //! that does not is searched whole, and so are all objects of a type with many such objects.
 
-use target::{Finding, Image, Severity};
+use capture::{Finding, Image, Severity};
 
 use crate::contents::{Content, Form};
 use crate::hash_tables::HashTable;

@@ -10,7 +10,7 @@
 //! are constants beside the code that uses them, with the place in Ruby's source that they are from.
 //!
 //! ```no_run
-//! let frozen = target::freeze(4242, target::PATIENCE).unwrap();
+//! let frozen = capture::freeze(4242, capture::PATIENCE).unwrap();
 //! let space = ruby::read(frozen.image()).unwrap();
 //! for (kind, slots) in space.counts() {
 //!     println!("{slots} {kind}");

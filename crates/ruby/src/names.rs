@@ -1,6 +1,6 @@
 //! Where a class keeps its name, derived from classes whose names are known.
 
-use target::{Address, Image, Memory};
+use capture::{Address, Image, Memory};
 
 use crate::interpreter::Landmark;
 use crate::object_space::SlotType;
@@ -205,7 +205,7 @@ impl Naming {
 /// It will be printed on terminals.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_NAME)]);
-    let plain = |it: char| if target::is_control(it) { char::REPLACEMENT_CHARACTER } else { it };
+    let plain = |it: char| if capture::is_control(it) { char::REPLACEMENT_CHARACTER } else { it };
     text.chars().map(plain).collect()
 }
 

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-use target::{Address, Finding};
+use capture::{Address, Finding};
 
 use crate::contents::Content;
 use crate::data_types::{DataObjects, DataType};

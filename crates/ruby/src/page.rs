@@ -1,6 +1,6 @@
 //! A heap page, as the derivation of all of them yields it.
 
-use target::Address;
+use capture::Address;
 
 /// A heap page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

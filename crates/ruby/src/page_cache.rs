@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use target::{Address, Image, Memory, Outline, PAGE_SIZE, Source};
+use capture::{Address, Image, Memory, Outline, PAGE_SIZE, Source};
 
 /// More pages than these are not kept: 16 MiB.
 const MOST_PAGES: usize = 4096;

@@ -1,4 +1,4 @@
-use target::Address;
+use capture::Address;
 
 use crate::object_space::HeapPage;
 

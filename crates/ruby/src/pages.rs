@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use target::{Address, Image, Memory, PAGE_SIZE, Window};
+use capture::{Address, Image, Memory, PAGE_SIZE, Window};
 
 use crate::descriptor::{Extent, Linkage, Sighting};
 use crate::error::{Check, Failure};
@@ -117,7 +117,7 @@ struct Survey<'a> {
 impl<'a> Survey<'a> {
     fn new(image: &'a Image<'a>, linkage: Linkage) -> Self {
         let mappings = image.outline.mappings.iter().filter(|mapping| is_private(mapping));
-        let bytes: u64 = mappings.map(|mapping| target::length(&mapping.range)).sum();
+        let bytes: u64 = mappings.map(|mapping| capture::length(&mapping.range)).sum();
         let most_pages = (bytes >> linkage.page_log2) as usize;
         Self { image, linkage, seen: HashMap::new(), listed: HashSet::new(), most_pages }
     }
@@ -319,7 +319,7 @@ impl<'a> Survey<'a> {
                 continue;
             }
             for run in states.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
-                let part: Range<Address> = target::intersection(&run.range, &mapping.range);
+                let part: Range<Address> = capture::intersection(&run.range, &mapping.range);
                 let mut base = part.start.align_up(size);
                 while base < part.end && part.end - base >= PAGE_SIZE {
                     if !known.contains(&base)

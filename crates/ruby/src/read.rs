@@ -1,4 +1,4 @@
-use target::{Address, Finding, Image, Severity};
+use capture::{Address, Finding, Image, Severity};
 
 use crate::bitmaps::Bitmaps;
 use crate::context::Context;

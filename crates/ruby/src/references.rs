@@ -1,6 +1,6 @@
 //! The words of objects that are in use: pointers to malloc'ed memory, and references to others.
 
-use target::Address;
+use capture::Address;
 
 use crate::contents::Content;
 use crate::layouts::{Layouts, Part};

@@ -4,7 +4,7 @@
 //! shape.h since. A shape adds one variable to its parent's; an object's flags have the number of
 //! its shape in their upper half.
 
-use target::{Address, Image, Memory, PAGE_SIZE};
+use capture::{Address, Image, Memory, PAGE_SIZE};
 
 use crate::interpreter::Interpreter;
 use crate::symbols;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use target::{Address, Finding, Memory, PAGE_SIZE};
+use capture::{Address, Finding, Memory, PAGE_SIZE};
 
 use crate::bitmaps::{self, Bitmaps, MOST_WORDS};
 use crate::context::Context;
@@ -255,7 +255,7 @@ impl Reader<'_, '_> {
         let all = first..first.offset(bytes as u64);
         let states = image.outline.pages.as_ref()?;
         for run in states.runs_in(&all).filter(|run| run.state.is_unreadable()) {
-            let hole = target::intersection(&run.range, &all);
+            let hole = capture::intersection(&run.range, &all);
             self.holes.push((hole.start - first) as usize..(hole.end - first) as usize);
         }
         let mut at = first;

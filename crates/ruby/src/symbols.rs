@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use target::{Address, Image, Memory};
+use capture::{Address, Image, Memory};
 
 use crate::interpreter::Interpreter;
 use crate::layouts::{ARRAY_EMBEDDED, ARRAY_LENGTH_MASK, ARRAY_LENGTH_SHIFT};
@@ -94,7 +94,7 @@ pub(crate) fn variables(
     interpreter: &Interpreter,
 ) -> impl Iterator<Item = (Address, u64)> {
     interpreter.variables.iter().flat_map(|range| {
-        let mut bytes = vec![0; target::length(range).min(MOST_VARIABLES) as usize];
+        let mut bytes = vec![0; capture::length(range).min(MOST_VARIABLES) as usize];
         let read = image.read(range.start, &mut bytes);
         let start = range.start;
         (0..read / 8).map(move |at| (start.offset(at as u64 * 8), word(&bytes, at * 8)))

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use target::{Address, Image, Memory};
+use capture::{Address, Image, Memory};
 
 use crate::word::word;
 

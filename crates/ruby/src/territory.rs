@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use target::{Address, AddressMap, Mapping, Mappings};
+use capture::{Address, AddressMap, Mapping, Mappings};
 
 use crate::page::Page;
 

@@ -1,7 +1,7 @@
 //! Layouts that are wrong on purpose: each must end as an error, never as other numbers.
 
-use target::{Address, Image};
-use testbed::{RubyHeap, RubyRelease, Word};
+use capture::{Address, Image};
+use testkit::{RubyHeap, RubyRelease, Word};
 
 use crate::bitmaps::Bitmaps;
 use crate::context::Context;
@@ -170,7 +170,7 @@ fn wrong_slots_are_an_error() {
 #[test]
 fn a_list_that_does_not_close_on_one_head_is_an_error() {
     for release in RubyRelease::ALL {
-        let mut memory = testbed::SyntheticMemory::default();
+        let mut memory = testkit::SyntheticMemory::default();
         heap(release).write(&mut memory);
         let (_, derived, _) = right(&memory.image());
         let node = |page: &Page| page.descriptor.0 + derived.linkage.node as u64;
@@ -196,7 +196,7 @@ fn a_list_that_does_not_close_on_one_head_is_an_error() {
 #[test]
 fn pages_that_the_array_leaves_out_are_an_error() {
     for release in RubyRelease::ALL {
-        let mut memory = testbed::SyntheticMemory::default();
+        let mut memory = testkit::SyntheticMemory::default();
         heap(release).write(&mut memory);
         let (_, derived, _) = right(&memory.image());
         let count = derived.pages.len() as u64;

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use target::{Address, Image, Memory};
+use capture::{Address, Image, Memory};
 
 use crate::interpreter::Interpreter;
 use crate::territory::is_private;
@@ -29,7 +29,7 @@ pub(crate) fn find(image: &Image<'_>, interpreter: &Interpreter) -> Option<Range
         return None;
     }
     interpreter.variables.iter().find_map(|variables| {
-        let mut bytes = vec![0; target::length(variables).min(MOST_VARIABLES) as usize];
+        let mut bytes = vec![0; capture::length(variables).min(MOST_VARIABLES) as usize];
         let read = image.read(variables.start, &mut bytes);
         let words = bytes[..read].chunks_exact(8);
         let words: Vec<u64> =

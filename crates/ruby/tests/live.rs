@@ -7,10 +7,10 @@ mod owners;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use capture::{Address, PATIENCE, freeze};
 use ruby::{Class, Error, ObjectSpace, Slot, SlotState, SlotType};
 use serde_json::Value;
-use target::{Address, PATIENCE, freeze};
-use testbed::Target;
+use testkit::Target;
 
 /// Counts into hashes that exist already, and stops itself right afterwards. The first round runs
 /// the same code without a stop: it makes what a first run of each call site makes.
@@ -93,7 +93,7 @@ fn counts_are_those_of_count_objects_and_of_gc_stat() {
 
 #[test]
 fn a_process_that_never_collected_garbage_is_read() {
-    let mut command = testbed::ruby();
+    let mut command = testkit::ruby();
     let source = format!("{STAND_STILL}\n$none = GC.count == 0\nstand_still{WAIT}");
     let target = Target::start(command.args(["--disable-gems", "-e", &source]));
     target.wait_until_stopped();
@@ -333,10 +333,10 @@ fn fibers_have_stacks_of_their_own() {
     frozen.thaw().unwrap();
     assert!(stacks.len() >= 101, "{} stacks", stacks.len());
     assert!(stacks.windows(2).all(|two| two[0].end < two[1].start));
-    let bytes: BTreeSet<u64> = stacks.iter().map(target::length).collect();
+    let bytes: BTreeSet<u64> = stacks.iter().map(capture::length).collect();
     assert_eq!(bytes.len(), 1, "all are of one size: {bytes:?}");
     let in_page = |stack: &std::ops::Range<Address>| {
-        space.pages.iter().any(|page| !target::intersection(&page.range, stack).is_empty())
+        space.pages.iter().any(|page| !capture::intersection(&page.range, stack).is_empty())
     };
     assert!(!stacks.iter().any(in_page));
 
@@ -373,7 +373,7 @@ fn the_transient_heap_is_found_where_there_is_one() {
     let has_one = space.version.as_str() < "3.3";
     assert_eq!(space.transient_heap.is_some(), has_one);
     if let Some(heap) = &space.transient_heap {
-        assert_eq!(target::length(heap), 32 << 20);
+        assert_eq!(capture::length(heap), 32 << 20);
         let arrays = space.references.iter().filter(|(slot, to)| {
             space.slots[*slot as usize].kind == SlotType::ARRAY && heap.contains(to)
         });
@@ -409,7 +409,7 @@ fn compilers() -> Vec<(&'static [&'static str], &'static str)> {
     ];
     let works = |options: &[&str], size: &str| {
         let print = format!("print Integer({size})");
-        let output = testbed::ruby().args(options).args(["-e", &print]).output();
+        let output = testkit::ruby().args(options).args(["-e", &print]).output();
         output.is_ok_and(|output| output.status.success())
     };
     let own: Vec<_> = ALL.into_iter().filter(|(options, size)| works(options, size)).collect();
@@ -427,12 +427,12 @@ fn code_of_a_jit_compiler_is_as_large_as_it_says() {
              tell = -> {{ puts %(ready {{\"code\": #{{{size}}}}}); $stdout.flush }}
              tell.(); define(0); call(0); tell.(); tell.(); $stdin.read"
         );
-        let mut target = Target::start(testbed::ruby().args(options).args(["-e", &source]));
+        let mut target = Target::start(testkit::ruby().args(options).args(["-e", &source]));
         target.next_truth();
         // Once more: telling may have been compiled itself.
         let size = target.next_truth()["code"].as_u64().unwrap();
         let space = space_of(&target).unwrap();
-        let found: Vec<u64> = space.jit_code.iter().map(target::length).collect();
+        let found: Vec<u64> = space.jit_code.iter().map(capture::length).collect();
         assert_eq!(found, [size], "{options:?}");
         assert!(target.finish());
     }
@@ -447,7 +447,7 @@ fn code_is_found_whatever_the_compiler_is_writing() {
              Thread.new {{ from = 0; loop {{ define(from += 300); call(from) }} }}
              puts 'ready {{}}'; $stdout.flush; $stdin.read; exit!(0)"
         );
-        let target = Target::start(testbed::ruby().args(options).args(["-e", &source]));
+        let target = Target::start(testkit::ruby().args(options).args(["-e", &source]));
         let mut starts = BTreeSet::new();
         for _ in 0..40 {
             // A heap in the midst of a change is another matter.
@@ -466,9 +466,9 @@ fn an_interpreter_is_found_in_a_process_that_runs_on() {
     let target = Target::ruby(
         "puts \"ready {\\\"patch\\\": #{RUBY_VERSION.split('.')[2]}}\"; $stdout.flush; $stdin.read",
     );
-    let interpreter = ruby::find(&target::look(target.pid()).unwrap()).expect("it is a Ruby");
+    let interpreter = ruby::find(&capture::look(target.pid()).unwrap()).expect("it is a Ruby");
     assert!(interpreter.version.ends_with(&format!(".{}", target.number("patch"))));
-    let own = target::look(std::process::id().cast_signed()).unwrap();
+    let own = capture::look(std::process::id().cast_signed()).unwrap();
     assert_eq!(ruby::find(&own), None, "this is no Ruby");
     assert_eq!(ruby::read(&own).unwrap_err(), Error::NotRuby);
     assert!(target.finish());

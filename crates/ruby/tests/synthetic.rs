@@ -15,9 +15,9 @@ mod random;
 
 use std::collections::BTreeMap;
 
+use capture::Address;
 use ruby::{Error, ObjectSpace, SlotState};
-use target::Address;
-use testbed::{RubyHeap, RubyRelease, RubyTruth, Shift, SyntheticMemory, Word};
+use testkit::{RubyHeap, RubyRelease, RubyTruth, Shift, SyntheticMemory, Word};
 
 /// What was read, in the words of the truth.
 fn as_truth(space: &ObjectSpace) -> RubyTruth {
@@ -244,8 +244,8 @@ fn another_garbage_collector_and_no_ruby_are_errors_of_their_own() {
     assert_eq!(nothing.unwrap_err(), Error::NotRuby);
     lively(RubyRelease::V3_4).write(&mut memory);
     let mut library =
-        target::Mapping::anonymous(Address(0x7f40_0000_0000)..Address(0x7f40_0000_1000));
-    library.backing = target::Backing::File("/usr/lib/ruby/gc/librubygc.mmtk.so".into());
+        capture::Mapping::anonymous(Address(0x7f40_0000_0000)..Address(0x7f40_0000_1000));
+    library.backing = capture::Backing::File("/usr/lib/ruby/gc/librubygc.mmtk.so".into());
     memory.mappings.push(library);
     let error = ruby::read(&memory.image()).unwrap_err();
     assert!(

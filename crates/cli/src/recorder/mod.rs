@@ -10,8 +10,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
+use capture::{Member, Rollup, Tree};
 use record::{Causes, End, Line, Pace, Sample, Series, duration, top_causes};
-use target::{Member, Rollup, Tree};
 
 use crate::arguments::{CaptureArguments, RecordArguments};
 use crate::failure::Failure;
@@ -166,9 +166,9 @@ impl<'a> Recorder<'a> {
 
     /// Writes down what the kernel counts; false where the target has ended.
     fn take_sample(&mut self) -> Result<bool, Failure> {
-        let (now, cpu) = (self.now(), target::own_cpu_time());
+        let (now, cpu) = (self.now(), capture::own_cpu_time());
         // Before the tree: a process that ends leaves its group first.
-        let group = target::group_memory(self.pid);
+        let group = capture::group_memory(self.pid);
         let orphans = self.orphans.map_or_else(Vec::new, |orphans| orphans.look(&[self.pid]));
         orphans.into_iter().for_each(|orphan| self.tree.adopt(orphan));
         let members = self.tree.look();
@@ -177,17 +177,17 @@ impl<'a> Recorder<'a> {
         if has_ended {
             return Ok(false);
         }
-        let counted = target::own_cpu_time();
+        let counted = capture::own_cpu_time();
         let is_exact = self.exact_samples.is_due(now);
         let members: Vec<(Member, Option<Rollup>)> = members
             .into_iter()
             .map(|member| {
-                let rollup = if is_exact { target::rollup(member.pid).ok() } else { None };
+                let rollup = if is_exact { capture::rollup(member.pid).ok() } else { None };
                 (member, rollup)
             })
             .collect();
-        let walked = target::own_cpu_time();
-        let recorder_cpu_ms = milliseconds(target::own_cpu_time());
+        let walked = capture::own_cpu_time();
+        let recorder_cpu_ms = milliseconds(capture::own_cpu_time());
         let sample = Sample::new(self.t_ms(), &members, group, recorder_cpu_ms);
         self.counts.samples += 1;
         self.counts.exact_samples += u64::from(sample.exact);
@@ -198,7 +198,7 @@ impl<'a> Recorder<'a> {
         if is_exact {
             self.exact_samples.done(now, walked - counted);
         }
-        let cost = target::own_cpu_time() - cpu;
+        let cost = capture::own_cpu_time() - cpu;
         self.samples.done(now, cost.saturating_sub(walked - counted));
         Ok(true)
     }
@@ -218,7 +218,7 @@ impl<'a> Recorder<'a> {
     fn take_causes(&mut self) -> Result<(), Failure> {
         let now = self.now();
         let Some(pace) = &mut self.causes else { return Ok(()) };
-        let cpu = target::own_cpu_time();
+        let cpu = capture::own_cpu_time();
         if self.round.is_empty() {
             if !pace.is_due(now) {
                 return Ok(());
@@ -232,7 +232,7 @@ impl<'a> Recorder<'a> {
                 break;
             }
         }
-        self.round_cost += target::own_cpu_time() - cpu;
+        self.round_cost += capture::own_cpu_time() - cpu;
         let (round_cost, is_over) = (self.round_cost, self.round.is_empty());
         if let Some(pace) = &mut self.causes
             && is_over
@@ -248,7 +248,7 @@ impl<'a> Recorder<'a> {
         let line = match report {
             Ok(report) => {
                 self.counts.captures += 1;
-                let causes = Causes::new(t_ms, report, milliseconds(target::own_cpu_time()));
+                let causes = Causes::new(t_ms, report, milliseconds(capture::own_cpu_time()));
                 self.last_causes.insert(pid, causes.clone());
                 Line::Causes(causes)
             }
@@ -271,7 +271,7 @@ impl<'a> Recorder<'a> {
             samples: self.counts.samples,
             exact_samples: self.counts.exact_samples,
             captures: self.counts.captures,
-            recorder_cpu_ms: milliseconds(target::own_cpu_time()),
+            recorder_cpu_ms: milliseconds(capture::own_cpu_time()),
         };
         self.journal.write(&Line::End(end.clone()))?;
         Ok(end)

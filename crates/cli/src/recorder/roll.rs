@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use capture::Member;
 use record::{Gone, Line, Process};
-use target::Member;
 
 /// A process by its id, when it was started, and which program it is by now.
 pub(super) type Program = (i32, u64, u64);
@@ -25,7 +25,7 @@ impl Roll {
             self.known.insert(program, is_ruby.copied().flatten());
             // Who has ended since has no command line any more.
             if is_ruby.is_none()
-                && let Ok(command) = target::command_line(member.pid)
+                && let Ok(command) = capture::command_line(member.pid)
             {
                 let Member { pid, parent, started_ticks, .. } = *member;
                 lines.push(Line::Process(Process { t_ms, pid, parent, started_ticks, command }));
@@ -50,7 +50,7 @@ impl Roll {
             None => false,
             Some(Some(is_ruby)) => *is_ruby,
             Some(None) => {
-                let Ok(image) = target::look(program.0) else { return false };
+                let Ok(image) = capture::look(program.0) else { return false };
                 let is_ruby = ruby::find(&image).is_some();
                 self.known.insert(program, Some(is_ruby));
                 is_ruby

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use capture::Member;
 use record::{End, Line, Sample, Start};
-use target::Member;
 
 use super::{Journal, Roll, milliseconds};
 use crate::failure::Failure;
@@ -49,7 +49,7 @@ impl RunRecorder {
         }
         self.samples += 1;
         let members: Vec<_> = members.iter().map(|member| (member.clone(), None)).collect();
-        let recorder_cpu_ms = milliseconds(target::own_cpu_time());
+        let recorder_cpu_ms = milliseconds(capture::own_cpu_time());
         self.journal.write(&Line::Sample(Sample::new(t_ms, &members, None, recorder_cpu_ms)))
     }
 
@@ -63,7 +63,7 @@ impl RunRecorder {
             samples: self.samples,
             exact_samples: 0,
             captures: 0,
-            recorder_cpu_ms: milliseconds(target::own_cpu_time()),
+            recorder_cpu_ms: milliseconds(capture::own_cpu_time()),
         }))
     }
 }

@@ -1,7 +1,7 @@
 //! Targets that stand in the midst of a garbage collection, or all the while go from one to the next.
 
 use crate::{report_of, run};
-use testbed::{Target, compile};
+use testkit::{Target, compile};
 
 /// Starts Ruby with an object of `midst.c` and 200,000 others, and lets it collect: it stands when the
 /// callback `at` is called.
@@ -28,7 +28,7 @@ fn stopped(at: u8, collect: &str) -> (tempfile::TempDir, Target) {
     );
     let ruby = std::env::var("RBLOAT_TEST_RUBY").unwrap_or_else(|_| "ruby".into());
     let preload = format!("LD_PRELOAD={}", library.display());
-    (folder, Target::start(testbed::command("env").args([&preload, &ruby, "-e", &source])))
+    (folder, Target::start(testkit::command("env").args([&preload, &ruby, "-e", &source])))
 }
 
 /// Reports on a target in the midst of a collection, and sees that this goes on to its end.

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::{complaint, report_of};
 use report::Report;
-use testbed::Container;
+use testkit::Container;
 
 const PROGRAM: &str = "
     $kept = Array.new(20_000) { |i| 'kept ' * 200 + i.to_s }

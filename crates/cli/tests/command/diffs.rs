@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Output;
 
 use report::{Diff, DiffKind, Snapshot};
-use testbed::Target;
+use testkit::Target;
 
 use crate::snapshots::Kept;
 use crate::{complaint, rbloat};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use crate::{complaint, rbloat, report_of, run};
-use testbed::Target;
+use testkit::Target;
 
 const WAITING: &str = "puts 'ready {}'; $stdout.flush; $stdin.read";
 /// The user nobody, on Debian.
@@ -23,7 +23,7 @@ fn there_is_no_such_process() {
 
 #[test]
 fn a_process_that_is_no_ruby_is_not_stopped() {
-    let sleeper = Target::start(testbed::command("sh").args(["-c", "echo 'ready {}'; exec cat"]));
+    let sleeper = Target::start(testkit::command("sh").args(["-c", "echo 'ready {}'; exec cat"]));
     // A program has its name before it has its command line.
     let command = format!("/proc/{}/cmdline", sleeper.pid());
     while !std::fs::read(&command).unwrap().starts_with(b"cat") {
@@ -73,7 +73,7 @@ fn arguments_that_make_no_sense_are_told_so() {
 #[test]
 fn a_traced_process_is_named_with_its_tracer() {
     let target = Target::ruby(WAITING);
-    let frozen = target::freeze(target.pid(), target::PATIENCE).unwrap();
+    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
     let (status, line) = complaint(&run(target.pid(), &[]));
     frozen.thaw().unwrap();
     assert_eq!(status, 5);
@@ -98,7 +98,7 @@ pub(crate) fn installed() -> (tempfile::TempDir, PathBuf) {
 
 /// Whether targets can be started as other users: as root, and not through mount(8).
 pub(crate) fn is_root() -> bool {
-    testbed::root().is_none()
+    testkit::root().is_none()
         && std::fs::read_to_string("/proc/self/status").unwrap().contains("Uid:\t0\t0\t")
 }
 
@@ -135,7 +135,7 @@ fn the_same_user_needs_no_root() {
     }
     // A process that never collected garbage gets a note that says so.
     let source = format!("GC.start; {WAITING}");
-    let target = Target::start(testbed::ruby().args(["-e", &source]).uid(NOBODY).gid(NOBODY));
+    let target = Target::start(testkit::ruby().args(["-e", &source]).uid(NOBODY).gid(NOBODY));
     let (_folder, path) = installed();
     let output = Command::new(path)
         .args(["report", &target.pid().to_string(), "--json"])
@@ -205,7 +205,7 @@ fn undumpable() -> Target {
         prctl = Fiddle::Function.new(Fiddle.dlopen(nil)['prctl'], types, Fiddle::TYPE_INT)
         prctl.call(4, 0) == 0 or raise 'PR_SET_DUMPABLE'
         puts 'ready {}'; $stdout.flush; $stdin.read";
-    Target::start(testbed::ruby().args(["-e", UNDUMPABLE]).uid(NOBODY).gid(NOBODY))
+    Target::start(testkit::ruby().args(["-e", UNDUMPABLE]).uid(NOBODY).gid(NOBODY))
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_ruby_whose_memory_alone_is_refused_is_not_taken_for_another_program() {
         eprintln!("skipped: nothing can be mounted, and nobody else's process can be started");
         return;
     }
-    let target = Target::start(testbed::ruby().args(["-e", WAITING]).uid(NOBODY).gid(NOBODY));
+    let target = Target::start(testkit::ruby().args(["-e", WAITING]).uid(NOBODY).gid(NOBODY));
     let folder = tempfile::tempdir().unwrap();
     let prepare = format!(
         "touch {folder}/closed; chmod 0 {folder}/closed
@@ -294,7 +294,7 @@ fn a_refusal_under_yama_names_its_setting() {
 fn another_allocator_leaves_rubys_side() {
     let jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
     assert!(std::path::Path::new(jemalloc).exists(), "`make setup` installs libjemalloc2");
-    let target = Target::start(testbed::ruby().args(["-e", WAITING]).env("LD_PRELOAD", jemalloc));
+    let target = Target::start(testkit::ruby().args(["-e", WAITING]).env("LD_PRELOAD", jemalloc));
     let output = run(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(6));
     let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
@@ -310,7 +310,7 @@ fn another_allocator_leaves_rubys_side() {
 #[test]
 fn a_library_that_exports_malloc_for_itself_is_not_the_allocator() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let library = testbed::compile("own_malloc", folder.path(), &["-shared", "-fPIC"]);
+    let library = testkit::compile("own_malloc", folder.path(), &["-shared", "-fPIC"]);
     // Such libraries lie below those that were loaded before.
     let source = format!(
         "require 'fiddle'; Fiddle::Handle.new({library:?}, Fiddle::RTLD_NOW); GC.start; {WAITING}"
@@ -327,7 +327,7 @@ fn a_library_that_exports_malloc_for_itself_is_not_the_allocator() {
 #[test]
 fn another_garbage_collector_leaves_the_other_sides() {
     let folder = tempfile::tempdir().unwrap();
-    let library = testbed::compile("trim", folder.path(), &["-shared", "-fPIC"]);
+    let library = testkit::compile("trim", folder.path(), &["-shared", "-fPIC"]);
     let collector = folder.path().join("librubygc.mmtk.so");
     std::fs::rename(library, &collector).unwrap();
     let target =

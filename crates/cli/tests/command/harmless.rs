@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::{complaint, rbloat};
-use testbed::{ControlGroup, Target};
+use testkit::{ControlGroup, Target};
 
 /// A parent with so many MiB of strings and two children that share them, all of them idle. In each a thread waits
 /// that has used its stack before, as threads of servers have: a signal frame on a stack that was never used needs up
@@ -75,7 +75,7 @@ const FAMILY: &str = r##"
 "##;
 
 fn family(megabytes: u32, kind: &str) -> Command {
-    let mut command = testbed::ruby();
+    let mut command = testkit::ruby();
     command.args(["-e", FAMILY, &megabytes.to_string(), kind]);
     command
 }

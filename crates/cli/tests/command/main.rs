@@ -30,7 +30,7 @@ use report::Report;
 /// RBLOAT_TEST_BINARY names one that is linked statically, to be run where the targets run.
 fn rbloat() -> Command {
     let mut command = match std::env::var_os("RBLOAT_TEST_BINARY") {
-        Some(binary) => testbed::command(binary),
+        Some(binary) => testkit::command(binary),
         None => Command::new(env!("CARGO_BIN_EXE_rbloat")),
     };
     command.env("NO_COLOR", "1");

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use ledger::{AreaKind, PageUse, Use};
 use report::Snapshot;
 use serde_json::Value;
-use testbed::{Browser, Target};
+use testkit::{Browser, Target};
 
 use crate::rbloat;
 use crate::snapshots::Kept;
@@ -206,7 +206,7 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
         let busy = busy_pages(atlas, area);
         let mut page = 0;
         for (range, used) in atlas.pages(area) {
-            for _ in 0..target::length(&range) / 4096 {
+            for _ in 0..capture::length(&range) / 4096 {
                 let colour = colours[page];
                 match used {
                     PageUse::Returned => {
@@ -241,7 +241,7 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
 
 /// Whether any byte of each page is in use.
 fn busy_pages(atlas: &ledger::Atlas, area: &ledger::Area) -> Vec<bool> {
-    let pages = (target::length(&area.range) / 4096) as usize;
+    let pages = (capture::length(&area.range) / 4096) as usize;
     if area.pieces == 0 {
         return vec![true; pages];
     }

@@ -3,7 +3,7 @@
 
 use crate::{bytes, report};
 use report::Report;
-use testbed::{Server, Target};
+use testkit::{Server, Target};
 
 /// What an owner holds may differ by so much from what malloc says, in percent: what is made beside
 /// the objects counts there too.
@@ -11,7 +11,7 @@ const TOLERANCE: u64 = 2;
 
 /// Starts a scenario of owners, which may talk to these servers.
 fn start(name: &str, scale: &str, servers: &[Server]) -> Target {
-    let mut command = testbed::scenario(&format!("owners/{name}"));
+    let mut command = testkit::scenario(&format!("owners/{name}"));
     let variables = servers.iter().flat_map(Server::variables);
     command.args(["--scale", scale]).envs(variables.map(|(name, value)| (name, value)));
     Target::start(&mut command)

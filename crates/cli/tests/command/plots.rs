@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use record::{Line, Recording, Series, Shape};
 use tempfile::TempDir;
-use testbed::{Browser, Target};
+use testkit::{Browser, Target};
 
 use crate::record::Recorder;
 use crate::{complaint, rbloat};

@@ -1,7 +1,7 @@
 //! Programs of many kinds: each must be read whole, without a finding, and its books must balance.
 
 use crate::{bytes, report};
-use testbed::Target;
+use testkit::Target;
 
 /// Reports on a Ruby program that has been stopped, and checks what holds for all.
 fn check(program: &str) -> (Target, report::Report) {
@@ -111,7 +111,7 @@ fn many_kinds_of_objects() {
 
 #[test]
 fn irb() {
-    let mut target = Target::start(testbed::ruby().args([
+    let mut target = Target::start(testkit::ruby().args([
         "-e",
         "require 'irb'; puts 'ready {}'; $stdout.flush; IRB.start",
         "--",
@@ -130,7 +130,7 @@ fn irb() {
 
 #[test]
 fn more_than_4_gb_in_one_arena_and_in_one_chunk() {
-    if !testbed::has_free_memory(10 << 30) {
+    if !testkit::has_free_memory(10 << 30) {
         return;
     }
     // Strings below the threshold of mmap lie in the main arena, which brk extends.
@@ -166,7 +166,7 @@ fn mappings_that_are_larger_than_any_memory() {
 #[test]
 fn with_the_tunables_for_huge_pages() {
     for value in [1, 2] {
-        let mut ruby = testbed::ruby();
+        let mut ruby = testkit::ruby();
         ruby.env("GLIBC_TUNABLES", format!("glibc.malloc.hugetlb={value}"));
         ruby.args([
             "-e",

@@ -1,7 +1,7 @@
 //! The whole command against every scenario: the verdict, the balance, and Ruby's own count.
 
 use crate::{bytes, report};
-use testbed::Target;
+use testkit::Target;
 
 /// Reports on a scenario, stopped, and holds the report against what the scenario and the kernel
 /// say.
@@ -34,7 +34,7 @@ fn judge(name: &str) {
 /// Whether the advice with this command counts as set, in a burst with these variables.
 fn is_already_set(command: &str, variables: &[(&str, &str)]) -> bool {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/burst.rb");
-    let mut ruby = testbed::ruby();
+    let mut ruby = testkit::ruby();
     ruby.args([path, "--scale", "0.3"]).envs(variables.iter().copied());
     let target = Target::start(&mut ruby);
     let report = report(target.pid());

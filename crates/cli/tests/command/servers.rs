@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::{report_of, run};
 use report::Report;
-use testbed::Target;
+use testkit::Target;
 
 /// Reports on a target that works all the while. Returns the reports that are complete.
 fn reports_under_load(target: &Target, times: usize) -> Vec<Report> {
@@ -87,7 +87,7 @@ fn puma_with_five_threads() {
     )
     .unwrap();
     let target = Target::start(
-        testbed::ruby()
+        testkit::ruby()
             .args(["-S", "puma", "--quiet", "--threads", "5:5", "--bind"])
             .arg(format!("unix://{}", socket.display()))
             .arg(&application),
@@ -133,7 +133,7 @@ impl Drop for Killed {
 fn sidekiq_with_redis() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("redis.socket");
-    let redis = testbed::command("redis-server")
+    let redis = testkit::command("redis-server")
         .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
         .arg(&socket)
         .stdin(Stdio::null())
@@ -187,7 +187,7 @@ fn sidekiq_with_redis() {
         end"#;
     std::fs::write(&jobs, source.replace("SOCKET", socket.to_str().unwrap())).unwrap();
     let mut target = Target::start(
-        testbed::ruby().args(["-S", "sidekiq", "-c", "5", "-r"]).arg(&jobs).current_dir("/"),
+        testkit::ruby().args(["-S", "sidekiq", "-c", "5", "-r"]).arg(&jobs).current_dir("/"),
     );
     for report in reports_under_load(&target, 20) {
         assert!(report.process.threads >= 6, "{:?}", report.process);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use report::Snapshot;
-use testbed::Target;
+use testkit::Target;
 
 use crate::{complaint, rbloat, report_of};
 
@@ -126,7 +126,7 @@ fn no_data_of_the_process_is_in_the_file() {
          SYMBOL = ['{symbol}'].pack('H*').to_sym; HASH = {{ SECRET => SYMBOL }}
          puts 'ready {{}}'; $stdout.flush; gets"
     );
-    let mut command = testbed::ruby();
+    let mut command = testkit::ruby();
     command.args(["-e", &program]).env("API_KEY", SECRETS[3]);
     let target = Target::start(&mut command);
     let memory = fs::read(format!("/proc/{}/environ", target.pid())).unwrap();

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use crate::{rbloat, run};
-use testbed::{Target, compile};
+use testkit::{Target, compile};
 
 /// Threads in every kind of work, which note what goes wrong: an exception, a wrong errno, a
 /// checksum that is off.
@@ -49,7 +49,7 @@ exit!(0)
 fn busy_with_natives() -> (tempfile::TempDir, Target) {
     let folder = tempfile::tempdir().unwrap();
     let library = compile("natives", folder.path(), &["-shared", "-fPIC", "-pthread"]);
-    let mut command = testbed::ruby();
+    let mut command = testkit::ruby();
     command.args(["-e", BUSY]).env("LD_PRELOAD", library);
     (folder, Target::start(&mut command))
 }
@@ -87,7 +87,7 @@ fn dead_clones(target: &Target) -> usize {
         let [state, parent, signal] = [fields[0], fields[1], fields[35]];
         state == "Z" && parent == target.pid().to_string() && signal == "0"
     };
-    let processes = target::processes().unwrap();
+    let processes = capture::processes().unwrap();
     processes
         .into_iter()
         .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok())
@@ -195,7 +195,7 @@ fn a_request_to_end_in_a_fork_capture_leaves_no_dead_clone() {
                 }
             }
             let kill = format!("kill -{name} {}", rbloat.id());
-            let told = testbed::command("sh").args(["-c", &kill]).output().unwrap();
+            let told = testkit::command("sh").args(["-c", &kill]).output().unwrap();
             let status = rbloat.wait().unwrap();
             assert_eq!(dead_clones(&target), 0, "{name}");
             told.status.success() && status.signal() == Some(number)
@@ -265,7 +265,7 @@ fn a_target_that_becomes_another_program_all_the_time_is_never_mixed_up() {
     let source = "puts 'ready {}' if ARGV.size == 1
                   $stdout.flush
                   exec 'ruby', '-e', ARGV[0], ARGV[0], 'again'";
-    let target = Target::start(testbed::ruby().args(["-e", source, source]));
+    let target = Target::start(testkit::ruby().args(["-e", source, source]));
     let mut reports = 0;
     for _ in 0..100 {
         let output = run(target.pid(), &["--json"]);

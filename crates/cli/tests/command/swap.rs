@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{bytes, report};
-use testbed::Target;
+use testkit::Target;
 
 /// A swap file that is in use until this value is dropped.
 struct Swap(PathBuf);

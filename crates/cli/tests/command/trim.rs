@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Output;
 
 use report::TrimReport;
-use testbed::Target;
+use testkit::Target;
 
 use crate::rbloat;
 
@@ -93,7 +93,7 @@ fn jemalloc_is_purged_and_a_clone_says_beforehand_what_that_brings() {
     let source = "4.times { Thread.new { Array.new(10_000) { 'x' * 3000 }; nil }.join }
          GC.start
          puts 'ready {}'; $stdout.flush; $stdin.read";
-    let mut command = testbed::ruby();
+    let mut command = testkit::ruby();
     // By itself it would give back what is free after ten seconds.
     command.args(["-e", source]).env("LD_PRELOAD", jemalloc);
     let target = Target::start(command.env("MALLOC_CONF", "dirty_decay_ms:-1,muzzy_decay_ms:-1"));
@@ -161,7 +161,7 @@ fn a_process_whose_filter_lets_a_trim_through_is_trimmed() {
 
 #[test]
 fn what_is_no_ruby_is_not_trimmed() {
-    let sleeper = Target::start(testbed::command("sh").args(["-c", "echo 'ready {}'; exec cat"]));
+    let sleeper = Target::start(testkit::command("sh").args(["-c", "echo 'ready {}'; exec cat"]));
     let output = trim(sleeper.pid(), &[]);
     assert_eq!(output.status.code(), Some(3));
     assert!(sleeper.finish());
@@ -175,7 +175,7 @@ fn the_same_user_may_trim_without_root() {
     let source = "x = Array.new(20_000) { 'x' * 2000 }; x = nil; GC.start
                   puts 'ready {}'; $stdout.flush; $stdin.read";
     let nobody = crate::errors::NOBODY;
-    let target = Target::start(testbed::ruby().args(["-e", source]).uid(nobody).gid(nobody));
+    let target = Target::start(testkit::ruby().args(["-e", source]).uid(nobody).gid(nobody));
     let (_folder, path) = crate::errors::installed();
     let run = |arguments: &[&str]| {
         std::process::Command::new(&path).args(arguments).uid(nobody).gid(nobody).output().unwrap()

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::{bytes, report};
-use testbed::{Target, compile};
+use testkit::{Target, compile};
 
 /// Starts Ruby with `program`, which calls `stop_then_trim` when its heap is as it shall be.
 fn trimming(program: &str) -> (tempfile::TempDir, Target) {
@@ -69,7 +69,7 @@ fn the_yield_of_a_trim_of_the_main_arena_and_its_top() {
 
 #[test]
 fn the_yield_of_a_trim_of_one_free_chunk_of_more_than_4_gb() {
-    if !testbed::has_free_memory(6 << 30) {
+    if !testkit::has_free_memory(6 << 30) {
         return;
     }
     // They lie side by side in the main arena; the last one keeps the break where it is.
@@ -139,13 +139,13 @@ fn code_that_was_compiled_is_what_the_kernel_has_of_it() {
             statistics = defined?(RubyVM::YJIT.runtime_stats) && RubyVM::YJIT.runtime_stats || {}
             puts %(ready {\"allocated\": #{statistics[:yjit_alloc_size] || 0}}); $stdout.flush
             $stdin.read";
-        let probe = testbed::ruby().args([option, "-e", "exit"]).output();
+        let probe = testkit::ruby().args([option, "-e", "exit"]).output();
         // One that was built without it says so, and goes on.
         if !probe.is_ok_and(|output| output.status.success() && output.stderr.is_empty()) {
             eprintln!("SKIPPED: this Ruby has no {option}");
             continue;
         }
-        let target = Target::start(testbed::ruby().args([option, "-e", program]));
+        let target = Target::start(testkit::ruby().args([option, "-e", program]));
         target.stop();
         let truth = resident_code(target.pid());
         let report = report(target.pid());

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::path::Path;
 
-use glibc::{ChunkState, Malloc};
+use allocator::glibc::{ChunkState, Malloc};
+use capture::{Address, Backing, Mapping, Outline, PAGE_SIZE, PageState, intersection, length};
 use ruby::{HeapPage, ObjectSpace, SlotState, SlotType};
-use target::{Address, Backing, Mapping, Outline, PAGE_SIZE, PageState, intersection, length};
 
 use crate::atlas::{Area, AreaKind, Atlas, PageUse, UNIT, Use, column};
 use crate::owners::{AccountIndex, Owner, Owners};

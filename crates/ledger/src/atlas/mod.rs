@@ -6,7 +6,7 @@ mod drawing;
 
 use std::ops::Range;
 
-use target::{Address, PAGE_SIZE, length};
+use capture::{Address, PAGE_SIZE, length};
 
 pub(crate) use drawing::draw;
 

@@ -1,10 +1,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use glibc::Malloc;
+use allocator::glibc::Malloc;
+use capture::elf::Module;
+use capture::{Address, PageRun, Pages, intersection, length};
 use ruby::{Holder, ObjectSpace, Slot, SlotType};
-use target::elf::Module;
-use target::{Address, PageRun, Pages, intersection, length};
 
 use crate::Cause;
 use crate::owners::keepers::{Keeper, Keepers};

@@ -1,6 +1,6 @@
 //! The edges of the graph of pointers, in parts that were each read from one end to the other.
 
-use target::Address;
+use capture::Address;
 
 use crate::places::{Place, Places};
 

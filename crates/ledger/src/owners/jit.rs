@@ -1,6 +1,6 @@
 //! The tables of a JIT compiler: what it knows of the code that it made, in malloc's memory.
 
-use glibc::Malloc;
+use allocator::glibc::Malloc;
 use ruby::ObjectSpace;
 
 use crate::owners::pointers::Pointers;

@@ -4,9 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
-use glibc::Malloc;
+use allocator::glibc::Malloc;
+use capture::Address;
 use ruby::{Holder, ObjectSpace, Slot, SlotType};
-use target::Address;
 
 use crate::Cause;
 use crate::owners::bits::Bits;

@@ -4,10 +4,10 @@
 use std::ops::Range;
 use std::thread::Builder;
 
-use glibc::{Chunk, Malloc};
+use allocator::glibc::{Chunk, Malloc};
+use capture::elf::Module;
+use capture::{Address, Finding, Image, PAGE_SIZE, Severity, length};
 use ruby::{Content, HashTable, ObjectSpace};
-use target::elf::Module;
-use target::{Address, Finding, Image, PAGE_SIZE, Severity, length};
 
 use crate::owners::bits::Bits;
 use crate::owners::edges::{Edge, LIMITS, Limits, Part};
@@ -279,7 +279,7 @@ fn halves(malloc: &Malloc) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testbed::{GlibcRelease, MallocHeap, SyntheticMemory};
+    use testkit::{GlibcRelease, MallocHeap, SyntheticMemory};
 
     /// The pointers of an image in which each of a hundred chunks points to the next and to all
     /// that are a multiple of ten, and each of three hash tables to two chunks; a third is behind its
@@ -295,7 +295,7 @@ mod tests {
                 memory.write_u64(chunk + word * 8, *to);
             }
         }
-        let modules = target::elf::modules(&memory.image());
+        let modules = capture::elf::modules(&memory.image());
         let functions = modules[0].range.start.0;
         for (table, entries) in tables {
             for (word, value) in (0..).zip([3, functions, 1, 0, 0, 1, entries]) {
@@ -306,7 +306,7 @@ mod tests {
             }
         }
         let image = memory.image();
-        let malloc = glibc::walk(&image).unwrap();
+        let malloc = allocator::glibc::walk(&image).unwrap();
         Pointers::read_within(limits, &image, &modules, &malloc, &ObjectSpace::default(), &[])
     }
 

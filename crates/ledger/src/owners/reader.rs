@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use glibc::{Chunk, ChunkState};
+use allocator::glibc::{Chunk, ChunkState};
+use capture::{Address, Image, PAGE_SIZE, Window, intersection, length};
 use ruby::{Content, Form, HashTable};
-use target::{Address, Image, PAGE_SIZE, Window, intersection, length};
 
 use crate::owners::edges::{Collector, Limits, Part};
 use crate::places::Places;
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
             }
             // Nothing says which pages are there. What is hardly there is not worth mapping in.
             None => {
-                let resident = |mapping: &&target::Mapping| {
+                let resident = |mapping: &&capture::Mapping| {
                     mapping.kernel_rss_bytes.unwrap_or(0) >= length(&mapping.range) / 16
                 };
                 if outline.mappings.find(range.start).filter(resident).is_some() {

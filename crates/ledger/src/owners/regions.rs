@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use glibc::Malloc;
+use allocator::glibc::Malloc;
+use capture::elf::Module;
+use capture::{Address, Image, intersection};
 use ruby::ObjectSpace;
-use target::elf::Module;
-use target::{Address, Image, intersection};
 
 /// Thread-local variables lie at most this far below a thread's control block: the dynamic linker
 /// sets a few kilobytes aside for all libraries together.
@@ -34,11 +34,11 @@ pub(crate) fn areas(
     claimed.sort_by_key(|range| range.start);
     let mut areas = Vec::new();
     let mut claims = claimed.iter().peekable();
-    let may_point = |mapping: &&target::Mapping| {
+    let may_point = |mapping: &&capture::Mapping| {
         mapping.readable
             && mapping.writable
             && mapping.is_private_anonymous()
-            && mapping.backing != target::Backing::Stack
+            && mapping.backing != capture::Backing::Stack
     };
     for mapping in image.outline.mappings.iter().filter(may_point) {
         let mut at = mapping.range.start;
@@ -74,7 +74,7 @@ pub(crate) fn locals(
         // Chunks have the last word of the region before, and the first of theirs.
         all.start.max(before)..all.end.min(behind)
     };
-    let around = |thread: &target::Thread| {
+    let around = |thread: &capture::Thread| {
         // Behind a thread's block may be the next one's, in the same mapping.
         let block = stacks.iter().find(|stack| stack.contains(&thread.fs_base));
         let mapping = &outline.mappings.find(thread.fs_base)?.range;
@@ -95,7 +95,7 @@ pub(crate) fn live_stacks(
     stacks: &[Range<Address>],
 ) -> Vec<Range<Address>> {
     let outline = &image.outline;
-    let of_thread = |thread: &target::Thread| {
+    let of_thread = |thread: &capture::Thread| {
         let at = thread.stack_pointer;
         let own = stacks.iter().chain(&space.fiber_stacks).find(|stack| stack.contains(&at));
         let all = own.or_else(|| outline.mappings.find(at).map(|mapping| &mapping.range))?;

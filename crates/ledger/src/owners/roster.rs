@@ -1,7 +1,7 @@
 //! What owners are: their names, their kinds, and the causes under which stands what they hold.
 
+use capture::elf::Module;
 use ruby::{Class, DataType, ObjectSpace};
-use target::elf::Module;
 
 use crate::Cause;
 use crate::owners::accounts::{OwnerAccount, OwnerKind};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use glibc::{Chunk, ChunkState, Malloc};
+use allocator::glibc::{Chunk, ChunkState, Malloc};
 use ruby::{ObjectSpace, Slot, SlotType};
 
 use crate::owners::bits::Bits;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use capture::PAGE_SIZE;
 use ledger::{Area, AreaKind, PageUse, Size};
-use target::PAGE_SIZE;
 
 use crate::Snapshot;
 
@@ -90,7 +90,7 @@ impl Snapshot {
         }
         let mut shades = Vec::new();
         for (range, used) in self.atlas.pages(area) {
-            for _ in 0..target::length(&range) / PAGE_SIZE {
+            for _ in 0..capture::length(&range) / PAGE_SIZE {
                 shades.push(match used {
                     PageUse::Returned => Shade::Returned,
                     PageUse::Swapped => Shade::Swapped,

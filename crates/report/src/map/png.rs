@@ -1,6 +1,6 @@
 //! The overview as a PNG: for a ticket or a chat.
 
-use target::PAGE_SIZE;
+use capture::PAGE_SIZE;
 
 use crate::Snapshot;
 use crate::canvas::{Anchor, Canvas, Letters};
@@ -43,7 +43,7 @@ impl Snapshot {
     }
 
     fn pages(&self) -> usize {
-        let bytes = self.atlas.areas.iter().map(|area| target::length(&area.range));
+        let bytes = self.atlas.areas.iter().map(|area| capture::length(&area.range));
         (bytes.sum::<u64>() / PAGE_SIZE) as usize
     }
 

@@ -4,12 +4,12 @@
 use std::io::{Read, Write};
 use std::ops::Range;
 
+use capture::{Address, PAGE_SIZE, length};
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use ledger::{Area, AreaKind, Atlas, Columns};
 use serde::{Deserialize, Serialize};
-use target::{Address, PAGE_SIZE, length};
 
 use crate::snapshot::container::Packed;
 use crate::snapshot::{Snapshot, SnapshotError};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use capture::{Address, PATIENCE, freeze};
 use ruby::{Holder, HolderKind, ObjectSpace, SlotType};
-use target::{Address, PATIENCE, freeze};
-use testbed::Target;
+use testkit::Target;
 
 /// Tells the addresses of what constants and variables hold, by their names. `dump` tells no address
 /// of numbers, symbols and such.

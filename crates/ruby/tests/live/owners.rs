@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use capture::{Address, PATIENCE, freeze};
 use ruby::{ObjectSpace, SlotType};
 use serde_json::Value;
-use target::{Address, PATIENCE, freeze};
-use testbed::Target;
+use testkit::Target;
 
 /// A target that ran `body`, what it dumped of all its objects, and its object space. Nothing is
 /// freed or moved after the dump.

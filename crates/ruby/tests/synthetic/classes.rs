@@ -1,7 +1,7 @@
 //! Classes and their names.
 
 use ruby::{Class, Slot};
-use testbed::RubyRelease;
+use testkit::RubyRelease;
 
 use super::{as_truth, assert_read, lively};
 

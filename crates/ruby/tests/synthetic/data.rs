@@ -1,7 +1,7 @@
 //! Objects that wrap C structs, and the types of those.
 
-use target::Address;
-use testbed::{RubyHeap, RubyRelease, SyntheticMemory};
+use capture::Address;
+use testkit::{RubyHeap, RubyRelease, SyntheticMemory};
 
 use super::{assert_read, lively};
 

@@ -1,6 +1,6 @@
 //! Constants and variables that hold objects.
 
-use testbed::{RubyHeap, RubyRelease, SyntheticMemory};
+use testkit::{RubyHeap, RubyRelease, SyntheticMemory};
 
 use super::{assert_read, lively};
 

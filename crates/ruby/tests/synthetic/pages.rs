@@ -1,8 +1,8 @@
 //! Heap pages and their slots, in all states that a stop may find them in.
 
+use capture::{Address, Image, PageRun, PageState, Pages};
 use ruby::{Error, SlotState};
-use target::{Address, Image, PageRun, PageState, Pages};
-use testbed::{RubyHeap, RubyRelease, SyntheticMemory};
+use testkit::{RubyHeap, RubyRelease, SyntheticMemory};
 
 use super::{assert_read, lively};
 

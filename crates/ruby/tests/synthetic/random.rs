@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use ruby::Slot;
-use testbed::{RubyHeap, RubyRelease, SyntheticMemory, Word};
+use testkit::{RubyHeap, RubyRelease, SyntheticMemory, Word};
 
 use super::holders::holding;
 use super::{INTERNAL, as_truth, lively, named};

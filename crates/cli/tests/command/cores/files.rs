@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use capture::Mapping;
 use report::Report;
-use target::Mapping;
 
 use super::{
     PROGRAM, SIGABRT, core_by_gdb, core_by_kernel, kernel_writes_cores, report_on, run_on, start,
@@ -14,7 +14,7 @@ use super::{
 
 /// The files that a process has mapped, as a core names them.
 fn mapped_files(pid: i32) -> BTreeSet<PathBuf> {
-    let image = target::look(pid).unwrap();
+    let image = capture::look(pid).unwrap();
     let files = image.outline.mappings.iter().filter_map(Mapping::file);
     files.map(Path::to_owned).filter(|path| path.is_file()).collect()
 }
@@ -61,7 +61,7 @@ fn the_files_of_a_core_are_found_elsewhere_and_missed_where_they_are_not() {
 
     for core in &cores {
         let in_place = report_on(core, &sysroot());
-        if testbed::root().is_none() {
+        if testkit::root().is_none() {
             let elsewhere = report_on(core, &below(&right));
             assert_eq!(
                 (&elsewhere.causes, &elsewhere.owners),

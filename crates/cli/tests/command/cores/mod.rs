@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use report::Report;
-use testbed::Target;
+use testkit::Target;
 
 use crate::{complaint, rbloat, report_of};
 
@@ -80,7 +80,7 @@ fn run_on(core: &Path, arguments: &[&str]) -> Output {
 
 /// Where the files are that targets map, for the kernel's cores: it names them as the target sees them.
 fn sysroot() -> Vec<String> {
-    let root = testbed::root().map(|root| root.to_str().unwrap().to_owned());
+    let root = testkit::root().map(|root| root.to_str().unwrap().to_owned());
     root.map_or(vec![], |root| vec!["--sysroot".into(), root])
 }
 
@@ -139,7 +139,7 @@ fn a_ruby_that_was_asked_to_quit_may_have_no_heap() {
 #[test]
 fn the_core_of_another_program_is_told_so() {
     let folder = tempfile::tempdir().unwrap();
-    let target = Target::start(testbed::command("sh").args(["-c", "echo 'ready {}'; exec cat"]));
+    let target = Target::start(testkit::command("sh").args(["-c", "echo 'ready {}'; exec cat"]));
     let command = format!("/proc/{}/cmdline", target.pid());
     while !fs::read(&command).unwrap().starts_with(b"cat") {
         std::thread::yield_now();

@@ -4,15 +4,15 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use capture::{Address, Backing, Frozen, Mapping, Memory, PageState};
 use report::Report;
-use target::{Address, Backing, Frozen, Mapping, Memory, PageState};
 
 use super::{
     PROGRAM, SIGABRT, core_by_gdb, core_by_kernel, kernel_writes_cores, report_on, start, sysroot,
 };
 use crate::{bytes, report_of, run};
 
-const PAGE: u64 = target::PAGE_SIZE;
+const PAGE: u64 = capture::PAGE_SIZE;
 
 /// What a core can know of the resident bytes of a process that stands.
 #[derive(Debug, Default)]
@@ -92,7 +92,7 @@ fn is_in_file(path: &Path, mapping: &Mapping, at: Address, page: &[u8]) -> bool 
     let offset = mapping.file_offset + (at - mapping.range.start);
     let file = fs::File::open(path).or_else(|_| {
         let within = path.strip_prefix("/").unwrap();
-        fs::File::open(testbed::root().unwrap_or_else(|| "/".into()).join(within))
+        fs::File::open(testkit::root().unwrap_or_else(|| "/".into()).join(within))
     });
     file.unwrap().read_at(&mut bytes, offset).unwrap();
     bytes == page
@@ -147,7 +147,7 @@ fn a_core_says_of_a_process_what_was_said_while_it_lived() {
     let alive =
         report_of(&run(target.pid(), &["--json", "--owners", "1000", "--capture", "freeze"]));
     let by_gdb = core_by_gdb(&target, folder.path());
-    let frozen = target::freeze(target.pid(), target::PATIENCE).unwrap();
+    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
     let knowable = Knowable::of(&frozen);
     frozen.thaw().unwrap();
     assert!(knowable.zeros >= 4_900_000 && knowable.cached > 0, "{knowable:?}");

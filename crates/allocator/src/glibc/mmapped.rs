@@ -1,0 +1,299 @@
+//! Chunks that are too large for an arena and have a mapping each.
+//!
+//! Nothing points to them but the program. Each begins with a header at the beginning of a page,
+//! which says that it is one and how long; so all pages that may be such a beginning are looked
+//! at. glibc counts them, which tells whether they are all found and nothing else is. Other memory may
+//! happen to look like such a chunk. It is left out where glibc's counts leave no other way; where they
+//! do, nothing is left out, and a finding says by how much the counts differ.
+//!
+//! A chunk that was allocated with an alignment has its header further on: just before the aligned
+//! address, and in it the distance from the beginning of the mapping. The header at that beginning
+//! stays behind, as it was when the mapping was made.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, Window, length};
+
+use crate::glibc::find::Parameters;
+use crate::glibc::ground::{mmapped_memory, touched_pages};
+use crate::glibc::layout::{HEADER, IS_MMAPPED, LEAST_CHUNK};
+use crate::glibc::{Chunk, ChunkState};
+
+/// More ways to leave out chunks than are tried.
+const MAX_WAYS: u32 = 1 << 18;
+/// More chunks than are left out.
+const MAX_SURPLUS: u64 = 64;
+
+/// An mmapped chunk and the mapping that it has for itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mmapped {
+    pub(crate) range: Range<Address>,
+    pub(crate) chunk: Chunk,
+}
+
+/// Finds the mmapped chunks outside of `taken`, which is the arenas' memory, ascending.
+pub(crate) fn find(
+    image: &Image<'_>,
+    parameters: &Parameters,
+    taken: &[Range<Address>],
+    findings: &mut Vec<Finding>,
+) -> Vec<Mmapped> {
+    if (parameters.mmapped_chunks, parameters.mmapped_bytes) == (0, 0) {
+        return Vec::new();
+    }
+    let memory = mmapped_memory(image);
+    let gaps: Vec<_> = memory.iter().flat_map(|memory| gaps(memory, taken)).collect();
+    let window = Window::new(image, PAGE_SIZE as usize);
+    let mut search = Search { image, window, tail: parameters.mmapped_tail, everywhere: false };
+    let mut found = search.by_mappings(&gaps);
+    if !is_complete(parameters, &found) {
+        found = search.by_pages(&gaps);
+    }
+    if !is_complete(parameters, &found) {
+        search.everywhere = true;
+        found = search.by_pages(&gaps);
+        reconcile(parameters, &mut found, findings);
+    }
+    findings.extend(drift(parameters, &found));
+    found
+}
+
+/// What of `memory` lies in none of `taken`, which ascend.
+fn gaps(memory: &Range<Address>, taken: &[Range<Address>]) -> Vec<Range<Address>> {
+    let mut gaps = Vec::new();
+    let mut start = memory.start;
+    let first = taken.partition_point(|range| range.end <= memory.start);
+    for range in taken[first..].iter().take_while(|range| range.start < memory.end) {
+        gaps.push(start..range.start.max(start));
+        start = range.end.align_up(PAGE_SIZE).max(start);
+    }
+    gaps.push(start..memory.end.max(start));
+    gaps.retain(|gap| length(gap) > 0);
+    gaps
+}
+
+/// A search for mmapped chunks.
+struct Search<'s, 'm> {
+    image: &'s Image<'m>,
+    window: Window<'s>,
+    /// See [`crate::glibc::layout::ParametersLayout::mmapped_tail`].
+    tail: u64,
+    /// Whether the header of a chunk with an alignment may be at the end of any page.
+    everywhere: bool,
+}
+
+impl Search<'_, '_> {
+    /// Finds the chunks that begin with a mapping, as the kernel tells them apart, and those right
+    /// behind another one. Often that is all of them, and spares us to look at every page.
+    fn by_mappings(&mut self, gaps: &[Range<Address>]) -> Vec<Mmapped> {
+        let mappings = self.image.outline.mappings.iter();
+        let starts: Vec<_> = mappings.map(|mapping| mapping.range.start).collect();
+        let mut found: Vec<Mmapped> = Vec::new();
+        for gap in gaps {
+            let within = starts.partition_point(|start| *start <= gap.start);
+            let within = starts[within..].iter().take_while(|start| **start < gap.end);
+            for &start in std::iter::once(&gap.start).chain(within) {
+                let mut at = found.last().map_or(start, |last| last.range.end.max(start));
+                while let Some(mmapped) = self.read_at(at, gap.end) {
+                    at = mmapped.range.end;
+                    found.push(mmapped);
+                }
+            }
+        }
+        found
+    }
+
+    /// Finds all chunks, by looking at the beginning of every page.
+    fn by_pages(&mut self, gaps: &[Range<Address>]) -> Vec<Mmapped> {
+        let mut found = Vec::new();
+        for gap in gaps {
+            let mut from = gap.start;
+            for page in touched_pages(self.image, gap) {
+                // No more is read of most pages than where a size would be.
+                let size = |page: Address| self.image.read_u64(page.offset(8)).unwrap_or(0);
+                if page < from || size(page) & 0xf != IS_MMAPPED {
+                    continue;
+                }
+                if let Some(mmapped) = self.read_at(page, gap.end) {
+                    from = mmapped.range.end;
+                    found.push(mmapped);
+                }
+            }
+        }
+        found
+    }
+
+    /// The mmapped chunk whose mapping begins at `base`, if one does.
+    fn read_at(&mut self, base: Address, limit: Address) -> Option<Mmapped> {
+        let first = self.read_header(base).filter(|first| first.distance == 0)?;
+        let end = first.end.min(limit);
+        let is_whole = |header: &Header| {
+            header.distance == header.at - base
+                && header.end.is_aligned(PAGE_SIZE)
+                && (base.offset(1)..=limit).contains(&header.end)
+        };
+        let aligned = self.places_of_aligned_header(base, end);
+        let aligned = aligned.into_iter().filter_map(|at| self.read_header(at)).find(is_whole);
+        let header = aligned.or_else(|| is_whole(&first).then_some(first))?;
+        Some(Mmapped {
+            range: base..header.end,
+            chunk: Chunk::new(header.at, header.end - header.at, ChunkState::Mmapped),
+        })
+    }
+
+    /// Where the header of a chunk that was allocated with an alignment can be, in the mapping
+    /// that begins at `base`.
+    ///
+    /// With an alignment of less than a page it is in the first page. Otherwise it ends a page:
+    /// the one before the first aligned address, unless mremap(2) has moved the mapping since. But
+    /// usually it is the first thing that was written to behind the first page. That does not hold
+    /// under huge pages, nor where glibc fills what it hands out (`glibc.malloc.perturb`).
+    fn places_of_aligned_header(&self, base: Address, end: Address) -> Vec<Address> {
+        let behind = base.offset(PAGE_SIZE)..end.max(base.offset(PAGE_SIZE));
+        let touched = touched_pages(self.image, &behind).map(|page| page.offset(PAGE_SIZE));
+        (LEAST_CHUNK.ilog2()..=PAGE_SIZE.ilog2())
+            .map(|bits| base.offset(1 << bits))
+            .chain(
+                (PAGE_SIZE.ilog2() + 1..u64::BITS - 1)
+                    .map(|bits| base.offset(HEADER).align_up(1 << bits)),
+            )
+            .chain(touched.take(if self.everywhere { usize::MAX } else { 1 }))
+            .map(|pointer| pointer.before(HEADER))
+            .filter(|at| (base..end).contains(at))
+            .collect()
+    }
+
+    fn read_header(&mut self, at: Address) -> Option<Header> {
+        let previous = self.window.word(at).ok()?;
+        let size = self.window.word(at.offset(8)).ok()?;
+        // Where a size does not count its mapping's tail, the lowest bit of the distance says
+        // whether the mapping has huge pages.
+        let distance = if self.tail == 0 { previous } else { previous & !1 };
+        let bytes = size & !7;
+        let is_header = size & 7 == IS_MMAPPED && bytes.is_multiple_of(16) && bytes >= LEAST_CHUNK;
+        is_header.then(|| Header { at, distance, end: at.offset(bytes).offset(self.tail) })
+    }
+}
+
+/// The header of a chunk that says that it is mmapped.
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    at: Address,
+    /// From the beginning of the mapping.
+    distance: u64,
+    /// Where the mapping ends.
+    end: Address,
+}
+
+fn bytes_of(found: &[Mmapped]) -> u64 {
+    found.iter().map(|mmapped| length(&mmapped.range)).sum()
+}
+
+/// Says so if glibc's count of bytes exceeds what was found by so much that it could hide another chunk.
+fn drift(parameters: &Parameters, found: &[Mmapped]) -> Option<Finding> {
+    let drift = parameters.mmapped_bytes.saturating_sub(bytes_of(found));
+    let is_worth_telling = is_complete(parameters, found) && drift >= PAGE_SIZE;
+    is_worth_telling.then(|| {
+        let what = format!(
+            "glibc counts {drift} bytes more in its {} mmapped chunks than they have: this release \
+             counts {} bytes twice each time that such a chunk is resized",
+            found.len(),
+            parameters.mmapped_tail,
+        );
+        Finding::general(Severity::Note, what)
+    })
+}
+
+/// Whether what was found is what glibc counts.
+fn is_complete(parameters: &Parameters, found: &[Mmapped]) -> bool {
+    let drift = parameters.mmapped_bytes.checked_sub(bytes_of(found));
+    let agrees = match parameters.mmapped_tail {
+        0 => drift == Some(0),
+        // Each time that such a chunk is resized, glibc counts its tail once more.
+        tail => drift.is_some_and(|drift| drift.is_multiple_of(tail)),
+    };
+    agrees && found.len() as u64 == parameters.mmapped_chunks
+}
+
+/// Leaves out what looks like an mmapped chunk and is none, and says where the rest is not proved to be
+/// what glibc counts.
+fn reconcile(parameters: &Parameters, found: &mut Vec<Mmapped>, findings: &mut Vec<Finding>) {
+    if let Some(lengths) = surplus(parameters, found) {
+        found.retain(|mmapped| !lengths.contains(&length(&mmapped.range)));
+    }
+    if !is_complete(parameters, found) {
+        let (chunks, bytes) = (found.len() as u64, bytes_of(found));
+        let difference = |counted: u64, found: u64| {
+            let word = if found > counted { "more" } else { "fewer" };
+            format!("{} {word}", found.abs_diff(counted))
+        };
+        let what = format!(
+            "glibc counts {} mmapped chunks of {} bytes, but {chunks} of {bytes} bytes were found \
+             (chunks: {}, bytes: {}); which ones are wrong or missing is not known",
+            parameters.mmapped_chunks,
+            parameters.mmapped_bytes,
+            difference(parameters.mmapped_chunks, chunks),
+            difference(parameters.mmapped_bytes, bytes),
+        );
+        findings.push(Finding::general(Severity::Warning, what));
+    }
+}
+
+/// The lengths of all that must be left out of `found` for glibc's counts to be right; `None` where
+/// there is no way to do that, or more than one, or too many to try.
+fn surplus(parameters: &Parameters, found: &[Mmapped]) -> Option<Vec<u64>> {
+    // A count of bytes that drifts proves nothing.
+    if parameters.mmapped_tail != 0 {
+        return None;
+    }
+    let chunks = (found.len() as u64).checked_sub(parameters.mmapped_chunks)?;
+    let bytes = bytes_of(found).checked_sub(parameters.mmapped_bytes)?;
+    if !(1..=MAX_SURPLUS).contains(&chunks) {
+        return None;
+    }
+    let mut counts = BTreeMap::<u64, u64>::new();
+    found.iter().for_each(|mmapped| *counts.entry(length(&mmapped.range)).or_default() += 1);
+    let counts: Vec<_> = counts.into_iter().rev().collect();
+    let mut ways = Ways { counts: &counts, left: MAX_WAYS, taken: Vec::new(), found: Vec::new() };
+    ways.find(0, chunks, bytes);
+    let [way] = &ways.found[..] else { return None };
+    // Of several chunks of one length each may be the one that is none.
+    let are_all = way.iter().all(|taken| counts.contains(taken));
+    (ways.left > 0 && are_all).then(|| way.iter().map(|(length, _)| *length).collect())
+}
+
+/// The ways to choose so many chunks that have so many bytes together.
+struct Ways<'c> {
+    /// Lengths, and how many chunks have each; the greatest length first.
+    counts: &'c [(u64, u64)],
+    /// How many more steps are made.
+    left: u32,
+    /// What is chosen so far: lengths, and how many chunks of each.
+    taken: Vec<(u64, u64)>,
+    /// Up to two ways.
+    found: Vec<Vec<(u64, u64)>>,
+}
+
+impl Ways<'_> {
+    /// Chooses `chunks` more chunks of `bytes` bytes, of the lengths from that with the index `from` on.
+    fn find(&mut self, from: usize, chunks: u64, bytes: u64) {
+        if (chunks, bytes) == (0, 0) {
+            self.found.push(self.taken.clone());
+            return;
+        }
+        for index in from..self.counts.len() {
+            let (length, count) = self.counts[index];
+            self.left = self.left.saturating_sub(1);
+            // None of those that are left is longer than this one.
+            if self.left == 0 || self.found.len() > 1 || bytes > length.saturating_mul(chunks) {
+                return;
+            }
+            for taken in 1..=count.min(chunks).min(bytes / length) {
+                self.taken.push((length, taken));
+                self.find(index + 1, chunks - taken, bytes - taken * length);
+                self.taken.pop();
+            }
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! The walk of synthetic heaps: of every release's, scripted and random, damaged, and with layouts
+//! that are deliberately wrong.
+
+use capture::{Address, Image, PageRun, PageState, Pages, elf};
+use proptest::prelude::*;
+use testkit::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk, SyntheticMemory};
+
+use crate::glibc::layout::Layouts;
+use crate::glibc::walk::walk_with;
+use crate::glibc::{ChunkState, Error, Malloc, Totals, walk};
+use crate::library::glibc_module;
+use crate::{Allocator, find_allocator, libc};
+
+/// What a program may do next.
+#[derive(Debug, Clone)]
+enum Step {
+    Malloc { thread: usize, bytes: u64 },
+    Memalign { bits: u32, bytes: u64 },
+    Free { thread: usize, which: usize },
+    Stranger { bytes: u64 },
+    FillHeap { thread: usize },
+    BlockBreak,
+}
+
+const THREADS: usize = 3;
+
+fn run(release: GlibcRelease, steps: &[Step]) -> MallocHeap {
+    let mut heap = MallocHeap::new(release, THREADS);
+    let mut pointers = Vec::new();
+    for step in steps {
+        match *step {
+            Step::Malloc { thread, bytes } => pointers.push(heap.malloc(thread, bytes)),
+            Step::Memalign { bits, bytes } => pointers.push(heap.memalign(1 << bits, bytes)),
+            Step::Free { thread, which } if !pointers.is_empty() => {
+                heap.free(thread, pointers.swap_remove(which % pointers.len()));
+            }
+            Step::Free { .. } => {}
+            Step::Stranger { bytes } => heap.sbrk_by_stranger(bytes),
+            Step::FillHeap { thread } => heap.fill_heap(thread),
+            Step::BlockBreak => heap.block_break(),
+        }
+    }
+    heap
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let thread = 0..THREADS;
+    let bytes = prop_oneof![
+        8 => 0_u64..200,
+        4 => 200_u64..2000,
+        2 => 2000_u64..40_000,
+        1 => 100_000_u64..300_000,
+    ];
+    prop_oneof![
+        30 => (thread.clone(), bytes).prop_map(|(thread, bytes)| Step::Malloc { thread, bytes }),
+        25 => (thread.clone(), 0..1000_usize).prop_map(|(thread, which)| Step::Free { thread, which }),
+        2 => (5..21_u32, 0..9000_u64).prop_map(|(bits, bytes)| Step::Memalign { bits, bytes }),
+        1 => (1..30_000_u64).prop_map(|bytes| Step::Stranger { bytes }),
+        1 => thread.prop_map(|thread| Step::FillHeap { thread }),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let block = prop_oneof![3 => Just(None), 1 => (0..100_usize).prop_map(Some)];
+    (prop::collection::vec(step(), 0..300), block).prop_map(|(mut steps, block)| {
+        if let Some(at) = block {
+            steps.insert(at.min(steps.len()), Step::BlockBreak);
+        }
+        steps
+    })
+}
+
+fn release() -> impl Strategy<Value = GlibcRelease> {
+    prop::sample::select(GlibcRelease::ALL.to_vec())
+}
+
+/// A heap in which there is something of every kind.
+fn rich(release: GlibcRelease) -> MallocHeap {
+    let mut heap = MallocHeap::new(release, THREADS);
+    for thread in 0..THREADS {
+        let sizes =
+            || (0..400).map(|index| 16 + index * 7919 % 300).chain((0..60).map(|i| 1000 * i));
+        let pointers: Vec<u64> = sizes().map(|bytes| heap.malloc(thread, bytes)).collect();
+        for pointer in pointers.iter().step_by(2) {
+            heap.free(thread, *pointer);
+        }
+        heap.fill_heap(thread);
+        heap.sbrk_by_stranger(5000 + thread as u64);
+        for _ in 0..2 {
+            let pointer = heap.malloc(thread, 60_000);
+            heap.malloc(thread, 24);
+            heap.free(thread, pointer);
+        }
+        heap.malloc(thread, 1 << 20);
+        heap.memalign(1 << (5 * (thread + 1)), 200_000);
+    }
+    heap
+}
+
+fn state_of(usage: ChunkUse) -> ChunkState {
+    match usage {
+        ChunkUse::InUse => ChunkState::InUse,
+        ChunkUse::Free => ChunkState::Free,
+        ChunkUse::Fastbin => ChunkState::Fastbin,
+        ChunkUse::Cached => ChunkState::Tcache,
+        ChunkUse::Top => ChunkState::Top,
+        ChunkUse::Fencepost => ChunkState::Fencepost,
+        ChunkUse::Mmapped => ChunkState::Mmapped,
+    }
+}
+
+/// The sums that `truth` has, counted without the reader's help.
+fn totals_of(truth: &MallocTruth) -> Totals {
+    let sum = |usages: &[ChunkUse]| {
+        let chunks = truth.chunks.iter().filter(|chunk| usages.contains(&chunk.usage));
+        chunks.fold((0, 0), |(count, bytes), chunk| (count + 1, bytes + chunk.bytes))
+    };
+    let (in_use_chunks, in_use_bytes) = sum(&[ChunkUse::InUse]);
+    let (free_chunks, free_bytes) = sum(&[ChunkUse::Free, ChunkUse::Top]);
+    let (fastbin_chunks, fastbin_bytes) = sum(&[ChunkUse::Fastbin]);
+    let (tcache_chunks, tcache_bytes) = sum(&[ChunkUse::Cached]);
+    let mmapped = truth.chunks.iter().filter(|chunk| chunk.usage == ChunkUse::Mmapped);
+    let bytes_of = |chunk: &SyntheticChunk| {
+        let region = truth.regions.iter().find(|region| region.contains(&chunk.address));
+        region.map_or(0, |region| region.end - region.start)
+    };
+    Totals {
+        system_bytes: truth.system_bytes.iter().sum(),
+        in_use_chunks,
+        in_use_bytes,
+        free_chunks,
+        free_bytes,
+        fastbin_chunks,
+        fastbin_bytes,
+        tcache_chunks,
+        tcache_bytes,
+        mmapped_chunks: mmapped.clone().count() as u64,
+        mmapped_bytes: mmapped.map(bytes_of).sum(),
+    }
+}
+
+fn assert_equals(malloc: &Malloc, truth: &MallocTruth) {
+    assert_eq!(malloc.findings, []);
+    let chunks: Vec<_> =
+        malloc.chunks.iter().map(|chunk| (chunk.address.0, chunk.bytes(), chunk.state())).collect();
+    let expected: Vec<_> = truth
+        .chunks
+        .iter()
+        .map(|chunk| (chunk.address, chunk.bytes, state_of(chunk.usage)))
+        .collect();
+    let differing = chunks.iter().zip(&expected).find(|(walked, told)| walked != told);
+    assert_eq!(differing, None);
+    assert_eq!(chunks.len(), expected.len());
+    let regions: Vec<_> =
+        malloc.regions.iter().map(|region| region.range.start.0..region.range.end.0).collect();
+    assert_eq!(regions, truth.regions);
+    let system_bytes: Vec<_> = malloc.arenas.iter().map(|arena| arena.system_bytes).collect();
+    assert_eq!(system_bytes, truth.system_bytes);
+    let trimmable: Vec<_> =
+        malloc.trimmable.iter().map(|range| range.start.0..range.end.0).collect();
+    assert_eq!(trimmable, truth.trimmable);
+    assert_eq!(malloc.totals(), totals_of(truth));
+}
+
+/// Whether a walk says that something is wrong, or its sums are right.
+///
+/// Two chunks in use that one wrong size joins are beyond anyone's telling.
+fn is_honest(walked: &Result<Malloc, Error>, truth: &MallocTruth) -> bool {
+    let Ok(malloc) = walked else { return true };
+    let counted = Totals { in_use_chunks: 0, ..malloc.totals() };
+    !malloc.findings.is_empty() || counted == Totals { in_use_chunks: 0, ..totals_of(truth) }
+}
+
+#[test]
+fn every_release_is_walked() {
+    for release in GlibcRelease::ALL {
+        let (image, truth) = rich(release).image();
+        assert_equals(&walk(&image).unwrap(), &truth);
+        let states = |usage| truth.chunks.iter().filter(|chunk| chunk.usage == usage).count();
+        assert!(states(ChunkUse::Cached) > 100 && states(ChunkUse::Fencepost) > 4);
+        assert_eq!(states(ChunkUse::Fastbin) > 0, release != GlibcRelease::V2_43);
+        assert!(!truth.trimmable.is_empty());
+    }
+}
+
+#[test]
+fn the_library_says_its_version() {
+    for release in GlibcRelease::ALL {
+        let (image, _) = MallocHeap::new(release, 1).image();
+        let modules = elf::modules(&image);
+        assert_eq!(libc(&image, &modules).to_string(), format!("glibc {}", release.version()));
+        let version = Some(release.version().to_owned());
+        let found = find_allocator(&image, &modules, None);
+        assert_eq!(found.allocator, Allocator::Glibc { version });
+    }
+}
+
+#[test]
+fn without_a_library_there_is_nothing_to_walk() {
+    let image = SyntheticMemory::default().image();
+    assert_eq!(walk(&image).unwrap_err(), Error::NoGlibc);
+}
+
+#[test]
+fn without_registers_the_rest_still_stands() {
+    let (mut image, truth) = rich(GlibcRelease::V2_36).image();
+    image.outline.threads.clear();
+    let malloc = walk(&image).unwrap();
+    assert_eq!(malloc.findings.len(), 1, "{:?}", malloc.findings);
+    let (walked, told) = (malloc.totals(), totals_of(&truth));
+    assert_eq!(walked.in_use_chunks, told.in_use_chunks + told.tcache_chunks);
+    assert_eq!(walked.free_bytes, told.free_bytes);
+}
+
+/// A heap with mmapped chunks below the usual threshold.
+fn mapped(release: GlibcRelease) -> MallocHeap {
+    let mut heap = rich(release);
+    for bytes in [8_000, 50_000, 50_000, 400_000] {
+        heap.map_chunk(bytes);
+    }
+    heap
+}
+
+#[test]
+fn what_only_looks_like_an_mmapped_chunk_is_left_out_where_the_counts_prove_it() {
+    for release in [GlibcRelease::V2_31, GlibcRelease::V2_36, GlibcRelease::V2_42] {
+        for look_alikes in [&[300_000_u64][..], &[20_000, 20_000], &[15_000, 70_000, 600_000]] {
+            let mut heap = mapped(release);
+            look_alikes.iter().for_each(|&bytes| heap.map_look_alike(bytes));
+            let (image, truth) = heap.image();
+            assert_equals(&walk(&image).unwrap(), &truth);
+        }
+    }
+}
+
+#[test]
+fn what_may_be_an_mmapped_chunk_is_not_dropped_without_proof() {
+    for release in GlibcRelease::ALL {
+        let mut heap = mapped(release);
+        let told = totals_of(&heap.image().1);
+        heap.map_look_alike(50_000);
+        let malloc = walk(&heap.image().0).unwrap();
+        assert_eq!(malloc.totals().mmapped_chunks, told.mmapped_chunks + 1);
+        let [finding] = &malloc.findings[..] else { panic!("{:?}", malloc.findings) };
+        let difference = "bytes were found (chunks: 1 more, bytes: 53248 more)";
+        assert!(finding.what.contains(difference), "{finding}");
+    }
+}
+
+/// From glibc 2.43 on its count of bytes is no proof of which chunk is one.
+#[test]
+fn under_a_count_that_drifts_the_smallest_chunk_is_not_the_one_to_drop() {
+    let mut heap = mapped(GlibcRelease::V2_43);
+    heap.map_look_alike(100_000);
+    heap.resize_mapped_chunks(3);
+    let malloc = walk(&heap.image().0).unwrap();
+    assert_eq!(malloc.findings.len(), 1, "{:?}", malloc.findings);
+    assert_eq!(malloc.findings[0].severity, capture::Severity::Warning);
+}
+
+#[test]
+fn a_drift_that_could_hide_a_chunk_is_told() {
+    for (resizes, findings) in [(0, 0), (255, 0), (256, 1), (9_999, 1)] {
+        let mut heap = mapped(GlibcRelease::V2_43);
+        heap.resize_mapped_chunks(resizes);
+        let (image, truth) = heap.image();
+        let mut malloc = walk(&image).unwrap();
+        assert_eq!(malloc.findings.len(), findings, "{:?}", malloc.findings);
+        let said = format!("{} bytes more", 16 * resizes);
+        assert!(malloc.findings.iter().all(|finding| finding.what.contains(&said)));
+        malloc.findings.clear();
+        assert_equals(&malloc, &truth);
+    }
+}
+
+#[test]
+fn a_layout_of_caches_must_fit_every_thread_that_has_one() {
+    for release in GlibcRelease::ALL {
+        let mut heap = MallocHeap::new(release, 8);
+        for thread in 0..8 {
+            let pointers: Vec<u64> = (0..5).map(|_| heap.malloc(thread, 100)).collect();
+            pointers.into_iter().for_each(|pointer| heap.free(thread, pointer));
+        }
+        let elsewhere = heap.malloc(0, 100);
+        let (image, truth) = heap.image();
+        assert_equals(&walk(&image).unwrap(), &truth);
+        heap.mislead_thread(5, elsewhere);
+        let malloc = walk(&heap.image().0).unwrap();
+        assert_eq!(malloc.totals().tcache_chunks, 0);
+        let [finding] = &malloc.findings[..] else { panic!("{:?}", malloc.findings) };
+        assert!(finding.what.contains("fits 7 of 8 threads"), "{finding}");
+    }
+}
+
+/// A thread may stand between obtaining its cache and clearing it.
+#[test]
+fn a_thread_that_is_starting_does_not_reject_the_layout_of_caches() {
+    let mut heap = MallocHeap::new(GlibcRelease::V2_36, 8);
+    let pointers: Vec<u64> = (0..5).map(|_| heap.malloc(0, 100)).collect();
+    pointers.into_iter().for_each(|pointer| heap.free(0, pointer));
+    let mut memory = SyntheticMemory::default();
+    let truth = heap.write(&mut memory);
+    memory.write(heap.cache_of(3), &[0x41; 0x280]);
+    let mut outline = memory.outline();
+    outline.threads.clone_from(&truth.threads);
+    let malloc = walk(&Image::new(outline, memory)).unwrap();
+    assert_eq!(malloc.totals().tcache_chunks, 5);
+    let [finding] = &malloc.findings[..] else { panic!("{:?}", malloc.findings) };
+    assert!(finding.what.contains(&format!("thread {}", truth.threads[3].tid)), "{finding}");
+}
+
+/// On glibc 2.43 a thread's stack has guard pages within a readable mapping; one may lie right
+/// behind a stretch that the main arena got by mmap.
+#[test]
+fn a_stretch_may_end_where_nothing_can_be_read() {
+    let mut heap = MallocHeap::new(GlibcRelease::V2_43, 1);
+    heap.block_break();
+    heap.malloc(0, 50_000);
+    heap.malloc(0, 50_000);
+    let mut memory = SyntheticMemory::default();
+    let truth = heap.write(&mut memory);
+    let ends: Vec<u64> = truth.regions.iter().map(|region| region.end).collect();
+    ends.iter().for_each(|end| memory.map(*end, 4096));
+    let mut outline = memory.outline();
+    outline.threads.clone_from(&truth.threads);
+    let guards = ends.iter().map(|end| PageRun {
+        range: Address(*end)..Address(*end + 4096),
+        state: PageState::Swapped,
+        huge: false,
+    });
+    let resident = outline.pages.iter().flat_map(|pages| pages.iter().cloned());
+    outline.pages = Some(Pages::new(resident.chain(guards).collect()));
+    assert_equals(&walk(&Image::new(outline, memory)).unwrap(), &truth);
+}
+
+/// However little is left of a top, what comes of it is told apart: fenceposts, and a free chunk
+/// where there is room for one.
+#[test]
+fn old_tops_of_any_size_are_ended() {
+    for release in GlibcRelease::ALL {
+        for thread in [0, 1] {
+            for left in (32..200).step_by(16) {
+                let mut heap = MallocHeap::new(release, 2);
+                let (_, truth) = heap.image();
+                let mut tops = truth.chunks.iter().filter(|chunk| chunk.usage == ChunkUse::Top);
+                let top = tops.nth(thread).expect("each arena has a top").bytes;
+                heap.malloc(thread, top - left - 8);
+                heap.sbrk_by_stranger(100);
+                heap.fill_heap(thread);
+                heap.malloc(thread, 5000);
+                let (image, truth) = heap.image();
+                let fences = |chunk: &&SyntheticChunk| chunk.usage == ChunkUse::Fencepost;
+                assert!(truth.chunks.iter().filter(fences).count() >= 2, "{left}");
+                assert_equals(&walk(&image).unwrap(), &truth);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_program_is_walked(release in release(), steps in steps()) {
+        let (image, truth) = run(release, &steps).image();
+        assert_equals(&walk(&image).unwrap(), &truth);
+    }
+
+    #[test]
+    fn no_damage_goes_unnoticed(
+        release in release(),
+        steps in steps(),
+        damages in prop::collection::vec((any::<u32>(), any::<u8>()), 1..8),
+    ) {
+        let mut memory = SyntheticMemory::default();
+        let truth = run(release, &steps).write(&mut memory);
+        let image = damaged(&mut memory, &truth, &damages);
+        let walked = walk(&image);
+        let totals = walked.as_ref().map(Malloc::totals);
+        prop_assert!(is_honest(&walked, &truth), "{:?} not {:?}", totals, totals_of(&truth));
+    }
+}
+
+/// Moves every member of every layout by a few bytes, one at a time.
+fn mutations() -> Vec<(String, Layouts)> {
+    let mut mutations = Vec::new();
+    macro_rules! mutate {
+        ($table:ident: $($member:ident),+ $(,)?) => {
+            for index in 0..Layouts::default().$table.len() {
+                for shift in [-16, -8, -4, 4, 8, 16] {
+                    $({
+                        let mut layouts = Layouts::default();
+                        let mut layout = layouts.$table[index];
+                        layout.$member.shift(shift);
+                        layouts.$table[index] = layout;
+                        let name =
+                            format!("{} {index} {} {shift:+}", stringify!($table), stringify!($member));
+                        mutations.push((name, layouts));
+                    })+
+                }
+            }
+        };
+    }
+    mutate!(states: mutex, flags, fastbins, top, bins, next, system_mem, bytes);
+    mutate!(heaps: arena, previous, size, bytes);
+    mutate!(parameters:
+        trim_threshold, top_pad, mmap_threshold, arena_test, arena_max, thp_pagesize, n_mmaps,
+        n_mmaps_max, max_n_mmaps, no_dyn_threshold, mmapped_mem, max_mmapped_mem, sbrk_base,
+        tcache_bins, tcache_max_bytes, tcache_count, bytes, mmapped_tail);
+    mutate!(caches: bins, small_bins, heads, counts_room, chunk_bytes);
+    mutations
+}
+
+trait Member {
+    fn shift(&mut self, by: i64);
+}
+
+impl Member for u64 {
+    fn shift(&mut self, by: i64) {
+        *self = self.saturating_add_signed(by);
+    }
+}
+
+impl Member for Option<u64> {
+    fn shift(&mut self, by: i64) {
+        if let Some(offset) = self {
+            offset.shift(by);
+        }
+    }
+}
+
+impl Member for bool {
+    fn shift(&mut self, _: i64) {
+        *self = !*self;
+    }
+}
+
+#[test]
+fn a_wrong_layout_is_no_other_result() {
+    let mut told = 0;
+    for release in GlibcRelease::ALL {
+        let (image, truth) = rich(release).image();
+        let modules = elf::modules(&image);
+        let glibc = glibc_module(&modules).unwrap();
+        for (name, layouts) in mutations() {
+            let walked = walk_with(&image, glibc, &layouts);
+            assert!(is_honest(&walked, &truth), "{name} for {release:?}: {walked:?}");
+            told += usize::from(walked.map_or(true, |malloc| !malloc.findings.is_empty()));
+        }
+    }
+    assert!(told > 300, "only {told} were noticed");
+}
+
+/// Overwrites bytes that were written, wherever they are.
+fn damaged(
+    memory: &mut SyntheticMemory,
+    truth: &MallocTruth,
+    damages: &[(u32, u8)],
+) -> Image<'static> {
+    let outline = memory.outline();
+    let pages: Vec<u64> = outline
+        .pages
+        .iter()
+        .flat_map(|pages| pages.iter())
+        .flat_map(|run| (run.range.start.0..run.range.end.0).step_by(4096))
+        .collect();
+    for &(place, byte) in damages {
+        let page = pages[place as usize / 4096 % pages.len()];
+        memory.write(page + u64::from(place % 4096), &[byte]);
+    }
+    let mut outline = memory.outline();
+    outline.threads.clone_from(&truth.threads);
+    Image::new(outline, memory.clone())
+}

@@ -1,0 +1,135 @@
+//! Which allocator is found among synthetic modules, as the dynamic linker left them.
+
+use capture::{Severity, elf};
+use testkit::{ElfModule, SyntheticMemory};
+
+use super::*;
+
+const EXECUTABLE: u64 = 0x5555_5555_0000;
+const LIST: u64 = 0x5555_6000_0000;
+/// Lower than all other libraries.
+const LOWEST: u64 = 0x7f00_0000_0000;
+const LIBRUBY: u64 = 0x7f00_1000_0000;
+const PRELOADED: u64 = 0x7f00_2000_0000;
+const LIBC: u64 = 0x7f00_3000_0000;
+/// Where each module that exports malloc has it.
+const MALLOC_AT: u64 = 0x2800;
+/// Where a module has code that resolves a function when it is first called.
+const RESOLVER: u64 = 0x2c00;
+
+/// A process in which a library exports malloc that comes late in the order and lies low in memory.
+struct Process {
+    /// Where libruby's calls of malloc lead to.
+    called: u64,
+    /// Where its pointers to malloc lead to, if it has any.
+    pointed_to: Option<u64>,
+    /// The dynamic linker's list; empty where it has none.
+    order: Vec<u64>,
+    loops: bool,
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        let order = vec![EXECUTABLE, LIBRUBY, LIBC, LOWEST];
+        Self { called: LIBC + MALLOC_AT, pointed_to: None, order, loops: false }
+    }
+}
+
+impl Process {
+    fn with_preloaded(mut self) -> Self {
+        self.order.insert(1, PRELOADED);
+        self
+    }
+
+    /// The name of the allocator, that of its module, and the severity of the finding.
+    fn find(&self) -> (String, Option<String>, Option<Severity>) {
+        let mut memory = SyntheticMemory::default();
+        memory.map(LIST, 4096);
+        let mut executable = ElfModule::new("/usr/bin/ruby", EXECUTABLE, 4096);
+        if !self.order.is_empty() {
+            executable.link(&mut memory, LIST, &self.order, self.loops);
+        }
+        executable.write(&mut memory);
+        let mut libruby = ElfModule::new("/usr/lib/libruby.so.0", LIBRUBY, 4096);
+        libruby.call("free", LIBC + RESOLVER);
+        libruby.call("malloc", self.called);
+        if let Some(pointed_to) = self.pointed_to {
+            libruby.point_to("malloc", pointed_to);
+        }
+        libruby.write(&mut memory);
+        let exporters = [
+            ("/usr/lib/libown.so", LOWEST, "mi_malloc"),
+            ("/usr/lib/libjemalloc.so.2", PRELOADED, "mallctl"),
+            ("/lib/libc.so.6", LIBC, "free"),
+        ];
+        for (path, base, beside) in exporters {
+            if base == PRELOADED && !self.order.contains(&PRELOADED) {
+                continue;
+            }
+            let mut module = ElfModule::new(path, base, 4096);
+            module.symbol("malloc", base + MALLOC_AT);
+            module.symbol(beside, base + MALLOC_AT + 64);
+            module.write(&mut memory);
+        }
+        let image = memory.image();
+        let modules = elf::modules(&image);
+        let caller = modules.iter().find(|module| module.name.starts_with("libruby"));
+        let found = find_allocator(&image, &modules, caller);
+        let module = found.module.map(|module| module.name.clone());
+        (found.allocator.to_string(), module, found.finding.map(|finding| finding.severity))
+    }
+}
+
+fn answer(
+    allocator: &str,
+    module: &str,
+    finding: Option<Severity>,
+) -> (String, Option<String>, Option<Severity>) {
+    (allocator.into(), Some(module.into()), finding)
+}
+
+#[test]
+fn the_lowest_module_that_exports_malloc_need_not_serve_it() {
+    assert_eq!(Process::default().find(), answer("glibc", "libc.so.6", None));
+}
+
+#[test]
+fn the_callers_own_reference_decides() {
+    // Against the order, as under a debugger's or profiler's own ways.
+    let process = Process { called: LOWEST + MALLOC_AT, ..Process::default() };
+    assert_eq!(process.find(), answer("mimalloc", "libown.so", None));
+    let process = Process { called: PRELOADED + MALLOC_AT, ..Process::default() };
+    assert_eq!(process.with_preloaded().find(), answer("jemalloc", "libjemalloc.so.2", None));
+}
+
+#[test]
+fn a_call_that_is_not_resolved_yet_is_resolved_as_the_dynamic_linker_would() {
+    let lazy = || Process { called: LIBRUBY + RESOLVER, ..Process::default() };
+    let note = Some(Severity::Note);
+    assert_eq!(lazy().find(), answer("glibc", "libc.so.6", note));
+    assert_eq!(lazy().with_preloaded().find(), answer("jemalloc", "libjemalloc.so.2", note));
+    // A pointer is resolved at once.
+    let process = Process { pointed_to: Some(PRELOADED + MALLOC_AT), ..lazy() };
+    assert_eq!(process.with_preloaded().find(), answer("jemalloc", "libjemalloc.so.2", None));
+}
+
+#[test]
+fn a_reference_to_a_stub_in_the_executable_is_not_taken_for_an_allocator() {
+    // A pointer to a function may lead to the executable's code that calls it.
+    let process = Process { called: EXECUTABLE + RESOLVER, ..Process::default() };
+    assert_eq!(process.find(), answer("glibc", "libc.so.6", Some(Severity::Note)));
+}
+
+#[test]
+fn a_list_that_loops_ends() {
+    let process = Process { called: 0, loops: true, ..Process::default() };
+    assert_eq!(process.find(), answer("glibc", "libc.so.6", Some(Severity::Note)));
+}
+
+#[test]
+fn without_the_list_several_modules_are_not_guessed_from() {
+    let process = Process { called: 0, order: Vec::new(), ..Process::default() };
+    assert_eq!(process.find(), ("unknown".into(), None, Some(Severity::Error)));
+    let process = Process { order: Vec::new(), ..Process::default() };
+    assert_eq!(process.find(), answer("glibc", "libc.so.6", None));
+}

@@ -1,0 +1,238 @@
+//! The walk against what real processes say of their own heaps, to the byte.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use allocator::Allocator;
+use allocator::glibc::{ChunkState, Malloc, Totals};
+use capture::{Outline, elf};
+use serde_json::Value;
+use testkit::Target;
+
+static HEAPS: LazyLock<PathBuf> = LazyLock::new(|| {
+    testkit::compile("heaps", Path::new(env!("CARGO_TARGET_TMPDIR")), &["-pthread"])
+});
+
+fn start(scenario: &[&str]) -> Target {
+    Target::start(testkit::command(&*HEAPS).args(scenario))
+}
+
+fn walk(target: &Target) -> (Malloc, Outline) {
+    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let malloc = allocator::glibc::walk(frozen.image()).unwrap();
+    (malloc, frozen.thaw().unwrap().outline)
+}
+
+fn number(truth: &Value, name: &str) -> u64 {
+    truth[name].as_u64().unwrap_or_else(|| panic!("no number {name} in {truth}"))
+}
+
+/// Compares what malloc_info(3) tells of an arena or of all.
+fn assert_info(walked: &Totals, truth: &Value) {
+    let same = |name: &str, walked: u64| assert_eq!(walked, number(truth, name), "{name}: {truth}");
+    same("system_bytes", walked.system_bytes);
+    same("free_chunks", walked.free_chunks);
+    same("fastbin_chunks", walked.fastbin_chunks);
+    same("fastbin_bytes", walked.fastbin_bytes);
+    // malloc_info(3) forgets to mask the flags out of the sizes of binned chunks: 1, and in other
+    // arenas 4 where the chunk was once handed out.
+    let flags = number(truth, "free_bytes") - walked.free_bytes;
+    let binned = walked.free_chunks - truth["arenas"].as_array().map_or(1, Vec::len) as u64;
+    assert!((binned..=5 * binned).contains(&flags), "{flags} for {binned} chunks");
+    assert_eq!((flags - binned) % 4, 0);
+}
+
+/// Compares a walk to the target's own truth.
+fn assert_walked(malloc: &Malloc, truth: &Value) {
+    assert_eq!(malloc.findings, []);
+    assert_consistent(malloc);
+    let arenas = truth["arenas"].as_array().unwrap();
+    assert_eq!(malloc.arenas.len(), arenas.len());
+    for (index, truth) in arenas.iter().enumerate() {
+        assert_info(&malloc.arena_totals(index), truth);
+    }
+    let totals = malloc.totals();
+    let all = truth["mallinfo"].clone();
+    assert_eq!(totals.system_bytes, number(&all, "arena"));
+    assert_eq!(totals.free_chunks, number(&all, "ordblks"));
+    assert_eq!(totals.fastbin_chunks, number(&all, "smblks"));
+    assert_eq!(totals.fastbin_bytes, number(&all, "fsmblks"));
+    assert_eq!(totals.free_bytes + totals.fastbin_bytes, number(&all, "fordblks"));
+    assert_eq!(totals.mmapped_chunks, number(&all, "hblks"));
+    let main = malloc.regions.iter().filter(|region| region.arena == Some(0));
+    let mut chunks = main.flat_map(|region| &malloc.chunks[region.chunks.clone()]);
+    let top = chunks.find(|chunk| chunk.state() == ChunkState::Top).unwrap();
+    assert_eq!(top.bytes(), number(&all, "keepcost"));
+    // On 2.43 mremap lets glibc's own count of these bytes drift by 16 each time.
+    let drift = number(&all, "hblkhd").abs_diff(totals.mmapped_bytes);
+    assert!(drift == 0 || drift.is_multiple_of(16) && drift < 1 << 20, "{drift}");
+}
+
+/// What holds of every walk, also of one of a process that never stands still.
+fn assert_consistent(malloc: &Malloc) {
+    let mut end = capture::Address(0);
+    for region in &malloc.regions {
+        assert!(end <= region.range.start && region.range.start < region.range.end);
+        end = region.range.end;
+        let chunks = &malloc.chunks[region.chunks.clone()];
+        if let (Some(first), Some(last)) = (chunks.first(), chunks.last()) {
+            assert!(region.range.start <= first.address);
+            assert_eq!(last.end(), region.range.end);
+        }
+        assert!(chunks.windows(2).all(|pair| pair[0].end() == pair[1].address));
+        if let Some(arena) = region.arena {
+            assert_eq!(malloc.arenas[arena as usize].walked, !chunks.is_empty());
+        }
+    }
+    assert!(malloc.trimmable.iter().all(|range| range.start < range.end));
+    assert!(malloc.trimmable.windows(2).all(|pair| pair[0].end <= pair[1].start));
+}
+
+/// Walks a target that stands, and then has it trim itself.
+fn assert_walk_and_trim(scenario: &[&str]) -> Malloc {
+    let mut target = start(scenario);
+    let (malloc, outline) = walk(&target);
+    assert_walked(&malloc, &target.truth);
+
+    let pages = outline.pages.unwrap();
+    let predicted: u64 = malloc.trimmable.iter().map(|range| pages.resident_bytes(range)).sum();
+    target.tell("trim");
+    let trimmed = target.next_truth();
+    let dropped = (number(&trimmed, "before_kb") - number(&trimmed, "after_kb")) * 1024;
+    assert_eq!(predicted, dropped, "of {} kB", number(&trimmed, "before_kb"));
+    malloc
+}
+
+/// Whether every thread's cache is full, as each thread left it.
+fn assert_caches_full(malloc: &Malloc, threads: u64) {
+    const BINS: u64 = 64;
+    let count = malloc.settings.unwrap().tcache_count;
+    let totals = malloc.totals();
+    assert_eq!(totals.tcache_chunks, threads * count * BINS);
+    assert_eq!(
+        totals.tcache_bytes,
+        threads * count * (0..BINS).map(|bin| 32 + 16 * bin).sum::<u64>()
+    );
+}
+
+#[test]
+fn a_single_thread() {
+    let malloc = assert_walk_and_trim(&["single"]);
+    assert_eq!(malloc.arenas.len(), 1);
+    assert_eq!(malloc.regions.iter().filter(|region| region.arena.is_some()).count(), 1);
+    assert_caches_full(&malloc, 1);
+}
+
+#[test]
+fn many_threads_in_many_arenas() {
+    let malloc = assert_walk_and_trim(&["threads", "12"]);
+    assert!(malloc.arenas.len() > 4, "{:?}", malloc.arenas);
+    assert_caches_full(&malloc, 13);
+}
+
+#[test]
+fn an_arena_of_several_heaps() {
+    let malloc = assert_walk_and_trim(&["threads", "2", "400000"]);
+    assert!(malloc.arenas.iter().any(|arena| arena.heaps > 1 && !arena.is_main));
+}
+
+#[test]
+fn strangers_that_move_the_break() {
+    let malloc = assert_walk_and_trim(&["foreign"]);
+    assert_eq!(malloc.arenas[0].heaps, 7, "one before, between and behind six strangers");
+    assert_caches_full(&malloc, 1);
+}
+
+#[test]
+fn a_break_that_is_blocked() {
+    let malloc = assert_walk_and_trim(&["blocked"]);
+    assert!(malloc.arenas[0].heaps > 5, "{:?}", malloc.arenas);
+    assert_caches_full(&malloc, 1);
+}
+
+#[test]
+fn chunks_with_alignments() {
+    let malloc = assert_walk_and_trim(&["aligned"]);
+    assert_caches_full(&malloc, 1);
+    let mmapped = malloc.regions.iter().filter(|region| region.arena.is_none());
+    let is_aligned = |region: &&allocator::glibc::Region| {
+        let chunk = malloc.chunks[region.chunks.start];
+        chunk.address != region.range.start && chunk.pointer().is_aligned(4096)
+    };
+    assert!(mmapped.filter(is_aligned).count() > 10);
+}
+
+#[test]
+fn mappings_that_grew_and_shrank() {
+    let malloc = assert_walk_and_trim(&["huge"]);
+    assert_eq!(malloc.totals().mmapped_chunks, 45);
+}
+
+#[test]
+fn a_process_that_never_stands_still() {
+    let target = start(&["busy"]);
+    let mut in_order = 0;
+    for _ in 0..50 {
+        let (malloc, _) = walk(&target);
+        assert_consistent(&malloc);
+        for arena in &malloc.arenas {
+            assert!(arena.walked || arena.locked, "{arena:?}: {:?}", malloc.findings);
+            in_order += usize::from(arena.walked);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(in_order > 50 * 3, "{in_order}");
+}
+
+#[test]
+fn the_library_and_the_allocator_are_named() {
+    let target = start(&["single", "10", "10"]);
+    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let modules = elf::modules(frozen.image());
+    let libc = allocator::libc(frozen.image(), &modules).to_string();
+    assert!(libc.starts_with("glibc 2."), "{libc}");
+    let allocator = allocator::find_allocator(frozen.image(), &modules, None).allocator;
+    assert!(allocator.is_glibc());
+    assert_eq!(allocator.to_string(), "glibc");
+}
+
+#[test]
+fn another_allocator_is_recognised() {
+    const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    let root = testkit::root().unwrap_or_else(|| "/".into());
+    if !root.join(&JEMALLOC[1..]).exists() {
+        eprintln!("skipped: there is no {JEMALLOC}");
+        return;
+    }
+    let mut command = testkit::command("env");
+    command.arg(format!("LD_PRELOAD={JEMALLOC}")).arg(&*HEAPS).args(["single", "10", "10"]);
+    let target = Target::start(&mut command);
+    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let modules = elf::modules(frozen.image());
+    let found = allocator::find_allocator(frozen.image(), &modules, None);
+    assert_eq!(found.allocator, Allocator::Jemalloc);
+    assert!(allocator::libc(frozen.image(), &modules).to_string().starts_with("glibc 2."));
+}
+
+#[test]
+fn a_reference_that_no_call_has_resolved_yet_is_followed_as_the_dynamic_linker_would() {
+    const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    let root = testkit::root().unwrap_or_else(|| "/".into());
+    if !root.join(&JEMALLOC[1..]).exists() {
+        eprintln!("skipped: there is no {JEMALLOC}");
+        return;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let lazy = testkit::compile("linked", folder, &["-Wl,-z,lazy"]);
+    for (arguments, is_resolved) in [(&[][..], false), (&["call"], true)] {
+        let mut command = testkit::command("env");
+        command.arg(format!("LD_PRELOAD={JEMALLOC}")).arg(&lazy).args(arguments);
+        let target = Target::start(&mut command);
+        let image = capture::look(target.pid()).unwrap();
+        let modules = elf::modules(&image);
+        let found = allocator::find_allocator(&image, &modules, modules.first());
+        assert_eq!(found.allocator, Allocator::Jemalloc);
+        assert_eq!(found.finding.is_none(), is_resolved, "{:?}", found.finding);
+        assert!(target.finish());
+    }
+}

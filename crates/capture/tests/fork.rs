@@ -1,0 +1,334 @@
+//! Captures by a clone: what is in it, and what the target notices of it.
+
+use std::fs;
+use std::time::Duration;
+
+use capture::{Address, Error, ForkPlan, Forked, Memory, PATIENCE, Refusal, freeze, look};
+use testkit::Target;
+
+const WAITING: &str = "
+  Thread.new { sleep }
+  puts 'ready {}'; $stdout.flush; $stdin.read";
+
+fn plan(target: &Target) -> Result<ForkPlan, Refusal> {
+    ForkPlan::make(&look(target.pid()).unwrap(), 0)
+}
+
+fn fork(target: &Target) -> Forked {
+    let plan = plan(target).unwrap();
+    loop {
+        match capture::fork(target.pid(), PATIENCE, &plan).unwrap() {
+            Ok(forked) => return forked,
+            // It has just said that it is ready, and may not wait yet.
+            Err(Refusal::NoSafePoint) => {}
+            Err(refusal) => panic!("{refusal}"),
+        }
+    }
+}
+
+/// Why no clone is made of the target, when it waits; it goes on then.
+fn refusal(target: &Target) -> Refusal {
+    let plan = match plan(target) {
+        Ok(plan) => plan,
+        Err(refusal) => return refusal,
+    };
+    loop {
+        match capture::fork(target.pid(), PATIENCE, &plan).unwrap() {
+            Ok(_) => panic!("a clone was made"),
+            Err(Refusal::NoSafePoint) => {}
+            Err(refusal) => return refusal,
+        }
+    }
+}
+
+#[test]
+fn a_clone_keeps_what_the_target_changes_meanwhile() {
+    let mut target = Target::ruby(
+        "require 'fiddle'
+         $text = 'a' * (1 << 20)
+         Thread.new { sleep }
+         puts \"ready {\\\"at\\\": #{Fiddle::Pointer[$text].to_i}}\"; $stdout.flush
+         $stdin.gets
+         (0...$text.bytesize).each { |index| $text.setbyte(index, 98) }
+         puts 'ready {}'; $stdout.flush
+         $stdin.read",
+    );
+    let at = Address(target.number("at"));
+    let forked = fork(&target);
+    let everything = Address(0)..Address(u64::MAX);
+    let pages = forked.image().outline.pages.clone().unwrap();
+    let resident = pages.resident_bytes(&everything);
+    target.tell("");
+    target.next_truth();
+    let mut bytes = vec![0; 1 << 20];
+    assert_eq!(forked.image().read(at, &mut bytes), 1 << 20);
+    assert!(bytes.iter().all(|&byte| byte == b'a'));
+    let ended = forked.end().unwrap();
+    assert_eq!(ended.left, None);
+    let pages = ended.outline.pages.unwrap();
+    assert_eq!(pages.resident_bytes(&everything), resident);
+    assert!(target.finish());
+}
+
+#[test]
+fn the_pages_of_a_clone_are_those_of_the_target() {
+    let target = Target::ruby(
+        "4.times { Thread.new { Array.new(10_000) { 'x' * 3000 }; nil }.join }
+         GC.start
+         Thread.new { sleep }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let everything = Address(0)..Address(u64::MAX);
+    let forked = fork(&target);
+    let by_clone = forked.image().outline.pages.as_ref().unwrap().resident_bytes(&everything);
+    forked.end().unwrap();
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let by_freeze = frozen.image().outline.pages.as_ref().unwrap().resident_bytes(&everything);
+    frozen.thaw().unwrap();
+    // A thread that was interrupted has gone on for a moment.
+    assert!(by_clone.abs_diff(by_freeze) <= 8 * 4096, "{by_clone} {by_freeze}");
+    assert!(target.finish());
+}
+
+#[test]
+fn what_is_copied_for_the_target_is_counted() {
+    let mut target = Target::ruby(
+        "text = 'a' * (8 << 20)
+         Thread.new { sleep }
+         puts 'ready {}'; $stdout.flush
+         $stdin.gets
+         (0...(8 << 20)).step(4096) { |at| text.setbyte(at, 98) }
+         puts 'ready {}'; $stdout.flush
+         $stdin.read",
+    );
+    let forked = fork(&target);
+    target.tell("");
+    target.next_truth();
+    let copied = forked.end().unwrap().copied_bytes.unwrap();
+    assert!((8 << 20..12 << 20).contains(&copied), "{copied}");
+    assert!(target.finish());
+}
+
+#[test]
+fn the_target_hears_and_sees_nothing_of_its_clone() {
+    // It closes a pipe, takes and gives back locks, asks for children: all as if it were alone.
+    let mut target = Target::ruby(
+        "$heard = 0
+         trap('CHLD') { $heard += 1 }
+         at_exit { puts 'ready {\"hook\": 1}' }
+         Thread.new { sleep }
+         reader, writer = IO.pipe
+         file = File.open('/dev/null')
+         file.flock(File::LOCK_EX)
+         puts 'ready {}'; $stdout.flush
+         $stdin.gets
+         writer.close
+         rest = reader.read
+         file.close
+         File.open('/dev/null').flock(File::LOCK_EX | File::LOCK_NB) or abort 'locked'
+         children = Process.waitall.size
+         puts \"ready {\\\"rest\\\": #{rest.size}, \\\"children\\\": #{children}, \\\"heard\\\": #{$heard}}\"
+         $stdout.flush
+         $stdin.gets
+         puts \"ready {\\\"heard\\\": #{$heard}}\"
+         $stdout.flush
+         exit!(0)",
+    );
+    let forked = fork(&target);
+    target.tell("");
+    let truth = target.next_truth();
+    assert_eq!(truth, serde_json::json!({"rest": 0, "children": 0, "heard": 0}));
+    assert_eq!(forked.end().unwrap().left, None);
+    let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
+    for task in tasks {
+        let children = fs::read_to_string(task.unwrap().path().join("children")).unwrap();
+        assert_eq!(children, "");
+    }
+    target.tell("");
+    assert_eq!(target.next_truth(), serde_json::json!({"heard": 0}));
+    assert!(target.finish());
+}
+
+#[test]
+fn a_clone_that_another_kills_is_an_error_and_leaves_nothing() {
+    let target = Target::ruby(WAITING);
+    let forked = fork(&target);
+    let children = || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
+        let read = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap();
+        tasks.map(|task| read(task.unwrap())).collect::<String>()
+    };
+    let clone: i32 = children().trim().parse().unwrap();
+    testkit::command("sh").args(["-c", &format!("kill -9 {clone}")]).status().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(matches!(forked.end(), Err(Error::CloneEnded { .. })));
+    assert_eq!(children(), "");
+    assert!(target.finish());
+}
+
+#[test]
+fn a_target_that_is_stopped_is_not_touched() {
+    let target = Target::ruby(WAITING);
+    target.stop();
+    assert_eq!(refusal(&target), Refusal::Suspended);
+    target.go_on();
+    fork(&target).end().unwrap();
+    assert!(target.finish());
+}
+
+#[test]
+fn a_process_without_the_handler_is_not_touched() {
+    let sleeper = Target::start(testkit::command("sh").args(["-c", "echo 'ready {}'; read line"]));
+    assert_eq!(refusal(&sleeper), Refusal::NoHandler);
+    drop(sleeper);
+}
+
+#[test]
+fn a_process_under_seccomp_is_cloned_where_its_filter_is_known_to_allow_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = testkit::compile("seccomp", folder.path(), &["-shared", "-fPIC"]);
+    let mut command = testkit::ruby();
+    command.args(["-e", WAITING]).env("LD_PRELOAD", library);
+    let target = Target::start(&mut command);
+    if fs::read_to_string("/proc/self/status").unwrap().contains("CapEff:\t0000000000000000") {
+        assert_eq!(refusal(&target), Refusal::Seccomp);
+        return; // The filter cannot be read.
+    }
+    fork(&target).end().unwrap();
+    assert!(target.finish());
+    let target = Target::start(command.env("SECCOMP_KILLS", "1"));
+    assert_eq!(refusal(&target), Refusal::Seccomp);
+    assert!(target.finish());
+}
+
+/// A worker thread, which would notice least of a signal, alone has a filter, which kills for the system call
+/// `KILLED`.
+const FILTERED_WORKER: &str = r#"
+  require 'fiddle'
+  numbers = [Fiddle::TYPE_INT] + [Fiddle::TYPE_LONG] * 4
+  prctl = Fiddle::Function.new(Fiddle.dlopen(nil)['prctl'], numbers, Fiddle::TYPE_INT)
+  filter = [[0x20, 0, 0, 0], [0x15, 0, 1, KILLED], [0x06, 0, 0, 0x8000_0000], [0x06, 0, 0, 0x7fff_0000]]
+  filter = Fiddle::Pointer[filter.map { |step| step.pack('SCCL') }.join]
+  program = Fiddle::Pointer[[4].pack('Q') + [filter.to_i].pack('Q')]
+  Thread.new do
+    prctl.call(38, 1, 0, 0, 0)
+    abort 'no filter' unless prctl.call(22, 2, program.to_i, 0, 0).zero?
+    puts 'ready {}'; $stdout.flush; Queue.new.pop
+  end
+  $stdin.read"#;
+
+#[test]
+fn a_thread_with_a_filter_of_its_own_neither_makes_nor_reaps_a_clone() {
+    for killed in [libc::SYS_clone, libc::SYS_wait4] {
+        let target = Target::ruby(&FILTERED_WORKER.replace("KILLED", &killed.to_string()));
+        let filtered = |task: &fs::DirEntry| {
+            let status = fs::read_to_string(task.path().join("status")).unwrap();
+            status.contains("Seccomp:\t2")
+        };
+        let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
+        assert_eq!(tasks.map(Result::unwrap).filter(filtered).count(), 1);
+        assert_eq!(target.status("Seccomp:"), "0");
+        for _ in 0..5 {
+            assert_eq!(fork(&target).end().unwrap().left, None);
+        }
+        assert!(target.finish());
+    }
+}
+
+#[test]
+fn a_limit_of_processes_is_the_kernels_reason() {
+    let folder = format!("/sys/fs/cgroup/pids/rbloat-test-{}", std::process::id());
+    if fs::create_dir(&folder).is_err() {
+        return; // Not root, or no control groups of version 1.
+    }
+    let target = Target::ruby(WAITING);
+    fs::write(format!("{folder}/cgroup.procs"), target.pid().to_string()).unwrap();
+    let now = fs::read_to_string(format!("{folder}/pids.current")).unwrap();
+    fs::write(format!("{folder}/pids.max"), now).unwrap();
+    let refused = refusal(&target);
+    assert!(target.finish());
+    while fs::remove_dir(&folder).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(matches!(refused, Refusal::Kernel { call: "clone", .. }), "{refused}");
+}
+
+#[test]
+fn a_memory_limit_without_room_is_told_before_the_target_is_stopped() {
+    let folder = format!("/sys/fs/cgroup/memory/rbloat-test-{}", std::process::id());
+    if fs::create_dir(&folder).is_err() {
+        return; // Not root, or no control groups of version 1.
+    }
+    let target = Target::ruby(WAITING);
+    fs::write(format!("{folder}/memory.limit_in_bytes"), "1150000").unwrap();
+    fs::write(format!("{folder}/cgroup.procs"), target.pid().to_string()).unwrap();
+    let refused = refusal(&target);
+    assert!(target.finish());
+    while fs::remove_dir(&folder).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(matches!(refused, Refusal::NoRoom { .. }), "{refused}");
+}
+
+#[test]
+fn a_thread_that_does_not_stop_is_let_go_before_we_end() {
+    let folder = format!("/sys/fs/cgroup/freezer/rbloat-test-{}", std::process::id());
+    if fs::create_dir(&folder).is_err() {
+        return; // Not root, or no control groups of version 1.
+    }
+    let target = Target::ruby(WAITING);
+    let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
+    let tids = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());
+    let others: Vec<_> = tids.filter(|tid| *tid != target.pid().to_string()).collect();
+    for tid in &others {
+        fs::write(format!("{folder}/tasks"), tid).unwrap();
+    }
+    fs::write(format!("{folder}/freezer.state"), "FROZEN").unwrap();
+    while fs::read_to_string(format!("{folder}/freezer.state")).unwrap().trim() != "FROZEN" {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Those that wait for an event come first, and the first thread, which reads, does it.
+    let function = capture::find_function(&look(target.pid()).unwrap(), "getppid").unwrap();
+    let called = capture::call(target.pid(), function, &[], PATIENCE, PATIENCE);
+    let status = |tid: &String, key: &str| {
+        let text = fs::read_to_string(format!("/proc/{}/task/{tid}/status", target.pid())).unwrap();
+        text.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim().to_string()
+    };
+    let wait_for = |key: &str, value: &str| {
+        (0..2000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            others.iter().all(|tid| status(tid, key).starts_with(value))
+        })
+    };
+    let untraced = wait_for("TracerPid:", "0");
+    fs::write(format!("{folder}/freezer.state"), "THAWED").unwrap();
+    let runs = wait_for("State:", "S");
+    let finished = target.finish();
+    while fs::remove_dir(&folder).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(matches!(called, Ok(capture::Called::Returned(_))), "{called:?}");
+    assert!(!others.is_empty() && untraced && runs && finished, "{untraced} {runs} {finished}");
+}
+
+#[test]
+fn requests_to_end_wait_until_the_clone_has_ended() {
+    let blocked = || {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let set = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        let set = u64::from_str_radix(set.trim(), 16).unwrap();
+        [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].map(|signal| set & 1 << (signal - 1) != 0)
+    };
+    let target = Target::ruby(WAITING);
+    let forked = fork(&target);
+    assert_eq!(blocked(), [true; 3]);
+    forked.end().unwrap();
+    assert_eq!(blocked(), [false; 3]);
+    drop(fork(&target));
+    assert_eq!(blocked(), [false; 3]);
+    target.stop();
+    assert_eq!(refusal(&target), Refusal::Suspended);
+    assert_eq!(blocked(), [false; 3]);
+    target.go_on();
+    assert!(target.finish());
+}

@@ -1,0 +1,91 @@
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+
+use record::{Line, Start};
+
+use crate::arguments::RecordArguments;
+use crate::failure::{Failure, Outcome};
+use crate::orphans::Orphans;
+use crate::recorder::{Journal, Recorder, View, unix_ms};
+use crate::signals::Signals;
+
+pub(crate) fn run(arguments: &RecordArguments) -> Result<Outcome, Failure> {
+    match arguments.recorded.pid {
+        Some(pid) => {
+            capture::check(pid)?;
+            let signals = Signals::block(false)?;
+            record(arguments, pid, None, None, &signals)?;
+            Ok(Outcome::Done)
+        }
+        None => start_and_record(arguments),
+    }
+}
+
+/// Records a program that is started here. It runs to its end whatever becomes of the recording, and what it leaves
+/// behind runs on, as it would without us.
+fn start_and_record(arguments: &RecordArguments) -> Result<Outcome, Failure> {
+    let signals = Signals::block(true)?;
+    let orphans = Orphans::take_in();
+    let mut child = start(&arguments.recorded.command)?;
+    let pid = child.id().cast_signed();
+    let recorded = record(arguments, pid, Some(&mut child), Some(&orphans), &signals);
+    let status = signals.wait_for(&mut child, &orphans)?;
+    recorded?;
+    let left: Vec<String> = orphans.look(&[]).iter().map(i32::to_string).collect();
+    if !left.is_empty() {
+        anstream::eprintln!("rbloat: what it left behind runs on: {}", left.join(", "));
+    }
+    Ok(Outcome::Ended(shell_status(status)))
+}
+
+/// Starts a program in the environment that we were started in. Its signal mask is empty: the standard
+/// library sees to that.
+fn start(command: &[OsString]) -> Result<Child, Failure> {
+    let (program, words) = command.split_first().expect("clap requires a program");
+    Command::new(program)
+        .args(words)
+        .spawn()
+        .map_err(|source| Failure::NotStarted { program: program.into(), source })
+}
+
+/// The exit status as shells tell it: 128 and the signal's number where that ended the program.
+fn shell_status(status: ExitStatus) -> u8 {
+    let number = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    u8::try_from(number).unwrap_or(u8::MAX)
+}
+
+fn record(
+    arguments: &RecordArguments,
+    pid: i32,
+    child: Option<&mut Child>,
+    orphans: Option<&Orphans>,
+    signals: &Signals,
+) -> Result<(), Failure> {
+    let unix_ms = unix_ms();
+    let path = arguments
+        .output
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("rbloat-{pid}-{}.jsonl", unix_ms / 1000)));
+    let mut journal = Journal::create(&path, arguments.csv.as_deref())?;
+    let words =
+        |words: &[OsString]| words.iter().map(|it| it.to_string_lossy().into_owned()).collect();
+    let start = Start {
+        rbloat: env!("CARGO_PKG_VERSION").into(),
+        unix_ms,
+        pid,
+        command: child.is_some().then(|| words(&arguments.recorded.command)),
+        every_ms: arguments.every.as_millis() as u64,
+        causes_every_ms: (!arguments.causes_every.is_zero())
+            .then_some(arguments.causes_every.as_millis() as u64),
+        label: None,
+    };
+    journal.write(&Line::Start(start))?;
+    let mut view = View::new(child.is_some());
+    view.say(&format!("recording process {pid} into {}", path.display()));
+    let mut recorder = Recorder::new(arguments, pid, orphans, journal, view);
+    let end = recorder.run(child, signals)?;
+    recorder.conclude(&end);
+    Ok(())
+}

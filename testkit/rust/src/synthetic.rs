@@ -1,0 +1,94 @@
+use std::collections::BTreeMap;
+
+use capture::{
+    Address, Image, Mapping, Mappings, Memory, Outline, PAGE_SIZE, PageRun, PageState, Pages,
+    Source,
+};
+
+const PAGE: usize = PAGE_SIZE as usize;
+
+/// Memory that a test writes: pages appear where something is written, and unwritten pages within
+/// a mapping are absent (zeros), as in a process.
+#[derive(Debug, Clone, Default)]
+pub struct SyntheticMemory {
+    /// The mappings that it will have; pages outside them cannot be read.
+    pub mappings: Vec<Mapping>,
+    pages: BTreeMap<u64, Box<[u8; PAGE]>>,
+}
+
+impl SyntheticMemory {
+    /// Adds a private anonymous mapping, readable and writable.
+    pub fn map(&mut self, start: u64, bytes: u64) {
+        self.mappings.push(Mapping::anonymous(Address(start)..Address(start + bytes)));
+    }
+
+    /// Writes `bytes` at `at`; their pages become resident.
+    pub fn write(&mut self, at: u64, bytes: &[u8]) {
+        for (index, byte) in bytes.iter().enumerate() {
+            let at = at + index as u64;
+            let page = self.pages.entry(at / PAGE_SIZE).or_insert_with(|| Box::new([0; PAGE]));
+            page[(at % PAGE_SIZE) as usize] = *byte;
+        }
+    }
+
+    /// Writes a little-endian 64-bit word.
+    pub fn write_u64(&mut self, at: u64, word: u64) {
+        self.write(at, &word.to_le_bytes());
+    }
+
+    /// Makes the whole pages within `start..start + bytes` absent, as madvise(MADV_DONTNEED) does.
+    pub fn discard(&mut self, start: u64, bytes: u64) {
+        let first = start.div_ceil(PAGE_SIZE);
+        let end = (start + bytes) / PAGE_SIZE;
+        self.pages.retain(|page, _| !(first..end).contains(page));
+    }
+
+    /// The word at `at`, zero where nothing was written.
+    #[must_use]
+    pub fn word(&self, at: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.read(Address(at), &mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// The outline of a process with this memory: its mappings, and its pages as resident.
+    #[must_use]
+    pub fn outline(&self) -> Outline {
+        let run = |&page: &u64| PageRun {
+            range: Address(page * PAGE_SIZE)..Address((page + 1) * PAGE_SIZE),
+            state: PageState::Anonymous,
+            huge: false,
+        };
+        Outline {
+            mappings: Mappings::new(self.mappings.clone()),
+            pages: Some(Pages::new(self.pages.keys().map(run).collect())),
+            ..Outline::default()
+        }
+    }
+
+    /// The image of a process with this memory.
+    #[must_use]
+    pub fn image(&self) -> Image<'static> {
+        Image::new(self.outline(), self.clone())
+    }
+}
+
+impl Memory for SyntheticMemory {
+    fn read(&self, at: Address, into: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < into.len() {
+            let at = at.offset(done as u64).0;
+            let within = (at % PAGE_SIZE) as usize;
+            let bytes = (into.len() - done).min(PAGE - within);
+            let part = &mut into[done..done + bytes];
+            match self.pages.get(&(at / PAGE_SIZE)) {
+                Some(page) => part.copy_from_slice(&page[within..within + bytes]),
+                None => part.fill(0),
+            }
+            done += bytes;
+        }
+        done
+    }
+}
+
+impl Source for SyntheticMemory {}
