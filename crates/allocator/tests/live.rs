@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use allocator::Allocator;
 use allocator::glibc::{ChunkState, Malloc, Totals};
-use capture::{Outline, elf};
+use capture::{ProcessState, elf};
 use serde_json::Value;
 use testkit::Target;
 
@@ -17,10 +17,10 @@ fn start(scenario: &[&str]) -> Target {
     Target::start(testkit::command(&*HEAPS).args(scenario))
 }
 
-fn walk(target: &Target) -> (Malloc, Outline) {
+fn walk(target: &Target) -> (Malloc, ProcessState) {
     let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
     let malloc = allocator::glibc::walk(frozen.image()).unwrap();
-    (malloc, frozen.thaw().unwrap().outline)
+    (malloc, frozen.thaw().unwrap().state)
 }
 
 fn number(truth: &Value, name: &str) -> u64 {
@@ -91,10 +91,10 @@ fn assert_consistent(malloc: &Malloc) {
 /// Walks a target that stands, and then has it trim itself.
 fn assert_walk_and_trim(scenario: &[&str]) -> Malloc {
     let mut target = start(scenario);
-    let (malloc, outline) = walk(&target);
+    let (malloc, state) = walk(&target);
     assert_walked(&malloc, &target.truth);
 
-    let pages = outline.pages.unwrap();
+    let pages = state.pages.unwrap();
     let predicted: u64 = malloc.trimmable.iter().map(|range| pages.resident_bytes(range)).sum();
     target.tell("trim");
     let trimmed = target.next_truth();

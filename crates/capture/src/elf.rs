@@ -68,7 +68,7 @@ pub struct Symbol {
 /// Modules that it does not list come last, by address. Those that cannot be read are left out.
 #[must_use]
 pub fn modules(image: &Image<'_>) -> Vec<Module> {
-    let files = image.outline.mappings.iter().filter(|mapping| {
+    let files = image.state.mappings.iter().filter(|mapping| {
         mapping.file_offset == 0 && mapping.file().is_some() && mapping.readable && !mapping.shared
     });
     let mut modules: Vec<_> =

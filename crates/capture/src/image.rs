@@ -12,7 +12,7 @@ pub trait Source: Memory {
     }
 
     /// The state of the page at `at`, `None` if it is absent, and for how many of `bytes` it holds. Asked only
-    /// if the outline has no page states.
+    /// if the state has no page states.
     fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
         let _ = at;
         (Some(PageState::Anonymous), bytes)
@@ -69,7 +69,7 @@ pub struct Thread {
     pub registers: Vec<u64>,
 }
 
-/// Where an outline is from.
+/// Where a state is from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Origin {
     /// The kernel said it of a process.
@@ -81,7 +81,7 @@ pub enum Origin {
 
 /// All that the kernel says of the target at one instant, without a byte of its memory.
 #[derive(Debug, Clone, Default)]
-pub struct Outline {
+pub struct ProcessState {
     /// Who the target is.
     pub process: Process,
     /// Its mappings.
@@ -100,7 +100,7 @@ pub struct Outline {
     pub findings: Vec<Finding>,
 }
 
-impl Outline {
+impl ProcessState {
     /// Bytes of the target that are in swap.
     #[must_use]
     pub fn swap_bytes(&self) -> u64 {
@@ -111,26 +111,26 @@ impl Outline {
     }
 }
 
-/// The target at one instant: its outline and its memory.
+/// The target at one instant: its state and its memory.
 ///
 /// Everything after the capture is a pure function of an image.
 pub struct Image<'m> {
     /// What the kernel says of it.
-    pub outline: Outline,
+    pub state: ProcessState,
     source: Box<dyn Source + Send + 'm>,
 }
 
 impl<'m> Image<'m> {
-    /// Joins an outline and the source of the bytes that it describes.
+    /// Joins a state and the source of the bytes that it describes.
     #[must_use]
-    pub fn new(outline: Outline, source: impl Source + Send + 'm) -> Self {
-        Self { outline, source: Box::new(source) }
+    pub fn new(state: ProcessState, source: impl Source + Send + 'm) -> Self {
+        Self { state, source: Box::new(source) }
     }
 
     /// Reads what the page at `at` begins with, up to `into.len()` bytes or the end of what is
     /// alike: the run of pages, the hole between two runs, the mapping. Returns the bytes read.
     fn read_alike(&self, at: Address, into: &mut [u8]) -> usize {
-        let Some(mapping) = self.outline.mappings.find(at) else { return 0 };
+        let Some(mapping) = self.state.mappings.find(at) else { return 0 };
         let end = mapping.range.end.min(at.offset(into.len() as u64).max(at));
         let (state, bytes) = self.state_at(at, end - at);
         let into = &mut into[..bytes as usize];
@@ -155,7 +155,7 @@ impl<'m> Image<'m> {
 
     /// The state of the page at `at`, `None` if it is absent, and for how many of `bytes` it holds.
     fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
-        let Some(pages) = &self.outline.pages else { return self.source.state_at(at, bytes) };
+        let Some(pages) = &self.state.pages else { return self.source.state_at(at, bytes) };
         let end = at.offset(bytes);
         match pages.runs_in(&(at..end)).next() {
             Some(run) if run.range.start <= at => (Some(run.state), end.min(run.range.end) - at),
@@ -200,15 +200,15 @@ mod tests {
     fn image() -> Image<'static> {
         let run =
             |start, end, state| PageRun { range: Address(start)..Address(end), state, huge: false };
-        let outline = Outline {
+        let state = ProcessState {
             mappings: Mappings::new(vec![Mapping::anonymous(Address(0x4000)..Address(0x8000))]),
             pages: Some(Pages::new(vec![
                 run(0x4000, 0x5000, PageState::Anonymous),
                 run(0x7000, 0x8000, PageState::Swapped),
             ])),
-            ..Outline::default()
+            ..ProcessState::default()
         };
-        Image::new(outline, Sevens)
+        Image::new(state, Sevens)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The bytes of another process at one instant.
 //!
-//! A *capture* stops the target for a moment and yields an [`Image`]: its [`Outline`] (mappings,
+//! A *capture* stops the target for a moment and yields an [`Image`]: its [`ProcessState`] (mappings,
 //! page states, threads: what the kernel says) and its bytes, read on demand through [`Memory`].
 //! Walkers for glibc and Ruby see nothing else, so they work alike on a stopped process, on a core
 //! file ([`open_core`]), and on the synthetic heaps of the tests.
@@ -28,7 +28,7 @@ pub use address_map::AddressMap;
 pub use core::{Core, CoreOptions, open_core};
 pub use error::Error;
 pub use finding::{Finding, Severity};
-pub use image::{Image, Origin, Outline, Process, Source, Thread};
+pub use image::{Image, Origin, Process, ProcessState, Source, Thread};
 pub use live::{
     Argument, Called, Ended, ForkPlan, Forked, Frozen, GroupMemory, Member, PATIENCE, PauseFactors,
     Refusal, Rollup, Thawed, Tree, call, check, children, command_line, find_function, fork,

@@ -128,11 +128,11 @@ fn read(core: &Core, at: u64, bytes: usize) -> Vec<u8> {
 
 fn resident(core: &Core, start: u64, pages: u64) -> u64 {
     let range = Address(start)..Address(start + pages * PAGE);
-    core.image.outline.pages.as_ref().unwrap().resident_bytes(&range) / PAGE
+    core.image.state.pages.as_ref().unwrap().resident_bytes(&range) / PAGE
 }
 
 fn has_finding(core: &Core, severity: Severity, words: &str) -> bool {
-    let mut findings = core.image.outline.findings.iter();
+    let mut findings = core.image.state.findings.iter();
     findings.any(|finding| finding.severity == severity && finding.what.contains(words))
 }
 
@@ -142,10 +142,10 @@ const WRITERS: [CoreWriter; 2] = [CoreWriter::Kernel, CoreWriter::Debugger];
 fn who_the_process_was_is_in_the_notes_and_on_the_stack() {
     for writer in WRITERS {
         let core = open(&core_of(writer));
-        let outline = &core.image.outline;
-        assert_eq!(outline.origin, Origin::Core);
-        assert_eq!(outline.threads, [thread(77), thread(78)]);
-        let process = &outline.process;
+        let state = &core.image.state;
+        assert_eq!(state.origin, Origin::Core);
+        assert_eq!(state.threads, [thread(77), thread(78)]);
+        let process = &state.process;
         assert_eq!((process.pid, process.threads), (77, 2));
         assert_eq!(process.command, "/usr/bin/ruby -e puts 1 puts 2");
         let kept = [("MALLOC_ARENA_MAX".to_owned(), "2".to_owned())];
@@ -160,7 +160,7 @@ fn who_the_process_was_is_in_the_notes_and_on_the_stack() {
 fn without_the_first_stack_the_command_is_the_notes() {
     let mut core = core_of(CoreWriter::Kernel);
     core.auxiliary.clear();
-    let process = open(&core).image.outline.process;
+    let process = open(&core).image.state.process;
     assert_eq!(process.command, "ruby synthetic.rb");
     assert_eq!(process.environment, None);
 }
@@ -169,7 +169,7 @@ fn without_the_first_stack_the_command_is_the_notes() {
 fn mappings_are_those_of_the_process() {
     for writer in WRITERS {
         let core = open(&core_of(writer));
-        let find = |at: u64| core.image.outline.mappings.find(Address(at)).unwrap().clone();
+        let find = |at: u64| core.image.state.mappings.find(Address(at)).unwrap().clone();
         assert_eq!(find(STACK).backing, Backing::Stack);
         let code = find(LIBRARY);
         assert_eq!(code.file_name(), Some("libx.so.1"));
@@ -178,7 +178,7 @@ fn mappings_are_those_of_the_process() {
         let guard = find(GUARD);
         assert_eq!((guard.readable, guard.writable), (false, false), "{writer:?}");
         assert!(find(GUARD + PAGE).readable);
-        assert!(core.image.outline.mappings.find(Address(0x1000)).is_none());
+        assert!(core.image.state.mappings.find(Address(0x1000)).is_none());
     }
 }
 
@@ -192,7 +192,7 @@ fn pages_are_resident_as_far_as_the_file_tells() {
         assert_eq!(resident(&core, LIBRARY + 2 * PAGE, 2), 1);
         assert_eq!(resident(&core, SHARED, 2), 1);
         let shared = Address(SHARED)..Address(SHARED + PAGE);
-        let pages = core.image.outline.pages.as_ref().unwrap();
+        let pages = core.image.state.pages.as_ref().unwrap();
         assert_eq!(pages.runs_in(&shared).next().unwrap().state, PageState::File);
         assert_eq!(read(&core, HEAP, 4), b"heap");
         assert_eq!(read(&core, HEAP + 2 * PAGE + 100, 4), b"more");
@@ -217,7 +217,7 @@ fn a_file_with_a_strange_name_does_nothing_to_a_terminal() {
         }
     }
     let core = open(&SyntheticCore::new(CoreWriter::Kernel, &memory, &[thread(77)]));
-    let findings = &core.image.outline.findings;
+    let findings = &core.image.state.findings;
     assert!(has_finding(&core, Severity::Warning, "/nowhere/ [2Jx.so (not there)"), "{findings:?}");
 }
 
@@ -231,7 +231,7 @@ fn a_mapping_that_ends_within_a_page_is_none() {
     bytes[at + 8..at + 16].copy_from_slice(&(LIBRARY + 2 * PAGE - 100).to_le_bytes());
     std::fs::write(&written.path, &bytes).unwrap();
     let core = open_core(&written.path, &CoreOptions::default()).unwrap();
-    let mapping = core.image.outline.mappings.find(Address(LIBRARY)).unwrap();
+    let mapping = core.image.state.mappings.find(Address(LIBRARY)).unwrap();
     assert_eq!(mapping.backing, Backing::Anonymous);
 }
 
@@ -269,7 +269,7 @@ fn a_process_may_have_more_mappings_than_a_header_counts() {
     memory.write(0x1_0000_0000 + 69_999 * 2 * PAGE, b"last");
     let core = SyntheticCore::new(CoreWriter::Kernel, &memory, &[thread(77)]);
     let core = open(&core);
-    assert_eq!(core.image.outline.mappings.iter().count(), 70_007);
+    assert_eq!(core.image.state.mappings.iter().count(), 70_007);
     assert_eq!(read(&core, 0x1_0000_0000 + 69_999 * 2 * PAGE, 4), b"last");
     assert_eq!(core.origin, "written by the kernel when signal 6 ended the process");
 }
@@ -340,7 +340,7 @@ fn a_core_without_its_headers_is_damaged() {
 /// Reads all that a walker might, which must end.
 fn look_at_everything(core: &Core) {
     let mut bytes = [0; 256];
-    for mapping in &core.image.outline.mappings {
+    for mapping in &core.image.state.mappings {
         for at in [mapping.range.start, mapping.range.end.before(PAGE), mapping.range.end.before(1)]
         {
             core.image.read(at, &mut bytes);

@@ -56,7 +56,7 @@ fn a_clone_keeps_what_the_target_changes_meanwhile() {
     let at = Address(target.number("at"));
     let forked = fork(&target);
     let everything = Address(0)..Address(u64::MAX);
-    let pages = forked.image().outline.pages.clone().unwrap();
+    let pages = forked.image().state.pages.clone().unwrap();
     let resident = pages.resident_bytes(&everything);
     target.tell("");
     target.next_truth();
@@ -65,7 +65,7 @@ fn a_clone_keeps_what_the_target_changes_meanwhile() {
     assert!(bytes.iter().all(|&byte| byte == b'a'));
     let ended = forked.end().unwrap();
     assert_eq!(ended.left, None);
-    let pages = ended.outline.pages.unwrap();
+    let pages = ended.state.pages.unwrap();
     assert_eq!(pages.resident_bytes(&everything), resident);
     assert!(target.finish());
 }
@@ -80,10 +80,10 @@ fn the_pages_of_a_clone_are_those_of_the_target() {
     );
     let everything = Address(0)..Address(u64::MAX);
     let forked = fork(&target);
-    let by_clone = forked.image().outline.pages.as_ref().unwrap().resident_bytes(&everything);
+    let by_clone = forked.image().state.pages.as_ref().unwrap().resident_bytes(&everything);
     forked.end().unwrap();
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
-    let by_freeze = frozen.image().outline.pages.as_ref().unwrap().resident_bytes(&everything);
+    let by_freeze = frozen.image().state.pages.as_ref().unwrap().resident_bytes(&everything);
     frozen.thaw().unwrap();
     // A thread that was interrupted has gone on for a moment.
     assert!(by_clone.abs_diff(by_freeze) <= 8 * 4096, "{by_clone} {by_freeze}");

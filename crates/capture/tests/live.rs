@@ -26,11 +26,11 @@ fn the_resident_pages_are_the_rss_of_the_stopped_process() {
     for _ in 0..20 {
         let frozen = freeze(target.pid(), PATIENCE).unwrap();
         let truth = target.rss_bytes();
-        let outline = &frozen.image().outline;
+        let state = &frozen.image().state;
         let everything = Address(0)..Address(u64::MAX);
-        assert_eq!(outline.pages.as_ref().unwrap().resident_bytes(&everything), truth);
+        assert_eq!(state.pages.as_ref().unwrap().resident_bytes(&everything), truth);
         // The other count of the kernel's is less exact where there are many processors.
-        assert!(outline.rss_bounds.as_ref().is_some_and(|bounds| bounds.contains(&truth)));
+        assert!(state.rss_bounds.as_ref().is_some_and(|bounds| bounds.contains(&truth)));
         frozen.thaw().unwrap();
     }
     assert!(target.finish());
@@ -44,7 +44,7 @@ fn reading_maps_no_page_into_the_target() {
     let image = frozen.image();
     let mut bytes = vec![0; 1 << 20];
     let mut read = 0;
-    for mapping in image.outline.mappings.iter().filter(|mapping| mapping.readable) {
+    for mapping in image.state.mappings.iter().filter(|mapping| mapping.readable) {
         let length = capture::length(&mapping.range).min(bytes.len() as u64) as usize;
         read += image.read(mapping.range.start, &mut bytes[..length]);
     }
@@ -67,7 +67,7 @@ fn every_thread_stands_and_no_signal_is_lost() {
         let frozen = freeze(target.pid(), PATIENCE).unwrap();
         let states = thread_states(target.pid());
         assert!(states.iter().all(|&state| state == 't'), "{states:?}");
-        assert_eq!(states.len(), frozen.image().outline.threads.len());
+        assert_eq!(states.len(), frozen.image().state.threads.len());
         frozen.thaw().unwrap();
     }
     target.tell("");
@@ -88,7 +88,7 @@ fn a_thread_that_ends_during_a_look_leaves_none_running() {
         let frozen = freeze(target.pid(), PATIENCE).unwrap();
         let states = thread_states(target.pid());
         assert!(states.iter().all(|&state| state == 't'), "{states:?}");
-        assert_eq!(states.len(), frozen.image().outline.threads.len());
+        assert_eq!(states.len(), frozen.image().state.threads.len());
         frozen.thaw().unwrap();
     }
     assert!(target.finish());
@@ -234,7 +234,7 @@ fn a_thread_whose_name_is_no_text_is_stopped_too() {
     let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap().count();
     for _ in 0..5 {
         let frozen = freeze(target.pid(), PATIENCE).unwrap();
-        assert_eq!(frozen.image().outline.threads.len(), tasks);
+        assert_eq!(frozen.image().state.threads.len(), tasks);
         frozen.thaw().unwrap();
     }
     assert!(target.finish());

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use capture::{ForkPlan, Image, Outline, Refusal, Thawed};
-use ledger::Readings;
+use capture::{ForkPlan, Image, ProcessState, Refusal, Thawed};
+use ledger::Facts;
 use report::{AllocatorStatistics, Capture, CaptureMethod};
 
 use crate::allocator_call::{self, AllocatorCall};
@@ -30,10 +30,10 @@ const OWN_PART_WITH_OWNERS: u64 = 5;
 
 /// A target that was read, and how.
 pub(crate) struct Captured {
-    pub(crate) readings: Readings,
-    pub(crate) outline: Outline,
+    pub(crate) facts: Facts,
+    pub(crate) state: ProcessState,
     pub(crate) capture: Capture,
-    /// Why its memory was not read, if it was not: the readings are empty then.
+    /// Why its memory was not read, if it was not: the facts are empty then.
     pub(crate) unread: Option<String>,
     /// Why the target still has a dead clone in the process table.
     pub(crate) left: Option<Refusal>,
@@ -61,7 +61,7 @@ pub(crate) fn take_and_try(
 ) -> Result<Captured, Failure> {
     let started = Instant::now();
     let image = capture::look(pid)?;
-    let own_bytes = own_bytes(image.outline.process.rss_bytes, owners);
+    let own_bytes = own_bytes(image.state.process.rss_bytes, owners);
     if let Some(room_bytes) = capture::room_bytes(pid, 0)
         && capture::room_bytes(pid, own_bytes) == Some(0)
     {
@@ -90,8 +90,8 @@ struct Target<'a> {
 
 /// What came of one look.
 struct Look {
-    readings: Readings,
-    outline: Outline,
+    facts: Facts,
+    state: ProcessState,
     method: CaptureMethod,
     pause: Duration,
     unread: Option<String>,
@@ -116,7 +116,7 @@ impl Target<'_> {
             match look {
                 Ok(look) => {
                     pause += look.pause;
-                    if !look.readings.are_torn() || !may_try_again {
+                    if !look.facts.are_torn() || !may_try_again {
                         let elapsed = started.elapsed();
                         let capture = Capture::new(look.method, reason, at, pause, elapsed);
                         return Ok(look.captured(capture));
@@ -180,15 +180,15 @@ impl Target<'_> {
             Ok(forked) => forked,
             Err(refusal) => return Err(self.refused(refusal)),
         };
-        let readings = Readings::read(forked.image(), self.owners);
+        let facts = Facts::read(forked.image(), self.owners);
         let tried_bytes = match self.call {
             Some(call) => call.try_on(&mut forked)?,
             None => None,
         };
         let statistics = allocator_call::statistics(&mut forked)?;
-        let capture::Ended { outline, pause, copied_bytes, left } = forked.end()?;
+        let capture::Ended { state, pause, copied_bytes, left } = forked.end()?;
         let method = CaptureMethod::Fork { copied_bytes };
-        Ok(Look { method, left, tried_bytes, statistics, ..Look::new(readings, outline, pause) })
+        Ok(Look { method, left, tried_bytes, statistics, ..Look::new(facts, state, pause) })
     }
 
     /// Reads the process while it stands, as far as that is possible in time.
@@ -197,14 +197,14 @@ impl Target<'_> {
         let expected = self.expected_walk();
         // The deadline is for the case in which the estimate is wrong: who knows better does not even begin.
         let has_time = frozen.time_left().is_none_or(|left| expected <= left);
-        let readings = has_time.then(|| Readings::read(frozen.image(), self.owners));
-        let Thawed { outline, pause, expired } = frozen.thaw()?;
-        match readings.filter(|_| !expired) {
-            Some(readings) => Ok(Look::new(readings, outline, pause)),
+        let facts = has_time.then(|| Facts::read(frozen.image(), self.owners));
+        let Thawed { state, pause, expired } = frozen.thaw()?;
+        match facts.filter(|_| !expired) {
+            Some(facts) => Ok(Look::new(facts, state, pause)),
             None => {
                 let unread = self.unread(expected, reason);
-                let readings = Readings::unread(self.image, &unread);
-                Ok(Look { unread: Some(unread), ..Look::new(readings, outline, pause) })
+                let facts = Facts::unread(self.image, &unread);
+                Ok(Look { unread: Some(unread), ..Look::new(facts, state, pause) })
             }
         }
     }
@@ -214,7 +214,7 @@ impl Target<'_> {
         let factors = capture::pause_factors(self.image);
         let gib = factors.resident_bytes as f64 / (1_u64 << 30) as f64;
         let per_gib = if self.owners { WALK_PER_GIB_WITH_OWNERS } else { WALK_PER_GIB };
-        let heaps = allocator::glibc::count_heaps(&self.image.outline.mappings) as f64;
+        let heaps = allocator::glibc::count_heaps(&self.image.state.mappings) as f64;
         let walk = per_gib.mul_f64(gib)
             + WALK_PER_HEAP.mul_f64(heaps)
             + WALK_PER_THREAD.mul_f64(factors.threads as f64)
@@ -255,14 +255,14 @@ fn passes(failure: &Failure) -> bool {
 
 impl Look {
     /// Of a target that stood while it was read.
-    fn new(readings: Readings, outline: Outline, pause: Duration) -> Self {
+    fn new(facts: Facts, state: ProcessState, pause: Duration) -> Self {
         let method = CaptureMethod::Freeze;
         let (unread, left, tried_bytes, statistics) = (None, None, None, None);
-        Self { readings, outline, method, pause, unread, left, tried_bytes, statistics }
+        Self { facts, state, method, pause, unread, left, tried_bytes, statistics }
     }
 
     fn captured(self, capture: Capture) -> Captured {
-        let Self { readings, outline, unread, left, tried_bytes, statistics, .. } = self;
-        Captured { readings, outline, capture, unread, left, tried_bytes, statistics }
+        let Self { facts, state, unread, left, tried_bytes, statistics, .. } = self;
+        Captured { facts, state, capture, unread, left, tried_bytes, statistics }
     }
 }

@@ -57,5 +57,5 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
 
 /// The beginning of its command line, for an error.
 pub(crate) fn command(image: &Image<'_>) -> String {
-    image.outline.process.command.chars().take(COMMAND).collect()
+    image.state.process.command.chars().take(COMMAND).collect()
 }

@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use capture::{Core, CoreOptions, Finding, Outline, Severity};
+use capture::{Core, CoreOptions, Finding, ProcessState, Severity};
 use indicatif::{ProgressBar, ProgressStyle};
-use ledger::{Atlas, Ledger, Readings};
+use ledger::{Facts, Ledger, MemoryMap};
 use report::{Capture, CaptureMethod, Report, Snapshot};
 
 use crate::arguments::{CaptureArguments, SourceName};
@@ -54,7 +54,7 @@ impl Source {
         // Where something is missing, it may be what tells that it is one.
         if !core.is_partial && ruby::find(&core.image).is_none() {
             let command = crate::process::command(&core.image);
-            let pid = core.image.outline.process.pid;
+            let pid = core.image.state.process.pid;
             return Err(Failure::NotRubyCore { path, pid, command });
         }
         Ok(Self::Core { path, core, since })
@@ -73,25 +73,25 @@ impl Source {
     pub(crate) fn snapshot(self, how: CaptureArguments) -> Result<Snapshot, Failure> {
         match self {
             Self::Process(pid) => {
-                let (report, atlas) = examine(pid, how, true, true)?;
-                Ok(Snapshot { report, atlas })
+                let (report, memory_map) = examine(pid, how, true, true)?;
+                Ok(Snapshot { report, memory_map })
             }
             Self::Snapshot(snapshot) => Ok(*snapshot),
             Self::Core { path, core, since } => {
-                let (report, atlas) = dissect(&path, &core, since, true, true);
-                Ok(Snapshot { report, atlas })
+                let (report, memory_map) = dissect(&path, &core, since, true, true);
+                Ok(Snapshot { report, memory_map })
             }
         }
     }
 }
 
-/// Reads a process, and draws up its books; the atlas is empty unless `draws`.
+/// Reads a process, and draws up its books; the memory_map is empty unless `draws`.
 fn examine(
     pid: i32,
     how: CaptureArguments,
     owners: bool,
     draws: bool,
-) -> Result<(Report, Atlas), Failure> {
+) -> Result<(Report, MemoryMap), Failure> {
     let progress = progress(pid);
     let started = Instant::now();
     let examined = draw_up_captured(attempts::take(pid, how, owners)?, draws, started);
@@ -113,11 +113,11 @@ pub(crate) fn report_quietly(pid: i32, how: CaptureArguments) -> Result<Report, 
 }
 
 /// Draws up the books of a process for which the work began at `started`.
-fn draw_up_captured(captured: Captured, draws: bool, started: Instant) -> (Report, Atlas) {
-    let Captured { readings, outline, capture, left, statistics, .. } = captured;
-    let (mut ledger, atlas) = draw_up(&outline, &readings, draws);
+fn draw_up_captured(captured: Captured, draws: bool, started: Instant) -> (Report, MemoryMap) {
+    let Captured { facts, state, capture, left, statistics, .. } = captured;
+    let (mut ledger, memory_map) = draw_up(&state, &facts, draws);
     if let Some(reason) = left {
-        let pid = outline.process.pid;
+        let pid = state.process.pid;
         let what = format!(
             "the clone that was read is still in the process table, as a zombie of {pid} that takes no \
              memory: {reason}; the next report by --capture fork, or its end, takes it away"
@@ -126,24 +126,30 @@ fn draw_up_captured(captured: Captured, draws: bool, started: Instant) -> (Repor
     }
     let capture = capture.with_elapsed(started.elapsed());
     let report = Report { allocator_statistics: statistics, ..Report::new(&ledger, capture) };
-    (report, atlas)
+    (report, memory_map)
 }
 
-/// Reads a core, and draws up its books; the atlas is empty unless `draws`.
-fn dissect(path: &Path, core: &Core, since: Instant, owners: bool, draws: bool) -> (Report, Atlas) {
-    let readings = Readings::read(&core.image, owners);
-    let (ledger, atlas) = draw_up(&core.image.outline, &readings, draws);
+/// Reads a core, and draws up its books; the memory_map is empty unless `draws`.
+fn dissect(
+    path: &Path,
+    core: &Core,
+    since: Instant,
+    owners: bool,
+    draws: bool,
+) -> (Report, MemoryMap) {
+    let facts = Facts::read(&core.image, owners);
+    let (ledger, memory_map) = draw_up(&core.image.state, &facts, draws);
     let reason = format!("read from {}, {}", path.display(), core.origin);
     let capture =
         Capture::new(CaptureMethod::Core, reason, core.written, Duration::ZERO, since.elapsed());
-    (Report::new(&ledger, capture), atlas)
+    (Report::new(&ledger, capture), memory_map)
 }
 
-fn draw_up(outline: &Outline, readings: &Readings, draws: bool) -> (Ledger, Atlas) {
+fn draw_up(state: &ProcessState, facts: &Facts, draws: bool) -> (Ledger, MemoryMap) {
     if draws {
-        Ledger::draw_up_with_atlas(outline, readings)
+        Ledger::draw_up_with_atlas(state, facts)
     } else {
-        (Ledger::draw_up(outline, readings), Atlas::default())
+        (Ledger::draw_up(state, facts), MemoryMap::default())
     }
 }
 

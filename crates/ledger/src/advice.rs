@@ -141,7 +141,7 @@ fn objects(ledger: &Ledger) -> Option<Advice> {
         "ObjectSpace.trace_object_allocations_start at boot, then ObjectSpace.dump_all",
         "a restart to trace allocations; the dump holds the GVL for seconds",
     );
-    let (action, command, costs) = match class.keepers.first().map(|keeper| &keeper.path) {
+    let (action, command, costs) = match class.retainers.first().map(|retainer| &retainer.path) {
         Some(Some(path)) => (
             format!(
                 "Let go of the {objects}, which are kept by {path}; or find where they are made."
@@ -188,9 +188,9 @@ fn held(ledger: &Ledger) -> Option<Advice> {
     let mut owners = ledger.owners.iter().filter(|owner| owner.cause == Cause::NativeHeld);
     let owner = owners.next()?;
     let bytes = owner.weight_bytes();
-    let keeper = owner.keepers.first();
+    let retainer = owner.retainers.first();
     let many = format!("{} objects of class {}", Count(owner.objects), owner.name);
-    let action = match keeper.map(|keeper| (&keeper.path, keeper.objects)) {
+    let action = match retainer.map(|retainer| (&retainer.path, retainer.objects)) {
         Some((None, objects)) if objects * 2 > owner.objects => format!(
             "Free {many} as soon as they have been used: {} of them are garbage that the GC has not \
              collected yet, and it does not know how much memory they hold.",

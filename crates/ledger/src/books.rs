@@ -3,7 +3,7 @@
 use std::iter::Peekable;
 use std::ops::Range;
 
-use capture::{Address, Backing, Mapping, Outline, PageState, Pages, intersection, length};
+use capture::{Address, Backing, Mapping, PageState, Pages, ProcessState, intersection, length};
 
 use crate::{Cause, Causes, span::Span};
 
@@ -20,7 +20,7 @@ pub(crate) struct Books {
 /// `spans` must be ascending and disjoint; the parts of them that are not resident do not count.
 /// `libraries` are the ranges of ELF modules, ascending.
 pub(crate) fn book(
-    outline: &Outline,
+    state: &ProcessState,
     pages: &Pages,
     libraries: &[Range<Address>],
     spans: impl Iterator<Item = Span>,
@@ -28,7 +28,7 @@ pub(crate) fn book(
 ) -> Books {
     let mut books = Books { causes: Causes::default(), arenas: vec![Causes::default(); arenas] };
     let mut spans = spans.peekable();
-    for mapping in &outline.mappings {
+    for mapping in &state.mappings {
         for run in pages.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
             let range = intersection(&run.range, &mapping.range);
             let unclaimed = unclaimed(mapping, run.state, libraries);
@@ -42,7 +42,7 @@ pub(crate) fn book(
 /// is: each mapping's residents are shared out among its claims by their sizes. Exact for a mapping
 /// that is resident as a whole, or not at all; an estimate for the others.
 pub(crate) fn book_estimated(
-    outline: &Outline,
+    state: &ProcessState,
     libraries: &[Range<Address>],
     spans: impl Iterator<Item = Span>,
     arenas: usize,
@@ -50,7 +50,7 @@ pub(crate) fn book_estimated(
     let new = || Books { causes: Causes::default(), arenas: vec![Causes::default(); arenas] };
     let mut books = new();
     let mut spans = spans.peekable();
-    for mapping in &outline.mappings {
+    for mapping in &state.mappings {
         let resident = mapping.kernel_rss_bytes.unwrap_or(0);
         let state = if mapping.writable && !mapping.shared {
             PageState::Anonymous
@@ -128,7 +128,7 @@ mod tests {
     const PAGE: u64 = capture::PAGE_SIZE;
 
     /// Mappings and pages of all kinds, resident or not, out of a list of page kinds.
-    fn process(kinds: &[u8]) -> (Outline, Pages) {
+    fn process(kinds: &[u8]) -> (ProcessState, Pages) {
         let page = |index: usize| Address(index as u64 * PAGE)..Address((index as u64 + 1) * PAGE);
         let mut mappings = Vec::new();
         let mut runs = Vec::new();
@@ -150,8 +150,8 @@ mod tests {
             };
             runs.push(PageRun { range: page(index), state, huge: false });
         }
-        let outline = Outline { mappings: Mappings::new(mappings), ..Outline::default() };
-        (outline, Pages::new(runs))
+        let state = ProcessState { mappings: Mappings::new(mappings), ..ProcessState::default() };
+        (state, Pages::new(runs))
     }
 
     proptest! {
@@ -160,7 +160,7 @@ mod tests {
             kinds in prop::collection::vec(0_u8..20, 1..40),
             cuts in prop::collection::vec((0_u64..9000, 1_u64..9000, 0..16_usize), 0..40),
         ) {
-            let (outline, pages) = process(&kinds);
+            let (state, pages) = process(&kinds);
             let mut at = 0;
             let spans: Vec<_> = cuts.iter().map(|(gap, length, cause)| {
                 let start = at + gap;
@@ -174,7 +174,7 @@ mod tests {
             let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
             let claimed: u64 = spans.iter().map(|span| pages.resident_bytes(&span.range)).sum();
 
-            let books = book(&outline, &pages, &[], spans.into_iter(), 3);
+            let books = book(&state, &pages, &[], spans.into_iter(), 3);
             prop_assert_eq!(books.causes.total(), resident);
             let by_arena: u64 = books.arenas.iter().map(Causes::total).sum();
             prop_assert_eq!(by_arena, claimed);
@@ -186,11 +186,11 @@ mod tests {
             cuts in prop::collection::vec((0_u64..9000, 1_u64..9000, 0..16_usize), 0..40),
             residents in prop::collection::vec(0_u64..=PAGE, 40),
         ) {
-            let (mut outline, _) = process(&kinds);
-            let counted: Vec<_> = outline.mappings.iter().zip(residents).map(|(mapping, bytes)| {
+            let (mut state, _) = process(&kinds);
+            let counted: Vec<_> = state.mappings.iter().zip(residents).map(|(mapping, bytes)| {
                 Mapping { kernel_rss_bytes: Some(bytes), ..mapping.clone() }
             }).collect();
-            outline.mappings = Mappings::new(counted);
+            state.mappings = Mappings::new(counted);
             let mut at = 0;
             let spans: Vec<_> = cuts.iter().map(|(gap, length, cause)| {
                 let start = at + gap;
@@ -198,8 +198,8 @@ mod tests {
                 Span::new(Address(start)..Address(at), Cause::ALL[*cause])
             }).collect();
 
-            let books = book_estimated(&outline, &[], spans.into_iter(), 3);
-            prop_assert_eq!(Some(books.causes.total()), outline.mappings.kernel_rss_bytes());
+            let books = book_estimated(&state, &[], spans.into_iter(), 3);
+            prop_assert_eq!(Some(books.causes.total()), state.mappings.kernel_rss_bytes());
         }
     }
 

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use allocator::glibc::{Malloc, Totals};
 use allocator::{Allocator, Libc};
-use capture::{Address, Finding, Origin, Outline, Pages, Process, Severity};
+use capture::{Address, Finding, Origin, Pages, Process, ProcessState, Severity};
 use ruby::{ObjectSpace, SlotState};
 
 use crate::books::{Books, book, book_estimated};
@@ -10,7 +10,7 @@ use crate::malloc_spans::malloc_spans;
 use crate::owners::{OwnerAccount, OwnerKind, Owners, Pointers};
 use crate::ruby_spans::ruby_spans;
 use crate::span::{Over, Span};
-use crate::{Atlas, Cause, Causes, Readings, Size, atlas};
+use crate::{Cause, Causes, Facts, MemoryMap, Size, memory_map};
 
 /// The account of one process at one instant: every resident byte under one cause, and what the
 /// parts say of themselves.
@@ -105,23 +105,23 @@ impl Ledger {
     /// Books what was read of a target: a pure function, which cannot fail. What could not be
     /// read is a finding, and its bytes stand under [`Cause::Unknown`].
     #[must_use]
-    pub fn draw_up(outline: &Outline, readings: &Readings) -> Self {
-        Self::with_owners(outline, readings, &find_owners(readings))
+    pub fn draw_up(state: &ProcessState, facts: &Facts) -> Self {
+        Self::with_owners(state, facts, &find_owners(facts))
     }
 
     /// The same, and where everything lies.
     #[must_use]
-    pub fn draw_up_with_atlas(outline: &Outline, readings: &Readings) -> (Self, Atlas) {
-        let owners = find_owners(readings);
-        let ledger = Self::with_owners(outline, readings, &owners);
-        let atlas = atlas::draw(outline, readings, &owners, &ledger);
-        (ledger, atlas)
+    pub fn draw_up_with_atlas(state: &ProcessState, facts: &Facts) -> (Self, MemoryMap) {
+        let owners = find_owners(facts);
+        let ledger = Self::with_owners(state, facts, &owners);
+        let memory_map = memory_map::draw(state, facts, &owners, &ledger);
+        (ledger, memory_map)
     }
 
-    fn with_owners(outline: &Outline, readings: &Readings, owners: &Owners<'_>) -> Self {
-        let mut findings = outline.findings.clone();
-        let malloc = readings.malloc.as_ref();
-        let space = readings.ruby.as_ref();
+    fn with_owners(state: &ProcessState, facts: &Facts, owners: &Owners<'_>) -> Self {
+        let mut findings = state.findings.clone();
+        let malloc = facts.malloc.as_ref();
+        let space = facts.ruby.as_ref();
         findings.extend(malloc.map_or_else(
             |error| vec![Finding::general(Severity::Error, error)],
             |malloc| malloc.findings.clone(),
@@ -134,17 +134,17 @@ impl Ledger {
             },
             |space| space.findings.clone(),
         ));
-        findings.extend(readings.findings.iter().cloned());
-        if outline.origin == Origin::Core && readings.ruby.is_err() {
+        findings.extend(facts.findings.iter().cloned());
+        if state.origin == Origin::Core && facts.ruby.is_err() {
             // ruby_cleanup of eval.c frees the heap before it lets a signal end the process.
             let what = "a core cannot be read again: a Ruby that ends by SIGTERM, SIGINT or SIGQUIT takes its \
                         heap apart first; SIGABRT, and gcore, leave all as it is";
             findings.push(Finding::general(Severity::Note, what));
         }
-        if let Some(bytes) = readings.pointers.as_ref().map(Pointers::unread_bytes)
+        if let Some(bytes) = facts.pointers.as_ref().map(Pointers::unread_bytes)
             && bytes > 0
         {
-            let where_they_are = match outline.origin {
+            let where_they_are = match state.origin {
                 Origin::Process => "swapped out",
                 Origin::Core => "not in the core",
             };
@@ -154,7 +154,7 @@ impl Ledger {
             );
             findings.push(Finding::general(Severity::Warning, what));
         }
-        if let Some(words) = readings.pointers.as_ref().map(Pointers::dropped_words)
+        if let Some(words) = facts.pointers.as_ref().map(Pointers::dropped_words)
             && words > 0
         {
             let what = format!(
@@ -163,11 +163,11 @@ impl Ledger {
             );
             findings.push(Finding::general(Severity::Warning, what));
         }
-        let (chunks, objects) = (readings.chunks(), readings.objects());
-        let books = book_all(outline, readings, chunks, objects, owners, &mut findings);
+        let (chunks, objects) = (facts.chunks(), facts.objects());
+        let books = book_all(state, facts, chunks, objects, owners, &mut findings);
         let rss_bytes = books.causes.total();
-        check_rss(outline, rss_bytes, &mut findings);
-        if outline.process.environment.is_none() {
+        check_rss(state, rss_bytes, &mut findings);
+        if state.process.environment.is_none() {
             let what =
                 "the environment cannot be read: whether an advice is already set is not known";
             findings.push(Finding::general(Severity::Note, what));
@@ -175,20 +175,20 @@ impl Ledger {
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
 
         Self {
-            process: outline.process.clone(),
-            origin: outline.origin,
+            process: state.process.clone(),
+            origin: state.origin,
             rss_bytes,
-            swap_bytes: outline.swap_bytes(),
-            libc: readings.libc.clone(),
-            allocator: readings.allocator.clone(),
+            swap_bytes: state.swap_bytes(),
+            libc: facts.libc.clone(),
+            allocator: facts.allocator.clone(),
             causes: books.causes,
-            is_traced: readings.pointers.is_some(),
-            is_estimated: outline.pages.is_none() || outline.origin == Origin::Core,
+            is_traced: facts.pointers.is_some(),
+            is_estimated: state.pages.is_none() || state.origin == Origin::Core,
             malloc: malloc
                 .ok()
-                .map(|malloc| MallocAccount::new(malloc, &books, outline.pages.as_ref())),
+                .map(|malloc| MallocAccount::new(malloc, &books, state.pages.as_ref())),
             ruby: space.ok().map(RubyAccount::new),
-            owners: owners.accounts(outline.pages.as_ref()),
+            owners: owners.accounts(state.pages.as_ref()),
             findings,
         }
     }
@@ -214,19 +214,19 @@ impl Ledger {
     }
 }
 
-fn find_owners(readings: &Readings) -> Owners<'_> {
+fn find_owners(facts: &Facts) -> Owners<'_> {
     Owners::find(
-        readings.chunks(),
-        readings.objects(),
-        &readings.modules,
-        readings.pointers.as_ref(),
-        &readings.holders,
+        facts.chunks(),
+        facts.objects(),
+        &facts.modules,
+        facts.pointers.as_ref(),
+        &facts.named_roots,
     )
 }
 
 fn book_all(
-    outline: &Outline,
-    readings: &Readings,
+    state: &ProcessState,
+    facts: &Facts,
     chunks: &Malloc,
     objects: &ObjectSpace,
     owners: &Owners<'_>,
@@ -235,7 +235,7 @@ fn book_all(
     let of = |ranges: &[std::ops::Range<Address>], cause| {
         ranges.iter().map(|range| Span::new(range.clone(), cause)).collect::<Vec<_>>()
     };
-    let mut carved = of(&readings.stacks, Cause::StackThreads);
+    let mut carved = of(&facts.stacks, Cause::StackThreads);
     carved.extend(of(&objects.fiber_stacks, Cause::StackFibers));
     carved.extend(of(&objects.jit_code, Cause::RubyJit));
     // Small arrays, hashes and structs live there up to Ruby 3.2.
@@ -256,16 +256,16 @@ fn book_all(
             carved_clashes.note(upper, lower);
         }
     });
-    let libraries: Vec<_> = readings.modules.iter().map(|module| module.range.clone()).collect();
+    let libraries: Vec<_> = facts.modules.iter().map(|module| module.range.clone()).collect();
     let libraries = &libraries;
-    let books = match &outline.pages {
-        Some(pages) => book(outline, pages, libraries, spans, chunks.arenas.len()),
+    let books = match &state.pages {
+        Some(pages) => book(state, pages, libraries, spans, chunks.arenas.len()),
         None => {
             let what = "the kernel keeps the page states from us (rbloat needs CAP_DAC_READ_SEARCH \
                         beside CAP_SYS_PTRACE for another user's process): rows are estimated where \
                         a mapping is resident in part";
             findings.push(Finding::general(Severity::Warning, what));
-            book_estimated(outline, libraries, spans, chunks.arenas.len())
+            book_estimated(state, libraries, spans, chunks.arenas.len())
         }
     };
     findings.extend(clashes.finding());
@@ -319,15 +319,15 @@ impl Clashes {
 }
 
 /// Holds the sum of the rows against a count at the same instant that was not made from page states.
-fn check_rss(outline: &Outline, rss_bytes: u64, findings: &mut Vec<Finding>) {
-    let exact = outline.mappings.kernel_rss_bytes().map(|bytes| bytes..=bytes);
-    let Some(bounds) = exact.or_else(|| outline.rss_bounds.clone()) else { return };
+fn check_rss(state: &ProcessState, rss_bytes: u64, findings: &mut Vec<Finding>) {
+    let exact = state.mappings.kernel_rss_bytes().map(|bytes| bytes..=bytes);
+    let Some(bounds) = exact.or_else(|| state.rss_bounds.clone()) else { return };
     if bounds.contains(&rss_bytes) {
         return;
     }
     let (least, most) = bounds.into_inner();
     let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
-    let counted = match outline.origin {
+    let counted = match state.origin {
         Origin::Process => format!("the kernel counts {count} resident bytes"),
         Origin::Core => format!("the core accounts for {count} bytes"),
     };

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use capture::{Address, Image, Memory, Outline, PAGE_SIZE, Thread, length};
+use capture::{Address, Image, Memory, PAGE_SIZE, ProcessState, Thread, length};
 
 /// More bytes than any release's `struct pthread` has.
 const DESCRIPTOR: u64 = 0x1000;
@@ -20,16 +20,16 @@ const CONTROL_SELF: u64 = 16;
 /// The machine stacks of the image's threads, and such as glibc keeps of threads that have ended;
 /// ascending and disjoint.
 pub(crate) fn find_stacks(image: &Image<'_>) -> Vec<Range<Address>> {
-    let outline = &image.outline;
+    let state = &image.state;
     let mut stacks = Vec::new();
-    if let Some(main) = outline.threads.iter().find(|thread| thread.tid == outline.process.pid) {
+    if let Some(main) = state.threads.iter().find(|thread| thread.tid == state.process.pid) {
         // The main thread's stack is the kernel's [stack]; its control block and thread-local
         // variables are in a page or two that the dynamic linker obtained.
         let start = main.fs_base.align_down(PAGE_SIZE);
         stacks.push(start..main.fs_base.offset(DESCRIPTOR / 2).align_up(PAGE_SIZE));
     }
     let others: Vec<&Thread> =
-        outline.threads.iter().filter(|thread| thread.tid != outline.process.pid).collect();
+        state.threads.iter().filter(|thread| thread.tid != state.process.pid).collect();
     let all_blocks = |place| -> Option<Vec<_>> {
         others.iter().map(|thread| block_of(image, thread, place)).collect()
     };
@@ -66,11 +66,11 @@ fn is_near(block: &Range<Address>, at: Address) -> bool {
 fn described_block(image: &Image<'_>, control: Address, place: u64) -> Option<Range<Address>> {
     let start = image.read_address(control.offset(place)).ok()?;
     let bytes = image.read_u64(control.offset(place + 8)).ok()?;
-    check_block(&image.outline, control, start, bytes)
+    check_block(&image.state, control, start, bytes)
 }
 
 fn check_block(
-    outline: &Outline,
+    state: &ProcessState,
     control: Address,
     start: Address,
     bytes: u64,
@@ -78,7 +78,7 @@ fn check_block(
     let end = Address(start.0.checked_add(bytes)?);
     let encloses = start < control && control < end && end - control <= DESCRIPTOR;
     let is_block = encloses && start.is_aligned(PAGE_SIZE) && end.is_aligned(PAGE_SIZE);
-    let is_mapped = outline.mappings.find(start).is_some();
+    let is_mapped = state.mappings.find(start).is_some();
     (is_block && is_mapped).then_some(start..end)
 }
 
@@ -92,7 +92,7 @@ fn kept_stacks(
     place: u64,
 ) -> Vec<Range<Address>> {
     let sizes: BTreeSet<u64> = living.iter().map(length).collect();
-    let mappings = image.outline.mappings.iter();
+    let mappings = image.state.mappings.iter();
     let mut starts: Vec<Address> = mappings.map(|mapping| mapping.range.start).collect();
     starts.extend(living.iter().map(|block| block.end));
     let mut stacks = Vec::new();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use capture::{Address, Image, Mapping};
-use ledger::{Cause, Ledger, OwnerAccount, OwnerKind, Readings};
+use ledger::{Cause, Facts, Ledger, OwnerAccount, OwnerKind};
 use proptest::prelude::*;
 use testkit::{ElfModule, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Word};
 
@@ -77,11 +77,11 @@ impl Draft {
         }
         let mut threads = truth.threads;
         threads[0].registers = on_stack.to_vec();
-        let mut outline = memory.outline();
-        outline.process.pid = threads[0].tid;
-        outline.threads = threads;
-        let image = Image::new(outline, memory);
-        let ledger = Ledger::draw_up(&image.outline, &Readings::read(&image, true));
+        let mut state = memory.state();
+        state.process.pid = threads[0].tid;
+        state.threads = threads;
+        let image = Image::new(state, memory);
+        let ledger = Ledger::draw_up(&image.state, &Facts::read(&image, true));
         assert_adds_up(&ledger);
         ledger
     }
@@ -353,8 +353,8 @@ fn the_header_of_the_next_chunk_is_no_part_of_a_chunk() {
     let mut draft = Draft::new();
     let [object, lost, _next] = [4, 10, 10].map(|words| draft.chunk(words));
     draft.point(object, 0, lost + bytes(10) - 16);
-    draft.object("Holder", object);
-    assert_eq!(held(&draft.draw_up(&[]), "Holder"), (bytes(4), 0));
+    draft.object("NamedRoot", object);
+    assert_eq!(held(&draft.draw_up(&[]), "NamedRoot"), (bytes(4), 0));
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn without_owners_only_what_objects_name_is_theirs() {
     draft.heap.write(&mut memory);
     draft.ruby.write(&mut memory);
     let image = memory.image();
-    let ledger = Ledger::draw_up(&image.outline, &Readings::read(&image, false));
+    let ledger = Ledger::draw_up(&image.state, &Facts::read(&image, false));
     assert!(!ledger.is_traced);
     assert_eq!(held(&ledger, "PG::Result"), (bytes(6), 0));
     assert_eq!(ledger.causes[Cause::NativeUnreachable], 0);

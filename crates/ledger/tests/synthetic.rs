@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use capture::{Address, CoreOptions, Image, Origin, Severity};
-use ledger::{Atlas, Cause, Ledger, PageUse, Readings, Use};
+use ledger::{Cause, Facts, Ledger, MemoryMap, PageUse, Use};
 use proptest::prelude::*;
 use testkit::{
     CoreWriter, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticCore, SyntheticMemory,
@@ -51,31 +51,31 @@ fn process(heap: &MallocHeap, pointers: &[u64]) -> (Image<'static>, SyntheticMem
         ruby.string_at(pointer, 99);
     }
     ruby.write(&mut memory);
-    let mut outline = memory.outline();
-    outline.threads = truth.threads;
-    outline.process.pid = outline.threads[0].tid;
-    (Image::new(outline, memory.clone()), memory)
+    let mut state = memory.state();
+    state.threads = truth.threads;
+    state.process.pid = state.threads[0].tid;
+    (Image::new(state, memory.clone()), memory)
 }
 
 fn draw_up(image: &Image<'_>) -> Ledger {
-    let (ledger, atlas) = Ledger::draw_up_with_atlas(&image.outline, &Readings::read(image, true));
-    assert_same(&ledger, &atlas);
+    let (ledger, memory_map) = Ledger::draw_up_with_atlas(&image.state, &Facts::read(image, true));
+    assert_same(&ledger, &memory_map);
     ledger
 }
 
-/// The atlas fits together and shows what the ledger sums up.
-fn assert_same(ledger: &Ledger, atlas: &Atlas) {
-    assert_eq!(atlas.check(ledger.owners.len()), Ok(()));
-    assert_eq!(atlas.resident_bytes(), ledger.rss_bytes);
-    let pages = atlas.areas.iter().flat_map(|area| atlas.pages(area));
+/// The memory_map fits together and shows what the ledger sums up.
+fn assert_same(ledger: &Ledger, memory_map: &MemoryMap) {
+    assert_eq!(memory_map.check(ledger.owners.len()), Ok(()));
+    assert_eq!(memory_map.resident_bytes(), ledger.rss_bytes);
+    let pages = memory_map.areas.iter().flat_map(|area| memory_map.pages(area));
     let unreturned = pages.filter(|(_, used)| *used == PageUse::Unreturned);
     let unreturned: u64 = unreturned.map(|(range, _)| capture::length(&range)).sum();
     assert_eq!(unreturned, ledger.causes[Cause::MallocUnreturned]);
 
     let mut owned = vec![(0, 0, 0); ledger.owners.len()];
     let mut uses = BTreeMap::new();
-    for area in &atlas.areas {
-        for piece in atlas.pieces(area) {
+    for area in &memory_map.areas {
+        for piece in memory_map.pieces(area) {
             let (count, bytes) = uses.entry(piece.used as u8).or_insert((0, 0));
             *count += 1;
             *bytes += piece.bytes;
@@ -90,7 +90,7 @@ fn assert_same(ledger: &Ledger, atlas: &Atlas) {
             }
         }
     }
-    // Where owners were not looked for, the atlas names none.
+    // Where owners were not looked for, the memory_map names none.
     for (owned, account) in owned.iter().zip(&ledger.owners).filter(|_| ledger.is_traced) {
         let account = (account.held_bytes(), account.objects, account.slot_bytes);
         assert_eq!(*owned, account, "bytes held, objects, bytes of slots");
@@ -121,7 +121,7 @@ proptest! {
         let (heap, pointers) = run(release, &steps);
         let (image, _) = process(&heap, &pointers);
         let ledger = draw_up(&image);
-        let pages = image.outline.pages.as_ref().unwrap();
+        let pages = image.state.pages.as_ref().unwrap();
         let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
         prop_assert_eq!(ledger.causes.total(), resident);
         prop_assert_eq!(ledger.rss_bytes, resident);
@@ -142,15 +142,15 @@ proptest! {
     ) {
         let (heap, pointers) = run(GlibcRelease::V2_36, &steps);
         let (image, mut memory) = process(&heap, &pointers);
-        let runs: Vec<_> = image.outline.pages.as_ref().unwrap().iter().cloned().collect();
+        let runs: Vec<_> = image.state.pages.as_ref().unwrap().iter().cloned().collect();
         for (place, word) in damage {
             let run = place.get(&runs);
             let words = capture::length(&run.range) / 8;
             memory.write_u64(run.range.start.0 + word % words * 8, word.rotate_left(17));
         }
-        let outline = capture::Outline { pages: image.outline.pages.clone(), ..image.outline };
-        let damaged = Image::new(outline, memory);
-        let pages = damaged.outline.pages.as_ref().unwrap();
+        let state = capture::ProcessState { pages: image.state.pages.clone(), ..image.state };
+        let damaged = Image::new(state, memory);
+        let pages = damaged.state.pages.as_ref().unwrap();
         let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
         prop_assert_eq!(draw_up(&damaged).causes.total(), resident);
     }
@@ -170,7 +170,7 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("core");
         let writer = if is_kernels { CoreWriter::Kernel } else { CoreWriter::Debugger };
-        SyntheticCore::new(writer, &memory, &image.outline.threads).write(&path);
+        SyntheticCore::new(writer, &memory, &image.state.threads).write(&path);
         // Its libraries are all in the core, and none of this machine's is to be taken for them.
         let options = CoreOptions { sysroot: Some(folder.path().join("empty")) };
         let core = capture::open_core(&path, &options).unwrap().image;
@@ -195,7 +195,7 @@ proptest! {
             }
         }
         prop_assert_eq!(dumped.causes.total(), dumped.rss_bytes);
-        let bounds = core.outline.rss_bounds.as_ref().unwrap();
+        let bounds = core.state.rss_bounds.as_ref().unwrap();
         prop_assert!(bounds.contains(&dumped.rss_bytes), "{bounds:?}: {}", dumped.rss_bytes);
 
         let mut bytes = std::fs::read(&path).unwrap();
@@ -251,7 +251,7 @@ fn rows_that_add_up_to_another_rss_than_counted_are_a_finding() {
         ),
     ] {
         let mut image = memory.image();
-        (image.outline.rss_bounds, image.outline.origin) = (Some(bounds), origin);
+        (image.state.rss_bounds, image.state.origin) = (Some(bounds), origin);
         let ledger = draw_up(&image);
         let finding = ledger.findings.iter().find(|finding| finding.what.contains("add up to"));
         assert_eq!(finding.is_some(), said.is_some(), "{said:?}");

@@ -432,12 +432,12 @@ impl From<&OwnerAccount> for Owner {
             resident_bytes: account.resident_bytes,
             memsize: account.has_memsize.map(|has| if has { "function" } else { "none" }.into()),
             kept_by: account
-                .keepers
+                .retainers
                 .iter()
-                .map(|keeper| KeptBy {
-                    path: keeper.path.clone(),
-                    objects: keeper.objects,
-                    bytes: keeper.bytes,
+                .map(|retainer| KeptBy {
+                    path: retainer.path.clone(),
+                    objects: retainer.objects,
+                    bytes: retainer.bytes,
                 })
                 .collect(),
         }

@@ -17,7 +17,7 @@ const BAR: f64 = 20.0;
 
 /// Columns of a row's other cells, at most: what is left of a terminal's is for its meaning.
 const BEFORE_MEANING: usize = 57;
-/// Owners whose keepers are shown.
+/// Owners whose retainers are shown.
 const MOST_KEPT: usize = 5;
 /// Who keeps owners of less is not worth telling, in bytes and as a part of RSS.
 const LEAST_KEPT_BYTES: u64 = 1 << 20;
@@ -188,7 +188,7 @@ impl Report {
         align_right(&mut table, 1..=figures);
         writeln!(out, "{}\n", trimmed(&table))?;
         let least = LEAST_KEPT_BYTES.max(self.process.rss_bytes / LEAST_KEPT_PART);
-        write_keepers(out, owners, least, width)
+        write_retainers(out, owners, least, width)
     }
 
     fn write_advice(&self, out: &mut String, width: usize) -> std::fmt::Result {
@@ -299,7 +299,12 @@ fn fitting(rows: &[[String; OWNER_HEADS.len()]], width: usize) -> (Vec<usize>, u
 }
 
 /// Who keeps the owners that hold most, a line for each name.
-fn write_keepers(out: &mut String, owners: &[Owner], least: u64, width: usize) -> std::fmt::Result {
+fn write_retainers(
+    out: &mut String,
+    owners: &[Owner],
+    least: u64,
+    width: usize,
+) -> std::fmt::Result {
     let held = |owner: &&Owner| owner.slot_bytes + owner.exclusive_bytes + owner.shared_bytes;
     let large = |owner: &&Owner| held(owner) >= least && !owner.kept_by.is_empty();
     let mut large = owners.iter().filter(large).take(MOST_KEPT).peekable();
@@ -308,16 +313,16 @@ fn write_keepers(out: &mut String, owners: &[Owner], least: u64, width: usize) -
     }
     writeln!(out, "{BOLD}WHO KEEPS THEM{BOLD:#}")?;
     for owner in large {
-        for keeper in &owner.kept_by {
+        for retainer in &owner.kept_by {
             // What keeps a few of a million objects says nothing about the million.
-            if keeper.bytes * 20 < owner.kept_by.iter().map(|keeper| keeper.bytes).sum() {
+            if retainer.bytes * 20 < owner.kept_by.iter().map(|retainer| retainer.bytes).sum() {
                 continue;
             }
-            let path = match &keeper.path {
+            let path = match &retainer.path {
                 Some(path) => path.clone(),
                 None => format!("nothing: garbage until the GC runs → {}", owner.owner),
             };
-            let many = format!("{} of {}", Count(keeper.objects), Count(owner.objects));
+            let many = format!("{} of {}", Count(retainer.objects), Count(owner.objects));
             write_wrapped(out, " · ", &format!("{path}  ({many})"), width)?;
         }
     }

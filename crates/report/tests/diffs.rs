@@ -12,7 +12,7 @@ fn look(hour: u64, change: impl FnOnce(&mut Report)) -> (String, Snapshot) {
     report.process.uptime_ms = Some(hour * HOUR_MS);
     change(&mut report);
     report.process.rss_bytes = report.causes.iter().map(|row| row.bytes).sum();
-    (format!("look at {hour}"), Snapshot { report, atlas: ledger::Atlas::default() })
+    (format!("look at {hour}"), Snapshot { report, memory_map: ledger::MemoryMap::default() })
 }
 
 /// Lets a cause have so many bytes more.
@@ -21,7 +21,7 @@ fn grow(report: &mut Report, cause: &str, bytes: u64) {
 }
 
 /// Lets there be so many `Session`s of a kB each, kept by a constant or, without it, by nothing.
-fn sessions(report: &mut Report, count: u64, keeper: Option<&str>) {
+fn sessions(report: &mut Report, count: u64, retainer: Option<&str>) {
     grow(report, "ruby.malloc", count * 984);
     grow(report, "ruby.live_slots", count * 40);
     let ruby = report.ruby.as_mut().unwrap();
@@ -35,17 +35,17 @@ fn sessions(report: &mut Report, count: u64, keeper: Option<&str>) {
     owner.cause = Some("ruby.malloc".into());
     owner.objects = count;
     owner.kept_by = vec![KeptBy {
-        path: keeper.map(|name| format!("{name} → Hash → Session")),
+        path: retainer.map(|name| format!("{name} → Hash → Session")),
         objects: count,
         bytes: count * 1024,
     }];
     owners.push(owner);
 }
 
-fn verdict_of(counts: &[(u64, u64)], keeper: Option<&str>) -> report::DiffVerdict {
+fn verdict_of(counts: &[(u64, u64)], retainer: Option<&str>) -> report::DiffVerdict {
     let looks: Vec<_> = counts
         .iter()
-        .map(|&(hour, count)| look(hour, |report| sessions(report, count, keeper)))
+        .map(|&(hour, count)| look(hour, |report| sessions(report, count, retainer)))
         .collect();
     Diff::new(&looks).verdict
 }

@@ -1,7 +1,7 @@
 //! Files of snapshots: what is written comes back, and nothing else is believed.
 
 use capture::Address;
-use ledger::{Area, AreaKind, Atlas, Columns};
+use ledger::{Area, AreaKind, Columns, MemoryMap};
 use proptest::prelude::*;
 use report::{FORMAT, Report, Snapshot, SnapshotError};
 
@@ -32,13 +32,13 @@ fn snapshot() -> Snapshot {
         area(0x10_0000, AreaKind::Arena(0), [0..3, 0..2, 0..1, 0..1], 2),
         area(0x20_0000, AreaKind::HeapPages, [3..7, 2..5, 1..3, 1..2], 3),
     ];
-    Snapshot { report, atlas: Atlas { areas, columns, knows_pages: true } }
+    Snapshot { report, memory_map: MemoryMap { areas, columns, knows_pages: true } }
 }
 
 #[test]
 fn what_is_written_comes_back() {
     let snapshot = snapshot();
-    assert_eq!(snapshot.atlas.check(snapshot.report.owners.as_ref().unwrap().len()), Ok(()));
+    assert_eq!(snapshot.memory_map.check(snapshot.report.owners.as_ref().unwrap().len()), Ok(()));
     let bytes = snapshot.to_bytes();
     assert!(Snapshot::begins(&bytes));
     assert_eq!(Snapshot::from_bytes(&bytes).unwrap(), snapshot);
@@ -72,14 +72,16 @@ fn each_way_of_being_no_snapshot_is_told_from_the_others() {
 fn areas_that_do_not_fit_together_are_refused() {
     type Change = fn(&mut Snapshot);
     let changes: [(&str, Change); 8] = [
-        ("an owner that is none", |it| it.atlas.columns.owners[0] = 99),
-        ("a use that is none", |it| it.atlas.columns.uses[0] = 77),
-        ("pieces that do not reach the end", |it| it.atlas.columns.sizes[2] -= 1),
-        ("pages that do not reach the end", |it| it.atlas.columns.pages[0] = 1),
-        ("areas that overlap", |it| it.atlas.areas[1].range = it.atlas.areas[0].range.clone()),
-        ("an arena that is none", |it| it.atlas.areas[0].kind = AreaKind::Arena(1000)),
-        ("bytes that no area has", |it| it.atlas.columns.pages.push(4)),
-        ("a number that does not end", |it| it.atlas.columns.pages[1] = 0xff),
+        ("an owner that is none", |it| it.memory_map.columns.owners[0] = 99),
+        ("a use that is none", |it| it.memory_map.columns.uses[0] = 77),
+        ("pieces that do not reach the end", |it| it.memory_map.columns.sizes[2] -= 1),
+        ("pages that do not reach the end", |it| it.memory_map.columns.pages[0] = 1),
+        ("areas that overlap", |it| {
+            it.memory_map.areas[1].range = it.memory_map.areas[0].range.clone()
+        }),
+        ("an arena that is none", |it| it.memory_map.areas[0].kind = AreaKind::Arena(1000)),
+        ("bytes that no area has", |it| it.memory_map.columns.pages.push(4)),
+        ("a number that does not end", |it| it.memory_map.columns.pages[1] = 0xff),
     ];
     for (what, change) in changes {
         let mut snapshot = snapshot();
@@ -141,10 +143,10 @@ proptest! {
         pieces in 0_u64..6, pages in 0_u64..4
     ) {
         let mut snapshot = snapshot();
-        snapshot.atlas.areas[0].pieces = pieces;
-        let end = snapshot.atlas.areas[0].range.start.offset(pages * 4096);
-        snapshot.atlas.areas[0].range.end = end;
-        let Columns { sizes, uses, owners, pages } = &mut snapshot.atlas.columns;
+        snapshot.memory_map.areas[0].pieces = pieces;
+        let end = snapshot.memory_map.areas[0].range.start.offset(pages * 4096);
+        snapshot.memory_map.areas[0].range.end = end;
+        let Columns { sizes, uses, owners, pages } = &mut snapshot.memory_map.columns;
         let columns = [sizes, uses, owners, pages];
         for (column, at, byte) in changes {
             let index = at.index(columns[column].len());

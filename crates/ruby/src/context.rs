@@ -24,7 +24,7 @@ impl<'a> Context<'a> {
         interpreter: &'a Interpreter,
         heap: &'a Derived,
     ) -> Self {
-        let mappings = &image.outline.mappings;
+        let mappings = &image.state.mappings;
         let landmarks = interpreter.landmarks(image);
         let ancestry = Ancestry::derive(image, &landmarks);
         let territory =

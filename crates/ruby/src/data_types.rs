@@ -192,7 +192,7 @@ fn read_type(image: &Image<'_>, at: Address) -> Option<DataType> {
 }
 
 fn is_code(image: &Image<'_>, at: Address) -> bool {
-    image.outline.mappings.find(at).is_some_and(|mapping: &Mapping| mapping.executable)
+    image.state.mappings.find(at).is_some_and(|mapping: &Mapping| mapping.executable)
 }
 
 /// Whether the objects of the classes that are known are of the types that they must be of.

@@ -130,7 +130,7 @@ impl Linkage {
     pub(crate) fn unread_page(&self, image: &Image<'_>, descriptor: Address) -> Option<Address> {
         let named = image.read_address(descriptor.offset(self.body.unwrap_or(self.start) as u64));
         let base = named.ok()?.align_down(1 << self.page_log2);
-        let mapping = image.outline.mappings.find(base)?;
+        let mapping = image.state.mappings.find(base)?;
         let is_heap = mapping.is_private_anonymous() && image.read_u64(base).is_err();
         is_heap.then_some(base)
     }
@@ -175,5 +175,5 @@ impl Linkage {
 
 /// Whether a descriptor can be at `at`.
 fn may_point(image: &Image<'_>, at: Address) -> bool {
-    at.is_aligned(8) && image.outline.mappings.find(at).is_some_and(is_private)
+    at.is_aligned(8) && image.state.mappings.find(at).is_some_and(is_private)
 }

@@ -93,7 +93,7 @@ impl Allocation {
 
     /// Adds the stacks above whose guard pages are where this states them.
     fn add_stacks(&self, image: &Image<'_>, stacks: &mut Vec<Range<Address>>) {
-        let mappings = &image.outline.mappings;
+        let mappings = &image.state.mappings;
         for number in 0..self.count {
             let guard = self.base.offset(number.wrapping_mul(self.stride));
             let stack = guard.offset(PAGE_SIZE)..guard.offset(self.stride);

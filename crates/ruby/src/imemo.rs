@@ -260,7 +260,7 @@ impl Facts<'_> {
     }
 
     fn is_code(&self, word: u64) -> bool {
-        let mapping = self.context.image.outline.mappings.find(Address(word));
+        let mapping = self.context.image.state.mappings.find(Address(word));
         mapping.is_some_and(|mapping| mapping.executable)
     }
 }

@@ -155,7 +155,7 @@ impl Interpreter {
     /// Modular garbage collectors are libraries named `librubygc.NAME.so` (gc.c,
     /// `ruby_external_gc_init`; from 3.4 on).
     pub(crate) fn check_collector(&self, image: &Image<'_>) -> Result<(), Error> {
-        let collectors = image.outline.mappings.iter().filter_map(|mapping| {
+        let collectors = image.state.mappings.iter().filter_map(|mapping| {
             mapping.file_name()?.strip_prefix("librubygc.")?.strip_suffix(".so")
         });
         for collector in collectors {

@@ -45,7 +45,7 @@ struct Piece {
 /// in use and the rest protected; up to 3.1 all of it is in use. It is told from other memory by
 /// being executable or, where all of it is in use or just being written to, by what fills it.
 pub(crate) fn find_code(image: &Image<'_>, interpreter: &Interpreter) -> Vec<Range<Address>> {
-    let pieces: Vec<Piece> = image.outline.mappings.iter().filter_map(Piece::of).collect();
+    let pieces: Vec<Piece> = image.state.mappings.iter().filter_map(Piece::of).collect();
     let runs = || pieces.chunk_by(|one, next| one.range.end == next.range.start);
     // Writable memory before code is the code's only where code alone does not fit.
     [Part::Executable, Part::Writable]
@@ -133,7 +133,7 @@ fn is_in_reach(code: &Range<Address>, interpreter: &Range<Address>) -> bool {
 mod tests {
     use super::Part::{Executable, Protected, Writable};
     use super::*;
-    use capture::{Mappings, Outline};
+    use capture::{Mappings, ProcessState};
     use testkit::SyntheticMemory;
 
     const LIBRUBY: u64 = 0x7f00_0000_0000;
@@ -154,12 +154,12 @@ mod tests {
     /// memory without code.
     fn found_at(version: &str, filled: u64, parts: &[(u64, u64, Part)]) -> Vec<(u64, u64)> {
         let mappings = parts.iter().map(|&part| mapping(part)).collect();
-        let outline = Outline { mappings: Mappings::new(mappings), ..Outline::default() };
+        let state = ProcessState { mappings: Mappings::new(mappings), ..ProcessState::default() };
         let mut memory = SyntheticMemory::default();
         if filled != 0 {
             memory.write_u64(filled - 8, FILL);
         }
-        let image = Image::new(outline, memory);
+        let image = Image::new(state, memory);
         let interpreter =
             Interpreter::for_tests(version, Address(LIBRUBY)..Address(LIBRUBY + 0x40_0000));
         let code = find_code(&image, &interpreter);

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use capture::{Address, Image, Memory, Outline, PAGE_SIZE, Source};
+use capture::{Address, Image, Memory, PAGE_SIZE, ProcessState, Source};
 
 /// More pages than these are not kept: 16 MiB.
 const MOST_PAGES: usize = 4096;
@@ -18,9 +18,9 @@ struct PageCache<'a> {
 /// The same image, read through a cache of pages. Its page states are not asked again: the image
 /// itself heeds them.
 pub(crate) fn cached<'a>(image: &'a Image<'a>) -> Image<'a> {
-    let mappings = image.outline.mappings.clone();
-    let outline = Outline { mappings, ..Outline::default() };
-    Image::new(outline, PageCache { image, pages: Mutex::default() })
+    let mappings = image.state.mappings.clone();
+    let state = ProcessState { mappings, ..ProcessState::default() };
+    Image::new(state, PageCache { image, pages: Mutex::default() })
 }
 
 impl Memory for PageCache<'_> {

@@ -69,7 +69,7 @@ pub(crate) fn derive(
     let mut found: Vec<Derived> = Vec::new();
     for linkage in Linkage::candidates(image, base, page_log2) {
         match derive_with(image, base, linkage) {
-            Ok(readings) => found.extend(readings),
+            Ok(facts) => found.extend(facts),
             Err(failure) if failure.check > furthest.check => furthest = failure,
             Err(_) => {}
         }
@@ -116,7 +116,7 @@ struct Survey<'a> {
 
 impl<'a> Survey<'a> {
     fn new(image: &'a Image<'a>, linkage: Linkage) -> Self {
-        let mappings = image.outline.mappings.iter().filter(|mapping| is_private(mapping));
+        let mappings = image.state.mappings.iter().filter(|mapping| is_private(mapping));
         let bytes: u64 = mappings.map(|mapping| capture::length(&mapping.range)).sum();
         let most_pages = (bytes >> linkage.page_log2) as usize;
         Self { image, linkage, seen: HashMap::new(), listed: HashSet::new(), most_pages }
@@ -263,7 +263,7 @@ impl<'a> Survey<'a> {
 
     /// The words of the object space, as far as it can be read around its list head.
     fn words_around(&self, head: Address) -> Vec<u64> {
-        let from = match self.image.outline.mappings.find(head) {
+        let from = match self.image.state.mappings.find(head) {
             Some(mapping) => mapping.range.start.max(head.before(SEARCHED_BEFORE)),
             None => return Vec::new(),
         };
@@ -306,8 +306,8 @@ impl<'a> Survey<'a> {
     /// mappings that have pages are searched; others are mostly malloc's, and large.
     fn scan(&mut self, known: &HashSet<Address>) -> Vec<Address> {
         // Without page states it is not known what may be read without mapping it in.
-        let Some(states) = &self.image.outline.pages else { return Vec::new() };
-        let mappings = &self.image.outline.mappings;
+        let Some(states) = &self.image.state.pages else { return Vec::new() };
+        let mappings = &self.image.state.mappings;
         let with_pages: HashSet<Address> = known
             .iter()
             .filter_map(|&page| mappings.find(page).map(|mapping| mapping.range.start))
@@ -337,7 +337,7 @@ impl<'a> Survey<'a> {
     /// The descriptor of the page at `base`, if there is one and it is in a list.
     fn stray_at(&mut self, base: Address) -> Option<Address> {
         let descriptor = self.image.read_address(base).ok()?;
-        let mapping = self.image.outline.mappings.find(descriptor)?;
+        let mapping = self.image.state.mappings.find(descriptor)?;
         if !is_private(mapping) {
             return None;
         }
@@ -353,11 +353,11 @@ impl<'a> Survey<'a> {
     fn fit(&self, descriptors: &[Address]) -> Result<Vec<Derived>, Failure> {
         let sightings = descriptors.iter().map(|descriptor| &self.seen[descriptor]);
         let extents = self.linkage.extents(sightings);
-        let mut readings: Vec<Derived> =
+        let mut facts: Vec<Derived> =
             extents.into_iter().filter_map(|extent| self.derived(descriptors, extent)).collect();
-        readings.dedup_by(|a, b| a.pages == b.pages);
+        facts.dedup_by(|a, b| a.pages == b.pages);
         let at = descriptors.first().copied().unwrap_or_default();
-        if readings.is_empty() { Err(self.failure(Check::Extent, at)) } else { Ok(readings) }
+        if facts.is_empty() { Err(self.failure(Check::Extent, at)) } else { Ok(facts) }
     }
 
     /// The pages with these descriptors, if their slots can be read so.

@@ -124,7 +124,7 @@ fn remarks(read: &Slots, image: &Image<'_>) -> Vec<Finding> {
                     beginning to";
         findings.push(Finding::general(Severity::Note, what));
     }
-    if image.outline.pages.is_none() {
+    if image.state.pages.is_none() {
         let what = "page states are unknown, so memory was not searched for further heap pages";
         findings.push(Finding::general(Severity::Note, what));
     }

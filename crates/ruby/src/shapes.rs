@@ -56,7 +56,7 @@ impl Shapes {
 
     /// The shapes of a process from 3.3 on, where a variable of the interpreter names their tree.
     pub(crate) fn find_tree(image: &Image<'_>, interpreter: &Interpreter) -> Option<Self> {
-        let mappings = &image.outline.mappings;
+        let mappings = &image.state.mappings;
         symbols::variables(image, interpreter).find_map(|(_, tree)| {
             let at = Address(tree);
             if tree == 0 || !at.is_aligned(8) || !mappings.find(at)?.is_private_anonymous() {

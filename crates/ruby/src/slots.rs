@@ -253,7 +253,7 @@ impl Reader<'_, '_> {
             return Some(());
         }
         let all = first..first.offset(bytes as u64);
-        let states = image.outline.pages.as_ref()?;
+        let states = image.state.pages.as_ref()?;
         for run in states.runs_in(&all).filter(|run| run.state.is_unreadable()) {
             let hole = capture::intersection(&run.range, &all);
             self.holes.push((hole.start - first) as usize..(hole.end - first) as usize);

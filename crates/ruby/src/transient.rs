@@ -52,7 +52,7 @@ fn arena_of(image: &Image<'_>, words: &[u64]) -> Option<Range<Address>> {
     let lists = &words[LISTS];
     let lists_fit = lists.iter().all(|&at| at == 0 || is_block(Address(at)));
     let arena = start..start.offset(ARENA_BYTES);
-    let mapped = image.outline.mappings.contiguous(start, is_private);
+    let mapped = image.state.mappings.contiguous(start, is_private);
     let fits = lists_fit
         && lists.iter().any(|&at| at != 0)
         && mapped.start <= arena.start

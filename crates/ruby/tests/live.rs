@@ -1,7 +1,7 @@
 //! The object spaces of real Ruby processes, against what the processes say of themselves.
 
-#[path = "live/holders.rs"]
-mod holders;
+#[path = "live/named_roots.rs"]
+mod named_roots;
 #[path = "live/owners.rs"]
 mod owners;
 
@@ -323,7 +323,7 @@ fn fibers_have_stacks_of_their_own() {
     let space = ruby::read(frozen.image()).unwrap();
     let stacks = &space.fiber_stacks;
     // The main thread waits for a line within a fiber.
-    let threads = &frozen.image().outline.threads;
+    let threads = &frozen.image().state.threads;
     let main = threads.iter().find(|thread| thread.tid == target.pid()).unwrap().stack_pointer;
     assert!(stacks.iter().any(|stack| stack.contains(&main)), "{main} is in a fiber's stack");
     let others = threads.iter().filter(|thread| thread.tid != target.pid());

@@ -6,8 +6,8 @@ mod classes;
 mod contents;
 #[path = "synthetic/data.rs"]
 mod data;
-#[path = "synthetic/holders.rs"]
-mod holders;
+#[path = "synthetic/named_roots.rs"]
+mod named_roots;
 #[path = "synthetic/pages.rs"]
 mod pages;
 #[path = "synthetic/random.rs"]
@@ -189,7 +189,7 @@ fn an_interpreter_is_found_without_page_states() {
     let mut memory = SyntheticMemory::default();
     lively(RubyRelease::V3_1).write(&mut memory);
     let mut image = memory.image();
-    image.outline.pages = None;
+    image.state.pages = None;
     let interpreter = ruby::find(&image).expect("it is a Ruby");
     assert_eq!(
         (interpreter.module.as_str(), interpreter.version.as_str()),

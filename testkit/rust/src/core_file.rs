@@ -66,9 +66,9 @@ impl SyntheticCore {
         let mut file = File::create(path).expect("the core can be made");
         let (head, offsets, end) = self.head();
         file.write_all(&head).expect("the core can be written");
-        let outline = self.memory.outline();
-        let pages = outline.pages.expect("synthetic memory has page states");
-        for (mapping, offset) in outline.mappings.iter().zip(offsets) {
+        let state = self.memory.state();
+        let pages = state.pages.expect("synthetic memory has page states");
+        for (mapping, offset) in state.mappings.iter().zip(offsets) {
             let Some(offset) = offset else { continue };
             for page in 0..length(&mapping.range) / PAGE_SIZE {
                 let at = mapping.range.start.offset(page * PAGE_SIZE);
@@ -86,7 +86,7 @@ impl SyntheticCore {
 
     /// The headers and notes, where the bytes of each mapping begin, and where the file ends.
     fn head(&self) -> (Vec<u8>, Vec<Option<u64>>, u64) {
-        let mappings = self.memory.outline().mappings;
+        let mappings = self.memory.state().mappings;
         let is_dumped = |mapping: &Mapping| {
             let is_listed = self.not_dumped.contains(&mapping.range.start.0);
             !is_listed && (mapping.readable || self.writer == CoreWriter::Debugger)

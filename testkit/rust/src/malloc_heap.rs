@@ -125,7 +125,7 @@ pub struct MallocTruth {
     pub system_bytes: Vec<u64>,
     /// What malloc_trim(0) would give back, ascending.
     pub trimmable: Vec<Range<u64>>,
-    /// The threads, as they must stand in the outline.
+    /// The threads, as they must stand in the state.
     pub threads: Vec<Thread>,
 }
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use capture::{
-    Address, Image, Mapping, Mappings, Memory, Outline, PAGE_SIZE, PageRun, PageState, Pages,
+    Address, Image, Mapping, Mappings, Memory, PAGE_SIZE, PageRun, PageState, Pages, ProcessState,
     Source,
 };
 
@@ -51,25 +51,25 @@ impl SyntheticMemory {
         u64::from_le_bytes(bytes)
     }
 
-    /// The outline of a process with this memory: its mappings, and its pages as resident.
+    /// The state of a process with this memory: its mappings, and its pages as resident.
     #[must_use]
-    pub fn outline(&self) -> Outline {
+    pub fn state(&self) -> ProcessState {
         let run = |&page: &u64| PageRun {
             range: Address(page * PAGE_SIZE)..Address((page + 1) * PAGE_SIZE),
             state: PageState::Anonymous,
             huge: false,
         };
-        Outline {
+        ProcessState {
             mappings: Mappings::new(self.mappings.clone()),
             pages: Some(Pages::new(self.pages.keys().map(run).collect())),
-            ..Outline::default()
+            ..ProcessState::default()
         }
     }
 
     /// The image of a process with this memory.
     #[must_use]
     pub fn image(&self) -> Image<'static> {
-        Image::new(self.outline(), self.clone())
+        Image::new(self.state(), self.clone())
     }
 }
 

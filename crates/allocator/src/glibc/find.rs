@@ -236,7 +236,7 @@ impl MainStart {
         match self {
             Self::Nowhere => sbrk_base == Address(0),
             Self::At(start) => sbrk_base == start,
-            Self::Unknown => image.outline.mappings.find(sbrk_base).is_some_and(is_malloc_like),
+            Self::Unknown => image.state.mappings.find(sbrk_base).is_some_and(is_malloc_like),
         }
     }
 }
@@ -307,7 +307,7 @@ pub(crate) fn find_break(image: &Image<'_>, glibc: &Module) -> Result<Option<Add
     if let Some(symbol) = glibc.symbol(image, "__curbrk")? {
         return image.read_address(symbol.address).map(Some);
     }
-    let heaps = image.outline.mappings.iter();
+    let heaps = image.state.mappings.iter();
     let heaps = heaps.filter(|mapping| mapping.backing == Backing::Heap);
     Ok(heaps.map(|mapping| mapping.range.end).max())
 }

@@ -14,7 +14,7 @@ pub(crate) fn is_malloc_like(mapping: &Mapping) -> bool {
 
 /// Whether `range` is not empty and lies in one piece of memory that malloc may have got.
 pub(crate) fn lies_in_memory(image: &Image<'_>, range: &Range<Address>) -> bool {
-    let around = image.outline.mappings.contiguous(range.start, is_malloc_like);
+    let around = image.state.mappings.contiguous(range.start, is_malloc_like);
     length(range) > 0 && around.start <= range.start && range.end <= around.end
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn lies_in_memory(image: &Image<'_>, range: &Range<Address>) -> bool 
 /// are joined, for the kernel splits and joins them as it likes.
 pub(crate) fn mmapped_memory(image: &Image<'_>) -> Vec<Range<Address>> {
     let mut stretches: Vec<Range<Address>> = Vec::new();
-    let mappings = image.outline.mappings.iter();
+    let mappings = image.state.mappings.iter();
     let could_be = |mapping: &&Mapping| {
         is_malloc_like(mapping) && mapping.backing != Backing::Heap && !mapping.executable
     };
@@ -41,7 +41,7 @@ pub(crate) fn touched_pages(
     image: &Image<'_>,
     range: &Range<Address>,
 ) -> impl Iterator<Item = Address> {
-    let runs = match &image.outline.pages {
+    let runs = match &image.state.pages {
         Some(pages) => pages.runs_in(range).map(|run| intersection(&run.range, range)).collect(),
         None => vec![range.clone()],
     };

@@ -84,7 +84,7 @@ impl Search<'_, '_, '_> {
     /// Walks the memory that begins where the arena does, and what brk gave it further on.
     fn walk_break(&mut self, own_start: MainStart) -> Result<(), Broken> {
         let is_break = self.is_break(self.start);
-        let memory = self.image.outline.mappings.contiguous(self.start, |mapping| {
+        let memory = self.image.state.mappings.contiguous(self.start, |mapping| {
             is_malloc_like(mapping) && is_break == (mapping.backing == Backing::Heap)
         });
         let first = self.start.align_up(HEADER);
@@ -203,7 +203,7 @@ impl Search<'_, '_, '_> {
 
     /// Whether brk gave the memory at `at`, by the name that the kernel has for it.
     fn is_break(&self, at: Address) -> bool {
-        let mapping = self.image.outline.mappings.find(at);
+        let mapping = self.image.state.mappings.find(at);
         mapping.is_some_and(|mapping| mapping.backing == Backing::Heap)
     }
 }

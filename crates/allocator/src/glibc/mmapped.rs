@@ -87,7 +87,7 @@ impl Search<'_, '_> {
     /// Finds the chunks that begin with a mapping, as the kernel tells them apart, and those right
     /// behind another one. Often that is all of them, and spares us to look at every page.
     fn by_mappings(&mut self, gaps: &[Range<Address>]) -> Vec<Mmapped> {
-        let mappings = self.image.outline.mappings.iter();
+        let mappings = self.image.state.mappings.iter();
         let starts: Vec<_> = mappings.map(|mapping| mapping.range.start).collect();
         let mut found: Vec<Mmapped> = Vec::new();
         for gap in gaps {

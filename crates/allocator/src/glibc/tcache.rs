@@ -21,7 +21,7 @@ pub(crate) fn mark(
     parameters: Option<&Parameters>,
     malloc: &mut Malloc,
 ) {
-    let threads = &image.outline.threads;
+    let threads = &image.state.threads;
     let variables = match find_variables(image, glibc, layouts, malloc) {
         Ok(variables) => variables,
         Err(_) if malloc.chunks.is_empty() => return,
@@ -83,7 +83,7 @@ fn find_variables(
             let at = Address(thread.fs_base.0.wrapping_add_signed(offset));
             image.read_address(at).ok().filter(outside)
         };
-        let pointers: Vec<Option<Address>> = image.outline.threads.iter().map(read).collect();
+        let pointers: Vec<Option<Address>> = image.state.threads.iter().map(read).collect();
         for layout in &layouts.caches {
             let fit = |&at: &Address| fit_of(image, malloc, layout, at);
             let fits: Vec<_> = pointers.iter().flatten().filter_map(fit).collect();

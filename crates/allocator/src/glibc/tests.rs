@@ -204,7 +204,7 @@ fn without_a_library_there_is_nothing_to_walk() {
 #[test]
 fn without_registers_the_rest_still_stands() {
     let (mut image, truth) = rich(GlibcRelease::V2_36).image();
-    image.outline.threads.clear();
+    image.state.threads.clear();
     let malloc = walk(&image).unwrap();
     assert_eq!(malloc.findings.len(), 1, "{:?}", malloc.findings);
     let (walked, told) = (malloc.totals(), totals_of(&truth));
@@ -301,9 +301,9 @@ fn a_thread_that_is_starting_does_not_reject_the_layout_of_caches() {
     let mut memory = SyntheticMemory::default();
     let truth = heap.write(&mut memory);
     memory.write(heap.cache_of(3), &[0x41; 0x280]);
-    let mut outline = memory.outline();
-    outline.threads.clone_from(&truth.threads);
-    let malloc = walk(&Image::new(outline, memory)).unwrap();
+    let mut state = memory.state();
+    state.threads.clone_from(&truth.threads);
+    let malloc = walk(&Image::new(state, memory)).unwrap();
     assert_eq!(malloc.totals().tcache_chunks, 5);
     let [finding] = &malloc.findings[..] else { panic!("{:?}", malloc.findings) };
     assert!(finding.what.contains(&format!("thread {}", truth.threads[3].tid)), "{finding}");
@@ -321,16 +321,16 @@ fn a_stretch_may_end_where_nothing_can_be_read() {
     let truth = heap.write(&mut memory);
     let ends: Vec<u64> = truth.regions.iter().map(|region| region.end).collect();
     ends.iter().for_each(|end| memory.map(*end, 4096));
-    let mut outline = memory.outline();
-    outline.threads.clone_from(&truth.threads);
+    let mut state = memory.state();
+    state.threads.clone_from(&truth.threads);
     let guards = ends.iter().map(|end| PageRun {
         range: Address(*end)..Address(*end + 4096),
         state: PageState::Swapped,
         huge: false,
     });
-    let resident = outline.pages.iter().flat_map(|pages| pages.iter().cloned());
-    outline.pages = Some(Pages::new(resident.chain(guards).collect()));
-    assert_equals(&walk(&Image::new(outline, memory)).unwrap(), &truth);
+    let resident = state.pages.iter().flat_map(|pages| pages.iter().cloned());
+    state.pages = Some(Pages::new(resident.chain(guards).collect()));
+    assert_equals(&walk(&Image::new(state, memory)).unwrap(), &truth);
 }
 
 /// However little is left of a top, what comes of it is told apart: fenceposts, and a free chunk
@@ -457,8 +457,8 @@ fn damaged(
     truth: &MallocTruth,
     damages: &[(u32, u8)],
 ) -> Image<'static> {
-    let outline = memory.outline();
-    let pages: Vec<u64> = outline
+    let state = memory.state();
+    let pages: Vec<u64> = state
         .pages
         .iter()
         .flat_map(|pages| pages.iter())
@@ -468,7 +468,7 @@ fn damaged(
         let page = pages[place as usize / 4096 % pages.len()];
         memory.write(page + u64::from(place % 4096), &[byte]);
     }
-    let mut outline = memory.outline();
-    outline.threads.clone_from(&truth.threads);
-    Image::new(outline, memory.clone())
+    let mut state = memory.state();
+    state.threads.clone_from(&truth.threads);
+    Image::new(state, memory.clone())
 }

@@ -20,8 +20,8 @@ use std::time::SystemTime;
 
 use crate::live::{allocation_variables, one_line};
 use crate::{
-    Backing, Error, Finding, Image, Mapping, Mappings, Origin, Outline, Pages, Process, Severity,
-    length,
+    Backing, Error, Finding, Image, Mapping, Mappings, Origin, Pages, Process, ProcessState,
+    Severity, length,
 };
 use file::CoreFile;
 use files::Files;
@@ -40,7 +40,7 @@ pub struct CoreOptions {
 
 /// A core file that was opened.
 pub struct Core {
-    /// The process as it was dumped. What the core cannot tell is among the findings of its outline.
+    /// The process as it was dumped. What the core cannot tell is among the findings of its state.
     pub image: Image<'static>,
     /// Who wrote it, in words.
     pub origin: String,
@@ -76,7 +76,7 @@ pub fn open_core(path: &Path, options: &CoreOptions) -> Result<Core, Error> {
     let process = process(&dumped, &notes, &pages);
     // A core has no count of resident pages, but it has no more pages than were dumped.
     let dumped_bytes: u64 = dumped.segments.iter().map(|segment| segment.there).sum();
-    let outline = Outline {
+    let state = ProcessState {
         rss_bounds: Some(process.rss_bytes..=dumped_bytes),
         process,
         mappings: Mappings::new(mappings),
@@ -95,7 +95,7 @@ pub fn open_core(path: &Path, options: &CoreOptions) -> Result<Core, Error> {
         || states.lost_bytes > 0
         || headers.senseless > 0;
     let written = dumped.file.written;
-    let image = Image::new(outline, CoreMemory { dumped, files });
+    let image = Image::new(state, CoreMemory { dumped, files });
     Ok(Core { image, origin, written, is_partial })
 }
 

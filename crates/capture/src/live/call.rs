@@ -164,7 +164,7 @@ impl Forked {
         function: Address,
         arguments: &[Argument<'_>],
     ) -> Result<Option<(u64, Vec<u64>)>, Error> {
-        let killed = Error::CloneEnded { pid: self.image().outline.process.pid };
+        let killed = Error::CloneEnded { pid: self.image().state.process.pid };
         self.count_copied();
         let (pid, scratch) = self.clone_and_stack();
         let words = self.run_in_clone(pid, scratch, function, arguments);

@@ -17,7 +17,7 @@ use nix::sys::ptrace;
 use nix::unistd::Pid;
 use procfs_core::process::Stat;
 
-use crate::{Address, Error, Image, Mapping, Outline};
+use crate::{Address, Error, Image, Mapping, ProcessState};
 
 use super::blocked::Blocked;
 use super::memory::LiveMemory;
@@ -73,7 +73,7 @@ pub struct Forked {
 #[derive(Debug)]
 pub struct Ended {
     /// What the kernel said of the target when it was cloned.
-    pub outline: Outline,
+    pub state: ProcessState,
     /// How long it stood.
     pub pause: Duration,
     /// Bytes that the kernel copied while the clone was there, for whatever reason; `None` where the kernel
@@ -90,8 +90,8 @@ impl ForkPlan {
     /// # Errors
     /// Why not.
     pub fn make(image: &Image<'_>, own_bytes: u64) -> Result<Self, Refusal> {
-        let pid = image.outline.process.pid;
-        let mappings = &image.outline.mappings;
+        let pid = image.state.process.pid;
+        let mappings = &image.state.mappings;
         let limits = Limits::of(pid);
         let mut scarce = None;
         if let Some(room_bytes) = limits.room_bytes(own_bytes)
@@ -126,9 +126,9 @@ impl ForkPlan {
         [clone, wait, Call::any(libc::SYS_exit_group), Call::any(libc::SYS_rt_sigreturn)]
     }
 
-    fn is_of(&self, outline: &Outline) -> bool {
+    fn is_of(&self, state: &ProcessState) -> bool {
         self.code.iter().all(|code| {
-            let now = outline.mappings.find(code.range.start);
+            let now = state.mappings.find(code.range.start);
             now.is_some_and(|now| now.range == code.range && now.backing == code.backing)
         })
     }
@@ -157,7 +157,7 @@ pub fn fork(
         return Ok(Err(Refusal::Slow { expected, max_pause }));
     }
     let made = clone_in(&mut stopped, plan);
-    let Stopped { stop, mut outline, part, .. } = stopped;
+    let Stopped { stop, mut state, part, .. } = stopped;
     let released = stop.release();
     let (child, stack) = match made {
         Ok(made) => made,
@@ -168,12 +168,12 @@ pub fn fork(
     clone.hold();
     let guard =
         plan.scarce.as_ref().and_then(|(limits, room)| Guard::start(limits.clone(), *room, child));
-    if let Some(pages) = &outline.pages
+    if let Some(pages) = &state.pages
         && part == Part::Uncloned
     {
-        outline.pages = Some(pagemap::read_clone(child, &outline.mappings, pages)?);
+        state.pages = Some(pagemap::read_clone(child, &state.mappings, pages)?);
     }
-    let image = Image::new(outline, LiveMemory::open(child)?);
+    let image = Image::new(state, LiveMemory::open(child)?);
     let copied_bytes = None;
     let forked = Forked { image, clone, stack, pause, copied_bytes, guard, _blocked: blocked };
     Ok(Ok(forked))
@@ -230,7 +230,7 @@ impl Forked {
             return Err(Error::CloneEnded { pid });
         }
         let left = self.clone.end().err();
-        Ok(Ended { outline: self.image.outline, pause: self.pause, copied_bytes, left })
+        Ok(Ended { state: self.image.state, pause: self.pause, copied_bytes, left })
     }
 }
 
@@ -282,14 +282,14 @@ impl Drop for Standin {
 
 /// Lets one of the stopped threads make the clone. Returns its process id in our namespace, and its stack.
 fn clone_in(stopped: &mut Stopped, plan: &ForkPlan) -> Result<(i32, Address), Refusal> {
-    let Stopped { stop, outline, pagemap, .. } = stopped;
-    if !plan.is_of(outline) {
+    let Stopped { stop, state, pagemap, .. } = stopped;
+    if !plan.is_of(state) {
         return Err(Refusal::Lost);
     }
-    let pid = outline.process.pid;
+    let pid = state.process.pid;
     let mut refusal = Refusal::NoSafePoint;
     for (tid, stack_pointer) in safe_threads(stop, pagemap)? {
-        match safe_point::check_handler(pid, tid, &outline.mappings, stack_pointer) {
+        match safe_point::check_handler(pid, tid, &state.mappings, stack_pointer) {
             Ok(()) => {}
             Err(reason) => {
                 refusal = reason;

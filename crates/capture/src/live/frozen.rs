@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::{Error, Image, Outline};
+use crate::{Error, Image, ProcessState};
 
 use super::blocked::Blocked;
 use super::memory::LiveMemory;
@@ -26,7 +26,7 @@ pub struct Frozen {
 #[derive(Debug)]
 pub struct Thawed {
     /// The kernel's account of the target.
-    pub outline: Outline,
+    pub state: ProcessState,
     /// The pause, from the first thread's stop to the last one's release.
     pub pause: Duration,
     /// True if the deadline ended the pause. Later reads returned nothing, so what was read may be incomplete.
@@ -67,9 +67,9 @@ pub fn freeze(pid: i32, max_pause: Duration) -> Result<Frozen, Error> {
         .map_err(|source| Error::Ptrace { pid, tid: pid, source })?;
     let mut keeper = Keeper { deadline: None, release, thread, expired, _blocked: blocked };
     match stopped.recv() {
-        Ok((outline, deadline)) => {
+        Ok((state, deadline)) => {
             keeper.deadline = deadline;
-            Ok(Frozen { image: Image::new(outline, memory), keeper })
+            Ok(Frozen { image: Image::new(state, memory), keeper })
         }
         // It ended without having stopped the target, and says why.
         Err(_) => Err(keeper.end().err().unwrap_or(Error::Ended { pid, how: "ended" })),
@@ -80,14 +80,14 @@ pub fn freeze(pid: i32, max_pause: Duration) -> Result<Frozen, Error> {
 fn keep(
     pid: i32,
     max_pause: Duration,
-    ready: &SyncSender<(Outline, Option<Instant>)>,
+    ready: &SyncSender<(ProcessState, Option<Instant>)>,
     released: &Receiver<()>,
     expired: &AtomicBool,
 ) -> Result<Duration, Error> {
-    let Stopped { stop, outline, .. } = super::stop_and_look(pid, max_pause, Part::All)?;
+    let Stopped { stop, state, .. } = super::stop_and_look(pid, max_pause, Part::All)?;
     let since = stop.since();
     let deadline = (!stop.was_suspended()).then(|| since + max_pause);
-    let _ = ready.send((outline, deadline));
+    let _ = ready.send((state, deadline));
     if let Some(deadline) = deadline {
         let left = deadline.saturating_duration_since(Instant::now());
         if released.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
@@ -129,6 +129,6 @@ impl Frozen {
         let expired = Arc::clone(&self.keeper.expired);
         let pause = self.keeper.end()?;
         let expired = expired.load(Ordering::SeqCst);
-        Ok(Thawed { outline: self.image.outline, pause, expired })
+        Ok(Thawed { state: self.image.state, pause, expired })
     }
 }

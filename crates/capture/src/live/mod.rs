@@ -21,7 +21,7 @@ mod tree;
 use std::fs::File;
 use std::time::Duration;
 
-use crate::{Error, Image, Outline};
+use crate::{Error, Image, ProcessState};
 use blocked::Blocked;
 use memory::LiveMemory;
 use pagemap::{Part, States};
@@ -43,7 +43,7 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// A target whose threads are stopped, and what the kernel says of it.
 struct Stopped {
     stop: Stop,
-    outline: Outline,
+    state: ProcessState,
     part: Part,
     /// The open pagemap of the process.
     pagemap: File,
@@ -67,8 +67,9 @@ fn stop_and_look(pid: i32, max_pause: Duration, part: Part) -> Result<Stopped, E
     let rss = process.rss_bytes;
     let rss_bounds = Some(rss.saturating_sub(rss_error)..=rss.saturating_add(rss_error));
     let pages = Some(pages);
-    let outline = Outline { process, mappings, pages, rss_bounds, threads, ..Outline::default() };
-    Ok(Stopped { stop, outline, part, pagemap })
+    let state =
+        ProcessState { process, mappings, pages, rss_bounds, threads, ..ProcessState::default() };
+    Ok(Stopped { stop, state, part, pagemap })
 }
 
 /// Runs `capture`, which stops processes, on a thread of its own, and returns what it returns.
@@ -104,8 +105,8 @@ pub fn check(pid: i32) -> Result<(), Error> {
 pub fn look(pid: i32) -> Result<Image<'static>, Error> {
     let process = proc::process(pid)?;
     let mappings = proc::mappings(pid, false)?;
-    let outline = Outline { process, mappings, ..Outline::default() };
-    Ok(Image::new(outline, LiveMemory::open_unscanned(pid)?))
+    let state = ProcessState { process, mappings, ..ProcessState::default() };
+    Ok(Image::new(state, LiveMemory::open_unscanned(pid)?))
 }
 
 /// The resident bytes of a running process as `smaps_rollup` counts them: exactly, at one instant.
@@ -145,7 +146,7 @@ pub fn processes_by_namespace_pid(own: i32) -> Result<Vec<i32>, Error> {
 /// What the length of a pause of the running process of `image` depends on.
 #[must_use]
 pub fn pause_factors(image: &Image<'_>) -> PauseFactors {
-    let Outline { process, mappings, .. } = &image.outline;
+    let ProcessState { process, mappings, .. } = &image.state;
     PauseFactors::of(process.pid, mappings.iter().count())
 }
 

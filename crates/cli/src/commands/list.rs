@@ -33,7 +33,7 @@ fn describe(image: &capture::Image<'_>) -> Option<ListedProcess> {
     let interpreter = ruby::find_in(image, &modules)?;
     let caller = interpreter.module_among(&modules);
     let allocator = allocator::find_allocator(image, &modules, caller).allocator;
-    let process = &image.outline.process;
+    let process = &image.state.process;
     Some(ListedProcess {
         pid: process.pid,
         namespace_pid: process.namespace_pid,

@@ -51,11 +51,11 @@ fn expect(
     how: CaptureArguments,
 ) -> Result<(TrimReport, Ledger), Failure> {
     let captured = attempts::take_and_try(pid, how, false, Some(call))?;
-    let Captured { readings, outline, tried_bytes, unread, .. } = captured;
+    let Captured { facts, state, tried_bytes, unread, .. } = captured;
     if let Some(reason) = unread {
         return Err(Failure::Unread { pid, reason });
     }
-    let ledger = Ledger::draw_up(&outline, &readings);
+    let ledger = Ledger::draw_up(&state, &facts);
     let expected = match &ledger.malloc {
         Some(malloc) => Expectation {
             rss_bytes: ledger.rss_bytes,
@@ -111,11 +111,11 @@ fn watch(
         }
         std::thread::sleep(SAMPLING.min(left));
     }
-    let Captured { readings, outline, unread, .. } = attempts::take(pid, how, false)?;
+    let Captured { facts, state, unread, .. } = attempts::take(pid, how, false)?;
     if let Some(reason) = unread {
         return Err(Failure::Unread { pid, reason });
     }
-    let after = Ledger::draw_up(&outline, &readings);
+    let after = Ledger::draw_up(&state, &facts);
     let (low, now) = (samples.iter().map(|sample| sample.rss_bytes).min(), after.rss_bytes);
     let came_back_bytes = now.saturating_sub(low.unwrap_or(now));
     let gained = report

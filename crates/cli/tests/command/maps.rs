@@ -69,11 +69,11 @@ fn the_numbers_on_the_page_are_those_of_the_report() {
     );
     // What is drawn adds up to it as well.
     let resident = browser.evaluate(
-        "window.rbloat.atlas.pageUses.reduce((sum, use) => sum + (use === 1 || use === 3 ? 4096 : 0), 0)",
+        "window.rbloat.memory_map.pageUses.reduce((sum, use) => sum + (use === 1 || use === 3 ? 4096 : 0), 0)",
     );
     assert_eq!(number(&resident), report.process.rss_bytes);
     let unreturned = browser.evaluate(
-        "window.rbloat.atlas.pageUses.reduce((sum, use) => sum + (use === 3 ? 4096 : 0), 0)",
+        "window.rbloat.memory_map.pageUses.reduce((sum, use) => sum + (use === 3 ? 4096 : 0), 0)",
     );
     assert_eq!(number(&unreturned), report.malloc.as_ref().unwrap().trim_yield_bytes);
     let arenas = browser
@@ -108,12 +108,12 @@ fn the_numbers_on_the_page_are_those_of_the_report() {
 fn a_click_on_a_chunk_tells_its_owner() {
     let target = Target::scenario("objects", &["--scale", "0.05"]);
     let drawn = Drawn::of(target.pid());
-    let Snapshot { report, atlas } = &drawn.snapshot;
+    let Snapshot { report, memory_map } = &drawn.snapshot;
     let owners = report.owners.as_ref().unwrap();
     let strings = owners.iter().position(|it| it.owner == "String" && it.kind == "class").unwrap();
-    let held = atlas.areas.iter().filter(|area| matches!(area.kind, AreaKind::Arena(_)));
+    let held = memory_map.areas.iter().filter(|area| matches!(area.kind, AreaKind::Arena(_)));
     let chunk = held
-        .flat_map(|area| atlas.pieces(area))
+        .flat_map(|area| memory_map.pieces(area))
         .filter(|it| it.used == Use::InUse && it.owner == Some(strings as u32))
         .max_by_key(|it| it.bytes)
         .unwrap();
@@ -122,7 +122,7 @@ fn a_click_on_a_chunk_tells_its_owner() {
     let mut browser = drawn.open("", WINDOW);
     let middle = chunk.address.0 + chunk.bytes / 2;
     let place = browser.evaluate(&format!(
-        "(() => {{ const {{ atlas, overview }} = window.rbloat, area = atlas.areaOf({middle}), {{ section }} = area;
+        "(() => {{ const {{ memory_map, overview }} = window.rbloat, area = memory_map.areaOf({middle}), {{ section }} = area;
             const cell = section.cell(area, area.firstPage + Math.floor(({middle} - area.start) / 4096));
             section.canvas.scrollIntoView();
             scrollBy(0, Math.floor(cell / section.columns) * overview.cell - 200);
@@ -155,9 +155,9 @@ fn told_address(told: &str) -> &str {
 fn an_address_is_found_and_keys_lead_on_from_there() {
     let target = Target::scenario("pin", &["--scale", "0.05"]);
     let drawn = Drawn::of(target.pid());
-    let Snapshot { atlas, .. } = &drawn.snapshot;
-    let area = atlas.areas.iter().find(|area| area.kind == AreaKind::Arena(0)).unwrap();
-    let pieces: Vec<_> = atlas.pieces(area).collect();
+    let Snapshot { memory_map, .. } = &drawn.snapshot;
+    let area = memory_map.areas.iter().find(|area| area.kind == AreaKind::Arena(0)).unwrap();
+    let pieces: Vec<_> = memory_map.pieces(area).collect();
     let [one, next] = [pieces[40], pieces[41]];
     let mut browser = drawn.open("", WINDOW);
     browser.press("/");
@@ -190,10 +190,10 @@ fn an_address_is_found_and_keys_lead_on_from_there() {
 fn red_is_in_use_gray_is_kept_and_white_is_returned() {
     let target = Target::scenario("burst", &["--scale", "0.1"]);
     let drawn = Drawn::of(target.pid());
-    let Snapshot { atlas, .. } = &drawn.snapshot;
+    let Snapshot { memory_map, .. } = &drawn.snapshot;
     let mut browser = drawn.open("", WINDOW);
     let colours = browser.evaluate(
-        "(() => { const { atlas, colours } = window.rbloat; return atlas.areas.map(area => {
+        "(() => { const { memory_map, colours } = window.rbloat; return memory_map.areas.map(area => {
             const pen = area.section.canvas.getContext('2d');
             const { width } = area.section.canvas, first = area.section.cell(area, area.firstPage);
             return Array.from({ length: area.pages }, (_, page) =>
@@ -202,10 +202,10 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
     );
     let colours: Vec<Vec<[u8; 3]>> = serde_json::from_value(colours).unwrap();
     let (mut red, mut gray, mut white) = (0, 0, 0);
-    for (area, colours) in atlas.areas.iter().zip(&colours) {
-        let busy = busy_pages(atlas, area);
+    for (area, colours) in memory_map.areas.iter().zip(&colours) {
+        let busy = busy_pages(memory_map, area);
         let mut page = 0;
-        for (range, used) in atlas.pages(area) {
+        for (range, used) in memory_map.pages(area) {
             for _ in 0..capture::length(&range) / 4096 {
                 let colour = colours[page];
                 match used {
@@ -240,13 +240,13 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
 }
 
 /// Whether any byte of each page is in use.
-fn busy_pages(atlas: &ledger::Atlas, area: &ledger::Area) -> Vec<bool> {
+fn busy_pages(memory_map: &ledger::MemoryMap, area: &ledger::Area) -> Vec<bool> {
     let pages = (capture::length(&area.range) / 4096) as usize;
     if area.pieces == 0 {
         return vec![true; pages];
     }
     let mut busy = vec![false; pages];
-    for piece in atlas.pieces(area).filter(|piece| piece.used.is_busy()) {
+    for piece in memory_map.pieces(area).filter(|piece| piece.used.is_busy()) {
         let start = piece.address - area.range.start;
         for page in start / 4096..(start + piece.bytes).div_ceil(4096) {
             busy[page as usize] = true;

@@ -82,7 +82,7 @@ macro_rules! owners {
 owners! {
     ffi_pointers "1";
     fiddle_pointers "1";
-    holders "1";
+    named_roots "1";
     libpq_unaccounted "0.5" postgres;
     managed_growth "0.25";
     msgpack_packers "0.5";
@@ -113,7 +113,7 @@ fn a_missing_memsize_function_is_told_from_one_that_says_too_little() {
 
 #[test]
 fn who_keeps_an_object_is_told_in_words_of_ruby() {
-    let target = start("holders", "0.5", &[]);
+    let target = start("named_roots", "0.5", &[]);
     let owners = report(target.pid()).owners.unwrap();
     for (class, path) in [
         ("ByConstant", "Cache::STORE → Hash → Array"),
@@ -121,7 +121,7 @@ fn who_keeps_an_object_is_told_in_words_of_ruby() {
         ("ByClass", "Catalog.@cache → Array"),
         ("ByClassVariable", "Catalog@@products → Array"),
         ("ByInstance", "Catalog::INSTANCE → Catalog → Hash"),
-        ("ByStruct", "HOLDER → Holder → Array"),
+        ("ByStruct", "HOLDER → NamedRoot → Array"),
         ("ByBlock", "BLOCK → Proc → Array"),
     ] {
         let class = format!("Kept::{class}");

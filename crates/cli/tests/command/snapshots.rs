@@ -83,9 +83,9 @@ fn a_snapshot_into_a_pipe_is_nothing_but_the_snapshot() {
 fn the_atlas_shows_what_the_report_sums_up() {
     for scenario in ["pin", "objects", "huge_strings", "stacks"] {
         let target = Target::scenario(scenario, &["--scale", "0.1"]);
-        let Snapshot { report, atlas } = Kept::of(target.pid()).read();
-        assert_eq!(atlas.resident_bytes(), report.process.rss_bytes, "{scenario}");
-        let pieces = || atlas.areas.iter().flat_map(|area| atlas.pieces(area));
+        let Snapshot { report, memory_map } = Kept::of(target.pid()).read();
+        assert_eq!(memory_map.resident_bytes(), report.process.rss_bytes, "{scenario}");
+        let pieces = || memory_map.areas.iter().flat_map(|area| memory_map.pieces(area));
         let ruby = report.ruby.unwrap();
         let objects = pieces().filter(|piece| piece.used.is_object()).count() as u64;
         assert_eq!(objects, ruby.slots_live, "{scenario}");
@@ -134,7 +134,7 @@ fn no_data_of_the_process_is_in_the_file() {
     let kept = Kept::of(target.pid());
     // Unpacked, part by part, as well as packed.
     let snapshot = kept.read();
-    let columns = &snapshot.atlas.columns;
+    let columns = &snapshot.memory_map.columns;
     let report = snapshot.report.render_json().into_bytes();
     let html = kept.folder.path().join("a.html");
     assert!(kept.run("map", &["-o", html.to_str().unwrap()]).status.success());

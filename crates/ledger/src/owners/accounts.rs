@@ -4,16 +4,16 @@ use std::ops::Range;
 use allocator::glibc::Malloc;
 use capture::elf::Module;
 use capture::{Address, PageRun, Pages, intersection, length};
-use ruby::{Holder, ObjectSpace, Slot, SlotType};
+use ruby::{NamedRoot, ObjectSpace, Slot, SlotType};
 
 use crate::Cause;
-use crate::owners::keepers::{Keeper, Keepers};
 use crate::owners::pointers::Pointers;
+use crate::owners::retainers::{Retainer, Retainers};
 use crate::owners::roster::{ANONYMOUS, Owner, Roster};
 use crate::owners::trace::Trace;
 use crate::places::Places;
 
-/// Classes whose keepers are told.
+/// Classes whose retainers are told.
 const MOST_KEPT: usize = 20;
 
 /// What one owner holds.
@@ -45,7 +45,7 @@ pub struct OwnerAccount {
     pub has_memsize: Option<bool>,
     /// Who keeps its objects alive, the one that keeps most of them first; empty for what is no
     /// class, and for classes that hold little.
-    pub keepers: Vec<Keeper>,
+    pub retainers: Vec<Retainer>,
 }
 
 /// What an owner is.
@@ -130,7 +130,7 @@ pub(crate) struct Owners<'a> {
     roster: Roster<'a>,
     trace: Trace,
     pointers: Option<&'a Pointers>,
-    holders: &'a [Holder],
+    named_roots: &'a [NamedRoot],
 }
 
 impl<'a> Owners<'a> {
@@ -140,7 +140,7 @@ impl<'a> Owners<'a> {
         space: &'a ObjectSpace,
         modules: &'a [Module],
         pointers: Option<&'a Pointers>,
-        holders: &'a [Holder],
+        named_roots: &'a [NamedRoot],
     ) -> Self {
         let roster = Roster { space, modules, is_traced: pointers.is_some() };
         let areas = pointers.map_or(&[][..], |pointers| &pointers.areas);
@@ -149,7 +149,7 @@ impl<'a> Owners<'a> {
             Some(pointers) => Trace::new(malloc, &places, pointers, &roster),
             None => Trace::of_slots(malloc, &places, &roster),
         };
-        Self { malloc, places, roster, trace, pointers, holders }
+        Self { malloc, places, roster, trace, pointers, named_roots }
     }
 
     /// The cause of a chunk in use, by its index.
@@ -207,12 +207,12 @@ impl<'a> Owners<'a> {
             }
         }
         let mut accounts = accounts.sorted();
-        self.add_keepers(&mut accounts);
+        self.add_retainers(&mut accounts);
         accounts
     }
 
     /// Finds who keeps the objects of the classes that hold most.
-    fn add_keepers(&self, accounts: &mut [OwnerAccount]) {
+    fn add_retainers(&self, accounts: &mut [OwnerAccount]) {
         let Some(pointers) = self.pointers else { return };
         let classes = accounts.iter_mut().filter(|account| account.kind == OwnerKind::Class);
         let mut kept: Vec<_> = classes.take(MOST_KEPT).collect();
@@ -232,12 +232,12 @@ impl<'a> Owners<'a> {
                 group_of_name.get(name).copied()
             })
             .collect();
-        let Self { malloc, places, roster, trace, holders, .. } = self;
-        let keepers = Keepers::find(malloc, places, pointers, roster, trace, holders);
+        let Self { malloc, places, roster, trace, named_roots, .. } = self;
+        let retainers = Retainers::find(malloc, places, pointers, roster, trace, named_roots);
         let count = kept.len();
         let group_of = |slot: Slot| groups.get(slot.class as usize).copied().flatten();
-        for (account, keepers) in kept.iter_mut().zip(keepers.of_groups(count, group_of)) {
-            account.keepers = keepers;
+        for (account, retainers) in kept.iter_mut().zip(retainers.of_groups(count, group_of)) {
+            account.retainers = retainers;
         }
     }
 

@@ -127,7 +127,7 @@ impl Pointers {
                         for range in live_stacks(image, space, stacks) {
                             reader.read(&range);
                         }
-                        let threads = &image.outline.threads;
+                        let threads = &image.state.threads;
                         threads.iter().flat_map(|thread| &thread.registers).for_each(|&word| {
                             reader.into.take(word, false);
                         });

@@ -87,8 +87,8 @@ impl<'a> Reader<'a> {
         if length(range) <= LONG {
             return self.read_pages(range, &mut each);
         }
-        let outline = &self.image.outline;
-        match &outline.pages {
+        let state = &self.image.state;
+        match &state.pages {
             Some(pages) => {
                 for run in pages.runs_in(range).filter(|run| run.state.is_resident()) {
                     self.read_pages(&intersection(&run.range, range), &mut each);
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
                 let resident = |mapping: &&capture::Mapping| {
                     mapping.kernel_rss_bytes.unwrap_or(0) >= length(&mapping.range) / 16
                 };
-                if outline.mappings.find(range.start).filter(resident).is_some() {
+                if state.mappings.find(range.start).filter(resident).is_some() {
                     self.read_pages(range, &mut each);
                 }
             }
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
     }
 
     fn is_out_of_reach(&self, page: &Range<Address>) -> bool {
-        let pages = self.image.outline.pages.as_ref();
+        let pages = self.image.state.pages.as_ref();
         pages.is_some_and(|pages| pages.runs_in(page).any(|run| run.state.is_unreadable()))
     }
 

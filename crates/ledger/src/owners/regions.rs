@@ -40,7 +40,7 @@ pub(crate) fn areas(
             && mapping.is_private_anonymous()
             && mapping.backing != capture::Backing::Stack
     };
-    for mapping in image.outline.mappings.iter().filter(may_point) {
+    for mapping in image.state.mappings.iter().filter(may_point) {
         let mut at = mapping.range.start;
         while claims.next_if(|claim| claim.end <= at).is_some() {}
         // A claim may reach into the next mapping: it is looked at again there.
@@ -63,7 +63,7 @@ pub(crate) fn locals(
     malloc: &Malloc,
     stacks: &[Range<Address>],
 ) -> Vec<Range<Address>> {
-    let outline = &image.outline;
+    let state = &image.state;
     // The main thread's may lie where the main arena begins, since the dynamic linker takes them
     // from brk, too.
     let between_regions = |at: Address, all: &Range<Address>| {
@@ -77,13 +77,13 @@ pub(crate) fn locals(
     let around = |thread: &capture::Thread| {
         // Behind a thread's block may be the next one's, in the same mapping.
         let block = stacks.iter().find(|stack| stack.contains(&thread.fs_base));
-        let mapping = &outline.mappings.find(thread.fs_base)?.range;
+        let mapping = &state.mappings.find(thread.fs_base)?.range;
         let end = block.map_or(mapping.end, |block| block.end);
         let all = thread.fs_base.before(LOCALS)..thread.fs_base.offset(CONTROL);
         let locals = between_regions(thread.fs_base, &intersection(&all, &(mapping.start..end)));
         Some(locals.start.align_up(8)..locals.end)
     };
-    let mut locals: Vec<_> = outline.threads.iter().filter_map(around).collect();
+    let mut locals: Vec<_> = state.threads.iter().filter_map(around).collect();
     locals.sort_by_key(|range| range.start);
     locals
 }
@@ -94,14 +94,14 @@ pub(crate) fn live_stacks(
     space: &ObjectSpace,
     stacks: &[Range<Address>],
 ) -> Vec<Range<Address>> {
-    let outline = &image.outline;
+    let state = &image.state;
     let of_thread = |thread: &capture::Thread| {
         let at = thread.stack_pointer;
         let own = stacks.iter().chain(&space.fiber_stacks).find(|stack| stack.contains(&at));
-        let all = own.or_else(|| outline.mappings.find(at).map(|mapping| &mapping.range))?;
+        let all = own.or_else(|| state.mappings.find(at).map(|mapping| &mapping.range))?;
         Some(at.before(RED_ZONE).align_down(8).max(all.start)..all.end)
     };
-    let mut live: Vec<_> = outline.threads.iter().filter_map(of_thread).collect();
+    let mut live: Vec<_> = state.threads.iter().filter_map(of_thread).collect();
     // Where a fiber stands that does not run is not known: its whole stack may be in use.
     live.extend(space.fiber_stacks.iter().cloned());
     live

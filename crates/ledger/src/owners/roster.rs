@@ -122,7 +122,7 @@ impl Roster<'_> {
             exclusive_bytes: 0,
             shared_bytes: 0,
             resident_bytes: None,
-            keepers: Vec::new(),
+            retainers: Vec::new(),
             has_memsize: match owner {
                 Owner::Data(class) => {
                     self.data_type(&self.space.classes[class]).map(|it| it.has_memsize)

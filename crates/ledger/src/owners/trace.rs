@@ -207,10 +207,10 @@ impl<'a> Tracer<'a> {
     /// Gives `node`, to which `depth` pointers lead, to `owner` where nobody has it, and notes where
     /// two share it.
     fn reach(&mut self, node: u32, owner: u32, is_shared: bool, depth: u32) {
-        let Some(&holder) = self.trace.owners.get(node as usize) else { return };
+        let Some(&named_root) = self.trace.owners.get(node as usize) else { return };
         // Bytecode and the interpreter's variables name the JIT compiler's tables for it alone.
-        let is_part = holder == self.trace.jit() && self.is_of_ruby(owner);
-        if holder == NOBODY {
+        let is_part = named_root == self.trace.jit() && self.is_of_ruby(owner);
+        if named_root == NOBODY {
             self.trace.owners[node as usize] = owner;
             if is_shared {
                 self.trace.shared.insert(node);
@@ -218,7 +218,7 @@ impl<'a> Tracer<'a> {
             self.exact.push_back((node, depth));
             self.interior.push_back((node, depth));
         } else if self.shares
-            && (is_shared || holder != owner)
+            && (is_shared || named_root != owner)
             && !is_part
             && self.trace.shared.insert(node)
         {

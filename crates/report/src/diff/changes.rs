@@ -65,7 +65,7 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
             let [objects, bytes] = series(&numbers);
             ClassChange {
                 name: name.into(),
-                kept_by: keeper(reports, name),
+                kept_by: retainer(reports, name),
                 objects_per_hour: hours.map(|hours| objects.change as f64 / hours),
                 objects,
                 bytes,
@@ -83,14 +83,14 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
 
 /// Who keeps more of a class's objects than before: the name that gained most bytes, with its path in the last
 /// report; `None` where most of them went to what nothing keeps.
-fn keeper(reports: &[&Report], class: &str) -> Option<String> {
+fn retainer(reports: &[&Report], class: &str) -> Option<String> {
     let kept = |report: &Report| {
         let mut kept = BTreeMap::<Option<String>, (u64, Option<String>)>::new();
         let owners = report.owners.iter().flatten().filter(|owner| owner.owner == class);
-        for keeper in owners.flat_map(|owner| &owner.kept_by) {
-            let root = keeper.path.as_deref().and_then(|path| path.split(" → ").next());
-            let (bytes, _) = kept.entry(root.map(Into::into)).or_insert((0, keeper.path.clone()));
-            *bytes += keeper.bytes;
+        for retainer in owners.flat_map(|owner| &owner.kept_by) {
+            let root = retainer.path.as_deref().and_then(|path| path.split(" → ").next());
+            let (bytes, _) = kept.entry(root.map(Into::into)).or_insert((0, retainer.path.clone()));
+            *bytes += retainer.bytes;
         }
         kept
     };

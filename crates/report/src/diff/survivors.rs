@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use ledger::{Atlas, Piece, Use};
+use ledger::{Block, MemoryMap, Use};
 
 use crate::Snapshot;
 use crate::diff::ClassChange;
@@ -20,11 +20,11 @@ pub(crate) fn count(first: &Snapshot, last: &Snapshot, classes: &mut [ClassChang
         owners.map(|owner| names.get(owner.owner.as_str()).copied()).collect()
     };
     let (was, is) = (index_of(first), index_of(last));
-    let class = |classes: &[Option<usize>], piece: &Piece| {
+    let class = |classes: &[Option<usize>], piece: &Block| {
         classes.get(piece.owner? as usize).copied().flatten()
     };
-    let mut before = objects(&first.atlas).peekable();
-    for object in objects(&last.atlas) {
+    let mut before = objects(&first.memory_map).peekable();
+    for object in objects(&last.memory_map) {
         let Some(index) = class(&is, &object) else { continue };
         while before.next_if(|it| it.address < object.address).is_some() {}
         let same = before.peek().filter(|it| it.address == object.address);
@@ -43,7 +43,7 @@ pub(crate) fn count(first: &Snapshot, last: &Snapshot, classes: &mut [ClassChang
 }
 
 /// All slots with objects, ascending.
-fn objects(atlas: &Atlas) -> impl Iterator<Item = Piece> {
-    let pieces = atlas.areas.iter().flat_map(|area| atlas.pieces(area));
+fn objects(memory_map: &MemoryMap) -> impl Iterator<Item = Block> {
+    let pieces = memory_map.areas.iter().flat_map(|area| memory_map.pieces(area));
     pieces.filter(|piece| piece.used.is_object())
 }

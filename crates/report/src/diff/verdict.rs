@@ -207,7 +207,7 @@ fn growth(diff: &Diff, sums: &Sums, mut verdict: DiffVerdict, hours: Option<f64>
         let thread = diff.classes.iter().find(|class| class.name == "Thread");
         let class = match thread {
             Some(thread) if threads >= MANY_THREADS => Some(thread),
-            _ => class.map(|class| holder(diff, class)),
+            _ => class.map(|class| named_root(diff, class)),
         };
         let what = class.map_or_else(|| "objects".to_owned(), named);
         let series = class.map_or(&sums.managed, |class| &class.bytes);
@@ -296,18 +296,20 @@ fn growth(diff: &Diff, sums: &Sums, mut verdict: DiffVerdict, hours: Option<f64>
 
 /// The class whose objects hold those of `class`, where these came in much the same number: of sessions with
 /// a string each it is the sessions that leak. Itself otherwise.
-fn holder<'a>(diff: &'a Diff, class: &'a ClassChange) -> &'a ClassChange {
-    let mut holder = class;
+fn named_root<'a>(diff: &'a Diff, class: &'a ClassChange) -> &'a ClassChange {
+    let mut named_root = class;
     let path: Vec<&str> = class.kept_by.iter().flat_map(|path| path.split(" → ")).collect();
     // The first name is that of a constant or variable, the last one that of the class.
     for name in path.iter().skip(1).rev().skip(1) {
         let name = name.split(" × ").next().unwrap_or(name);
         match diff.classes.iter().find(|class| class.name == name) {
-            Some(class) if class.objects.change * 2 >= holder.objects.change => holder = class,
+            Some(class) if class.objects.change * 2 >= named_root.objects.change => {
+                named_root = class
+            }
             _ => break,
         }
     }
-    holder
+    named_root
 }
 
 /// So much in so much time, in words; what was seen for minutes only says nothing of hours.

@@ -29,7 +29,7 @@ impl Snapshot {
     /// What is drawn together: each arena, then areas by kind, in the order in which they are shown.
     pub(crate) fn map_sections(&self) -> Vec<Section<'_>> {
         let mut sections = BTreeMap::<(u8, u32), Vec<&Area>>::new();
-        for area in &self.atlas.areas {
+        for area in &self.memory_map.areas {
             let arena = if let AreaKind::Arena(arena) = area.kind { arena } else { 0 };
             sections.entry((rank(area.kind), arena)).or_default().push(area);
         }
@@ -77,7 +77,7 @@ impl Snapshot {
     pub(crate) fn shades(&self, area: &Area) -> Vec<Shade> {
         let mut busy: Vec<u16> = Vec::new();
         let mut at = 0;
-        for piece in self.atlas.pieces(area) {
+        for piece in self.memory_map.pieces(area) {
             let end = at + piece.bytes;
             busy.resize(end.div_ceil(PAGE_SIZE) as usize, 0);
             if piece.used.is_busy() {
@@ -89,7 +89,7 @@ impl Snapshot {
             at = end;
         }
         let mut shades = Vec::new();
-        for (range, used) in self.atlas.pages(area) {
+        for (range, used) in self.memory_map.pages(area) {
             for _ in 0..capture::length(&range) / PAGE_SIZE {
                 shades.push(match used {
                     PageUse::Returned => Shade::Returned,

@@ -43,7 +43,7 @@ impl Snapshot {
     }
 
     fn pages(&self) -> usize {
-        let bytes = self.atlas.areas.iter().map(|area| capture::length(&area.range));
+        let bytes = self.memory_map.areas.iter().map(|area| capture::length(&area.range));
         (bytes.sum::<u64>() / PAGE_SIZE) as usize
     }
 

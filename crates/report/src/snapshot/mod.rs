@@ -1,10 +1,10 @@
-//! A process as it was looked at once, in a small file: the whole report, and the atlas. No byte of its
+//! A process as it was looked at once, in a small file: the whole report, and the memory_map. No byte of its
 //! memory is in it but names: of classes, types, constants, variables, and files, and its command line.
 
 mod container;
 mod sections;
 
-use ledger::{Atlas, Misfit};
+use ledger::{MemoryMap, Misfit};
 
 use crate::Report;
 pub(crate) use sections::Section;
@@ -18,7 +18,7 @@ pub struct Snapshot {
     /// The report with all owners and classes.
     pub report: Report,
     /// Where everything lies; its pieces name their owners by the indices in `report.owners`.
-    pub atlas: Atlas,
+    pub memory_map: MemoryMap,
 }
 
 /// Why a file cannot be read as a snapshot.

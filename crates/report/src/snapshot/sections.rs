@@ -1,4 +1,4 @@
-//! What a snapshot consists of: the report and the list of areas as JSON, and the atlas's columns; each
+//! What a snapshot consists of: the report and the list of areas as JSON, and the memory_map's columns; each
 //! packed with zlib, which browsers unpack by themselves.
 
 use std::io::{Read, Write};
@@ -8,13 +8,13 @@ use capture::{Address, PAGE_SIZE, length};
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
-use ledger::{Area, AreaKind, Atlas, Columns};
+use ledger::{Area, AreaKind, Columns, MemoryMap};
 use serde::{Deserialize, Serialize};
 
 use crate::snapshot::container::Packed;
 use crate::snapshot::{Snapshot, SnapshotError};
 
-/// The most bytes that all sections of a file may have when they are unpacked: an atlas has some four for
+/// The most bytes that all sections of a file may have when they are unpacked: an memory_map has some four for
 /// each piece, so this is a process of several hundred GB.
 const MOST_BYTES: u64 = 2 << 30;
 
@@ -51,12 +51,12 @@ struct ListedAreas {
 impl Snapshot {
     /// Its parts.
     pub(crate) fn sections(&self) -> Vec<Section> {
-        let Columns { sizes, uses, owners, pages } = &self.atlas.columns;
+        let Columns { sizes, uses, owners, pages } = &self.memory_map.columns;
         let json = |value: serde_json::Result<Vec<u8>>| {
             value.expect("reports and areas have string keys and finite numbers")
         };
         let report = json(serde_json::to_vec(&self.report));
-        let areas = json(serde_json::to_vec(&ListedAreas::from(&self.atlas)));
+        let areas = json(serde_json::to_vec(&ListedAreas::from(&self.memory_map)));
         [
             ("report", &report),
             ("areas", &areas),
@@ -92,14 +92,15 @@ impl Snapshot {
         let areas: ListedAreas =
             serde_json::from_slice(&areas).map_err(|_| SnapshotError::Senseless("areas"))?;
         let arenas = report.arenas.as_ref().map_or(0, Vec::len);
-        let atlas = areas.into_atlas(columns, arenas).ok_or(SnapshotError::Senseless("areas"))?;
-        atlas.check(report.owners.as_ref().map_or(0, Vec::len))?;
-        Ok(Self { report, atlas })
+        let memory_map =
+            areas.into_atlas(columns, arenas).ok_or(SnapshotError::Senseless("areas"))?;
+        memory_map.check(report.owners.as_ref().map_or(0, Vec::len))?;
+        Ok(Self { report, memory_map })
     }
 }
 
-impl From<&Atlas> for ListedAreas {
-    fn from(atlas: &Atlas) -> Self {
+impl From<&MemoryMap> for ListedAreas {
+    fn from(memory_map: &MemoryMap) -> Self {
         let listed = |area: &Area| ListedArea {
             kind: area.kind.name().into(),
             arena: match area.kind {
@@ -113,14 +114,17 @@ impl From<&Atlas> for ListedAreas {
             columns: [&area.sizes, &area.uses, &area.owners, &area.pages]
                 .map(|part| part.len() as u64),
         };
-        Self { knows_pages: atlas.knows_pages, areas: atlas.areas.iter().map(listed).collect() }
+        Self {
+            knows_pages: memory_map.knows_pages,
+            areas: memory_map.areas.iter().map(listed).collect(),
+        }
     }
 }
 
 impl ListedAreas {
-    /// The atlas with these areas, of a process with so many arenas; `None` where a number or a name has no
-    /// meaning. Whether it fits together is for the atlas to check.
-    fn into_atlas(self, columns: Columns, arenas: usize) -> Option<Atlas> {
+    /// The memory_map with these areas, of a process with so many arenas; `None` where a number or a name has no
+    /// meaning. Whether it fits together is for the memory_map to check.
+    fn into_atlas(self, columns: Columns, arenas: usize) -> Option<MemoryMap> {
         let mut ends = [0_usize; 4];
         let mut areas = Vec::new();
         for listed in self.areas {
@@ -146,7 +150,7 @@ impl ListedAreas {
                 pages,
             });
         }
-        Some(Atlas { areas, columns, knows_pages: self.knows_pages })
+        Some(MemoryMap { areas, columns, knows_pages: self.knows_pages })
     }
 }
 

@@ -133,7 +133,7 @@ fn types_lie_in_the_library_that_made_them() {
         &space.data_types[class.data_type.unwrap() as usize]
     };
     let file_of = |data_type: &ruby::DataType| {
-        let mapping = frozen.image().outline.mappings.find(data_type.address).unwrap();
+        let mapping = frozen.image().state.mappings.find(data_type.address).unwrap();
         mapping.file_name().unwrap_or_default().to_owned()
     };
     assert!(file_of(of_class("Zlib::Deflate")).starts_with("zlib"));

@@ -87,19 +87,19 @@ fn slots_on_swapped_pages_are_left_out_and_said_to_be() {
         let swapped = largest.range.start.offset(4096)..largest.range.start.offset(3 * 4096);
         let mut memory = SyntheticMemory::default();
         lively(release).write(&mut memory);
-        let mut outline = memory.outline();
-        let states = outline.pages.take().unwrap();
-        let state = |run: &PageRun, at: Address| {
+        let mut state = memory.state();
+        let states = state.pages.take().unwrap();
+        let state_of = |run: &PageRun, at: Address| {
             if swapped.contains(&at) { PageState::Swapped } else { run.state }
         };
         let runs =
             states.iter().flat_map(|run| {
                 (run.range.start.0..run.range.end.0).step_by(4096).map(Address).map(move |at| {
-                    PageRun { range: at..at.offset(4096), state: state(run, at), huge: false }
+                    PageRun { range: at..at.offset(4096), state: state_of(run, at), huge: false }
                 })
             });
-        outline.pages = Some(Pages::new(runs.collect()));
-        let space = ruby::read(&Image::new(outline, memory)).unwrap();
+        state.pages = Some(Pages::new(runs.collect()));
+        let space = ruby::read(&Image::new(state, memory)).unwrap();
         let unread =
             space.slots.iter().filter(|slot| slot.state == SlotState::Unread).count() as u64;
         let bytes = u64::from(largest.slot_bytes);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use ruby::Slot;
 use testkit::{RubyHeap, RubyRelease, SyntheticMemory, Word};
 
-use super::holders::holding;
+use super::named_roots::holding;
 use super::{INTERNAL, as_truth, lively, named};
 
 /// What a random heap is made of.
@@ -127,8 +127,8 @@ proptest! {
         let mut memory = SyntheticMemory::default();
         let heap = if release.version() < "4" { holding(release).0 } else { lively(release) };
         heap.write(&mut memory);
-        let outline = memory.outline();
-        let pages: Vec<u64> = outline.pages.iter().flat_map(|pages| pages.iter())
+        let state = memory.state();
+        let pages: Vec<u64> = state.pages.iter().flat_map(|pages| pages.iter())
             .flat_map(|run| (run.range.start.0..run.range.end.0).step_by(4096))
             .collect();
         for (page, offset, word) in damage {
@@ -139,8 +139,8 @@ proptest! {
         }
         let image = memory.image();
         if let Ok(space) = ruby::read(&image) {
-            let (holders, _) = ruby::holders(&image, &space);
-            prop_assert!(holders.iter().all(|it| space.slots[it.value as usize].is_live()));
+            let (named_roots, _) = ruby::named_roots(&image, &space);
+            prop_assert!(named_roots.iter().all(|it| space.slots[it.value as usize].is_live()));
             let counts = space.counts();
             prop_assert_eq!(counts["TOTAL"], space.slots.len() as u64);
             prop_assert!(space.sized_slots().map(|(slot, _)| slot).eq(space.slots.iter().copied()));

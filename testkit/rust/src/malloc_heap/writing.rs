@@ -57,13 +57,13 @@ impl MallocHeap {
     pub fn image(&self) -> (Image<'static>, MallocTruth) {
         let mut memory = SyntheticMemory::default();
         let truth = self.write(&mut memory);
-        let mut outline = memory.outline();
-        outline.threads.clone_from(&truth.threads);
-        (Image::new(outline, memory), truth)
+        let mut state = memory.state();
+        state.threads.clone_from(&truth.threads);
+        (Image::new(state, memory), truth)
     }
 
     /// Writes the heap and the C library that it belongs to, mappings included. Whoever makes an
-    /// image of `memory` puts the truth's threads into its outline.
+    /// image of `memory` puts the truth's threads into its state.
     pub fn write(&self, memory: &mut SyntheticMemory) -> MallocTruth {
         self.write_mappings(memory);
         let mut offsets = OTHER_VARIABLES.to_vec();

@@ -15,7 +15,7 @@ use super::{
 /// The files that a process has mapped, as a core names them.
 fn mapped_files(pid: i32) -> BTreeSet<PathBuf> {
     let image = capture::look(pid).unwrap();
-    let files = image.outline.mappings.iter().filter_map(Mapping::file);
+    let files = image.state.mappings.iter().filter_map(Mapping::file);
     files.map(Path::to_owned).filter(|path| path.is_file()).collect()
 }
 

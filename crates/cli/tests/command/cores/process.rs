@@ -35,14 +35,14 @@ impl Knowable {
     fn of(frozen: &Frozen) -> Self {
         let image = frozen.image();
         let mut knowable = Self::default();
-        let undumped = not_to_be_dumped(image.outline.process.pid);
-        for mapping in &image.outline.mappings {
+        let undumped = not_to_be_dumped(image.state.process.pid);
+        for mapping in &image.state.mappings {
             if undumped.contains(&mapping.range.start) {
-                let pages = image.outline.pages.as_ref().unwrap();
+                let pages = image.state.pages.as_ref().unwrap();
                 knowable.undumped += pages.resident_bytes(&mapping.range);
                 continue;
             }
-            let pages = image.outline.pages.as_ref().unwrap();
+            let pages = image.state.pages.as_ref().unwrap();
             let runs = pages.runs_in(&mapping.range).filter(|run| run.state.is_resident());
             for run in runs {
                 let mut at = run.range.start.max(mapping.range.start);

@@ -6,14 +6,14 @@ use allocator::glibc::Malloc;
 use allocator::{Allocator, Libc};
 use capture::elf::{self, Module};
 use capture::{Address, Finding, Image};
-use ruby::{Holder, ObjectSpace};
+use ruby::{NamedRoot, ObjectSpace};
 
 use crate::owners::Pointers;
 use crate::stacks::find_stacks;
 
 /// All that is read of an image before the target goes on: plain data, none of its bytes.
 #[derive(Debug)]
-pub struct Readings {
+pub struct Facts {
     pub(crate) libc: Libc,
     pub(crate) allocator: Allocator,
     /// Or why it could not be read, in a sentence.
@@ -27,37 +27,37 @@ pub struct Readings {
     /// Which memory points to which; `None` where owners are not wanted, or a side is missing.
     pub(crate) pointers: Option<Pointers>,
     /// Objects that a constant or variable of Ruby's names; empty where owners are not wanted.
-    pub(crate) holders: Vec<Holder>,
+    pub(crate) named_roots: Vec<NamedRoot>,
     /// What was noticed while the allocator and names were looked for.
     pub(crate) findings: Vec<Finding>,
 }
 
-impl Readings {
+impl Facts {
     /// Reads malloc's side and Ruby's side of `image` at the same time. What cannot be read is
     /// kept with its reason: the rest stands without it. With `owners` also which memory points to
     /// which, for [`Ledger::draw_up`](crate::Ledger::draw_up) to find who holds it.
     #[must_use]
     pub fn read(image: &Image<'_>, owners: bool) -> Self {
-        let mut readings = Self::read_sides(image, elf::modules(image));
+        let mut facts = Self::read_sides(image, elf::modules(image));
         if owners
-            && !readings.torn
-            && let (Ok(malloc), Ok(space)) = (&readings.malloc, &readings.ruby)
+            && !facts.torn
+            && let (Ok(malloc), Ok(space)) = (&facts.malloc, &facts.ruby)
         {
-            let Readings { modules, stacks, .. } = &readings;
+            let Facts { modules, stacks, .. } = &facts;
             match Pointers::read(image, modules, malloc, space, stacks) {
                 Ok(pointers) => {
-                    let (holders, findings) = ruby::holders(image, space);
-                    readings.holders = holders;
-                    readings.findings.extend(findings);
-                    readings.pointers = Some(pointers);
+                    let (named_roots, findings) = ruby::named_roots(image, space);
+                    facts.named_roots = named_roots;
+                    facts.findings.extend(findings);
+                    facts.pointers = Some(pointers);
                 }
-                Err(too_many) => readings.findings.push(too_many.finding()),
+                Err(too_many) => facts.findings.push(too_many.finding()),
             }
         }
-        readings
+        facts
     }
 
-    /// No readings, for `reason`, a sentence, of a process whose memory was not read; `running` is an image of it
+    /// No facts, for `reason`, a sentence, of a process whose memory was not read; `running` is an image of it
     /// without stopping it, which tells the libraries that it has loaded.
     #[must_use]
     pub fn unread(running: &Image<'_>, reason: &str) -> Self {
@@ -76,7 +76,7 @@ impl Readings {
             stacks: Vec::new(),
             modules,
             pointers: None,
-            holders: Vec::new(),
+            named_roots: Vec::new(),
             findings: Vec::new(),
         }
     }
@@ -110,7 +110,7 @@ impl Readings {
                 stacks,
                 modules,
                 pointers: None,
-                holders: Vec::new(),
+                named_roots: Vec::new(),
                 findings: finding.into_iter().collect(),
             }
         })

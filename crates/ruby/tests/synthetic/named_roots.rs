@@ -48,9 +48,9 @@ fn constants_and_variables_are_read_as_they_were_written() {
         assert_read(&heap, release);
         let (image, _) = heap.image();
         let space = ruby::read(&image).unwrap();
-        let (holders, findings) = ruby::holders(&image, &space);
-        let address = |it: &ruby::Holder| space.slot_address(it.value as usize).unwrap().0;
-        let own: Vec<_> = holders.iter().map(|it| (it.name.clone(), address(it))).collect();
+        let (named_roots, findings) = ruby::named_roots(&image, &space);
+        let address = |it: &ruby::NamedRoot| space.slot_address(it.value as usize).unwrap().0;
+        let own: Vec<_> = named_roots.iter().map(|it| (it.name.clone(), address(it))).collect();
         assert_eq!(own, truth, "{release:?}");
         // Where classes of 3.2 have their variables is not known.
         let unknown = findings.iter().filter(|it| it.what.contains("variables of classes"));
@@ -64,8 +64,8 @@ fn holders_that_cannot_be_told_are_left_out_and_said_to_be() {
     for release in [RubyRelease::V4_0, RubyRelease::V4_1] {
         let (image, _) = lively(release).image();
         let space = ruby::read(&image).unwrap();
-        let (holders, findings) = ruby::holders(&image, &space);
-        assert!(holders.is_empty() && findings.len() == 1, "{release:?}: {findings:?}");
+        let (named_roots, findings) = ruby::named_roots(&image, &space);
+        assert!(named_roots.is_empty() && findings.len() == 1, "{release:?}: {findings:?}");
     }
 }
 
@@ -89,8 +89,13 @@ fn names_are_not_told_where_a_known_one_is_wrong() {
                 broken.write(at + from, b"X");
                 let image = broken.image();
                 let Ok(space) = ruby::read(&image) else { continue };
-                let (holders, findings) = ruby::holders(&image, &space);
-                assert!(holders.is_empty(), "{release:?}: {} of {}", holders.len(), truth.len());
+                let (named_roots, findings) = ruby::named_roots(&image, &space);
+                assert!(
+                    named_roots.is_empty(),
+                    "{release:?}: {} of {}",
+                    named_roots.len(),
+                    truth.len()
+                );
                 assert_eq!(findings.len(), 1);
                 damaged += 1;
             }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use allocator::glibc::Malloc;
 use capture::Address;
-use ruby::{Holder, ObjectSpace, Slot, SlotType};
+use ruby::{NamedRoot, ObjectSpace, Slot, SlotType};
 
 use crate::Cause;
 use crate::owners::bits::Bits;
@@ -20,13 +20,13 @@ const NOWHERE: u32 = u32::MAX;
 /// The parent of objects that a root names itself: `ROOT` and the root's index.
 const ROOT: u32 = 1 << 31;
 /// Names that are told for each owner.
-const MOST_KEEPERS: usize = 3;
+const MAX_RETAINERS: usize = 3;
 /// Steps of a path that are shown; those in its middle are left out.
 const MOST_STEPS: usize = 8;
 
 /// What keeps objects of an owner alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keeper {
+pub struct Retainer {
     /// The way to one of them, from what has a name: `Cache::STORE → Hash → Array → PG::Result`.
     /// `None` where nothing leads to them: garbage, until the GC runs again.
     pub path: Option<String>,
@@ -57,7 +57,7 @@ impl Kept {
 }
 
 /// The ways to all objects.
-pub(crate) struct Keepers<'a> {
+pub(crate) struct Retainers<'a> {
     malloc: &'a Malloc,
     space: &'a ObjectSpace,
     trace: &'a Trace,
@@ -69,8 +69,8 @@ pub(crate) struct Keepers<'a> {
     root_of: Vec<u32>,
 }
 
-impl<'a> Keepers<'a> {
-    /// Finds the shortest way to each object: from `holders` first, then from variables of
+impl<'a> Retainers<'a> {
+    /// Finds the shortest way to each object: from `named_roots` first, then from variables of
     /// libraries, then from stacks.
     pub(crate) fn find(
         malloc: &'a Malloc,
@@ -78,10 +78,10 @@ impl<'a> Keepers<'a> {
         pointers: &'a Pointers,
         roster: &'a Roster<'a>,
         trace: &'a Trace,
-        holders: &[Holder],
+        named_roots: &[NamedRoot],
     ) -> Self {
         let space = roster.space;
-        let keepers = Self {
+        let retainers = Self {
             malloc,
             space,
             trace,
@@ -94,10 +94,10 @@ impl<'a> Keepers<'a> {
         let looked_into = entered.clone();
         let queue = VecDeque::new();
         let weak = Vec::new();
-        let mut search = Search { roster, pointers, keepers, entered, looked_into, queue, weak };
-        for holder in holders {
-            let root = search.root(holder.name.clone());
-            search.visit(holder.value, ROOT | root, root);
+        let mut search = Search { roster, pointers, retainers, entered, looked_into, queue, weak };
+        for named_root in named_roots {
+            let root = search.root(named_root.name.clone());
+            search.visit(named_root.value, ROOT | root, root);
         }
         search.run();
         // What a thread has in its variables and on Ruby's stack.
@@ -124,16 +124,16 @@ impl<'a> Keepers<'a> {
         search.visit_weak();
         search.enter_deeply();
         search.visit_weak();
-        search.keepers
+        search.retainers
     }
 
-    /// Who keeps objects: for each of `groups` groups the [`MOST_KEEPERS`] names that keep most of
+    /// Who keeps objects: for each of `groups` groups the [`MAX_RETAINERS`] names that keep most of
     /// what its objects have. `group_of` tells the group of an object.
     pub(crate) fn of_groups(
         &self,
         groups: usize,
         group_of: impl Fn(Slot) -> Option<usize>,
-    ) -> Vec<Vec<Keeper>> {
+    ) -> Vec<Vec<Retainer>> {
         let mut kept: Vec<BTreeMap<u32, Kept>> = vec![BTreeMap::new(); groups];
         self.space.sized_slots().enumerate().for_each(|(index, (slot, bytes))| {
             if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group)) {
@@ -163,15 +163,15 @@ impl<'a> Keepers<'a> {
         }
     }
 
-    fn most_of(&self, kept: BTreeMap<u32, Kept>) -> Vec<Keeper> {
+    fn most_of(&self, kept: BTreeMap<u32, Kept>) -> Vec<Retainer> {
         let mut kept: Vec<_> = kept.into_iter().collect();
         kept.sort_by_key(|&(root, kept)| (Reverse(kept.bytes), root));
-        let keeper = |(root, kept): (u32, Kept)| Keeper {
+        let retainer = |(root, kept): (u32, Kept)| Retainer {
             path: (root != NOWHERE).then(|| self.path(kept.largest)),
             objects: kept.objects,
             bytes: kept.bytes,
         };
-        kept.into_iter().take(MOST_KEEPERS).map(keeper).collect()
+        kept.into_iter().take(MAX_RETAINERS).map(retainer).collect()
     }
 
     /// The way to an object, in words of Ruby.
@@ -227,7 +227,7 @@ enum Depth {
 struct Search<'a> {
     roster: &'a Roster<'a>,
     pointers: &'a Pointers,
-    keepers: Keepers<'a>,
+    retainers: Retainers<'a>,
     /// Nodes whose slots were visited, and all that lies behind them.
     entered: Bits,
     /// Nodes whose slots were visited, but no more.
@@ -247,37 +247,37 @@ struct Weak {
 
 impl Search<'_> {
     fn root(&mut self, name: String) -> u32 {
-        self.keepers.roots.push(name);
-        self.keepers.roots.len() as u32 - 1
+        self.retainers.roots.push(name);
+        self.retainers.roots.len() as u32 - 1
     }
 
     fn visit(&mut self, slot: u32, parent: u32, root: u32) {
-        let space = self.keepers.space;
-        let Some(known) = self.keepers.parents.get_mut(slot as usize) else { return };
+        let space = self.retainers.space;
+        let Some(known) = self.retainers.parents.get_mut(slot as usize) else { return };
         if *known == NOWHERE && space.slots[slot as usize].is_live() {
             *known = parent;
-            self.keepers.root_of[slot as usize] = root;
+            self.retainers.root_of[slot as usize] = root;
             self.queue.push_back(slot);
         }
     }
 
     fn run(&mut self) {
-        let space = self.keepers.space;
+        let space = self.retainers.space;
         while let Some(slot) = self.queue.pop_front() {
-            let root = self.keepers.root_of[slot as usize];
+            let root = self.retainers.root_of[slot as usize];
             for &to in space.links.of(slot) {
                 self.visit(to, slot, root);
             }
             // What an extension has in its chunks are numbers and text mostly, or was never written
             // to; the first of them is a structure, and may name the objects that it marks.
             let depth = if self.is_native(slot) { Depth::First } else { Depth::All };
-            let root = self.keepers.root_of[slot as usize];
+            let root = self.retainers.root_of[slot as usize];
             self.enter_chunks_of(slot, depth, slot, root);
         }
     }
 
     fn is_native(&self, slot: u32) -> bool {
-        let slot = self.keepers.space.slots[slot as usize];
+        let slot = self.retainers.space.slots[slot as usize];
         let cause = || self.roster.cause_of_data(slot.class as usize);
         slot.kind == SlotType::DATA && cause() == Cause::NativeHeld
     }
@@ -299,8 +299,8 @@ impl Search<'_> {
     /// name objects anywhere. Which of them does is not told, since the word may be an old one.
     fn enter_deeply(&mut self) {
         let root = self.root("(memory of C extensions)".to_owned());
-        for slot in 0..self.keepers.space.slots.len() as u32 {
-            if self.keepers.parents[slot as usize] != NOWHERE && self.is_native(slot) {
+        for slot in 0..self.retainers.space.slots.len() as u32 {
+            if self.retainers.parents[slot as usize] != NOWHERE && self.is_native(slot) {
                 self.enter_chunks_of(slot, Depth::All, ROOT | root, root);
             }
         }
@@ -308,17 +308,17 @@ impl Search<'_> {
     }
 
     fn enter_chunks_of(&mut self, slot: u32, depth: Depth, parent: u32, root: u32) {
-        let space = self.keepers.space;
+        let space = self.retainers.space;
         // Programs of regular expressions, and numbers: their memory names no objects.
         if matches!(space.slots[slot as usize].kind, SlotType::REGEXP | SlotType::MATCH) {
             return;
         }
         for &address in space.references.of(slot) {
-            if let Place::Chunk { index, is_start: true } = self.keepers.places.at(address) {
+            if let Place::Chunk { index, is_start: true } = self.retainers.places.at(address) {
                 // What lies nearer to others is theirs: else a way would lead through tables of the
                 // interpreter from any object to any other.
-                let owner = self.keepers.trace.owner_of(index as usize);
-                if self.keepers.trace.is_of_slot(owner, space.slots[slot as usize]) {
+                let owner = self.retainers.trace.owner_of(index as usize);
+                if self.retainers.trace.is_of_slot(owner, space.slots[slot as usize]) {
                     self.enter(index, depth, Some(owner), parent, root);
                 }
             }
@@ -329,7 +329,7 @@ impl Search<'_> {
     fn enter(&mut self, node: u32, depth: Depth, owner: Option<Owner>, parent: u32, root: u32) {
         let mut nodes = vec![(node, depth)];
         while let Some((node, depth)) = nodes.pop() {
-            let is_chunk = (node as usize) < self.keepers.malloc.chunks.len();
+            let is_chunk = (node as usize) < self.retainers.malloc.chunks.len();
             let is_known = match depth {
                 Depth::First => self.entered.contains(node) || !self.looked_into.insert(node),
                 Depth::All => is_chunk && !self.entered.insert(node),
@@ -350,10 +350,10 @@ impl Search<'_> {
             }
             for edge in edges {
                 let to = edge.to();
-                if to as usize >= self.keepers.malloc.chunks.len() {
+                if to as usize >= self.retainers.malloc.chunks.len() {
                     continue;
                 }
-                let its = self.keepers.trace.owner_of(to as usize);
+                let its = self.retainers.trace.owner_of(to as usize);
                 match owner {
                     None if !edge.is_weak() => nodes.push((to, Depth::All)),
                     Some(owner) if its == owner && (!edge.is_weak() || self.is_core(owner)) => {
@@ -374,7 +374,7 @@ impl Search<'_> {
 
     /// Whether chunks of this owner begin with what names the object that they belong to.
     fn is_named_within(&self, owner: Owner) -> bool {
-        let is_internal = |class: usize| self.keepers.space.classes[class].address.is_none();
+        let is_internal = |class: usize| self.retainers.space.classes[class].address.is_none();
         self.is_core(owner) || matches!(owner, Owner::Class(class) if is_internal(class))
     }
 

@@ -1,15 +1,17 @@
-//! Draws an atlas of what was read: pure, in one pass over chunks, slots and pages.
+//! Draws an memory_map of what was read: pure, in one pass over chunks, slots and pages.
 
 use std::ops::Range;
 use std::path::Path;
 
 use allocator::glibc::{ChunkState, Malloc};
-use capture::{Address, Backing, Mapping, Outline, PAGE_SIZE, PageState, intersection, length};
+use capture::{
+    Address, Backing, Mapping, PAGE_SIZE, PageState, ProcessState, intersection, length,
+};
 use ruby::{HeapPage, ObjectSpace, SlotState, SlotType};
 
-use crate::atlas::{Area, AreaKind, Atlas, PageUse, UNIT, Use, column};
+use crate::memory_map::{Area, AreaKind, MemoryMap, PageUse, UNIT, Use, column};
 use crate::owners::{AccountIndex, Owner, Owners};
-use crate::{Ledger, Readings};
+use crate::{Facts, Ledger};
 
 /// Bytes that are not resident within other memory than malloc's and Ruby's, from which on it is two areas.
 const HOLE: u64 = 64 * PAGE_SIZE;
@@ -33,45 +35,40 @@ enum Content {
     Whole,
 }
 
-/// The atlas of the process that `ledger` is of; pieces have their owners' indices in `ledger.owners`.
+/// The memory_map of the process that `ledger` is of; pieces have their owners' indices in `ledger.owners`.
 pub(crate) fn draw(
-    outline: &Outline,
-    readings: &Readings,
+    state: &ProcessState,
+    facts: &Facts,
     owners: &Owners<'_>,
     ledger: &Ledger,
-) -> Atlas {
-    let (malloc, space) = (readings.chunks(), readings.objects());
-    let plots = plots(outline, readings, malloc, space);
+) -> MemoryMap {
+    let (malloc, space) = (facts.chunks(), facts.objects());
+    let plots = plots(state, facts, malloc, space);
     let mut drawing = Drawing {
-        outline,
+        state,
         malloc,
         space,
         owners,
         // Otherwise a report names no owners.
         index: owners.index(if ledger.is_traced { &ledger.owners } else { &[] }),
-        atlas: Atlas { knows_pages: outline.pages.is_some(), ..Atlas::default() },
+        memory_map: MemoryMap { knows_pages: state.pages.is_some(), ..MemoryMap::default() },
         at: Address(0),
         end: Address(0),
     };
     for plot in plots {
         drawing.draw(plot);
     }
-    drawing.atlas
+    drawing.memory_map
 }
 
 /// All areas to be, ascending and disjoint.
-fn plots(
-    outline: &Outline,
-    readings: &Readings,
-    malloc: &Malloc,
-    space: &ObjectSpace,
-) -> Vec<Plot> {
+fn plots(state: &ProcessState, facts: &Facts, malloc: &Malloc, space: &ObjectSpace) -> Vec<Plot> {
     let mut claimed = regions(malloc);
     claimed.extend(heap_pages(malloc, space));
     let mut whole = |ranges: &[Range<Address>], kind| {
         claimed.extend(ranges.iter().map(|range| Plot::new(range, kind, Content::Whole)));
     };
-    whole(&readings.stacks, AreaKind::ThreadStack);
+    whole(&facts.stacks, AreaKind::ThreadStack);
     whole(&space.fiber_stacks, AreaKind::FiberStack);
     whole(&space.jit_code, AreaKind::Jit);
     whole(space.transient_heap.as_slice(), AreaKind::TransientHeap);
@@ -82,15 +79,15 @@ fn plots(
     let mut plots = Vec::with_capacity(claimed.len());
     let mut claimed = claimed.into_iter().peekable();
     let mut at = Address(0);
-    for mapping in &outline.mappings {
+    for mapping in &state.mappings {
         at = at.max(mapping.range.start);
         while let Some(plot) = claimed.peek()
             && plot.range.start < mapping.range.end
         {
-            unclaimed(outline, mapping, at..plot.range.start, &mut plots);
+            unclaimed(state, mapping, at..plot.range.start, &mut plots);
             let is_whole = matches!(plot.content, Content::Whole);
             at = at.max(if is_whole {
-                resident(outline, mapping, plot, &mut plots);
+                resident(state, mapping, plot, &mut plots);
                 plot.range.end.min(mapping.range.end)
             } else {
                 plot.range.end
@@ -101,7 +98,7 @@ fn plots(
             }
             plots.extend(claimed.next().filter(|_| !is_whole));
         }
-        unclaimed(outline, mapping, at..mapping.range.end, &mut plots);
+        unclaimed(state, mapping, at..mapping.range.end, &mut plots);
     }
     plots
 }
@@ -159,7 +156,12 @@ fn heap_pages(malloc: &Malloc, space: &ObjectSpace) -> Vec<Plot> {
 }
 
 /// Adds what of a mapping nothing claims.
-fn unclaimed(outline: &Outline, mapping: &Mapping, range: Range<Address>, plots: &mut Vec<Plot>) {
+fn unclaimed(
+    state: &ProcessState,
+    mapping: &Mapping,
+    range: Range<Address>,
+    plots: &mut Vec<Plot>,
+) {
     let (kind, name) = match &mapping.backing {
         Backing::File(path) => {
             let name = Path::new(path).file_name().unwrap_or_default();
@@ -170,11 +172,11 @@ fn unclaimed(outline: &Outline, mapping: &Mapping, range: Range<Address>, plots:
         Backing::Anonymous if mapping.shared => (AreaKind::File, String::new()),
         Backing::Anonymous | Backing::Heap => (AreaKind::Anonymous, String::new()),
     };
-    resident(outline, mapping, &Plot { range, kind, name, content: Content::Whole }, plots);
+    resident(state, mapping, &Plot { range, kind, name, content: Content::Whole }, plots);
 }
 
 /// Adds those parts of a plot without pieces that have resident pages, or such in swap.
-fn resident(outline: &Outline, mapping: &Mapping, plot: &Plot, plots: &mut Vec<Plot>) {
+fn resident(state: &ProcessState, mapping: &Mapping, plot: &Plot, plots: &mut Vec<Plot>) {
     let range = intersection(&plot.range, &mapping.range);
     if length(&range) == 0 {
         return;
@@ -187,7 +189,7 @@ fn resident(outline: &Outline, mapping: &Mapping, plot: &Plot, plots: &mut Vec<P
             content: Content::Whole,
         });
     };
-    let Some(pages) = &outline.pages else {
+    let Some(pages) = &state.pages else {
         if mapping.kernel_rss_bytes.is_some_and(|bytes| bytes > 0) {
             push(range);
         }
@@ -211,12 +213,12 @@ fn resident(outline: &Outline, mapping: &Mapping, plot: &Plot, plots: &mut Vec<P
 }
 
 struct Drawing<'a> {
-    outline: &'a Outline,
+    state: &'a ProcessState,
     malloc: &'a Malloc,
     space: &'a ObjectSpace,
     owners: &'a Owners<'a>,
     index: AccountIndex,
-    atlas: Atlas,
+    memory_map: MemoryMap,
     /// Up to where the pieces of the area that is drawn reach.
     at: Address,
     /// Where that area ends.
@@ -225,7 +227,7 @@ struct Drawing<'a> {
 
 impl Drawing<'_> {
     fn draw(&mut self, plot: Plot) {
-        let columns = &self.atlas.columns;
+        let columns = &self.memory_map.columns;
         let (sizes, uses) = (columns.sizes.len(), columns.uses.len());
         let (owners, pages) = (columns.owners.len(), columns.pages.len());
         (self.at, self.end) = (plot.range.start, plot.range.end);
@@ -246,8 +248,8 @@ impl Drawing<'_> {
             self.fill(plot.range.end, Use::Foreign);
         }
         self.draw_pages(&plot.range);
-        let columns = &self.atlas.columns;
-        self.atlas.areas.push(Area {
+        let columns = &self.memory_map.columns;
+        self.memory_map.areas.push(Area {
             pieces: (columns.uses.len() - uses) as u64,
             sizes: sizes..columns.sizes.len(),
             uses: uses..columns.uses.len(),
@@ -327,7 +329,7 @@ impl Drawing<'_> {
         if end <= self.at {
             return;
         }
-        let columns = &mut self.atlas.columns;
+        let columns = &mut self.memory_map.columns;
         column::push(&mut columns.sizes, (end - self.at) / UNIT);
         columns.uses.push(used as u8);
         if used.has_owner() {
@@ -338,7 +340,7 @@ impl Drawing<'_> {
 
     fn draw_pages(&mut self, range: &Range<Address>) {
         let mut at = range.start;
-        let column = &mut self.atlas.columns.pages;
+        let column = &mut self.memory_map.columns.pages;
         let mut push = |range: Range<Address>, used: PageUse| {
             for (end, used) in [(range.start, PageUse::Returned), (range.end, used)] {
                 if end > at {
@@ -347,7 +349,7 @@ impl Drawing<'_> {
                 }
             }
         };
-        let Some(pages) = &self.outline.pages else {
+        let Some(pages) = &self.state.pages else {
             return push(range.clone(), PageUse::Resident);
         };
         let trimmable = &self.malloc.trimmable;

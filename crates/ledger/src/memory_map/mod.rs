@@ -1,5 +1,5 @@
 //! Where everything lies: each page and each piece of memory, in the order of addresses. What a
-//! ledger sums up an atlas shows; it is what pictures and comparisons are made of.
+//! ledger sums up an memory_map shows; it is what pictures and comparisons are made of.
 
 mod column;
 mod drawing;
@@ -16,7 +16,7 @@ const UNIT: u64 = 8;
 /// All memory of a process that is or was resident, or is malloc's or Ruby's: areas, ascending and disjoint, with their
 /// pages and with the pieces that they consist of. Plain data of some bytes for a piece.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Atlas {
+pub struct MemoryMap {
     /// The areas, ascending by address.
     pub areas: Vec<Area>,
     /// What the areas consist of.
@@ -218,7 +218,7 @@ impl PageUse {
 
 /// A chunk, a slot, or what lies between those.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct Block {
     /// Where it begins; a chunk at its header.
     pub address: Address,
     /// Its size, header included.
@@ -230,7 +230,7 @@ pub struct Piece {
     pub owner: Option<u32>,
 }
 
-/// Why columns are no atlas.
+/// Why columns are no memory_map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the area at {at} does not fit together")]
 pub struct Misfit {
@@ -238,9 +238,9 @@ pub struct Misfit {
     pub at: Address,
 }
 
-impl Atlas {
+impl MemoryMap {
     /// The pieces of one of its areas, ascending and side by side.
-    pub fn pieces(&self, area: &Area) -> impl Iterator<Item = Piece> {
+    pub fn pieces(&self, area: &Area) -> impl Iterator<Item = Block> {
         let mut sizes = part(&self.columns.sizes, &area.sizes);
         let mut owners = part(&self.columns.owners, &area.owners);
         let mut at = area.range.start;
@@ -249,7 +249,7 @@ impl Atlas {
             let bytes = column::take(&mut sizes)?.checked_mul(UNIT)?;
             let owner = if used.has_owner() { column::take(&mut owners)? } else { 0 };
             let piece =
-                Piece { address: at, bytes, used, owner: owner.checked_sub(1).map(|it| it as u32) };
+                Block { address: at, bytes, used, owner: owner.checked_sub(1).map(|it| it as u32) };
             at = at.offset(bytes);
             Some(piece)
         })

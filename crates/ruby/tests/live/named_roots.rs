@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use capture::{Address, PATIENCE, freeze};
-use ruby::{Holder, HolderKind, ObjectSpace, SlotType};
+use ruby::{NamedRoot, ObjectSpace, RootKind, SlotType};
 use testkit::Target;
 
 /// Tells the addresses of what constants and variables hold, by their names. `dump` tells no address
@@ -36,25 +36,29 @@ const TELL: &str = r##"
   end
 "##;
 
-/// A target that ran `body`, its object space, its holders and what it says of them.
-fn told(body: &str) -> (ObjectSpace, Vec<Holder>, serde_json::Value) {
+/// A target that ran `body`, its object space, its named_roots and what it says of them.
+fn told(body: &str) -> (ObjectSpace, Vec<NamedRoot>, serde_json::Value) {
     let target = Target::ruby(&format!(
         "{TELL}\n{body}\nGC.start; GC.disable\n$tell.()
          puts 'ready ' + JSON.dump($tell.()); $stdout.flush; $stdin.read"
     ));
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
     let space = ruby::read(frozen.image()).unwrap();
-    let (holders, findings) = ruby::holders(frozen.image(), &space);
+    let (named_roots, findings) = ruby::named_roots(frozen.image(), &space);
     frozen.thaw().unwrap();
     assert!(findings.is_empty(), "{findings:?}");
     let truth = target.truth.clone();
     assert!(target.finish());
-    (space, holders, truth)
+    (space, named_roots, truth)
 }
 
-/// The addresses of what the holders of a kind hold, by their names.
-fn addresses(space: &ObjectSpace, holders: &[Holder], kind: HolderKind) -> BTreeMap<String, u64> {
-    let own = holders.iter().filter(|holder| holder.kind == kind);
+/// The addresses of what the named_roots of a kind hold, by their names.
+fn addresses(
+    space: &ObjectSpace,
+    named_roots: &[NamedRoot],
+    kind: RootKind,
+) -> BTreeMap<String, u64> {
+    let own = named_roots.iter().filter(|named_root| named_root.kind == kind);
     own.map(|it| (it.name.clone(), space.slot_address(it.value as usize).unwrap().0)).collect()
 }
 
@@ -73,9 +77,10 @@ const CACHE: &str = "module Cache; STORE = {}; @items = []; @number = 7; @more =
 
 #[test]
 fn objects_have_the_holders_that_the_program_gave_them() {
-    let (space, holders, truth) = told(CACHE);
-    let all: BTreeMap<&str, u32> = holders.iter().map(|it| (it.name.as_str(), it.value)).collect();
-    assert_eq!(all.len(), holders.len(), "each name once");
+    let (space, named_roots, truth) = told(CACHE);
+    let all: BTreeMap<&str, u32> =
+        named_roots.iter().map(|it| (it.name.as_str(), it.value)).collect();
+    assert_eq!(all.len(), named_roots.len(), "each name once");
     for (kind, name) in [
         ("constants", "Cache::STORE"),
         ("constants", "Cache::Deep"),
@@ -105,16 +110,16 @@ fn objects_have_the_holders_that_the_program_gave_them() {
 
 #[test]
 fn all_constants_and_variables_are_named_as_the_program_names_them() {
-    let (space, holders, truth) = told(CACHE);
+    let (space, named_roots, truth) = told(CACHE);
     let known: Vec<&str> =
         truth["known"].as_array().unwrap().iter().filter_map(|it| it.as_str()).collect();
     for (kind, name, fewest) in [
-        (HolderKind::Constant, "constants", 900),
-        (HolderKind::InstanceVariable, "instance_variables", 105),
-        (HolderKind::ClassVariable, "class_variables", 1),
-        (HolderKind::GlobalVariable, "global_variables", 5),
+        (RootKind::Constant, "constants", 900),
+        (RootKind::InstanceVariable, "instance_variables", 105),
+        (RootKind::ClassVariable, "class_variables", 1),
+        (RootKind::GlobalVariable, "global_variables", 5),
     ] {
-        let own = addresses(&space, &holders, kind);
+        let own = addresses(&space, &named_roots, kind);
         let truth = truth_of(&truth, name);
         for (name, at) in &own {
             if let Some(expected) = truth.get(name) {
@@ -147,18 +152,18 @@ fn a_busy_program_has_no_wrong_names() {
         std::thread::sleep(std::time::Duration::from_millis(1 + round * 7 % 20));
         let frozen = freeze(target.pid(), PATIENCE).unwrap();
         if let Ok(space) = ruby::read(frozen.image()) {
-            let (holders, findings) = ruby::holders(frozen.image(), &space);
+            let (named_roots, findings) = ruby::named_roots(frozen.image(), &space);
             read += 1;
             named += usize::from(findings.is_empty());
-            for holder in &holders {
-                let kind = space.slots[holder.value as usize].kind;
-                let Some(name) = holder.name.strip_prefix("Cache") else { continue };
-                let (prefix, expected) = match holder.kind {
-                    HolderKind::Constant if name.is_empty() => ("", SlotType::MODULE),
-                    HolderKind::Constant => ("::OF_", SlotType::STRING),
+            for named_root in &named_roots {
+                let kind = space.slots[named_root.value as usize].kind;
+                let Some(name) = named_root.name.strip_prefix("Cache") else { continue };
+                let (prefix, expected) = match named_root.kind {
+                    RootKind::Constant if name.is_empty() => ("", SlotType::MODULE),
+                    RootKind::Constant => ("::OF_", SlotType::STRING),
                     _ => (".@of_", SlotType::ARRAY),
                 };
-                assert!(name.starts_with(prefix) && kind == expected, "{holder:?}: {kind}");
+                assert!(name.starts_with(prefix) && kind == expected, "{named_root:?}: {kind}");
             }
         }
         frozen.thaw().unwrap();

@@ -42,7 +42,7 @@ const GLOBAL_GETTER: usize = 16;
 
 /// By what an object is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum HolderKind {
+pub enum RootKind {
     /// A constant: `Cache::STORE`.
     Constant,
     /// An instance variable of a class or module: `Cache.@items`.
@@ -56,9 +56,9 @@ pub enum HolderKind {
 
 /// A constant or variable that holds an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Holder {
+pub struct NamedRoot {
     /// Its kind.
-    pub kind: HolderKind,
+    pub kind: RootKind,
     /// Its name, with that of its class or module: `Cache::STORE`, `Cache.@items`, `Cache@@items`,
     /// `$items`. Classes without a name are as Ruby writes them: `#<Class:0x000...>`, and
     /// `#<Class:Cache>` for singleton classes.
@@ -73,7 +73,7 @@ pub struct Holder {
 /// `image` is the one that `space` was read from, of the same instant. It takes some microseconds
 /// for each.
 #[must_use]
-pub fn holders(image: &Image<'_>, space: &ObjectSpace) -> (Vec<Holder>, Vec<Finding>) {
+pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, Vec<Finding>) {
     let image = cached(image);
     let missing = |what: &str| Finding::general(Severity::Note, what);
     let Some(interpreter) = interpreter::find(&image) else { return Default::default() };
@@ -154,7 +154,7 @@ impl ConstantPlace {
     }
 }
 
-/// All that is known of a program before its holders are read.
+/// All that is known of a program before its named_roots are read.
 struct Program<'a> {
     space: &'a ObjectSpace,
     interpreter: &'a Interpreter,
@@ -242,7 +242,7 @@ impl<'a> Program<'a> {
         &self,
         class: Address,
         variables: Option<&VariablePlace>,
-        found: &mut Vec<Holder>,
+        found: &mut Vec<NamedRoot>,
     ) {
         if self.budget.is_spent() {
             return;
@@ -251,7 +251,7 @@ impl<'a> Program<'a> {
         let constants =
             self.constants.constants(self.objects.image, &slot, &self.budget).into_iter();
         let constants = constants.filter_map(|(serial, value)| {
-            let name = |name: String| is_constant(&name).then_some((HolderKind::Constant, name));
+            let name = |name: String| is_constant(&name).then_some((RootKind::Constant, name));
             Some((self.object(value)?, name(self.symbols.name(serial)?)?))
         });
         let variables = variables.map_or(Vec::new(), |it| it.variables(self, class, &slot));
@@ -266,19 +266,19 @@ impl<'a> Program<'a> {
         for (value, (kind, name)) in constants.chain(variables) {
             let own = own.get_or_insert_with(|| self.class_name(class));
             let name = match kind {
-                HolderKind::Constant if own == "Object" => name,
-                HolderKind::Constant => format!("{own}::{name}"),
-                HolderKind::InstanceVariable => format!("{own}.{name}"),
-                HolderKind::ClassVariable | HolderKind::GlobalVariable => format!("{own}{name}"),
+                RootKind::Constant if own == "Object" => name,
+                RootKind::Constant => format!("{own}::{name}"),
+                RootKind::InstanceVariable => format!("{own}.{name}"),
+                RootKind::ClassVariable | RootKind::GlobalVariable => format!("{own}{name}"),
             };
-            found.push(Holder { kind, name, value });
+            found.push(NamedRoot { kind, name, value });
         }
     }
 
     /// `None` where their table could not be found.
-    fn global_variables(&self) -> Option<Vec<Holder>> {
+    fn global_variables(&self) -> Option<Vec<NamedRoot>> {
         let image = self.objects.image;
-        let mappings = &image.outline.mappings;
+        let mappings = &image.state.mappings;
         let is_memory = |at: Address| mappings.find(at).is_some_and(|it| it.is_private_anonymous());
         let mut words = symbols::variables(image, self.interpreter).map(|(_, word)| Address(word));
         let globals = words.find_map(|at| {
@@ -298,7 +298,7 @@ impl<'a> Program<'a> {
                 let value = image.read_u64(Address(data)).ok().filter(|_| is_pointer)?;
                 self.object(value)
             })?;
-            Some(Holder { kind: HolderKind::GlobalVariable, name, value })
+            Some(NamedRoot { kind: RootKind::GlobalVariable, name, value })
         });
         Some(found.collect())
     }
@@ -399,10 +399,10 @@ fn attached_at(objects: Objects<'_>, landmarks: &[Landmark]) -> Option<usize> {
 }
 
 /// The kind of a class's variable with this name; `None` for those that Ruby keeps there for itself.
-fn variable_kind(name: &str) -> Option<HolderKind> {
+fn variable_kind(name: &str) -> Option<RootKind> {
     match name.as_bytes() {
-        [b'@', b'@', ..] => Some(HolderKind::ClassVariable),
-        [b'@', ..] => Some(HolderKind::InstanceVariable),
+        [b'@', b'@', ..] => Some(RootKind::ClassVariable),
+        [b'@', ..] => Some(RootKind::InstanceVariable),
         _ => None,
     }
 }
