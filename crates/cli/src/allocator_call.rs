@@ -1,7 +1,7 @@
 use allocator::{Allocator, TrimCall, jemalloc};
 use capture::elf::{self, Module};
 use capture::{Address, Argument, Error, Forked, Image};
-use report::AllocatorStatistics;
+use formats::AllocatorStatistics;
 
 use crate::failure::Failure;
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use capture::{ForkPlan, Image, ProcessState, Refusal, Thawed};
+use formats::{AllocatorStatistics, Capture, CaptureMethod};
 use ledger::Facts;
-use report::{AllocatorStatistics, Capture, CaptureMethod};
 
 use crate::allocator_call::{self, AllocatorCall};
 use crate::arguments::{CaptureArguments, CaptureMode};
@@ -93,6 +93,7 @@ struct Look {
     facts: Facts,
     state: ProcessState,
     method: CaptureMethod,
+    copied_bytes: Option<u64>,
     pause: Duration,
     unread: Option<String>,
     left: Option<Refusal>,
@@ -118,7 +119,14 @@ impl Target<'_> {
                     pause += look.pause;
                     if !look.facts.are_torn() || !may_try_again {
                         let elapsed = started.elapsed();
-                        let capture = Capture::new(look.method, reason, at, pause, elapsed);
+                        let capture = Capture::new(
+                            look.method,
+                            reason,
+                            at,
+                            pause,
+                            elapsed,
+                            look.copied_bytes,
+                        );
                         return Ok(look.captured(capture));
                     }
                 }
@@ -140,7 +148,7 @@ impl Target<'_> {
     /// The plan of a forked copy, if one can be made, and the reason for the choice.
     fn choose(&self) -> Result<(Option<ForkPlan>, String), Failure> {
         if self.how.capture == CaptureMode::Freeze {
-            return Ok((None, "asked for".into()));
+            return Ok((None, "as requested".into()));
         }
         let max_pause = self.how.max_pause;
         let planned = ForkPlan::make(self.image, self.own_bytes).and_then(|plan| {
@@ -150,7 +158,7 @@ impl Target<'_> {
             }
         });
         match (planned, self.how.capture) {
-            (Ok(plan), CaptureMode::Fork) => Ok((Some(plan), "asked for".into())),
+            (Ok(plan), CaptureMode::Fork) => Ok((Some(plan), "as requested".into())),
             (Ok(plan), _) => Ok((Some(plan), "the shortest pause".into())),
             (Err(refusal), CaptureMode::Fork) => Err(self.refused(refusal)),
             (Err(refusal), _) => Ok((None, no_copy(&refusal))),
@@ -187,8 +195,15 @@ impl Target<'_> {
         };
         let statistics = allocator_call::statistics(&mut forked)?;
         let capture::Ended { state, pause, copied_bytes, left } = forked.end()?;
-        let method = CaptureMethod::Fork { copied_bytes };
-        Ok(Look { method, left, tried_bytes, statistics, ..Look::new(facts, state, pause) })
+        let method = CaptureMethod::Fork;
+        Ok(Look {
+            method,
+            copied_bytes,
+            left,
+            tried_bytes,
+            statistics,
+            ..Look::new(facts, state, pause)
+        })
     }
 
     /// Reads the process while it stands, as far as that is possible in time.
@@ -258,7 +273,8 @@ impl Look {
     fn new(facts: Facts, state: ProcessState, pause: Duration) -> Self {
         let method = CaptureMethod::Freeze;
         let (unread, left, tried_bytes, statistics) = (None, None, None, None);
-        Self { facts, state, method, pause, unread, left, tried_bytes, statistics }
+        let copied_bytes = None;
+        Self { facts, state, method, copied_bytes, pause, unread, left, tried_bytes, statistics }
     }
 
     fn captured(self, capture: Capture) -> Captured {

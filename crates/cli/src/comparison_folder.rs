@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use compare::Comparison;
+use formats::{Comparison, to_json};
 
 use crate::commands::plot;
 use crate::failure::Failure;
@@ -46,8 +46,8 @@ impl ComparisonFolder {
     /// Where a file cannot be written, or a recording is not what was written any more.
     pub(crate) fn write(&self, comparison: &Comparison) -> Result<(), Failure> {
         let write = |name: &str, text: &str| output::write(&self.path.join(name), text.as_bytes());
-        write("comparison.json", &comparison.render_json())?;
-        write("comparison.md", &comparison.render_markdown())?;
+        write("comparison.json", &to_json(comparison, &render::recommendation(comparison)))?;
+        write("comparison.md", &render::comparison(comparison))?;
         write("comparison.svg", &plot::plot(&self.recordings)?.render_svg())
     }
 }

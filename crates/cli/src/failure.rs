@@ -2,8 +2,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use record::RecordingError;
-use report::SnapshotError;
+use formats::{RecordingError, SnapshotError};
 
 /// Why rbloat ends without having done what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -52,8 +51,8 @@ pub(crate) enum Failure {
     OneSource,
     #[error("--every and --times look at one process again; {0} were given")]
     ManySources(usize),
-    #[error("cannot start {}: {source}", program.display())]
-    NotStarted { program: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Supervise(#[from] supervise::Error),
     #[error("every run failed; the first one ({setting}): {why}")]
     NoRun { setting: String, why: String },
     #[error("interrupted in the first run: nothing was measured")]
@@ -72,8 +71,6 @@ pub(crate) enum Failure {
     NeedlessSysroot,
     #[error("-o and --png name the same file: give each its own")]
     OneFile,
-    #[error("cannot wait for signals: {0}")]
-    Signals(io::Error),
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -124,7 +121,7 @@ impl Failure {
             | Self::Ambiguous { .. }
             | Self::NoTrim { .. }
             | Self::Unreadable { .. }
-            | Self::NotStarted { .. }
+            | Self::Supervise(supervise::Error::NotStarted { .. })
             | Self::UnreadableRecording { .. }
             | Self::NotARecording { .. }
             | Self::NoSource { .. }
@@ -147,7 +144,7 @@ impl Failure {
             | Self::NoRun { .. }
             | Self::NothingMeasured
             | Self::NoSetting { .. }
-            | Self::Signals(_)
+            | Self::Supervise(supervise::Error::Signals(_) | supervise::Error::Unwritable { .. })
             | Self::Output(_) => 1,
         })
     }

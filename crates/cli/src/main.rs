@@ -6,14 +6,12 @@ mod attempts;
 mod commands;
 mod comparison_folder;
 mod failure;
-mod family;
-mod orphans;
 mod output;
 mod process;
-mod recorder;
-mod signals;
+mod recording_view;
 mod source;
-mod work;
+mod terminal;
+mod trimming;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -38,7 +36,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     match &arguments.command {
-        None => print(&commands::list::render()?)?,
+        None => terminal::print(&commands::list::list()?)?,
         Some(Command::Report(report)) => return commands::report::run(report),
         Some(Command::Map(map)) => return commands::map::run(map),
         Some(Command::Snapshot(snapshot)) => return commands::snapshot::run(snapshot),
@@ -53,19 +51,4 @@ fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Some(Command::Manual) => io::stdout().write_all(&arguments::manual()?)?,
     }
     Ok(Outcome::Done)
-}
-
-/// Columns of text where it goes to no terminal.
-const WIDTH: usize = 120;
-
-/// Columns that text may take.
-fn width() -> usize {
-    terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into())
-}
-
-/// Writes text, in colour where it goes to a terminal that takes it and NO_COLOR is not set.
-fn print(text: &str) -> io::Result<()> {
-    let mut out = anstream::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }

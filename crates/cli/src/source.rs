@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use capture::{Core, CoreOptions, Finding, ProcessState, Severity};
+use formats::{Capture, CaptureMethod, Report, Snapshot};
 use indicatif::{ProgressBar, ProgressStyle};
 use ledger::{Facts, Ledger, MemoryMap};
-use report::{Capture, CaptureMethod, Report, Snapshot};
 
 use crate::arguments::{CaptureArguments, SourceName};
 use crate::attempts::{self, Captured};
@@ -60,97 +60,97 @@ impl Source {
         Ok(Self::Core { path, core, since })
     }
 
-    /// The whole report of it; with owners, if they are wanted.
-    pub(crate) fn report(self, how: CaptureArguments, owners: bool) -> Result<Report, Failure> {
+    /// Returns the report of it.
+    pub(crate) fn report(self, how: CaptureArguments, detail: Detail) -> Result<Report, Failure> {
         match self {
-            Self::Process(pid) => Ok(examine(pid, how, owners, false)?.0),
             Self::Snapshot(snapshot) => Ok(snapshot.report),
-            Self::Core { path, core, since } => Ok(dissect(&path, &core, since, owners, false).0),
+            other => Ok(other.examine(how, detail)?.report),
         }
     }
 
-    /// The report of it with all owners, and where everything lies.
+    /// Returns the report of it with all owners, and its memory map.
     pub(crate) fn snapshot(self, how: CaptureArguments) -> Result<Snapshot, Failure> {
+        self.examine(how, Detail::MemoryMap)
+    }
+
+    fn examine(self, how: CaptureArguments, detail: Detail) -> Result<Snapshot, Failure> {
         match self {
             Self::Process(pid) => {
-                let (report, memory_map) = examine(pid, how, true, true)?;
-                Ok(Snapshot { report, memory_map })
+                let progress = progress(pid);
+                let started = Instant::now();
+                let captured = attempts::take(pid, how, detail.has_owners())?;
+                let snapshot = account(captured, detail, started);
+                progress.finish_and_clear();
+                Ok(snapshot)
             }
             Self::Snapshot(snapshot) => Ok(*snapshot),
-            Self::Core { path, core, since } => {
-                let (report, memory_map) = dissect(&path, &core, since, true, true);
-                Ok(Snapshot { report, memory_map })
-            }
+            Self::Core { path, core, since } => Ok(examine_core(&path, &core, since, detail)),
         }
     }
 }
 
-/// Reads a process, and draws up its books; the memory_map is empty unless `draws`.
-fn examine(
-    pid: i32,
-    how: CaptureArguments,
-    owners: bool,
-    draws: bool,
-) -> Result<(Report, MemoryMap), Failure> {
-    let progress = progress(pid);
-    let started = Instant::now();
-    let examined = draw_up_captured(attempts::take(pid, how, owners)?, draws, started);
-    progress.finish_and_clear();
-    Ok(examined)
+/// The depth of an examination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Causes only.
+    Causes,
+    /// Causes and owners.
+    Owners,
+    /// Causes, owners, and the memory map.
+    MemoryMap,
 }
 
-/// The report on the Ruby process `pid` without owners, and without a sign of life on the terminal.
+impl Detail {
+    fn has_owners(self) -> bool {
+        self != Self::Causes
+    }
+
+    fn draw_up(self, state: &ProcessState, facts: &Facts) -> (Ledger, MemoryMap) {
+        match self {
+            Self::MemoryMap => Ledger::draw_up_with_atlas(state, facts),
+            Self::Causes | Self::Owners => (Ledger::draw_up(state, facts), MemoryMap::default()),
+        }
+    }
+}
+
+/// Returns the report on the Ruby process `pid` without owners, and without a progress line on the terminal.
 ///
 /// # Errors
-/// Also where its memory could not be read in time.
+/// Also if its memory could not be read in time.
 pub(crate) fn report_quietly(pid: i32, how: CaptureArguments) -> Result<Report, Failure> {
     let started = Instant::now();
     let captured = attempts::take(pid, how, false)?;
     match captured.unread {
         Some(reason) => Err(Failure::Unread { pid, reason }),
-        None => Ok(draw_up_captured(captured, false, started).0),
+        None => Ok(account(captured, Detail::Causes, started).report),
     }
 }
 
-/// Draws up the books of a process for which the work began at `started`.
-fn draw_up_captured(captured: Captured, draws: bool, started: Instant) -> (Report, MemoryMap) {
+/// Accounts for a captured process. The examination began at `started`.
+fn account(captured: Captured, detail: Detail, started: Instant) -> Snapshot {
     let Captured { facts, state, capture, left, statistics, .. } = captured;
-    let (mut ledger, memory_map) = draw_up(&state, &facts, draws);
+    let (mut ledger, memory_map) = detail.draw_up(&state, &facts);
     if let Some(reason) = left {
-        let pid = state.process.pid;
         let what = format!(
-            "the clone that was read is still in the process table, as a zombie of {pid} that takes no \
-             memory: {reason}; the next report by --capture fork, or its end, takes it away"
+            "the forked copy has ended, but is still in the process table as a zombie of {}: {reason}. It takes no \
+             memory. The next report removes it, as does the end of the process",
+            state.process.pid
         );
         ledger.findings.push(Finding::general(Severity::Note, what));
     }
-    let capture = capture.with_elapsed(started.elapsed());
-    let report = Report { allocator_statistics: statistics, ..Report::new(&ledger, capture) };
-    (report, memory_map)
+    let report = diagnosis::report(&ledger, capture.with_elapsed(started.elapsed()));
+    Snapshot { report: Report { allocator_statistics: statistics, ..report }, memory_map }
 }
 
-/// Reads a core, and draws up its books; the memory_map is empty unless `draws`.
-fn dissect(
-    path: &Path,
-    core: &Core,
-    since: Instant,
-    owners: bool,
-    draws: bool,
-) -> (Report, MemoryMap) {
-    let facts = Facts::read(&core.image, owners);
-    let (ledger, memory_map) = draw_up(&core.image.state, &facts, draws);
+/// Accounts for the process of a core. The examination began at `since`.
+fn examine_core(path: &Path, core: &Core, since: Instant, detail: Detail) -> Snapshot {
+    let facts = Facts::read(&core.image, detail.has_owners());
+    let (ledger, memory_map) = detail.draw_up(&core.image.state, &facts);
     let reason = format!("read from {}, {}", path.display(), core.origin);
+    let pause = Duration::ZERO;
     let capture =
-        Capture::new(CaptureMethod::Core, reason, core.written, Duration::ZERO, since.elapsed());
-    (Report::new(&ledger, capture), memory_map)
-}
-
-fn draw_up(state: &ProcessState, facts: &Facts, draws: bool) -> (Ledger, MemoryMap) {
-    if draws {
-        Ledger::draw_up_with_atlas(state, facts)
-    } else {
-        (Ledger::draw_up(state, facts), MemoryMap::default())
-    }
+        Capture::new(CaptureMethod::Core, reason, core.written, pause, since.elapsed(), None);
+    Snapshot { report: diagnosis::report(&ledger, capture), memory_map }
 }
 
 /// The snapshot in a file; `None` where that does not begin as one does.

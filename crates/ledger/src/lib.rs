@@ -4,7 +4,6 @@
 //! [`Facts::read`] is the only part that touches the target, while it stands; [`Ledger::draw_up`],
 //! [`Verdict::of`] and [`advise`] are pure functions of what was read.
 
-mod advice;
 mod books;
 mod cause;
 mod facts;
@@ -17,13 +16,10 @@ mod ruby_spans;
 mod size;
 mod span;
 mod stacks;
-mod verdict;
 
-pub use advice::{Advice, advise};
 pub use cause::{Cause, Causes};
 pub use facts::Facts;
 pub use ledger::{ArenaAccount, Ledger, MallocAccount, RubyAccount};
 pub use memory_map::{Area, AreaKind, Block, Columns, MemoryMap, Misfit, PageUse, Use};
 pub use owners::{OwnerAccount, OwnerKind, Retainer};
 pub use size::{Count, Size, percent};
-pub use verdict::{Confidence, Verdict};

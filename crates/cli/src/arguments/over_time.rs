@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use compare::Setting;
+use diagnosis::Setting;
 
 use crate::arguments::source::CaptureArguments;
 use crate::arguments::time::{parse_short_time, parse_time, parse_time_or_never};

@@ -1,17 +1,15 @@
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use compare::{
-    Comparison, Environment, Failed, Load, Missing, Question, Run, Setting, SettingPart,
-};
+use diagnosis::{Environment, Setting, Workload};
+use formats::{FailedRun, MissingSetting, Run, TriedSetting, to_json};
+use supervise::{Loaded, Orphans, Signals, Until, Used, Work, parse_load};
 
+use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CompareArguments, Variable};
 use crate::comparison_folder::ComparisonFolder;
 use crate::failure::{Failure, Outcome};
-use crate::orphans::Orphans;
-use crate::signals::Signals;
-use crate::work::{Loaded, Until, Used, Work};
+use crate::{terminal, trimming};
 
 /// How long a command may take to be ready for its load, where it is never idle.
 const BOOT: Duration = Duration::from_secs(60);
@@ -49,7 +47,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
             match measured {
                 Measured::Run(run) => runs.push(*run),
                 Measured::Failed(why) => {
-                    failed.push(Failed { setting: setting.name().into(), number, why });
+                    failed.push(FailedRun { setting: setting.name().into(), number, why });
                 }
                 Measured::Interrupted => {
                     is_interrupted = true;
@@ -68,20 +66,24 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
     if is_interrupted {
         anstream::eprintln!("rbloat: interrupted; {} of {all} runs were measured", runs.len());
     }
-    let question = Question {
+    let workload = Workload {
         command: words(arguments),
         load: arguments.load.clone(),
         settle_seconds: arguments.settle.as_secs_f64(),
     };
-    let parts = settings.iter().map(|(setting, environment)| SettingPart {
+    let parts = settings.iter().map(|(setting, environment)| TriedSetting {
         setting: setting.name().into(),
         environment: environment.set.clone(),
     });
-    let comparison = Comparison::new(question, parts.collect(), missing, runs, failed);
+    let comparison = diagnosis::compare(workload, parts.collect(), missing, runs, failed);
     let written = folder.map_or(Ok(()), |folder| folder.write(&comparison));
-    let text = if arguments.json { comparison.render_json() } else { comparison.render_markdown() };
+    let text = if arguments.json {
+        to_json(&comparison, &render::recommendation(&comparison))
+    } else {
+        render::comparison(&comparison)
+    };
     // It took hours maybe, and is told also where it cannot be written any more.
-    crate::print(&text)?;
+    terminal::print(&text)?;
     written?;
     let is_whole = comparison.failed.is_empty() && !is_interrupted;
     Ok(if is_whole { Outcome::Done } else { Outcome::Incomplete })
@@ -93,7 +95,7 @@ fn words(arguments: &CompareArguments) -> Vec<String> {
 }
 
 /// The settings that can be tried, with their environments, and those that cannot.
-fn settings(arguments: &CompareArguments) -> (Vec<(Setting, Environment)>, Vec<Missing>) {
+fn settings(arguments: &CompareArguments) -> (Vec<(Setting, Environment)>, Vec<MissingSetting>) {
     let options = std::env::var("RUBYOPT").unwrap_or_default();
     let gem = arguments.gem.as_ref().and_then(|gem| gem.canonicalize().ok());
     let mut settings = Vec::new();
@@ -101,7 +103,7 @@ fn settings(arguments: &CompareArguments) -> (Vec<(Setting, Environment)>, Vec<M
     for setting in wanted(arguments) {
         match setting.environment(gem.as_deref(), &options) {
             Some(environment) => settings.push((setting, environment)),
-            None => missing.push(Missing {
+            None => missing.push(MissingSetting {
                 setting: setting.name().into(),
                 needs: setting.needs().unwrap_or_default().into(),
             }),
@@ -160,7 +162,9 @@ fn start<'a>(
     orphans: &'a Orphans,
 ) -> Result<Work<'a>, Failure> {
     let is_server = arguments.load.is_some();
-    let mut work = Work::start(&arguments.command, environment, orphans, is_server)?;
+    let mut work = Work::start(&arguments.command, environment, orphans, is_server, |error| {
+        anstream::eprintln!("rbloat: {error}");
+    })?;
     if let Some(path) = recording {
         work.record(path, words(arguments), setting.name());
     }
@@ -189,7 +193,7 @@ fn measure(
         match work.put_load(line, signals)? {
             Loaded::Interrupted => return Ok(Measured::Interrupted),
             Loaded::Failed(why) => return Ok(Measured::Failed(why)),
-            Loaded::Done(took, printed) => match Load::parse(&printed) {
+            Loaded::Done(took, printed) => match parse_load(&printed) {
                 Ok(measured) => (load, wall) = (Some(measured), took),
                 Err(error) => return Ok(Measured::Failed(error.to_string())),
             },
@@ -238,18 +242,11 @@ fn measure(
     })))
 }
 
-/// Trims every Ruby of the work, as `rbloat trim` does. Whether there was one that could be; what is no Ruby is
-/// left alone.
+/// Trims every Ruby process of the work. Returns true if there was one.
 fn trim(work: &Work<'_>) -> bool {
-    let Ok(rbloat) = std::env::current_exe() else { return false };
-    let trimmed = work.pids().filter(|pid| {
-        let status = Command::new(&rbloat)
-            .args(["trim", &pid.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        status.is_ok_and(|status| status.success())
+    let trimmed = work.pids().filter(|&pid| {
+        let is_ruby = capture::look(pid).is_ok_and(|image| ruby::find(&image).is_some());
+        is_ruby && AllocatorCall::find(pid).and_then(|call| trimming::trim(pid, &call)).is_ok()
     });
     trimmed.count() > 0
 }

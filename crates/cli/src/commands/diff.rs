@@ -1,10 +1,11 @@
 use std::time::{Duration, Instant};
 
-use report::{Diff, Snapshot};
+use formats::{Snapshot, to_json};
 
 use crate::arguments::{DiffArguments, SourceName};
 use crate::failure::{Failure, Outcome};
 use crate::source::Source;
+use crate::terminal;
 
 /// What `--every` and `--times` are where only the other one is given.
 const EVERY: Duration = Duration::from_secs(60);
@@ -25,9 +26,13 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             .collect::<Result<Vec<_>, Failure>>()?,
     };
     let is_complete = snapshots.iter().all(|(_, snapshot)| snapshot.report.is_complete());
-    let diff = Diff::new(&snapshots);
-    let text = if arguments.json { diff.render_json() } else { diff.render_text(crate::width()) };
-    crate::print(&text)?;
+    let diff = diagnosis::growth(&snapshots);
+    let text = if arguments.json {
+        to_json(&diff, &render::words::diff_verdict(&diff).summary)
+    } else {
+        render::diff(&diff, terminal::width())
+    };
+    terminal::print(&text)?;
     Ok(if is_complete { Outcome::Done } else { Outcome::Incomplete })
 }
 

@@ -1,8 +1,10 @@
 use capture::elf;
-use report::{ListedProcess, render_processes};
+use render::ListedProcess;
 
 /// The Ruby processes on this machine as text, or a hint where there are none.
-pub(crate) fn render() -> Result<String, capture::Error> {
+use crate::terminal;
+
+pub(crate) fn list() -> Result<String, capture::Error> {
     let mut refused = 0;
     let mut processes: Vec<ListedProcess> = Vec::new();
     for pid in capture::processes()? {
@@ -17,7 +19,7 @@ pub(crate) fn render() -> Result<String, capture::Error> {
     let mut text = if processes.is_empty() {
         "There are no Ruby processes to see.\n".into()
     } else {
-        render_processes(&processes, crate::width())
+        render::processes(&processes, terminal::width())
     };
     if refused > 0 {
         let processes = if refused == 1 { "process" } else { "processes" };

@@ -10,10 +10,10 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
     let source = Source::open(arguments.source.name()?)?;
     let snapshot = source.snapshot(arguments.source.capture)?;
     if let Some(path) = &arguments.output {
-        output::write(path, snapshot.render_html().as_bytes())?;
+        output::write(path, render::map_html(&snapshot).as_bytes())?;
     }
     if let Some(path) = &arguments.png {
-        output::write(path, &snapshot.render_png())?;
+        output::write(path, &render::map_png(&snapshot))?;
     }
     Ok(if snapshot.report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }

@@ -3,11 +3,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use record::{Plot, Recording};
+use formats::Recording;
+use render::Plot;
 
 use crate::arguments::PlotArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::terminal;
 
 /// The most bytes of a recording: that of ten processes over a week has less.
 const MOST_BYTES: u64 = 2 << 30;
@@ -23,7 +25,7 @@ pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
         };
         output::write(path, &bytes)?;
     }
-    crate::print(&plot.render_text())?;
+    terminal::print(&plot.render_text())?;
     Ok(Outcome::Done)
 }
 

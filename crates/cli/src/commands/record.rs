@@ -2,14 +2,17 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
 
-use record::{Line, Start};
+use formats::{EndReason, Line, RecordingEnd, RecordingStart};
+use supervise::{Journal, Orphans, Recorder, RecorderOptions, Signals, unix_ms};
 
 use crate::arguments::RecordArguments;
 use crate::failure::{Failure, Outcome};
-use crate::orphans::Orphans;
-use crate::recorder::{Journal, Recorder, View, unix_ms};
-use crate::signals::Signals;
+use crate::recording_view::View;
+
+/// A program that has just been started has nothing in its heap yet.
+const FIRST_CAUSES_OF_A_NEW_PROGRAM: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     match arguments.recorded.pid {
@@ -47,7 +50,7 @@ fn start(command: &[OsString]) -> Result<Child, Failure> {
     Command::new(program)
         .args(words)
         .spawn()
-        .map_err(|source| Failure::NotStarted { program: program.into(), source })
+        .map_err(|source| supervise::Error::NotStarted { program: program.into(), source }.into())
 }
 
 /// The exit status as shells tell it: 128 and the signal's number where that ended the program.
@@ -71,7 +74,7 @@ fn record(
     let mut journal = Journal::create(&path, arguments.csv.as_deref())?;
     let words =
         |words: &[OsString]| words.iter().map(|it| it.to_string_lossy().into_owned()).collect();
-    let start = Start {
+    let start = RecordingStart {
         rbloat: env!("CARGO_PKG_VERSION").into(),
         unix_ms,
         pid,
@@ -82,10 +85,35 @@ fn record(
         label: None,
     };
     journal.write(&Line::Start(start))?;
-    let mut view = View::new(child.is_some());
+    let mut view = View::new(arguments.capture, child.is_some());
     view.say(&format!("recording process {pid} into {}", path.display()));
-    let mut recorder = Recorder::new(arguments, pid, orphans, journal, view);
+    let options = RecorderOptions {
+        every: arguments.every,
+        causes_every: Some(arguments.causes_every).filter(|every| !every.is_zero()),
+        first_causes: if child.is_some() { FIRST_CAUSES_OF_A_NEW_PROGRAM } else { Duration::ZERO },
+        duration: arguments.duration,
+    };
+    let mut recorder = Recorder::new(options, pid, orphans, journal, &mut view);
     let end = recorder.run(child, signals)?;
-    recorder.conclude(&end);
+    let stable_point = render::stable_point(recorder.series(), false);
+    view.say(&summary(pid, &end));
+    view.say(&stable_point);
     Ok(())
+}
+
+/// The end of a recording in one line.
+fn summary(pid: i32, end: &RecordingEnd) -> String {
+    let why = match end.why {
+        EndReason::TargetEnded => "the process ended",
+        EndReason::Interrupted => "interrupted",
+        EndReason::TimeOver => "the time was over",
+    };
+    let share = end.recorder_cpu_ms * 100.0 / (end.t_ms.max(1) as f64);
+    format!(
+        "{pid}: {why} after {}; {}, {} of them exact, {}, {share:.2} % of a processor",
+        render::duration(Duration::from_millis(end.t_ms)),
+        render::words::counted(end.samples, "sample"),
+        end.exact_samples,
+        render::words::counted(end.captures, "capture"),
+    )
 }

@@ -4,6 +4,7 @@ use crate::arguments::SnapshotArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::source::Source;
+use crate::terminal;
 
 pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let source = Source::open(arguments.source.name()?)?;
@@ -20,7 +21,7 @@ pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
         Size(bytes.len() as u64),
     );
     if arguments.output.is_file() {
-        crate::print(&summary)?;
+        terminal::print(&summary)?;
     } else {
         // The pipe that the snapshot went into may be standard output.
         anstream::eprint!("{summary}");

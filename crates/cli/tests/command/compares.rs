@@ -2,8 +2,8 @@
 
 use std::process::Output;
 
-use compare::Comparison;
-use record::Recording;
+use formats::Comparison;
+use formats::Recording;
 
 use crate::{complaint, rbloat};
 
@@ -50,7 +50,7 @@ fn none_is_found_where_there_is_none() {
     let program = "KEEP = 'x' * (100 << 20); $stdin.read";
     let comparison = compare(program, &["--with", "default,arena2", "--runs", "3"]);
     assert_eq!(comparison.recommendation.setting, "default");
-    assert!(comparison.recommendation.summary.starts_with("Leave it as it is"));
+    assert!(render::recommendation(&comparison).starts_with("Change nothing"));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_load_is_measured_by_what_it_prints() {
 fn what_is_missing_or_fails_is_named() {
     let comparison = compare("$stdin.read", &["--with", "default,gem", "--runs", "1"]);
     assert_eq!(comparison.missing[0].setting, "gem");
-    assert!(comparison.render_markdown().contains("Not tried: gem, which needs the gem's folder"));
+    assert!(render::comparison(&comparison).contains("Not tried: gem. It needs the gem's folder"));
 
     let fails_once = "abort 'no memory for you' if ENV['MALLOC_ARENA_MAX']; $stdin.read";
     let folder = tempfile::tempdir().unwrap();
@@ -140,7 +140,7 @@ fn last_words_and_commands_move_no_cursor() {
     let fails_once = "abort \"\\e[31mno\\e[2J\\rmore\" if ENV['MALLOC_ARENA_MAX']\n1";
     let comparison = compare(fails_once, &["--with", "default,arena2", "--runs", "1"]);
     assert!(comparison.failed[0].why.ends_with(":  [31mno [2J more"), "{:?}", comparison.failed);
-    let text = comparison.render_markdown();
+    let text = render::comparison(&comparison);
     assert!(text.lines().next().unwrap().ends_with("if ENV['MALLOC_ARENA_MAX'] 1`"), "{text}");
 }
 
@@ -224,7 +224,7 @@ fn a_comparison_is_written_into_a_folder() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let read = |name: &str| std::fs::read_to_string(path.join(name)).unwrap();
     let comparison: Comparison = serde_json::from_str(&read("comparison.json")).unwrap();
-    assert_eq!(read("comparison.md"), comparison.render_markdown());
+    assert_eq!(read("comparison.md"), render::comparison(&comparison));
     // The runs are recordings, of which the picture is drawn.
     let recording = Recording::from_bytes(read("default-1.jsonl").as_bytes()).unwrap();
     assert_eq!(recording.start.label.as_deref(), Some("default"));
@@ -240,7 +240,7 @@ fn a_comparison_is_written_into_a_folder() {
     assert!(plotted.unwrap().status.success());
     assert_eq!(read("comparison.svg"), read("again.svg"));
     // Without a terminal the table is what is printed.
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), comparison.render_markdown());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), render::comparison(&comparison));
 }
 
 #[test]
@@ -286,7 +286,8 @@ fn a_setting_of_ones_own_is_compared_too() {
     let tried: Vec<&str> = comparison.settings.iter().map(|it| it.setting.as_str()).collect();
     assert_eq!(tried, ["default", "frugal"]);
     assert_eq!(comparison.recommendation.setting, "frugal");
-    assert_eq!(comparison.recommendation.how, "set KEPT=a few MORE=");
+    let words = render::recommendation(&comparison);
+    assert!(words.contains("set KEPT=a few MORE="), "{words}");
 
     for (wrong, why) in [
         ("KEPT=1", "a colon come first"),

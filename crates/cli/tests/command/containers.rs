@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::{complaint, report_of};
-use report::Report;
+use formats::Report;
 use testkit::Container;
 
 const PROGRAM: &str = "

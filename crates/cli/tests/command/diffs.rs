@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Output;
 
-use report::{Diff, DiffKind, Snapshot};
+use formats::{Diff, DiffKind, Snapshot};
 use testkit::Target;
 
 use crate::snapshots::Kept;
@@ -52,8 +52,9 @@ fn assert_leak(name: &str, class: &str, per_hour: u64, summary: &str) {
     let verdict = &diff.verdict;
     assert_eq!(verdict.kind, DiffKind::ManagedLeak, "{verdict:?}");
     assert_eq!(verdict.class.as_deref(), Some(class), "{verdict:?}");
-    assert_eq!(verdict.confidence, "high");
-    assert!(verdict.summary.starts_with(summary), "{}", verdict.summary);
+    assert_eq!(verdict.confidence, formats::Confidence::High);
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(words.starts_with(summary), "{words}");
     let change = diff.classes.iter().find(|it| it.name == class).unwrap();
     let grown = change.objects_per_hour.unwrap();
     // Ruby makes a few of its own meanwhile, and some garbage.
@@ -66,17 +67,22 @@ fn assert_leak(name: &str, class: &str, per_hour: u64, summary: &str) {
 
 #[test]
 fn an_array_that_grows_for_ever_is_a_leak_of_what_is_in_it() {
-    assert_leak("array", "String", 20_000, "Managed leak: String held by Audit::LOG grows by ");
+    assert_leak("array", "String", 20_000, "Managed leak: String retained by Audit::LOG grows by ");
 }
 
 #[test]
 fn a_cache_without_a_limit_is_a_leak_by_its_name() {
-    assert_leak("cache", "Hash", 20_000, "Managed leak: Hash held by Cache::STORE grows by ");
+    assert_leak("cache", "Hash", 20_000, "Managed leak: Hash retained by Cache::STORE grows by ");
 }
 
 #[test]
 fn keys_that_became_symbols_are_a_leak_of_symbols() {
-    assert_leak("symbols", "Symbol", 50_000, "Managed leak: Symbol held by Params::SEEN grows by ");
+    assert_leak(
+        "symbols",
+        "Symbol",
+        50_000,
+        "Managed leak: Symbol retained by Params::SEEN grows by ",
+    );
 }
 
 #[test]
@@ -92,17 +98,19 @@ fn a_process_that_warms_up_is_no_leak() {
     // Two looks cannot tell yet, and do not say that they can.
     let early = diff(&looks[..2]).verdict;
     assert_eq!(early.kind, DiffKind::Growth, "{early:?}");
-    assert_eq!(early.confidence, "low");
+    assert_eq!(early.confidence, formats::Confidence::Low);
     let warm = diff(&looks[1..]).verdict;
     assert!(matches!(warm.kind, DiffKind::Stable | DiffKind::Retention), "{warm:?}");
 }
 
 #[test]
 fn bursts_leave_free_memory_and_that_is_said() {
-    let verdict = diff(&looks("burst", 3)).verdict;
+    let diff = diff(&looks("burst", 3));
+    let verdict = &diff.verdict;
     assert_eq!(verdict.kind, DiffKind::Retention, "{verdict:?}");
-    assert_eq!(verdict.cause.as_deref(), Some("malloc.unreturned"));
-    assert!(verdict.summary.starts_with("Retention only: nothing in use grew"), "{verdict:?}");
+    assert_eq!(verdict.cause.map(ledger::Cause::name), Some("malloc.unreturned"));
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(words.starts_with("Retention only: nothing in use grew"), "{words}");
 }
 
 #[test]
@@ -137,7 +145,8 @@ fn two_processes_are_told_from_one() {
     let looks = targets.each_ref().map(|target| Kept::of(target.pid()));
     let diff = diff(&looks);
     assert!(!diff.same_process);
-    assert!(diff.verdict.summary.starts_with("Two processes: "), "{:?}", diff.verdict);
+    let words = render::words::diff_verdict(&diff).summary;
+    assert!(words.starts_with("Two processes: "), "{words}");
     assert_eq!(diff.verdict.bytes_per_hour, None);
 }
 

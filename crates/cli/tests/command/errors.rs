@@ -152,7 +152,7 @@ fn the_same_user_needs_no_root() {
         return;
     }
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
+    let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report.findings, []);
     assert!(target.finish());
 }
@@ -297,7 +297,7 @@ fn another_allocator_leaves_rubys_side() {
     let target = Target::start(testkit::ruby().args(["-e", WAITING]).env("LD_PRELOAD", jemalloc));
     let output = run(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(6));
-    let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
+    let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report.process.allocator, "jemalloc");
     assert_eq!(report.malloc, None);
     assert!(report.ruby.as_ref().unwrap().slots_live > 1000);
@@ -336,7 +336,7 @@ fn another_garbage_collector_leaves_the_other_sides() {
     let truth = target.rss_bytes();
     let output = run(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
+    let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report.ruby, &report.process.ruby_version), (&None, &None));
     assert!(report.malloc.as_ref().unwrap().in_use_chunks > 1000);
     let whats: Vec<_> = report.findings.iter().map(|finding| finding.what.as_str()).collect();
@@ -344,7 +344,7 @@ fn another_garbage_collector_leaves_the_other_sides() {
     for said in ["garbage collector mmtk", "without RUBY_GC_LIBRARY"] {
         assert!(whats[0].contains(said), "{whats:?}");
     }
-    assert_ne!(report.verdict.confidence, "high");
+    assert_ne!(report.verdict.confidence, formats::Confidence::High);
     let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
     assert_eq!((sum, report.process.rss_bytes), (truth, truth));
     for arguments in [&[][..], &["--arenas"]] {

@@ -23,7 +23,7 @@ mod truth;
 
 use std::process::{Command, Output};
 
-use report::Report;
+use formats::Report;
 
 /// The rbloat command, without colours whatever the terminal.
 ///
@@ -66,6 +66,6 @@ fn complaint(output: &Output) -> (i32, String) {
 
 /// The bytes of one row.
 fn bytes(report: &Report, cause: &str) -> u64 {
-    let row = report.causes.iter().find(|row| row.cause == cause);
+    let row = report.causes.iter().find(|row| row.cause.name() == cause);
     row.unwrap_or_else(|| panic!("no row {cause}")).bytes
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use formats::Snapshot;
 use ledger::{AreaKind, PageUse, Use};
-use report::Snapshot;
 use serde_json::Value;
 use testkit::{Browser, Target};
 
@@ -59,21 +59,21 @@ fn the_numbers_on_the_page_are_those_of_the_report() {
         .causes
         .iter()
         .filter(|row| row.bytes > 0)
-        .map(|row| (row.cause.clone(), row.bytes))
+        .map(|row| (row.cause.name().to_owned(), row.bytes))
         .collect();
     told.push(("RSS".into(), report.process.rss_bytes));
     assert_eq!(rows, told);
     assert_eq!(
         browser.evaluate("document.getElementById('verdict').textContent"),
-        report.verdict.summary.as_str()
+        render::words::verdict(report).summary
     );
     // What is drawn adds up to it as well.
     let resident = browser.evaluate(
-        "window.rbloat.memory_map.pageUses.reduce((sum, use) => sum + (use === 1 || use === 3 ? 4096 : 0), 0)",
+        "window.rbloat.atlas.pageUses.reduce((sum, use) => sum + (use === 1 || use === 3 ? 4096 : 0), 0)",
     );
     assert_eq!(number(&resident), report.process.rss_bytes);
     let unreturned = browser.evaluate(
-        "window.rbloat.memory_map.pageUses.reduce((sum, use) => sum + (use === 3 ? 4096 : 0), 0)",
+        "window.rbloat.atlas.pageUses.reduce((sum, use) => sum + (use === 3 ? 4096 : 0), 0)",
     );
     assert_eq!(number(&unreturned), report.malloc.as_ref().unwrap().trim_yield_bytes);
     let arenas = browser
@@ -122,7 +122,7 @@ fn a_click_on_a_chunk_tells_its_owner() {
     let mut browser = drawn.open("", WINDOW);
     let middle = chunk.address.0 + chunk.bytes / 2;
     let place = browser.evaluate(&format!(
-        "(() => {{ const {{ memory_map, overview }} = window.rbloat, area = memory_map.areaOf({middle}), {{ section }} = area;
+        "(() => {{ const {{ atlas, overview }} = window.rbloat, area = atlas.areaOf({middle}), {{ section }} = area;
             const cell = section.cell(area, area.firstPage + Math.floor(({middle} - area.start) / 4096));
             section.canvas.scrollIntoView();
             scrollBy(0, Math.floor(cell / section.columns) * overview.cell - 200);
@@ -193,7 +193,7 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
     let Snapshot { memory_map, .. } = &drawn.snapshot;
     let mut browser = drawn.open("", WINDOW);
     let colours = browser.evaluate(
-        "(() => { const { memory_map, colours } = window.rbloat; return memory_map.areas.map(area => {
+        "(() => { const { atlas, colours } = window.rbloat; return atlas.areas.map(area => {
             const pen = area.section.canvas.getContext('2d');
             const { width } = area.section.canvas, first = area.section.cell(area, area.firstPage);
             return Array.from({ length: area.pages }, (_, page) =>

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use compare::Comparison;
-use record::Line;
+use formats::Comparison;
+use formats::Line;
 
 use crate::rbloat;
 use crate::record::Recorder;
@@ -131,8 +131,8 @@ fn a_daemon_of_a_program_is_recorded_reaped_and_left_alone() {
     let program = program(&first, &program(&second, "sleep"));
     let recorder = Recorder::start(&["--", "ruby", "-e", &program], &["--every", "20ms"]);
     let pid = |file: &Path| fs::read_to_string(file).ok()?.parse::<i32>().ok();
-    let is_sampled = |recording: &record::Recording, daemon: Option<i32>| {
-        let sampled = |sample: &record::Sample| {
+    let is_sampled = |recording: &formats::Recording, daemon: Option<i32>| {
+        let sampled = |sample: &formats::Sample| {
             sample.processes.iter().any(|it| Some(it.pid) == daemon && it.rss_bytes > 100 * MB)
         };
         recording.samples().any(sampled)

@@ -2,7 +2,7 @@
 //! extensions' objects.
 
 use crate::{bytes, report};
-use report::Report;
+use formats::Report;
 use testkit::{Server, Target};
 
 /// What an owner holds may differ by so much from what malloc says, in percent: what is made beside
@@ -107,8 +107,8 @@ fn a_missing_memsize_function_is_told_from_one_that_says_too_little() {
         let owners = report(target.pid()).owners.unwrap();
         owners.into_iter().find(|owner| owner.owner == class).unwrap().memsize
     };
-    assert_eq!(memsize("zlib_deflates", "Zlib::Deflate").as_deref(), Some("function"));
-    assert_eq!(memsize("openssl_digests", "OpenSSL::Digest").as_deref(), Some("none"));
+    assert_eq!(memsize("zlib_deflates", "Zlib::Deflate"), Some(formats::Memsize::Function));
+    assert_eq!(memsize("openssl_digests", "OpenSSL::Digest"), Some(formats::Memsize::None));
 }
 
 #[test]
@@ -184,11 +184,13 @@ fn a_verdict_on_managed_objects_names_none_of_an_extension() {
          $stdin.read",
     );
     let report = report(target.pid());
-    assert_eq!(report.verdict.cause, "ruby.malloc");
-    let told: Vec<_> = report.verdict.evidence.iter().chain([&report.verdict.summary]).collect();
+    assert_eq!(report.verdict.cause.map(ledger::Cause::name), Some("ruby.malloc"));
+    let words = render::words::verdict(&report);
+    let told: Vec<_> = words.evidence.iter().chain([&words.summary]).collect();
     assert!(told.iter().any(|line| line.contains("String")), "{told:?}");
     assert!(!told.iter().any(|line| line.contains("Zlib")), "{told:?}");
-    assert!(report.advice[0].action.contains("class String"), "{:?}", report.advice);
+    let action = render::words::advice(&report.advice[0], &report).action;
+    assert!(action.contains("class String"), "{:?}", report.advice);
     assert!(target.finish());
 }
 
@@ -222,7 +224,10 @@ fn words_of_earlier_owners_hold_nothing() {
     let found = of_class(name).unwrap();
     assert_eq!(found.shared_bytes, 0, "{found:?}");
     assert!(found.exclusive_bytes.abs_diff(bytes) * 100 <= bytes * TOLERANCE, "{bytes}: {found:?}");
-    let blames_io = report.advice.iter().any(|it| it.action.contains("class IO"));
+    let blames_io = report
+        .advice
+        .iter()
+        .any(|it| render::words::advice(it, &report).action.contains("class IO"));
     assert!(!blames_io, "{:?}", report.advice);
     let io = of_class("IO").unwrap();
     assert!(io.exclusive_bytes + io.shared_bytes < bytes / 100, "{io:?}");

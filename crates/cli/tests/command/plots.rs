@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use record::{Line, Recording, Series, Shape};
+use diagnosis::{MemorySeries, Shape};
+use formats::{Line, Recording};
 use tempfile::TempDir;
 use testkit::{Browser, Target};
 
@@ -26,9 +27,9 @@ fn record_steps(scenario: &str, steps: usize) -> Recording {
 
 #[test]
 fn what_grows_with_each_step_is_growth_and_what_has_warmed_up_is_not() {
-    let growth = Series::of(&record_steps("growth/array", 30)).stable_point();
+    let growth = MemorySeries::of(&record_steps("growth/array", 30)).stable_point();
     assert!(matches!(growth.shape, Shape::Growth { .. }), "{growth:?}");
-    let warm = Series::of(&record_steps("growth/warm_up", 30)).stable_point();
+    let warm = MemorySeries::of(&record_steps("growth/warm_up", 30)).stable_point();
     assert!(!matches!(warm.shape, Shape::Growth { .. }), "{warm:?}");
 }
 
@@ -39,7 +40,7 @@ fn what_stands_still_is_a_plateau_at_its_rss() {
     recorder.wait_for(|recording| recording.samples().filter(|it| it.exact).count() >= 40);
     recorder.signal("INT");
     let recording = recorder.end().1;
-    let stable = Series::of(&recording).stable_point();
+    let stable = MemorySeries::of(&recording).stable_point();
     let Shape::Plateau { level_bytes, .. } = stable.shape else { panic!("{stable:?}") };
     assert!((level_bytes / target.rss_bytes() as f64 - 1.0).abs() < 0.01);
 }
@@ -112,7 +113,7 @@ fn values_are_told_where_one_points_on_light_and_dark() {
     let text = browser.evaluate(tip);
     let text = text.as_str().unwrap();
     assert!(text.contains("0:29:5") || text.contains("0:30:0"), "{text}");
-    assert!(text.contains("synthetic") && text.contains("of 512.0 MB"), "{text}");
+    assert!(text.contains("synthetic") && text.contains("of 512.0 MiB"), "{text}");
     let rss: f64 =
         text.split("RSS").nth(1).unwrap().trim().split(' ').next().unwrap().parse().unwrap();
     assert!((200.0..400.0).contains(&rss), "{text}");

@@ -4,7 +4,7 @@ use crate::{bytes, report};
 use testkit::Target;
 
 /// Reports on a Ruby program that has been stopped, and checks what holds for all.
-fn check(program: &str) -> (Target, report::Report) {
+fn check(program: &str) -> (Target, formats::Report) {
     // A process that never collected garbage gets a note that says so.
     let target = Target::ruby(&format!(
         "{program}\nGC.start if GC.count == 0\nputs 'ready {{}}'\n$stdout.flush\n$stdin.read"

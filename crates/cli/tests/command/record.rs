@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use record::{Line, Recording, Sample};
+use formats::{EndReason, Line, Recording, Sample};
 use serde_json::Value;
 use tempfile::TempDir;
 use testkit::Target;
@@ -84,8 +84,8 @@ fn read(path: &Path) -> Recording {
     Recording::from_bytes(&fs::read(path).unwrap()).unwrap()
 }
 
-fn why(recording: &Recording) -> &str {
-    &recording.end().unwrap().why
+fn why(recording: &Recording) -> EndReason {
+    recording.end().unwrap().why
 }
 
 /// A program that says its own smaps_rollup, and stands still, after each line that it reads.
@@ -130,7 +130,7 @@ fn rss_is_that_of_smaps_at_each_step_of_a_program_that_stands_still() {
     }
     assert!(target.finish());
     let (status, recording) = recorder.end();
-    assert_eq!((status, why(&recording)), (0, "the target ended"));
+    assert_eq!((status, why(&recording)), (0, EndReason::TargetEnded));
 }
 
 #[test]
@@ -165,14 +165,14 @@ fn the_causes_are_told(target: &Target, capture: &str) {
     for causes in recording.causes() {
         let sum: u64 = causes.causes.iter().map(|row| row.bytes).sum();
         assert_eq!(sum, causes.rss_bytes);
-        let malloc = causes.causes.iter().find(|row| row.cause == "ruby.malloc").unwrap();
+        let malloc = causes.causes.iter().find(|row| row.cause.name() == "ruby.malloc").unwrap();
         assert!(malloc.bytes > 9_000_000, "{causes:?}");
     }
     recorder.signal("INT");
     let (status, recording) = recorder.end();
-    assert_eq!((status, why(&recording)), (0, "interrupted"));
+    assert_eq!((status, why(&recording)), (0, EndReason::Interrupted));
     assert!(
-        recording.causes().all(|causes| causes.method == capture),
+        recording.causes().all(|causes| serde_json::json!(causes.method) == capture),
         "{:?}",
         recording.causes().next()
     );
@@ -196,7 +196,7 @@ fn a_program_gets_signals_and_its_exit_status_is_passed_on() {
         recorder.signal(signal);
         let (status, recording) = recorder.end();
         assert_eq!(status, expected, "{signal}");
-        assert_eq!(why(&recording), "the target ended");
+        assert_eq!(why(&recording), EndReason::TargetEnded);
         let end = recording.end().unwrap();
         assert_eq!(
             (end.exit_status.is_some(), end.signal.is_some()),
@@ -256,7 +256,7 @@ fn a_stopped_target_is_recorded() {
     recorder
         .wait_for(|it| it.samples().last().is_some_and(|sample| sample.processes[0].state != 'T'));
     recorder.signal("TERM");
-    assert_eq!(why(&recorder.end().1), "interrupted");
+    assert_eq!(why(&recorder.end().1), EndReason::Interrupted);
     assert!(target.finish());
 }
 
@@ -277,7 +277,7 @@ fn a_failed_capture_is_a_line_and_not_the_end() {
     frozen.thaw().unwrap();
     recorder.wait_for(|recording| recording.causes().any(|causes| causes.pid == ruby));
     assert!(target.finish());
-    assert_eq!(why(&recorder.end().1), "the target ended");
+    assert_eq!(why(&recorder.end().1), EndReason::TargetEnded);
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn on_a_terminal_a_live_view_stays_in_its_place() {
     assert!(views.len() > 2, "{shown}");
     for view in &views[..views.len() - 1] {
         assert!(
-            view.contains("  RSS ") && view.contains(" MB to ") && view.contains('▁'),
+            view.contains("  RSS ") && view.contains(" MiB to ") && view.contains('▁'),
             "{view}"
         );
     }
@@ -359,7 +359,7 @@ fn values_are_written_with_commas_too() {
     let csv = folder.path().join("a.csv");
     let arguments = ["--every", "50ms", "--csv", csv.to_str().unwrap(), "--duration", "1s"];
     let (status, recording) = Recorder::of(&target, &arguments).end();
-    assert_eq!((status, why(&recording)), (0, "the time was over"));
+    assert_eq!((status, why(&recording)), (0, EndReason::TimeOver));
     let text = fs::read_to_string(&csv).unwrap();
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
     assert!(rows.iter().all(|row| row.len() == rows[0].len()));

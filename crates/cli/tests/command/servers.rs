@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::{report_of, run};
-use report::Report;
+use formats::Report;
 use testkit::Target;
 
 /// Reports on a target that works all the while. Returns the reports that are complete.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use report::Snapshot;
+use formats::Snapshot;
 use testkit::Target;
 
 use crate::{complaint, rbloat, report_of};
@@ -47,10 +47,10 @@ fn a_report_on_a_snapshot_is_the_report_of_that_instant() {
     let mut live = crate::report(target.pid());
     live.capture = report.capture.clone();
     live.process.uptime_ms = report.process.uptime_ms;
-    assert_eq!(report.render_json(), live.render_json());
+    assert_eq!(report, live);
 
     let again = report_of(&kept.run("report", &["--json"]));
-    assert_eq!(report.render_json(), again.render_json());
+    assert_eq!(report, again);
     let few = report_of(&kept.run("report", &["--json", "--owners", "3"]));
     assert_eq!(few.owners.unwrap().len(), 4, "three, and the others in one row");
     let text = kept.run("report", &["--arenas"]).stdout;
@@ -135,7 +135,7 @@ fn no_data_of_the_process_is_in_the_file() {
     // Unpacked, part by part, as well as packed.
     let snapshot = kept.read();
     let columns = &snapshot.memory_map.columns;
-    let report = snapshot.report.render_json().into_bytes();
+    let report = formats::to_json(&snapshot.report, "").into_bytes();
     let html = kept.folder.path().join("a.html");
     assert!(kept.run("map", &["-o", html.to_str().unwrap()]).status.success());
     let files = [fs::read(kept.path()).unwrap(), fs::read(html).unwrap(), report];

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Output;
 
-use report::TrimReport;
+use formats::TrimReport;
 use testkit::Target;
 
 use crate::rbloat;
@@ -83,7 +83,7 @@ fn a_trim_that_is_undone_is_told_so() {
     let report = trim_report(target.pid(), &["--watch", "3"]);
     let watch = report.watch.unwrap();
     assert!(watch.came_back_bytes > 20 << 20, "{watch:#?}");
-    assert!(!watch.conclusion.contains("lasts"), "{watch:#?}");
+    assert!(watch.conclusion != formats::TrimConclusion::Lasts, "{watch:#?}");
     assert!(target.finish());
 }
 
@@ -103,7 +103,7 @@ fn jemalloc_is_purged_and_a_clone_says_beforehand_what_that_brings() {
     assert_outcome_as_expected(&report);
 
     let output = crate::run(target.pid(), &["--capture", "fork", "--json"]);
-    let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
+    let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
     let counted = report.allocator_statistics.expect("jemalloc counts");
     assert!(counted.allocated_bytes <= counted.active_bytes, "{counted:?}");
     assert!(counted.active_bytes <= counted.resident_bytes, "{counted:?}");
@@ -187,7 +187,7 @@ fn the_same_user_may_trim_without_root() {
     }
     assert_outcome_as_expected(&serde_json::from_slice(&output.stdout).unwrap());
     let output = run(&["report", &pid, "--capture", "fork", "--json"]);
-    let report: report::Report = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((report.capture.method.as_str(), report.findings), ("fork", vec![]));
+    let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report.capture.method, report.findings), (formats::CaptureMethod::Fork, vec![]));
     assert!(target.finish());
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use capture::Mapping;
-use report::Report;
+use formats::Report;
 
 use super::{
     PROGRAM, SIGABRT, core_by_gdb, core_by_kernel, kernel_writes_cores, report_on, run_on, start,
@@ -85,7 +85,7 @@ fn assert_lacks_files(core: &Path, root: &Path, said: &str, interpreter: &Path, 
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
     let finding = report.findings.iter().find(|finding| finding.what.starts_with(said));
     let finding = finding.unwrap_or_else(|| panic!("{said} {:?}", report.findings));
-    assert_eq!(finding.severity, "warning");
+    assert_eq!(finding.severity, formats::FindingSeverity::Warning);
     let name = interpreter.file_name().unwrap().to_str().unwrap();
     for part in [name, "--sysroot"] {
         assert!(finding.what.contains(part), "{}", finding.what);

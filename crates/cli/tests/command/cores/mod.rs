@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use report::Report;
+use formats::Report;
 use testkit::Target;
 
 use crate::{complaint, rbloat, report_of};
@@ -98,7 +98,7 @@ fn a_core_gets_no_advice_that_needs_the_process() {
     let target = start(&program, folder.path());
     let core = core_by_gdb(&target, folder.path());
     let report = report_on(&core, &[]);
-    assert_eq!(report.verdict.cause, "malloc.unreturned");
+    assert_eq!(report.verdict.cause.map(ledger::Cause::name), Some("malloc.unreturned"));
     let output = run_on(&core, &[]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
@@ -111,7 +111,7 @@ fn a_core_gets_no_advice_that_needs_the_process() {
     {
         assert!(text.contains(said), "{text}");
     }
-    assert_eq!(report.verdict.confidence, "medium");
+    assert_eq!(report.verdict.confidence, formats::Confidence::Medium);
     assert!(target.finish());
 }
 
@@ -195,7 +195,7 @@ fn a_core_is_kept_and_drawn_like_a_process() {
     let of_core = report_on(&core, &[]);
     let of_kept = report_on(&kept, &[]);
     assert_eq!((&of_kept.causes, &of_kept.owners), (&of_core.causes, &of_core.owners));
-    assert_eq!(of_kept.capture.method, "core");
+    assert_eq!(of_kept.capture.method, formats::CaptureMethod::Core);
     assert!(fs::read_to_string(&page).unwrap().contains("<html"));
 }
 
@@ -219,7 +219,7 @@ fn two_cores_of_a_process_tell_what_grew() {
     assert!(target.finish());
     let output = rbloat().arg("diff").args([&first, &second]).arg("--json").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let diff: report::Diff = serde_json::from_slice(&output.stdout).unwrap();
+    let diff: formats::Diff = serde_json::from_slice(&output.stdout).unwrap();
     assert!(diff.same_process);
     let strings = diff.classes.iter().find(|class| class.name == "String").unwrap();
     assert!((9_900..10_500).contains(&strings.objects.change), "{strings:?}");

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use capture::{Address, Backing, Frozen, Mapping, Memory, PageState};
-use report::Report;
+use formats::Report;
 
 use super::{
     PROGRAM, SIGABRT, core_by_gdb, core_by_kernel, kernel_writes_cores, report_on, start, sysroot,
@@ -133,11 +133,15 @@ fn assert_same_parts(core: &Report, alive: &Report) {
     assert_eq!((of_core.pid, &of_core.command), (process.pid, &process.command));
     assert_eq!((&of_core.libc, &of_core.ruby_version), (&process.libc, &process.ruby_version));
     assert_eq!(of_core.threads, process.threads);
-    assert_eq!(core.capture.method, "core");
+    assert_eq!(core.capture.method, formats::CaptureMethod::Core);
     assert_eq!(core.capture.pause_ms, 0.0);
     let sum: u64 = core.causes.iter().map(|row| row.bytes).sum();
     assert_eq!(sum, core.process.rss_bytes);
-    assert!(core.findings.iter().all(|finding| finding.severity == "note"), "{:?}", core.findings);
+    assert!(
+        core.findings.iter().all(|finding| finding.severity == formats::FindingSeverity::Note),
+        "{:?}",
+        core.findings
+    );
 }
 
 #[test]
@@ -172,8 +176,8 @@ fn assert_as_by_gdb(core: &Report, alive: &Report, knowable: &Knowable) {
     // Exactly the pages of zeros are missing, and what is not the process's own.
     assert_eq!(core.process.rss_bytes, knowable.bytes - knowable.zeros, "{knowable:?}");
     let mut missing = 0;
-    for row in alive.causes.iter().filter(|row| !OF_FILES.contains(&row.cause.as_str())) {
-        missing += row.bytes.checked_sub(bytes(core, &row.cause)).unwrap();
+    for row in alive.causes.iter().filter(|row| !OF_FILES.contains(&row.cause.name())) {
+        missing += row.bytes.checked_sub(bytes(core, row.cause.name())).unwrap();
     }
     assert!(missing <= knowable.zeros + knowable.undumped, "{missing} bytes, {knowable:?}");
     assert!(core.capture.reason.ends_with("written by a debugger"), "{}", core.capture.reason);
@@ -183,9 +187,9 @@ fn assert_as_by_kernel(core: &Report, alive: &Report, knowable: &Knowable) {
     assert_same_parts(core, alive);
     // Its holes tell the pages of zeros from the absent ones.
     assert_eq!(core.process.rss_bytes, knowable.bytes, "{knowable:?}");
-    for row in alive.causes.iter().filter(|row| !OF_FILES.contains(&row.cause.as_str())) {
-        let undumped = if row.cause == "unknown" { knowable.undumped } else { 0 };
-        assert_eq!(bytes(core, &row.cause) + undumped, row.bytes, "{}", row.cause);
+    for row in alive.causes.iter().filter(|row| !OF_FILES.contains(&row.cause.name())) {
+        let undumped = if row.cause.name() == "unknown" { knowable.undumped } else { 0 };
+        assert_eq!(bytes(core, row.cause.name()) + undumped, row.bytes, "{}", row.cause.name());
     }
     assert_eq!(bytes(core, "file.shared"), 0);
     assert_eq!((&core.malloc, &core.arenas), (&alive.malloc, &alive.arenas));

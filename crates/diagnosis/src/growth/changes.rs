@@ -1,0 +1,154 @@
+//! The same things in several reports side by side.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use formats::{Arena, Class, Owner, Report};
+use formats::{ArenaChange, CauseChange, ClassChange, OwnerChange, Trajectory};
+use ledger::Cause;
+
+/// Classes and owners that are told at most.
+const MOST: usize = 100;
+
+pub(crate) fn causes(reports: &[&Report]) -> Vec<CauseChange> {
+    let Some(last) = reports.last() else { return Vec::new() };
+    let names = last.causes.iter().map(|row| row.cause);
+    let bytes = |report: &Report, cause: Cause| {
+        report.causes.iter().find(|row| row.cause == cause).map_or(0, |row| row.bytes)
+    };
+    names
+        .map(|cause| CauseChange {
+            cause,
+            bytes: Trajectory::new(reports.iter().map(|report| bytes(report, cause))),
+        })
+        .collect()
+}
+
+/// A row of numbers for each key, in the order of the keys; zeros where a report does not have it.
+fn by_key<'a, K: Ord, V>(
+    reports: &[&'a Report],
+    rows: impl Fn(&'a Report) -> Vec<(K, V)>,
+    add: impl Fn(&mut [u64], V),
+    width: usize,
+) -> BTreeMap<K, Vec<u64>> {
+    let mut all = BTreeMap::new();
+    for (point, report) in reports.iter().enumerate() {
+        for (key, row) in rows(report) {
+            let numbers = all.entry(key).or_insert_with(|| vec![0; width * reports.len()]);
+            add(&mut numbers[width * point..][..width], row);
+        }
+    }
+    all
+}
+
+/// The columns of a row of numbers as series.
+fn series<const N: usize>(numbers: &[u64]) -> [Trajectory; N] {
+    std::array::from_fn(|column| Trajectory::new(numbers.iter().skip(column).step_by(N).copied()))
+}
+
+/// The classes, those that changed by most bytes first; `hours` is how long that took.
+pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChange> {
+    let rows = by_key(
+        reports,
+        |report| {
+            let classes = report.ruby.iter().flat_map(|ruby| &ruby.classes);
+            classes.map(|class| (class.name.as_str(), class)).collect()
+        },
+        |numbers, class: &Class| {
+            numbers[0] += class.objects;
+            numbers[1] += class.slot_bytes + class.malloc_bytes;
+        },
+        2,
+    );
+    let mut classes: Vec<_> = rows
+        .into_iter()
+        .map(|(name, numbers)| {
+            let [objects, bytes] = series(&numbers);
+            ClassChange {
+                name: name.into(),
+                kept_by: retainer(reports, name),
+                objects_per_hour: hours.map(|hours| objects.change as f64 / hours),
+                objects,
+                bytes,
+                survivors: 0,
+                newcomers: 0,
+                old_newcomers: 0,
+            }
+        })
+        .filter(|class| class.objects.change != 0 || class.bytes.change != 0)
+        .collect();
+    classes.sort_by_key(|class| (Reverse(class.bytes.change.abs()), class.name.clone()));
+    classes.truncate(MOST);
+    classes
+}
+
+/// Who keeps more of a class's objects than before: the name that gained most bytes, with its path in the last
+/// report; `None` where most of them went to what nothing keeps.
+fn retainer(reports: &[&Report], class: &str) -> Option<String> {
+    let kept = |report: &Report| {
+        let mut kept = BTreeMap::<Option<String>, (u64, Option<String>)>::new();
+        let owners = report.owners.iter().flatten().filter(|owner| owner.owner == class);
+        for retainer in owners.flat_map(|owner| &owner.kept_by) {
+            let root = retainer.path.as_deref().and_then(|path| path.split(" → ").next());
+            let (bytes, _) = kept.entry(root.map(Into::into)).or_insert((0, retainer.path.clone()));
+            *bytes += retainer.bytes;
+        }
+        kept
+    };
+    let before = kept(reports.first()?);
+    let after = kept(reports.last()?);
+    let gained = after.into_iter().filter_map(|(root, (bytes, path))| {
+        let had = before.get(&root).map_or(0, |(bytes, _)| *bytes);
+        (bytes > had).then(|| (bytes - had, path))
+    });
+    gained.max_by_key(|(gain, _)| *gain).and_then(|(_, path)| path)
+}
+
+pub(crate) fn owners(reports: &[&Report]) -> Vec<OwnerChange> {
+    let rows = by_key(
+        reports,
+        |report| {
+            let owners = report.owners.iter().flatten();
+            owners.map(|it| ((&it.owner, &it.kind, it.cause), it)).collect()
+        },
+        |numbers, owner: &Owner| {
+            numbers[0] += owner.exclusive_bytes + owner.shared_bytes;
+        },
+        1,
+    );
+    let mut owners: Vec<_> = rows
+        .into_iter()
+        .map(|((owner, kind, cause), numbers)| {
+            let [bytes] = series(&numbers);
+            OwnerChange { owner: owner.clone(), kind: kind.clone(), cause, bytes }
+        })
+        .filter(|owner| owner.bytes.change != 0)
+        .collect();
+    owners.sort_by_key(|owner| Reverse(owner.bytes.change.abs()));
+    owners.truncate(MOST);
+    owners
+}
+
+pub(crate) fn arenas(reports: &[&Report]) -> Vec<ArenaChange> {
+    let rows = by_key(
+        reports,
+        |report| {
+            let arenas = report.arenas.iter().flatten();
+            arenas.map(|arena| ((!arena.main, &arena.address), arena)).collect()
+        },
+        |numbers, arena: &Arena| {
+            numbers[0] += arena.in_use_bytes + arena.overhead_bytes;
+            numbers[1] += arena.unreturned_bytes
+                + arena.fragmented_bytes
+                + arena.cached_bytes
+                + arena.top_bytes;
+        },
+        2,
+    );
+    rows.into_iter()
+        .map(|((other, address), numbers)| {
+            let [in_use_bytes, kept_bytes] = series(&numbers);
+            ArenaChange { address: address.clone(), main: !other, in_use_bytes, kept_bytes }
+        })
+        .collect()
+}

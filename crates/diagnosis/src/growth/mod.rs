@@ -1,0 +1,65 @@
+//! What grew between two snapshots or more, and whether that is a leak.
+
+mod changes;
+mod survivors;
+mod verdict;
+
+use formats::{CaptureMethod, Diff, DiffPoint, Snapshot, Trajectory};
+pub use verdict::{has_more_objects, largest_native_owner, totals};
+
+/// Compares two or more snapshots, each with its name. Snapshots of one process are ordered by time; those of several
+/// processes, and of cores, are compared in the given order.
+#[must_use]
+pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
+    let same_process = snapshots.windows(2).all(|pair| {
+        let [one, other] = [&pair[0].1.report.process, &pair[1].1.report.process];
+        // A core does not tell when its process was started.
+        one.pid == other.pid
+            && (one.started_ticks == other.started_ticks
+                || one.started_ticks.is_none()
+                || other.started_ticks.is_none())
+    });
+    let mut snapshots: Vec<_> = snapshots.iter().collect();
+    // The time of a core is that of its file, which may have been copied. The user knows the order better.
+    let is_core = |snapshot: &Snapshot| snapshot.report.capture.method == CaptureMethod::Core;
+    if same_process && !snapshots.iter().any(|(_, snapshot)| is_core(snapshot)) {
+        snapshots.sort_by_key(|(_, snapshot)| snapshot.report.capture.unix_ms);
+    }
+    let points: Vec<DiffPoint> = snapshots
+        .iter()
+        .map(|(source, snapshot)| {
+            let (process, capture) = (&snapshot.report.process, &snapshot.report.capture);
+            DiffPoint {
+                source: source.clone(),
+                pid: process.pid,
+                command: process.command.clone(),
+                unix_ms: capture.unix_ms,
+                uptime_ms: process.uptime_ms,
+                threads: process.threads,
+            }
+        })
+        .collect();
+    let milliseconds = match (points.first(), points.last()) {
+        (Some(first), Some(last)) => last.unix_ms.saturating_sub(first.unix_ms),
+        _ => 0,
+    };
+    let seconds = milliseconds as f64 / 1e3;
+    let reports: Vec<_> = snapshots.iter().map(|(_, snapshot)| &snapshot.report).collect();
+    let hours = (same_process && seconds > 0.0).then_some(seconds / 3600.0);
+    let mut diff = Diff {
+        same_process,
+        seconds,
+        rss_bytes: Trajectory::new(reports.iter().map(|report| report.process.rss_bytes)),
+        causes: changes::causes(&reports),
+        classes: changes::classes(&reports, hours),
+        owners: changes::owners(&reports),
+        arenas: if same_process { changes::arenas(&reports) } else { Vec::new() },
+        verdict: verdict::undecided(),
+        points,
+    };
+    if let ([(_, first), .., (_, last)], true) = (&snapshots[..], same_process) {
+        survivors::count(first, last, &mut diff.classes);
+    }
+    diff.verdict = verdict::judge(&diff, hours);
+    diff
+}

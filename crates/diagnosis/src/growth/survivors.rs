@@ -1,0 +1,49 @@
+//! Which objects were there before: those at the same address, of the same class.
+//!
+//! A slot whose object died and that another object of the class moved into looks the same, unless the
+//! object was old before and is young now. So where objects come and go, survivors are too many, never
+//! too few (but for such as GC.compact moved).
+
+use std::collections::HashMap;
+
+use ledger::{Block, MemoryMap, Use};
+
+use formats::ClassChange;
+use formats::Snapshot;
+
+/// Counts for each class which of its objects in `last` were there in `first`, and which are new.
+pub(crate) fn count(first: &Snapshot, last: &Snapshot, classes: &mut [ClassChange]) {
+    let names: HashMap<String, usize> =
+        classes.iter().enumerate().map(|(index, class)| (class.name.clone(), index)).collect();
+    let index_of = |snapshot: &Snapshot| -> Vec<Option<usize>> {
+        let owners = snapshot.report.owners.iter().flatten();
+        owners.map(|owner| names.get(owner.owner.as_str()).copied()).collect()
+    };
+    let (was, is) = (index_of(first), index_of(last));
+    let class = |classes: &[Option<usize>], piece: &Block| {
+        classes.get(piece.owner? as usize).copied().flatten()
+    };
+    let mut before = objects(&first.memory_map).peekable();
+    for object in objects(&last.memory_map) {
+        let Some(index) = class(&is, &object) else { continue };
+        while before.next_if(|it| it.address < object.address).is_some() {}
+        let same = before.peek().filter(|it| it.address == object.address);
+        let survived = same.is_some_and(|it| {
+            class(&was, it) == Some(index)
+                && (it.used == Use::YoungSlot || object.used == Use::OldSlot)
+        });
+        let class = &mut classes[index];
+        if survived {
+            class.survivors += 1;
+        } else {
+            class.newcomers += 1;
+            class.old_newcomers += u64::from(object.used == Use::OldSlot);
+        }
+    }
+}
+
+/// All slots with objects, ascending.
+fn objects(memory_map: &MemoryMap) -> impl Iterator<Item = Block> {
+    let pieces = memory_map.areas.iter().flat_map(|area| memory_map.pieces(area));
+    pieces.filter(|piece| piece.used.is_object())
+}

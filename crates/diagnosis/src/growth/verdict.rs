@@ -1,0 +1,311 @@
+//! The verdict on a diff: a pure function of its numbers.
+
+use formats::{
+    ClassChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict, Doubt, OwnerChange, Subject,
+    Trajectory,
+};
+use ledger::Cause;
+
+/// The least change that is growth, in bytes, and as a fraction of RSS.
+const MIN_BYTES: u64 = 1 << 20;
+const MIN_FRACTION: u64 = 100;
+/// Growth levels off if its last rate is below this part of its highest rate.
+const LEVELS_OFF: f64 = 0.25;
+/// Growth is steady if its rate is at least this part of the mean rate in every interval.
+const STEADY: f64 = 0.5;
+
+/// Snapshots that are closer together say little about a process in which nothing changed.
+const MIN_SECONDS: f64 = 10.0;
+/// A class grew by the number of its objects if that rose by more than this fraction.
+const MORE_OBJECTS_FRACTION: u64 = 100;
+/// The number of additional threads that is an accumulation of threads.
+const MANY_THREADS: u64 = 8;
+
+const MANAGED: [Cause; 2] = [Cause::RubyLiveSlots, Cause::RubyMalloc];
+const CODE: [Cause; 3] = [Cause::RubyVm, Cause::RubyJit, Cause::RubyOverhead];
+const NATIVE: [Cause; 7] = [
+    Cause::NativeHeld,
+    Cause::NativeGlobal,
+    Cause::NativeUnreachable,
+    Cause::MallocInUse,
+    Cause::StackThreads,
+    Cause::StackFibers,
+    Cause::Unknown,
+];
+/// Causes that may hold Ruby's memory too: of another allocator than glibc's, or without a search for owners.
+const OWNERS_UNKNOWN: [Cause; 2] = [Cause::MallocInUse, Cause::Unknown];
+const FREE: [Cause; 5] = [
+    Cause::RubyFreeSlots,
+    Cause::MallocUnreturned,
+    Cause::MallocFragmented,
+    Cause::MallocTop,
+    Cause::MallocCached,
+];
+
+/// The course of a number over time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Course {
+    /// It grows at nearly the same rate in every interval.
+    Steady,
+    /// It grows more and more slowly.
+    LevelsOff,
+    /// Its rate changes.
+    Uneven,
+    /// There are only two points.
+    TooEarly,
+}
+
+/// The verdict of a diff whose verdict is not known yet.
+pub(super) fn undecided() -> DiffVerdict {
+    DiffVerdict {
+        kind: DiffKind::Stable,
+        subject: Subject::InUse,
+        cause: None,
+        class: None,
+        bytes: 0,
+        bytes_per_hour: None,
+        doubt: None,
+        confidence: Confidence::Low,
+    }
+}
+
+/// Returns the verdict on the other parts of `diff`. `hours` is the time between its first and last snapshot, `None`
+/// for different processes.
+pub(super) fn judge(diff: &Diff, hours: Option<f64>) -> DiffVerdict {
+    let sums = Sums::of(diff);
+    let first_rss = diff.rss_bytes.at.first().copied().unwrap_or(0);
+    let least = MIN_BYTES.max(first_rss / MIN_FRACTION) as i64;
+    let rss = diff.rss_bytes.change;
+    let verdict = |kind, subject, bytes: i64| DiffVerdict {
+        kind,
+        subject,
+        cause: None,
+        class: None,
+        bytes,
+        bytes_per_hour: hours.map(|hours| bytes as f64 / hours),
+        doubt: None,
+        // Growth over hours does not show within seconds.
+        confidence: if diff.seconds < MIN_SECONDS { Confidence::Low } else { Confidence::High },
+    };
+    if !diff.same_process {
+        return DiffVerdict {
+            class: diff.classes.first().map(|class| class.name.clone()),
+            doubt: Some(Doubt::DifferentProcesses),
+            confidence: Confidence::Low,
+            ..verdict(DiffKind::Growth, Subject::InUse, sums.in_use())
+        };
+    }
+    if sums.in_use() >= least {
+        return growth(diff, &sums, hours);
+    }
+    if rss >= least && sums.free.change >= rss / 2 {
+        let cause = largest(diff, &FREE);
+        return DiffVerdict {
+            cause,
+            ..verdict(DiffKind::Retention, Subject::Free, sums.free.change)
+        };
+    }
+    if rss >= least {
+        let row = diff.causes.iter().max_by_key(|row| row.bytes.change);
+        let bytes = row.map_or(0, |row| row.bytes.change);
+        return DiffVerdict {
+            cause: row.map(|row| row.cause),
+            doubt: Some(Doubt::NothingInUse),
+            confidence: Confidence::Medium,
+            ..verdict(DiffKind::Growth, Subject::Cause, bytes)
+        };
+    }
+    if rss <= -least {
+        return verdict(DiffKind::Shrank, Subject::Rss, rss);
+    }
+    verdict(DiffKind::Stable, Subject::InUse, sums.in_use())
+}
+
+/// Returns the change of memory in use, and of free memory that malloc or Ruby keeps, in bytes.
+#[must_use]
+pub fn totals(diff: &Diff) -> (i64, i64) {
+    let sums = Sums::of(diff);
+    (sums.in_use(), sums.free.change)
+}
+
+/// Sums over groups of causes.
+struct Sums {
+    managed: Trajectory,
+    code: Trajectory,
+    native: Trajectory,
+    free: Trajectory,
+}
+
+impl Sums {
+    fn of(diff: &Diff) -> Self {
+        let sum = |causes: &[Cause]| {
+            let mut sum = Trajectory::new(diff.points.iter().map(|_| 0));
+            for row in diff.causes.iter().filter(|row| causes.contains(&row.cause)) {
+                sum.add(&row.bytes);
+            }
+            sum
+        };
+        Self { managed: sum(&MANAGED), code: sum(&CODE), native: sum(&NATIVE), free: sum(&FREE) }
+    }
+
+    fn in_use(&self) -> i64 {
+        self.managed.change + self.code.change + self.native.change
+    }
+}
+
+/// The memory in use that grew most.
+struct Largest<'a> {
+    subject: Subject,
+    cause: Option<Cause>,
+    class: Option<&'a ClassChange>,
+    bytes: &'a Trajectory,
+}
+
+impl<'a> Largest<'a> {
+    fn of(diff: &'a Diff, sums: &'a Sums) -> Self {
+        let most = sums.managed.change.max(sums.code.change).max(sums.native.change);
+        // A thread holds its stack beside the memory of its object.
+        let threads = |point: Option<&DiffPoint>| point.map_or(0, |point| point.threads);
+        let new_threads = threads(diff.points.last()).saturating_sub(threads(diff.points.first()));
+        let has_many_threads = new_threads >= MANY_THREADS;
+        if most == sums.native.change && !has_many_threads {
+            let owner = largest_native_owner(diff);
+            let subject = match owner {
+                Some(owner) if owner.cause == Some(Cause::NativeUnreachable) => {
+                    Subject::Unreachable
+                }
+                _ => Subject::Native,
+            };
+            let bytes = owner.map_or(&sums.native, |owner| &owner.bytes);
+            return Self { subject, cause: largest(diff, &NATIVE), class: None, bytes };
+        }
+        if most == sums.code.change {
+            let cause = largest(diff, &CODE);
+            return Self { subject: Subject::Code, cause, class: None, bytes: &sums.code };
+        }
+        let threads = diff.classes.iter().find(|class| class.name == "Thread");
+        let class = match threads.filter(|_| has_many_threads) {
+            Some(threads) => Some(threads),
+            None => {
+                let largest = diff.classes.iter().max_by_key(|class| class.bytes.change);
+                largest.filter(|class| class.bytes.change > 0).map(|class| owning(diff, class))
+            }
+        };
+        let bytes = class.map_or(&sums.managed, |class| &class.bytes);
+        Self { subject: Subject::Objects, cause: largest(diff, &MANAGED), class, bytes }
+    }
+}
+
+/// The verdict on memory in use that grew.
+fn growth(diff: &Diff, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
+    let Largest { subject, cause, class, bytes } = Largest::of(diff, sums);
+    // The number of a class's objects fluctuates less with garbage than the memory that they hold.
+    let course = match class {
+        Some(class) if has_more_objects(class) => course(&class.objects, &diff.points),
+        _ => course(bytes, &diff.points),
+    };
+    let is_native = matches!(subject, Subject::Native | Subject::Unreachable);
+    let are_owners_unknown =
+        is_native && cause.is_some_and(|cause| OWNERS_UNKNOWN.contains(&cause));
+    let is_garbage = class.is_some_and(|class| class.objects.change > 0 && class.kept_by.is_none());
+    let (kind, doubt, confidence) = match course {
+        Course::LevelsOff => (DiffKind::WarmUp, Some(Doubt::LevelsOff), Confidence::Medium),
+        _ if subject == Subject::Code => {
+            (DiffKind::WarmUp, Some(Doubt::CodeIsLoaded), Confidence::Medium)
+        }
+        _ if are_owners_unknown => (DiffKind::Growth, Some(Doubt::OwnersUnknown), Confidence::Low),
+        _ if is_garbage => (DiffKind::Growth, Some(Doubt::Garbage), Confidence::Low),
+        Course::Steady => {
+            let kind = if is_native { DiffKind::NativeLeak } else { DiffKind::ManagedLeak };
+            let is_sure = diff.points.len() > 2;
+            (kind, None, if is_sure { Confidence::High } else { Confidence::Medium })
+        }
+        Course::Uneven | Course::TooEarly => {
+            (DiffKind::Growth, Some(Doubt::FewSnapshots), Confidence::Low)
+        }
+    };
+    DiffVerdict {
+        kind,
+        subject,
+        cause,
+        class: class.map(|class| class.name.clone()),
+        bytes: bytes.change,
+        bytes_per_hour: hours.map(|hours| bytes.change as f64 / hours),
+        doubt,
+        confidence,
+    }
+}
+
+/// Returns the class whose objects retain those of `class`, if their numbers rose alike: of sessions with a string
+/// each, the sessions leak. Returns `class` itself otherwise.
+fn owning<'a>(diff: &'a Diff, class: &'a ClassChange) -> &'a ClassChange {
+    let mut owning = class;
+    let path: Vec<&str> = class.kept_by.iter().flat_map(|path| path.split(" → ")).collect();
+    // The path begins with a constant or variable, and ends with the class.
+    for name in path.iter().skip(1).rev().skip(1) {
+        let name = name.split(" × ").next().unwrap_or(name);
+        match diff.classes.iter().find(|class| class.name == name) {
+            Some(class) if class.objects.change * 2 >= owning.objects.change => owning = class,
+            _ => break,
+        }
+    }
+    owning
+}
+
+/// Returns true if a class grew by the number of its objects, not by the memory of existing ones.
+#[must_use]
+pub fn has_more_objects(class: &ClassChange) -> bool {
+    let before = class.objects.at.first().unwrap_or(&0);
+    class.objects.change > 0 && class.objects.change as u64 >= before / MORE_OBJECTS_FRACTION
+}
+
+/// The cause among `causes` that grew most.
+fn largest(diff: &Diff, causes: &[Cause]) -> Option<Cause> {
+    let rows = diff.causes.iter().filter(|row| causes.contains(&row.cause));
+    rows.max_by_key(|row| row.bytes.change).map(|row| row.cause)
+}
+
+/// Returns the owner of native memory that grew most; `None` if none grew.
+#[must_use]
+pub fn largest_native_owner(diff: &Diff) -> Option<&OwnerChange> {
+    let owned = [Cause::NativeHeld, Cause::NativeGlobal, Cause::NativeUnreachable];
+    let is_native = |owner: &&OwnerChange| owner.cause.is_some_and(|it| owned.contains(&it));
+    let largest = diff.owners.iter().filter(is_native).max_by_key(|owner| owner.bytes.change);
+    largest.filter(|owner| owner.bytes.change > 0)
+}
+
+/// The rate of each interval between two points, in units per second.
+fn rates(values: &Trajectory, points: &[DiffPoint]) -> Vec<f64> {
+    let spans = points.windows(2).map(|pair| pair[1].unix_ms.saturating_sub(pair[0].unix_ms));
+    let steps = values.at.windows(2).map(|pair| pair[1] as f64 - pair[0] as f64);
+    steps.zip(spans).map(|(step, span)| step * 1e3 / span.max(1) as f64).collect()
+}
+
+fn course(values: &Trajectory, points: &[DiffPoint]) -> Course {
+    let rates = rates(values, points);
+    let (Some(&last), Some(first)) = (rates.last(), points.first()) else {
+        return Course::TooEarly;
+    };
+    if let [rate] = rates[..] {
+        // The start of the program, when it had nothing, is a third point if it is long enough ago.
+        let span = points[1].unix_ms.saturating_sub(first.unix_ms);
+        return match (first.uptime_ms, values.at.first()) {
+            (Some(uptime), Some(&before))
+                if uptime >= span
+                    && rate >= STEADY * before as f64 * 1e3 / uptime.max(1) as f64 =>
+            {
+                Course::Steady
+            }
+            _ => Course::TooEarly,
+        };
+    }
+    let fastest = rates.iter().copied().fold(f64::MIN, f64::max);
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    if last < LEVELS_OFF * fastest {
+        Course::LevelsOff
+    } else if rates.iter().all(|&rate| rate >= STEADY * mean) {
+        Course::Steady
+    } else {
+        Course::Uneven
+    }
+}

@@ -1,0 +1,32 @@
+//! The meaning of a ledger and of documents, as data. Sentences are made of it by `render`.
+
+mod advice;
+mod comparison;
+mod growth;
+mod series;
+mod setting;
+mod stable;
+mod statistics;
+mod trim;
+mod verdict;
+
+pub use advice::advise;
+pub use comparison::{Workload, compare};
+pub use growth::{growth, has_more_objects, largest_native_owner, totals};
+pub use series::{Basis, MemorySeries, top_causes};
+pub use setting::{Environment, Setting};
+pub use stable::{Early, MIN_STRETCHES, Shape, Slope, StablePoint, Teeth};
+pub use statistics::{Difference, difference, median};
+pub use trim::trim_watch;
+pub use verdict::{MIN_BYTES, MIN_SHARE, judge};
+
+use formats::{Capture, Report};
+use ledger::Ledger;
+
+/// Returns the report on a ledger, with the verdict and advice.
+#[must_use]
+pub fn report(ledger: &Ledger, capture: Capture) -> Report {
+    let verdict = judge(ledger);
+    let advice = advise(ledger, verdict.cause);
+    Report::new(ledger, capture, verdict, advice)
+}

@@ -1,0 +1,193 @@
+//! The memory of a process tree as one series.
+
+use formats::{CauseRow, CauseSample, Group, Recording, Sample};
+
+use crate::StablePoint;
+
+/// So many points say enough, also where they are not all.
+const MANY: usize = 100;
+
+/// The memory of all processes together over time, sample by sample.
+#[derive(Debug, Clone, Default)]
+pub struct MemorySeries {
+    rss: Vec<(f64, f64)>,
+    exact_rss: Vec<(f64, f64)>,
+    pss: Vec<(f64, f64)>,
+    most_processes: usize,
+    room_bytes: Option<u64>,
+    group: Option<Group>,
+    kills: u64,
+}
+
+/// What a series is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// Resident bytes.
+    Rss,
+    /// Proportional bytes: of several processes, which share pages, these are what adds up.
+    Pss,
+}
+
+impl Basis {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rss => "RSS",
+            Self::Pss => "PSS",
+        }
+    }
+}
+
+impl MemorySeries {
+    /// Of a recording.
+    #[must_use]
+    pub fn of(recording: &Recording) -> Self {
+        let mut series = Self::default();
+        recording.samples().for_each(|sample| series.add(sample));
+        series
+    }
+
+    /// Adds what came later.
+    pub fn add(&mut self, sample: &Sample) {
+        let time = sample.t_ms as f64 / 1e3;
+        self.rss.push((time, sample.rss_bytes as f64));
+        if sample.exact {
+            self.exact_rss.push((time, sample.rss_bytes as f64));
+            self.pss.extend(sample.pss_bytes.map(|bytes| (time, bytes as f64)));
+        }
+        self.most_processes = self.most_processes.max(sample.processes.len());
+        if let (Some(before), Some(group)) = (self.group, sample.group) {
+            self.kills += group.kills_since(before);
+        }
+        self.group = sample.group.or(self.group);
+        self.room_bytes = sample.group.as_ref().and_then(|group| {
+            let left = group.limit_bytes?.saturating_sub(group.usage_bytes);
+            Some(left.saturating_add(group.cache_bytes))
+        });
+    }
+
+    /// The points that say most: PSS of several processes, else RSS; exact ones where these are all of the
+    /// samples, or at least a quarter of them and many.
+    #[must_use]
+    pub fn points(&self) -> (Basis, &[(f64, f64)]) {
+        let enough = |points: &[(f64, f64)]| {
+            points.len() == self.rss.len() || points.len() >= MANY.max(self.rss.len() / 4)
+        };
+        if self.most_processes > 1 && enough(&self.pss) {
+            (Basis::Pss, &self.pss)
+        } else if enough(&self.exact_rss) {
+            (Basis::Rss, &self.exact_rss)
+        } else {
+            (Basis::Rss, &self.rss)
+        }
+    }
+
+    /// The bytes that the control group's limit left at last; caches that the kernel would give up are room.
+    #[must_use]
+    pub fn room_bytes(&self) -> Option<u64> {
+        self.room_bytes
+    }
+
+    /// What it comes to.
+    #[must_use]
+    pub fn stable_point(&self) -> StablePoint {
+        StablePoint::of(self.points().1)
+    }
+
+    /// The number of processes that the kernel killed for lack of memory meanwhile.
+    #[must_use]
+    pub fn oom_kills(&self) -> u64 {
+        self.kills
+    }
+}
+
+/// Returns the sums of the causes of several processes, the largest first.
+#[must_use]
+pub fn top_causes<'a>(causes: impl Iterator<Item = &'a CauseSample>) -> Vec<CauseRow> {
+    let mut rows: Vec<CauseRow> = Vec::new();
+    for row in causes.flat_map(|causes| &causes.causes) {
+        match rows.iter_mut().find(|known| known.cause == row.cause) {
+            Some(known) => known.bytes += row.bytes,
+            None => rows.push(row.clone()),
+        }
+    }
+    rows.sort_by(|one, other| other.bytes.cmp(&one.bytes).then(one.cause.cmp(&other.cause)));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use formats::ProcessSample;
+
+    use super::*;
+
+    fn sample(second: u64, exact: bool, processes: usize) -> Sample {
+        let process = ProcessSample {
+            pid: 1,
+            started_ticks: 1,
+            state: 'S',
+            rss_bytes: 100,
+            pss_bytes: None,
+            uss_bytes: None,
+            swap_bytes: None,
+            user_ms: 0,
+            system_ms: 0,
+            minor_faults: 0,
+            major_faults: 0,
+            threads: 1,
+        };
+        let group =
+            Group { usage_bytes: 70, limit_bytes: Some(100), cache_bytes: 5, oom_kills: None };
+        Sample {
+            t_ms: second * 1000,
+            exact,
+            rss_bytes: 100,
+            pss_bytes: exact.then_some(60),
+            uss_bytes: None,
+            swap_bytes: None,
+            processes: vec![process; processes],
+            group: Some(group),
+            recorder_cpu_ms: 0.0,
+        }
+    }
+
+    fn series(samples: impl Iterator<Item = Sample>) -> MemorySeries {
+        let mut series = MemorySeries::default();
+        samples.for_each(|sample| series.add(&sample));
+        series
+    }
+
+    #[test]
+    fn kills_are_counted_from_the_first_sample_on() {
+        let killed = |kills: [u64; 3]| {
+            let counts = kills.into_iter().zip(0..);
+            series(counts.map(|(kills, at)| {
+                let mut sample = sample(at, true, 1);
+                sample.group = sample.group.map(|it| Group { oom_kills: Some(kills), ..it });
+                sample
+            }))
+            .oom_kills()
+        };
+        // Kills before the recording do not count.
+        assert_eq!(killed([7, 7, 7]), 0);
+        assert_eq!(killed([7, 7, 8]), 1);
+        assert_eq!(killed([7, 8, 10]), 3);
+    }
+
+    #[test]
+    fn several_processes_are_added_up_by_what_they_do_not_share() {
+        let of = |samples: u64, exact: u64, processes: usize| {
+            let series = series((0..samples).map(|it| sample(it, it % exact == 0, processes)));
+            let (basis, points) = series.points();
+            (basis, points.len(), points[1])
+        };
+        assert_eq!(of(400, 4, 3), (Basis::Pss, 100, (4.0, 60.0)));
+        assert_eq!(of(400, 4, 1), (Basis::Rss, 100, (4.0, 100.0)));
+        assert_eq!(of(8, 1, 3), (Basis::Pss, 8, (1.0, 60.0)));
+        // Too seldom, or too few.
+        assert_eq!(of(1000, 5, 3), (Basis::Rss, 1000, (1.0, 100.0)));
+        assert_eq!(of(80, 2, 3), (Basis::Rss, 80, (1.0, 100.0)));
+        assert_eq!(series((0..8).map(|it| sample(it, true, 1))).room_bytes(), Some(35));
+    }
+}

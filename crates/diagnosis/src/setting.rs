@@ -1,0 +1,177 @@
+use std::path::{Path, PathBuf};
+
+use formats::TriedSetting;
+
+/// What the work may run under, from the simplest on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Setting {
+    /// glibc's malloc as it comes.
+    Default,
+    /// glibc's malloc with two arenas.
+    Arena2,
+    /// jemalloc.
+    Jemalloc,
+    /// tcmalloc.
+    Tcmalloc,
+    /// mimalloc.
+    Mimalloc,
+    /// glibc's malloc, and `rbloat trim` once the work is done.
+    Trim,
+    /// glibc's malloc, and rbloat's gem, which trims by itself.
+    Gem,
+    /// What a user names: variables of the environment, with their values.
+    Own(String, Vec<(String, String)>),
+}
+
+/// Changes of the environment that a setting makes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// Variables to set.
+    pub set: Vec<(String, String)>,
+    /// Variables to take away, since another setting would make them.
+    pub unset: Vec<&'static str>,
+}
+
+/// Where Debian and others have libraries.
+const FOLDERS: [&str; 5] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+    "/lib/x86_64-linux-gnu",
+];
+
+/// What one setting makes must not be there by chance under another one.
+const MADE_BY_SETTINGS: [&str; 3] = ["MALLOC_ARENA_MAX", "LD_PRELOAD", "RBLOAT_AUTO_TRIM"];
+
+impl Setting {
+    /// All that have a name of ours, in the order in which they are shown.
+    pub const ALL: [Self; 7] = [
+        Self::Default,
+        Self::Arena2,
+        Self::Jemalloc,
+        Self::Tcmalloc,
+        Self::Mimalloc,
+        Self::Trim,
+        Self::Gem,
+    ];
+
+    /// Its name in arguments, tables and JSON.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Own(name, _) => name,
+            Self::Default => "default",
+            Self::Arena2 => "arena2",
+            Self::Jemalloc => "jemalloc",
+            Self::Tcmalloc => "tcmalloc",
+            Self::Mimalloc => "mimalloc",
+            Self::Trim => "trim",
+            Self::Gem => "gem",
+        }
+    }
+
+    /// The setting of this name of ours.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|setting| setting.name() == name)
+    }
+
+    /// Returns the setting of a row of a comparison.
+    #[must_use]
+    pub fn of(part: &TriedSetting) -> Self {
+        Self::by_name(&part.setting)
+            .unwrap_or_else(|| Self::Own(part.setting.clone(), part.environment.clone()))
+    }
+
+    /// What it needs, a Debian package mostly; `None` where that is nothing.
+    #[must_use]
+    pub const fn needs(&self) -> Option<&'static str> {
+        match self {
+            Self::Default | Self::Arena2 | Self::Trim | Self::Own(..) => None,
+            Self::Jemalloc => Some("the package libjemalloc2"),
+            Self::Tcmalloc => Some("the package libtcmalloc-minimal4"),
+            Self::Mimalloc => Some("the package libmimalloc2.0"),
+            Self::Gem => Some("the gem's folder (--gem FOLDER)"),
+        }
+    }
+
+    /// The library that it loads, by its names in order of preference.
+    const fn libraries(&self) -> &'static [&'static str] {
+        match self {
+            Self::Jemalloc => &["libjemalloc.so.2"],
+            Self::Tcmalloc => &["libtcmalloc_minimal.so.4", "libtcmalloc.so.4"],
+            Self::Mimalloc => &["libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so.2.0"],
+            _ => &[],
+        }
+    }
+
+    /// What it changes in the environment of the work; `None` where a library is not installed, or no gem is
+    /// given. `ruby_options` is the RUBYOPT that there is already.
+    #[must_use]
+    pub fn environment(&self, gem: Option<&Path>, ruby_options: &str) -> Option<Environment> {
+        let set = match self {
+            Self::Own(_, variables) => variables.clone(),
+            Self::Default | Self::Trim => vec![],
+            Self::Arena2 => vec![("MALLOC_ARENA_MAX".into(), "2".into())],
+            Self::Jemalloc | Self::Tcmalloc | Self::Mimalloc => {
+                let library = self.libraries().iter().find_map(|name| find(name))?;
+                vec![("LD_PRELOAD".into(), library.to_string_lossy().into_owned())]
+            }
+            Self::Gem => {
+                let library = gem?.join("lib");
+                let options = format!("{ruby_options} -I{} -rrbloat", library.display());
+                vec![
+                    ("RUBYOPT".into(), options.trim().to_owned()),
+                    ("RBLOAT_AUTO_TRIM".into(), "1".into()),
+                ]
+            }
+        };
+        Some(Environment { set, unset: MADE_BY_SETTINGS.to_vec() })
+    }
+}
+
+fn find(library: &str) -> Option<PathBuf> {
+    FOLDERS.iter().map(|folder| Path::new(folder).join(library)).find(|path| path.exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for setting in Setting::ALL {
+            assert_eq!(Setting::by_name(setting.name()).as_ref(), Some(&setting));
+        }
+        assert_eq!(Setting::by_name("ptmalloc"), None);
+    }
+
+    #[test]
+    fn no_setting_lets_another_one_through() {
+        for setting in Setting::ALL {
+            let Some(environment) = setting.environment(Some(Path::new("/gem")), "-W0") else {
+                continue;
+            };
+            for (name, _) in &environment.set {
+                let is_own = environment.unset.contains(&name.as_str()) || name == "RUBYOPT";
+                assert!(is_own, "{name}");
+            }
+        }
+        let gem = Setting::Gem.environment(Some(Path::new("/gem")), "-W0").unwrap();
+        assert_eq!(gem.set[0].1, "-W0 -I/gem/lib -rrbloat");
+        assert_eq!(Setting::Gem.environment(None, ""), None);
+    }
+
+    #[test]
+    fn a_users_own_setting_is_what_was_tried() {
+        let environment = vec![("MALLOC_ARENA_MAX".into(), "1".into()), ("X".into(), "a b".into())];
+        let part = TriedSetting { setting: "arena1".into(), environment: environment.clone() };
+        let own = Setting::of(&part);
+        assert_eq!(own.name(), "arena1");
+        assert_eq!(own.environment(None, "-W0").unwrap().set, environment);
+        assert!(own > Setting::Gem);
+        let part = TriedSetting { setting: "trim".into(), environment: vec![] };
+        assert_eq!(Setting::of(&part), Setting::Trim);
+    }
+}

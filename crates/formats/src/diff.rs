@@ -1,0 +1,197 @@
+//! What grew between two looks at a process, or more: by cause, by class, by owner, by arena; and whether
+//! that is a leak.
+//!
+//! The JSON is part of rbloat's stable interface, described in docs/json.md.
+
+use ledger::Cause;
+use serde::{Deserialize, Serialize};
+
+use crate::{Confidence, names};
+
+/// What `rbloat diff` says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
+pub struct Diff {
+    pub points: Vec<DiffPoint>,
+    pub same_process: bool,
+    pub seconds: f64,
+    pub verdict: DiffVerdict,
+    pub rss_bytes: Trajectory,
+    pub causes: Vec<CauseChange>,
+    pub classes: Vec<ClassChange>,
+    pub owners: Vec<OwnerChange>,
+    pub arenas: Vec<ArenaChange>,
+}
+
+/// One look.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct DiffPoint {
+    pub source: String,
+    pub pid: i32,
+    pub command: String,
+    pub unix_ms: u64,
+    pub uptime_ms: Option<u64>,
+    pub threads: u64,
+}
+
+/// A number at each point, and how it changed from the first to the last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct Trajectory {
+    pub at: Vec<u64>,
+    pub change: i64,
+}
+
+/// A cause: its resident bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct CauseChange {
+    #[serde(with = "names::cause")]
+    pub cause: Cause,
+    pub bytes: Trajectory,
+}
+
+/// The objects of a class, and what they hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct ClassChange {
+    pub name: String,
+    pub objects: Trajectory,
+    pub bytes: Trajectory,
+    pub survivors: u64,
+    pub newcomers: u64,
+    pub old_newcomers: u64,
+    pub objects_per_hour: Option<f64>,
+    pub kept_by: Option<String>,
+}
+
+/// What an owner of malloc'ed memory holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct OwnerChange {
+    pub owner: String,
+    pub kind: String,
+    #[serde(with = "names::cause_or_none")]
+    pub cause: Option<Cause>,
+    pub bytes: Trajectory,
+}
+
+/// An arena, by its address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct ArenaChange {
+    pub address: String,
+    pub main: bool,
+    pub in_use_bytes: Trajectory,
+    pub kept_bytes: Trajectory,
+}
+
+/// The verdict on what changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DiffVerdict {
+    /// The kind of change.
+    pub kind: DiffKind,
+    /// The memory that changed most.
+    pub subject: Subject,
+    /// The cause that changed most within `subject`; `None` if there is none.
+    #[serde(with = "names::cause_or_none")]
+    pub cause: Option<Cause>,
+    /// The class whose objects changed most; `None` if that does not explain the change.
+    pub class: Option<String>,
+    /// The change of `subject`, in bytes.
+    pub bytes: i64,
+    /// The same for each hour; `None` for different processes.
+    pub bytes_per_hour: Option<f64>,
+    /// The reason for which growth is no leak; `None` if there is no growth, or a leak.
+    pub doubt: Option<Doubt>,
+    /// The confidence in the verdict.
+    pub confidence: Confidence,
+}
+
+/// The memory that a verdict is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Subject {
+    /// Ruby's objects and the memory that they hold.
+    Objects,
+    /// Native memory of one owner or cause.
+    Native,
+    /// Native memory that nothing points to.
+    Unreachable,
+    /// Classes, methods, bytecode and machine code.
+    Code,
+    /// Memory that is free but kept.
+    Free,
+    /// One cause, of any kind.
+    Cause,
+    /// Everything in use.
+    InUse,
+    /// All of RSS.
+    Rss,
+}
+
+/// A reason for which growth may be no leak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doubt {
+    /// It slows down.
+    LevelsOff,
+    /// The program's own code was loaded.
+    CodeIsLoaded,
+    /// Nobody knows who holds the memory: owners were not searched for, or cannot be found.
+    OwnersUnknown,
+    /// Most of it is garbage that the GC has not collected.
+    Garbage,
+    /// There are too few snapshots, or it grows unevenly.
+    FewSnapshots,
+    /// Nothing in use grew, but RSS did.
+    NothingInUse,
+    /// The snapshots are of different processes.
+    DifferentProcesses,
+}
+
+/// The kind of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiffKind {
+    /// Ruby objects accumulate at a steady rate.
+    ManagedLeak,
+    /// Native memory, which the GC does not know of, accumulates at a steady rate.
+    NativeLeak,
+    /// Memory in use or pages of files grew, and it is open whether that continues.
+    Growth,
+    /// Memory in use grew more and more slowly, or grew by the program's own code.
+    WarmUp,
+    /// RSS grew, but memory in use did not.
+    Retention,
+    /// Nothing grew.
+    Stable,
+    /// RSS fell.
+    Shrank,
+}
+
+impl Trajectory {
+    /// The trajectory of the numbers at each point.
+    #[must_use]
+    pub fn new(at: impl Iterator<Item = u64>) -> Self {
+        let at: Vec<u64> = at.collect();
+        let change = match (at.first(), at.last()) {
+            (Some(&first), Some(&last)) => last.wrapping_sub(first) as i64,
+            _ => 0,
+        };
+        Self { at, change }
+    }
+
+    /// The last number.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.at.last().copied().unwrap_or(0)
+    }
+
+    /// Adds another trajectory, point by point.
+    pub fn add(&mut self, other: &Self) {
+        self.at.iter_mut().zip(&other.at).for_each(|(sum, part)| *sum += part);
+        self.change += other.change;
+    }
+}

@@ -1,0 +1,104 @@
+//! The documents that rbloat writes and reads, as plain data.
+//!
+//! A [`Report`], a [`Diff`], a [`Comparison`] and a [`TrimReport`] are JSON documents. A [`Snapshot`] and a
+//! [`Recording`] are files. docs/json.md, docs/snapshot.md and docs/recording.md describe them for users.
+
+mod comparison;
+mod confidence;
+mod csv;
+mod diff;
+mod line;
+mod names;
+mod recording;
+mod report;
+mod snapshot;
+mod trim;
+mod verdict;
+
+use serde::{Deserialize, Serialize};
+
+pub use comparison::{
+    Comparison, Drawback, FailedRun, LoadResult, Medians, MissingSetting, PassedOver, Reason,
+    Recommendation, Run, RunPoint, Spread, TriedSetting,
+};
+pub use confidence::Confidence;
+pub use csv::{CSV_HEAD, csv_line};
+pub use diff::{
+    ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, Doubt,
+    OwnerChange, Subject, Trajectory,
+};
+pub use line::{
+    Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,
+    RecordingEnd, RecordingStart, Sample,
+};
+pub use recording::{Recording, RecordingError};
+pub use report::{
+    AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, FindingRow,
+    FindingSeverity, KeptBy, Malloc, Memsize, Owner, ProcessSummary, Report, Ruby, milliseconds,
+};
+pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
+pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};
+pub use verdict::{Action, Advice, Verdict};
+
+/// The version of the JSON documents.
+pub const SCHEMA: u32 = 2;
+
+/// A JSON document as rbloat prints it: its content, what it is, and one sentence for people.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Document<T> {
+    /// The version of its fields: [`SCHEMA`].
+    pub schema: u32,
+    /// The kind of its content.
+    pub kind: Kind,
+    /// The content in one sentence. Programs should read the other fields.
+    pub summary: String,
+    /// The content.
+    #[serde(flatten)]
+    pub content: T,
+}
+
+/// The kind of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A [`Report`].
+    Report,
+    /// A [`Diff`].
+    Diff,
+    /// A [`Comparison`].
+    Comparison,
+    /// A [`TrimReport`].
+    Trim,
+}
+
+/// The content of a document.
+pub trait Content: Serialize {
+    /// The kind of documents with this content.
+    const KIND: Kind;
+}
+
+impl Content for Report {
+    const KIND: Kind = Kind::Report;
+}
+
+impl Content for Diff {
+    const KIND: Kind = Kind::Diff;
+}
+
+impl Content for Comparison {
+    const KIND: Kind = Kind::Comparison;
+}
+
+impl Content for TrimReport {
+    const KIND: Kind = Kind::Trim;
+}
+
+/// Returns a document as JSON, with a line break at its end. `summary` is its content in one sentence.
+///
+/// # Panics
+/// If a map of the content has keys that are not strings. No content has such a map.
+#[must_use]
+pub fn to_json<T: Content>(content: &T, summary: &str) -> String {
+    let document = Document { schema: SCHEMA, kind: T::KIND, summary: summary.into(), content };
+    serde_json::to_string_pretty(&document).expect("a document has string keys") + "\n"
+}

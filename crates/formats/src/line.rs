@@ -1,0 +1,248 @@
+//! The lines of a recording's file, a stable interface: docs/recording.md describes them.
+//!
+//! Sizes are bytes, times are milliseconds. Fields may be added; none is renamed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CauseRow, Report};
+
+/// The version of this format.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// One line of a recording.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Line {
+    /// The first line: what is recorded, and how.
+    Start(RecordingStart),
+    /// A process was seen for the first time, or became another program by exec.
+    Process(Arrival),
+    /// What the kernel counts of all processes at one time.
+    Sample(Sample),
+    /// Where every resident byte of one process was.
+    Causes(CauseSample),
+    /// Something could not be read.
+    Failure(ReadFailure),
+    /// A process has ended.
+    Gone(Departure),
+    /// The last line, where the recorder was not killed.
+    End(RecordingEnd),
+    /// A kind of line that a later rbloat may write. Readers pass it over.
+    #[serde(other)]
+    Unknown,
+}
+
+/// What is recorded, and how.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "docs/recording.md describes the fields, once for all readers")]
+pub struct RecordingStart {
+    pub rbloat: String,
+    pub unix_ms: u64,
+    pub pid: i32,
+    #[serde(default)]
+    pub command: Option<Vec<String>>,
+    pub every_ms: u64,
+    #[serde(default)]
+    pub causes_every_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+}
+
+/// A process that was seen for the first time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see RecordingStart")]
+pub struct Arrival {
+    pub t_ms: u64,
+    pub pid: i32,
+    pub parent: i32,
+    pub started_ticks: u64,
+    pub command: String,
+}
+
+/// All processes at one time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see RecordingStart")]
+pub struct Sample {
+    pub t_ms: u64,
+    pub exact: bool,
+    pub rss_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pss_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uss_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap_bytes: Option<u64>,
+    pub processes: Vec<ProcessSample>,
+    #[serde(default)]
+    pub group: Option<Group>,
+    pub recorder_cpu_ms: f64,
+}
+
+/// One process of a sample.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see RecordingStart")]
+pub struct ProcessSample {
+    pub pid: i32,
+    pub started_ticks: u64,
+    pub state: char,
+    pub rss_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pss_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uss_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap_bytes: Option<u64>,
+    pub user_ms: u64,
+    pub system_ms: u64,
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub threads: u64,
+}
+
+/// The memory of the control group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see RecordingStart")]
+pub struct Group {
+    pub usage_bytes: u64,
+    pub limit_bytes: Option<u64>,
+    pub cache_bytes: u64,
+    pub oom_kills: Option<u64>,
+}
+
+impl Group {
+    /// How many processes the kernel has killed since another look at the group because it was full. Who was moved
+    /// to another group, with another limit, finds another count there: that tells nothing.
+    #[must_use]
+    pub fn kills_since(self, before: Self) -> u64 {
+        let (Some(now), Some(then)) = (self.oom_kills, before.oom_kills) else { return 0 };
+        if self.limit_bytes == before.limit_bytes { now.saturating_sub(then) } else { 0 }
+    }
+}
+
+/// Where every resident byte of one process was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see RecordingStart")]
+pub struct CauseSample {
+    pub t_ms: u64,
+    pub pid: i32,
+    pub started_ticks: u64,
+    pub command: String,
+    pub ruby_version: Option<String>,
+    pub allocator: String,
+    pub rss_bytes: u64,
+    pub causes: Vec<CauseRow>,
+    #[serde(with = "crate::names::cause_or_healthy")]
+    pub verdict: Option<ledger::Cause>,
+    pub trim_yield_bytes: Option<u64>,
+    pub slots_live: Option<u64>,
+    pub slots_free: Option<u64>,
+    pub method: crate::CaptureMethod,
+    pub pause_ms: f64,
+    pub recorder_cpu_ms: f64,
+}
+
+/// Something that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see RecordingStart")]
+pub struct ReadFailure {
+    pub t_ms: u64,
+    pub pid: i32,
+    pub what: String,
+}
+
+/// A process that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see RecordingStart")]
+pub struct Departure {
+    pub t_ms: u64,
+    pub pid: i32,
+    pub started_ticks: u64,
+}
+
+/// How the recording ended, and what it took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see RecordingStart")]
+pub struct RecordingEnd {
+    pub t_ms: u64,
+    pub why: EndReason,
+    #[serde(default)]
+    pub exit_status: Option<i32>,
+    #[serde(default)]
+    pub signal: Option<i32>,
+    pub samples: u64,
+    pub exact_samples: u64,
+    pub captures: u64,
+    pub recorder_cpu_ms: f64,
+}
+
+/// The reason for the end of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndReason {
+    /// The recorded process ended.
+    #[serde(rename = "the target ended")]
+    TargetEnded,
+    /// The recorder was asked to stop.
+    #[serde(rename = "interrupted")]
+    Interrupted,
+    /// The requested time was over.
+    #[serde(rename = "the time was over")]
+    TimeOver,
+}
+
+#[derive(Serialize)]
+struct Versioned<'a> {
+    schema: u32,
+    #[serde(flatten)]
+    line: &'a Line,
+}
+
+impl Line {
+    /// The line as it stands in the file: an object of JSON and the line's end.
+    ///
+    /// # Panics
+    /// Never: every line can be written as JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let line = Versioned { schema: SCHEMA, line: self };
+        serde_json::to_string(&line).expect("keys are text, numbers are finite") + "\n"
+    }
+
+    /// When it was written, in ms since the recording began.
+    #[must_use]
+    pub fn t_ms(&self) -> Option<u64> {
+        match self {
+            Self::Start(_) | Self::Unknown => None,
+            Self::Process(line) => Some(line.t_ms),
+            Self::Sample(line) => Some(line.t_ms),
+            Self::Causes(line) => Some(line.t_ms),
+            Self::Failure(line) => Some(line.t_ms),
+            Self::Gone(line) => Some(line.t_ms),
+            Self::End(line) => Some(line.t_ms),
+        }
+    }
+}
+
+impl CauseSample {
+    /// What a report says of a process, as a recording has it: causes that have no bytes are left out.
+    #[must_use]
+    pub fn new(t_ms: u64, report: Report, recorder_cpu_ms: f64) -> Self {
+        let Report { process, capture, causes, malloc, ruby, verdict, .. } = report;
+        Self {
+            t_ms,
+            pid: process.pid,
+            started_ticks: process.started_ticks.unwrap_or(0),
+            command: process.command,
+            ruby_version: process.ruby_version,
+            allocator: process.allocator,
+            rss_bytes: process.rss_bytes,
+            causes: causes.into_iter().filter(|row| row.bytes > 0).collect(),
+            verdict: verdict.cause,
+            trim_yield_bytes: malloc.map(|malloc| malloc.trim_yield_bytes),
+            slots_live: ruby.as_ref().map(|ruby| ruby.slots_live),
+            slots_free: ruby.as_ref().map(|ruby| ruby.slots_free),
+            method: capture.method,
+            pause_ms: capture.pause_ms,
+            recorder_cpu_ms,
+        }
+    }
+}

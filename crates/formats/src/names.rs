@@ -1,0 +1,77 @@
+//! The names of the ledger's vocabulary in documents.
+
+use ledger::Cause;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// The word for the absence of a cause in a verdict.
+const HEALTHY: &str = "healthy";
+
+fn parse<E: de::Error>(name: &str) -> Result<Cause, E> {
+    let cause = Cause::ALL.into_iter().find(|cause| cause.name() == name);
+    cause.ok_or_else(|| E::custom("there is no such cause"))
+}
+
+/// A cause by its name.
+pub(crate) mod cause {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(cause: &Cause, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(cause.name())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Cause, D::Error> {
+        parse(&String::deserialize(from)?)
+    }
+}
+
+/// A list of causes by their names.
+pub(crate) mod causes {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(causes: &[Cause], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(causes.iter().map(|cause| cause.name()))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, D::Error> {
+        Vec::<String>::deserialize(from)?.iter().map(|name| parse(name)).collect()
+    }
+}
+
+/// A cause by its name, or `null`.
+pub(crate) mod cause_or_none {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(
+        cause: &Option<Cause>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        cause.map(Cause::name).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Cause>, D::Error> {
+        Option::<String>::deserialize(from)?.map(|name| parse(&name)).transpose()
+    }
+}
+
+/// A cause by its name, or `"healthy"`.
+pub(crate) mod cause_or_healthy {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(
+        cause: &Option<Cause>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_str(cause.map_or(HEALTHY, Cause::name))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Cause>, D::Error> {
+        match String::deserialize(from)?.as_str() {
+            HEALTHY => Ok(None),
+            name => parse(name).map(Some),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A recording's file, read again.
+
+use serde::Deserialize;
+
+use crate::line::{Arrival, CauseSample, Line, RecordingEnd, RecordingStart, SCHEMA, Sample};
+
+/// A recording, as far as it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recording {
+    /// What was recorded, and how.
+    pub start: RecordingStart,
+    /// The lines after the first one, in their order.
+    pub lines: Vec<Line>,
+}
+
+/// Why a file is no recording that can be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordingError {
+    /// Its first line is none that rbloat writes.
+    #[error("this is no recording: its first line is not that of `rbloat record`")]
+    NotARecording,
+    /// It has another version.
+    #[error("this recording has version {0}, and this rbloat reads version {SCHEMA}")]
+    OtherVersion(u64),
+    /// A line that is not the last one cannot be understood.
+    #[error("line {number} makes no sense: {what}")]
+    Line {
+        /// Which one, counted from 1.
+        number: usize,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct Version {
+    schema: u64,
+}
+
+impl Recording {
+    /// Reads a recording. What stands behind the end of the last whole line is passed over: there the
+    /// recorder was killed, or writes just now.
+    ///
+    /// # Errors
+    /// Where it is none, or a line of it makes no sense.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordingError> {
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let mut lines = bytes[..whole].split_inclusive(|&byte| byte == b'\n');
+        let first = lines.next().ok_or(RecordingError::NotARecording)?;
+        let Version { schema } =
+            serde_json::from_slice(first).map_err(|_| RecordingError::NotARecording)?;
+        if schema != u64::from(SCHEMA) {
+            return Err(RecordingError::OtherVersion(schema));
+        }
+        let Ok(Line::Start(start)) = serde_json::from_slice(first) else {
+            return Err(RecordingError::NotARecording);
+        };
+        let read = |(index, line): (usize, &[u8])| {
+            serde_json::from_slice(line).map_err(|error| RecordingError::Line {
+                number: index + 2,
+                what: error.to_string(),
+            })
+        };
+        let lines = lines.enumerate().map(read).collect::<Result<_, _>>()?;
+        Ok(Self { start, lines })
+    }
+
+    /// The samples, by their time.
+    pub fn samples(&self) -> impl Iterator<Item = &Sample> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Sample(sample) => Some(sample),
+            _ => None,
+        })
+    }
+
+    /// The causes, by their time.
+    pub fn causes(&self) -> impl Iterator<Item = &CauseSample> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Causes(causes) => Some(causes),
+            _ => None,
+        })
+    }
+
+    /// The processes, by the time at which they were first seen.
+    pub fn processes(&self) -> impl Iterator<Item = &Arrival> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Process(process) => Some(process),
+            _ => None,
+        })
+    }
+
+    /// How it ended; `None` where the recorder was killed, or records still.
+    #[must_use]
+    pub fn end(&self) -> Option<&RecordingEnd> {
+        self.lines.iter().rev().find_map(|line| match line {
+            Line::End(end) => Some(end),
+            _ => None,
+        })
+    }
+
+    /// How long it is, in ms.
+    #[must_use]
+    pub fn length_ms(&self) -> u64 {
+        self.lines.iter().filter_map(Line::t_ms).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::line::ReadFailure;
+
+    fn recording() -> Recording {
+        let start = RecordingStart {
+            rbloat: "0.1.0".into(),
+            unix_ms: 1,
+            pid: 42,
+            command: Some(vec!["ruby".into(), "a b.rb".into()]),
+            every_ms: 1000,
+            causes_every_ms: None,
+            label: None,
+        };
+        let sample = |t_ms: u64| {
+            Line::Sample(Sample {
+                t_ms,
+                exact: false,
+                rss_bytes: t_ms * 7,
+                pss_bytes: None,
+                uss_bytes: Some(3),
+                swap_bytes: None,
+                processes: Vec::new(),
+                group: None,
+                recorder_cpu_ms: 0.25,
+            })
+        };
+        let failure = ReadFailure { t_ms: 1500, pid: 42, what: "\u{1b}\n\"".into() };
+        Recording { start, lines: vec![sample(0), sample(1000), Line::Failure(failure)] }
+    }
+
+    fn written(recording: &Recording) -> String {
+        let start = Line::Start(recording.start.clone());
+        [start].iter().chain(&recording.lines).map(Line::to_json).collect()
+    }
+
+    #[test]
+    fn what_was_written_is_read_at_whatever_byte_it_was_cut_off() {
+        let recording = recording();
+        let text = written(&recording);
+        assert_eq!(text.lines().count(), 4);
+        assert!(text.lines().all(|line| line.starts_with(r#"{"schema":1,"kind":""#)), "{text}");
+        assert_eq!(Recording::from_bytes(text.as_bytes()).unwrap(), recording);
+        assert_eq!(recording.length_ms(), 1500);
+        let first = text.find('\n').unwrap() + 1;
+        for end in 0..text.len() {
+            let read = Recording::from_bytes(&text.as_bytes()[..end]);
+            if end < first {
+                assert_eq!(read, Err(RecordingError::NotARecording));
+            } else {
+                let lines = text[first..end].matches('\n').count();
+                assert_eq!(read.unwrap().lines, recording.lines[..lines]);
+            }
+        }
+    }
+
+    #[test]
+    fn later_kinds_and_fields_are_passed_over_and_nonsense_is_told_with_its_line() {
+        let text = written(&recording());
+        let later = text
+            .replace("\"failure\"", "\"a_later_kind\"")
+            .replace("\"exact\"", "\"new\":[1],\"exact\"");
+        let lines = Recording::from_bytes(later.as_bytes()).unwrap().lines;
+        assert_eq!(lines[2], Line::Unknown);
+        assert_eq!(lines[..2], recording().lines[..2]);
+        let of = |text: &str| Recording::from_bytes(text.as_bytes());
+        let broken = text.replacen("\"exact\"", "\"exact", 1);
+        assert!(matches!(of(&broken), Err(RecordingError::Line { number: 2, .. })));
+        let next = text.replacen("\"schema\":1", "\"schema\":2", 1);
+        assert_eq!(of(&next), Err(RecordingError::OtherVersion(2)));
+        for other in ["", "{}\n", "\u{0}\n", "{\"schema\":1,\"kind\":\"sample\"}\n"] {
+            assert_eq!(of(other), Err(RecordingError::NotARecording), "{other}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What `rbloat trim` says: what it expects, what came of it, and whether that lasts.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::milliseconds;
+
+/// What `rbloat trim` says of a process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
+pub struct TrimReport {
+    pub pid: i32,
+    pub command: String,
+    pub allocator: String,
+    pub function: String,
+    pub expected: TrimExpectation,
+    pub outcome: Option<TrimOutcome>,
+    pub watch: Option<TrimWatch>,
+}
+
+/// What a trim is expected to bring.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see TrimReport")]
+pub struct TrimExpectation {
+    pub rss_bytes: u64,
+    /// `None` where it cannot be told beforehand.
+    pub returned_bytes: Option<u64>,
+    pub deferred_bytes: u64,
+}
+
+/// What it brought.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see TrimReport")]
+pub struct TrimOutcome {
+    pub rss_bytes_before: u64,
+    pub rss_bytes_after: u64,
+    pub call_ms: f64,
+    /// Whether the function had returned when this was measured.
+    pub returned: bool,
+}
+
+impl TrimOutcome {
+    /// What a call that took `call` brought.
+    #[must_use]
+    pub fn new(
+        rss_bytes_before: u64,
+        rss_bytes_after: u64,
+        call: Duration,
+        returned: bool,
+    ) -> Self {
+        Self { rss_bytes_before, rss_bytes_after, call_ms: milliseconds(call), returned }
+    }
+
+    /// The drop of RSS.
+    #[must_use]
+    pub fn returned_bytes(&self) -> u64 {
+        self.rss_bytes_before.saturating_sub(self.rss_bytes_after)
+    }
+}
+
+/// RSS after a trim.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see TrimReport")]
+pub struct TrimWatch {
+    pub samples: Vec<WatchPoint>,
+    pub seconds: f64,
+    pub came_back_bytes: u64,
+    /// The causes that grew meanwhile.
+    pub came_back_as: Vec<crate::CauseRow>,
+    /// Free bytes at the end that another trim would return.
+    pub unreturned_bytes: u64,
+    /// Free bytes at the end that it would not.
+    pub pinned_bytes: u64,
+    pub arenas: u64,
+    pub conclusion: TrimConclusion,
+}
+
+/// The effect of a trim over time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrimConclusion {
+    /// Little memory came back.
+    Lasts,
+    /// Most of what came back is free again, in whole pages.
+    Burst,
+    /// Most of what came back is free again, but spread over many arenas.
+    Spread,
+    /// Most of what came back is in use.
+    InUse,
+}
+
+/// RSS at a time after a trim.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "see TrimReport")]
+pub struct WatchPoint {
+    pub seconds: f64,
+    pub rss_bytes: u64,
+}
+
+impl TrimReport {
+    /// A report before anything was done.
+    #[must_use]
+    pub fn new(
+        process: &capture::Process,
+        allocator: String,
+        function: String,
+        expected: TrimExpectation,
+    ) -> Self {
+        let (pid, command) = (process.pid, process.command.clone());
+        let (outcome, watch) = (None, None);
+        Self { pid, command, allocator, function, expected, outcome, watch }
+    }
+}

@@ -1,0 +1,84 @@
+use ledger::Cause;
+use serde::{Deserialize, Serialize};
+
+use crate::{Confidence, names};
+
+/// The verdict on a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The cause that explains the process's memory; `None`, in JSON `"healthy"`, if none does.
+    #[serde(with = "names::cause_or_healthy")]
+    pub cause: Option<Cause>,
+    /// The causes that `bytes` counts: they mean the same to a user, and `cause` is the largest of them.
+    #[serde(with = "names::causes")]
+    pub rows: Vec<Cause>,
+    /// The resident bytes of `rows`; all of RSS if the process is healthy.
+    pub bytes: u64,
+    /// The confidence in the verdict.
+    pub confidence: Confidence,
+}
+
+/// A step that a user can take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advice {
+    /// The step.
+    #[serde(flatten)]
+    pub action: Action,
+    /// The most that it saves, in bytes; `None` if that is unknown.
+    pub saves_bytes: Option<u64>,
+    /// True if the process has this setting already.
+    pub already_set: bool,
+}
+
+/// A step and its object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Action {
+    /// Return whole free pages now, by `rbloat trim`.
+    Trim,
+    /// Restart the process with jemalloc.
+    PreloadJemalloc {
+        /// True if LD_PRELOAD names jemalloc already, but it was not loaded.
+        is_broken: bool,
+    },
+    /// Restart the process with at most two arenas.
+    LimitArenas {
+        /// Free bytes in all arenas but the two largest.
+        kept_bytes: u64,
+    },
+    /// Compact Ruby's heap.
+    Compact,
+    /// Release the objects of one class.
+    ReleaseObjects {
+        /// The class.
+        class: String,
+        /// The bytes that its objects hold.
+        bytes: u64,
+        /// The path that retains most of them.
+        path: Option<String>,
+        /// True if most of them are garbage.
+        are_garbage: bool,
+    },
+    /// Free the native memory of one class's objects.
+    FreeNative {
+        /// The class.
+        class: String,
+        /// The number of its objects.
+        objects: u64,
+        /// The path that retains most of them.
+        path: Option<String>,
+        /// The number of garbage objects if they are the majority, else 0.
+        garbage_objects: u64,
+    },
+    /// Find the code that allocates native memory and does not free it.
+    FindNativeLeak,
+    /// Look for native memory of C extensions, whose owners were not searched for.
+    LookForNative,
+    /// Run fewer threads.
+    RunFewerThreads {
+        /// Their number now.
+        threads: u64,
+    },
+    /// Watch PSS instead of RSS.
+    WatchPss,
+}

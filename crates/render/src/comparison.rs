@@ -1,0 +1,188 @@
+//! A comparison as a table: in Markdown, which reads well on a terminal too.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use diagnosis::Setting;
+use formats::{
+    Comparison, Confidence, Drawback, FailedRun, Medians, PassedOver, Reason, Recommendation,
+    Spread,
+};
+use ledger::Size;
+
+/// A column: its heading, and the cell of a setting.
+type Column = (&'static str, fn(&Medians) -> Option<String>);
+
+const COLUMNS: [Column; 11] = [
+    ("peak, MiB", |it| Some(mebibytes(&it.rss_peak_bytes))),
+    ("end of work, MiB", |it| Some(mebibytes(&it.rss_end_bytes))),
+    ("settled, MiB", |it| it.rss_settled_bytes.as_ref().map(mebibytes)),
+    ("wall, s", |it| Some(show(&it.wall_ms, 1e3, 2))),
+    ("user, s", |it| Some(show(&it.user_ms, 1e3, 2))),
+    ("system, s", |it| Some(show(&it.system_ms, 1e3, 2))),
+    ("page faults (thousands)", |it| Some(show(&it.minor_faults, 1e3, 0))),
+    ("requests/s", |it| it.requests_per_second.as_ref().map(|it| show(it, 1.0, 0))),
+    ("failed", |it| it.failures.map(|count| count.to_string())),
+    ("p99, ms", |it| it.p99_ms.as_ref().map(|it| show(it, 1.0, 1))),
+    ("max, ms", |it| it.max_ms.as_ref().map(|it| show(it, 1.0, 1))),
+];
+
+/// Returns a comparison as Markdown: the table, the settings that were not tried, and the recommendation.
+#[must_use]
+pub fn comparison(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    write_comparison(comparison, &mut text).expect("a string takes all text");
+    text
+}
+
+fn write_comparison(comparison: &Comparison, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "`{}`", comparison.command.join(" ").replace(char::is_control, " "))?;
+    if let Some(load) = &comparison.load {
+        writeln!(out, "under `{load}`")?;
+    }
+    let runs = comparison.medians.iter().map(|it| it.runs).max().unwrap_or(0);
+    writeln!(
+        out,
+        "\nMedians of {runs} run{} (min–max). *Settled* is {} s after the work. A percentage is the difference from the \
+         first row if every run shows it and it is at least 2 % (25 % with fewer than three runs); other differences are \
+         noise.\n",
+        if runs == 1 { "" } else { "s" },
+        comparison.settle_seconds
+    )?;
+    let columns: Vec<&Column> = COLUMNS
+        .iter()
+        .filter(|(_, cell)| comparison.medians.iter().any(|it| cell(it).is_some()))
+        .collect();
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(std::iter::once("setting").chain(columns.iter().map(|it| it.0)));
+    for medians in &comparison.medians {
+        let cells = columns.iter().map(|(_, cell)| cell(medians).unwrap_or_default());
+        table.add_row(std::iter::once(medians.setting.clone()).chain(cells));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    writeln!(out, "{}\n", table.trim_fmt())?;
+    for missing in &comparison.missing {
+        writeln!(out, "Not tried: {}. It needs {}.", missing.setting, missing.needs)?;
+    }
+    for FailedRun { setting, number, why } in &comparison.failed {
+        writeln!(out, "Failed: {setting}, run {number}: {why}.")?;
+    }
+    writeln!(out, "{}", recommendation(comparison))?;
+    for it in &comparison.recommendation.passed_over {
+        writeln!(out, "- {}", passed_over(it, &comparison.recommendation))?;
+    }
+    Ok(())
+}
+
+/// Returns the recommendation of a comparison in words.
+#[must_use]
+pub fn recommendation(comparison: &Comparison) -> String {
+    let recommendation = &comparison.recommendation;
+    let confidence = match recommendation.confidence {
+        Confidence::Low => "Low confidence.",
+        Confidence::Medium => "Medium confidence.",
+        Confidence::High => "High confidence.",
+    };
+    let medians = |setting: &str| comparison.medians.iter().find(|it| it.setting == setting);
+    let (Some(base), Some(best)) = (comparison.medians.first(), medians(&recommendation.setting))
+    else {
+        return format!("Change nothing: nothing was measured. {confidence}");
+    };
+    match recommendation.reason {
+        Reason::OnlyOne => {
+            return format!("Change nothing: no other setting was tried. {confidence}");
+        }
+        Reason::NoneSaves => {
+            return format!(
+                "Change nothing: no setting saves 10 % of the remaining memory at little cost. {confidence}"
+            );
+        }
+        Reason::Saves => {}
+    }
+    let speed = match recommendation.slower_percent {
+        None => "the speed is the same within noise".to_owned(),
+        Some(percent) if percent > 0.0 => format!("it is {percent:.0} % slower"),
+        Some(percent) => format!("it is {:.0} % faster", -percent),
+    };
+    let peak = match recommendation.peak_percent {
+        None => "the peak is the same".to_owned(),
+        Some(percent) if percent > 0.0 => format!("the peak is {percent:.0} % higher"),
+        Some(percent) => format!("the peak is {:.0} % lower", -percent),
+    };
+    let setting = comparison.settings.iter().find(|it| it.setting == recommendation.setting);
+    format!(
+        "Use {}: {}. It leaves {} instead of {} ({:.0} % less); {peak}; {speed}. {confidence}",
+        recommendation.setting,
+        setting.map_or_else(String::new, |setting| how(&Setting::of(setting))),
+        Size(best.left_bytes().median as u64),
+        Size(base.left_bytes().median as u64),
+        recommendation.saves_percent,
+    )
+}
+
+/// The way to apply a setting.
+fn how(setting: &Setting) -> String {
+    let how = match setting {
+        Setting::Own(_, variables) => {
+            let set: Vec<_> =
+                variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            return format!("set {}", set.join(" "));
+        }
+        Setting::Default => "change nothing",
+        Setting::Arena2 => "set MALLOC_ARENA_MAX=2",
+        Setting::Jemalloc => "set LD_PRELOAD to libjemalloc.so.2",
+        Setting::Tcmalloc => "set LD_PRELOAD to libtcmalloc_minimal.so.4",
+        Setting::Mimalloc => "set LD_PRELOAD to libmimalloc.so.2",
+        Setting::Trim => "run `rbloat trim PID` after such work",
+        Setting::Gem => "add the gem rbloat and set RBLOAT_AUTO_TRIM=1",
+    };
+    how.to_owned()
+}
+
+fn passed_over(passed_over: &PassedOver, recommendation: &Recommendation) -> String {
+    let size = |bytes: f64| Size(bytes.max(0.0) as u64);
+    let best = &recommendation.setting;
+    let because = match &passed_over.because {
+        Drawback::Noise => "the remaining memory differs only by noise".to_owned(),
+        Drawback::SavesLittle { bytes, percent } => {
+            format!("saves only {} ({percent:.0} %)", size(*bytes))
+        }
+        Drawback::UsesMore { bytes } => format!("leaves {} more", size(*bytes)),
+        Drawback::FailedRequests { count } => format!("{count} requests failed"),
+        Drawback::SlowerTail { percent } => {
+            format!("the 99th percentile of latency is {percent:.0} % higher")
+        }
+        Drawback::Slower { saves_bytes, percent } => {
+            format!("saves {}, but is {percent:.0} % slower", size(*saves_bytes))
+        }
+        Drawback::SavesLess { saves_bytes } => {
+            format!("saves {}, less than {best}", size(*saves_bytes))
+        }
+        Drawback::LessSimple { saves_bytes } => {
+            format!("saves {}, hardly more than {best}, which is simpler", size(*saves_bytes))
+        }
+    };
+    format!("{}: {because}", passed_over.setting)
+}
+
+fn mebibytes(spread: &Spread) -> String {
+    show(spread, f64::from(1 << 20), 0)
+}
+
+/// A median, its range, and its difference from the first row.
+fn show(spread: &Spread, unit: f64, digits: usize) -> String {
+    let number = |value: f64| format!("{:.digits$}", value / unit);
+    let mut text = number(spread.median);
+    let (least, most) = (number(spread.min), number(spread.max));
+    if least != most {
+        let _ = write!(text, " ({least}–{most})");
+    }
+    if let Some(percent) = spread.differs_percent {
+        let _ = write!(text, " {percent:+.0} %");
+    }
+    text
+}

@@ -1,0 +1,145 @@
+//! A diff as text.
+
+use std::fmt::Write;
+
+use formats::{Diff, DiffKind, Trajectory};
+use ledger::{Cause, Count, Size};
+
+use crate::text::{
+    BOLD, DIM, GREEN, RED, YELLOW, align_right, mebibytes, table, trimmed, write_verdict,
+};
+use crate::words::{self, signed, signed_count};
+
+/// Rows of classes and of owners, at most.
+const MAX_ROWS: usize = 12;
+/// Smaller changes are not shown, in bytes.
+const MIN_BYTES: u64 = 16 << 10;
+/// Columns of a name.
+const NAME: usize = 40;
+
+/// Returns a diff as text for a terminal of `width` columns: the verdict, and the changes of causes, classes and
+/// owners. It contains ANSI colours, which the caller strips if the reader does not want them.
+#[must_use]
+pub fn diff(diff: &Diff, width: usize) -> String {
+    let mut text = String::new();
+    write(diff, &mut text, width).expect("a string takes all text");
+    text
+}
+
+fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
+    write_head(diff, out)?;
+    let style = match diff.verdict.kind {
+        DiffKind::ManagedLeak | DiffKind::NativeLeak => RED,
+        DiffKind::Growth | DiffKind::Retention => YELLOW,
+        DiffKind::WarmUp | DiffKind::Stable | DiffKind::Shrank => GREEN,
+    };
+    write_verdict(out, style, &words::diff_verdict(diff), width)?;
+    write_causes(diff, out)?;
+    write_classes(diff, out)?;
+    write_owners(diff, out)
+}
+
+fn write_head(diff: &Diff, out: &mut String) -> std::fmt::Result {
+    for (index, point) in diff.points.iter().enumerate() {
+        let after = match diff.points.first() {
+            Some(first) if index > 0 && diff.same_process => format!(
+                "  ·  {:.0} s later",
+                point.unix_ms.saturating_sub(first.unix_ms) as f64 / 1e3
+            ),
+            _ => String::new(),
+        };
+        writeln!(
+            out,
+            "{BOLD}{}{BOLD:#}  pid {}  ·  {} resident{after}  {DIM}{}{DIM:#}",
+            point.source,
+            point.pid,
+            Size(diff.rss_bytes.at[index]),
+            point.command.chars().take(NAME).collect::<String>(),
+        )?;
+    }
+    writeln!(out)
+}
+
+fn write_causes(diff: &Diff, out: &mut String) -> std::fmt::Result {
+    let mut causes = table(["CAUSE, MiB", "FIRST", "LAST", "CHANGE"]);
+    let row = |name: &str, series: &Trajectory| {
+        let [first, last] = [series.at.first(), series.at.last()]
+            .map(|bytes| bytes.map_or_else(String::new, |&bytes| mebibytes(bytes)));
+        [name.to_owned(), first, last, change(series.change)]
+    };
+    for cause in &diff.causes {
+        if cause.bytes.change.unsigned_abs() >= MIN_BYTES {
+            causes.add_row(row(cause.cause.name(), &cause.bytes));
+        }
+    }
+    causes.add_row(row("RSS", &diff.rss_bytes));
+    align_right(&mut causes, 1..4);
+    writeln!(out, "{}\n", trimmed(&causes))
+}
+
+fn write_classes(diff: &Diff, out: &mut String) -> std::fmt::Result {
+    let heads =
+        ["CLASS", "OBJECTS", "CHANGE", "SURVIVED", "NEW", "OLD BY NOW", "MiB", "RETAINED BY"];
+    let mut classes = table(heads);
+    let large = |bytes: &Trajectory| bytes.change.unsigned_abs() >= MIN_BYTES;
+    let shown: Vec<_> =
+        diff.classes.iter().filter(|class| large(&class.bytes)).take(MAX_ROWS).collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    for class in shown {
+        // The class of a slot is known only if owners were searched for.
+        let is_told = diff.same_process && class.survivors + class.newcomers > 0;
+        let told = |count| {
+            if is_told { Count(count).to_string() } else { String::new() }
+        };
+        classes.add_row([
+            class.name.chars().take(NAME).collect(),
+            Count(class.objects.last()).to_string(),
+            signed_count(class.objects.change),
+            told(class.survivors),
+            told(class.newcomers),
+            told(class.old_newcomers),
+            change(class.bytes.change),
+            class.kept_by.as_deref().unwrap_or_default().chars().take(NAME).collect(),
+        ]);
+    }
+    align_right(&mut classes, 1..7);
+    writeln!(out, "{}\n", trimmed(&classes))
+}
+
+fn write_owners(diff: &Diff, out: &mut String) -> std::fmt::Result {
+    let mut owners = table(["NATIVE MEMORY OF", "FIRST", "LAST", "CHANGE, MiB", "CAUSE"]);
+    let native = [Cause::NativeHeld, Cause::NativeGlobal, Cause::NativeUnreachable];
+    let shown: Vec<_> = diff
+        .owners
+        .iter()
+        .filter(|it| {
+            it.cause.is_some_and(|cause| native.contains(&cause))
+                && it.bytes.change.unsigned_abs() >= MIN_BYTES
+        })
+        .take(MAX_ROWS)
+        .collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    for owner in shown {
+        owners.add_row([
+            owner.owner.chars().take(NAME).collect(),
+            mebibytes(owner.bytes.at.first().copied().unwrap_or(0)),
+            mebibytes(owner.bytes.last()),
+            change(owner.bytes.change),
+            owner.cause.map_or("", Cause::name).to_owned(),
+        ]);
+    }
+    align_right(&mut owners, 1..4);
+    writeln!(out, "{}\n", trimmed(&owners))
+}
+
+/// A change in MiB with its sign.
+fn change(bytes: i64) -> String {
+    if bytes.unsigned_abs() < MIN_BYTES {
+        return signed(bytes);
+    }
+    format!("{:+.1}", bytes as f64 / f64::from(1 << 20))
+}

@@ -1,0 +1,5 @@
+//! Drawing: pixels and letters.
+
+mod canvas;
+
+pub(crate) use canvas::{Anchor, Canvas, Letters};

@@ -1,0 +1,26 @@
+//! Sentences, tables, maps and charts: every document as people read it.
+//!
+//! Nothing here finds anything out. A document goes in, text or a picture comes out.
+
+mod comparison;
+mod diff;
+mod draw;
+mod map;
+mod plot;
+mod processes;
+mod report;
+mod sample;
+mod stable;
+mod text;
+mod trim;
+pub mod words;
+
+pub use comparison::{comparison, recommendation};
+pub use diff::diff;
+pub use map::{map_html, map_png};
+pub use plot::Plot;
+pub use processes::{ListedProcess, processes};
+pub use report::{TextOptions, report};
+pub use sample::{duration, sample, sparkline};
+pub use stable::stable_point;
+pub use trim::{trim_outcome, trim_prediction, trim_summary, trim_watch};

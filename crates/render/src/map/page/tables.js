@@ -1,0 +1,70 @@
+// The report beside the picture: verdict, causes, owners, arenas, advice. Text is set as text, never as markup.
+
+const byId = id => document.getElementById(id);
+
+function element(name, text, attributes = {}) {
+  const made = document.createElement(name);
+  if (text instanceof Node) made.append(text); else if (text !== undefined) made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+function fillTable(table, heads, rows) {
+  const numbers = rows.length ? rows[0].cells.map(cell => typeof cell === 'number') : [];
+  const head = table.createTHead().insertRow();
+  heads.forEach((text, at) => head.append(element('th', text, { scope: 'col', ...(numbers[at] && { class: 'number' }) })));
+  const body = table.createTBody();
+  for (const { cells, culprit, bytes } of rows) {
+    const row = body.insertRow();
+    if (culprit) row.className = 'culprit';
+    if (bytes !== undefined) row.dataset.bytes = bytes;
+    cells.forEach((cell, at) => row.append(element('td', typeof cell === 'number' ? size(cell) : cell,
+      numbers[at] ? { class: 'number', title: `${count(cell)} bytes` } : {})));
+  }
+}
+
+function showTables({ report }, words, chooseOwner) {
+  const { process, verdict, capture } = report;
+  const healthy = verdict.cause === 'healthy';
+  byId('verdict').textContent = words.summary;
+  byId('process').textContent = `pid ${process.pid} · ${size(process.rss_bytes)} resident · ruby ${process.ruby_version ?? 'unknown'}`
+    + ` · ${process.libc} · malloc by ${process.allocator} · ${process.threads} thread${process.threads === 1 ? '' : 's'} · ${process.command}`;
+  byId('evidence').append(...[...words.evidence, words.check].map(text => element('li', text)));
+
+  const causes = report.causes.filter(({ bytes }) => bytes);
+  fillTable(byId('causes'), ['cause', 'resident', '%', '', ''], [
+    ...causes.map(({ cause, bytes }) => {
+      const share = bytes * 100 / process.rss_bytes;
+      const bar = element('i', undefined, { class: 'bar', style: `width: ${share.toFixed(1)}px` });
+      return { cells: [cause, bytes, share.toFixed(1), bar, words.meanings[cause]], bytes, culprit: !healthy && cause === verdict.cause };
+    }),
+    { cells: ['RSS', process.rss_bytes, '100.0', '', ''], bytes: process.rss_bytes },
+  ]);
+
+  const most = (report.owners ?? []).slice(0, 40);
+  fillTable(byId('owners'), ['owner', 'slots', 'exclusive', 'shared', 'objects', 'cause', 'retained by'], most.map((owner, index) => {
+    const button = element('button', owner.owner, { type: 'button', 'data-owner': index + 1 });
+    button.addEventListener('click', () => chooseOwner(index + 1));
+    return { cells: [button, owner.slot_bytes, owner.exclusive_bytes, owner.shared_bytes, owner.objects ? count(owner.objects) : '',
+      owner.cause ?? '', owner.kept_by[0]?.path ?? ''], culprit: !healthy && owner.cause === verdict.cause };
+  }));
+
+  fillTable(byId('arenas'), ['arena', 'obtained', 'in use', 'unreturned', 'fragmented', 'cached', 'top', 'overhead', 'not resident'],
+    (report.arenas ?? []).map(arena => ({ cells: [arena.main ? 'main' : arena.address, arena.system_bytes, arena.in_use_bytes,
+      arena.unreturned_bytes, arena.fragmented_bytes, arena.cached_bytes, arena.top_bytes, arena.overhead_bytes,
+      arena.returned_bytes] })));
+
+  if (words.steps.length) {
+    byId('advice').append(element('h2', 'What to do'));
+    const steps = element('ol');
+    for (const step of words.steps) {
+      const saves = step.saves_bytes === null ? '' : ` Saves up to ${size(step.saves_bytes)}.`;
+      const item = element('li', `${step.action}${saves}${step.already_set ? ' Already set.' : ''} `);
+      item.append(element('code', step.command));
+      steps.append(item);
+    }
+    byId('advice').append(steps);
+  }
+  byId('made').textContent = `Drawn by rbloat from a ${capture.method} at ${new Date(capture.unix_ms).toISOString()}`
+    + ` that paused the process for ${capture.pause_ms.toFixed(0)} ms.`;
+}

@@ -1,0 +1,227 @@
+// The zoom: the chosen page and its neighbours, chunk by chunk; and what ties the parts together.
+
+const LINES = 10, LINE_HEIGHT = 15, LABEL = 130;
+
+class Zoom {
+  constructor(atlas, colours, overview) {
+    Object.assign(this, { atlas, colours, overview });
+    this.root = byId('zoom');
+    this.canvas = byId('zoom-canvas');
+    this.area = null;
+    this.canvas.addEventListener('click', event => {
+      const address = this.addressAt(event.offsetX, event.offsetY);
+      if (address !== null) this.choose(this.area, address);
+    });
+    this.canvas.addEventListener('mousemove', event => {
+      const address = this.addressAt(event.offsetX, event.offsetY);
+      byId('tip').hidden = address === null;
+      if (address === null) return;
+      byId('tip').textContent = this.describe(this.area, address);
+      Object.assign(byId('tip').style, { left: Math.min(event.clientX + 14, innerWidth - 320) + 'px', top: event.clientY - 56 + 'px' });
+    });
+    this.canvas.addEventListener('mouseleave', () => { byId('tip').hidden = true; });
+    this.canvas.addEventListener('keydown', event => this.key(event));
+    byId('close').addEventListener('click', () => this.close());
+    addEventListener('resize', () => { if (this.area) this.draw(); });
+  }
+
+  key(event) {
+    const { atlas, area } = this;
+    const piece = atlas.pieceAt(area, this.address);
+    const go = address => this.choose(area, Math.max(area.start, Math.min(area.end - UNIT, address)));
+    const steps = {
+      ArrowLeft: () => go(piece > area.firstPiece ? atlas.addressOf(area, piece - 1) : this.address - PAGE),
+      ArrowRight: () => go(piece < 0 ? this.address + PAGE : area.start + atlas.endOf(area, piece) * UNIT),
+      ArrowUp: () => go(this.address - PAGE),
+      ArrowDown: () => go(this.address + PAGE),
+      Escape: () => this.close(),
+    };
+    if (!(event.key in steps)) return;
+    steps[event.key]();
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  close() {
+    const section = this.area?.section;
+    this.area = null;
+    this.root.hidden = true;
+    document.body.style.paddingBottom = '';
+    section?.canvas.focus({ preventScroll: true });
+  }
+
+  /** Chooses the piece at an address of an area, and its page. */
+  choose(area, address) {
+    Object.assign(this, { area, address });
+    this.root.hidden = false;
+    this.draw();
+    const text = this.describe(area, address);
+    byId('chosen').textContent = text;
+    document.body.style.paddingBottom = this.root.offsetHeight + 16 + 'px';
+    this.overview.mark(area, this.pageOf(address));
+    byId('status').textContent = text;
+    history.replaceState(null, '', '#' + hex(address));
+  }
+
+  pageOf(address) { return this.area.firstPage + Math.floor((address - this.area.start) / PAGE); }
+
+  describe(area, address) {
+    const { atlas } = this;
+    const piece = atlas.pieceAt(area, address);
+    const page = area.firstPage + Math.floor((address - area.start) / PAGE);
+    if (piece < 0) return this.overview.describe(area, page);
+    const use = atlas.uses[piece], owner = atlas.ownerOf(piece);
+    const what = use === IN_USE ? 'a chunk in use' : use === FOREIGN ? "not malloc's" : USES[use];
+    const parts = [`${hex(atlas.addressOf(area, piece))}: ${what} of ${count(atlas.bytesOf(area, piece))} bytes`];
+    if (owner) {
+      parts.push(owner.kind === 'none' ? 'nothing points to it' : `held by ${owner.owner} (${owner.kind})`);
+      const others = owner.kept_by.length > 1 ? ' and others' : '';
+      if (owner.kept_by[0]?.path) parts.push(`kept by ${owner.kept_by[0].path}${others}`);
+    }
+    parts.push(causeOf(atlas, area, piece), `on a page that is ${PAGE_USES[atlas.pageUses[page]]}`);
+    return parts.join(' · ');
+  }
+
+  draw() {
+    const { area, canvas, atlas, colours } = this;
+    const scale = devicePixelRatio;
+    this.width = this.root.clientWidth - 40;
+    this.unitsAcross = [512, 256, 128].find(units => this.width - LABEL >= units) ?? 64;
+    this.unit = Math.floor((this.width - LABEL) / this.unitsAcross) || 1;
+    this.perLine = this.unitsAcross * UNIT;
+    const linesBefore = 3 * PAGE / this.perLine;
+    const lines = Math.ceil(area.pages * PAGE / this.perLine);
+    const own = Math.floor((this.address - area.start) / this.perLine);
+    this.firstLine = Math.max(0, Math.min(own - Math.min(linesBefore, 4), lines - LINES));
+    this.lines = Math.min(LINES, lines);
+    const height = this.lines * LINE_HEIGHT + 2;
+    Object.assign(canvas, { width: this.width * scale, height: height * scale });
+    Object.assign(canvas.style, { width: this.width + 'px', height: height + 'px' });
+    const from = area.start + this.firstLine * this.perLine;
+    const to = Math.min(area.end, from + this.lines * this.perLine);
+    byId('zoom-title').textContent = `${hex(from)} to ${hex(to)}`;
+    const pen = canvas.getContext('2d');
+    pen.scale(scale, scale);
+    pen.font = '11px ui-monospace, monospace';
+    pen.textBaseline = 'middle';
+    for (let line = 0; line < this.lines; line++) {
+      pen.fillStyle = colours.css(colours.named.ink);
+      const label = hex(from + line * this.perLine);
+      if ((from + line * this.perLine) % PAGE === 0) pen.fillText(label, 0, line * LINE_HEIGHT + LINE_HEIGHT / 2);
+    }
+    let piece = atlas.pieceAt(area, from);
+    for (let at = from; at < to;) {
+      const end = piece < 0 ? to : Math.min(to, area.start + atlas.endOf(area, piece) * UNIT);
+      const isChosen = piece >= 0 && piece === atlas.pieceAt(area, this.address);
+      this.drawStretch(pen, area, piece, at, end, isChosen, from);
+      at = end;
+      if (piece >= 0) piece++;
+    }
+  }
+
+  /** Draws a piece, cut at the ends of lines and pages. */
+  drawStretch(pen, area, piece, start, end, isChosen, from) {
+    const { colours } = this;
+    for (let at = start; at < end;) {
+      const cut = Math.min(end, at - (at - area.start) % this.perLine + this.perLine, at - at % PAGE + PAGE);
+      const line = Math.floor((at - from) / this.perLine);
+      const x = LABEL + (at - from) % this.perLine / UNIT * this.unit, width = (cut - at) / UNIT * this.unit;
+      const page = area.firstPage + Math.floor((at - area.start) / PAGE);
+      pen.fillStyle = colours.css(colours.ofPiece(area, piece, page));
+      pen.fillRect(x, line * LINE_HEIGHT + 1, width, LINE_HEIGHT - 2);
+      if (at === start) {
+        pen.fillStyle = colours.css(colours.named.ground);
+        pen.fillRect(x, line * LINE_HEIGHT + 1, 1, LINE_HEIGHT - 2);
+      }
+      if (isChosen) {
+        pen.strokeStyle = colours.css(colours.named.mark);
+        pen.lineWidth = 2;
+        pen.strokeRect(x, line * LINE_HEIGHT + 1, width, LINE_HEIGHT - 2);
+      }
+      at = cut;
+    }
+  }
+
+  addressAt(x, y) {
+    const line = Math.floor((y - 1) / LINE_HEIGHT), unit = Math.floor((x - LABEL) / this.unit);
+    if (unit < 0 || unit >= this.unitsAcross || line < 0 || line >= this.lines) return null;
+    const address = this.area.start + (this.firstLine + line) * this.perLine + unit * UNIT;
+    return address < this.area.end ? address : null;
+  }
+}
+
+function setUp(atlas) {
+  const colours = new Colours(atlas);
+  let zoom;
+  const overview = new Overview(atlas, colours, {
+    choose: (area, page) => zoom.choose(area, area.start + (page - area.firstPage) * PAGE),
+    enter: () => { if (zoom.area) zoom.canvas.focus(); },
+  });
+  zoom = new Zoom(atlas, colours, overview);
+  const redraw = () => { overview.draw(); if (zoom.area) zoom.draw(); };
+
+  const setView = view => {
+    colours.view = view;
+    for (const button of document.querySelectorAll('[data-view]')) button.setAttribute('aria-pressed', button.dataset.view === view);
+    redraw();
+  };
+  const setScheme = scheme => {
+    document.documentElement.dataset.scheme = scheme;
+    byId('scheme').textContent = scheme === 'dark' ? 'Light' : 'Dark';
+    colours.readStyle();
+    redraw();
+  };
+  const chooseOwner = owner => {
+    colours.owner = colours.owner === owner ? 0 : owner;
+    for (const button of document.querySelectorAll('[data-owner]')) {
+      button.closest('tr').setAttribute('aria-selected', Number(button.dataset.owner) === colours.owner);
+    }
+    colours.findOwner();
+    redraw();
+    byId('picture').scrollIntoView();
+  };
+  const find = text => {
+    const address = Number(text.trim().replace(/^(0x)?/i, '0x'));
+    const area = Number.isFinite(address) && address > 0 ? atlas.areaOf(address) : null;
+    byId('address').setCustomValidity(area ? '' : 'Nothing that is or was resident is there.');
+    if (area) zoom.choose(area, address); else byId('address').reportValidity();
+  };
+
+  for (const button of document.querySelectorAll('[data-view]')) button.addEventListener('click', () => setView(button.dataset.view));
+  byId('scheme').addEventListener('click', () => setScheme(document.documentElement.dataset.scheme === 'dark' ? 'light' : 'dark'));
+  byId('smaller').addEventListener('click', () => overview.resize(-1));
+  byId('larger').addEventListener('click', () => overview.resize(1));
+  byId('find').addEventListener('submit', event => { event.preventDefault(); find(byId('address').value); });
+  byId('address').addEventListener('input', event => event.target.setCustomValidity(''));
+  addEventListener('keydown', event => {
+    if (event.target.matches('input') || event.ctrlKey || event.metaKey || event.altKey) return;
+    const keys = {
+      v: () => setView(colours.view === 'use' ? 'owner' : 'use'),
+      d: () => byId('scheme').click(),
+      '/': () => byId('address').focus(),
+      '+': () => overview.resize(1),
+      '-': () => overview.resize(-1),
+      Escape: () => zoom.close(),
+    };
+    if (!(event.key in keys)) return;
+    keys[event.key]();
+    event.preventDefault();
+  });
+  showTables(atlas, JSON.parse(byId('words').textContent), chooseOwner);
+  if (matchMedia('(prefers-color-scheme: dark)').matches) setScheme('dark');
+  if (location.hash.length > 1) find(location.hash.slice(1));
+  return { atlas, colours, overview, zoom };
+}
+
+(async () => {
+  const started = performance.now();
+  try {
+    if (!('DecompressionStream' in window)) throw new Error('this browser is too old: it cannot unpack what is in the file');
+    window.rbloat = setUp(await Atlas.load());
+    document.documentElement.dataset.drawnMs = Math.round(performance.now() - started);
+  } catch (error) {
+    byId('failure').textContent = `The picture cannot be drawn: ${error.message}`;
+    byId('failure').hidden = false;
+    throw error;
+  }
+})();

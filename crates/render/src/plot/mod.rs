@@ -1,0 +1,291 @@
+//! Recordings as a picture: several over each other, and the causes of each, stacked. Those that have the same
+//! label, such as the runs of a comparison under one setting, share a colour and a line of the head.
+
+mod colours;
+mod head;
+mod history;
+mod html;
+mod png;
+mod scale;
+mod scene;
+mod svg;
+
+use crate::draw::Anchor;
+use ledger::Size;
+use serde::Serialize;
+
+use colours::{GROUPS, RUNS};
+use diagnosis::MemorySeries;
+use formats::Recording;
+use history::{History, Mark, Point, What};
+use scale::{byte_marks, time_marks};
+use scene::{CHARACTER, Scene};
+
+const WIDTH: f64 = 1200.0;
+const LEFT: f64 = 76.0;
+const RIGHT: f64 = 16.0;
+const MEMORY_HEIGHT: f64 = 340.0;
+const CAUSES_HEIGHT: f64 = 240.0;
+const LINE: f64 = 18.0;
+/// So many runs have a row of their own for the texts of their kills.
+const ROWS_OF_KILLS: usize = 8;
+/// A limit that is farther above the curves than this is told, not drawn: nothing else could be seen.
+const LIMIT_IN_SIGHT: f64 = 2.5;
+
+/// A picture of some recordings.
+#[derive(Debug, Clone, Default)]
+pub struct Plot {
+    runs: Vec<Run>,
+}
+
+/// What is kept of a recording: little, however long that is.
+#[derive(Debug, Clone)]
+struct Run {
+    history: History,
+    pid: i32,
+    command: String,
+    label: Option<String>,
+    stable: String,
+    colour: &'static str,
+}
+
+/// Where a part of the picture shows what, for the page's script: pixels of the scene.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Panel {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+    seconds: f64,
+    bytes: f64,
+    /// The run whose causes are shown; `None` for the curves of all.
+    run: Option<usize>,
+}
+
+impl Plot {
+    /// Adds a recording with its name.
+    pub fn add(&mut self, name: &str, recording: &Recording) {
+        let label = label(recording);
+        let alike = self.runs.iter().find(|run| run.label.is_some() && run.label == label);
+        let colour = alike.map_or(RUNS[self.entries().len() % RUNS.len()], |run| run.colour);
+        self.runs.push(Run::new(name, recording, colour));
+    }
+
+    /// What is drawn, and where it lies.
+    fn scene(&self) -> (Scene, Vec<Panel>) {
+        let mut scene = Scene { width: WIDTH, height: 0.0, elements: Vec::new() };
+        let mut panels = Vec::new();
+        let seconds = self.runs.iter().map(|run| run.history.seconds).fold(0.0, f64::max).max(1.0);
+        let mut top = self.draw_head(&mut scene, 12.0) + 30.0;
+        panels.push(self.draw_memory(&mut scene, top, seconds));
+        top += MEMORY_HEIGHT + 44.0;
+        for (index, run) in self.runs.iter().enumerate() {
+            // One look alone is no history.
+            if run.history.stacks.len() > 1 {
+                panels.push(run.draw_causes(&mut scene, &mut top, seconds, index));
+            }
+        }
+        scene.height = top;
+        (scene, panels)
+    }
+
+    fn draw_memory(&self, scene: &mut Scene, top: f64, seconds: f64) -> Panel {
+        let most = self.runs.iter().map(|run| run.history.most()).max().unwrap_or(0).max(1) as f64;
+        let mut limits: Vec<u64> = self.runs.iter().filter_map(|run| run.history.limit).collect();
+        limits.sort_unstable();
+        limits.dedup();
+        let (near, far): (Vec<u64>, Vec<u64>) =
+            limits.into_iter().partition(|&limit| limit as f64 <= most * LIMIT_IN_SIGHT);
+        let highest = near.last().map_or(most, |&limit| most.max(limit as f64));
+        let panel = Panel::new(top, MEMORY_HEIGHT, seconds, highest * 1.06, None);
+        let far: Vec<String> = far.iter().map(|&limit| Size(limit).to_string()).collect();
+        let beyond = match far.len() {
+            0 => String::new(),
+            _ => format!("; the limit of {} is far above", far.join(", ")),
+        };
+        let points = || self.runs.iter().flat_map(|run| &run.history.points);
+        let mut title = "RSS (line)".to_owned();
+        if points().any(|point| point.processes > 1) {
+            title += ", PSS (thin line)";
+        }
+        if points().any(|point| point.group.is_some()) {
+            title += ", the control group's use (dashed)";
+        }
+        title += &beyond;
+        panel.draw_axes(scene, &title);
+        for limit in near {
+            let y = panel.y(limit as f64);
+            scene.dashed(vec![(panel.left, y), (panel.right, y)], "in-use", 1.5);
+            let text = format!("limit {}", Size(limit));
+            scene.text((panel.left + 6.0, y - 5.0), Anchor::Start, "in-use", &text);
+        }
+        for run in &self.runs {
+            run.draw_curves(scene, &panel);
+        }
+        for (row, run) in self.runs.iter().enumerate() {
+            let kills = run.history.marks.iter().filter(|mark| mark.what == What::OomKill);
+            // Of several runs it must be seen whose they are.
+            let colour = if self.runs.len() == 1 { "in-use" } else { run.colour };
+            draw_kills(scene, &panel, kills, colour, row);
+            // Of many runs the falls would hide the curves.
+            let falls = run.history.marks.iter().filter(|mark| mark.what == What::Fall);
+            falls
+                .filter(|_| run.label.is_none())
+                .for_each(|mark| draw_fall(scene, &panel, mark, &run.history));
+        }
+        panel
+    }
+}
+
+/// What it is one of several of.
+fn label(recording: &Recording) -> Option<String> {
+    recording.start.label.as_ref().map(|label| label.replace(char::is_control, " "))
+}
+
+/// Kills of one run, as lines through the panel. Their texts stand in the run's row, as far as one does not cover the
+/// one before.
+fn draw_kills<'a>(
+    scene: &mut Scene,
+    panel: &Panel,
+    kills: impl Iterator<Item = &'a Mark>,
+    colour: &'static str,
+    row: usize,
+) {
+    let mut free_from = panel.left;
+    let y = panel.top + 12.0 + LINE * (row % ROWS_OF_KILLS) as f64;
+    for kill in kills {
+        let x = panel.x(kill.t);
+        scene.line(vec![(x, panel.top), (x, panel.bottom)], colour, 1.5);
+        let width = kill.text.chars().count() as f64 * CHARACTER;
+        // At the edge the text stands on the other side.
+        let is_at_edge = x + width + 4.0 > panel.right;
+        let left = if is_at_edge { x - width - 4.0 } else { x + 4.0 };
+        if left >= free_from {
+            let (x, anchor) =
+                if is_at_edge { (x - 4.0, Anchor::End) } else { (x + 4.0, Anchor::Start) };
+            scene.text((x, y), anchor, colour, &kill.text);
+            free_from = left + width;
+        }
+    }
+}
+
+fn draw_fall(scene: &mut Scene, panel: &Panel, fall: &Mark, history: &History) {
+    let x = panel.x(fall.t);
+    let after = history.points.iter().find(|point| point.t >= fall.t);
+    let y = panel.y(after.map_or(0.0, |point| point.rss as f64)) + 4.0;
+    let triangle = vec![(x, y), (x - 4.0, y + 7.0), (x + 4.0, y + 7.0)];
+    scene.elements.push(scene::Element::Area { points: triangle, fill: "dim" });
+}
+
+impl Run {
+    fn new(name: &str, recording: &Recording, colour: &'static str) -> Self {
+        let history = History::of(name, recording);
+        let command = match &recording.start.command {
+            Some(words) => words.join(" "),
+            None => recording.processes().next().map_or(String::new(), |it| it.command.clone()),
+        };
+        Self {
+            history,
+            pid: recording.start.pid,
+            command: command.replace(char::is_control, " ").chars().take(100).collect(),
+            label: label(recording),
+            stable: crate::stable_point(&MemorySeries::of(recording), false),
+            colour,
+        }
+    }
+
+    fn draw_curves(&self, scene: &mut Scene, panel: &Panel) {
+        let points = &self.history.points;
+        let curve = |value: fn(&Point) -> Option<u64>| -> Vec<(f64, f64)> {
+            let known = points.iter().filter_map(|point| Some((point.t, value(point)?)));
+            known.map(|(t, bytes)| (panel.x(t), panel.y(bytes as f64))).collect()
+        };
+        scene.dashed(curve(|point| point.group), self.colour, 1.0);
+        // Of one process PSS says little that RSS does not.
+        if points.iter().any(|point| point.processes > 1) {
+            scene.line(curve(|point| point.pss.filter(|_| point.exact)), self.colour, 1.0);
+        }
+        let width = if self.label.is_some() { 1.2 } else { 2.0 };
+        scene.line(curve(|point| Some(point.rss)), self.colour, width);
+    }
+
+    fn draw_causes(&self, scene: &mut Scene, top: &mut f64, seconds: f64, run: usize) -> Panel {
+        let stacks = &self.history.stacks;
+        let most =
+            stacks.iter().map(|(_, sums)| sums.iter().sum::<u64>()).max().unwrap_or(1).max(1);
+        *top = draw_legend(scene, *top, stacks) + 22.0;
+        let panel = Panel::new(*top, CAUSES_HEIGHT, seconds, most as f64 * 1.06, Some(run));
+        panel.draw_axes(scene, &format!("Causes of {}: RSS of its Rubies", self.history.name));
+        let mut floor = vec![0_u64; stacks.len()];
+        for (index, (_, fill, _)) in GROUPS.iter().enumerate() {
+            let ceiling: Vec<u64> =
+                stacks.iter().zip(&floor).map(|((_, sums), floor)| floor + sums[index]).collect();
+            let edge = |values: &[u64]| -> Vec<(f64, f64)> {
+                let points = stacks.iter().zip(values);
+                points.map(|((t, _), bytes)| (panel.x(*t), panel.y(*bytes as f64))).collect()
+            };
+            if ceiling != floor {
+                let mut points = edge(&ceiling);
+                points.extend(edge(&floor).into_iter().rev());
+                scene.elements.push(scene::Element::Area { points, fill });
+            }
+            floor = ceiling;
+        }
+        *top += CAUSES_HEIGHT + 44.0;
+        panel
+    }
+}
+
+/// The colours that are in a stack, in lines above it; returns where the last line ends.
+fn draw_legend(scene: &mut Scene, top: f64, stacks: &[(f64, Vec<u64>)]) -> f64 {
+    let (mut x, mut y) = (LEFT, top + LINE);
+    for (index, (name, fill, _)) in GROUPS.iter().enumerate().rev() {
+        if stacks.iter().all(|(_, sums)| sums[index] == 0) {
+            continue;
+        }
+        let width = 20.0 + name.chars().count() as f64 * CHARACTER + 14.0;
+        if x + width > WIDTH - RIGHT {
+            (x, y) = (LEFT, y + LINE);
+        }
+        scene.rect([x, y - 10.0, 14.0, 10.0], fill);
+        scene.text((x + 20.0, y - 1.0), Anchor::Start, "dim", name);
+        x += width;
+    }
+    y + 8.0
+}
+
+impl Panel {
+    fn new(top: f64, height: f64, seconds: f64, bytes: f64, run: Option<usize>) -> Self {
+        let (left, right, bottom) = (LEFT, WIDTH - RIGHT, top + height);
+        Self { left, right, top, bottom, seconds, bytes, run }
+    }
+
+    fn x(&self, seconds: f64) -> f64 {
+        self.left + (self.right - self.left) * (seconds / self.seconds).clamp(0.0, 1.0)
+    }
+
+    fn y(&self, bytes: f64) -> f64 {
+        self.bottom - (self.bottom - self.top) * (bytes / self.bytes).clamp(0.0, 1.0)
+    }
+
+    fn draw_axes(&self, scene: &mut Scene, title: &str) {
+        scene.text((self.left, self.top - 8.0), Anchor::Start, "ink", title);
+        let fill = "panel";
+        scene.rect([self.left, self.top, self.right - self.left, self.bottom - self.top], fill);
+        for (bytes, name) in byte_marks(self.bytes, 5.0) {
+            let y = self.y(bytes);
+            scene.line(vec![(self.left, y), (self.right, y)], "line", 1.0);
+            scene.text((self.left - 8.0, y + 4.0), Anchor::End, "dim", &name);
+        }
+        for (seconds, name) in time_marks(self.seconds, 8.0) {
+            let x = self.x(seconds);
+            scene.line(vec![(x, self.bottom), (x, self.bottom + 5.0)], "dim", 1.0);
+            // The last name would be cut off at the edge.
+            let anchor = if x > self.right - 30.0 { Anchor::End } else { Anchor::Middle };
+            scene.text((x, self.bottom + 18.0), anchor, "dim", &name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+use std::collections::BTreeSet;
+
+use formats::{CaptureMethod, CauseRow};
+use ledger::Cause;
+
+use super::*;
+use formats::{CauseSample, Group, Line, ProcessSample, RecordingStart, Sample};
+
+const MB: u64 = 1 << 20;
+
+/// A recording with these lines.
+pub(super) fn recording(lines: Vec<Line>) -> Recording {
+    let start = RecordingStart {
+        rbloat: "0.1.0".into(),
+        unix_ms: 0,
+        pid: 1,
+        command: Some(vec!["ruby".into(), "<b>&\u{1b}]0;x".into()]),
+        every_ms: 1000,
+        causes_every_ms: Some(30_000),
+        label: None,
+    };
+    Recording { start, lines }
+}
+
+/// A sample of one process in a group of 500 MB.
+pub(super) fn sample(second: u64, rss_bytes: u64, oom_kills: u64) -> Sample {
+    let process = ProcessSample {
+        pid: 1,
+        started_ticks: 1,
+        state: 'S',
+        rss_bytes,
+        pss_bytes: None,
+        uss_bytes: None,
+        swap_bytes: None,
+        user_ms: 0,
+        system_ms: 0,
+        minor_faults: 0,
+        major_faults: 0,
+        threads: 1,
+    };
+    let group = Group {
+        usage_bytes: rss_bytes + MB,
+        limit_bytes: Some(500 * MB),
+        cache_bytes: 0,
+        oom_kills: Some(oom_kills),
+    };
+    Sample {
+        t_ms: second * 1000,
+        exact: true,
+        rss_bytes,
+        pss_bytes: Some(rss_bytes / 2),
+        uss_bytes: Some(rss_bytes / 4),
+        swap_bytes: Some(0),
+        processes: vec![process],
+        group: Some(group),
+        recorder_cpu_ms: 0.0,
+    }
+}
+
+fn by_name(name: &str) -> Cause {
+    Cause::ALL.into_iter().find(|cause| cause.name() == name).unwrap()
+}
+
+pub(super) fn causes(second: u64, pid: i32, causes: &[(&str, u64)]) -> Line {
+    let row = |&(cause, bytes): &(&str, u64)| CauseRow { cause: by_name(cause), bytes };
+    Line::Causes(CauseSample {
+        t_ms: second * 1000,
+        pid,
+        started_ticks: 1,
+        command: "ruby".into(),
+        ruby_version: None,
+        allocator: "glibc".into(),
+        rss_bytes: causes.iter().map(|it| it.1).sum(),
+        causes: causes.iter().map(row).collect(),
+        verdict: None,
+        trim_yield_bytes: None,
+        slots_live: None,
+        slots_free: None,
+        method: CaptureMethod::Freeze,
+        pause_ms: 1.0,
+        recorder_cpu_ms: 0.0,
+    })
+}
+
+fn plot() -> Plot {
+    let mut lines: Vec<Line> = (0..120)
+        .map(|second| {
+            let rss = if second % 40 == 39 { 150 } else { 200 + second };
+            Line::Sample(sample(second, rss * MB, second / 100))
+        })
+        .collect();
+    lines.push(causes(10, 1, &[("ruby.malloc", 100 * MB), ("malloc.unreturned", 40 * MB)]));
+    lines.push(causes(110, 1, &[("ruby.malloc", 200 * MB), ("unknown", MB)]));
+    let other = (0..60).map(|second| Line::Sample(sample(second, 90 * MB, 0))).collect();
+    let mut plot = Plot::default();
+    plot.add("</script>\".jsonl", &recording(lines));
+    plot.add("b", &recording(other));
+    plot
+}
+
+/// Three runs of each of seven settings, in turns.
+fn compared() -> Plot {
+    let settings = ["default", "arena2", "jemalloc", "tcmalloc", "mimalloc", "trim", "<gem>"];
+    let mut plot = Plot::default();
+    for number in 1..=3 {
+        for (place, setting) in (0..).zip(settings) {
+            let rss = |second| (100 + 20 * place + number + second % 2 * 50) * MB;
+            let samples = (0..30).map(|second| Line::Sample(sample(second, rss(second), 0)));
+            let mut recording = recording(samples.collect());
+            recording.start.label = Some(setting.into());
+            plot.add(&format!("{setting}-{number}"), &recording);
+        }
+    }
+    plot
+}
+
+#[test]
+fn runs_that_have_the_same_label_share_a_colour_and_a_line_of_the_head() {
+    let plot = compared();
+    let colours: Vec<&str> = plot.runs.iter().map(|run| run.colour).collect();
+    assert_eq!(colours[..7], colours[7..14]);
+    assert_eq!(colours[..7].iter().collect::<BTreeSet<_>>().len(), 7, "{colours:?}");
+    let text = plot.render_text();
+    assert_eq!(text.lines().count(), 8, "the command, and each setting once: {text}");
+    let jemalloc = text.lines().find(|line| line.starts_with("jemalloc: ")).unwrap();
+    let expected =
+        "jemalloc: 3 runs, 0:00:29, RSS 191.0 MB to 193.0 MB at most, 191.0 MB to 193.0 MB at last";
+    assert_eq!(jemalloc, expected);
+    let (scene, panels) = plot.scene();
+    assert_eq!(panels.len(), 1);
+    // Each of the falls would be a mark.
+    let areas = scene.elements.iter().filter(|it| matches!(it, scene::Element::Area { .. }));
+    assert_eq!(areas.count(), 0);
+    let html = plot.render_html();
+    assert!(html.contains("<title>Memory over time: default, arena2, jemalloc"));
+    assert!(!html.contains("<gem>"));
+}
+
+#[test]
+fn all_that_is_drawn_lies_within_the_picture() {
+    let (scene, panels) = plot().scene();
+    assert_eq!(panels.iter().map(|panel| panel.run).collect::<Vec<_>>(), [None, Some(0)]);
+    let inside =
+        |(x, y): (f64, f64)| (0.0..=scene.width).contains(&x) && (0.0..=scene.height).contains(&y);
+    for element in &scene.elements {
+        let is_inside = match element {
+            scene::Element::Rect { x, y, width, height, .. } => {
+                inside((*x, *y)) && inside((x + width, y + height))
+            }
+            scene::Element::Area { points, .. } | scene::Element::Line { points, .. } => {
+                points.iter().copied().all(inside)
+            }
+            scene::Element::Text { x, y, text, .. } => {
+                inside((*x, *y)) && text.chars().count() as f64 * CHARACTER <= scene.width
+            }
+        };
+        assert!(is_inside, "{element:?}");
+    }
+    let texts: Vec<&str> = scene
+        .elements
+        .iter()
+        .filter_map(|element| match element {
+            scene::Element::Text { text, .. } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert!(texts.contains(&"limit 500.0 MB") && texts.contains(&"OOM kill"), "{texts:?}");
+    assert!(texts.contains(&"free, a trim returns it") && !texts.contains(&"JIT"), "{texts:?}");
+}
+
+#[test]
+fn whatever_a_program_is_called_is_text() {
+    let html = plot().render_html();
+    assert_eq!(html.matches("</script>").count(), 2);
+    assert!(!html.contains("<b>") && !html.contains('\u{1b}'));
+    let svg = plot().render_svg();
+    assert!(svg.contains("&lt;b&gt;&amp;") && svg.contains("&lt;/script&gt;&quot;.jsonl"));
+    assert!(!svg.contains('\u{1b}') && svg.matches("<svg").count() == 1);
+}
+
+#[test]
+fn a_png_is_of_the_size_of_the_scene_and_shows_its_colours() {
+    let plot = plot();
+    let png = plot.render_png();
+    let scene = plot.scene().0;
+    let mut reader = ::png::Decoder::new(std::io::Cursor::new(png)).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut pixels).unwrap();
+    assert_eq!((f64::from(info.width), f64::from(info.height)), (scene.width, scene.height.ceil()));
+    let has = |name: &str| pixels.chunks(3).any(|pixel| pixel == colours::rgb(name));
+    for name in ["ground", "panel", "in-use", "ruby-malloc", "unreturned"] {
+        assert!(has(name), "{name}");
+    }
+    assert!(!has("jit"));
+}
+
+#[test]
+fn recordings_without_samples_are_drawn_too() {
+    let mut plot = Plot::default();
+    plot.add("empty", &recording(Vec::new()));
+    assert!(plot.render_svg().contains("too early to say"));
+    assert!(!plot.render_png().is_empty());
+    assert!(plot.render_text().contains("empty: pid 1"));
+}
+
+#[test]
+fn kills_are_drawn_in_their_runs_colour_and_no_text_covers_another() {
+    let mut plot = Plot::default();
+    for name in ["one", "other"] {
+        let samples = (0..600).map(|second| Line::Sample(sample(second, 100 * MB, second / 20)));
+        plot.add(name, &recording(samples.collect()));
+    }
+    let scene = plot.scene().0;
+    let texts: Vec<(f64, f64)> = scene
+        .elements
+        .iter()
+        .filter_map(|element| match element {
+            scene::Element::Text { x, y, text, .. } if text == "OOM kill" => Some((*x, *y)),
+            _ => None,
+        })
+        .collect();
+    let rows: BTreeSet<i64> = texts.iter().map(|(_, y)| *y as i64).collect();
+    assert_eq!(rows.len(), 2, "{texts:?}");
+    let pairs = texts.windows(2).filter(|pair| pair[0].1 == pair[1].1);
+    assert!(pairs.clone().count() > 4);
+    for pair in pairs {
+        assert!(pair[1].0 - pair[0].0 >= 8.0 * CHARACTER || pair[1].0 < pair[0].0, "{pair:?}");
+    }
+    for run in &plot.runs {
+        let is_kill = |it: &&scene::Element| {
+            matches!(it, scene::Element::Line { points, stroke, .. }
+                if *stroke == run.colour && points.len() == 2 && points[0].0 == points[1].0)
+        };
+        assert_eq!(scene.elements.iter().filter(is_kill).count(), 29);
+    }
+}

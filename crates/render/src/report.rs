@@ -1,0 +1,329 @@
+use std::fmt::Write;
+
+use anstyle::Style;
+use formats::{CaptureMethod, FindingSeverity, KeptBy, Memsize, Owner, Report};
+use ledger::{Cause, Count, Size, percent};
+
+use crate::text::{
+    BOLD, DIM, GREEN, RED, align_right, mebibytes, table, trimmed, write_paragraph, write_verdict,
+    write_wrapped,
+};
+use crate::words;
+
+/// Columns of the bar for all of RSS.
+const BAR: f64 = 20.0;
+/// Columns of a cause's other cells. The rest of a line is for the explanation.
+const BEFORE_MEANING: usize = 57;
+/// The least number of columns for an explanation: half a word explains nothing.
+const MIN_MEANING: usize = 24;
+/// Owners whose retaining paths are shown, at most.
+const MAX_RETAINED: usize = 5;
+/// Smaller owners have no retaining paths: in bytes, and as a fraction of RSS.
+const MIN_RETAINED_BYTES: u64 = 1 << 20;
+const MIN_RETAINED_FRACTION: u64 = 50;
+/// A path is shown if it retains at least this fraction of the owner's memory.
+const MIN_PATH_FRACTION: u64 = 20;
+/// Columns of an owner's name, at most, and the least number that is worth dropping a column of figures for.
+const MAX_OWNER: usize = 44;
+const MIN_OWNER: usize = 24;
+const OWNER_HEADS: [&str; 8] =
+    ["OWNER, MiB", "OBJECTS", "SLOTS", "EXCLUSIVE", "SHARED", "RESIDENT", "CAUSE", ""];
+/// The columns of owners that a narrow terminal drops, in this order: the remark, the cause, the shared size, and
+/// the slots.
+const DISPENSABLE: [usize; 4] = [7, 6, 4, 2];
+
+/// The layout of a report as text.
+#[derive(Debug, Clone, Copy)]
+pub struct TextOptions {
+    /// Columns of the terminal.
+    pub width: usize,
+    /// True if each arena has a row.
+    pub arenas: bool,
+}
+
+/// Returns a report as text: the verdict, the causes, the owners, and the steps to take. It contains ANSI colours, which
+/// the caller strips if the reader does not want them.
+#[must_use]
+pub fn report(report: &Report, options: TextOptions) -> String {
+    let mut text = String::new();
+    write(report, &mut text, options).expect("a string takes all text");
+    text
+}
+
+fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::Result {
+    write_head(report, out)?;
+    let style = if report.verdict.cause.is_none() { GREEN } else { RED };
+    write_verdict(out, style, &words::verdict(report), options.width)?;
+    write_causes(report, out, options.width)?;
+    if options.arenas {
+        write_arenas(report, out)?;
+    }
+    write_owners(report, out, options.width)?;
+    write_advice(report, out, options.width)?;
+    write_findings(report, out, options.width)?;
+    write_foot(report, out, options.width)
+}
+
+fn write_head(report: &Report, out: &mut String) -> std::fmt::Result {
+    let process = &report.process;
+    let ruby = process.ruby_version.as_deref().unwrap_or("unknown");
+    writeln!(
+        out,
+        "{BOLD}pid {}{BOLD:#}  {} resident  ·  ruby {ruby}  ·  {}  ·  malloc by {}  ·  {}",
+        process.pid,
+        Size(process.rss_bytes),
+        process.libc,
+        process.allocator,
+        words::counted(process.threads, "thread")
+    )?;
+    writeln!(out, "{DIM}{}{DIM:#}", process.command)?;
+    if let Some(statistics) = &report.allocator_statistics {
+        writeln!(
+            out,
+            "{} reports {} allocated on {} of pages, {} resident (with its own structures and memory not returned \
+             yet), {} of address space retained",
+            process.allocator,
+            Size(statistics.allocated_bytes),
+            Size(statistics.active_bytes),
+            Size(statistics.resident_bytes),
+            Size(statistics.retained_bytes),
+        )?;
+    }
+    writeln!(out)
+}
+
+fn write_causes(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
+    let rss = report.process.rss_bytes;
+    let mut table = table(["CAUSE", "MiB", "%", "", ""]);
+    for row in report.causes.iter().filter(|row| row.bytes > 0) {
+        let is_culprit = Some(row.cause) == report.verdict.cause;
+        let style = if is_culprit { RED } else { Style::new() };
+        let share = percent(row.bytes, rss);
+        let room = width.saturating_sub(BEFORE_MEANING);
+        let room = if room < MIN_MEANING { 0 } else { room };
+        let meaning: String = row.cause.meaning().chars().take(room).collect();
+        table.add_row([
+            format!("{style}{}{style:#}", row.cause.name()),
+            format!("{style}{}{style:#}", mebibytes(row.bytes)),
+            format!("{share:.1}"),
+            "█".repeat((share * BAR / 100.0).round() as usize),
+            format!("{DIM}{meaning}{DIM:#}"),
+        ]);
+    }
+    table.add_row([
+        format!("{BOLD}RSS{BOLD:#}"),
+        format!("{BOLD}{}{BOLD:#}", mebibytes(rss)),
+        "100.0".into(),
+        String::new(),
+        String::new(),
+    ]);
+    align_right(&mut table, [1, 2]);
+    writeln!(out, "{}", trimmed(&table))?;
+    if report.process.swap_bytes > 0 {
+        writeln!(out, "  and {} in swap", Size(report.process.swap_bytes))?;
+    }
+    writeln!(out)
+}
+
+fn write_arenas(report: &Report, out: &mut String) -> std::fmt::Result {
+    let Some(arenas) = &report.arenas else { return Ok(()) };
+    let mut table = table([
+        "ARENA",
+        "HEAPS",
+        "OBTAINED",
+        "IN USE",
+        "UNRETURNED",
+        "FRAGMENTED",
+        "CACHED",
+        "TOP",
+        "OVERHEAD",
+        "NOT RESIDENT",
+    ]);
+    for arena in arenas {
+        let name = if arena.main { "main" } else { &arena.address };
+        let mut row = vec![name.to_owned(), arena.heaps.to_string()];
+        row.extend(
+            [
+                arena.system_bytes,
+                arena.in_use_bytes,
+                arena.unreturned_bytes,
+                arena.fragmented_bytes,
+                arena.cached_bytes,
+                arena.top_bytes,
+                arena.overhead_bytes,
+                arena.returned_bytes,
+            ]
+            .map(mebibytes),
+        );
+        table.add_row(row);
+    }
+    align_right(&mut table, 1..10);
+    writeln!(out, "{}\n", trimmed(&table))
+}
+
+fn write_owners(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
+    let Some(owners) = &report.owners else { return Ok(()) };
+    let rows: Vec<_> = owners.iter().map(owner_cells).collect();
+    let (columns, name) = fitting(&rows, width);
+    let mut table = table(columns.iter().map(|&column| OWNER_HEADS[column]));
+    for (owner, row) in owners.iter().zip(&rows) {
+        let is_culprit = owner.cause.is_some() && owner.cause == report.verdict.cause;
+        let style = if is_culprit { RED } else { Style::new() };
+        table.add_row(columns.iter().map(|&column| match column {
+            0 => format!("{style}{}{style:#}", row[0].chars().take(name).collect::<String>()),
+            3 => format!("{style}{}{style:#}", row[3]),
+            7 => format!("{DIM}{}{DIM:#}", row[7]),
+            _ => row[column].clone(),
+        }));
+    }
+    let figures = columns.iter().filter(|column| (1..6).contains(*column)).count();
+    align_right(&mut table, 1..=figures);
+    writeln!(out, "{}\n", trimmed(&table))?;
+    let least = MIN_RETAINED_BYTES.max(report.process.rss_bytes / MIN_RETAINED_FRACTION);
+    write_retaining_paths(out, owners, least, width)
+}
+
+fn write_advice(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
+    if report.advice.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{BOLD}WHAT TO DO{BOLD:#}")?;
+    for (index, step) in report.advice.iter().enumerate() {
+        let words = words::advice(step, report);
+        let saving = match step.saves_bytes {
+            Some(bytes) => format!(" Saves up to {}.", Size(bytes)),
+            None => String::new(),
+        };
+        let set = if step.already_set { " Already set." } else { "" };
+        let first = format!(" {}. ", index + 1);
+        write_wrapped(out, &first, &format!("{}{saving}{set}", words.action), width)?;
+        // Commands are not wrapped, so that they can be copied.
+        writeln!(out, "    {GREEN}{}{GREEN:#}", words.command)?;
+        write_wrapped(out, "    ", &format!("Costs: {}", words.costs), width)?;
+    }
+    writeln!(out)
+}
+
+fn write_findings(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
+    if report.findings.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{BOLD}FINDINGS{BOLD:#}")?;
+    for finding in &report.findings {
+        let place = finding.address.as_ref().map(|at| format!(" (at {at})")).unwrap_or_default();
+        let line = format!("{}{place}", finding.what);
+        write_wrapped(out, &format!(" {}: ", severity(finding.severity)), &line, width)?;
+    }
+    writeln!(out)
+}
+
+fn severity(severity: FindingSeverity) -> &'static str {
+    match severity {
+        FindingSeverity::Note => "note",
+        FindingSeverity::Warning => "warning",
+        FindingSeverity::Error => "error",
+    }
+}
+
+fn write_foot(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
+    let capture = &report.capture;
+    let (pause, total) = (capture.pause_ms, capture.elapsed_ms);
+    let foot = match capture.method {
+        CaptureMethod::Core => format!("{}. {total:.0} ms in total.", capture.reason),
+        CaptureMethod::Freeze => format!(
+            "Paused for {pause:.0} ms ({}), {total:.0} ms in total. Nothing was written to the process.",
+            capture.reason
+        ),
+        CaptureMethod::Fork => {
+            let copied = match capture.copied_bytes {
+                Some(bytes) => {
+                    format!(
+                        " {} were copied because the process changed them meanwhile.",
+                        Size(bytes)
+                    )
+                }
+                None => String::new(),
+            };
+            format!(
+                "Paused for {pause:.0} ms ({}), then read from a forked copy while the process kept running ({total:.0} \
+                 ms in total).{copied}",
+                capture.reason
+            )
+        }
+    };
+    write_paragraph(out, DIM, &foot, "", width)
+}
+
+/// The cells of an owner.
+fn owner_cells(owner: &Owner) -> [String; OWNER_HEADS.len()] {
+    let objects = if owner.objects > 0 { Count(owner.objects).to_string() } else { String::new() };
+    let memsize = match owner.memsize {
+        Some(Memsize::None) => "the GC counts only its slots",
+        _ => "",
+    };
+    [
+        owner.owner.clone(),
+        objects,
+        mebibytes(owner.slot_bytes),
+        mebibytes(owner.exclusive_bytes),
+        mebibytes(owner.shared_bytes),
+        owner.resident_bytes.map_or_else(String::new, mebibytes),
+        owner.cause.map_or("", Cause::name).to_owned(),
+        memsize.to_owned(),
+    ]
+}
+
+/// Returns the columns of owners that fit a terminal of `width` columns, and the width of a name.
+fn fitting(rows: &[[String; OWNER_HEADS.len()]], width: usize) -> (Vec<usize>, usize) {
+    let widths: Vec<usize> = OWNER_HEADS
+        .iter()
+        .enumerate()
+        .map(|(column, head)| {
+            let cells = rows.iter().map(|row| row[column].chars().count());
+            cells.chain([head.len()]).max().unwrap_or(0)
+        })
+        .collect();
+    let name = widths[0].min(MAX_OWNER);
+    let mut columns: Vec<usize> = (0..OWNER_HEADS.len()).collect();
+    let mut dispensable = DISPENSABLE.into_iter();
+    loop {
+        let others: usize = columns[1..].iter().map(|&column| widths[column] + 2).sum();
+        let room = width.saturating_sub(others + 2);
+        if room >= name.min(MIN_OWNER) {
+            return (columns, name.min(room));
+        }
+        match dispensable.next() {
+            Some(column) => columns.retain(|it| *it != column),
+            None => return (columns, OWNER_HEADS[0].len().max(room)),
+        }
+    }
+}
+
+/// Writes the retaining paths of the owners that hold most.
+fn write_retaining_paths(
+    out: &mut String,
+    owners: &[Owner],
+    least: u64,
+    width: usize,
+) -> std::fmt::Result {
+    let held = |owner: &&Owner| owner.slot_bytes + owner.exclusive_bytes + owner.shared_bytes;
+    let large = |owner: &&Owner| held(owner) >= least && !owner.kept_by.is_empty();
+    let mut large = owners.iter().filter(large).take(MAX_RETAINED).peekable();
+    if large.peek().is_none() {
+        return Ok(());
+    }
+    writeln!(out, "{BOLD}RETAINED BY{BOLD:#}")?;
+    for owner in large {
+        let retained: u64 = owner.kept_by.iter().map(|retainer| retainer.bytes).sum();
+        let is_main = |retainer: &&KeptBy| retainer.bytes * MIN_PATH_FRACTION >= retained;
+        for retainer in owner.kept_by.iter().filter(is_main) {
+            let path = match &retainer.path {
+                Some(path) => path.clone(),
+                None => format!("nothing (garbage until the GC runs) → {}", owner.owner),
+            };
+            let many = format!("{} of {}", Count(retainer.objects), Count(owner.objects));
+            write_wrapped(out, " · ", &format!("{path}  ({many})"), width)?;
+        }
+    }
+    writeln!(out)
+}

@@ -1,0 +1,123 @@
+//! The stable point in words.
+
+use diagnosis::{Early, MIN_STRETCHES, MemorySeries, Shape, Slope, StablePoint};
+use formats::Confidence;
+use ledger::Size;
+
+/// Returns the stable point of a series in words. With `is_verbose` it has confidence intervals.
+#[must_use]
+pub fn stable_point(series: &MemorySeries, is_verbose: bool) -> String {
+    let point = series.stable_point();
+    let kills = match series.oom_kills() {
+        0 => String::new(),
+        1 => " The kernel killed 1 process for lack of memory, so it needs more than its limit."
+            .into(),
+        many => {
+            format!(
+                " The kernel killed {many} processes for lack of memory, so it needs more than its limit."
+            )
+        }
+    };
+    let words = shape(&point, series.room_bytes(), is_verbose);
+    format!("{}: {words}{kills}", series.points().0.name())
+}
+
+/// Returns a stable point in words, with the time until `room_bytes` more are used if it grows.
+#[must_use]
+pub fn shape(point: &StablePoint, room_bytes: Option<u64>, is_verbose: bool) -> String {
+    let seconds = point.to_seconds - point.from_seconds;
+    let window = time(seconds);
+    let sure = match point.confidence {
+        Confidence::High => String::new(),
+        Confidence::Medium => format!(" (medium confidence: {window} of data)"),
+        Confidence::Low => format!(" (low confidence: only {window} of data)"),
+    };
+    let interval = |slope: &Slope| match is_verbose {
+        true => format!(" (95 %: {} to {})", rate(slope.low), rate(slope.high)),
+        false => String::new(),
+    };
+    let limit = |slope: &Slope| rate(slope.high.max(0.0));
+    match &point.shape {
+        Shape::Plateau { level_bytes, low_bytes, high_bytes, slope } => format!(
+            "stable at {} for the last {window}, between {} and {}{sure}. Growth above {} is ruled out{}.",
+            size(*level_bytes),
+            size(*low_bytes),
+            size(*high_bytes),
+            limit(slope),
+            interval(slope),
+        ),
+        Shape::SawTooth { teeth, slope } => format!(
+            "a saw-tooth between {} and {}, with a period of {}, for the last {window}{sure}. Growth of its low points \
+             above {} is ruled out{}.",
+            size(teeth.trough_bytes),
+            size(teeth.peak_bytes),
+            time(teeth.period_seconds),
+            limit(slope),
+            interval(slope),
+        ),
+        Shape::Growth { slope, teeth } => {
+            let low_points =
+                if teeth.is_some() { ", at the low points of a saw-tooth" } else { "" };
+            let mut text = format!(
+                "still growing by about {}{low_points}{}{sure}.",
+                rate(slope.bytes_per_second),
+                interval(slope)
+            );
+            if let Some(room) = room_bytes
+                && let Some((likely, least, most)) = point.seconds_until(room as f64)
+            {
+                let most = most.map_or("never".into(), time);
+                let between = match is_verbose {
+                    true => format!(" (95 %: {} to {most})", time(least)),
+                    false => String::new(),
+                };
+                text +=
+                    &format!(" At this rate it reaches its limit in {}{between}.", time(likely));
+            }
+            text
+        }
+        Shape::TooEarly { why: Early::FewTeeth { teeth } } => format!(
+            "too early to tell. So far it is a saw-tooth between {} and {}, with a period of {}. {MIN_STRETCHES} periods \
+             show if it grows.",
+            size(teeth.trough_bytes),
+            size(teeth.peak_bytes),
+            time(teeth.period_seconds),
+        ),
+        Shape::TooEarly { why: Early::Short } => {
+            format!("too early to tell: {window} of data are too few.")
+        }
+        Shape::TooEarly { why: Early::Slowing { slope } } => format!(
+            "too early to tell. It is still growing, by {} lately, but more and more slowly.",
+            rate(slope.bytes_per_second)
+        ),
+        Shape::TooEarly { why: Early::Falling { slope } } => {
+            format!("too early to tell. It is falling, by {}.", rate(-slope.bytes_per_second))
+        }
+    }
+}
+
+fn size(bytes: f64) -> String {
+    Size(bytes.max(0.0) as u64).to_string()
+}
+
+/// A rate in the smallest unit of time in which it exceeds a megabyte.
+fn rate(bytes_per_second: f64) -> String {
+    let sign = if bytes_per_second < 0.0 { "-" } else { "" };
+    let bytes = bytes_per_second.abs();
+    let (bytes, unit) = [(1.0, "s"), (60.0, "min"), (3600.0, "h")]
+        .into_iter()
+        .map(|(seconds, unit)| (bytes * seconds, unit))
+        .find(|(bytes, _)| *bytes >= 1e6)
+        .unwrap_or((bytes * 86_400.0, "day"));
+    format!("{sign}{}/{unit}", size(bytes))
+}
+
+/// A time in the unit that people would use.
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
+}

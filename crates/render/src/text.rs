@@ -1,0 +1,88 @@
+//! Parts of text output: styles, paragraphs, and tables.
+
+use std::fmt::Write;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::words::VerdictWords;
+
+pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
+pub(crate) const GREEN: Style = AnsiColor::Green.on_default().bold();
+pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
+
+/// Writes a verdict, its evidence, and the way to check it.
+pub(crate) fn write_verdict(
+    out: &mut String,
+    style: Style,
+    words: &VerdictWords,
+    width: usize,
+) -> std::fmt::Result {
+    write_paragraph(out, style, &words.summary, "", width)?;
+    for evidence in &words.evidence {
+        write_wrapped(out, " · ", evidence, width)?;
+    }
+    write_paragraph(out, YELLOW, &words.check, "   ", width)?;
+    writeln!(out)
+}
+
+/// Text in one style, wrapped at `width`, with `first` before its first line.
+pub(crate) fn write_paragraph(
+    out: &mut String,
+    style: Style,
+    text: &str,
+    first: &str,
+    width: usize,
+) -> std::fmt::Result {
+    for line in textwrap::wrap(text, options(first, width)) {
+        writeln!(out, "{style}{line}{style:#}")?;
+    }
+    Ok(())
+}
+
+pub(crate) fn write_wrapped(
+    out: &mut String,
+    first: &str,
+    text: &str,
+    width: usize,
+) -> std::fmt::Result {
+    for line in textwrap::wrap(text, options(first, width)) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// Wrapping at `width` with `first` before the first line and as many blanks before the others.
+fn options(first: &str, width: usize) -> textwrap::Options<'_> {
+    const BLANKS: &str = "                ";
+    let indent = &BLANKS[..first.chars().count().min(BLANKS.len())];
+    textwrap::Options::new(width.saturating_sub(1).max(20))
+        .initial_indent(first)
+        .subsequent_indent(indent)
+}
+
+pub(crate) fn table<'a>(heads: impl IntoIterator<Item = &'a str>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.add_row(heads.into_iter().map(|head| format!("{BOLD}{head}{BOLD:#}")));
+    table
+}
+
+pub(crate) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
+    for column in columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+/// The table without blanks at the ends of its lines.
+pub(crate) fn trimmed(table: &Table) -> String {
+    table.trim_fmt()
+}
+
+pub(crate) fn mebibytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+}

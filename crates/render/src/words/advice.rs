@@ -1,0 +1,158 @@
+use formats::{Action, Advice, CaptureMethod, ProcessSummary, Report};
+use ledger::{Count, Size};
+
+/// A step in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdviceWords {
+    /// The step, in one or two sentences.
+    pub action: String,
+    /// The command, setting or method.
+    pub command: String,
+    /// The cost of the step.
+    pub costs: String,
+}
+
+/// The methods that free the memory of an extension's object at once.
+const FREEING_METHODS: [(&str, &str); 14] = [
+    ("PG::Result", "result.clear"),
+    ("PG::Connection", "connection.close"),
+    ("Mysql2::Result", "result.free"),
+    ("Mysql2::Statement", "statement.close"),
+    ("Mysql2::Client", "client.close"),
+    ("SQLite3::Statement", "statement.close"),
+    ("SQLite3::Database", "database.close"),
+    ("Zlib::Deflate", "deflate.close"),
+    ("Zlib::Inflate", "inflate.close"),
+    ("Zlib::GzipReader", "reader.close"),
+    ("Zlib::GzipWriter", "writer.close"),
+    ("FFI::MemoryPointer", "pointer.free"),
+    ("Fiddle::Pointer", "pointer.call_free"),
+    ("Magick::Image", "image.destroy!"),
+];
+
+/// Returns a step that `report` advises in words.
+#[must_use]
+pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
+    let ProcessSummary { pid, .. } = report.process;
+    let (action, command, costs) = match &advice.action {
+        Action::Trim => (
+            "Return the free pages now: call malloc_trim(0) in the process.".into(),
+            format!("rbloat trim {pid}"),
+            "some milliseconds, then page faults when the memory is needed again. The same load allocates it again.",
+        ),
+        Action::PreloadJemalloc { is_broken } => (
+            if *is_broken {
+                "Correct LD_PRELOAD: it names jemalloc, but jemalloc was not loaded.".into()
+            } else {
+                "Start the process with jemalloc, which returns free pages some seconds after they were freed.".into()
+            },
+            "LD_PRELOAD=libjemalloc.so.2".into(),
+            "a restart. The peak during a burst does not fall.",
+        ),
+        Action::LimitArenas { kept_bytes } => (
+            format!(
+                "Limit malloc to two arenas: the others keep {} free. This helps against steady churn in threads, but \
+                 not against bursts, since two arenas keep a burst's peak as well. One report cannot tell which of the \
+                 two it was.",
+                Size(*kept_bytes)
+            ),
+            "MALLOC_ARENA_MAX=2".into(),
+            "a restart, and threads that sometimes wait for each other in malloc.",
+        ),
+        Action::Compact => (
+            "Compact Ruby's heap, so that empty heap pages can be freed.".into(),
+            "GC.compact, then GC.start".into(),
+            "a pause of the whole process. Objects that C extensions pin do not move, and the pages return when the \
+             load needs the slots.",
+        ),
+        Action::ReleaseObjects { class, bytes, path, are_garbage } => {
+            release(class, *bytes, path.as_deref(), *are_garbage)
+        }
+        Action::FreeNative { class, objects, path, garbage_objects } => (
+            free_native(class, *objects, path.as_deref(), *garbage_objects),
+            FREEING_METHODS
+                .iter()
+                .find(|(name, _)| name == class)
+                .map_or("their close, clear, free or destroy method", |(_, method)| method)
+                .into(),
+            "a change of the program. GC.start frees garbage at once.",
+        ),
+        Action::FindNativeLeak => (
+            "Find the code that allocates this memory and does not free it: nothing points to it any more. Upgrade the \
+             extension that contains this code."
+                .into(),
+            match report.capture.method {
+                CaptureMethod::Core => "memleak-bpfcc -p PID   (Debian's bpfcc-tools, as root)".into(),
+                _ => format!("memleak-bpfcc -p {pid}   (Debian's bpfcc-tools, as root)"),
+            },
+            "slower allocations while the tool watches them. A restart frees the memory for some time.",
+        ),
+        Action::LookForNative => (
+            "Look for native memory that Ruby's GC does not know of: results, documents and handles of C extensions \
+             that are neither freed nor closed."
+                .into(),
+            "call their clear, close or free method, or upgrade the extension".into(),
+            "a change of the program.",
+        ),
+        Action::RunFewerThreads { threads } => (
+            format!("Run fewer threads: there are {}.", Count(*threads)),
+            "RAILS_MAX_THREADS, Puma's threads, Sidekiq's concurrency".into(),
+            "less work at the same time.",
+        ),
+        Action::WatchPss => (
+            "Change nothing, and watch PSS or anonymous memory instead of RSS: the kernel takes pages of files back \
+             when memory is short."
+                .into(),
+            format!("grep -E '^(Pss|Anonymous)' /proc/{pid}/smaps_rollup"),
+            "nothing.",
+        ),
+    };
+    AdviceWords { action, command, costs: costs.into() }
+}
+
+fn release(
+    class: &str,
+    bytes: u64,
+    path: Option<&str>,
+    are_garbage: bool,
+) -> (String, String, &'static str) {
+    let objects = format!("objects of class {class} ({})", Size(bytes));
+    let trace = "ObjectSpace.trace_object_allocations_start at boot, then ObjectSpace.dump_all";
+    let restart = "a restart to trace allocations; the dump holds the GVL for seconds.";
+    match path {
+        Some(path) => (
+            format!(
+                "Release the {objects}, which are retained by {path}, or find the code that creates them."
+            ),
+            trace.into(),
+            restart,
+        ),
+        None if are_garbage => (
+            format!("Run the GC: most {objects} are garbage."),
+            "GC.start".into(),
+            "a pause of the program during the collection.",
+        ),
+        None => (
+            format!("Find out what retains the {objects}, which hold most memory."),
+            trace.into(),
+            restart,
+        ),
+    }
+}
+
+fn free_native(class: &str, objects: u64, path: Option<&str>, garbage_objects: u64) -> String {
+    let many = format!("{} objects of class {class}", Count(objects));
+    match path {
+        _ if garbage_objects > 0 => format!(
+            "Free {many} as soon as they have been used: {} of them are garbage that the GC has not collected, because \
+             it does not know how much memory they hold.",
+            Count(garbage_objects)
+        ),
+        Some(path) => {
+            format!(
+                "Release {many}, which are retained by {path}, or free their memory as soon as it has been used."
+            )
+        }
+        None => format!("Free the memory of {many} as soon as it has been used."),
+    }
+}

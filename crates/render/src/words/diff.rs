@@ -1,0 +1,213 @@
+use diagnosis::{has_more_objects, largest_native_owner};
+use formats::{ClassChange, Diff, DiffKind, DiffPoint, Doubt, Subject, Trajectory};
+use ledger::{Count, Size};
+
+use super::{VerdictWords, confidence};
+
+/// Growth that was observed for less is given per minute, in hours.
+const MIN_HOURS: f64 = 0.2;
+
+/// Returns the verdict of a diff in words.
+#[must_use]
+pub fn diff_verdict(diff: &Diff) -> VerdictWords {
+    let verdict = &diff.verdict;
+    let class = verdict.class.as_ref();
+    let class = class.and_then(|name| diff.classes.iter().find(|class| class.name == *name));
+    let mut evidence = vec![sums(diff)];
+    if let Some(class) = class {
+        evidence.push(objects(diff, class));
+    }
+    if diff.same_process
+        && let Some(values) = values(diff, class)
+    {
+        evidence.push(steps(values, &diff.points));
+    }
+    let (summary, check) = sentences(diff, class);
+    let check = format!("{} {check}", confidence(verdict.confidence));
+    VerdictWords { summary, evidence, check }
+}
+
+fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
+    let verdict = &diff.verdict;
+    let subject = subject(diff, class);
+    let size = Size(verdict.bytes.unsigned_abs());
+    let rss = diff.rss_bytes.change;
+    let rate = rate(diff, class);
+    let (summary, check) = match (verdict.kind, verdict.doubt) {
+        (DiffKind::ManagedLeak, _) => (
+            format!("Managed leak: {subject} grows by {rate}."),
+            "To check: a later snapshot under the same load should show the same growth.",
+        ),
+        (DiffKind::NativeLeak, _) => (
+            format!("Native leak: {subject} grows by {rate}."),
+            "To check: a later snapshot under the same load should show the same growth.",
+        ),
+        (DiffKind::WarmUp, Some(Doubt::CodeIsLoaded)) => (
+            format!("Warm-up: {subject} grew by {size}, by classes and bytecode that were loaded."),
+            "To check: this should stop when all code is loaded. If it does not, something defines classes or methods \
+             again and again.",
+        ),
+        (DiffKind::WarmUp, _) => (
+            format!(
+                "Warm-up: {subject} grew by {size}, but more and more slowly. This is no leak."
+            ),
+            "To check: the next snapshot should grow less than the first ones.",
+        ),
+        (DiffKind::Growth, Some(Doubt::DifferentProcesses)) => (
+            format!(
+                "Two processes: the RSS of the last differs by {} from the first, memory in use by {}.",
+                signed(rss),
+                signed(verdict.bytes)
+            ),
+            "To check: compare processes that run the same program, under the same load, for the same time.",
+        ),
+        (DiffKind::Growth, Some(Doubt::NothingInUse)) => (
+            format!(
+                "Too early to tell: RSS rose by {}, {subject} by {size}; nothing in use grew.",
+                Size(rss.unsigned_abs())
+            ),
+            "To check: a third snapshot, later, should have no higher RSS.",
+        ),
+        (DiffKind::Growth, Some(Doubt::OwnersUnknown)) => (
+            format!(
+                "Too early to tell: {subject} grew by {size} ({rate}). rbloat cannot tell if Ruby's objects hold this \
+                 memory."
+            ),
+            "To check: if the objects of a class increase at the same rate, they hold it.",
+        ),
+        (DiffKind::Growth, Some(Doubt::Garbage)) => (
+            format!(
+                "Too early to tell: {subject} grew by {size}, but nothing retains most of it. It may be garbage that \
+                 the GC has not collected."
+            ),
+            "To check: a snapshot after GC.start should have less of it.",
+        ),
+        (DiffKind::Growth, _) => (
+            format!(
+                "Too early to tell: {subject} grew by {size} ({rate}). This may be a leak, or warm-up."
+            ),
+            "To check: a third snapshot, later, shows a leak if it grew by as much again.",
+        ),
+        (DiffKind::Retention, _) => (
+            format!(
+                "Retention only: nothing in use grew. RSS rose by {}, and free memory that malloc or Ruby keeps by \
+                 {size}.",
+                Size(rss.unsigned_abs())
+            ),
+            "To check: `rbloat trim` should return about as much as `rbloat report` predicts.",
+        ),
+        (DiffKind::Stable, _) => (
+            format!(
+                "Nothing grew: memory in use changed by {}, RSS by {}.",
+                signed(verdict.bytes),
+                signed(rss)
+            ),
+            "To check: a later snapshot should have no more memory in use.",
+        ),
+        (DiffKind::Shrank, _) => (
+            format!("RSS fell by {}, and nothing in use grew.", Size(rss.unsigned_abs())),
+            "To check: a later snapshot should have no more memory in use than the first.",
+        ),
+    };
+    (summary, check.into())
+}
+
+/// The name of the memory that a verdict is about.
+fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
+    let cause = diff.verdict.cause.map_or("memory", ledger::Cause::name);
+    match (diff.verdict.subject, class) {
+        (Subject::Objects, Some(class)) => named(class),
+        (Subject::Objects, None) => "objects".into(),
+        (Subject::Unreachable, _) => "native memory that nothing points to".into(),
+        (Subject::Native, _) => match largest_native_owner(diff) {
+            Some(owner) => format!("native memory of {} ({cause})", owner.owner),
+            None => cause.into(),
+        },
+        (Subject::Code, _) => "the program's code".into(),
+        (Subject::Free, _) => "free memory".into(),
+        (Subject::InUse, _) => "memory in use".into(),
+        (Subject::Rss, _) => "RSS".into(),
+        (Subject::Cause, _) => cause.into(),
+    }
+}
+
+/// A class, and the root that retains more of its objects than before.
+fn named(class: &ClassChange) -> String {
+    match &class.kept_by {
+        // A running thread retains itself.
+        Some(path) if class.name != "Thread" => {
+            let root = path.split(" → ").next().unwrap_or(path);
+            format!("{} retained by {root}", class.name)
+        }
+        _ => class.name.clone(),
+    }
+}
+
+/// The values behind the verdict's subject.
+fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<&'a Trajectory> {
+    match diff.verdict.subject {
+        Subject::Objects => class.map(|class| &class.bytes),
+        Subject::Native | Subject::Unreachable => {
+            largest_native_owner(diff).map(|owner| &owner.bytes)
+        }
+        _ => None,
+    }
+}
+
+fn sums(diff: &Diff) -> String {
+    let (in_use, free) = diagnosis::totals(diff);
+    let rss = signed(diff.rss_bytes.change);
+    format!("memory in use {}, free but kept {}, RSS {rss}", signed(in_use), signed(free))
+}
+
+fn objects(diff: &Diff, class: &ClassChange) -> String {
+    let change = signed_count(class.objects.change);
+    let text = format!("{}: {} objects ({change})", class.name, Count(class.objects.last()));
+    if !diff.same_process {
+        return format!("{text}, {}", signed(class.bytes.change));
+    }
+    format!(
+        "{text}; {} survived, {} are new, of which {} have become old",
+        Count(class.survivors),
+        Count(class.newcomers),
+        Count(class.old_newcomers)
+    )
+}
+
+/// The rate of growth, per minute if it was observed for some minutes only.
+fn rate(diff: &Diff, class: Option<&ClassChange>) -> String {
+    let change = diff.verdict.bytes;
+    if !diff.same_process || diff.seconds <= 0.0 {
+        return Size(change.max(0) as u64).to_string();
+    }
+    let hours = diff.seconds / 3600.0;
+    let (unit, units) = if hours < MIN_HOURS { ("min", hours * 60.0) } else { ("h", hours) };
+    let per_unit = |number: i64| (number.max(0) as f64 / units).round() as u64;
+    let bytes = Size(per_unit(change));
+    match class {
+        Some(class) if has_more_objects(class) => {
+            format!("{} objects/{unit} ({bytes}/{unit})", Count(per_unit(class.objects.change)))
+        }
+        _ => format!("{bytes}/{unit}"),
+    }
+}
+
+fn steps(values: &Trajectory, points: &[DiffPoint]) -> String {
+    let steps = values.at.windows(2).zip(points.windows(2)).map(|(values, points)| {
+        let seconds = points[1].unix_ms.saturating_sub(points[0].unix_ms) as f64 / 1e3;
+        format!("{} in {seconds:.0} s", signed(values[1].wrapping_sub(values[0]) as i64))
+    });
+    format!("between snapshots: {}", steps.collect::<Vec<_>>().join(", "))
+}
+
+/// A change of a count with its sign.
+pub(crate) fn signed_count(change: i64) -> String {
+    let sign = if change < 0 { "-" } else { "+" };
+    format!("{sign}{}", Count(change.unsigned_abs()))
+}
+
+/// A change of bytes with its sign.
+pub(crate) fn signed(bytes: i64) -> String {
+    let sign = if bytes < 0 { "-" } else { "+" };
+    format!("{sign}{}", Size(bytes.unsigned_abs()))
+}

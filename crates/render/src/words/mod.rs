@@ -1,0 +1,43 @@
+//! Verdicts and advice in words. All figures come from the document that they belong to.
+
+mod advice;
+mod diff;
+mod verdict;
+
+pub use advice::{AdviceWords, advice};
+pub use diff::diff_verdict;
+pub(crate) use diff::{signed, signed_count};
+pub use verdict::verdict;
+
+pub use crate::stable::shape;
+
+/// A verdict in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerdictWords {
+    /// One sentence.
+    pub summary: String,
+    /// The figures behind it, one line each.
+    pub evidence: Vec<String>,
+    /// The confidence, and a way to check the verdict.
+    pub check: String,
+}
+
+/// The first word of a check.
+pub(crate) fn confidence(confidence: formats::Confidence) -> &'static str {
+    match confidence {
+        formats::Confidence::Low => "Low confidence.",
+        formats::Confidence::Medium => "Medium confidence.",
+        formats::Confidence::High => "High confidence.",
+    }
+}
+
+/// Returns a count and its noun, in the plural if the count is not 1.
+#[must_use]
+pub fn counted(count: u64, noun: &str) -> String {
+    let plural = match noun {
+        _ if count == 1 => "",
+        noun if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{plural}", ledger::Count(count))
+}

@@ -1,0 +1,326 @@
+use diagnosis::{MIN_BYTES, MIN_SHARE};
+use formats::{Arena, CaptureMethod, Memsize, Owner, Report};
+use ledger::{Cause, Count, Size, percent};
+
+use super::{VerdictWords, confidence, counted};
+
+/// Owners and classes that are evidence, at most.
+const MAX_EVIDENCE: usize = 3;
+/// An owner is no evidence if it holds less than this fraction of the first one's memory.
+const MIN_FRACTION: u64 = 50;
+
+/// Returns the verdict of a report in words.
+#[must_use]
+pub fn verdict(report: &Report) -> VerdictWords {
+    let verdict = &report.verdict;
+    let (summary, mut evidence, check) = match verdict.cause {
+        Some(cause) => explained(report, cause),
+        None => healthy(report),
+    };
+    if verdict.cause.is_some() {
+        let rows: Vec<&str> = verdict.rows.iter().map(|cause| cause.name()).collect();
+        let rss = report.process.rss_bytes;
+        evidence.insert(
+            0,
+            format!(
+                "{}: {} of {} resident ({:.0} %)",
+                rows.join(" + "),
+                Size(verdict.bytes),
+                Size(rss),
+                percent(verdict.bytes, rss)
+            ),
+        );
+    }
+    let of_a_core = match report.capture.method {
+        CaptureMethod::Core if verdict.cause.is_some() => " In a process that does the same:",
+        _ => "",
+    };
+    let check = format!("{}{of_a_core} {check}", confidence(verdict.confidence));
+    VerdictWords { summary, evidence, check }
+}
+
+fn bytes(report: &Report, cause: Cause) -> u64 {
+    report.causes.iter().find(|row| row.cause == cause).map_or(0, |row| row.bytes)
+}
+
+fn healthy(report: &Report) -> (String, Vec<String>, String) {
+    let is_read = report.malloc.is_some() && report.ruby.is_some();
+    let summary = format!(
+        "{}: {} resident. Nothing stands out: no cause exceeds {:.0} MiB and {MIN_SHARE:.0} % of RSS.",
+        if is_read { "Healthy" } else { "Healthy as far as it could be read" },
+        Size(report.process.rss_bytes),
+        MIN_BYTES as f64 / f64::from(1 << 20),
+    );
+    let largest = report.causes.iter().max_by_key(|row| row.bytes);
+    let evidence = largest.map(|row| {
+        let share = percent(row.bytes, report.process.rss_bytes);
+        format!("the largest cause is {}: {} ({share:.0} %)", row.cause, Size(row.bytes))
+    });
+    let check =
+        "To check: report again later, and see that no cause has grown beyond these bounds.";
+    (summary, evidence.into_iter().collect(), check.into())
+}
+
+/// The sentence, the evidence and the check for a cause that explains the process.
+fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
+    let size = Size(report.verdict.bytes);
+    let pid = report.process.pid;
+    let owned = |cause| owner_evidence(report, cause);
+    match cause {
+        Cause::MallocUnreturned => (
+            format!(
+                "{size} were freed by Ruby but never returned to the kernel: glibc keeps whole free pages. This is not \
+                 a leak."
+            ),
+            arena_evidence(report),
+            format!("To check: `rbloat trim {pid}` should free about {}.", Size(trim_yield(report))),
+        ),
+        Cause::MallocFragmented => (
+            format!(
+                "{size} are free but pinned: they share pages with memory in use, so neither glibc nor malloc_trim can \
+                 return them."
+            ),
+            arena_evidence(report),
+            format!(
+                "To check: `rbloat trim {pid}` frees little of it, and the same work under another allocator (`rbloat \
+                 compare`) leaves less."
+            ),
+        ),
+        Cause::MallocTop | Cause::MallocCached => (
+            format!(
+                "{size} are free at the top of arenas or in glibc's caches, where malloc_trim does not reach them."
+            ),
+            arena_evidence(report),
+            "To check: the next work in the process should use this memory first.".into(),
+        ),
+        Cause::RubyLiveSlots | Cause::RubyMalloc => (
+            format!(
+                "{size} are held by live Ruby objects{}. The program itself uses this memory: it is a managed leak, or \
+                 simply its data.",
+                main_class(report)
+            ),
+            class_evidence(report),
+            "To check: call GC.start in the process and report again. Objects that are gone then were garbage.".into(),
+        ),
+        Cause::RubyFreeSlots => (
+            format!("{size} are free slots on Ruby's heap pages: few live objects pin many pages."),
+            slot_evidence(report),
+            "To check: GC.compact should free most of these pages; ordinary load should fill them again.".into(),
+        ),
+        Cause::StackThreads | Cause::StackFibers => (
+            format!("{size} are the stacks of {}.", counted(report.process.threads, "thread")),
+            vec![format!(
+                "{} of stack are resident for each thread on average",
+                Size(report.verdict.bytes / report.process.threads.max(1))
+            )],
+            "To check: RSS should fall when threads end.".into(),
+        ),
+        Cause::FilePrivate | Cause::FileShared => (
+            format!(
+                "{size} are pages of mapped files. The kernel's cache shares most of them with other processes, and \
+                 takes them back when memory is short."
+            ),
+            vec![format!(
+                "{} are shared pages of the kernel's cache, {} are private copies",
+                Size(bytes(report, Cause::FileShared)),
+                Size(bytes(report, Cause::FilePrivate))
+            )],
+            "To check: PSS and anonymous memory in /proc/PID/smaps_rollup should be well below RSS.".into(),
+        ),
+        Cause::MallocInUse => (
+            format!(
+                "{size} of native memory are in use, and no Ruby object refers to them: C extensions, libraries or the \
+                 interpreter hold them. Their owners were not searched for."
+            ),
+            vec![format!(
+                "objects refer to {} of malloc'ed memory themselves",
+                Size(bytes(report, Cause::RubyMalloc))
+            )],
+            format!("To check: `rbloat report {pid}` with owners names who holds this memory."),
+        ),
+        Cause::RubyVm => (
+            format!("{size} belong to the interpreter: classes, methods, bytecode and its tables."),
+            owned(Cause::RubyVm),
+            "To check: a process that loads the same code and does no work should have as much.".into(),
+        ),
+        Cause::NativeHeld => (held(report, size), owned(Cause::NativeHeld), {
+            "To check: freeing or closing these objects should lower the memory in use.".into()
+        }),
+        Cause::NativeGlobal => (
+            format!(
+                "{size} of native memory are held by variables of libraries and by threads, not by Ruby objects."
+            ),
+            owned(Cause::NativeGlobal),
+            "To check: emptying the library's caches, followed by malloc_trim, should lower RSS.".into(),
+        ),
+        Cause::NativeUnreachable => (
+            format!(
+                "{size} of native memory are in use, but nothing points to them: a leak in a C extension or library."
+            ),
+            owned(Cause::NativeUnreachable),
+            "To check: this memory should never be freed. If it is, its pointer was hidden (tagged, or stored as a \
+             difference)."
+                .into(),
+        ),
+        Cause::RubyJit => (
+            format!("{size} are machine code of Ruby's JIT compiler, and the compiler's tables."),
+            owned(Cause::RubyJit),
+            "To check: RSS should be lower with the JIT compiler disabled.".into(),
+        ),
+        Cause::RubyOverhead | Cause::MallocOverhead | Cause::Unknown => (
+            format!("{size} are anonymous memory that rbloat cannot account for: {}.", reason(report)),
+            vec![],
+            "To check: a report in which malloc and Ruby could both be read names the cause.".into(),
+        ),
+    }
+}
+
+/// The reason for which memory could not be accounted for.
+fn reason(report: &Report) -> String {
+    if report.malloc.is_none() && report.ruby.is_none() {
+        "neither malloc nor Ruby could be read (see the findings)".into()
+    } else if report.malloc.is_some() {
+        "it belongs neither to malloc nor to Ruby".into()
+    } else {
+        format!("malloc is served by {}", report.process.allocator)
+    }
+}
+
+fn trim_yield(report: &Report) -> u64 {
+    report.malloc.as_ref().map_or(0, |malloc| malloc.trim_yield_bytes)
+}
+
+fn arena_evidence(report: &Report) -> Vec<String> {
+    let (Some(malloc), Some(arenas)) = (&report.malloc, &report.arenas) else { return vec![] };
+    let mut evidence = vec![
+        format!(
+            "malloc has {} in use in {}, and keeps {} free in {}",
+            Size(malloc.in_use_bytes + malloc.mmapped_bytes),
+            counted(malloc.in_use_chunks + malloc.mmapped_chunks, "chunk"),
+            Size(malloc.free_bytes + malloc.fastbin_bytes),
+            counted(arenas.len() as u64, "arena")
+        ),
+        format!(
+            "malloc_trim(0) would return {}; another {} share pages with memory in use",
+            Size(malloc.trim_yield_bytes),
+            Size(bytes(report, Cause::MallocFragmented))
+        ),
+    ];
+    if malloc.trim_deferred_bytes > 0 {
+        evidence.push(format!(
+            "{} of that are in huge pages that are also in use: RSS falls at once, but the kernel frees them only when \
+             it splits the huge pages",
+            Size(malloc.trim_deferred_bytes)
+        ));
+    }
+    let free = |arena: &&Arena| arena.unreturned_bytes + arena.fragmented_bytes;
+    if let Some(largest) = arenas.iter().max_by_key(free)
+        && arenas.len() > 1
+    {
+        let name = if largest.main { "the main arena" } else { "an arena of threads" };
+        evidence.push(format!("{name} has the most of one arena: {}", Size(free(&largest))));
+    }
+    evidence
+}
+
+/// The owners of Ruby's own memory, without the row that sums up the smaller owners.
+fn managed(report: &Report) -> impl Iterator<Item = &Owner> {
+    let managed = [Some(Cause::RubyLiveSlots), Some(Cause::RubyMalloc)];
+    let owners = report.owners.iter().flatten();
+    owners.filter(move |owner| managed.contains(&owner.cause))
+}
+
+fn held_bytes(owner: &Owner) -> u64 {
+    owner.exclusive_bytes + owner.shared_bytes
+}
+
+fn class_evidence(report: &Report) -> Vec<String> {
+    let Some(ruby) = &report.ruby else { return vec![] };
+    let mut evidence = vec![format!(
+        "{} ({}), which refer to {} of malloc'ed memory",
+        counted(ruby.slots_live, "live slot"),
+        Size(ruby.slot_bytes_live),
+        Size(bytes(report, Cause::RubyMalloc))
+    )];
+    let describe = |name: &str, objects, slots, malloc| {
+        format!(
+            "{} {name}: {} of slots, {} of malloc'ed memory",
+            Count(objects),
+            Size(slots),
+            Size(malloc)
+        )
+    };
+    if report.owners.is_some() {
+        evidence.extend(managed(report).take(MAX_EVIDENCE).map(|owner| {
+            describe(&owner.owner, owner.objects, owner.slot_bytes, held_bytes(owner))
+        }));
+    } else {
+        evidence.extend(ruby.classes.iter().take(MAX_EVIDENCE).map(|class| {
+            describe(&class.name, class.objects, class.slot_bytes, class.malloc_bytes)
+        }));
+    }
+    evidence
+}
+
+/// The class that holds most of the verdict's memory, if one does.
+fn main_class(report: &Report) -> String {
+    let first = report.ruby.as_ref().and_then(|ruby| ruby.classes.first());
+    match first {
+        Some(class) if (class.slot_bytes + class.malloc_bytes) * 2 > report.verdict.bytes => {
+            format!(", most of them by {} {}", Count(class.objects), class.name)
+        }
+        _ => String::new(),
+    }
+}
+
+/// The sentence for memory that objects of C extensions hold.
+fn held(report: &Report, size: Size) -> String {
+    let mut owners = report.owners.iter().flatten();
+    match owners.find(|owner| owner.cause == Some(Cause::NativeHeld)) {
+        Some(first) => format!(
+            "{size} of native memory are held by Ruby objects of C extensions, most of them by {} {}. {}.",
+            Count(first.objects),
+            first.owner,
+            match first.memsize {
+                Some(Memsize::None) => "Ruby's GC counts only their slots",
+                _ => "Ruby's GC may see less of this memory than there is",
+            }
+        ),
+        None => format!("{size} of native memory are held by Ruby objects of C extensions."),
+    }
+}
+
+/// The owners of a cause that hold most.
+fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
+    let weight = |owner: &Owner| owner.slot_bytes + held_bytes(owner);
+    let owners = report.owners.iter().flatten().filter(|owner| owner.cause == Some(cause));
+    let owners: Vec<&Owner> = owners.take(MAX_EVIDENCE).collect();
+    let least = owners.first().map_or(0, |first| weight(first) / MIN_FRACTION);
+    let describe = |owner: &Owner| {
+        let memsize = match owner.memsize {
+            Some(Memsize::None) => "; their type reports no size to Ruby",
+            Some(Memsize::Function) => "; their type reports a size to Ruby",
+            None => "",
+        };
+        let objects =
+            if owner.objects > 0 { format!("{} ", Count(owner.objects)) } else { String::new() };
+        format!(
+            "{objects}{}: {} in {}, of which {} are shared with others{memsize}",
+            owner.owner,
+            Size(held_bytes(owner)),
+            counted(owner.chunks, "chunk"),
+            Size(owner.shared_bytes),
+        )
+    };
+    owners.into_iter().filter(|owner| weight(owner) >= least).map(describe).collect()
+}
+
+fn slot_evidence(report: &Report) -> Vec<String> {
+    let Some(ruby) = &report.ruby else { return vec![] };
+    vec![format!(
+        "{} of {} are free, on {}",
+        Count(ruby.slots_free),
+        counted(ruby.slots_free + ruby.slots_live, "slot"),
+        counted(ruby.heap_pages, "heap page")
+    )]
+}

@@ -1,0 +1,243 @@
+//! Verdicts of `rbloat diff` on reports whose numbers the test set.
+
+use diagnosis::growth;
+use formats::{CaptureMethod, Confidence, Diff, DiffKind, Doubt, KeptBy, Report, Snapshot};
+use ledger::Cause;
+use render::words::diff_verdict;
+
+const HOUR_MS: u64 = 3_600_000;
+const MB: u64 = 1 << 20;
+
+/// A report at some hour of a process's life.
+fn look(hour: u64, change: impl FnOnce(&mut Report)) -> (String, Snapshot) {
+    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+    report.capture.unix_ms = 1_700_000_000_000 + hour * HOUR_MS;
+    report.process.uptime_ms = Some(hour * HOUR_MS);
+    change(&mut report);
+    report.process.rss_bytes = report.causes.iter().map(|row| row.bytes).sum();
+    (format!("look at {hour}"), Snapshot { report, memory_map: ledger::MemoryMap::default() })
+}
+
+/// Lets a cause have so many bytes more.
+fn grow(report: &mut Report, cause: &str, bytes: u64) {
+    report.causes.iter_mut().find(|row| row.cause.name() == cause).unwrap().bytes += bytes;
+}
+
+/// Lets there be so many `Session`s of a kB each, kept by a constant or, without it, by nothing.
+fn sessions(report: &mut Report, count: u64, retainer: Option<&str>) {
+    grow(report, "ruby.malloc", count * 984);
+    grow(report, "ruby.live_slots", count * 40);
+    let ruby = report.ruby.as_mut().unwrap();
+    let mut class = ruby.classes[0].clone();
+    class.name = "Session".into();
+    (class.objects, class.slot_bytes, class.malloc_bytes) = (count, count * 40, count * 984);
+    ruby.classes.push(class);
+    let owners = report.owners.as_mut().unwrap();
+    let mut owner = owners[0].clone();
+    (owner.owner, owner.kind) = ("Session".into(), "class".into());
+    owner.cause = Some(Cause::RubyMalloc);
+    owner.objects = count;
+    owner.kept_by = vec![KeptBy {
+        path: retainer.map(|name| format!("{name} → Hash → Session")),
+        objects: count,
+        bytes: count * 1024,
+    }];
+    owners.push(owner);
+}
+
+fn diff_of(counts: &[(u64, u64)], retainer: Option<&str>) -> Diff {
+    let looks: Vec<_> = counts
+        .iter()
+        .map(|&(hour, count)| look(hour, |report| sessions(report, count, retainer)))
+        .collect();
+    growth(&looks)
+}
+
+#[test]
+fn what_grows_at_the_same_rate_is_a_leak() {
+    let diff = diff_of(&[(1, 10_000), (2, 14_000), (3, 18_000)], Some("Cache::STORE"));
+    let verdict = &diff.verdict;
+    assert_eq!(verdict.kind, DiffKind::ManagedLeak);
+    assert_eq!(verdict.confidence, Confidence::High);
+    assert_eq!(
+        diff_verdict(&diff).summary,
+        "Managed leak: Session retained by Cache::STORE grows by 4,000 objects/h (3.9 MiB/h)."
+    );
+    assert_eq!(verdict.class.as_deref(), Some("Session"));
+    assert_eq!(verdict.bytes, 8_000 * 1024);
+}
+
+#[test]
+fn what_grows_less_and_less_warms_up() {
+    let verdict = diff_of(&[(1, 1_000), (2, 20_000), (3, 21_500)], Some("Cache::STORE")).verdict;
+    assert_eq!(verdict.kind, DiffKind::WarmUp, "{verdict:?}");
+}
+
+#[test]
+fn now_more_now_less_is_too_early_to_say() {
+    let counts = [(1, 1_000), (2, 20_000), (3, 15_000), (4, 40_000)];
+    assert_eq!(diff_of(&counts, Some("Cache::STORE")).verdict.kind, DiffKind::Growth);
+}
+
+#[test]
+fn two_looks_tell_a_leak_by_the_life_before_them_only() {
+    // In ten hours 40,000, in the next one 4,000.
+    let late = diff_of(&[(10, 40_000), (11, 44_000)], Some("Cache::STORE")).verdict;
+    assert_eq!((late.kind, late.confidence), (DiffKind::ManagedLeak, Confidence::Medium));
+    // Just started: all of it may be warming up.
+    let early = diff_of(&[(0, 0), (1, 44_000)], Some("Cache::STORE")).verdict;
+    assert_eq!((early.kind, early.confidence), (DiffKind::Growth, Confidence::Low));
+    // Far slower than in its life before.
+    let slow = diff_of(&[(10, 40_000_000), (11, 40_004_000)], Some("Cache::STORE")).verdict;
+    assert_ne!(slow.kind, DiffKind::ManagedLeak);
+}
+
+#[test]
+fn what_nothing_keeps_may_be_garbage() {
+    let diff = diff_of(&[(1, 10_000), (2, 14_000), (3, 18_000)], None);
+    assert_eq!((diff.verdict.kind, diff.verdict.doubt), (DiffKind::Growth, Some(Doubt::Garbage)));
+    let words = diff_verdict(&diff).summary;
+    assert!(words.contains("garbage"), "{words}");
+}
+
+#[test]
+fn garbage_of_which_a_stale_word_keeps_one_is_no_leak() {
+    let looks = [(1, 10_000), (2, 14_000), (3, 18_000)].map(|(hour, count)| {
+        look(hour, |report| {
+            sessions(report, count, None);
+            let owner = report.owners.as_mut().unwrap().last_mut().unwrap();
+            let path = Some("(stacks) → Session".into());
+            owner.kept_by.push(KeptBy { path, objects: hour, bytes: hour * 1024 });
+        })
+    });
+    let diff = growth(&looks);
+    assert_eq!(diff.verdict.kind, DiffKind::Growth, "{:?}", diff.verdict);
+    let session = diff.classes.iter().find(|class| class.name == "Session").unwrap();
+    assert_eq!(session.kept_by, None);
+}
+
+#[test]
+fn a_buffer_that_grows_is_a_leak_of_bytes_not_of_objects() {
+    let looks = [1, 2, 3].map(|hour| {
+        look(hour, |report| {
+            sessions(report, 8_400 + 2 * hour, Some("Cache::STORE"));
+            grow(report, "ruby.malloc", hour * 30 * MB);
+            let class = report.ruby.as_mut().unwrap().classes.last_mut().unwrap();
+            class.malloc_bytes += hour * 30 * MB;
+            let owner = report.owners.as_mut().unwrap().last_mut().unwrap();
+            owner.kept_by[0].objects = 8_400;
+            owner.kept_by[0].bytes += hour * 30 * MB;
+        })
+    });
+    let diff = growth(&looks);
+    let verdict = &diff.verdict;
+    assert_eq!(verdict.kind, DiffKind::ManagedLeak, "{verdict:?}");
+    assert_eq!(
+        diff_verdict(&diff).summary,
+        "Managed leak: Session retained by Cache::STORE grows by 30.0 MiB/h."
+    );
+}
+
+#[test]
+fn native_memory_leaks_by_its_owner() {
+    let looks: Vec<_> = (1..4)
+        .map(|hour| {
+            look(hour, |report| {
+                grow(report, "native.unreachable", hour * 10 * MB);
+                let owners = report.owners.as_mut().unwrap();
+                let mut nobody = owners[0].clone();
+                (nobody.owner, nobody.kind) = ("(nobody)".into(), "none".into());
+                nobody.cause = Some(Cause::NativeUnreachable);
+                (nobody.exclusive_bytes, nobody.shared_bytes) = (hour * 10 * MB, 0);
+                nobody.kept_by = vec![];
+                owners.push(nobody);
+            })
+        })
+        .collect();
+    let diff = growth(&looks);
+    let verdict = &diff.verdict;
+    assert_eq!(verdict.kind, DiffKind::NativeLeak, "{verdict:?}");
+    assert_eq!(
+        diff_verdict(&diff).summary,
+        "Native leak: native memory that nothing points to grows by 10.0 MiB/h."
+    );
+}
+
+#[test]
+fn free_memory_that_grows_is_retention_and_code_is_warm_up() {
+    let free =
+        [1, 2].map(|hour| look(hour, |report| grow(report, "malloc.unreturned", hour * 90 * MB)));
+    assert_eq!(growth(&free).verdict.kind, DiffKind::Retention);
+    let code = [1, 2, 3].map(|hour| look(hour, |report| grow(report, "ruby.vm", hour * 20 * MB)));
+    let verdict = growth(&code).verdict;
+    assert_eq!(verdict.kind, DiffKind::WarmUp, "{verdict:?}");
+    let less = [1, 2]
+        .map(|hour| look(hour, |report| grow(report, "malloc.unreturned", (3 - hour) * 90 * MB)));
+    assert_eq!(growth(&less).verdict.kind, DiffKind::Shrank);
+}
+
+#[test]
+fn pages_of_files_that_grow_are_not_called_retention_nor_nothing() {
+    for (free, in_use) in [(1, 0), (0, 0), (0, 90)] {
+        let looks = [1, 2].map(|hour| {
+            look(hour, |report| {
+                grow(report, "malloc.unreturned", hour * free * MB);
+                grow(report, "ruby.malloc", (2 - hour) * in_use * MB);
+                grow(report, "file.shared", hour * 190 * MB);
+            })
+        });
+        let diff = growth(&looks);
+        let verdict = &diff.verdict;
+        assert_eq!(verdict.kind, DiffKind::Growth, "{verdict:?}");
+        assert_eq!(verdict.cause, Some(Cause::FileShared));
+        let words = format!("RSS rose by {}.0 MiB, file.shared by 190.0 MiB;", 190 + free - in_use);
+        let summary = diff_verdict(&diff).summary;
+        assert!(summary.contains(&words), "{summary}");
+    }
+}
+
+#[test]
+fn looks_in_the_wrong_order_of_time_are_put_in_order() {
+    let at = |hour| look(hour, |report| sessions(report, hour * 4_000, Some("Cache::STORE")));
+    let disordered = growth(&[at(3), at(1), at(2)]);
+    assert_eq!(disordered, growth(&[at(1), at(2), at(3)]));
+    assert_eq!(disordered.verdict.kind, DiffKind::ManagedLeak);
+}
+
+#[test]
+fn a_core_that_was_copied_later_stays_where_it_was_given() {
+    let at = |hour| look(hour, |report| sessions(report, hour * 4_000, Some("Cache::STORE")));
+    let mut copied = at(1);
+    copied.1.report.capture.method = CaptureMethod::Core;
+    copied.1.report.capture.unix_ms += 100 * HOUR_MS;
+    let diff = growth(&[copied, at(2)]);
+    assert_eq!(diff.points[1].source, "look at 2");
+    assert!(diff.verdict.bytes > 0, "{:?}", diff.verdict);
+}
+
+#[test]
+fn memory_of_jemalloc_is_not_called_a_native_leak() {
+    let looks = [1, 2, 3].map(|hour| {
+        look(hour, |report| {
+            grow(report, "unknown", hour * 20 * MB);
+            report.owners = None;
+        })
+    });
+    let diff = growth(&looks);
+    let verdict = &diff.verdict;
+    assert_eq!((verdict.kind, verdict.confidence), (DiffKind::Growth, Confidence::Low));
+    assert_eq!(verdict.cause, Some(Cause::Unknown));
+    let words = diff_verdict(&diff).summary;
+    assert!(words.contains("unknown grew by 40.0 MiB (20.0 MiB/h)"), "{words}");
+}
+
+#[test]
+fn the_text_of_a_diff() {
+    let looks = [(1, 10_000), (2, 14_000), (3, 18_000)];
+    let looks: Vec<_> = looks
+        .iter()
+        .map(|&(hour, count)| look(hour, |report| sessions(report, count, Some("Cache::STORE"))))
+        .collect();
+    let text = render::diff(&growth(&looks), 100);
+    insta::assert_snapshot!(anstream::adapter::strip_str(&text).to_string());
+}

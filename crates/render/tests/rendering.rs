@@ -1,0 +1,82 @@
+//! What users and programs see, word for word. `burst.json` is a report on scenarios/burst.rb, cut
+//! short.
+
+use formats::{Report, to_json};
+use render::{ListedProcess, TextOptions, words};
+
+fn burst() -> Report {
+    serde_json::from_str(include_str!("burst.json")).unwrap()
+}
+
+fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
+#[test]
+fn the_json_is_stable() {
+    let summary = words::verdict(&burst()).summary;
+    assert_eq!(to_json(&burst(), &summary), include_str!("burst.json"));
+}
+
+#[test]
+fn the_text_of_a_report() {
+    let text = render::report(&burst(), TextOptions { width: 120, arenas: true });
+    insta::assert_snapshot!(plain(&text));
+}
+
+#[test]
+fn the_text_of_a_report_on_a_narrow_terminal() {
+    let text = plain(&render::report(&burst(), TextOptions { width: 60, arenas: false }));
+    insta::assert_snapshot!(text);
+    let prose = text.lines().take_while(|line| !line.contains(" CAUSE "));
+    assert!(prose.skip(2).all(|line| line.chars().count() < 60));
+}
+
+/// A line that was longer than the terminal was broken, and the table could not be read.
+#[test]
+fn the_table_of_owners_fits_a_narrow_terminal() {
+    let mut report = burst();
+    let long = "ActiveRecord::ConnectionAdapters::PostgreSQLAdapter::StatementPool";
+    let mut tables = String::new();
+    for (name, widths) in [("String", [80, 60]), (long, [80, 60])] {
+        report.owners.as_mut().unwrap()[0].owner = name.into();
+        for width in widths {
+            let text = plain(&render::report(&report, TextOptions { width, arenas: false }));
+            let (_, table) = text.split_once(" OWNER, MiB").unwrap();
+            let (table, _) = table.split_once("\n\n").unwrap();
+            let table = format!(" OWNER, MiB{table}\n");
+            assert!(table.lines().all(|line| line.chars().count() <= width), "{width}\n{table}");
+            tables += &format!("{width} columns:\n{table}\n");
+        }
+    }
+    insta::assert_snapshot!(tables);
+}
+
+#[test]
+fn the_culprit_is_red_and_what_is_healthy_is_green() {
+    let mut report = burst();
+    let options = TextOptions { width: 100, arenas: false };
+    let red = "\u{1b}[1m\u{1b}[31m";
+    assert!(render::report(&report, options).contains(&format!("{red}malloc.unreturned")));
+    report.verdict.cause = None;
+    assert!(!render::report(&report, options).contains(red));
+}
+
+#[test]
+fn the_list_of_processes() {
+    let process = |pid, rss_bytes, command: &str| ListedProcess {
+        pid,
+        namespace_pid: (pid == 77).then_some(1),
+        rss_bytes,
+        ruby_version: "3.1.2".into(),
+        libc: "glibc 2.36".into(),
+        allocator: "glibc".into(),
+        threads: 25,
+        command: command.into(),
+    };
+    let processes = [
+        process(4242, 1_372_585_984, "puma 5.6.5 (tcp://0.0.0.0:3000) [shop]"),
+        process(77, 37_000_000, "ruby -e sleep"),
+    ];
+    insta::assert_snapshot!(plain(&render::processes(&processes, 100)));
+}

@@ -1,0 +1,160 @@
+//! Files of snapshots: what is written comes back, and nothing else is believed.
+
+use capture::Address;
+use formats::{FORMAT, Report, Snapshot, SnapshotError};
+use ledger::{Area, AreaKind, Columns, MemoryMap};
+use proptest::prelude::*;
+
+/// A number in the encoding of columns, written for the test: seven bits a byte, the lowest first.
+fn number(column: &mut Vec<u8>, number: u64) {
+    let digits: Vec<u8> = (0..10).map(|digit| (number >> (7 * digit) & 0x7f) as u8).collect();
+    let last = digits.iter().rposition(|&digit| digit > 0).unwrap_or(0);
+    column.extend(digits[..last].iter().map(|digit| digit | 0x80));
+    column.push(digits[last]);
+}
+
+/// An area of one page and another one: a chunk in use, a free one, and two objects of an owner.
+fn snapshot() -> Snapshot {
+    let report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+    let mut columns = Columns::default();
+    for size in [4000, 96, 40, 40, 4016] {
+        number(&mut columns.sizes, size / 8);
+    }
+    columns.uses = vec![2, 3, 7, 8, 10];
+    columns.owners = vec![1, 2, 0];
+    columns.pages = vec![1 << 2 | 1, 1 << 2];
+    let area = |start: u64, kind, parts: [std::ops::Range<usize>; 4], pieces| {
+        let [sizes, uses, owners, pages] = parts;
+        let range = Address(start)..Address(start + 4096);
+        Area { range, kind, name: String::new(), pieces, sizes, uses, owners, pages }
+    };
+    let areas = vec![
+        area(0x10_0000, AreaKind::Arena(0), [0..3, 0..2, 0..1, 0..1], 2),
+        area(0x20_0000, AreaKind::HeapPages, [3..7, 2..5, 1..3, 1..2], 3),
+    ];
+    Snapshot { report, memory_map: MemoryMap { areas, columns, knows_pages: true } }
+}
+
+#[test]
+fn what_is_written_comes_back() {
+    let snapshot = snapshot();
+    assert_eq!(snapshot.memory_map.check(snapshot.report.owners.as_ref().unwrap().len()), Ok(()));
+    let bytes = snapshot.to_bytes();
+    assert!(Snapshot::begins(&bytes));
+    assert_eq!(Snapshot::from_bytes(&bytes).unwrap(), snapshot);
+    assert_eq!(Snapshot::from_bytes(&bytes).unwrap().to_bytes(), bytes);
+}
+
+/// The bytes with a checksum that is right, as whoever means harm would write it.
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let end = bytes.len().saturating_sub(4);
+    bytes.truncate(end);
+    let checksum = crc32fast::hash(&bytes);
+    bytes.extend(checksum.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn each_way_of_being_no_snapshot_is_told_from_the_others() {
+    let whole = snapshot().to_bytes();
+    let error = |bytes: &[u8]| Snapshot::from_bytes(bytes).unwrap_err();
+    assert!(matches!(error(b""), SnapshotError::Empty));
+    assert!(matches!(error(b"\x7fELF and more"), SnapshotError::Foreign));
+    assert!(matches!(error(&whole[..whole.len() - 1]), SnapshotError::Damaged));
+    let mut newer = whole.clone();
+    newer[8] = FORMAT as u8 + 1;
+    assert!(matches!(error(&newer), SnapshotError::Newer(version) if version == FORMAT + 1));
+    let without_sections = sealed(whole[..16].to_vec());
+    assert!(matches!(error(&without_sections), SnapshotError::Senseless("report")));
+}
+
+#[test]
+fn areas_that_do_not_fit_together_are_refused() {
+    type Change = fn(&mut Snapshot);
+    let changes: [(&str, Change); 8] = [
+        ("an owner that is none", |it| it.memory_map.columns.owners[0] = 99),
+        ("a use that is none", |it| it.memory_map.columns.uses[0] = 77),
+        ("pieces that do not reach the end", |it| it.memory_map.columns.sizes[2] -= 1),
+        ("pages that do not reach the end", |it| it.memory_map.columns.pages[0] = 1),
+        ("areas that overlap", |it| {
+            it.memory_map.areas[1].range = it.memory_map.areas[0].range.clone()
+        }),
+        ("an arena that is none", |it| it.memory_map.areas[0].kind = AreaKind::Arena(1000)),
+        ("bytes that no area has", |it| it.memory_map.columns.pages.push(4)),
+        ("a number that does not end", |it| it.memory_map.columns.pages[1] = 0xff),
+    ];
+    for (what, change) in changes {
+        let mut snapshot = snapshot();
+        change(&mut snapshot);
+        let error = Snapshot::from_bytes(&snapshot.to_bytes());
+        assert!(
+            matches!(error, Err(SnapshotError::Misfit(_) | SnapshotError::Senseless("areas"))),
+            "{what}: {error:?}"
+        );
+    }
+}
+
+/// A section that unpacks to far more than it has takes no more memory than is allowed: here, 3 GB of zeros.
+#[test]
+fn a_file_that_unpacks_to_gigabytes_is_refused() {
+    use std::io::Write;
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    let zeros = vec![0_u8; 1 << 20];
+    for _ in 0..3 << 10 {
+        encoder.write_all(&zeros).unwrap();
+    }
+    let packed = encoder.finish().unwrap();
+    let mut bytes = snapshot().to_bytes()[..12].to_vec();
+    bytes.extend(b"report\0\0");
+    bytes.extend((packed.len() as u64).to_le_bytes());
+    bytes.extend(packed);
+    bytes.extend([0; 4]);
+    assert!(matches!(
+        Snapshot::from_bytes(&sealed(bytes)),
+        Err(SnapshotError::Senseless("report"))
+    ));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Snapshot::from_bytes(&bytes);
+        let mut begun = b"\x8brbloat\n\x01\0\0\0".to_vec();
+        begun.extend(bytes);
+        let _ = Snapshot::from_bytes(&sealed(begun));
+    }
+
+    #[test]
+    fn a_file_that_was_altered_is_refused(
+        at in any::<prop::sample::Index>(), to in any::<u8>(), end in any::<prop::sample::Index>()
+    ) {
+        let whole = snapshot().to_bytes();
+        let mut bytes = whole.clone();
+        let at = at.index(bytes.len());
+        bytes[at] = to;
+        prop_assert_eq!(Snapshot::from_bytes(&bytes).is_ok(), bytes == whole);
+        prop_assert!(Snapshot::from_bytes(&whole[..end.index(whole.len())]).is_err());
+    }
+
+    /// Columns of any bytes, in a file whose checksum is right: what is read can be drawn.
+    #[test]
+    fn columns_of_any_bytes_are_refused_or_can_be_drawn(
+        changes in prop::collection::vec((0..4_usize, any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        pieces in 0_u64..6, pages in 0_u64..4
+    ) {
+        let mut snapshot = snapshot();
+        snapshot.memory_map.areas[0].pieces = pieces;
+        let end = snapshot.memory_map.areas[0].range.start.offset(pages * 4096);
+        snapshot.memory_map.areas[0].range.end = end;
+        let Columns { sizes, uses, owners, pages } = &mut snapshot.memory_map.columns;
+        let columns = [sizes, uses, owners, pages];
+        for (column, at, byte) in changes {
+            let index = at.index(columns[column].len());
+            columns[column][index] = byte;
+        }
+        if let Ok(read) = Snapshot::from_bytes(&snapshot.to_bytes()) {
+            prop_assert!(render::map_html(&read).ends_with("</html>\n"));
+            prop_assert!(!render::map_png(&read).is_empty());
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The files of a recording, line by line.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use formats::{CSV_HEAD, Line, csv_line};
+
+use crate::Error;
+
+/// What was recorded, in files. Each line is written at once, by one write(2), so that whatever kills us
+/// leaves all lines but maybe the last as a whole.
+pub struct Journal {
+    lines: Output,
+    csv: Option<Output>,
+}
+
+struct Output {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Creates the recording at `path`, and a file of its samples as CSV at `csv`.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn create(path: &Path, csv: Option<&Path>) -> Result<Self, Error> {
+        let lines = Output::create(path)?;
+        let mut csv = csv.map(Output::create).transpose()?;
+        if let Some(csv) = &mut csv {
+            csv.write(CSV_HEAD)?;
+        }
+        Ok(Self { lines, csv })
+    }
+
+    /// Writes a line.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write(&mut self, line: &Line) -> Result<(), Error> {
+        self.lines.write(&line.to_json())?;
+        match (line, &mut self.csv) {
+            (Line::Sample(sample), Some(csv)) => csv.write(&csv_line(sample)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Output {
+    fn create(path: &Path) -> Result<Self, Error> {
+        let path = path.to_owned();
+        match File::create(&path) {
+            Ok(file) => Ok(Self { path, file }),
+            Err(source) => Err(Error::Unwritable { path, source }),
+        }
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), Error> {
+        let written: io::Result<()> = self.file.write_all(text.as_bytes());
+        written.map_err(|source| Error::Unwritable { path: self.path.clone(), source })
+    }
+}

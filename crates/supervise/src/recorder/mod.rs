@@ -1,0 +1,278 @@
+//! A recorder: what is read when, so that it costs less than 1 % of a processor.
+
+mod journal;
+mod roll;
+mod run;
+mod sample;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use capture::{Member, Rollup, Tree};
+use diagnosis::{MemorySeries, top_causes};
+use formats::{
+    CauseRow, CauseSample, EndReason, Line, ReadFailure, RecordingEnd, Report, Sample, milliseconds,
+};
+
+use crate::Error;
+use crate::orphans::Orphans;
+use crate::pace::Pace;
+use crate::signals::{Event, Signals, pass_on};
+
+pub use journal::Journal;
+use roll::Program;
+use roll::Roll;
+pub(crate) use run::RunRecorder;
+pub use run::unix_ms;
+
+/// What each kind of reading may take of a processor; together less than 1 %. Samples are what the kernel counts
+/// all the while; exact ones are those for which it walks the page tables.
+const SHARE_OF_SAMPLES: f64 = 0.0025;
+const SHARE_OF_EXACT_SAMPLES: f64 = 0.004;
+const SHARE_OF_CAUSES: f64 = 0.003;
+
+/// What to record, and how often.
+#[derive(Debug, Clone, Copy)]
+pub struct RecorderOptions {
+    /// The time between two samples.
+    pub every: Duration,
+    /// The time between two captures of causes; `None` for no captures.
+    pub causes_every: Option<Duration>,
+    /// The time of the first capture, since the beginning of the recording.
+    pub first_causes: Duration,
+    /// The length of the recording; `None` if only its target or a signal ends it.
+    pub duration: Option<Duration>,
+}
+
+/// The other side of a recorder: it captures Ruby processes, and shows samples.
+pub trait Watcher {
+    /// Reads the Ruby process `pid`. An error is written to the recording.
+    ///
+    /// # Errors
+    /// If it cannot be read, with the reason.
+    fn capture(&mut self, pid: i32) -> Result<Report, String>;
+
+    /// Shows a sample and the latest causes of all processes, the largest first.
+    fn show(&mut self, sample: &Sample, causes: &[CauseRow]);
+}
+
+/// A recording in progress of one process and its descendants.
+pub struct Recorder<'a> {
+    pid: i32,
+    /// The orphans of a program that was started here.
+    orphans: Option<&'a Orphans>,
+    duration: Option<Duration>,
+    started: Instant,
+    journal: Journal,
+    watcher: &'a mut dyn Watcher,
+    tree: Tree,
+    samples: Pace,
+    exact_samples: Pace,
+    causes: Option<Pace>,
+    roll: Roll,
+    /// The processes that this round of captures has yet to read, and the CPU time of the round so far.
+    round: VecDeque<Program>,
+    round_cost: Duration,
+    /// The latest causes of each living process.
+    last_causes: BTreeMap<i32, CauseSample>,
+    counts: Counts,
+    series: MemorySeries,
+}
+
+#[derive(Default)]
+struct Counts {
+    samples: u64,
+    exact_samples: u64,
+    captures: u64,
+}
+
+impl<'a> Recorder<'a> {
+    /// A recorder of process `pid` that writes to `journal`.
+    pub fn new(
+        options: RecorderOptions,
+        pid: i32,
+        orphans: Option<&'a Orphans>,
+        journal: Journal,
+        watcher: &'a mut dyn Watcher,
+    ) -> Self {
+        let causes = options
+            .causes_every
+            .map(|every| Pace::new(every, SHARE_OF_CAUSES).from(options.first_causes));
+        Self {
+            pid,
+            orphans,
+            duration: options.duration,
+            started: Instant::now(),
+            journal,
+            watcher,
+            tree: Tree::new(pid),
+            samples: Pace::new(options.every, SHARE_OF_SAMPLES),
+            exact_samples: Pace::new(options.every, SHARE_OF_EXACT_SAMPLES),
+            causes,
+            roll: Roll::default(),
+            round: VecDeque::new(),
+            round_cost: Duration::ZERO,
+            last_causes: BTreeMap::new(),
+            counts: Counts::default(),
+            series: MemorySeries::default(),
+        }
+    }
+
+    /// Returns the memory recorded so far.
+    #[must_use]
+    pub fn series(&self) -> &MemorySeries {
+        &self.series
+    }
+
+    /// Records until the target ends, someone wants us to end, or the time is over.
+    pub fn run(
+        &mut self,
+        mut child: Option<&mut Child>,
+        signals: &Signals,
+    ) -> Result<RecordingEnd, Error> {
+        let (why, status) = loop {
+            if let Some(child) = &mut child
+                && let Some(status) = child.try_wait().map_err(Error::Signals)?
+            {
+                break (EndReason::TargetEnded, Some(status));
+            }
+            if self.duration.is_some_and(|duration| self.now() >= duration) {
+                break (EndReason::TimeOver, None);
+            }
+            if self.samples.is_due(self.now()) {
+                if !self.take_sample()? {
+                    break (EndReason::TargetEnded, None);
+                }
+                self.take_causes()?;
+            }
+            let until = self.samples.due().min(self.duration.unwrap_or(Duration::MAX));
+            let event = signals.next(until.saturating_sub(self.now()))?;
+            match (&mut child, event) {
+                (Some(child), event) => pass_on(event, child),
+                (None, Event::Signal { .. }) => break (EndReason::Interrupted, None),
+                (None, _) => {}
+            }
+        };
+        self.end(why, status)
+    }
+
+    /// The time since the recording began.
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn t_ms(&self) -> u64 {
+        self.now().as_millis() as u64
+    }
+
+    /// Writes down what the kernel counts; false where the target has ended.
+    fn take_sample(&mut self) -> Result<bool, Error> {
+        let (now, cpu) = (self.now(), capture::own_cpu_time());
+        // Before the tree: a process that ends leaves its group first.
+        let group = capture::group_memory(self.pid);
+        let orphans = self.orphans.map_or_else(Vec::new, |orphans| orphans.look(&[self.pid]));
+        orphans.into_iter().for_each(|orphan| self.tree.adopt(orphan));
+        let members = self.tree.look();
+        let has_ended = !members.iter().any(|member| member.pid == self.pid);
+        self.note_who_came_and_went(&members)?;
+        if has_ended {
+            return Ok(false);
+        }
+        let counted = capture::own_cpu_time();
+        let is_exact = self.exact_samples.is_due(now);
+        let members: Vec<(Member, Option<Rollup>)> = members
+            .into_iter()
+            .map(|member| {
+                let rollup = if is_exact { capture::rollup(member.pid).ok() } else { None };
+                (member, rollup)
+            })
+            .collect();
+        let walked = capture::own_cpu_time();
+        let recorder_cpu_ms = milliseconds(capture::own_cpu_time());
+        let sample = sample::sample(self.t_ms(), &members, group, recorder_cpu_ms);
+        self.counts.samples += 1;
+        self.counts.exact_samples += u64::from(sample.exact);
+        let causes = top_causes(self.last_causes.values());
+        self.watcher.show(&sample, &causes);
+        self.series.add(&sample);
+        self.journal.write(&Line::Sample(sample))?;
+        if is_exact {
+            self.exact_samples.done(now, walked - counted);
+        }
+        let cost = capture::own_cpu_time() - cpu;
+        self.samples.done(now, cost.saturating_sub(walked - counted));
+        Ok(true)
+    }
+
+    fn note_who_came_and_went(&mut self, members: &[Member]) -> Result<(), Error> {
+        for line in self.roll.call(self.t_ms(), members) {
+            if let Line::Gone(gone) = &line {
+                self.last_causes.remove(&gone.pid);
+            }
+            self.journal.write(&line)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a round of captures where one is due, or goes on with it: one Ruby after each sample, so that
+    /// samples wait for one at most.
+    fn take_causes(&mut self) -> Result<(), Error> {
+        let now = self.now();
+        let Some(pace) = &mut self.causes else { return Ok(()) };
+        let cpu = capture::own_cpu_time();
+        if self.round.is_empty() {
+            if !pace.is_due(now) {
+                return Ok(());
+            }
+            self.round = self.roll.programs().collect();
+            self.round_cost = Duration::ZERO;
+        }
+        while let Some(program) = self.round.pop_front() {
+            if self.roll.is_ruby(program) {
+                self.capture(program)?;
+                break;
+            }
+        }
+        self.round_cost += capture::own_cpu_time() - cpu;
+        let (round_cost, is_over) = (self.round_cost, self.round.is_empty());
+        if let Some(pace) = &mut self.causes
+            && is_over
+        {
+            pace.done(now, round_cost);
+        }
+        Ok(())
+    }
+
+    fn capture(&mut self, (pid, ..): Program) -> Result<(), Error> {
+        let report = self.watcher.capture(pid);
+        let t_ms = self.t_ms();
+        let line = match report {
+            Ok(report) => {
+                self.counts.captures += 1;
+                let cpu_ms = milliseconds(capture::own_cpu_time());
+                let causes = CauseSample::new(t_ms, report, cpu_ms);
+                self.last_causes.insert(pid, causes.clone());
+                Line::Causes(causes)
+            }
+            Err(what) => Line::Failure(ReadFailure { t_ms, pid, what }),
+        };
+        self.journal.write(&line)
+    }
+
+    fn end(&mut self, why: EndReason, status: Option<ExitStatus>) -> Result<RecordingEnd, Error> {
+        let end = RecordingEnd {
+            t_ms: self.t_ms(),
+            why,
+            exit_status: status.and_then(|status| status.code()),
+            signal: status.and_then(|status| status.signal()),
+            samples: self.counts.samples,
+            exact_samples: self.counts.exact_samples,
+            captures: self.counts.captures,
+            recorder_cpu_ms: milliseconds(capture::own_cpu_time()),
+        };
+        self.journal.write(&Line::End(end.clone()))?;
+        Ok(end)
+    }
+}
