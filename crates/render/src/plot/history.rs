@@ -212,7 +212,7 @@ mod tests {
             marks.iter().map(|mark| (mark.t, mark.what, mark.text.as_str())).collect();
         assert_eq!(
             told,
-            [(2.0, What::Fall, "20.0 MB given back"), (5.0, What::OomKill, "2 OOM kills")]
+            [(2.0, What::Fall, "20.0 MiB given back"), (5.0, What::OomKill, "2 OOM kills")]
         );
     }
 

@@ -9,7 +9,7 @@ pub(super) fn byte_marks(most: f64, number: f64) -> Vec<(f64, String)> {
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|it| it * power).find(|it| *it >= rough);
     let step = step.unwrap_or(10.0 * power);
     let name = |value: f64| {
-        if step >= 1.0 { format!("{value:.0} MB") } else { format!("{value:.2} MB") }
+        if step >= 1.0 { format!("{value:.0} MiB") } else { format!("{value:.2} MiB") }
     };
     marks(most / MB, step).map(|value| (value * MB, name(value))).collect()
 }
@@ -49,7 +49,7 @@ mod tests {
             |marks: Vec<(f64, String)>| marks.into_iter().map(|mark| mark.1).collect::<Vec<_>>();
         assert_eq!(
             names(byte_marks(410.0 * MB, 5.0)),
-            ["0 MB", "100 MB", "200 MB", "300 MB", "400 MB"]
+            ["0 MiB", "100 MiB", "200 MiB", "300 MiB", "400 MiB"]
         );
         assert_eq!(names(byte_marks(0.0, 5.0)).len(), 1);
         assert_eq!(names(time_marks(25.0, 6.0)), ["0 s", "5 s", "10 s", "15 s", "20 s", "25 s"]);

@@ -123,8 +123,7 @@ fn runs_that_have_the_same_label_share_a_colour_and_a_line_of_the_head() {
     let text = plot.render_text();
     assert_eq!(text.lines().count(), 8, "the command, and each setting once: {text}");
     let jemalloc = text.lines().find(|line| line.starts_with("jemalloc: ")).unwrap();
-    let expected =
-        "jemalloc: 3 runs, 0:00:29, RSS 191.0 MB to 193.0 MB at most, 191.0 MB to 193.0 MB at last";
+    let expected = "jemalloc: 3 runs, 0:00:29, RSS 191.0 MiB to 193.0 MiB at most, 191.0 MiB to 193.0 MiB at last";
     assert_eq!(jemalloc, expected);
     let (scene, panels) = plot.scene();
     assert_eq!(panels.len(), 1);
@@ -164,7 +163,7 @@ fn all_that_is_drawn_lies_within_the_picture() {
             _ => None,
         })
         .collect();
-    assert!(texts.contains(&"limit 500.0 MB") && texts.contains(&"OOM kill"), "{texts:?}");
+    assert!(texts.contains(&"limit 500.0 MiB") && texts.contains(&"OOM kill"), "{texts:?}");
     assert!(texts.contains(&"free, a trim returns it") && !texts.contains(&"JIT"), "{texts:?}");
 }
 
@@ -198,7 +197,7 @@ fn a_png_is_of_the_size_of_the_scene_and_shows_its_colours() {
 fn recordings_without_samples_are_drawn_too() {
     let mut plot = Plot::default();
     plot.add("empty", &recording(Vec::new()));
-    assert!(plot.render_svg().contains("too early to say"));
+    assert!(plot.render_svg().contains("too early to tell"));
     assert!(!plot.render_png().is_empty());
     assert!(plot.render_text().contains("empty: pid 1"));
 }
