@@ -25,8 +25,7 @@ demo: build ## report on a process that went through a burst of threads
 
 test: ## run all tests, the gem's too; those of live processes need ptrace
 	@scripts/setup
-	cargo test --workspace --locked
-	cd gem && rake compile test
+	@scripts/test
 
 gem: ## build the gem's extension and run its tests
 	@scripts/setup ruby gcc libc6-dev ruby-dev rake-compiler ruby-minitest ruby-railties ruby-activerecord puma \

@@ -1,9 +1,10 @@
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Confidence;
 
 /// What `rbloat compare` says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Comparison {
     pub command: Vec<String>,
@@ -18,7 +19,7 @@ pub struct Comparison {
 }
 
 /// A setting that was tried.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Comparison")]
 pub struct TriedSetting {
     pub setting: String,
@@ -26,7 +27,7 @@ pub struct TriedSetting {
 }
 
 /// A setting that could not be tried.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Comparison")]
 pub struct MissingSetting {
     pub setting: String,
@@ -34,7 +35,7 @@ pub struct MissingSetting {
 }
 
 /// A run that came to nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Comparison")]
 pub struct FailedRun {
     pub setting: String,
@@ -43,7 +44,7 @@ pub struct FailedRun {
 }
 
 /// One run of the work.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Comparison")]
 pub struct Run {
     pub setting: String,
@@ -61,7 +62,7 @@ pub struct Run {
 }
 
 /// RSS at some time of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Comparison")]
 pub struct RunPoint {
     pub ms: f64,
@@ -69,7 +70,7 @@ pub struct RunPoint {
 }
 
 /// The runs of one setting together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Comparison")]
 pub struct Medians {
     pub setting: String,
@@ -89,7 +90,7 @@ pub struct Medians {
 }
 
 /// A median, the least and the most of what was measured; and how that lies to the default's.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Comparison")]
 pub struct Spread {
     pub median: f64,
@@ -109,7 +110,7 @@ impl Medians {
 }
 
 /// The recommended setting.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Recommendation {
     pub setting: String,
@@ -123,7 +124,7 @@ pub struct Recommendation {
 }
 
 /// The reason for a recommendation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The setting saves enough memory and costs little time.
@@ -135,7 +136,7 @@ pub enum Reason {
 }
 
 /// A setting that was not recommended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Recommendation")]
 pub struct PassedOver {
     pub setting: String,
@@ -144,7 +145,7 @@ pub struct PassedOver {
 }
 
 /// The reason why a setting was not recommended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "because", rename_all = "snake_case")]
 #[expect(missing_docs, reason = "see Recommendation")]
 pub enum Drawback {
@@ -178,7 +179,7 @@ pub enum Drawback {
 }
 
 /// What came of a load.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct LoadResult {
     pub requests: u64,

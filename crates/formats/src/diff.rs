@@ -4,12 +4,13 @@
 //! The JSON is part of rbloat's stable interface, described in docs/json.md.
 
 use ledger::Cause;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Confidence, names};
 
 /// What `rbloat diff` says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Diff {
     pub points: Vec<DiffPoint>,
@@ -24,7 +25,7 @@ pub struct Diff {
 }
 
 /// One look.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Diff")]
 pub struct DiffPoint {
     pub source: String,
@@ -36,7 +37,7 @@ pub struct DiffPoint {
 }
 
 /// A number at each point, and how it changed from the first to the last.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Diff")]
 pub struct Trajectory {
     pub at: Vec<u64>,
@@ -44,16 +45,17 @@ pub struct Trajectory {
 }
 
 /// A cause: its resident bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Diff")]
 pub struct CauseChange {
     #[serde(with = "names::cause")]
+    #[schemars(schema_with = "names::cause::schema")]
     pub cause: Cause,
     pub bytes: Trajectory,
 }
 
 /// The objects of a class, and what they hold.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Diff")]
 pub struct ClassChange {
     pub name: String,
@@ -67,18 +69,19 @@ pub struct ClassChange {
 }
 
 /// What an owner of malloc'ed memory holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Diff")]
 pub struct OwnerChange {
     pub owner: String,
     pub kind: String,
     #[serde(with = "names::cause_or_none")]
+    #[schemars(schema_with = "names::cause_or_none::schema")]
     pub cause: Option<Cause>,
     pub bytes: Trajectory,
 }
 
 /// An arena, by its address.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Diff")]
 pub struct ArenaChange {
     pub address: String,
@@ -88,7 +91,7 @@ pub struct ArenaChange {
 }
 
 /// The verdict on what changed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffVerdict {
     /// The kind of change.
     pub kind: DiffKind,
@@ -96,6 +99,7 @@ pub struct DiffVerdict {
     pub subject: Subject,
     /// The cause that changed most within `subject`; `None` if there is none.
     #[serde(with = "names::cause_or_none")]
+    #[schemars(schema_with = "names::cause_or_none::schema")]
     pub cause: Option<Cause>,
     /// The class whose objects changed most; `None` if that does not explain the change.
     pub class: Option<String>,
@@ -110,7 +114,7 @@ pub struct DiffVerdict {
 }
 
 /// The memory that a verdict is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
     /// Ruby's objects and the memory that they hold.
@@ -132,7 +136,7 @@ pub enum Subject {
 }
 
 /// A reason for which growth may be no leak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
     /// It slows down.
@@ -152,7 +156,7 @@ pub enum Doubt {
 }
 
 /// The kind of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DiffKind {
     /// Ruby objects accumulate at a steady rate.

@@ -15,6 +15,7 @@ mod snapshot;
 mod trim;
 mod verdict;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use comparison::{
@@ -44,7 +45,7 @@ pub use verdict::{Action, Advice, Verdict};
 pub const SCHEMA: u32 = 2;
 
 /// A JSON document as rbloat prints it: its content, what it is, and one sentence for people.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Document<T> {
     /// The version of its fields: [`SCHEMA`].
     pub schema: u32,
@@ -58,7 +59,7 @@ pub struct Document<T> {
 }
 
 /// The kind of a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A [`Report`].
@@ -101,4 +102,14 @@ impl Content for TrimReport {
 pub fn to_json<T: Content>(content: &T, summary: &str) -> String {
     let document = Document { schema: SCHEMA, kind: T::KIND, summary: summary.into(), content };
     serde_json::to_string_pretty(&document).expect("a document has string keys") + "\n"
+}
+
+/// Returns the JSON Schema of all documents with content `T`.
+#[must_use]
+pub fn schema<T: Content + JsonSchema>() -> serde_json::Value {
+    let schema = schemars::schema_for!(Document<T>);
+    let mut schema = schema.to_value();
+    schema["properties"]["kind"] = serde_json::json!({ "const": T::KIND });
+    schema["properties"]["schema"] = serde_json::json!({ "const": SCHEMA });
+    schema
 }

@@ -2,6 +2,7 @@
 //!
 //! Sizes are bytes, times are milliseconds. Fields may be added; none is renamed.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{CauseRow, Report};
@@ -10,7 +11,7 @@ use crate::{CauseRow, Report};
 pub(crate) const SCHEMA: u32 = 1;
 
 /// One line of a recording.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
     /// The first line: what is recorded, and how.
@@ -33,7 +34,7 @@ pub enum Line {
 }
 
 /// What is recorded, and how.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/recording.md describes the fields, once for all readers")]
 pub struct RecordingStart {
     pub rbloat: String,
@@ -49,7 +50,7 @@ pub struct RecordingStart {
 }
 
 /// A process that was seen for the first time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct Arrival {
     pub t_ms: u64,
@@ -60,7 +61,7 @@ pub struct Arrival {
 }
 
 /// All processes at one time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct Sample {
     pub t_ms: u64,
@@ -79,7 +80,7 @@ pub struct Sample {
 }
 
 /// One process of a sample.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct ProcessSample {
     pub pid: i32,
@@ -100,7 +101,7 @@ pub struct ProcessSample {
 }
 
 /// The memory of the control group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct Group {
     pub usage_bytes: u64,
@@ -120,7 +121,7 @@ impl Group {
 }
 
 /// Where every resident byte of one process was.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct CauseSample {
     pub t_ms: u64,
@@ -132,6 +133,7 @@ pub struct CauseSample {
     pub rss_bytes: u64,
     pub causes: Vec<CauseRow>,
     #[serde(with = "crate::names::cause_or_healthy")]
+    #[schemars(schema_with = "crate::names::cause_or_healthy::schema")]
     pub verdict: Option<ledger::Cause>,
     pub trim_yield_bytes: Option<u64>,
     pub slots_live: Option<u64>,
@@ -142,7 +144,7 @@ pub struct CauseSample {
 }
 
 /// Something that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct ReadFailure {
     pub t_ms: u64,
@@ -151,7 +153,7 @@ pub struct ReadFailure {
 }
 
 /// A process that has ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct Departure {
     pub t_ms: u64,
@@ -160,7 +162,7 @@ pub struct Departure {
 }
 
 /// How the recording ended, and what it took.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct RecordingEnd {
     pub t_ms: u64,
@@ -176,7 +178,7 @@ pub struct RecordingEnd {
 }
 
 /// The reason for the end of a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum EndReason {
     /// The recorded process ended.
     #[serde(rename = "the target ended")]

@@ -1,6 +1,7 @@
 //! The names of the ledger's vocabulary in documents.
 
 use ledger::Cause;
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The word for the absence of a cause in a verdict.
@@ -9,6 +10,10 @@ const HEALTHY: &str = "healthy";
 fn parse<E: de::Error>(name: &str) -> Result<Cause, E> {
     let cause = Cause::ALL.into_iter().find(|cause| cause.name() == name);
     cause.ok_or_else(|| E::custom("there is no such cause"))
+}
+
+fn names() -> Vec<&'static str> {
+    Cause::ALL.iter().map(|cause| cause.name()).collect()
 }
 
 /// A cause by its name.
@@ -22,6 +27,10 @@ pub(crate) mod cause {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Cause, D::Error> {
         parse(&String::deserialize(from)?)
     }
+
+    pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": names() })
+    }
 }
 
 /// A list of causes by their names.
@@ -34,6 +43,10 @@ pub(crate) mod causes {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, D::Error> {
         Vec::<String>::deserialize(from)?.iter().map(|name| parse(name)).collect()
+    }
+
+    pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "array", "items": { "type": "string", "enum": names() } })
     }
 }
 
@@ -52,6 +65,12 @@ pub(crate) mod cause_or_none {
         from: D,
     ) -> Result<Option<Cause>, D::Error> {
         Option::<String>::deserialize(from)?.map(|name| parse(&name)).transpose()
+    }
+
+    pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
+        let mut names: Vec<Option<&str>> = names().into_iter().map(Some).collect();
+        names.push(None);
+        json_schema!({ "type": ["string", "null"], "enum": names })
     }
 }
 
@@ -73,5 +92,10 @@ pub(crate) mod cause_or_healthy {
             HEALTHY => Ok(None),
             name => parse(name).map(Some),
         }
+    }
+
+    pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
+        let names = [&names()[..], &[HEALTHY]].concat();
+        json_schema!({ "type": "string", "enum": names })
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use capture::{Finding, Severity};
 use ledger::{ArenaAccount, Cause, Ledger, MallocAccount, OwnerAccount, RubyAccount};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Advice, Verdict};
@@ -16,7 +17,7 @@ use crate::{Advice, Verdict};
 const CLASSES: usize = 30;
 
 /// What `rbloat report` says of a process.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Report {
     pub process: ProcessSummary,
@@ -33,7 +34,7 @@ pub struct Report {
 }
 
 /// Who the process is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct ProcessSummary {
     pub pid: i32,
@@ -49,7 +50,7 @@ pub struct ProcessSummary {
 }
 
 /// How the process was looked at.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Capture {
     pub method: CaptureMethod,
@@ -62,7 +63,7 @@ pub struct Capture {
 }
 
 /// The method of a capture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CaptureMethod {
     /// The process was paused while its memory was read.
@@ -74,7 +75,7 @@ pub enum CaptureMethod {
 }
 
 /// The severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingSeverity {
     /// Good to know.
@@ -86,7 +87,7 @@ pub enum FindingSeverity {
 }
 
 /// A type's way to tell Ruby's GC about its memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Memsize {
     /// It has a function that returns the size.
@@ -133,16 +134,17 @@ pub fn milliseconds(time: Duration) -> f64 {
 }
 
 /// A row of the ledger.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct CauseRow {
     #[serde(with = "crate::names::cause")]
+    #[schemars(schema_with = "crate::names::cause::schema")]
     pub cause: Cause,
     pub bytes: u64,
 }
 
 /// malloc's side.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Malloc {
     pub system_bytes: u64,
@@ -162,7 +164,7 @@ pub struct Malloc {
 }
 
 /// What jemalloc counts itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct AllocatorStatistics {
     pub allocated_bytes: u64,
@@ -172,7 +174,7 @@ pub struct AllocatorStatistics {
 }
 
 /// An arena: its resident bytes by use, and what of it is not resident.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Arena {
     pub address: String,
@@ -189,7 +191,7 @@ pub struct Arena {
 }
 
 /// Ruby's side.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Ruby {
     pub heap_pages: u64,
@@ -203,7 +205,7 @@ pub struct Ruby {
 }
 
 /// What the objects of one class hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Class {
     pub name: String,
@@ -213,12 +215,13 @@ pub struct Class {
 }
 
 /// Who holds malloc'ed memory, and how much.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Owner {
     pub owner: String,
     pub kind: String,
     #[serde(with = "crate::names::cause_or_none")]
+    #[schemars(schema_with = "crate::names::cause_or_none::schema")]
     pub cause: Option<Cause>,
     pub objects: u64,
     pub slot_bytes: u64,
@@ -231,7 +234,7 @@ pub struct Owner {
 }
 
 /// Who keeps objects of an owner alive.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct KeptBy {
     pub path: Option<String>,
@@ -240,7 +243,7 @@ pub struct KeptBy {
 }
 
 /// Something noticed on the way; its severity is `note`, `warning` or `error`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct FindingRow {
     pub severity: FindingSeverity,

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::report::milliseconds;
 
 /// What `rbloat trim` says of a process.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct TrimReport {
     pub pid: i32,
@@ -20,7 +21,7 @@ pub struct TrimReport {
 }
 
 /// What a trim is expected to bring.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see TrimReport")]
 pub struct TrimExpectation {
     pub rss_bytes: u64,
@@ -30,7 +31,7 @@ pub struct TrimExpectation {
 }
 
 /// What it brought.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see TrimReport")]
 pub struct TrimOutcome {
     pub rss_bytes_before: u64,
@@ -60,7 +61,7 @@ impl TrimOutcome {
 }
 
 /// RSS after a trim.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see TrimReport")]
 pub struct TrimWatch {
     pub samples: Vec<WatchPoint>,
@@ -77,7 +78,7 @@ pub struct TrimWatch {
 }
 
 /// The effect of a trim over time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TrimConclusion {
     /// Little memory came back.
@@ -91,7 +92,7 @@ pub enum TrimConclusion {
 }
 
 /// RSS at a time after a trim.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see TrimReport")]
 pub struct WatchPoint {
     pub seconds: f64,

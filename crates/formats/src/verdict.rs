@@ -1,16 +1,19 @@
 use ledger::Cause;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Confidence, names};
 
 /// The verdict on a process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     /// The cause that explains the process's memory; `None`, in JSON `"healthy"`, if none does.
     #[serde(with = "names::cause_or_healthy")]
+    #[schemars(schema_with = "names::cause_or_healthy::schema")]
     pub cause: Option<Cause>,
     /// The causes that `bytes` counts: they mean the same to a user, and `cause` is the largest of them.
     #[serde(with = "names::causes")]
+    #[schemars(schema_with = "names::causes::schema")]
     pub rows: Vec<Cause>,
     /// The resident bytes of `rows`; all of RSS if the process is healthy.
     pub bytes: u64,
@@ -19,7 +22,7 @@ pub struct Verdict {
 }
 
 /// A step that a user can take.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Advice {
     /// The step.
     #[serde(flatten)]
@@ -31,7 +34,7 @@ pub struct Advice {
 }
 
 /// A step and its object.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
     /// Return whole free pages now, by `rbloat trim`.

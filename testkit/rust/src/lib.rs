@@ -13,6 +13,7 @@ mod object_space;
 mod place;
 mod process;
 mod server;
+mod skip;
 mod synthetic;
 
 pub use browser::Browser;
@@ -25,4 +26,5 @@ pub use object_space::{Held, RubyHeap, RubyRelease, RubyTruth, Shift, Word};
 pub use place::{command, has_free_memory, root, ruby, scenario};
 pub use process::{Target, compile};
 pub use server::Server;
+pub use skip::skip;
 pub use synthetic::SyntheticMemory;

@@ -64,7 +64,7 @@ pub fn has_free_memory(bytes: u64) -> bool {
     let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
     let has = kilobytes.is_some_and(|kilobytes| kilobytes << 10 >= bytes);
     if !has {
-        eprintln!("SKIPPED: not run, since it takes {} MB of free memory", bytes >> 20);
+        crate::skip(&format!("it takes {} MiB of free memory", bytes >> 20));
     }
     has
 }

@@ -1,32 +1,57 @@
-//! Times as they are typed.
+//! Times in arguments.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// A time as [`parse_time`] takes it, or in milliseconds: as short as makes sense for RSS.
-pub(crate) fn parse_short_time(text: &str) -> Result<Duration, String> {
-    let Some(number) = text.strip_suffix("ms") else { return parse_time(text) };
-    match number.parse::<u64>().ok().filter(|number| (10..=86_400_000).contains(number)) {
-        Some(number) => Ok(Duration::from_millis(number)),
-        None => Err("a time is written 200ms, 60s, 5m or 1h, and is 10ms at least".into()),
-    }
+const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Parses a time of at least a second, such as `60s`, `5m` or `1h 30m`. A number without a unit is in seconds.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    parse(text, SECOND..=DAY)
 }
 
-/// A time as [`parse_time`] takes it, or 0.
+/// Like [`parse_time`], or 0.
 pub(crate) fn parse_time_or_never(text: &str) -> Result<Duration, String> {
     if text == "0" { Ok(Duration::ZERO) } else { parse_time(text) }
 }
 
-/// A time in seconds or, with a unit, in seconds, minutes or hours.
-pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.char_indices().next_back() {
-        Some((at, 's')) => (&text[..at], 1),
-        Some((at, 'm')) => (&text[..at], 60),
-        Some((at, 'h')) => (&text[..at], 3600),
-        _ => (text, 1),
-    };
-    let number: u64 = number.parse().map_err(|_| "a time is written 60s, 5m or 1h".to_owned())?;
-    match number.checked_mul(unit).filter(|seconds| (1..=86_400).contains(seconds)) {
-        Some(seconds) => Ok(Duration::from_secs(seconds)),
-        None => Err("a time is between a second and a day".into()),
+/// Like [`parse_time`], but at least 10 ms, the least time that makes sense between two samples.
+pub(crate) fn parse_short_time(text: &str) -> Result<Duration, String> {
+    parse(text, 10 * MILLISECOND..=DAY)
+}
+
+fn parse(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, String> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let with_unit = if is_number { format!("{text}s") } else { text.to_owned() };
+    let time = humantime::parse_duration(&with_unit)
+        .map_err(|error| format!("{error}; write a time as 60s, 5m or 1h"))?;
+    if range.contains(&time) {
+        return Ok(time);
+    }
+    let (least, most) = range.into_inner();
+    Err(format!(
+        "a time here is from {} to {}",
+        humantime::format_duration(least),
+        humantime::format_duration(most)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_bounds() {
+        assert_eq!(parse_time("60s"), Ok(Duration::from_secs(60)));
+        assert_eq!(parse_time("3"), Ok(Duration::from_secs(3)));
+        assert_eq!(parse_time("1h 30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse_short_time("200ms"), Ok(Duration::from_millis(200)));
+        assert_eq!(parse_time_or_never("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_time("0").unwrap_err(), "a time here is from 1s to 1day");
+        assert_eq!(parse_short_time("9ms").unwrap_err(), "a time here is from 10ms to 1day");
+        assert!(parse_time("soon").unwrap_err().ends_with("write a time as 60s, 5m or 1h"));
+        assert!(parse_time("99999999999999999999h").is_err());
     }
 }

@@ -89,7 +89,7 @@ fn one_collection_after_another() {
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         // A heap in the midst of a change at all attempts is said to be so.
         assert!(matches!(output.status.code(), Some(0 | 6)), "{complaint}");
-        let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
+        let report: formats::Report = crate::document(&output.stdout);
         let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
         assert_eq!(sum, report.process.rss_bytes);
         assert_eq!(

@@ -155,7 +155,7 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
     );
     let output = run(&program, &["--with", "default", "--runs", "3", "--json"]);
     assert_eq!(output.status.code(), Some(6));
-    let comparison: Comparison = serde_json::from_slice(&output.stdout).unwrap();
+    let comparison: Comparison = crate::document(&output.stdout);
     assert_eq!(comparison.runs.len(), 1);
     for pid in std::fs::read_to_string(count).unwrap().lines() {
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "{pid} still runs");
@@ -272,7 +272,7 @@ fn a_trim_that_was_none_is_a_failure() {
     command.args(["compare", "--settle", "1s", "--with", "default,trim", "--runs", "1", "--json"]);
     let output = command.args(["--", "cat"]).output().unwrap();
     assert_eq!(output.status.code(), Some(6));
-    let comparison: Comparison = serde_json::from_slice(&output.stdout).unwrap();
+    let comparison: Comparison = crate::document(&output.stdout);
     assert_eq!(comparison.failed[0].setting, "trim");
     assert!(comparison.failed[0].why.contains("no process of it is a Ruby"), "{comparison:?}");
 }

@@ -38,7 +38,7 @@ fn run(looks: &[Kept], arguments: &[&str]) -> Output {
 fn diff(looks: &[Kept]) -> Diff {
     let output = run(looks, &["--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    crate::document(&output.stdout)
 }
 
 fn text(looks: &[Kept]) -> String {
@@ -155,7 +155,7 @@ fn a_process_is_looked_at_again_and_again() {
     let target = Target::scenario("healthy", &["--scale", "0.1"]);
     let pid = target.pid().to_string();
     let output = rbloat().args(["diff", &pid, "--every", "1s", "--times", "3", "--json"]).output();
-    let diff: Diff = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    let diff: Diff = crate::document(&output.unwrap().stdout);
     assert_eq!(diff.points.len(), 3);
     assert!(diff.seconds > 1.0, "{}", diff.seconds);
     assert!(diff.points.iter().all(|point| point.pid == target.pid()));

@@ -105,7 +105,7 @@ pub(crate) fn is_root() -> bool {
 #[test]
 fn another_users_process_needs_a_capability() {
     if !is_root() {
-        return; // Nobody else's process can be started.
+        return testkit::skip("only root can start another user's process");
     }
     let target = Target::ruby(WAITING);
     let (_folder, path) = installed();
@@ -131,7 +131,7 @@ fn another_users_process_needs_a_capability() {
 #[test]
 fn the_same_user_needs_no_root() {
     if !is_root() {
-        return; // Then all the other tests show it.
+        return testkit::skip("the other tests show it, since they run without root");
     }
     // A process that never collected garbage gets a note that says so.
     let source = format!("GC.start; {WAITING}");
@@ -149,10 +149,10 @@ fn the_same_user_needs_no_root() {
         let (status, line) = complaint(&output);
         assert_eq!(status, 4);
         assert!(line.contains("ptrace_scope"), "{line}");
-        return;
+        return testkit::skip("Yama lets nobody but root trace a process");
     }
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
+    let report: formats::Report = crate::document(&output.stdout);
     assert_eq!(report.findings, []);
     assert!(target.finish());
 }
@@ -160,7 +160,7 @@ fn the_same_user_needs_no_root() {
 #[test]
 fn a_capability_without_the_right_to_open_files_is_not_enough() {
     if !is_root() {
-        return; // No capability can be given away.
+        return testkit::skip("only root can give capabilities");
     }
     let target = Target::ruby(WAITING);
     let (status, line) = complaint(&as_nobody(",+sys_ptrace", "", target.pid()));
@@ -186,7 +186,7 @@ fn as_nobody(capabilities: &str, prepare: &str, pid: i32) -> Output {
 #[test]
 fn both_capabilities_together_are_as_good_as_root() {
     if !is_root() {
-        return; // No capability can be given away.
+        return testkit::skip("only root can give capabilities");
     }
     let target = Target::ruby(WAITING);
     target.stop();
@@ -211,7 +211,7 @@ fn undumpable() -> Target {
 #[test]
 fn a_process_that_may_not_be_dumped() {
     if !is_root() {
-        return; // Nobody else's process can be started.
+        return testkit::skip("only root can start another user's process");
     }
     let target = undumpable();
     let (status, line) = complaint(&as_nobody("", "", target.pid()));
@@ -225,8 +225,7 @@ fn a_process_that_may_not_be_dumped() {
 #[test]
 fn a_ruby_whose_memory_alone_is_refused_is_not_taken_for_another_program() {
     if !is_root() {
-        eprintln!("skipped: nothing can be mounted, and nobody else's process can be started");
-        return;
+        return testkit::skip("only root can mount, and start another user's process");
     }
     let target = Target::start(testkit::ruby().args(["-e", WAITING]).uid(NOBODY).gid(NOBODY));
     let folder = tempfile::tempdir().unwrap();
@@ -247,8 +246,7 @@ fn a_ruby_whose_memory_alone_is_refused_is_not_taken_for_another_program() {
 #[test]
 fn root_of_another_user_namespace_has_no_rights_here() {
     if !is_root() {
-        eprintln!("skipped: nobody else's process can be started");
-        return;
+        return testkit::skip("only root can start another user's process");
     }
     let target = Target::ruby(WAITING);
     let (_folder, path) = installed();
@@ -257,8 +255,7 @@ fn root_of_another_user_namespace_has_no_rights_here() {
     command.args(["unshare", "--user", "--map-root-user"]).arg(path);
     let output = command.args(["report", &target.pid().to_string()]).output().unwrap();
     if String::from_utf8_lossy(&output.stderr).contains("unshare") {
-        eprintln!("skipped: no user namespace can be made");
-        return;
+        return testkit::skip("no user namespace can be made here");
     }
     let (status, line) = complaint(&output);
     assert_eq!(status, 4, "{line}");
@@ -273,7 +270,7 @@ fn root_of_another_user_namespace_has_no_rights_here() {
 #[test]
 fn a_refusal_under_yama_names_its_setting() {
     if !is_root() {
-        return; // Nothing can be mounted.
+        return testkit::skip("only root can mount");
     }
     let target = undumpable();
     for (scope, remedy) in [(1, "ptrace_scope to 0"), (2, "CAP_SYS_PTRACE"), (3, "reboot")] {
@@ -297,7 +294,7 @@ fn another_allocator_leaves_rubys_side() {
     let target = Target::start(testkit::ruby().args(["-e", WAITING]).env("LD_PRELOAD", jemalloc));
     let output = run(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(6));
-    let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
+    let report: formats::Report = crate::document(&output.stdout);
     assert_eq!(report.process.allocator, "jemalloc");
     assert_eq!(report.malloc, None);
     assert!(report.ruby.as_ref().unwrap().slots_live > 1000);
@@ -336,7 +333,7 @@ fn another_garbage_collector_leaves_the_other_sides() {
     let truth = target.rss_bytes();
     let output = run(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
+    let report: formats::Report = crate::document(&output.stdout);
     assert_eq!((&report.ruby, &report.process.ruby_version), (&None, &None));
     assert!(report.malloc.as_ref().unwrap().in_use_chunks > 1000);
     let whats: Vec<_> = report.findings.iter().map(|finding| finding.what.as_str()).collect();

@@ -272,7 +272,7 @@ fn a_freeze_ends_at_its_deadline() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
+    let report: formats::Report = crate::document(&output.stdout);
     assert!(report.malloc.is_none() && report.ruby.is_none());
     let whats: Vec<_> = report.findings.iter().map(|finding| finding.what.as_str()).collect();
     assert!(whats.iter().any(|what| what.contains("--max-pause allows 10 ms")), "{whats:?}");

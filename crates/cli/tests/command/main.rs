@@ -23,7 +23,9 @@ mod truth;
 
 use std::process::{Command, Output};
 
-use formats::Report;
+use formats::{Content, Report};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 
 /// The rbloat command, without colours whatever the terminal.
 ///
@@ -53,7 +55,20 @@ fn report(pid: i32) -> Report {
 fn report_of(output: &Output) -> Report {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{complaint}{}", String::from_utf8_lossy(&output.stdout));
-    serde_json::from_slice(&output.stdout).unwrap()
+    document(&output.stdout)
+}
+
+/// The content of a document that was printed as JSON. It must agree with the JSON Schema of its kind.
+#[track_caller]
+fn document<T: Content + JsonSchema + DeserializeOwned>(json: &[u8]) -> T {
+    let document: serde_json::Value = serde_json::from_slice(json).unwrap();
+    let validator = jsonschema::validator_for(&formats::schema::<T>()).unwrap();
+    let errors: Vec<_> = validator
+        .iter_errors(&document)
+        .map(|error| format!("{error} at {}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+    serde_json::from_value(document).unwrap()
 }
 
 /// The exit status, and the one line that rbloat complains with.

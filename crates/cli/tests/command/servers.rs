@@ -19,7 +19,7 @@ fn reports_under_load(target: &Target, times: usize) -> Vec<Report> {
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         // A heap in the midst of a change at all attempts is said to be so.
         assert!(matches!(output.status.code(), Some(0 | 6)), "{complaint}");
-        let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+        let report: Report = crate::document(&output.stdout);
         let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
         assert_eq!(sum, report.process.rss_bytes);
         if output.status.success() {

@@ -272,7 +272,7 @@ fn a_target_that_becomes_another_program_all_the_time_is_never_mixed_up() {
         let complaint = String::from_utf8_lossy(&output.stderr);
         match output.status.code() {
             Some(0 | 6) => {
-                let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
+                let report: formats::Report = crate::document(&output.stdout);
                 let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
                 assert_eq!(sum, report.process.rss_bytes);
                 reports += 1;

@@ -15,7 +15,7 @@ fn trim(pid: i32, arguments: &[&str]) -> Output {
 fn trim_report(pid: i32, arguments: &[&str]) -> TrimReport {
     let output = trim(pid, &[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    crate::document(&output.stdout)
 }
 
 /// Fails where more or less came back than was promised, by more than 1 % and what a Ruby that waits may
@@ -103,7 +103,7 @@ fn jemalloc_is_purged_and_a_clone_says_beforehand_what_that_brings() {
     assert_outcome_as_expected(&report);
 
     let output = crate::run(target.pid(), &["--capture", "fork", "--json"]);
-    let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
+    let report: formats::Report = crate::document(&output.stdout);
     let counted = report.allocator_statistics.expect("jemalloc counts");
     assert!(counted.allocated_bytes <= counted.active_bytes, "{counted:?}");
     assert!(counted.active_bytes <= counted.resident_bytes, "{counted:?}");
@@ -151,7 +151,7 @@ fn a_process_whose_filter_kills_for_what_a_trim_calls_is_not_trimmed() {
 #[test]
 fn a_process_whose_filter_lets_a_trim_through_is_trimmed() {
     if !crate::errors::is_root() {
-        return; // The filter cannot be read.
+        return testkit::skip("only root can read a seccomp filter");
     }
     // execve(2)
     let target = Target::ruby(&FILTERED.replace("KILLED", "59"));
@@ -170,7 +170,7 @@ fn what_is_no_ruby_is_not_trimmed() {
 #[test]
 fn the_same_user_may_trim_without_root() {
     if !crate::errors::is_root() {
-        return; // Then all the other tests show it.
+        return testkit::skip("the other tests show it, since they run without root");
     }
     let source = "x = Array.new(20_000) { 'x' * 2000 }; x = nil; GC.start
                   puts 'ready {}'; $stdout.flush; $stdin.read";
@@ -183,11 +183,11 @@ fn the_same_user_may_trim_without_root() {
     let pid = target.pid().to_string();
     let output = run(&["trim", &pid, "--json"]);
     if String::from_utf8_lossy(&output.stderr).contains("ptrace_scope") {
-        return;
+        return testkit::skip("Yama lets nobody but root trace a process");
     }
-    assert_outcome_as_expected(&serde_json::from_slice(&output.stdout).unwrap());
+    assert_outcome_as_expected(&crate::document(&output.stdout));
     let output = run(&["report", &pid, "--capture", "fork", "--json"]);
-    let report: formats::Report = serde_json::from_slice(&output.stdout).unwrap();
+    let report: formats::Report = crate::document(&output.stdout);
     assert_eq!((report.capture.method, report.findings), (formats::CaptureMethod::Fork, vec![]));
     assert!(target.finish());
 }

@@ -142,7 +142,7 @@ fn code_that_was_compiled_is_what_the_kernel_has_of_it() {
         let probe = testkit::ruby().args([option, "-e", "exit"]).output();
         // One that was built without it says so, and goes on.
         if !probe.is_ok_and(|output| output.status.success() && output.stderr.is_empty()) {
-            eprintln!("SKIPPED: this Ruby has no {option}");
+            testkit::skip(&format!("this Ruby has no {option}"));
             continue;
         }
         let target = Target::start(testkit::ruby().args([option, "-e", program]));
@@ -157,7 +157,7 @@ fn code_that_was_compiled_is_what_the_kernel_has_of_it() {
         let in_chunks = tables.exclusive_bytes + tables.shared_bytes - 8 * tables.chunks;
         assert_eq!(bytes(&report, "ruby.jit"), truth + in_chunks, "{option}");
         match target.number("allocated") {
-            0 => eprintln!("SKIPPED in part: this Ruby does not count what {option} allocates"),
+            0 => testkit::skip(&format!("this Ruby does not count what {option} allocates")),
             // What its variables name is libruby's. malloc rounds up, to 32 bytes at least.
             allocated => {
                 let is_about = allocated * 8 / 10..allocated * 2;

@@ -82,7 +82,7 @@ fn below(root: &Path) -> Vec<String> {
 /// The report without the interpreter's file names it, and what it says all the same holds.
 fn assert_lacks_files(core: &Path, root: &Path, said: &str, interpreter: &Path, whole: &Report) {
     let output = run_on(core, &["--sysroot", root.to_str().unwrap(), "--json"]);
-    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    let report: Report = crate::document(&output.stdout);
     let finding = report.findings.iter().find(|finding| finding.what.starts_with(said));
     let finding = finding.unwrap_or_else(|| panic!("{said} {:?}", report.findings));
     assert_eq!(finding.severity, formats::FindingSeverity::Warning);

@@ -39,7 +39,7 @@ fn kernel_writes_cores() -> bool {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
     let writes = !pattern.starts_with(['|', '/']);
     if !writes {
-        eprintln!("SKIPPED: the kernel gives cores to {}", pattern.trim());
+        testkit::skip(&format!("the kernel gives cores to {}", pattern.trim()));
     }
     writes
 }
@@ -127,7 +127,7 @@ fn a_ruby_that_was_asked_to_quit_may_have_no_heap() {
     let arguments = [vec!["--json".to_owned()], sysroot()].concat();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let output = run_on(&core, &arguments);
-    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    let report: Report = crate::document(&output.stdout);
     let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
     assert_eq!(sum, report.process.rss_bytes);
     assert!(report.malloc.is_some());
@@ -168,7 +168,7 @@ fn a_core_that_was_cut_short_is_reported_on_as_far_as_it_goes() {
         let told = String::from_utf8_lossy(&output.stderr);
         match output.status.code() {
             Some(6) => {
-                let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+                let report: Report = crate::document(&output.stdout);
                 let mut whats = report.findings.iter().map(|finding| &finding.what);
                 assert!(whats.any(|what| what.contains("the core is cut short")));
                 let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
@@ -219,7 +219,7 @@ fn two_cores_of_a_process_tell_what_grew() {
     assert!(target.finish());
     let output = rbloat().arg("diff").args([&first, &second]).arg("--json").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let diff: formats::Diff = serde_json::from_slice(&output.stdout).unwrap();
+    let diff: formats::Diff = crate::document(&output.stdout);
     assert!(diff.same_process);
     let strings = diff.classes.iter().find(|class| class.name == "String").unwrap();
     assert!((9_900..10_500).contains(&strings.objects.change), "{strings:?}");

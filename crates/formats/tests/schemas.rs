@@ -1,0 +1,26 @@
+//! The JSON Schemas in docs/schemas are those of the code. RBLOAT_WRITE_SCHEMAS=1 writes them.
+
+use std::fs;
+use std::path::Path;
+
+use formats::{Comparison, Diff, Report, TrimReport, schema};
+use serde_json::Value;
+
+fn check(name: &str, schema: &Value) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schemas");
+    let path = folder.join(format!("{name}.schema.json"));
+    let text = serde_json::to_string_pretty(schema).unwrap() + "\n";
+    if std::env::var_os("RBLOAT_WRITE_SCHEMAS").is_some() {
+        fs::write(&path, &text).unwrap();
+    }
+    let shipped = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(shipped, text, "{} is out of date: set RBLOAT_WRITE_SCHEMAS=1", path.display());
+}
+
+#[test]
+fn the_schemas_that_are_shipped_are_those_of_the_code() {
+    check("report", &schema::<Report>());
+    check("diff", &schema::<Diff>());
+    check("comparison", &schema::<Comparison>());
+    check("trim", &schema::<TrimReport>());
+}

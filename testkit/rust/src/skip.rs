@@ -1,0 +1,16 @@
+use std::fs::File;
+use std::io::Write;
+
+/// Says that the current test was not run, in whole or in part, and why.
+///
+/// `scripts/test` counts what it finds in the file that `RBLOAT_TEST_SKIPS` names, and prints the reasons at the end.
+pub fn skip(reason: &str) {
+    let test = std::thread::current().name().unwrap_or("main").to_owned();
+    eprintln!("SKIPPED {test}: {reason}");
+    if let Some(path) = std::env::var_os("RBLOAT_TEST_SKIPS") {
+        // One write for each line, since tests run side by side.
+        let file = File::options().append(true).create(true).open(path);
+        let line = format!("{test}: {reason}\n");
+        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file can be written");
+    }
+}
