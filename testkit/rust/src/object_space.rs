@@ -98,6 +98,8 @@ pub struct RubyHeap {
     data_types: BTreeMap<u64, String>,
     /// The types of objects that have one, by their slots.
     typed: BTreeMap<u64, u64>,
+    /// The types of internal objects, by their slots.
+    imemos: BTreeMap<u64, String>,
     pages: Vec<HeapPage>,
     /// Pages without slots, which are kept for slots of any size (from 3.4 on).
     emptied: usize,
@@ -143,6 +145,7 @@ impl RubyHeap {
             singletons: BTreeMap::new(),
             data_types: BTreeMap::new(),
             typed: BTreeMap::new(),
+            imemos: BTreeMap::new(),
             pages: Vec::new(),
             emptied: 0,
             freed: 0,
@@ -253,11 +256,6 @@ impl RubyHeap {
         self.put(kind, flags, class, words.to_vec())
     }
 
-    /// Adds an internal object of a type of `imemo`.
-    pub fn internal(&mut self, imemo: u8, words: &[Word]) -> u64 {
-        self.put(T_IMEMO, u64::from(imemo) << 12, 0, words.to_vec())
-    }
-
     /// Adds an internal object as Ruby makes them, of the type that its releases call `name`, with
     /// what it needs of others. Returns its address.
     ///
@@ -294,6 +292,7 @@ impl RubyHeap {
             _ => (0, 0, vec![Word::Value(1), Word::Pointer(memory)]),
         };
         let own = self.put(T_IMEMO, u64::from(number) << 12 | flags, class, words);
+        self.imemos.insert(own, name.to_owned());
         if name == "iseq" {
             let label = self.string("label");
             for (offset, word) in [(64, label), (184, own)] {

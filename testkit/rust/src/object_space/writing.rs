@@ -326,7 +326,7 @@ impl RubyHeap {
     fn class_name(&self, object: &Object) -> String {
         let kind = TYPES[usize::from(object.kind)];
         match object.kind {
-            T_IMEMO => return format!("imemo {}", object.flags >> 12 & 15),
+            T_IMEMO => return format!("(imemo_{})", self.imemos[&object.address]),
             0x1c..=0x1e => return format!("({kind})"),
             _ if object.class == 0 => return format!("({kind})"),
             _ => {}
