@@ -358,7 +358,7 @@ impl MallocAccount {
 impl RubyAccount {
     fn new(space: &ObjectSpace) -> Self {
         let mut account = Self {
-            version: space.version.clone(),
+            version: space.interpreter.version.clone(),
             heap_pages: space.pages.len() as u64,
             slots_live: 0,
             slots_unmarked: 0,

@@ -2,24 +2,24 @@ use std::fmt;
 
 use capture::Address;
 
-/// Why nothing is known of a process's Ruby side.
+/// Why the Ruby side of a process could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No module of the process is a Ruby interpreter.
-    #[error("no Ruby runs in this process: none of its modules exports rb_cObject")]
+    #[error("this process does not run Ruby: none of its modules exports rb_cObject")]
     NotRuby,
-    /// The interpreter has not got as far as its first class.
-    #[error("Ruby {version} is only starting: it has made no classes yet; try again in a moment")]
+    /// The interpreter has not created its first class yet.
+    #[error("Ruby {version} is still starting and has no classes yet: try again in a moment")]
     NotStarted {
         /// The interpreter's version.
         version: String,
         /// Where the address of the class Object will be.
         at: Address,
     },
-    /// The heap belongs to a garbage collector that lays it out in another way.
+    /// The heap belongs to a garbage collector with another kind of heap.
     #[error(
-        "Ruby {version} runs with the garbage collector {collector}, which has no heap pages that \
-         rbloat could read; without RUBY_GC_LIBRARY it uses the default one"
+        "cannot read the heap of Ruby {version}: its garbage collector {collector} has no heap pages \
+         as the default one has (to use that, start Ruby without RUBY_GC_LIBRARY)"
     )]
     OtherCollector {
         /// The interpreter's version.
@@ -27,25 +27,25 @@ pub enum Error {
         /// The collector's name, as RUBY_GC_LIBRARY takes it.
         collector: String,
     },
-    /// What was derived did not pass a check, so none of it is reported.
+    /// A derived layout did not pass a check, so nothing of it is reported.
     #[error(
-        "the heap of Ruby {version} could not be understood: {failure}. Ruby may have been in the \
-         midst of a change: try again; where it stays, rbloat does not know this Ruby's layout"
+        "cannot read the heap of Ruby {version}: {failure}. Ruby may have been in the middle of a \
+         change: try again. If it fails every time, rbloat does not support the layout of this Ruby"
     )]
     Layout {
         /// The interpreter's version.
         version: String,
-        /// The check that stood in the way.
+        /// The check that failed.
         failure: Failure,
     },
 }
 
-/// A check that a derived layout did not pass.
+/// A check that a derived layout failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// Which one.
+    /// The check.
     pub check: Check,
-    /// Where it was seen not to hold.
+    /// The address at which it failed.
     pub at: Address,
     /// The size of heap pages that was tried, in bytes.
     pub page_bytes: u64,
@@ -58,12 +58,12 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The checks that every layout has to pass, in the order in which they are made.
+/// The checks that every layout has to pass, in order.
 ///
-/// A wrong layout fails one of them: it never becomes other numbers.
+/// A wrong layout fails one of them, so it is never reported as numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
-    /// The page that holds the class Object begins with the address of its descriptor.
+    /// The page of the class Object begins with the address of its descriptor.
     Descriptor,
     /// A slot size and a number of slots fill every page.
     Extent,
@@ -71,36 +71,36 @@ pub enum Check {
     Ring,
     /// The pages can be read.
     Readable,
-    /// Near the list head hangs the array of all pages, with its length beside it.
+    /// Near the list head is a pointer to the array of all pages, with its length beside it.
     Array,
     /// No page lies outside the arrays.
     MissingPage,
-    /// Ruby's objects that need no garbage collection to be known stand where they must.
+    /// The classes that every Ruby has are in slots.
     Landmarks,
-    /// The bitmaps have bits for objects, and for nothing else.
+    /// The bitmaps have bits for objects only.
     Bitmaps,
     /// Slots have types that objects can have.
     Types,
-    /// Objects are of classes.
+    /// The classes of objects are classes.
     Classes,
-    /// One size of heap pages fits, not several.
+    /// Only one layout passes.
     Unique,
 }
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Descriptor => "no page descriptor belongs to the class Object",
-            Self::Ring => "the list of pages does not close on one list head",
-            Self::Array => "no array of all pages is found beside its length",
-            Self::Extent => "slots do not fill the pages",
+            Self::Descriptor => "the class Object is on no page that has a descriptor",
+            Self::Ring => "the list of pages does not lead back to one list head",
+            Self::Array => "no array of all pages was found",
+            Self::Extent => "no slot size and number of slots fit the pages",
             Self::MissingPage => "a heap page belongs to no object space",
-            Self::Readable => "a heap page cannot be read: it is protected or swapped out",
-            Self::Landmarks => "a class that always exists is in no slot",
-            Self::Bitmaps => "mark bits stand where no objects are",
+            Self::Readable => "a heap page is protected or swapped out",
+            Self::Landmarks => "a class that every Ruby has is in no slot",
+            Self::Bitmaps => "mark bits are set for slots without objects",
             Self::Types => "a slot has a type that no object has",
-            Self::Classes => "objects are of classes that are none",
-            Self::Unique => "another size fits too",
+            Self::Classes => "objects point to classes that do not exist",
+            Self::Unique => "several layouts fit",
         })
     }
 }

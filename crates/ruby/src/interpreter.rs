@@ -3,13 +3,16 @@ use std::ops::Range;
 use capture::elf::{self, Module};
 use capture::{Address, Image, Memory};
 
-use crate::Error;
+use crate::error::Error;
+use crate::word::words;
 
-/// More bytes than a version string has.
-const LONGEST_VERSION: usize = 32;
+/// Longer than any version string.
+const MAX_VERSION: usize = 32;
+/// More bytes of variables than an interpreter has.
+const MAX_VARIABLES: u64 = 16 << 20;
 
-/// Classes and modules that every Ruby exports, and their names. They are C's extension interface,
-/// so even a stripped interpreter keeps them.
+/// Classes and modules that every Ruby exports, and their names. They belong to the interface for C
+/// extensions, so even a stripped interpreter keeps them.
 const LANDMARKS: [(&str, &str); 10] = [
     ("rb_cObject", "Object"),
     ("rb_cModule", "Module"),
@@ -23,23 +26,25 @@ const LANDMARKS: [(&str, &str); 10] = [
     ("rb_eStandardError", "StandardError"),
 ];
 
-/// The Ruby interpreter of a process: libruby, or an executable that it is linked into.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The Ruby interpreter of a process: libruby, or an executable that is linked with it statically.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interpreter {
     /// The file name of its module.
     pub module: String,
-    /// Its version, as `RUBY_VERSION` says: `3.1.2`.
+    /// Its `RUBY_VERSION`: `3.1.2`.
     pub version: String,
     /// Where its module is in memory.
-    pub(crate) range: Range<Address>,
-    /// Its module's variables.
+    pub range: Range<Address>,
+    /// The memory of its module's variables.
     pub(crate) variables: Vec<Range<Address>>,
     /// The variable that holds the class Object.
     object_variable: Address,
     /// The variable that holds the address of the VM; exported up to 3.2.
     vm_variable: Option<Address>,
-    /// The other variables that hold well-known classes, with the names of those.
+    /// The variables that hold well-known classes, with the names of these.
     landmark_variables: Vec<(Address, &'static str)>,
+    /// The function that reads global variables whose value a C variable holds.
+    pub(crate) global_getter: Option<Address>,
 }
 
 /// A class that every Ruby has, at the address of its slot.
@@ -51,28 +56,28 @@ pub(crate) struct Landmark {
 
 /// Finds the Ruby interpreter of a process.
 ///
-/// Reads ELF tables only, which do not change: the process need not stand still for it.
+/// This reads only ELF tables, which do not change: the process need not be stopped.
 #[must_use]
 pub fn find(image: &Image<'_>) -> Option<Interpreter> {
     find_in(image, &elf::modules(image))
 }
 
-/// Finds the Ruby interpreter among the modules of a process, for callers that have read them already.
+/// Finds the Ruby interpreter among the modules of a process, for callers that have read them
+/// already.
 #[must_use]
 pub fn find_in(image: &Image<'_>, modules: &[Module]) -> Option<Interpreter> {
     let mut found = modules.iter().filter_map(|module| {
         let object = address_of(image, module, "rb_cObject")?;
         Some((module, object))
     });
-    // An executable that takes a copy of libruby's variable exports it too, and then that copy is
-    // the one in use; the other stays zero.
+    // An executable that takes a copy of libruby's variable exports it too. Then the copy is in use,
+    // and the original stays zero.
     let first = found.next()?;
     let in_use = |&(_, object): &(&Module, Address)| image.read_u64(object).is_ok_and(|it| it != 0);
     let (module, object_variable) =
         if in_use(&first) { first } else { found.find(in_use).unwrap_or(first) };
     let home = modules.iter().find_map(|module| {
-        let version =
-            image.read_c_string(address_of(image, module, "ruby_version")?, LONGEST_VERSION);
+        let version = image.read_c_string(address_of(image, module, "ruby_version")?, MAX_VERSION);
         Some((module, String::from_utf8(version.ok()?).ok()?))
     });
     let (home, version) = home.unwrap_or((module, "of an unknown version".to_owned()));
@@ -91,6 +96,7 @@ pub fn find_in(image: &Image<'_>, modules: &[Module]) -> Option<Interpreter> {
         object_variable,
         vm_variable: address_of(image, home, "ruby_current_vm_ptr"),
         landmark_variables,
+        global_getter: address_of(image, home, "rb_gvar_var_getter"),
     })
 }
 
@@ -101,15 +107,7 @@ fn address_of(image: &Image<'_>, module: &Module, symbol: &str) -> Option<Addres
 impl Interpreter {
     #[cfg(test)]
     pub(crate) fn for_tests(version: &str, range: Range<Address>) -> Self {
-        Self {
-            module: "libruby.so".into(),
-            version: version.into(),
-            range,
-            variables: Vec::new(),
-            object_variable: Address(0),
-            vm_variable: None,
-            landmark_variables: Vec::new(),
-        }
+        Self { module: "libruby.so".into(), version: version.into(), range, ..Self::default() }
     }
 
     /// Its module among those of the process.
@@ -118,7 +116,7 @@ impl Interpreter {
         modules.iter().find(|module| module.range == self.range)
     }
 
-    /// The slot of the class Object, with which every derivation begins.
+    /// The slot of the class Object, from which every derivation starts.
     pub(crate) fn object_class(&self, image: &Image<'_>) -> Result<Address, Error> {
         let at = self.object_variable;
         match image.read_address(at) {
@@ -127,12 +125,12 @@ impl Interpreter {
         }
     }
 
-    /// The VM (`rb_vm_t`), where it can be told.
+    /// The VM (`rb_vm_t`), if its address is exported.
     pub(crate) fn vm(&self, image: &Image<'_>) -> Option<Address> {
         image.read_address(self.vm_variable?).ok().filter(|vm| vm.0 != 0)
     }
 
-    /// The classes that every Ruby has; fewer where it is only starting.
+    /// The classes that every Ruby has; fewer while it is starting.
     pub(crate) fn landmarks(&self, image: &Image<'_>) -> Vec<Landmark> {
         let read = |&(at, name): &(Address, &'static str)| {
             let class = image.read_address(at).ok().filter(|class| class.0 != 0)?;
@@ -141,7 +139,23 @@ impl Interpreter {
         self.landmark_variables.iter().filter_map(read).collect()
     }
 
-    /// Whether it is at least of this release; a version that makes no sense counts as new.
+    /// The words of its variables: each part of its module with the address of its first word.
+    pub(crate) fn variables(&self, image: &Image<'_>) -> impl Iterator<Item = (Address, Vec<u64>)> {
+        self.variables.iter().map(|range| {
+            let mut bytes = vec![0; capture::length(range).min(MAX_VARIABLES) as usize];
+            let read = image.read(range.start, &mut bytes);
+            (range.start, words(&bytes[..read]).collect())
+        })
+    }
+
+    /// The words of its variables with their addresses.
+    pub(crate) fn variable_words(&self, image: &Image<'_>) -> impl Iterator<Item = (Address, u64)> {
+        self.variables(image).flat_map(|(start, words)| {
+            (0..).zip(words).map(move |(number, word)| (start.offset(number * 8), word))
+        })
+    }
+
+    /// Returns true for this release and later ones; an unknown version counts as late.
     pub(crate) fn is_at_least(&self, major: u32, minor: u32) -> bool {
         let mut numbers = self.version.split('.').map_while(|part| part.parse::<u32>().ok());
         match (numbers.next(), numbers.next()) {
@@ -150,7 +164,7 @@ impl Interpreter {
         }
     }
 
-    /// Refuses an interpreter whose heap another garbage collector than the default one made.
+    /// Refuses an interpreter whose heap belongs to another garbage collector than the default one.
     ///
     /// Modular garbage collectors are libraries named `librubygc.NAME.so` (gc.c,
     /// `ruby_external_gc_init`; from 3.4 on).

@@ -1,13 +1,23 @@
-//! CRuby's object space of another process: heap pages, slots, types and class names as plain
-//! data, walked out of an image.
+//! CRuby's object space seen from outside: heap pages, slots, types and class names of another process
+//! as plain data, read from an image.
 //!
-//! [`find`] tells whether a process is a Ruby, and which; [`read()`] yields its [`ObjectSpace`], or
-//! an [`Error`] that says why nothing can be known of it.
+//! [`find`] finds the interpreter of a process. [`read()`] returns the [`ObjectSpace`], or an [`Error`]
+//! that explains why it could not be read. [`named_roots`] reads constants and variables.
 //!
-//! No layout is looked up by version. What is read is derived from the class Object alone, whose
-//! address C extensions need and every Ruby exports, and it has to pass every [`Check`]: a layout
-//! that is wrong ends as an error, never as other numbers. The few things that cannot be derived
-//! are constants beside the code that uses them, with the place in Ruby's source that they are from.
+//! No layout is looked up by version. Layouts are derived from the class Object, whose address every
+//! Ruby exports because C extensions need it, and each has to pass every [`Check`]: a wrong layout
+//! becomes an error, never a wrong number. The few facts that cannot be derived are constants beside
+//! the code that uses them, with their place in Ruby's source.
+//!
+//! | module | |
+//! |---|---|
+//! | `interpreter` | the interpreter's module, version and variables |
+//! | `model` | plain data: slots, classes, heap pages, references |
+//! | `layout` | layouts of CRuby's structures: how they are derived and checked |
+//! | `read` | one pass over all slots with the derived layouts |
+//! | `areas` | memory that Ruby maps for itself: fiber stacks, JIT code, the transient heap |
+//! | `object_space` | the result, which keeps what later readers need |
+//! | `roots` | constants, variables of classes, global variables |
 //!
 //! ```no_run
 //! let frozen = capture::freeze(4242, capture::PATIENCE).unwrap();
@@ -17,48 +27,31 @@
 //! }
 //! ```
 
-mod ancestry;
-mod bitmaps;
-mod classes;
-mod contents;
-mod context;
-mod data_types;
-mod descriptor;
+mod address_classifier;
+mod areas;
 mod error;
-mod fibers;
-mod hash_tables;
-mod imemo;
 mod interpreter;
-mod io_buffers;
-mod jit;
-mod layouts;
-mod links;
-mod named_roots;
-mod names;
-mod object;
+mod layout;
+mod model;
 mod object_space;
-mod page;
-mod page_cache;
-mod page_index;
-mod pages;
 mod read;
-mod references;
-mod shapes;
-mod slots;
-mod symbols;
-mod tables;
-mod territory;
+mod roots;
 #[cfg(test)]
 mod tests;
-mod transient;
 mod word;
 
-pub use contents::{Content, Form};
-pub use data_types::{DataObjects, DataType};
 pub use error::{Check, Error, Failure};
-pub use hash_tables::HashTable;
 pub use interpreter::{Interpreter, find, find_in};
-pub use links::Links;
-pub use named_roots::{NamedRoot, RootKind, named_roots};
-pub use object_space::{Class, HeapPage, ObjectSpace, References, Slot, SlotState, SlotType};
-pub use read::read;
+pub use layout::st_table::StTable;
+pub use model::class::{Class, ClassKind};
+pub use model::content::{Content, Form};
+pub use model::data_type::{DataObjects, DataType};
+pub use model::heap_page::HeapPage;
+pub use model::imemo::ImemoType;
+pub use model::links::Links;
+pub use model::named_root::{NamedRoot, RootKind};
+pub use model::references::References;
+pub use model::slot::{Slot, SlotState, SlotType};
+pub use object_space::ObjectSpace;
+pub use read::{read, read_with};
+pub use roots::named_roots;

@@ -1,38 +1,48 @@
+pub(crate) mod classes;
+mod data_types;
+mod references;
+pub(crate) mod slots;
+
 use capture::{Address, Finding, Image, Severity};
 
-use crate::bitmaps::Bitmaps;
-use crate::context::Context;
+use crate::areas::{fiber_stacks, jit_code, transient_heap};
 use crate::error::{Check, Error, Failure};
 use crate::interpreter::{self, Interpreter};
-use crate::object_space::{Class, HeapPage, ObjectSpace};
-use crate::page::Page;
-use crate::page_index::PageIndex;
-use crate::pages::{self, Derived};
-use crate::slots::{self, Slots};
-use crate::{classes, fibers, jit, transient};
+use crate::layout::bitmaps::Bitmaps;
+use crate::layout::context::{Basics, Context};
+use crate::layout::heap_layout::HeapLayout;
+use crate::layout::page_finder;
+use crate::object_space::ObjectSpace;
+use crate::read::classes::Classes;
+use crate::read::slots::Counts;
 
 /// The sizes of heap pages that are tried, as powers of two: 16 KiB up to 3.1, 64 KiB since.
 const PAGE_SIZES_LOG2: std::ops::RangeInclusive<u32> = 13..=17;
 
-/// Reads the object space of a process that stands still.
+/// Reads the object space of a stopped process.
 ///
 /// # Errors
-/// Where the process is no Ruby, or its heap could not be derived without doubt. Nothing is known
-/// of its Ruby side then; the other sides of the image are not touched by it.
+/// If the process is not a Ruby, or the layout of its heap could not be derived beyond doubt. Then
+/// nothing is known of its Ruby side; other sides of the image are not affected.
 pub fn read(image: &Image<'_>) -> Result<ObjectSpace, Error> {
     let interpreter = interpreter::find(image).ok_or(Error::NotRuby)?;
+    read_with(image, &interpreter)
+}
+
+/// Reads the object space of a stopped process, for callers that have found its interpreter already
+/// (see [`find_in`](crate::find_in)).
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with(image: &Image<'_>, interpreter: &Interpreter) -> Result<ObjectSpace, Error> {
     interpreter.check_collector(image)?;
     let object = interpreter.object_class(image)?;
-    read_heap(image, &interpreter, object)
+    read_heap(&Basics::derive(image, interpreter), object)
         .map_err(|failure| Error::Layout { version: interpreter.version.clone(), failure })
 }
 
-/// Tries all sizes of pages, and accepts exactly one way to read the heap.
-fn read_heap(
-    image: &Image<'_>,
-    interpreter: &Interpreter,
-    object: Address,
-) -> Result<ObjectSpace, Failure> {
+/// Tries all page sizes, and accepts the heap if exactly one layout passes all checks.
+fn read_heap(basics: &Basics<'_>, object: Address) -> Result<ObjectSpace, Failure> {
     let mut furthest: Option<Failure> = None;
     let mut accepted: Option<ObjectSpace> = None;
     let mut note = |failure: Failure| {
@@ -41,12 +51,13 @@ fn read_heap(
         }
     };
     for page_log2 in PAGE_SIZES_LOG2 {
-        let ways = pages::derive(image, object, page_log2).unwrap_or_else(|failure| {
-            note(failure);
-            Vec::new()
-        });
-        for heap in ways {
-            match read_pages(image, interpreter, &heap) {
+        let layouts =
+            page_finder::find(basics.image, object, page_log2).unwrap_or_else(|failure| {
+                note(failure);
+                Vec::new()
+            });
+        for heap in layouts {
+            match read_pages(basics, heap) {
                 Ok(_) if accepted.is_some() => {
                     let page_bytes = 1 << page_log2;
                     return Err(Failure { check: Check::Unique, at: object, page_bytes });
@@ -61,71 +72,56 @@ fn read_heap(
     })
 }
 
-/// Reads the slots of these pages, checks them, and finds what else is Ruby's.
-fn read_pages(
-    image: &Image<'_>,
-    interpreter: &Interpreter,
-    heap: &Derived,
-) -> Result<ObjectSpace, Failure> {
-    let context = Context::new(image, interpreter, heap);
-    let bitmaps = Bitmaps::find(image, heap)?;
+/// Reads the slots of these pages, checks them, and finds Ruby's other memory.
+fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Failure> {
+    let (image, interpreter) = (basics.image, basics.interpreter);
+    let context = Context::new(basics, &heap);
+    let bitmaps = Bitmaps::find(image, &heap)?;
     let mut read = slots::read(&context, bitmaps)?;
-    let (mut classes, mut findings) = classes::resolve(&context, &mut read)?;
-    let signatures = std::mem::take(&mut read.data);
+    let Classes { mut classes, names, mut findings } = classes::resolve(&context, &mut read)?;
     let (data_types, data_objects, shortcoming) =
-        signatures.resolve(image, &read.slots, &mut classes);
+        read.data.resolve(image, &read.slots, &mut classes);
     findings.extend(shortcoming);
-    findings.extend(read.unknown_layouts.take());
-    findings.extend(remarks(&read, image));
+    findings.extend(read.unknown_layouts);
+    findings.extend(remarks(&read.counts, image));
+    let fiber_stacks = fiber_stacks::find(image, interpreter, &context.classifier);
+    let slot_index = context.classifier.into_index();
     Ok(ObjectSpace {
-        version: interpreter.version.clone(),
-        interpreter: interpreter.range.clone(),
-        fiber_stacks: fibers::find_stacks(image, interpreter, &context.territory),
-        jit_code: jit::find_code(image, interpreter),
-        transient_heap: transient::find(image, interpreter),
+        interpreter: interpreter.clone(),
+        pages: heap.pages,
+        slots: read.slots,
+        classes,
+        references: read.references,
+        links: read.links,
         data_types,
         data_objects,
+        fiber_stacks,
+        jit_code: jit_code::find(image, interpreter),
+        transient_heap: transient_heap::find(image, interpreter),
         findings,
-        ..assemble(heap, read, classes)
+        slot_index,
+        class_names: names,
+        shape_tree: basics.shape_tree,
     })
 }
 
-fn assemble(heap: &Derived, read: Slots, classes: Vec<Class>) -> ObjectSpace {
-    let page = |page: &Page| HeapPage {
-        range: page.base..page.base.offset(heap.page_span()),
-        first_slot: if page.slot_count == 0 { page.base } else { page.first_slot },
-        slot_bytes: page.slot_bytes,
-        slots: page.slots_before as usize..(page.slots_before + page.slot_count) as usize,
-    };
-    let pages: Vec<HeapPage> = heap.pages.iter().map(page).collect();
-    ObjectSpace {
-        page_index: PageIndex::new(heap.linkage.page_log2, &pages),
-        pages,
-        slots: read.slots,
-        references: read.references,
-        links: read.links,
-        classes,
-        ..ObjectSpace::default()
-    }
-}
-
-fn remarks(read: &Slots, image: &Image<'_>) -> Vec<Finding> {
-    let tally = &read.tally;
+fn remarks(counts: &Counts, image: &Image<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if tally.unread > 0 {
+    if counts.unread > 0 {
         let what = format!(
-            "{} slots of Ruby's heap are swapped out and were not read: counts of objects leave them out",
-            tally.unread
+            "{} slots of Ruby's heap are swapped out and could not be read: object counts are \
+             incomplete",
+            counts.unread
         );
         findings.push(Finding::general(Severity::Warning, what));
     }
-    if tally.marked == 0 {
-        let what = "no object of Ruby's has a mark: it has collected no garbage yet, or is just \
-                    beginning to";
+    if counts.marked == 0 {
+        let what = "no object of Ruby's heap is marked: Ruby has not collected garbage yet, or has \
+                    just begun to";
         findings.push(Finding::general(Severity::Note, what));
     }
     if image.state.pages.is_none() {
-        let what = "page states are unknown, so memory was not searched for further heap pages";
+        let what = "the page states are unknown, so memory was not searched for further heap pages";
         findings.push(Finding::general(Severity::Note, what));
     }
     findings

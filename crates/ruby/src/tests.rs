@@ -1,17 +1,18 @@
-//! Layouts that are wrong on purpose: each must end as an error, never as other numbers.
+//! Layouts that are wrong on purpose: each must become an error, never other numbers.
 
 use capture::{Address, Image};
 use testkit::{RubyHeap, RubyRelease, Word};
 
-use crate::bitmaps::Bitmaps;
-use crate::context::Context;
-use crate::descriptor::{Extent, Linkage};
 use crate::error::Failure;
 use crate::interpreter::{self, Interpreter};
-use crate::object_space::Slot;
-use crate::page::Page;
-use crate::pages::{self, Derived};
-use crate::{classes, slots};
+use crate::layout::bitmaps::Bitmaps;
+use crate::layout::context::{Basics, Context};
+use crate::layout::heap_layout::HeapLayout;
+use crate::layout::page_descriptor::{DescriptorLayout, SlotMembers};
+use crate::layout::page_finder;
+use crate::model::heap_page::HeapPage;
+use crate::model::slot::Slot;
+use crate::read::{classes, slots};
 
 /// A heap with enough objects of all sizes that a wrong layout meets some.
 fn heap(release: RubyRelease) -> RubyHeap {
@@ -35,11 +36,11 @@ fn heap(release: RubyRelease) -> RubyHeap {
     heap
 }
 
-fn right(image: &Image<'_>) -> (Interpreter, Derived, Address) {
+fn right(image: &Image<'_>) -> (Interpreter, HeapLayout, Address) {
     let interpreter = interpreter::find(image).expect("it is a Ruby");
     let object = interpreter.object_class(image).expect("it has classes");
     let mut ways =
-        (13..=17).flat_map(|log2| pages::derive(image, object, log2).unwrap_or_default());
+        (13..=17).flat_map(|log2| page_finder::find(image, object, log2).unwrap_or_default());
     let derived = ways.next().expect("its heap can be derived");
     assert!(ways.next().is_none(), "in one way only");
     (interpreter, derived, object)
@@ -48,17 +49,18 @@ fn right(image: &Image<'_>) -> (Interpreter, Derived, Address) {
 fn read(
     image: &Image<'_>,
     interpreter: &Interpreter,
-    heap: &Derived,
+    heap: &HeapLayout,
     bitmaps: Bitmaps,
 ) -> Result<Vec<Slot>, Failure> {
-    let context = Context::new(image, interpreter, heap);
+    let basics = Basics::derive(image, interpreter);
+    let context = Context::new(&basics, heap);
     let mut read = slots::read(&context, bitmaps)?;
     classes::resolve(&context, &mut read)?;
     Ok(read.slots)
 }
 
 /// Runs `mutate` on the right layout of each release.
-fn for_each_release(check: impl Fn(RubyRelease, &Image<'_>, &Interpreter, &Derived, Address)) {
+fn for_each_release(check: impl Fn(RubyRelease, &Image<'_>, &Interpreter, &HeapLayout, Address)) {
     for release in RubyRelease::ALL {
         let (image, _) = heap(release).image();
         let (interpreter, derived, object) = right(&image);
@@ -71,23 +73,23 @@ fn for_each_release(check: impl Fn(RubyRelease, &Image<'_>, &Interpreter, &Deriv
 #[test]
 fn a_wrong_place_of_a_descriptors_member_is_an_error() {
     for_each_release(|release, image, _, heap, object| {
-        let right = heap.linkage;
+        let right = heap.descriptor;
         let moved = |at: usize, by: isize| at.saturating_add_signed(by);
         let mut wrong = Vec::new();
         for by in [-16, -8, 8, 16] {
-            wrong.push(Linkage { start: moved(right.start, by), ..right });
-            wrong.push(Linkage { node: moved(right.node, by), ..right });
+            wrong.push(DescriptorLayout { start: moved(right.start, by), ..right });
+            wrong.push(DescriptorLayout { node: moved(right.node, by), ..right });
             if let Some(body) = right.body {
-                wrong.push(Linkage { body: Some(moved(body, by)), ..right });
+                wrong.push(DescriptorLayout { body: Some(moved(body, by)), ..right });
             }
         }
         for page_log2 in (13..=17).filter(|&log2| log2 != right.page_log2) {
-            wrong.push(Linkage { page_log2, ..right });
+            wrong.push(DescriptorLayout { page_log2, ..right });
         }
-        for linkage in wrong.into_iter().filter(|it| *it != right) {
-            let base = object.align_down(1 << linkage.page_log2);
-            let ways = pages::derive_with(image, base, linkage);
-            assert!(ways.is_err(), "{release:?}: {linkage:?} is taken for {right:?}");
+        for layout in wrong.into_iter().filter(|it| *it != right) {
+            let base = object.align_down(1 << layout.page_log2);
+            let ways = page_finder::find_with(image, base, layout);
+            assert!(ways.is_err(), "{release:?}: {layout:?} is taken for {right:?}");
         }
     });
 }
@@ -95,17 +97,17 @@ fn a_wrong_place_of_a_descriptors_member_is_an_error() {
 #[test]
 fn a_wrong_place_of_the_slots_size_or_number_is_an_error() {
     for_each_release(|release, image, _, heap, object| {
-        let base = object.align_down(1 << heap.linkage.page_log2);
-        let ways = pages::derive_with(image, base, heap.linkage).expect("the right linkage");
-        assert!(ways.iter().all(|way| way.pages == heap.pages), "{release:?}");
+        let base = object.align_down(1 << heap.page_log2());
+        let ways = page_finder::find_with(image, base, heap.descriptor).expect("the right layout");
+        assert!(ways.iter().all(|way| way.has_slots_of(heap)), "{release:?}");
         let places = (0..48).step_by(2);
         let sizes = places.clone().map(Some).chain([None]);
         for (slot_bytes, slot_count) in
             sizes.flat_map(|size| places.clone().map(move |it| (size, it)))
         {
-            let extent = Extent { slot_bytes, slot_count };
-            if let Some(other) = pages::read_with(image, base, heap.linkage, extent) {
-                assert_eq!(other.pages, heap.pages, "{release:?}: {extent:?}");
+            let members = SlotMembers { slot_bytes, slot_count };
+            if let Some(other) = page_finder::read_with(image, base, heap.descriptor, members) {
+                assert!(other.has_slots_of(heap), "{release:?}: {members:?}");
             }
         }
     });
@@ -129,41 +131,41 @@ fn wrong_bitmaps_are_an_error() {
 fn wrong_slots_are_an_error() {
     for_each_release(|release, image, interpreter, heap, _| {
         let bitmaps = Bitmaps::find(image, heap).expect("it has bitmaps");
-        let mutate = |what: &str, change: &dyn Fn(&mut Page)| {
+        let mutate = |what: &str, change: &dyn Fn(&mut HeapPage, usize) -> usize| {
             let mut wrong = heap.clone();
             let mut before = 0;
             for page in wrong.pages.iter_mut() {
-                change(page);
-                page.slots_before = before;
-                before += page.slot_count;
+                let count = change(page, page.slots.len());
+                page.slots = before..before + count;
+                before += count;
             }
             if wrong != *heap {
                 let read = read(image, interpreter, &wrong, bitmaps);
                 assert!(read.is_err(), "{release:?}: {what} passed");
             }
         };
-        let span = heap.page_span();
-        mutate("slots of 40 bytes", &|page| {
+        let room = |page: &HeapPage| (page.range.end - page.first_slot) as usize;
+        mutate("slots of 40 bytes", &|page, _| {
             page.slot_bytes = 40;
-            page.slot_count = ((span - (page.first_slot - page.base)) / 40) as u32;
+            room(page) / 40
         });
-        mutate("slots of 8 bytes more", &|page| {
+        mutate("slots of 8 bytes more", &|page, _| {
             page.slot_bytes += 8;
-            page.slot_count =
-                ((span - (page.first_slot - page.base)) / u64::from(page.slot_bytes)) as u32;
+            room(page) / page.slot_bytes as usize
         });
-        mutate("slots of half their size", &|page| {
+        mutate("slots of half their size", &|page, count| {
             page.slot_bytes /= 2;
-            page.slot_count *= 2;
+            count * 2
         });
-        mutate("slots that begin a word later", &|page| {
+        mutate("slots that begin a word later", &|page, count| {
             page.first_slot = page.first_slot.offset(8);
-            page.slot_count -= 1;
+            count - 1
         });
-        mutate("slots that begin a word earlier", &|page| {
+        mutate("slots that begin a word earlier", &|page, count| {
             page.first_slot = page.first_slot.before(8);
+            count
         });
-        mutate("half of the slots", &|page| page.slot_count /= 2);
+        mutate("half of the slots", &|_, count| count / 2);
     });
 }
 
@@ -173,18 +175,23 @@ fn a_list_that_does_not_close_on_one_head_is_an_error() {
         let mut memory = testkit::SyntheticMemory::default();
         heap(release).write(&mut memory);
         let (_, derived, _) = right(&memory.image());
-        let node = |page: &Page| page.descriptor.0 + derived.linkage.node as u64;
-        let anchor = derived.pages.iter().find(|page| page.slot_bytes >= 40).expect("there is one");
+        let nodes: Vec<(u64, &HeapPage)> = derived
+            .descriptors
+            .iter()
+            .map(|at| at.0 + derived.descriptor.node as u64)
+            .zip(&derived.pages)
+            .collect();
+        let (anchor, _) =
+            *nodes.iter().find(|(_, page)| page.slot_bytes >= 40).expect("there is one");
         for (what, at, word) in [
-            ("a page that leads to itself", node(anchor), node(anchor)),
-            ("a page that leads nowhere", node(anchor), 0),
-            ("a page that leads to no page", node(anchor), 0x7f30_0000_0200),
+            ("a page that leads to itself", anchor, anchor),
+            ("a page that leads nowhere", anchor, 0),
+            ("a page that leads to no page", anchor, 0x7f30_0000_0200),
         ] {
             let mut broken = memory.clone();
             // Every page of the ring is broken, so that it does not matter from which one it is
             // walked.
-            for page in &derived.pages {
-                let own = node(page);
+            for &(own, _) in &nodes {
                 broken.write_u64(own, if at == word { own } else { word });
             }
             let read = crate::read(&broken.image());

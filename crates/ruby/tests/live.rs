@@ -358,10 +358,10 @@ fn threads_and_ractors_share_the_heap() {
          end
          sleep 0.5",
     );
-    let ractors = if space.version.as_str() < "3" { 0 } else { 2000 };
+    let ractors = if space.interpreter.version.as_str() < "3" { 0 } else { 2000 };
     assert_eq!(objects_of(&space, "Shared"), 1000 + ractors);
     // From 4.1 on a process counts the objects of the Ractor only that asks.
-    if space.version.as_str() < "4.1" {
+    if space.interpreter.version.as_str() < "4.1" {
         assert_counts(target, &space);
     }
 }
@@ -370,7 +370,7 @@ fn threads_and_ractors_share_the_heap() {
 fn the_transient_heap_is_found_where_there_is_one() {
     let (target, space) =
         standing("$kept = []; 500.times { |it| own = []; 6.times { own << it }; $kept << own }");
-    let has_one = space.version.as_str() < "3.3";
+    let has_one = space.interpreter.version.as_str() < "3.3";
     assert_eq!(space.transient_heap.is_some(), has_one);
     if let Some(heap) = &space.transient_heap {
         assert_eq!(capture::length(heap), 32 << 20);

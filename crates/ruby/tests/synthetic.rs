@@ -61,7 +61,7 @@ fn as_truth(space: &ObjectSpace) -> RubyTruth {
 fn assert_read(heap: &RubyHeap, release: RubyRelease) -> ObjectSpace {
     let (image, truth) = heap.image();
     let space = ruby::read(&image).unwrap_or_else(|error| panic!("{release:?}: {error}"));
-    assert_eq!(space.version, release.version());
+    assert_eq!(space.interpreter.version, release.version());
     assert_eq!(as_truth(&space), truth, "{release:?}");
     space
 }

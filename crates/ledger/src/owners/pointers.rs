@@ -7,7 +7,7 @@ use std::thread::Builder;
 use allocator::glibc::{Chunk, Malloc};
 use capture::elf::Module;
 use capture::{Address, Finding, Image, PAGE_SIZE, Severity, length};
-use ruby::{Content, HashTable, ObjectSpace};
+use ruby::{Content, ObjectSpace, StTable};
 
 use crate::owners::bits::Bits;
 use crate::owners::edges::{Edge, LIMITS, Limits, Part};
@@ -235,7 +235,7 @@ fn contents(malloc: &Malloc, space: &ObjectSpace, places: &Places<'_>) -> Vec<Co
 /// What is in the memory of these tables, by chunk, where no object says so. Other memory looks like a
 /// table only if it has pointers to a library's constants, and to chunks of the right sizes.
 fn recognized(
-    tables: &[HashTable],
+    tables: &[StTable],
     malloc: &Malloc,
     modules: &[Module],
     places: &Places<'_>,

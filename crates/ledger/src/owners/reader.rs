@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use allocator::glibc::{Chunk, ChunkState};
 use capture::{Address, Image, PAGE_SIZE, Window, intersection, length};
-use ruby::{Content, Form, HashTable};
+use ruby::{Content, Form, StTable};
 
 use crate::owners::edges::{Collector, Limits, Part};
 use crate::places::Places;
@@ -21,7 +21,7 @@ pub(crate) struct Reader<'a> {
     window: Window<'a>,
     pub(crate) into: Collector<'a>,
     /// Chunks that look like hash tables.
-    tables: Vec<HashTable>,
+    tables: Vec<StTable>,
 }
 
 impl<'a> Reader<'a> {
@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What was read, and chunks that look like hash tables.
-    pub(crate) fn finish(self) -> (Vec<Part>, Vec<HashTable>) {
+    pub(crate) fn finish(self) -> (Vec<Part>, Vec<StTable>) {
         (self.into.parts(), self.tables)
     }
 
@@ -70,10 +70,10 @@ impl<'a> Reader<'a> {
     /// Notes a chunk that may be a hash table: it has the size of one.
     fn note_table(&mut self, chunk: Chunk) {
         let memory = user_memory(chunk);
-        if length(&memory) == HashTable::BYTES
-            && let Ok(bytes) = self.window.bytes(memory.start, HashTable::BYTES as usize)
+        if length(&memory) == StTable::BYTES
+            && let Ok(bytes) = self.window.bytes(memory.start, StTable::BYTES as usize)
         {
-            self.tables.extend(HashTable::from_bytes(bytes));
+            self.tables.extend(StTable::from_bytes(bytes));
         }
     }
 

@@ -374,7 +374,7 @@ impl Search<'_> {
 
     /// Whether chunks of this owner begin with what names the object that they belong to.
     fn is_named_within(&self, owner: Owner) -> bool {
-        let is_internal = |class: usize| self.retainers.space.classes[class].address.is_none();
+        let is_internal = |class: usize| self.retainers.space.classes[class].is_internal();
         self.is_core(owner) || matches!(owner, Owner::Class(class) if is_internal(class))
     }
 

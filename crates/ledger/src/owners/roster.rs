@@ -74,10 +74,11 @@ impl Roster<'_> {
         // Garbage may be without a class.
         let Some(class) = self.class(class) else { return Cause::RubyMalloc };
         let name = class.name.as_deref().unwrap_or_default();
-        let is_core =
-            self.data_type(class).is_some_and(|it| self.space.interpreter.contains(&it.address));
+        let is_core = self
+            .data_type(class)
+            .is_some_and(|it| self.space.interpreter.range.contains(&it.address));
         match is_core {
-            _ if class.address.is_none() => Cause::RubyVm,
+            _ if class.is_internal() => Cause::RubyVm,
             true if name == "RubyVM" || name.starts_with("RubyVM::") => Cause::RubyVm,
             true => Cause::RubyMalloc,
             false => Cause::NativeHeld,
@@ -94,7 +95,7 @@ impl Roster<'_> {
     }
 
     fn is_interpreter(&self, module: usize) -> bool {
-        self.modules[module].range.start == self.space.interpreter.start
+        self.modules[module].range.start == self.space.interpreter.range.start
     }
 
     /// An account for `owner` with nothing in it yet.

@@ -1,0 +1,5 @@
+//! Memory that Ruby maps for itself, beside its heap pages and malloc.
+
+pub(crate) mod fiber_stacks;
+pub(crate) mod jit_code;
+pub(crate) mod transient_heap;

@@ -1,0 +1,15 @@
+//! Layouts of CRuby's structures: derived from what every Ruby has, and checked before use.
+
+pub(crate) mod bitmaps;
+pub(crate) mod class_layout;
+pub(crate) mod class_names;
+pub(crate) mod context;
+pub(crate) mod heap_layout;
+pub(crate) mod imemo;
+pub(crate) mod io_buffers;
+pub(crate) mod object;
+pub(crate) mod object_layouts;
+pub(crate) mod page_descriptor;
+pub(crate) mod page_finder;
+pub(crate) mod shape_tree;
+pub(crate) mod st_table;

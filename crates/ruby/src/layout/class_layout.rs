@@ -1,0 +1,109 @@
+//! Where classes have their superclass, and which flag singleton classes have, derived from classes
+//! that every Ruby has.
+
+use capture::{Address, Image, Memory};
+
+use crate::address_classifier::AddressClassifier;
+use crate::interpreter::Landmark;
+use crate::layout::object::Object;
+use crate::model::slot::{Slot, SlotType};
+
+/// More ancestors than a class has.
+pub(crate) const MAX_ANCESTORS: usize = 512;
+/// The first bytes of a class, among which the pointer to its superclass is searched for.
+const SEARCHED_BYTES: u64 = 128;
+/// `FL_SINGLETON` is FL_USER0 up to 3.3, FL_USER1 from 3.4 on (include/ruby/internal/fl_type.h).
+const SINGLETON_FLAGS: [u64; 2] = [1 << 12, 1 << 13];
+/// The words of a moved object that may have its new address (`struct RMoved` in gc.c): the second
+/// in 2.7, whose third word belongs to a list; the third since, whose second word is no address.
+const DESTINATIONS: [usize; 2] = [1, 2];
+
+/// The layout of classes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClassLayout {
+    /// The word of a class that points to its superclass.
+    superclass: Option<usize>,
+    /// The flag of singleton classes; 0 if it is unknown.
+    singleton: u64,
+}
+
+/// A class, or an entry in the list of a class's ancestors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ancestor {
+    /// Its slot.
+    pub(crate) slot: u32,
+    /// Whether `Object#class` may return it: it is neither a singleton class nor an included module.
+    pub(crate) is_real: bool,
+    /// The slot of its superclass, or of its new place if it was moved; [`Slot::NO_CLASS`] if there
+    /// is none.
+    pub(crate) next: u32,
+}
+
+impl ClassLayout {
+    pub(crate) fn derive(image: &Image<'_>, landmarks: &[Landmark]) -> Self {
+        let class = |name| landmarks.iter().find(|it| it.name == name).map(|it| it.class);
+        let superclass = class("Class").zip(class("Module")).zip(class("Object")).and_then(
+            |((class, module), object)| {
+                (16..SEARCHED_BYTES).step_by(8).find(|&at| {
+                    descends(image, at, class, module) && descends(image, at, module, object)
+                })
+            },
+        );
+        // Every class has a singleton class, which is its class in turn.
+        let classes =
+            || landmarks.iter().filter(|it| type_at(image, it.class) == Some(SlotType::CLASS));
+        let has_flag = |at: Address, flag| image.read_u64(at).map(|flags| flags & flag != 0);
+        let singleton = SINGLETON_FLAGS.into_iter().find(|&flag| {
+            classes().count() > 0
+                && classes().all(|it| {
+                    let singleton = image.read_address(it.class.offset(8));
+                    has_flag(it.class, flag) == Ok(false)
+                        && singleton.and_then(|singleton| has_flag(singleton, flag)) == Ok(true)
+                })
+        });
+        Self { superclass: superclass.map(|at| at as usize / 8), singleton: singleton.unwrap_or(0) }
+    }
+
+    /// The ancestor that an object in `slot` is; `None` for objects that are not classes.
+    pub(crate) fn ancestor(
+        &self,
+        slot: u32,
+        object: &Object<'_>,
+        classifier: &AddressClassifier<'_>,
+    ) -> Option<Ancestor> {
+        let slot_at = |word| classifier.slot_at(object.word(word));
+        let superclass = || self.superclass.and_then(slot_at);
+        let (is_real, next) = match object.kind {
+            SlotType::CLASS => (object.flags & self.singleton == 0, superclass()),
+            SlotType::ICLASS => (false, superclass()),
+            SlotType::MOVED => (false, DESTINATIONS.into_iter().find_map(slot_at)),
+            _ => return None,
+        };
+        Some(Ancestor { slot, is_real, next: next.unwrap_or(Slot::NO_CLASS) })
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.superclass.is_some() && self.singleton != 0
+    }
+}
+
+fn type_at(image: &Image<'_>, at: Address) -> Option<SlotType> {
+    Some(SlotType(image.read_u64(at).ok()? as u8 & 31))
+}
+
+/// Returns true if the pointers to superclasses at offset `at` lead from the class `from` to `to`,
+/// past modules that are included in between.
+fn descends(image: &Image<'_>, at: u64, from: Address, to: Address) -> bool {
+    let mut class = from;
+    for _ in 0..MAX_ANCESTORS {
+        let Ok(superclass) = image.read_address(class.offset(at)) else { return false };
+        if superclass == to {
+            return true;
+        }
+        if type_at(image, superclass) != Some(SlotType::ICLASS) {
+            return false;
+        }
+        class = superclass;
+    }
+    false
+}

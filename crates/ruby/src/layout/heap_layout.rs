@@ -1,0 +1,53 @@
+use capture::Address;
+
+use crate::layout::page_descriptor::{DescriptorLayout, SlotMembers};
+use crate::model::heap_page::{self, HeapPage};
+
+/// The heap pages of a process, and the layout that they were read with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HeapLayout {
+    pub(crate) descriptor: DescriptorLayout,
+    pub(crate) members: SlotMembers,
+    /// Ascending by address.
+    pub(crate) pages: Vec<HeapPage>,
+    /// Where the descriptor of each page is (`struct heap_page`).
+    pub(crate) descriptors: Vec<Address>,
+}
+
+impl HeapLayout {
+    /// The alignment of heap pages as a power of two.
+    pub(crate) fn page_log2(&self) -> u32 {
+        self.descriptor.page_log2
+    }
+
+    /// Returns true if both have the same slots. Only the tails of pages may differ then.
+    pub(crate) fn has_slots_of(&self, other: &Self) -> bool {
+        let slots = |page: &HeapPage| {
+            (page.range.start, page.first_slot, page.slot_bytes, page.slots.clone())
+        };
+        self.pages.iter().map(slots).eq(other.pages.iter().map(slots))
+    }
+
+    /// Where the slot with this index is.
+    pub(crate) fn slot_address(&self, slot: u32) -> Option<Address> {
+        heap_page::slot_address(&self.pages, slot as usize)
+    }
+
+    /// The number of slots of all pages.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.pages.last().map_or(0, |page| page.slots.end)
+    }
+
+    /// The first page; failures that concern all pages name it.
+    pub(crate) fn start(&self) -> Address {
+        self.pages.first().map_or(Address(0), |page| page.range.start)
+    }
+}
+
+/// The bytes of a page of 2^`page_log2` bytes that its header and slots may take. Up to 3.0, whose
+/// descriptors do not have the slot size, malloc keeps 5 words of each page (gc.c,
+/// `REQUIRED_SIZE_BY_MALLOC`).
+pub(crate) fn page_bytes(page_log2: u32, members: SlotMembers) -> u64 {
+    let left_to_malloc = if members.slot_bytes.is_none() { 40 } else { 0 };
+    (1 << page_log2) - left_to_malloc
+}

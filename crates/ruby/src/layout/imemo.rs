@@ -1,0 +1,245 @@
+//! The types of internal objects by their numbers, verified by what such objects consist of.
+//!
+//! The numbers differ by release, and no symbol reveals them. A wrong table would attribute the
+//! memory of one type to another, so each table is checked against objects of the process: what it
+//! calls methods must refer to their class, what it calls bytecode must have a label, and so on.
+
+use capture::{Address, Finding, Memory, Severity};
+
+use crate::address_classifier::Place;
+use crate::layout::context::Context;
+use crate::layout::object::Object;
+use crate::model::class::ClassReference;
+use crate::model::imemo::ImemoType::{
+    self, Ast, Callcache, Callinfo, Cdhash, Constcache, Cref, CvarEntry, Env, Fields, Ifunc, Iseq,
+    Memo, Ment, Number, ParserStrterm, Subclasses, Svar, ThrowData, Tmpbuf,
+};
+use crate::model::slot::{Slot, SlotType};
+use crate::word::{word, words};
+
+/// The number of types: it has four bits.
+const TYPES: usize = 16;
+/// The objects of each type that are examined.
+const MAX_SAMPLES: usize = 64;
+/// Fewer samples than these may all be garbage, and refute nothing.
+const MIN_SAMPLES: usize = 8;
+/// The words of a sample.
+const WORDS: usize = 5;
+/// The bytes of an iseq's body that are examined: in all releases its label and the iseq of its
+/// method are among the first.
+const BODY_BYTES: usize = 320;
+/// The bytes of an object with instance variables that may point to these.
+const OWNER_BYTES: usize = 320;
+
+type Table = [ImemoType; TYPES];
+
+/// `enum imemo_type` in internal/imemo.h, up to 3.4 ...
+#[rustfmt::skip]
+const UP_TO_3_4: Table = [
+    Env, Cref, Svar, ThrowData, Ifunc, Memo, Ment, Iseq, Tmpbuf,
+    Ast, ParserStrterm, Callinfo, Callcache, Constcache, Number(14), Number(15),
+];
+/// ... and from 4.0 on.
+#[rustfmt::skip]
+const FROM_4_0: Table = [
+    Env, Cref, Svar, ThrowData, Ifunc, Memo, Ment, Iseq, Tmpbuf,
+    CvarEntry, Callinfo, Callcache, Constcache, Fields, Subclasses, Cdhash,
+];
+/// Types that can be told from all others.
+const DISTINCT: [ImemoType; 4] = [Iseq, Ment, Env, Callcache];
+/// Types of which every Ruby has objects.
+const ALWAYS: [ImemoType; 2] = [Iseq, Ment];
+
+/// An internal object: its slot, and its first words.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    slot: u32,
+    words: [u64; WORDS],
+}
+
+/// Some internal objects of each number.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Samples([Vec<Sample>; TYPES]);
+
+impl Samples {
+    pub(crate) fn take(&mut self, slot: u32, object: &Object<'_>) {
+        let samples = &mut self.0[usize::from(object.imemo_number()) % TYPES];
+        if samples.len() < MAX_SAMPLES {
+            samples.push(Sample { slot, words: std::array::from_fn(|number| object.word(number)) });
+        }
+    }
+}
+
+/// The types of internal objects by their numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ImemoTypes(Table);
+
+impl ImemoTypes {
+    /// The types of the interpreter's release, if the `samples` agree with them; numbers otherwise.
+    pub(crate) fn verify(
+        context: &Context<'_>,
+        slots: &[Slot],
+        samples: &Samples,
+    ) -> (Self, Option<Finding>) {
+        let is_late = context.basics.interpreter.is_at_least(3, 5);
+        let verifier =
+            Verifier { context, slots, table: if is_late { FROM_4_0 } else { UP_TO_3_4 } };
+        if samples.0.iter().all(Vec::is_empty) || verifier.accepts(samples) {
+            return (Self(verifier.table), None);
+        }
+        let fields = verifier.find_fields(samples);
+        let types = std::array::from_fn(|number| match Some(number) == fields {
+            true => Fields,
+            false => Number(number as u8),
+        });
+        let what = "the types of Ruby's internal objects differ from those of its version: they are \
+                    shown by number, and their memory counts as ruby.vm";
+        (Self(types), Some(Finding::general(Severity::Warning, what)))
+    }
+
+    pub(crate) fn of(self, number: u8) -> ImemoType {
+        self.0[usize::from(number) % TYPES]
+    }
+}
+
+/// Checks a table of types.
+struct Verifier<'a> {
+    context: &'a Context<'a>,
+    slots: &'a [Slot],
+    table: Table,
+}
+
+impl Verifier<'_> {
+    /// Returns true if objects of each number look like their type and like no other, and there are
+    /// some of the types that every Ruby has.
+    fn accepts(&self, samples: &Samples) -> bool {
+        let mut confirmed = 0;
+        for (number, &it) in self.table.iter().enumerate() {
+            let samples = &samples.0[number];
+            match self.look_like(samples, number, it) {
+                Some(false) => return false,
+                Some(true) => confirmed += usize::from(ALWAYS.contains(&it)),
+                None => {}
+            }
+            if self.look_like_another(samples, number, it) {
+                return false;
+            }
+        }
+        confirmed == ALWAYS.len()
+    }
+
+    /// Returns true if objects of this number look like another type than `than`.
+    fn look_like_another(&self, samples: &[Sample], number: usize, than: ImemoType) -> bool {
+        let mut others = DISTINCT.into_iter().filter(|other| *other != than);
+        samples.len() >= MIN_SAMPLES
+            && others.any(|other| self.look_like(samples, number, other) == Some(true))
+    }
+
+    /// Returns true if objects of this number look like type `it`, and `None` if there are too few,
+    /// only some of them do, or nothing is known of the type.
+    fn look_like(&self, samples: &[Sample], number: usize, it: ImemoType) -> Option<bool> {
+        let mut likes = 0;
+        for sample in samples {
+            likes += usize::from(self.looks_like(sample, number, it)?);
+        }
+        // Garbage may refer to what is gone, and new objects have nothing to refer to yet.
+        match likes * 4 {
+            _ if samples.is_empty() => None,
+            likes if likes >= samples.len() * 3 => Some(true),
+            likes if likes <= samples.len() && samples.len() >= MIN_SAMPLES => Some(false),
+            _ => None,
+        }
+    }
+
+    fn looks_like(&self, sample: &Sample, number: usize, it: ImemoType) -> Option<bool> {
+        let [_, first, second, third, fourth] = sample.words;
+        let is = |word, it| self.number_at(word).is_some_and(|number| self.table[number] == it);
+        Some(match it {
+            // The bytecode, the end of the variables, and these.
+            Env => is(first, Iseq) && self.is_private(third),
+            // The defining class, the definition (malloc'ed), the name, the owner.
+            Ment => self.is_private(second) && self.is_class(fourth),
+            // The object that wraps it for programs, mostly none, and its body.
+            Iseq => {
+                let is_wrapper = |slot: Slot| slot.kind == SlotType::DATA;
+                (first == 0 || self.slot_at(first).is_some_and(is_wrapper))
+                    && self.is_private(second)
+                    && self.is_body(second, number)
+            }
+            // A class, its method, and the function that calls it.
+            Callcache => (second == 0 || is(second, Ment)) && self.is_code(third),
+            // The object that has the variables.
+            Fields => self.may_have_fields(first),
+            _ => return None,
+        })
+    }
+
+    /// The number of `imemo_fields`, found without the table: its objects do not look like another
+    /// type, and their second word refers to an object that agrees.
+    fn find_fields(&self, samples: &Samples) -> Option<usize> {
+        let mut found = (0..TYPES).filter(|&number| {
+            let samples = &samples.0[number];
+            self.look_like(samples, number, Fields) == Some(true)
+                && !self.look_like_another(samples, number, Fields)
+                && samples.iter().any(|sample| self.has_owner(sample))
+        });
+        found.next().filter(|_| found.next().is_none())
+    }
+
+    /// Returns true if the object that the second word refers to has these variables: it points to
+    /// them, as a class does, or has the same shape, in the upper half of its flags.
+    fn has_owner(&self, sample: &Sample) -> bool {
+        let Some(own) = self.context.heap.slot_address(sample.slot) else { return false };
+        let [flags, owner, ..] = sample.words;
+        let bytes = self.read::<OWNER_BYTES>(Address(owner));
+        let (shape, of_owner) = (flags >> 32, word(&bytes, 0) >> 32);
+        shape != 0 && shape == of_owner || words(&bytes).any(|word| word == own.0)
+    }
+
+    fn may_have_fields(&self, word: u64) -> bool {
+        self.slot_at(word).is_some_and(|it| it.is_live() && it.kind != SlotType::IMEMO)
+    }
+
+    /// Returns true if there may be the body of an iseq at `at`: it refers to strings, its labels, and
+    /// to another iseq or itself.
+    fn is_body(&self, at: u64, number: usize) -> bool {
+        let bytes = self.read::<BODY_BYTES>(Address(at));
+        let has_label = words(&bytes)
+            .any(|word| self.slot_at(word).is_some_and(|slot| slot.kind == SlotType::STRING));
+        has_label && words(&bytes).any(|word| self.number_at(word) == Some(number))
+    }
+
+    fn read<const BYTES: usize>(&self, at: Address) -> Vec<u8> {
+        let mut bytes = vec![0; BYTES];
+        let read = self.context.basics.image.read(at, &mut bytes);
+        bytes.truncate(read);
+        bytes
+    }
+
+    fn slot_at(&self, word: u64) -> Option<Slot> {
+        self.slots.get(self.context.classifier.slot_at(word)? as usize).copied()
+    }
+
+    /// The number of the type of the internal object at this address.
+    fn number_at(&self, word: u64) -> Option<usize> {
+        let slot = self.slot_at(word).filter(|slot| slot.kind == SlotType::IMEMO)?;
+        match ClassReference::unpack(slot.class) {
+            ClassReference::Classless(_, number) => Some(usize::from(number) % TYPES),
+            _ => None,
+        }
+    }
+
+    fn is_class(&self, word: u64) -> bool {
+        let kinds = [SlotType::CLASS, SlotType::MODULE, SlotType::ICLASS];
+        self.slot_at(word).is_some_and(|slot| kinds.contains(&slot.kind))
+    }
+
+    fn is_private(&self, word: u64) -> bool {
+        self.context.classifier.at(word) == Place::Private
+    }
+
+    fn is_code(&self, word: u64) -> bool {
+        let mapping = self.context.basics.image.state.mappings.find(Address(word));
+        mapping.is_some_and(|mapping| mapping.executable)
+    }
+}

@@ -1,0 +1,392 @@
+//! The words of objects that are in use, by type of object.
+//!
+//! Memory is recycled without being cleared, so words that are not in use are left over from earlier
+//! owners. A type's layout is accepted only if the objects of the heap agree with it: of an object
+//! that does not, all words are read, and so they are of all objects of a type with many such
+//! objects.
+
+use capture::{Finding, Image, Severity};
+
+use crate::address_classifier::{AddressClassifier, Place};
+use crate::layout::context::Basics;
+use crate::layout::object::Object;
+use crate::layout::shape_tree::ShapeTree;
+use crate::layout::st_table::StTable;
+use crate::model::content::{Content, Form};
+use crate::model::slot::SlotType;
+
+/// `FL_USHIFT`: the first of the flags that each type defines for itself.
+const FL_USHIFT: u32 = 12;
+/// `FL_USER0` and so on. The flags below are the same in 2.7 to 3.4 unless noted otherwise.
+const fn fl_user(number: u32) -> u64 {
+    1 << (FL_USHIFT + number)
+}
+
+/// `ROBJECT_EMBED`: the variables are in the slot.
+const OBJECT_EMBEDDED: u64 = fl_user(1);
+/// `RSTRING_NOEMBED`: the bytes are not in the slot.
+const STRING_NOT_EMBEDDED: u64 = fl_user(1);
+/// `RARRAY_EMBED_FLAG`: the elements are in the slot.
+pub(crate) const ARRAY_EMBEDDED: u64 = fl_user(1);
+/// The length of such an array (`RARRAY_EMBED_LEN_MASK`): two bits up to 3.1, seven since. The others
+/// are zero.
+pub(crate) const ARRAY_LENGTH_SHIFT: u32 = FL_USHIFT + 3;
+pub(crate) const ARRAY_LENGTH_MASK: u64 = 0x7f;
+/// The number of members in a struct's slot (`RSTRUCT_EMBED_LEN_MASK`): two bits up to 3.2, seven
+/// since. Up to 3.2 the third bit means that the members are in the transient heap; as a number it is
+/// too large for any slot of these releases.
+const STRUCT_LENGTH_SHIFT: u32 = FL_USHIFT + 1;
+const STRUCT_LENGTH_MASK: u64 = 0x7f;
+/// `BIGNUM_EMBED_FLAG`: the digits are in the slot.
+const BIGNUM_EMBEDDED: u64 = fl_user(2);
+/// `RHASH_ST_TABLE_FLAG`: it has an `st_table`, not an `ar_table` of up to eight pairs.
+const HASH_HAS_TABLE: u64 = fl_user(3);
+/// The number of pairs in an `ar_table` (`RHASH_AR_TABLE_SIZE_SHIFT`), and of those that were ever in
+/// use.
+const HASH_SIZE_SHIFT: u32 = FL_USHIFT + 4;
+const HASH_BOUND_SHIFT: u32 = FL_USHIFT + 8;
+const HASH_NUMBER_MASK: u64 = 0xf;
+/// `RHASH_AR_TABLE_MAX_SIZE`.
+const MAX_PAIRS: u64 = 8;
+/// The first word of an `st_table` in the slot (from 3.3 on), and of the pairs of an `ar_table`.
+const HASH_TABLE_WORD: usize = 3;
+const HASH_PAIRS_WORD: usize = 4;
+/// The words of a slot that has room for an `st_table`.
+const WORDS_WITH_TABLE: usize = HASH_TABLE_WORD + (StTable::BYTES / 8) as usize;
+/// The number of `imemo_env` in all releases.
+const IMEMO_ENV: u8 = 0;
+/// No value up to this one is the address of an object: `false`, `nil`, and small numbers of C code.
+const MAX_SPECIAL: u64 = 0x34;
+
+/// Of the objects of a type, this many may disagree with its layout, since they are in the middle of
+/// a change, or garbage ...
+const MAX_MISFITS: u32 = 16;
+/// ... or one in this many.
+const OBJECTS_PER_MISFIT: u32 = 64;
+/// The size of the cache of shapes, a power of two.
+const CACHED_SHAPES: usize = 1024;
+
+/// A word of an object, by its meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ObjectWord {
+    /// A `VALUE`: a reference to another object, or a value that is not an object.
+    Value(u64),
+    /// Anything.
+    Any(u64),
+    /// A pointer to memory of its own, and the content of that.
+    Memory(u64, Content),
+    /// A pointer to a Hash's `st_table`.
+    Table(u64),
+    /// A pointer to an IO's `rb_io_t`.
+    Io(u64),
+}
+
+impl ObjectWord {
+    pub(crate) fn word(self) -> u64 {
+        match self {
+            Self::Value(word)
+            | Self::Any(word)
+            | Self::Memory(word, _)
+            | Self::Table(word)
+            | Self::Io(word) => word,
+        }
+    }
+}
+
+/// The objects of a type, and those that disagree with its layout.
+#[derive(Debug, Clone, Copy, Default)]
+struct Agreement {
+    objects: u32,
+    misfits: u32,
+}
+
+/// The layouts of objects, by type.
+pub(crate) struct ObjectLayouts<'a> {
+    image: &'a Image<'a>,
+    /// From 3.2 on.
+    shape_tree: Option<ShapeTree>,
+    /// Shapes with their number of variables.
+    cached_shapes: Vec<Option<(u32, u64)>>,
+    /// Whether structs have a word for their instance variables behind the members (from 4.0 on).
+    has_fields_behind_members: bool,
+    agreements: [Agreement; 32],
+    is_refuted: [bool; 32],
+}
+
+impl<'a> ObjectLayouts<'a> {
+    pub(crate) fn new(basics: &'a Basics<'a>) -> Self {
+        Self {
+            image: basics.image,
+            shape_tree: basics.shape_tree,
+            cached_shapes: vec![None; CACHED_SHAPES],
+            has_fields_behind_members: basics.interpreter.is_at_least(4, 0),
+            agreements: Default::default(),
+            is_refuted: Default::default(),
+        }
+    }
+
+    /// Gives up the layouts of types that many objects disagree with. Returns true if there are any:
+    /// the objects have to be read again then.
+    pub(crate) fn refute(&mut self) -> bool {
+        let mut has_refuted = false;
+        for (agreement, is_refuted) in self.agreements.iter().zip(&mut self.is_refuted) {
+            let tolerated = MAX_MISFITS.max(agreement.objects / OBJECTS_PER_MISFIT);
+            if agreement.misfits > tolerated.min(agreement.objects / 2) {
+                *is_refuted = true;
+                has_refuted = true;
+            }
+        }
+        self.agreements = Default::default();
+        has_refuted
+    }
+
+    /// Reports the types whose layout was given up.
+    pub(crate) fn findings(&self) -> Option<Finding> {
+        let types: Vec<&str> = (0..32)
+            .filter(|&kind| self.is_refuted[usize::from(kind)])
+            .map(|kind| SlotType(kind).name())
+            .collect();
+        let what = format!(
+            "the layout of {} objects could not be derived, so all of their words are read: leftover \
+             words may count as pointers",
+            types.join(", ")
+        );
+        (!types.is_empty()).then(|| Finding::general(Severity::Note, what))
+    }
+
+    /// Calls `each` with the words of an object that are in use, or with all of them if its layout is
+    /// unknown.
+    pub(crate) fn words_of(
+        &mut self,
+        object: &Object<'_>,
+        classifier: &AddressClassifier<'_>,
+        mut each: impl FnMut(ObjectWord),
+    ) {
+        let kind = usize::from(object.kind.0 % 32);
+        if !self.is_refuted[kind] {
+            let fits = self.known_words(object, classifier, &mut each);
+            if let Some(fits) = fits {
+                self.agreements[kind].objects += 1;
+                if fits {
+                    return;
+                }
+                self.agreements[kind].misfits += 1;
+            }
+        }
+        let first = if object.kind.has_no_class() { 1 } else { 2 };
+        object.words_from(first).for_each(|word| each(ObjectWord::Any(word)));
+    }
+
+    /// Calls `each` with the words of an object that are in use. Returns true if the object agrees
+    /// with the layout of its type; `None` if its type has no known layout.
+    fn known_words(
+        &mut self,
+        object: &Object<'_>,
+        classifier: &AddressClassifier<'_>,
+        each: &mut impl FnMut(ObjectWord),
+    ) -> Option<bool> {
+        let mut reader = Reader { object, classifier, each };
+        Some(match object.kind {
+            SlotType::FLOAT => true,
+            SlotType::STRING => reader.string(),
+            SlotType::ARRAY => reader.array(),
+            SlotType::STRUCT => reader.members(self.has_fields_behind_members),
+            SlotType::HASH => reader.hash(),
+            SlotType::BIGNUM => reader.bignum(),
+            SlotType::FILE => reader.memory_at(2, ObjectWord::Io),
+            SlotType::OBJECT => match self.shape_tree {
+                Some(shape_tree) => {
+                    let variables = self.variables(shape_tree, object.flags);
+                    reader.shaped_object(variables)
+                }
+                None => reader.object(),
+            },
+            SlotType::IMEMO if object.imemo_number() == IMEMO_ENV => return reader.env(),
+            _ => return None,
+        })
+    }
+
+    /// The number of variables of an object with these flags.
+    fn variables(&mut self, shape_tree: ShapeTree, flags: u64) -> Option<u64> {
+        let number = (flags >> 32) as u32;
+        let place = number as usize % CACHED_SHAPES;
+        match self.cached_shapes[place] {
+            Some((known, variables)) if known == number => Some(variables),
+            _ => {
+                let variables = shape_tree.count(self.image, flags)?;
+                self.cached_shapes[place] = Some((number, variables));
+                Some(variables)
+            }
+        }
+    }
+}
+
+/// Reads the words of one object. The methods named after types return true if the object agrees
+/// with the layout.
+struct Reader<'a, F> {
+    object: &'a Object<'a>,
+    classifier: &'a AddressClassifier<'a>,
+    each: &'a mut F,
+}
+
+impl<F: FnMut(ObjectWord)> Reader<'_, F> {
+    fn is_slot(&self, word: u64) -> bool {
+        self.classifier.slot_at(word).is_some()
+    }
+
+    fn is_memory(&self, word: u64) -> bool {
+        word.is_multiple_of(8) && self.classifier.at(word) == Place::Private
+    }
+
+    /// Reads `count` values of the slot, from the word `first` on.
+    fn values(&mut self, first: usize, count: usize) -> bool {
+        if first + count > self.object.len() {
+            return false;
+        }
+        let mut are_values = true;
+        for number in first..first + count {
+            let word = self.object.word(number);
+            (self.each)(ObjectWord::Value(word));
+            are_values &= !word.is_multiple_of(8) || word <= MAX_SPECIAL || self.is_slot(word);
+        }
+        are_values
+    }
+
+    /// Reads the pointer in this word, if there is one.
+    fn memory_at(&mut self, number: usize, meaning: impl Fn(u64) -> ObjectWord) -> bool {
+        let word = self.object.word(number);
+        if word == 0 {
+            return true;
+        }
+        let is_memory = self.is_memory(word);
+        if is_memory {
+            (self.each)(meaning(word));
+        }
+        is_memory
+    }
+
+    /// A string that shares the bytes of another one refers to that one in place of its capacity, so
+    /// the flag for it, which differs from 3.4 on, need not be known.
+    fn string(&mut self) -> bool {
+        const POINTER: usize = 3;
+        const OWNER: usize = 4;
+        if self.object.flags & STRING_NOT_EMBEDDED != 0 {
+            let owner = self.object.word(OWNER);
+            let is_shared = matches!(self.classifier.at(owner), Place::HeapPage);
+            // The bytes of a literal may belong to the interpreter or a library.
+            (self.each)(if is_shared {
+                ObjectWord::Value(owner)
+            } else {
+                ObjectWord::Memory(self.object.word(POINTER), Content::BYTES)
+            });
+        }
+        true
+    }
+
+    /// `struct RArray`: the length, the capacity or the array that owns the elements, the pointer.
+    fn array(&mut self) -> bool {
+        let flags = self.object.flags;
+        if flags & ARRAY_EMBEDDED != 0 {
+            return self.values(2, (flags >> ARRAY_LENGTH_SHIFT & ARRAY_LENGTH_MASK) as usize);
+        }
+        let (length, owner) = (self.object.word(2), self.object.word(3));
+        if self.is_slot(owner) {
+            (self.each)(ObjectWord::Value(owner));
+        }
+        self.memory_at(4, |at| ObjectWord::Memory(at, Content::new(Form::Values, length)))
+    }
+
+    /// `struct RStruct`: the members, or their number and a pointer to them.
+    fn members(&mut self, has_fields: bool) -> bool {
+        let length = (self.object.flags >> STRUCT_LENGTH_SHIFT & STRUCT_LENGTH_MASK) as usize;
+        if length > 0 && 2 + length <= self.object.len() {
+            if has_fields {
+                (self.each)(ObjectWord::Value(self.object.word(2 + length)));
+            }
+            return self.values(2, length);
+        }
+        let length = self.object.word(2);
+        self.memory_at(3, |at| ObjectWord::Memory(at, Content::new(Form::Values, length)))
+    }
+
+    /// `struct RHash`: up to 3.2 a pointer to the table, the default, and hints; from 3.3 on the
+    /// default, and the table itself.
+    fn hash(&mut self) -> bool {
+        let flags = self.object.flags;
+        let has_table = flags & HASH_HAS_TABLE != 0;
+        let number = |shift: u32| flags >> shift & HASH_NUMBER_MASK;
+        let (pairs, bound) = (number(HASH_SIZE_SHIFT), number(HASH_BOUND_SHIFT));
+        if !has_table && (pairs > bound || bound > MAX_PAIRS) {
+            return false;
+        }
+        if self.object.len() < WORDS_WITH_TABLE {
+            return self.values(3, 1)
+                && if has_table {
+                    self.object.word(2) != 0 && self.memory_at(2, ObjectWord::Table)
+                } else {
+                    let content = Content::new(Form::Values, 2 * bound);
+                    self.memory_at(2, |at| ObjectWord::Memory(at, content))
+                };
+        }
+        if !has_table {
+            return self.values(2, 1) && self.values(HASH_PAIRS_WORD, 2 * bound as usize);
+        }
+        let words = std::array::from_fn(|word| self.object.word(HASH_TABLE_WORD + word));
+        let table =
+            StTable::from_words(words).filter(|it| it.is_in_private_memory(self.classifier));
+        let Some(table) = table else { return false };
+        for (at, content) in table.memory() {
+            (self.each)(ObjectWord::Memory(at.0, content));
+        }
+        self.values(2, 1)
+    }
+
+    /// `struct RBignum`: the digits, or their number and a pointer to them.
+    fn bignum(&mut self) -> bool {
+        self.object.flags & BIGNUM_EMBEDDED != 0
+            || self.memory_at(3, |at| ObjectWord::Memory(at, Content::BYTES))
+    }
+
+    /// `struct RObject` up to 3.1: three variables; or the number of variables that there is room for
+    /// (unused ones are undefined), a pointer to them, and the class's table of names.
+    fn object(&mut self) -> bool {
+        if self.object.flags & OBJECT_EMBEDDED != 0 {
+            return self.values(2, 3);
+        }
+        let (room, names) = (self.object.word(2) as u32, self.object.word(4));
+        if names != 0 && !self.is_memory(names) || room == 0 && self.object.word(3) != 0 {
+            return false;
+        }
+        (self.each)(ObjectWord::Any(names));
+        self.memory_at(3, |at| ObjectWord::Memory(at, Content::new(Form::Values, u64::from(room))))
+    }
+
+    /// `struct RObject` from 3.2 on: as many variables as its shape has, or a pointer to them. If there
+    /// are too many shapes, it points to a table instead.
+    fn shaped_object(&mut self, variables: Option<u64>) -> bool {
+        let Some(variables) = variables else { return false };
+        if self.object.flags & OBJECT_EMBEDDED != 0 {
+            return self.values(2, variables as usize);
+        }
+        let content = match variables {
+            0 => Content::UNKNOWN,
+            _ => Content::new(Form::Values, variables),
+        };
+        self.memory_at(2, |at| ObjectWord::Memory(at, content))
+    }
+
+    /// `rb_env_t`: the bytecode, the end of the environment, its beginning, and its size. The first
+    /// two confirm the others.
+    fn env(&mut self) -> Option<bool> {
+        let [code, end, at] = [1, 2, 3].map(|word| self.object.word(word));
+        let words = u64::from(self.object.word(4) as u32);
+        let is_within = (1..words).contains(&(end.wrapping_sub(at) / 8)) && end > at;
+        let fits = (code == 0 || self.is_slot(code)) && is_within && self.is_memory(at);
+        if !fits {
+            return None;
+        }
+        (self.each)(ObjectWord::Value(code));
+        (self.each)(ObjectWord::Memory(at, Content::new(Form::Words, words)));
+        Some(true)
+    }
+}

@@ -1,0 +1,144 @@
+//! Shapes: from 3.2 on they map the instance variables of an object to their positions.
+//!
+//! `struct rb_shape` is in shape.h of 3.2 to 3.4. The list of shapes is in `rb_vm_t` (vm_core.h) in
+//! 3.2, and in `rb_shape_tree_t` (shape.h) since. A shape adds one variable to its parent. The upper
+//! half of an object's flags is the number of its shape.
+
+use capture::{Address, Image, Memory, PAGE_SIZE};
+
+use crate::interpreter::Interpreter;
+use crate::word::{word, words};
+
+/// More bytes than an `rb_vm_t` has.
+const MAX_VM_BYTES: usize = 48 << 10;
+/// The part of a shape that is read.
+const READ_BYTES: usize = 32;
+/// `SHAPE_IVAR`: a shape that adds a variable.
+const SHAPE_IVAR: u8 = 1;
+/// `INVALID_SHAPE_ID`, the parent of the root.
+const INVALID_SHAPE_ID: u32 = u32::MAX;
+/// More shapes than there are between any shape and the root.
+const MAX_DEPTH: usize = 4096;
+
+/// The shapes of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ShapeTree {
+    list: Address,
+    pub(crate) home: ShapeHome,
+}
+
+/// The structure that has the list of shapes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ShapeHome {
+    /// `rb_vm_t` (3.2).
+    Vm,
+    /// `rb_shape_tree_t` (from 3.3 on).
+    Tree,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// The ID of the variable that it adds.
+    name: u64,
+    /// The number of variables of its objects.
+    variables: u32,
+    kind: u8,
+    parent: u32,
+}
+
+impl ShapeHome {
+    /// `sizeof(rb_shape_t)`.
+    fn shape_bytes(self) -> u64 {
+        match self {
+            Self::Vm => 32,
+            Self::Tree => 40,
+        }
+    }
+}
+
+impl ShapeTree {
+    /// The shapes of a process; `None` if they are not recognized. The address of the VM is exported
+    /// up to 3.2; since, a variable of the interpreter points to the tree.
+    pub(crate) fn derive(image: &Image<'_>, interpreter: &Interpreter) -> Option<Self> {
+        match interpreter.vm(image) {
+            Some(vm) => Self::in_vm(image, vm),
+            None => Self::in_tree(image, interpreter),
+        }
+    }
+
+    fn in_vm(image: &Image<'_>, vm: Address) -> Option<Self> {
+        let mut bytes = vec![0; MAX_VM_BYTES];
+        let read = image.read(vm, &mut bytes);
+        let words: Vec<u64> = words(&bytes[..read]).collect();
+        let mut pairs = words.windows(2).map(|pair| [pair[0], pair[1]]);
+        pairs.find_map(|pair| Self::list(image, pair, ShapeHome::Vm))
+    }
+
+    fn in_tree(image: &Image<'_>, interpreter: &Interpreter) -> Option<Self> {
+        let mappings = &image.state.mappings;
+        interpreter.variable_words(image).find_map(|(_, tree)| {
+            let at = Address(tree);
+            if tree == 0 || !at.is_aligned(8) || !mappings.find(at)?.is_private_anonymous() {
+                return None;
+            }
+            let list = image.read_u64(at).ok()?;
+            let root = image.read_u64(at.offset(8)).ok()?;
+            let is_mapping = Address(list).is_aligned(PAGE_SIZE);
+            is_mapping.then(|| Self::list(image, [list, root], ShapeHome::Tree)).flatten()
+        })
+    }
+
+    /// The list of shapes that the first of two words points to. The other one points to its first
+    /// shape, the root.
+    fn list(image: &Image<'_>, [list, root]: [u64; 2], home: ShapeHome) -> Option<Self> {
+        let found = Self { list: Address(list), home };
+        let is_root = |it: Shape| {
+            it.name == 0 && it.variables == 0 && it.kind == 0 && it.parent == INVALID_SHAPE_ID
+        };
+        let fits = list == root && list != 0 && found.shape(image, 0).is_some_and(is_root);
+        fits.then_some(found)
+    }
+
+    fn shape(self, image: &Image<'_>, number: u32) -> Option<Shape> {
+        let mut bytes = [0; READ_BYTES];
+        let at = self.list.offset(u64::from(number) * self.home.shape_bytes());
+        image.read_exact(at, &mut bytes).ok()?;
+        let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+        let name = word(&bytes, 8);
+        Some(Shape { name, variables: number(16), kind: bytes[24], parent: number(28) })
+    }
+
+    /// The number of variables of objects with these flags. Shapes of any kind have it.
+    pub(crate) fn count(self, image: &Image<'_>, flags: u64) -> Option<u64> {
+        Some(u64::from(self.shape(image, (flags >> 32) as u32)?.variables))
+    }
+
+    /// The shapes that add the variables of an object with these flags, the last one first.
+    fn variables(self, image: &Image<'_>, flags: u64) -> impl Iterator<Item = Shape> {
+        let shape = self.shape(image, (flags >> 32) as u32);
+        std::iter::successors(shape, move |shape| self.shape(image, shape.parent))
+            .take(MAX_DEPTH)
+            .filter(|shape| shape.kind == SHAPE_IVAR)
+    }
+
+    /// The ID of the first variable of an object with these flags.
+    pub(crate) fn first(self, image: &Image<'_>, flags: u64) -> Option<u64> {
+        self.variables(image, flags).find(|shape| shape.variables == 1).map(|shape| shape.name)
+    }
+
+    /// The position at which objects with these flags have the variable with this ID.
+    pub(crate) fn position(self, image: &Image<'_>, flags: u64, name: u64) -> Option<u64> {
+        let shape = self.variables(image, flags).find(|shape| shape.name == name)?;
+        Some(u64::from(shape.variables.checked_sub(1)?))
+    }
+
+    /// The IDs of the variables of an object with these flags, and the position of each.
+    pub(crate) fn positions(
+        self,
+        image: &Image<'_>,
+        flags: u64,
+    ) -> impl Iterator<Item = (u64, u64)> {
+        let shapes = self.variables(image, flags);
+        shapes.filter_map(|it| Some((it.name, u64::from(it.variables.checked_sub(1)?))))
+    }
+}

@@ -1,0 +1,89 @@
+//! Hash tables, which have further memory of their own.
+//!
+//! `struct st_table` in include/ruby/st.h: the capacity as a power of two in its first byte, then
+//! the type, the number of entries, the bins, the first entry in use, the bound of those that were
+//! ever in use, and the entries; the same from 2.7 to 4.0.
+
+use capture::{Address, Image, Memory};
+
+use crate::address_classifier::{AddressClassifier, Place};
+use crate::model::content::{Content, Form};
+use crate::word::word;
+
+/// The words of a table.
+const WORDS: usize = 7;
+const ENTRIES_BOUND: u64 = 5;
+const ENTRIES: u64 = 6;
+/// The words of an entry: a hash, a key, and a value.
+const ENTRY_WORDS: u64 = 3;
+/// More entries than memory has room for.
+const MAX_CAPACITY_LOG2: u64 = 42;
+
+/// A hash table (`st_table`) of Ruby's or of an extension's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StTable {
+    /// The functions that hash and compare keys (`st_hash_type`), a constant of the library that
+    /// made the table.
+    pub functions: Address,
+    /// Where the numbers of entries are; 0 in small tables.
+    pub bins: Address,
+    /// Where the entries are.
+    pub entries: Address,
+    /// The number of entries that there is room for.
+    pub capacity: u64,
+    /// The number of entries that were ever in use. The words behind them are left over from earlier
+    /// owners.
+    bound: u64,
+}
+
+impl StTable {
+    /// The bytes of a table, without bins and entries.
+    pub const BYTES: u64 = WORDS as u64 * 8;
+
+    /// The table that these bytes are; `None` if they cannot be one.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Self::from_words(std::array::from_fn(|number| word(bytes, number * 8)))
+    }
+
+    pub(crate) fn from_words(words: [u64; WORDS]) -> Option<Self> {
+        let [capacity, functions, count, bins, first, bound, entries] = words;
+        let capacity_log2 = capacity & 0xff;
+        let fits = capacity_log2 <= MAX_CAPACITY_LOG2
+            && first <= bound
+            && count <= bound - first
+            && bound <= 1 << capacity_log2
+            && bins.is_multiple_of(16)
+            && entries.is_multiple_of(16)
+            && entries != 0;
+        let [functions, bins, entries] = [functions, bins, entries].map(Address);
+        let capacity = 1 << (capacity_log2 & 63);
+        fits.then_some(Self { functions, bins, entries, capacity, bound })
+    }
+
+    /// Its memory: the bins, if there are any, and the entries.
+    pub fn memory(self) -> impl Iterator<Item = (Address, Content)> {
+        let entries = Content::new(Form::Entries, self.bound * ENTRY_WORDS);
+        let bins = (self.bins.0 != 0).then_some((self.bins, Content::BYTES));
+        bins.into_iter().chain([(self.entries, entries)])
+    }
+
+    /// Returns true if its memory is where malloc's is.
+    pub(crate) fn is_in_private_memory(self, classifier: &AddressClassifier<'_>) -> bool {
+        self.memory().all(|(at, _)| classifier.at(at.0) == Place::Private)
+    }
+}
+
+/// The keys and values of the table at `at`; `None` if there is none, or it has more than `max`
+/// entries.
+pub(crate) fn read_pairs(image: &Image<'_>, at: Address, max: u64) -> Option<Vec<(u64, u64)>> {
+    let bound = image.read_u64(at.offset(ENTRIES_BOUND * 8)).ok()?;
+    let entries = image.read_address(at.offset(ENTRIES * 8)).ok()?;
+    if bound > max {
+        return None;
+    }
+    let mut bytes = vec![0; (bound * ENTRY_WORDS * 8) as usize];
+    image.read_exact(entries, &mut bytes).ok()?;
+    let entries = bytes.chunks_exact(ENTRY_WORDS as usize * 8);
+    Some(entries.map(|it| (word(it, 8), word(it, 16))).collect())
+}

@@ -1,0 +1,12 @@
+//! The object space as plain data: slots, classes, heap pages, and references between them.
+
+pub(crate) mod class;
+pub(crate) mod content;
+pub(crate) mod data_type;
+pub(crate) mod heap_page;
+pub(crate) mod imemo;
+pub(crate) mod links;
+pub(crate) mod named_root;
+pub(crate) mod references;
+pub(crate) mod slot;
+pub(crate) mod slot_index;

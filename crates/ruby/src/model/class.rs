@@ -1,0 +1,108 @@
+use capture::Address;
+
+use crate::model::imemo::ImemoType;
+use crate::model::slot::{Slot, SlotType};
+
+/// A class that live slots name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Class {
+    /// A class of the program, or a kind of objects that have none.
+    pub kind: ClassKind,
+    /// Its name; `None` for anonymous classes and for classes that have no name yet. Kinds of
+    /// objects without a class have theirs in parentheses: `(T_STRING)`, `(imemo_iseq)`.
+    pub name: Option<String>,
+    /// What its T_DATA objects wrap, an index into
+    /// [`ObjectSpace::data_types`](crate::ObjectSpace::data_types); `None` if it has no such
+    /// objects, or their type is unknown. If its objects differ, this is the type of most of them,
+    /// and [`ObjectSpace::data_objects`](crate::ObjectSpace::data_objects) has the type of each.
+    /// (ENV is an Object, and T_DATA from 2.7 on.)
+    pub data_type: Option<u32>,
+}
+
+/// What stands behind a [`Class`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClassKind {
+    /// A class that programs can see, with the address of its slot.
+    Visible(Address),
+    /// Objects of this type that have no class, such as T_ICLASS or strings that Ruby hides from
+    /// programs.
+    Hidden(SlotType),
+    /// Internal objects of this type.
+    Imemo(ImemoType),
+}
+
+impl Class {
+    /// Where its slot is; `None` for kinds of objects without a class.
+    #[must_use]
+    pub fn address(&self) -> Option<Address> {
+        match self.kind {
+            ClassKind::Visible(address) => Some(address),
+            ClassKind::Hidden(_) | ClassKind::Imemo(_) => None,
+        }
+    }
+
+    /// Returns true for kinds of objects without a class, which programs never see.
+    #[must_use]
+    pub fn is_internal(&self) -> bool {
+        self.address().is_none()
+    }
+}
+
+/// The class of a slot while slots are read, before classes are known: it fills [`Slot::class`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClassReference {
+    /// The slot with this index holds the class.
+    Slot(u32),
+    /// The object has no class: its type, and the number of its internal type for T_IMEMO.
+    Classless(SlotType, u8),
+    /// The class is in no slot, or the slot is free.
+    None,
+}
+
+impl ClassReference {
+    /// Classless objects are counted down from the end: 32 types without a number of an internal
+    /// type, then 32 for each of the 16 numbers.
+    const CLASSLESS: u32 = 32 * 17;
+
+    pub(crate) fn pack(self) -> u32 {
+        match self {
+            Self::Slot(slot) => slot,
+            Self::Classless(kind, imemo) => {
+                let imemo = if kind == SlotType::IMEMO { 1 + u32::from(imemo) } else { 0 };
+                Slot::NO_CLASS - 1 - (imemo * 32 + u32::from(kind.0))
+            }
+            Self::None => Slot::NO_CLASS,
+        }
+    }
+
+    pub(crate) fn unpack(packed: u32) -> Self {
+        match (Slot::NO_CLASS - 1).checked_sub(packed) {
+            None => Self::None,
+            Some(code) if code < Self::CLASSLESS => {
+                Self::Classless(SlotType((code % 32) as u8), (code / 32).saturating_sub(1) as u8)
+            }
+            Some(_) => Self::Slot(packed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_without_class_are_told_apart_from_slots() {
+        let unpacked = |it: ClassReference| ClassReference::unpack(it.pack());
+        for kind in (0..32).map(SlotType) {
+            for imemo in 0..16 {
+                let imemo = if kind == SlotType::IMEMO { imemo } else { 0 };
+                let it = ClassReference::Classless(kind, imemo);
+                assert_eq!(unpacked(it), it);
+            }
+        }
+        assert_eq!(unpacked(ClassReference::None), ClassReference::None);
+        for slot in [0, u32::MAX / 2] {
+            assert_eq!(unpacked(ClassReference::Slot(slot)), ClassReference::Slot(slot));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+/// The part of malloc'ed memory that its object uses, and for what. The words behind that part, and
+/// those of memory without references, are left over from earlier owners.
+///
+/// Four bytes, since there are millions: the two highest bits are the form, the others a number of
+/// words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content(u32);
+
+/// What the words in use are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Pointers, references to objects, or anything else.
+    Words,
+    /// References to objects, or values that are not objects (`VALUE`): no pointers to malloc'ed
+    /// memory.
+    Values,
+    /// Entries of a hash table (`st_table_entry`): each a hash, a key and a value. Entries whose
+    /// hash is all ones were deleted (`RESERVED_HASH_VAL` in st.c).
+    Entries,
+}
+
+const FORM_SHIFT: u32 = 30;
+const MAX_WORDS: u64 = (1 << FORM_SHIFT) - 1;
+
+impl Content {
+    /// Nothing is known of it.
+    pub const UNKNOWN: Self = Self(u32::MAX);
+    /// Text and numbers.
+    pub const BYTES: Self = Self(0);
+
+    /// `words` words of a form; unknown if there are too many to count.
+    #[must_use]
+    pub fn new(form: Form, words: u64) -> Self {
+        if words > MAX_WORDS {
+            return Self::UNKNOWN;
+        }
+        let form = match form {
+            Form::Words => 0,
+            Form::Values => 1,
+            Form::Entries => 2,
+        };
+        Self(form << FORM_SHIFT | words as u32)
+    }
+
+    /// The words in use, and what they are; `None` if that is unknown.
+    #[must_use]
+    pub fn known(self) -> Option<(Form, u64)> {
+        let form = match self.0 >> FORM_SHIFT {
+            0 => Form::Words,
+            1 => Form::Values,
+            2 => Form::Entries,
+            _ => return None,
+        };
+        Some((form, u64::from(self.0) & MAX_WORDS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_are_packed_and_unpacked() {
+        assert_eq!(Content::UNKNOWN.known(), None);
+        assert_eq!(Content::BYTES.known(), Some((Form::Words, 0)));
+        for form in [Form::Words, Form::Values, Form::Entries] {
+            for words in [0, 1, 7, MAX_WORDS] {
+                assert_eq!(Content::new(form, words).known(), Some((form, words)));
+            }
+            for words in [MAX_WORDS + 1, u64::MAX] {
+                assert_eq!(Content::new(form, words), Content::UNKNOWN);
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+use capture::Address;
+
+/// A type of C structures that T_DATA objects wrap: the same for all that one piece of C code made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataType {
+    /// Its identity, in the library that made it: the address of its `rb_data_type_t`. For objects
+    /// without a type, the address of the function that frees them or else marks them; 0 if they
+    /// have neither.
+    pub address: Address,
+    /// Its name, as the library's author chose it: `VM/thread`, `OpenSSL/X509`; `None` for objects
+    /// without a type.
+    pub name: Option<String>,
+    /// Whether it has a function that reports how much memory its objects hold (`dsize`). Without
+    /// one, Ruby counts only their slots; with one, it may still not count everything.
+    pub has_memsize: bool,
+}
+
+/// The T_DATA objects, eight bytes for each.
+#[derive(Debug, Clone, Default)]
+pub struct DataObjects {
+    pub(crate) slots: Vec<u32>,
+    pub(crate) types: Vec<u32>,
+}
+
+impl DataObjects {
+    /// Stands for an unknown type.
+    pub(crate) const NO_TYPE: u32 = u32::MAX;
+
+    /// The slot of each and its type, an index into
+    /// [`ObjectSpace::data_types`](crate::ObjectSpace::data_types), ascending by slot; `None` if the
+    /// type is unknown.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Option<u32>)> + '_ {
+        let types = self.types.iter().map(|&it| (it != Self::NO_TYPE).then_some(it));
+        self.slots.iter().copied().zip(types)
+    }
+
+    /// The type of the object in this slot; `None` if it is not T_DATA, or its type is unknown.
+    #[must_use]
+    pub fn type_of(&self, slot: u32) -> Option<u32> {
+        let found = self.slots.binary_search(&slot).ok()?;
+        Some(self.types[found]).filter(|&it| it != Self::NO_TYPE)
+    }
+}

@@ -1,0 +1,26 @@
+/// The kind of a named root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RootKind {
+    /// A constant: `Cache::STORE`.
+    Constant,
+    /// An instance variable of a class or module: `Cache.@items`.
+    InstanceVariable,
+    /// A class variable: `Cache@@items`.
+    ClassVariable,
+    /// A global variable: `$items`. Variables whose value Ruby's own code computes when it is asked
+    /// are left out (`$LOAD_PATH`, `$~`, from 3.0 on `$stdout`).
+    GlobalVariable,
+}
+
+/// A constant or variable that refers to an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamedRoot {
+    /// Its kind.
+    pub kind: RootKind,
+    /// Its name, with that of its class or module: `Cache::STORE`, `Cache.@items`, `Cache@@items`,
+    /// `$items`. Classes without a name appear as Ruby writes them: `#<Class:0x000...>`, and
+    /// `#<Class:Cache>` for singleton classes.
+    pub name: String,
+    /// The object, an index into [`ObjectSpace::slots`](crate::ObjectSpace::slots).
+    pub value: u32,
+}

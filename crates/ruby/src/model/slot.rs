@@ -1,0 +1,140 @@
+use std::fmt;
+
+/// The type of a slot, as `ObjectSpace.count_objects` names it: the low five bits of its flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotType(pub u8);
+
+/// The state of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SlotState {
+    /// No object (T_NONE).
+    Free,
+    /// An object with a mark. Between two collections these are the old objects, since sweeping a
+    /// page clears all other marks; during a collection, those found so far.
+    Marked,
+    /// An object without a mark: young, or garbage that is not swept yet. Only tracing can tell
+    /// which, so such an object must be called neither retained nor garbage.
+    Unmarked,
+    /// Unknown: its memory is swapped out.
+    Unread,
+}
+
+/// A slot. Eight bytes, since there are millions of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// Its class, an index into [`ObjectSpace::classes`](crate::ObjectSpace::classes): the one that
+    /// `Object#class` returns, never a singleton class. [`Slot::NO_CLASS`] for free slots, and for
+    /// garbage whose class is gone.
+    pub class: u32,
+    /// Its type.
+    pub kind: SlotType,
+    /// Its state.
+    pub state: SlotState,
+}
+
+impl SlotType {
+    /// No object.
+    pub const NONE: Self = Self(0x00);
+    /// An object of a class that a program defined.
+    pub const OBJECT: Self = Self(0x01);
+    /// A class.
+    pub const CLASS: Self = Self(0x02);
+    /// A module.
+    pub const MODULE: Self = Self(0x03);
+    /// A floating-point number.
+    pub const FLOAT: Self = Self(0x04);
+    /// A string.
+    pub const STRING: Self = Self(0x05);
+    /// A regular expression.
+    pub const REGEXP: Self = Self(0x06);
+    /// An array.
+    pub const ARRAY: Self = Self(0x07);
+    /// A hash.
+    pub const HASH: Self = Self(0x08);
+    /// An instance of a struct.
+    pub const STRUCT: Self = Self(0x09);
+    /// An integer that is too large for a word.
+    pub const BIGNUM: Self = Self(0x0a);
+    /// A file, or another IO.
+    pub const FILE: Self = Self(0x0b);
+    /// An object that wraps a C structure.
+    pub const DATA: Self = Self(0x0c);
+    /// The result of matching a regular expression.
+    pub const MATCH: Self = Self(0x0d);
+    /// An internal object of the interpreter.
+    pub const IMEMO: Self = Self(0x1a);
+    /// A module as it appears among the ancestors of a class.
+    pub const ICLASS: Self = Self(0x1c);
+    /// An object that is dead, but still has to be finalized.
+    pub const ZOMBIE: Self = Self(0x1d);
+    /// A forwarding address, left by compaction.
+    pub const MOVED: Self = Self(0x1e);
+
+    /// Its name in `ObjectSpace.count_objects` (`enum ruby_value_type`, the same numbers from 2.7
+    /// to 4.1).
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            0x00 => "T_NONE",
+            0x01 => "T_OBJECT",
+            0x02 => "T_CLASS",
+            0x03 => "T_MODULE",
+            0x04 => "T_FLOAT",
+            0x05 => "T_STRING",
+            0x06 => "T_REGEXP",
+            0x07 => "T_ARRAY",
+            0x08 => "T_HASH",
+            0x09 => "T_STRUCT",
+            0x0a => "T_BIGNUM",
+            0x0b => "T_FILE",
+            0x0c => "T_DATA",
+            0x0d => "T_MATCH",
+            0x0e => "T_COMPLEX",
+            0x0f => "T_RATIONAL",
+            0x11 => "T_NIL",
+            0x12 => "T_TRUE",
+            0x13 => "T_FALSE",
+            0x14 => "T_SYMBOL",
+            0x15 => "T_FIXNUM",
+            0x16 => "T_UNDEF",
+            0x1a => "T_IMEMO",
+            0x1b => "T_NODE",
+            0x1c => "T_ICLASS",
+            0x1d => "T_ZOMBIE",
+            0x1e => "T_MOVED",
+            _ => "unknown type",
+        }
+    }
+
+    /// Returns true if a slot in use can have this type. The others are unassigned numbers, types
+    /// of values that are not objects, and T_NODE, which no heap has since 2.5.
+    pub(crate) fn may_be_in_a_slot(self) -> bool {
+        matches!(self.0, 0x01..=0x0f | 0x14 | 0x1a | 0x1c..=0x1e)
+    }
+
+    /// Returns true if the second word of such slots is not a class.
+    pub(crate) fn has_no_class(self) -> bool {
+        matches!(self, Self::IMEMO | Self::ICLASS | Self::ZOMBIE | Self::MOVED)
+    }
+}
+
+impl fmt::Display for SlotType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Slot {
+    /// The class of free slots, and of garbage whose class is gone.
+    pub const NO_CLASS: u32 = u32::MAX;
+    pub(crate) const FREE: Self =
+        Self { class: Self::NO_CLASS, kind: SlotType::NONE, state: SlotState::Free };
+    pub(crate) const UNREAD: Self =
+        Self { class: Self::NO_CLASS, kind: SlotType::NONE, state: SlotState::Unread };
+
+    /// Returns true if it holds an object, including garbage that is not swept yet.
+    #[must_use]
+    pub fn is_live(self) -> bool {
+        matches!(self.state, SlotState::Marked | SlotState::Unmarked)
+    }
+}

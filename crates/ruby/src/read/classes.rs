@@ -1,0 +1,171 @@
+//! Resolves the classes of objects as `Object#class` does, and finds their names.
+
+use std::collections::HashMap;
+
+use capture::{Finding, Severity};
+
+use crate::error::{Check, Failure};
+use crate::interpreter::Landmark;
+use crate::layout::class_layout::{Ancestor, ClassLayout, MAX_ANCESTORS};
+use crate::layout::class_names::{ClassNames, ObjectReader};
+use crate::layout::context::Context;
+use crate::layout::imemo::ImemoTypes;
+use crate::model::class::{Class, ClassKind, ClassReference};
+use crate::model::slot::{Slot, SlotState, SlotType};
+use crate::read::slots::Slots;
+
+/// The size of the cache of classes, a power of two.
+const CACHED: usize = 4096;
+/// In any heap this many objects may have no class.
+const MAX_ASTRAY: u64 = 16;
+const NO_CLASS: u32 = Slot::NO_CLASS;
+
+/// The classes of a heap.
+pub(crate) struct Classes {
+    pub(crate) classes: Vec<Class>,
+    pub(crate) names: Option<ClassNames>,
+    pub(crate) findings: Vec<Finding>,
+}
+
+struct Resolver<'a> {
+    context: &'a Context<'a>,
+    names: Option<ClassNames>,
+    imemo_types: ImemoTypes,
+    /// In slot order.
+    ancestors: &'a [Ancestor],
+    /// The index of each class by its packed [`ClassReference`].
+    known: HashMap<u32, u32>,
+    classes: Vec<Class>,
+}
+
+/// Replaces the [`ClassReference`]s of all slots by indices into the classes that it returns.
+pub(crate) fn resolve(context: &Context<'_>, read: &mut Slots) -> Result<Classes, Failure> {
+    let (heap, basics) = (context.heap, context.basics);
+    let is_no_class = |landmark: &&Landmark| {
+        let slot = context.classifier.slot_at(landmark.class.0);
+        slot.and_then(|slot| read.slots.get(slot as usize)).is_none_or(|slot| {
+            let is_class = matches!(slot.kind, SlotType::CLASS | SlotType::MODULE);
+            !is_class && slot.state != SlotState::Unread
+        })
+    };
+    if let Some(landmark) = basics.landmarks.iter().find(is_no_class) {
+        return Err(context.failure(Check::Landmarks, landmark.class));
+    }
+    let reader = reader(context, &read.slots);
+    let names = ClassNames::derive(reader, &basics.landmarks, basics.shape_tree);
+    let (imemo_types, unverified) =
+        ImemoTypes::verify(context, &read.slots, &std::mem::take(&mut read.imemos));
+    let findings = shortcomings(basics.class_layout, names).chain(unverified).collect();
+    let ancestors = std::mem::take(&mut read.ancestors);
+    let mut resolver = Resolver {
+        context,
+        names,
+        imemo_types,
+        ancestors: &ancestors,
+        known: HashMap::new(),
+        classes: Vec::new(),
+    };
+    let mut cache = vec![(NO_CLASS, NO_CLASS); CACHED];
+    for index in 0..read.slots.len() {
+        let Slot { class, state, .. } = read.slots[index];
+        if class == NO_CLASS {
+            continue;
+        }
+        let place = class as usize % CACHED;
+        if cache[place].0 != class {
+            cache[place] = (class, resolver.resolve(class, &read.slots));
+        }
+        let resolved = cache[place].1;
+        if resolved == NO_CLASS {
+            if state == SlotState::Marked && read.counts.unread == 0 {
+                let at = heap.slot_address(index as u32).unwrap_or_default();
+                return Err(context.failure(Check::Classes, at));
+            }
+            read.counts.astray += 1;
+        }
+        read.slots[index].class = resolved;
+    }
+    // Garbage may outlive its class while a heap is swept, but a wrong layout leads most astray.
+    if read.counts.astray > MAX_ASTRAY.max(read.counts.live / 4) {
+        return Err(context.failure(Check::Classes, heap.start()));
+    }
+    Ok(Classes { classes: resolver.classes, names, findings })
+}
+
+fn reader<'a>(context: &'a Context<'_>, slots: &'a [Slot]) -> ObjectReader<'a> {
+    ObjectReader { image: context.basics.image, index: context.classifier.index(), slots }
+}
+
+fn shortcomings(
+    class_layout: ClassLayout,
+    names: Option<ClassNames>,
+) -> impl Iterator<Item = Finding> {
+    let all = [
+        (names.is_none(), "the names of classes could not be derived: classes appear as anonymous"),
+        (
+            !class_layout.is_complete(),
+            "the layout of classes could not be derived: objects that have a singleton class may \
+             count under that class",
+        ),
+    ];
+    let missing = all.into_iter().filter(|(missing, _)| *missing);
+    missing.map(|(_, what)| Finding::general(Severity::Warning, what))
+}
+
+impl Resolver<'_> {
+    /// The index of the class that the packed [`ClassReference`] refers to; [`NO_CLASS`] if there is
+    /// none.
+    fn resolve(&mut self, class: u32, slots: &[Slot]) -> u32 {
+        if let Some(known) = self.known.get(&class) {
+            return *known;
+        }
+        let resolved = match ClassReference::unpack(class) {
+            ClassReference::None => NO_CLASS,
+            ClassReference::Classless(SlotType::IMEMO, number) => {
+                let it = self.imemo_types.of(number);
+                self.add(ClassKind::Imemo(it), Some(format!("({it})")))
+            }
+            ClassReference::Classless(kind, _) => {
+                self.add(ClassKind::Hidden(kind), Some(format!("({kind})")))
+            }
+            ClassReference::Slot(slot) => match self.real_class(slot) {
+                Some(real) if real == slot => {
+                    self.context.heap.slot_address(slot).map_or(NO_CLASS, |address| {
+                        let reader = reader(self.context, slots);
+                        let name = self.names.and_then(|it| it.name(reader, address));
+                        self.add(ClassKind::Visible(address), name)
+                    })
+                }
+                Some(real) => self.resolve(real, slots),
+                None => NO_CLASS,
+            },
+        };
+        self.known.insert(class, resolved);
+        resolved
+    }
+
+    fn add(&mut self, kind: ClassKind, name: Option<String>) -> u32 {
+        self.classes.push(Class { kind, name, data_type: None });
+        self.classes.len() as u32 - 1
+    }
+
+    /// The slot of the class that `Object#class` returns for objects of the class in slot `class`;
+    /// `None` if there is no class in that slot.
+    fn real_class(&self, class: u32) -> Option<u32> {
+        let ancestor = |class: u32| {
+            let found = self.ancestors.binary_search_by_key(&class, |it| it.slot).ok()?;
+            Some(self.ancestors[found])
+        };
+        let mut reached = (class, ancestor(class)?);
+        for _ in 0..MAX_ANCESTORS {
+            if reached.1.is_real {
+                return Some(reached.0);
+            }
+            let next = reached.1.next;
+            let Some(found) = ancestor(next) else { break };
+            reached = (next, found);
+        }
+        // A singleton class that is being made has no superclass yet.
+        Some(class)
+    }
+}

@@ -1,0 +1,60 @@
+//! The references of objects: pointers to malloc'ed memory, and references to other objects.
+
+use capture::Address;
+
+use crate::address_classifier::{AddressClassifier, Place};
+use crate::layout::object::Object;
+use crate::layout::object_layouts::{ObjectLayouts, ObjectWord};
+use crate::model::content::Content;
+
+/// malloc's alignment.
+const MALLOC_ALIGNMENT: u64 = 16;
+const SLOT_ALIGNMENT: u64 = 8;
+/// No process has memory below: the kernel refuses it (vm.mmap_min_addr).
+const MIN_ADDRESS: u64 = 1 << 16;
+
+/// A reference of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reference {
+    /// To malloc'ed memory: private, aligned as malloc aligns, and outside the heap pages.
+    Memory(Address, Content),
+    /// To the `st_table` of a Hash, which has more memory.
+    Table(Address),
+    /// To the `rb_io_t` of an IO, which has buffers.
+    Io(Address),
+    /// To the object in this slot.
+    Slot(u32),
+}
+
+/// Calls `found` with each reference of an object.
+pub(crate) fn for_each(
+    object: &Object<'_>,
+    classifier: &AddressClassifier<'_>,
+    layouts: &mut ObjectLayouts<'_>,
+    mut found: impl FnMut(Reference),
+) {
+    layouts.words_of(object, classifier, |meaning| {
+        let word = meaning.word();
+        if word < MIN_ADDRESS || !word.is_multiple_of(SLOT_ALIGNMENT) {
+            return;
+        }
+        match classifier.at(word) {
+            Place::Private if word.is_multiple_of(MALLOC_ALIGNMENT) => {
+                let at = Address(word);
+                match meaning {
+                    ObjectWord::Value(_) => {}
+                    ObjectWord::Any(_) => found(Reference::Memory(at, Content::UNKNOWN)),
+                    ObjectWord::Memory(_, content) => found(Reference::Memory(at, content)),
+                    ObjectWord::Table(_) => found(Reference::Table(at)),
+                    ObjectWord::Io(_) => found(Reference::Io(at)),
+                }
+            }
+            Place::HeapPage => {
+                if let Some(slot) = classifier.slot_at(word) {
+                    found(Reference::Slot(slot));
+                }
+            }
+            Place::Private | Place::Elsewhere => {}
+        }
+    });
+}

@@ -1,0 +1,269 @@
+//! Reads the slots of all heap pages in one pass, with two reads per page.
+
+use std::ops::Range;
+
+use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Window};
+
+use crate::address_classifier::AddressClassifier;
+use crate::error::{Check, Failure};
+use crate::layout::bitmaps::{self, Bitmaps, MAX_WORDS};
+use crate::layout::class_layout::Ancestor;
+use crate::layout::context::Context;
+use crate::layout::object::Object;
+use crate::layout::object_layouts::ObjectLayouts;
+use crate::layout::st_table::StTable;
+use crate::layout::{imemo, io_buffers};
+use crate::model::class::ClassReference;
+use crate::model::content::Content;
+use crate::model::heap_page::HeapPage;
+use crate::model::links::Links;
+use crate::model::references::References;
+use crate::model::slot::{Slot, SlotState, SlotType};
+use crate::read::data_types::Signatures;
+use crate::read::references::{self, Reference};
+
+/// In every Ruby, heaps with more objects than this have some without a write barrier.
+const ENOUGH_OBJECTS: u64 = 2_000;
+/// At most one mark in this many may be on a free slot whose object the program freed itself.
+const MARKS_PER_RECYCLED: u64 = 8;
+/// The size of the cache of classes, a power of two.
+const CACHED_CLASSES: usize = 1024;
+/// The bytes of tables that are read at a time.
+const TABLES_BLOCK: usize = 64 << 10;
+
+/// Counts of slots, by which the layout that they were read with is judged.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counts {
+    pub(crate) live: u64,
+    /// Unmarked objects whose class is in no slot: they may be garbage whose class was swept first.
+    pub(crate) astray: u64,
+    pub(crate) marked: u64,
+    /// Slots that could not be read because they are swapped out.
+    pub(crate) unread: u64,
+    unprotected: u64,
+    /// Marks of free slots, in releases that may have any.
+    recycled: u64,
+}
+
+/// All slots, with classes as [`ClassReference`]s.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    pub(crate) slots: Vec<Slot>,
+    /// In slot order.
+    pub(crate) ancestors: Vec<Ancestor>,
+    pub(crate) references: References,
+    pub(crate) links: Links,
+    /// Hashes with the addresses of their `st_table`, and IOs with those of their `rb_io_t`.
+    tables: Vec<(u32, Address)>,
+    ios: Vec<(u32, Address)>,
+    pub(crate) data: Signatures,
+    pub(crate) imemos: imemo::Samples,
+    pub(crate) counts: Counts,
+    /// Reports the types whose layout was given up.
+    pub(crate) unknown_layouts: Option<Finding>,
+}
+
+/// Reads the slots of all pages, and fails if they do not look like slots.
+pub(crate) fn read(context: &Context<'_>, bitmaps: Bitmaps) -> Result<Slots, Failure> {
+    let mut layouts = ObjectLayouts::new(context.basics);
+    let mut all = read_with(context, bitmaps, &mut layouts)?;
+    if layouts.refute() {
+        all = read_with(context, bitmaps, &mut layouts)?;
+    }
+    let (image, classifier) = (context.basics.image, &context.classifier);
+    let tables = std::mem::take(&mut all.tables);
+    all.references.merge(memory_of_tables(image, classifier, tables));
+    all.references.merge(io_buffers::memory_of(image, classifier, &all.ios));
+    all.unknown_layouts = layouts.findings();
+    Ok(all)
+}
+
+/// The memory of tables that are not in slots (up to 3.2): each is a Hash's slot, and the address of
+/// its table. If there is no table, all words of that memory may be in use.
+fn memory_of_tables(
+    image: &Image<'_>,
+    classifier: &AddressClassifier<'_>,
+    mut tables: Vec<(u32, Address)>,
+) -> Vec<(u32, Address, Content)> {
+    tables.sort_unstable_by_key(|&(_, at)| at);
+    let mut window = Window::new(image, TABLES_BLOCK);
+    let mut memory = Vec::with_capacity(3 * tables.len());
+    for (slot, at) in tables {
+        let bytes = window.bytes(at, StTable::BYTES as usize).ok();
+        let table = bytes.and_then(StTable::from_bytes);
+        let table = table.filter(|it| it.is_in_private_memory(classifier));
+        let content = if table.is_some() { Content::BYTES } else { Content::UNKNOWN };
+        memory.push((slot, at, content));
+        let own = table.into_iter().flat_map(StTable::memory);
+        memory.extend(own.map(|(at, content)| (slot, at, content)));
+    }
+    memory
+}
+
+fn read_with(
+    context: &Context<'_>,
+    bitmaps: Bitmaps,
+    layouts: &mut ObjectLayouts<'_>,
+) -> Result<Slots, Failure> {
+    let heap = context.heap;
+    let mut reader = Reader {
+        context,
+        bitmaps,
+        layouts,
+        body: vec![0; 1 << heap.page_log2()],
+        holes: Vec::new(),
+        cached_classes: vec![(0, Slot::NO_CLASS); CACHED_CLASSES],
+    };
+    let mut all = Slots {
+        slots: vec![Slot::UNREAD; heap.slot_count()],
+        links: Links::with_slots(heap.slot_count()),
+        ..Slots::default()
+    };
+    for (page, &descriptor) in heap.pages.iter().zip(&heap.descriptors) {
+        reader.read_page(page, descriptor, &mut all)?;
+    }
+    all.links.finish(&all.slots);
+    let is_scattered = all.counts.recycled > all.counts.marked / MARKS_PER_RECYCLED;
+    if is_scattered || all.counts.live > ENOUGH_OBJECTS && all.counts.unprotected == 0 {
+        return Err(context.failure(Check::Bitmaps, heap.start()));
+    }
+    Ok(all)
+}
+
+struct Reader<'a, 'l> {
+    context: &'a Context<'a>,
+    bitmaps: Bitmaps,
+    layouts: &'a mut ObjectLayouts<'l>,
+    /// The slots of the page that is being read.
+    body: Vec<u8>,
+    /// The parts of the body that could not be read, as offsets; nearly always empty.
+    holes: Vec<Range<usize>>,
+    /// Addresses of classes, and the slots that they are in.
+    cached_classes: Vec<(u64, u32)>,
+}
+
+impl Reader<'_, '_> {
+    fn read_page(
+        &mut self,
+        page: &HeapPage,
+        descriptor: Address,
+        into: &mut Slots,
+    ) -> Result<(), Failure> {
+        let context = self.context;
+        let slots = &mut into.slots[page.slots.clone()];
+        if slots.is_empty() {
+            return Ok(());
+        }
+        let unreadable = context.failure(Check::Readable, page.range.start);
+        let slot_bytes = page.slot_bytes as usize;
+        self.read_body(page.first_slot, slot_bytes * slots.len()).ok_or(unreadable)?;
+        let image = context.basics.image;
+        let page_bitmaps = self.bitmaps.read(image, page, descriptor).ok_or(unreadable)?;
+        let mut live = [0; MAX_WORDS];
+        for (number, slot) in slots.iter_mut().enumerate() {
+            let (offset, number) = (number * slot_bytes, number as u32);
+            let bit = self.bitmaps.index(page, number);
+            if self.holes.iter().any(|it| offset < it.end && it.start < offset + slot_bytes) {
+                into.counts.unread += 1;
+                bitmaps::set(&mut live, bit);
+                continue;
+            }
+            let object = Object::new(&self.body[offset..offset + slot_bytes]);
+            if object.flags == 0 {
+                *slot = Slot::FREE;
+                continue;
+            }
+            bitmaps::set(&mut live, bit);
+            let at = page.first_slot.offset(offset as u64);
+            if !object.kind.may_be_in_a_slot() {
+                return Err(context.failure(Check::Types, at));
+            }
+            let is_marked = bitmaps::bit(&page_bitmaps.marked, bit);
+            let class = class_of(&object, &context.classifier, &mut self.cached_classes);
+            if class == Slot::NO_CLASS {
+                if is_marked {
+                    return Err(context.failure(Check::Classes, at));
+                }
+                into.counts.astray += 1;
+            }
+            into.counts.live += 1;
+            let state = if is_marked { SlotState::Marked } else { SlotState::Unmarked };
+            *slot = Slot { class, kind: object.kind, state };
+            let (own, classifier) = (page.slots.start as u32 + number, &context.classifier);
+            into.ancestors.extend(context.basics.class_layout.ancestor(own, &object, classifier));
+            references::for_each(&object, classifier, self.layouts, |found| match found {
+                Reference::Memory(to, content) => into.references.push(own, to, content),
+                Reference::Table(at) => into.tables.push((own, at)),
+                Reference::Io(at) => into.ios.push((own, at)),
+                Reference::Slot(to) => into.links.push(own, to),
+            });
+            if object.kind == SlotType::IMEMO {
+                into.imemos.take(own, &object);
+            }
+            if object.kind == SlotType::DATA {
+                into.data.push(own, &object, classifier);
+            }
+        }
+        let may_recycle = !context.basics.interpreter.is_at_least(3, 1);
+        let recycled = if may_recycle { page_bitmaps.recycled(&live) } else { 0 };
+        into.counts.recycled += u64::from(recycled);
+        if page_bitmaps.wrong(&live) > recycled {
+            return Err(context.failure(Check::Bitmaps, page.range.start));
+        }
+        into.counts.marked += count(&page_bitmaps.marked);
+        into.counts.unprotected += count(&page_bitmaps.unprotected);
+        Ok(())
+    }
+
+    /// Reads a page's slots; swapped-out parts become holes. `None` if it is unreadable for another
+    /// reason: Ruby protects pages while it compacts its heap.
+    fn read_body(&mut self, first: Address, bytes: usize) -> Option<()> {
+        self.holes.clear();
+        let image = self.context.basics.image;
+        let body = &mut self.body[..bytes];
+        if image.read(first, body) == bytes {
+            return Some(());
+        }
+        let all = first..first.offset(bytes as u64);
+        let states = image.state.pages.as_ref()?;
+        for run in states.runs_in(&all).filter(|run| run.state.is_unreadable()) {
+            let hole = capture::intersection(&run.range, &all);
+            self.holes.push((hole.start - first) as usize..(hole.end - first) as usize);
+        }
+        let mut at = first;
+        while at < all.end {
+            let end = at.offset(1).align_up(PAGE_SIZE).min(all.end);
+            let part = (at - first) as usize..(end - first) as usize;
+            let is_hole = |hole: &Range<usize>| hole.start <= part.start && part.end <= hole.end;
+            if !self.holes.iter().any(is_hole) {
+                image.read_exact(at, &mut body[part]).ok()?;
+            }
+            at = end;
+        }
+        Some(())
+    }
+}
+
+fn count(bits: &[u64; MAX_WORDS]) -> u64 {
+    bits.iter().map(|word| u64::from(word.count_ones())).sum()
+}
+
+/// The class of an object, a packed [`ClassReference`].
+fn class_of(
+    object: &Object<'_>,
+    classifier: &AddressClassifier<'_>,
+    cache: &mut [(u64, u32)],
+) -> u32 {
+    let class = object.word(1);
+    if object.kind.has_no_class() || class == 0 {
+        return ClassReference::Classless(object.kind, object.imemo_number()).pack();
+    }
+    let place = (class >> 3) as usize % cache.len();
+    let (cached, slot) = cache[place];
+    if cached == class {
+        return slot;
+    }
+    let slot = classifier.slot_at(class).unwrap_or(Slot::NO_CLASS);
+    cache[place] = (class, slot);
+    slot
+}

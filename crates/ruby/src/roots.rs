@@ -1,0 +1,119 @@
+//! Named roots: constants, variables of classes, and global variables, in the program's own words.
+//!
+//! The place of constants, and the names that belong to IDs, are derived from classes whose constants
+//! are known: Object has a constant for each [`Landmark`](crate::interpreter::Landmark), with its
+//! name. Roots that do not pass are left out, and a finding says so.
+
+mod class_variables;
+mod constants;
+mod globals;
+mod id_table;
+mod page_cache;
+mod program;
+mod symbols;
+
+use capture::{Address, Finding, Image, Severity};
+
+use crate::layout::class_names::ObjectReader;
+use crate::model::named_root::{NamedRoot, RootKind};
+use crate::object_space::ObjectSpace;
+use crate::roots::class_variables::VariablePlace;
+use crate::roots::page_cache::cached;
+use crate::roots::program::Program;
+
+/// More than a program has; the rest is left out.
+const MAX_ROOTS: usize = 1 << 21;
+
+/// The constants and variables that refer to objects, by kind and name, and what could not be read.
+/// Those that are numbers, symbols, `nil` and the like are left out.
+///
+/// `image` is the one that `space` was read from, of the same instant. Each root takes some
+/// microseconds.
+#[must_use]
+pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, Vec<Finding>) {
+    let image = cached(image);
+    let reader = ObjectReader { image: &image, index: &space.slot_index, slots: &space.slots };
+    let note = |what: &str| Finding::general(Severity::Note, what);
+    let Some(program) = Program::read(space, reader) else {
+        let what = "the names of constants and variables could not be derived: retaining paths do \
+                    not begin with them";
+        return (Vec::new(), vec![note(what)]);
+    };
+    let mut findings = Vec::new();
+    let variables = VariablePlace::derive(&program);
+    if variables.is_none() {
+        let what = "the variables of classes could not be derived: retaining paths do not begin with \
+                    them";
+        findings.push(note(what));
+    }
+    let mut found = Vec::new();
+    for class in program.classes() {
+        if found.len() < MAX_ROOTS {
+            add_roots_of(&program, class, variables.as_ref(), &mut found);
+        }
+    }
+    if program.budget.is_spent() || found.len() >= MAX_ROOTS {
+        findings.push(note("there are too many constants and variables: some were not read"));
+    }
+    match globals::read(&program) {
+        Some(globals) => found.extend(globals),
+        None => {
+            let what =
+                "global variables could not be derived: retaining paths do not begin with them";
+            findings.push(note(what));
+        }
+    }
+    found.sort_unstable();
+    (found, findings)
+}
+
+/// Adds the constants and variables of one class.
+fn add_roots_of(
+    program: &Program<'_>,
+    class: Address,
+    variables: Option<&VariablePlace>,
+    found: &mut Vec<NamedRoot>,
+) {
+    if program.budget.is_spent() {
+        return;
+    }
+    let Some(slot) = program.reader.class(class) else { return };
+    let constants = program.constants.read(program.reader.image, &slot, &program.budget);
+    let constants = constants.into_iter().filter_map(|(serial, value)| {
+        let name = |name: String| is_constant(&name).then_some((RootKind::Constant, name));
+        Some((program.object(value)?, name(program.symbols.name(serial)?)?))
+    });
+    let variables = variables.map_or(Vec::new(), |it| it.variables(program, class, &slot));
+    if program.budget.spend(variables.len() as u64).is_none() {
+        return;
+    }
+    let variables = variables.into_iter().filter_map(|(id, value)| {
+        let name = |name: String| Some((variable_kind(&name)?, name));
+        Some((program.object(value)?, name(program.symbols.name_of_id(id)?)?))
+    });
+    let mut own = None;
+    for (value, (kind, name)) in constants.chain(variables) {
+        let own = own.get_or_insert_with(|| program.class_name(class));
+        let name = match kind {
+            RootKind::Constant if own == "Object" => name,
+            RootKind::Constant => format!("{own}::{name}"),
+            RootKind::InstanceVariable => format!("{own}.{name}"),
+            RootKind::ClassVariable | RootKind::GlobalVariable => format!("{own}{name}"),
+        };
+        found.push(NamedRoot { kind, name, value });
+    }
+}
+
+/// The kind of a class's variable with this name; `None` for Ruby's hidden ones.
+fn variable_kind(name: &str) -> Option<RootKind> {
+    match name.as_bytes() {
+        [b'@', b'@', ..] => Some(RootKind::ClassVariable),
+        [b'@', ..] => Some(RootKind::InstanceVariable),
+        _ => None,
+    }
+}
+
+/// Returns false for Ruby's hidden constants, whose names begin otherwise.
+fn is_constant(name: &str) -> bool {
+    name.chars().next().is_some_and(char::is_uppercase)
+}

@@ -1,0 +1,59 @@
+use capture::{Address, Memory};
+
+use crate::model::named_root::{NamedRoot, RootKind};
+use crate::roots::id_table::{self, Budget};
+use crate::roots::program::Program;
+use crate::word::word;
+
+/// Every Ruby has more global variables than these.
+const MIN_GLOBALS: usize = 20;
+/// The offsets of members of `struct rb_global_variable` in variable.c: the value or a pointer to it,
+/// and the function that reads it.
+const DATA: usize = 8;
+const GETTER: usize = 16;
+
+/// The global variables that refer to objects; `None` if their table was not found.
+pub(crate) fn read(program: &Program<'_>) -> Option<Vec<NamedRoot>> {
+    let image = program.reader.image;
+    let interpreter = &program.space.interpreter;
+    let mappings = &image.state.mappings;
+    let is_memory = |at: Address| mappings.find(at).is_some_and(|it| it.is_private_anonymous());
+    let mut words = interpreter.variable_words(image).map(|(_, word)| Address(word));
+    let table =
+        words.find_map(|at| (at.0 != 0 && is_memory(at)).then(|| table(program, at)).flatten())?;
+    let found = table.into_iter().filter_map(|(name, variable)| {
+        let mut members = [0; 24];
+        image.read_exact(variable, &mut members).ok()?;
+        let data = word(&members, DATA);
+        // Variables of the program have their value here, those of C code a pointer to it.
+        let value = program.object(data).or_else(|| {
+            let is_pointer =
+                Some(word(&members, GETTER)) == interpreter.global_getter.map(|it| it.0);
+            let value = image.read_u64(Address(data)).ok().filter(|_| is_pointer)?;
+            program.object(value)
+        })?;
+        Some(NamedRoot { kind: RootKind::GlobalVariable, name, value })
+    });
+    Some(found.collect())
+}
+
+/// The names and variables in the table at `at`; `None` if it is not the table of global variables.
+/// Each of its entries points to its variable and repeats its key as an ID (`struct rb_global_entry` in
+/// internal/variable.h), and all names begin with a dollar.
+fn table(program: &Program<'_>, at: Address) -> Option<Vec<(String, Address)>> {
+    let entries = id_table::read(program.reader.image, at, &Budget::new())?;
+    if entries.len() < MIN_GLOBALS {
+        return None;
+    }
+    let mut found = Vec::with_capacity(entries.len());
+    for (serial, entry) in entries {
+        let mut members = [0; 16];
+        program.reader.image.read_exact(Address(entry), &mut members).ok()?;
+        let name = program.symbols.name_of_id(word(&members, 8))?;
+        if !name.starts_with('$') || program.symbols.name(serial).as_ref() != Some(&name) {
+            return None;
+        }
+        found.push((name, Address(word(&members, 0))));
+    }
+    Some(found)
+}

@@ -1,0 +1,52 @@
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use capture::{Address, Image, Memory, PAGE_SIZE, ProcessState, Source};
+
+/// The pages that are kept, 16 MiB.
+const MAX_PAGES: usize = 4096;
+
+type Page = [u8; PAGE_SIZE as usize];
+
+/// A cache of an image's pages, for readers that follow many pointers to small structures near each
+/// other.
+struct PageCache<'a> {
+    image: &'a Image<'a>,
+    pages: Mutex<HashMap<u64, Option<Box<Page>>>>,
+}
+
+/// The same image, read through a cache of pages. It has no page states, since the original image
+/// already respects them.
+pub(crate) fn cached<'a>(image: &'a Image<'a>) -> Image<'a> {
+    let mappings = image.state.mappings.clone();
+    let state = ProcessState { mappings, ..ProcessState::default() };
+    Image::new(state, PageCache { image, pages: Mutex::default() })
+}
+
+impl Memory for PageCache<'_> {
+    fn read(&self, at: Address, into: &mut [u8]) -> usize {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = 0;
+        while done < into.len() {
+            let at = at.offset(done as u64);
+            let base = at.align_down(PAGE_SIZE);
+            let within = (at - base) as usize;
+            let bytes = (into.len() - done).min(PAGE_SIZE as usize - within);
+            if pages.len() >= MAX_PAGES && !pages.contains_key(&base.0) {
+                pages.clear();
+            }
+            let page = pages.entry(base.0).or_insert_with(|| {
+                let mut page = Box::new([0; PAGE_SIZE as usize]);
+                self.image.read_exact(base, &mut page[..]).is_ok().then_some(page)
+            });
+            match page {
+                Some(page) => into[done..done + bytes].copy_from_slice(&page[within..][..bytes]),
+                None => break,
+            }
+            done += bytes;
+        }
+        done
+    }
+}
+
+impl Source for PageCache<'_> {}
