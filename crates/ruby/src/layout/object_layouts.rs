@@ -71,8 +71,8 @@ const CACHED_SHAPES: usize = 1024;
 pub(crate) enum ObjectWord {
     /// A `VALUE`: a reference to another object, or a value that is not an object.
     Value(u64),
-    /// Anything.
-    Any(u64),
+    /// Anything; if it points to memory, with this content.
+    Any(u64, Content),
     /// A pointer to memory of its own, and the content of that.
     Memory(u64, Content),
     /// A pointer to a Hash's `st_table`.
@@ -85,7 +85,7 @@ impl ObjectWord {
     pub(crate) fn word(self) -> u64 {
         match self {
             Self::Value(word)
-            | Self::Any(word)
+            | Self::Any(word, _)
             | Self::Memory(word, _)
             | Self::Table(word)
             | Self::Io(word) => word,
@@ -174,7 +174,8 @@ impl<'a> ObjectLayouts<'a> {
             }
         }
         let first = if object.kind.has_no_class() { 1 } else { 2 };
-        object.words_from(first).for_each(|word| each(ObjectWord::Any(word)));
+        let content = content_of(object.kind);
+        object.words_from(first).for_each(|word| each(ObjectWord::Any(word, content)));
     }
 
     /// Calls `each` with the words of an object that are in use. Returns true if the object agrees
@@ -218,6 +219,14 @@ impl<'a> ObjectLayouts<'a> {
                 Some(variables)
             }
         }
+    }
+}
+
+/// The content of memory that an object of this type points to, if its layout is unknown.
+fn content_of(kind: SlotType) -> Content {
+    match kind {
+        SlotType::REGEXP | SlotType::MATCH => Content::NO_OBJECTS,
+        _ => Content::UNKNOWN,
     }
 }
 
@@ -357,7 +366,7 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
         if names != 0 && !self.is_memory(names) || room == 0 && self.object.word(3) != 0 {
             return false;
         }
-        (self.each)(ObjectWord::Any(names));
+        (self.each)(ObjectWord::Any(names, Content::UNKNOWN));
         self.memory_at(3, |at| ObjectWord::Memory(at, Content::new(Form::Values, u64::from(room))))
     }
 

@@ -25,6 +25,9 @@ const MAX_WORDS: u64 = (1 << FORM_SHIFT) - 1;
 impl Content {
     /// Nothing is known of it.
     pub const UNKNOWN: Self = Self(u32::MAX);
+    /// Unknown too, but neither its words nor memory behind them refer to objects: the programs of
+    /// regular expressions, and the offsets of matches.
+    pub const NO_OBJECTS: Self = Self(u32::MAX - 1);
     /// Text and numbers.
     pub const BYTES: Self = Self(0);
 
@@ -53,6 +56,12 @@ impl Content {
         };
         Some((form, u64::from(self.0) & MAX_WORDS))
     }
+
+    /// Returns true if its words, or memory behind them, may refer to objects.
+    #[must_use]
+    pub fn may_refer_to_objects(self) -> bool {
+        self != Self::NO_OBJECTS && self.known().is_none_or(|(_, words)| words > 0)
+    }
 }
 
 #[cfg(test)]
@@ -61,7 +70,9 @@ mod tests {
 
     #[test]
     fn contents_are_packed_and_unpacked() {
-        assert_eq!(Content::UNKNOWN.known(), None);
+        assert_eq!([Content::UNKNOWN, Content::NO_OBJECTS].map(Content::known), [None; 2]);
+        let refers = [Content::UNKNOWN, Content::NO_OBJECTS, Content::BYTES];
+        assert_eq!(refers.map(Content::may_refer_to_objects), [true, false, false]);
         assert_eq!(Content::BYTES.known(), Some((Form::Words, 0)));
         for form in [Form::Words, Form::Values, Form::Entries] {
             for words in [0, 1, 7, MAX_WORDS] {

@@ -59,6 +59,13 @@ impl References {
         &self.addresses[self.range_of(slot)]
     }
 
+    /// The words of the slot with this index, and what it uses there.
+    pub fn contents_of(&self, slot: u32) -> impl Iterator<Item = (Address, Content)> + '_ {
+        let range = self.range_of(slot);
+        let contents = self.contents[range.clone()].iter().copied();
+        self.addresses[range].iter().copied().zip(contents)
+    }
+
     fn range_of(&self, slot: u32) -> Range<usize> {
         let first = self.slots.partition_point(|&it| it < slot);
         let count = self.slots[first..].iter().take_while(|&&it| it == slot).count();

@@ -43,8 +43,9 @@ pub(crate) fn for_each(
                 let at = Address(word);
                 match meaning {
                     ObjectWord::Value(_) => {}
-                    ObjectWord::Any(_) => found(Reference::Memory(at, Content::UNKNOWN)),
-                    ObjectWord::Memory(_, content) => found(Reference::Memory(at, content)),
+                    ObjectWord::Any(_, content) | ObjectWord::Memory(_, content) => {
+                        found(Reference::Memory(at, content));
+                    }
                     ObjectWord::Table(_) => found(Reference::Table(at)),
                     ObjectWord::Io(_) => found(Reference::Io(at)),
                 }
