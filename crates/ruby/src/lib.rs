@@ -34,6 +34,7 @@ mod interpreter;
 mod layout;
 mod model;
 mod object_space;
+mod process;
 mod read;
 mod roots;
 #[cfg(test)]
@@ -53,5 +54,6 @@ pub use model::named_root::{NamedRoot, RootKind};
 pub use model::references::References;
 pub use model::slot::{Slot, SlotState, SlotType};
 pub use object_space::ObjectSpace;
+pub use process::{ENVIRONMENT_PREFIXES, WAKEUP_SIGNAL};
 pub use read::{read, read_with};
 pub use roots::named_roots;
