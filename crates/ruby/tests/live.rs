@@ -1,4 +1,4 @@
-//! The object spaces of real Ruby processes, against what the processes say of themselves.
+//! The object spaces of real Ruby processes, compared with what the processes report themselves.
 
 #[path = "live/named_roots.rs"]
 mod named_roots;
@@ -12,8 +12,8 @@ use ruby::{Class, Error, ObjectSpace, Slot, SlotState, SlotType};
 use serde_json::Value;
 use testkit::Target;
 
-/// Counts into hashes that exist already, and stops itself right afterwards. The first round runs
-/// the same code without a stop: it makes what a first run of each call site makes.
+/// Counts into existing hashes, then stops itself. The first rounds run the same code without a stop,
+/// so that the caches of all call sites exist already.
 const STAND_STILL: &str = r##"
   $counts, $stat = {}, {}
   def stand_still
@@ -29,10 +29,10 @@ const STAND_STILL: &str = r##"
   puts "ready {}"; $stdout.flush
 "##;
 
-/// What becomes of a target that told its truth.
+/// Keeps a target alive after it has reported its counts.
 const WAIT: &str = "\n$stdin.read";
 
-/// A target that stands still at the end of `body`, and its object space.
+/// A target that stops itself at the end of `body`, and its object space.
 fn standing(body: &str) -> (Target, ObjectSpace) {
     let target = Target::ruby(&format!("{STAND_STILL}\n{body}\nstand_still{WAIT}"));
     target.wait_until_stopped();
@@ -47,7 +47,7 @@ fn space_of(target: &Target) -> Result<ObjectSpace, Error> {
     space
 }
 
-/// Compares counts by type with what the target counted itself before it stood still.
+/// Compares counts by type with those that the target took before it stopped.
 #[track_caller]
 fn assert_counts(mut target: Target, space: &ObjectSpace) -> Value {
     target.go_on();
@@ -55,7 +55,7 @@ fn assert_counts(mut target: Target, space: &ObjectSpace) -> Value {
     let own = truth.as_object().unwrap().iter();
     let own: BTreeMap<&str, u64> = own
         .filter(|(name, count)| {
-            // Types of which there is nothing left stay in the hash.
+            // The hash keeps types that no longer occur.
             let is_left = name.starts_with("T_") && count.as_u64() != Some(0);
             is_left || ["TOTAL", "FREE"].contains(&name.as_str())
         })
@@ -104,7 +104,7 @@ fn a_process_that_never_collected_garbage_is_read() {
 #[test]
 fn half_a_million_objects_and_the_holes_between_them_are_counted() {
     let (target, space) = standing(
-        // Cleared, since a stale word on the stack may keep the array itself alive.
+        // Cleared, since a stale word on the stack may retain the array itself.
         "all = Array.new(500_000) { |it| it % 2 == 0 ? Object.new : 'x' * (it % 90) }
          $kept = all.each_slice(50).map(&:first); all.clear; GC.start",
     );
@@ -142,7 +142,7 @@ fn objects_are_put_down_to_the_class_that_they_say_they_are_of() {
          $kept = Array.new(100) { Plain.new } + Array.new(200) { Deep::Er::Nested.new } +
            Array.new(300) { Reopened.new } + Array.new(400) { Child.new } + Array.new(500) { Pair.new(1, 2) } +
            Array.new(600) { TextOfMine.new('t') } + Array.new(700) { anonymous.new } + Array.new(800) { Late.new }
-         # Objects with a singleton class, with a module of their own, and classes with methods.
+         # Objects with a singleton class, objects extended by a module, and classes with methods.
          $kept += Array.new(50) { it = Plain.new; def it.own; end; it }
          $kept += Array.new(60) { Plain.new.extend(Comparable) }
          def Plain.of_class; end
@@ -173,7 +173,7 @@ fn objects_are_put_down_to_the_class_that_they_say_they_are_of() {
     assert_counts(target, &space);
 }
 
-/// Counts internal objects into a hash that exists already, and stops itself right afterwards.
+/// Counts internal objects into an existing hash, then stops itself.
 const COUNT_INTERNAL: &str = r##"
   require 'objspace'
   puts "ready {}"; $stdout.flush
@@ -291,7 +291,7 @@ fn a_busy_process_is_read_exactly_or_not_at_all() {
         match space_of(&target) {
             Ok(space) => {
                 read += 1;
-                // Garbage may name a class that is gone, and whose slot another class has now.
+                // Garbage may refer to a class that is gone, whose slot another class has now.
                 let strangers = space.slots.iter().filter(|slot| {
                     let class = space.classes.get(slot.class as usize);
                     let is_module = class.is_some_and(|it| it.name.as_deref() == Some("Module"));
@@ -340,7 +340,7 @@ fn fibers_have_stacks_of_their_own() {
     };
     assert!(!stacks.iter().any(in_page));
 
-    // Stacks are kept when their fibers end.
+    // Ruby keeps the stacks of fibers that have ended.
     target.tell("");
     target.next_truth();
     assert_eq!(space_of(&target).unwrap().fiber_stacks.len(), stacks.len());
@@ -360,7 +360,7 @@ fn threads_and_ractors_share_the_heap() {
     );
     let ractors = if space.interpreter.version.as_str() < "3" { 0 } else { 2000 };
     assert_eq!(objects_of(&space, "Shared"), 1000 + ractors);
-    // From 4.1 on a process counts the objects of the Ractor only that asks.
+    // From 4.1 on a process counts the objects of the calling Ractor only.
     if space.interpreter.version.as_str() < "4.1" {
         assert_counts(target, &space);
     }
@@ -384,17 +384,17 @@ fn the_transient_heap_is_found_where_there_is_one() {
     assert_counts(target, &space);
 }
 
-/// Methods enough that a compiler writes to many pages, and calls that make it compile them.
+/// Enough methods that a compiler writes to many pages, and calls that make it compile them.
 const COMPILED: &str = r#"
   def define(from) = eval((from...from + 300).map { |it|
     "def m#{it}(a, b) = a * #{it} + b.to_s.size + [a, b].map { |x| x + #{it} }.sum\n" }.join)
   def call(from) = 100.times { (from...from + 300).each { |it| send("m#{it}", it, 2) } }
 "#;
 
-/// The options by which this Ruby compiles, and what it then says of its code in bytes.
+/// The options that enable this Ruby's compilers, and expressions for the bytes of their code.
 ///
-/// Rubies that were built without a compiler, or before it was, refuse its option. 3.1 says nothing
-/// of its code, which is all of what it was told to reserve.
+/// Rubies without a compiler refuse its option. 3.1 does not report the size of its code, which takes
+/// the whole reservation.
 fn compilers() -> Vec<(&'static [&'static str], &'static str)> {
     const ALL: [(&[&str], &str); 3] = [
         (
@@ -414,7 +414,7 @@ fn compilers() -> Vec<(&'static [&'static str], &'static str)> {
     };
     let own: Vec<_> = ALL.into_iter().filter(|(options, size)| works(options, size)).collect();
     if own.is_empty() {
-        eprintln!("not run: this Ruby has no compiler");
+        eprintln!("SKIPPED: this Ruby has no JIT compiler");
     }
     own
 }
@@ -429,7 +429,7 @@ fn code_of_a_jit_compiler_is_as_large_as_it_says() {
         );
         let mut target = Target::start(testkit::ruby().args(options).args(["-e", &source]));
         target.next_truth();
-        // Once more: telling may have been compiled itself.
+        // Once more, since the reporting code may have been compiled itself.
         let size = target.next_truth()["code"].as_u64().unwrap();
         let space = space_of(&target).unwrap();
         let found: Vec<u64> = space.jit_code.iter().map(capture::length).collect();
@@ -450,7 +450,7 @@ fn code_is_found_whatever_the_compiler_is_writing() {
         let target = Target::start(testkit::ruby().args(options).args(["-e", &source]));
         let mut starts = BTreeSet::new();
         for _ in 0..40 {
-            // A heap in the midst of a change is another matter.
+            // A heap that is in the middle of a change cannot be read.
             if let Ok(space) = space_of(&target) {
                 assert_eq!(space.jit_code.len(), 1, "{options:?}: {:?}", space.jit_code);
                 starts.insert(space.jit_code[0].start);

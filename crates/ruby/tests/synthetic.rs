@@ -1,4 +1,4 @@
-//! Heaps that the testbed wrote, of every release whose layout differs, read back.
+//! Synthetic heaps of every release with a layout of its own, read back.
 
 #[path = "synthetic/classes.rs"]
 mod classes;
@@ -19,7 +19,7 @@ use capture::Address;
 use ruby::{Error, ObjectSpace, SlotState};
 use testkit::{RubyHeap, RubyRelease, RubyTruth, Shift, SyntheticMemory, Word};
 
-/// What was read, in the words of the truth.
+/// What was read, in the form of the truth.
 fn as_truth(space: &ObjectSpace) -> RubyTruth {
     let mut classes = BTreeMap::new();
     for slot in space.slots.iter().filter(|slot| slot.is_live()) {
@@ -124,7 +124,7 @@ fn a_heap_of_every_release_reads_as_it_was_written() {
     }
 }
 
-/// A table of numbers that is wrong gave the memory of one type to another.
+/// A wrong table of numbers attributed the memory of one type to another.
 #[test]
 fn internal_objects_that_are_not_what_their_numbers_say_are_shown_by_number() {
     for release in RubyRelease::ALL {
@@ -138,7 +138,7 @@ fn internal_objects_that_are_not_what_their_numbers_say_are_shown_by_number() {
                 heap.imemo("iseq");
                 heap.imemo("ment");
                 heap.imemo("callcache");
-                // One of another kind has the number that was the fields', so the table is wrong.
+                // Another type has the former number of `fields`, so the table is wrong.
                 if name == "fields" {
                     let memory = heap.malloc(400);
                     heap.imemo_as("iseq", 13, memory);
@@ -181,7 +181,7 @@ fn an_interpreter_is_found_without_page_states() {
     assert!(ruby::read(&image).is_ok(), "page states are not needed to read a heap either");
 }
 
-/// What a later release may change: what is derived is still right, and the rest an error.
+/// Changes that a later release may make: either everything is still right, or there is an error.
 #[test]
 fn a_layout_that_is_no_releases_is_read_right_or_not_at_all() {
     for release in RubyRelease::ALL {
@@ -193,7 +193,7 @@ fn a_layout_that_is_no_releases_is_read_right_or_not_at_all() {
                 continue;
             };
             let (mut read, mut truth) = (as_truth(&space), truth);
-            // Where a class's members were not found, that is said.
+            // If the members of classes were not found, a finding says so.
             if !space.findings.is_empty() {
                 (read.classes, truth.classes) = Default::default();
             }

@@ -1,4 +1,4 @@
-//! What a program holds objects by, against what it says of itself.
+//! Named roots, compared with what the program reports itself.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use capture::{Address, PATIENCE, freeze};
 use ruby::{NamedRoot, ObjectSpace, RootKind, SlotType};
 use testkit::Target;
 
-/// Tells the addresses of what constants and variables hold, by their names. `dump` tells no address
-/// of numbers, symbols and such.
+/// Reports the addresses of the values of constants and variables, by name. `dump` has no address for
+/// numbers, symbols and the like.
 const TELL: &str = r##"
   require "objspace"; require "json"
   address = lambda do |it|
@@ -36,8 +36,8 @@ const TELL: &str = r##"
   end
 "##;
 
-/// A target that ran `body`, its object space, its named_roots and what it says of them.
-fn told(body: &str) -> (ObjectSpace, Vec<NamedRoot>, serde_json::Value) {
+/// The object space of a target that ran `body`, its named roots, and what it reports itself.
+fn reported(body: &str) -> (ObjectSpace, Vec<NamedRoot>, serde_json::Value) {
     let target = Target::ruby(&format!(
         "{TELL}\n{body}\nGC.start; GC.disable\n$tell.()
          puts 'ready ' + JSON.dump($tell.()); $stdout.flush; $stdin.read"
@@ -52,7 +52,7 @@ fn told(body: &str) -> (ObjectSpace, Vec<NamedRoot>, serde_json::Value) {
     (space, named_roots, truth)
 }
 
-/// The addresses of what the named_roots of a kind hold, by their names.
+/// The addresses of the values of named roots of a kind, by name.
 fn addresses(
     space: &ObjectSpace,
     named_roots: &[NamedRoot],
@@ -76,8 +76,8 @@ const CACHE: &str = "module Cache; STORE = {}; @items = []; @number = 7; @more =
    require 'set'; require 'time'; require 'optparse'; require 'erb'";
 
 #[test]
-fn objects_have_the_holders_that_the_program_gave_them() {
-    let (space, named_roots, truth) = told(CACHE);
+fn objects_have_the_roots_that_the_program_gave_them() {
+    let (space, named_roots, truth) = reported(CACHE);
     let all: BTreeMap<&str, u32> =
         named_roots.iter().map(|it| (it.name.as_str(), it.value)).collect();
     assert_eq!(all.len(), named_roots.len(), "each name once");
@@ -110,7 +110,7 @@ fn objects_have_the_holders_that_the_program_gave_them() {
 
 #[test]
 fn all_constants_and_variables_are_named_as_the_program_names_them() {
-    let (space, named_roots, truth) = told(CACHE);
+    let (space, named_roots, truth) = reported(CACHE);
     let known: Vec<&str> =
         truth["known"].as_array().unwrap().iter().filter_map(|it| it.as_str()).collect();
     for (kind, name, fewest) in [
@@ -126,7 +126,7 @@ fn all_constants_and_variables_are_named_as_the_program_names_them() {
                 assert_eq!(at, expected, "{name}");
             }
         }
-        // Ruby keeps the values of some global variables of its own elsewhere.
+        // Ruby keeps the values of some of its own global variables elsewhere.
         let rubys_own = |name: &String| known.contains(&name.as_str());
         let missing: Vec<&String> =
             truth.keys().filter(|it| !own.contains_key(*it) && !rubys_own(it)).collect();
@@ -135,7 +135,7 @@ fn all_constants_and_variables_are_named_as_the_program_names_them() {
     }
 }
 
-/// Tables grow and shrink while it is stopped anywhere: names are right or left out.
+/// Tables grow and shrink, and the stops come at any point: names are right or left out.
 #[test]
 fn a_busy_program_has_no_wrong_names() {
     let target = Target::ruby(

@@ -1,4 +1,4 @@
-//! What tells who holds memory, against what `objspace` dumps of the same process.
+//! Types and references, compared with what `objspace` dumps of the same process.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use ruby::{ObjectSpace, SlotType};
 use serde_json::Value;
 use testkit::Target;
 
-/// A target that ran `body`, what it dumped of all its objects, and its object space. Nothing is
-/// freed or moved after the dump.
+/// A target that ran `body`, its object space, and its dump of all objects. Nothing is freed or moved
+/// after the dump.
 fn dumped(body: &str) -> (Target, ObjectSpace, Vec<Value>) {
     let file = tempfile::NamedTempFile::new_in("/tmp").unwrap();
     let target = Target::ruby(&format!(
@@ -21,7 +21,7 @@ fn dumped(body: &str) -> (Target, ObjectSpace, Vec<Value>) {
     ));
     let space = super::space_of(&target).unwrap_or_else(|error| panic!("{error}"));
     let lines = std::fs::read(file.path()).unwrap();
-    // Strings of any encoding are in it.
+    // It contains strings of any encoding.
     let lines = String::from_utf8_lossy(&lines).into_owned();
     let objects = lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     (target, space, objects)
@@ -74,7 +74,7 @@ fn types_of_extensions_objects_are_those_that_the_process_says() {
         let name = data_type.and_then(|it| it.name.as_deref());
         assert_eq!(name, object["struct"].as_str(), "{object}");
         *names.entry(name.unwrap_or_default().to_owned()).or_insert(0) += 1;
-        // Without such a function memsize_of is that of the slot, and of instance variables.
+        // Without such a function, memsize_of covers the slot and instance variables.
         let page = space.pages.iter().find(|page| page.slots.contains(&(slot as usize))).unwrap();
         let counts_more = object["memsize"].as_u64().unwrap() > u64::from(page.slot_bytes);
         let has_variables = name.is_some_and(|name| name.starts_with("OpenSSL/"));
@@ -169,7 +169,7 @@ fn links_are_references_that_the_process_dumps_too() {
             })
             .collect();
         linked += own.len();
-        // What a struct's slot has room for is named by its words, and nothing else is.
+        // These structs fit into their slots, so their words have all references and no others.
         let class = space.classes[space.slots[slot as usize].class as usize].name.as_deref();
         if class == Some("Pair") || class == Some("Chain") {
             let own: Vec<Address> = own.iter().map(|&to| address(to)).collect();

@@ -38,7 +38,8 @@ fn objects_with_singleton_classes_count_for_their_class() {
     }
 }
 
-/// Ruby 3.2 has the name of a class among its variables, of which those of Struct's have others first.
+/// Ruby 3.2 keeps the name of a class among its variables, where it is not the first for classes that
+/// Struct creates.
 #[test]
 fn classes_that_have_variables_before_they_have_a_name_are_named() {
     for release in RubyRelease::ALL {

@@ -1,4 +1,4 @@
-//! Words that an earlier owner left behind those in use, in each kind of object.
+//! Words that are left over from earlier owners, behind those in use, in each type of object.
 
 use ruby::{Content, Form};
 use testkit::{RubyHeap, RubyRelease, Word};
@@ -9,7 +9,7 @@ const STRUCT: u8 = 9;
 const BIGNUM: u8 = 0xa;
 const EMBEDDED_ARRAY: u64 = 1 << 13;
 
-/// What was found of one object: its references with their contents, and its links.
+/// The references of one object with their contents, and its links.
 fn found(heap: &RubyHeap, object: u64) -> (Vec<(u64, Content)>, Vec<u64>) {
     let space = ruby::read(&heap.image().0).unwrap();
     assert!(!space.findings.iter().any(|it| it.what.contains("layout")), "{:?}", space.findings);
@@ -26,7 +26,7 @@ fn for_each_release(check: impl Fn(&mut RubyHeap, u64, u64, u64, RubyRelease)) {
         let class = heap.object_class();
         let (victim, element, memory) =
             (heap.string("victim"), heap.string("element"), heap.malloc(800));
-        // Others that are in order.
+        // Other objects, which agree with the layout.
         for _ in 0..20 {
             heap.slot(ARRAY, EMBEDDED_ARRAY, class, &[]);
             heap.slot(BIGNUM, 1 << 14, class, &[]);
@@ -52,7 +52,7 @@ fn elements_of_an_array_are_as_many_as_its_length() {
 #[test]
 fn members_of_a_struct_are_as_many_as_it_says() {
     for_each_release(|heap, victim, element, memory, release| {
-        // From 4.0 on a word behind the members may name an object too.
+        // From 4.0 on a word behind the members may refer to an object too.
         if release.version() >= "4" {
             return;
         }
@@ -101,13 +101,13 @@ fn pairs_of_a_small_hash_are_as_many_as_were_ever_used() {
     });
 }
 
-/// A layout that objects contradict is not believed: they are searched whole, and a finding says so.
+/// A layout that objects contradict is not used: all of their words are read, and a finding says so.
 #[test]
-fn objects_that_contradict_their_layout_are_searched_whole() {
+fn of_objects_that_contradict_their_layout_all_words_are_read() {
     for release in RubyRelease::ALL {
         let mut heap = RubyHeap::new(release);
         let (class, victim) = (heap.object_class(), heap.string("victim"));
-        // Words that are no values, in the place of elements.
+        // Words that are not values, in the place of elements.
         let words = [Word::Value(0x1_0008), Word::Value(0x1_0010), Word::Value(victim)];
         let arrays: Vec<u64> =
             (0..40).map(|_| heap.slot(ARRAY, EMBEDDED_ARRAY | 2 << 15, class, &words)).collect();

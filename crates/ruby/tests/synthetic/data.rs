@@ -1,11 +1,11 @@
-//! Objects that wrap C structs, and the types of those.
+//! Objects that wrap C structures, and their types.
 
 use capture::Address;
 use testkit::{RubyHeap, RubyRelease, SyntheticMemory};
 
 use super::{assert_read, lively};
 
-/// A heap with objects that wrap C structs.
+/// A heap with objects that wrap C structures.
 fn with_data(release: RubyRelease) -> (RubyHeap, u64) {
     let mut heap = lively(release);
     let object = heap.object_class();

@@ -1,10 +1,10 @@
-//! Constants and variables that hold objects.
+//! Constants and variables that refer to objects.
 
 use testkit::{RubyHeap, RubyRelease, SyntheticMemory};
 
 use super::{assert_read, lively};
 
-/// A heap with constants and variables, the truth of them, and what they hold.
+/// A heap with constants and variables, and their names and values.
 pub(crate) fn holding(release: RubyRelease) -> (RubyHeap, Vec<(String, u64)>) {
     let mut heap = lively(release);
     let object = heap.object_class();
@@ -52,7 +52,7 @@ fn constants_and_variables_are_read_as_they_were_written() {
         let address = |it: &ruby::NamedRoot| space.slot_address(it.value as usize).unwrap().0;
         let own: Vec<_> = named_roots.iter().map(|it| (it.name.clone(), address(it))).collect();
         assert_eq!(own, truth, "{release:?}");
-        // Where classes of 3.2 have their variables is not known.
+        // The place of class variables in 3.2 is unknown.
         let unknown = findings.iter().filter(|it| it.what.contains("variables of classes"));
         let expected = usize::from(release == RubyRelease::V3_2);
         assert_eq!((findings.len(), unknown.count()), (expected, expected), "{release:?}");
@@ -60,7 +60,7 @@ fn constants_and_variables_are_read_as_they_were_written() {
 }
 
 #[test]
-fn holders_that_cannot_be_told_are_left_out_and_said_to_be() {
+fn roots_that_cannot_be_derived_are_left_out_and_reported() {
     for release in [RubyRelease::V4_0, RubyRelease::V4_1] {
         let (image, _) = lively(release).image();
         let space = ruby::read(&image).unwrap();
@@ -69,9 +69,9 @@ fn holders_that_cannot_be_told_are_left_out_and_said_to_be() {
     }
 }
 
-/// No wrong name: a known constant that has another one puts all in doubt.
+/// A known constant with another name puts all names in doubt.
 #[test]
-fn names_are_not_told_where_a_known_one_is_wrong() {
+fn no_names_are_reported_if_a_known_one_is_wrong() {
     for release in up_to_3_4() {
         let (heap, truth) = holding(release);
         let mut memory = SyntheticMemory::default();

@@ -1,4 +1,4 @@
-//! Heap pages and their slots, in all states that a stop may find them in.
+//! Heap pages and their slots, in all states in which a process may be stopped.
 
 use capture::{Address, Image, PageRun, PageState, Pages};
 use ruby::{Error, SlotState};
@@ -59,7 +59,7 @@ fn the_object_spaces_of_all_ractors_are_read_from_4_1_on() {
     assert_read(&heap, RubyRelease::V4_1);
 }
 
-/// Up to 3.0 freed pages stay mapped, and the array of pages keeps pointers to them behind its end.
+/// Up to 3.0 freed pages stay mapped, and pointers to them remain behind the end of the array.
 #[test]
 fn freed_pages_behind_the_array_are_no_pages() {
     let mut heap = lively(RubyRelease::V2_7);
@@ -83,7 +83,7 @@ fn slots_on_swapped_pages_are_left_out_and_said_to_be() {
         let (image, truth) = lively(release).image();
         let space = ruby::read(&image).unwrap();
         let largest = space.pages.iter().max_by_key(|page| page.slots.len()).unwrap();
-        // The first page holds the header, by which the heap page is known.
+        // The first page has the header, without which the heap page is not recognized.
         let swapped = largest.range.start.offset(4096)..largest.range.start.offset(3 * 4096);
         let mut memory = SyntheticMemory::default();
         lively(release).write(&mut memory);
@@ -127,7 +127,7 @@ fn a_page_that_ruby_protects_while_it_compacts_is_read_like_any_other() {
     }
 }
 
-/// Puma's parser frees what it recycles by itself up to Ruby 3.0: such a heap was refused.
+/// Up to Ruby 3.0, Puma's parser frees its objects itself: such heaps were refused.
 #[test]
 fn a_slot_that_a_program_recycled_keeps_its_mark_up_to_3_0() {
     let read = |release: RubyRelease| {

@@ -1,4 +1,4 @@
-//! Heaps of random objects, read back; and heaps that something wrote over.
+//! Random heaps, read back, and heaps with random damage.
 
 use proptest::prelude::*;
 use ruby::Slot;
