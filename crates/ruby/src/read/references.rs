@@ -38,24 +38,19 @@ pub(crate) fn for_each(
         if word < MIN_ADDRESS || !word.is_multiple_of(SLOT_ALIGNMENT) {
             return;
         }
-        match classifier.at(word) {
-            Place::Private if word.is_multiple_of(MALLOC_ALIGNMENT) => {
-                let at = Address(word);
-                match meaning {
-                    ObjectWord::Value(_) => {}
-                    ObjectWord::Any(_, content) | ObjectWord::Memory(_, content) => {
-                        found(Reference::Memory(at, content));
-                    }
-                    ObjectWord::Table(_) => found(Reference::Table(at)),
-                    ObjectWord::Io(_) => found(Reference::Io(at)),
+        // Most pointers are to slots, and their index is faster than the classifier.
+        if let Some(slot) = classifier.slot_at(word) {
+            found(Reference::Slot(slot));
+        } else if word.is_multiple_of(MALLOC_ALIGNMENT) && classifier.at(word) == Place::Private {
+            let at = Address(word);
+            match meaning {
+                ObjectWord::Value(_) => {}
+                ObjectWord::Any(_, content) | ObjectWord::Memory(_, content) => {
+                    found(Reference::Memory(at, content));
                 }
+                ObjectWord::Table(_) => found(Reference::Table(at)),
+                ObjectWord::Io(_) => found(Reference::Io(at)),
             }
-            Place::HeapPage => {
-                if let Some(slot) = classifier.slot_at(word) {
-                    found(Reference::Slot(slot));
-                }
-            }
-            Place::Private | Place::Elsewhere => {}
         }
     });
 }
