@@ -35,7 +35,7 @@ gem: ## build the gem's extension and run its tests
 gem-valgrind: ## run the tests of the gem's extension, and its threads, under valgrind
 	@scripts/setup ruby gcc libc6-dev ruby-dev rake-compiler ruby-minitest ruby-pg postgresql ruby-mysql2 \
 	    mariadb-server-core valgrind
-	cd gem && rake valgrind
+	cd gem && rake valgrind:extension
 
 gem-matrix: ## run the gem's tests on four Debian releases, and on Ruby 3.4; or on some: ROWS="trixie sid:ruby3.4"
 	@scripts/gem-matrix $(ROWS)

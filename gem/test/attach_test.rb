@@ -3,26 +3,24 @@
 require_relative "test_helper"
 require_relative "servers"
 
-# The process that may trace this one. A preloaded library replaces a kernel with Yama, and a script the program rbloat.
+# The process that may trace this one. A preloaded library replaces a kernel with Yama, and a script
+# replaces the program rbloat.
 class AttachTest < Minitest::Test
   # Prints the process id as JSON. With --wait, it waits for the file `go` first.
-  PROGRAM = <<~'SH'
-    #!/bin/sh
-    folder=$(dirname "$0")
-    if [ "$4" = --wait ]; then
-      : > "$folder/waits"
-      while [ ! -e "$folder/go" ]; do sleep 0.02; done
-    fi
-    printf '{"pid": %s}' "$2"
-  SH
+  PROGRAM = <<~'RUBY'
+    if ARGV[3] == "--wait"
+      File.write("#{__dir__}/waits", "")
+      sleep 0.02 until File.exist?("#{__dir__}/go")
+    end
+    print %({"pid": #{ARGV[1]}})
+  RUBY
 
   # Runs the code in a new process, in which `tracers.call` returns what was allowed so far, in order.
   def run_traced(code)
     Dir.mktmpdir do |folder|
-      program = File.join(folder, "rbloat")
-      File.write(program, PROGRAM, perm: 0o755)
+      program = write_program(folder, PROGRAM)
       tracers = File.join(folder, "tracers")
-      env = { "LD_PRELOAD" => Servers.extension(File.join(__dir__, "native/tracer.c")), "RBLOAT_BINARY" => program,
+      env = { **preload(Servers.extension(File.join(__dir__, "native/tracer.c"))), "RBLOAT_BINARY" => program,
               "RBLOAT_TEST_TRACERS" => tracers }
       setup = "folder = #{folder.dump}\ntracers = -> { File.readlines(#{tracers.dump}).map(&:to_i) }\n"
       run_ruby(setup + code, env: env)

@@ -179,8 +179,10 @@ class CellsTest < Minitest::Test
       assert_operator cells.bytesize, :<, 1_000
       assert_nil cells.clear
     end
-    foreign = Rbloat::Cells.instance_method(:row_count)
-    assert_raises(TypeError) { foreign.bind_call(Object.new) }
+  end
+
+  def test_methods_cannot_be_bound_to_other_objects
+    assert_raises(TypeError) { Rbloat::Cells.instance_method(:row_count).bind_call(Object.new) }
   end
 
   def test_no_copies

@@ -13,6 +13,8 @@ require "tmpdir"
 module Together
   # Where the gem is that is tested: one that was built with a sanitizer is elsewhere.
   LIB = ENV.fetch("RBLOAT_TEST_LIB", File.expand_path("../lib", __dir__))
+  # The command that runs each program, such as valgrind.
+  UNDER = ENV.fetch("RBLOAT_TEST_UNDER", "").split
   PATIENCE = 60
 
   # What programs are given: `wait_until`, and `burst`, after which malloc holds many free pages.
@@ -56,7 +58,7 @@ module Together
   attr_reader :errors
 
   def ruby(options = [])
-    [RbConfig.ruby, "-I", LIB, *options]
+    [*UNDER, RbConfig.ruby, "-I", LIB, *options]
   end
 
   def wait_until(seconds = PATIENCE)
@@ -75,9 +77,17 @@ module Together
     skip "ruby-#{name} is not installed"
   end
 
+  # Writes a program that stands in for rbloat, and returns its path. It is not a shell script, since dash and bash crash
+  # when the runtime of ThreadSanitizer is preloaded.
+  def write_program(folder, code)
+    path = File.join(folder, "rbloat")
+    File.write(path, "#!#{RbConfig.ruby} --disable=gems\n#{code}", perm: 0o755)
+    path
+  end
+
   # The variable that preloads a library, besides what is preloaded here.
   def preload(library)
-    { "LD_PRELOAD" => [ENV.fetch("LD_PRELOAD", nil), library].compact.join(" ") }
+    { "LD_PRELOAD" => [ENV.fetch("LD_PRELOAD", nil), library].compact.join(":") }
   end
 
   def glibc?
