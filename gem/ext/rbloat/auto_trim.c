@@ -1,9 +1,9 @@
 /*
- * Rbloat::AutoTrim: a native thread that gives free memory of malloc back to the kernel when that is worth it.
+ * Rbloat::AutoTrim: a native thread that returns free memory of malloc to the kernel when the saving is worth the cost.
  *
- * How much a trim will bring is known cheaply from the part of the anonymous memory that neither malloc has in use nor
- * Ruby's heap pages are: the *rest*. After a trim only what cannot be given back is left of it, so whatever the rest is
- * above its lowest value since is free memory. Whoever else trims, as Process.warmup does, lowers the rest alike.
+ * The yield of a trim is estimated from the *rest*: the anonymous memory that is neither in use by malloc nor in Ruby's
+ * heap pages. After a trim the rest is memory that cannot be returned. So a trim will return about as much as the rest
+ * has risen above its lowest value, the *floor*. Trims by others, such as Process.warmup, lower the rest as well.
  */
 #include "gc_counts.h"
 #include "allocator.h"
@@ -18,17 +18,18 @@
 
 #if RBLOAT_WATCHES
 
-/* Seconds between two looks while the process runs, and while it is quiet and nothing is expected. */
-static const double TICK = 0.1, IDLE = 5.0, IDLE_NEAR_A_LIMIT = 1.0;
+/* Seconds between two looks: while the process is busy, while it is idle, and while it is idle and has a memory limit. */
+static const double TICK = 0.1, IDLE = 5.0, IDLE_WITH_A_LIMIT = 1.0;
 
-/* Seconds between two glances at the count of sweeps in longer waits, which the end of a sweep ends. */
+/* Seconds between two checks for the end of a sweep, which ends a longer wait. */
 static const double GLANCE = 0.25;
 
-/* A look at malloc's lists is taken only when RSS grew by so much, or the GC gave reason to. */
+/* malloc's lists are counted only after RSS grew by this much, or after a GC. */
 static const int64_t GROWTH_WORTH_A_LOOK = 8 * 1024 * 1024;
 
-/* The same near the limit, where trims are worth it for less. */
-static const double PRESSING = 0.05;
+/* Near the limit, looks are more frequent, and smaller trims are worth it: those of this share of the room that is left.
+   Smaller ones make no difference to whether the limit is reached. */
+static const double PRESSING = 0.05, LEAST_OF_ROOM = 0.05;
 static const int64_t LEAST_UNDER_PRESSURE = 1024 * 1024;
 
 enum { PATH_BYTES = 512 };
@@ -37,9 +38,9 @@ typedef struct {
     double share;
     int64_t least;         /* bytes */
     double least_of_rss;   /* share of RSS */
-    double pressure;       /* share of the limit at which it counts as near */
+    double pressure;       /* share of the limit above which the limit is near */
     int64_t limit;         /* bytes, or 0 for none */
-    int64_t page_of_ruby;  /* bytes of a heap page that are not malloc's */
+    int64_t page_of_ruby;  /* bytes of a heap page of Ruby that are not malloc's */
     char usage[PATH_BYTES], cache[PATH_BYTES], cache_word[32];
 } trim_settings;
 
@@ -48,7 +49,7 @@ typedef struct {
     trim_settings settings;
 } context;
 
-/* What a thread knows, on its own stack. */
+/* The state of a thread, on its own stack. */
 typedef struct {
     rbloat_native_thread *thread;
     const trim_settings *settings;
@@ -59,8 +60,8 @@ typedef struct {
     rbloat_gc_counts counted, trimmed;
 } trimmer;
 
-/* The rest when there was least to be given back: of the process, whichever thread found it. A forked process has that of
-   its parent, whose memory it has. Under the lock, as the totals. */
+/* The floor of the process, found by this thread or an earlier one. A forked process inherits it together with the memory.
+   The lock guards it, and the totals. */
 static bool has_floor;
 static int64_t last_floor;
 
@@ -78,21 +79,40 @@ static int64_t rest_of(const trimmer *state, const rbloat_resident *resident, co
     return resident->anonymous - counts->in_use - (int64_t)gc->heap_pages * state->settings->page_of_ruby;
 }
 
-/* How near the limit is: 0 where it counts as near, 1 where it is reached; negative where it is not near. */
-static double urgency_of(const trim_settings *settings)
+/* The distance to the memory limit. The urgency is 0 where the limit begins to be near, 1 where it is reached, and negative
+   if it is not near. */
+typedef struct {
+    double urgency;
+    int64_t room; /* bytes up to the limit */
+} closeness;
+
+static closeness find_closeness(const trim_settings *settings)
 {
-    const double far = -1;
+    const closeness far = {.urgency = -1};
     if (settings->limit <= 0) return far;
-    double near = settings->pressure * (double)settings->limit, room = (double)settings->limit - near;
+    double limit = (double)settings->limit, near = settings->pressure * limit;
     int64_t used = rbloat_read_number(settings->usage, NULL);
     if ((double)used < near) return far;
-    /* The kernel drops what it caches of files by itself. */
+    /* The kernel drops cached files by itself. */
     int64_t cache = settings->cache[0] ? rbloat_read_number(settings->cache, settings->cache_word) : 0;
-    double above = (double)(used - (cache > 0 ? cache : 0)) - near;
-    return above < 0 ? far : above < room ? above / room : 1;
+    if (cache > 0) used -= cache;
+    if ((double)used < near) return far;
+    if (used >= settings->limit) return (closeness){.urgency = 1};
+    return (closeness){.urgency = ((double)used - near) / (limit - near), .room = settings->limit - used};
 }
 
-/* Takes the time and the faults since the last look into account, and tells whether the process was quiet in it. */
+/* The bytes that a trim must bring to be worth it. */
+static int64_t least_of(const trim_settings *settings, const closeness *close, int64_t rss)
+{
+    if (close->urgency >= 0) {
+        int64_t part = (int64_t)(LEAST_OF_ROOM * (double)close->room);
+        return part > LEAST_UNDER_PRESSURE ? part : LEAST_UNDER_PRESSURE;
+    }
+    int64_t part = (int64_t)(settings->least_of_rss * (double)rss);
+    return part > settings->least ? part : settings->least;
+}
+
+/* Books the time and the page faults since the last look. Returns true if the process was idle in that time. */
 static bool pass_time(trimmer *state, double now)
 {
     double span = now - state->looked_at, cpu = rbloat_process_cpu(), own = rbloat_thread_cpu();
@@ -111,7 +131,7 @@ static bool worth_a_look(const trimmer *state, const rbloat_outlook *outlook, co
     if (outlook->pressure) return now >= state->ration.pressing_not_before;
     if (now < state->ration.not_before || state->ration.credit < 0) return false;
     if (!outlook->quiet) {
-        /* While the process is busy, looks are paid from what a trim of all that RSS grew by would leave. */
+        /* A busy process must have enough credit for a trim of all that RSS grew by. */
         int64_t most = outlook->rss - state->rss_trimmed;
         if (!outlook->swept || state->ration.credit < rbloat_ration_cost(&state->ration, most > 0 ? most : 0)) return false;
         if (now - state->counted_at < state->look_took / state->settings->share) return false;
@@ -142,7 +162,7 @@ static int64_t expect(trimmer *state, const rbloat_resident *resident, const rbl
     return state->expected;
 }
 
-/* Returns whether it was of use. */
+/* Returns true if the trim returned enough memory to be useful. */
 static bool trim(trimmer *state, const rbloat_outlook *outlook, const rbloat_gc_counts *gc, double now)
 {
     rbloat_resident before, after;
@@ -152,7 +172,7 @@ static bool trim(trimmer *state, const rbloat_outlook *outlook, const rbloat_gc_
     double took = rbloat_monotonic() - started;
     if (!rbloat_read_resident(&after)) return false;
     int64_t returned = before.rss > after.rss ? before.rss - after.rss : 0;
-    /* This walks malloc's lists once more, and is a part of what a trim costs. */
+    /* Walks malloc's lists again. This is a part of the cost of the trim. */
     rbloat_malloc_counts counts = rbloat_count_malloc();
     rbloat_ration_trimmed(&state->ration, outlook, now, rbloat_thread_cpu() - cpu, returned);
     state->floor = rest_of(state, &after, &counts, gc);
@@ -178,20 +198,20 @@ static bool trim(trimmer *state, const rbloat_outlook *outlook, const rbloat_gc_
     return useful;
 }
 
-/* Looks, trims if that is worth it, and returns the seconds until the next look. */
+/* Looks, trims if it is worth it, and returns the seconds until the next look. */
 static double look(trimmer *state)
 {
-    double now = rbloat_monotonic(), cpu = rbloat_thread_cpu(), urgency = urgency_of(state->settings);
+    double now = rbloat_monotonic(), cpu = rbloat_thread_cpu();
+    closeness close = find_closeness(state->settings);
     rbloat_resident resident;
     if (!rbloat_read_resident(&resident)) return IDLE;
     rbloat_gc_counts gc = rbloat_count_gc();
     rbloat_outlook outlook = {.rss = resident.rss};
     outlook.quiet = pass_time(state, now);
     outlook.swept = gc.sweeps != state->trimmed.sweeps && gc.sweeps >= gc.starts;
-    outlook.pressure = urgency >= 0;
-    int64_t share = (int64_t)(state->settings->least_of_rss * (double)resident.rss);
-    outlook.least = outlook.pressure ? LEAST_UNDER_PRESSURE : share > state->settings->least ? share : state->settings->least;
-    /* Whoever else trimmed lowered RSS: growth counts from there. */
+    outlook.pressure = close.urgency >= 0;
+    outlook.least = least_of(state->settings, &close, resident.rss);
+    /* Growth counts from the lowest RSS, which someone else's trim may have caused. */
     if (resident.rss < state->rss_counted) state->rss_counted = resident.rss;
     if (resident.rss < state->rss_trimmed) state->rss_trimmed = resident.rss;
 
@@ -200,7 +220,7 @@ static double look(trimmer *state)
         bool useful = rbloat_ration_allows(&state->ration, &outlook) && trim(state, &outlook, &gc, now);
         if (!outlook.quiet || outlook.pressure) rbloat_ration_looked(&state->ration, state->look_took);
         if (outlook.pressure) {
-            rbloat_ration_pressed(&state->ration, urgency, rbloat_monotonic(), rbloat_thread_cpu() - cpu, useful);
+            rbloat_ration_pressed(&state->ration, close.urgency, rbloat_monotonic(), rbloat_thread_cpu() - cpu, useful);
         }
     }
     rbloat_lock();
@@ -208,16 +228,15 @@ static double look(trimmer *state)
     rbloat_unlock();
     if (outlook.pressure) return PRESSING;
     if (!outlook.quiet) return TICK;
-    double wait = state->settings->limit > 0 ? IDLE_NEAR_A_LIMIT : IDLE;
-    /* What is due when the account is filled again, or a pause over, must not wait for the next GC. */
+    double wait = state->settings->limit > 0 ? IDLE_WITH_A_LIMIT : IDLE;
+    /* A trim that only waits for credit, or for the end of a backoff, must not wait for the next GC as well. */
     double overdrawn = state->ration.credit < 0 ? -state->ration.credit / state->ration.share : 0;
     double paused = state->ration.not_before > now ? state->ration.not_before - now : 0;
     double due = overdrawn > paused ? overdrawn : paused;
     return due > 0 && due < wait ? due + TICK / 10 : wait;
 }
 
-/* Until something was trimmed, all that is free now may be there to be given back, but nothing of what is free later and
-   was given back by others: as a warmup does it. */
+/* Before the first trim, all memory that is free now counts as returnable. */
 static void find_first_floor(trimmer *state)
 {
     rbloat_resident resident;
@@ -235,7 +254,7 @@ static void find_first_floor(trimmer *state)
     rbloat_unlock();
 }
 
-/* Waits for as long at most: the end of a sweep ends a longer wait, and a wake any. */
+/* Waits for at most this many seconds. The end of a sweep ends a wait longer than TICK, and a wake-up ends any wait. */
 static void wait_for(rbloat_native_thread *thread, double seconds)
 {
     uint32_t seen = atomic_load(&thread->wakes);
@@ -283,7 +302,7 @@ static void copy_text(char *to, size_t size, VALUE from)
     strcpy(to, text);
 }
 
-/* The group is nil, or its limit and what tells how much of it is used: Cgroup's attributes in their order. */
+/* The group is nil, or an array of the attributes of a Cgroup. */
 static VALUE native_start(VALUE self, VALUE share, VALUE least, VALUE least_of_rss, VALUE page_of_ruby, VALUE pressure,
                           VALUE group)
 {
@@ -323,10 +342,6 @@ static VALUE running_p(VALUE self)
     return rbloat_service_runs(&service) ? Qtrue : Qfalse;
 }
 
-/*
- * Tells that nothing is being worked on right now, so that this is a good time for a trim. Returns at once.
- * @return [nil]
- */
 static VALUE quiet(VALUE self)
 {
     atomic_store(&quiet_was_announced, true);
@@ -336,9 +351,6 @@ static VALUE quiet(VALUE self)
 
 #define PUT(name, value) rb_hash_aset(hash, ID2SYM(rb_intern(name)), value)
 
-/*
- * @return [Hash{Symbol => Numeric}] what was done in this process so far; counts begin anew after a fork
- */
 static VALUE stats(VALUE self)
 {
     VALUE hash = rb_hash_new();
