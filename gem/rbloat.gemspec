@@ -6,10 +6,10 @@ Gem::Specification.new do |spec|
   spec.name = "rbloat"
   spec.version = Rbloat::VERSION
   spec.authors = ["The rbloat authors"]
-  spec.summary = "Keeps the memory of a Ruby process low by itself, and tells where it went"
+  spec.summary = "Keeps the memory use of a Ruby process low, and reports where the memory is"
   spec.description = <<~TEXT
-    Gives memory that malloc holds on to back to the kernel when that is worth it, lets the GC know of native memory that
-    extensions do not report, holds database results compactly, and reports on the process from within.
+    Returns free memory of malloc to the kernel when the saving is worth the cost. Reports native memory to the GC that
+    extensions do not report. Stores database results compactly. Reports on the memory of its own process.
   TEXT
   spec.licenses = ["MIT", "Apache-2.0"]
   spec.required_ruby_version = ">= 2.7"
@@ -20,7 +20,7 @@ Gem::Specification.new do |spec|
     "rubygems_mfa_required" => "true"
   }
 
-  # `libexec/rbloat` is the binary, where it was built before: `make dist` in the repository, then `rake binary` here.
+  # `libexec/rbloat` is the program, if `rake binary` was run before.
   spec.files = Dir.chdir(__dir__) do
     Dir["{lib,sig}/**/*.{rb,rbs}", "ext/**/*.{c,h,rb}", "libexec/rbloat", "*.md", "LICENSE-*", ".yardopts"]
   end

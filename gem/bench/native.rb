@@ -2,9 +2,9 @@
 
 # usage: native.rb libpq|pg|mysql2|mysql2-prepared nothing|pressure|probe
 #
-# 10,000 results of 100,000 bytes which are not cleared, ten of them kept, beside 400,000 strings that are retained.
-# Prints one line of JSON, and stays until its standard input ends; with probe, what one result is, and that is all. The
-# server is found by the environment. The gem is loaded in any case, and does what the environment tells it.
+# Makes 10,000 results of 100,000 bytes that are not cleared, and keeps the last ten. 400,000 strings are retained.
+# Prints one line of JSON and waits until its standard input ends. With `probe`, only measures one result. Environment
+# variables name the server. The gem is always loaded, so its own variables apply as well.
 
 require "json"
 

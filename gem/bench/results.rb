@@ -2,9 +2,8 @@
 
 # usage: results.rb values|to_a|tuple|getvalue|result_set|strings
 #
-# Reads a result of 10,000 rows of 20 text columns in one way, all cells and one in a hundred. Prints one line of JSON:
-# milliseconds from the PG::Result on, objects that are kept, and by how much RSS rose. The server is found by the
-# environment.
+# Reads a result of 10,000 rows of 20 text columns in one way: all cells, and 1 % of them. Prints one line of JSON:
+# milliseconds from the PG::Result on, retained objects, and the growth of RSS. Environment variables name the server.
 
 require "json"
 require "objspace"
@@ -16,18 +15,18 @@ require Servers.extension(File.join(__dir__, "strings.c"))
 
 ROWS = 10_000
 COLUMNS = 20
-# 49.5 bytes in a cell on average, 9.9 MB in all.
+# 49.5 bytes in a cell on average, 9.4 MiB in all.
 SQL = "SELECT #{Array.new(COLUMNS) { |c| "rpad((g * #{c + 1})::text, 49 + mod(g, 2), 'x') AS c#{c}" }.join(', ')} " \
       "FROM generate_series(1, %d) g"
 SOME = (0...ROWS * COLUMNS).step(100).map { |cell| cell.divmod(COLUMNS) }.freeze
 ROUNDS = 7
 
-# The thread's own, the kernel's part for page faults included: all is done by one thread, and nothing waits.
+# CPU time of the thread, including the kernel's for page faults. One thread does everything, and never waits.
 def clock
   Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
 end
 
-# Each way: what it keeps of a result, how it reads a cell of that, and how all cells in the way that suits it best.
+# For each way: creates what it keeps of a result, reads one cell of that, and reads all cells as fast as it can.
 WAYS = {
   "values" => [
     ->(result) { result.values.tap { result.clear } }, ->(kept, row, column) { kept[row][column] },
@@ -49,7 +48,7 @@ WAYS = {
     ->(result) { Rbloat::PG::ResultSet.new(result) }, ->(kept, row, column) { kept.get(row, column) },
     ->(kept) { kept.each_row { |row| row.each(&:itself) } }
   ],
-  # Of no result: what Ruby itself needs for as many.
+  # Only creates the strings, without a result.
   "strings" => [
     ->(_result) {}, ->(_kept, _row, _column) {},
     ->(_kept) { Strings.each_row(ROWS, COLUMNS) { |row| row.each(&:itself) } }
@@ -70,7 +69,7 @@ measure = lambda do |&block|
   samples.sort[ROUNDS / 2]
 end
 
-# In a fiber, so that its stack names nothing afterwards. The first round of all is that of the memory.
+# The memory is measured first, before other rounds leave garbage.
 connection.exec(format(SQL, 10)).then { |few| keep.call(few) } unless ARGV[0] == "tuple"
 3.times { GC.start }
 Rbloat.trim

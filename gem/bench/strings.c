@@ -1,4 +1,4 @@
-/* What reading all cells of a result is held against: Ruby makes as many strings of that size, which come from nowhere.
+/* Creates as many strings as a result has cells: the minimum cost of reading all cells.
    Strings.each_row(rows, columns) { |strings| } */
 #include <ruby.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 
 # usage: threads.rb burst|churn nothing|auto|native|both|mark EXTENSION|sweep EXTENSION
 #
-# Threads that allocate strings, as scenarios/burst.rb and churn.rb do, but for longer. Prints one line of JSON.
+# Threads that allocate strings, like scenarios/burst.rb and churn.rb, but for longer. Prints one line of JSON.
 
 require "json"
 require_relative "workloads"
@@ -20,7 +20,7 @@ def rss
   File.read("/proc/self/statm").split[1].to_i * 4096
 end
 
-# CPU time in seconds of the gem's own threads so far.
+# Seconds of CPU time of the gem's threads so far.
 def own_cpu
   Dir["/proc/self/task/*"].sum do |task|
     File.read("#{task}/comm").start_with?("rbloat") ? File.read("#{task}/schedstat").to_i / 1e9 : 0

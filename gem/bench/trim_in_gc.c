@@ -1,4 +1,4 @@
-/* What AutoTrim is held against: malloc_trim inside of the GC, at the end of the mark or the sweep of each major GC.
+/* An alternative to AutoTrim: malloc_trim inside the GC, at the end of the mark or the sweep of each major GC.
    TrimInGC.start("mark" or "sweep") */
 #include <malloc.h>
 #include <ruby.h>

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# What a thread does that allocates strings. Scenarios of the same names are shorter.
+# Workloads of threads that allocate strings. The scenarios with the same names are shorter.
 module Workloads
-  # Keeps nothing, ever.
+  # Retains nothing.
   def self.churn(random)
     300.times { 1_000.times { "x" * random.rand(4_096) } }
   end
 
-  # Drops all that it has, which the block is given before; a short sleep lets the peaks of several threads overlap.
+  # Builds a large array, passes it to the block, and drops it. A short sleep lets the peaks of several threads overlap.
   def self.burst(random)
     12.times do
       result = Array.new(5_000) { "x" * random.rand(64..8_255) }

@@ -20,8 +20,8 @@ class AttachTest < Minitest::Test
     Dir.mktmpdir do |folder|
       program = write_program(folder, PROGRAM)
       tracers = File.join(folder, "tracers")
-      env = { **preload(Servers.extension(File.join(__dir__, "native/tracer.c"))), "RBLOAT_BINARY" => program,
-              "RBLOAT_TEST_TRACERS" => tracers }
+      env = preload(Servers.extension(File.join(__dir__, "native/tracer.c")))
+      env = env.merge("RBLOAT_BINARY" => program, "RBLOAT_TEST_TRACERS" => tracers)
       setup = "folder = #{folder.dump}\ntracers = -> { File.readlines(#{tracers.dump}).map(&:to_i) }\n"
       run_ruby(setup + code, env: env)
     end

@@ -3,7 +3,7 @@
 require_relative "test_helper"
 require_relative "servers"
 
-# Memory that stays low by itself.
+# AutoTrim returns memory, at a bounded cost.
 class AutoTrimTest < Minitest::Test
   SLOW_MALLINFO = File.join(__dir__, "native/slow_mallinfo.c")
 
@@ -37,7 +37,7 @@ class AutoTrimTest < Minitest::Test
       Array.new(3) do
         2.times { Rbloat::AutoTrim.start }
         runs = Rbloat::AutoTrim.running?
-        # It gives itself its name, and the kernel counts a thread that was joined for a moment more.
+        # The thread sets its own name, and the kernel still lists a joined thread for a moment.
         wait_until { threads.call == 1 }
         2.times { Rbloat::AutoTrim.stop }
         wait_until { threads.call.zero? }
@@ -55,7 +55,7 @@ class AutoTrimTest < Minitest::Test
         fork do
           burst
           wait_until { Rbloat::AutoTrim.stats[:returned_bytes] > 50_000_000 }
-          # A fork of the fork, as daemons do it.
+          # Forks again, as daemons do.
           Process.wait(fork { burst; wait_until { Rbloat::AutoTrim.stats[:returned_bytes] > 50_000_000 }; exit!(7) })
           writer.puts $?.exitstatus
           exit!(0)
@@ -81,16 +81,16 @@ class AutoTrimTest < Minitest::Test
     assert_equal [5], answer
   end
 
-  # Up to Ruby 3.2 whoever listens to an event of the GC makes every allocation slower.
+  # Up to Ruby 3.2 any GC hook makes every allocation slower.
   def test_no_event_of_the_gc_is_listened_to
-    skip "from Ruby 3.3 on it costs nothing" if RUBY_VERSION >= "3.3"
+    skip "from Ruby 3.3 on a GC hook costs nothing" if RUBY_VERSION >= "3.3"
     library = File.binread($LOADED_FEATURES.grep(%r{/rbloat/rbloat\.so\z}).first)
     assert_includes library, "rb_gc_count"
     refute_match(/rb_tracepoint_new|rb_add_event_hook/, library)
   end
 
-  # The prototypes' hook met "[BUG] object allocation during garbage collection phase": the first rb_gc_stat of a
-  # process makes symbols.
+  # The first rb_gc_stat of a process creates symbols. Within the GC that was a "[BUG] object allocation during garbage
+  # collection phase".
   def test_the_first_gc_stat_is_not_within_the_gc
     answer = run_ruby(<<~RUBY, prelude: 'require "json"; require "rbloat"')
       Rbloat::AutoTrim.start
@@ -112,11 +112,11 @@ class AutoTrimTest < Minitest::Test
     end
   end
 
-  # It read counts of a GC that was not there any more: a segmentation fault, now and then, at the end of a process.
+  # The thread read counts of a GC that was already destroyed: an occasional segmentation fault at the end of a process.
   def test_its_thread_ends_before_ruby_does
     program = <<~RUBY
       require "rbloat"
-      # What is registered first runs last.
+      # at_exit blocks run in reverse order.
       at_exit { print Rbloat::AutoTrim.running? }
       at_exit { Rbloat::AutoTrim.start }
       2.times do
@@ -134,7 +134,7 @@ class AutoTrimTest < Minitest::Test
     assert_raises(ArgumentError) { Rbloat::AutoTrim.start(pressure: 0) }
   end
 
-  # A share of nearly nothing forbids every trim but those for survival.
+  # A share of almost 0 allows only trims near the limit.
   def test_near_the_memory_limit_survival_beats_speed
     %w[100 900].zip([false, true]).each do |used, trims|
       Dir.mktmpdir do |folder|
@@ -144,7 +144,7 @@ class AutoTrimTest < Minitest::Test
           group = Rbloat::Cgroup.new(limit: 1_000, usage: "#{folder}/memory.current",
                                      statistics: "#{folder}/memory.stat", cache_word: "inactive_file")
           Rbloat::AutoTrim.start(share: 1e-9, cgroup: group)
-          # The account is overdrawn once by the first trim of a quiet time.
+          # The first trim in idle time overdraws the account.
           burst
           wait_until { Rbloat::AutoTrim.stats[:trims] > 0 }
           before = Rbloat::AutoTrim.stats[:trims]
@@ -157,10 +157,10 @@ class AutoTrimTest < Minitest::Test
     end
   end
 
-  # Twenty times a second malloc walked 2 million free chunks, with the locks of the arenas held, and throughput fell by
-  # 90 %. A look costs 50 ms of CPU time here, whatever the machine; their share of the time that passed is bounded.
+  # Twenty times a second malloc walked 2 million free chunks with the locks of the arenas held, and throughput fell by
+  # 90 %. Here each look takes 50 ms of CPU time, on any machine.
   def test_looks_near_the_memory_limit_are_paid_from_a_budget
-    skip "only glibc's malloc is asked" unless glibc?
+    skip "needs glibc's malloc" unless glibc?
     Dir.mktmpdir do |folder|
       File.write("#{folder}/memory.current", "870")
       env = { **preload(Servers.extension(SLOW_MALLINFO)), "RBLOAT_TEST_MALLINFO_MS" => "50" }
@@ -221,7 +221,7 @@ class AutoTrimTest < Minitest::Test
 
   def test_it_knows_that_a_warmup_has_trimmed
     skip "Process.warmup came with Ruby 3.3" unless Process.respond_to?(:warmup)
-    # A burst leaves 150 MB of free pages, and pages that are free in part, 10 MB of them, which no trim can give back.
+    # A burst leaves 143 MiB of free pages, and 10 MiB of pages that are partly free, which no trim can return.
     stats = run_ruby(<<~RUBY)
       Rbloat::AutoTrim.start(least_bytes: 64_000_000)
       burst

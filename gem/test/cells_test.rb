@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# The table behind the result sets, which needs no database.
+# The table that result sets consist of. Needs no database.
 class CellsTest < Minitest::Test
   # Methods that read a table, each with valid arguments.
   READERS = {
@@ -11,13 +11,13 @@ class CellsTest < Minitest::Test
     values: [], empty?: [], "[]": [0], first: [], to_a: []
   }.freeze
 
-  # Makes and reads tables while each allocation runs the GC, and reads one after a compaction.
+  # Creates and reads tables while each allocation runs the GC, and reads one after a compaction.
   STRESS = <<~'RUBY'
     decoder = Object.new
     def decoder.decode(string, row, column)
       "#{string} at #{row}, #{column}"
     end
-    # More columns than a row is made of at once.
+    # More columns than the array of a row is created with.
     names = Array.new(34) { |column| "column #{column}" }
     rows = Array.new(2) { |row| Array.new(34) { |column| column == 7 ? nil : "cell #{row}" } }
     expected = Array.new(34) { |column| column == 7 ? nil : "cell 1 at 1, #{column}" }
@@ -204,7 +204,7 @@ class CellsTest < Minitest::Test
     assert_raises(FrozenError) { cells.send(:native_keep, nil) }
   end
 
-  # In a process of its own, whose heap is small.
+  # In another process, whose heap is small.
   def test_stress_and_compaction
     answer = run_ruby(STRESS, prelude: 'require "json"; require "rbloat"')
     assert_equal({ "true" => 10 }, answer)

@@ -3,7 +3,7 @@
 require "fileutils"
 require_relative "test_helper"
 
-# Memory limits, as files of the kernel tell them.
+# Memory limits, read from copies of the kernel's files.
 class CgroupTest < Minitest::Test
   def find(files)
     Dir.mktmpdir do |root|

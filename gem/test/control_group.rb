@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
-# A control group of the kernel's with a real memory limit, for programs to be run in. It is made below the group that
-# this process is in, or beside it, since version 2 wants processes in leaves alone.
+# A real control group with a memory limit, to run programs in. It is created below the group of this process or, since
+# version 2 allows processes only in leaves, beside it.
 class ControlGroup
-  # No such group can be made here: the kernel has none, or whoever runs the tests may not.
+  # Raised if no group can be created, for want of kernel support or permission.
   class Unavailable < StandardError
   end
 
-  # Where the groups of a version are, the file with the limit, those that keep memory from being swapped with what is
-  # written to them (nil: the limit), the file that counts kills, and that with the most that was ever in use.
+  # For each version: the root folder; the file for the limit; files that prevent swapping, with the value to write
+  # (nil: the limit); the file that counts kills; and the file with the peak usage.
   Layout = Struct.new(:root, :limit, :swap, :counts, :most)
   LAYOUTS = {
     1 => Layout.new("/sys/fs/cgroup/memory", "memory.limit_in_bytes", { "memory.memsw.limit_in_bytes" => nil },
@@ -18,7 +18,7 @@ class ControlGroup
 
   HELP = "run it as root, or as `systemd-run --user --scope -p Delegate=yes COMMAND`"
 
-  # Yields a group, and removes it when the block is done, with all that still runs in it.
+  # Yields a group. Afterwards kills the processes in it and removes it.
   # @param limit [Integer] bytes
   # @raise [Unavailable]
   def self.with(limit)
@@ -37,11 +37,11 @@ class ControlGroup
     rescue SystemCallError => e
       refusals << e.message
     end
-    raise Unavailable, "no group with a memory limit can be made (#{refusals.join('; ')}): #{HELP}"
+    raise Unavailable, "cannot create a control group with a memory limit (#{refusals.join('; ')}): #{HELP}"
   end
   private_class_method :make
 
-  # Folders in which one may be made, with their version.
+  # Versions, and folders to create the group in.
   def self.places
     File.readlines("/proc/self/cgroup", chomp: true).flat_map do |line|
       _number, controllers, path = line.split(":", 3)
@@ -61,7 +61,7 @@ class ControlGroup
     begin
       File.write(file(@layout.limit), limit)
       @layout.swap.each { |name, value| File.write(file(name), value || limit) if File.exist?(file(name)) }
-      # Some kernels count no kills.
+      # Raises if the kernel does not count kills.
       kills
     rescue SystemCallError
       Dir.rmdir(folder)
@@ -69,23 +69,23 @@ class ControlGroup
     end
   end
 
-  # The words before a command that let it run in the group.
+  # The words that run a command in the group when put before it.
   def prefix
     ["sh", "-c", 'echo $$ >"$0" && exec "$@"', file("cgroup.procs")]
   end
 
-  # @return [Integer] processes in it that the kernel has killed for want of memory
+  # @return [Integer] the number of processes in the group that the OOM killer killed
   def kills
     counts = file(@layout.counts)
     Integer(File.read(counts)[/^oom_kill (\d+)/, 1] || raise(Errno::ENOENT, "oom_kill in #{counts}"))
   end
 
-  # @return [Integer, nil] bytes; nil where the kernel does not tell (version 2 before Linux 5.19)
+  # @return [Integer, nil] the peak usage in bytes; nil for version 2 before Linux 5.19
   def most_bytes
     File.read(file(@layout.most)).to_i if File.exist?(file(@layout.most))
   end
 
-  # The kernel may need a moment for what has ended in it.
+  # The group is busy for a moment after its last process has ended.
   def remove
     Dir.rmdir(@folder)
   rescue Errno::EBUSY

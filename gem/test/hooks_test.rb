@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# The hooks of Rails, Puma and Sidekiq, with the real ones.
+# The hooks for Rails, Puma and Sidekiq, with the real gems.
 class HooksTest < Minitest::Test
   def needs(library)
     skip "#{library} is not installed" unless system(RbConfig.ruby, "-e", "require ARGV[0]", library, err: File::NULL)
@@ -35,7 +35,7 @@ class HooksTest < Minitest::Test
     assert_equal [false, false], start_rails("", "RBLOAT_AUTO_TRIM" => "0")
   end
 
-  # A server with two workers that tell their pid, whether it runs, and how often they trimmed.
+  # A server that responds with its process id, whether AutoTrim is running, and the number of trims.
   PUMA = <<~'RUBY'
     require "json"
     workers %d

@@ -3,15 +3,15 @@
 require_relative "test_helper"
 require_relative "control_group"
 
-# AutoTrim in a control group whose limit is the kernel's own, as in a container.
+# AutoTrim in a real control group, as in a container.
 class MemoryLimitTest < Minitest::Test
   LIMIT = 192 * 1024 * 1024
-  # As many arenas as malloc has on a machine with eight cores, whatever this one has.
+  # The arenas of a machine with eight cores, on any machine.
   ENVIRONMENT = { "MALLOC_ARENA_MAX" => "64", "RBLOAT_AUTO_TRIM" => nil, "LD_PRELOAD" => nil }.freeze
 
-  # Workers take requests in turns. A request needs 16 MB, and what stays of it are 2 kB, which malloc placed last, so
-  # that it keeps all that was free before. After each there is time for a trim, if one is due: share forbids all but
-  # the first and those for survival.
+  # Workers take requests in turns. A request needs 15 MiB and retains 2 KiB at the end of the heap, so the free memory
+  # before that stays resident. After each request there is time for a trim, if one is due: the share allows only the
+  # first one, and those near the limit.
   SERVER = <<~'RUBY'
     WORKERS = 24
     trims = ARGV.delete("--auto-trim")

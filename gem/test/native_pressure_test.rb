@@ -3,14 +3,14 @@
 require_relative "test_helper"
 require_relative "servers"
 
-# The GC learns of memory that no extension reports.
+# NativePressure reports memory to the GC.
 class NativePressureTest < Minitest::Test
   HOARD = File.join(__dir__, "native/hoard.c")
   SLOW_MALLINFO = File.join(__dir__, "native/slow_mallinfo.c")
   UNACCOUNTED = File.expand_path("../../scenarios/owners/libpq_unaccounted.c", __dir__)
 
-  # What is retained lets the GC run seldom. `churn` makes 2,000 objects of 100,000 bytes, and keeps ten; it returns how
-  # far RSS rose above what it was.
+  # With many retained objects the GC runs rarely. `churn` creates 2,000 objects of 98 KiB, keeps the last ten, and
+  # returns the growth of RSS.
   RETAINED = <<~'RUBY'
     RETAINED = Array.new(400_000) { |number| "string number #{number} of those that are retained" }
     RECENT = Array.new(10)
@@ -21,7 +21,7 @@ class NativePressureTest < Minitest::Test
       most = 0
       count.times do |index|
         RECENT[index % 10] = yield
-        # A pace that a server may have: what is watched every some milliseconds can double in one of them.
+        # The pace of a server. Without pauses RSS could double within a millisecond.
         sleep 0.005 if index % 20 == 19
         most = [most, Rbloat.rss_bytes].max if index % 100 == 99
       end
@@ -37,11 +37,10 @@ class NativePressureTest < Minitest::Test
     RUBY
   end
 
-  # Up to Ruby 3.0 there is no way to let the GC run but to wait for the program's next malloc by Ruby, nor to end its
-  # sweep at once.
+  # Up to Ruby 3.0 the GC waits for the program's next allocation with Ruby's malloc, and sweeps lazily.
   PROMPT = RUBY_VERSION >= "3.1"
   HOARDS = 'churn { "x" * 100; Hoard.new(100_000) }'
-  # Without it RSS rises by some 200 MB.
+  # In bytes. Without NativePressure RSS rises by about 190 MiB.
   RISE = PROMPT ? 140_000_000 : 175_000_000
 
   def test_memory_that_is_not_reported_is_collected
@@ -105,11 +104,11 @@ class NativePressureTest < Minitest::Test
     assert_operator collections, :<, 20
   end
 
-  # Each sweep let malloc walk all free chunks, however long that took. A call costs 20 ms of CPU time here, and calls
-  # may take 2 % of the time: so there is one in a second.
+  # After each sweep malloc walked all free chunks, however long that took. Here a call takes 20 ms of CPU time. Calls
+  # may take 2 % of the time, so there may be one each second.
   def test_asking_malloc_after_sweeps_stays_within_its_share
-    skip "only glibc's malloc is asked" unless glibc?
-    # No GC but those of the test: after a major one nothing that was told is outstanding.
+    skip "needs glibc's malloc" unless glibc?
+    # Only the test runs the GC. After a major GC nothing would be outstanding.
     limits = %w[MALLOC_LIMIT MALLOC_LIMIT_MAX OLDMALLOC_LIMIT OLDMALLOC_LIMIT_MAX].to_h do |name|
       ["RUBY_GC_#{name}", (1 << 40).to_s]
     end
@@ -134,9 +133,9 @@ class NativePressureTest < Minitest::Test
     assert_operator asked, :<=, 2 + (1.5 * elapsed)
   end
 
-  # Ruby bug 19991: jobs that a thread registers which Ruby does not know may be lost, or run another's function.
+  # Ruby bug 19991: a job that a native thread registers may be lost, or run another function.
   def test_no_job_is_registered_from_a_foreign_thread
-    skip "from Ruby 3.3 on jobs are registered beforehand" if RUBY_VERSION >= "3.3"
+    skip "from Ruby 3.3 on jobs are registered in advance" if RUBY_VERSION >= "3.3"
     library = File.binread($LOADED_FEATURES.grep(%r{/rbloat/rbloat\.so\z}).first)
     refute_match(/rb_postponed_job_register/, library)
   end
@@ -162,7 +161,7 @@ class NativePressureTest < Minitest::Test
     assert_equal [0, 1, 11, 1], answers
   end
 
-  # Ruby's limits decide, so a GC that is switched off stays off.
+  # Ruby's limits decide, so a disabled GC stays disabled.
   def test_a_disabled_gc_stays_disabled
     answer = run_churn(<<~RUBY)
       Rbloat::NativePressure.start
@@ -188,11 +187,11 @@ class NativePressureTest < Minitest::Test
     program = "[Rbloat::NativePressure.running?, Rbloat::NativePressure.start]"
     assert_equal [true, true], run_ruby(program, env: { "RBLOAT_NATIVE_PRESSURE" => "1" })
     assert_equal [false, false], run_ruby(program, env: { "RBLOAT_NATIVE_PRESSURE" => "1", "LD_PRELOAD" => jemalloc })
-    assert_equal 1, errors.scan("NativePressure has nothing to do").size
+    assert_equal 1, errors.scan("NativePressure is off").size
   end
 
   def test_libpq_without_accounting
-    skip "nothing is malloc'ed by Ruby here, which Ruby 3.0 would have to" unless PROMPT
+    skip "Ruby 3.0 checks its limits only when the program allocates with Ruby's malloc" unless PROMPT
     rise = run_churn(<<~RUBY, env: Servers.postgres)
       require "#{Servers.extension(UNACCOUNTED, '-l:libpq.so.5')}"
       Rbloat::NativePressure.start

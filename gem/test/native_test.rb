@@ -2,18 +2,16 @@
 
 require_relative "test_helper"
 
-# The parts of the extension that know nothing of Ruby, tested in C.
+# The parts of the extension that are independent of Ruby, tested in C.
 class NativeTest < Minitest::Test
   EXT = File.expand_path("../ext/rbloat", __dir__)
 
-  # When a trim is worth it: arithmetic.
   def test_ration
     assert_equal "", failures_of("ration")
   end
 
-  # Whether the process is quiet.
   def test_process
-    skip "threads are looked at on Linux alone" unless RUBY_PLATFORM.include?("linux")
+    skip "needs Linux" unless RUBY_PLATFORM.include?("linux")
     assert_equal "", failures_of("process")
   end
 

@@ -3,7 +3,7 @@
 require_relative "test_helper"
 require_relative "servers"
 
-# What a block allocates, and what the GC knows of it.
+# Probes: the memory that a block allocates, and how much of it the GC knows about.
 class ProbeTest < Minitest::Test
   HOARD = File.join(__dir__, "native/hoard.c")
   UNACCOUNTED = File.expand_path("../../scenarios/owners/libpq_unaccounted.c", __dir__)
@@ -23,7 +23,7 @@ class ProbeTest < Minitest::Test
     assert_operator seen, :>, 0.95
     assert_operator freed, :>, 0.95
     assert_includes 1_000..1_100, objects
-    assert_match(/\Athe block kept 50\d\d kB of malloc's memory: the GC sees \d+ %, and could free \d+ %\z/, verdict)
+    assert_match(/\AThe block kept 4\.\d MiB of malloc's memory\. The GC knows about \d+ % of it, .* \d+ %\.\z/, verdict)
   end
 
   def test_what_is_retained_cannot_be_freed
@@ -38,12 +38,12 @@ class ProbeTest < Minitest::Test
     assert_in_delta 5_000_000, bytes, 200_000
     assert_operator seen, :<, 0.05
     assert_operator freed, :>, 0.95
-    assert_match(/the GC sees \d %, .*use Rbloat::NativePressure\z/, verdict)
+    assert_match(/The GC knows about \d % of it.* use Rbloat::NativePressure\.\z/, verdict)
   end
 
   def test_a_block_that_keeps_nothing
     verdict = probe("1 + 1")[3]
-    assert_equal "the block kept hardly any memory of malloc", verdict
+    assert_equal "The block kept almost no memory of malloc.", verdict
   end
 
   def test_pg_reports_mysql2_and_an_extension_over_libpq_do_not
@@ -73,6 +73,6 @@ class ProbeTest < Minitest::Test
   def test_jemalloc_is_refused
     answer = run_ruby("begin; Rbloat.probe { 1 }; rescue NotImplementedError => e; e.message; end",
                       env: { "LD_PRELOAD" => jemalloc })
-    assert_equal "a probe needs glibc's malloc, not jemalloc's", answer
+    assert_equal "a probe needs glibc's malloc, but this process uses jemalloc's", answer
   end
 end

@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# The shop of scenarios/rails, with Rails, Puma and PostgreSQL as they are, and the gem as a user has it.
+# The shop of scenarios/rails, with the real Rails, Puma and PostgreSQL, and with the gem.
 class RailsTest < Minitest::Test
   SHOP = File.expand_path("../../scenarios/rails", __dir__)
 
@@ -11,7 +11,7 @@ class RailsTest < Minitest::Test
   end
 
   def setup
-    skip "scenarios/rails is not there" unless File.directory?(SHOP)
+    skip "scenarios/rails is missing" unless File.directory?(SHOP)
     %w[rails active_record puma pg].each { |library| needs library }
     require "#{SHOP}/lib/database"
     require "#{SHOP}/lib/server"
@@ -34,7 +34,7 @@ class RailsTest < Minitest::Test
     assert_equal 25, body(server, "/orders?page=3").scan("<tr>").size
     assert_includes body(server, "/orders/77"), "<h1>INV-00000077</h1>"
     assert_equal 25, JSON.parse(body(server, "/orders.json?page=3")).size
-    # Orders of January, and the head: 40,001 * (31 / 365.0)**(1 / 0.6).
+    # The header, and the orders of January: 40,001 * (31 / 365.0)**(1 / 0.6).
     assert_equal 657, body(server, "/exports/1.csv").lines.size
   end
 

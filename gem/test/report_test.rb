@@ -2,7 +2,7 @@
 
 require_relative "test_helper"
 
-# The report from within, and figures for metrics.
+# The report on the own process, and figures for metrics.
 class ReportTest < Minitest::Test
   BINARIES = %w[debug release dist].map { |profile| File.expand_path("../../target/#{profile}/rbloat", __dir__) }.freeze
 

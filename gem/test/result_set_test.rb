@@ -102,7 +102,7 @@ class ResultSetTest < Minitest::Test
     @connection.type_map_for_results = PG::BasicTypeMapForResults.new(@connection)
     expected = @connection.exec(ROWS).values
     assert_equal expected, result_set.values
-    # Few rows keep the map by type, many have one by column.
+    # A type map chooses by the number of rows whether it builds a map by column.
     few = @connection.exec("SELECT 1 AS a, true AS b, NULL AS c").result_set
     assert_equal [1, true, nil], few[0].values
     assert_kind_of PG::TypeMapByColumn, few.type_map
@@ -191,7 +191,7 @@ class ResultSetTest < Minitest::Test
     assert_match(/cannot read the PG::Result/, messages.last)
   end
 
-  # Binary gems of pg bring a libpq with another name. Another extension may load Debian's libpq as well.
+  # Binary gems of pg contain a libpq with another name. Another extension may load Debian's libpq as well.
   def test_the_libpq_of_pg_is_used_whatever_else_is_loaded
     Dir.mktmpdir do |folder|
       own = carry_libpq(folder)
@@ -229,7 +229,7 @@ class ResultSetTest < Minitest::Test
     RUBY
   end
 
-  # Where libpq is not found, as in a Ruby that is linked statically.
+  # Used if libpq is not found, as in a static Ruby.
   def test_the_way_over_strings_is_the_same
     @connection.type_map_for_results = PG::BasicTypeMapForResults.new(@connection)
     slow = Class.new(Rbloat::PG::ResultSet) do
@@ -273,7 +273,7 @@ class ResultSetTest < Minitest::Test
     end
   end
 
-  # The object and all that it alone keeps, but for classes and decoders that were there before.
+  # The object, and the objects that it refers to, except for classes.
   def reachable(object)
     found = [object]
     ObjectSpace.reachable_objects_from(object).each { |child| found << child unless child.is_a?(Module) }
@@ -299,7 +299,7 @@ class ResultSetTest < Minitest::Test
     assert_operator told, :>, 900_000
   end
 
-  # In a process of its own: mysql2 holds classes that a compaction does not know of, and crashes after one.
+  # In another process, since mysql2 crashes after a compaction: it does not update its references to classes.
   def test_stress_and_compaction
     answer = run_ruby(<<~RUBY, env: Servers.postgres, prelude: 'require "json"; require "rbloat/pg/result"')
       connection = PG.connect

@@ -6,22 +6,22 @@ require "rbconfig"
 require "socket"
 require "tmpdir"
 
-# Real database servers, on a socket in a folder of their own. They end with the process that started them.
+# Real database servers, each on a socket in its own folder. They end with the process that started them.
 module Servers
   PATIENCE = 120
   NOBODY = 65_534
-  # What the tests preload is not for servers.
+  # Libraries that tests preload are not for servers.
   OWN_MALLOC = { "LD_PRELOAD" => nil }.freeze
 
   class << self
-    # The environment's variables by which clients find PostgreSQL, started by the first call.
+    # Returns the environment variables that clients need to find PostgreSQL. The first call starts it.
     def postgres
       @postgres ||= start do |folder, user|
         programs = Dir["/usr/lib/postgresql/*/bin"].max || raise("PostgreSQL is not installed")
         system(OWN_MALLOC, *user, "#{programs}/initdb", "--pgdata=#{folder}/data", "--username=postgres",
                "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync",
                out: "#{folder}/log", err: "#{folder}/log", exception: true)
-        # Its socket is there before it answers; the eighth line tells pg_ctl when it does.
+        # The socket exists before the server answers. The eighth line is for pg_ctl, and contains the state.
         ready = lambda do
           File.exist?("#{folder}/data/postmaster.pid") &&
             File.readlines("#{folder}/data/postmaster.pid")[7].to_s.strip == "ready"
@@ -31,7 +31,7 @@ module Servers
       end
     end
 
-    # The same for MariaDB. Without its system tables, which take seconds to make: whoever reaches the socket may read.
+    # The same for MariaDB. It runs without system tables, whose creation takes seconds, and so without authentication.
     def mariadb
       @mariadb ||= start do |folder|
         socket = "#{folder}/socket"
@@ -42,7 +42,7 @@ module Servers
       end
     end
 
-    # The library of scenarios/owners/libpq_unaccounted.c, or of another C file, compiled for this Ruby.
+    # Compiles a C file for this Ruby, and returns the path of the library.
     def extension(source, *libraries)
       name = File.basename(source, ".c")
       built_for = Digest::SHA256.hexdigest(File.read(source) + RUBY_DESCRIPTION)[0, 16]
@@ -59,8 +59,8 @@ module Servers
 
     private
 
-    # The block is given a folder and the words before a command that make it another user's, since PostgreSQL refuses
-    # root; it returns the command, what tells that it is ready, and the variables.
+    # Yields a folder, and the words that run a command as another user, since PostgreSQL refuses root. The block
+    # returns the command, a lambda that checks whether the server is ready, and the environment variables for clients.
     def start
       folder = Dir.mktmpdir("rbloat-server")
       user = %w[setpriv --pdeathsig QUIT]
@@ -76,7 +76,7 @@ module Servers
       variables
     end
 
-    # PostgreSQL ends its own children on SIGQUIT; on a SIGKILL it would leave some behind.
+    # PostgreSQL ends its children on SIGQUIT. After SIGKILL some would remain.
     def end_with(parent, pid, folder)
       at_exit do
         next unless Process.pid == parent

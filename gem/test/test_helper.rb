@@ -9,15 +9,15 @@ require "socket"
 require "tempfile"
 require "tmpdir"
 
-# What the tests share: programs that run in a process of their own, and waiting without depending on the time.
+# Helpers for all tests: running programs in another process, and waiting for a condition.
 module Together
-  # Where the gem is that is tested: one that was built with a sanitizer is elsewhere.
+  # The folder of the gem under test. Builds with a sanitizer are elsewhere.
   LIB = ENV.fetch("RBLOAT_TEST_LIB", File.expand_path("../lib", __dir__))
   # The command that runs each program, such as valgrind.
   UNDER = ENV.fetch("RBLOAT_TEST_UNDER", "").split
   PATIENCE = 60
 
-  # What programs are given: `wait_until`, and `burst`, after which malloc holds many free pages.
+  # Methods for programs: `wait_until`, and `burst`, after which malloc has many free pages.
   PRELUDE = <<~'RUBY'
     require "json"
     require "rbloat"
@@ -44,8 +44,8 @@ module Together
     end
   RUBY
 
-  # Runs the code in a new process, by the command `before` if there is one; returns what its last expression is, as
-  # JSON has it.
+  # Runs the code in a new process, by the command `before` if there is one. Returns the value of its last expression,
+  # converted to JSON and back.
   def run_ruby(code, env: {}, options: [], prelude: PRELUDE, before: [])
     program = "#{prelude}\nanswer = begin\n#{code}\nend\nputs \"answer \#{JSON.generate([answer])}\""
     output, errors, status = Open3.capture3(env, *before, *ruby(options), stdin_data: program)
@@ -54,7 +54,7 @@ module Together
     JSON.parse(output[/^answer (.*)$/, 1]).first
   end
 
-  # What the last program wrote to its standard error.
+  # The standard error of the last program.
   attr_reader :errors
 
   def ruby(options = [])
@@ -70,22 +70,22 @@ module Together
     found
   end
 
-  # Skips a test of a gem that this Ruby does not have.
+  # Skips the test if this Ruby does not have the gem.
   def need(name)
     require name
   rescue LoadError
     skip "ruby-#{name} is not installed"
   end
 
-  # Writes a program that stands in for rbloat, and returns its path. It is not a shell script, since dash and bash crash
-  # when the runtime of ThreadSanitizer is preloaded.
+  # Writes a program that stands in for rbloat, and returns its path. It is not a shell script, since dash and bash
+  # crash when the runtime of ThreadSanitizer is preloaded.
   def write_program(folder, code)
     path = File.join(folder, "rbloat")
     File.write(path, "#!#{RbConfig.ruby} --disable=gems\n#{code}", perm: 0o755)
     path
   end
 
-  # The variable that preloads a library, besides what is preloaded here.
+  # The environment variable that preloads a library, in addition to those of this process.
   def preload(library)
     { "LD_PRELOAD" => [ENV.fetch("LD_PRELOAD", nil), library].compact.join(":") }
   end

@@ -3,21 +3,20 @@
 require_relative "test_helper"
 require_relative "servers"
 
-# The gem's threads: their starts, ends and forks, by many at once. RBLOAT_TEST_STARTS and RBLOAT_TEST_FORKS say how
-# often.
+# Concurrent starts, stops and forks of the gem's threads. RBLOAT_TEST_STARTS and RBLOAT_TEST_FORKS set their number.
 class ThreadsTest < Minitest::Test
   STARTS = Integer(ENV.fetch("RBLOAT_TEST_STARTS", 400))
   FORKS = Integer(ENV.fetch("RBLOAT_TEST_FORKS", 40))
   SLOW_MALLINFO = File.join(__dir__, "native/slow_mallinfo.c")
   FORKED = File.join(__dir__, "native/forked.c")
 
-  # Programs that hang are ended after this many seconds; those that are slow since the machine is have time.
+  # Seconds after which a program is killed because it hangs. Generous, for slow machines.
   DEADLINE = 60 + ((STARTS + FORKS) / 2)
 
   HELPERS = <<~'RUBY'
     SERVICES = [Rbloat::AutoTrim, Rbloat::NativePressure].freeze
 
-    # Threads of the process that have one of the gem's names, which they give themselves.
+    # The number of the gem's native threads, by their names, which they set themselves.
     def native_threads
       Dir["/proc/self/task/*/comm"].count { |file| File.read(file).match?(/\Arbloat-(trim|pressure)/) }
     rescue Errno::ENOENT, Errno::ESRCH
@@ -31,7 +30,7 @@ class ThreadsTest < Minitest::Test
   RUBY
 
   def setup
-    skip "only beside glibc's malloc there are threads" unless glibc?
+    skip "the threads need glibc's malloc" unless glibc?
   end
 
   def run_threads(code, env: {}, options: [])
@@ -39,7 +38,7 @@ class ThreadsTest < Minitest::Test
     run_ruby("#{HELPERS}\n#{code}", env: env, options: options, before: limited)
   end
 
-  # A start while the last thread was ending shared its state, and the join of that never came back.
+  # A start while the previous thread was stopping shared its state, and joining that thread never returned.
   def test_starts_and_stops_by_many_threads
     answer = run_threads(<<~RUBY)
       threads = Array.new(8) do |index|
@@ -120,7 +119,7 @@ class ThreadsTest < Minitest::Test
     assert_equal [7], statuses
   end
 
-  # The join waited for a thread that was within malloc, and neither Timeout nor Ctrl-C could end that.
+  # The thread was inside malloc, and neither Timeout nor Ctrl-C could interrupt the join.
   def test_a_stop_can_be_interrupted
     Dir.mktmpdir do |folder|
       hold = "#{folder}/hold"
@@ -136,7 +135,7 @@ class ThreadsTest < Minitest::Test
           File.exist?("#{hold}")
         end
         states = [Rbloat::AutoTrim.running?]
-        # The next one does not wait for the last one's end.
+        # A start does not wait for the end of the previous thread.
         Rbloat::AutoTrim.start(cgroup: nil)
         states << Rbloat::AutoTrim.running?
         wait_until { native_threads == 2 }
@@ -148,7 +147,7 @@ class ThreadsTest < Minitest::Test
     end
   end
 
-  # `clone` gave the methods another module, for which there was no thread: a segmentation fault.
+  # The methods looked for the thread of the cloned module, which has none: a segmentation fault.
   def test_a_clone_of_a_module_is_as_good
     answer = run_threads(<<~RUBY)
       Rbloat::AutoTrim.start
@@ -165,7 +164,7 @@ class ThreadsTest < Minitest::Test
     assert_equal [true, false, true, true, false, false], answer
   end
 
-  # A child that is forked to become another program paid for two threads.
+  # Children that were forked to run another program started two threads.
   def test_a_fork_that_ruby_does_not_make_has_no_threads
     skip "Process._fork came with Ruby 3.1" unless Process.respond_to?(:_fork)
     answer = run_threads(<<~RUBY)

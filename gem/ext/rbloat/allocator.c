@@ -21,10 +21,10 @@ static bool loaded(const char *symbol)
 bool rbloat_glibc_malloc(void)
 {
 #if RBLOAT_WATCHES && (defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__))
-    /* A sanitizer brings a malloc, and glibc's is there beside it: all that is done with that is to be checked. */
+    /* A sanitizer replaces malloc. Calls of glibc's functions still work, and the tests should check them. */
     return true;
 #elif RBLOAT_WATCHES && defined(HAVE_DLFCN_H)
-    /* What stands in for malloc rarely brings a malloc_trim of its own. */
+    /* Most replacements of malloc have no malloc_trim. */
     Dl_info ours, theirs;
     void *allocate = dlsym(RTLD_DEFAULT, "malloc"), *trim = dlsym(RTLD_DEFAULT, "malloc_trim");
     if (!allocate || !trim || loaded("mallctl") || loaded("tc_malloc") || loaded("mi_version")) return false;
@@ -56,7 +56,7 @@ rbloat_malloc_counts rbloat_count_malloc(void)
         .free = (int64_t)info.fordblks,
     };
 #else
-    /* Before glibc 2.33 each count is modulo 4 GB. */
+    /* Before glibc 2.33 each count is modulo 4 GiB. */
     struct mallinfo info = mallinfo();
     return (rbloat_malloc_counts){
         .in_use = (int64_t)(uint32_t)info.uordblks + (int64_t)(uint32_t)info.hblkhd,
@@ -67,8 +67,8 @@ rbloat_malloc_counts rbloat_count_malloc(void)
 
 int64_t rbloat_exact_in_use(void)
 {
-    /* More than a list of the tcache holds in any release up to 2.43, and the chunks that such a list may have: with as
-       many taken, none is cached, and what is in use besides them is the program's. */
+    /* Takes more chunks of each size than a tcache list holds in any glibc up to 2.43. This empties the tcache, so all
+       other chunks in use are the program's. */
     enum { CACHED = 16, FIRST = 24, LAST = 1032, STEP = 16, LISTS = (LAST - FIRST) / STEP + 1 };
     static const size_t HEADER = sizeof(size_t);
     void *taken[LISTS * CACHED];
@@ -105,7 +105,7 @@ void rbloat_trim_malloc(void)
 
 #endif
 
-/* Resident bytes before and after. */
+/* Stores the resident memory before and after the trim. */
 static void *trim_without_gvl(void *argument)
 {
     rbloat_resident *resident = argument;
@@ -116,8 +116,8 @@ static void *trim_without_gvl(void *argument)
 }
 
 /*
- * Gives free memory of malloc back to the kernel, now. Other threads run meanwhile.
- * @return [Integer] by how many bytes the resident memory fell: 0 where malloc is not glibc's
+ * Returns free memory of malloc to the kernel. Other threads run meanwhile.
+ * @return [Integer] the bytes by which RSS fell; 0 if malloc is not glibc's
  */
 static VALUE trim(VALUE self)
 {
@@ -139,7 +139,7 @@ static VALUE rss_bytes(VALUE self)
     return rbloat_read_resident(&resident) ? LL2NUM(resident.rss) : Qnil;
 }
 
-/* Of RSS, what belongs to no file and is not shared. */
+/* The part of RSS that is neither file-backed nor shared. */
 static VALUE anonymous_bytes(VALUE self)
 {
     rbloat_resident resident;
@@ -160,7 +160,7 @@ static VALUE malloc_counts(VALUE self)
     return rb_assoc_new(LL2NUM(counts.in_use), LL2NUM(counts.free));
 }
 
-/* With the GVL, so that no other Ruby thread allocates meanwhile. */
+/* Keeps the GVL, so that no other Ruby thread allocates meanwhile. */
 static VALUE exact_malloc_in_use(VALUE self)
 {
     return rbloat_glibc_malloc() ? LL2NUM(rbloat_exact_in_use()) : Qnil;

@@ -1,4 +1,4 @@
-/* The allocator of this process: which one it is, what it has in use, and giving its free memory back. */
+/* The allocator of this process: its name, the memory it has in use, and trims. */
 #ifndef RBLOAT_ALLOCATOR_H
 #define RBLOAT_ALLOCATOR_H
 
@@ -6,22 +6,23 @@
 #include <stdint.h>
 
 typedef struct {
-    int64_t in_use; /* bytes of chunks in use, those with a mapping of their own and those in tcaches included */
-    int64_t free;   /* bytes of free chunks, resident or not */
+    int64_t in_use; /* bytes of chunks in use, including mmapped chunks and chunks in tcaches */
+    int64_t free;   /* bytes of other free chunks, resident or not */
 } rbloat_malloc_counts;
 
-/* Whether malloc is glibc's own, and not jemalloc's or another that was loaded in its place. */
+/* Returns false if jemalloc or another allocator replaces glibc's malloc. */
 bool rbloat_glibc_malloc(void);
 
-/* What the allocator is called: "glibc", "jemalloc", "tcmalloc", "mimalloc", "other". */
+/* Returns "glibc", "jemalloc", "tcmalloc", "mimalloc" or "other". */
 const char *rbloat_allocator_name(void);
 
-/* The four below are for glibc's malloc only. They take its locks one after the other, and need no GVL. */
+/* The functions below are for glibc's malloc only. They take the locks of its arenas, one after the other, and need no
+   GVL. */
 
-/* Walks the lists of free chunks, so the time that it takes grows with their number. */
+/* Walks the lists of free chunks, so it takes longer the more free chunks there are. */
 rbloat_malloc_counts rbloat_count_malloc(void);
 
-/* As in_use above, but for what lies in the calling thread's tcache. */
+/* The bytes in use, without chunks in the tcache of the calling thread. */
 int64_t rbloat_exact_in_use(void);
 
 /* malloc_trim(0). */

@@ -1,6 +1,6 @@
 /*
- * The process that may trace this one although Yama forbids it. The kernel has one setting for a process, so all threads and
- * Ractors share this one.
+ * The permission to attach to this process under Yama. The kernel has one setting for each process, so all threads and
+ * Ractors share it.
  */
 #include "rbloat.h"
 
@@ -13,8 +13,8 @@
 #include <pthread.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static long allowed = 0; /* by the program: a pid, 0 for none, -1 for any */
-static long reports = 0; /* in progress; during a report any process may trace */
+static long allowed = 0; /* the process that the program allows: a process id, 0 for none, -1 for any */
+static long reports = 0; /* reports in progress, during which any process is allowed */
 
 static void before_fork(void)
 {
@@ -26,7 +26,7 @@ static void after_fork(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* A child inherits neither the kernel's setting nor the threads that wait for reports. */
+/* A child does not inherit the kernel's setting, nor the threads that wait for reports. */
 static void after_fork_in_child(void)
 {
     allowed = 0;
@@ -34,7 +34,7 @@ static void after_fork_in_child(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Returns false on a kernel without Yama, which does not know the call and forbids nothing. */
+/* Returns false if the kernel has no Yama. Then no permission is needed. */
 static VALUE update(const long *pid, long more_reports)
 {
     pthread_mutex_lock(&lock);
@@ -63,7 +63,7 @@ static VALUE end_report(VALUE unused)
     return update(NULL, -1);
 }
 
-/* native_allow_report { ... }: any process may trace this one during the block. */
+/* native_allow_report { ... }: allows any process to attach during the block. */
 static VALUE native_allow_report(VALUE self)
 {
     return rb_ensure(make_report, Qnil, end_report, Qnil);

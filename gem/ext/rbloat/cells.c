@@ -1,6 +1,6 @@
 /*
- * Rbloat::Cells: a table of strings that is one object to the GC, whatever number of cells it has. Each cell becomes a
- * String, or what its decoder makes of it, when it is asked for.
+ * Rbloat::Cells: a table of strings that is one Ruby object, however many cells it has. A cell becomes a String, or the
+ * value that its decoder returns, each time it is read.
  */
 #include "libpq.h"
 #include "rbloat.h"
@@ -12,12 +12,12 @@
 typedef struct {
     rbloat_table table;
     rbloat_table names;
-    bool cleared; /* never filled again, so that rows and columns cannot change while a method runs Ruby code */
+    bool cleared; /* A cleared table is never filled again. Otherwise it could change while a method runs Ruby code. */
     size_t rows, columns;
-    size_t accounted; /* bytes that the GC was told of */
-    VALUE decoders;   /* what keeps them alive, or nil */
-    VALUE *decoder;   /* of each column, nil for none; NULL where there are none at all */
-    int *encoding;    /* index of each column's */
+    size_t accounted; /* bytes that were reported to the GC */
+    VALUE decoders;   /* the object that keeps the decoders alive, or nil */
+    VALUE *decoder;   /* by column, nil for none; NULL if no column has one */
+    int *encoding;    /* by column: the index of the encoding */
     unsigned int *type;
 } rbloat_cells;
 
@@ -85,7 +85,7 @@ static rbloat_cells *cells_of(VALUE self)
     return cells;
 }
 
-/* To be called again after anything that may run Ruby code, which may clear the table. */
+/* Must be called again after anything that may run Ruby code, since that may clear the table. */
 static inline void check_filled(const rbloat_cells *cells)
 {
     if (cells->cleared) rb_raise(rb_eArgError, "the result set was cleared");
@@ -105,7 +105,7 @@ static void no_memory(rbloat_cells *cells)
     rb_memerror();
 }
 
-/* All strings of an array of strings, nil among them. */
+/* Appends all strings of an array, which may contain nil. */
 static bool append_all(rbloat_table *table, VALUE strings)
 {
     for (long index = 0; index < RARRAY_LEN(strings); index++) {
@@ -137,10 +137,7 @@ static void check_lengths(VALUE names, VALUE encodings, VALUE types, VALUE decod
     }
 }
 
-/*
- * native_columns(names, encodings, types, decoders): what is known before any row. `decoders` is nil, or an array with
- * one or nil for each column.
- */
+/* native_columns(names, encodings, types, decoders): defines the columns. `decoders` is nil or an array. */
 static VALUE native_columns(VALUE self, VALUE names, VALUE encodings, VALUE types, VALUE decoders)
 {
     rb_check_frozen(self);
@@ -150,7 +147,7 @@ static VALUE native_columns(VALUE self, VALUE names, VALUE encodings, VALUE type
     if (!NIL_P(decoders)) Check_Type(decoders, T_ARRAY);
     check_lengths(names, encodings, types, decoders);
     size_t columns = (size_t)RARRAY_LEN(names);
-    /* Conversions may run Ruby code, which may change the arrays and this table. So all other checks come after them. */
+    /* Conversions may run Ruby code that changes the arrays or this table. So all other checks come after them. */
     VALUE encoding_buffer, type_buffer;
     int *encoding = ALLOCV_N(int, encoding_buffer, columns + 1);
     unsigned int *type = ALLOCV_N(unsigned int, type_buffer, columns + 1);
@@ -164,7 +161,7 @@ static VALUE native_columns(VALUE self, VALUE names, VALUE encodings, VALUE type
     rbloat_cells *cells = cells_of(self);
     if (cells->cleared) rb_raise(rb_eArgError, "the result set was cleared");
     if (cells->encoding) rb_raise(rb_eArgError, "the columns are known already");
-    /* One more, so that a table without columns has them too. */
+    /* One more than needed, so that these are not NULL in a table without columns. */
     cells->encoding = calloc(columns + 1, sizeof(*cells->encoding));
     cells->type = calloc(columns + 1, sizeof(*cells->type));
     if (!NIL_P(decoders)) cells->decoder = calloc(columns + 1, sizeof(*cells->decoder));
@@ -183,7 +180,7 @@ static VALUE native_columns(VALUE self, VALUE names, VALUE encodings, VALUE type
     return Qnil;
 }
 
-/* Keeps what decodes alive; an array of decoders need not be. */
+/* native_keep(decoders): sets the object that keeps the decoders alive. */
 static VALUE native_keep(VALUE self, VALUE decoders)
 {
     rb_check_frozen(self);
@@ -192,8 +189,8 @@ static VALUE native_keep(VALUE self, VALUE decoders)
 }
 
 /*
- * The PGresult of a PG::Result; NULL if it was cleared. The struct is private to the gem pg: it is read only if its type
- * has the name that pg uses, and accepted only if it contains the type map that PG::Result#type_map returns.
+ * The PGresult of a PG::Result, or NULL if that was cleared. The struct is private to the gem pg. It is read only if its
+ * type has the name that pg uses, and accepted only if it contains the type map that PG::Result#type_map returns.
  */
 static const void *pgresult_of(VALUE result)
 {
@@ -208,15 +205,13 @@ static const void *pgresult_of(VALUE result)
         VALUE connection, type_map;
     } *data = rb_check_typeddata(result, RTYPEDDATA_TYPE(result));
     if (!data || data->type_map != type_map) {
-        rb_raise(rb_eTypeError, "cannot read the PG::Result: this version of pg lays it out in an unknown way");
+        rb_raise(rb_eTypeError, "cannot read the PG::Result: unknown layout in this version of pg");
     }
     return data->pgresult;
 }
 
-/*
- * native_copy(result, rows): copies a PG::Result by the functions of libpq. Returns false if these were not found, or if
- * the result was cleared.
- */
+/* native_copy(result, rows): copies a PG::Result with the functions of libpq. Returns false if these were not found, or the
+   result was cleared. */
 static VALUE native_copy(VALUE self, VALUE result, VALUE row_count)
 {
     rb_check_frozen(self);
@@ -235,7 +230,7 @@ static VALUE native_copy(VALUE self, VALUE result, VALUE row_count)
     return Qtrue;
 }
 
-/* native_rows(rows): an array of arrays of strings and nils. */
+/* native_rows(rows): fills the table from an array of arrays of strings and nils. */
 static VALUE native_rows(VALUE self, VALUE rows)
 {
     rbloat_cells *cells = filled(self);
@@ -265,7 +260,7 @@ static VALUE string_of(const rbloat_table *table, size_t index, int encoding)
     const char *bytes = rbloat_table_cell(table, index, &length);
     if (!bytes) return Qnil;
     VALUE string = rb_str_new(bytes, (long)length);
-    /* The string is new: there is nothing that associating would have to look at. */
+    /* Faster than rb_enc_associate_index, whose checks a new string does not need. */
     if (encoding < RUBY_ENCODING_INLINE_MAX) {
         RB_ENCODING_SET_INLINED(string, encoding);
     } else {
@@ -292,7 +287,7 @@ static size_t row_at(const rbloat_cells *cells, VALUE index)
     return (size_t)row;
 }
 
-/* The index of the first column with this name, or -1. */
+/* Returns the index of the first column with this name, or -1. */
 static long find_column(const rbloat_cells *cells, VALUE name)
 {
     if (SYMBOL_P(name)) name = rb_sym2str(name);
@@ -329,7 +324,7 @@ static VALUE cells_get(VALUE self, VALUE row_index, VALUE column_index)
     return value_at(cells, row, column);
 }
 
-/* Without what its decoder makes of it. */
+/* The string of a cell, not decoded. */
 static VALUE cells_raw(VALUE self, VALUE row_index, VALUE column_index)
 {
     const rbloat_cells *cells = filled(self);
@@ -344,10 +339,10 @@ static VALUE cells_null_p(VALUE self, VALUE row_index, VALUE column_index)
     return rbloat_table_cell(&cells->table, row * cells->columns + column, &length) ? Qfalse : Qtrue;
 }
 
-/* All values, or an error if a decoder clears the table. */
+/* Returns all values of a row. Raises an error if a decoder clears the table. */
 static VALUE row_values(const rbloat_cells *cells, size_t row)
 {
-    /* Of as many columns as are usual, made at once: appending to an array takes as long as making a short string. */
+    /* Appending to an array takes as long as creating a short string. So an array of the usual length is created at once. */
     enum { USUAL = 32 };
     VALUE first[USUAL] = {Qnil};
     size_t column = 0, columns = cells->columns;

@@ -2,7 +2,7 @@
 
 require "mkmf"
 
-# Whatever is missing makes a part of the extension say that it is not supported; nothing here stops an installation.
+# A missing header or function disables a part of the extension. It never stops the installation.
 have_header("malloc.h")
 %w[malloc_trim mallinfo2 mallinfo malloc_usable_size].each { |name| have_func(name, "malloc.h") }
 have_header("sys/prctl.h")
@@ -15,7 +15,7 @@ have_func("rb_ext_ractor_safe", "ruby.h")
 have_func("rb_gc_adjust_memory_usage", "ruby.h")
 have_func("rb_postponed_job_preregister", ["ruby.h", "ruby/debug.h"])
 
-# dladdr and pthread_setname_np are GNU's.
+# For dladdr and pthread_setname_np.
 append_cppflags("-D_GNU_SOURCE")
 append_cflags(%w[-std=gnu11 -Wall -Wno-unused-parameter -fvisibility=hidden])
 create_makefile("rbloat/rbloat")

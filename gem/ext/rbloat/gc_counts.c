@@ -32,7 +32,7 @@ rbloat_gc_counts rbloat_count_gc(void)
 {
     uint64_t starts = rb_gc_count(), majors = rb_gc_stat(major_gc_count);
     bool over = rb_gc_latest_gc_info(state) == none, major = !NIL_P(rb_gc_latest_gc_info(major_by));
-    /* One that began meanwhile is not over, whatever was read of the one before. */
+    /* A collection that began meanwhile is not over. */
     if (rb_gc_count() != starts) over = false;
     return (rbloat_gc_counts){
         .starts = starts,
@@ -77,7 +77,7 @@ static void sweep_ended(void)
     STORE(sweeps, LOAD(sweeps) + 1);
 }
 
-/* Runs inside of the GC: nothing here may allocate an object, nor wait. */
+/* Runs inside the GC: it must not allocate objects, nor wait. */
 static void gc_event(VALUE tracepoint_value, void *unused)
 {
     rb_event_flag_t event = rb_tracearg_event_flag(rb_tracearg_from_tracepoint(tracepoint_value));
@@ -100,7 +100,7 @@ void rbloat_watch_gc(void)
 
 #if RBLOAT_WATCHES && RUBY_API_VERSION_CODE >= 40000
 
-/* Seconds that an answer may take: whoever holds the GVL may be busy in C. */
+/* Seconds to wait for an answer. The thread that holds the GVL may be busy in C. */
 static const double PATIENCE = 0.1;
 
 static const rbloat_service *asker;
@@ -111,7 +111,7 @@ static void answer_increase(void *unused)
 {
     atomic_store(&answer, rbloat_malloc_increase());
     atomic_fetch_add(&answers, 1);
-    /* The thread that asked may have ended by now. */
+    /* Wakes the service, not the thread that asked, which may have ended. */
     rbloat_wake_service(asker);
 }
 
@@ -159,7 +159,7 @@ void rbloat_init_gc_counts(void)
     heap_allocated_pages = ID2SYM(rb_intern("heap_allocated_pages"));
     malloc_increase_bytes = ID2SYM(rb_intern("malloc_increase_bytes"));
     init_counts();
-    /* The first call makes the symbols of all that can be asked for, which needs the GVL, and would inside of the GC be
-       a "[BUG] object allocation during garbage collection phase". */
+    /* The first call of a process creates symbols. Inside the GC that would be a "[BUG] object allocation during garbage
+       collection phase". */
     rb_gc_stat(major_gc_count);
 }

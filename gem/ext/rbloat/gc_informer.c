@@ -16,16 +16,16 @@ int64_t rbloat_informed_bytes(void)
     return atomic_load(&informed);
 }
 
-/* What was freed is taken off from what Ruby knows of old objects alone. It counts the other, malloc_increase, from the
-   last GC on, and what was told before that is no part of it any more.
-   Up to Ruby 3.2 this does nothing but add to two counters, atomically, and needs no GVL. */
+/* Ruby has two counts: oldmalloc_increase, since the last major GC, and malloc_increase, since the last GC. `freed` was
+   reported before the last GC, so it must only lower the first one; what it takes off the second is added again.
+   Up to Ruby 3.2 this only adds to two atomic counters, and needs no GVL. */
 static void adjust(int64_t freed, int64_t grown)
 {
     size_t collection = rb_gc_count();
     int64_t before = rbloat_malloc_increase();
     if (freed > 0) rb_gc_adjust_memory_usage((ssize_t)-freed);
     int64_t lost = before - rbloat_malloc_increase(), again = freed > 0 && lost > 0 ? lost : 0;
-    /* A collection that began meanwhile has set the count back itself. */
+    /* A GC that began meanwhile has reset the count itself. */
     if (again > freed || rb_gc_count() != collection) again = 0;
     if (grown + again > 0) rb_gc_adjust_memory_usage((ssize_t)(grown + again));
     atomic_fetch_add(&informed, grown);
@@ -33,12 +33,13 @@ static void adjust(int64_t freed, int64_t grown)
 
 #if RUBY_API_VERSION_CODE >= 30100
 
-/* With the GVL. */
+/* Lets Ruby check its limits. Needs the GVL. */
 static void let_ruby_look(void)
 {
     size_t collection = rb_gc_count();
     ruby_xfree(ruby_xmalloc(1));
-    /* A sweep goes on as slots are needed, which small objects with large memory seldom do; disabling ends it. */
+    /* A lazy sweep only continues when the program needs slots. Few objects with much memory rarely need any. Disabling
+       the GC completes the sweep. */
     if (rb_gc_count() != collection && !RTEST(rb_gc_disable())) rb_gc_enable();
 }
 
@@ -57,7 +58,7 @@ static void inform_with_gvl(void *unused)
 
 void rbloat_prepare_informing(const rbloat_service *service)
 {
-    /* The same function again has the same handle. */
+    /* Registering the same function again returns the same handle. */
     job = rb_postponed_job_preregister(0, inform_with_gvl, NULL);
 }
 
@@ -80,10 +81,11 @@ void rbloat_end_informing(void)
 
 static const rbloat_service *informed_by;
 
-/* The process in which a thread is parked, under the lock: a forked process has none. */
+/* The id of the process that has a parked thread, guarded by the lock. It differs from the own id in a forked process,
+   which has none. */
 static pid_t parked_in;
 
-/* Changes with each thing told, and to end the wait for that. */
+/* Changes with each report, and when the parked thread should check whether to end. */
 static _Atomic uint32_t changes;
 
 static void *wait_for_a_change(void *seen)
@@ -123,14 +125,14 @@ static VALUE serve(VALUE holds)
             rb_thread_call_without_gvl(wait_for_a_change, &seen, interrupt, NULL);
             continue;
         }
-        /* In this order, so that a start meanwhile finds the place free, or is found. */
+        /* In this order: a start that happens meanwhile either finds the place free, or is seen here. */
         leave_place();
         *holds_place = rbloat_service_runs(informed_by) && take_place();
     }
     return Qnil;
 }
 
-/* However the thread ends, as by Thread#kill: the next start makes another one. */
+/* Runs even after Thread#kill, so that the next start parks another thread. */
 static VALUE leave(VALUE holds)
 {
     if (*(bool *)holds) leave_place();
@@ -153,7 +155,7 @@ void rbloat_park_informer(void)
     if (!take_place()) return;
     VALUE thread = rb_thread_create(main_of_informer, NULL);
     rb_funcall(thread, rb_intern("name="), 1, rb_str_new_cstr("rbloat-inform"));
-    /* Puma warns of threads that run before it forks, but for these: a worker gets one of its own. */
+    /* Puma warns about threads that run before it forks. This one is restarted in workers. */
     rb_funcall(thread, rb_intern("thread_variable_set"), 2, ID2SYM(rb_intern("fork_safe")), Qtrue);
 }
 

@@ -7,7 +7,7 @@ bool rbloat_find_libpq(rbloat_libpq *libpq, const void *in_extension)
 {
     Dl_info extension;
     if (!dladdr(in_extension, &extension) || !extension.dli_fname) return false;
-    /* A search through a handle covers its library and the libraries that this is linked with, and no others. */
+    /* dlsym with a handle searches that library and its dependencies, and no others. */
     void *library = dlopen(extension.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     if (!library) return false;
     *(void **)&libpq->rows = dlsym(library, "PQntuples");
@@ -32,7 +32,7 @@ bool rbloat_find_libpq(rbloat_libpq *libpq, const void *in_extension)
 bool rbloat_copy_pgresult(const rbloat_libpq *libpq, rbloat_table *table, const void *result)
 {
     int rows = libpq->rows(result), columns = libpq->columns(result);
-    /* The size of a result is more than that of its cells. */
+    /* The size of a result is larger than the size of its cells. */
     if (!rbloat_table_open(table, (size_t)rows * (size_t)columns, libpq->size(result))) return false;
     for (int row = 0; row < rows; row++) {
         for (int column = 0; column < columns; column++) {

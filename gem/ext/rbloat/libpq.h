@@ -1,4 +1,4 @@
-/* The functions of libpq that copy a result, from the same library that the gem pg uses. */
+/* The functions of libpq that copy a result, from the library that the gem pg uses. */
 #ifndef RBLOAT_LIBPQ_H
 #define RBLOAT_LIBPQ_H
 
@@ -16,9 +16,9 @@ typedef struct {
 } rbloat_libpq;
 
 /*
- * Finds the libpq that an extension is linked with, given an address within the extension. A process may have loaded
- * several versions of libpq, and each can read its own results only. Returns false if a function is missing, as
- * PQresultMemorySize is before PostgreSQL 12.
+ * Finds the libpq that an extension is linked with, given an address in the extension. A process may have loaded several
+ * versions of libpq, and each can only read its own results. Returns false if a function is missing; PQresultMemorySize
+ * is missing before PostgreSQL 12.
  */
 bool rbloat_find_libpq(rbloat_libpq *libpq, const void *in_extension);
 

@@ -1,14 +1,14 @@
 /*
- * Rbloat::NativePressure: lets the GC know of memory that extensions take from malloc and do not report.
+ * Rbloat::NativePressure: reports memory to the GC that extensions allocate with malloc and do not report.
  *
- * A native thread watches the anonymous memory of the process. When that grew, malloc is asked how much more is in use
- * than before; what Ruby counts itself since (malloc_increase) is taken off, and the rest is told to the GC as an
- * extension would do it, by rb_gc_adjust_memory_usage. So it is Ruby's own limits, and how they adapt, that decide when
- * the GC runs. When the GC has freed such memory, that is told as well.
+ * A native thread watches the anonymous memory of the process. When it grows, the thread counts how much more memory
+ * malloc has in use, subtracts Ruby's own count (malloc_increase), and reports the rest with rb_gc_adjust_memory_usage, as
+ * the extension should have done. Ruby's limits, which adapt, decide when the GC runs. Memory that the GC frees is
+ * reported as freed.
  *
- * Everything is counted from one collection to the next, since Ruby counts so. A program that allocates by Ruby alone
- * is told nothing, and costs one read of /proc each tick. Once something was told, the next collection is watched more
- * closely: what it frees is used again first, so that the process grows by nothing while the GC again knows of nothing.
+ * Like Ruby's count, everything is counted from one collection to the next. A program that allocates only with Ruby's
+ * malloc costs one read of /proc each tick. After a report, the next collection is watched more closely: new allocations
+ * then use the memory that was just freed, so the process does not grow although the GC again knows nothing.
  */
 #include "allocator.h"
 #include "gc_counts.h"
@@ -19,43 +19,43 @@
 
 #if RBLOAT_WATCHES && defined(HAVE_RB_GC_ADJUST_MEMORY_USAGE)
 
-/* Seconds between two looks while there is something to tell, while memory changes, and at most. */
-static const double CLOSE_TICK = 0.005, TICK = 0.01, LAST_TICK = 0.1;
+/* Seconds between two looks: after a report, while memory changes, and otherwise. */
+static const double CLOSE_TICK = 0.005, TICK = 0.01, MAX_TICK = 0.1;
 
-/* Malloc is asked when the memory grew by so much, and by this share. */
+/* malloc's memory is counted after the process grew by this many bytes, and by this fraction (1/16). */
 static const int64_t STEP = 4 * 1024 * 1024;
-static const int64_t STEP_SHARE = 16;
+static const int64_t STEP_FRACTION = 16;
 
-/* It is asked so seldom that this takes at most this share of the time, whatever for: a call walks all free chunks, with
-   the locks of the arenas held. */
-static const double ASKING = 0.02;
+/* The share of the time that counting malloc's memory may take: it walks all free chunks with the locks of the arenas
+   held. */
+static const double COUNTING_SHARE = 0.02;
 
-/* What is unknown to Ruby counts from here on, above the half of what is known: headers of chunks, and what lies in
-   caches of malloc, are in use as well. */
+/* Unreported memory below this plus half of the reported memory is ignored: headers of chunks and malloc's caches count as
+   in use as well. */
 static const int64_t SLACK = 4 * 1024 * 1024;
 
-/* Changes below this are not worth telling. */
-static const int64_t LEAST = 1024 * 1024;
+/* Smaller changes are not reported. */
+static const int64_t MIN_CHANGE = 1024 * 1024;
 
 typedef struct {
     rbloat_native_thread thread;
-    int64_t page_of_ruby; /* bytes of a heap page that are not malloc's */
+    int64_t page_of_ruby; /* bytes of a heap page of Ruby that are not malloc's */
 } context;
 
-/* What a thread knows, on its own stack. */
+/* The state of a thread, on its own stack. */
 typedef struct {
     context *context;
-    size_t collection;   /* of which all below is */
-    int64_t anonymous;   /* bytes at its beginning, or when malloc was last asked */
-    bool has_base;
+    size_t collection; /* the number of the current collection */
+    int64_t anonymous; /* anonymous bytes when the collection began, or at the last count of malloc's memory */
+    bool has_base;     /* the counts below were taken in this collection */
     int64_t base_anonymous, base_in_use, base_free, base_increase, base_applied, base_pages;
-    int64_t told;            /* since the base */
-    bool tells, told_before; /* something was told in it; in the one before */
-    int64_t outstanding; /* told, and neither freed since nor forgotten by Ruby in a major GC */
-    int64_t in_use;      /* when malloc was last asked */
+    int64_t told;            /* bytes that were reported since the base */
+    bool tells, told_before; /* something was reported in this collection, and in the previous one */
+    int64_t outstanding;     /* reported bytes that were neither freed nor forgotten by Ruby in a major GC */
+    int64_t in_use;          /* bytes in use at the last count of malloc's memory */
     uint64_t sweeps, major_sweeps;
-    double asked_at, asking_took;
-    int64_t seen;        /* bytes at the last look */
+    double counted_at, counting_took;
+    int64_t seen; /* anonymous bytes at the last look */
 } knowledge;
 
 static struct {
@@ -66,41 +66,41 @@ static struct {
 #define ADD(field, value) atomic_fetch_add_explicit(&totals.field, value, memory_order_relaxed)
 #define LOAD(field) atomic_load_explicit(&totals.field, memory_order_relaxed)
 
-static bool may_ask(const knowledge *state, double now)
+static bool may_count(const knowledge *state, double now)
 {
-    return now - state->asked_at >= state->asking_took / ASKING;
+    return now - state->counted_at >= state->counting_took / COUNTING_SHARE;
 }
 
-static rbloat_malloc_counts ask_malloc(knowledge *state, double now)
+static rbloat_malloc_counts count_malloc(knowledge *state, double now)
 {
-    /* CPU time: where it has to wait for a CPU, as on a busy machine, asking is no dearer. */
+    /* CPU time, since waiting for a CPU on a busy machine does not make the count more expensive. */
     double started = rbloat_thread_cpu();
     rbloat_malloc_counts counts = rbloat_count_malloc();
-    state->asked_at = now;
-    state->asking_took = rbloat_thread_cpu() - started;
+    state->counted_at = now;
+    state->counting_took = rbloat_thread_cpu() - started;
     ADD(counts, 1);
     return counts;
 }
 
-/* After a sweep: what is in use no more of that which was told is given back to Ruby's account. */
+/* After a sweep, reports the memory as freed that was reported before and is no longer in use. */
 static void tell_freed(knowledge *state, const rbloat_gc_counts *gc, double now)
 {
     bool swept = gc->sweeps != state->sweeps;
     bool major = gc->major_sweeps != state->major_sweeps;
-    /* A sweep whose turn is not yet is told with the next ones. */
-    if (swept && state->outstanding > 0 && !may_ask(state, now)) return;
+    /* If it is too early to count, the next look reports this sweep. */
+    if (swept && state->outstanding > 0 && !may_count(state, now)) return;
     state->sweeps = gc->sweeps;
     state->major_sweeps = gc->major_sweeps;
     if (!swept || state->outstanding <= 0) return;
-    int64_t in_use = ask_malloc(state, now).in_use, freed = state->in_use - in_use;
+    int64_t in_use = count_malloc(state, now).in_use, freed = state->in_use - in_use;
     if (freed > state->outstanding) freed = state->outstanding;
-    if (freed >= LEAST) {
+    if (freed >= MIN_CHANGE) {
         rbloat_inform_gc(freed, 0);
         ADD(freed, freed);
         state->outstanding -= freed;
     }
     state->in_use = in_use;
-    /* Ruby's count of what old objects hold begins anew with each major GC. */
+    /* A major GC resets Ruby's count of memory of old objects. */
     if (major) state->outstanding = 0;
 }
 
@@ -114,7 +114,6 @@ static void begin_collection(knowledge *state, size_t collection, int64_t anonym
     state->told = 0;
 }
 
-/* Counts from here on. */
 static void set_base(knowledge *state, int64_t anonymous, const rbloat_malloc_counts *counts, int64_t increase, int64_t told,
                      int64_t pages)
 {
@@ -128,8 +127,8 @@ static void set_base(knowledge *state, int64_t anonymous, const rbloat_malloc_co
     state->told = 0;
 }
 
-/* By how much what is in use grew since the base. Memory that was malloc'ed and never touched weighs nothing: what grew
-   is resident only as far as the process grew, or free memory became less. */
+/* The growth of memory in use since the base. Memory that was allocated and never touched does not count: the growth is
+   resident only if the process grew, or free memory shrank. */
 static int64_t growth(const knowledge *state, int64_t anonymous, const rbloat_malloc_counts *counts, int64_t pages)
 {
     int64_t grown = counts->in_use - state->base_in_use, resident = anonymous - state->base_anonymous;
@@ -138,18 +137,18 @@ static int64_t growth(const knowledge *state, int64_t anonymous, const rbloat_ma
     return grown < resident ? grown : resident;
 }
 
-/* How much of what grew does Ruby not know of? */
+/* Reports the growth that Ruby does not know about. */
 static void compare(knowledge *state, int64_t anonymous, const rbloat_gc_counts *gc, double now)
 {
-    rbloat_malloc_counts counts = ask_malloc(state, now);
+    rbloat_malloc_counts counts = count_malloc(state, now);
     int64_t told = rbloat_informed_bytes();
     int64_t increase, pages = (int64_t)gc->heap_pages * state->context->page_of_ruby;
     if (!rbloat_ask_malloc_increase(&state->context->thread, &increase)) return;
-    /* What was told meanwhile may be a part of it or not. */
+    /* A report that was applied meanwhile may be in that count or not. */
     if (rbloat_informed_bytes() != told) return;
     state->anonymous = anonymous;
     state->in_use = counts.in_use;
-    /* A collection that began just now has set Ruby's count back. */
+    /* A collection that began meanwhile has reset Ruby's count. */
     if (rb_gc_count() != state->collection) return;
     if (!state->has_base || counts.in_use < state->base_in_use) {
         set_base(state, anonymous, &counts, increase, told, pages);
@@ -157,7 +156,7 @@ static void compare(knowledge *state, int64_t anonymous, const rbloat_gc_counts 
     }
     int64_t known = (increase - state->base_increase) - (told - state->base_applied);
     int64_t unknown = growth(state, anonymous, &counts, pages) - known - (known > 0 ? known / 2 : 0);
-    if (unknown < SLACK || unknown - state->told < LEAST) return;
+    if (unknown < SLACK || unknown - state->told < MIN_CHANGE) return;
     int64_t more = unknown - state->told;
     rbloat_inform_gc(0, more);
     ADD(told, more);
@@ -166,7 +165,7 @@ static void compare(knowledge *state, int64_t anonymous, const rbloat_gc_counts 
     state->outstanding += more;
 }
 
-/* Returns whether anything changed. */
+/* Returns true if memory changed, or a collection began. */
 static bool look(knowledge *state, double now)
 {
     rbloat_resident resident;
@@ -178,11 +177,11 @@ static bool look(knowledge *state, double now)
     state->seen = resident.anonymous;
     tell_freed(state, &gc, now);
     if (collection != state->collection) begin_collection(state, collection, resident.anonymous);
-    /* Whoever gave memory back: growth counts from there. */
+    /* Growth counts from the lowest size, whoever returned memory. */
     if (resident.anonymous < state->anonymous) state->anonymous = resident.anonymous;
-    int64_t share = state->anonymous / STEP_SHARE, step = share > STEP ? share : STEP;
+    int64_t share = state->anonymous / STEP_FRACTION, step = share > STEP ? share : STEP;
     bool due = state->tells || state->told_before || resident.anonymous - state->anonymous >= step;
-    if (due && may_ask(state, now)) compare(state, resident.anonymous, &gc, now);
+    if (due && may_count(state, now)) compare(state, resident.anonymous, &gc, now);
     return changed;
 }
 
@@ -198,7 +197,7 @@ static void run(rbloat_native_thread *thread)
         if (atomic_load(&thread->stopping)) break;
         if (look(&state, rbloat_monotonic())) {
             wait = state.tells || state.told_before ? CLOSE_TICK : TICK;
-        } else if (wait < LAST_TICK) {
+        } else if (wait < MAX_TICK) {
             wait *= 1.5;
         }
     }

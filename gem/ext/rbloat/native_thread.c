@@ -18,11 +18,11 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* All contexts, the latest first. */
+/* All contexts, the newest first. */
 static rbloat_native_thread *contexts;
 static uint64_t last_number;
 
-/* Changes when a thread has ended, and when whoever waits for that is interrupted. */
+/* Changes when a thread ends, and when a wait for that is interrupted. */
 static _Atomic uint32_t ends;
 
 void rbloat_lock(void)
@@ -39,7 +39,7 @@ void rbloat_wait_for_change(_Atomic uint32_t *word, uint32_t seen, double second
 {
     struct timespec timeout = {.tv_sec = (time_t)seconds};
     timeout.tv_nsec = (long)((seconds - (double)timeout.tv_sec) * 1e9);
-    /* An early return does no harm. */
+    /* All callers check the word in a loop, so spurious wakeups do no harm. */
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, seconds < 0 ? NULL : &timeout, NULL, 0);
 }
 
@@ -69,7 +69,7 @@ static void *main_of_thread(void *argument)
     return NULL;
 }
 
-/* With all signals blocked: they are for threads that Ruby knows. Called with the lock. */
+/* The thread blocks all signals, which only threads of Ruby can handle. Called with the lock. */
 static int create(rbloat_native_thread *thread)
 {
     sigset_t all, before;
@@ -115,7 +115,7 @@ void rbloat_wake_service(const rbloat_service *service)
     rbloat_unlock();
 }
 
-/* Unlinks contexts that have this state and returns them. Called with the lock. */
+/* Removes the contexts in this state from the list and returns them. Called with the lock. */
 static rbloat_native_thread *take(const rbloat_service *service, int state)
 {
     rbloat_native_thread *taken = NULL, **at = &contexts;
@@ -141,7 +141,7 @@ static void free_all(rbloat_native_thread *taken)
     }
 }
 
-/* Joins the threads that have ended. None of the joins waits: such a thread has only to return. */
+/* Joins the threads that have ended. This does not block: such a thread has at most to return from its main function. */
 static void reap(void)
 {
     rbloat_lock();
@@ -151,8 +151,8 @@ static void reap(void)
     free_all(ended);
 }
 
-/* Starts one of the threads that ran in the parent, and returns its service. A process that may have no more threads does
-   without. Called with the lock. */
+/* Restarts one of the threads that ran in the parent, and returns its service. If no thread can be created, the service
+   stays off. Called with the lock. */
 static const rbloat_service *resume_one(void)
 {
     rbloat_native_thread *thread = contexts;
@@ -163,7 +163,7 @@ static const rbloat_service *resume_one(void)
     return service;
 }
 
-/* In the child of a fork only the thread that forked is left. glibc has put its own locks in order by now. */
+/* Only the thread that forked exists in the child. glibc has reset its own locks by now. */
 static void after_fork_in_child(void)
 {
     free_all(take(NULL, RBLOAT_ENDED));
@@ -172,17 +172,18 @@ static void after_fork_in_child(void)
         if (thread->service->forked) thread->service->forked();
     }
     free_all(take(NULL, RBLOAT_ENDED));
-    /* From Ruby 3.1 on lib/rbloat/fork.rb does it, but not in a child that another program takes the place of. */
+    /* From Ruby 3.1 on lib/rbloat/fork.rb restarts threads, and only in children that do not run another program. */
     while (RUBY_API_VERSION_CODE < 30100 && resume_one()) continue;
     rbloat_unlock();
 }
 
 typedef struct {
-    const rbloat_service *service; /* NULL for all */
-    uint64_t last;                 /* number of the latest context to wait for */
+    const rbloat_service *service; /* NULL for all services */
+    uint64_t last;                 /* number of the newest context to wait for */
     atomic_bool interrupted;
 } ending;
 
+/* True if all these threads have ended. */
 static bool over(const ending *ending)
 {
     bool over = true;
@@ -211,7 +212,7 @@ static void interrupt(void *argument)
     rbloat_change(&ends);
 }
 
-/* Raises what interrupts it. A signal that is handled does not end the wait. */
+/* Raises if a pending interrupt raises. A handled signal does not end the wait. */
 static VALUE wait_interruptibly(VALUE argument)
 {
     ending *ending = (void *)argument;
@@ -245,7 +246,7 @@ void rbloat_stop_service(const rbloat_service *service)
 
 static bool ends_with_ruby;
 
-/* What a thread reads of Ruby is not there any more while the VM is taken down, so nothing shortens this wait. */
+/* Threads read data of the VM, which is about to be destroyed. So an interrupt does not end this wait. */
 static void stop_all(VALUE unused)
 {
     int state = 0, last = 0;
@@ -267,8 +268,8 @@ static VALUE call_started(VALUE started)
     return Qnil;
 }
 
-/* What a service does beside its thread helps it, and it does without if that cannot be made. */
-static void tell_started(const rbloat_service *service)
+/* Calls `started`. Its errors are ignored: the service also works without, if less well. */
+static void call_started_of(const rbloat_service *service)
 {
     int state = 0;
     if (!service->started) return;
@@ -277,7 +278,7 @@ static void tell_started(const rbloat_service *service)
     if (state) rb_set_errinfo(error);
 }
 
-/* Returns an error of pthread_create, or 0. */
+/* Returns an error number, or 0. */
 static int start(const rbloat_native_thread *context, bool *first)
 {
     rbloat_native_thread *thread = malloc(context->service->size);
@@ -306,10 +307,10 @@ void rbloat_start_thread(const rbloat_native_thread *context)
     int error = start(context, &first);
     if (error) rb_syserr_fail_str(error, rb_sprintf("cannot start the thread %s", context->service->name));
     if (first) rb_set_end_proc(stop_all, Qnil);
-    tell_started(context->service);
+    call_started_of(context->service);
 }
 
-/* In a forked process, called by lib/rbloat/fork.rb. */
+/* Called by lib/rbloat/fork.rb in a forked process. */
 static VALUE resume_threads(VALUE self)
 {
     const rbloat_service *service;
@@ -317,7 +318,7 @@ static VALUE resume_threads(VALUE self)
         rbloat_lock();
         service = resume_one();
         rbloat_unlock();
-        if (service) tell_started(service);
+        if (service) call_started_of(service);
     } while (service);
     return Qnil;
 }

@@ -12,10 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Less CPU time per second than this is quiet. A time shorter than QUIET_SPAN tells nothing. */
+/* A process that uses less CPU time per second than QUIET is idle. QUIET_SPAN is the shortest time that is judged. */
 static const double QUIET = 0.1, QUIET_SPAN = 0.05;
 
-/* Opened anew each time: a descriptor that is kept would be the parent's after a fork. */
+/* Opens the file each time, since after a fork an open descriptor would still be the parent's file. */
 static ssize_t read_file(const char *path, char *buffer, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -69,7 +69,7 @@ double rbloat_thread_cpu(void)
 
 #ifdef __linux__
 
-/* As getdents64(2) returns them. The C library's way to read a folder would allocate. */
+/* The format of getdents64(2), which is used since opendir(3) allocates. */
 struct entry {
     uint64_t inode;
     int64_t offset;
@@ -120,7 +120,7 @@ bool rbloat_was_quiet(double seconds, double cpu)
 
 double rbloat_measure_fault(void)
 {
-    /* What machines that were looked at need, for where it cannot be measured. */
+    /* A typical value, if it cannot be measured. */
     const double usual = 0.5e-6;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = 256;
     char *memory = mmap(NULL, page * pages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -129,7 +129,7 @@ double rbloat_measure_fault(void)
     for (size_t index = 0; index < pages; index++) ((volatile char *)memory)[index * page] = 1;
     double each = (rbloat_thread_cpu() - started) / (double)pages;
     munmap(memory, page * pages);
-    /* A clock too coarse for this tells nothing. */
+    /* The clock may be too coarse. */
     return each > 0.05e-6 && each < 20e-6 ? each : usual;
 }
 

@@ -1,4 +1,4 @@
-/* What the kernel says of this process. Nothing here allocates or needs the GVL. */
+/* Facts that the kernel reports about this process. Nothing here allocates or needs the GVL. */
 #ifndef RBLOAT_PROCESS_H
 #define RBLOAT_PROCESS_H
 
@@ -6,30 +6,31 @@
 #include <stdint.h>
 
 typedef struct {
-    int64_t rss;       /* bytes resident */
-    int64_t anonymous; /* of these, bytes that belong to no file and are not shared */
+    int64_t rss;       /* resident bytes */
+    int64_t anonymous; /* resident bytes that are neither file-backed nor shared */
 } rbloat_resident;
 
-/* False where /proc cannot be read. */
+/* Returns false if /proc cannot be read. */
 bool rbloat_read_resident(rbloat_resident *resident);
 
-/* Page faults of all threads so far that needed no disk. */
+/* Minor page faults of all threads so far. */
 int64_t rbloat_minor_faults(void);
 
-/* Seconds on a clock that never jumps; of CPU time of the process; of CPU time of the calling thread. */
+/* Seconds: of a monotonic clock, of the process's CPU time, and of the calling thread's CPU time. */
 double rbloat_monotonic(void);
 double rbloat_process_cpu(void);
 double rbloat_thread_cpu(void);
 
-/* Whether the process was quiet for so many seconds, in which its threads used so many seconds of CPU time: used little of
-   it, and not because it got no CPU, as where others are busy, or a quota is used up: then a thread of it, besides the
-   calling one, is ready to run. A time too short tells nothing, so that is not quiet. */
+/* Returns true if the process was idle: if its threads used little CPU time, and not because they got no CPU (then one of
+   them, besides the calling one, is ready to run). Returns false if the time was too short to decide.
+     seconds: the time
+     cpu: the seconds of CPU time that the threads used in it */
 bool rbloat_was_quiet(double seconds, double cpu);
 
-/* Seconds of CPU time that one page fault costs here, measured by causing some. */
+/* Seconds of CPU time of one page fault, measured by causing some. */
 double rbloat_measure_fault(void);
 
-/* The number at the beginning of a file of the kernel, or after the word in it; -1 where there is none. */
+/* The number at the beginning of a file of the kernel, or after a word that begins a line. Returns -1 if there is none. */
 int64_t rbloat_read_number(const char *path, const char *word);
 
 #endif

@@ -1,25 +1,26 @@
 #include "ration.h"
 
-/* How much of a new measure goes into what was learned before. */
+/* The weight of a new measurement in an average. */
 static const double WEIGHT = 0.3;
 
-/* Credit that may be saved, in seconds: enough for a trim of some gigabytes. */
-static const double MOST_CREDIT = 2.0;
+/* Seconds of credit that may be saved: enough for a trim of some GiB. */
+static const double MAX_CREDIT = 2.0;
 
-/* A trim that gave back less than this share of what is worth a trim was useless. */
+/* A trim was useless if it returned less than this share of `least`. */
 static const double USEFUL = 0.5;
 
-static const double FIRST_BACKOFF = 1.0, LAST_BACKOFF = 600.0;
+static const double MIN_BACKOFF = 1.0, MAX_BACKOFF = 600.0;
 
-/* While the process is busy, trims are so many times their cost apart, however much credit was saved. */
+/* While the process is busy, the time between two trims is at least this multiple of their cost, even if there is more
+   credit. */
 static const double APART = 20.0;
 
-/* Near the limit: the share of the time that looks and trims may take, by how near it is; and seconds between two of them
-   at least. */
-static const double PRESSING_SHARE = 0.05, LAST_PRESSING_SHARE = 0.5, PRESSING = 0.05;
+/* Near the limit: the share of the time for looks and trims at urgency 0 and 1, and the minimum of seconds between two
+   looks. */
+static const double MIN_PRESSING_SHARE = 0.05, MAX_PRESSING_SHARE = 0.5, PRESSING = 0.05;
 
-/* How many times less often it is looked after many useless looks. */
-static const double LAST_PRESSING_BACKOFF = 32;
+/* The factor by which useless looks near the limit become rarer, at most. */
+static const double MAX_PRESSING_BACKOFF = 32;
 
 static double learn(double before, double now)
 {
@@ -38,10 +39,10 @@ rbloat_ration rbloat_new_ration(double share, double fault_cost, int64_t page)
         .fault_cost = fault_cost,
         .page = page,
         .comeback = 1.0,
-        /* 100 ms for a gigabyte; the first trim tells. */
+        /* A guess, until the first trim: 100 ms for 1 GiB. */
         .cost_per_byte = 0.1 / (1024.0 * 1024 * 1024),
         .accuracy = 1.0,
-        .backoff = FIRST_BACKOFF,
+        .backoff = MIN_BACKOFF,
         .pressing_backoff = 1,
     };
 }
@@ -52,7 +53,7 @@ void rbloat_ration_passed(rbloat_ration *ration, double seconds, int64_t faults)
     ration->outstanding -= again;
     ration->last_comeback += again;
     ration->credit += ration->share * seconds - (double)again * ration->fault_cost;
-    if (ration->credit > MOST_CREDIT) ration->credit = MOST_CREDIT;
+    if (ration->credit > MAX_CREDIT) ration->credit = MAX_CREDIT;
 }
 
 void rbloat_ration_looked(rbloat_ration *ration, double seconds)
@@ -62,12 +63,12 @@ void rbloat_ration_looked(rbloat_ration *ration, double seconds)
 
 void rbloat_ration_pressed(rbloat_ration *ration, double urgency, double now, double seconds, bool useful)
 {
-    double share = PRESSING_SHARE + within(urgency, 0, 1) * (LAST_PRESSING_SHARE - PRESSING_SHARE);
-    ration->pressing_backoff = useful ? 1 : within(ration->pressing_backoff * 2, 1, LAST_PRESSING_BACKOFF);
+    double share = MIN_PRESSING_SHARE + within(urgency, 0, 1) * (MAX_PRESSING_SHARE - MIN_PRESSING_SHARE);
+    ration->pressing_backoff = useful ? 1 : within(ration->pressing_backoff * 2, 1, MAX_PRESSING_BACKOFF);
     double pause = seconds / share * ration->pressing_backoff;
     ration->pressing_not_before = now + (pause > PRESSING ? pause : PRESSING);
-    /* What survival cost must be paid back, but not for hours. */
-    if (ration->credit < -MOST_CREDIT) ration->credit = -MOST_CREDIT;
+    /* Debts from the time near the limit are capped, so that they are paid back in minutes. */
+    if (ration->credit < -MAX_CREDIT) ration->credit = -MAX_CREDIT;
 }
 
 double rbloat_ration_cost(const rbloat_ration *ration, int64_t expected)
@@ -83,7 +84,7 @@ bool rbloat_ration_allows(const rbloat_ration *ration, const rbloat_outlook *out
     if (expected < (double)outlook->least || ration->credit < 0) return false;
     if (outlook->quiet) return true;
     double cost = rbloat_ration_cost(ration, outlook->expected);
-    return outlook->swept && ration->credit >= within(cost, 0, MOST_CREDIT);
+    return outlook->swept && ration->credit >= within(cost, 0, MAX_CREDIT);
 }
 
 void rbloat_ration_trimmed(rbloat_ration *ration, const rbloat_outlook *outlook, double now, double seconds, int64_t bytes)
@@ -96,7 +97,7 @@ void rbloat_ration_trimmed(rbloat_ration *ration, const rbloat_outlook *outlook,
         ration->cost_per_byte = learn(ration->cost_per_byte, seconds / (double)bytes);
     }
     if (outlook->expected > 0) {
-        /* Never so low that it could not recover. */
+        /* At least 0.1, so that it can recover. */
         double share = within((double)bytes / (double)outlook->expected, 0.1, 1);
         ration->accuracy = learn(ration->accuracy, share);
     }
@@ -106,9 +107,9 @@ void rbloat_ration_trimmed(rbloat_ration *ration, const rbloat_outlook *outlook,
     ration->credit -= seconds;
     if ((double)bytes < USEFUL * (double)outlook->least) {
         ration->not_before = now + ration->backoff;
-        ration->backoff = within(ration->backoff * 2, FIRST_BACKOFF, LAST_BACKOFF);
+        ration->backoff = within(ration->backoff * 2, MIN_BACKOFF, MAX_BACKOFF);
     } else {
         ration->not_before = now + (outlook->quiet ? 0 : APART * seconds);
-        ration->backoff = FIRST_BACKOFF;
+        ration->backoff = MIN_BACKOFF;
     }
 }

@@ -1,4 +1,4 @@
-/* What the parts of the extension share. Each part has a header of its own besides this one. */
+/* Definitions for all parts of the extension. */
 #ifndef RBLOAT_H
 #define RBLOAT_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The features that watch the process need glibc's malloc and Linux. Elsewhere they compile to harmless no-ops. */
+/* AutoTrim and NativePressure need Linux and glibc's malloc. Elsewhere their methods do nothing. */
 #if defined(__linux__) && defined(HAVE_MALLOC_TRIM) && (defined(HAVE_MALLINFO2) || defined(HAVE_MALLINFO)) && \
     defined(HAVE_LINUX_FUTEX_H)
 #define RBLOAT_WATCHES 1
@@ -15,7 +15,6 @@
 #define RBLOAT_WATCHES 0
 #endif
 
-#define RBLOAT_MB (1024.0 * 1024.0)
 
 void rbloat_init_allocator(VALUE rbloat);
 void rbloat_init_native_threads(VALUE rbloat);

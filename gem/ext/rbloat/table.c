@@ -7,10 +7,10 @@
 #include <unistd.h>
 #endif
 
-/* From here on a block has a mapping of its own. */
+/* Blocks of at least this many bytes are mappings. */
 static const size_t MAPPED = 256 * 1024;
 
-/* So many bytes are brought in at a time. */
+/* The bytes that are made resident at a time. */
 static const size_t AHEAD = 256 * 1024;
 
 #ifndef MADV_POPULATE_WRITE
@@ -52,7 +52,7 @@ void rbloat_table_make_ready(rbloat_table *table, size_t length)
     to = to / page * page;
     table->ready = table->room;
     if (!table->mapped || to <= from) return;
-    /* Linux 5.14 and later; what is older faults page by page. */
+    /* Before Linux 5.14 this fails, and pages become resident one by one. */
     if (madvise(table->block + from, to - from, MADV_POPULATE_WRITE) != 0) return;
     size_t ready = to - (size_t)(table->bytes - table->block);
     table->ready = to < table->size / page * page && ready < table->room ? ready : table->room;

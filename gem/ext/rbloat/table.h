@@ -1,6 +1,6 @@
 /*
- * A compact table of byte strings: one block of memory with all bytes one after the other, and in front of them the
- * offset at which each cell ends. Knows nothing of Ruby.
+ * A compact table of byte strings: one block of memory, with the offset of the end of each cell, followed by the bytes of
+ * all cells. Independent of Ruby.
  */
 #ifndef RBLOAT_TABLE_H
 #define RBLOAT_TABLE_H
@@ -10,33 +10,32 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The highest bit of an offset says that the cell is nil. */
+/* The highest bit of an offset is set if the cell is nil. */
 #define RBLOAT_NIL ((uint32_t)1 << 31)
 #define RBLOAT_WIDE_NIL ((uint64_t)1 << 63)
 
 typedef struct {
     char *block;
-    size_t size;   /* of the block, or of the mapping that it is */
-    bool mapped;   /* a mapping of its own, so that freeing it gives it back to the kernel at once */
-    size_t cells;  /* that there will be */
-    size_t filled; /* that there are */
-    char *bytes;   /* of the cells, within the block */
-    size_t room;   /* for them */
-    size_t ends;   /* how many of these are used */
-    size_t ready;  /* how many of these are known to have pages */
+    size_t size;   /* bytes of the block */
+    bool mapped;   /* the block is a mapping, so freeing it returns the memory to the kernel at once */
+    size_t cells;  /* final number of cells */
+    size_t filled; /* number of cells so far */
+    char *bytes;   /* the bytes of the cells, within the block */
+    size_t room;   /* how many bytes there can be */
+    size_t ends;   /* how many bytes there are */
+    size_t ready;  /* how many bytes are known to be resident */
     bool wide;     /* offsets of 8 bytes instead of 4 */
 } rbloat_table;
 
-/* Room for so many cells with so many bytes in all; more than needed is given back by rbloat_table_close. False where
-   there is no memory, or the sizes are absurd. */
+/* Allocates room for `cells` cells with `bytes` bytes in total. rbloat_table_close frees what was not needed. Returns false
+   if there is not enough memory. */
 bool rbloat_table_open(rbloat_table *table, size_t cells, size_t bytes);
 
-/* Lets the kernel bring in the pages that are to be written next, many at a time: a fault for each of them would take as
-   long as all of the copying. */
+/* Makes the next pages resident, many at a time. One page fault for each would take as long as the copying itself. */
 void rbloat_table_make_ready(rbloat_table *table, size_t length);
 
-/* Appends a cell: nil where `bytes` is NULL. False where there is no room for it. In the header, since it is called for
-   each of very many cells. */
+/* Appends a cell, which is nil if `bytes` is NULL. Returns false if there is no room for it. Inline, since it is called for
+   every cell. */
 static inline bool rbloat_table_append(rbloat_table *table, const char *bytes, size_t length)
 {
     if (table->filled == table->cells || length > table->room - table->ends) return false;
@@ -51,10 +50,10 @@ static inline bool rbloat_table_append(rbloat_table *table, const char *bytes, s
     return true;
 }
 
-/* Gives back what was not needed. */
+/* Frees the room that was not needed. */
 void rbloat_table_close(rbloat_table *table);
 
-/* Where a cell ends, with RBLOAT_WIDE_NIL where it is nil. */
+/* The offset of the end of a cell, with RBLOAT_WIDE_NIL set if the cell is nil. */
 static inline uint64_t rbloat_table_end(const rbloat_table *table, size_t index)
 {
     if (table->wide) return ((const uint64_t *)table->block)[index];
@@ -62,7 +61,7 @@ static inline uint64_t rbloat_table_end(const rbloat_table *table, size_t index)
     return end & RBLOAT_NIL ? RBLOAT_WIDE_NIL | (end & ~RBLOAT_NIL) : end;
 }
 
-/* The bytes of a cell, NULL for nil. The index must be below `filled`. As the one that appends. */
+/* The bytes of a cell, or NULL if it is nil. The index must be less than `filled`. */
 static inline const char *rbloat_table_cell(const rbloat_table *table, size_t index, size_t *length)
 {
     uint64_t begin = index > 0 ? rbloat_table_end(table, index - 1) & ~RBLOAT_WIDE_NIL : 0;

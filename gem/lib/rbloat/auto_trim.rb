@@ -3,56 +3,57 @@
 require_relative "cgroup"
 
 module Rbloat
-  # Gives memory that malloc holds on to back to the kernel, when that is worth it.
+  # Returns free memory of malloc to the kernel when the saving is worth the cost.
   #
-  # A thread of the operating system, which never holds the GVL, looks after the sweep of the GC and in quiet times how
-  # much could be given back, and calls malloc_trim. What that costs, with the page faults that follow, stays below a
-  # share of the time. Near the memory limit of the control group that share is larger.
+  # A native thread, which never holds the GVL, checks after each sweep of the GC and while the process is idle how much
+  # memory a trim would return. If it is enough, the thread calls malloc_trim. The cost of trims, including the page
+  # faults that follow them, stays below a fixed share of the time. Near the memory limit of the control group the share
+  # is larger.
   #
-  # It works on in processes that are forked. With another malloc than glibc's (jemalloc, tcmalloc, musl's) it does
-  # nothing, and says so once.
+  # Forked processes start a thread of their own. With a malloc other than glibc's (jemalloc, tcmalloc, musl) AutoTrim
+  # does nothing and warns once.
   #
   # @!method self.stop
-  #   Stops trimming. Does nothing where it does not run.
+  #   Stops trimming. Does nothing if it is not running.
   #   @return [nil]
   # @!method self.running?
-  #   @return [Boolean] whether memory is trimmed automatically in this process
+  #   @return [Boolean] true if AutoTrim is running in this process
   # @!method self.quiet!
-  #   Tells that nothing is being worked on right now, so that this is a good time for a trim. Returns at once.
+  #   Announces that the process is idle, so this is a good time for a trim. Returns at once.
   #   @return [nil]
   # @!method self.stats
-  #   @return [Hash{Symbol => Numeric}] what was done in this process so far; counts begin anew after a fork
+  #   @return [Hash{Symbol => Numeric}] counts and sizes (in bytes) for this process; they start at zero after a fork
   module AutoTrim
-    # The share of the time that trimming may cost, in the long run.
+    # The share of the time that trimming may cost in the long run.
     SHARE = 0.01
-    # What is worth a trim: at least so many bytes,
+    # A trim must return at least this many bytes (8 MiB),
     LEAST_BYTES = 8 * 1024 * 1024
     # and at least this share of RSS.
     LEAST_OF_RSS = 0.05
-    # From this share of the memory limit on, survival beats speed.
+    # Above this share of the memory limit, avoiding the limit is more important than speed.
     PRESSURE = 0.85
 
     class << self
-      # Starts trimming in this process and in those that it forks. Does nothing where it runs already.
+      # Starts trimming in this process and in the processes that it forks. Does nothing if it is already running.
       #
-      # @param share [Float] the share of the time that trimming may cost, in the long run
-      # @param least_bytes [Integer] a trim must bring at least so many bytes
-      # @param cgroup [Cgroup, nil] whose limit is to be kept to
-      # @param pressure [Float] from this share of the limit on survival beats speed
-      # @return [Boolean] whether it runs: not with another malloc than glibc's
+      # @param share [Float] the share of the time that trimming may cost in the long run
+      # @param least_bytes [Integer] the bytes that a trim must return to be worth it
+      # @param cgroup [Cgroup, nil] the control group whose memory limit counts
+      # @param pressure [Float] the share of the limit above which trims do not wait for the budget
+      # @return [Boolean] true if AutoTrim is running; false if malloc is not glibc's
       def start(share: SHARE, least_bytes: LEAST_BYTES, cgroup: Cgroup.find, pressure: PRESSURE)
-        raise ArgumentError, "share must be above 0 and at most 1, is #{share}" unless share.positive? && share <= 1
-        raise ArgumentError, "pressure must be above 0, is #{pressure}" unless pressure.positive?
+        raise ArgumentError, "share must be above 0 and at most 1, got #{share}" unless share.positive? && share <= 1
+        raise ArgumentError, "pressure must be above 0, got #{pressure}" unless pressure.positive?
         return true if running?
 
         return true if native_start(share, least_bytes, LEAST_OF_RSS, Malloc.page_bytes, pressure, cgroup&.to_a)
 
-        Malloc.say_once(AutoTrim)
+        Malloc.warn_once(AutoTrim)
         false
       end
 
-      # What is best done before a process forks workers that are to share its memory: Process.warmup where Ruby has
-      # it (3.3 and later), which compacts and trims; else a full GC and a trim.
+      # Prepares memory to be shared with workers that are about to be forked. Calls Process.warmup (Ruby 3.3 and
+      # later), which compacts and trims. Earlier Rubies get a full GC and a trim.
       # @return [nil]
       def prepare_fork
         if Process.respond_to?(:warmup)

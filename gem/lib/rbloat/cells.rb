@@ -1,44 +1,44 @@
 # frozen_string_literal: true
 
 module Rbloat
-  # A compact, immutable table: all of its cells are bytes in one block of memory, which the GC knows of, and one object
-  # to it. Rows and values become objects when they are asked for, and are not kept.
+  # A compact, immutable table of strings. All cells are in one block of memory, whose size is reported to the GC, and
+  # the table is one Ruby object. Rows and values become objects when they are read, and are not cached.
   #
-  # It is what {PG::ResultSet} and {Mysql2::ResultSet} have in common.
+  # {PG::ResultSet} and {Mysql2::ResultSet} are tables of this kind.
   #
-  # A decoder, a block or another thread may clear the table while it is being read. The method then returns all values,
-  # or raises the ArgumentError of {#clear}.
+  # A decoder, a block or another thread may clear the table while a method reads it. The method then returns all
+  # values, or raises the ArgumentError of {#clear}.
   #
   # @!method get(row, column)
-  #   @param row [Integer] from 0 on
-  #   @param column [Integer, String, Symbol] its number or name
-  #   @return [Object, nil] a new object for the value
-  #   @raise [IndexError] where there is no such row or column
+  #   @param row [Integer] the number of the row, from 0
+  #   @param column [Integer, String, Symbol] the number or name of the column
+  #   @return [Object, nil] the value, as a new object
+  #   @raise [IndexError] if there is no such row or column
   # @!method null?(row, column)
-  #   @return [Boolean] whether the value is nil, without making an object
+  #   @return [Boolean] true if the value is nil; creates no object
   # @!method row_values(row)
   #   @return [Array] the values of a row
   # @!method each_row
-  #   @yieldparam values [Array] of a row
-  #   @return [self, Enumerator] the latter without a block
+  #   @yieldparam values [Array] the values of a row
+  #   @return [self, Enumerator] an Enumerator if there is no block
   # @!method column_values(column)
   #   @return [Array] the values of a column
   # @!method column_index(name)
-  #   @return [Integer, nil] the number of the first column of this name
+  #   @return [Integer, nil] the number of the first column with this name
   # @!method column_name(column)
   #   @return [String]
   # @!method column_type(column)
-  #   @return [Integer] what the server calls its type: the OID for PostgreSQL, 0 where it is not known
+  #   @return [Integer] the server's number for the type: the OID for PostgreSQL, 0 if unknown
   # @!method column_encoding(column)
-  #   @return [Encoding] of its strings
+  #   @return [Encoding] the encoding of the column's strings
   # @!method row_count
   #   @return [Integer]
   # @!method column_count
   #   @return [Integer]
   # @!method bytesize
-  #   @return [Integer] bytes of memory that it holds
+  #   @return [Integer] the bytes of memory that the table uses
   # @!method clear
-  #   Frees the memory at once instead of with the next GC. What is asked for afterwards raises an ArgumentError.
+  #   Frees the memory now instead of at the next GC. Later reads raise an ArgumentError.
   #   @return [nil]
   # @!method cleared?
   #   @return [Boolean]
@@ -48,13 +48,13 @@ module Rbloat
     alias size row_count
     alias length row_count
 
-    # @return [Row, nil] nil where there is no such row; negative numbers count from the end
+    # @return [Row, nil] nil if there is no such row; negative numbers count from the end
     def [](index)
       index += row_count if index.negative?
       Row.new(self, index) if index.between?(0, row_count - 1)
     end
 
-    # @return [Array<String>] names of the columns, in their order
+    # @return [Array<String>] the names of the columns, in order
     def columns
       Array.new(column_count) { |column| column_name(column) }
     end
@@ -63,7 +63,7 @@ module Rbloat
     def each
       return to_enum(:each) { row_count } unless block_given?
 
-      # The block may clear the table, so the number of rows is read again each time.
+      # The block may clear the table.
       index = -1
       yield Row.new(self, index) while (index += 1) < row_count
       self
@@ -83,7 +83,7 @@ module Rbloat
     def inspect
       return "#<#{self.class} cleared>" if cleared?
 
-      "#<#{self.class} #{row_count} rows of #{columns.join(', ')}, #{bytesize} bytes>"
+      "#<#{self.class} #{row_count} rows of #{columns.join(', ')}, #{Rbloat.binary_size(bytesize)}>"
     end
   end
 end

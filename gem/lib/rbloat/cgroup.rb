@@ -1,33 +1,35 @@
 # frozen_string_literal: true
 
 module Rbloat
-  # The control group of this process whose memory limit is the tightest, of version 1 or 2.
+  # A control group with a memory limit, of version 1 or 2.
   #
   # @!attribute [r] limit
-  #   @return [Integer] bytes
+  #   @return [Integer] the limit in bytes
   # @!attribute [r] usage
-  #   @return [String] the file that tells how many bytes are used
+  #   @return [String] the file with the number of bytes in use
   # @!attribute [r] statistics
-  #   @return [String] the file that tells how many of these are the cache of files
+  #   @return [String] the file with the number of these bytes that are cached files
   # @!attribute [r] cache_word
   #   @return [String] the word before that number
   Cgroup = Struct.new(:limit, :usage, :statistics, :cache_word, keyword_init: true) do
-    # @param root [String] where to look for /proc and /sys
-    # @return [Cgroup, nil] nil where memory is not limited
+    # Finds the group of this process that has the lowest limit.
+    #
+    # @param root [String] the folder that contains proc and sys
+    # @return [Cgroup, nil] nil if memory is not limited
     def self.find(root: "/")
       groups = Cgroups.new(root)
       groups.each.min_by(&:limit)
     end
   end
 
-  # All groups above a process that limit its memory, in the hierarchies that are mounted in the usual places.
+  # All control groups that limit the memory of this process, in hierarchies that are mounted in the usual folders.
   class Cgroups
     include Enumerable
 
-    # What is called "unlimited" in version 1 is a number near the largest one; no machine has so much.
+    # "Unlimited" in version 1 is a number near 2**63. No machine has 1 PiB.
     UNLIMITED = 1 << 50
 
-    # By version: files with the limit and with what is used, and the word for the cache of files in memory.stat.
+    # By version: the files with the limit and the usage, and the word for cached files in memory.stat.
     FILES = {
       2 => %w[memory.max memory.current inactive_file].freeze,
       1 => %w[memory.limit_in_bytes memory.usage_in_bytes total_inactive_file].freeze
@@ -49,8 +51,8 @@ module Rbloat
 
     private
 
-    # Each folder with its version. In a container the path may be that of the host, which is not to be seen; then
-    # the root of the mount is the container's own group.
+    # Pairs of a version and a folder. A container may see the path of its group on the host, which it cannot open. Then
+    # the root of the mount is the container's group.
     def folders
       File.readlines(File.join(@root, "proc/self/cgroup"), chomp: true).flat_map do |line|
         _number, controllers, path = line.split(":", 3)
@@ -62,7 +64,7 @@ module Rbloat
       []
     end
 
-    # Where a hierarchy may be mounted. That of version 2 has no controllers in its name.
+    # Mount points of the hierarchy. Version 2 lists no controllers.
     def mounts(controllers)
       return [[2, "sys/fs/cgroup"], [2, "sys/fs/cgroup/unified"]] if controllers.empty?
 

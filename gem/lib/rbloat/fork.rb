@@ -1,12 +1,13 @@
 # frozen_string_literal: true
 
 module Rbloat
-  # Starts the gem's threads again in processes that Ruby forks, for `Process.singleton_class`. A child that another
-  # program replaces at once, as `system` makes it, does not come here and pays for nothing. Before Ruby 3.1, which has
-  # no hook for it, each forked process gets its threads inside fork(2).
+  # Restarts the gem's threads in processes that Ruby forks. Prepended to `Process.singleton_class`.
+  #
+  # Children that only run another program, such as those of `system`, do not call these methods and start no threads.
+  # Ruby before 3.1 has no `_fork`: there the threads are restarted inside fork(2).
   # @api private
   module Fork
-    # Kernel#fork, Process.fork and IO.popen("-") call it.
+    # Called by Kernel#fork, Process.fork and IO.popen("-").
     def _fork
       super.tap { |pid| Rbloat.__send__(:resume_threads) if pid.zero? }
     end

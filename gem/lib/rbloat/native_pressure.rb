@@ -1,32 +1,34 @@
 # frozen_string_literal: true
 
 module Rbloat
-  # Lets the GC know of memory that extensions take from malloc and do not report, so that it runs before such memory
-  # piles up behind small dead objects: results of a database, parsed documents, images.
+  # Reports memory to the GC that extensions allocate with malloc and do not report. Without it, such memory piles up
+  # behind small dead objects: database results, parsed documents, images.
   #
-  # A thread of the operating system, which never holds the GVL, holds what malloc has in use against what Ruby counts,
-  # and tells the GC the difference as the extension should have done. Ruby's own limits then decide when to collect.
-  # A program without such memory is told nothing.
+  # A native thread, which never holds the GVL, compares the memory that malloc has in use with the memory that Ruby
+  # has counted, and reports the difference as the extension should have done. Ruby's own limits then decide when to
+  # collect. Programs without unreported memory are barely affected.
   #
-  # It works on in processes that are forked. With another malloc than glibc's it does nothing, and says so once.
+  # Forked processes start a thread of their own. With a malloc other than glibc's NativePressure does nothing and warns
+  # once.
   #
   # @!method self.stop
-  #   Stops watching. Does nothing where it does not run.
+  #   Stops watching. Does nothing if it is not running.
   #   @return [nil]
   # @!method self.running?
-  #   @return [Boolean] whether native memory is watched in this process
+  #   @return [Boolean] true if NativePressure is running in this process
   # @!method self.stats
-  #   @return [Hash{Symbol => Integer}] `told_bytes` in all, and `freed_bytes` of these that were given back since; how
-  #     often memory was looked at, and malloc asked. Counts begin anew after a fork
+  #   Returns counts for this process, which start at zero after a fork: `looks` at RSS, `counts` of malloc's memory,
+  #   `told_bytes` that were reported to the GC, and `freed_bytes` of these that were reported as freed.
+  #   @return [Hash{Symbol => Integer}]
   module NativePressure
     class << self
-      # Starts watching in this process and in those that it forks. Does nothing where it runs already.
-      # @return [Boolean] whether it runs: not with another malloc than glibc's
+      # Starts watching in this process and in the processes that it forks. Does nothing if it is already running.
+      # @return [Boolean] true if NativePressure is running; false if malloc is not glibc's
       def start
         return true if running?
         return true if native_start(Malloc.page_bytes)
 
-        Malloc.say_once(NativePressure)
+        Malloc.warn_once(NativePressure)
         false
       end
     end

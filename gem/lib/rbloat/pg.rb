@@ -4,22 +4,22 @@ require "pg"
 require_relative "../rbloat"
 
 module Rbloat
-  # For the gem pg.
+  # Support for the gem pg.
   module PG
-    # A compact copy of a PG::Result, which is cleared: its memory is freed at a known time, the GC knows of that of the
-    # copy, and there are no objects for rows and values until they are asked for.
+    # A compact copy of a PG::Result. The original is cleared, so its memory is freed at a known time. The GC knows the
+    # size of the copy, and rows and values become objects only when they are read.
     #
-    # The type map of the result decodes each value when it is asked for.
+    # The type map of the result decodes each value when it is read.
     class ResultSet < Cells
       BINARY = 1
-      # True if the extension knows how this version of pg lays out a PG::Result.
+      # True if the extension knows the layout of a PG::Result of this pg.
       KNOWN = Gem::Requirement.new(">= 1.1", "< 2").satisfied_by?(Gem::Version.new(::PG::VERSION).release)
       private_constant :BINARY, :KNOWN
 
       # @param result [::PG::Result] is cleared
-      # @raise [TypeError] if it is not a PG::Result, or not laid out in memory as expected of this version of pg
-      # @raise [::PG::Error] where the result is that of an error
-      # @raise [ArgumentError] where its type map needs the PG::Result itself to decode, as PG::TypeMapInRuby does
+      # @raise [TypeError] if it is not a PG::Result, or has an unexpected layout in memory
+      # @raise [::PG::Error] if the query failed
+      # @raise [ArgumentError] if its type map can only decode a PG::Result, as PG::TypeMapInRuby does
       def initialize(result)
         raise TypeError, "wrong argument type #{result.class} (expected PG::Result)" unless result.is_a?(::PG::Result)
 
@@ -35,7 +35,7 @@ module Rbloat
         freeze
       end
 
-      # @return [::PG::TypeMapByColumn, nil] what decodes; nil where values are strings
+      # @return [::PG::TypeMapByColumn, nil] the type map that decodes values; nil if all values are strings
       def type_map
         decoders
       end
@@ -53,7 +53,7 @@ module Rbloat
 
       private
 
-      # Maps that choose a decoder by the type of a column are asked once for all columns.
+      # Maps that choose a decoder by the type of a column choose once for all columns.
       def column_map(result)
         map = result.type_map
         case map
@@ -61,21 +61,21 @@ module Rbloat
         when ::PG::TypeMapByColumn then map
         else
           unless map.respond_to?(:build_column_map)
-            raise ArgumentError, "a #{map.class} decodes nothing but a PG::Result: " \
-                                 "set another type map, or none, before making a result set"
+            raise ArgumentError, "cannot use the type map #{map.class}: it can only decode a PG::Result " \
+                                 "(set another type map, or none, before creating a result set)"
           end
           map.build_column_map(result)
         end
       end
 
-      # Where a column map has none it asks its default.
+      # A column without a coder uses the default map.
       def coders(map)
         default = map.respond_to?(:default_type_map) ? map.default_type_map : nil
         others = default.is_a?(::PG::TypeMapByColumn) ? coders(default) : []
         map.coders.each_with_index.map { |coder, column| coder || others[column] }
       end
 
-      # Names have the encoding of the connection, as all text has.
+      # Names of columns have the encoding of the connection, as all text has.
       def encodings(result, columns)
         text = columns.empty? ? Encoding::UTF_8 : result.fname(0).encoding
         columns.map { |column| result.fformat(column) == BINARY ? Encoding::BINARY : text }
@@ -88,7 +88,7 @@ module Rbloat
         native_rows(strings)
       end
 
-      # What was copied past the gem pg is what it says, at least in the corners.
+      # Compares four cells with the values that pg returns, since the copy was made without pg.
       def same_corners?(result)
         return true if empty? || column_count.zero?
 
@@ -97,7 +97,7 @@ module Rbloat
         result.type_map = strings
         [0, row_count - 1].product([0, column_count - 1]).all? do |row, column|
           raw(row, column) == result.getvalue(row, column)
-        end || raise(NotImplementedError, "pg #{::PG::VERSION} and libpq do not agree on a result; please report this")
+        end || raise(NotImplementedError, "pg #{::PG::VERSION} and libpq disagree on a result; please report this")
       ensure
         result.type_map = map if map
       end

@@ -2,70 +2,72 @@
 
 require "objspace"
 
-# What a block allocates.
+# Measures the memory that a block allocates.
 module Rbloat
-  # What a block allocated and kept, and how much of that the GC knows of: {Rbloat.probe} makes it.
+  # The memory that a block allocated and kept, and how much of it the GC knows about. {Rbloat.probe} returns it.
   #
-  # All are bytes, but `objects`. Other threads that allocate meanwhile are counted in.
+  # Sizes are in bytes. Allocations of other threads during the block are included.
   #
   # @!attribute [r] malloc_bytes
-  #   @return [Integer] how much more malloc had in use after the block, with all that it made still there
+  #   @return [Integer] growth of malloc's memory in use, before any garbage is freed
   # @!attribute [r] told_bytes
-  #   @return [Integer] how much of malloc's memory the GC was told of in that time: by Ruby, and by extensions
+  #   @return [Integer] memory of malloc that Ruby and extensions reported to the GC
   # @!attribute [r] freed_bytes
-  #   @return [Integer] how much of it was in use no more after a GC
+  #   @return [Integer] memory of malloc that a GC freed afterwards
   # @!attribute [r] objects
-  #   @return [Integer] objects that were made
+  #   @return [Integer] number of new objects
   # @!attribute [r] ruby_bytes
-  #   @return [Integer] by how much Ruby's own objects grew (strings, arrays ...), their slots included
+  #   @return [Integer] growth of Ruby's own objects (strings, arrays, ...), including their slots
   # @!attribute [r] data_bytes
-  #   @return [Integer] the same for objects of extensions, as these tell
+  #   @return [Integer] growth of the objects of extensions, as reported by these
   Probe = Struct.new(:malloc_bytes, :told_bytes, :freed_bytes, :objects, :ruby_bytes, :data_bytes,
                      keyword_init: true) do
-    # @return [Integer] what the GC was not told of
+    # @return [Integer] memory that was not reported to the GC
     def unseen_bytes
       [malloc_bytes - told_bytes, 0].max
     end
 
-    # @return [Float] how much of malloc's memory the GC was told of, 0 to 1
+    # @return [Float] the share of malloc's memory that was reported to the GC, 0 to 1
     def seen
       malloc_bytes.positive? ? told_bytes.fdiv(malloc_bytes).clamp(0.0, 1.0) : 1.0
     end
 
-    # @return [Float] how much of malloc's memory a GC could free, 0 to 1
+    # @return [Float] the share of malloc's memory that a GC could free, 0 to 1
     def freed
       malloc_bytes.positive? ? freed_bytes.fdiv(malloc_bytes).clamp(0.0, 1.0) : 1.0
     end
 
-    # @return [String] one sentence
+    # @return [String] a summary for people
     def verdict
-      return "the block kept hardly any memory of malloc" if malloc_bytes < Probe::LITTLE
+      return "The block kept almost no memory of malloc." if malloc_bytes < Probe::LITTLE
 
-      text = "the block kept #{malloc_bytes / 1000} kB of malloc's memory: " \
-             "the GC sees #{(seen * 100).round} %, and could free #{(freed * 100).round} %"
+      text = "The block kept #{Rbloat.binary_size(malloc_bytes)} of malloc's memory. " \
+             "The GC knows about #{(seen * 100).round} % of it, and could free #{(freed * 100).round} %."
       return text if seen >= Probe::ENOUGH
 
-      "#{text}. Extensions do not report the rest, so it piles up: release it by hand, or use Rbloat::NativePressure"
+      "#{text} Extensions do not report the rest, so it can pile up: free it explicitly, or use Rbloat::NativePressure."
     end
     alias_method :to_s, :verdict
   end
 
-  # Makes a {Probe}.
+  # Measures.
   class Probe
-    # Below this nothing can be told.
+    # Smaller amounts cannot be measured reliably.
     LITTLE = 16 * 1024
-    # Headers of chunks are in use, but no part of what an extension reports.
+    # Less than 1, since extensions do not report the headers of chunks.
     ENOUGH = 0.75
 
     class << self
       # @raise [NotImplementedError, Ractor::UnsafeError]
       # @api private
       def check_support
-        raise NotImplementedError, "a probe needs glibc's malloc, not #{Rbloat.allocator}'s" unless glibc?
-        raise Ractor::UnsafeError, "a probe works in the main Ractor only" unless main_ractor?
+        unless glibc?
+          raise NotImplementedError, "a probe needs glibc's malloc, but this process uses #{Rbloat.allocator}'s"
+        end
+        raise Ractor::UnsafeError, "a probe works only in the main Ractor" unless main_ractor?
       end
 
-      # What {Rbloat.probe} does, but for its checks.
+      # Measures the block.
       # @return [Probe]
       # @api private
       def measure(&block)
@@ -88,13 +90,13 @@ module Rbloat
         Rbloat.allocator == "glibc"
       end
 
-      # ObjectSpace.count_objects_size works in no other one.
+      # ObjectSpace.count_objects_size works only in the main Ractor.
       def main_ractor?
         !defined?(Ractor) || Ractor.current == Ractor.main
       end
 
-      # More than once because a dead object may be named by a stale word on the stack the first time. Returns whether
-      # the GC was disabled before.
+      # Collects three times, since stale words on the stack can keep dead objects alive, and disables the GC. Returns
+      # true if it was disabled before.
       def settle
         was_disabled = GC.enable
         3.times { GC.start }
@@ -102,13 +104,13 @@ module Rbloat
         was_disabled
       end
 
-      # Its value must be on no stack afterwards.
+      # Returns nil, so that the value of the block is not on the stack.
       def run
         yield
         nil
       end
 
-      # Overwrites what the block has left on the stack.
+      # Overwrites the part of the stack that the block used.
       def clear_stack(depth = 100)
         a = b = c = d = e = f = nil
         depth.zero? ? [a, b, c, d, e, f] : clear_stack(depth - 1)
@@ -132,16 +134,15 @@ module Rbloat
     end
   end
 
-  # Runs the block and tells what it allocated and kept, how much of that the GC was told, and how much a GC can free.
-  # The value of the block is dropped; what it keeps elsewhere is what cannot be freed. The GC does not run during the
-  # block, and runs several times around it. What is only made once, by the first call of many, counts as well: call it
-  # before.
+  # Runs the block, and measures how much memory it allocated and kept, how much of it was reported to the GC, and how
+  # much a GC can free. The value of the block is dropped. The GC runs several times before and after the block, but not
+  # during it. Code that allocates more the first time, such as a cache, should run once before.
   #
   #     puts Rbloat.probe { connection.exec(sql) }
   #
   # @return [Probe]
-  # @raise [NotImplementedError] where malloc is not glibc's
-  # @raise [Ractor::UnsafeError] in any Ractor but the main one
+  # @raise [NotImplementedError] if malloc is not glibc's
+  # @raise [Ractor::UnsafeError] in a Ractor other than the main one
   def self.probe(&block)
     raise ArgumentError, "a probe needs a block" unless block
 

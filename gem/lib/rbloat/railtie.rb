@@ -3,12 +3,12 @@
 require "rails/railtie"
 
 module Rbloat
-  # Starts what the application's configuration asks for, when it is initialized:
+  # Starts AutoTrim and NativePressure when the application is initialized, according to its configuration:
   #
-  #     config.rbloat.auto_trim = false      # true is the default
-  #     config.rbloat.native_pressure = true # false is the default
+  #     config.rbloat.auto_trim = false      # default: true
+  #     config.rbloat.native_pressure = true # default: false
   #
-  # RBLOAT_AUTO_TRIM=0 in the environment keeps AutoTrim off whatever the configuration says.
+  # RBLOAT_AUTO_TRIM=0 in the environment overrides the configuration.
   class Railtie < ::Rails::Railtie
     config.rbloat = ActiveSupport::OrderedOptions.new
     config.rbloat.auto_trim = true

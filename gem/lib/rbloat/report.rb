@@ -3,32 +3,32 @@
 require "json"
 require "open3"
 
-# Where the memory of this process went.
+# The report on this process.
 module Rbloat
-  # What went wrong with the program rbloat.
+  # Raised if the program rbloat was not found or failed.
   class Error < StandardError; end
 
-  # The program `rbloat`, which tells where the memory of a process went.
+  # The program `rbloat`, which reports where the memory of a process is.
   module Program
-    # Carried by the gem, where it was built with it.
+    # The program in the gem, if the gem was built with it.
     CARRIED = File.expand_path("../../libexec/rbloat", __dir__).freeze
 
     class << self
-      # RBLOAT_BINARY names it; else it is the one that the gem carries, or that of the PATH.
-      # @return [String] its path
-      # @raise [Error] where there is none
+      # Finds the program: first RBLOAT_BINARY, then the program in the gem, then the PATH.
+      # @return [String] the path
+      # @raise [Error] if it was not found
       def path
         named = ENV.fetch("RBLOAT_BINARY", "")
         found = named.empty? ? [CARRIED, *in_path].find { |file| executable?(file) } : named
         return found if found && executable?(found)
 
-        raise Error, "RBLOAT_BINARY names #{named}, which is no program" unless named.empty?
+        raise Error, "cannot run RBLOAT_BINARY=#{named}: not an executable file" unless named.empty?
 
-        raise Error, "the program rbloat was not found: put it into the PATH, or name it by RBLOAT_BINARY"
+        raise Error, "cannot find the program rbloat: add it to the PATH, or set RBLOAT_BINARY to its path"
       end
 
-      # @return [String] its standard output
-      # @raise [Error] where it fails, with what it says
+      # @return [String] the standard output
+      # @raise [Error] if the program fails, with its error message
       def run(*arguments)
         output, errors, status = Open3.capture3(path, *arguments)
         return output if status.success?
@@ -49,34 +49,36 @@ module Rbloat
   end
 
   class << self
-    # Where the memory of this process went: every resident byte, by cause, with a verdict and what to do. This is what
-    # `rbloat report --json` prints; the process stands for a moment, or a clone of it is read (docs/json.md).
+    # Returns the report of `rbloat report --json` on this process: all resident memory by cause, a verdict, and
+    # advice. docs/json.md describes the keys. The process is paused briefly, or a forked copy of it is read. While the
+    # report is made, any process of the same user may attach to this one.
     #
-    # @param options [Array<String>] further options of `rbloat report`
+    # @param options [Array<String>] more options for `rbloat report`
     # @return [Hash{Symbol => Object}]
-    # @raise [Error] where the program is not found, or fails
+    # @raise [Error] if the program was not found or failed
     def report(*options)
       native_allow_report do
         JSON.parse(Program.run("report", Process.pid.to_s, "--json", *options), symbolize_names: true)
       end
     end
 
-    # Lets other processes of the same user look into this one (`rbloat report PID`) where Yama forbids it
-    # (`/proc/sys/kernel/yama/ptrace_scope` is 1). Not inherited by processes that are forked.
+    # Allows other processes of the same user to attach to this one, as `rbloat report PID` does, if Yama restricts that
+    # (`/proc/sys/kernel/yama/ptrace_scope` is 1). Forked processes do not inherit the permission.
     #
-    # @param pid [Integer, Symbol] of the process that may, or `:any`, or `:none`
-    # @return [Boolean] whether the kernel knows of this: without Yama there is nothing to allow
+    # @param pid [Integer, Symbol] the process that may attach, or `:any`, or `:none`
+    # @return [Boolean] true if the kernel has Yama; otherwise no permission is needed
     def allow_attach(pid = :any)
       tracer = { any: -1, none: 0 }.fetch(pid, pid)
-      raise ArgumentError, "a pid, :any or :none, not #{pid.inspect}" unless tracer.is_a?(Integer) && tracer >= -1
+      valid = tracer.is_a?(Integer) && tracer >= -1
+      raise ArgumentError, "expected a process id, :any or :none, got #{pid.inspect}" unless valid
 
       native_allow_attach(tracer)
     end
 
-    # Figures for metrics, cheap enough for every minute. `unreturned_bytes` is at most what a trim would give back;
-    # the report tells it exactly.
+    # Returns figures for metrics, cheap enough to be read every minute. `unreturned_bytes` is an upper bound of the
+    # memory that a trim would return to the kernel. {report} has the exact number.
     #
-    # @return [Hash{Symbol => Integer, nil}] those of malloc are nil where it is not glibc's
+    # @return [Hash{Symbol => Integer, nil}] figures of malloc are nil if it is not glibc's
     def stats
       in_use, free = Malloc.counts
       {
@@ -88,7 +90,7 @@ module Rbloat
 
     private
 
-    # Resident memory that malloc does not have in use and Ruby's heap pages are not.
+    # Resident memory that is neither in use by malloc nor in Ruby's heap pages.
     def unexplained_bytes(in_use)
       anonymous_bytes - in_use - (GC.stat(:heap_allocated_pages) * Malloc.page_bytes)
     end

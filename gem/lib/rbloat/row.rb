@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Rbloat
-  # A row of a {Cells}. It holds no values, but asks for them; so it is cheap, and keeps the whole table alive.
+  # A row of a table. It has no values of its own but reads them from the table, which it keeps alive.
   class Row
     include Enumerable
 
-    # @return [Integer] its number, from 0 on
+    # @return [Integer] the number of the row, from 0
     attr_reader :index
 
     # @param cells [Cells]
@@ -17,15 +17,15 @@ module Rbloat
     end
 
     # @param column [Integer, String, Symbol] number or name; negative numbers count from the end
-    # @return [Object, nil] nil also where there is no such column
+    # @return [Object, nil] the value; nil if there is no such column
     def [](column)
       number = find(column)
       number && @cells.get(@index, number)
     end
 
     # @param column [Integer, String, Symbol]
-    # @return [Object, nil] the value; where there is no such column, what the block returns, or the default
-    # @raise [KeyError, IndexError] where there is neither
+    # @return [Object, nil] the value; without such a column, the result of the block or the default
+    # @raise [KeyError, IndexError] if there is no such column, block or default
     def fetch(column, *default)
       number = find(column)
       return @cells.get(@index, number) if number
@@ -36,18 +36,18 @@ module Rbloat
       raise error, "there is no column #{column.inspect}"
     end
 
-    # As Hash#dig.
+    # Like Hash#dig.
     def dig(column, *further)
       value = self[column]
       further.empty? || value.nil? ? value : value.dig(*further)
     end
 
-    # @return [Array<String>] names of the columns
+    # @return [Array<String>] the names of the columns
     def keys
       @cells.columns
     end
 
-    # @return [Boolean] whether there is a column of this name
+    # @return [Boolean] true if there is a column with this name
     def key?(name)
       !@cells.column_index(name).nil?
     end
@@ -59,7 +59,7 @@ module Rbloat
     end
     alias deconstruct values
 
-    # @return [Hash{Symbol => Object}] for pattern matching; all columns, or those that are asked for
+    # @return [Hash{Symbol => Object}] the named columns, or all of them, for pattern matching
     def deconstruct_keys(names)
       (names || keys.map(&:to_sym)).select { |name| key?(name) }.to_h { |name| [name, self[name]] }
     end
@@ -85,13 +85,13 @@ module Rbloat
     end
     alias length size
 
-    # Rows are equal when their names and values are.
+    # Rows are equal if their names and values are equal.
     def ==(other)
       other.is_a?(Row) && keys == other.keys && values == other.values
     end
     alias eql? ==
 
-    # As `==` has it.
+    # @return [Integer] equal for equal rows
     def hash
       [keys, values].hash
     end

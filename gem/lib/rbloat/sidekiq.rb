@@ -4,15 +4,15 @@ require "rbloat"
 require "sidekiq"
 
 module Rbloat
-  # Hooks for Sidekiq's server: `require "rbloat/sidekiq"`.
+  # Hooks for Sidekiq's server. To use them, `require "rbloat/sidekiq"`.
   module Sidekiq
-    # Knows how many jobs run in this process, and tells AutoTrim when the last one is through.
+    # Middleware that counts running jobs and announces to AutoTrim when none is left.
     class WhenIdle
       @running = 0
       @lock = Mutex.new
 
       class << self
-        # Counts a job while the block runs.
+        # Counts one job while the block runs.
         def count
           @lock.synchronize { @running += 1 }
           yield
@@ -22,13 +22,13 @@ module Rbloat
         end
       end
 
-      # As Sidekiq calls its middleware.
+      # Called by Sidekiq for each job.
       def call(_job, _payload, _queue, &work)
         self.class.count(&work)
       end
     end
 
-    # @param config Sidekiq's configuration of a server
+    # @param config the configuration of a Sidekiq server
     def self.install(config)
       config.on(:startup) { AutoTrim.start }
       config.on(:shutdown) { AutoTrim.stop }

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Keeps the memory of a Ruby process low by itself, and tells where it went.
+# Keeps the memory use of a Ruby process low, and reports where the memory is.
 module Rbloat
-  # Of the gem.
+  # The version of the gem.
   VERSION = "0.1.0"
 end

@@ -1,4 +1,4 @@
-/* Forks as a C library does it, which Ruby does not know of: Forked.threads is how many threads such a child has. */
+/* Forked.threads: forks in C, without Ruby's knowledge, and returns the number of threads in the child. */
 #include <dirent.h>
 #include <ruby.h>
 #include <sys/wait.h>

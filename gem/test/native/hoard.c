@@ -1,7 +1,6 @@
-/* An object that holds memory of malloc, touched, and tells Ruby nothing of it: Hoard.new(bytes). */
+/* Hoard.new(bytes): an object that holds resident memory of malloc and does not report it to Ruby. */
 #include <ruby.h>
 #include <string.h>
-
 
 static const rb_data_type_t hoard_type = {"Hoard", {NULL, free, NULL}, NULL, NULL, RUBY_TYPED_FREE_IMMEDIATELY};
 

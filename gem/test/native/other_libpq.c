@@ -1,4 +1,4 @@
-/* Another library with the name libpq.so.5. It cannot read the results of the libpq that pg uses, so it aborts. */
+/* Another library named libpq.so.5. It cannot read the results of pg's libpq, so it aborts. */
 #include <stdlib.h>
 
 int PQntuples(const void *result)

@@ -1,4 +1,4 @@
-/* Tests of what is read from the kernel, run by native_test.rb: each line that is printed is a failure. */
+/* Tests of process.c, run by native_test.rb. Prints one line for each failure. */
 #include "expect.h"
 #include "process.h"
 
@@ -23,7 +23,7 @@ static void *wait_for_a_byte(void *descriptor)
     return NULL;
 }
 
-/* A thread is on its way to sleep, or to its end, for a moment. */
+/* A thread needs a moment to fall asleep or to end. */
 static bool becomes_quiet(void)
 {
     double limit = rbloat_monotonic() + 60;
@@ -46,7 +46,7 @@ static void a_short_time_tells_nothing(void)
     EXPECT(!rbloat_was_quiet(0.001, 0));
 }
 
-/* It used no CPU time in a second, and yet it would run: it got no CPU. */
+/* It used no CPU time in a second because it got no CPU. */
 static void a_process_that_waits_for_a_cpu_is_not_quiet(void)
 {
     pthread_t thread;

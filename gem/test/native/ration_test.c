@@ -1,8 +1,8 @@
-/* Tests of the arithmetic alone, run by native_test.rb: each line that is printed is a failure. */
+/* Tests of ration.c, run by native_test.rb. Prints one line for each failure. */
 #include "expect.h"
 #include "ration.h"
 
-static const int64_t MB = 1024 * 1024;
+static const int64_t MIB = 1024 * 1024;
 
 static rbloat_ration fresh(void)
 {
@@ -11,16 +11,16 @@ static rbloat_ration fresh(void)
 
 static rbloat_outlook outlook(bool quiet, int64_t expected)
 {
-    return (rbloat_outlook){.quiet = quiet, .swept = true, .rss = 2 * expected, .expected = expected, .least = 8 * MB};
+    return (rbloat_outlook){.quiet = quiet, .swept = true, .rss = 2 * expected, .expected = expected, .least = 8 * MIB};
 }
 
-/* A program that wants back at once all that is trimmed, busy for an hour. */
+/* A program that is busy for an hour and uses all returned memory again at once. */
 static void costs_stay_within_the_share(void)
 {
     rbloat_ration ration = fresh();
     double spent = 0, at = 0;
     for (; at < 3600; at += 0.1) {
-        rbloat_outlook now = outlook(false, 512 * MB);
+        rbloat_outlook now = outlook(false, 512 * MIB);
         if (at >= ration.not_before && rbloat_ration_allows(&ration, &now)) {
             rbloat_ration_trimmed(&ration, &now, at, 0.05, now.expected);
             spent += 0.05 + 512.0 * 256 * 1e-6;
@@ -34,7 +34,7 @@ static void costs_stay_within_the_share(void)
 static void memory_that_stays_away_makes_trims_cheap(void)
 {
     rbloat_ration ration = fresh();
-    rbloat_outlook now = outlook(true, 512 * MB);
+    rbloat_outlook now = outlook(true, 512 * MIB);
     double first = rbloat_ration_cost(&ration, now.expected);
     for (int round = 0; round < 20; round++) rbloat_ration_trimmed(&ration, &now, round, 0.05, now.expected);
     EXPECT(rbloat_ration_cost(&ration, now.expected) < first / 2);
@@ -43,7 +43,7 @@ static void memory_that_stays_away_makes_trims_cheap(void)
 static void quiet_times_may_overdraw_once(void)
 {
     rbloat_ration ration = fresh();
-    rbloat_outlook busy = outlook(false, 512 * MB), quiet = outlook(true, 512 * MB);
+    rbloat_outlook busy = outlook(false, 512 * MIB), quiet = outlook(true, 512 * MIB);
     EXPECT(!rbloat_ration_allows(&ration, &busy));
     EXPECT(rbloat_ration_allows(&ration, &quiet));
     rbloat_ration_trimmed(&ration, &quiet, 0, 0.05, quiet.expected);
@@ -55,7 +55,7 @@ static void quiet_times_may_overdraw_once(void)
 static void useless_trims_are_put_off_longer_and_longer(void)
 {
     rbloat_ration ration = fresh();
-    rbloat_outlook now = outlook(true, 512 * MB);
+    rbloat_outlook now = outlook(true, 512 * MIB);
     double last = 0;
     for (int round = 0; round < 20; round++) {
         double at = ration.not_before;
@@ -64,21 +64,21 @@ static void useless_trims_are_put_off_longer_and_longer(void)
         last = ration.not_before - at;
     }
     EXPECT(last == 600);
-    rbloat_ration_trimmed(&ration, &now, 0, 0.01, 512 * MB);
+    rbloat_ration_trimmed(&ration, &now, 0, 0.01, 512 * MIB);
     EXPECT(ration.not_before <= 1);
 }
 
 static void too_little_is_left_alone(void)
 {
     rbloat_ration ration = fresh();
-    rbloat_outlook now = outlook(true, 7 * MB);
+    rbloat_outlook now = outlook(true, 7 * MIB);
     EXPECT(!rbloat_ration_allows(&ration, &now));
 }
 
 static void a_busy_process_is_not_trimmed_between_mark_and_sweep(void)
 {
     rbloat_ration ration = fresh();
-    rbloat_outlook now = outlook(false, 16 * MB);
+    rbloat_outlook now = outlook(false, 16 * MIB);
     rbloat_ration_passed(&ration, 100, 0);
     EXPECT(rbloat_ration_allows(&ration, &now));
     now.swept = false;
@@ -88,24 +88,24 @@ static void a_busy_process_is_not_trimmed_between_mark_and_sweep(void)
 static void pressure_asks_for_no_credit(void)
 {
     rbloat_ration ration = fresh();
-    rbloat_outlook now = outlook(false, 16 * MB);
+    rbloat_outlook now = outlook(false, 16 * MIB);
     rbloat_ration_looked(&ration, 10);
     EXPECT(!rbloat_ration_allows(&ration, &now));
     now.pressure = true;
     EXPECT(rbloat_ration_allows(&ration, &now));
 }
 
-/* Seconds that looks of this cost take of so many seconds near the limit, each with a trim as expensive. */
+/* The seconds that looks take in this time near the limit. Each look is followed by a trim with the same cost. */
 static double pressed_for(double seconds, double cost, double urgency, bool useful)
 {
     rbloat_ration ration = fresh();
     double spent = 0, at = 0;
     while (at < seconds) {
         if (at >= ration.pressing_not_before) {
-            rbloat_outlook now = {.swept = true, .pressure = true, .expected = 16 * MB, .least = MB};
+            rbloat_outlook now = {.swept = true, .pressure = true, .expected = 16 * MIB, .least = MIB};
             EXPECT(rbloat_ration_allows(&ration, &now));
             rbloat_ration_looked(&ration, cost);
-            rbloat_ration_trimmed(&ration, &now, at, cost, useful ? 16 * MB : 0);
+            rbloat_ration_trimmed(&ration, &now, at, cost, useful ? 16 * MIB : 0);
             at += 2 * cost;
             spent += 2 * cost;
             rbloat_ration_pressed(&ration, urgency, at, 2 * cost, useful);
@@ -130,7 +130,7 @@ static void useless_looks_near_the_limit_become_rare(void)
     EXPECT(pressed_for(3600, 0.084, 1, false) < 0.02 * 3600);
 }
 
-/* A look that costs next to nothing is taken each 50 ms, as survival wants it. */
+/* Cheap looks are taken every 50 ms. */
 static void cheap_looks_near_the_limit_stay_frequent(void)
 {
     EXPECT(pressed_for(60, 10e-6, 0, false) > 60 / 0.05 / 3 * 20e-6);

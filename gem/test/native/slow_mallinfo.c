@@ -1,7 +1,8 @@
 /*
- * To be preloaded: makes asking malloc as expensive as it is with millions of free chunks, wherever it runs.
- * RBLOAT_TEST_MALLINFO_MS is the milliseconds of CPU time that a call takes. While the file that RBLOAT_TEST_MALLINFO_HOLD
- * names exists, no call returns; after 10 s the file is removed, so that a test fails instead of hanging.
+ * For LD_PRELOAD: makes mallinfo as slow as with millions of free chunks.
+ *   RBLOAT_TEST_MALLINFO_MS: milliseconds of CPU time that each call takes
+ *   RBLOAT_TEST_MALLINFO_HOLD: no call returns while this file exists. It is removed after 10 s, so that a test fails
+ *   instead of hanging.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

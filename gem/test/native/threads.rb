@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# For `rake valgrind`, `rake asan` and `rake tsan`: both native threads at work, beside a GC, forks and threads of Ruby;
-# then started and stopped by many at once.
+# For `rake valgrind`, `asan`, `tsan` and `stress`: both native threads are busy while the GC runs, Ruby threads
+# allocate, and processes fork. Then many threads start and stop them.
 
 require "rbloat"
 

@@ -1,4 +1,4 @@
-/* For LD_PRELOAD, in place of a kernel with Yama: appends each PR_SET_PTRACER to the file that RBLOAT_TEST_TRACERS names. */
+/* For LD_PRELOAD, instead of a kernel with Yama: appends each PR_SET_PTRACER to the file RBLOAT_TEST_TRACERS. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -4,9 +4,9 @@ require_relative "../pg"
 
 module Rbloat
   module PG
-    # Gives each PG::Result a `result_set`, once this file was required: `require "rbloat/pg/result"`.
+    # Adds the method `result_set` to PG::Result. To use it, `require "rbloat/pg/result"`.
     module Result
-      # @return [ResultSet] a compact copy; the result itself is cleared
+      # @return [ResultSet] a compact copy; the original is cleared
       def result_set
         ResultSet.new(self)
       end
