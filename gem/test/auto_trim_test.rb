@@ -179,6 +179,24 @@ class AutoTrimTest < Minitest::Test
     end
   end
 
+  # A trim of 1 MiB, which makes no difference to whether the limit is reached, counted as useful. So looks never became
+  # rarer.
+  def test_a_small_trim_near_a_distant_limit_is_not_worth_it
+    Dir.mktmpdir do |folder|
+      File.write("#{folder}/memory.current", (0.87 * (1 << 36)).to_i.to_s)
+      stats = run_ruby(<<~RUBY)
+        group = Rbloat::Cgroup.new(limit: 1 << 36, usage: "#{folder}/memory.current")
+        Rbloat::AutoTrim.start(cgroup: group)
+        burst
+        before = Rbloat::AutoTrim.stats[:looks]
+        wait_until { Rbloat::AutoTrim.stats[:looks] > before + 2 }
+        Rbloat::AutoTrim.stats
+      RUBY
+      assert_equal 0, stats["trims"]
+      assert_operator stats["expected_bytes"], :>, 10 << 20
+    end
+  end
+
   def test_the_cache_of_files_is_no_pressure
     Dir.mktmpdir do |folder|
       File.write("#{folder}/memory.current", "950")
