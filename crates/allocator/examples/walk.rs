@@ -1,5 +1,5 @@
-//! Walks the heap of a process and says what is in it and how long that took:
-//! `cargo run --release -p rbloat-glibc --example walk -- PID`.
+//! Walks the heap of a process, and prints what is in it and how long that took:
+//! `cargo run --release -p rbloat-allocator --example walk -- PID`.
 
 use std::error::Error;
 use std::time::Instant;
@@ -10,24 +10,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     let modules = capture::elf::modules(frozen.image());
     let have_modules = Instant::now();
-    let malloc = allocator::glibc::walk(frozen.image())?;
-    let walked = Instant::now();
-    let allocator = allocator::find_allocator(frozen.image(), &modules, None).allocator;
+    let found = allocator::find_allocator(frozen.image(), &modules, None);
+    let have_allocator = Instant::now();
+    let heap = allocator::walk(frozen.image(), &found)?;
     println!(
-        "modules {:?}, walk {:?}, allocator {:?}",
+        "modules {:?}, allocator {:?}, walk {:?}",
         have_modules - begun,
-        walked - have_modules,
-        walked.elapsed()
+        have_allocator - have_modules,
+        have_allocator.elapsed()
     );
     let pause = frozen.thaw()?.pause;
 
-    println!("{allocator}, {pause:?} in all, {:?}", malloc.settings);
-    for (index, arena) in malloc.arenas.iter().enumerate() {
-        println!("{} in {} heaps: {:?}", arena.address, arena.heaps, malloc.arena_totals(index));
+    println!("{}, {pause:?} in all, {:?}", heap.walker, heap.settings);
+    for arena in &heap.arenas {
+        println!("{} in {} heaps: {:?}", arena.address, arena.heaps, arena.totals);
     }
-    println!("all: {:?}", malloc.totals());
-    println!("trimmable: {}", malloc.trimmable.iter().map(capture::length).sum::<u64>());
-    for finding in &malloc.findings {
+    println!("all: {:?}", heap.totals);
+    println!("trimmable: {}", heap.trimmable.iter().map(capture::length).sum::<u64>());
+    for finding in &heap.findings {
         println!("{finding}");
     }
     Ok(())

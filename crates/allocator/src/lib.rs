@@ -1,9 +1,27 @@
-//! Which allocator serves malloc in a process, and what its memory is used for.
+//! Which allocator serves malloc in a process, and what its heap consists of.
 //!
-//! [`find_allocator`] answers the first question. [`glibc::walk`] answers the second one for the GNU C library.
+//! [`find_allocator`] answers the first question. [`walk`] answers the second one with a [`HeapMap`], which
+//! has the same form for every allocator. One module reads each allocator: adding one takes a module and a
+//! line in [`walk`].
+//!
+//! ```no_run
+//! let frozen = capture::freeze(4242, capture::PATIENCE)?;
+//! let modules = capture::elf::modules(frozen.image());
+//! let found = allocator::find_allocator(frozen.image(), &modules, None);
+//! let heap = allocator::walk(frozen.image(), &found)?;
+//! println!("{} bytes are in use", heap.totals.in_use_bytes);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
-pub mod glibc;
+mod find;
+mod glibc;
+mod heap_map;
 pub mod jemalloc;
-mod library;
+mod trim_call;
+mod walk;
 
-pub use library::{Allocator, Found, Libc, TrimCall, find_allocator, libc};
+pub use find::{Allocator, Found, Libc, find_allocator, libc};
+pub use glibc::{count_heaps, thread_locals, thread_stacks};
+pub use heap_map::{Arena, Block, BlockState, Extent, Header, HeapMap, Settings, Totals};
+pub use trim_call::TrimCall;
+pub use walk::{Error, walk};

@@ -229,7 +229,7 @@ impl Target<'_> {
         let factors = capture::pause_factors(self.image);
         let gib = factors.resident_bytes as f64 / (1_u64 << 30) as f64;
         let per_gib = if self.owners { WALK_PER_GIB_WITH_OWNERS } else { WALK_PER_GIB };
-        let heaps = allocator::glibc::count_heaps(&self.image.state.mappings) as f64;
+        let heaps = allocator::count_heaps(&self.image.state.mappings) as f64;
         let walk = per_gib.mul_f64(gib)
             + WALK_PER_HEAP.mul_f64(heaps)
             + WALK_PER_THREAD.mul_f64(factors.threads as f64)

@@ -107,7 +107,7 @@ impl Detail {
 
     fn draw_up(self, state: &ProcessState, facts: &Facts) -> (Ledger, MemoryMap) {
         match self {
-            Self::MemoryMap => Ledger::draw_up_with_atlas(state, facts),
+            Self::MemoryMap => Ledger::draw_up_with_map(state, facts),
             Self::Causes | Self::Owners => (Ledger::draw_up(state, facts), MemoryMap::default()),
         }
     }

@@ -124,7 +124,7 @@ fn free_native(ledger: &Ledger) -> Option<Advice> {
         path,
         garbage_objects,
     };
-    let saves_bytes = owner.exclusive_bytes.min(owner.resident_bytes.unwrap_or(u64::MAX));
+    let saves_bytes = owner.exclusive_bytes.min(owner.resident_bytes);
     is_worth(ledger, OwnerAccount::weight_bytes(owner)).then(|| step(action, Some(saves_bytes)))
 }
 

@@ -411,7 +411,7 @@ impl From<&OwnerAccount> for Owner {
             chunks: account.chunks,
             exclusive_bytes: account.exclusive_bytes,
             shared_bytes: account.shared_bytes,
-            resident_bytes: account.resident_bytes,
+            resident_bytes: Some(account.resident_bytes),
             memsize: account
                 .has_memsize
                 .map(|has| if has { Memsize::Function } else { Memsize::None }),

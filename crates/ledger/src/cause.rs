@@ -1,54 +1,53 @@
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
-/// What a resident byte is there for. Every resident byte of every mapping has exactly one.
+/// The purpose of a resident byte. Every resident byte of every mapping has exactly one cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// Slots that hold a live object.
     RubyLiveSlots,
     /// Free slots on resident heap pages: fragmentation at Ruby's level.
     RubyFreeSlots,
-    /// Headers of heap pages, and what is left over behind their last slot.
+    /// Headers of heap pages, and padding behind their last slot.
     RubyOverhead,
-    /// Malloc'ed bytes that Ruby objects hold: strings, arrays, hashes, instance variables ...
+    /// Malloc'ed bytes that Ruby objects hold: strings, arrays, hashes, instance variables.
     RubyMalloc,
     /// Malloc'ed bytes of the interpreter itself: classes, methods, bytecode, tables.
     RubyVm,
-    /// Code that a JIT compiler made, and what it knows of it.
+    /// Code that a JIT compiler made, and its tables.
     RubyJit,
     /// Malloc'ed bytes that an extension's objects hold.
     NativeHeld,
-    /// Malloc'ed bytes that are reachable from variables of libraries, thread-local ones, or stacks
-    /// only.
+    /// Malloc'ed bytes that are reachable only from variables of libraries, thread-local variables or stacks.
     NativeGlobal,
-    /// Malloc'ed bytes that nothing points to.
+    /// Malloc'ed bytes in use that are not reachable.
     NativeUnreachable,
-    /// Malloc'ed bytes in use that no Ruby object names, where owners were not traced.
+    /// Malloc'ed bytes in use that no Ruby object refers to, if owners were not traced.
     MallocInUse,
-    /// Free bytes that malloc_trim would give back now: whole free pages ("gray").
+    /// Free bytes that malloc_trim would return now: whole free pages.
     MallocUnreturned,
     /// Free bytes that share a page with bytes in use.
     MallocFragmented,
-    /// Free bytes at the top of arenas that malloc_trim does not give back.
+    /// Free bytes at the top of arenas that malloc_trim does not return.
     MallocTop,
-    /// Chunks in tcaches and fastbins.
+    /// Blocks in tcaches and fastbins.
     MallocCached,
-    /// Headers of chunks, structures of arenas and heaps.
+    /// Headers of blocks, structures of arenas and heaps.
     MallocOverhead,
-    /// Machine stacks of threads, with the thread-local storage that glibc puts there.
+    /// Machine stacks of threads, with their thread-local storage.
     StackThreads,
     /// Machine stacks of fibers.
     StackFibers,
-    /// Pages of files that the process wrote to and now has for itself: data of libraries.
+    /// Private copies of pages of files that the process wrote to: data of libraries.
     FilePrivate,
-    /// Pages of files as the kernel caches them for all who map them, and shared memory.
+    /// Pages of files in the kernel's cache, and shared memory.
     FileShared,
-    /// Anonymous memory that nothing above claims.
+    /// Anonymous memory without any other cause.
     Unknown,
 }
 
 impl Cause {
-    /// All causes, in the order in which they are shown.
+    /// All causes, in display order.
     pub const ALL: [Self; 20] = [
         Self::RubyLiveSlots,
         Self::RubyFreeSlots,
@@ -99,7 +98,7 @@ impl Cause {
         }
     }
 
-    /// What it is, in words for someone who has not read a book about malloc.
+    /// A short explanation for people who do not know malloc's internals.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {
@@ -125,6 +124,89 @@ impl Cause {
             Self::Unknown => "anonymous memory that rbloat cannot explain",
         }
     }
+
+    /// The group that it belongs to.
+    #[must_use]
+    pub const fn group(self) -> CauseGroup {
+        match self {
+            Self::MallocUnreturned => CauseGroup::Unreturned,
+            Self::MallocFragmented => CauseGroup::Fragmented,
+            Self::MallocTop | Self::MallocCached => CauseGroup::KeptForReuse,
+            Self::RubyLiveSlots | Self::RubyMalloc => CauseGroup::RubyObjects,
+            Self::RubyFreeSlots => CauseGroup::FreeSlots,
+            Self::StackThreads | Self::StackFibers => CauseGroup::Stacks,
+            Self::FilePrivate | Self::FileShared => CauseGroup::Files,
+            Self::NativeHeld => CauseGroup::NativeHeld,
+            Self::NativeUnreachable => CauseGroup::NativeUnreachable,
+            Self::NativeGlobal => CauseGroup::NativeGlobal,
+            Self::RubyVm => CauseGroup::Interpreter,
+            Self::MallocInUse => CauseGroup::Untraced,
+            Self::RubyJit => CauseGroup::Jit,
+            Self::Unknown => CauseGroup::Unknown,
+            Self::RubyOverhead | Self::MallocOverhead => CauseGroup::Overhead,
+        }
+    }
+}
+
+/// Causes that mean the same to a user. Each cause belongs to exactly one group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CauseGroup {
+    /// Free whole pages that malloc could return.
+    Unreturned,
+    /// Free memory that shares pages with memory in use.
+    Fragmented,
+    /// Free memory that malloc keeps for reuse: tops of arenas and caches.
+    KeptForReuse,
+    /// Live Ruby objects, and the malloc'ed memory that they hold.
+    RubyObjects,
+    /// Free slots on Ruby's heap pages.
+    FreeSlots,
+    /// Stacks of threads and fibers.
+    Stacks,
+    /// Pages of files, and shared memory.
+    Files,
+    /// Native memory that objects of C extensions hold.
+    NativeHeld,
+    /// Native memory in use that is not reachable.
+    NativeUnreachable,
+    /// Native memory of libraries and threads.
+    NativeGlobal,
+    /// The interpreter's own memory.
+    Interpreter,
+    /// Native memory in use whose owners were not traced.
+    Untraced,
+    /// JIT code, and the compiler's tables.
+    Jit,
+    /// Anonymous memory without any other cause.
+    Unknown,
+    /// Headers and padding of malloc and of Ruby's heap pages.
+    Overhead,
+}
+
+impl CauseGroup {
+    /// All groups, in the order in which a verdict prefers them if they have the same size.
+    pub const ALL: [Self; 15] = [
+        Self::Unreturned,
+        Self::Fragmented,
+        Self::KeptForReuse,
+        Self::RubyObjects,
+        Self::FreeSlots,
+        Self::Stacks,
+        Self::Files,
+        Self::NativeHeld,
+        Self::NativeUnreachable,
+        Self::NativeGlobal,
+        Self::Interpreter,
+        Self::Untraced,
+        Self::Jit,
+        Self::Unknown,
+        Self::Overhead,
+    ];
+
+    /// Its causes, in display order.
+    pub fn causes(self) -> impl DoubleEndedIterator<Item = Cause> + Clone {
+        Cause::ALL.into_iter().filter(move |cause| cause.group() == self)
+    }
 }
 
 impl fmt::Display for Cause {
@@ -138,35 +220,9 @@ impl fmt::Display for Cause {
 pub struct Causes([u64; Cause::ALL.len()]);
 
 impl Causes {
-    /// Each cause with its bytes, in the order in which they are shown.
+    /// Each cause with its bytes, in display order.
     pub fn iter(&self) -> impl Iterator<Item = (Cause, u64)> + '_ {
         Cause::ALL.into_iter().zip(self.0)
-    }
-
-    /// `bytes` in the proportions of these causes; they add up to `bytes`, unless these are nothing.
-    #[must_use]
-    pub(crate) fn share_out(&self, bytes: u64) -> Self {
-        let total = u128::from(self.total());
-        if total == 0 {
-            return Self::default();
-        }
-        let mut shares = *self;
-        for share in &mut shares.0 {
-            *share = (u128::from(*share) * u128::from(bytes) / total) as u64;
-        }
-        // What rounding lost goes to the largest.
-        let lost = bytes - shares.total();
-        if let Some(largest) = shares.0.iter_mut().max() {
-            *largest += lost;
-        }
-        shares
-    }
-
-    /// Adds other causes to these.
-    pub(crate) fn add(&mut self, other: &Self) {
-        for (sum, bytes) in self.0.iter_mut().zip(other.0) {
-            *sum += bytes;
-        }
     }
 
     /// The bytes of all causes together.
@@ -193,6 +249,14 @@ impl IndexMut<Cause> for Causes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_cause_is_in_one_group() {
+        let mut grouped: Vec<_> =
+            CauseGroup::ALL.into_iter().flat_map(CauseGroup::causes).collect();
+        grouped.sort();
+        assert_eq!(grouped, Cause::ALL);
+    }
 
     #[test]
     fn every_cause_stands_at_its_own_index() {

@@ -1,82 +1,77 @@
 use std::collections::BTreeMap;
 
-use allocator::glibc::{Malloc, Totals};
-use allocator::{Allocator, Libc};
+use allocator::{Allocator, HeapMap, Libc, Totals};
 use capture::{Address, Finding, Origin, Pages, Process, ProcessState, Severity};
 use ruby::{ObjectSpace, SlotState};
 
-use crate::books::{Books, book, book_estimated};
-use crate::malloc_spans::malloc_spans;
-use crate::owners::{OwnerAccount, OwnerKind, Owners, Pointers};
-use crate::ruby_spans::ruby_spans;
-use crate::span::{Over, Span};
+use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
+use crate::facts::pages_of;
+use crate::ownership::{OwnerAccount, OwnerKind, Owners, PointerGraph};
 use crate::{Cause, Causes, Facts, MemoryMap, Size, memory_map};
 
-/// The account of one process at one instant: every resident byte under one cause, and what the
-/// parts say of themselves.
+/// The account of one process at one instant: every resident byte under one cause, with the facts about malloc and
+/// Ruby.
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    /// Who the process is.
+    /// The process.
     pub process: Process,
-    /// Where what is known of it is from.
+    /// The source of the facts.
     pub origin: Origin,
-    /// Its resident bytes: the sum of `causes`.
+    /// The resident bytes: the sum of `causes`.
     pub rss_bytes: u64,
-    /// Its bytes in swap, which are no resident bytes and stand beside the ledger.
+    /// The bytes in swap, which are not resident and belong to no cause.
     pub swap_bytes: u64,
-    /// Its C library.
+    /// The C library.
     pub libc: Libc,
-    /// Who serves its malloc(3).
+    /// The allocator that serves malloc(3).
     pub allocator: Allocator,
-    /// Every resident byte, by cause.
+    /// The resident bytes by cause.
     pub causes: Causes,
-    /// Whether the rows are estimates, since the states of pages are not known for certain.
+    /// True if the rows are estimates, since a core has no page states.
     pub is_estimated: bool,
-    /// malloc's side; `None` where it could not be read.
+    /// malloc's side; `None` if it could not be read.
     pub malloc: Option<MallocAccount>,
-    /// Ruby's side; `None` where it could not be read.
+    /// Ruby's side; `None` if it could not be read.
     pub ruby: Option<RubyAccount>,
-    /// Whether the owners of all chunks were looked for; otherwise `owners` holds what objects name
+    /// True if the owners of all blocks were traced; otherwise objects own only the blocks that they refer to
     /// themselves.
     pub is_traced: bool,
-    /// Who holds how much, those that take most of RSS first.
+    /// The owners by their part of RSS, largest first.
     pub owners: Vec<OwnerAccount>,
-    /// What was noticed, the gravest first.
+    /// Problems, and facts that a reader should know, the most severe first.
     pub findings: Vec<Finding>,
 }
 
 /// malloc's side of a [`Ledger`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MallocAccount {
-    /// Chunks and bytes as malloc itself counts them, resident or not.
+    /// Blocks and bytes as malloc itself counts them, resident or not.
     pub totals: Totals,
-    /// By how much malloc_trim(0) would lower RSS, in bytes.
+    /// The bytes by which malloc_trim(0) would lower RSS.
     pub trim_yield_bytes: u64,
-    /// Of these, such as RSS loses at once, but the kernel has back only when it splits the huge
-    /// pages that they are parts of.
+    /// The part that leaves RSS at once but is freed only when the kernel splits the huge page.
     pub trim_deferred_bytes: u64,
-    /// How many arenas malloc may make at most, by MALLOC_ARENA_MAX, a tunable or mallopt(3);
-    /// `None` where nothing limits it but the number of processors, or it is not known.
+    /// The maximum number of arenas by MALLOC_ARENA_MAX, a tunable or mallopt(3); `None` if it depends on the number
+    /// of processors, or is not known.
     pub arena_max: Option<u64>,
     /// The arenas, the main one first.
     pub arenas: Vec<ArenaAccount>,
 }
 
-/// An arena's resident bytes by what they are used for, and those that are not resident.
+/// An arena's bytes: the resident ones by cause, and the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArenaAccount {
-    /// Where its `malloc_state` is.
+    /// The address of its structure.
     pub address: Address,
-    /// Whether it is the main arena.
+    /// True for the main arena.
     pub is_main: bool,
-    /// How many heaps it has.
+    /// The number of its heaps.
     pub heaps: u32,
     /// Bytes that it obtained from the kernel, by its own count.
     pub system_bytes: u64,
     /// Resident bytes by cause.
     pub causes: Causes,
-    /// Obtained bytes that are not resident: returned to the kernel, or never touched, or swapped
-    /// out: the "white" pages.
+    /// Obtained bytes that are not resident: returned to the kernel, never touched, or swapped out.
     pub returned_bytes: u64,
 }
 
@@ -85,11 +80,11 @@ pub struct ArenaAccount {
 pub struct RubyAccount {
     /// Ruby's version.
     pub version: String,
-    /// How many heap pages there are.
+    /// The number of heap pages.
     pub heap_pages: u64,
     /// Slots that hold an object.
     pub slots_live: u64,
-    /// Of these, such as have no mark: young objects, or garbage that is not swept yet.
+    /// The live slots without a mark: young objects, or garbage that is not swept yet.
     pub slots_unmarked: u64,
     /// Free slots.
     pub slots_free: u64,
@@ -97,24 +92,27 @@ pub struct RubyAccount {
     pub slot_bytes_live: u64,
     /// The bytes of free slots, resident or not.
     pub slot_bytes_free: u64,
-    /// How many slots there are of each type, as `ObjectSpace.count_objects` counts them.
+    /// The number of slots of each type, as `ObjectSpace.count_objects` counts them.
     pub objects: BTreeMap<&'static str, u64>,
 }
 
 impl Ledger {
-    /// Books what was read of a target: a pure function, which cannot fail. What could not be
-    /// read is a finding, and its bytes stand under [`Cause::Unknown`].
+    /// Books the facts: a pure function that cannot fail. If a part could not be read, a finding tells so, and its
+    /// bytes are under [`Cause::Unknown`]. `state` must be the state of the image that the facts were read from, with
+    /// page states.
     #[must_use]
     pub fn draw_up(state: &ProcessState, facts: &Facts) -> Self {
         Self::with_owners(state, facts, &find_owners(facts))
     }
 
-    /// The same, and where everything lies.
+    /// The ledger, and a map of the memory.
     #[must_use]
-    pub fn draw_up_with_atlas(state: &ProcessState, facts: &Facts) -> (Self, MemoryMap) {
+    pub fn draw_up_with_map(state: &ProcessState, facts: &Facts) -> (Self, MemoryMap) {
         let owners = find_owners(facts);
         let ledger = Self::with_owners(state, facts, &owners);
-        let memory_map = memory_map::draw(state, facts, &owners, &ledger);
+        // Without tracing, the map names no owners.
+        let accounts = if ledger.is_traced { &ledger.owners[..] } else { &[] };
+        let memory_map = memory_map::draw(state, facts, &owners, accounts);
         (ledger, memory_map)
     }
 
@@ -127,7 +125,7 @@ impl Ledger {
             |malloc| malloc.findings.clone(),
         ));
         findings.extend(space.map_or_else(
-            // What keeps both sides from being read is told once.
+            // A reason that both sides share is reported once.
             |error| match malloc {
                 Err(same) if same == error => Vec::new(),
                 _ => vec![Finding::general(Severity::Error, error)],
@@ -141,7 +139,7 @@ impl Ledger {
                         heap apart first; SIGABRT, and gcore, leave all as it is";
             findings.push(Finding::general(Severity::Note, what));
         }
-        if let Some(bytes) = facts.pointers.as_ref().map(Pointers::unread_bytes)
+        if let Some(bytes) = facts.graph.as_ref().map(PointerGraph::unread_bytes)
             && bytes > 0
         {
             let where_they_are = match state.origin {
@@ -154,7 +152,7 @@ impl Ledger {
             );
             findings.push(Finding::general(Severity::Warning, what));
         }
-        if let Some(words) = facts.pointers.as_ref().map(Pointers::dropped_words)
+        if let Some(words) = facts.graph.as_ref().map(PointerGraph::dropped_words)
             && words > 0
         {
             let what = format!(
@@ -163,9 +161,9 @@ impl Ledger {
             );
             findings.push(Finding::general(Severity::Warning, what));
         }
-        let (chunks, objects) = (facts.chunks(), facts.objects());
-        let books = book_all(state, facts, chunks, objects, owners, &mut findings);
-        let rss_bytes = books.causes.total();
+        let pages = pages_of(state);
+        let booking = book_all(state, facts, owners, &mut findings);
+        let rss_bytes = booking.causes.total();
         check_rss(state, rss_bytes, &mut findings);
         if state.process.environment.is_none() {
             let what =
@@ -181,26 +179,24 @@ impl Ledger {
             swap_bytes: state.swap_bytes(),
             libc: facts.libc.clone(),
             allocator: facts.allocator.clone(),
-            causes: books.causes,
-            is_traced: facts.pointers.is_some(),
-            is_estimated: state.pages.is_none() || state.origin == Origin::Core,
-            malloc: malloc
-                .ok()
-                .map(|malloc| MallocAccount::new(malloc, &books, state.pages.as_ref())),
+            causes: booking.causes,
+            is_traced: facts.graph.is_some(),
+            is_estimated: state.origin == Origin::Core,
+            malloc: malloc.ok().map(|heap| MallocAccount::new(heap, &booking, pages)),
             ruby: space.ok().map(RubyAccount::new),
-            owners: owners.accounts(state.pages.as_ref()),
+            owners: owners.accounts(pages),
             findings,
         }
     }
 
-    /// What the program's own objects hold, by class, those of C extensions and of the interpreter
-    /// left out; those that take most of RSS first.
+    /// The classes of the program's own objects, without those of C extensions and of the interpreter, by their part of
+    /// RSS, largest first.
     pub fn managed(&self) -> impl Iterator<Item = &OwnerAccount> {
         let is_managed = |owner: &&OwnerAccount| owner.cause == Cause::RubyMalloc;
         self.owners.iter().filter(is_managed)
     }
 
-    /// What the objects of each class hold, internal ones included; the most bytes first.
+    /// All classes, internal ones included, by their part of RSS, largest first.
     pub fn classes(&self) -> impl Iterator<Item = &OwnerAccount> {
         let is_class =
             |owner: &&OwnerAccount| matches!(owner.kind, OwnerKind::Class | OwnerKind::Internal);
@@ -216,10 +212,10 @@ impl Ledger {
 
 fn find_owners(facts: &Facts) -> Owners<'_> {
     Owners::find(
-        facts.chunks(),
+        facts.heap(),
         facts.objects(),
         &facts.modules,
-        facts.pointers.as_ref(),
+        facts.graph.as_ref(),
         &facts.named_roots,
     )
 }
@@ -227,50 +223,40 @@ fn find_owners(facts: &Facts) -> Owners<'_> {
 fn book_all(
     state: &ProcessState,
     facts: &Facts,
-    chunks: &Malloc,
-    objects: &ObjectSpace,
     owners: &Owners<'_>,
     findings: &mut Vec<Finding>,
-) -> Books {
+) -> Booking {
+    let (heap, objects) = (facts.heap(), facts.objects());
     let of = |ranges: &[std::ops::Range<Address>], cause| {
         ranges.iter().map(|range| Span::new(range.clone(), cause)).collect::<Vec<_>>()
     };
     let mut carved = of(&facts.stacks, Cause::StackThreads);
     carved.extend(of(&objects.fiber_stacks, Cause::StackFibers));
     carved.extend(of(&objects.jit_code, Cause::RubyJit));
-    // Small arrays, hashes and structs live there up to Ruby 3.2.
+    // Small arrays, hashes and structs up to Ruby 3.2.
     carved.extend(of(objects.transient_heap.as_slice(), Cause::RubyMalloc));
     carved.sort_by_key(|span| span.range.start);
 
     let mut clashes = Clashes::default();
     let mut carved_clashes = Clashes::default();
     let carved = disjoint(carved, &mut carved_clashes);
-    let spans = Over::new(ruby_spans(objects), malloc_spans(chunks, owners), |upper, lower| {
-        // Ruby may have its heap pages from malloc, as it does up to 2.7.
+    let blocks = heap_spans(heap, |block| owners.cause(block));
+    let spans = Overlay::new(ruby_spans(objects), blocks, |upper, lower| {
+        // Up to 2.7 Ruby has its heap pages from malloc.
         if !is_in_use(lower.cause) {
             clashes.note(upper, lower);
         }
     });
-    let spans = Over::new(carved.into_iter(), spans, |upper, lower| {
+    let spans = Overlay::new(carved.into_iter(), spans, |upper, lower| {
         if upper.cause != Cause::RubyMalloc || !is_in_use(lower.cause) {
             carved_clashes.note(upper, lower);
         }
     });
     let libraries: Vec<_> = facts.modules.iter().map(|module| module.range.clone()).collect();
-    let libraries = &libraries;
-    let books = match &state.pages {
-        Some(pages) => book(state, pages, libraries, spans, chunks.arenas.len()),
-        None => {
-            let what = "the kernel keeps the page states from us (rbloat needs CAP_DAC_READ_SEARCH \
-                        beside CAP_SYS_PTRACE for another user's process): rows are estimated where \
-                        a mapping is resident in part";
-            findings.push(Finding::general(Severity::Warning, what));
-            book_estimated(state, libraries, spans, chunks.arenas.len())
-        }
-    };
+    let booking = book(state, pages_of(state), &libraries, spans, heap.arenas.len());
     findings.extend(clashes.finding());
     findings.extend(carved_clashes.finding());
-    books
+    booking
 }
 
 fn is_in_use(cause: Cause) -> bool {
@@ -283,7 +269,7 @@ fn is_in_use(cause: Cause) -> bool {
     )
 }
 
-/// The spans, ascending, without such as overlap the one before them.
+/// The spans, ascending, without those that overlap the one before.
 fn disjoint(mut spans: Vec<Span>, clashes: &mut Clashes) -> Vec<Span> {
     spans.dedup_by(|next, last| {
         let overlap = next.range.start < last.range.end;
@@ -295,7 +281,7 @@ fn disjoint(mut spans: Vec<Span>, clashes: &mut Clashes) -> Vec<Span> {
     spans
 }
 
-/// Bytes that two parts claim: never silently given to one of them.
+/// Bytes that two parts claim. They are never given to one of them without a finding.
 #[derive(Default)]
 struct Clashes {
     count: u64,
@@ -311,14 +297,14 @@ impl Clashes {
     fn finding(self) -> Option<Finding> {
         let (upper, lower) = self.first?;
         let what = format!(
-            "{} stretches of memory are claimed twice, the first by {} and by {}; {} has them",
+            "{} ranges of memory are claimed twice, the first by {} and by {}; {} has them",
             self.count, upper.cause, lower.cause, upper.cause
         );
         Some(Finding::at(Severity::Warning, upper.range.start.max(lower.range.start), what))
     }
 }
 
-/// Holds the sum of the rows against a count at the same instant that was not made from page states.
+/// Compares the sum of the rows with a count of the same instant that was not made from page states.
 fn check_rss(state: &ProcessState, rss_bytes: u64, findings: &mut Vec<Finding>) {
     let exact = state.mappings.kernel_rss_bytes().map(|bytes| bytes..=bytes);
     let Some(bounds) = exact.or_else(|| state.rss_bounds.clone()) else { return };
@@ -336,8 +322,8 @@ fn check_rss(state: &ProcessState, rss_bytes: u64, findings: &mut Vec<Finding>) 
 }
 
 impl MallocAccount {
-    fn new(malloc: &Malloc, books: &Books, pages: Option<&Pages>) -> Self {
-        let arenas = malloc.arenas.iter().zip(&books.arenas).map(|(arena, causes)| ArenaAccount {
+    fn new(heap: &HeapMap, booking: &Booking, pages: &Pages) -> Self {
+        let arenas = heap.arenas.iter().zip(&booking.arenas).map(|(arena, causes)| ArenaAccount {
             address: arena.address,
             is_main: arena.is_main,
             heaps: arena.heaps,
@@ -346,10 +332,10 @@ impl MallocAccount {
             returned_bytes: arena.system_bytes.saturating_sub(causes.total()),
         });
         Self {
-            totals: malloc.totals(),
-            trim_yield_bytes: books.causes[Cause::MallocUnreturned],
-            trim_deferred_bytes: pages.map_or(0, |pages| pages.deferred_bytes(&malloc.trimmable)),
-            arena_max: malloc.settings.and_then(|settings| settings.arena_max),
+            totals: heap.totals,
+            trim_yield_bytes: booking.causes[Cause::MallocUnreturned],
+            trim_deferred_bytes: pages.deferred_bytes(&heap.trimmable),
+            arena_max: heap.settings.and_then(|settings| settings.arena_max),
             arenas: arenas.collect(),
         }
     }

@@ -1,25 +1,19 @@
-//! Joins what the kernel, malloc and Ruby say of one process: claims every resident byte for one
-//! [`Cause`], and gives the [`Verdict`].
+//! Joins the facts of the kernel, malloc and Ruby about one process: claims every resident byte for one [`Cause`],
+//! finds the owners of malloc'ed memory, and maps all memory.
 //!
-//! [`Facts::read`] is the only part that touches the target, while it stands; [`Ledger::draw_up`],
-//! [`Verdict::of`] and [`advise`] are pure functions of what was read.
+//! [`Facts::read`] is the only part that reads the target, during the capture. [`Ledger::draw_up`] is a pure function of
+//! the facts.
 
-mod books;
 mod cause;
+mod claims;
 mod facts;
 mod ledger;
-mod malloc_spans;
 mod memory_map;
-mod owners;
-mod places;
-mod ruby_spans;
+mod ownership;
 mod size;
-mod span;
-mod stacks;
-
-pub use cause::{Cause, Causes};
+pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
 pub use ledger::{ArenaAccount, Ledger, MallocAccount, RubyAccount};
 pub use memory_map::{Area, AreaKind, Block, Columns, MemoryMap, Misfit, PageUse, Use};
-pub use owners::{OwnerAccount, OwnerKind, Retainer};
+pub use ownership::{OwnerAccount, OwnerKind, Retainer};
 pub use size::{Count, Size, percent};

@@ -58,7 +58,7 @@ fn process(heap: &MallocHeap, pointers: &[u64]) -> (Image<'static>, SyntheticMem
 }
 
 fn draw_up(image: &Image<'_>) -> Ledger {
-    let (ledger, memory_map) = Ledger::draw_up_with_atlas(&image.state, &Facts::read(image, true));
+    let (ledger, memory_map) = Ledger::draw_up_with_map(&image.state, &Facts::read(image, true));
     assert_same(&ledger, &memory_map);
     ledger
 }
@@ -75,7 +75,7 @@ fn assert_same(ledger: &Ledger, memory_map: &MemoryMap) {
     let mut owned = vec![(0, 0, 0); ledger.owners.len()];
     let mut uses = BTreeMap::new();
     for area in &memory_map.areas {
-        for piece in memory_map.pieces(area) {
+        for piece in memory_map.blocks(area) {
             let (count, bytes) = uses.entry(piece.used as u8).or_insert((0, 0));
             *count += 1;
             *bytes += piece.bytes;

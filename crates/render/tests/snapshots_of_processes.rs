@@ -23,10 +23,10 @@ fn snapshot() -> Snapshot {
     columns.uses = vec![2, 3, 7, 8, 10];
     columns.owners = vec![1, 2, 0];
     columns.pages = vec![1 << 2 | 1, 1 << 2];
-    let area = |start: u64, kind, parts: [std::ops::Range<usize>; 4], pieces| {
+    let area = |start: u64, kind, parts: [std::ops::Range<usize>; 4], blocks| {
         let [sizes, uses, owners, pages] = parts;
         let range = Address(start)..Address(start + 4096);
-        Area { range, kind, name: String::new(), pieces, sizes, uses, owners, pages }
+        Area { range, kind, name: String::new(), blocks, sizes, uses, owners, pages }
     };
     let areas = vec![
         area(0x10_0000, AreaKind::Arena(0), [0..3, 0..2, 0..1, 0..1], 2),
@@ -74,7 +74,7 @@ fn areas_that_do_not_fit_together_are_refused() {
     let changes: [(&str, Change); 8] = [
         ("an owner that is none", |it| it.memory_map.columns.owners[0] = 99),
         ("a use that is none", |it| it.memory_map.columns.uses[0] = 77),
-        ("pieces that do not reach the end", |it| it.memory_map.columns.sizes[2] -= 1),
+        ("blocks that do not reach the end", |it| it.memory_map.columns.sizes[2] -= 1),
         ("pages that do not reach the end", |it| it.memory_map.columns.pages[0] = 1),
         ("areas that overlap", |it| {
             it.memory_map.areas[1].range = it.memory_map.areas[0].range.clone()
@@ -140,10 +140,10 @@ proptest! {
     #[test]
     fn columns_of_any_bytes_are_refused_or_can_be_drawn(
         changes in prop::collection::vec((0..4_usize, any::<prop::sample::Index>(), any::<u8>()), 1..6),
-        pieces in 0_u64..6, pages in 0_u64..4
+        blocks in 0_u64..6, pages in 0_u64..4
     ) {
         let mut snapshot = snapshot();
-        snapshot.memory_map.areas[0].pieces = pieces;
+        snapshot.memory_map.areas[0].blocks = blocks;
         let end = snapshot.memory_map.areas[0].range.start.offset(pages * 4096);
         snapshot.memory_map.areas[0].range.end = end;
         let Columns { sizes, uses, owners, pages } = &mut snapshot.memory_map.columns;

@@ -1,12 +1,13 @@
-//! One arena: whether its `malloc_state` and its memory agree.
-
 use capture::{Finding, Image, Severity, Window};
 
-use crate::glibc::find::{Parameters, Ring};
-use crate::glibc::piece::Piece;
+use crate::Arena;
+use crate::glibc::arena_list::ArenaList;
+use crate::glibc::inconsistency::Inconsistency;
+use crate::glibc::main_heap::Foreign;
+use crate::glibc::parameters::Parameters;
+use crate::glibc::segment::Segment;
 use crate::glibc::state::State;
-use crate::glibc::stretch::Broken;
-use crate::glibc::{Arena, bins, fastbins, heaps, main_heap};
+use crate::glibc::{bins, fastbins, heaps, main_heap};
 
 /// Bytes read at once while walking headers: few enough to stay in a processor's own cache.
 const WINDOW: usize = 64 << 10;
@@ -15,58 +16,74 @@ const WINDOW: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct Walked {
     pub(crate) arena: Arena,
-    /// Its memory, ascending; without chunks where the arena could not be walked.
-    pub(crate) pieces: Vec<Piece>,
-    /// Why it could not be walked.
+    /// Its memory, ascending; without chunks if the arena could not be walked.
+    pub(crate) segments: Vec<Segment>,
+    /// The reason why it could not be walked, or foreign memory between its segments.
     pub(crate) finding: Option<Finding>,
 }
 
-/// Walks the arena with this index in the ring.
+/// Walks the arena with this index in the list.
 pub(crate) fn walk_arena(
     image: &Image<'_>,
-    ring: &Ring,
+    list: &ArenaList,
     index: usize,
     parameters: Option<&Parameters>,
 ) -> Walked {
-    let address = ring.arenas[index];
+    let address = list.arenas[index];
     let mut arena = Arena { address, is_main: index == 0, ..Arena::default() };
-    let mut pieces = Vec::new();
-    let walked = State::read(image, address, arena.is_main, &ring.state).and_then(|state| {
+    let mut segments = Vec::new();
+    let walked = State::read(image, address, arena.is_main, &list.state).and_then(|state| {
         arena.locked = state.locked;
         arena.system_bytes = state.system_bytes;
-        walk_pieces(image, ring, &state, parameters, &mut pieces)
+        walk_segments(image, list, &state, parameters, &mut segments)
     });
-    arena.heaps = pieces.len() as u32;
+    arena.heaps = segments.len() as u32;
     arena.walked = walked.is_ok();
     if walked.is_err() {
-        pieces.iter_mut().for_each(|piece| piece.stretch.chunks = Vec::new());
+        segments.iter_mut().for_each(|it| *it = Segment::unwalked(it.range.clone()));
     }
-    let finding = walked.err().map(|broken| explain(&arena, &broken));
-    Walked { arena, pieces, finding }
+    let finding = match walked {
+        Ok(foreign) => foreign.map(|foreign| note(&foreign)),
+        Err(problem) => Some(explain(&arena, &problem)),
+    };
+    Walked { arena, segments, finding }
 }
 
-fn walk_pieces(
+/// Walks the memory of an arena and compares it with the arena's own lists and counts.
+fn walk_segments(
     image: &Image<'_>,
-    ring: &Ring,
+    list: &ArenaList,
     state: &State,
     parameters: Option<&Parameters>,
-    pieces: &mut Vec<Piece>,
-) -> Result<(), Broken> {
+    segments: &mut Vec<Segment>,
+) -> Result<Option<Foreign>, Inconsistency> {
     let mut window = Window::new(image, WINDOW);
     let walked = if state.is_main {
-        main_heap::walk(image, &mut window, state, parameters, pieces)
+        main_heap::walk(image, &mut window, state, parameters, segments)
     } else {
-        heaps::walk(image, &mut window, ring, state, pieces)
+        heaps::walk(image, &mut window, list, state, segments).map(|()| None)
     };
-    pieces.sort_by_key(|piece| piece.range.start);
-    let checked = walked.and_then(|()| bins::check(state, pieces));
-    pieces.iter_mut().for_each(|piece| piece.stretch.free = Vec::new());
-    checked.and_then(|()| fastbins::mark(image, state, pieces))
+    segments.sort_by_key(|segment| segment.range.start);
+    let foreign = walked?;
+    bins::check(state, segments)?;
+    segments.iter_mut().for_each(|segment| segment.free = Vec::new());
+    fastbins::mark(image, state, segments)?;
+    Ok(foreign)
 }
 
-fn explain(arena: &Arena, broken: &Broken) -> Finding {
+/// Nothing proves where foreign memory ends: a damaged chunk behind it would pass for a part of it. So the
+/// reader is told how much there is.
+fn note(foreign: &Foreign) -> Finding {
+    let what = format!(
+        "{} bytes between segments of the main arena are not malloc's: another user of brk(2) took them",
+        foreign.bytes
+    );
+    Finding::at(Severity::Note, foreign.first, what)
+}
+
+fn explain(arena: &Arena, problem: &Inconsistency) -> Finding {
     let name = if arena.is_main { "the main arena" } else { "an arena" };
-    let cause = if broken.is_unreadable {
+    let cause = if problem.is_unreadable {
         "a part of it is swapped out or gone"
     } else if arena.locked {
         "a thread was stopped while it changed it"
@@ -74,6 +91,6 @@ fn explain(arena: &Arena, broken: &Broken) -> Finding {
         "its heap is damaged, or a thread was stopped while it changed it"
     };
     let what =
-        format!("{name} ({}) could not be walked, for {cause}: {}", arena.address, broken.what);
-    Finding::at(Severity::Warning, broken.at, what)
+        format!("{name} ({}) could not be walked, for {cause}: {}", arena.address, problem.what);
+    Finding::at(Severity::Warning, problem.at, what)
 }

@@ -1,68 +1,68 @@
-//! An arena's bins: rings of free chunks, linked both ways.
+//! The bins of an arena: circular, doubly linked lists of free chunks.
 //!
-//! Every chunk that its neighbour calls free must be in exactly one of them, and nothing else may
-//! be. The links were read along with the headers, so nothing is read from the target here.
+//! Every chunk that its neighbour calls free must be in exactly one bin, and no other chunk may be in one. The
+//! links were read together with the headers, so nothing is read from the target here.
 
 use capture::{Address, length};
 
-use crate::glibc::piece::Piece;
+use crate::glibc::inconsistency::Inconsistency;
+use crate::glibc::segment::{Links, Segment};
 use crate::glibc::state::State;
-use crate::glibc::stretch::{Broken, Links};
 
 /// Checks an arena's bins against its chunks.
-pub(crate) fn check(state: &State, pieces: &[Piece]) -> Result<(), Broken> {
-    let directories: Vec<Directory<'_>> = pieces.iter().map(Directory::new).collect();
+pub(crate) fn check(state: &State, segments: &[Segment]) -> Result<(), Inconsistency> {
+    let directories: Vec<Directory<'_>> = segments.iter().map(Directory::new).collect();
     let find = |at: Address| {
-        let piece = pieces.partition_point(|piece| piece.range.start <= at).checked_sub(1)?;
-        directories[piece].find(at)
+        let segment =
+            segments.partition_point(|segment| segment.range.start <= at).checked_sub(1)?;
+        directories[segment].find(at)
     };
-    let free: usize = pieces.iter().map(|piece| piece.stretch.free.len()).sum();
+    let free: usize = segments.iter().map(|segment| segment.free.len()).sum();
     let mut binned = 0;
     for (index, &(first, last)) in state.bin_links.iter().enumerate() {
         let bin = state.bin_address(index);
         let (mut previous, mut at) = (bin, first);
         while at != bin {
             let Some(links) = find(at) else {
-                return Err(Broken::new(at, "a bin names a chunk that is not free"));
+                return Err(Inconsistency::new(at, "a bin names a chunk that is not free"));
             };
-            // Since each link is checked backwards, a chunk is reached from one place only, and
-            // the walk cannot run in a circle that does not lead back to the bin.
-            if links.backward != previous {
-                return Err(Broken::new(at, "a free chunk is linked in two places"));
+            // Each link is checked backwards, so a chunk is reached from one place only, and the walk cannot
+            // run in a circle that does not include the bin.
+            if links.bk != previous {
+                return Err(Inconsistency::new(at, "a free chunk is linked in two places"));
             }
             binned += 1;
             previous = at;
-            at = links.forward;
+            at = links.fd;
         }
         if last != previous {
-            return Err(Broken::new(bin, "a bin does not end in its last chunk"));
+            return Err(Inconsistency::new(bin, "a bin does not end in its last chunk"));
         }
     }
     if binned != free {
         let what = format!("{free} chunks are free, but {binned} are in its bins");
-        return Err(Broken::new(state.address, what));
+        return Err(Inconsistency::new(state.address, what));
     }
     Ok(())
 }
 
-/// Finds a free chunk's links by its address, without a search through all of them: there may be
-/// hundreds of thousands, in an order that has nothing to do with their addresses.
+/// Finds the links of a free chunk by its address. A binary search through all of them would be too slow:
+/// there may be hundreds of thousands, and bins are not ordered by address.
 struct Directory<'a> {
     start: Address,
-    /// The free chunks are divided by address into sections of 2 to the power of this.
+    /// The binary logarithm of the bytes in a section.
     shift: u32,
-    /// Which of the links each section begins with; one more at the end.
+    /// The index of the first link of each section, and one more at the end.
     sections: Vec<u32>,
     links: &'a [Links],
 }
 
 impl<'a> Directory<'a> {
-    fn new(piece: &'a Piece) -> Self {
-        let links = &piece.stretch.free[..];
-        let start = piece.range.start;
-        let bytes = length(&piece.range);
-        // About as many sections as links, whatever the length: their number is bounded by what
-        // was really found.
+    fn new(segment: &'a Segment) -> Self {
+        let links = &segment.free[..];
+        let start = segment.range.start;
+        let bytes = length(&segment.range);
+        // About as many sections as links: their number is bounded by the chunks that were found.
         let shift = (bytes / (links.len() as u64 + 1)).max(1).ilog2();
         let mut sections = Vec::with_capacity((bytes >> shift) as usize + 2);
         for (index, links) in links.iter().enumerate() {

@@ -1,29 +1,33 @@
-//! An arena's fastbins: lists of small chunks of one size each, which their neighbours take to be
-//! in use.
+//! The fastbins of an arena: singly linked lists of small chunks. Each list holds chunks of one size.
+//! Neighbouring chunks treat the members as in use.
 
 use capture::Memory;
 
-use crate::glibc::ChunkState;
-use crate::glibc::layout::{FORWARD, HEADER, LEAST_CHUNK};
+use crate::BlockState;
+use crate::glibc::inconsistency::Inconsistency;
+use crate::glibc::layout::{FD, HEADER, MINSIZE};
 use crate::glibc::lists;
-use crate::glibc::piece::{Piece, find_chunk};
+use crate::glibc::segment::{Segment, find_chunk};
 use crate::glibc::state::State;
-use crate::glibc::stretch::Broken;
 
 /// Marks the chunks of an arena that are in its fastbins.
-pub(crate) fn mark(memory: &dyn Memory, state: &State, pieces: &mut [Piece]) -> Result<(), Broken> {
+pub(crate) fn mark(
+    memory: &dyn Memory,
+    state: &State,
+    segments: &mut [Segment],
+) -> Result<(), Inconsistency> {
     for (index, &head) in state.fastbins.iter().enumerate() {
-        let bytes = LEAST_CHUNK + HEADER * index as u64;
-        let members = lists::walk(memory, head, FORWARD, |at| {
-            find_chunk(pieces, at).is_some_and(|(piece, chunk)| {
-                let chunk = pieces[piece].stretch.chunks[chunk];
-                chunk.state() == ChunkState::InUse && chunk.bytes() == bytes
+        let bytes = MINSIZE + HEADER * index as u64;
+        let members = lists::walk(memory, head, FD, |at| {
+            find_chunk(segments, at).is_some_and(|(segment, chunk)| {
+                let chunk = segments[segment].chunks[chunk];
+                chunk.state() == BlockState::InUse && chunk.bytes() == bytes
             })
         })?;
         for at in members {
-            let Some((piece, chunk)) = find_chunk(pieces, at) else { continue };
-            let chunk = &mut pieces[piece].stretch.chunks[chunk];
-            *chunk = chunk.in_state(ChunkState::Fastbin);
+            let Some((segment, chunk)) = find_chunk(segments, at) else { continue };
+            let chunk = &mut segments[segment].chunks[chunk];
+            *chunk = chunk.in_state(BlockState::Fastbin);
         }
     }
     Ok(())

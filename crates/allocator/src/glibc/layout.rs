@@ -1,14 +1,14 @@
-//! Where glibc keeps what, as data: one small table per structure, in bytes on x86-64.
+//! The layouts of glibc's structures: one small table per structure, with offsets in bytes on x86-64.
 //!
-//! No version number chooses among them. Each structure is probed for on its own, the newest
-//! layout first, and what a table says must agree with the memory around it before it is believed
-//! (see [`crate::glibc::find`]). The releases named here are those whose sources the offsets were read
-//! from; gdb's `ptype /o` on Debian's debug symbols of 2.31, 2.36, 2.41 and 2.43 says the same.
+//! No version number chooses a layout. Each structure is probed for on its own, the newest layout first, and a
+//! layout is accepted only if it agrees with the memory around it (see [`crate::glibc::arena_list`]). The
+//! offsets were read in the sources of the releases named here, and compared with gdb's `ptype /o` on Debian's
+//! debug symbols of 2.31, 2.36, 2.41 and 2.43.
 
 /// `struct malloc_state`, an arena (malloc/malloc.c).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StateLayout {
-    /// `mutex`: 32 bits, 0 when nobody holds it.
+    /// `mutex`: 32 bits, 0 if it is free.
     pub(crate) mutex: u64,
     /// `flags`: 32 bits.
     pub(crate) flags: u64,
@@ -18,11 +18,11 @@ pub(crate) struct StateLayout {
     pub(crate) top: u64,
     /// `bins`: 127 pairs of fd and bk.
     pub(crate) bins: u64,
-    /// `next`: the next arena of the ring.
+    /// `next`: the next arena of the circular list.
     pub(crate) next: u64,
     /// `system_mem`.
     pub(crate) system_mem: u64,
-    /// The size of the whole, without padding behind it.
+    /// The size of the structure, without padding behind it.
     pub(crate) bytes: u64,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct HeapLayout {
     pub(crate) previous: u64,
     /// `size`: the bytes in use, `heap_info` included.
     pub(crate) size: u64,
-    /// The size of the whole.
+    /// The size of the structure.
     pub(crate) bytes: u64,
 }
 
@@ -73,15 +73,13 @@ pub(crate) const HEAPS: [HeapLayout; 2] = [
     HeapLayout { arena: 0, previous: 8, size: 16, bytes: 32 },
 ];
 
-/// To what heaps may be aligned, which is also the most that one may span: 64 MB; and from 2.35
-/// to 2.41, under the tunable `glibc.malloc.hugetlb=2`, four huge pages of 2 MB or of 1 GB.
+/// The alignments of heaps, which are also their maximum sizes: 64 MiB, and from 2.35 to 2.41, under the
+/// tunable `glibc.malloc.hugetlb=2`, four huge pages of 2 MiB or of 1 GiB.
 pub(crate) const HEAP_ALIGNMENTS: [u64; 3] = [64 << 20, 8 << 20, 4 << 30];
 
 /// `struct malloc_par`, of which `mp_` is the only one (malloc/malloc.c).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ParametersLayout {
-    /// `trim_threshold`.
-    pub(crate) trim_threshold: u64,
     /// `top_pad`.
     pub(crate) top_pad: u64,
     /// `mmap_threshold`.
@@ -112,10 +110,10 @@ pub(crate) struct ParametersLayout {
     pub(crate) tcache_max_bytes: u64,
     /// `tcache_count`.
     pub(crate) tcache_count: u64,
-    /// The size of the whole.
+    /// The size of the structure.
     pub(crate) bytes: u64,
     /// The bytes at the end of an mmapped chunk's mapping that its size does not count: since
-    /// 2.43 a header's worth. There `mmapped_mem` also drifts when such a chunk is reallocated.
+    /// 2.43 the size of a header. There `mmapped_mem` also drifts when such a chunk is reallocated.
     pub(crate) mmapped_tail: u64,
 }
 
@@ -123,7 +121,6 @@ pub(crate) struct ParametersLayout {
 pub(crate) const PARAMETERS: [ParametersLayout; 3] = [
     // 2.43.
     ParametersLayout {
-        trim_threshold: 0,
         top_pad: 8,
         mmap_threshold: 16,
         arena_test: 24,
@@ -144,7 +141,6 @@ pub(crate) const PARAMETERS: [ParametersLayout; 3] = [
     },
     // 2.35 to 2.42.
     ParametersLayout {
-        trim_threshold: 0,
         top_pad: 8,
         mmap_threshold: 16,
         arena_test: 24,
@@ -165,7 +161,6 @@ pub(crate) const PARAMETERS: [ParametersLayout; 3] = [
     },
     // 2.27 to 2.34.
     ParametersLayout {
-        trim_threshold: 0,
         top_pad: 8,
         mmap_threshold: 16,
         arena_test: 24,
@@ -190,16 +185,16 @@ pub(crate) const PARAMETERS: [ParametersLayout; 3] = [
 /// first, then as many heads of lists.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CacheLayout {
-    /// How many lists it has.
+    /// The number of lists.
     pub(crate) bins: u64,
-    /// How many of them hold chunks of one size each: 32 bytes, 48 and so on.
+    /// The number of lists that hold chunks of one size each: 32 bytes, 48 and so on.
     pub(crate) small_bins: u64,
-    /// Where the heads begin.
+    /// The offset of the heads.
     pub(crate) heads: u64,
-    /// Whether a count says how many chunks may still be put in (`num_slots`), not how many are.
+    /// True if a count is the number of chunks that may still be added (`num_slots`).
     pub(crate) counts_room: bool,
-    /// The least size of the chunk that it lies in. It may be two steps of 16 bytes larger: 2.43
-    /// adds room for a header twice, and what remains of a free chunk may be too little for another.
+    /// The minimum size of the chunk that it lies in. The chunk may be up to 32 bytes larger: 2.43 adds room for
+    /// a header twice, and the rest of a free chunk may be too small to be split off.
     pub(crate) chunk_bytes: u64,
 }
 
@@ -211,7 +206,7 @@ pub(crate) const CACHES: [CacheLayout; 2] = [
     CacheLayout { bins: 64, small_bins: 64, heads: 128, counts_room: false, chunk_bytes: 0x290 },
 ];
 
-/// All the layouts to probe for. Tests pass mutated ones.
+/// All layouts to probe for. Tests pass mutated ones.
 #[derive(Debug, Clone)]
 pub(crate) struct Layouts {
     pub(crate) states: Vec<StateLayout>,
@@ -231,23 +226,25 @@ impl Default for Layouts {
     }
 }
 
-/// Pairs of fd and bk in `bins`, which glibc numbers from 1 on (NBINS - 1).
+/// Pairs of fd and bk in `bins`, which glibc numbers from 1 (NBINS - 1).
 pub(crate) const BINS: u64 = 127;
-/// Heads in `fastbinsY` (NFASTBINS).
-pub(crate) const FASTBINS: u64 = 10;
-/// Bytes of a chunk's header, and what all chunks are aligned to.
+/// Heads in `fastbinsY`.
+pub(crate) const NFASTBINS: u64 = 10;
+/// The size of a chunk's header (CHUNK_HDR_SZ), and the alignment of chunks (MALLOC_ALIGNMENT).
 pub(crate) const HEADER: u64 = 16;
-/// Bytes of the smallest chunk (MINSIZE).
-pub(crate) const LEAST_CHUNK: u64 = 32;
-/// Bytes of `struct malloc_chunk`: a header and the four links of a large free chunk.
-pub(crate) const CHUNK_STRUCTURE: u64 = 48;
-/// Where fd is within a free chunk, and where a fastbin's chunk has its link.
-pub(crate) const FORWARD: u64 = 16;
-/// The bit of a size that says that the chunk before is in use.
-pub(crate) const PREVIOUS_IN_USE: u64 = 1;
-/// The bit of a size that says that the chunk has a mapping of its own.
+/// The size of `mchunk_prev_size`, the part of a header that the chunk before uses while it is in use (SIZE_SZ).
+pub(crate) const LENT: u64 = 8;
+/// The size of the smallest chunk.
+pub(crate) const MINSIZE: u64 = 32;
+/// The size of `struct malloc_chunk`: a header and the four links of a large free chunk.
+pub(crate) const MALLOC_CHUNK: u64 = 48;
+/// The offset of fd in a free chunk, which is also the link of a chunk in a fastbin.
+pub(crate) const FD: u64 = 16;
+/// Set in a size if the chunk before is in use.
+pub(crate) const PREV_INUSE: u64 = 1;
+/// Set in a size if the chunk has a mapping of its own.
 pub(crate) const IS_MMAPPED: u64 = 2;
-/// The bit of a size that says that the chunk is in use in an arena other than the main one.
+/// Set in a size if the chunk is in use in an arena other than the main one.
 pub(crate) const NON_MAIN_ARENA: u64 = 4;
-/// The bit of an arena's flags that says that its memory is not one stretch of brk.
-pub(crate) const NONCONTIGUOUS: u32 = 2;
+/// Set in an arena's flags if its memory is not one segment of brk.
+pub(crate) const NONCONTIGUOUS_BIT: u32 = 2;

@@ -1,14 +1,14 @@
-//! Lists that glibc links one way: those of fastbins and of threads' caches.
+//! The singly linked lists of fastbins and thread caches.
 
 use capture::{Address, Memory, Unreadable};
 
+use crate::glibc::inconsistency::Inconsistency;
 use crate::glibc::layout::HEADER;
-use crate::glibc::stretch::Broken;
 
-/// How the link to the next element is stored.
+/// The encoding of the link to the next element.
 #[derive(Debug, Clone, Copy)]
 enum Linking {
-    /// Since 2.32: XORed with the number of the page that it is on ("safe-linking").
+    /// Since 2.32: XORed with the number of its own page ("safe-linking").
     Protected,
     /// Up to 2.31.
     Plain,
@@ -27,48 +27,47 @@ impl Linking {
 
 /// Follows a list from its head, which is never protected, to its end, and returns its elements.
 ///
-/// A link is `offset` bytes into its element. `is_member` is asked for each element whether it can
-/// be in this list at all. How the list is linked is not derived from a version: only one way
-/// leads from member to member to an end.
+/// A link is `offset` bytes into its element. `is_member` returns true if an element can be in this list. The
+/// encoding is not derived from a version: only one of them leads from member to member to an end.
 pub(crate) fn walk(
     memory: &dyn Memory,
     head: Address,
     offset: u64,
     is_member: impl Fn(Address) -> bool,
-) -> Result<Vec<Address>, Broken> {
+) -> Result<Vec<Address>, Inconsistency> {
     let follow = |linking| follow(memory, linking, head, offset, &is_member);
-    let (protected, broken) = follow(Linking::Protected);
-    let Some(broken) = broken else { return Ok(protected) };
-    let (plain, plainly_broken) = follow(Linking::Plain);
-    match plainly_broken {
+    let (protected, problem) = follow(Linking::Protected);
+    let Some(problem) = problem else { return Ok(protected) };
+    let (plain, plain_inconsistency) = follow(Linking::Plain);
+    match plain_inconsistency {
         None => Ok(plain),
-        // The way that leads further is the right one, and its complaint the one to hear.
-        Some(plainly_broken) if plain.len() > protected.len() => Err(plainly_broken),
-        Some(_) => Err(broken),
+        // The encoding that leads further is the right one, so its problem is reported.
+        Some(plain_inconsistency) if plain.len() > protected.len() => Err(plain_inconsistency),
+        Some(_) => Err(problem),
     }
 }
 
-/// Follows a list as far as it leads, and says why it leads no further where that is no end.
+/// Follows a list as far as it leads. Returns its members, and the problem if it does not end properly.
 fn follow(
     memory: &dyn Memory,
     linking: Linking,
     head: Address,
     offset: u64,
     is_member: impl Fn(Address) -> bool,
-) -> (Vec<Address>, Option<Broken>) {
+) -> (Vec<Address>, Option<Inconsistency>) {
     let mut members = Vec::new();
-    // A circle comes back to a member that is remembered; those are ever further apart, so one
-    // will lie on the circle and be as far from the next as the circle is long.
+    // A circle comes back to a remembered member: the distance between them doubles, so that at last one lies
+    // on the circle with a whole round before the next (Brent's algorithm).
     let (mut remembered, mut next_remembered) = (Address(0), 1);
     let mut at = head;
     while at != Address(0) {
         if !at.is_aligned(HEADER) || !is_member(at) {
-            let what = "a list of cached chunks names what is no such chunk";
-            return (members, Some(Broken::new(at, what)));
+            let what = "a list of cached chunks contains an address that is no such chunk";
+            return (members, Some(Inconsistency::new(at, what)));
         }
         if at == remembered {
             let what = "a list of cached chunks runs in a circle";
-            return (members, Some(Broken::new(at, what)));
+            return (members, Some(Inconsistency::new(at, what)));
         }
         members.push(at);
         if members.len() == next_remembered {
@@ -91,7 +90,7 @@ mod tests {
 
     const ELEMENTS: [u64; 4] = [0x5000_1230, 0x5000_0010, 0x5009_0450, 0x5000_1010];
 
-    /// A list of all elements whose links are 16 bytes into each; the last one leads to `end`.
+    /// A list of all elements whose links are 16 bytes into each; the last link leads to `end`.
     fn list(end: u64, protect: bool) -> SyntheticMemory {
         let mut memory = SyntheticMemory::default();
         for (index, element) in ELEMENTS.iter().enumerate() {
@@ -101,7 +100,7 @@ mod tests {
         memory
     }
 
-    fn walk_list(memory: &SyntheticMemory) -> Result<Vec<Address>, Broken> {
+    fn walk_list(memory: &SyntheticMemory) -> Result<Vec<Address>, Inconsistency> {
         walk(memory, Address(ELEMENTS[0]), 16, |at| ELEMENTS.contains(&at.0))
     }
 
@@ -115,14 +114,17 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_do_not_end_are_broken() {
+    fn lists_that_do_not_end_are_inconsistent() {
         for protect in [false, true] {
             for end in ELEMENTS {
-                let broken = walk_list(&list(end, protect)).unwrap_err();
-                assert!(ELEMENTS.contains(&broken.at.0));
+                let problem = walk_list(&list(end, protect)).unwrap_err();
+                assert!(ELEMENTS.contains(&problem.at.0));
             }
             let stray = walk_list(&list(0x7777_7770, protect)).unwrap_err();
-            assert_eq!(stray.what, "a list of cached chunks names what is no such chunk");
+            assert_eq!(
+                stray.what,
+                "a list of cached chunks contains an address that is no such chunk"
+            );
         }
     }
 }

@@ -1,35 +1,33 @@
 //! Chunks that are too large for an arena and have a mapping each.
 //!
-//! Nothing points to them but the program. Each begins with a header at the beginning of a page,
-//! which says that it is one and how long; so all pages that may be such a beginning are looked
-//! at. glibc counts them, which tells whether they are all found and nothing else is. Other memory may
-//! happen to look like such a chunk. It is left out where glibc's counts leave no other way; where they
-//! do, nothing is left out, and a finding says by how much the counts differ.
+//! Only the program points to them. Each begins with a header at the beginning of a page, which is marked as such
+//! and has the size; so all pages that may be such a beginning are read. glibc's count of these chunks tells if
+//! all of them, and nothing else, were found. Other memory may look like such a chunk. It is left out if glibc's
+//! counts allow only one choice. Otherwise nothing is left out, and a finding gives the differences.
 //!
-//! A chunk that was allocated with an alignment has its header further on: just before the aligned
-//! address, and in it the distance from the beginning of the mapping. The header at that beginning
-//! stays behind, as it was when the mapping was made.
+//! A chunk that was allocated with an alignment has its header just before the aligned address, with the distance
+//! from the beginning of the mapping. The header that the mapping was made with stays at its beginning.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, Window, length};
 
-use crate::glibc::find::Parameters;
-use crate::glibc::ground::{mmapped_memory, touched_pages};
-use crate::glibc::layout::{HEADER, IS_MMAPPED, LEAST_CHUNK};
-use crate::glibc::{Chunk, ChunkState};
+use crate::glibc::candidate_mappings::{mmapped_memory, touched_pages};
+use crate::glibc::layout::{HEADER, IS_MMAPPED, MINSIZE};
+use crate::glibc::parameters::Parameters;
+use crate::{Block, BlockState};
 
-/// More ways to leave out chunks than are tried.
+/// The maximum number of ways to leave out chunks that are tried.
 const MAX_WAYS: u32 = 1 << 18;
-/// More chunks than are left out.
+/// The maximum number of chunks that are left out.
 const MAX_SURPLUS: u64 = 64;
 
-/// An mmapped chunk and the mapping that it has for itself.
+/// An mmapped chunk and its mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mmapped {
     pub(crate) range: Range<Address>,
-    pub(crate) chunk: Chunk,
+    pub(crate) chunk: Block,
 }
 
 /// Finds the mmapped chunks outside of `taken`, which is the arenas' memory, ascending.
@@ -59,7 +57,7 @@ pub(crate) fn find(
     found
 }
 
-/// What of `memory` lies in none of `taken`, which ascend.
+/// The parts of `memory` that lie in none of `taken`, which is ascending.
 fn gaps(memory: &Range<Address>, taken: &[Range<Address>]) -> Vec<Range<Address>> {
     let mut gaps = Vec::new();
     let mut start = memory.start;
@@ -79,13 +77,13 @@ struct Search<'s, 'm> {
     window: Window<'s>,
     /// See [`crate::glibc::layout::ParametersLayout::mmapped_tail`].
     tail: u64,
-    /// Whether the header of a chunk with an alignment may be at the end of any page.
+    /// True if the header of a chunk with an alignment is searched at the end of every page.
     everywhere: bool,
 }
 
 impl Search<'_, '_> {
-    /// Finds the chunks that begin with a mapping, as the kernel tells them apart, and those right
-    /// behind another one. Often that is all of them, and spares us to look at every page.
+    /// Finds the chunks at the beginning of a mapping or right behind another chunk. Often these are all, and not
+    /// every page has to be read.
     fn by_mappings(&mut self, gaps: &[Range<Address>]) -> Vec<Mmapped> {
         let mappings = self.image.state.mappings.iter();
         let starts: Vec<_> = mappings.map(|mapping| mapping.range.start).collect();
@@ -104,13 +102,13 @@ impl Search<'_, '_> {
         found
     }
 
-    /// Finds all chunks, by looking at the beginning of every page.
+    /// Finds all chunks, by reading the beginning of every page.
     fn by_pages(&mut self, gaps: &[Range<Address>]) -> Vec<Mmapped> {
         let mut found = Vec::new();
         for gap in gaps {
             let mut from = gap.start;
             for page in touched_pages(self.image, gap) {
-                // No more is read of most pages than where a size would be.
+                // Of most pages no more is read than the word that would be a size.
                 let size = |page: Address| self.image.read_u64(page.offset(8)).unwrap_or(0);
                 if page < from || size(page) & 0xf != IS_MMAPPED {
                     continue;
@@ -138,21 +136,21 @@ impl Search<'_, '_> {
         let header = aligned.or_else(|| is_whole(&first).then_some(first))?;
         Some(Mmapped {
             range: base..header.end,
-            chunk: Chunk::new(header.at, header.end - header.at, ChunkState::Mmapped),
+            chunk: Block::new(header.at, header.end - header.at, BlockState::Mmapped),
         })
     }
 
-    /// Where the header of a chunk that was allocated with an alignment can be, in the mapping
-    /// that begins at `base`.
+    /// The addresses where the header of a chunk that was allocated with an alignment can be, in the mapping that
+    /// begins at `base`.
     ///
-    /// With an alignment of less than a page it is in the first page. Otherwise it ends a page:
-    /// the one before the first aligned address, unless mremap(2) has moved the mapping since. But
-    /// usually it is the first thing that was written to behind the first page. That does not hold
-    /// under huge pages, nor where glibc fills what it hands out (`glibc.malloc.perturb`).
+    /// With an alignment of less than a page it is in the first page. Otherwise it ends the page before the first
+    /// aligned address, unless mremap(2) has moved the mapping since. But usually it is the first memory behind
+    /// the first page that was written to. Exceptions are huge pages, and `glibc.malloc.perturb`, which makes
+    /// glibc fill the memory that it hands out.
     fn places_of_aligned_header(&self, base: Address, end: Address) -> Vec<Address> {
         let behind = base.offset(PAGE_SIZE)..end.max(base.offset(PAGE_SIZE));
         let touched = touched_pages(self.image, &behind).map(|page| page.offset(PAGE_SIZE));
-        (LEAST_CHUNK.ilog2()..=PAGE_SIZE.ilog2())
+        (MINSIZE.ilog2()..=PAGE_SIZE.ilog2())
             .map(|bits| base.offset(1 << bits))
             .chain(
                 (PAGE_SIZE.ilog2() + 1..u64::BITS - 1)
@@ -167,22 +165,22 @@ impl Search<'_, '_> {
     fn read_header(&mut self, at: Address) -> Option<Header> {
         let previous = self.window.word(at).ok()?;
         let size = self.window.word(at.offset(8)).ok()?;
-        // Where a size does not count its mapping's tail, the lowest bit of the distance says
-        // whether the mapping has huge pages.
+        // If the size does not include the tail of the mapping, the lowest bit of the distance is set for a
+        // mapping with huge pages.
         let distance = if self.tail == 0 { previous } else { previous & !1 };
         let bytes = size & !7;
-        let is_header = size & 7 == IS_MMAPPED && bytes.is_multiple_of(16) && bytes >= LEAST_CHUNK;
+        let is_header = size & 7 == IS_MMAPPED && bytes.is_multiple_of(16) && bytes >= MINSIZE;
         is_header.then(|| Header { at, distance, end: at.offset(bytes).offset(self.tail) })
     }
 }
 
-/// The header of a chunk that says that it is mmapped.
+/// The header of a chunk that is marked as mmapped.
 #[derive(Debug, Clone, Copy)]
 struct Header {
     at: Address,
-    /// From the beginning of the mapping.
+    /// The distance from the beginning of the mapping.
     distance: u64,
-    /// Where the mapping ends.
+    /// The end of the mapping.
     end: Address,
 }
 
@@ -190,7 +188,7 @@ fn bytes_of(found: &[Mmapped]) -> u64 {
     found.iter().map(|mmapped| length(&mmapped.range)).sum()
 }
 
-/// Says so if glibc's count of bytes exceeds what was found by so much that it could hide another chunk.
+/// A finding if glibc counts so many more bytes than were found that they could hide another chunk.
 fn drift(parameters: &Parameters, found: &[Mmapped]) -> Option<Finding> {
     let drift = parameters.mmapped_bytes.saturating_sub(bytes_of(found));
     let is_worth_telling = is_complete(parameters, found) && drift >= PAGE_SIZE;
@@ -205,19 +203,19 @@ fn drift(parameters: &Parameters, found: &[Mmapped]) -> Option<Finding> {
     })
 }
 
-/// Whether what was found is what glibc counts.
+/// Returns true if glibc's counts agree with the chunks found.
 fn is_complete(parameters: &Parameters, found: &[Mmapped]) -> bool {
     let drift = parameters.mmapped_bytes.checked_sub(bytes_of(found));
     let agrees = match parameters.mmapped_tail {
         0 => drift == Some(0),
-        // Each time that such a chunk is resized, glibc counts its tail once more.
+        // glibc counts the tail of a chunk once more each time that it is resized.
         tail => drift.is_some_and(|drift| drift.is_multiple_of(tail)),
     };
     agrees && found.len() as u64 == parameters.mmapped_chunks
 }
 
-/// Leaves out what looks like an mmapped chunk and is none, and says where the rest is not proved to be
-/// what glibc counts.
+/// Leaves out memory that only looks like an mmapped chunk, and reports if the rest still disagrees with glibc's
+/// counts.
 fn reconcile(parameters: &Parameters, found: &mut Vec<Mmapped>, findings: &mut Vec<Finding>) {
     if let Some(lengths) = surplus(parameters, found) {
         found.retain(|mmapped| !lengths.contains(&length(&mmapped.range)));
@@ -240,10 +238,10 @@ fn reconcile(parameters: &Parameters, found: &mut Vec<Mmapped>, findings: &mut V
     }
 }
 
-/// The lengths of all that must be left out of `found` for glibc's counts to be right; `None` where
-/// there is no way to do that, or more than one, or too many to try.
+/// The lengths of the chunks that must be left out of `found` for glibc's counts to be right; `None` if there is no
+/// way to do that, more than one, or too many to try.
 fn surplus(parameters: &Parameters, found: &[Mmapped]) -> Option<Vec<u64>> {
-    // A count of bytes that drifts proves nothing.
+    // A count of bytes that drifts proves nothing about a chunk.
     if parameters.mmapped_tail != 0 {
         return None;
     }
@@ -258,25 +256,25 @@ fn surplus(parameters: &Parameters, found: &[Mmapped]) -> Option<Vec<u64>> {
     let mut ways = Ways { counts: &counts, left: MAX_WAYS, taken: Vec::new(), found: Vec::new() };
     ways.find(0, chunks, bytes);
     let [way] = &ways.found[..] else { return None };
-    // Of several chunks of one length each may be the one that is none.
+    // Among several chunks of one length, each may be the wrong one.
     let are_all = way.iter().all(|taken| counts.contains(taken));
     (ways.left > 0 && are_all).then(|| way.iter().map(|(length, _)| *length).collect())
 }
 
-/// The ways to choose so many chunks that have so many bytes together.
+/// Finds the ways to choose a number of chunks with a given sum of bytes.
 struct Ways<'c> {
-    /// Lengths, and how many chunks have each; the greatest length first.
+    /// Lengths with the number of chunks that have each, the greatest length first.
     counts: &'c [(u64, u64)],
-    /// How many more steps are made.
+    /// The number of steps that are left.
     left: u32,
-    /// What is chosen so far: lengths, and how many chunks of each.
+    /// The choice so far: lengths with the number of chunks of each.
     taken: Vec<(u64, u64)>,
     /// Up to two ways.
     found: Vec<Vec<(u64, u64)>>,
 }
 
 impl Ways<'_> {
-    /// Chooses `chunks` more chunks of `bytes` bytes, of the lengths from that with the index `from` on.
+    /// Chooses `chunks` more chunks with `bytes` bytes together, among the lengths from the index `from`.
     fn find(&mut self, from: usize, chunks: u64, bytes: u64) {
         if (chunks, bytes) == (0, 0) {
             self.found.push(self.taken.clone());
@@ -285,7 +283,7 @@ impl Ways<'_> {
         for index in from..self.counts.len() {
             let (length, count) = self.counts[index];
             self.left = self.left.saturating_sub(1);
-            // None of those that are left is longer than this one.
+            // No remaining length is longer than this one.
             if self.left == 0 || self.found.len() > 1 || bytes > length.saturating_mul(chunks) {
                 return;
             }

@@ -1,69 +1,70 @@
-//! Threads' caches: each thread has lists of chunks that are free for it alone, and that all the
-//! rest of malloc takes to be in use.
+//! Thread caches: each thread has lists of chunks that are free for this thread only. The rest of malloc treats
+//! these chunks as in use.
 //!
-//! A thread finds its cache through a thread-local variable that has no symbol. Its offset from the
-//! thread pointer is one of a dozen that the C library keeps in its global offset table; it is the
-//! one that leads to a chunk of the size of a cache in every thread that has one.
+//! A thread finds its cache through a thread-local variable without a symbol. Its offset from the thread pointer
+//! is one of a dozen in the global offset table of the C library: the one that leads to a chunk of a cache's
+//! size in every thread that has a cache.
 
 use capture::elf::Module;
 use capture::{Address, Finding, Image, Memory, Severity, Thread};
 
-use crate::glibc::find::Parameters;
-use crate::glibc::layout::{CacheLayout, HEADER, LEAST_CHUNK, Layouts};
-use crate::glibc::stretch::Broken;
-use crate::glibc::{ChunkState, Malloc, lists};
+use crate::glibc::inconsistency::Inconsistency;
+use crate::glibc::layout::{CacheLayout, HEADER, Layouts, MINSIZE};
+use crate::glibc::lists;
+use crate::glibc::parameters::Parameters;
+use crate::{BlockState, HeapMap};
 
-/// Marks the chunks of `malloc` that are in a thread's cache.
+/// Marks the chunks of `heap` that are in a thread cache.
 pub(crate) fn mark(
     image: &Image<'_>,
     glibc: &Module,
     layouts: &Layouts,
     parameters: Option<&Parameters>,
-    malloc: &mut Malloc,
+    heap: &mut HeapMap,
 ) {
     let threads = &image.state.threads;
-    let variables = match find_variables(image, glibc, layouts, malloc) {
+    let variables = match find_variables(image, glibc, layouts, heap) {
         Ok(variables) => variables,
-        Err(_) if malloc.chunks.is_empty() => return,
+        Err(_) if heap.blocks.is_empty() => return,
         Err(Unfit::Nothing) if parameters.is_some_and(|it| it.settings.tcache_count == 0) => return,
         Err(unfit) => {
             let why = match unfit {
                 _ if threads.is_empty() => "the threads' registers are not known".into(),
-                Unfit::Nothing => "no thread's cache was found".into(),
+                Unfit::Nothing => "no thread cache was found".into(),
                 Unfit::Some { fitting, other } => format!(
                     "the known layout of caches fits {fitting} of {} threads and was rejected",
                     fitting + other
                 ),
-                Unfit::Several => "threads' caches were found in two ways".into(),
+                Unfit::Several => "thread caches were found in two ways".into(),
             };
-            let what = format!("{why}, so chunks in threads' caches count as in use");
-            malloc.findings.push(Finding::general(Severity::Warning, what));
+            let what = format!("{why}, so chunks in thread caches count as in use");
+            heap.findings.push(Finding::general(Severity::Warning, what));
             return;
         }
     };
     for (thread, pointer) in threads.iter().zip(variables.pointers) {
         let Some(pointer) = pointer else { continue };
-        if let Err(finding) = mark_cache(image, &variables.layout, parameters, pointer, malloc) {
+        if let Err(finding) = mark_cache(image, &variables.layout, parameters, pointer, heap) {
             let what = format!("the cache of thread {}: {}", thread.tid, finding.what);
-            malloc.findings.push(Finding { what, ..finding });
+            heap.findings.push(Finding { what, ..finding });
         }
     }
 }
 
-/// The threads' variables that lead to their caches.
+/// The thread-local variables that lead to the caches.
 struct Variables {
     layout: CacheLayout,
-    /// What they hold; `None` for a thread that has no cache.
+    /// Their values; `None` for a thread that has no cache.
     pointers: Vec<Option<Address>>,
 }
 
-/// Why threads' caches are not known.
+/// The reason why thread caches are not known.
 enum Unfit {
-    /// No thread has anything like a cache.
+    /// No thread has anything that looks like a cache.
     Nothing,
-    /// Some threads have what looks like a cache, but others have something else in the same place.
+    /// Some threads have a cache, but others have something else in the same place.
     Some { fitting: usize, other: usize },
-    /// Several variables lead to what looks like caches.
+    /// Several variables lead to memory that looks like a cache.
     Several,
 }
 
@@ -71,13 +72,13 @@ fn find_variables(
     image: &Image<'_>,
     glibc: &Module,
     layouts: &Layouts,
-    malloc: &Malloc,
+    heap: &HeapMap,
 ) -> Result<Variables, Unfit> {
     let mut unfit = Unfit::Nothing;
     let mut best: Option<(usize, Variables)> = None;
     for offset in glibc.tls_offsets(image).unwrap_or_default() {
-        // A thread that has not allocated yet, or that is ending, has a null pointer there, or since
-        // 2.43 one to a dummy within the C library.
+        // A thread that has not allocated yet, or that is ending, has a null pointer there, or since 2.43 a
+        // pointer to a dummy in the C library.
         let outside = |at: &Address| *at != Address(0) && !glibc.range.contains(at);
         let read = |thread: &Thread| {
             let at = Address(thread.fs_base.0.wrapping_add_signed(offset));
@@ -85,7 +86,7 @@ fn find_variables(
         };
         let pointers: Vec<Option<Address>> = image.state.threads.iter().map(read).collect();
         for layout in &layouts.caches {
-            let fit = |&at: &Address| fit_of(image, malloc, layout, at);
+            let fit = |&at: &Address| fit_of(image, heap, layout, at);
             let fits: Vec<_> = pointers.iter().flatten().filter_map(fit).collect();
             let count = |wanted: Fit| fits.iter().filter(|fit| **fit == wanted).count();
             let (fitting, started) = (count(Fit::Cache), count(Fit::Started));
@@ -114,56 +115,60 @@ fn find_variables(
     best.map(|(_, variables)| variables).ok_or(unfit)
 }
 
-/// What a thread's variable leads to.
+/// The memory that a thread's variable leads to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fit {
     /// A cache.
     Cache,
-    /// A chunk of a cache's size that is not in order: the thread has just started, and has obtained the
-    /// chunk, but not cleared it yet.
+    /// A chunk of a cache's size that is not in order: the thread has just started, and has allocated the chunk
+    /// but not cleared it yet.
     Started,
     /// Something else.
     Other,
 }
 
-/// Compares what is at `at` with a cache of this layout: its chunk is as large, and its lists begin
-/// with chunks wherever they are not empty. `None` where nothing is known of the chunks there.
-fn fit_of(image: &Image<'_>, malloc: &Malloc, layout: &CacheLayout, at: Address) -> Option<Fit> {
-    if is_unwalked(malloc, at) {
+/// Compares the memory at `at` with a cache of this layout: its chunk has the right size, and each list is empty or
+/// begins with a chunk. `None` if the chunks there are not known.
+fn fit_of(image: &Image<'_>, heap: &HeapMap, layout: &CacheLayout, at: Address) -> Option<Fit> {
+    if is_unwalked(heap, at) {
         return None;
     }
-    if !is_chunk_of_cache(malloc, layout, at) {
+    if !is_chunk_of_cache(heap, layout, at) {
         return Some(Fit::Other);
     }
     let is_chunk = |head: Address| {
-        head == Address(0) || malloc.chunk_of(head).is_some() || is_unwalked(malloc, head)
+        head == Address(0) || heap.block_of(head).is_some() || is_unwalked(heap, head)
     };
     let bins = read_cache(image, layout, at);
     let is_in_order = bins.is_ok_and(|bins| bins.iter().all(|bin| is_chunk(bin.head)));
     Some(if is_in_order { Fit::Cache } else { Fit::Started })
 }
 
-fn is_chunk_of_cache(malloc: &Malloc, layout: &CacheLayout, at: Address) -> bool {
-    malloc.chunk_of(at).is_some_and(|index| {
-        let chunk = malloc.chunks[index];
+fn is_chunk_of_cache(heap: &HeapMap, layout: &CacheLayout, at: Address) -> bool {
+    heap.block_of(at).is_some_and(|index| {
+        let chunk = heap.blocks[index];
         let sizes = layout.chunk_bytes..=layout.chunk_bytes + 2 * HEADER;
-        chunk.state() == ChunkState::InUse && sizes.contains(&chunk.bytes())
+        chunk.state() == BlockState::InUse && sizes.contains(&chunk.bytes())
     })
 }
 
-/// Whether `at` lies in an arena whose chunks are not known.
-fn is_unwalked(malloc: &Malloc, at: Address) -> bool {
-    let mut regions = malloc.regions.iter();
-    regions.any(|region| region.chunks.is_empty() && region.range.contains(&at))
+/// Returns true if `at` lies in an arena whose chunks are not known.
+fn is_unwalked(heap: &HeapMap, at: Address) -> bool {
+    let mut extents = heap.extents.iter();
+    extents.any(|extent| extent.blocks.is_empty() && extent.range.contains(&at))
 }
 
-/// One list of a cache.
+/// A list of a cache.
 struct Bin {
     count: u64,
     head: Address,
 }
 
-fn read_cache(memory: &dyn Memory, layout: &CacheLayout, at: Address) -> Result<Vec<Bin>, Broken> {
+fn read_cache(
+    memory: &dyn Memory,
+    layout: &CacheLayout,
+    at: Address,
+) -> Result<Vec<Bin>, Inconsistency> {
     let bins = (0..layout.bins).map(|index| {
         Ok(Bin {
             count: memory.read_u16(at.offset(2 * index))?.into(),
@@ -173,41 +178,40 @@ fn read_cache(memory: &dyn Memory, layout: &CacheLayout, at: Address) -> Result<
     bins.collect()
 }
 
-/// Marks the chunks of the cache at `at`. Lists that are in order are marked also where another
-/// one is not.
+/// Marks the chunks of the cache at `at`. A list that is not in order does not keep the others from being marked.
 fn mark_cache(
     image: &Image<'_>,
     layout: &CacheLayout,
     parameters: Option<&Parameters>,
     at: Address,
-    malloc: &mut Malloc,
+    heap: &mut HeapMap,
 ) -> Result<(), Finding> {
-    let warning = |broken: Broken| Finding::at(Severity::Warning, broken.at, broken.what);
-    if is_unwalked(malloc, at) {
+    let warning = |it: Inconsistency| Finding::at(Severity::Warning, it.at, it.what);
+    if is_unwalked(heap, at) {
         let what = "it lies in an arena that could not be walked";
         return Err(Finding::at(Severity::Note, at, what));
     }
     let mut result = Ok(());
     let bins = read_cache(image, layout, at).map_err(warning)?;
     for (index, bin) in (0..).zip(&bins) {
-        let members = match members(image, layout, index, bin, malloc) {
+        let members = match members(image, layout, index, bin, heap) {
             Ok(members) => members,
-            Err(broken) => {
-                result = Err(warning(broken));
+            Err(problem) => {
+                result = Err(warning(problem));
                 continue;
             }
         };
         for &pointer in &members {
-            let Some(index) = malloc.chunk_of(pointer) else { continue };
-            let chunk = &mut malloc.chunks[index];
-            *chunk = chunk.in_state(ChunkState::Tcache);
+            let Some(index) = heap.block_of(pointer) else { continue };
+            let chunk = &mut heap.blocks[index];
+            *chunk = chunk.in_state(BlockState::Tcache);
         }
         let count = match parameters {
             _ if !layout.counts_room => Some(bin.count),
             Some(parameters) => parameters.settings.tcache_count.checked_sub(bin.count),
             None => Some(members.len() as u64),
         };
-        // The list is what it is: a thread changes it first and counts then.
+        // A thread changes the list first and the count afterwards, so the list is right.
         if count != Some(members.len() as u64) && result.is_ok() {
             let what = "a list is not as long as it counts, since the thread is within malloc";
             result = Err(Finding::at(Severity::Note, at, what));
@@ -222,19 +226,19 @@ fn members(
     layout: &CacheLayout,
     index: u64,
     bin: &Bin,
-    malloc: &Malloc,
-) -> Result<Vec<Address>, Broken> {
-    let largest_small = LEAST_CHUNK + HEADER * (layout.small_bins - 1);
-    lists::walk(image, bin.head, 0, |pointer| match malloc.chunk_of(pointer) {
+    heap: &HeapMap,
+) -> Result<Vec<Address>, Inconsistency> {
+    let largest_small = MINSIZE + HEADER * (layout.small_bins - 1);
+    lists::walk(image, bin.head, 0, |pointer| match heap.block_of(pointer) {
         Some(chunk) => {
-            let (bytes, state) = (malloc.chunks[chunk].bytes(), malloc.chunks[chunk].state());
+            let (bytes, state) = (heap.blocks[chunk].bytes(), heap.blocks[chunk].state());
             let fits = if index < layout.small_bins {
-                bytes == LEAST_CHUNK + HEADER * index
+                bytes == MINSIZE + HEADER * index
             } else {
                 bytes > largest_small
             };
-            fits && state == ChunkState::InUse
+            fits && state == BlockState::InUse
         }
-        None => is_unwalked(malloc, pointer),
+        None => is_unwalked(heap, pointer),
     })
 }

@@ -1,20 +1,27 @@
-//! The walk of synthetic heaps: of every release's, scripted and random, damaged, and with layouts
-//! that are deliberately wrong.
+//! Walks of synthetic heaps: of every release, scripted and random, damaged, and with layouts that are wrong on
+//! purpose.
 
-use capture::{Address, Image, PageRun, PageState, Pages, elf};
+use std::ops::Range;
+
+use capture::{Address, Finding, Image, PageRun, PageState, Pages, Severity, elf, length};
 use proptest::prelude::*;
 use testkit::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk, SyntheticMemory};
 
+use crate::find::glibc_module;
 use crate::glibc::layout::Layouts;
 use crate::glibc::walk::walk_with;
-use crate::glibc::{ChunkState, Error, Malloc, Totals, walk};
-use crate::library::glibc_module;
-use crate::{Allocator, find_allocator, libc};
+use crate::{Allocator, BlockState, Error, HeapMap, Totals, find_allocator, libc};
+
+fn walk(image: &Image<'_>) -> Result<HeapMap, Error> {
+    let modules = elf::modules(image);
+    let glibc = glibc_module(&modules).ok_or(Error::NoAllocator)?;
+    Ok(super::walk(image, glibc)?)
+}
 
 /// What a program may do next.
 #[derive(Debug, Clone)]
 enum Step {
-    Malloc { thread: usize, bytes: u64 },
+    HeapMap { thread: usize, bytes: u64 },
     Memalign { bits: u32, bytes: u64 },
     Free { thread: usize, which: usize },
     Stranger { bytes: u64 },
@@ -23,13 +30,15 @@ enum Step {
 }
 
 const THREADS: usize = 3;
+/// Beyond the synthetic program break.
+const BREAK_LIMIT: u64 = 0x7000_0000_0000;
 
 fn run(release: GlibcRelease, steps: &[Step]) -> MallocHeap {
     let mut heap = MallocHeap::new(release, THREADS);
     let mut pointers = Vec::new();
     for step in steps {
         match *step {
-            Step::Malloc { thread, bytes } => pointers.push(heap.malloc(thread, bytes)),
+            Step::HeapMap { thread, bytes } => pointers.push(heap.malloc(thread, bytes)),
             Step::Memalign { bits, bytes } => pointers.push(heap.memalign(1 << bits, bytes)),
             Step::Free { thread, which } if !pointers.is_empty() => {
                 heap.free(thread, pointers.swap_remove(which % pointers.len()));
@@ -52,7 +61,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => 100_000_u64..300_000,
     ];
     prop_oneof![
-        30 => (thread.clone(), bytes).prop_map(|(thread, bytes)| Step::Malloc { thread, bytes }),
+        30 => (thread.clone(), bytes).prop_map(|(thread, bytes)| Step::HeapMap { thread, bytes }),
         25 => (thread.clone(), 0..1000_usize).prop_map(|(thread, which)| Step::Free { thread, which }),
         2 => (5..21_u32, 0..9000_u64).prop_map(|(bits, bytes)| Step::Memalign { bits, bytes }),
         1 => (1..30_000_u64).prop_map(|bytes| Step::Stranger { bytes }),
@@ -97,15 +106,15 @@ fn rich(release: GlibcRelease) -> MallocHeap {
     heap
 }
 
-fn state_of(usage: ChunkUse) -> ChunkState {
+fn state_of(usage: ChunkUse) -> BlockState {
     match usage {
-        ChunkUse::InUse => ChunkState::InUse,
-        ChunkUse::Free => ChunkState::Free,
-        ChunkUse::Fastbin => ChunkState::Fastbin,
-        ChunkUse::Cached => ChunkState::Tcache,
-        ChunkUse::Top => ChunkState::Top,
-        ChunkUse::Fencepost => ChunkState::Fencepost,
-        ChunkUse::Mmapped => ChunkState::Mmapped,
+        ChunkUse::InUse => BlockState::InUse,
+        ChunkUse::Free => BlockState::Free,
+        ChunkUse::Fastbin => BlockState::Fastbin,
+        ChunkUse::Cached => BlockState::Tcache,
+        ChunkUse::Top => BlockState::Top,
+        ChunkUse::Fencepost => BlockState::Overhead,
+        ChunkUse::Mmapped => BlockState::Mmapped,
     }
 }
 
@@ -139,10 +148,10 @@ fn totals_of(truth: &MallocTruth) -> Totals {
     }
 }
 
-fn assert_equals(malloc: &Malloc, truth: &MallocTruth) {
-    assert_eq!(malloc.findings, []);
+fn assert_equals(malloc: &HeapMap, truth: &MallocTruth) {
+    assert_eq!(malloc.findings, findings_of(truth));
     let chunks: Vec<_> =
-        malloc.chunks.iter().map(|chunk| (chunk.address.0, chunk.bytes(), chunk.state())).collect();
+        malloc.blocks.iter().map(|chunk| (chunk.address.0, chunk.bytes(), chunk.state())).collect();
     let expected: Vec<_> = truth
         .chunks
         .iter()
@@ -152,23 +161,43 @@ fn assert_equals(malloc: &Malloc, truth: &MallocTruth) {
     assert_eq!(differing, None);
     assert_eq!(chunks.len(), expected.len());
     let regions: Vec<_> =
-        malloc.regions.iter().map(|region| region.range.start.0..region.range.end.0).collect();
+        malloc.extents.iter().map(|extent| extent.range.start.0..extent.range.end.0).collect();
     assert_eq!(regions, truth.regions);
     let system_bytes: Vec<_> = malloc.arenas.iter().map(|arena| arena.system_bytes).collect();
     assert_eq!(system_bytes, truth.system_bytes);
     let trimmable: Vec<_> =
         malloc.trimmable.iter().map(|range| range.start.0..range.end.0).collect();
     assert_eq!(trimmable, truth.trimmable);
-    assert_eq!(malloc.totals(), totals_of(truth));
+    assert_eq!(malloc.totals, totals_of(truth));
 }
 
-/// Whether a walk says that something is wrong, or its sums are right.
+/// The findings on an undamaged heap: memory between the segments that brk extended is foreign.
+fn findings_of(truth: &MallocTruth) -> Vec<Finding> {
+    let breaks: Vec<_> = truth.regions.iter().filter(|it| it.start < BREAK_LIMIT).collect();
+    let gaps = breaks.windows(2).map(|pair| Address(pair[0].end)..Address(pair[1].start));
+    let gaps: Vec<Range<Address>> = gaps.filter(|gap| length(gap) > 0).collect();
+    let bytes: u64 = gaps.iter().map(length).sum();
+    let what = format!(
+        "{bytes} bytes between segments of the main arena are not malloc's: another user of brk(2) took them"
+    );
+    gaps.first().map(|gap| Finding::at(Severity::Note, gap.start, what)).into_iter().collect()
+}
+
+/// The findings beside those that an undamaged heap has, which must be there.
+fn problems(malloc: &HeapMap, truth: &MallocTruth) -> Vec<Finding> {
+    let expected = findings_of(truth);
+    assert!(expected.iter().all(|finding| malloc.findings.contains(finding)));
+    malloc.findings.iter().filter(|finding| !expected.contains(finding)).cloned().collect()
+}
+
+/// Returns true if a walk reports a problem, or its sums are right.
 ///
-/// Two chunks in use that one wrong size joins are beyond anyone's telling.
-fn is_honest(walked: &Result<Malloc, Error>, truth: &MallocTruth) -> bool {
+/// Nothing can tell that a wrong size has joined two chunks in use.
+fn is_honest(walked: &Result<HeapMap, Error>, truth: &MallocTruth) -> bool {
     let Ok(malloc) = walked else { return true };
-    let counted = Totals { in_use_chunks: 0, ..malloc.totals() };
-    !malloc.findings.is_empty() || counted == Totals { in_use_chunks: 0, ..totals_of(truth) }
+    let counted = Totals { in_use_chunks: 0, ..malloc.totals };
+    malloc.findings != findings_of(truth)
+        || counted == Totals { in_use_chunks: 0, ..totals_of(truth) }
 }
 
 #[test]
@@ -198,7 +227,8 @@ fn the_library_says_its_version() {
 #[test]
 fn without_a_library_there_is_nothing_to_walk() {
     let image = SyntheticMemory::default().image();
-    assert_eq!(walk(&image).unwrap_err(), Error::NoGlibc);
+    let found = find_allocator(&image, &[], None);
+    assert_eq!(crate::walk(&image, &found).unwrap_err(), Error::NoAllocator);
 }
 
 #[test]
@@ -206,8 +236,8 @@ fn without_registers_the_rest_still_stands() {
     let (mut image, truth) = rich(GlibcRelease::V2_36).image();
     image.state.threads.clear();
     let malloc = walk(&image).unwrap();
-    assert_eq!(malloc.findings.len(), 1, "{:?}", malloc.findings);
-    let (walked, told) = (malloc.totals(), totals_of(&truth));
+    assert_eq!(problems(&malloc, &truth).len(), 1, "{:?}", malloc.findings);
+    let (walked, told) = (malloc.totals, totals_of(&truth));
     assert_eq!(walked.in_use_chunks, told.in_use_chunks + told.tcache_chunks);
     assert_eq!(walked.free_bytes, told.free_bytes);
 }
@@ -237,11 +267,11 @@ fn what_only_looks_like_an_mmapped_chunk_is_left_out_where_the_counts_prove_it()
 fn what_may_be_an_mmapped_chunk_is_not_dropped_without_proof() {
     for release in GlibcRelease::ALL {
         let mut heap = mapped(release);
-        let told = totals_of(&heap.image().1);
+        let truth = heap.image().1;
         heap.map_look_alike(50_000);
         let malloc = walk(&heap.image().0).unwrap();
-        assert_eq!(malloc.totals().mmapped_chunks, told.mmapped_chunks + 1);
-        let [finding] = &malloc.findings[..] else { panic!("{:?}", malloc.findings) };
+        assert_eq!(malloc.totals.mmapped_chunks, totals_of(&truth).mmapped_chunks + 1);
+        let [finding] = &problems(&malloc, &truth)[..] else { panic!("{:?}", malloc.findings) };
         let difference = "bytes were found (chunks: 1 more, bytes: 53248 more)";
         assert!(finding.what.contains(difference), "{finding}");
     }
@@ -253,9 +283,10 @@ fn under_a_count_that_drifts_the_smallest_chunk_is_not_the_one_to_drop() {
     let mut heap = mapped(GlibcRelease::V2_43);
     heap.map_look_alike(100_000);
     heap.resize_mapped_chunks(3);
-    let malloc = walk(&heap.image().0).unwrap();
-    assert_eq!(malloc.findings.len(), 1, "{:?}", malloc.findings);
-    assert_eq!(malloc.findings[0].severity, capture::Severity::Warning);
+    let (image, truth) = heap.image();
+    let problems = problems(&walk(&image).unwrap(), &truth);
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(problems[0].severity, Severity::Warning);
 }
 
 #[test]
@@ -265,10 +296,11 @@ fn a_drift_that_could_hide_a_chunk_is_told() {
         heap.resize_mapped_chunks(resizes);
         let (image, truth) = heap.image();
         let mut malloc = walk(&image).unwrap();
-        assert_eq!(malloc.findings.len(), findings, "{:?}", malloc.findings);
+        let problems = problems(&malloc, &truth);
+        assert_eq!(problems.len(), findings, "{problems:?}");
         let said = format!("{} bytes more", 16 * resizes);
-        assert!(malloc.findings.iter().all(|finding| finding.what.contains(&said)));
-        malloc.findings.clear();
+        assert!(problems.iter().all(|finding| finding.what.contains(&said)));
+        malloc.findings.retain(|finding| !problems.contains(finding));
         assert_equals(&malloc, &truth);
     }
 }
@@ -286,7 +318,7 @@ fn a_layout_of_caches_must_fit_every_thread_that_has_one() {
         assert_equals(&walk(&image).unwrap(), &truth);
         heap.mislead_thread(5, elsewhere);
         let malloc = walk(&heap.image().0).unwrap();
-        assert_eq!(malloc.totals().tcache_chunks, 0);
+        assert_eq!(malloc.totals.tcache_chunks, 0);
         let [finding] = &malloc.findings[..] else { panic!("{:?}", malloc.findings) };
         assert!(finding.what.contains("fits 7 of 8 threads"), "{finding}");
     }
@@ -304,7 +336,7 @@ fn a_thread_that_is_starting_does_not_reject_the_layout_of_caches() {
     let mut state = memory.state();
     state.threads.clone_from(&truth.threads);
     let malloc = walk(&Image::new(state, memory)).unwrap();
-    assert_eq!(malloc.totals().tcache_chunks, 5);
+    assert_eq!(malloc.totals.tcache_chunks, 5);
     let [finding] = &malloc.findings[..] else { panic!("{:?}", malloc.findings) };
     assert!(finding.what.contains(&format!("thread {}", truth.threads[3].tid)), "{finding}");
 }
@@ -357,6 +389,36 @@ fn old_tops_of_any_size_are_ended() {
     }
 }
 
+/// A chunk behind foreign memory whose size was damaged passed for a part of that memory, and 64 bytes were
+/// missing without a finding.
+#[test]
+fn a_damaged_chunk_behind_foreign_memory_changes_the_findings() {
+    for release in GlibcRelease::ALL {
+        let mut heap = MallocHeap::new(release, 1);
+        heap.malloc(0, 5000);
+        heap.sbrk_by_stranger(26_867);
+        // More than the top has left: a new segment begins with this chunk.
+        let chunk = heap.malloc(0, 20_000) - 16;
+        let behind = heap.malloc(0, 20_000) - 16;
+        let mut memory = SyntheticMemory::default();
+        let truth = heap.write(&mut memory);
+        assert!(truth.regions.iter().any(|region| region.start == chunk));
+        let walk_image = |memory: &SyntheticMemory| {
+            let mut state = memory.state();
+            state.threads.clone_from(&truth.threads);
+            walk(&Image::new(state, memory.clone()))
+        };
+        assert_equals(&walk_image(&memory).unwrap(), &truth);
+        memory.write(chunk + 8, &[0xe6]);
+        let walked = walk_image(&memory);
+        let malloc = walked.as_ref().unwrap();
+        assert!(malloc.extents.iter().any(|extent| extent.range.start.0 == behind));
+        let said = format!("{} bytes between segments", 26_867 + 13 + (behind - chunk));
+        assert!(malloc.findings[0].what.starts_with(&said), "{:?}", malloc.findings);
+        assert!(is_honest(&walked, &truth));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -376,7 +438,7 @@ proptest! {
         let truth = run(release, &steps).write(&mut memory);
         let image = damaged(&mut memory, &truth, &damages);
         let walked = walk(&image);
-        let totals = walked.as_ref().map(Malloc::totals);
+        let totals = walked.as_ref().map(|malloc| malloc.totals);
         prop_assert!(is_honest(&walked, &truth), "{:?} not {:?}", totals, totals_of(&truth));
     }
 }
@@ -404,7 +466,7 @@ fn mutations() -> Vec<(String, Layouts)> {
     mutate!(states: mutex, flags, fastbins, top, bins, next, system_mem, bytes);
     mutate!(heaps: arena, previous, size, bytes);
     mutate!(parameters:
-        trim_threshold, top_pad, mmap_threshold, arena_test, arena_max, thp_pagesize, n_mmaps,
+        top_pad, mmap_threshold, arena_test, arena_max, thp_pagesize, n_mmaps,
         n_mmaps_max, max_n_mmaps, no_dyn_threshold, mmapped_mem, max_mmapped_mem, sbrk_base,
         tcache_bins, tcache_max_bytes, tcache_count, bytes, mmapped_tail);
     mutate!(caches: bins, small_bins, heads, counts_room, chunk_bytes);
@@ -444,8 +506,10 @@ fn a_wrong_layout_is_no_other_result() {
         let glibc = glibc_module(&modules).unwrap();
         for (name, layouts) in mutations() {
             let walked = walk_with(&image, glibc, &layouts);
+            let walked = walked.map_err(Error::from);
             assert!(is_honest(&walked, &truth), "{name} for {release:?}: {walked:?}");
-            told += usize::from(walked.map_or(true, |malloc| !malloc.findings.is_empty()));
+            let findings = findings_of(&truth);
+            told += usize::from(walked.map_or(true, |malloc| malloc.findings != findings));
         }
     }
     assert!(told > 300, "only {told} were noticed");

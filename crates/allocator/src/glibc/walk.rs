@@ -2,41 +2,29 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use capture::elf::{self, Module};
+use capture::elf::Module;
 use capture::{Address, Finding, Image, PAGE_SIZE, Severity};
 
 use crate::glibc::arena::{Walked, walk_arena};
-use crate::glibc::find::{
-    Data, Parameters, Ring, find_arenas, find_break, find_parameters, find_unlinked,
-};
-use crate::glibc::layout::Layouts;
+use crate::glibc::arena_list::{ArenaList, find_arenas, find_unlinked};
+use crate::glibc::layout::{HEADER, LENT, Layouts};
+use crate::glibc::libc_data::LibcData;
 use crate::glibc::mmapped::Mmapped;
+use crate::glibc::parameters::{Parameters, find_parameters};
 use crate::glibc::state::State;
-use crate::glibc::trim::Break;
-use crate::glibc::{Chunk, Error, Malloc, Region, main_heap, mmapped, tcache, trim};
-use crate::library::glibc_module;
+use crate::glibc::trim::{Break, find_break};
+use crate::glibc::{Error, main_heap, mmapped, tcache, totals, trim};
+use crate::{Block, Extent, Header, HeapMap};
 
-/// More threads of ours do not make a walk faster: it is as fast as the memory.
-const MOST_WORKERS: usize = 4;
+/// The walk is memory-bound: more workers do not help.
+const MAX_WORKERS: usize = 4;
 
-/// Walks the heap of a process that uses glibc's malloc.
-///
-/// Whether it does, [`crate::find_allocator`] says. What could be known of only a part is a finding of
-/// the value that is returned.
+/// Walks the heap of the GNU C library `glibc`. The caller chooses the module, since a process may have
+/// loaded the library twice (dlmopen(3)).
 ///
 /// # Errors
-/// Where nothing can be known: no glibc is loaded, its data cannot be read, or no arena was found
-/// in it that any known layout fits.
-pub fn walk(image: &Image<'_>) -> Result<Malloc, Error> {
-    walk_library(image, glibc_module(&elf::modules(image)).ok_or(Error::NoGlibc)?)
-}
-
-/// Walks the heap of the GNU C library `glibc`, for callers that know which module that is: a process may
-/// have loaded it twice (dlmopen(3)).
-///
-/// # Errors
-/// As [`walk`].
-pub fn walk_library(image: &Image<'_>, glibc: &Module) -> Result<Malloc, Error> {
+/// If the library's data cannot be read, or no known layout fits an arena in it.
+pub(crate) fn walk(image: &Image<'_>, glibc: &Module) -> Result<HeapMap, Error> {
     walk_with(image, glibc, &Layouts::default())
 }
 
@@ -45,124 +33,132 @@ pub(crate) fn walk_with(
     image: &Image<'_>,
     glibc: &Module,
     layouts: &Layouts,
-) -> Result<Malloc, Error> {
-    let data = Data::read(image, glibc)?;
-    let ring = find_arenas(image, &data, layouts, glibc)?;
-    let main = State::read(image, ring.arenas[0], true, &ring.state).ok();
+) -> Result<HeapMap, Error> {
+    let data = LibcData::read(image, glibc)?;
+    let list = find_arenas(image, &data, layouts, glibc)?;
+    let main = State::read(image, list.arenas[0], true, &list.state).ok();
     let parameters = main
         .and_then(|main| find_parameters(image, &data, layouts, main_heap::start(image, &main)));
     let parameters = parameters.as_ref();
 
-    let mut malloc =
-        Malloc { settings: parameters.map(|found| found.settings), ..Malloc::default() };
-    malloc.findings.extend(find_unlinked(image, &ring, layouts).into_iter().map(|arena| {
-        let what = "an arena is not in the ring of arenas, which was being changed or is damaged";
+    let mut heap = HeapMap {
+        header: Header { bytes: HEADER, lent: LENT },
+        settings: parameters.map(|found| found.settings),
+        ..HeapMap::default()
+    };
+    heap.findings.extend(find_unlinked(image, &list, layouts).into_iter().map(|arena| {
+        let what = "an arena is not in the list of arenas, which was being changed or is damaged";
         Finding::at(Severity::Warning, arena, what)
     }));
-    let mut parts = Vec::new();
-    for (index, walked) in (0..).zip(walk_arenas(image, &ring, parameters)) {
-        malloc.arenas.push(walked.arena);
-        malloc.findings.extend(walked.finding);
-        parts.extend(walked.pieces.into_iter().map(|piece| Part {
-            range: piece.range,
+    let mut drafts = Vec::new();
+    for (index, walked) in (0..).zip(walk_arenas(image, &list, parameters)) {
+        heap.arenas.push(walked.arena);
+        heap.findings.extend(walked.finding);
+        drafts.extend(walked.segments.into_iter().map(|segment| ExtentDraft {
+            range: segment.range,
             arena: Some(index),
-            chunks: piece.stretch.chunks,
+            chunks: segment.chunks,
         }));
     }
-    parts.sort_by_key(|part| part.range.start);
-    refuse_overlaps(&mut malloc, &mut parts);
+    drafts.sort_by_key(|draft| draft.range.start);
+    reject_overlaps(&mut heap, &mut drafts);
     match parameters {
         Some(parameters) => {
-            let taken: Vec<_> = parts.iter().map(|part| part.range.clone()).collect();
-            let found = mmapped::find(image, parameters, &taken, &mut malloc.findings);
-            parts.extend(found.into_iter().map(Part::from));
-            parts.sort_by_key(|part| part.range.start);
+            let taken: Vec<_> = drafts.iter().map(|draft| draft.range.clone()).collect();
+            let found = mmapped::find(image, parameters, &taken, &mut heap.findings);
+            drafts.extend(found.into_iter().map(ExtentDraft::from));
+            drafts.sort_by_key(|draft| draft.range.start);
         }
         None => {
             let what = "glibc's parameters were not found, so mmapped chunks are not known";
-            malloc.findings.push(Finding::general(Severity::Error, what));
+            heap.findings.push(Finding::general(Severity::Error, what));
         }
     }
-    join(&mut malloc, parts);
-    tcache::mark(image, glibc, layouts, parameters, &mut malloc);
+    join(&mut heap, drafts);
+    tcache::mark(image, glibc, layouts, parameters, &mut heap);
     let break_ = Break {
         at: find_break(image, glibc).ok().flatten(),
         unit: parameters.map_or(0, |found| found.thp_pagesize).max(PAGE_SIZE),
     };
-    malloc.trimmable = trim::trimmable(&malloc, break_);
-    Ok(malloc)
+    heap.trimmable = trim::trimmable(&heap, break_);
+    totals::count(&mut heap);
+    Ok(heap)
 }
 
-/// A region to be, with its own chunks.
-struct Part {
+/// An extent with chunks of its own.
+struct ExtentDraft {
     range: Range<Address>,
     arena: Option<u32>,
-    chunks: Vec<Chunk>,
+    chunks: Vec<Block>,
 }
 
-impl From<Mmapped> for Part {
+impl From<Mmapped> for ExtentDraft {
     fn from(mmapped: Mmapped) -> Self {
         Self { range: mmapped.range, arena: None, chunks: vec![mmapped.chunk] }
     }
 }
 
-/// Drops what claims memory that is claimed already, and no longer believes arenas that do.
-fn refuse_overlaps(malloc: &mut Malloc, parts: &mut Vec<Part>) {
+/// Drops extents that overlap an earlier one, and the chunks of their arenas.
+fn reject_overlaps(heap: &mut HeapMap, drafts: &mut Vec<ExtentDraft>) {
     let mut end = Address(0);
-    let mut refused = Vec::new();
-    parts.retain(|part| {
-        let is_apart = part.range.start >= end;
+    let mut rejected = Vec::new();
+    drafts.retain(|draft| {
+        let is_apart = draft.range.start >= end;
         if is_apart {
-            end = part.range.end;
+            end = draft.range.end;
         } else {
-            refused.extend(part.arena.map(|arena| (arena, part.range.start)));
+            rejected.extend(draft.arena.map(|arena| (arena, draft.range.start)));
         }
         is_apart
     });
-    for (index, at) in refused {
-        malloc.arenas[index as usize].walked = false;
-        let own = parts.iter_mut().filter(|part| part.arena == Some(index));
-        own.for_each(|part| part.chunks = Vec::new());
-        let what = "an arena claims memory that another one has";
-        malloc.findings.push(Finding::at(Severity::Warning, at, what));
+    for (index, at) in rejected {
+        heap.arenas[index as usize].walked = false;
+        let own = drafts.iter_mut().filter(|draft| draft.arena == Some(index));
+        own.for_each(|draft| draft.chunks = Vec::new());
+        let what = "an arena claims memory that another arena has";
+        heap.findings.push(Finding::at(Severity::Warning, at, what));
     }
 }
 
-/// Makes one table of all chunks. The first part's own becomes that table, and the others' are given
-/// up one by one: there is never a second copy of all.
-fn join(malloc: &mut Malloc, parts: Vec<Part>) {
-    let mut left: usize = parts.iter().map(|part| part.chunks.len()).sum();
-    for mut part in parts {
-        let first = malloc.chunks.len();
-        left -= part.chunks.len();
-        if malloc.chunks.is_empty() {
-            malloc.chunks = part.chunks;
-            malloc.chunks.reserve_exact(left);
+/// Makes one table of all chunks. The first draft's own table is extended, and the others are freed one by
+/// one, so there is never a second copy of all chunks.
+fn join(heap: &mut HeapMap, drafts: Vec<ExtentDraft>) {
+    let mut left: usize = drafts.iter().map(|draft| draft.chunks.len()).sum();
+    for mut draft in drafts {
+        let first = heap.blocks.len();
+        left -= draft.chunks.len();
+        if heap.blocks.is_empty() {
+            heap.blocks = draft.chunks;
+            heap.blocks.reserve_exact(left);
         } else {
-            malloc.chunks.append(&mut part.chunks);
+            heap.blocks.append(&mut draft.chunks);
         }
-        let chunks = first..malloc.chunks.len();
-        malloc.regions.push(Region { range: part.range, arena: part.arena, chunks });
+        let blocks = first..heap.blocks.len();
+        heap.extents.push(Extent { range: draft.range, arena: draft.arena, blocks });
     }
 }
 
-/// Walks all arenas, several at a time, and returns them in the order of the ring.
-fn walk_arenas(image: &Image<'_>, ring: &Ring, parameters: Option<&Parameters>) -> Vec<Walked> {
+/// Walks all arenas, several at a time, and returns them in the order of the list.
+fn walk_arenas(
+    image: &Image<'_>,
+    list: &ArenaList,
+    parameters: Option<&Parameters>,
+) -> Vec<Walked> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= ring.arenas.len() {
+            if index >= list.arenas.len() {
                 return done;
             }
-            done.push((index, walk_arena(image, ring, index, parameters)));
+            done.push((index, walk_arena(image, list, index, parameters)));
         }
     };
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let helpers = ring.arenas.len().min(processors).min(MOST_WORKERS).saturating_sub(1);
+    let helpers = list.arenas.len().min(processors).min(MAX_WORKERS).saturating_sub(1);
     let mut walked = thread::scope(|scope| {
-        // As many as can be had: this thread does what they leave.
+        // If a thread cannot be started, this one does its part.
         let helper = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
         let helpers: Vec<_> = (0..helpers).filter_map(helper).collect();
         let mut walked = work();

@@ -113,7 +113,7 @@ fn a_click_on_a_chunk_tells_its_owner() {
     let strings = owners.iter().position(|it| it.owner == "String" && it.kind == "class").unwrap();
     let held = memory_map.areas.iter().filter(|area| matches!(area.kind, AreaKind::Arena(_)));
     let chunk = held
-        .flat_map(|area| memory_map.pieces(area))
+        .flat_map(|area| memory_map.blocks(area))
         .filter(|it| it.used == Use::InUse && it.owner == Some(strings as u32))
         .max_by_key(|it| it.bytes)
         .unwrap();
@@ -157,7 +157,7 @@ fn an_address_is_found_and_keys_lead_on_from_there() {
     let drawn = Drawn::of(target.pid());
     let Snapshot { memory_map, .. } = &drawn.snapshot;
     let area = memory_map.areas.iter().find(|area| area.kind == AreaKind::Arena(0)).unwrap();
-    let pieces: Vec<_> = memory_map.pieces(area).collect();
+    let pieces: Vec<_> = memory_map.blocks(area).collect();
     let [one, next] = [pieces[40], pieces[41]];
     let mut browser = drawn.open("", WINDOW);
     browser.press("/");
@@ -242,11 +242,11 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
 /// Whether any byte of each page is in use.
 fn busy_pages(memory_map: &ledger::MemoryMap, area: &ledger::Area) -> Vec<bool> {
     let pages = (capture::length(&area.range) / 4096) as usize;
-    if area.pieces == 0 {
+    if area.blocks == 0 {
         return vec![true; pages];
     }
     let mut busy = vec![false; pages];
-    for piece in memory_map.pieces(area).filter(|piece| piece.used.is_busy()) {
+    for piece in memory_map.blocks(area).filter(|piece| piece.used.is_busy()) {
         let start = piece.address - area.range.start;
         for page in start / 4096..(start + piece.bytes).div_ceil(4096) {
             busy[page as usize] = true;

@@ -85,7 +85,7 @@ fn the_atlas_shows_what_the_report_sums_up() {
         let target = Target::scenario(scenario, &["--scale", "0.1"]);
         let Snapshot { report, memory_map } = Kept::of(target.pid()).read();
         assert_eq!(memory_map.resident_bytes(), report.process.rss_bytes, "{scenario}");
-        let pieces = || memory_map.areas.iter().flat_map(|area| memory_map.pieces(area));
+        let pieces = || memory_map.areas.iter().flat_map(|area| memory_map.blocks(area));
         let ruby = report.ruby.unwrap();
         let objects = pieces().filter(|piece| piece.used.is_object()).count() as u64;
         assert_eq!(objects, ruby.slots_live, "{scenario}");

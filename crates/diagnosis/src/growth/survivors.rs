@@ -44,6 +44,6 @@ pub(crate) fn count(first: &Snapshot, last: &Snapshot, classes: &mut [ClassChang
 
 /// All slots with objects, ascending.
 fn objects(memory_map: &MemoryMap) -> impl Iterator<Item = Block> {
-    let pieces = memory_map.areas.iter().flat_map(|area| memory_map.pieces(area));
+    let pieces = memory_map.areas.iter().flat_map(|area| memory_map.blocks(area));
     pieces.filter(|piece| piece.used.is_object())
 }

@@ -113,7 +113,7 @@ impl From<&MemoryMap> for ListedAreas {
             name: area.name.clone(),
             start: area.range.start.0,
             pages: length(&area.range) / PAGE_SIZE,
-            pieces: area.pieces,
+            pieces: area.blocks,
             columns: [&area.sizes, &area.uses, &area.owners, &area.pages]
                 .map(|part| part.len() as u64),
         };
@@ -146,7 +146,7 @@ impl ListedAreas {
                 range: Address(listed.start)..Address(listed.start.checked_add(bytes)?),
                 kind: AreaKind::by_name(&listed.kind, listed.arena)?,
                 name: listed.name,
-                pieces: listed.pieces,
+                blocks: listed.pieces,
                 sizes,
                 uses,
                 owners,

@@ -1,4 +1,4 @@
-//! Numbers in a row of bytes, seven bits in each, the lowest first (LEB128).
+//! A sequence of numbers, with seven bits in each byte, the lowest first (LEB128).
 
 /// Adds a number.
 pub(crate) fn push(column: &mut Vec<u8>, mut number: u64) {
@@ -9,7 +9,7 @@ pub(crate) fn push(column: &mut Vec<u8>, mut number: u64) {
     column.push(number as u8);
 }
 
-/// Takes the first number off; `None` at the end, and where there is none: a number has ten bytes at most.
+/// Takes the first number; `None` at the end, and if there is no valid number (of at most ten bytes).
 pub(crate) fn take(column: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for shift in (0..64).step_by(7) {

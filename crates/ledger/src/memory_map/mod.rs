@@ -1,6 +1,7 @@
-//! Where everything lies: each page and each piece of memory, in the order of addresses. What a
-//! ledger sums up an memory_map shows; it is what pictures and comparisons are made of.
+//! A map of a process's memory: each page and each block, in the order of addresses. It shows the memory that a
+//! ledger sums up. Pictures and comparisons are made from it.
 
+mod area_plan;
 mod column;
 mod drawing;
 
@@ -10,66 +11,66 @@ use capture::{Address, PAGE_SIZE, length};
 
 pub(crate) use drawing::draw;
 
-/// The unit of pieces' sizes, in bytes.
+/// The unit of sizes of blocks, in bytes.
 const UNIT: u64 = 8;
 
 /// All memory of a process that is or was resident, or is malloc's or Ruby's: areas, ascending and disjoint, with their
-/// pages and with the pieces that they consist of. Plain data of some bytes for a piece.
+/// pages and the blocks that they consist of. A block takes a few bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryMap {
     /// The areas, ascending by address.
     pub areas: Vec<Area>,
-    /// What the areas consist of.
+    /// The contents of the areas.
     pub columns: Columns,
-    /// Whether the states of pages are known; otherwise all pages pass for resident.
+    /// True if the states of pages are known; otherwise all pages count as resident.
     pub knows_pages: bool,
 }
 
-/// What areas consist of, all numbers of one kind side by side, each in as few bytes as it takes (LEB128).
-/// Areas have their parts of each column one after the other.
+/// The contents of areas, in columns of numbers (LEB128). Each area has a part of each column, in the order of areas.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// The size of each piece, in units of 8 bytes. The pieces of an area lie side by side from its
+    /// The size of each block, in units of 8 bytes. The blocks of an area lie side by side from its
     /// beginning on.
     pub sizes: Vec<u8>,
-    /// What each piece is used for, a byte for each: [`Use`] as a number.
+    /// The use of each block, one byte for each: [`Use`] as a number.
     pub uses: Vec<u8>,
-    /// For each piece in use (a chunk, or a slot with an object) 0 where nobody is known to own it,
-    /// else one more than the index of its owner among the owners of the ledger.
+    /// For each block in use and each slot with an object, one more than the index of its owner in the ledger; 0 if
+    /// the owner is not known.
     pub owners: Vec<u8>,
-    /// Runs of pages alike, which cover the area: four times their number, and [`PageUse`] as a number.
+    /// Runs of pages with the same use, which cover the area: four times the number of pages, plus [`PageUse`] as a
+    /// number.
     pub pages: Vec<u8>,
 }
 
-/// A stretch of memory of one kind, whole pages.
+/// A range of memory of one kind, in whole pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Area {
     /// Its addresses.
     pub range: Range<Address>,
-    /// What it is.
+    /// The kind of memory.
     pub kind: AreaKind,
-    /// The name of its file without folders, where it is of a file; empty otherwise.
+    /// The name of its file without folders; empty if it does not belong to a file.
     pub name: String,
-    /// How many pieces it has; none where it is one thing as a whole.
-    pub pieces: u64,
-    /// Where its numbers are in [`Columns::sizes`].
+    /// The number of its blocks; 0 if it is not divided.
+    pub blocks: u64,
+    /// Its part of [`Columns::sizes`].
     pub sizes: Range<usize>,
-    /// Where its numbers are in [`Columns::uses`].
+    /// Its part of [`Columns::uses`].
     pub uses: Range<usize>,
-    /// Where its numbers are in [`Columns::owners`].
+    /// Its part of [`Columns::owners`].
     pub owners: Range<usize>,
-    /// Where its numbers are in [`Columns::pages`].
+    /// Its part of [`Columns::pages`].
     pub pages: Range<usize>,
 }
 
-/// What an area is.
+/// The kind of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AreaKind {
     /// A heap of the arena with this index in the ledger.
     Arena(u32),
     /// A chunk with a mapping of its own.
     Mmapped,
-    /// Heap pages of Ruby's that lie side by side, outside malloc.
+    /// Adjacent heap pages of Ruby's, outside malloc.
     HeapPages,
     /// The machine stack of a thread.
     ThreadStack,
@@ -86,7 +87,7 @@ pub enum AreaKind {
 }
 
 impl AreaKind {
-    /// The kinds but for [`AreaKind::Arena`].
+    /// All kinds but [`AreaKind::Arena`].
     const OTHERS: [Self; 8] = [
         Self::Mmapped,
         Self::HeapPages,
@@ -114,7 +115,7 @@ impl AreaKind {
         }
     }
 
-    /// The kind of this name; an arena's has `arena` as its index.
+    /// The kind with this name; `arena` is the index of an arena.
     #[must_use]
     pub fn by_name(name: &str, arena: Option<u32>) -> Option<Self> {
         match arena {
@@ -124,15 +125,15 @@ impl AreaKind {
     }
 }
 
-/// What a piece of memory is used for.
+/// The use of a block of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Use {
-    /// Not malloc's, in the midst of its memory: another user of brk(2), or a gap for an alignment.
+    /// Not malloc's, between its memory: another user of brk(2), or a gap for an alignment.
     Foreign,
-    /// A structure of malloc's, or a header or the rest of one of Ruby's heap pages.
+    /// A structure of malloc's, or the header or padding of one of Ruby's heap pages.
     Overhead,
-    /// A chunk that the program has, or a part of one around Ruby's heap pages.
+    /// A chunk in use, or a part of one around Ruby's heap pages.
     InUse,
     /// A free chunk in a bin.
     Free,
@@ -142,13 +143,13 @@ pub enum Use {
     Tcache,
     /// The top of an arena.
     Top,
-    /// An old object in a slot of Ruby's, or such as the collection that is under way has marked.
+    /// A slot with an old object, or with an object that the current collection has marked.
     OldSlot,
-    /// A slot with an object that is young, or garbage.
+    /// A slot with a young object, or garbage.
     YoungSlot,
     /// A free slot.
     FreeSlot,
-    /// A slot of which nothing is known: it is swapped out.
+    /// A slot that is swapped out.
     UnreadSlot,
 }
 
@@ -173,30 +174,30 @@ impl Use {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// Whether pieces of this use have an owner's number.
+    /// Returns true if blocks of this use have an entry in [`Columns::owners`].
     #[must_use]
     pub fn has_owner(self) -> bool {
         matches!(self, Self::InUse) || self.is_object()
     }
 
-    /// Whether its bytes are not free.
+    /// Returns true if its bytes are not free.
     #[must_use]
     pub fn is_busy(self) -> bool {
         !matches!(self, Self::Free | Self::Fastbin | Self::Tcache | Self::Top | Self::FreeSlot)
     }
 
-    /// Whether it is a slot with an object.
+    /// Returns true for a slot with an object.
     #[must_use]
     pub fn is_object(self) -> bool {
         matches!(self, Self::OldSlot | Self::YoungSlot)
     }
 }
 
-/// Where the bytes of a page are, and whether they will stay.
+/// The place of a page's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageUse {
-    /// Nowhere: returned to the kernel, or never touched.
+    /// Not resident: returned to the kernel, or never touched.
     Returned,
     /// Resident.
     Resident,
@@ -209,38 +210,37 @@ pub enum PageUse {
 impl PageUse {
     const ALL: [Self; 4] = [Self::Returned, Self::Resident, Self::Swapped, Self::Unreturned];
 
-    /// Whether RSS counts it.
+    /// Returns true if RSS counts it.
     #[must_use]
     pub fn is_resident(self) -> bool {
         matches!(self, Self::Resident | Self::Unreturned)
     }
 }
 
-/// A chunk, a slot, or what lies between those.
+/// A chunk, a slot, or memory between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Where it begins; a chunk at its header.
+    /// Its beginning; for a chunk, its header.
     pub address: Address,
     /// Its size, header included.
     pub bytes: u64,
-    /// What it is used for.
+    /// Its use.
     pub used: Use,
-    /// Whose it is, an index into the owners of the ledger; `None` where nobody is known to own it, or
-    /// nobody has it.
+    /// Its owner, an index into the owners of the ledger; `None` if it is free, or the owner is not known.
     pub owner: Option<u32>,
 }
 
-/// Why columns are no memory_map.
+/// Columns that do not form a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the area at {at} does not fit together")]
 pub struct Misfit {
-    /// Where the first such area begins.
+    /// The beginning of the first area that does not fit.
     pub at: Address,
 }
 
 impl MemoryMap {
-    /// The pieces of one of its areas, ascending and side by side.
-    pub fn pieces(&self, area: &Area) -> impl Iterator<Item = Block> {
+    /// The blocks of one of its areas, ascending and without gaps.
+    pub fn blocks(&self, area: &Area) -> impl Iterator<Item = Block> {
         let mut sizes = part(&self.columns.sizes, &area.sizes);
         let mut owners = part(&self.columns.owners, &area.owners);
         let mut at = area.range.start;
@@ -248,14 +248,14 @@ impl MemoryMap {
             let used = Use::by_number(number)?;
             let bytes = column::take(&mut sizes)?.checked_mul(UNIT)?;
             let owner = if used.has_owner() { column::take(&mut owners)? } else { 0 };
-            let piece =
+            let block =
                 Block { address: at, bytes, used, owner: owner.checked_sub(1).map(|it| it as u32) };
             at = at.offset(bytes);
-            Some(piece)
+            Some(block)
         })
     }
 
-    /// The pages of one of its areas, runs that ascend and cover it.
+    /// The pages of one of its areas, in ascending runs that cover it.
     pub fn pages(&self, area: &Area) -> impl Iterator<Item = (Range<Address>, PageUse)> {
         let mut pages = part(&self.columns.pages, &area.pages);
         let mut at = area.range.start;
@@ -275,11 +275,11 @@ impl MemoryMap {
         runs.filter(|(_, used)| used.is_resident()).map(|(range, _)| length(&range)).sum()
     }
 
-    /// Checks what came from elsewhere: that areas ascend, their pieces and pages cover them exactly, no
-    /// number is without meaning, and owners are among the first `owners`.
+    /// Checks a map from a file: areas must ascend, their blocks and pages must cover them exactly, all numbers must
+    /// have a meaning, and owners must be among the first `owners`.
     ///
     /// # Errors
-    /// With the first area of which that is not so.
+    /// If an area fails the check.
     pub fn check(&self, owners: usize) -> Result<(), Misfit> {
         let mut last = Area::new(Address(0)..Address(0), AreaKind::Anonymous, String::new());
         for area in &self.areas {
@@ -306,12 +306,12 @@ impl MemoryMap {
 
     fn is_covered(&self, area: &Area, owners: usize) -> bool {
         let bytes = length(&area.range);
-        let mut pieces = 0;
+        let mut blocks = 0;
         let mut covered = 0_u64;
-        for piece in self.pieces(area) {
-            pieces += 1;
-            covered = covered.saturating_add(piece.bytes);
-            if piece.owner.is_some_and(|owner| owner as usize >= owners) {
+        for block in self.blocks(area) {
+            blocks += 1;
+            covered = covered.saturating_add(block.bytes);
+            if block.owner.is_some_and(|owner| owner as usize >= owners) {
                 return false;
             }
         }
@@ -322,18 +322,18 @@ impl MemoryMap {
             }
             paged = paged.saturating_add(length(&range));
         }
-        let has_pieces = pieces > 0;
-        pieces == area.pieces
-            && area.uses.len() as u64 == pieces
+        let has_pieces = blocks > 0;
+        blocks == area.blocks
+            && area.uses.len() as u64 == blocks
             && (!has_pieces || covered == bytes)
             && paged == bytes
     }
 }
 
 impl Area {
-    /// An area without pieces and pages.
+    /// An area without blocks and pages.
     fn new(range: Range<Address>, kind: AreaKind, name: String) -> Self {
-        Self { range, kind, name, pieces: 0, sizes: 0..0, uses: 0..0, owners: 0..0, pages: 0..0 }
+        Self { range, kind, name, blocks: 0, sizes: 0..0, uses: 0..0, owners: 0..0, pages: 0..0 }
     }
 }
 

@@ -75,7 +75,7 @@ fn title(snapshot: &Snapshot, kind: AreaKind) -> String {
 pub(crate) fn shades(snapshot: &Snapshot, area: &Area) -> Vec<Shade> {
     let mut busy: Vec<u16> = Vec::new();
     let mut at = 0;
-    for piece in snapshot.memory_map.pieces(area) {
+    for piece in snapshot.memory_map.blocks(area) {
         let end = at + piece.bytes;
         busy.resize(end.div_ceil(PAGE_SIZE) as usize, 0);
         if piece.used.is_busy() {

@@ -1,77 +1,47 @@
-//! Booking spans against resident pages: the place where the books balance.
+//! Books spans against resident pages. The books balance by construction, since this walks the pages, not the
+//! claims.
 
 use std::iter::Peekable;
 use std::ops::Range;
 
-use capture::{Address, Backing, Mapping, PageState, Pages, ProcessState, intersection, length};
+use capture::{Address, Backing, Mapping, PageState, Pages, ProcessState, intersection};
 
-use crate::{Cause, Causes, span::Span};
+use crate::claims::Span;
+use crate::{Cause, Causes};
 
 /// Resident bytes by cause, of the whole process and of each arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Books {
+pub(crate) struct Booking {
     pub(crate) causes: Causes,
     pub(crate) arenas: Vec<Causes>,
 }
 
-/// Books every resident byte of every mapping for exactly one cause: that of the span that it
-/// lies in, or that of its mapping.
+/// Books every resident byte of every mapping under exactly one cause: the cause of its span, or of its mapping.
 ///
-/// `spans` must be ascending and disjoint; the parts of them that are not resident do not count.
-/// `libraries` are the ranges of ELF modules, ascending.
+/// `spans` must be ascending and disjoint; their parts that are not resident do not count. `libraries` are the ranges
+/// of ELF modules, ascending.
 pub(crate) fn book(
     state: &ProcessState,
     pages: &Pages,
     libraries: &[Range<Address>],
     spans: impl Iterator<Item = Span>,
     arenas: usize,
-) -> Books {
-    let mut books = Books { causes: Causes::default(), arenas: vec![Causes::default(); arenas] };
+) -> Booking {
+    let mut booking =
+        Booking { causes: Causes::default(), arenas: vec![Causes::default(); arenas] };
     let mut spans = spans.peekable();
     for mapping in &state.mappings {
         for run in pages.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
             let range = intersection(&run.range, &mapping.range);
             let unclaimed = unclaimed(mapping, run.state, libraries);
-            books.book_run(&range, unclaimed, &mut spans);
+            booking.book_run(&range, unclaimed, &mut spans);
         }
     }
-    books
+    booking
 }
 
-/// Books like [`book`] where the states of pages are not known, but the kernel's count of residents
-/// is: each mapping's residents are shared out among its claims by their sizes. Exact for a mapping
-/// that is resident as a whole, or not at all; an estimate for the others.
-pub(crate) fn book_estimated(
-    state: &ProcessState,
-    libraries: &[Range<Address>],
-    spans: impl Iterator<Item = Span>,
-    arenas: usize,
-) -> Books {
-    let new = || Books { causes: Causes::default(), arenas: vec![Causes::default(); arenas] };
-    let mut books = new();
-    let mut spans = spans.peekable();
-    for mapping in &state.mappings {
-        let resident = mapping.kernel_rss_bytes.unwrap_or(0);
-        let state = if mapping.writable && !mapping.shared {
-            PageState::Anonymous
-        } else {
-            PageState::File
-        };
-        let mut whole = new();
-        whole.book_run(&mapping.range, unclaimed(mapping, state, libraries), &mut spans);
-        let shared_out = whole.causes.share_out(resident);
-        books.causes.add(&shared_out);
-        for (arena, claims) in books.arenas.iter_mut().zip(&whole.arenas) {
-            let span = u128::from(length(&mapping.range)).max(1);
-            let bytes = u128::from(claims.total()) * u128::from(resident) / span;
-            arena.add(&claims.share_out(bytes as u64));
-        }
-    }
-    books
-}
-
-impl Books {
-    /// Books resident bytes of one mapping; `unclaimed` is the cause of those in no span.
+impl Booking {
+    /// Books resident bytes of one mapping; `unclaimed` is the cause of the bytes in no span.
     fn book_run(
         &mut self,
         range: &Range<Address>,
@@ -99,14 +69,14 @@ impl Books {
     }
 }
 
-/// The cause of a mapping's resident bytes that nothing claims.
+/// The cause of a mapping's resident bytes that no span claims.
 fn unclaimed(mapping: &Mapping, state: PageState, libraries: &[Range<Address>]) -> Cause {
     match (&mapping.backing, state) {
         (Backing::File(_) | Backing::Kernel(_), PageState::File) => Cause::FileShared,
         (Backing::File(_), _) => Cause::FilePrivate,
         (Backing::Kernel(_), _) => Cause::FileShared,
         (Backing::Stack, _) => Cause::StackThreads,
-        // Variables that a library starts with zeros (.bss) are anonymous pages behind its data.
+        // The zero-initialised variables of a library (.bss) are anonymous pages behind its data.
         (Backing::Anonymous, _) if lies_in(mapping, libraries) => Cause::FilePrivate,
         (Backing::Anonymous, PageState::File) => Cause::FileShared,
         (Backing::Anonymous | Backing::Heap, _) => Cause::Unknown,
@@ -174,32 +144,10 @@ mod tests {
             let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
             let claimed: u64 = spans.iter().map(|span| pages.resident_bytes(&span.range)).sum();
 
-            let books = book(&state, &pages, &[], spans.into_iter(), 3);
-            prop_assert_eq!(books.causes.total(), resident);
-            let by_arena: u64 = books.arenas.iter().map(Causes::total).sum();
+            let booking = book(&state, &pages, &[], spans.into_iter(), 3);
+            prop_assert_eq!(booking.causes.total(), resident);
+            let by_arena: u64 = booking.arenas.iter().map(Causes::total).sum();
             prop_assert_eq!(by_arena, claimed);
-        }
-
-        #[test]
-        fn the_books_balance_without_page_states_too(
-            kinds in prop::collection::vec(0_u8..20, 1..40),
-            cuts in prop::collection::vec((0_u64..9000, 1_u64..9000, 0..16_usize), 0..40),
-            residents in prop::collection::vec(0_u64..=PAGE, 40),
-        ) {
-            let (mut state, _) = process(&kinds);
-            let counted: Vec<_> = state.mappings.iter().zip(residents).map(|(mapping, bytes)| {
-                Mapping { kernel_rss_bytes: Some(bytes), ..mapping.clone() }
-            }).collect();
-            state.mappings = Mappings::new(counted);
-            let mut at = 0;
-            let spans: Vec<_> = cuts.iter().map(|(gap, length, cause)| {
-                let start = at + gap;
-                at = start + length;
-                Span::new(Address(start)..Address(at), Cause::ALL[*cause])
-            }).collect();
-
-            let books = book_estimated(&state, &[], spans.into_iter(), 3);
-            prop_assert_eq!(Some(books.causes.total()), state.mappings.kernel_rss_bytes());
         }
     }
 

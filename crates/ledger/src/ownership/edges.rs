@@ -1,21 +1,21 @@
-//! The edges of the graph of pointers, in parts that were each read from one end to the other.
+//! The edges of the pointer graph, in parts that were each read from one end to the other.
 
 use capture::Address;
 
-use crate::places::{Place, Places};
+use crate::ownership::address_index::{AddressIndex, Referent};
 
-/// Programs have no memory below: the kernel refuses it (vm.mmap_min_addr).
-const LOWEST: u64 = 1 << 16;
+/// Programs have no memory below this address: the kernel refuses it (vm.mmap_min_addr).
+const MIN_ADDRESS: u64 = 1 << 16;
 
-/// The sizes up to which owners can be looked for. Both are far beyond the memory of most machines,
-/// but none may make an index mean another thing.
+/// The sizes up to which owners are traced. They are far beyond the memory of most machines, but indices must never
+/// wrap around.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// An edge has 31 bits for the node, or the slot, that it leads to.
+    /// An edge has 31 bits for the node or slot that it leads to.
     pub(crate) nodes: usize,
-    /// Where a part has so many edges or slots, the next node begins a new one ...
+    /// If a part has this many edges or slots, the next node begins a new one.
     pub(crate) full_part: usize,
-    /// ... and a single node has at most so many in a part that was not full.
+    /// The maximum number of edges or slots in a part, whose last node may exceed [`Limits::full_part`].
     pub(crate) part: usize,
 }
 
@@ -24,8 +24,8 @@ pub(crate) const LIMITS: Limits =
 
 /// An edge to a node, or a reference to a slot.
 ///
-/// It is *weak* if the word may be none: if it points into the middle of a chunk, it may be a number;
-/// if it is the last word of a chunk, it may be an earlier owner's, since malloc rounds sizes up.
+/// It is *weak* if the word may be no pointer: a word that points into the middle of a block may be a number, and
+/// the last word of a block may be an earlier owner's, since malloc rounds sizes up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Edge(u32);
 
@@ -36,7 +36,7 @@ impl Edge {
         Self(node & !Self::WEAK | if is_weak { Self::WEAK } else { 0 })
     }
 
-    /// The node, or the slot.
+    /// The node or slot that it leads to.
     pub(crate) fn to(self) -> u32 {
         self.0 & !Self::WEAK
     }
@@ -46,23 +46,23 @@ impl Edge {
     }
 }
 
-/// Neighbouring nodes and what they point to.
+/// The edges of adjacent nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct Adjacency {
     first: u32,
-    /// For each node where its edges and its slots end; they begin where those of the node before end.
+    /// The ends of each node's edges and slots; they begin where those of the node before end.
     ends: Vec<(u32, u32)>,
     edges: Vec<Edge>,
     slots: Vec<Edge>,
-    /// Where the edges and the slots of the node begin that is being read.
+    /// The beginning of the edges and slots of the node that is being read.
     begun: (usize, usize),
     pub(crate) unread_bytes: u64,
-    /// Words that point somewhere, but did not fit in.
+    /// Words that are pointers, but did not fit in.
     pub(crate) dropped_words: u64,
 }
 
-impl Part {
-    /// Edges of the node with this number in any of the parts, and slots that it names.
+impl Adjacency {
+    /// The edges of the node with this number in any of the parts, and the slots that it refers to.
     pub(crate) fn of(parts: &[Self], node: u32) -> (&[Edge], &[Edge]) {
         let Some(part) = parts.iter().rfind(|part| part.first <= node) else { return (&[], &[]) };
         let index = (node - part.first) as usize;
@@ -78,47 +78,47 @@ impl Part {
 
 /// Collects the edges of nodes, one node after the other.
 pub(crate) struct Collector<'a> {
-    places: &'a Places<'a>,
+    addresses: &'a AddressIndex<'a>,
     limits: Limits,
-    full: Vec<Part>,
-    part: Part,
+    full: Vec<Adjacency>,
+    part: Adjacency,
 }
 
 impl<'a> Collector<'a> {
-    pub(crate) fn new(places: &'a Places<'a>, first: u32, limits: Limits) -> Self {
-        let part = Part { first, ..Part::default() };
-        Self { places, limits, full: Vec::new(), part }
+    pub(crate) fn new(addresses: &'a AddressIndex<'a>, first: u32, limits: Limits) -> Self {
+        let part = Adjacency { first, ..Adjacency::default() };
+        Self { addresses, limits, full: Vec::new(), part }
     }
 
-    pub(crate) fn parts(self) -> Vec<Part> {
+    pub(crate) fn parts(self) -> Vec<Adjacency> {
         let Self { mut full, part, .. } = self;
         full.push(part);
         full
     }
 
-    /// Notes what a word points to, if anything.
+    /// Adds the edge for a word, if it is a pointer.
     pub(crate) fn take(&mut self, word: u64, is_weak: bool) {
-        // Pointers to the middle of a chunk are to parts of structures: aligned, though SQLite adds 4
-        // to one that it keeps. Odd words are numbers.
-        if word < LOWEST || word >> 47 != 0 || !word.is_multiple_of(4) {
+        // Pointers into the middle of a block lead to parts of structures, which are aligned (SQLite adds 4 to one of
+        // its pointers). Odd words are numbers.
+        if word < MIN_ADDRESS || word >> 47 != 0 || !word.is_multiple_of(4) {
             return;
         }
-        let edge = match self.places.at(Address(word)) {
-            Place::Chunk { index, is_start } => Edge::new(index, is_weak || !is_start),
-            Place::Slot(slot) => return self.add_slot(Edge::new(slot, is_weak)),
-            Place::Area(area) => Edge::new(self.places.chunk_count() + area, is_weak),
-            Place::Nothing => return,
+        let edge = match self.addresses.at(Address(word)) {
+            Referent::Block { number, is_start } => Edge::new(number, is_weak || !is_start),
+            Referent::Slot(slot) => return self.add_slot(Edge::new(slot, is_weak)),
+            Referent::Area(area) => Edge::new(self.addresses.block_count() + area, is_weak),
+            Referent::Nothing => return,
         };
-        let Part { edges, begun, dropped_words, .. } = &mut self.part;
+        let Adjacency { edges, begun, dropped_words, .. } = &mut self.part;
         add(edges, begun.0, edge, self.limits, dropped_words);
     }
 
-    /// Notes the object that a value refers to, if any.
+    /// Adds the slot that a value refers to, if any.
     pub(crate) fn take_value(&mut self, word: u64) {
-        if word >= LOWEST
+        if word >= MIN_ADDRESS
             && word >> 47 == 0
             && word.is_multiple_of(8)
-            && let Place::Slot(slot) = self.places.at(Address(word))
+            && let Referent::Slot(slot) = self.addresses.at(Address(word))
         {
             self.add_slot(Edge::new(slot, false));
         }
@@ -128,7 +128,7 @@ impl<'a> Collector<'a> {
         self.part.unread_bytes += bytes;
     }
 
-    /// Forgets the slots that the node names.
+    /// Forgets the slots that the node refers to.
     pub(crate) fn drop_slots(&mut self) {
         self.part.slots.truncate(self.part.begun.1);
     }
@@ -139,17 +139,20 @@ impl<'a> Collector<'a> {
         self.part.begun = (edges, slots);
         if edges.max(slots) >= self.limits.full_part {
             let first = self.part.first + self.part.ends.len() as u32;
-            self.full.push(std::mem::replace(&mut self.part, Part { first, ..Part::default() }));
+            self.full.push(std::mem::replace(
+                &mut self.part,
+                Adjacency { first, ..Adjacency::default() },
+            ));
         }
     }
 
     fn add_slot(&mut self, slot: Edge) {
-        let Part { slots, begun, dropped_words, .. } = &mut self.part;
+        let Adjacency { slots, begun, dropped_words, .. } = &mut self.part;
         add(slots, begun.1, slot, self.limits, dropped_words);
     }
 }
 
-/// Adds an edge to those of a node, which begin at `begun`, unless it is the last one already.
+/// Adds an edge to those of a node, which begin at `begun`, unless it repeats the last one.
 fn add(edges: &mut Vec<Edge>, begun: usize, edge: Edge, limits: Limits, dropped_words: &mut u64) {
     if edges[begun..].last() == Some(&edge) {
         return;

@@ -1,42 +1,41 @@
-//! The ground that malloc builds on: the mappings that it may have got from the kernel.
+//! The mappings that malloc may have obtained from the kernel.
 
 use std::ops::Range;
 
 use capture::{Address, Backing, Image, Mapping, PAGE_SIZE, intersection, length};
 
-/// Whether malloc may have got this mapping from the kernel.
-pub(crate) fn is_malloc_like(mapping: &Mapping) -> bool {
+/// Returns true if malloc may have obtained this mapping.
+pub(crate) fn is_candidate(mapping: &Mapping) -> bool {
     mapping.is_private_anonymous()
         && mapping.readable
         && mapping.writable
         && mapping.backing != Backing::Stack
 }
 
-/// Whether `range` is not empty and lies in one piece of memory that malloc may have got.
+/// Returns true if `range` is not empty and lies in contiguous memory that malloc may have obtained.
 pub(crate) fn lies_in_memory(image: &Image<'_>, range: &Range<Address>) -> bool {
-    let around = image.state.mappings.contiguous(range.start, is_malloc_like);
+    let around = image.state.mappings.contiguous(range.start, is_candidate);
     length(range) > 0 && around.start <= range.start && range.end <= around.end
 }
 
-/// The stretches of memory that malloc may have got by mmap(2), ascending; neighbouring mappings
-/// are joined, for the kernel splits and joins them as it likes.
+/// The memory that malloc may have obtained by mmap(2), ascending. Adjacent mappings are joined, since the
+/// kernel splits and joins them as it likes.
 pub(crate) fn mmapped_memory(image: &Image<'_>) -> Vec<Range<Address>> {
-    let mut stretches: Vec<Range<Address>> = Vec::new();
-    let mappings = image.state.mappings.iter();
+    let mut memory: Vec<Range<Address>> = Vec::new();
     let could_be = |mapping: &&Mapping| {
-        is_malloc_like(mapping) && mapping.backing != Backing::Heap && !mapping.executable
+        is_candidate(mapping) && mapping.backing != Backing::Heap && !mapping.executable
     };
-    for mapping in mappings.filter(could_be) {
-        match stretches.last_mut() {
+    for mapping in image.state.mappings.iter().filter(could_be) {
+        match memory.last_mut() {
             Some(last) if last.end == mapping.range.start => last.end = mapping.range.end,
-            _ => stretches.push(mapping.range.clone()),
+            _ => memory.push(mapping.range.clone()),
         }
     }
-    stretches
+    memory
 }
 
-/// The beginnings of the pages within `range` that something was ever written to, ascending; of
-/// all its pages where the kernel did not tell their states.
+/// The addresses of the pages within `range` that were ever written to, ascending; of all pages if their
+/// states are not known.
 pub(crate) fn touched_pages(
     image: &Image<'_>,
     range: &Range<Address>,

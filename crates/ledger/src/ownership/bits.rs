@@ -1,9 +1,9 @@
-/// A set of small numbers, a bit for each.
+/// A set of small numbers, with one bit for each.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bits(Vec<u64>);
 
 impl Bits {
-    /// An empty set of numbers below `count`; others are never in it.
+    /// An empty set of numbers below `count`; larger numbers are never in it.
     pub(crate) fn new(count: usize) -> Self {
         Self(vec![0; count.div_ceil(64)])
     }
@@ -12,7 +12,7 @@ impl Bits {
         self.0.get(number as usize / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
     }
 
-    /// Adds `number`; whether it was not there before.
+    /// Adds `number`, and returns true if it was not in the set before.
     pub(crate) fn insert(&mut self, number: u32) -> bool {
         let Some(word) = self.0.get_mut(number as usize / 64) else { return false };
         let bit = 1 << (number % 64);

@@ -1,53 +1,55 @@
-//! Reads the words of memory that are in use.
+//! Reads the words in use of blocks and other memory.
 
 use std::ops::Range;
 
-use allocator::glibc::{Chunk, ChunkState};
+use allocator::{Block, BlockState, HeapMap};
 use capture::{Address, Image, PAGE_SIZE, Window, intersection, length};
 use ruby::{Content, Form, StTable};
 
-use crate::owners::edges::{Collector, Limits, Part};
-use crate::places::Places;
+use crate::facts::pages_of;
+use crate::ownership::address_index::AddressIndex;
+use crate::ownership::edges::{Adjacency, Collector, Limits};
 
 /// Bytes that are read at a time.
-const BLOCK: usize = 256 << 10;
-/// Longer stretches are read by their resident pages only: a program may have obtained a terabyte
-/// and touched a page of it.
-const LONG: u64 = 64 << 10;
+const READ_BYTES: usize = 256 << 10;
+/// Of longer ranges only the resident pages are read: a program may have obtained a terabyte and touched one page.
+const MAX_WHOLE_BYTES: u64 = 64 << 10;
 
 /// Reads nodes one after the other.
 pub(crate) struct Reader<'a> {
     image: &'a Image<'a>,
+    heap: &'a HeapMap,
     window: Window<'a>,
     pub(crate) into: Collector<'a>,
-    /// Chunks that look like hash tables.
+    /// Blocks that look like hash tables.
     tables: Vec<StTable>,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(
         image: &'a Image<'a>,
-        places: &'a Places<'a>,
+        heap: &'a HeapMap,
+        addresses: &'a AddressIndex<'a>,
         first: u32,
         limits: Limits,
     ) -> Self {
-        let into = Collector::new(places, first, limits);
-        Self { image, window: Window::new(image, BLOCK), into, tables: Vec::new() }
+        let into = Collector::new(addresses, first, limits);
+        Self { image, heap, window: Window::new(image, READ_BYTES), into, tables: Vec::new() }
     }
 
-    /// What was read, and chunks that look like hash tables.
-    pub(crate) fn finish(self) -> (Vec<Part>, Vec<StTable>) {
+    /// The edges, and the blocks that look like hash tables.
+    pub(crate) fn finish(self) -> (Vec<Adjacency>, Vec<StTable>) {
         (self.into.parts(), self.tables)
     }
 
-    /// Takes the words of a chunk that are in use.
-    pub(crate) fn read_chunk(&mut self, chunk: Chunk, content: Content) {
-        let memory = user_memory(chunk);
+    /// Takes the words in use of a block.
+    pub(crate) fn read_block(&mut self, block: Block, content: Content) {
+        let memory = self.heap.header.usable(block);
         let Some((form, words)) = content.known() else {
-            self.note_table(chunk);
-            // Those of mappings are not recycled, and their last word is their own.
-            let last = match chunk.state() {
-                ChunkState::InUse => chunk.end(),
+            self.note_table(&memory);
+            // A mapping of its own is not recycled memory, so its last word is not an earlier owner's.
+            let last = match block.state() {
+                BlockState::InUse => memory.end.before(8),
                 _ => memory.end,
             };
             return self.read_with(&memory, |into, at, word| into.take(word, at == last));
@@ -67,10 +69,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes a chunk that may be a hash table: it has the size of one.
-    fn note_table(&mut self, chunk: Chunk) {
-        let memory = user_memory(chunk);
-        if length(&memory) == StTable::BYTES
+    /// Adds a block that has the size and the header of a hash table.
+    fn note_table(&mut self, memory: &Range<Address>) {
+        if length(memory) == StTable::BYTES
             && let Ok(bytes) = self.window.bytes(memory.start, StTable::BYTES as usize)
         {
             self.tables.extend(StTable::from_bytes(bytes));
@@ -84,33 +85,19 @@ impl<'a> Reader<'a> {
 
     /// Calls `each` with the words of a part of the node that is being read, and their addresses.
     fn read_with(&mut self, range: &Range<Address>, mut each: impl Each) {
-        if length(range) <= LONG {
+        if length(range) <= MAX_WHOLE_BYTES {
             return self.read_pages(range, &mut each);
         }
-        let state = &self.image.state;
-        match &state.pages {
-            Some(pages) => {
-                for run in pages.runs_in(range).filter(|run| run.state.is_resident()) {
-                    self.read_pages(&intersection(&run.range, range), &mut each);
-                }
-            }
-            // Nothing says which pages are there. What is hardly there is not worth mapping in.
-            None => {
-                let resident = |mapping: &&capture::Mapping| {
-                    mapping.kernel_rss_bytes.unwrap_or(0) >= length(&mapping.range) / 16
-                };
-                if state.mappings.find(range.start).filter(resident).is_some() {
-                    self.read_pages(range, &mut each);
-                }
-            }
+        for run in pages_of(&self.image.state).runs_in(range).filter(|it| it.state.is_resident()) {
+            self.read_pages(&intersection(&run.range, range), &mut each);
         }
     }
 
     fn read_pages(&mut self, range: &Range<Address>, each: &mut impl Each) {
         let mut at = range.start;
         while at < range.end {
-            let end = range.end.min(at.offset(1).align_up(BLOCK as u64 / 2));
-            if !self.read_block(&(at..end), each) {
+            let end = range.end.min(at.offset(1).align_up(READ_BYTES as u64 / 2));
+            if !self.read_range(&(at..end), each) {
                 self.read_page_by_page(&(at..end), each);
             }
             at = end;
@@ -121,8 +108,8 @@ impl<'a> Reader<'a> {
         let mut at = range.start;
         while at < range.end {
             let end = range.end.min(at.offset(1).align_up(PAGE_SIZE));
-            // What is unreadable for another reason, as guard pages are, has no pointers.
-            if !self.read_block(&(at..end), each) && self.is_out_of_reach(&(at..end)) {
+            // Pages that are unreadable for another reason, such as guard pages, have no pointers.
+            if !self.read_range(&(at..end), each) && self.is_out_of_reach(&(at..end)) {
                 self.into.count_unread(end - at);
             }
             at = end;
@@ -130,11 +117,10 @@ impl<'a> Reader<'a> {
     }
 
     fn is_out_of_reach(&self, page: &Range<Address>) -> bool {
-        let pages = self.image.state.pages.as_ref();
-        pages.is_some_and(|pages| pages.runs_in(page).any(|run| run.state.is_unreadable()))
+        pages_of(&self.image.state).runs_in(page).any(|run| run.state.is_unreadable())
     }
 
-    fn read_block(&mut self, range: &Range<Address>, each: &mut impl Each) -> bool {
+    fn read_range(&mut self, range: &Range<Address>, each: &mut impl Each) -> bool {
         let Ok(bytes) = self.window.bytes(range.start, length(range) as usize) else {
             return false;
         };
@@ -146,16 +132,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Takes a word: its address, and what it is.
+/// Takes a word and its address.
 trait Each: FnMut(&mut Collector<'_>, Address, u64) {}
 
 impl<F: FnMut(&mut Collector<'_>, Address, u64)> Each for F {}
-
-/// The memory of a chunk in use that its owner may write to; empty if the chunk is free.
-pub(crate) fn user_memory(chunk: Chunk) -> Range<Address> {
-    match chunk.state() {
-        ChunkState::InUse => chunk.pointer()..chunk.end().offset(8),
-        ChunkState::Mmapped => chunk.pointer()..chunk.end(),
-        _ => chunk.pointer()..chunk.pointer(),
-    }
-}

@@ -1,60 +1,60 @@
-//! Follows pointers from all owners at once, and finds for each chunk in use who holds it.
+//! Follows pointers from all owners at once, and finds the owner of each block in use.
 
 use std::collections::VecDeque;
 
-use allocator::glibc::{Chunk, ChunkState, Malloc};
+use allocator::{Block, BlockState, HeapMap};
 use ruby::{ObjectSpace, Slot, SlotType};
 
-use crate::owners::bits::Bits;
-use crate::owners::jit;
-use crate::owners::pointers::{Pointers, Root, hosts_heap_page};
-use crate::owners::roster::{Owner, Roster};
-use crate::places::{Place, Places};
+use crate::ownership::address_index::{AddressIndex, Referent};
+use crate::ownership::bits::Bits;
+use crate::ownership::graph::{PointerGraph, Root, hosts_heap_page};
+use crate::ownership::jit;
+use crate::ownership::owner::Owner;
+use crate::ownership::table::OwnerTable;
 
-/// Who holds each chunk in use.
+/// The owner of each block in use.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     classes: u32,
     roots: Vec<Root>,
-    /// By chunk, then by area and root; an owner as [`Trace::owner_of`] decodes it.
+    /// Owners by node, as [`Trace::decode`] understands them.
     owners: Vec<u32>,
     shared: Bits,
 }
 
-/// So many pointers lead from Ruby's objects and variables to its tables and structures.
-const NEAR: u32 = 3;
-/// A recycled chunk of this size is rather a buffer, or a table with room to grow, than a structure
-/// whose words are all in use.
+/// The number of pointers beyond which Ruby's own structures are doubtful: its tables and structures are closer to
+/// objects and variables.
+const MAX_TRUSTED_DEPTH: u32 = 3;
+/// The size from which a recycled block is more likely a buffer, or a table with room to grow, than a structure whose
+/// words are all in use.
 const MIN_BUFFER_BYTES: u64 = 1 << 10;
 
 const NOBODY: u32 = u32::MAX;
 const HEAP_PAGES: u32 = u32::MAX - 1;
 
 impl Trace {
-    /// Finds who holds each chunk in use.
+    /// Finds the owner of each block in use.
     ///
-    /// Each chunk goes to the owner that is nearest to it, counted in pointers. It is *shared*
-    /// where another owner reaches it too. Pointers to the beginning of a chunk count first; only
-    /// what none of them reaches may be held by a pointer into its middle, since such may be a
-    /// number that looks like one.
+    /// Each block goes to the owner that is the fewest pointers away. It is *shared* if another owner reaches it
+    /// too. Pointers to the beginning of a block come first; a pointer into the middle counts only for blocks that
+    /// no other pointer reaches, since it may be a number.
     ///
-    /// Memory is recycled, so a word may be one that an earlier owner left. Objects whose layout is
-    /// known say which words are in use: their memory is theirs alone, whatever else points to it.
-    /// Of other memory some is *doubtful* ([`Tracer::is_doubtful`]): its words are followed after
-    /// all others, and what somebody has is not shared on their account.
+    /// Memory is recycled, so a word may be an earlier owner's. Objects whose layout is known tell which words are
+    /// in use, and other pointers to their memory do not make it shared. Some other memory is *doubtful*
+    /// ([`Tracer::is_doubtful`]): its words are followed last, and they do not make memory shared.
     pub(crate) fn new(
-        malloc: &Malloc,
-        places: &Places<'_>,
-        pointers: &Pointers,
-        roster: &Roster<'_>,
+        heap: &HeapMap,
+        addresses: &AddressIndex<'_>,
+        graph: &PointerGraph,
+        table: &OwnerTable<'_>,
     ) -> Self {
-        let mut tracer = Tracer::new(malloc, pointers, roster);
+        let mut tracer = Tracer::new(heap, graph, table);
         tracer.claim_heap_pages();
-        for table in jit::tables(malloc, roster.space, pointers, places) {
+        for table in jit::tables(heap.blocks.len(), table.space, graph, addresses) {
             tracer.reach(table, tracer.trace.jit(), false, 1);
         }
-        tracer.start_from_slots(places);
-        for (index, root) in pointers.roots.iter().enumerate() {
+        tracer.start_from_slots(addresses);
+        for (index, root) in graph.roots.iter().enumerate() {
             if *root != Root::Stacks {
                 tracer.start_from_root(index);
             }
@@ -62,9 +62,9 @@ impl Trace {
         tracer.follow_exact();
         tracer.follow_interior();
         tracer.follow_doubtful();
-        // What lies on a stack may be long out of use: it holds only what nobody else does.
+        // A word on a stack may be long out of use, so stacks hold only memory without another owner.
         tracer.shares = false;
-        for (index, root) in pointers.roots.iter().enumerate() {
+        for (index, root) in graph.roots.iter().enumerate() {
             if *root == Root::Stacks {
                 tracer.start_from_root(index);
                 tracer.follow_exact();
@@ -74,18 +74,22 @@ impl Trace {
         tracer.trace
     }
 
-    /// Finds the chunks that slots name, and no others, where pointers were not read.
-    pub(crate) fn of_slots(malloc: &Malloc, places: &Places<'_>, roster: &Roster<'_>) -> Self {
-        let pointers = Pointers::default();
-        let mut tracer = Tracer::new(malloc, &pointers, roster);
+    /// Finds only the blocks that slots refer to.
+    pub(crate) fn of_slots(
+        heap: &HeapMap,
+        addresses: &AddressIndex<'_>,
+        table: &OwnerTable<'_>,
+    ) -> Self {
+        let graph = PointerGraph::default();
+        let mut tracer = Tracer::new(heap, &graph, table);
         tracer.claim_heap_pages();
-        tracer.start_from_slots(places);
+        tracer.start_from_slots(addresses);
         tracer.trace
     }
 
-    /// Who holds the chunk with this index.
-    pub(crate) fn owner_of(&self, chunk: usize) -> Owner {
-        self.owners.get(chunk).map_or(Owner::Nobody, |&owner| self.decode(owner))
+    /// The owner of the block with this number.
+    pub(crate) fn owner_of(&self, block: usize) -> Owner {
+        self.owners.get(block).map_or(Owner::Nobody, |&owner| self.decode(owner))
     }
 
     fn decode(&self, owner: u32) -> Owner {
@@ -104,63 +108,63 @@ impl Trace {
         }
     }
 
-    /// The owner behind those that are classes and roots.
+    /// The code of [`Owner::Jit`], behind those of classes and roots.
     fn jit(&self) -> u32 {
         2 * self.classes + self.roots.len() as u32
     }
 
-    /// Whether `owner` are the objects like the one in this slot.
+    /// Returns true if `owner` are the objects like the one in this slot.
     pub(crate) fn is_of_slot(&self, owner: Owner, slot: Slot) -> bool {
         let class = slot.class as usize;
         owner == if slot.kind == SlotType::DATA { Owner::Data(class) } else { Owner::Class(class) }
     }
 
-    /// Whether more than one owner reaches the chunk with this index.
-    pub(crate) fn is_shared(&self, chunk: usize) -> bool {
-        self.shared.contains(chunk as u32)
+    /// Returns true if more than one owner reaches the block with this number.
+    pub(crate) fn is_shared(&self, block: usize) -> bool {
+        self.shared.contains(block as u32)
     }
 }
 
 struct Tracer<'a> {
-    malloc: &'a Malloc,
+    heap: &'a HeapMap,
     space: &'a ObjectSpace,
-    pointers: &'a Pointers,
+    graph: &'a PointerGraph,
     trace: Trace,
-    /// Nodes whose exact pointers have to be followed, and how many pointers led to each.
+    /// Nodes whose exact pointers have to be followed, with the number of pointers that led to each.
     exact: VecDeque<(u32, u32)>,
-    /// Nodes whose interior pointers have to be followed, once no exact one is left.
+    /// Nodes whose interior pointers have to be followed, after all exact ones.
     interior: VecDeque<(u32, u32)>,
-    /// For each owner whether it is Ruby's.
+    /// For each owner, true if it is Ruby's.
     is_rubys: Vec<bool>,
-    /// Whether doubtful nodes are followed; until then they wait in `doubtful` and, for their
-    /// interior pointers, in `doubtful_interior`.
+    /// True once doubtful nodes are followed. Until then they wait in `doubtful` and, for their interior pointers,
+    /// in `doubtful_interior`.
     follows_doubtful: bool,
     doubtful: VecDeque<(u32, u32)>,
     doubtful_interior: VecDeque<(u32, u32)>,
-    /// Whether what two owners reach is shared between them.
+    /// True if memory that two owners reach becomes shared.
     shares: bool,
-    /// Interior pointers of slots: a chunk, and whose slot it is.
+    /// Interior pointers of slots: a block, and the owner of the slot.
     interior_of_slots: Vec<(u32, u32)>,
 }
 
 impl<'a> Tracer<'a> {
-    fn new(malloc: &'a Malloc, pointers: &'a Pointers, roster: &Roster<'a>) -> Self {
-        let space = roster.space;
-        let nodes = pointers.len().max(malloc.chunks.len());
+    fn new(heap: &'a HeapMap, graph: &'a PointerGraph, table: &OwnerTable<'a>) -> Self {
+        let space = table.space;
+        let nodes = graph.len().max(heap.blocks.len());
         let trace = Trace {
             classes: space.classes.len() as u32,
-            roots: pointers.roots.clone(),
+            roots: graph.roots.clone(),
             owners: vec![NOBODY; nodes],
             shared: Bits::new(nodes),
         };
         let owners = trace.jit() + 1;
         Self {
-            malloc,
+            heap,
             space,
-            pointers,
+            graph,
             exact: VecDeque::new(),
             interior: VecDeque::new(),
-            is_rubys: (0..owners).map(|owner| roster.is_rubys(trace.decode(owner))).collect(),
+            is_rubys: (0..owners).map(|owner| table.is_rubys(trace.decode(owner))).collect(),
             follows_doubtful: false,
             doubtful: VecDeque::new(),
             doubtful_interior: VecDeque::new(),
@@ -171,14 +175,14 @@ impl<'a> Tracer<'a> {
     }
 
     fn claim_heap_pages(&mut self) {
-        for (index, chunk) in self.malloc.chunks.iter().enumerate() {
-            if chunk.state().is_in_use() && hosts_heap_page(self.space, *chunk) {
-                self.trace.owners[index] = HEAP_PAGES;
+        for (number, block) in self.heap.blocks.iter().enumerate() {
+            if block.state().is_in_use() && hosts_heap_page(self.space, *block) {
+                self.trace.owners[number] = HEAP_PAGES;
             }
         }
     }
 
-    fn start_from_slots(&mut self, places: &Places<'_>) {
+    fn start_from_slots(&mut self, addresses: &AddressIndex<'_>) {
         for (slot, address) in self.space.references.iter() {
             let Some(slot) = self.space.slots.get(slot as usize) else { continue };
             if slot.class as usize >= self.space.classes.len() {
@@ -186,11 +190,11 @@ impl<'a> Tracer<'a> {
             }
             let owner =
                 slot.class + if slot.kind == SlotType::DATA { self.trace.classes } else { 0 };
-            let node = match places.at(address) {
-                Place::Chunk { index, is_start: true } => index,
-                Place::Area(area) => self.malloc.chunks.len() as u32 + area,
-                Place::Chunk { index, is_start: false } => {
-                    self.interior_of_slots.push((index, owner));
+            let node = match addresses.at(address) {
+                Referent::Block { number, is_start: true } => number,
+                Referent::Area(area) => self.heap.blocks.len() as u32 + area,
+                Referent::Block { number, is_start: false } => {
+                    self.interior_of_slots.push((number, owner));
                     continue;
                 }
                 _ => continue,
@@ -200,17 +204,16 @@ impl<'a> Tracer<'a> {
     }
 
     fn start_from_root(&mut self, index: usize) {
-        let node = self.pointers.root(index);
+        let node = self.graph.root(index);
         self.reach(node, 2 * self.trace.classes + index as u32, false, 0);
     }
 
-    /// Gives `node`, to which `depth` pointers lead, to `owner` where nobody has it, and notes where
-    /// two share it.
+    /// Gives `node`, to which `depth` pointers lead, to `owner` if it has no owner yet; otherwise marks it as shared.
     fn reach(&mut self, node: u32, owner: u32, is_shared: bool, depth: u32) {
-        let Some(&named_root) = self.trace.owners.get(node as usize) else { return };
-        // Bytecode and the interpreter's variables name the JIT compiler's tables for it alone.
-        let is_part = named_root == self.trace.jit() && self.is_of_ruby(owner);
-        if named_root == NOBODY {
+        let Some(&known) = self.trace.owners.get(node as usize) else { return };
+        // Bytecode and the interpreter's variables refer to the JIT compiler's tables, but only for its use.
+        let is_part = known == self.trace.jit() && self.is_of_ruby(owner);
+        if known == NOBODY {
             self.trace.owners[node as usize] = owner;
             if is_shared {
                 self.trace.shared.insert(node);
@@ -218,26 +221,25 @@ impl<'a> Tracer<'a> {
             self.exact.push_back((node, depth));
             self.interior.push_back((node, depth));
         } else if self.shares
-            && (is_shared || named_root != owner)
+            && (is_shared || known != owner)
             && !is_part
             && self.trace.shared.insert(node)
         {
-            // What it points to is shared, too.
+            // The memory that it points to is shared, too.
             self.exact.push_back((node, depth));
         }
     }
 
-    /// Whether the words of a node, to which `depth` pointers lead, may be an earlier owner's: in
-    /// large chunks that were recycled (fresh ones are zeros), and in Ruby's own structures far from
-    /// objects and variables, which lie near. What an object wraps is its structure.
+    /// Returns true if words of a node, to which `depth` pointers lead, may be an earlier owner's. That is so for
+    /// large recycled blocks (fresh ones are zeros), and for Ruby's own structures far from objects and variables.
+    /// The block that an object wraps is its structure, and not doubtful.
     fn is_doubtful(&self, node: u32, depth: u32) -> bool {
-        if depth >= NEAR && self.is_of_ruby(self.trace.owners[node as usize]) {
+        if depth >= MAX_TRUSTED_DEPTH && self.is_of_ruby(self.trace.owners[node as usize]) {
             return true;
         }
-        let chunk = self.malloc.chunks.get(node as usize);
         let is_buffer =
-            |chunk: &Chunk| chunk.state() == ChunkState::InUse && chunk.bytes() >= MIN_BUFFER_BYTES;
-        depth > 1 && chunk.is_some_and(is_buffer)
+            |it: Block| it.state() == BlockState::InUse && it.bytes() >= MIN_BUFFER_BYTES;
+        depth > 1 && self.heap.block(node as usize).is_some_and(is_buffer)
     }
 
     fn is_of_ruby(&self, owner: u32) -> bool {
@@ -253,9 +255,9 @@ impl<'a> Tracer<'a> {
             }
             let owner = self.trace.owners[node as usize];
             let is_shared = self.trace.shared.contains(node);
-            for edge in self.pointers.of(node).0.iter().filter(|edge| !edge.is_weak()) {
+            for edge in self.graph.of(node).0.iter().filter(|edge| !edge.is_weak()) {
                 let is_taken = self.trace.owners.get(edge.to() as usize) != Some(&NOBODY);
-                if !is_taken || !is_doubtful && !self.pointers.is_known(edge.to()) {
+                if !is_taken || !is_doubtful && !self.graph.is_known(edge.to()) {
                     self.reach(edge.to(), owner, is_shared, depth + 1);
                 }
             }
@@ -263,8 +265,8 @@ impl<'a> Tracer<'a> {
     }
 
     fn follow_interior(&mut self) {
-        for (chunk, owner) in std::mem::take(&mut self.interior_of_slots) {
-            self.reach_unheld(chunk, owner, false, 1);
+        for (block, owner) in std::mem::take(&mut self.interior_of_slots) {
+            self.reach_unheld(block, owner, false, 1);
         }
         self.follow_exact();
         while let Some((node, depth)) = self.interior.pop_front() {
@@ -274,7 +276,7 @@ impl<'a> Tracer<'a> {
                 continue;
             }
             let is_shared = self.trace.shared.contains(node);
-            for edge in self.pointers.of(node).0.iter().filter(|edge| edge.is_weak()) {
+            for edge in self.graph.of(node).0.iter().filter(|edge| edge.is_weak()) {
                 self.reach_unheld(edge.to(), owner, is_shared, depth + 1);
             }
             self.follow_exact();
@@ -289,7 +291,7 @@ impl<'a> Tracer<'a> {
         self.follow_interior();
     }
 
-    /// Gives `node` to `owner` unless somebody has it by a pointer to its beginning.
+    /// Gives `node` to `owner` unless it has an owner.
     fn reach_unheld(&mut self, node: u32, owner: u32, is_shared: bool, depth: u32) {
         if self.trace.owners.get(node as usize) == Some(&NOBODY) {
             self.reach(node, owner, is_shared, depth);

@@ -1,16 +1,16 @@
 use ruby::{HeapPage, ObjectSpace, SlotState};
 
 use crate::Cause;
-use crate::span::Span;
+use crate::claims::Span;
 
-/// What Ruby's heap pages claim, ascending and disjoint: runs of slots alike, and the rest.
+/// The claims of Ruby's heap pages, ascending and disjoint: runs of live or free slots, and the rest.
 pub(crate) fn ruby_spans(space: &ObjectSpace) -> impl Iterator<Item = Span> + '_ {
     space.pages.iter().flat_map(|page| page_spans(space, page))
 }
 
 fn page_spans(space: &ObjectSpace, page: &HeapPage) -> Vec<Span> {
     if page.slot_bytes == 0 {
-        // From 3.4 on Ruby keeps emptied pages, for slots of any size.
+        // Since 3.4 Ruby keeps emptied pages, for slots of any size.
         return vec![Span::new(page.range.clone(), Cause::RubyFreeSlots)];
     }
     let mut spans = Vec::new();

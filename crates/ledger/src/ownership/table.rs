@@ -1,51 +1,27 @@
-//! What owners are: their names, their kinds, and the causes under which stands what they hold.
-
 use capture::elf::Module;
 use ruby::{Class, DataType, ObjectSpace};
 
 use crate::Cause;
-use crate::owners::accounts::{OwnerAccount, OwnerKind};
+use crate::ownership::owner::{Owner, OwnerAccount, OwnerKind};
 
-/// Who holds memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Owner {
-    /// The objects of the class with this index, but for those that wrap a structure.
-    Class(usize),
-    /// The objects of the class with this index that wrap a structure of an extension's, or of
-    /// Ruby's own (T_DATA).
-    Data(usize),
-    /// The variables of the module with this index.
-    Variables(usize),
-    /// Thread-local variables.
-    Locals,
-    /// The stacks and registers of threads and fibers, and nothing else.
-    Stacks,
-    /// The JIT compiler: what it knows of the code that it made.
-    Jit,
-    /// Ruby's object space, which had its heap pages from malloc up to 2.7.
-    HeapPages,
-    /// Nothing that is known.
-    Nobody,
-}
-
-/// What classes without a name are called.
+/// The name that classes without a name share.
 pub(crate) const ANONYMOUS: &str = "(anonymous class)";
 
-/// All that may be an owner.
-pub(crate) struct Roster<'a> {
+/// All possible owners: their names, their kinds, and the causes of the memory that they hold.
+pub(crate) struct OwnerTable<'a> {
     pub(crate) space: &'a ObjectSpace,
     pub(crate) modules: &'a [Module],
-    /// Whether owners were looked for beyond what objects name themselves.
+    /// True if owners were traced; otherwise objects own only the blocks that they refer to themselves.
     pub(crate) is_traced: bool,
 }
 
-impl Roster<'_> {
-    /// Whether this is Ruby or one of its own objects, and no extension or library.
+impl OwnerTable<'_> {
+    /// Returns true for Ruby and its own objects, and false for extensions and libraries.
     pub(crate) fn is_rubys(&self, owner: Owner) -> bool {
         matches!(self.cause_of(owner), Cause::RubyMalloc | Cause::RubyVm | Cause::RubyJit)
     }
 
-    /// The cause under which stands what `owner` holds.
+    /// The cause of the memory that `owner` holds.
     pub(crate) fn cause_of(&self, owner: Owner) -> Cause {
         match owner {
             Owner::Class(class) if self.is_of_vm(class) => Cause::RubyVm,
@@ -60,16 +36,16 @@ impl Roster<'_> {
         }
     }
 
-    /// Whether the objects of a class are parts of the interpreter: classes, methods, bytecode.
+    /// Returns true if the objects of a class are parts of the interpreter: classes, methods, bytecode.
     fn is_of_vm(&self, class: usize) -> bool {
         let name = self.class(class).and_then(|class| class.name.as_deref()).unwrap_or_default();
-        // Instance variables, where objects have them elsewhere (4.0).
+        // These are the instance variables of objects that do not have them in their slots (4.0).
         let is_internal = name.starts_with("(imemo_") && name != "(imemo_fields)";
         is_internal
             || matches!(name, "Class" | "Module" | "(T_ICLASS)" | "(T_CLASS)" | "(T_MODULE)")
     }
 
-    /// The same for objects of the class with this index that wrap a structure.
+    /// The cause of the memory that objects of this class hold if they wrap a structure.
     pub(crate) fn cause_of_data(&self, class: usize) -> Cause {
         // Garbage may be without a class.
         let Some(class) = self.class(class) else { return Cause::RubyMalloc };
@@ -85,11 +61,21 @@ impl Roster<'_> {
         }
     }
 
+    /// Returns true if programs see the objects of this class, and the class has a name.
+    pub(crate) fn is_visible(&self, class: usize) -> bool {
+        self.class(class).is_some_and(|class| class.name.is_some() && !class.is_internal())
+    }
+
+    /// Returns true if the class stands for objects that are hidden from programs.
+    pub(crate) fn is_internal(&self, class: usize) -> bool {
+        self.class(class).is_some_and(is_internal)
+    }
+
     fn class(&self, class: usize) -> Option<&Class> {
         self.space.classes.get(class)
     }
 
-    /// What the objects of a class wrap.
+    /// The type of the structures that objects of a class wrap.
     fn data_type(&self, class: &Class) -> Option<&DataType> {
         self.space.data_types.get(class.data_type? as usize)
     }
@@ -98,14 +84,14 @@ impl Roster<'_> {
         self.modules[module].range.start == self.space.interpreter.range.start
     }
 
-    /// An account for `owner` with nothing in it yet.
+    /// An empty account for `owner`.
     pub(crate) fn new_account(&self, owner: Owner) -> OwnerAccount {
         let (name, kind) = match owner {
-            Owner::Class(class) | Owner::Data(class) => match &self.space.classes[class].name {
-                Some(name) if name.starts_with('(') => (name.as_str(), OwnerKind::Internal),
-                Some(name) => (name.as_str(), OwnerKind::Class),
-                None => (ANONYMOUS, OwnerKind::Class),
-            },
+            Owner::Class(index) | Owner::Data(index) => {
+                let class = &self.space.classes[index];
+                let kind = if class.is_internal() { OwnerKind::Internal } else { OwnerKind::Class };
+                (class.name.as_deref().unwrap_or(ANONYMOUS), kind)
+            }
             Owner::Variables(module) => (self.modules[module].name.as_str(), OwnerKind::Library),
             Owner::Locals => ("(thread-local variables)", OwnerKind::Thread),
             Owner::Stacks => ("(stacks)", OwnerKind::Thread),
@@ -122,7 +108,7 @@ impl Roster<'_> {
             chunks: 0,
             exclusive_bytes: 0,
             shared_bytes: 0,
-            resident_bytes: None,
+            resident_bytes: 0,
             retainers: Vec::new(),
             has_memsize: match owner {
                 Owner::Data(class) => {
@@ -132,4 +118,8 @@ impl Roster<'_> {
             },
         }
     }
+}
+
+fn is_internal(class: &Class) -> bool {
+    class.address.is_none()
 }

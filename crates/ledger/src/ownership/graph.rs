@@ -1,21 +1,21 @@
-//! Reads, while the target stands, which memory points to which: chunks, and all that is neither a
-//! chunk nor a slot but may hold a pointer to one. None of the bytes are kept.
+//! Reads, during the capture, which memory points to which: blocks, and all other memory that may hold a pointer to
+//! a block or slot. None of the bytes are kept.
 
 use std::ops::Range;
 use std::thread::Builder;
 
-use allocator::glibc::{Chunk, Malloc};
+use allocator::{Block, HeapMap, thread_locals};
 use capture::elf::Module;
 use capture::{Address, Finding, Image, PAGE_SIZE, Severity, length};
 use ruby::{Content, ObjectSpace, StTable};
 
-use crate::owners::bits::Bits;
-use crate::owners::edges::{Edge, LIMITS, Limits, Part};
-use crate::owners::reader::{Reader, user_memory};
-use crate::owners::regions::{areas, live_stacks, locals};
-use crate::places::{Place, Places};
+use crate::ownership::address_index::{AddressIndex, Referent};
+use crate::ownership::areas::{areas, live_stacks};
+use crate::ownership::bits::Bits;
+use crate::ownership::edges::{Adjacency, Edge, LIMITS, Limits};
+use crate::ownership::reader::Reader;
 
-/// There are more nodes or slots than an edge can tell apart.
+/// There are more nodes or slots than an edge can distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMany {
     nodes: usize,
@@ -26,92 +26,91 @@ impl TooMany {
     pub(crate) fn finding(self) -> Finding {
         let what = format!(
             "owners are incomplete: rbloat traces up to {} chunks or objects, and this process has \
-             about {}; malloc'ed memory that no object names directly is in malloc.in_use",
+             about {}; malloc'ed memory that no object names directly is in heap.in_use",
             self.max, self.nodes
         );
         Finding::general(Severity::Warning, what)
     }
 }
 
-/// Something that is there without anybody pointing to it.
+/// Memory that exists although no pointer leads to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Root {
     /// The variables of the module with this index.
     Variables(usize),
-    /// Thread-local variables of all threads.
+    /// The thread-local variables of all threads.
     Locals,
-    /// Stacks and registers of all threads and fibers.
+    /// The stacks and registers of all threads and fibers.
     Stacks,
 }
 
-/// Which node points to which. The nodes are the chunks, by their index in [`Malloc::chunks`], then
-/// the areas, then the roots.
+/// The graph of pointers. Its nodes are the blocks, by number, then the areas, then the roots.
 #[derive(Debug, Default)]
-pub(crate) struct Pointers {
-    chunks: u32,
-    /// Private memory that is neither malloc's nor a slot nor a stack nor a library's.
+pub(crate) struct PointerGraph {
+    blocks: u32,
+    /// Private memory that belongs to neither malloc, Ruby, a stack nor a library.
     pub(crate) areas: Vec<Range<Address>>,
     pub(crate) roots: Vec<Root>,
-    parts: Vec<Part>,
-    /// Chunks of objects that say how much of them is in use.
+    parts: Vec<Adjacency>,
+    /// Blocks of objects that tell how much of them is in use.
     known: Bits,
-    /// Tables that were recognized when their memory had been read already, by node, and what they
-    /// truly point to.
+    /// The nodes of hash tables that were recognised after their memory had been read. `corrections` has their
+    /// edges.
     corrected: Vec<u32>,
     is_corrected: Bits,
-    corrections: Vec<Part>,
+    corrections: Vec<Adjacency>,
 }
 
-impl Pointers {
-    /// Reads all that points somewhere. `stacks` are those of threads.
+impl PointerGraph {
+    /// Reads all pointers. `stacks` are those of threads.
     pub(crate) fn read(
         image: &Image<'_>,
         modules: &[Module],
-        malloc: &Malloc,
+        heap: &HeapMap,
         space: &ObjectSpace,
         stacks: &[Range<Address>],
     ) -> Result<Self, TooMany> {
-        Self::read_within(LIMITS, image, modules, malloc, space, stacks)
+        Self::read_within(LIMITS, image, modules, heap, space, stacks)
     }
 
     fn read_within(
         limits: Limits,
         image: &Image<'_>,
         modules: &[Module],
-        malloc: &Malloc,
+        heap: &HeapMap,
         space: &ObjectSpace,
         stacks: &[Range<Address>],
     ) -> Result<Self, TooMany> {
-        let areas = areas(image, modules, malloc, space, stacks);
+        let areas = areas(image, modules, heap, space, stacks);
         let mut roots: Vec<_> = (0..modules.len()).map(Root::Variables).collect();
         roots.extend([Root::Locals, Root::Stacks]);
-        let nodes = malloc.chunks.len() + areas.len() + roots.len();
+        let nodes = heap.blocks.len() + areas.len() + roots.len();
         let nodes = nodes.max(space.slots.len());
         if nodes > limits.nodes {
             return Err(TooMany { nodes, max: limits.nodes });
         }
-        let places = Places::new(malloc, space, &areas);
-        let chunks = malloc.chunks.len() as u32;
-        let cuts = halves(malloc);
-        let contents = contents(malloc, space, &places);
-        let read_chunks = |range: Range<usize>| {
-            let mut reader = Reader::new(image, &places, range.start as u32, limits);
+        let addresses = AddressIndex::new(heap, space, &areas);
+        let blocks = heap.blocks.len() as u32;
+        let cuts = halves(heap);
+        let contents = contents(heap, space, &addresses);
+        let read_blocks = |range: Range<usize>| {
+            let mut reader = Reader::new(image, heap, &addresses, range.start as u32, limits);
             for index in range {
-                let chunk = malloc.chunks[index];
-                // Up to 2.7 Ruby has its heap pages from malloc: slots are read elsewhere.
-                if !hosts_heap_page(space, chunk) {
-                    reader.read_chunk(chunk, contents[index]);
+                let block = heap.blocks[index];
+                // Up to 2.7 Ruby has its heap pages from malloc; slots are read elsewhere.
+                if !hosts_heap_page(space, block) {
+                    reader.read_block(block, contents[index]);
                 }
                 reader.into.end_node();
             }
             reader.finish()
         };
         let read_others = || {
-            let mut reader = Reader::new(image, &places, chunks, limits);
+            let mut reader = Reader::new(image, heap, &addresses, blocks, limits);
             for area in &areas {
                 reader.read(area);
-                // An area may be many things beside each other: what it keeps alive is told, but
-                // not which object keeps which.
+                // An area may hold many unrelated structures, so its references to objects do not tell which object
+                // retains which.
                 reader.into.drop_slots();
                 reader.into.end_node();
             }
@@ -120,9 +119,9 @@ impl Pointers {
                     Root::Variables(module) => {
                         modules[*module].variables.iter().for_each(|range| reader.read(range));
                     }
-                    Root::Locals => {
-                        locals(image, malloc, stacks).iter().for_each(|range| reader.read(range))
-                    }
+                    Root::Locals => thread_locals(image, heap, stacks)
+                        .iter()
+                        .for_each(|range| reader.read(range)),
                     Root::Stacks => {
                         for range in live_stacks(image, space, stacks) {
                             reader.read(&range);
@@ -138,92 +137,92 @@ impl Pointers {
             reader.finish()
         };
         let parts = std::thread::scope(|scope| {
-            // Where no thread can be had, it is done in turn.
+            // If no thread can be started, this one does all the work.
             let second =
-                Builder::new().spawn_scoped(scope, || read_chunks(cuts..malloc.chunks.len()));
-            let first = read_chunks(0..cuts);
+                Builder::new().spawn_scoped(scope, || read_blocks(cuts..heap.blocks.len()));
+            let first = read_blocks(0..cuts);
             let others = read_others();
             let second = second.map_or_else(
-                |_| read_chunks(cuts..malloc.chunks.len()),
+                |_| read_blocks(cuts..heap.blocks.len()),
                 |second| second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             );
             [first, second, others]
         });
         let (parts, tables): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-        let tables = recognized(&tables.concat(), malloc, modules, &places, &contents);
-        let mut known = Bits::new(malloc.chunks.len());
+        let tables = recognized(&tables.concat(), heap, modules, &addresses, &contents);
+        let mut known = Bits::new(heap.blocks.len());
         for (index, content) in (0..).zip(&contents) {
             if *content != Content::UNKNOWN {
                 known.insert(index);
             }
         }
-        let mut is_corrected = Bits::new(malloc.chunks.len());
-        let mut reader = Reader::new(image, &places, 0, limits);
+        let mut is_corrected = Bits::new(heap.blocks.len());
+        let mut reader = Reader::new(image, heap, &addresses, 0, limits);
         for &(index, content) in &tables {
-            reader.read_chunk(malloc.chunks[index as usize], content);
+            reader.read_block(heap.blocks[index as usize], content);
             reader.into.end_node();
             is_corrected.insert(index);
         }
         let (corrections, _) = reader.finish();
         let corrected = tables.into_iter().map(|(index, _)| index).collect();
         let parts = parts.into_iter().flatten().collect();
-        Ok(Self { chunks, areas, roots, parts, known, corrected, is_corrected, corrections })
+        Ok(Self { blocks, areas, roots, parts, known, corrected, is_corrected, corrections })
     }
 
-    /// Whether a node is a chunk of an object that says how much of it is in use.
+    /// Returns true if a node is a block of an object that tells how much of it is in use.
     pub(crate) fn is_known(&self, node: u32) -> bool {
         self.known.contains(node)
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(crate) fn len(&self) -> usize {
-        self.chunks as usize + self.areas.len() + self.roots.len()
+        self.blocks as usize + self.areas.len() + self.roots.len()
     }
 
     /// The node of the root with this index.
     pub(crate) fn root(&self, index: usize) -> u32 {
-        self.chunks + (self.areas.len() + index) as u32
+        self.blocks + (self.areas.len() + index) as u32
     }
 
-    /// What a node points to: nodes, and slots.
+    /// The nodes and slots that a node points to.
     pub(crate) fn of(&self, node: u32) -> (&[Edge], &[Edge]) {
         if self.is_corrected.contains(node) {
             let index = self.corrected.partition_point(|&it| it < node);
-            return Part::of(&self.corrections, index as u32);
+            return Adjacency::of(&self.corrections, index as u32);
         }
-        Part::of(&self.parts, node)
+        Adjacency::of(&self.parts, node)
     }
 
-    /// Bytes that could not be read, since they are in swap: what they point to is not known.
+    /// Bytes that could not be read, since they are in swap or not in the core.
     pub(crate) fn unread_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.unread_bytes).sum()
     }
 
-    /// Words whose target was not kept: nodes with more pointers than can be counted.
+    /// Pointers that were not kept, since a node has too many.
     pub(crate) fn dropped_words(&self) -> u64 {
         self.parts.iter().chain(&self.corrections).map(|part| part.dropped_words).sum()
     }
 }
 
-/// Whether a heap page of Ruby's lies within the chunk.
-pub(crate) fn hosts_heap_page(space: &ObjectSpace, chunk: Chunk) -> bool {
-    // Not even the smallest page would fit.
-    if chunk.bytes() < PAGE_SIZE {
+/// Returns true if one of Ruby's heap pages lies within the block.
+pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
+    // A page does not fit.
+    if block.bytes() < PAGE_SIZE {
         return false;
     }
-    let after = space.pages.partition_point(|page| page.range.start < chunk.address);
-    space.pages.get(after).is_some_and(|page| page.range.start < chunk.end())
+    let after = space.pages.partition_point(|page| page.range.start < block.address);
+    space.pages.get(after).is_some_and(|page| page.range.start < block.end())
 }
 
-/// What is in each chunk, as far as objects say. What does not fit into its chunk is not believed.
-fn contents(malloc: &Malloc, space: &ObjectSpace, places: &Places<'_>) -> Vec<Content> {
-    let mut contents = vec![Content::UNKNOWN; malloc.chunks.len()];
+/// The content of each block, as far as objects tell. Content that does not fit into its block is ignored.
+fn contents(heap: &HeapMap, space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<Content> {
+    let mut contents = vec![Content::UNKNOWN; heap.blocks.len()];
     for (address, content) in space.references.contents() {
         let Some((_, words)) = content.known() else { continue };
-        let Place::Chunk { index, is_start: true } = places.at(address) else { continue };
-        let index = index as usize;
-        let fits = words * 8 <= length(&user_memory(malloc.chunks[index]));
-        // Arrays that share elements may each use a part of them.
+        let Referent::Block { number, is_start: true } = addresses.at(address) else { continue };
+        let index = number as usize;
+        let fits = words * 8 <= length(&heap.header.usable(heap.blocks[index]));
+        // Arrays that share elements may each use a part of them; the largest part counts.
         let known_words = contents[index].known().map(|(_, words)| words);
         if fits && known_words.is_none_or(|known| known < words) {
             contents[index] = content;
@@ -232,31 +231,31 @@ fn contents(malloc: &Malloc, space: &ObjectSpace, places: &Places<'_>) -> Vec<Co
     contents
 }
 
-/// What is in the memory of these tables, by chunk, where no object says so. Other memory looks like a
-/// table only if it has pointers to a library's constants, and to chunks of the right sizes.
+/// The content of the blocks of these hash tables, unless objects tell it. Memory counts as a table only if it
+/// points to a library's constants and to blocks of the right sizes.
 fn recognized(
     tables: &[StTable],
-    malloc: &Malloc,
+    heap: &HeapMap,
     modules: &[Module],
-    places: &Places<'_>,
+    addresses: &AddressIndex<'_>,
     contents: &[Content],
 ) -> Vec<(u32, Content)> {
     const ENTRY_BYTES: u64 = 24;
-    let chunk_at = |at: Address| match places.at(at) {
-        Place::Chunk { index, is_start: true } => Some(index),
+    let block_at = |at: Address| match addresses.at(at) {
+        Referent::Block { number, is_start: true } => Some(number),
         _ => None,
     };
     let mut found = Vec::new();
     for table in tables {
         let after = modules.partition_point(|it| it.range.start <= table.functions);
         let is_constant = after > 0 && modules[after - 1].range.contains(&table.functions);
-        let is_all_there = is_constant && table.memory().all(|(at, _)| chunk_at(at).is_some());
-        let Some(entries) = chunk_at(table.entries).filter(|_| is_all_there) else { continue };
-        let room = length(&user_memory(malloc.chunks[entries as usize]));
+        let is_all_there = is_constant && table.memory().all(|(at, _)| block_at(at).is_some());
+        let Some(entries) = block_at(table.entries).filter(|_| is_all_there) else { continue };
+        let room = length(&heap.header.usable(heap.blocks[entries as usize]));
         if room < table.capacity * ENTRY_BYTES {
             continue;
         }
-        found.extend(table.memory().filter_map(|(at, content)| Some((chunk_at(at)?, content))));
+        found.extend(table.memory().filter_map(|(at, content)| Some((block_at(at)?, content))));
     }
     found.retain(|&(index, _)| contents[index as usize] == Content::UNKNOWN);
     found.sort_unstable_by_key(|&(index, _)| index);
@@ -264,13 +263,13 @@ fn recognized(
     found
 }
 
-/// Where to cut the chunks in two so that both parts have the same number of bytes in use.
-fn halves(malloc: &Malloc) -> usize {
-    let in_use = |chunk: &Chunk| if chunk.state().is_in_use() { chunk.bytes() } else { 0 };
-    let half = malloc.chunks.iter().map(in_use).sum::<u64>() / 2;
+/// The number of the block that cuts the blocks into two parts with the same number of bytes in use.
+fn halves(heap: &HeapMap) -> usize {
+    let in_use = |block: &Block| if block.state().is_in_use() { block.bytes() } else { 0 };
+    let half = heap.blocks.iter().map(in_use).sum::<u64>() / 2;
     let mut sum = 0;
-    let cut = malloc.chunks.iter().position(|chunk| {
-        sum += in_use(chunk);
+    let cut = heap.blocks.iter().position(|block| {
+        sum += in_use(block);
         sum >= half
     });
     cut.unwrap_or(0)
@@ -284,7 +283,7 @@ mod tests {
     /// The pointers of an image in which each of a hundred chunks points to the next and to all
     /// that are a multiple of ten, and each of three hash tables to two chunks; a third is behind its
     /// entries.
-    fn read_within(limits: Limits) -> Result<Pointers, TooMany> {
+    fn read_within(limits: Limits) -> Result<PointerGraph, TooMany> {
         let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
         let chunks: Vec<u64> = (0..100).map(|_| heap.malloc(0, 104)).collect();
         let tables: Vec<_> = (0..3).map(|_| (heap.malloc(0, 56), heap.malloc(0, 8 * 24))).collect();
@@ -306,14 +305,15 @@ mod tests {
             }
         }
         let image = memory.image();
-        let malloc = allocator::glibc::walk(&image).unwrap();
-        Pointers::read_within(limits, &image, &modules, &malloc, &ObjectSpace::default(), &[])
+        let found = allocator::find_allocator(&image, &modules, None);
+        let heap = allocator::walk(&image, &found).unwrap();
+        PointerGraph::read_within(limits, &image, &modules, &heap, &ObjectSpace::default(), &[])
     }
 
-    fn all(pointers: &Pointers) -> Vec<(Vec<Edge>, Vec<Edge>)> {
-        let nodes = 0..pointers.len() as u32;
+    fn all(graph: &PointerGraph) -> Vec<(Vec<Edge>, Vec<Edge>)> {
+        let nodes = 0..graph.len() as u32;
         nodes
-            .map(|node| pointers.of(node))
+            .map(|node| graph.of(node))
             .map(|(edges, slots)| (edges.into(), slots.into()))
             .collect()
     }

@@ -1,37 +1,18 @@
 use std::iter::Peekable;
-use std::ops::Range;
 
-use capture::Address;
+use crate::claims::Span;
 
-use crate::Cause;
-
-/// Bytes that belong together: one claim that the ledger books.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) range: Range<Address>,
-    pub(crate) cause: Cause,
-    /// The arena that they lie in, if any.
-    pub(crate) arena: Option<u32>,
-}
-
-impl Span {
-    pub(crate) fn new(range: Range<Address>, cause: Cause) -> Self {
-        Self { range, cause, arena: None }
-    }
-}
-
-/// Lays one sequence of spans over another: where both claim a byte, the upper one has it.
+/// Lays one sequence of spans over another: if both claim a byte, the upper one has it.
 ///
-/// Both must be ascending and disjoint in themselves; so is what comes out. Ruby's heap pages
-/// lie inside of malloc's chunks on some releases, so an overlap as such is no error; `clash` is
-/// told of each, and decides.
-pub(crate) struct Over<U: Iterator, L: Iterator, C> {
+/// Both sequences must be ascending and disjoint, and so is the result. An overlap need not be an error, since Ruby's
+/// heap pages lie inside malloc's blocks on some releases. `clash` is called for each and decides.
+pub(crate) struct Overlay<U: Iterator, L: Iterator, C> {
     upper: Peekable<U>,
     lower: Peekable<L>,
     clash: C,
 }
 
-impl<U, L, C> Over<U, L, C>
+impl<U, L, C> Overlay<U, L, C>
 where
     U: Iterator<Item = Span>,
     L: Iterator<Item = Span>,
@@ -42,7 +23,7 @@ where
     }
 }
 
-impl<U, L, C> Iterator for Over<U, L, C>
+impl<U, L, C> Iterator for Overlay<U, L, C>
 where
     U: Iterator<Item = Span>,
     L: Iterator<Item = Span>,
@@ -62,7 +43,7 @@ where
             }
             (self.clash)(upper, lower);
             if lower.range.start < upper.range.start {
-                // What the lower one has before the upper begins.
+                // The part of the lower span before the upper one.
                 let mut before = lower.clone();
                 before.range.end = upper.range.start;
                 lower.range.start = upper.range.start;
@@ -80,6 +61,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Cause;
+    use capture::Address;
     use proptest::prelude::*;
 
     fn span(start: u64, end: u64, cause: Cause) -> Span {
@@ -92,7 +75,7 @@ mod tests {
         let lower = vec![span(0, 32, Cause::MallocInUse), span(33, 40, Cause::MallocCached)];
         let mut clashes = 0;
         let all: Vec<_> =
-            Over::new(upper.into_iter(), lower.into_iter(), |_, _| clashes += 1).collect();
+            Overlay::new(upper.into_iter(), lower.into_iter(), |_, _| clashes += 1).collect();
         assert_eq!(
             all,
             [
@@ -124,7 +107,7 @@ mod tests {
             upper in spans(Cause::RubyLiveSlots), lower in spans(Cause::MallocInUse)
         ) {
             let all: Vec<_> =
-                Over::new(upper.clone().into_iter(), lower.clone().into_iter(), |_, _| {}).collect();
+                Overlay::new(upper.clone().into_iter(), lower.clone().into_iter(), |_, _| {}).collect();
             prop_assert!(all.windows(2).all(|pair| pair[0].range.end <= pair[1].range.start));
             for at in (0..900).map(Address) {
                 let of = |spans: &[Span]| {

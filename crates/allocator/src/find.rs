@@ -1,23 +1,21 @@
-//! Which C library and which allocator a process runs with.
+//! Finds the C library and the allocator of a process.
 
 use std::fmt;
 
 use capture::elf::Module;
-use capture::{Address, Argument, Finding, Image, Memory, Severity, Unreadable};
-
-use crate::jemalloc;
+use capture::{Address, Finding, Image, Memory, Severity, Unreadable};
 
 /// The C library of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Libc {
-    /// The GNU C library, with its version ("2.36") where that could be read.
+    /// The GNU C library.
     Glibc {
-        /// Major and minor version.
+        /// The major and minor version ("2.36"), if it could be read.
         version: Option<String>,
     },
     /// musl.
     Musl,
-    /// None that rbloat knows is loaded: another one, or one linked into the executable.
+    /// Another C library, or one that is linked into the executable.
     Unknown,
 }
 
@@ -35,9 +33,9 @@ impl fmt::Display for Libc {
 /// The allocator that serves malloc in a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allocator {
-    /// That of the GNU C library, which [`crate::glibc::walk`] reads.
+    /// The malloc of the GNU C library.
     Glibc {
-        /// The library's major and minor version, where that could be read.
+        /// The library's major and minor version, if it could be read.
         version: Option<String>,
     },
     /// jemalloc.
@@ -46,60 +44,26 @@ pub enum Allocator {
     Tcmalloc,
     /// mimalloc.
     Mimalloc,
-    /// musl's own.
+    /// The malloc of musl.
     Musl,
     /// Another module that exports malloc, by its file name.
     Other(String),
-    /// Nothing that exports malloc was found.
+    /// No module that exports malloc was found, or several were and their order is not known.
     Unknown,
 }
 
-/// The function by which an allocator gives back to the kernel what it can.
-#[derive(Debug, Clone, Copy)]
-pub struct TrimCall {
-    /// The name under which it is exported.
-    pub function: &'static str,
-    /// What it is called with.
-    pub arguments: &'static [Argument<'static>],
-    /// The call as a person writes it.
-    pub shown: &'static str,
-}
-
 impl Allocator {
-    /// Whether [`crate::glibc::walk`] can read it.
+    /// Returns true for glibc's malloc.
     #[must_use]
     pub fn is_glibc(&self) -> bool {
         matches!(self, Self::Glibc { .. })
-    }
-
-    /// How it is made to give memory back; `None` where it has no function for that.
-    #[must_use]
-    pub fn trim_call(&self) -> Option<TrimCall> {
-        Some(match self {
-            Self::Glibc { .. } => TrimCall {
-                function: "malloc_trim",
-                arguments: &[Argument::Number(0)],
-                shown: "malloc_trim(0)",
-            },
-            Self::Jemalloc => TrimCall {
-                function: jemalloc::FUNCTION,
-                arguments: &jemalloc::PURGE,
-                shown: "mallctl(\"arena.4096.purge\")",
-            },
-            Self::Tcmalloc => TrimCall {
-                function: "MallocExtension_ReleaseFreeMemory",
-                arguments: &[],
-                shown: "MallocExtension_ReleaseFreeMemory()",
-            },
-            Self::Mimalloc | Self::Musl | Self::Other(_) | Self::Unknown => return None,
-        })
     }
 }
 
 impl fmt::Display for Allocator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // The library's version is the C library's to tell.
+            // The version is shown with the C library.
             Self::Glibc { .. } => f.write_str("glibc"),
             Self::Jemalloc => f.write_str("jemalloc"),
             Self::Tcmalloc => f.write_str("tcmalloc"),
@@ -123,23 +87,22 @@ pub fn libc(image: &Image<'_>, modules: &[Module]) -> Libc {
 /// The allocator that serves malloc in a process, and how it was found.
 #[derive(Debug)]
 pub struct Found<'m> {
-    /// Which it is.
+    /// The allocator.
     pub allocator: Allocator,
-    /// The module that it is in; `None` where none was found.
+    /// The module that contains it; `None` if none was found.
     pub module: Option<&'m Module>,
-    /// What the answer rests on, where that is not the caller's own reference to `malloc`.
+    /// The basis of the answer, unless it is the caller's own reference to `malloc`.
     pub finding: Option<Finding>,
 }
 
-/// Finds the allocator that serves malloc in `image`, whose modules are `modules` in the order in which
-/// the dynamic linker searches them (as [`capture::elf::modules`] returns them).
+/// Finds the allocator that serves malloc in `image`. `modules` must be in the order in which the dynamic linker
+/// searches them (as [`capture::elf::modules`] returns them).
 ///
-/// `caller` is the module whose memory is of interest. Its calls of `malloc` go where the dynamic linker
-/// resolved its reference to. Where it has no such reference, or it is not resolved yet, the first module
-/// that exports `malloc` serves it. Others may export one too: libraries that were opened for
-/// themselves alone (RTLD_LOCAL), or come later in the order. What a module exports beside `malloc` tells
-/// which allocator it is, so one that is linked into the executable or into libruby is found like a
-/// library that is preloaded.
+/// `caller` is the module whose memory is examined. Its calls of `malloc` lead to the module that the dynamic
+/// linker resolved its reference to. If it has no such reference, or the reference is not resolved yet, the first
+/// module that exports `malloc` serves it. Other modules may export `malloc` too: libraries opened with
+/// RTLD_LOCAL, or later ones. The allocator is recognised by the other symbols that the module exports, so one
+/// that is linked into the executable or into libruby is found like a preloaded library.
 #[must_use]
 pub fn find_allocator<'m>(
     image: &Image<'_>,
@@ -159,7 +122,7 @@ pub fn find_allocator<'m>(
     // Up to glibc 2.31 the dynamic linker exports a malloc for its own use.
     let of_programs: Vec<_> = exporters.iter().filter(|it| !it.name.starts_with("ld-2.")).collect();
     let first = match (&of_programs[..], is_ordered) {
-        // A core without the files of its libraries has no symbols, but the names of the files.
+        // A core without the files of its libraries has no symbols, only file names.
         ([], _) => glibc_module(modules).or_else(|| modules.iter().find(|it| is_musl(&it.name))),
         ([only], _) => Some(**only),
         (_, true) => exporters.iter().copied().find(|module| module.place.is_some()),
@@ -191,13 +154,13 @@ pub fn find_allocator<'m>(
 
 const MALLOC: &str = "malloc";
 
-/// What became of a module's reference to `malloc`.
+/// A module's reference to `malloc`.
 #[derive(Clone, Copy)]
 enum Reference<'m> {
-    /// It has none: it defines `malloc` itself, or does not use it.
+    /// There is none: the module defines `malloc` itself, or does not use it.
     Missing,
-    /// It leads into no module that defines `malloc`: mostly back into the module itself, until it is
-    /// first called.
+    /// It leads into no module that defines `malloc`: usually back into the module itself, until the first
+    /// call.
     Unresolved,
     /// It leads into this module.
     To(&'m Module),
@@ -207,7 +170,7 @@ fn resolve<'m>(image: &Image<'_>, modules: &'m [Module], caller: &Module) -> Ref
     let references = caller.references(image, MALLOC).unwrap_or_default();
     let serves = |at: &Address| {
         let module = modules.iter().find(|module| module.range.contains(at))?;
-        // A reference within the module itself leads to the code that resolves it.
+        // A reference into the module itself leads to the code that resolves it.
         (module.range != caller.range && exports(image, module, MALLOC)).then_some(module)
     };
     match references.iter().find_map(serves) {
@@ -221,7 +184,7 @@ fn exports(image: &Image<'_>, module: &Module, symbol: &str) -> bool {
     module.symbol(image, symbol).is_ok_and(|found| found.is_some())
 }
 
-/// The allocator that `module`, which exports `malloc`, is.
+/// The allocator in `module`, which exports `malloc`.
 fn allocator_in(image: &Image<'_>, module: &Module) -> Allocator {
     let exports_any = |symbols: &[&str]| symbols.iter().any(|name| exports(image, module, name));
     if is_glibc(&module.name) {
@@ -239,7 +202,7 @@ fn allocator_in(image: &Image<'_>, module: &Module) -> Allocator {
     }
 }
 
-/// The GNU C library among `modules`: `libc.so.6`, or `libc-2.31.so` as it was called up to 2.33.
+/// The GNU C library among `modules`: `libc.so.6`, or `libc-2.31.so`, as it was named up to 2.33.
 pub(crate) fn glibc_module(modules: &[Module]) -> Option<&Module> {
     modules.iter().find(|module| is_glibc(&module.name))
 }
@@ -252,13 +215,12 @@ fn is_musl(name: &str) -> bool {
     name.starts_with("ld-musl-") || name.starts_with("libc.musl-")
 }
 
-/// What gnu_get_libc_version(3) would return: where its few instructions say that its string is.
-///
-/// They are `lea rax, [rip + distance]; ret`, after an `endbr64` where the library was built so.
+/// The string that gnu_get_libc_version(3) would return, found by its instructions: `lea rax, [rip + distance]; ret`,
+/// after an `endbr64` in some builds.
 fn read_version(memory: &dyn Memory, glibc: &Module) -> Result<Option<String>, Unreadable> {
     const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     const LEA_RAX: [u8; 3] = [0x48, 0x8d, 0x05];
-    const LONGEST: usize = 16;
+    const MAX_LENGTH: usize = 16;
 
     let Some(function) = glibc.symbol(memory, "gnu_get_libc_version")? else { return Ok(None) };
     let mut start = function.address;
@@ -271,7 +233,7 @@ fn read_version(memory: &dyn Memory, glibc: &Module) -> Result<Option<String>, U
     let Some(distance) = code.strip_prefix(&LEA_RAX) else { return Ok(None) };
     let distance = i32::from_le_bytes(distance.try_into().expect("seven bytes less three"));
     let string = Address(start.offset(7).0.wrapping_add_signed(distance.into()));
-    let version = String::from_utf8(memory.read_c_string(string, LONGEST)?).unwrap_or_default();
+    let version = String::from_utf8(memory.read_c_string(string, MAX_LENGTH)?).unwrap_or_default();
     let is_version = version.starts_with("2.")
         && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     Ok(is_version.then_some(version))

@@ -1,0 +1,49 @@
+use std::ops::Range;
+
+use capture::{Address, length};
+
+use crate::{Block, BlockState};
+
+/// Contiguous memory of an arena with its chunks.
+#[derive(Debug, Clone)]
+pub(crate) struct Segment {
+    /// From its first structure to the end of its last chunk.
+    pub(crate) range: Range<Address>,
+    /// Its chunks, ascending and without gaps. Chunks in fastbins and tcaches still count as in use.
+    pub(crate) chunks: Vec<Block>,
+    /// The links of the free chunks, ascending.
+    pub(crate) free: Vec<Links>,
+}
+
+/// The links of a free chunk, read together with its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Links {
+    pub(crate) chunk: Address,
+    pub(crate) fd: Address,
+    pub(crate) bk: Address,
+}
+
+impl Segment {
+    /// Memory whose chunks were not walked.
+    pub(crate) fn unwalked(range: Range<Address>) -> Self {
+        Self { range, chunks: Vec::new(), free: Vec::new() }
+    }
+
+    /// Returns true if it ends in the top of its arena.
+    pub(crate) fn ends_in_top(&self) -> bool {
+        self.chunks.last().is_some_and(|chunk| chunk.state() == BlockState::Top)
+    }
+}
+
+/// The chunk that begins at `at`: the index of its segment, and its index there.
+pub(crate) fn find_chunk(segments: &[Segment], at: Address) -> Option<(usize, usize)> {
+    let segment = segments.partition_point(|it| it.range.start <= at).checked_sub(1)?;
+    let chunks = &segments[segment].chunks;
+    let index = chunks.binary_search_by_key(&at, |chunk| chunk.address).ok()?;
+    Some((segment, index))
+}
+
+/// The bytes of all `segments`.
+pub(crate) fn bytes_of(segments: &[Segment]) -> u64 {
+    segments.iter().map(|segment| length(&segment.range)).sum()
+}

@@ -1,0 +1,260 @@
+use std::ops::Range;
+
+use capture::{Address, Finding};
+
+use crate::TrimCall;
+
+/// The heap of one process at one instant, in a form that fits every allocator: plain data, made by a walker.
+///
+/// An allocator obtains memory in *extents* and divides them into *blocks*. Blocks are numbered in the order
+/// of their addresses. What an extent has before its first block and behind its last one (structures of the
+/// allocator, padding) counts as overhead. Three rules make other designs than glibc's fit:
+///
+/// - Memory of the allocator's own is a block in the state [`BlockState::Overhead`].
+/// - An extent that is free as a whole (dirty, muzzy or retained, as jemalloc calls them) is one free block.
+///   The parts that the allocator can return are also in [`HeapMap::trimmable`].
+/// - The regions of a slab need no [`Block`] each: an extent can say how large its regions are, and a table of
+///   one [`BlockState`] per region is enough. [`HeapMap::block`] and [`HeapMap::blocks_of`] are the only
+///   methods that would have to compute such blocks. No walker makes slabs yet.
+#[derive(Debug, Clone, Default)]
+pub struct HeapMap {
+    /// The allocator and its version, such as `glibc 2.36`.
+    pub walker: String,
+    /// The arenas, the main one first.
+    pub arenas: Vec<Arena>,
+    /// The memory that the allocator obtained, ascending by address and disjoint.
+    pub extents: Vec<Extent>,
+    /// All blocks, ascending by address.
+    pub blocks: Vec<Block>,
+    /// The header that each block begins with.
+    pub header: Header,
+    /// The memory that the next call of [`HeapMap::trim_call`] would return to the kernel: whole pages,
+    /// ascending and disjoint, resident or not.
+    pub trimmable: Vec<Range<Address>>,
+    /// The call that returns [`HeapMap::trimmable`]; `None` if the allocator has no such call.
+    pub trim_call: Option<TrimCall>,
+    /// The sums over all arenas and mapped blocks, counted as the allocator's own statistics count.
+    pub totals: Totals,
+    /// How the allocator is tuned; `None` if its parameters were not found.
+    pub settings: Option<Settings>,
+    /// Problems, and facts that a reader should know.
+    pub findings: Vec<Finding>,
+}
+
+/// How an allocator is tuned, by its defaults, the environment or mallopt(3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// The maximum number of arenas; `None` if it depends on the number of processors.
+    pub arena_max: Option<u64>,
+    /// The maximum number of blocks of one size that a thread caches; 0 if thread caches are off.
+    pub tcache_count: u64,
+}
+
+/// An arena: a part of the heap with a lock of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Arena {
+    /// The address of its structure (`malloc_state`, `arena_s`).
+    pub address: Address,
+    /// True for the arena that the process starts with.
+    pub is_main: bool,
+    /// The number of its extents that hold blocks.
+    pub heaps: u32,
+    /// The bytes that it obtained from the kernel, by its own count.
+    pub system_bytes: u64,
+    /// True if its lock was held: a thread was inside malloc.
+    pub locked: bool,
+    /// True if its blocks were walked to the end and agree with its lists and counts. Otherwise a finding
+    /// gives the reason, and its extents have no blocks.
+    pub walked: bool,
+    /// The sums over its blocks.
+    pub totals: Totals,
+}
+
+/// Memory that an allocator obtained in one piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// All of it, structures of the allocator and padding included.
+    pub range: Range<Address>,
+    /// Its arena, an index into [`HeapMap::arenas`]; `None` for a block with a mapping of its own.
+    pub arena: Option<u32>,
+    /// The numbers of its blocks; empty if they could not be walked.
+    pub blocks: Range<usize>,
+}
+
+/// The purpose that a block serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum BlockState {
+    /// Allocated by the program.
+    InUse,
+    /// Allocated by the program, in a mapping of its own that was all zeros at first.
+    Mmapped,
+    /// Free.
+    Free,
+    /// Free in one of glibc's fastbins: not merged with its neighbours yet.
+    Fastbin,
+    /// Free in a thread cache: available to that thread only, and never trimmed.
+    Tcache,
+    /// The top of an arena: memory that no request has reached yet.
+    Top,
+    /// A structure of the allocator, such as glibc's fenceposts.
+    Overhead,
+}
+
+impl BlockState {
+    const ALL: [Self; 7] = [
+        Self::InUse,
+        Self::Mmapped,
+        Self::Free,
+        Self::Fastbin,
+        Self::Tcache,
+        Self::Top,
+        Self::Overhead,
+    ];
+
+    /// Returns true if the program has allocated the block.
+    #[must_use]
+    pub fn is_in_use(self) -> bool {
+        matches!(self, Self::InUse | Self::Mmapped)
+    }
+}
+
+/// A block: its header, and what follows up to the next block. 16 bytes, since there are millions of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// The address of its header.
+    pub address: Address,
+    /// The size, a multiple of 16, with the state in the low four bits.
+    size_and_state: u64,
+}
+
+impl Block {
+    /// The block at `address` with `bytes` (a multiple of 16, header included).
+    #[must_use]
+    pub fn new(address: Address, bytes: u64, state: BlockState) -> Self {
+        Self { address, size_and_state: bytes & !0xf | state as u64 }
+    }
+
+    /// The size in bytes, header included.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        self.size_and_state & !0xf
+    }
+
+    /// The purpose that it serves.
+    #[must_use]
+    pub fn state(self) -> BlockState {
+        BlockState::ALL[(self.size_and_state & 0xf) as usize]
+    }
+
+    /// The same block in another state.
+    #[must_use]
+    pub fn in_state(self, state: BlockState) -> Self {
+        Self::new(self.address, self.bytes(), state)
+    }
+
+    /// The address behind it.
+    #[must_use]
+    pub fn end(self) -> Address {
+        self.address.offset(self.bytes())
+    }
+}
+
+/// The header of all blocks of an allocator. It decides where the usable bytes of a block are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Header {
+    /// The bytes from the beginning of a block to the pointer that malloc returns; 0 if blocks have no header.
+    pub bytes: u64,
+    /// The bytes at the beginning of a header that belong to the block before it. glibc lets a block in use
+    /// run into the next header, whose first word is needed only once the block is free.
+    pub lent: u64,
+}
+
+impl Header {
+    /// The pointer that malloc returned for a block.
+    #[must_use]
+    pub fn pointer(self, block: Block) -> Address {
+        block.address.offset(self.bytes)
+    }
+
+    /// The bytes of a block that the program may write to; none if the block is not in use.
+    #[must_use]
+    pub fn usable(self, block: Block) -> Range<Address> {
+        let pointer = self.pointer(block);
+        if block.state().is_in_use() { pointer..self.end(block) } else { pointer..pointer }
+    }
+
+    /// The bytes that a block takes up, header included, without those that the block before it has, and with
+    /// those that it has of the next one.
+    #[must_use]
+    pub fn footprint(self, block: Block) -> Range<Address> {
+        block.address.offset(self.lent)..self.end(block)
+    }
+
+    fn end(self, block: Block) -> Address {
+        match block.state() {
+            // There is no next block.
+            BlockState::Mmapped => block.end(),
+            _ => block.end().offset(self.lent),
+        }
+    }
+}
+
+/// Blocks counted by state; bytes include headers.
+///
+/// Arenas that could not be walked add to `system_bytes` only.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// The bytes that arenas obtained from the kernel.
+    pub system_bytes: u64,
+    /// Blocks in use, without mapped ones.
+    pub in_use_chunks: u64,
+    /// Their bytes.
+    pub in_use_bytes: u64,
+    /// Free blocks, and the top of each arena.
+    pub free_chunks: u64,
+    /// Their bytes.
+    pub free_bytes: u64,
+    /// Blocks in fastbins.
+    pub fastbin_chunks: u64,
+    /// Their bytes.
+    pub fastbin_bytes: u64,
+    /// Blocks in thread caches.
+    pub tcache_chunks: u64,
+    /// Their bytes.
+    pub tcache_bytes: u64,
+    /// Blocks with a mapping of their own.
+    pub mmapped_chunks: u64,
+    /// The bytes of their mappings.
+    pub mmapped_bytes: u64,
+}
+
+impl HeapMap {
+    /// The block with this number.
+    #[inline]
+    #[must_use]
+    pub fn block(&self, number: usize) -> Option<Block> {
+        self.blocks.get(number).copied()
+    }
+
+    /// The blocks of an extent, ascending, with their numbers.
+    pub fn blocks_of(&self, extent: &Extent) -> impl Iterator<Item = (usize, Block)> {
+        let blocks = self.blocks.get(extent.blocks.clone()).unwrap_or_default();
+        extent.blocks.clone().zip(blocks.iter().copied())
+    }
+
+    /// The number of the block for which malloc returned `pointer`.
+    #[must_use]
+    pub fn block_of(&self, pointer: Address) -> Option<usize> {
+        let address = pointer.before(self.header.bytes);
+        self.blocks.binary_search_by_key(&address, |block| block.address).ok()
+    }
+
+    /// The extent that `at` lies in.
+    #[must_use]
+    pub fn extent_at(&self, at: Address) -> Option<&Extent> {
+        let after = self.extents.partition_point(|extent| extent.range.start <= at);
+        let extent = after.checked_sub(1).and_then(|index| self.extents.get(index))?;
+        (at < extent.range.end).then_some(extent)
+    }
+}

@@ -1,0 +1,39 @@
+use capture::Image;
+
+use crate::{Allocator, Found, HeapMap, glibc};
+
+/// The reason why nothing is known of a process's heap.
+///
+/// Problems that concern only a part of the heap are findings of the [`HeapMap`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// No module that exports malloc is loaded.
+    #[error("no library that serves malloc was found in the process")]
+    NoAllocator,
+    /// rbloat cannot read the heap of this allocator.
+    #[error(
+        "malloc is served by {0}, which rbloat does not look into: its memory stands under unknown"
+    )]
+    Unsupported(Allocator),
+    /// The heap of the GNU C library could not be read.
+    #[error(transparent)]
+    Glibc(#[from] glibc::Error),
+}
+
+/// Walks the heap of the allocator that [`find_allocator`](crate::find_allocator) found in `image`.
+///
+/// # Errors
+/// If nothing can be known of the heap.
+pub fn walk(image: &Image<'_>, found: &Found<'_>) -> Result<HeapMap, Error> {
+    let module = found.module.ok_or(Error::NoAllocator)?;
+    let mut heap = match &found.allocator {
+        Allocator::Glibc { .. } => glibc::walk(image, module)?,
+        other => return Err(Error::Unsupported(other.clone())),
+    };
+    heap.walker = match &found.allocator {
+        Allocator::Glibc { version: Some(version) } => format!("glibc {version}"),
+        other => other.to_string(),
+    };
+    heap.trim_call = found.allocator.trim_call();
+    Ok(heap)
+}

@@ -1,0 +1,20 @@
+use std::ops::Range;
+
+use capture::Address;
+
+use crate::Cause;
+
+/// A claim: bytes with one cause.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) range: Range<Address>,
+    pub(crate) cause: Cause,
+    /// The arena that they lie in, if any.
+    pub(crate) arena: Option<u32>,
+}
+
+impl Span {
+    pub(crate) fn new(range: Range<Address>, cause: Cause) -> Self {
+        Self { range, cause, arena: None }
+    }
+}

@@ -1,0 +1,71 @@
+//! Memory that may hold pointers, but is neither a block nor a slot: areas, and the stacks in use.
+
+use std::ops::Range;
+
+use allocator::HeapMap;
+use capture::elf::Module;
+use capture::{Address, Backing, Image, Mapping, Thread};
+use ruby::ObjectSpace;
+
+/// The bytes below its stack pointer that a function may use (System V ABI, AMD64).
+const RED_ZONE: u64 = 128;
+
+/// Private anonymous memory that nothing else claims.
+pub(crate) fn areas(
+    image: &Image<'_>,
+    modules: &[Module],
+    heap: &HeapMap,
+    space: &ObjectSpace,
+    stacks: &[Range<Address>],
+) -> Vec<Range<Address>> {
+    let mut claimed: Vec<Range<Address>> = Vec::new();
+    claimed.extend(heap.extents.iter().map(|extent| extent.range.clone()));
+    claimed.extend(space.pages.iter().map(|page| page.range.clone()));
+    claimed.extend(modules.iter().map(|module| module.range.clone()));
+    claimed.extend(space.fiber_stacks.iter().cloned());
+    claimed.extend(space.transient_heap.iter().cloned());
+    claimed.extend(stacks.iter().cloned());
+    claimed.sort_by_key(|range| range.start);
+    let mut areas = Vec::new();
+    let mut claims = claimed.iter().peekable();
+    let may_point = |mapping: &&Mapping| {
+        mapping.readable
+            && mapping.writable
+            && mapping.is_private_anonymous()
+            && mapping.backing != Backing::Stack
+    };
+    for mapping in image.state.mappings.iter().filter(may_point) {
+        let mut at = mapping.range.start;
+        while claims.next_if(|claim| claim.end <= at).is_some() {}
+        // A claim may reach into the next mapping, which then needs it again.
+        for claim in claims.clone().take_while(|claim| claim.start < mapping.range.end) {
+            if at < claim.start {
+                areas.push(at..claim.start);
+            }
+            at = at.max(claim.end);
+        }
+        if at < mapping.range.end {
+            areas.push(at..mapping.range.end);
+        }
+    }
+    areas
+}
+
+/// The parts of stacks that are in use.
+pub(crate) fn live_stacks(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+    stacks: &[Range<Address>],
+) -> Vec<Range<Address>> {
+    let state = &image.state;
+    let of_thread = |thread: &Thread| {
+        let at = thread.stack_pointer;
+        let own = stacks.iter().chain(&space.fiber_stacks).find(|stack| stack.contains(&at));
+        let all = own.or_else(|| state.mappings.find(at).map(|mapping| &mapping.range))?;
+        Some(at.before(RED_ZONE).align_down(8).max(all.start)..all.end)
+    };
+    let mut live: Vec<_> = state.threads.iter().filter_map(of_thread).collect();
+    // The stack pointer of a fiber that does not run is not known, so all of its stack may be in use.
+    live.extend(space.fiber_stacks.iter().cloned());
+    live
+}

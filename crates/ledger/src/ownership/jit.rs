@@ -1,0 +1,72 @@
+//! The tables of a JIT compiler: its data on the code that it made, in malloc's memory.
+
+use ruby::ObjectSpace;
+
+use crate::ownership::address_index::{AddressIndex, Referent};
+use crate::ownership::graph::PointerGraph;
+
+/// The class of bytecode.
+const ISEQ: &str = "(imemo_iseq)";
+/// The maximum number of pointers from the table that bytecode names to a block of code: a list by instruction,
+/// a list of versions, the block.
+const MAX_HOPS: u32 = 3;
+/// The maximum number of blocks of memory that are examined behind one pointer.
+const MAX_VISITS: u32 = 256;
+
+/// The blocks from which the tables of a JIT compiler are reached; none if no code of a JIT compiler exists.
+///
+/// Compiled bytecode (an iseq) names the compiler's data on it, in which each block of code names the bytecode
+/// (`Block` in yjit/src/core.rs, `block_t` in yjit_core.h of 3.1). No other memory behind bytecode does that, so
+/// no offset is needed.
+pub(crate) fn tables(
+    blocks: usize,
+    space: &ObjectSpace,
+    graph: &PointerGraph,
+    addresses: &AddressIndex<'_>,
+) -> Vec<u32> {
+    if space.jit_code.is_empty() {
+        return Vec::new();
+    }
+    let is_iseq: Vec<bool> =
+        space.classes.iter().map(|class| class.name.as_deref() == Some(ISEQ)).collect();
+    let mut tables = Vec::new();
+    for (slot, address) in space.references.iter() {
+        let class = space.slots.get(slot as usize).map_or(u32::MAX, |slot| slot.class);
+        if is_iseq.get(class as usize) != Some(&true) {
+            continue;
+        }
+        let Referent::Block { number: body, is_start: true } = addresses.at(address) else {
+            continue;
+        };
+        for edge in graph.of(body).0.iter().filter(|edge| !edge.is_weak()) {
+            let mut search = SlotSearch { blocks, graph, slot, visits_left: MAX_VISITS };
+            if edge.to() != body && search.is_named_from(edge.to(), MAX_HOPS) {
+                tables.push(edge.to());
+            }
+        }
+    }
+    tables
+}
+
+/// A search for memory that names an object's slot.
+struct SlotSearch<'a> {
+    blocks: usize,
+    graph: &'a PointerGraph,
+    slot: u32,
+    visits_left: u32,
+}
+
+impl SlotSearch<'_> {
+    fn is_named_from(&mut self, node: u32, hops: u32) -> bool {
+        if self.visits_left == 0 || node as usize >= self.blocks {
+            return false;
+        }
+        self.visits_left -= 1;
+        let (edges, slots) = self.graph.of(node);
+        slots.iter().any(|slot| slot.to() == self.slot)
+            || hops > 0
+                && edges
+                    .iter()
+                    .any(|edge| !edge.is_weak() && self.is_named_from(edge.to(), hops - 1))
+    }
+}

@@ -1,0 +1,21 @@
+//! The owners of malloc'ed memory. The words of all memory that may hold a pointer are read during the capture
+//! ([`graph`]) and followed afterwards ([`trace`]). The results are a cause for each block in use, an account for
+//! each owner ([`accounts`]), and the paths that retain its objects ([`retainers`]).
+
+mod accounts;
+mod address_index;
+mod areas;
+mod bits;
+mod edges;
+mod graph;
+mod jit;
+mod owner;
+mod reader;
+mod retainers;
+mod table;
+mod trace;
+
+pub(crate) use accounts::{AccountIndex, Owners};
+pub(crate) use graph::PointerGraph;
+pub(crate) use owner::Owner;
+pub use owner::{OwnerAccount, OwnerKind, Retainer};
