@@ -1,5 +1,5 @@
-//! Who holds what, on processes that never were: each object and each pointer between chunks is
-//! known, since the test drew it.
+//! Owners of memory in synthetic processes: the test places each object and each pointer between chunks, so it knows
+//! the owners.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,12 @@ use ledger::{Cause, Facts, Ledger, OwnerAccount, OwnerKind};
 use proptest::prelude::*;
 use testkit::{ElfModule, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory, Word};
 
-/// Where nothing is.
+/// An address without memory.
 const NOWHERE: u64 = 0x10_0000_0010;
 
-/// A process in the making: chunks, the words in them, and objects of Ruby's.
+/// A draft of a process: chunks, the words in them, and objects of Ruby's.
 struct Draft {
-    /// What else there is.
+    /// All other memory.
     memory: SyntheticMemory,
     heap: MallocHeap,
     ruby: RubyHeap,
@@ -30,7 +30,7 @@ impl Draft {
     fn of(release: RubyRelease) -> Self {
         let heap = MallocHeap::new(GlibcRelease::V2_36, 2);
         let mut ruby = RubyHeap::new(release);
-        // By its threads a Ruby's types are known.
+        // The types of Ruby's own objects are found by its threads.
         let thread = ruby.class("Thread", ruby.object_class());
         let data_type = ruby.data_type("VM/thread", true);
         ruby.data(thread, data_type, NOWHERE);
@@ -39,18 +39,18 @@ impl Draft {
         Self { memory, heap, ruby, words, types: BTreeMap::new(), has_compiled: false }
     }
 
-    /// A chunk with room for so many words.
+    /// A chunk with room for `words` words.
     fn chunk(&mut self, words: u64) -> u64 {
         self.heap.malloc(0, words * 8)
     }
 
-    /// Lets the `word`th word of the chunk at `from` be `to`.
+    /// Sets a word of the chunk at `from` to `to`.
     fn point(&mut self, from: u64, word: u64, to: u64) {
         self.words.push((from + word * 8, to));
     }
 
-    /// An object of an extension's class that wraps what is at `pointer`.
-    fn object(&mut self, class: &str, pointer: u64) {
+    /// Adds an object of an extension's class that wraps the memory at `pointer`, and returns its address.
+    fn object(&mut self, class: &str, pointer: u64) -> u64 {
         let (class, data_type) = match self.types.get(class) {
             Some(known) => *known,
             None => {
@@ -60,7 +60,7 @@ impl Draft {
                 new
             }
         };
-        self.ruby.data(class, data_type, pointer);
+        self.ruby.data(class, data_type, pointer)
     }
 
     fn draw_up(&self, on_stack: &[u64]) -> Ledger {
@@ -87,7 +87,7 @@ impl Draft {
     }
 }
 
-/// No byte in use stands with two owners, and none with nobody at all.
+/// Each byte in use has exactly one owner.
 fn assert_adds_up(ledger: &Ledger) {
     let malloc = ledger.malloc.as_ref().unwrap();
     let held: u64 = ledger.owners.iter().map(OwnerAccount::held_bytes).sum();
@@ -96,12 +96,12 @@ fn assert_adds_up(ledger: &Ledger) {
     assert_eq!(chunks, malloc.totals.in_use_chunks + malloc.totals.mmapped_chunks);
 }
 
-/// The bytes of a chunk with room for so many words.
+/// The bytes of a chunk with room for `words` words.
 fn bytes(words: u64) -> u64 {
     ((words * 8 + 8 + 15) & !15).max(32)
 }
 
-/// What an owner holds alone, and shared with others; zeros where it is not there.
+/// The exclusive and the shared bytes of an owner; zeros if it does not exist.
 fn held(ledger: &Ledger, name: &str) -> (u64, u64) {
     let owner = ledger.owners.iter().find(|owner| owner.name == name);
     owner.map_or((0, 0), |owner| (owner.exclusive_bytes, owner.shared_bytes))
@@ -334,6 +334,128 @@ fn an_old_word_in_a_large_buffer_takes_nothing_from_whose_it_is() {
     let ledger = draft.draw_up(&[]);
     assert_eq!(held(&ledger, "Nokogiri::XML::Document"), (20 * bytes(6), 0));
     assert_eq!(held(&ledger, "Zlib::Deflate"), (bytes(6) + bytes(4000) + bytes(8), 0));
+}
+
+const OBJECT: u8 = 0x01;
+const HASH: u8 = 0x08;
+const FILE: u8 = 0x0b;
+const NIL: Word = Word::Value(8);
+/// `ROBJECT_EMBED` and `RHASH_ST_TABLE_FLAG`.
+const IN_SLOT: u64 = 1 << 13;
+const HAS_TABLE: u64 = 1 << 15;
+/// The shape with two variables, and room for more, that synthetic heaps of 3.2 have.
+const TWO_VARIABLES: u64 = 5 << 32;
+
+/// Memory of an object: words in use, and words of an earlier owner in the slack behind them. `draw` adds an object with
+/// both. It is given the addresses of an object that a word in use may refer to, and of an object and its chunk that
+/// stale words refer to.
+fn assert_slack_is_not_read(
+    release: RubyRelease,
+    draw: impl Fn(&mut Draft, u64, [u64; 2]) -> u64,
+) -> Ledger {
+    let mut draft = Draft::of(release);
+    let [used, stale] = [30, 40].map(|words| draft.chunk(words));
+    let referred = draft.object("InUse", used);
+    let victim = draft.object("Victim", stale);
+    let object = draw(&mut draft, referred, [victim, stale]);
+    let ledger = draft.draw_up(&[object]);
+    assert_eq!(held(&ledger, "InUse"), (bytes(30), 0), "{release:?}");
+    assert_eq!(held(&ledger, "Victim"), (bytes(40), 0), "{release:?}");
+    assert_eq!(path(&ledger, "Victim"), None, "{release:?}");
+    ledger
+}
+
+/// The path from the root that retains most objects of a class.
+fn path(ledger: &Ledger, name: &str) -> Option<String> {
+    let owner = ledger.owners.iter().find(|owner| owner.name == name).unwrap();
+    owner.retainers.first().and_then(|retainer| retainer.path.clone())
+}
+
+/// An unused slot behind six variables had an old pointer to a hash table of 12.6 MB, so the retaining paths were wrong.
+#[test]
+fn stale_words_behind_the_variables_in_a_slot_are_not_read() {
+    let ledger = assert_slack_is_not_read(RubyRelease::V3_2, |draft, referred, [victim, stale]| {
+        let class = draft.ruby.class("Holder", draft.ruby.object_class());
+        let words = [Word::Value(referred), NIL, Word::Value(victim), Word::Pointer(stale)];
+        draft.ruby.slot(OBJECT, IN_SLOT | TWO_VARIABLES, class, &words)
+    });
+    assert_eq!(path(&ledger, "InUse").as_deref(), Some("(stacks) → Holder → InUse"));
+}
+
+#[test]
+fn stale_words_behind_the_variables_in_a_chunk_are_not_read() {
+    for release in [RubyRelease::V3_1, RubyRelease::V3_2] {
+        let ledger = assert_slack_is_not_read(release, |draft, referred, [victim, stale]| {
+            let variables = draft.chunk(12);
+            for (word, to) in (0..).zip([referred, 8, victim, stale]) {
+                draft.point(variables, word, to);
+            }
+            let class = draft.ruby.class("Holder", draft.ruby.object_class());
+            match release {
+                RubyRelease::V3_1 => {
+                    let words = [Word::Value(2), Word::Pointer(variables), Word::Value(0)];
+                    draft.ruby.slot(OBJECT, 0, class, &words)
+                }
+                _ => draft.ruby.slot(OBJECT, TWO_VARIABLES, class, &[Word::Pointer(variables)]),
+            }
+        });
+        assert_eq!(held(&ledger, "Holder"), (bytes(12), 0), "{release:?}");
+        assert_eq!(path(&ledger, "InUse").as_deref(), Some("(stacks) → Holder → InUse"));
+    }
+}
+
+#[test]
+fn stale_entries_of_a_hash_table_are_not_read() {
+    let ledger = assert_slack_is_not_read(RubyRelease::V3_1, |draft, referred, [victim, stale]| {
+        let (table, entries) = (draft.chunk(7), draft.chunk(8 * 3));
+        // The capacity as a power of two, the functions, the count, the bins, the first entry and the bound.
+        for (word, value) in (0..).zip([3, NOWHERE, 1, 0, 0, 1, entries]) {
+            draft.point(table, word, value);
+        }
+        // A hash, a key and a value each.
+        for (word, value) in (0..).zip([77, referred, 8, 78, victim, stale, 79, stale, victim]) {
+            draft.point(entries, word, value);
+        }
+        let class = draft.ruby.class("Table", draft.ruby.object_class());
+        draft.ruby.slot(HASH, HAS_TABLE, class, &[Word::Pointer(table), NIL, NIL])
+    });
+    assert_eq!(held(&ledger, "Table"), (bytes(7) + bytes(8 * 3), 0));
+    assert_eq!(path(&ledger, "InUse").as_deref(), Some("(stacks) → Table → InUse"));
+}
+
+/// 1,011 of the 1,024 words in the write buffer of an IO were old pointers, so 48 % of RSS had the owner IO.
+#[test]
+fn the_buffer_of_an_io_is_not_read() {
+    let ledger = assert_slack_is_not_read(RubyRelease::V3_1, |draft, _, [victim, stale]| {
+        let (io, buffer) = (draft.chunk(30), draft.chunk(1024));
+        // The pointer, the offset and length, the capacity.
+        for (word, value) in (3..).zip([buffer, 0, 8192]) {
+            draft.point(io, word, value);
+        }
+        for word in (0..1024).step_by(2) {
+            draft.point(buffer, word, victim);
+            draft.point(buffer, word + 1, stale);
+        }
+        let class = draft.ruby.class("IO", draft.ruby.object_class());
+        draft.ruby.slot(FILE, 0, class, &[Word::Pointer(io)])
+    });
+    assert_eq!(held(&ledger, "IO"), (bytes(30) + bytes(1024), 0));
+}
+
+#[test]
+fn stale_words_behind_an_environment_are_not_read() {
+    let ledger = assert_slack_is_not_read(RubyRelease::V3_1, |draft, referred, [victim, stale]| {
+        // Six words of it are in use.
+        let memory = draft.chunk(50);
+        draft.point(memory, 1, referred);
+        draft.point(memory, 6, victim);
+        draft.point(memory, 7, stale);
+        draft.ruby.imemo_as("env", 0, memory)
+    });
+    let owners = ledger.owners.iter().filter(|owner| owner.kind == OwnerKind::Internal);
+    let held: Vec<_> = owners.map(|it| (it.exclusive_bytes, it.shared_bytes)).collect();
+    assert!(held.contains(&(bytes(50), 0)), "{held:?}");
+    assert_eq!(path(&ledger, "InUse").as_deref(), Some("(stacks) → InUse"));
 }
 
 #[test]
