@@ -132,7 +132,7 @@ pub fn find_allocator<'m>(
         let names: Vec<_> = exporters.iter().map(|module| module.name.as_str()).collect();
         let finding = (names.len() > 1).then(|| {
             let what = format!(
-                "which of {} serves malloc is not known: the dynamic linker's list of modules cannot \
+                "the allocator is not known: {} all export malloc, and the dynamic linker's list of modules cannot \
                  be read",
                 names.join(", ")
             );

@@ -13,9 +13,10 @@ use crate::TrimCall;
 /// - Memory of the allocator's own is a block in the state [`BlockState::Overhead`].
 /// - An extent that is free as a whole (dirty, muzzy or retained, as jemalloc calls them) is one free block.
 ///   The parts that the allocator can return are also in [`HeapMap::trimmable`].
-/// - The regions of a slab need no [`Block`] each: an extent can say how large its regions are, and a table of
-///   one [`BlockState`] per region is enough. [`HeapMap::block`] and [`HeapMap::blocks_of`] are the only
-///   methods that would have to compute such blocks. No walker makes slabs yet.
+/// - The regions of a slab need no [`Block`] each: an extent can have the size of its regions, and a table one
+///   [`BlockState`] per region. Then [`HeapMap::block`] and [`HeapMap::blocks_of`] compute such blocks. All readers
+///   use these methods, except for the ledger's lookup of addresses, which is faster with a slab's arithmetic. No
+///   walker makes slabs yet.
 #[derive(Debug, Clone, Default)]
 pub struct HeapMap {
     /// The allocator and its version, such as `glibc 2.36`.
@@ -230,6 +231,17 @@ pub struct Totals {
 }
 
 impl HeapMap {
+    /// The number of blocks.
+    #[must_use]
+    pub fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// All blocks, ascending, with their numbers.
+    pub fn all_blocks(&self) -> impl Iterator<Item = (usize, Block)> {
+        self.extents.iter().flat_map(|extent| self.blocks_of(extent))
+    }
+
     /// The block with this number.
     #[inline]
     #[must_use]

@@ -11,9 +11,7 @@ pub enum Error {
     #[error("no library that serves malloc was found in the process")]
     NoAllocator,
     /// rbloat cannot read the heap of this allocator.
-    #[error(
-        "malloc is served by {0}, which rbloat does not look into: its memory stands under unknown"
-    )]
+    #[error("malloc is served by {0}, whose heap rbloat cannot read: its memory is in unknown")]
     Unsupported(Allocator),
     /// The heap of the GNU C library could not be read.
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! The walk against what real processes say of their own heaps, to the byte.
+//! Compares walks with the figures that real processes have of their own heaps, to the byte.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -28,7 +28,7 @@ fn number(truth: &Value, name: &str) -> u64 {
     truth[name].as_u64().unwrap_or_else(|| panic!("no number {name} in {truth}"))
 }
 
-/// Compares what malloc_info(3) tells of an arena or of all.
+/// Compares the totals of an arena, or of all, with those of malloc_info(3).
 fn assert_info(walked: &Totals, truth: &Value) {
     let same = |name: &str, walked: u64| assert_eq!(walked, number(truth, name), "{name}: {truth}");
     same("system_bytes", walked.system_bytes);
@@ -72,7 +72,7 @@ fn assert_walked(malloc: &HeapMap, truth: &Value, foreign_bytes: u64) {
     assert!(drift == 0 || drift.is_multiple_of(16) && drift < 1 << 20, "{drift}");
 }
 
-/// What holds of every walk, also of one of a process that never stands still.
+/// Checks invariants of every walk, even of a process that never stands still.
 fn assert_consistent(malloc: &HeapMap) {
     let mut end = capture::Address(0);
     for extent in &malloc.extents {
@@ -111,7 +111,7 @@ fn assert_walk_beside_foreign_memory(scenario: &[&str], foreign_bytes: u64) -> H
     malloc
 }
 
-/// Whether every thread's cache is full, as each thread left it.
+/// Checks that every thread's cache is full.
 fn assert_caches_full(malloc: &HeapMap, threads: u64) {
     const BINS: u64 = 64;
     let count = malloc.settings.unwrap().tcache_count;

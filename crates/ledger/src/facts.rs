@@ -4,7 +4,7 @@ use std::thread::Builder;
 
 use allocator::{Allocator, HeapMap, Libc};
 use capture::elf::{self, Module};
-use capture::{Address, Finding, Image, Pages, ProcessState};
+use capture::{Address, Finding, Image};
 use ruby::{NamedRoot, ObjectSpace};
 
 use crate::ownership::PointerGraph;
@@ -133,10 +133,4 @@ impl Facts {
     pub fn are_torn(&self) -> bool {
         self.torn
     }
-}
-
-/// The page states, which every capture of a stopped process and every core has.
-pub(crate) fn pages_of(state: &ProcessState) -> &Pages {
-    static NONE: LazyLock<Pages> = LazyLock::new(Pages::default);
-    state.pages.as_ref().unwrap_or(&NONE)
 }

@@ -5,8 +5,8 @@ use capture::{Address, Finding, Origin, Pages, Process, ProcessState, Severity};
 use ruby::{ObjectSpace, SlotState};
 
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
-use crate::facts::pages_of;
 use crate::ownership::{OwnerAccount, OwnerKind, Owners, PointerGraph};
+use crate::pages::pages_of;
 use crate::{Cause, Causes, Facts, MemoryMap, Size, memory_map};
 
 /// The account of one process at one instant: every resident byte under one cause, with the facts about malloc and
@@ -135,8 +135,8 @@ impl Ledger {
         findings.extend(facts.findings.iter().cloned());
         if state.origin == Origin::Core && facts.ruby.is_err() {
             // ruby_cleanup of eval.c frees the heap before it lets a signal end the process.
-            let what = "a core cannot be read again: a Ruby that ends by SIGTERM, SIGINT or SIGQUIT takes its \
-                        heap apart first; SIGABRT, and gcore, leave all as it is";
+            let what = "Ruby frees its heap before SIGTERM, SIGINT or SIGQUIT ends it, so the core of such a process has no objects; \
+                        make the core by gcore or SIGABRT";
             findings.push(Finding::general(Severity::Note, what));
         }
         if let Some(bytes) = facts.graph.as_ref().map(PointerGraph::unread_bytes)
@@ -147,7 +147,7 @@ impl Ledger {
                 Origin::Core => "not in the core",
             };
             let what = format!(
-                "{} of malloc'ed memory are {where_they_are}: what they point to may be called unreachable",
+                "{} of malloc'ed memory are {where_they_are}: memory that only they point to is listed as unreachable",
                 Size(bytes)
             );
             findings.push(Finding::general(Severity::Warning, what));
@@ -156,8 +156,8 @@ impl Ledger {
             && words > 0
         {
             let what = format!(
-                "owners are incomplete: {words} pointers were left out, since a single chunk has \
-                 more of them than rbloat can keep; what they point to may be called unreachable"
+                "owners are incomplete: {words} pointers were left out, since a single chunk has more pointers than \
+                 rbloat can keep; memory that only they point to is listed as unreachable"
             );
             findings.push(Finding::general(Severity::Warning, what));
         }
@@ -166,8 +166,7 @@ impl Ledger {
         let rss_bytes = booking.causes.total();
         check_rss(state, rss_bytes, &mut findings);
         if state.process.environment.is_none() {
-            let what =
-                "the environment cannot be read: whether an advice is already set is not known";
+            let what = "the environment cannot be read, so advice may already be in effect";
             findings.push(Finding::general(Severity::Note, what));
         }
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));

@@ -10,6 +10,7 @@ mod facts;
 mod ledger;
 mod memory_map;
 mod ownership;
+mod pages;
 mod size;
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;

@@ -162,7 +162,7 @@ fn a_wrong_number_of_an_internal_type_gives_no_memory_to_another() {
     }
 }
 
-/// What YJIT knows of its code was called bytecode: 92 MB in one process.
+/// YJIT's tables were called bytecode: 92 MB in one process.
 #[test]
 fn what_a_compiler_knows_of_its_code_is_not_bytecode() {
     for has_compiled in [false, true] {
@@ -300,7 +300,7 @@ fn a_word_that_points_into_the_middle_takes_nothing_from_whose_it_is() {
     assert_eq!(held(&ledger, "Zlib::Deflate"), (2 * bytes(4) + bytes(4000), 0));
 }
 
-/// malloc rounds sizes up: half of all chunks have a last word that nobody wrote to.
+/// malloc rounds sizes up: half of all chunks have a last word that no program wrote to.
 #[test]
 fn an_old_word_at_the_end_of_a_chunk_takes_nothing_from_whose_it_is() {
     let mut draft = Draft::new();

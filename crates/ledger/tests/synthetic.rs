@@ -1,5 +1,4 @@
-//! The whole account on a process that never was: a heap of malloc's and one of Ruby's that the
-//! testbed wrote into one memory.
+//! The whole account of a synthetic process: a heap of malloc's and one of Ruby's in one memory.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use testkit::{
     CoreWriter, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticCore, SyntheticMemory,
 };
 
-/// What is done to the heap: allocate so many bytes in a thread, or free one of what there is.
+/// An action on the heap: allocate bytes in a thread, or free one of the chunks.
 #[derive(Debug, Clone)]
 enum Step {
     Malloc { thread: usize, bytes: u64 },

@@ -1,4 +1,4 @@
-//! Which allocator is found among synthetic modules, as the dynamic linker left them.
+//! The allocator that is found among synthetic modules, in states that the dynamic linker leaves.
 
 use capture::{Severity, elf};
 use testkit::{ElfModule, SyntheticMemory};
@@ -12,18 +12,18 @@ const LOWEST: u64 = 0x7f00_0000_0000;
 const LIBRUBY: u64 = 0x7f00_1000_0000;
 const PRELOADED: u64 = 0x7f00_2000_0000;
 const LIBC: u64 = 0x7f00_3000_0000;
-/// Where each module that exports malloc has it.
+/// The offset of malloc in each module that exports it.
 const MALLOC_AT: u64 = 0x2800;
-/// Where a module has code that resolves a function when it is first called.
+/// The offset of the code that resolves a function at its first call.
 const RESOLVER: u64 = 0x2c00;
 
 /// A process in which a library exports malloc that comes late in the order and lies low in memory.
 struct Process {
-    /// Where libruby's calls of malloc lead to.
+    /// The target of libruby's calls of malloc.
     called: u64,
-    /// Where its pointers to malloc lead to, if it has any.
+    /// The target of its pointers to malloc, if it has any.
     pointed_to: Option<u64>,
-    /// The dynamic linker's list; empty where it has none.
+    /// The dynamic linker's list; empty if there is none.
     order: Vec<u64>,
     loops: bool,
 }

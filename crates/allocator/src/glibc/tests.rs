@@ -18,7 +18,7 @@ fn walk(image: &Image<'_>) -> Result<HeapMap, Error> {
     Ok(super::walk(image, glibc)?)
 }
 
-/// What a program may do next.
+/// An action of a program.
 #[derive(Debug, Clone)]
 enum Step {
     HeapMap { thread: usize, bytes: u64 },
@@ -342,9 +342,9 @@ fn a_thread_that_is_starting_does_not_reject_the_layout_of_caches() {
 }
 
 /// On glibc 2.43 a thread's stack has guard pages within a readable mapping; one may lie right
-/// behind a stretch that the main arena got by mmap.
+/// behind a segment that the main arena obtained by mmap.
 #[test]
-fn a_stretch_may_end_where_nothing_can_be_read() {
+fn a_segment_may_end_where_nothing_can_be_read() {
     let mut heap = MallocHeap::new(GlibcRelease::V2_43, 1);
     heap.block_break();
     heap.malloc(0, 50_000);

@@ -8,8 +8,8 @@ use capture::{Address, Backing, Mapping, PAGE_SIZE, ProcessState, intersection, 
 use ruby::ObjectSpace;
 
 use crate::Facts;
-use crate::facts::pages_of;
 use crate::memory_map::AreaKind;
+use crate::pages::pages_of;
 
 /// The number of bytes that are not resident that divides memory into two areas, unless it is malloc's or Ruby's.
 const MIN_GAP: u64 = 64 * PAGE_SIZE;

@@ -7,10 +7,10 @@ use capture::{Address, PAGE_SIZE, PageState, ProcessState, intersection};
 use ruby::{HeapPage, ObjectSpace, SlotState, SlotType};
 
 use crate::Facts;
-use crate::facts::pages_of;
 use crate::memory_map::area_plan::{AreaPlan, Content, plans};
 use crate::memory_map::{Area, MemoryMap, PageUse, UNIT, Use, column};
 use crate::ownership::{AccountIndex, Owner, OwnerAccount, Owners};
+use crate::pages::pages_of;
 
 /// Draws the map of a process. The owners of blocks are indices into `accounts`.
 pub(crate) fn draw(

@@ -105,8 +105,8 @@ impl<'a> Owners<'a> {
         let mut residents = Residents { runs: pages.iter().as_slice() };
         let mut accounts = Accounts::default();
         self.add_objects(&mut accounts);
-        let blocks = self.heap.extents.iter().flat_map(|extent| self.heap.blocks_of(extent));
-        for (number, block) in blocks.filter(|(_, block)| block.state().is_in_use()) {
+        let in_use = self.heap.all_blocks().filter(|(_, block)| block.state().is_in_use());
+        for (number, block) in in_use {
             let account = accounts.of(&self.table, self.trace.owner_of(number));
             account.chunks += 1;
             account.resident_bytes += residents.within(&(block.address..block.end()));

@@ -53,7 +53,7 @@ impl<'a> AddressIndex<'a> {
         space: &'a ObjectSpace,
         areas: &'a [Range<Address>],
     ) -> Self {
-        let max_tables = MIN_TABLES + heap.blocks.len() / BLOCKS_PER_TABLE;
+        let max_tables = MIN_TABLES + heap.block_count() / BLOCKS_PER_TABLE;
         Self::with_tables(heap, space, areas, max_tables)
     }
 
@@ -65,7 +65,7 @@ impl<'a> AddressIndex<'a> {
     ) -> Self {
         let mut map = AddressMap::new(GRANULE_LOG2, max_tables, SEARCH);
         for (index, area) in areas.iter().enumerate() {
-            map.set(area, value(heap.blocks.len() + index));
+            map.set(area, value(heap.block_count() + index));
         }
         let mut mapped = Address(0);
         for extent in &heap.extents {
@@ -108,7 +108,7 @@ impl<'a> AddressIndex<'a> {
     }
 
     pub(crate) fn block_count(&self) -> u32 {
-        self.heap.blocks.len() as u32
+        self.heap.block_count() as u32
     }
 
     /// The slow way, for memory that the map has no room for.

@@ -26,7 +26,7 @@ impl TooMany {
     pub(crate) fn finding(self) -> Finding {
         let what = format!(
             "owners are incomplete: rbloat traces up to {} chunks or objects, and this process has \
-             about {}; malloc'ed memory that no object names directly is in heap.in_use",
+             about {}; malloc'ed memory that no object refers to directly is in malloc.in_use",
             self.max, self.nodes
         );
         Finding::general(Severity::Warning, what)
@@ -84,21 +84,21 @@ impl PointerGraph {
         let areas = areas(image, modules, heap, space, stacks);
         let mut roots: Vec<_> = (0..modules.len()).map(Root::Variables).collect();
         roots.extend([Root::Locals, Root::Stacks]);
-        let nodes = heap.blocks.len() + areas.len() + roots.len();
+        let nodes = heap.block_count() + areas.len() + roots.len();
         let nodes = nodes.max(space.slots.len());
         if nodes > limits.nodes {
             return Err(TooMany { nodes, max: limits.nodes });
         }
         let addresses = AddressIndex::new(heap, space, &areas);
-        let blocks = heap.blocks.len() as u32;
+        let blocks = heap.block_count() as u32;
         let cuts = halves(heap);
         let contents = contents(heap, space, &addresses);
         let read_blocks = |range: Range<usize>| {
             let mut reader = Reader::new(image, heap, &addresses, range.start as u32, limits);
             for index in range {
-                let block = heap.blocks[index];
                 // Up to 2.7 Ruby has its heap pages from malloc; slots are read elsewhere.
-                if !hosts_heap_page(space, block) {
+                let block = heap.block(index).filter(|block| !hosts_heap_page(space, *block));
+                if let Some(block) = block {
                     reader.read_block(block, contents[index]);
                 }
                 reader.into.end_node();
@@ -139,27 +139,29 @@ impl PointerGraph {
         let parts = std::thread::scope(|scope| {
             // If no thread can be started, this one does all the work.
             let second =
-                Builder::new().spawn_scoped(scope, || read_blocks(cuts..heap.blocks.len()));
+                Builder::new().spawn_scoped(scope, || read_blocks(cuts..heap.block_count()));
             let first = read_blocks(0..cuts);
             let others = read_others();
             let second = second.map_or_else(
-                |_| read_blocks(cuts..heap.blocks.len()),
+                |_| read_blocks(cuts..heap.block_count()),
                 |second| second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             );
             [first, second, others]
         });
         let (parts, tables): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
         let tables = recognized(&tables.concat(), heap, modules, &addresses, &contents);
-        let mut known = Bits::new(heap.blocks.len());
+        let mut known = Bits::new(heap.block_count());
         for (index, content) in (0..).zip(&contents) {
             if *content != Content::UNKNOWN {
                 known.insert(index);
             }
         }
-        let mut is_corrected = Bits::new(heap.blocks.len());
+        let mut is_corrected = Bits::new(heap.block_count());
         let mut reader = Reader::new(image, heap, &addresses, 0, limits);
         for &(index, content) in &tables {
-            reader.read_block(heap.blocks[index as usize], content);
+            if let Some(block) = heap.block(index as usize) {
+                reader.read_block(block, content);
+            }
             reader.into.end_node();
             is_corrected.insert(index);
         }
@@ -216,12 +218,12 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
 
 /// The content of each block, as far as objects tell. Content that does not fit into its block is ignored.
 fn contents(heap: &HeapMap, space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<Content> {
-    let mut contents = vec![Content::UNKNOWN; heap.blocks.len()];
+    let mut contents = vec![Content::UNKNOWN; heap.block_count()];
     for (address, content) in space.references.contents() {
         let Some((_, words)) = content.known() else { continue };
         let Referent::Block { number, is_start: true } = addresses.at(address) else { continue };
         let index = number as usize;
-        let fits = words * 8 <= length(&heap.header.usable(heap.blocks[index]));
+        let fits = words * 8 <= usable_bytes(heap, number);
         // Arrays that share elements may each use a part of them; the largest part counts.
         let known_words = contents[index].known().map(|(_, words)| words);
         if fits && known_words.is_none_or(|known| known < words) {
@@ -251,8 +253,7 @@ fn recognized(
         let is_constant = after > 0 && modules[after - 1].range.contains(&table.functions);
         let is_all_there = is_constant && table.memory().all(|(at, _)| block_at(at).is_some());
         let Some(entries) = block_at(table.entries).filter(|_| is_all_there) else { continue };
-        let room = length(&heap.header.usable(heap.blocks[entries as usize]));
-        if room < table.capacity * ENTRY_BYTES {
+        if usable_bytes(heap, entries) < table.capacity * ENTRY_BYTES {
             continue;
         }
         found.extend(table.memory().filter_map(|(at, content)| Some((block_at(at)?, content))));
@@ -265,14 +266,18 @@ fn recognized(
 
 /// The number of the block that cuts the blocks into two parts with the same number of bytes in use.
 fn halves(heap: &HeapMap) -> usize {
-    let in_use = |block: &Block| if block.state().is_in_use() { block.bytes() } else { 0 };
-    let half = heap.blocks.iter().map(in_use).sum::<u64>() / 2;
+    let in_use = |block: Block| if block.state().is_in_use() { block.bytes() } else { 0 };
+    let half = heap.all_blocks().map(|(_, block)| in_use(block)).sum::<u64>() / 2;
     let mut sum = 0;
-    let cut = heap.blocks.iter().position(|block| {
+    let cut = heap.all_blocks().find(|&(_, block)| {
         sum += in_use(block);
         sum >= half
     });
-    cut.unwrap_or(0)
+    cut.map_or(0, |(number, _)| number)
+}
+
+fn usable_bytes(heap: &HeapMap, number: u32) -> u64 {
+    heap.block(number as usize).map_or(0, |block| length(&heap.header.usable(block)))
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use allocator::{Block, BlockState, HeapMap};
 use capture::{Address, Image, PAGE_SIZE, Window, intersection, length};
 use ruby::{Content, Form, StTable};
 
-use crate::facts::pages_of;
 use crate::ownership::address_index::AddressIndex;
 use crate::ownership::edges::{Adjacency, Collector, Limits};
+use crate::pages::pages_of;
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 256 << 10;

@@ -80,7 +80,7 @@ impl<'a> Retainers<'a> {
             parents: vec![NOWHERE; space.slots.len()],
             root_of: vec![NOWHERE; space.slots.len()],
         };
-        let entered = Bits::new(heap.blocks.len());
+        let entered = Bits::new(heap.block_count());
         let looked_into = entered.clone();
         let queue = VecDeque::new();
         let weak = Vec::new();
@@ -147,7 +147,8 @@ impl<'a> Retainers<'a> {
             Referent::Block { number, is_start: true } => {
                 let owner = self.trace.owner_of(number as usize);
                 let is_its = self.trace.is_of_slot(owner, slot);
-                is_its.then(|| self.heap.blocks[number as usize].bytes())
+                let block = self.heap.block(number as usize).filter(|_| is_its);
+                block.map(allocator::Block::bytes)
             }
             _ => None,
         }
@@ -325,7 +326,7 @@ impl PathSearch<'_> {
     fn enter(&mut self, node: u32, depth: Depth, owner: Option<Owner>, parent: u32, root: u32) {
         let mut nodes = vec![(node, depth)];
         while let Some((node, depth)) = nodes.pop() {
-            let is_block = (node as usize) < self.retainers.heap.blocks.len();
+            let is_block = (node as usize) < self.retainers.heap.block_count();
             let is_known = match depth {
                 Depth::First => self.entered.contains(node) || !self.looked_into.insert(node),
                 Depth::All => is_block && !self.entered.insert(node),
@@ -346,7 +347,7 @@ impl PathSearch<'_> {
             }
             for edge in edges {
                 let to = edge.to();
-                if to as usize >= self.retainers.heap.blocks.len() {
+                if to as usize >= self.retainers.heap.block_count() {
                     continue;
                 }
                 let its = self.retainers.trace.owner_of(to as usize);

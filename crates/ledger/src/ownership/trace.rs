@@ -50,7 +50,7 @@ impl Trace {
     ) -> Self {
         let mut tracer = Tracer::new(heap, graph, table);
         tracer.claim_heap_pages();
-        for table in jit::tables(heap.blocks.len(), table.space, graph, addresses) {
+        for table in jit::tables(heap.block_count(), table.space, graph, addresses) {
             tracer.reach(table, tracer.trace.jit(), false, 1);
         }
         tracer.start_from_slots(addresses);
@@ -150,7 +150,7 @@ struct Tracer<'a> {
 impl<'a> Tracer<'a> {
     fn new(heap: &'a HeapMap, graph: &'a PointerGraph, table: &OwnerTable<'a>) -> Self {
         let space = table.space;
-        let nodes = graph.len().max(heap.blocks.len());
+        let nodes = graph.len().max(heap.block_count());
         let trace = Trace {
             classes: space.classes.len() as u32,
             roots: graph.roots.clone(),
@@ -175,8 +175,8 @@ impl<'a> Tracer<'a> {
     }
 
     fn claim_heap_pages(&mut self) {
-        for (number, block) in self.heap.blocks.iter().enumerate() {
-            if block.state().is_in_use() && hosts_heap_page(self.space, *block) {
+        for (number, block) in self.heap.all_blocks() {
+            if block.state().is_in_use() && hosts_heap_page(self.space, block) {
                 self.trace.owners[number] = HEAP_PAGES;
             }
         }
@@ -192,7 +192,7 @@ impl<'a> Tracer<'a> {
                 slot.class + if slot.kind == SlotType::DATA { self.trace.classes } else { 0 };
             let node = match addresses.at(address) {
                 Referent::Block { number, is_start: true } => number,
-                Referent::Area(area) => self.heap.blocks.len() as u32 + area,
+                Referent::Area(area) => self.heap.block_count() as u32 + area,
                 Referent::Block { number, is_start: false } => {
                     self.interior_of_slots.push((number, owner));
                     continue;
