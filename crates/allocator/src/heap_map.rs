@@ -130,7 +130,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// The block at `address` with `bytes` (a multiple of 16, header included).
+    /// The block at `address` with `bytes` (a multiple of 16, header included). Smaller regions, such as jemalloc's of
+    /// 8 bytes, exist in slabs only.
     #[must_use]
     pub fn new(address: Address, bytes: u64, state: BlockState) -> Self {
         Self { address, size_and_state: bytes & !0xf | state as u64 }
@@ -185,8 +186,8 @@ impl Header {
         if block.state().is_in_use() { pointer..self.end(block) } else { pointer..pointer }
     }
 
-    /// The bytes that a block takes up, header included, without those that the block before it has, and with
-    /// those that it has of the next one.
+    /// The bytes that a block takes up: its header without the part that the block before it uses, its other bytes,
+    /// and the part that it uses of the next header.
     #[must_use]
     pub fn footprint(self, block: Block) -> Range<Address> {
         block.address.offset(self.lent)..self.end(block)

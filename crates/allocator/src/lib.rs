@@ -1,8 +1,7 @@
-//! Which allocator serves malloc in a process, and what its heap consists of.
+//! Finds the allocator that serves malloc in a process, and reads its heap.
 //!
-//! [`find_allocator`] answers the first question. [`walk`] answers the second one with a [`HeapMap`], which
-//! has the same form for every allocator. One module reads each allocator: adding one takes a module and a
-//! line in [`walk`].
+//! [`find_allocator`] finds it. [`walk`] reads the heap into a [`HeapMap`], which has the same form for every
+//! allocator. Each allocator has a module of its own: adding one takes a module and a line in [`walk`].
 //!
 //! ```no_run
 //! let frozen = capture::freeze(4242, capture::PATIENCE)?;

@@ -365,8 +365,7 @@ fn a_segment_may_end_where_nothing_can_be_read() {
     assert_equals(&walk(&Image::new(state, memory)).unwrap(), &truth);
 }
 
-/// However little is left of a top, what comes of it is told apart: fenceposts, and a free chunk
-/// where there is room for one.
+/// The rest of an old top becomes fenceposts, and a free chunk if there is room for one.
 #[test]
 fn old_tops_of_any_size_are_ended() {
     for release in GlibcRelease::ALL {

@@ -22,7 +22,7 @@ pub(crate) struct AccountIndex {
     classes: Vec<Option<u32>>,
     data: Vec<Option<u32>>,
     variables: Vec<Option<u32>>,
-    /// The accounts of thread-local variables, stacks, heap pages, nobody, and the JIT compiler.
+    /// The accounts of thread-local variables, stacks, heap pages, [`Owner::Nobody`], and the JIT compiler.
     others: [Option<u32>; 5],
 }
 

@@ -20,7 +20,7 @@ const MAX_NEIGHBOURS: u32 = 1 << (GRANULE_LOG2 - 4);
 /// The values of the map. Values from `FIRST_INDEX` on are numbers of blocks, then of areas.
 const NOTHING: u32 = 0;
 const HEAP_PAGE: u32 = 1;
-/// The map has no room for what lies there.
+/// The map has no room for this memory.
 const SEARCH: u32 = 2;
 const FIRST_INDEX: u32 = 3;
 
