@@ -1,9 +1,6 @@
 use std::fmt;
 use std::ops::{Range, Sub};
 
-/// Bytes of a page on every machine that rbloat supports (x86-64).
-pub const PAGE_SIZE: u64 = 4096;
-
 /// An address in the target, never one of ours.
 ///
 /// Arithmetic wraps or saturates as each method says and never panics: the operands come from

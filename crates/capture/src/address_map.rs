@@ -1,9 +1,8 @@
 use std::ops::Range;
 
 use crate::Address;
+use crate::arch::USER_SPACE_END;
 
-/// Addresses of user space on x86-64 end here (with four-level page tables).
-const END_OF_ADDRESSES: u64 = 1 << 47;
 /// A table of 2^14 granules takes 64 KiB.
 const TABLE_LOG2: u32 = 14;
 const TABLE_ENTRIES: u64 = 1 << TABLE_LOG2;
@@ -37,7 +36,7 @@ impl AddressMap {
     pub fn new(granule_log2: u32, most_tables: usize, crowded: u32) -> Self {
         let granule_log2 = granule_log2.clamp(10, 20);
         // Zeros from the kernel: what is not written takes no memory.
-        let directory = vec![0; (END_OF_ADDRESSES >> (granule_log2 + TABLE_LOG2)) as usize];
+        let directory = vec![0; (USER_SPACE_END >> (granule_log2 + TABLE_LOG2)) as usize];
         let crowded = crowded & !TABLE;
         Self { granule_log2, most_tables, crowded, directory, tables: Vec::new() }
     }
@@ -49,8 +48,8 @@ impl AddressMap {
         if range.start >= range.end {
             return;
         }
-        let first = range.start.0.min(END_OF_ADDRESSES) >> self.granule_log2;
-        let end = range.end.align_up(1 << self.granule_log2).0.min(END_OF_ADDRESSES);
+        let first = range.start.0.min(USER_SPACE_END) >> self.granule_log2;
+        let end = range.end.align_up(1 << self.granule_log2).0.min(USER_SPACE_END);
         let end = end >> self.granule_log2;
         let mut granule = first;
         while granule < end {

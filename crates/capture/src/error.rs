@@ -1,6 +1,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::arch::MACHINE_NAME;
+
 /// Why a process, or what is left of one, cannot be looked at. Each message is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -157,7 +159,7 @@ pub enum Error {
     },
     /// A core file of a machine that rbloat does not know.
     #[error(
-        "{} is the core of a program for {machine}: rbloat reads those of x86-64", path.display()
+        "{} is the core of a program for {machine}; rbloat reads those of {MACHINE_NAME}", path.display()
     )]
     ForeignCore {
         /// The file.

@@ -1,5 +1,6 @@
 use std::ops::RangeInclusive;
 
+use crate::arch::{self, Registers};
 use crate::{Address, Backing, Finding, Mapping, Mappings, Memory, PageState, Pages};
 
 /// Where an image's bytes come from. [`Image`] decides what may be read of it at all.
@@ -56,17 +57,42 @@ impl Process {
     }
 }
 
-/// One thread of the target, as it stood.
+/// A thread of the target at the instant of the capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Thread {
-    /// Its thread id.
+    /// The thread id.
     pub tid: i32,
-    /// The base of its thread-local storage: the address of its thread control block.
-    pub fs_base: Address,
-    /// Its stack pointer.
+    /// The thread pointer, from which thread-local variables are addressed.
+    pub thread_pointer: Address,
+    /// The stack pointer.
     pub stack_pointer: Address,
-    /// Its other general registers: each may hold the only pointer to a chunk.
+    /// The other general registers, in no particular order: each may hold the only pointer to a chunk.
     pub registers: Vec<u64>,
+}
+
+impl Thread {
+    /// Creates the thread `tid` with these registers.
+    #[must_use]
+    pub fn new(tid: i32, registers: &Registers) -> Self {
+        Self {
+            tid,
+            thread_pointer: registers.thread_pointer(),
+            stack_pointer: registers.stack_pointer(),
+            registers: registers.general(),
+        }
+    }
+
+    /// The address of the C library's descriptor of the thread (`struct pthread`).
+    #[must_use]
+    pub fn pthread(&self) -> Address {
+        arch::pthread(self.thread_pointer)
+    }
+
+    /// The lowest address of the thread's stack that may be in use: the end of the red zone.
+    #[must_use]
+    pub fn stack_floor(&self) -> Address {
+        self.stack_pointer.before(arch::RED_ZONE)
+    }
 }
 
 /// Where a state is from.

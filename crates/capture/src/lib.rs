@@ -12,6 +12,7 @@
 
 mod address;
 mod address_map;
+pub mod arch;
 mod core;
 pub mod elf;
 mod error;
@@ -23,8 +24,9 @@ mod memory;
 mod pages;
 mod text;
 
-pub use address::{Address, PAGE_SIZE, intersection, length};
+pub use address::{Address, intersection, length};
 pub use address_map::AddressMap;
+pub use arch::PAGE_SIZE;
 pub use core::{Core, CoreOptions, open_core};
 pub use error::Error;
 pub use finding::{Finding, Severity};

@@ -1,10 +1,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::arch::HUGE_PAGE_SIZE;
 use crate::{Address, intersection, length};
-
-/// The size of a transparent huge page that the page tables map as one.
-const HUGE_PAGE_SIZE: u64 = 2 << 20;
 
 /// Where the bytes of a page are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

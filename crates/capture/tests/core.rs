@@ -22,7 +22,7 @@ const STACK_BYTES: u64 = 64 * PAGE;
 fn thread(tid: i32) -> Thread {
     Thread {
         tid,
-        fs_base: Address(CONTROL),
+        thread_pointer: Address(CONTROL),
         stack_pointer: Address(STACK + 0x3_0008),
         registers: (0..15).map(|number| 100 * u64::from(tid.unsigned_abs()) + number).collect(),
     }

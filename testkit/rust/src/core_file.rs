@@ -173,7 +173,7 @@ impl SyntheticCore {
         let mut registers = thread.registers.clone();
         registers.resize(27, 0);
         registers[19] = thread.stack_pointer.0;
-        registers[21] = thread.fs_base.0;
+        registers[21] = thread.thread_pointer.0;
         status.extend(registers.iter().flat_map(|it| it.to_le_bytes()));
         status.resize(336, 0);
         status

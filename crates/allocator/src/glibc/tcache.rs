@@ -81,7 +81,7 @@ fn find_variables(
         // pointer to a dummy in the C library.
         let outside = |at: &Address| *at != Address(0) && !glibc.range.contains(at);
         let read = |thread: &Thread| {
-            let at = Address(thread.fs_base.0.wrapping_add_signed(offset));
+            let at = Address(thread.thread_pointer.0.wrapping_add_signed(offset));
             image.read_address(at).ok().filter(outside)
         };
         let pointers: Vec<Option<Address>> = image.state.threads.iter().map(read).collect();

@@ -30,8 +30,8 @@ pub fn thread_stacks(image: &Image<'_>) -> Vec<Range<Address>> {
     if let Some(main) = state.threads.iter().find(|thread| thread.tid == state.process.pid) {
         // The main thread's stack is the kernel's [stack]; its control block and thread-local variables are in a
         // page or two that the dynamic linker obtained.
-        let start = main.fs_base.align_down(PAGE_SIZE);
-        stacks.push(start..main.fs_base.offset(MAX_DESCRIPTOR / 2).align_up(PAGE_SIZE));
+        let start = main.pthread().align_down(PAGE_SIZE);
+        stacks.push(start..main.pthread().offset(MAX_DESCRIPTOR / 2).align_up(PAGE_SIZE));
     }
     let others: Vec<&Thread> =
         state.threads.iter().filter(|thread| thread.tid != state.process.pid).collect();
@@ -43,7 +43,7 @@ pub fn thread_stacks(image: &Image<'_>) -> Vec<Range<Address>> {
     if let Some((offset, living)) = found
         && let (Some(block), Some(thread)) = (living.first(), others.first())
     {
-        let tail = block.end - thread.fs_base;
+        let tail = block.end - thread.pthread();
         stacks.extend(cached_stacks(image, &living, tail, offset));
         stacks.extend(living);
     }
@@ -56,7 +56,7 @@ pub fn thread_stacks(image: &Image<'_>) -> Vec<Range<Address>> {
 
 /// The block that the words at `offset` of the thread's control block describe, if the thread runs on it.
 fn block_of(image: &Image<'_>, thread: &Thread, offset: u64) -> Option<Range<Address>> {
-    let block = described_block(image, thread.fs_base, offset)?;
+    let block = described_block(image, thread.pthread(), offset)?;
     // A thread may run on another stack for a while: a fiber's or a signal's.
     let is_own = block.start <= thread.stack_pointer && thread.stack_pointer < block.end;
     (is_own || !is_right_below(&block, thread.stack_pointer)).then_some(block)
@@ -138,11 +138,11 @@ pub fn thread_locals(
     };
     let around = |thread: &Thread| {
         // The next thread's block may follow in the same mapping.
-        let block = stacks.iter().find(|stack| stack.contains(&thread.fs_base));
-        let mapping = &state.mappings.find(thread.fs_base)?.range;
+        let block = stacks.iter().find(|stack| stack.contains(&thread.pthread()));
+        let mapping = &state.mappings.find(thread.pthread())?.range;
         let end = block.map_or(mapping.end, |block| block.end);
-        let all = thread.fs_base.before(MAX_LOCALS)..thread.fs_base.offset(MAX_DESCRIPTOR);
-        let locals = between_extents(thread.fs_base, &intersection(&all, &(mapping.start..end)));
+        let all = thread.pthread().before(MAX_LOCALS)..thread.pthread().offset(MAX_DESCRIPTOR);
+        let locals = between_extents(thread.pthread(), &intersection(&all, &(mapping.start..end)));
         Some(locals.start.align_up(8)..locals.end)
     };
     let mut locals: Vec<_> = state.threads.iter().filter_map(around).collect();

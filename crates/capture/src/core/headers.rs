@@ -9,6 +9,7 @@ use std::ops::Range;
 use object::LittleEndian as LE;
 use object::elf;
 
+use crate::arch::{ELF_MACHINE, MAX_USER_SPACE_END};
 use crate::{Address, Error, PAGE_SIZE};
 
 use super::file::CoreFile;
@@ -17,8 +18,6 @@ use super::file::CoreFile;
 const MOST_SEGMENTS: u64 = 1 << 20;
 /// More parts with notes than a core has: it has one.
 const MOST_NOTE_SEGMENTS: usize = 64;
-/// Addresses of user space end here at most (with five-level page tables).
-const END_OF_USER_SPACE: u64 = 1 << 56;
 
 /// The memory of one mapping, as far as it was dumped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,14 +113,14 @@ impl Headers {
             elf::PT_LOAD => {
                 let start = program.p_vaddr.get(LE);
                 // The vsyscall page is the kernel's, not the process's.
-                if start >= END_OF_USER_SPACE {
+                if start >= MAX_USER_SPACE_END {
                     return;
                 }
                 let bytes = program.p_memsz.get(LE);
                 let fits = bytes > 0
                     && start.is_multiple_of(PAGE_SIZE)
                     && bytes.is_multiple_of(PAGE_SIZE)
-                    && start.checked_add(bytes).is_some_and(|end| end <= END_OF_USER_SPACE)
+                    && start.checked_add(bytes).is_some_and(|end| end <= MAX_USER_SPACE_END)
                     && dumped <= bytes
                     && dumped.is_multiple_of(PAGE_SIZE)
                     && offset.checked_add(dumped).is_some();
@@ -172,7 +171,7 @@ fn has_sections(header: &elf::FileHeader64<LE>) -> bool {
     }
 }
 
-/// The header of the file, if it is that of a core of x86-64.
+/// The header of the file, if it is the header of a core of this CPU.
 fn file_header(file: &CoreFile) -> Result<elf::FileHeader64<LE>, Error> {
     let no_core = |what: &str| Error::NoCore { path: file.path.clone(), what: what.into() };
     let mut magic = [0; 4];
@@ -192,9 +191,8 @@ fn file_header(file: &CoreFile) -> Result<elf::FileHeader64<LE>, Error> {
         file.read_pod(0).ok_or_else(|| no_core("it ends in the midst of its header"))?;
     let ident = &header.e_ident;
     let machine = header.e_machine.get(LE);
-    let is_ours = ident.class == elf::ELFCLASS64
-        && ident.data == elf::ELFDATA2LSB
-        && machine == elf::EM_X86_64;
+    let is_ours =
+        ident.class == elf::ELFCLASS64 && ident.data == elf::ELFDATA2LSB && machine == ELF_MACHINE;
     if !is_ours {
         // The other end first, where the file is of the other kind.
         let machine =
@@ -206,7 +204,8 @@ fn file_header(file: &CoreFile) -> Result<elf::FileHeader64<LE>, Error> {
             elf::EM_PPC64 => "ppc64".into(),
             elf::EM_S390 => "s390".into(),
             elf::EM_RISCV => "riscv".into(),
-            elf::EM_X86_64 => "x32".into(),
+            elf::EM_X86_64 if ident.class == elf::ELFCLASS32 => "x32".into(),
+            elf::EM_X86_64 => "x86-64".into(),
             elf::Machine(number) => format!("number {number}"),
         };
         return Err(Error::ForeignCore { path: file.path.clone(), machine: name });

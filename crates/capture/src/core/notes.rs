@@ -1,6 +1,6 @@
 //! The notes of a core: who the process was, its threads, and the files that it had mapped.
 //!
-//! Layouts are those of x86-64 in the kernel's include/linux/elfcore.h (`elf_prstatus`,
+//! Layouts are those of 64-bit CPUs in the kernel's include/linux/elfcore.h (`elf_prstatus`,
 //! `elf_prpsinfo`) and fs/binfmt_elf.c (NT_FILE); gdb writes the same.
 
 use std::ffi::OsStr;
@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use object::LittleEndian as LE;
 use object::elf;
 
+use crate::arch::Registers;
 use crate::{Address, PAGE_SIZE, Thread};
 
 use super::file::CoreFile;
@@ -24,14 +25,10 @@ const MOST_FILE_NOTE: u64 = 16 << 20;
 /// More bytes than any other note has that is read.
 const MOST_NOTE: u64 = 4096;
 
-/// Where `elf_prstatus` has the signal, the thread's id and its registers, a `user_regs_struct`.
+/// Where `elf_prstatus` has the signal, the thread's id and its registers, in the layout of [`arch`](crate::arch).
 const STATUS_SIGNAL: usize = 12;
 const STATUS_PID: usize = 32;
 const STATUS_REGISTERS: usize = 112;
-/// The registers of a `user_regs_struct` that a program computes with, but for the stack pointer.
-const GENERAL_REGISTERS: Range<usize> = 0..15;
-const STACK_POINTER: usize = 19;
-const FS_BASE: usize = 21;
 /// Where `elf_prpsinfo` has the process's id, its name and its command line.
 const INFO_PID: usize = 24;
 const INFO_NAME: Range<usize> = 40..56;
@@ -117,15 +114,9 @@ impl Notes {
     }
 
     fn take_thread(&mut self, bytes: &[u8]) {
-        let registers: Vec<u64> =
-            bytes.get(STATUS_REGISTERS..).map_or(vec![], |it| words(it).collect());
         let thread = || {
-            Some(Thread {
-                tid: half(bytes, STATUS_PID)?.cast_signed(),
-                fs_base: Address(*registers.get(FS_BASE)?),
-                stack_pointer: Address(*registers.get(STACK_POINTER)?),
-                registers: registers.get(GENERAL_REGISTERS)?.to_vec(),
-            })
+            let registers = Registers::from_core(words(bytes.get(STATUS_REGISTERS..)?))?;
+            Some(Thread::new(half(bytes, STATUS_PID)?.cast_signed(), &registers))
         };
         let Some(thread) = thread() else { return };
         if self.threads.is_empty() {

@@ -232,7 +232,7 @@ impl States {
         known.sort_by_key(|run| run.range.start);
         let mut lost = BTreeSet::new();
         for thread in &notes.threads {
-            let at = thread.fs_base;
+            let at = thread.pthread();
             let index = dumped.segments.partition_point(|it| it.range.end <= at);
             let Some(segment) = dumped.segments.get(index) else { continue };
             let is_there = dumped.read_address(at) != Ok(Address(0));

@@ -6,8 +6,8 @@
 //! the libraries that all these need, and those that were opened by dlopen(3) later.
 
 use super::{Module, Relocation};
+use crate::arch::relocations;
 use crate::{Address, Memory, Unreadable};
-use object::elf;
 
 /// More modules than a process has: the end of a bounded walk.
 const MAX_MODULES: usize = 16 << 10;
@@ -44,13 +44,13 @@ fn read_list(memory: &dyn Memory, executable: &Module) -> Option<Vec<Address>> {
 /// Gives variables to the modules that define them.
 ///
 /// An executable has its own copy of each variable of a library that it names directly, such as
-/// `environ` (R_X86_64_COPY). The library uses that copy, and no longer its own variable.
+/// `environ` (a COPY relocation). The library uses that copy, and no longer its own variable.
 pub(super) fn attribute_copies(memory: &dyn Memory, modules: &mut [Module]) {
     let Some((executable, libraries)) = modules.split_first_mut() else { return };
     if executable.place != Some(0) {
         return;
     }
-    let copies = executable.relocations(memory, &[elf::R_X86_64_COPY]).unwrap_or_default();
+    let copies = executable.relocations(memory, &[relocations::COPY]).unwrap_or_default();
     for copy in copies {
         let Ok((name, bytes)) = executable.symbol_by_index(memory, copy.symbol) else { continue };
         let defines = |module: &&mut Module| {
@@ -89,10 +89,10 @@ impl Module {
         if symbols.is_empty() {
             return Ok(Vec::new());
         }
-        let kinds = [elf::R_X86_64_JUMP_SLOT, elf::R_X86_64_GLOB_DAT];
+        let kinds = [relocations::JUMP_SLOT, relocations::GLOB_DAT];
         let mut slots = self.relocations(memory, &kinds)?;
         slots.retain(|relocation| symbols.contains(&relocation.symbol));
-        slots.sort_by_key(|relocation| relocation.kind != elf::R_X86_64_JUMP_SLOT);
+        slots.sort_by_key(|relocation| relocation.kind != relocations::JUMP_SLOT);
         slots.iter().map(|relocation| memory.read_address(relocation.slot)).collect()
     }
 }

@@ -6,7 +6,7 @@ use object::LittleEndian as LE;
 use object::elf;
 
 use super::Module;
-use crate::{Address, Memory, Unreadable, Window};
+use crate::{Address, Memory, Unreadable, Window, arch};
 
 /// More relocations than any module has.
 const MAX_RELOCATIONS: u64 = 4_000_000;
@@ -19,7 +19,7 @@ pub(super) struct RelocationTable(Range<Address>);
 
 impl RelocationTable {
     /// The table of `bytes` bytes at `start`, less the `relative` entries that it begins with: those
-    /// (R_X86_64_RELATIVE) concern the module alone. They are most of the table.
+    /// (RELATIVE) concern the module alone. They are most of the table.
     pub(super) fn new(start: Address, bytes: u64, relative: u64) -> Option<Self> {
         let skipped = relative.checked_mul(ENTRY).filter(|skipped| *skipped <= bytes)?;
         let end = start.offset(bytes.min(MAX_RELOCATIONS * ENTRY));
@@ -60,9 +60,9 @@ impl Module {
     }
 
     /// The offsets from the thread pointer at which this module looks for thread-local variables:
-    /// what its R_X86_64_TPOFF64 relocations were resolved to. Negative on x86-64; ascending.
+    /// what its TPOFF relocations were resolved to. Negative on x86-64; ascending.
     pub fn tls_offsets(&self, memory: &dyn Memory) -> Result<Vec<i64>, Unreadable> {
-        let relocations = self.relocations(memory, &[elf::R_X86_64_TPOFF64])?;
+        let relocations = self.relocations(memory, &[arch::relocations::TPOFF])?;
         let offset = |relocation: &Relocation| memory.read_u64(relocation.slot);
         let mut offsets = relocations
             .iter()

@@ -182,12 +182,11 @@ impl Forked {
         arguments: &[Argument<'_>],
     ) -> Result<Option<(u64, Vec<u64>)>, Refusal> {
         // It returns to address 0, where it stops with SIGSEGV, which nobody is told of but us.
-        let top = stack.before(8);
-        write(pid, top, &[0; 8])?;
         let at = stack.offset(256);
         let places = place(pid, at, arguments)?;
-        let before = libc::user_regs_struct { rsp: top.0, ..touch::registers(pid)? };
-        touch::set_registers(pid, touch::at_call(before, function, places))?;
+        let (start, bytes) = touch::registers(pid)?.at_outermost_call(stack, function, places);
+        write(pid, start.stack_pointer(), &bytes)?;
+        touch::set_registers(pid, start)?;
         let deadline = Instant::now() + IN_CLONE;
         loop {
             resume(pid, Resume::Run, 0).map_err(|_| Refusal::Lost)?;
@@ -204,7 +203,7 @@ impl Forked {
             }
         }
         let after = touch::registers(pid)?;
-        if after.rip != 0 {
+        if after.instruction_pointer() != Address(0) {
             return Ok(None);
         }
         let memory = LiveMemory::open(pid).map_err(|_| Refusal::Lost)?;
@@ -213,6 +212,6 @@ impl Forked {
             .zip(places)
             .filter(|(argument, _)| matches!(argument, Argument::Word(_)));
         let words = words.filter_map(|(_, at)| crate::Memory::read_u64(&memory, Address(at)).ok());
-        Ok(Some((after.rax, words.collect())))
+        Ok(Some((after.return_value(), words.collect())))
     }
 }

@@ -321,7 +321,7 @@ fn safe_threads(stop: &Stop, pagemap: &File) -> Result<Vec<(i32, Address)>, Refu
         if standing.signal == 0
             && let Some(rank) = safe_point::rank(&registers)
         {
-            threads.push((rank, tid, Address(registers.rsp)));
+            threads.push((rank, tid, registers.stack_pointer()));
         }
     }
     safe_point::sort(&mut threads, pagemap);
@@ -334,8 +334,8 @@ fn make_clone(
     pending: &mut i32,
 ) -> Result<(i32, Address), Refusal> {
     // All that the clone would ever do by itself: return to _exit, whose argument is the flags.
-    let stack = thread.below_frame();
-    super::call::write(thread.pid(), stack, &plan.functions.exit.0.to_le_bytes())?;
+    let (stack, bytes) = thread.copy_stack(plan.functions.exit);
+    super::call::write(thread.pid(), stack, &bytes)?;
     let arguments = [CLONE_FLAGS, stack.0, 0, 0, 0, 0];
     let call = ("clone", libc::SYS_clone);
     match thread.system_call(&plan.functions, call, arguments, pending)? {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 
+use crate::arch::{RED_ZONE, Registers, SIGNAL_FRAME_BYTES, system_calls};
 use crate::{Address, Backing, Mappings};
 
 use super::touch::{Refusal, SIGNAL};
@@ -12,40 +13,35 @@ use super::{pagemap, proc};
 /// AMX), that of another signal on top of it, and what the function needs.
 const STACK_ROOM: u64 = 64 << 10;
 
-/// Bytes below the stack pointer that belong to the function which runs, by the x86-64 ABI; a signal frame begins
-/// below them.
-const RED_ZONE: u64 = 128;
 /// Bytes that may be written below a signal frame, and lost by aligning it.
 const BELOW_FRAME: u64 = 128;
 /// Threads whose stacks are looked at for one that the process has for itself.
 const MAX_STACKS: usize = 64;
-/// The size of a signal frame where the kernel does not tell: with all of AVX-512.
-const FRAME: u64 = 4096;
 
-/// Codes that a call which a signal may interrupt holds in rax while it waits: ERESTARTSYS,
+/// Codes that a call which a signal may interrupt returns while it waits: ERESTARTSYS,
 /// ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK (linux/errno.h) and EINTR.
 const INTERRUPTIBLE: [i64; 5] = [-512, -513, -514, -516, -4];
 
 /// System calls that wait and that no allocator makes, those first whose callers notice a signal
 /// least. futex(2) is not among them: it has a rule of its own.
-const WAITING_CALLS: [i64; 17] = [
-    libc::SYS_nanosleep,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_poll,
-    libc::SYS_ppoll,
-    libc::SYS_select,
-    libc::SYS_pselect6,
-    libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
-    libc::SYS_wait4,
-    libc::SYS_waitid,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    libc::SYS_read,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_pause,
-    libc::SYS_rt_sigsuspend,
+const WAITING_CALLS: [Option<i64>; 17] = [
+    Some(libc::SYS_nanosleep),
+    Some(libc::SYS_clock_nanosleep),
+    system_calls::POLL,
+    Some(libc::SYS_ppoll),
+    system_calls::SELECT,
+    Some(libc::SYS_pselect6),
+    system_calls::EPOLL_WAIT,
+    Some(libc::SYS_epoll_pwait),
+    Some(libc::SYS_wait4),
+    Some(libc::SYS_waitid),
+    Some(libc::SYS_accept),
+    Some(libc::SYS_accept4),
+    Some(libc::SYS_read),
+    Some(libc::SYS_recvfrom),
+    Some(libc::SYS_recvmsg),
+    system_calls::PAUSE,
+    Some(libc::SYS_rt_sigsuspend),
 ];
 
 /// FUTEX_WAIT and FUTEX_WAIT_BITSET of linux/futex.h, without their flags.
@@ -59,11 +55,12 @@ const LOCKED_AND_WAITED_FOR: u64 = 2;
 
 /// How much a thread that stands like this would notice of a signal, 0 the least; `None` where it stands
 /// at no safe point.
-pub(crate) fn rank(registers: &libc::user_regs_struct) -> Option<usize> {
-    if !INTERRUPTIBLE.contains(&registers.rax.cast_signed()) {
+pub(crate) fn rank(registers: &Registers) -> Option<usize> {
+    if !INTERRUPTIBLE.contains(&registers.return_value().cast_signed()) {
         return None;
     }
-    rank_of_call(registers.orig_rax.cast_signed(), registers.rsi, registers.rdx)
+    let [_, second, third] = registers.arguments();
+    rank_of_call(registers.system_call(), second, third)
 }
 
 /// Like [`rank`], of the call and its second and third argument alone.
@@ -72,7 +69,7 @@ fn rank_of_call(call: i64, second: u64, third: u64) -> Option<usize> {
         let waits = matches!(second & FUTEX_COMMAND, FUTEX_WAIT | FUTEX_WAIT_BITSET);
         return (waits && third & 0xffff_ffff != LOCKED_AND_WAITED_FOR).then_some(0);
     }
-    WAITING_CALLS.iter().position(|&waiting| waiting == call).map(|rank| rank + 1)
+    WAITING_CALLS.iter().position(|&waiting| waiting == Some(call)).map(|rank| rank + 1)
 }
 
 /// [`rank`] of a thread that runs free, and its stack pointer, as far as /proc tells.
@@ -105,7 +102,7 @@ pub(crate) fn sort(candidates: &mut [Candidate], pagemap: &File) {
 fn frame_below(stack_pointer: Address) -> Range<Address> {
     // SAFETY: getauxval takes a number and returns one.
     let size = match unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } {
-        0 => FRAME,
+        0 => SIGNAL_FRAME_BYTES,
         size => size,
     };
     let end = stack_pointer.before(RED_ZONE);
@@ -147,17 +144,8 @@ fn room_below(mappings: &Mappings, stack_pointer: Address) -> u64 {
 mod tests {
     use super::*;
 
-    /// The registers of a thread that waits in `call`.
-    fn waiting(call: i64, second: u64, third: u64) -> libc::user_regs_struct {
-        // SAFETY: the registers are plain numbers, for which zeros are values.
-        let zeros: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-        libc::user_regs_struct {
-            orig_rax: call.cast_unsigned(),
-            rax: (-512_i64).cast_unsigned(),
-            rsi: second,
-            rdx: third,
-            ..zeros
-        }
+    fn waiting(call: i64, second: u64, third: u64) -> Registers {
+        Registers::waiting_in(call, [0, second, third])
     }
 
     #[test]
@@ -178,7 +166,7 @@ mod tests {
             assert_eq!(rank(&waiting(call, 0, 0)), None, "{call}");
         }
         assert!(rank(&waiting(libc::SYS_read, 0, 0)).is_some());
-        let done = libc::user_regs_struct { rax: 17, ..waiting(libc::SYS_read, 0, 0) };
+        let done = waiting(libc::SYS_read, 0, 0).with_return_value(17);
         assert_eq!(rank(&done), None, "a call that has returned");
     }
 

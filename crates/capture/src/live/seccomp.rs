@@ -8,10 +8,10 @@ use std::fs;
 
 use nix::errno::Errno;
 
+use crate::arch::AUDIT_ARCH;
+
 /// PTRACE_SECCOMP_GET_FILTER of linux/ptrace.h.
 const GET_FILTER: libc::c_uint = 0x420c;
-/// AUDIT_ARCH_X86_64 of linux/audit.h.
-const X86_64: u32 = 0xc000_003e;
 const ALLOW: u32 = 0x7fff_0000;
 const LOG: u32 = 0x7ffc_0000;
 const ACTION: u32 = 0xffff_0000;
@@ -57,7 +57,7 @@ impl Call {
         let half = |value: u64, high: bool| (if high { value >> 32 } else { value }) as u32;
         match offset {
             0 => Some(self.number as u32),
-            4 => Some(X86_64),
+            4 => Some(AUDIT_ARCH),
             8 | 12 => Some(half(self.instruction?, offset == 12)),
             16..64 if offset.is_multiple_of(4) => {
                 let argument = self.arguments[(offset as usize - 16) / 8]?;
@@ -176,7 +176,7 @@ mod tests {
         // clone(2) is allowed unless it asks for namespaces, everything else is not.
         let program = [
             step(0x20, 0, 0, 4),
-            step(0x15, 0, 5, X86_64),
+            step(0x15, 0, 5, AUDIT_ARCH),
             step(0x20, 0, 0, 0),
             step(0x15, 0, 3, 56),
             step(0x20, 0, 0, 16),

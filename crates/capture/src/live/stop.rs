@@ -9,7 +9,8 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-use crate::{Address, Error, Thread};
+use crate::arch::Registers;
+use crate::{Error, Thread};
 
 use super::blocked::Blocked;
 use super::priority::{Lenders, Urgent};
@@ -252,22 +253,12 @@ impl Stop {
     /// The stopped threads with their registers, ascending by id.
     pub(crate) fn threads(&self) -> Result<Vec<Thread>, Error> {
         let read = |&tid: &i32| {
-            let registers = match ptrace::getregs(Pid::from_raw(tid)) {
-                Ok(registers) => registers,
-                // Killed while it stood; check_intact says so of the process.
-                Err(Errno::ESRCH) => return Ok(None),
-                Err(errno) => return Err(self.ptrace_error(tid, errno)),
-            };
-            let r = registers;
-            Ok(Some(Thread {
-                tid,
-                fs_base: Address(r.fs_base),
-                stack_pointer: Address(r.rsp),
-                registers: vec![
-                    r.rax, r.rbx, r.rcx, r.rdx, r.rsi, r.rdi, r.rbp, r.r8, r.r9, r.r10, r.r11,
-                    r.r12, r.r13, r.r14, r.r15,
-                ],
-            }))
+            match Registers::read(tid) {
+                Ok(registers) => Ok(Some(Thread::new(tid, &registers))),
+                // It was killed while it was stopped. The release of the process reports that.
+                Err(Errno::ESRCH) => Ok(None),
+                Err(errno) => Err(self.ptrace_error(tid, errno)),
+            }
         };
         self.threads.iter().map(|thread| read(&thread.tid)).filter_map(Result::transpose).collect()
     }

@@ -21,7 +21,8 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-use crate::{Address, Error, Image, Memory, Unreadable, elf};
+use crate::arch::{self, Registers, SYSTEM_CALL_BYTES, SYSTEM_CALL_RETURN};
+use crate::{Address, Error, Image, Memory, PAGE_SIZE, Unreadable, elf};
 
 use super::seccomp::{self, Call};
 use super::stop::Stop;
@@ -96,7 +97,7 @@ pub enum Refusal {
 /// What of the target's C library is needed to make it call the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Functions {
-    /// The instructions `syscall; ret`.
+    /// The instructions [`SYSTEM_CALL_RETURN`].
     system_call: Address,
     /// `_exit`.
     pub(crate) exit: Address,
@@ -114,7 +115,12 @@ impl Functions {
 
     /// A call of the kernel as a filter sees it when we have it made here.
     pub(crate) fn made(&self, number: i64) -> Call {
-        Call { instruction: Some(self.system_call.0 + 2), ..Call::any(number) }
+        Call { instruction: Some(self.after_call().0), ..Call::any(number) }
+    }
+
+    /// The address behind the instruction that calls the kernel.
+    fn after_call(&self) -> Address {
+        self.system_call.offset(SYSTEM_CALL_BYTES)
     }
 
     pub(crate) fn addresses(&self) -> [Address; 2] {
@@ -131,12 +137,11 @@ pub(crate) fn function(image: &Image<'_>, name: &str) -> Option<Address> {
     Some(libc.symbol(image, name).ok()??.address)
 }
 
-/// The instructions `syscall; ret` in a function that consists of little else.
+/// The instructions [`SYSTEM_CALL_RETURN`] in a function that consists of little else.
 fn find_system_call(memory: &dyn Memory, function: Address) -> Result<Option<Address>, Unreadable> {
-    const SYSCALL_RET: [u8; 3] = [0x0f, 0x05, 0xc3];
     let mut code = [0; 24];
     memory.read_exact(function, &mut code)?;
-    let at = code.windows(3).position(|bytes| bytes == SYSCALL_RET);
+    let at = code.windows(SYSTEM_CALL_RETURN.len()).position(|bytes| bytes == SYSTEM_CALL_RETURN);
     Ok(at.map(|at| function.offset(at as u64)))
 }
 
@@ -146,7 +151,7 @@ fn find_system_call(memory: &dyn Memory, function: Address) -> Result<Option<Add
 pub(crate) struct Borrowed {
     pid: i32,
     tid: i32,
-    registers: libc::user_regs_struct,
+    registers: Registers,
 }
 
 /// What came of a system call that the target was made to make.
@@ -180,7 +185,8 @@ impl Borrowed {
                 }
                 Event::Signal(libc::SIGTRAP) if matches!(how, Resume::Step) => {
                     let registers = registers(tid)?;
-                    let has_frame = registers.rsp < before.rsp && registers.rdi == SIGNAL as u64;
+                    let has_frame = registers.stack_pointer() < before.stack_pointer()
+                        && registers.arguments()[0] == SIGNAL as u64;
                     return if has_frame {
                         Ok(Self { pid, tid, registers })
                     } else {
@@ -208,14 +214,14 @@ impl Borrowed {
 
     /// An address below all that the thread uses, for arguments of what it is made to run.
     pub(crate) fn scratch(&self) -> Address {
-        Address(self.registers.rsp).before(SCRATCH).align_down(4096)
+        self.registers.stack_pointer().before(SCRATCH).align_down(PAGE_SIZE)
     }
 
-    /// The address of a word just below the handler's frame, on a page that the frame has touched already. Only a
+    /// A stack for a process that the thread creates, and what must be written there, so that it calls `function`:
+    /// just below the handler's frame, on a page that the frame has touched already. Only a
     /// system call may be made with it: a function would use what is below the frame.
-    pub(crate) fn below_frame(&self) -> Address {
-        // Popped as a return address it leaves the alignment that a function expects.
-        Address(self.registers.rsp).before(24)
+    pub(crate) fn copy_stack(&self, function: Address) -> (Address, [u8; 8]) {
+        arch::copy_stack(self.registers.stack_pointer(), function)
     }
 
     /// Lets the thread run `function` as soon as it goes on; it returns into the kernel, which restores
@@ -225,7 +231,7 @@ impl Borrowed {
         function: Address,
         arguments: [u64; 6],
     ) -> Result<(), Refusal> {
-        set_registers(self.tid, at_call(self.registers, function, arguments))
+        set_registers(self.tid, self.registers.at_call(function, arguments))
     }
 
     /// Makes the thread make the system call `call`, and returns while it stands at its end.
@@ -241,12 +247,7 @@ impl Borrowed {
             | ptrace::Options::PTRACE_O_TRACEFORK;
         ptrace::setoptions(Pid::from_raw(self.tid), options).map_err(|_| Refusal::Lost)?;
         let (name, number) = call;
-        // A system call has its fourth argument where the instruction leaves it alone.
-        let at_start = libc::user_regs_struct {
-            rax: number.cast_unsigned(),
-            r10: arguments[3],
-            ..at_call(self.registers, functions.system_call, arguments)
-        };
+        let at_start = self.registers.at_system_call(functions.system_call, number, arguments);
         set_registers(self.tid, at_start)?;
         let mut entered = false;
         for _ in 0..MOST_STOPS {
@@ -254,9 +255,9 @@ impl Borrowed {
                 Event::SystemCall => {
                     let now = registers(self.tid)?;
                     // Handlers of other signals may run before ours goes on, and call the kernel too.
-                    let is_ours = now.rip == functions.system_call.0 + 2
-                        && now.orig_rax == number.cast_unsigned();
-                    match now.rax.cast_signed() {
+                    let is_ours = now.instruction_pointer() == functions.after_call()
+                        && now.system_call() == number;
+                    match now.return_value().cast_signed() {
                         _ if !is_ours => {}
                         _ if !entered => entered = true,
                         error @ -4095..=-1 => {
@@ -332,7 +333,7 @@ fn try_each<T>(
             reason = Refusal::Seccomp;
             continue;
         }
-        let stack_pointer = Address(registers(tid)?.rsp);
+        let stack_pointer = registers(tid)?.stack_pointer();
         let mut pending = 0;
         let thread = safe_point::check_handler(pid, tid, &mappings, stack_pointer)
             .and_then(|()| Borrowed::take(pid, tid, &mut pending));
@@ -368,22 +369,10 @@ fn go_on(tid: i32, how: Resume, pending: &mut i32) -> Result<Event, Refusal> {
     }
 }
 
-pub(crate) fn registers(tid: i32) -> Result<libc::user_regs_struct, Refusal> {
-    ptrace::getregs(Pid::from_raw(tid)).map_err(|_| Refusal::Lost)
+pub(crate) fn registers(tid: i32) -> Result<Registers, Refusal> {
+    Registers::read(tid).map_err(|_| Refusal::Lost)
 }
 
-/// `registers` when `function` is about to run, with these arguments.
-pub(crate) fn at_call(
-    registers: libc::user_regs_struct,
-    function: Address,
-    arguments: [u64; 6],
-) -> libc::user_regs_struct {
-    let [rdi, rsi, rdx, rcx, r8, r9] = arguments;
-    // Not in a system call any more: the kernel must not think of restarting one.
-    let (rip, rax, orig_rax) = (function.0, 0, u64::MAX);
-    libc::user_regs_struct { rip, rdi, rsi, rdx, rcx, r8, r9, rax, orig_rax, ..registers }
-}
-
-pub(crate) fn set_registers(tid: i32, registers: libc::user_regs_struct) -> Result<(), Refusal> {
-    ptrace::setregs(Pid::from_raw(tid), registers).map_err(|_| Refusal::Lost)
+pub(crate) fn set_registers(tid: i32, registers: Registers) -> Result<(), Refusal> {
+    registers.write(tid).map_err(|_| Refusal::Lost)
 }

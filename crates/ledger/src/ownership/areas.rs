@@ -7,8 +7,6 @@ use capture::elf::Module;
 use capture::{Address, Backing, Image, Mapping, Thread};
 use ruby::ObjectSpace;
 
-/// The bytes below its stack pointer that a function may use (System V ABI, AMD64).
-const RED_ZONE: u64 = 128;
 
 /// Private anonymous memory that nothing else claims.
 pub(crate) fn areas(
@@ -62,7 +60,7 @@ pub(crate) fn live_stacks(
         let at = thread.stack_pointer;
         let own = stacks.iter().chain(&space.fiber_stacks).find(|stack| stack.contains(&at));
         let all = own.or_else(|| state.mappings.find(at).map(|mapping| &mapping.range))?;
-        Some(at.before(RED_ZONE).align_down(8).max(all.start)..all.end)
+        Some(thread.stack_floor().align_down(8).max(all.start)..all.end)
     };
     let mut live: Vec<_> = state.threads.iter().filter_map(of_thread).collect();
     // The stack pointer of a fiber that does not run is not known, so all of its stack may be in use.

@@ -68,7 +68,7 @@ impl OwnerTable<'_> {
 
     /// Returns true if the class stands for objects that are hidden from programs.
     pub(crate) fn is_internal(&self, class: usize) -> bool {
-        self.class(class).is_some_and(is_internal)
+        self.class(class).is_some_and(Class::is_internal)
     }
 
     fn class(&self, class: usize) -> Option<&Class> {
@@ -118,8 +118,4 @@ impl OwnerTable<'_> {
             },
         }
     }
-}
-
-fn is_internal(class: &Class) -> bool {
-    class.address.is_none()
 }

@@ -221,8 +221,8 @@ impl MallocHeap {
         let count = self.threads.len() as u64 + 1;
         memory.map(THREADS_START, count * PAGE);
         let thread = |index: u64| {
-            let fs_base = THREADS_START + index * PAGE + 0x800;
-            let place = |offset: i64| fs_base.wrapping_add_signed(offset);
+            let thread_pointer = THREADS_START + index * PAGE + 0x800;
+            let place = |offset: i64| thread_pointer.wrapping_add_signed(offset);
             for offset in OTHER_VARIABLES {
                 memory.write_u64(place(offset), SyntheticLibc::DUMMY);
             }
@@ -236,7 +236,7 @@ impl MallocHeap {
             memory.write_u64(place(ARENA_VARIABLE), known.map_or(0, |(_, arena)| arena.address));
             Thread {
                 tid: 1000 + index as i32,
-                fs_base: Address(fs_base),
+                thread_pointer: Address(thread_pointer),
                 stack_pointer: Address(0x7ffd_0000_0000),
                 registers: Vec::new(),
             }

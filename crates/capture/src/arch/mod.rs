@@ -1,0 +1,25 @@
+//! Everything that depends on the CPU.
+//!
+//! One folder per CPU exports the items below under the same names, and `target_arch` selects one; no other code
+//! names a CPU or a register. To support another CPU, add a folder and two lines here.
+//!
+//! | item | meaning |
+//! |---|---|
+//! | [`PAGE_SIZE`], [`HUGE_PAGE_SIZE`] | sizes of a page, in bytes |
+//! | [`USER_SPACE_END`], [`MAX_USER_SPACE_END`] | the end of a process's addresses |
+//! | [`RED_ZONE`], [`SIGNAL_FRAME_BYTES`] | the use of the stack below the stack pointer |
+//! | [`Registers`] | a stopped thread's registers: reading and setting them, and what the ABI keeps in them |
+//! | [`copy_stack`] | the stack of a process that is to call a function without arguments and end |
+//! | [`pthread`] | the address of a thread's `struct pthread` |
+//! | [`SYSTEM_CALL_RETURN`], [`SYSTEM_CALL_BYTES`] | the instruction that calls the kernel |
+//! | [`system_calls`] | numbers of system calls that not every CPU has |
+//! | [`AUDIT_ARCH`] | the CPU as seccomp filters see it |
+//! | [`ELF_MACHINE`], [`MACHINE_NAME`], [`relocations`] | the CPU in ELF files |
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::*;
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("this CPU is not supported: it needs a folder in crates/capture/src/arch");

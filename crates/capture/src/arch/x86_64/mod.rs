@@ -1,0 +1,78 @@
+//! x86-64.
+
+mod registers;
+
+use object::elf;
+
+use crate::Address;
+
+pub use registers::Registers;
+
+/// Bytes of a page.
+pub const PAGE_SIZE: u64 = 4096;
+/// Bytes of a transparent huge page that the page tables map as one.
+pub const HUGE_PAGE_SIZE: u64 = 2 << 20;
+/// The end of a process's addresses with four-level page tables. Linux maps nothing behind it, unless a
+/// program asks for an address there.
+pub const USER_SPACE_END: u64 = 1 << 47;
+/// The end of a process's addresses with five-level page tables.
+pub const MAX_USER_SPACE_END: u64 = 1 << 56;
+/// Bytes below the stack pointer that belong to the running function (System V ABI). A signal frame begins below
+/// them.
+pub const RED_ZONE: u64 = 128;
+/// Bytes of a signal frame, if the kernel does not tell (AT_MINSIGSTKSZ): with all of AVX-512.
+pub const SIGNAL_FRAME_BYTES: u64 = 4096;
+/// The instructions `syscall; ret`.
+pub const SYSTEM_CALL_RETURN: [u8; 3] = [0x0f, 0x05, 0xc3];
+/// Bytes of the instruction that calls the kernel.
+pub const SYSTEM_CALL_BYTES: u64 = 2;
+/// AUDIT_ARCH_X86_64 of linux/audit.h: the CPU as seccomp filters see it.
+pub const AUDIT_ARCH: u32 = 0xc000_003e;
+/// The CPU in the header of an ELF file.
+pub const ELF_MACHINE: elf::Machine = elf::EM_X86_64;
+/// The CPU's name for users.
+pub const MACHINE_NAME: &str = "x86-64";
+
+/// Numbers of system calls that newer CPUs lack; `None` there.
+pub mod system_calls {
+    /// poll(2).
+    pub const POLL: Option<i64> = Some(libc::SYS_poll);
+    /// select(2).
+    pub const SELECT: Option<i64> = Some(libc::SYS_select);
+    /// epoll_wait(2).
+    pub const EPOLL_WAIT: Option<i64> = Some(libc::SYS_epoll_wait);
+    /// pause(2).
+    pub const PAUSE: Option<i64> = Some(libc::SYS_pause);
+}
+
+/// Types of relocations.
+pub mod relocations {
+    use object::elf;
+
+    /// A copy of a library's variable in the executable.
+    pub const COPY: elf::RelocationType = elf::R_X86_64_COPY;
+    /// The address of a function, for calls.
+    pub const JUMP_SLOT: elf::RelocationType = elf::R_X86_64_JUMP_SLOT;
+    /// The address of a function or variable.
+    pub const GLOB_DAT: elf::RelocationType = elf::R_X86_64_GLOB_DAT;
+    /// The offset of a thread-local variable from the thread pointer.
+    pub const TPOFF: elf::RelocationType = elf::R_X86_64_TPOFF64;
+}
+
+/// Returns the address of the `struct pthread` of the thread with this thread pointer.
+///
+/// Here it is the thread pointer itself: thread-local variables lie below it (TLS variant II).
+#[must_use]
+pub fn pthread(thread_pointer: Address) -> Address {
+    thread_pointer
+}
+
+/// Returns a stack for a process that a system call made with [`SYSTEM_CALL_RETURN`] creates, and the bytes that
+/// must be written there before: the new process calls `function` as soon as it runs.
+///
+/// `stack_pointer` is that of a thread at the start of a function; what is above stays untouched.
+#[must_use]
+pub fn copy_stack(stack_pointer: Address, function: Address) -> (Address, [u8; 8]) {
+    // `ret` pops the address, and leaves the alignment that a function expects.
+    (stack_pointer.before(24), function.0.to_le_bytes())
+}
