@@ -1,4 +1,4 @@
-use capture::Argument;
+use capture::{Argument, SystemCall};
 
 use crate::{Allocator, jemalloc};
 
@@ -11,7 +11,23 @@ pub struct TrimCall {
     pub arguments: &'static [Argument<'static>],
     /// The call as a person writes it.
     pub shown: &'static str,
+    /// The system calls that it may make.
+    pub system_calls: &'static [SystemCall],
 }
+
+/// The system calls of functions that return memory, in glibc, jemalloc and tcmalloc.
+const SYSTEM_CALLS: [SystemCall; 10] = [
+    SystemCall::any(libc::SYS_madvise).with(2, libc::MADV_DONTNEED as u64),
+    SystemCall::any(libc::SYS_madvise).with(2, libc::MADV_FREE as u64),
+    SystemCall::any(libc::SYS_mprotect).with(2, libc::PROT_NONE as u64),
+    SystemCall::any(libc::SYS_mprotect).with(2, (libc::PROT_READ | libc::PROT_WRITE) as u64),
+    SystemCall::any(libc::SYS_mmap).with(2, libc::PROT_NONE as u64),
+    SystemCall::any(libc::SYS_munmap),
+    SystemCall::any(libc::SYS_mremap),
+    SystemCall::any(libc::SYS_brk),
+    SystemCall::any(libc::SYS_futex).with(1, (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as u64),
+    SystemCall::any(libc::SYS_futex).with(1, (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as u64),
+];
 
 impl Allocator {
     /// The call that makes this allocator return memory; `None` if it has no function for that.
@@ -22,16 +38,19 @@ impl Allocator {
                 function: "malloc_trim",
                 arguments: &[Argument::Number(0)],
                 shown: "malloc_trim(0)",
+                system_calls: &SYSTEM_CALLS,
             },
             Self::Jemalloc => TrimCall {
                 function: jemalloc::FUNCTION,
                 arguments: &jemalloc::PURGE,
                 shown: "mallctl(\"arena.4096.purge\")",
+                system_calls: &SYSTEM_CALLS,
             },
             Self::Tcmalloc => TrimCall {
                 function: "MallocExtension_ReleaseFreeMemory",
                 arguments: &[],
                 shown: "MallocExtension_ReleaseFreeMemory()",
+                system_calls: &SYSTEM_CALLS,
             },
             Self::Mimalloc | Self::Musl | Self::Other(_) | Self::Unknown => return None,
         })

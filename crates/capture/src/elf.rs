@@ -13,7 +13,7 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::pod::{Pod, from_bytes};
 
-use crate::live::one_line;
+use crate::text::one_line;
 use crate::{Address, Image, Mapping, Memory, PAGE_SIZE, Unreadable, Window};
 use relocations::{Relocation, RelocationTable};
 

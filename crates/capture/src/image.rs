@@ -1,52 +1,52 @@
+//! The image: a process's state and its memory.
+
 use std::ops::RangeInclusive;
 
 use crate::arch::{self, Registers};
 use crate::{Address, Backing, Finding, Mapping, Mappings, Memory, PageState, Pages};
 
-/// Where an image's bytes come from. [`Image`] decides what may be read of it at all.
+/// The source of an image's bytes. [`Image`] decides which of them are read.
 pub trait Source: Memory {
-    /// Reads bytes of `mapping`'s file at `at` whose pages the target has not mapped in, in a way
-    /// that does not map them in, if there is one. Returns the bytes read.
+    /// Reads bytes of `mapping`'s file at `at` whose pages are not mapped into the target, without mapping them in
+    /// if possible. Returns the number of bytes read.
     fn read_absent(&self, mapping: &Mapping, at: Address, into: &mut [u8]) -> usize {
         let _ = mapping;
         self.read(at, into)
     }
 
-    /// The state of the page at `at`, `None` if it is absent, and for how many of `bytes` it holds. Asked only
-    /// if the state has no page states.
+    /// Returns the state of the page at `at` (`None` if it is absent), and the number of the following `bytes` with
+    /// the same state. Called only if [`ProcessState::pages`] is `None`.
     fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
         let _ = at;
         (Some(PageState::Anonymous), bytes)
     }
 }
 
-/// Who the target is.
+/// The identity of the target, and some facts about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Process {
-    /// Its process id as rbloat's own namespace counts.
+pub struct ProcessInfo {
+    /// The process id in rbloat's own pid namespace.
     pub pid: i32,
-    /// When it was started, in clock ticks since the machine was: with its id, which process it is.
-    /// `None` where that is not known.
+    /// The start time, in clock ticks since boot; `None` if unknown. Together with the id it identifies the process.
     pub started_ticks: Option<u64>,
-    /// How long it has been running, in ms; `None` where that is not known.
+    /// The time since the start, in ms; `None` if unknown.
     pub uptime_ms: Option<u64>,
-    /// Its command line, words joined by blanks; the name in brackets where it has none.
+    /// The command line, words joined by blanks; the name in brackets if it has none.
     pub command: String,
-    /// The variables of its environment that decide how its memory is allocated, as they stood
-    /// when it was started. Nothing else of the environment is kept: it holds secrets. `None`
-    /// where the environment could not be read.
+    /// The variables by which the dynamic linker is told to load another allocator (LD_PRELOAD), as of the start of
+    /// the process. Other variables are not kept, since they may hold secrets. `None` if the environment could not be
+    /// read.
     pub environment: Option<Vec<(String, String)>>,
-    /// Its process id within its own container, where that is another one.
+    /// The process id in its own pid namespace, if that differs.
     pub namespace_pid: Option<i32>,
-    /// How many threads it has.
+    /// The number of threads.
     pub threads: u64,
-    /// Its resident bytes as ps(1) shows them: a fast count of the kernel's that may be off by
-    /// some pages for each processor.
+    /// Resident bytes as ps(1) shows them: the kernel's fast count, which may be off by some pages for each processor.
     pub rss_bytes: u64,
 }
 
-impl Process {
-    /// The value of an environment variable that decides about allocation.
+impl ProcessInfo {
+    /// The value of an environment variable that is kept; `None` if it is not set.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.environment
@@ -95,39 +95,37 @@ impl Thread {
     }
 }
 
-/// Where a state is from.
+/// The origin of a state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// The kernel said it of a process.
+    /// A process, by the kernel's account.
     #[default]
     Process,
-    /// A core file: page states were worked out, and the process may be gone.
+    /// A core file: page states are estimates, and the process may be gone.
     Core,
 }
 
-/// All that the kernel says of the target at one instant, without a byte of its memory.
+/// The kernel's account of the target at one instant, without a byte of its memory.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessState {
-    /// Who the target is.
-    pub process: Process,
-    /// Its mappings.
+    /// The identity of the target, and some facts about it.
+    pub process: ProcessInfo,
+    /// The mappings.
     pub mappings: Mappings,
-    /// The states of its pages, read before any memory; `None` where the kernel did not tell, or
-    /// was not asked.
+    /// The states of the pages, read before any memory; `None` if the process was not stopped.
     pub pages: Option<Pages>,
-    /// Resident bytes, at least and at most, by a count that was not made from `pages`: to hold the
-    /// sum of these against it. `None` where there is none.
+    /// Bounds of the resident bytes by a count that is independent of `pages`, as a check; `None` if there is none.
     pub rss_bounds: Option<RangeInclusive<u64>>,
-    /// Its threads; empty where it was not stopped.
+    /// The threads; empty if the process was not stopped.
     pub threads: Vec<Thread>,
-    /// Where all this is from.
+    /// The origin of this state.
     pub origin: Origin,
-    /// What was noticed about that.
+    /// Findings about the capture.
     pub findings: Vec<Finding>,
 }
 
 impl ProcessState {
-    /// Bytes of the target that are in swap.
+    /// Returns the swapped bytes of the target.
     #[must_use]
     pub fn swap_bytes(&self) -> u64 {
         match &self.pages {
@@ -139,47 +137,47 @@ impl ProcessState {
 
 /// The target at one instant: its state and its memory.
 ///
-/// Everything after the capture is a pure function of an image.
+/// All analysis is a pure function of an image.
 pub struct Image<'m> {
-    /// What the kernel says of it.
+    /// The kernel's account.
     pub state: ProcessState,
     source: Box<dyn Source + Send + 'm>,
 }
 
 impl<'m> Image<'m> {
-    /// Joins a state and the source of the bytes that it describes.
+    /// Creates an image of a state and the source of its bytes.
     #[must_use]
     pub fn new(state: ProcessState, source: impl Source + Send + 'm) -> Self {
         Self { state, source: Box::new(source) }
     }
 
-    /// Reads what the page at `at` begins with, up to `into.len()` bytes or the end of what is
-    /// alike: the run of pages, the hole between two runs, the mapping. Returns the bytes read.
-    fn read_alike(&self, at: Address, into: &mut [u8]) -> usize {
+    /// Reads from `at` up to the end of the run of pages, of the hole between two runs, or of the mapping. Returns the
+    /// number of bytes read.
+    fn read_run(&self, at: Address, into: &mut [u8]) -> usize {
         let Some(mapping) = self.state.mappings.find(at) else { return 0 };
         let end = mapping.range.end.min(at.offset(into.len() as u64).max(at));
         let (state, bytes) = self.state_at(at, end - at);
         let into = &mut into[..bytes as usize];
         match state {
             Some(state) if state.is_unreadable() => 0,
-            // The kernel lets a debugger read what a process forbids itself to read, as GC.compact does with
-            // heap pages while it moves objects.
+            // The kernel lets a debugger read memory that the process protected from itself.
             Some(_) if mapping.readable || mapping.is_private_anonymous() => {
                 self.source.read(at, into)
             }
             _ if !mapping.readable => 0,
             _ if mapping.is_private_anonymous() => {
-                // Reading it in the target would map a page in, and yield the same.
+                // Reading it in the target would map a page of zeros in.
                 into.fill(0);
                 into.len()
             }
-            // No walker needs the kernel's own pages, and there is no file to read them from.
+            // The kernel's own pages have no file, and no walker needs them.
             _ if matches!(mapping.backing, Backing::Kernel(_)) => 0,
             _ => self.source.read_absent(mapping, at, into),
         }
     }
 
-    /// The state of the page at `at`, `None` if it is absent, and for how many of `bytes` it holds.
+    /// Returns the state of the page at `at` (`None` if it is absent), and the number of the following `bytes` with
+    /// the same state.
     fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
         let Some(pages) = &self.state.pages else { return self.source.state_at(at, bytes) };
         let end = at.offset(bytes);
@@ -195,7 +193,7 @@ impl Memory for Image<'_> {
     fn read(&self, at: Address, into: &mut [u8]) -> usize {
         let mut done = 0;
         while done < into.len() {
-            let got = self.read_alike(at.offset(done as u64), &mut into[done..]);
+            let got = self.read_run(at.offset(done as u64), &mut into[done..]);
             if got == 0 {
                 break;
             }

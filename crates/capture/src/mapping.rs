@@ -44,8 +44,8 @@ pub struct Mapping {
     pub swap_bytes: u64,
     /// Whether RSS leaves its pages out: bare page frames (VM_PFNMAP), or hugetlb.
     pub outside_rss: bool,
-    /// Whether a clone does not get its pages: MADV_DONTFORK, MADV_WIPEONFORK.
-    pub kept_from_clones: bool,
+    /// True if a forked process does not inherit its pages: MADV_DONTFORK, MADV_WIPEONFORK.
+    pub not_inherited: bool,
 }
 
 impl Mapping {
@@ -63,7 +63,7 @@ impl Mapping {
             kernel_rss_bytes: None,
             swap_bytes: 0,
             outside_rss: false,
-            kept_from_clones: false,
+            not_inherited: false,
         }
     }
 
@@ -92,10 +92,10 @@ impl Mapping {
 }
 
 impl Mapping {
-    /// Whether a clone gets its page tables at once, so that they say of the clone what they say of the
-    /// target. Of files the kernel leaves that to the clone's first look (`vma_needs_copy` in mm/memory.c).
-    pub(crate) fn is_cloned(&self) -> bool {
-        self.is_private_anonymous() && !self.kept_from_clones
+    /// Returns true if fork(2) copies its page tables, so that those of the forked process are those of the original.
+    /// For files, the kernel fills them in at the forked process's first access (`vma_needs_copy` in mm/memory.c).
+    pub(crate) fn is_copied_by_fork(&self) -> bool {
+        self.is_private_anonymous() && !self.not_inherited
     }
 }
 
@@ -124,7 +124,7 @@ impl From<MemoryMap> for Mapping {
             file_offset: map.offset,
             kernel_rss_bytes: map.extension.map.get("Rss").copied(),
             swap_bytes: map.extension.map.get("Swap").copied().unwrap_or(0),
-            kept_from_clones: map.extension.vm_flags.intersects(VmFlags::DC | VmFlags::WF),
+            not_inherited: map.extension.vm_flags.intersects(VmFlags::DC | VmFlags::WF),
             outside_rss: map.extension.vm_flags.intersects(VmFlags::PF | VmFlags::HT)
                 || matches!(&backing, Backing::Kernel(name) if name.starts_with("[vvar")),
             backing,
@@ -187,12 +187,12 @@ impl Mappings {
         range
     }
 
-    /// Takes from another look at the same process which mappings RSS leaves out, and clones.
-    pub(crate) fn leave_out_as(&mut self, other: &Self) {
+    /// Copies the flags "not in RSS" and "not inherited by fork" from an earlier reading.
+    pub(crate) fn copy_flags_from(&mut self, other: &Self) {
         for mapping in &mut self.0 {
             let Some(same) = other.find(mapping.range.start) else { continue };
             mapping.outside_rss |= same.outside_rss;
-            mapping.kept_from_clones |= same.kept_from_clones;
+            mapping.not_inherited |= same.not_inherited;
         }
     }
 

@@ -71,7 +71,7 @@ fn auxiliary() -> Vec<(u64, u64)> {
 
 fn write_first_stack(memory: &mut SyntheticMemory) {
     let arguments: [&[u8]; 3] = [b"/usr/bin/ruby\0", b"-e\0", b"puts 1\nputs 2\0"];
-    let variables: [&[u8]; 3] = [b"SECRET=hush\0", b"MALLOC_ARENA_MAX=2\0", b"EMPTY=\0"];
+    let variables: [&[u8]; 3] = [b"SECRET=hush\0", b"LD_PRELOAD=/lib/a.so\0", b"EMPTY=\0"];
     let mut at = STRINGS;
     let mut put = |memory: &mut SyntheticMemory, bytes: &[u8]| {
         memory.write(at, bytes);
@@ -148,7 +148,7 @@ fn who_the_process_was_is_in_the_notes_and_on_the_stack() {
         let process = &state.process;
         assert_eq!((process.pid, process.threads), (77, 2));
         assert_eq!(process.command, "/usr/bin/ruby -e puts 1 puts 2");
-        let kept = [("MALLOC_ARENA_MAX".to_owned(), "2".to_owned())];
+        let kept = [("LD_PRELOAD".to_owned(), "/lib/a.so".to_owned())];
         assert_eq!(process.environment.as_deref(), Some(&kept[..]), "and no secret");
     }
     let core = open(&core_of(CoreWriter::Kernel));
@@ -302,7 +302,7 @@ fn private_memory_that_was_not_to_be_dumped_is_lost() {
 }
 
 #[test]
-fn what_is_no_core_is_told_so() {
+fn a_file_that_is_not_a_core_is_rejected_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     for (bytes, said) in [
@@ -313,7 +313,7 @@ fn what_is_no_core_is_told_so() {
     ] {
         std::fs::write(&path, bytes).unwrap();
         let told = error(&path).to_string();
-        assert!(told.contains("file is no core file") && told.contains(said), "{told}");
+        assert!(told.contains("file is not a core file") && told.contains(said), "{told}");
     }
     assert!(error(folder.path()).to_string().contains("it is a folder"));
     let told = error(&folder.path().join("absent")).to_string();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use capture::{GroupMemory, Tree, command_line, group_memory, own_cpu_time, rollup};
+use capture::proc::{GroupMemory, Tree, command_line, group_memory, own_cpu_time, rollup};
 use testkit::Target;
 
 /// How a Ruby program says facts of itself.

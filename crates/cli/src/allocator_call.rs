@@ -1,7 +1,8 @@
 use allocator::{Allocator, TrimCall, jemalloc};
 use capture::elf::{self, Module};
-use capture::{Address, Argument, Error, Forked, Image};
+use capture::{Address, Argument, Image, SystemCall};
 use formats::AllocatorStatistics;
+use inferior::{Error, ForkedCopy, FunctionCall};
 
 use crate::failure::Failure;
 
@@ -10,8 +11,9 @@ pub(crate) struct AllocatorCall {
     pub(crate) allocator: Allocator,
     /// The call as a person writes it.
     pub(crate) shown: &'static str,
-    pub(crate) function: Address,
-    pub(crate) arguments: &'static [Argument<'static>],
+    function: Address,
+    arguments: &'static [Argument<'static>],
+    system_calls: &'static [SystemCall],
 }
 
 impl AllocatorCall {
@@ -24,20 +26,25 @@ impl AllocatorCall {
             let function = module?.symbol(&image, call.function).ok()??;
             Some((call, function.address))
         });
-        let Some((TrimCall { arguments, shown, .. }, function)) = found else {
+        let Some((TrimCall { arguments, shown, system_calls, .. }, function)) = found else {
             return Err(Failure::NoTrim { pid, allocator: allocator.to_string() });
         };
-        Ok(Self { allocator, shown, function, arguments })
+        Ok(Self { allocator, shown, function, arguments, system_calls })
     }
 
-    /// What the call would bring, in bytes, found out by letting the clone do it; `None` where it does not
-    /// come to an end there.
-    pub(crate) fn try_on(&self, clone: &mut Forked) -> Result<Option<u64>, Error> {
-        let before = clone.anonymous_bytes()?;
-        if clone.call(self.function, self.arguments)?.is_none() {
+    /// The call as it is made in a process.
+    pub(crate) fn function_call(&self) -> FunctionCall<'static> {
+        let Self { function, arguments, system_calls, .. } = *self;
+        FunctionCall { function, arguments, system_calls }
+    }
+
+    /// Lets a forked copy make the call, and returns the bytes that it gave back; `None` if it does not return there.
+    pub(crate) fn try_on(&self, copy: &mut ForkedCopy) -> Result<Option<u64>, Error> {
+        let before = copy.anonymous_bytes()?;
+        if copy.call(self.function_call())?.is_none() {
             return Ok(None);
         }
-        Ok(Some(before.saturating_sub(clone.anonymous_bytes()?)))
+        Ok(Some(before.saturating_sub(copy.anonymous_bytes()?)))
     }
 }
 
@@ -49,21 +56,23 @@ fn serving<'m>(image: &Image<'_>, modules: &'m [Module]) -> (Allocator, Option<&
     (found.allocator, found.module)
 }
 
-/// jemalloc's statistics at the instant of the clone, which is made to work them out; `None` where another
-/// allocator serves malloc, or it keeps no statistics.
-pub(crate) fn statistics(clone: &mut Forked) -> Result<Option<AllocatorStatistics>, Error> {
-    let image = clone.image();
+/// Lets a forked copy work out jemalloc's statistics at the instant of the fork; `None` if another allocator serves
+/// malloc, or it keeps no statistics.
+pub(crate) fn statistics(copy: &mut ForkedCopy) -> Result<Option<AllocatorStatistics>, Error> {
+    let image = copy.image();
     let modules = elf::modules(image);
     let (Allocator::Jemalloc, Some(module)) = serving(image, &modules) else { return Ok(None) };
     let Ok(Some(mallctl)) = module.symbol(image, jemalloc::FUNCTION) else { return Ok(None) };
-    let mallctl = mallctl.address;
-    let renewed = clone.call(mallctl, &jemalloc::RENEW)?;
+    let mut mallctl = |arguments: &[Argument<'_>]| {
+        copy.call(FunctionCall { function: mallctl.address, arguments, system_calls: &[] })
+    };
+    let renewed = mallctl(&jemalloc::RENEW)?;
     if !renewed.is_some_and(|(returned, _)| jemalloc::is_done(returned)) {
         return Ok(None);
     }
     let mut figures = [0; jemalloc::COUNTS.len()];
     for (figure, name) in figures.iter_mut().zip(jemalloc::COUNTS) {
-        match clone.call(mallctl, &jemalloc::count(name))? {
+        match mallctl(&jemalloc::count(name))? {
             Some((returned, words)) if jemalloc::is_done(returned) && !words.is_empty() => {
                 *figure = words[0];
             }

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use capture::{ForkPlan, Image, ProcessState, Refusal, Thawed};
+use capture::live::on_a_thread_of_its_own;
+use capture::{Image, PauseFactors, ProcessState, Thawed};
 use formats::{AllocatorStatistics, Capture, CaptureMethod};
+use inferior::{EndedCopy, ForkPlan, Refusal};
 use ledger::Facts;
 
 use crate::allocator_call::{self, AllocatorCall};
@@ -35,11 +37,11 @@ pub(crate) struct Captured {
     pub(crate) capture: Capture,
     /// Why its memory was not read, if it was not: the facts are empty then.
     pub(crate) unread: Option<String>,
-    /// Why the target still has a dead clone in the process table.
+    /// The reason why the forked copy is still in the process table, as a zombie, if it is.
     pub(crate) left: Option<Refusal>,
-    /// What the allocator gave back in the clone, in bytes, if it was tried.
+    /// The bytes that the allocator gave back in the forked copy, if it was tried.
     pub(crate) tried_bytes: Option<u64>,
-    /// What the allocator counts itself, where a clone could be asked.
+    /// The allocator's own statistics, if a forked copy could be asked.
     pub(crate) statistics: Option<AllocatorStatistics>,
 }
 
@@ -51,8 +53,8 @@ pub(crate) fn take(pid: i32, how: CaptureArguments, owners: bool) -> Result<Capt
     take_and_try(pid, how, owners, None)
 }
 
-/// Like [`take`] of a process that will be made to make `call` anyway: the clone makes the call when it was
-/// read, if it is one whose outcome cannot be computed.
+/// Like [`take`], of a process that will be made to make `call` anyway: the forked copy makes the call after it was
+/// read, unless the outcome can be computed.
 pub(crate) fn take_and_try(
     pid: i32,
     how: CaptureArguments,
@@ -62,8 +64,8 @@ pub(crate) fn take_and_try(
     let started = Instant::now();
     let image = capture::look(pid)?;
     let own_bytes = own_bytes(image.state.process.rss_bytes, owners);
-    if let Some(room_bytes) = capture::room_bytes(pid, 0)
-        && capture::room_bytes(pid, own_bytes) == Some(0)
+    if let Some(room_bytes) = inferior::room_bytes(pid, 0)
+        && inferior::room_bytes(pid, own_bytes) == Some(0)
     {
         return Err(Failure::NoRoom { pid, own_bytes, room_bytes });
     }
@@ -109,7 +111,7 @@ impl Target<'_> {
         loop {
             let at = SystemTime::now();
             let look = match &plan {
-                Some(plan) => capture::on_a_thread_of_its_own(|| self.fork(plan)),
+                Some(plan) => on_a_thread_of_its_own(|| self.fork(plan)),
                 None => self.freeze(&reason),
             };
             let may_try_again = attempt < MAX_ATTEMPTS;
@@ -151,12 +153,12 @@ impl Target<'_> {
             return Ok((None, "as requested".into()));
         }
         let max_pause = self.how.max_pause;
-        let planned = ForkPlan::make(self.image, self.own_bytes).and_then(|plan| {
-            match plan.factors().fork() {
+        let planned = ForkPlan::make(self.image, ruby::WAKEUP_SIGNAL, self.own_bytes).and_then(
+            |plan| match plan.factors().fork() {
                 expected if expected > max_pause => Err(Refusal::Slow { expected, max_pause }),
                 _ => Ok(plan),
-            }
-        });
+            },
+        );
         match (planned, self.how.capture) {
             (Ok(plan), CaptureMode::Fork) => Ok((Some(plan), "as requested".into())),
             (Ok(plan), _) => Ok((Some(plan), "the shortest pause".into())),
@@ -168,23 +170,21 @@ impl Target<'_> {
     fn refused(&self, refusal: Refusal) -> Failure {
         let instead = match refusal {
             Refusal::Slow { .. } => "; allow more with --max-pause",
+            Refusal::NoHandler { .. } => {
+                ", which every CRuby installs when it starts; --capture freeze needs none"
+            }
             _ => "; --capture freeze needs none",
         };
         Failure::NotTouched { pid: self.pid, what: "forked copy", refusal, instead }
     }
 
     fn may_freeze_after(&self, failure: &Failure) -> bool {
-        use capture::Error as E;
         self.how.capture != CaptureMode::Fork
-            && matches!(
-                failure,
-                Failure::NotTouched { .. }
-                    | Failure::Target(E::CloneEnded { .. } | E::CloneEndedForRoom { .. })
-            )
+            && matches!(failure, Failure::NotTouched { .. } | Failure::CopyLost(_))
     }
 
     fn fork(&self, plan: &ForkPlan) -> Result<Look, Failure> {
-        let mut forked = match capture::fork(self.pid, self.how.max_pause, plan)? {
+        let mut forked = match inferior::fork(self.pid, self.how.max_pause, plan)? {
             Ok(forked) => forked,
             Err(refusal) => return Err(self.refused(refusal)),
         };
@@ -194,7 +194,7 @@ impl Target<'_> {
             None => None,
         };
         let statistics = allocator_call::statistics(&mut forked)?;
-        let capture::Ended { state, pause, copied_bytes, left } = forked.end()?;
+        let EndedCopy { state, pause, copied_bytes, left } = forked.end()?;
         let method = CaptureMethod::Fork;
         Ok(Look {
             method,
@@ -226,7 +226,7 @@ impl Target<'_> {
 
     /// The expected time of the walks during a freeze.
     fn expected_walk(&self) -> Duration {
-        let factors = capture::pause_factors(self.image);
+        let factors = PauseFactors::of(self.image);
         let gib = factors.resident_bytes as f64 / (1_u64 << 30) as f64;
         let per_gib = if self.owners { WALK_PER_GIB_WITH_OWNERS } else { WALK_PER_GIB };
         let heaps = allocator::count_heaps(&self.image.state.mappings) as f64;
@@ -240,8 +240,7 @@ impl Target<'_> {
     /// Why the memory was not read.
     fn unread(&self, expected: Duration, reason: &str) -> String {
         let max_pause = self.how.max_pause;
-        let enough =
-            (2 * (expected + capture::pause_factors(self.image).freeze())).max(2 * max_pause);
+        let enough = (2 * (expected + PauseFactors::of(self.image).freeze())).max(2 * max_pause);
         format!(
             "not read: that takes a pause of about {} ms, and --max-pause allows {} ms ({reason}). Allow more \
              with --max-pause {}ms",
@@ -253,14 +252,18 @@ impl Target<'_> {
 }
 
 fn no_copy(refusal: &Refusal) -> String {
-    format!("no forked copy was made: {refusal}")
+    let reason = match refusal {
+        Refusal::NoHandler { .. } => ", which every CRuby installs when it starts",
+        _ => "",
+    };
+    format!("no forked copy was made: {refusal}{reason}")
 }
 
 /// Returns true if another try some milliseconds later may succeed.
 fn passes(failure: &Failure) -> bool {
     use capture::Error as E;
     match failure {
-        Failure::Target(error) => matches!(error, E::DoesNotStop { .. } | E::Restless { .. }),
+        Failure::Target(error) => matches!(error, E::DoesNotStop { .. } | E::NewThreads { .. }),
         Failure::NotTouched { refusal, .. } => {
             matches!(refusal, Refusal::NoSafePoint | Refusal::Slow { .. } | Refusal::Lost)
         }

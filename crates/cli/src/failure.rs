@@ -7,8 +7,10 @@ use formats::{RecordingError, SnapshotError};
 /// Why rbloat ends without having done what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
+    #[error("{}{}", .0, advice(.0))]
+    Target(capture::Error),
     #[error(transparent)]
-    Target(#[from] capture::Error),
+    CopyLost(inferior::Error),
     #[error(
         "process {pid} ({command}) is not a Ruby: nothing in it exports rb_cObject; `rbloat` lists the Ruby processes"
     )]
@@ -29,7 +31,7 @@ pub(crate) enum Failure {
     )]
     NoRoom { pid: i32, own_bytes: u64, room_bytes: u64 },
     #[error("no {what} was made in process {pid}: {refusal}{instead}")]
-    NotTouched { pid: i32, what: &'static str, refusal: capture::Refusal, instead: &'static str },
+    NotTouched { pid: i32, what: &'static str, refusal: inferior::Refusal, instead: &'static str },
     #[error(
         "malloc in process {pid} is served by {allocator}, which exports no function that gives memory back"
     )]
@@ -73,6 +75,33 @@ pub(crate) enum Failure {
     OneFile,
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
+}
+
+impl From<capture::Error> for Failure {
+    fn from(error: capture::Error) -> Self {
+        Self::Target(error)
+    }
+}
+
+impl From<inferior::Error> for Failure {
+    fn from(error: inferior::Error) -> Self {
+        match error {
+            inferior::Error::Capture(error) => Self::Target(error),
+            lost => Self::CopyLost(lost),
+        }
+    }
+}
+
+/// The advice that follows the message of an error.
+fn advice(error: &capture::Error) -> &'static str {
+    use capture::Error as E;
+    match error {
+        E::NoSuchProcess { .. } => "; `rbloat` lists the Ruby processes that run",
+        E::Itself { .. } => "; give the id of a Ruby process",
+        E::DoesNotStop { .. } => "; try again, or allow more with --max-pause",
+        E::NewThreads { .. } => "; try again",
+        _ => "",
+    }
 }
 
 /// What a run that failed nowhere came to.
@@ -129,13 +158,9 @@ impl Failure {
             | Self::NotASnapshot { .. } => 3,
             Self::Target(E::NotPermitted { .. }) => 4,
             Self::Target(
-                E::Traced { .. }
-                | E::DoesNotStop { .. }
-                | E::Restless { .. }
-                | E::Ended { .. }
-                | E::CloneEnded { .. }
-                | E::CloneEndedForRoom { .. },
+                E::Traced { .. } | E::DoesNotStop { .. } | E::NewThreads { .. } | E::Ended { .. },
             )
+            | Self::CopyLost(_)
             | Self::Unread { .. }
             | Self::NoRoom { .. }
             | Self::NotTouched { .. } => 5,

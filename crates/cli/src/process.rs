@@ -27,7 +27,7 @@ pub(crate) fn find(name: ProcessName) -> Result<i32, Failure> {
 
 /// The one process that its container calls `namespace_pid`; where there are more, the one Ruby.
 fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
-    let pids = capture::processes_by_namespace_pid(namespace_pid)?;
+    let pids = capture::proc::processes_by_namespace_pid(namespace_pid)?;
     match pids[..] {
         [] => return Err(Failure::NotInContainer { namespace_pid }),
         [pid] => return Ok(pid),

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use capture::{Called, Refusal};
+use capture::proc::rss_bytes;
 use formats::TrimOutcome;
+use inferior::{CallOutcome, Refusal};
 
 use crate::allocator_call::AllocatorCall;
 use crate::failure::Failure;
@@ -15,20 +16,21 @@ const CALL: Duration = Duration::from_secs(60);
 
 /// Makes `call` in process `pid`.
 pub(crate) fn trim(pid: i32, call: &AllocatorCall) -> Result<TrimOutcome, Failure> {
-    let before = capture::rss_bytes(pid)?;
+    let before = rss_bytes(pid)?;
     let started = Instant::now();
-    let called = capture::call(pid, call.function, call.arguments, PATIENCE, CALL)
+    let called = inferior::call(pid, ruby::WAKEUP_SIGNAL, call.function_call(), PATIENCE, CALL)
         .map_err(|refusal| refused(pid, refusal))?;
     let (time, returned) = match called {
-        Called::Returned(time) => (time, true),
-        Called::StillRuns => (started.elapsed(), false),
+        CallOutcome::Returned(time) => (time, true),
+        CallOutcome::StillRunning => (started.elapsed(), false),
     };
-    Ok(TrimOutcome::new(before, capture::rss_bytes(pid)?, time, returned))
+    Ok(TrimOutcome::new(before, rss_bytes(pid)?, time, returned))
 }
 
 fn refused(pid: i32, refusal: Refusal) -> Failure {
     let instead = match refusal {
         Refusal::NoSafePoint | Refusal::Lost => "; try again, or when it has less to do",
+        Refusal::NoHandler { .. } => ", which every CRuby installs when it starts",
         _ => "",
     };
     Failure::NotTouched { pid, what: "trim", refusal, instead }

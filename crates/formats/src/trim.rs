@@ -103,7 +103,7 @@ impl TrimReport {
     /// A report before anything was done.
     #[must_use]
     pub fn new(
-        process: &capture::Process,
+        process: &capture::ProcessInfo,
         allocator: String,
         function: String,
         expected: TrimExpectation,

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use allocator::{Allocator, HeapMap, Libc, Totals};
-use capture::{Address, Finding, Origin, Pages, Process, ProcessState, Severity};
+use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severity};
 use ruby::{ObjectSpace, SlotState};
 
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
@@ -14,7 +14,7 @@ use crate::{Cause, Causes, Facts, MemoryMap, Size, memory_map};
 #[derive(Debug, Clone)]
 pub struct Ledger {
     /// The process.
-    pub process: Process,
+    pub process: ProcessInfo,
     /// The source of the facts.
     pub origin: Origin,
     /// The resident bytes: the sum of `causes`.

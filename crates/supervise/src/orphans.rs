@@ -32,5 +32,5 @@ impl Orphans {
 }
 
 fn children() -> Vec<i32> {
-    capture::children(std::process::id().cast_signed())
+    capture::proc::children(std::process::id().cast_signed())
 }

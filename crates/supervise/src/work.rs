@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use capture::Member;
+use capture::proc::Member;
 use diagnosis::Environment;
 use formats::{EndReason, RunPoint};
 
@@ -316,7 +316,8 @@ impl<'a> Work<'a> {
         if self.has_ended() {
             return self.samples.last().map_or(0, |sample| sample.rss_bytes);
         }
-        let exact = |member: &Member| capture::rss_bytes(member.pid).unwrap_or(member.rss_bytes);
+        let exact =
+            |member: &Member| capture::proc::rss_bytes(member.pid).unwrap_or(member.rss_bytes);
         self.command.members.iter().map(exact).sum()
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use crate::live::one_line;
+use crate::text::one_line;
 use crate::{Address, Backing, Finding, Mapping, Memory, PAGE_SIZE, Severity, length};
 
 use super::file::{open_without_waiting, read_fully};

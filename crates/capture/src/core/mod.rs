@@ -18,9 +18,10 @@ mod states;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::live::{allocation_variables, one_line};
+use crate::proc::kept_variables;
+use crate::text::one_line;
 use crate::{
-    Backing, Error, Finding, Image, Mapping, Mappings, Origin, Pages, Process, ProcessState,
+    Backing, Error, Finding, Image, Mapping, Mappings, Origin, Pages, ProcessInfo, ProcessState,
     Severity, length,
 };
 use file::CoreFile;
@@ -100,18 +101,18 @@ pub fn open_core(path: &Path, options: &CoreOptions) -> Result<Core, Error> {
 }
 
 /// Who the process was.
-fn process(dumped: &Dumped, notes: &Notes, pages: &Pages) -> Process {
+fn process(dumped: &Dumped, notes: &Notes, pages: &Pages) -> ProcessInfo {
     let first = FirstStack::find(dumped, notes);
     let (arguments, environment) =
         first.map_or((notes.arguments.clone(), None), |it| (it.arguments, Some(it.environment)));
     let command = one_line(String::from_utf8_lossy(&arguments).trim_end_matches(['\0', ' ']));
     let name = one_line(&String::from_utf8_lossy(&notes.name));
     let all = pages.iter().filter(|run| run.state.is_resident());
-    Process {
+    ProcessInfo {
         pid: notes.pid.unwrap_or(0),
         command: if command.is_empty() { format!("[{name}]") } else { command },
         environment: environment
-            .map(|variables| allocation_variables(&String::from_utf8_lossy(&variables))),
+            .map(|variables| kept_variables(&String::from_utf8_lossy(&variables))),
         namespace_pid: None,
         started_ticks: None,
         uptime_ms: None,

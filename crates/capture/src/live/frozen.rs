@@ -8,18 +8,16 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Image, ProcessState};
 
-use super::blocked::Blocked;
-use super::memory::LiveMemory;
-use super::pagemap::Part;
-use super::{Stopped, proc};
+use super::{BlockedSignals, LiveMemory, PageScope, StoppedProcess};
+use crate::proc;
 
-/// A target that stands still, and its image.
+/// A process that is stopped, and its image.
 ///
-/// It goes on when this value is dropped, when its pause has lasted for as long as it may, or rbloat ends in
-/// whatever way.
+/// The process goes on when this value is dropped, at the deadline of its pause, or when rbloat ends, however it
+/// ends.
 pub struct Frozen {
     image: Image<'static>,
-    keeper: Keeper,
+    tracer: Tracer,
 }
 
 /// The outcome of a freeze after the target was released.
@@ -34,28 +32,27 @@ pub struct Thawed {
 }
 
 /// The thread that stopped the target, and releases it on request or at the deadline.
-struct Keeper {
-    /// `None` where the target was stopped before.
+struct Tracer {
+    /// The end of the pause; `None` if the target was already stopped by a signal.
     deadline: Option<Instant>,
     release: Sender<()>,
     thread: JoinHandle<Result<Duration, Error>>,
     expired: Arc<AtomicBool>,
-    /// Those of a terminal that would stop us while the target stands.
-    _blocked: Blocked,
+    /// The terminal must not stop rbloat while the target is stopped.
+    _blocked: BlockedSignals,
 }
 
-/// Stops every thread of `pid` and reads what the kernel says of it, page states before anything
-/// else. Nothing is written to the target.
+/// Stops every thread of `pid`, and reads the kernel's account of it, page states before any memory. Nothing is
+/// written to the target.
 ///
-/// The target stands for at most `max_pause`, unless it was stopped before, by SIGSTOP or its like: nobody
-/// waits for such a process. At the deadline it goes on whatever is done with its image, of which nothing
-/// can be read from then on.
+/// The target is stopped for at most `max_pause`, unless it was already stopped by SIGSTOP or a similar signal: then
+/// there is no limit. At the deadline the target goes on, and later reads of its image return nothing.
 ///
 /// # Errors
-/// Where there is no such process, it has no memory, it is traced already, the kernel refuses, or
-/// a thread does not stop within `max_pause`. The target goes on then.
+/// If there is no such process, it has no memory, it is traced already, the kernel refuses, or a thread does not stop
+/// within `max_pause`. The target goes on then.
 pub fn freeze(pid: i32, max_pause: Duration) -> Result<Frozen, Error> {
-    let blocked = Blocked::job_control();
+    let blocked = BlockedSignals::job_control();
     proc::check_has_memory(pid)?;
     let expired = Arc::new(AtomicBool::new(false));
     let memory = LiveMemory::open(pid)?.until(Arc::clone(&expired));
@@ -63,35 +60,35 @@ pub fn freeze(pid: i32, max_pause: Duration) -> Result<Frozen, Error> {
     let (release, released) = channel();
     let expires = Arc::clone(&expired);
     let thread = Builder::new()
-        .spawn(move || keep(pid, max_pause, &ready, &released, &expires))
+        .spawn(move || stop_until(pid, max_pause, &ready, &released, &expires))
         .map_err(|source| Error::Ptrace { pid, tid: pid, source })?;
-    let mut keeper = Keeper { deadline: None, release, thread, expired, _blocked: blocked };
+    let mut tracer = Tracer { deadline: None, release, thread, expired, _blocked: blocked };
     match stopped.recv() {
         Ok((state, deadline)) => {
-            keeper.deadline = deadline;
-            Ok(Frozen { image: Image::new(state, memory), keeper })
+            tracer.deadline = deadline;
+            Ok(Frozen { image: Image::new(state, memory), tracer })
         }
-        // It ended without having stopped the target, and says why.
-        Err(_) => Err(keeper.end().err().unwrap_or(Error::Ended { pid, how: "ended" })),
+        // The thread ended without having stopped the target; its result is the reason.
+        Err(_) => Err(tracer.end().err().unwrap_or(Error::Ended { pid, how: "ended" })),
     }
 }
 
-/// Stops the target, tells what the kernel says of it, and lets it go on in time. Returns the pause.
-fn keep(
+/// Stops the target, sends the kernel's account of it, and releases it in time. Returns the pause.
+fn stop_until(
     pid: i32,
     max_pause: Duration,
     ready: &SyncSender<(ProcessState, Option<Instant>)>,
     released: &Receiver<()>,
     expired: &AtomicBool,
 ) -> Result<Duration, Error> {
-    let Stopped { stop, state, .. } = super::stop_and_look(pid, max_pause, Part::All)?;
+    let StoppedProcess { stop, state, .. } = StoppedProcess::stop(pid, max_pause, PageScope::All)?;
     let since = stop.since();
     let deadline = (!stop.was_suspended()).then(|| since + max_pause);
     let _ = ready.send((state, deadline));
     if let Some(deadline) = deadline {
         let left = deadline.saturating_duration_since(Instant::now());
         if released.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
-            // Before the target goes on: a read that ends later than this sees it, and yields nothing.
+            // Before the target goes on, so that a read that ends later returns nothing.
             expired.store(true, Ordering::SeqCst);
         }
     } else {
@@ -100,8 +97,8 @@ fn keep(
     stop.release()
 }
 
-impl Keeper {
-    /// Lets the target go on, if it does not yet.
+impl Tracer {
+    /// Releases the target, unless the deadline has done so.
     fn end(self) -> Result<Duration, Error> {
         drop(self.release);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -109,7 +106,7 @@ impl Keeper {
 }
 
 impl Frozen {
-    /// The target's image. It is of one instant as long as this value lives.
+    /// The target's image, of one instant.
     #[must_use]
     pub fn image(&self) -> &Image<'static> {
         &self.image
@@ -118,16 +115,16 @@ impl Frozen {
     /// The time for which its memory can still be read; `None` if it was stopped before, since there is no limit.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        self.keeper.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+        self.tracer.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Lets the target go on.
+    /// Releases the target.
     ///
     /// # Errors
-    /// Where it ended, or became another program, while it stood: what was read is worth nothing.
+    /// If the target ended, or became another program, while it was stopped: then whatever was read is worthless.
     pub fn thaw(self) -> Result<Thawed, Error> {
-        let expired = Arc::clone(&self.keeper.expired);
-        let pause = self.keeper.end()?;
+        let expired = Arc::clone(&self.tracer.expired);
+        let pause = self.tracer.end()?;
         let expired = expired.load(Ordering::SeqCst);
         Ok(Thawed { state: self.image.state, pause, expired })
     }

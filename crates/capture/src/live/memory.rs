@@ -1,3 +1,5 @@
+//! The memory of a live process.
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -6,21 +8,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Address, Error, Mapping, Memory, PageState, Source};
 
-use super::{pagemap, proc};
+use super::Pagemap;
+use crate::proc;
 
 /// The memory of a running or stopped process, read through `/proc/PID/mem`.
 ///
-/// This is the only way in which rbloat reads memory. process_vm_readv(2) pins the pages that it reads, and
+/// rbloat reads memory in no other way. process_vm_readv(2) pins the pages that it reads, and
 /// since Linux 5.19 the kernel copies an anonymous page that several processes share before it pins it
 /// (`gup_must_unshare` in mm/internal.h): reading a forked process would double its memory, for good.
-pub(crate) struct LiveMemory {
+pub struct LiveMemory {
     pid: i32,
     memory: File,
-    /// Open where pages are looked up as they are read; see [`LiveMemory::open_unscanned`].
-    pagemap: Option<File>,
-    /// Set when the process goes on, and its memory is another.
+    /// Set if pages are looked up as they are read; see [`LiveMemory::open_unscanned`].
+    pagemap: Option<Pagemap>,
+    /// Becomes true when the process goes on, and its memory changes.
     expired: Option<Arc<AtomicBool>>,
-    /// The files of mappings by their start; `None` where we may not open them.
+    /// The files of mappings, by the start of the mapping; `None` if we may not open the file.
     files: Mutex<HashMap<Address, Option<Arc<File>>>>,
 }
 
@@ -29,7 +32,7 @@ impl LiveMemory {
     ///
     /// # Errors
     /// If there is no such process, or the kernel refuses.
-    pub(crate) fn open(pid: i32) -> Result<Self, Error> {
+    pub fn open(pid: i32) -> Result<Self, Error> {
         let memory = proc::open(pid, "mem")?;
         Ok(Self { pid, memory, pagemap: None, expired: None, files: Mutex::default() })
     }
@@ -40,11 +43,11 @@ impl LiveMemory {
     /// # Errors
     /// If there is no such process, or the kernel refuses.
     pub(crate) fn open_unscanned(pid: i32) -> Result<Self, Error> {
-        let pagemap = Some(proc::open(pid, "pagemap")?);
+        let pagemap = Some(Pagemap::open(pid)?);
         Ok(Self { pagemap, ..Self::open(pid)? })
     }
 
-    /// The same, of which nothing can be read once `expired` is set.
+    /// Lets all reads fail once `expired` is set.
     pub(crate) fn until(self, expired: Arc<AtomicBool>) -> Self {
         Self { expired: Some(expired), ..self }
     }
@@ -53,7 +56,7 @@ impl LiveMemory {
         self.expired.as_ref().is_some_and(|expired| expired.load(Ordering::SeqCst))
     }
 
-    /// The file that `mapping` maps, the very one, whatever its path leads to by now.
+    /// Opens the file that `mapping` maps: the very file, even if its path leads to another one by now.
     fn file(&self, mapping: &Mapping) -> Option<Arc<File>> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let open = || {
@@ -68,7 +71,7 @@ impl LiveMemory {
 impl Memory for LiveMemory {
     fn read(&self, at: Address, into: &mut [u8]) -> usize {
         let read = self.memory.read_at(into, at.0).unwrap_or(0);
-        // Asked afterwards: the process may have gone on meanwhile.
+        // Checked after the read, since the process may have gone on meanwhile.
         if self.is_expired() { 0 } else { read }
     }
 }
@@ -78,14 +81,14 @@ impl Source for LiveMemory {
         let offset = mapping.file_offset + (at - mapping.range.start);
         match self.file(mapping) {
             Some(file) => file.read_at(into, offset).unwrap_or(0),
-            // Maps in a page of the file, shared with all who use it: harmless, if not nothing.
+            // Maps a page of the file into the process, shared with all others that map it: harmless.
             None => self.read(at, into),
         }
     }
 
     fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
         match &self.pagemap {
-            Some(pagemap) => pagemap::state_at(pagemap, at, bytes),
+            Some(pagemap) => pagemap.state_at(at, bytes),
             None => (Some(PageState::Anonymous), bytes),
         }
     }

@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-use crate::{Address, Error, Mapping, Mappings, PAGE_SIZE, PageRun, PageState, Pages, length};
-
-use super::proc;
+use crate::{
+    Address, Error, Mapping, Mappings, PAGE_SIZE, PageRun, PageState, Pages, length, proc,
+};
 
 /// Runs that one call of PAGEMAP_SCAN may return.
 const RUNS_PER_SCAN: usize = 4096;
@@ -35,7 +35,7 @@ struct ScanArguments {
     walk_end: u64,
     regions: u64,
     regions_length: u64,
-    most_pages: u64,
+    max_pages: u64,
     category_inverted: u64,
     category_mask: u64,
     category_any_of_mask: u64,
@@ -45,7 +45,7 @@ struct ScanArguments {
 /// `struct page_region` of linux/fs.h.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Region {
+struct PageRegion {
     start: u64,
     end: u64,
     categories: u64,
@@ -53,66 +53,122 @@ struct Region {
 
 nix::ioctl_readwrite!(pagemap_scan, b'f', 16, ScanArguments);
 
-/// Which mappings' pages are looked at.
+/// The mappings whose page states are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum PageScope {
+    /// All mappings.
     All,
-    /// Those whose page tables a clone gets at once.
-    Cloned,
-    /// Those whose page tables it does not get.
-    Uncloned,
+    /// Mappings whose page tables fork(2) copies.
+    CopiedByFork,
+    /// Mappings whose page tables fork(2) does not copy: of files and shared memory, and of MADV_DONTFORK and
+    /// MADV_WIPEONFORK.
+    NotCopiedByFork,
 }
 
-impl Part {
+impl PageScope {
     fn has(self, mapping: &Mapping) -> bool {
         match self {
             Self::All => true,
-            Self::Cloned => mapping.is_cloned(),
-            Self::Uncloned => !mapping.is_cloned(),
+            Self::CopiedByFork => mapping.is_copied_by_fork(),
+            Self::NotCopiedByFork => !mapping.is_copied_by_fork(),
         }
     }
 }
 
-/// What was learned of a stopped process's mappings and pages.
-pub(crate) struct States {
-    pub(crate) mappings: Mappings,
-    pub(crate) pages: Pages,
-    /// The part that was read: more than asked for where the kernel has no fast way.
-    pub(crate) part: Part,
+/// The open pagemap of a process: the states of its pages.
+pub struct Pagemap {
+    pid: i32,
+    file: File,
 }
 
-/// Reads the mappings of the stopped process `pid` and, from its pagemap, the states of the pages of a part
-/// of them.
-///
-/// `before` are its mappings with the kernel's counts from before it was stopped. To count again
-/// means that the kernel walks the page tables once more, some 10 ms for a gigabyte, so it is done
-/// only where there is no other way to tell what is resident.
-pub(crate) fn read(pid: i32, file: &File, before: &Mappings, part: Part) -> Result<States, Error> {
-    let error = |source| Error::Proc { path: format!("/proc/{pid}/pagemap"), source };
-    let mut mappings = proc::mappings(pid, false)?;
-    mappings.leave_out_as(before);
-    match scan(file, &mappings, part) {
-        // Before Linux 6.7 the ioctl does not exist.
-        Err(nix::errno::Errno::ENOTTY | nix::errno::Errno::EINVAL) => {
-            mappings = proc::mappings(pid, true)?;
-            let pages = Pages::new(entries(file, &mappings).map_err(error)?);
-            Ok(States { mappings, pages, part: Part::All })
+impl Pagemap {
+    /// Opens the pagemap of process `pid`.
+    ///
+    /// # Errors
+    /// If there is no such process, or the kernel refuses.
+    pub fn open(pid: i32) -> Result<Self, Error> {
+        Ok(Self { pid, file: proc::open(pid, "pagemap")? })
+    }
+
+    /// Reads the mappings of the stopped process, and the page states of those in `scope`. Returns them, and the scope
+    /// that was read: all mappings on kernels without PAGEMAP_SCAN.
+    ///
+    /// `before` are the mappings with the kernel's counts from before the stop. Counting again makes the kernel walk
+    /// the page tables once more, some 10 ms for a GiB, so it is done only on kernels without PAGEMAP_SCAN.
+    pub(crate) fn read(
+        &self,
+        before: &Mappings,
+        scope: PageScope,
+    ) -> Result<(Mappings, Pages, PageScope), Error> {
+        let mut mappings = proc::mappings(self.pid, false)?;
+        mappings.copy_flags_from(before);
+        match scan(&self.file, &mappings, scope) {
+            // Before Linux 6.7 the ioctl does not exist.
+            Err(nix::errno::Errno::ENOTTY | nix::errno::Errno::EINVAL) => {
+                mappings = proc::mappings(self.pid, true)?;
+                let runs = entries(&self.file, &mappings).map_err(|source| self.error(source))?;
+                Ok((mappings, Pages::new(runs), PageScope::All))
+            }
+            Err(errno) => Err(self.error(io::Error::from(errno))),
+            Ok(runs) => Ok((mappings, Pages::new(runs), scope)),
         }
-        Err(errno) => Err(error(io::Error::from(errno))),
-        Ok(runs) => Ok(States { mappings, pages: Pages::new(runs), part }),
+    }
+
+    /// Returns the page states of a forked process at the instant of the fork. `self` is the pagemap of the copy, and
+    /// `pages` are the states of [`PageScope::NotCopiedByFork`] in the original.
+    ///
+    /// # Errors
+    /// If the copy has ended, or the kernel does not have PAGEMAP_SCAN.
+    pub fn complete(&self, mappings: &Mappings, pages: &Pages) -> Result<Pages, Error> {
+        let runs = scan(&self.file, mappings, PageScope::CopiedByFork)
+            .map_err(|errno| self.error(io::Error::from(errno)))?;
+        Ok(Pages::new(pages.iter().cloned().chain(runs).collect()))
+    }
+
+    /// Returns true if all pages of `range` are resident and exclusive to the process: writing to them copies nothing.
+    #[must_use]
+    pub fn are_exclusive(&self, range: &Range<Address>) -> bool {
+        let is_exclusive = |entry: &[u8]| {
+            let entry = u64::from_le_bytes(entry.try_into().expect("eight bytes"));
+            entry & (ENTRY_PRESENT | ENTRY_FILE | ENTRY_EXCLUSIVE)
+                == ENTRY_PRESENT | ENTRY_EXCLUSIVE
+        };
+        let first = range.start.align_down(PAGE_SIZE);
+        let pages = (range.end - first).div_ceil(PAGE_SIZE) as usize;
+        let mut entries = [0; 64 * 8];
+        let Some(wanted) = entries.get_mut(..pages * 8) else { return false };
+        let read = self.file.read_exact_at(wanted, first.0 / PAGE_SIZE * 8);
+        read.is_ok() && wanted.chunks_exact(8).all(is_exclusive)
+    }
+
+    /// Returns the state of the page at `at` (`None` if it is absent), and the number of the following `bytes` that
+    /// surely have the same.
+    pub(crate) fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
+        const ENTRIES: usize = 64;
+        let first = at.align_down(PAGE_SIZE);
+        let pages = (at.offset(bytes) - first).div_ceil(PAGE_SIZE).min(ENTRIES as u64);
+        let mut entries = [0; ENTRIES * 8];
+        let wanted = &mut entries[..pages as usize * 8];
+        let read = self.file.read_at(wanted, first.0 / PAGE_SIZE * 8).unwrap_or(0);
+        let state = |entry: &[u8]| match u64::from_le_bytes(entry.try_into().expect("eight bytes"))
+        {
+            entry if entry & ENTRY_SWAPPED != 0 => Some(PageState::Swapped),
+            entry if entry & ENTRY_PRESENT == 0 => None,
+            entry if entry & ENTRY_FILE != 0 => Some(PageState::File),
+            _ => Some(PageState::Anonymous),
+        };
+        let mut states = wanted[..read].chunks_exact(8).map(state);
+        let Some(first_state) = states.next() else { return (Some(PageState::Lost), bytes) };
+        let alike = 1 + states.take_while(|&state| state == first_state).count() as u64;
+        (first_state, (first.offset(alike * PAGE_SIZE) - at).min(bytes))
+    }
+
+    fn error(&self, source: io::Error) -> Error {
+        Error::Proc { path: format!("/proc/{}/pagemap", self.pid), source }
     }
 }
 
-/// Adds to `pages`, those of [`Part::Uncloned`], what the page tables of the clone `pid` say of the others.
-pub(crate) fn read_clone(pid: i32, mappings: &Mappings, pages: &Pages) -> Result<Pages, Error> {
-    let path = format!("/proc/{pid}/pagemap");
-    let runs = File::open(&path)
-        .and_then(|file| scan(&file, mappings, Part::Cloned).map_err(io::Error::from))
-        .map_err(|source| Error::Proc { path, source })?;
-    Ok(Pages::new(pages.iter().cloned().chain(runs).collect()))
-}
-
-/// The mappings that may have pages which RSS or swap counts.
+/// Returns the mappings that may have pages in RSS or swap.
 fn populated(mappings: &Mappings) -> impl Iterator<Item = &Mapping> {
     mappings.iter().filter(|mapping| {
         let empty = mapping.kernel_rss_bytes == Some(0) && mapping.swap_bytes == 0;
@@ -120,10 +176,14 @@ fn populated(mappings: &Mappings) -> impl Iterator<Item = &Mapping> {
     })
 }
 
-fn scan(file: &File, mappings: &Mappings, part: Part) -> Result<Vec<PageRun>, nix::errno::Errno> {
-    let mut regions = vec![Region::default(); RUNS_PER_SCAN];
+fn scan(
+    file: &File,
+    mappings: &Mappings,
+    scope: PageScope,
+) -> Result<Vec<PageRun>, nix::errno::Errno> {
+    let mut regions = vec![PageRegion::default(); RUNS_PER_SCAN];
     let mut runs = Vec::new();
-    for mapping in populated(mappings).filter(|mapping| part.has(mapping)) {
+    for mapping in populated(mappings).filter(|mapping| scope.has(mapping)) {
         let mut start = mapping.range.start.0;
         while start < mapping.range.end.0 {
             let mut arguments = ScanArguments {
@@ -169,41 +229,6 @@ fn scan(file: &File, mappings: &Mappings, part: Part) -> Result<Vec<PageRun>, ni
     Ok(runs)
 }
 
-/// The state of the page at `at` by the process's open pagemap, `None` if it is absent, and for how many of
-/// `bytes` it holds at least.
-pub(crate) fn state_at(file: &File, at: Address, bytes: u64) -> (Option<PageState>, u64) {
-    const ENTRIES: usize = 64;
-    let first = at.align_down(PAGE_SIZE);
-    let pages = (at.offset(bytes) - first).div_ceil(PAGE_SIZE).min(ENTRIES as u64);
-    let mut entries = [0; ENTRIES * 8];
-    let wanted = &mut entries[..pages as usize * 8];
-    let read = file.read_at(wanted, first.0 / PAGE_SIZE * 8).unwrap_or(0);
-    let state = |entry: &[u8]| match u64::from_le_bytes(entry.try_into().expect("eight bytes")) {
-        entry if entry & ENTRY_SWAPPED != 0 => Some(PageState::Swapped),
-        entry if entry & ENTRY_PRESENT == 0 => None,
-        entry if entry & ENTRY_FILE != 0 => Some(PageState::File),
-        _ => Some(PageState::Anonymous),
-    };
-    let mut states = wanted[..read].chunks_exact(8).map(state);
-    let Some(first_state) = states.next() else { return (Some(PageState::Lost), bytes) };
-    let alike = 1 + states.take_while(|&state| state == first_state).count() as u64;
-    (first_state, (first.offset(alike * PAGE_SIZE) - at).min(bytes))
-}
-
-/// Returns true if all pages of `range` are resident and exclusive to the process: writing to them copies nothing.
-pub(crate) fn are_exclusive(file: &File, range: &Range<Address>) -> bool {
-    let is_exclusive = |entry: &[u8]| {
-        let entry = u64::from_le_bytes(entry.try_into().expect("eight bytes"));
-        entry & (ENTRY_PRESENT | ENTRY_FILE | ENTRY_EXCLUSIVE) == ENTRY_PRESENT | ENTRY_EXCLUSIVE
-    };
-    let first = range.start.align_down(PAGE_SIZE);
-    let pages = (range.end - first).div_ceil(PAGE_SIZE) as usize;
-    let mut entries = [0; 64 * 8];
-    let Some(wanted) = entries.get_mut(..pages * 8) else { return false };
-    let read = file.read_exact_at(wanted, first.0 / PAGE_SIZE * 8);
-    read.is_ok() && wanted.chunks_exact(8).all(is_exclusive)
-}
-
 const ENTRY_PRESENT: u64 = 1 << 63;
 const ENTRY_SWAPPED: u64 = 1 << 62;
 const ENTRY_FILE: u64 = 1 << 61;
@@ -229,7 +254,7 @@ fn entries(file: &File, mappings: &Mappings) -> io::Result<Vec<PageRun>> {
     Ok(runs)
 }
 
-/// The pages of `range` that are present or swapped, with their pagemap entries.
+/// Returns the pages of `range` that are present or swapped, with their pagemap entries.
 fn mapping_entries(file: &File, range: &Range<Address>) -> io::Result<Vec<(Address, u64)>> {
     let mut pages = Vec::new();
     let mut bytes = vec![0; (ENTRIES_PER_READ.min(length(range) / PAGE_SIZE) * 8) as usize];
@@ -251,8 +276,8 @@ fn mapping_entries(file: &File, range: &Range<Address>) -> io::Result<Vec<(Addre
     Ok(pages)
 }
 
-/// Takes out the pages that are the kernel's page of zeros. Where frame numbers are hidden from
-/// us, the kernel's own count of residents says how many there are, and an exclusive page is none.
+/// Removes pages that are the kernel's page of zeros. If frame numbers are hidden from us, the kernel's count of
+/// resident pages tells how many there are; exclusive pages are not among them.
 fn drop_zero_pages(pages: &mut Vec<(Address, u64)>, mapping: &Mapping, zero_frame: Option<u64>) {
     if let Some(zero_frame) = zero_frame {
         pages.retain(|(_, entry)| entry & ENTRY_PRESENT == 0 || entry & ENTRY_FRAME != zero_frame);
@@ -270,8 +295,8 @@ fn drop_zero_pages(pages: &mut Vec<(Address, u64)>, mapping: &Mapping, zero_fram
     });
 }
 
-/// The frame of the kernel's page of zeros, learned from a page of our own that was only read;
-/// `None` where the kernel hides frame numbers from us.
+/// Returns the frame number of the kernel's page of zeros, learned from a page of our own that was only read;
+/// `None` if the kernel hides frame numbers from us.
 fn zero_frame() -> Option<u64> {
     // SAFETY: a new private anonymous mapping, of which one byte is read before it is unmapped.
     let page = unsafe {
@@ -338,7 +363,7 @@ mod tests {
         let (range, written_bytes) = prepared();
         let file = File::open("/proc/self/pagemap").unwrap();
         let mappings = own_mappings();
-        if let Ok(runs) = scan(&file, &mappings, Part::All) {
+        if let Ok(runs) = scan(&file, &mappings, PageScope::All) {
             assert_eq!(Pages::new(runs).resident_bytes(&range), written_bytes, "PAGEMAP_SCAN");
         }
         let runs = entries(&file, &mappings).unwrap();

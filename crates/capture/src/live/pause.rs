@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use super::{priority, proc};
+use super::priority;
+use crate::{Image, proc};
 
 /// Time to stop the threads of a process and release them: a constant part, and a part for each thread.
 const STOP: Duration = Duration::from_micros(700);
@@ -27,33 +28,30 @@ pub struct PauseFactors {
     pub mappings: u64,
     /// Its resident bytes.
     pub resident_bytes: u64,
-    /// Those of them that no file backs.
+    /// The part of them that no file backs.
     pub anonymous_bytes: u64,
     /// Runnable threads for each processor of the machine, at least 1.
     pub load: f64,
-    /// True if rbloat's work during a pause runs at real-time priority, before all of them.
+    /// True if rbloat may have real-time priority during a pause, so that the load does not matter.
     pub urgent: bool,
 }
 
 impl PauseFactors {
-    /// Reads them of the process `pid`, which has so many mappings.
-    pub(crate) fn of(pid: i32, mappings: usize) -> Self {
-        let status = proc::status(pid).ok();
-        let bytes = |kilobytes: Option<u64>| kilobytes.unwrap_or(0) * 1024;
-        let resident_bytes = bytes(status.as_ref().and_then(|status| status.vmrss));
+    /// Reads the factors of the running process of `image`.
+    #[must_use]
+    pub fn of(image: &Image<'_>) -> Self {
+        let counts = proc::memory_counts(image.state.process.pid).unwrap_or_default();
         Self {
-            threads: status.as_ref().map_or(1, |status| status.threads),
-            mappings: mappings as u64,
-            resident_bytes,
-            anonymous_bytes: status
-                .and_then(|status| status.rssanon)
-                .map_or(resident_bytes, |kilobytes| kilobytes * 1024),
+            threads: counts.threads.max(1),
+            mappings: image.state.mappings.iter().count() as u64,
+            resident_bytes: counts.resident_bytes,
+            anonymous_bytes: counts.anonymous_bytes,
             load: load(),
             urgent: priority::may_be_raised(),
         }
     }
 
-    /// Time to stop its threads and to release them.
+    /// The time to stop all threads and to release them.
     fn stop(&self) -> Duration {
         STOP + scaled(STOP_PER_THREAD, self.threads as f64)
     }
@@ -69,8 +67,9 @@ impl PauseFactors {
         if self.urgent { pause } else { pause.mul_f64(self.load) }
     }
 
-    /// Time to make the forked copy alone.
-    pub(crate) fn copy(&self) -> Duration {
+    /// The expected time of clone(2), which makes the forked copy.
+    #[must_use]
+    pub fn copy(&self) -> Duration {
         scaled(COPY_PER_MAPPING, self.mappings as f64)
             + scaled(COPY_PER_GIB, self.anonymous_bytes as f64 / GIB)
     }
@@ -88,7 +87,7 @@ fn scaled(each: Duration, times: f64) -> Duration {
     each.mul_f64(times.max(0.0))
 }
 
-/// Runnable threads for each processor, at least 1.
+/// Returns the number of runnable threads for each processor, at least 1.
 fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let running = text.split(' ').nth(3).and_then(|field| field.split_once('/'));

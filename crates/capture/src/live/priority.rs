@@ -22,8 +22,8 @@ use nix::errno::Errno;
 const REAL_TIME: libc::sched_param = libc::sched_param { sched_priority: 1 };
 /// Bytes of a helper's stack.
 const STACK: usize = 64 << 10;
-/// The longest time for which a thread of the target keeps a lent priority.
-const LENT: Duration = Duration::from_millis(100);
+/// The longest time for which a thread of the target keeps a donated priority.
+const MAX_DONATION: Duration = Duration::from_millis(100);
 
 /// Sets the scheduling policy of a thread of ours. By the system call: musl's function refuses.
 fn set_scheduler(tid: i32, policy: i32, parameters: libc::sched_param) -> Result<(), Errno> {
@@ -51,25 +51,26 @@ pub(crate) fn may_be_raised() -> bool {
     raised
 }
 
-/// The calling thread at real-time priority, if it may have one, until this value is dropped.
-pub(crate) struct Urgent {
+/// Real-time priority of the calling thread, if it may have one, until this value is dropped.
+pub(crate) struct RealTimePriority {
     raised: bool,
-    /// A priority is that of one thread.
+    /// A priority belongs to one thread.
     not_send: PhantomData<*const ()>,
 }
 
-impl Urgent {
-    /// Changes nothing.
+impl RealTimePriority {
+    /// Returns a value that changes nothing.
     pub(crate) fn none() -> Self {
         Self { raised: false, not_send: PhantomData }
     }
 
+    /// Raises the priority of the calling thread.
     pub(crate) fn raise() -> Self {
         Self { raised: raise(0), not_send: PhantomData }
     }
 }
 
-impl Drop for Urgent {
+impl Drop for RealTimePriority {
     fn drop(&mut self) {
         if self.raised {
             lower(0);
@@ -77,40 +78,41 @@ impl Drop for Urgent {
     }
 }
 
-/// Threads of ours that lend their real-time priority, each to one thread of the target.
+/// Threads of ours that donate their real-time priority, each to one thread of the target.
 #[derive(Default)]
-pub(crate) struct Lenders {
-    all: Vec<Lender>,
-    /// The number of lenders that have lent their priority.
+pub(crate) struct PriorityDonors {
+    all: Vec<PriorityDonor>,
+    /// The number of donors that have donated their priority.
     used: usize,
 }
 
-impl Lenders {
-    /// Starts so many, to be done before a pause; none if we may not have such a priority.
+impl PriorityDonors {
+    /// Starts `count` donors; none if we may not have a real-time priority. To be done before a pause.
     pub(crate) fn start(count: usize) -> Self {
-        // Each is asked whether it was raised after all were started.
-        let mut all: Vec<Lender> = (0..count).map_while(|_| Lender::start()).collect();
-        all.retain(|lender| lender.raised.recv() == Ok(true));
+        // All are started before the first is asked whether it was raised.
+        let mut all: Vec<PriorityDonor> =
+            (0..count).map_while(|_| PriorityDonor::start()).collect();
+        all.retain(|donor| donor.raised.recv() == Ok(true));
         Self { all, used: 0 }
     }
 
-    /// Lends the priority of one, if there is one left, to the thread `tid` of another process.
-    pub(crate) fn lend_to(&mut self, tid: i32) {
-        if let Some(lender) = self.all.get(self.used) {
-            let _ = lender.borrower.try_send(tid);
+    /// Donates the priority of one donor, if one is left, to the thread `tid` of another process.
+    pub(crate) fn donate_to(&mut self, tid: i32) {
+        if let Some(donor) = self.all.get(self.used) {
+            let _ = donor.borrower.try_send(tid);
             self.used += 1;
         }
     }
 
     /// Takes all priorities back at once.
     pub(crate) fn take_back(&self) {
-        self.all[..self.used].iter().for_each(Lender::take_back);
+        self.all[..self.used].iter().for_each(PriorityDonor::take_back);
     }
 }
 
-/// A thread of ours that lends its real-time priority. It ends by itself: when this value is dropped, or
-/// [`LENT`] after it has lent its priority, since nothing else wakes one that waits for a PI futex.
-struct Lender {
+/// A thread of ours that donates its real-time priority. It ends by itself: when this value is dropped, or
+/// [`MAX_DONATION`] after the donation, since nothing else wakes a thread that waits for a PI futex.
+struct PriorityDonor {
     borrower: SyncSender<i32>,
     raised: Receiver<bool>,
     helper: Arc<Helper>,
@@ -120,11 +122,11 @@ struct Lender {
 struct Helper {
     tid: AtomicI32,
     ended: AtomicBool,
-    /// The PI futex: the id of the thread that is said to own it.
+    /// The PI futex: the id of the thread that owns it.
     owner: AtomicU32,
 }
 
-impl Lender {
+impl PriorityDonor {
     fn start() -> Option<Self> {
         let (borrower, borrowers) = sync_channel(1);
         let (started, raised) = sync_channel(1);
@@ -151,13 +153,13 @@ impl Lender {
 }
 
 impl Helper {
-    /// Waits for the futex that is said to be owned by `tid`, which never gives it back.
+    /// Waits for the futex whose owner is, by its value, the thread `tid`, which never releases it.
     fn wait_for(&self, tid: i32) {
         self.owner.store(tid.cast_unsigned(), Ordering::SeqCst);
         let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: `until` is writable for the call. FUTEX_LOCK_PI's time-out is one of this clock.
         unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until) };
-        until.tv_nsec += LENT.subsec_nanos() as libc::c_long;
+        until.tv_nsec += MAX_DONATION.subsec_nanos() as libc::c_long;
         until.tv_sec += until.tv_nsec / 1_000_000_000;
         until.tv_nsec %= 1_000_000_000;
         // SAFETY: the futex and the time-out live as long as the call. Without FUTEX_PRIVATE_FLAG, since the
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn priorities_are_lent_to_threads_of_another_process_and_taken_back() {
+    fn priorities_are_donated_to_threads_of_another_process_and_taken_back() {
         if !may_be_raised() {
             eprintln!("SKIPPED: this user or control group may have no real-time priority");
             return;
@@ -198,41 +200,41 @@ mod tests {
         let pids = [0, 1].map(|at: usize| sleepers[at].id().cast_signed());
         let before = pids.map(priority);
         // A third borrower gets nothing.
-        let mut lenders = Lenders::start(2);
-        [pids[0], pids[1], pids[0]].into_iter().for_each(|pid| lenders.lend_to(pid));
+        let mut donors = PriorityDonors::start(2);
+        [pids[0], pids[1], pids[0]].into_iter().for_each(|pid| donors.donate_to(pid));
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut lent = false;
         while !lent && Instant::now() < deadline {
             lent = pids.map(priority) == [-2, -2];
-            let have_ended = lenders.all.iter().all(|it| it.helper.ended.load(Ordering::SeqCst));
+            let have_ended = donors.all.iter().all(|it| it.helper.ended.load(Ordering::SeqCst));
             if have_ended {
                 // This thread did not run for so long that they gave up.
-                lenders = Lenders::start(2);
-                pids.into_iter().for_each(|pid| lenders.lend_to(pid));
+                donors = PriorityDonors::start(2);
+                pids.into_iter().for_each(|pid| donors.donate_to(pid));
             }
         }
-        lenders.take_back();
+        donors.take_back();
         let after = pids.map(priority);
         sleepers.iter_mut().for_each(|sleeper| sleeper.kill().unwrap());
         sleepers.iter_mut().for_each(|sleeper| drop(sleeper.wait()));
-        assert!(lent, "no priority was lent");
+        assert!(lent, "no priority was donated");
         assert_eq!(after, before);
     }
 
     #[test]
-    fn an_urgent_thread_is_an_ordinary_one_afterwards() {
+    fn a_thread_with_real_time_priority_is_an_ordinary_one_afterwards() {
         // SAFETY: gettid takes nothing.
         let own = unsafe { libc::gettid() };
         let before = priority(own);
-        drop(Urgent::raise());
+        drop(RealTimePriority::raise());
         assert_eq!(priority(own), before);
     }
 
     #[test]
-    fn lenders_that_nobody_borrowed_from_end() {
-        let lenders = Lenders::start(3);
-        let helpers: Vec<_> = lenders.all.iter().map(|it| Arc::clone(&it.helper)).collect();
-        drop(lenders);
+    fn donors_without_a_donation_end() {
+        let donors = PriorityDonors::start(3);
+        let helpers: Vec<_> = donors.all.iter().map(|it| Arc::clone(&it.helper)).collect();
+        drop(donors);
         while !helpers.iter().all(|helper| helper.ended.load(Ordering::SeqCst)) {
             std::thread::yield_now();
         }

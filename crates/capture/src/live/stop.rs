@@ -1,4 +1,4 @@
-//! Stopping all threads of a process by ptrace, and letting them go again whatever happens.
+//! Stopping all threads of a process by ptrace, and releasing them, however rbloat ends.
 
 use std::cmp::Ordering;
 use std::io;
@@ -10,38 +10,36 @@ use nix::sys::ptrace;
 use nix::unistd::Pid;
 
 use crate::arch::Registers;
-use crate::{Error, Thread};
+use crate::{Error, Thread, proc};
 
-use super::blocked::Blocked;
-use super::priority::{Lenders, Urgent};
-use super::proc;
+use super::BlockedSignals;
+use super::priority::{PriorityDonors, RealTimePriority};
 use super::tracee::{self, Event, Resume, Wait, wait};
 
-/// Between two looks at threads that have not stopped yet.
+/// The time between polls of threads that have not stopped yet.
 const POLL: Duration = Duration::from_micros(50);
 
-/// All threads of a process, stopped. Dropping it lets them go on.
+/// Stopped threads of a process: all of them, or one. Dropping the value releases them.
 ///
-/// They go on as well where rbloat is killed: the threads are seized without
-/// PTRACE_O_EXITKILL, and the kernel detaches a dead tracer's threads. A signal that was about to
-/// be delivered to a thread is delivered afterwards, and a thread that was stopped by SIGSTOP
-/// stays stopped by it.
+/// They are also released if rbloat is killed: the threads are seized without PTRACE_O_EXITKILL, and the kernel
+/// detaches a dead tracer's threads. A signal that was about to be delivered to a thread is delivered afterwards, and
+/// a thread that was stopped by SIGSTOP stays stopped.
 ///
-/// A thread that did not stop in time cannot be let go by its tracer, only by the tracer's end. So the thread
-/// of ours that stops a process must be one that ends soon: see [`super::on_a_thread_of_its_own`].
-pub(crate) struct Stop {
+/// A thread that did not stop in time cannot be detached by its tracer; it is detached when the tracer ends. So the
+/// thread of ours that stops a process must end soon: see [`super::on_a_thread_of_its_own`].
+pub struct Stop {
     pid: i32,
     start_time: u64,
     /// When the first thread was asked to stop.
     since: Instant,
     /// The threads that were seized, ascending by id.
     threads: Vec<Seized>,
-    /// Being stopped by ^Z ourselves while the target stands would leave it standing.
-    _blocked: Blocked,
-    /// Those that help the target's threads to stop in time.
-    lenders: Lenders,
+    /// If ^Z stopped rbloat now, the target would stay stopped.
+    _blocked: BlockedSignals,
+    /// Help the target's threads to stop in time.
+    donors: PriorityDonors,
     /// The target waits for us.
-    _urgent: Urgent,
+    _priority: RealTimePriority,
     /// ptrace answers only to the thread that seized.
     not_send: PhantomData<*const ()>,
 }
@@ -49,47 +47,48 @@ pub(crate) struct Stop {
 struct Seized {
     tid: i32,
     /// `None` while it runs.
-    standing: Option<Standing>,
+    stop: Option<ThreadStop>,
 }
 
-/// A seized thread that stands.
+/// The state in which a seized thread is stopped.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Standing {
-    /// The signal that it stopped before the delivery of, or 0.
-    pub(crate) signal: i32,
-    /// Whether its process is stopped as well, by SIGSTOP or its like.
-    pub(crate) by_job_control: bool,
+pub struct ThreadStop {
+    /// The signal that is to be delivered to it when it goes on, or 0.
+    pub signal: i32,
+    /// True if its process is stopped by SIGSTOP or a similar signal.
+    pub by_job_control: bool,
 }
 
-/// How often a thread is asked for again that nobody traces, but that was refused.
+/// Further tries to seize a thread that no process traces, but that was refused.
 const SEIZE_RETRIES: usize = 40;
-/// How long a thread that is being killed may take to end.
+/// The time in which a thread that is being killed should end.
 const REAPING: Duration = Duration::from_millis(500);
-/// Threads of the target that get a real-time priority for the time that it stands.
-const MAX_LENDERS: usize = 64;
-/// Room for threads that are made while the others are stopped.
+/// The maximum number of threads of the target that get a real-time priority during the pause.
+const MAX_DONORS: usize = 64;
+/// Room for threads that are created while the others are stopped.
 const NEW_THREADS: usize = 64;
 
 impl Stop {
-    /// Stops every thread of `pid`, also such as are created meanwhile.
+    /// Stops every thread of `pid`, including threads that are created meanwhile.
     ///
-    /// Fails where the kernel refuses, or one does not stop within `patience`; all that were
-    /// stopped go on then.
-    pub(crate) fn all_threads(pid: i32, patience: Duration) -> Result<Self, Error> {
+    /// # Errors
+    /// If there is no such process, the kernel refuses, or a thread does not stop within `patience`. The threads that
+    /// were stopped go on then.
+    pub fn all_threads(pid: i32, patience: Duration) -> Result<Self, Error> {
         let mut stop = Self::none_yet(pid)?;
-        // A seized thread runs on: what takes its time is done before any is stopped.
+        // A seized thread runs on, so everything that takes time is done before the first is stopped.
         stop.seize_new()?;
         stop.threads.reserve(NEW_THREADS);
-        stop.lenders = Lenders::start(stop.threads.len().min(MAX_LENDERS));
-        stop._urgent = Urgent::raise();
+        stop.donors = PriorityDonors::start(stop.threads.len().min(MAX_DONORS));
+        stop._priority = RealTimePriority::raise();
         stop.since = Instant::now();
         let deadline = stop.since + patience;
         let mut interrupted = 0;
-        // Only a running thread makes new ones: when none runs, there will be none.
+        // Only running threads create new ones.
         loop {
             for at in interrupted..stop.threads.len() {
                 stop.interrupt(at)?;
-                stop.lenders.lend_to(stop.threads[at].tid);
+                stop.donors.donate_to(stop.threads[at].tid);
             }
             stop.wait_for_all(deadline, patience)?;
             if stop.is_complete()? {
@@ -97,18 +96,18 @@ impl Stop {
                 return Ok(stop);
             }
             if Instant::now() >= deadline {
-                return Err(Error::Restless { pid, milliseconds: patience.as_millis() });
+                return Err(Error::NewThreads { pid, milliseconds: patience.as_millis() });
             }
             interrupted = stop.threads.len();
             stop.seize_new()?;
         }
     }
 
-    /// Whether all threads of the process stand, by the kernel's count of them at one instant.
+    /// Returns true if all threads of the process are stopped, by the kernel's count of them at one instant.
     ///
-    /// A list of them is no proof: one that was listed may have ended by the time it is seized, and
-    /// have made another before; and where one ends while it is listed, the kernel leaves out those
-    /// behind it (`next_tid` in fs/proc/base.c).
+    /// A list of threads proves nothing: a listed thread may have ended by the time it is seized, after it created
+    /// another one; and if a thread ends during the listing, the kernel leaves out those after it (`next_tid` in
+    /// fs/proc/base.c).
     fn is_complete(&self) -> Result<bool, Error> {
         let pid = self.pid;
         let count = proc::thread_count(pid)?;
@@ -127,11 +126,14 @@ impl Stop {
         }
     }
 
-    /// Stops one thread of `pid`; the others run on.
-    pub(crate) fn one_thread(pid: i32, tid: i32, patience: Duration) -> Result<Self, Error> {
+    /// Stops the thread `tid` of `pid`; the others run on. If the thread has ended, nothing is stopped.
+    ///
+    /// # Errors
+    /// If there is no such process, the kernel refuses, or the thread does not stop within `patience`.
+    pub fn one_thread(pid: i32, tid: i32, patience: Duration) -> Result<Self, Error> {
         let mut stop = Self::none_yet(pid)?;
         if stop.seize(tid)? {
-            stop.threads.push(Seized { tid, standing: None });
+            stop.threads.push(Seized { tid, stop: None });
             stop.interrupt(0)?;
             stop.wait_for_all(Instant::now() + patience, patience)?;
         }
@@ -144,26 +146,28 @@ impl Stop {
             start_time: proc::start_time(pid)?,
             since: Instant::now(),
             threads: Vec::new(),
-            _blocked: Blocked::job_control(),
-            lenders: Lenders::default(),
-            _urgent: Urgent::none(),
+            _blocked: BlockedSignals::job_control(),
+            donors: PriorityDonors::default(),
+            _priority: RealTimePriority::none(),
             not_send: PhantomData,
         })
     }
 
-    /// Sees to it that the thread `tid` runs at once when it is let go on for a moment.
-    pub(crate) fn hurry(&mut self, tid: i32) {
-        if self.threads.iter().take(MAX_LENDERS).all(|thread| thread.tid != tid) {
-            self.lenders.lend_to(tid);
+    /// Donates a real-time priority to the stopped thread `tid`, so that it runs at once when it is resumed for a
+    /// moment.
+    pub fn hurry(&mut self, tid: i32) {
+        if self.threads.iter().take(MAX_DONORS).all(|thread| thread.tid != tid) {
+            self.donors.donate_to(tid);
         }
     }
 
-    /// When the first thread was asked to stop.
-    pub(crate) fn since(&self) -> Instant {
+    /// The instant at which the first thread was asked to stop.
+    #[must_use]
+    pub fn since(&self) -> Instant {
         self.since
     }
 
-    /// When the process was started, in clock ticks since boot.
+    /// The start time of the process, in clock ticks since boot.
     pub(crate) fn start_time(&self) -> u64 {
         self.start_time
     }
@@ -175,18 +179,18 @@ impl Stop {
         for tid in proc::thread_ids(self.pid)? {
             let is_known = self.threads[..known].binary_search_by_key(&tid, |it| it.tid).is_ok();
             if !is_known && self.seize(tid)? {
-                self.threads.push(Seized { tid, standing: None });
+                self.threads.push(Seized { tid, stop: None });
             }
         }
         Ok(())
     }
 
-    /// Seizes a thread, which runs on; false where it is gone.
+    /// Seizes a thread, which runs on. Returns false if it is gone.
     fn seize(&self, tid: i32) -> Result<bool, Error> {
         let thread = Pid::from_raw(tid);
         let mut seized = ptrace::seize(thread, ptrace::Options::empty());
-        // A thread that is about to end is refused as well, and another tracer may let go between
-        // the refusal and the question who it is.
+        // A thread that is about to end is refused as well, and another tracer may detach between the refusal and
+        // the check for one.
         for _ in 0..SEIZE_RETRIES {
             if seized != Err(Errno::EPERM) {
                 break;
@@ -217,12 +221,12 @@ impl Stop {
         }
     }
 
-    /// Waits until every seized thread stands or is gone.
+    /// Waits until every seized thread is stopped or gone.
     fn wait_for_all(&mut self, deadline: Instant, patience: Duration) -> Result<(), Error> {
         loop {
             let mut running = None;
             self.threads.retain_mut(|thread| {
-                if thread.standing.is_some() {
+                if thread.stop.is_some() {
                     return true;
                 }
                 match wait(thread.tid) {
@@ -230,7 +234,7 @@ impl Stop {
                     Wait::Stopped(event) => {
                         let by_job_control = matches!(event, Event::JobControl);
                         let signal = if let Event::Signal(signal) = event { signal } else { 0 };
-                        thread.standing = Some(Standing { signal, by_job_control });
+                        thread.stop = Some(ThreadStop { signal, by_job_control });
                     }
                     Wait::Gone => return false,
                 }
@@ -250,7 +254,7 @@ impl Stop {
         Error::Ptrace { pid: self.pid, tid, source: io::Error::from(errno) }
     }
 
-    /// The stopped threads with their registers, ascending by id.
+    /// Reads the stopped threads with their registers, ascending by id.
     pub(crate) fn threads(&self) -> Result<Vec<Thread>, Error> {
         let read = |&tid: &i32| {
             match Registers::read(tid) {
@@ -263,28 +267,29 @@ impl Stop {
         self.threads.iter().map(|thread| read(&thread.tid)).filter_map(Result::transpose).collect()
     }
 
-    /// The threads that stand, ascending by id.
-    pub(crate) fn standing(&self) -> impl Iterator<Item = (i32, Standing)> {
-        self.threads.iter().filter_map(|thread| Some((thread.tid, thread.standing?)))
+    /// The ids of the stopped threads, ascending, and their states.
+    pub fn stopped(&self) -> impl Iterator<Item = (i32, ThreadStop)> {
+        self.threads.iter().filter_map(|thread| Some((thread.tid, thread.stop?)))
     }
 
     /// Returns true if the process was already stopped, by SIGSTOP or a similar signal.
     pub(crate) fn was_suspended(&self) -> bool {
-        self.standing().all(|(_, standing)| standing.by_job_control)
+        self.stopped().all(|(_, stop)| stop.by_job_control)
     }
 
-    /// Takes note that a thread stands before the delivery of another signal by now, or of none.
-    pub(crate) fn stands_before(&mut self, tid: i32, signal: i32) {
+    /// Notes that a thread was resumed meanwhile, and is now stopped before the delivery of `signal`, or of none if 0.
+    pub fn set_pending_signal(&mut self, tid: i32, signal: i32) {
         if let Some(thread) = self.threads.iter_mut().find(|thread| thread.tid == tid) {
-            thread.standing = Some(Standing { signal, by_job_control: false });
+            thread.stop = Some(ThreadStop { signal, by_job_control: false });
         }
     }
 
-    /// Lets all threads go on. Returns how long they stood.
+    /// Releases all threads. Returns the pause, since the first thread was asked to stop.
     ///
-    /// Fails where the process has ended, or become another, since it was stopped: only SIGKILL makes a
-    /// stopped thread go on behind its tracer's back, and the kernel refuses to detach such a one.
-    pub(crate) fn release(mut self) -> Result<Duration, Error> {
+    /// # Errors
+    /// If the process has ended, or become another program, since it was stopped. Only SIGKILL resumes a stopped
+    /// thread without its tracer, and the kernel refuses to detach such a thread.
+    pub fn release(mut self) -> Result<Duration, Error> {
         let is_intact = self.detach_all();
         let pause = self.since.elapsed();
         if is_intact { Ok(pause) } else { Err(Error::Ended { pid: self.pid, how: "ended" }) }
@@ -292,12 +297,12 @@ impl Stop {
 
     /// Releases all threads; returns true if all of them were still stopped.
     fn detach_all(&mut self) -> bool {
-        self.lenders.take_back();
+        self.donors.take_back();
         let mut gone = Vec::new();
         for thread in &self.threads {
-            // One that runs is not ours to let go before it stops.
-            let Some(standing) = thread.standing else { continue };
-            if tracee::resume(thread.tid, Resume::Detach, standing.signal).is_err() {
+            // A running thread cannot be detached.
+            let Some(stop) = thread.stop else { continue };
+            if tracee::resume(thread.tid, Resume::Detach, stop.signal).is_err() {
                 gone.push(thread.tid);
             }
         }
@@ -314,8 +319,8 @@ impl Drop for Stop {
     }
 }
 
-/// Takes note of the end of a thread that was killed while it stood: until its tracer does, its
-/// process cannot be waited for. The process itself is left to its parent.
+/// Waits for a thread that was killed while it was stopped: until its tracer has done so, the process cannot be waited
+/// for. The process itself is left to its parent.
 fn reap(tid: i32) {
     let deadline = Instant::now() + REAPING;
     while matches!(wait(tid), Wait::Running) && Instant::now() < deadline {

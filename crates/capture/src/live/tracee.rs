@@ -1,52 +1,58 @@
-//! What ptrace(2) and waitpid(2) say of one seized thread, real-time signals included, which nix has
-//! no names for.
+//! ptrace(2) and waitpid(2) for one seized thread. Signals are numbers, since nix has no names for real-time signals.
 
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-/// Looks at a thread that is about to stop, before the processor is given away for longer.
+/// The number of polls that only yield the processor.
 const SPINS: u32 = 200;
-/// Between two looks after that.
+/// The time between later polls.
 const POLL: Duration = Duration::from_micros(50);
 
-/// What waitpid(2) says of a thread.
-pub(crate) enum Wait {
+/// The state of a seized thread, from waitpid(2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// It runs.
     Running,
+    /// It is stopped, for this reason.
     Stopped(Event),
+    /// It has ended.
     Gone,
 }
 
-/// Why a seized thread stopped.
+/// The reason for which a seized thread stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// It was asked to, or steps, or is new.
+pub enum Event {
+    /// An interrupt, a single step, or the start of the thread.
     Trap,
-    /// It is about to be delivered this signal.
+    /// This signal is about to be delivered to it.
     Signal(i32),
     /// It enters or leaves a system call.
     SystemCall,
-    /// It has made a new process, in clone(2).
+    /// It has created a process by clone(2).
     Cloned,
-    /// Its process was stopped by SIGSTOP or its like.
+    /// Its process was stopped by SIGSTOP or a similar signal.
     JobControl,
 }
 
-/// How a stopped thread goes on.
+/// The way in which a stopped thread goes on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Resume {
+pub enum Resume {
     /// Until something happens.
     Run,
-    /// By one instruction; with a signal to be delivered, up to its handler's first.
+    /// For one instruction. If a signal is delivered, up to the first instruction of its handler.
     Step,
-    /// To where it enters or leaves a system call.
+    /// Up to the start or end of a system call.
     ToSystemCall,
     /// For good.
     Detach,
 }
 
-/// Lets a stopped thread go on, with the delivery of `signal` unless it is 0.
-pub(crate) fn resume(tid: i32, how: Resume, signal: i32) -> Result<(), Errno> {
+/// Lets a stopped thread go on, and delivers `signal` to it unless that is 0.
+///
+/// # Errors
+/// The error of ptrace(2); ESRCH if the thread was killed.
+pub fn resume(tid: i32, how: Resume, signal: i32) -> Result<(), Errno> {
     let request = match how {
         Resume::Run => libc::PTRACE_CONT,
         Resume::Step => libc::PTRACE_SINGLESTEP,
@@ -57,8 +63,9 @@ pub(crate) fn resume(tid: i32, how: Resume, signal: i32) -> Result<(), Errno> {
     Errno::result(unsafe { libc::ptrace(request, tid, 0, signal) }).map(drop)
 }
 
-/// What has become of a seized thread, without waiting.
-pub(crate) fn wait(tid: i32) -> Wait {
+/// Returns the state of a seized thread, without waiting.
+#[must_use]
+pub fn wait(tid: i32) -> Wait {
     let mut status = 0;
     // SAFETY: `status` is writable for the length of the call.
     let waited = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
@@ -83,8 +90,9 @@ fn event(status: i32) -> Event {
     }
 }
 
-/// Waits for a thread that was let go on to stop again; `Wait::Running` where it does not in time.
-pub(crate) fn wait_for_stop(tid: i32, patience: Duration) -> Wait {
+/// Waits until a thread that was resumed stops again; returns `Wait::Running` if it does not within `patience`.
+#[must_use]
+pub fn wait_for_stop(tid: i32, patience: Duration) -> Wait {
     let deadline = Instant::now() + patience;
     for look in 0_u32.. {
         match wait(tid) {

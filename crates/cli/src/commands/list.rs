@@ -7,7 +7,7 @@ use crate::terminal;
 pub(crate) fn list() -> Result<String, capture::Error> {
     let mut refused = 0;
     let mut processes: Vec<ListedProcess> = Vec::new();
-    for pid in capture::processes()? {
+    for pid in capture::proc::processes()? {
         match capture::look(pid) {
             Ok(image) => processes.extend(describe(&image)),
             Err(capture::Error::NotPermitted { .. }) => refused += 1,

@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     watched.map(|()| Outcome::Done)
 }
 
-/// What is expected of the call: of glibc's by its heap as it stands, of another's by trying it on a clone.
+/// What is expected of the call: of glibc's by its heap as it stands, of another's by trying it on a forked copy.
 fn expect(
     pid: i32,
     call: &AllocatorCall,
@@ -80,7 +80,7 @@ fn watch(
     let mut samples = Vec::new();
     loop {
         let seconds = started.elapsed().as_secs_f64();
-        samples.push(WatchPoint { seconds, rss_bytes: capture::rss_bytes(pid)? });
+        samples.push(WatchPoint { seconds, rss_bytes: capture::proc::rss_bytes(pid)? });
         let left = length.saturating_sub(started.elapsed());
         if left.is_zero() {
             break;

@@ -119,7 +119,7 @@ fn another_users_process_needs_a_capability() {
     let begin = format!("rbloat: cannot read process {}: permission denied (", target.pid());
     assert!(line.starts_with(&begin), "{line}");
     for word in [
-        "needs CAP_SYS_PTRACE: it runs as uid 0, rbloat as uid 65534",
+        "needs CAP_SYS_PTRACE: the process runs as uid 0, rbloat as uid 65534",
         "in Docker: --cap-add SYS_PTRACE",
         "securityContext.capabilities.add: [\"SYS_PTRACE\"], or kubectl debug --profile=sysadmin",
     ] {
@@ -216,7 +216,7 @@ fn a_process_that_may_not_be_dumped() {
     let target = undumpable();
     let (status, line) = complaint(&as_nobody("", "", target.pid()));
     assert_eq!(status, 4);
-    assert!(line.contains("it may not be dumped"), "{line}");
+    assert!(line.contains("the process is not dumpable"), "{line}");
     assert!(target.finish());
 }
 

@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use capture::{Member, Rollup, Tree};
+use capture::proc::{Member, Rollup, Tree};
 use diagnosis::{MemorySeries, top_causes};
 use formats::{
     CauseRow, CauseSample, EndReason, Line, ReadFailure, RecordingEnd, Report, Sample, milliseconds,
@@ -169,9 +169,9 @@ impl<'a> Recorder<'a> {
 
     /// Writes down what the kernel counts; false where the target has ended.
     fn take_sample(&mut self) -> Result<bool, Error> {
-        let (now, cpu) = (self.now(), capture::own_cpu_time());
+        let (now, cpu) = (self.now(), capture::proc::own_cpu_time());
         // Before the tree: a process that ends leaves its group first.
-        let group = capture::group_memory(self.pid);
+        let group = capture::proc::group_memory(self.pid);
         let orphans = self.orphans.map_or_else(Vec::new, |orphans| orphans.look(&[self.pid]));
         orphans.into_iter().for_each(|orphan| self.tree.adopt(orphan));
         let members = self.tree.look();
@@ -180,17 +180,17 @@ impl<'a> Recorder<'a> {
         if has_ended {
             return Ok(false);
         }
-        let counted = capture::own_cpu_time();
+        let counted = capture::proc::own_cpu_time();
         let is_exact = self.exact_samples.is_due(now);
         let members: Vec<(Member, Option<Rollup>)> = members
             .into_iter()
             .map(|member| {
-                let rollup = if is_exact { capture::rollup(member.pid).ok() } else { None };
+                let rollup = if is_exact { capture::proc::rollup(member.pid).ok() } else { None };
                 (member, rollup)
             })
             .collect();
-        let walked = capture::own_cpu_time();
-        let recorder_cpu_ms = milliseconds(capture::own_cpu_time());
+        let walked = capture::proc::own_cpu_time();
+        let recorder_cpu_ms = milliseconds(capture::proc::own_cpu_time());
         let sample = sample::sample(self.t_ms(), &members, group, recorder_cpu_ms);
         self.counts.samples += 1;
         self.counts.exact_samples += u64::from(sample.exact);
@@ -201,7 +201,7 @@ impl<'a> Recorder<'a> {
         if is_exact {
             self.exact_samples.done(now, walked - counted);
         }
-        let cost = capture::own_cpu_time() - cpu;
+        let cost = capture::proc::own_cpu_time() - cpu;
         self.samples.done(now, cost.saturating_sub(walked - counted));
         Ok(true)
     }
@@ -221,7 +221,7 @@ impl<'a> Recorder<'a> {
     fn take_causes(&mut self) -> Result<(), Error> {
         let now = self.now();
         let Some(pace) = &mut self.causes else { return Ok(()) };
-        let cpu = capture::own_cpu_time();
+        let cpu = capture::proc::own_cpu_time();
         if self.round.is_empty() {
             if !pace.is_due(now) {
                 return Ok(());
@@ -235,7 +235,7 @@ impl<'a> Recorder<'a> {
                 break;
             }
         }
-        self.round_cost += capture::own_cpu_time() - cpu;
+        self.round_cost += capture::proc::own_cpu_time() - cpu;
         let (round_cost, is_over) = (self.round_cost, self.round.is_empty());
         if let Some(pace) = &mut self.causes
             && is_over
@@ -251,7 +251,7 @@ impl<'a> Recorder<'a> {
         let line = match report {
             Ok(report) => {
                 self.counts.captures += 1;
-                let cpu_ms = milliseconds(capture::own_cpu_time());
+                let cpu_ms = milliseconds(capture::proc::own_cpu_time());
                 let causes = CauseSample::new(t_ms, report, cpu_ms);
                 self.last_causes.insert(pid, causes.clone());
                 Line::Causes(causes)
@@ -270,7 +270,7 @@ impl<'a> Recorder<'a> {
             samples: self.counts.samples,
             exact_samples: self.counts.exact_samples,
             captures: self.counts.captures,
-            recorder_cpu_ms: milliseconds(capture::own_cpu_time()),
+            recorder_cpu_ms: milliseconds(capture::proc::own_cpu_time()),
         };
         self.journal.write(&Line::End(end.clone()))?;
         Ok(end)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use capture::Member;
+use capture::proc::Member;
 use formats::{Arrival, Departure, Line};
 
 /// A process by its id, when it was started, and which program it is by now.
@@ -25,7 +25,7 @@ impl Roll {
             self.known.insert(program, is_ruby.copied().flatten());
             // Who has ended since has no command line any more.
             if is_ruby.is_none()
-                && let Ok(command) = capture::command_line(member.pid)
+                && let Ok(command) = capture::proc::command_line(member.pid)
             {
                 let Member { pid, parent, started_ticks, .. } = *member;
                 lines.push(Line::Process(Arrival { t_ms, pid, parent, started_ticks, command }));

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use capture::Member;
+use capture::proc::Member;
 use formats::{EndReason, Line, RecordingEnd, RecordingStart, milliseconds};
 
 use super::sample::sample;
@@ -50,7 +50,7 @@ impl RunRecorder {
         }
         self.samples += 1;
         let members: Vec<_> = members.iter().map(|member| (member.clone(), None)).collect();
-        let recorder_cpu_ms = milliseconds(capture::own_cpu_time());
+        let recorder_cpu_ms = milliseconds(capture::proc::own_cpu_time());
         self.journal.write(&Line::Sample(sample(t_ms, &members, None, recorder_cpu_ms)))
     }
 
@@ -64,7 +64,7 @@ impl RunRecorder {
             samples: self.samples,
             exact_samples: 0,
             captures: 0,
-            recorder_cpu_ms: milliseconds(capture::own_cpu_time()),
+            recorder_cpu_ms: milliseconds(capture::proc::own_cpu_time()),
         }))
     }
 }

@@ -1,6 +1,6 @@
 //! A sample of the figures that the kernel keeps.
 
-use capture::{GroupMemory, Member, Rollup};
+use capture::proc::{GroupMemory, Member, Rollup};
 use formats::{Group, ProcessSample, Sample};
 
 /// Returns a sample of the processes `members`. It is exact if the kernel walked the page tables of all of them.

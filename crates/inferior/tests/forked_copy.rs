@@ -1,23 +1,27 @@
-//! Captures by a clone: what is in it, and what the target notices of it.
+//! Forked copies: what is in them, and what the target notices of them.
 
 use std::fs;
 use std::time::Duration;
 
-use capture::{Address, Error, ForkPlan, Forked, Memory, PATIENCE, Refusal, freeze, look};
+use capture::{Address, Memory, PATIENCE, elf, freeze, look};
+use inferior::{CallOutcome, Error, ForkPlan, ForkedCopy, FunctionCall, Refusal};
 use testkit::Target;
+
+/// The signal for which CRuby has a handler that does nothing.
+const SIGNAL: i32 = libc::SIGVTALRM;
 
 const WAITING: &str = "
   Thread.new { sleep }
   puts 'ready {}'; $stdout.flush; $stdin.read";
 
 fn plan(target: &Target) -> Result<ForkPlan, Refusal> {
-    ForkPlan::make(&look(target.pid()).unwrap(), 0)
+    ForkPlan::make(&look(target.pid()).unwrap(), SIGNAL, 0)
 }
 
-fn fork(target: &Target) -> Forked {
+fn fork(target: &Target) -> ForkedCopy {
     let plan = plan(target).unwrap();
     loop {
-        match capture::fork(target.pid(), PATIENCE, &plan).unwrap() {
+        match inferior::fork(target.pid(), PATIENCE, &plan).unwrap() {
             Ok(forked) => return forked,
             // It has just said that it is ready, and may not wait yet.
             Err(Refusal::NoSafePoint) => {}
@@ -26,15 +30,15 @@ fn fork(target: &Target) -> Forked {
     }
 }
 
-/// Why no clone is made of the target, when it waits; it goes on then.
+/// Returns the reason why no copy is made of the target, when it waits; it goes on then.
 fn refusal(target: &Target) -> Refusal {
     let plan = match plan(target) {
         Ok(plan) => plan,
         Err(refusal) => return refusal,
     };
     loop {
-        match capture::fork(target.pid(), PATIENCE, &plan).unwrap() {
-            Ok(_) => panic!("a clone was made"),
+        match inferior::fork(target.pid(), PATIENCE, &plan).unwrap() {
+            Ok(_) => panic!("a copy was made"),
             Err(Refusal::NoSafePoint) => {}
             Err(refusal) => return refusal,
         }
@@ -42,7 +46,7 @@ fn refusal(target: &Target) -> Refusal {
 }
 
 #[test]
-fn a_clone_keeps_what_the_target_changes_meanwhile() {
+fn a_copy_keeps_what_the_target_changes_meanwhile() {
     let mut target = Target::ruby(
         "require 'fiddle'
          $text = 'a' * (1 << 20)
@@ -71,7 +75,7 @@ fn a_clone_keeps_what_the_target_changes_meanwhile() {
 }
 
 #[test]
-fn the_pages_of_a_clone_are_those_of_the_target() {
+fn the_pages_of_a_copy_are_those_of_the_target() {
     let target = Target::ruby(
         "4.times { Thread.new { Array.new(10_000) { 'x' * 3000 }; nil }.join }
          GC.start
@@ -80,13 +84,13 @@ fn the_pages_of_a_clone_are_those_of_the_target() {
     );
     let everything = Address(0)..Address(u64::MAX);
     let forked = fork(&target);
-    let by_clone = forked.image().state.pages.as_ref().unwrap().resident_bytes(&everything);
+    let by_copy = forked.image().state.pages.as_ref().unwrap().resident_bytes(&everything);
     forked.end().unwrap();
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
     let by_freeze = frozen.image().state.pages.as_ref().unwrap().resident_bytes(&everything);
     frozen.thaw().unwrap();
     // A thread that was interrupted has gone on for a moment.
-    assert!(by_clone.abs_diff(by_freeze) <= 8 * 4096, "{by_clone} {by_freeze}");
+    assert!(by_copy.abs_diff(by_freeze) <= 8 * 4096, "{by_copy} {by_freeze}");
     assert!(target.finish());
 }
 
@@ -110,7 +114,7 @@ fn what_is_copied_for_the_target_is_counted() {
 }
 
 #[test]
-fn the_target_hears_and_sees_nothing_of_its_clone() {
+fn the_target_does_not_notice_its_copy() {
     // It closes a pipe, takes and gives back locks, asks for children: all as if it were alone.
     let mut target = Target::ruby(
         "$heard = 0
@@ -150,7 +154,7 @@ fn the_target_hears_and_sees_nothing_of_its_clone() {
 }
 
 #[test]
-fn a_clone_that_another_kills_is_an_error_and_leaves_nothing() {
+fn a_copy_that_is_killed_is_an_error_and_leaves_nothing() {
     let target = Target::ruby(WAITING);
     let forked = fork(&target);
     let children = || {
@@ -158,10 +162,10 @@ fn a_clone_that_another_kills_is_an_error_and_leaves_nothing() {
         let read = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap();
         tasks.map(|task| read(task.unwrap())).collect::<String>()
     };
-    let clone: i32 = children().trim().parse().unwrap();
-    testkit::command("sh").args(["-c", &format!("kill -9 {clone}")]).status().unwrap();
+    let copy: i32 = children().trim().parse().unwrap();
+    testkit::command("sh").args(["-c", &format!("kill -9 {copy}")]).status().unwrap();
     std::thread::sleep(Duration::from_millis(50));
-    assert!(matches!(forked.end(), Err(Error::CloneEnded { .. })));
+    assert!(matches!(forked.end(), Err(Error::CopyKilled { .. })));
     assert_eq!(children(), "");
     assert!(target.finish());
 }
@@ -179,12 +183,12 @@ fn a_target_that_is_stopped_is_not_touched() {
 #[test]
 fn a_process_without_the_handler_is_not_touched() {
     let sleeper = Target::start(testkit::command("sh").args(["-c", "echo 'ready {}'; read line"]));
-    assert_eq!(refusal(&sleeper), Refusal::NoHandler);
+    assert_eq!(refusal(&sleeper), Refusal::NoHandler { signal: SIGNAL });
     drop(sleeper);
 }
 
 #[test]
-fn a_process_under_seccomp_is_cloned_where_its_filter_is_known_to_allow_it() {
+fn a_process_under_seccomp_is_copied_if_its_filter_is_known_to_allow_it() {
     let folder = tempfile::tempdir().unwrap();
     let library = testkit::compile("seccomp", folder.path(), &["-shared", "-fPIC"]);
     let mut command = testkit::ruby();
@@ -201,8 +205,7 @@ fn a_process_under_seccomp_is_cloned_where_its_filter_is_known_to_allow_it() {
     assert!(target.finish());
 }
 
-/// A worker thread, which would notice least of a signal, alone has a filter, which kills for the system call
-/// `KILLED`.
+/// Only a worker thread, which would notice least of a signal, has a filter. It kills for the system call `KILLED`.
 const FILTERED_WORKER: &str = r#"
   require 'fiddle'
   numbers = [Fiddle::TYPE_INT] + [Fiddle::TYPE_LONG] * 4
@@ -218,7 +221,7 @@ const FILTERED_WORKER: &str = r#"
   $stdin.read"#;
 
 #[test]
-fn a_thread_with_a_filter_of_its_own_neither_makes_nor_reaps_a_clone() {
+fn a_thread_with_a_filter_of_its_own_neither_makes_nor_reaps_a_copy() {
     for killed in [libc::SYS_clone, libc::SYS_wait4] {
         let target = Target::ruby(&FILTERED_WORKER.replace("KILLED", &killed.to_string()));
         let filtered = |task: &fs::DirEntry| {
@@ -236,7 +239,7 @@ fn a_thread_with_a_filter_of_its_own_neither_makes_nor_reaps_a_clone() {
 }
 
 #[test]
-fn a_limit_of_processes_is_the_kernels_reason() {
+fn a_limit_of_processes_is_reported_as_the_kernels_reason() {
     let folder = format!("/sys/fs/cgroup/pids/rbloat-test-{}", std::process::id());
     if fs::create_dir(&folder).is_err() {
         return; // Not root, or no control groups of version 1.
@@ -254,7 +257,7 @@ fn a_limit_of_processes_is_the_kernels_reason() {
 }
 
 #[test]
-fn a_memory_limit_without_room_is_told_before_the_target_is_stopped() {
+fn a_memory_limit_without_room_is_a_refusal_before_the_target_is_stopped() {
     let folder = format!("/sys/fs/cgroup/memory/rbloat-test-{}", std::process::id());
     if fs::create_dir(&folder).is_err() {
         return; // Not root, or no control groups of version 1.
@@ -271,7 +274,7 @@ fn a_memory_limit_without_room_is_told_before_the_target_is_stopped() {
 }
 
 #[test]
-fn a_thread_that_does_not_stop_is_let_go_before_we_end() {
+fn a_thread_that_does_not_stop_is_detached_before_we_end() {
     let folder = format!("/sys/fs/cgroup/freezer/rbloat-test-{}", std::process::id());
     if fs::create_dir(&folder).is_err() {
         return; // Not root, or no control groups of version 1.
@@ -287,9 +290,13 @@ fn a_thread_that_does_not_stop_is_let_go_before_we_end() {
     while fs::read_to_string(format!("{folder}/freezer.state")).unwrap().trim() != "FROZEN" {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Those that wait for an event come first, and the first thread, which reads, does it.
-    let function = capture::find_function(&look(target.pid()).unwrap(), "getppid").unwrap();
-    let called = capture::call(target.pid(), function, &[], PATIENCE, PATIENCE);
+    // The frozen threads, which wait for an event, are tried first; the main thread, which reads, makes the call.
+    let image = look(target.pid()).unwrap();
+    let modules = elf::modules(&image);
+    let getppid = modules.iter().find_map(|it| it.symbol(&image, "getppid").ok().flatten());
+    let function = getppid.unwrap().address;
+    let call = FunctionCall { function, arguments: &[], system_calls: &[] };
+    let called = inferior::call(target.pid(), SIGNAL, call, PATIENCE, PATIENCE);
     let status = |tid: &String, key: &str| {
         let text = fs::read_to_string(format!("/proc/{}/task/{tid}/status", target.pid())).unwrap();
         text.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim().to_string()
@@ -307,12 +314,12 @@ fn a_thread_that_does_not_stop_is_let_go_before_we_end() {
     while fs::remove_dir(&folder).is_err() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(matches!(called, Ok(capture::Called::Returned(_))), "{called:?}");
+    assert!(matches!(called, Ok(CallOutcome::Returned(_))), "{called:?}");
     assert!(!others.is_empty() && untraced && runs && finished, "{untraced} {runs} {finished}");
 }
 
 #[test]
-fn requests_to_end_wait_until_the_clone_has_ended() {
+fn requests_to_end_wait_until_the_copy_has_ended() {
     let blocked = || {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap();
         let set = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();

@@ -1,26 +1,27 @@
-//! What control groups say of memory, in versions 1 and 2.
+//! The memory of control groups, in versions 1 and 2.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::proc;
+use super::memory::number_after;
+use super::read;
 
-/// What one control group says of its memory.
+/// The memory of one control group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupMemory {
-    /// What is charged to the group and those below it, in bytes: also caches of files.
+    /// Bytes charged to the group and those below it, caches of files included.
     pub usage_bytes: u64,
-    /// The most that may be; `None` where the group sets no limit.
+    /// The limit of `usage_bytes`; `None` if the group has none.
     pub limit_bytes: Option<u64>,
-    /// Of the usage, caches of files that the kernel gives up before it kills anything, in bytes.
+    /// The part of `usage_bytes` in caches of files, which the kernel gives up before it kills a process.
     pub cache_bytes: u64,
-    /// How many processes of the group were killed because it was full, since it was made. `None` where
-    /// the kernel does not count (version 1 before Linux 4.13).
+    /// The number of processes that were killed since the group was created because it was full. `None` if
+    /// the kernel does not count them (version 1 before Linux 4.13).
     pub oom_kills: Option<u64>,
 }
 
 impl GroupMemory {
-    /// Bytes that may still be taken before something is killed; `None` without a limit.
+    /// The bytes that can still be allocated before the kernel kills a process; `None` without a limit.
     #[must_use]
     pub fn room_bytes(&self) -> Option<u64> {
         let room = self.limit_bytes?.saturating_sub(self.usage_bytes);
@@ -28,57 +29,54 @@ impl GroupMemory {
     }
 }
 
-/// The memory of the control group of process `pid`: of the one, of those it is in, whose limit leaves least;
-/// where none sets a limit, of the innermost. `None` where nothing could be learned.
+/// Returns the memory of the control group of process `pid`. A process is in several nested groups: the one whose
+/// limit leaves the least room counts, or the innermost if none has a limit. `None` if no group could be read.
 #[must_use]
 pub fn group_memory(pid: i32) -> Option<GroupMemory> {
-    let levels: Vec<GroupMemory> = levels(pid).iter().filter_map(Level::memory).collect();
+    let levels: Vec<GroupMemory> =
+        control_groups(pid).iter().filter_map(ControlGroup::memory).collect();
     let tightest =
         levels.iter().filter(|it| it.limit_bytes.is_some()).min_by_key(|it| it.room_bytes());
     tightest.or(levels.first()).copied()
 }
 
-/// One of the control groups that a process is in.
+/// A control group that a process is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Level {
+pub struct ControlGroup {
     hierarchy: &'static Hierarchy,
     folder: PathBuf,
 }
 
-impl Level {
-    /// The memory of the group; `None` where it counts none.
-    pub(super) fn memory(&self) -> Option<GroupMemory> {
+impl ControlGroup {
+    /// Returns the memory of the group; `None` if it does not count memory.
+    #[must_use]
+    pub fn memory(&self) -> Option<GroupMemory> {
         self.hierarchy.memory(&self.folder)
     }
 }
 
-/// The control groups that process `pid` is in, for each hierarchy from the innermost outwards.
-pub(super) fn levels(pid: i32) -> Vec<Level> {
-    let groups = proc::read(pid, "cgroup").unwrap_or_default();
+/// Returns the control groups that process `pid` is in: for each hierarchy, from the innermost group outwards.
+#[must_use]
+pub fn control_groups(pid: i32) -> Vec<ControlGroup> {
+    let groups = read(pid, "cgroup").unwrap_or_default();
     let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    parse_levels(&groups, &mounts)
+    parse_groups(&groups, &mounts)
 }
 
-/// [`levels`] by the lines of /proc/PID/cgroup and of mountinfo, which may be of no encoding.
-fn parse_levels(groups: &[u8], mounts: &[u8]) -> Vec<Level> {
+/// Parses the lines of /proc/PID/cgroup and of mountinfo, which may be of no encoding.
+fn parse_groups(groups: &[u8], mounts: &[u8]) -> Vec<ControlGroup> {
     let (groups, mounts) = (String::from_utf8_lossy(groups), String::from_utf8_lossy(mounts));
     let in_hierarchy = |hierarchy: &'static Hierarchy| {
         let (folder, mount) = hierarchy.folder(&groups, &mounts)?;
         let levels = folder.ancestors().take_while(|level| level.starts_with(&mount));
-        let levels = levels.map(|folder| Level { hierarchy, folder: folder.into() });
+        let levels = levels.map(|folder| ControlGroup { hierarchy, folder: folder.into() });
         Some(levels.collect::<Vec<_>>())
     };
     HIERARCHIES.iter().filter_map(in_hierarchy).flatten().collect()
 }
 
-/// The first number of the line that begins with `key`.
-pub(super) fn number_after(text: &str, key: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
-}
-
-/// How the files of one version of control groups are called, as the kernel's
-/// Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst have it.
+/// The names of files in one version of control groups, from the kernel's
+/// Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
 #[derive(Debug, PartialEq, Eq)]
 struct Hierarchy {
     /// The controller in /proc/PID/cgroup; version 2 has one hierarchy for all, without a name.
@@ -91,8 +89,8 @@ struct Hierarchy {
     events: &'static str,
 }
 
-/// What version 1 shows as the limit where none is set: the most whole pages that a counter of the kernel's
-/// holds. Whatever is more than half of that is no limit.
+/// Version 1 shows the maximum of a counter in whole pages if no limit is set. Anything above half of that is no
+/// limit.
 const NO_LIMIT: u64 = u64::MAX / 4;
 
 static HIERARCHIES: [Hierarchy; 2] = [
@@ -115,7 +113,7 @@ static HIERARCHIES: [Hierarchy; 2] = [
 ];
 
 impl Hierarchy {
-    /// The folder of the process's group, and where its hierarchy is mounted.
+    /// Returns the folder of the process's group, and the mount point of its hierarchy.
     fn folder(&self, groups: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
         let path = groups.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
@@ -131,7 +129,7 @@ impl Hierarchy {
             let mut left = left.split(' ').skip(3);
             is_ours.then(|| Some((left.next()?, left.next()?)))?
         })?;
-        // In a container the mount's root may be a group, and the path be told from that or above.
+        // In a container the root of the mount may be a group, and the path be relative to that or above it.
         let below =
             Path::new(path).strip_prefix(root).or_else(|_| Path::new(path).strip_prefix("/"));
         let mount = PathBuf::from(mount);
@@ -139,7 +137,7 @@ impl Hierarchy {
         Some((if folder.is_dir() { folder } else { mount.clone() }, mount))
     }
 
-    /// What the group in the folder `level` says; `None` where it counts no memory.
+    /// Returns the memory of the group in the folder `level`; `None` if it does not count memory.
     fn memory(&self, level: &Path) -> Option<GroupMemory> {
         let read = |name: &str| fs::read_to_string(level.join(name)).ok();
         let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
@@ -178,14 +176,14 @@ mod tests {
 
     #[test]
     fn mounts_that_cannot_be_read_take_away_no_more_than_themselves() {
-        assert_eq!(parse_levels(b"", b"").len(), 0);
+        assert_eq!(parse_groups(b"", b"").len(), 0);
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("memory.max"), "1000\n").unwrap();
         fs::write(folder.path().join("memory.current"), "400\n").unwrap();
         let mut mounts = b"24 20 0:21 / /mnt/caf\xe9 rw - ext4 /dev/sda rw\n".to_vec();
         let mount = folder.path().display();
         mounts.extend(format!("31 20 0:27 / {mount} rw - cgroup2 cgroup2 rw\n").bytes());
-        let levels = parse_levels(b"0::/\n", &mounts);
+        let levels = parse_groups(b"0::/\n", &mounts);
         let rooms: Vec<_> =
             levels.iter().map(|level| level.memory().unwrap().room_bytes()).collect();
         assert_eq!(rooms, [Some(600)]);

@@ -1,14 +1,14 @@
-//! Whether a thread's filters of system calls allow what it is to be made to do.
+//! The judgement of a thread's seccomp filters about system calls.
 //!
-//! A filter may kill for a call, so it is not tried out: the filters are read and run here, as the
-//! kernel would run them (Documentation/userspace-api/seccomp_filter.rst and networking/filter.rst). To read
-//! them needs CAP_SYS_ADMIN, and to be under none ourselves.
+//! A filter may kill the process for a system call, so none is tried out. The filters are read and run here, as the
+//! kernel would run them (Documentation/userspace-api/seccomp_filter.rst and networking/filter.rst). Reading them
+//! needs CAP_SYS_ADMIN, and that rbloat is under no filter itself.
 
 use std::fs;
 
+use capture::SystemCall;
+use capture::arch::AUDIT_ARCH;
 use nix::errno::Errno;
-
-use crate::arch::AUDIT_ARCH;
 
 /// PTRACE_SECCOMP_GET_FILTER of linux/ptrace.h.
 const GET_FILTER: libc::c_uint = 0x420c;
@@ -16,9 +16,9 @@ const ALLOW: u32 = 0x7fff_0000;
 const LOG: u32 = 0x7ffc_0000;
 const ACTION: u32 = 0xffff_0000;
 /// BPF_MAXINSNS of linux/bpf_common.h.
-const MOST_INSTRUCTIONS: usize = 4096;
-/// More filters than a thread has.
-const MOST_FILTERS: usize = 64;
+const MAX_INSTRUCTIONS: usize = 4096;
+/// The end of a bounded walk: more filters than a thread has.
+const MAX_FILTERS: usize = 64;
 
 /// `struct sock_filter` of linux/filter.h.
 #[repr(C)]
@@ -30,47 +30,25 @@ struct Instruction {
     k: u32,
 }
 
-/// A system call as a filter sees it: `struct seccomp_data` of linux/seccomp.h.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
-    pub(crate) number: i64,
-    /// Where it is made, if that is known beforehand.
-    pub(crate) instruction: Option<u64>,
-    /// Those of its arguments that are known beforehand.
-    pub(crate) arguments: [Option<u64>; 6],
-}
-
-impl Call {
-    /// A call of which no more is known than what it is.
-    pub(crate) fn any(number: i64) -> Self {
-        Self { number, instruction: None, arguments: [None; 6] }
-    }
-
-    /// One of its arguments, counted from 0, is known as well.
-    pub(crate) fn with(mut self, index: usize, argument: i32) -> Self {
-        self.arguments[index] = Some(argument as u64);
-        self
-    }
-
-    /// The word at an offset into the structure; `None` where it is not known, or there is none.
-    fn word(&self, offset: u32) -> Option<u32> {
-        let half = |value: u64, high: bool| (if high { value >> 32 } else { value }) as u32;
-        match offset {
-            0 => Some(self.number as u32),
-            4 => Some(AUDIT_ARCH),
-            8 | 12 => Some(half(self.instruction?, offset == 12)),
-            16..64 if offset.is_multiple_of(4) => {
-                let argument = self.arguments[(offset as usize - 16) / 8]?;
-                Some(half(argument, offset % 8 == 4))
-            }
-            _ => None,
+/// Returns the word at an offset into `struct seccomp_data` of linux/seccomp.h; `None` if it is unknown, or the offset is
+/// invalid.
+fn word(call: &SystemCall, offset: u32) -> Option<u32> {
+    let half = |value: u64, high: bool| (if high { value >> 32 } else { value }) as u32;
+    match offset {
+        0 => Some(call.number as u32),
+        4 => Some(AUDIT_ARCH),
+        8 | 12 => Some(half(call.instruction?.0, offset == 12)),
+        16..64 if offset.is_multiple_of(4) => {
+            let argument = call.arguments[(offset as usize - 16) / 8]?;
+            Some(half(argument, offset % 8 == 4))
         }
+        _ => None,
     }
 }
 
-/// Whether the thread `tid` of `pid`, stopped by us, may make all of `calls`; false as well where its filters
+/// Returns true if the thread `tid` of `pid`, which we have stopped, may make all of `calls`; false also if its filters
 /// cannot be read. Each thread has filters of its own.
-pub(crate) fn allows(pid: i32, tid: i32, calls: &[Call]) -> bool {
+pub(crate) fn allows(pid: i32, tid: i32, calls: &[SystemCall]) -> bool {
     let Ok(status) = fs::read(format!("/proc/{pid}/task/{tid}/status")) else { return false };
     let mut lines = status.split(|&byte| byte == b'\n');
     match lines.find_map(|line| line.strip_prefix(b"Seccomp:")) {
@@ -81,8 +59,8 @@ pub(crate) fn allows(pid: i32, tid: i32, calls: &[Call]) -> bool {
     }
 }
 
-fn filters_allow(tid: i32, calls: &[Call]) -> bool {
-    for index in 0..MOST_FILTERS {
+fn filters_allow(tid: i32, calls: &[SystemCall]) -> bool {
+    for index in 0..MAX_FILTERS {
         match filter(tid, index) {
             Ok(program) => {
                 let lets_through = |call| matches!(run(&program, call), Some(ALLOW | LOG));
@@ -98,9 +76,9 @@ fn filters_allow(tid: i32, calls: &[Call]) -> bool {
     false
 }
 
-/// One of the thread's filters, the newest first.
+/// Reads a filter of the thread; number 0 is the newest.
 fn filter(tid: i32, index: usize) -> Result<Vec<Instruction>, Errno> {
-    let mut program = vec![Instruction::default(); MOST_INSTRUCTIONS];
+    let mut program = vec![Instruction::default(); MAX_INSTRUCTIONS];
     // SAFETY: the kernel writes no more instructions than a filter may have, for which there is room.
     let length = unsafe { libc::ptrace(GET_FILTER, tid, index, program.as_mut_ptr()) };
     let length = Errno::result(length)?;
@@ -108,8 +86,9 @@ fn filter(tid: i32, index: usize) -> Result<Vec<Instruction>, Errno> {
     Ok(program)
 }
 
-/// What a filter says of a call, without its data; `None` where it makes no sense.
-fn run(program: &[Instruction], call: &Call) -> Option<u32> {
+/// Returns the action of a filter for a call, without its data; `None` if the program is invalid, or asks for something
+/// that is unknown.
+fn run(program: &[Instruction], call: &SystemCall) -> Option<u32> {
     let (mut accumulator, mut index) = (0_u32, 0_u32);
     let mut memory = [0_u32; 16];
     let mut at = 0;
@@ -119,7 +98,7 @@ fn run(program: &[Instruction], call: &Call) -> Option<u32> {
         let operand = if code & 0x08 == 0 { k } else { index };
         let jump = |yes: bool| usize::from(if yes { if_true } else { if_false });
         match code {
-            0x20 => accumulator = call.word(k)?,
+            0x20 => accumulator = word(call, k)?,
             0x80 => accumulator = 64,
             0x81 => index = 64,
             0x00 => accumulator = k,
@@ -163,10 +142,10 @@ mod tests {
         Instruction { code, if_true, if_false, k }
     }
 
-    fn clone(flags: u64) -> Call {
-        Call {
+    fn clone(flags: u64) -> SystemCall {
+        SystemCall {
             number: libc::SYS_clone,
-            instruction: Some(0x7f00_0000_1234),
+            instruction: Some(capture::Address(0x7f00_0000_1234)),
             arguments: [flags, 1, 2, 3, 4, 5].map(Some),
         }
     }
@@ -178,7 +157,7 @@ mod tests {
             step(0x20, 0, 0, 4),
             step(0x15, 0, 5, AUDIT_ARCH),
             step(0x20, 0, 0, 0),
-            step(0x15, 0, 3, 56),
+            step(0x15, 0, 3, libc::SYS_clone as u32),
             step(0x20, 0, 0, 16),
             step(0x45, 1, 0, 0x7e02_0000),
             step(0x06, 0, 0, ALLOW),
@@ -186,7 +165,7 @@ mod tests {
         ];
         assert_eq!(run(&program, &clone(0x400)), Some(ALLOW));
         assert_eq!(run(&program, &clone(0x1000_0000)), Some(KILL));
-        let other = Call { number: libc::SYS_wait4, ..clone(0) };
+        let other = SystemCall { number: libc::SYS_wait4, ..clone(0) };
         assert_eq!(run(&program, &other), Some(KILL));
     }
 
@@ -206,12 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_asks_for_what_is_not_known_allows_nothing() {
+    fn a_filter_that_asks_for_an_unknown_value_allows_nothing() {
         let by_number = [step(0x20, 0, 0, 0), step(0x06, 0, 0, ALLOW)];
         let by_address = [step(0x20, 0, 0, 16), step(0x06, 0, 0, ALLOW)];
         let by_third = [step(0x20, 0, 0, 32), step(0x06, 0, 0, ALLOW)];
         let by_instruction = [step(0x20, 0, 0, 8), step(0x06, 0, 0, ALLOW)];
-        let call = Call::any(libc::SYS_madvise).with(2, 4);
+        let call = SystemCall::any(libc::SYS_madvise).with(2, 4);
         assert_eq!(run(&by_number, &call), Some(ALLOW));
         assert_eq!(run(&by_third, &call), Some(ALLOW));
         assert_eq!(run(&by_address, &call), None);
@@ -219,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_makes_no_sense_allows_nothing() {
+    fn an_invalid_filter_allows_nothing() {
         assert_eq!(run(&[], &clone(0)), None);
         assert_eq!(run(&[step(0x20, 0, 0, 64)], &clone(0)), None);
         assert_eq!(run(&[step(0x34, 0, 0, 0)], &clone(0)), None);

@@ -1,25 +1,28 @@
-//! Signals that must not reach us for a while.
+//! Signals that are held back for a while.
 
 use std::marker::PhantomData;
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// Signals that the calling thread blocks, and those that it starts inherit; dropping it lets them through
-/// that it was the first to block.
-pub(crate) struct Blocked {
+/// Signals that the calling thread blocks. Threads that it starts inherit them. When this value is dropped, those
+/// that were not blocked before are unblocked.
+pub struct BlockedSignals {
     newly: SigSet,
-    /// A mask is that of one thread.
+    /// A signal mask belongs to one thread.
     not_send: PhantomData<*const ()>,
 }
 
-impl Blocked {
-    /// Those of a terminal that stop a process.
-    pub(crate) fn job_control() -> Self {
+impl BlockedSignals {
+    /// Blocks the signals by which a terminal stops a process: SIGTSTP, SIGTTIN, SIGTTOU.
+    #[must_use]
+    pub fn job_control() -> Self {
         Self::block([Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU])
     }
 
-    /// Those by which a person, a service manager or a closed terminal asks a process to end.
-    pub(crate) fn requests_to_end() -> Self {
+    /// Blocks the signals by which a person, a service manager or a closed terminal asks a process to end: SIGINT,
+    /// SIGTERM, SIGHUP.
+    #[must_use]
+    pub fn requests_to_end() -> Self {
         Self::block([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])
     }
 
@@ -32,7 +35,7 @@ impl Blocked {
     }
 }
 
-impl Drop for Blocked {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         let _ = self.newly.thread_unblock();
     }
@@ -51,8 +54,8 @@ mod tests {
         let mut own = SigSet::empty();
         own.add(Signal::SIGHUP);
         own.thread_block().unwrap();
-        let first = Blocked::requests_to_end();
-        let second = Blocked::job_control();
+        let first = BlockedSignals::requests_to_end();
+        let second = BlockedSignals::job_control();
         assert!(blocks(Signal::SIGINT) && blocks(Signal::SIGTSTP));
         drop(first);
         assert!(!blocks(Signal::SIGINT) && !blocks(Signal::SIGTERM) && blocks(Signal::SIGTSTP));

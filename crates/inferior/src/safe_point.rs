@@ -1,29 +1,28 @@
-//! Where a thread of the target may be made to run something else for a moment.
+//! Safe points: places where a thread of the target may be made to run something else.
 
-use std::fs::File;
 use std::ops::Range;
 
-use crate::arch::{RED_ZONE, Registers, SIGNAL_FRAME_BYTES, system_calls};
-use crate::{Address, Backing, Mappings};
+use capture::arch::{RED_ZONE, Registers, SIGNAL_FRAME_BYTES, system_calls};
+use capture::live::Pagemap;
+use capture::{Address, Backing, Mappings, proc};
 
-use super::touch::{Refusal, SIGNAL};
-use super::{pagemap, proc};
+use crate::Refusal;
 
-/// What must be free below a thread's stack pointer, in bytes: the kernel's frame (11 KB on a CPU with
-/// AMX), that of another signal on top of it, and what the function needs.
+/// Bytes that must be free below a thread's stack pointer: for the kernel's frame (11 KiB on a CPU with AMX), for the
+/// frame of another signal on top of it, and for the function.
 const STACK_ROOM: u64 = 64 << 10;
 
-/// Bytes that may be written below a signal frame, and lost by aligning it.
+/// Bytes that are written below a signal frame or lost by aligning it.
 const BELOW_FRAME: u64 = 128;
-/// Threads whose stacks are looked at for one that the process has for itself.
+/// The number of threads among which one with a stack of exclusive pages is sought.
 const MAX_STACKS: usize = 64;
 
-/// Codes that a call which a signal may interrupt returns while it waits: ERESTARTSYS,
+/// Values of the return register while a thread waits in a call that a signal may interrupt: ERESTARTSYS,
 /// ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK (linux/errno.h) and EINTR.
 const INTERRUPTIBLE: [i64; 5] = [-512, -513, -514, -516, -4];
 
-/// System calls that wait and that no allocator makes, those first whose callers notice a signal
-/// least. futex(2) is not among them: it has a rule of its own.
+/// System calls that wait and that no allocator makes; first those whose callers notice a signal least. futex(2) has
+/// a rule of its own.
 const WAITING_CALLS: [Option<i64>; 17] = [
     Some(libc::SYS_nanosleep),
     Some(libc::SYS_clock_nanosleep),
@@ -48,13 +47,13 @@ const WAITING_CALLS: [Option<i64>; 17] = [
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_WAIT_BITSET: u64 = 9;
 const FUTEX_COMMAND: u64 = 0x7f;
-/// The value of a lock that is held and waited for: in glibc's lowlevellock.h, and in the spin locks of
-/// other allocators. Who waits for it may stand inside an allocator; who waits for an event (a condition,
-/// a semaphore, a thread's end) waits for another value, and holds no allocator's lock.
+/// The value of a lock that is held and waited for, in glibc's lowlevellock.h and in the locks of other allocators. A
+/// thread that waits for it may be inside an allocator. A thread that waits for an event (a condition, a semaphore,
+/// a thread's end) waits for another value, and holds no allocator's lock.
 const LOCKED_AND_WAITED_FOR: u64 = 2;
 
-/// How much a thread that stands like this would notice of a signal, 0 the least; `None` where it stands
-/// at no safe point.
+/// Returns how much a stopped thread with these registers would notice of a signal, 0 being the least; `None` if it is
+/// not at a safe point.
 pub(crate) fn rank(registers: &Registers) -> Option<usize> {
     if !INTERRUPTIBLE.contains(&registers.return_value().cast_signed()) {
         return None;
@@ -63,7 +62,7 @@ pub(crate) fn rank(registers: &Registers) -> Option<usize> {
     rank_of_call(registers.system_call(), second, third)
 }
 
-/// Like [`rank`], of the call and its second and third argument alone.
+/// Like [`rank`], by the number of the system call and its second and third argument.
 fn rank_of_call(call: i64, second: u64, third: u64) -> Option<usize> {
     if call == libc::SYS_futex {
         let waits = matches!(second & FUTEX_COMMAND, FUTEX_WAIT | FUTEX_WAIT_BITSET);
@@ -72,8 +71,8 @@ fn rank_of_call(call: i64, second: u64, third: u64) -> Option<usize> {
     WAITING_CALLS.iter().position(|&waiting| waiting == Some(call)).map(|rank| rank + 1)
 }
 
-/// [`rank`] of a thread that runs free, and its stack pointer, as far as /proc tells.
-pub(crate) fn rank_from_afar(pid: i32, tid: i32) -> Option<(usize, Address)> {
+/// Returns the [`rank`] of a thread that is not stopped, and its stack pointer, from /proc.
+pub(crate) fn rank_running(pid: i32, tid: i32) -> Option<(usize, Address)> {
     let line = proc::read(pid, &format!("task/{tid}/syscall")).ok()?;
     let line = String::from_utf8_lossy(&line);
     let mut words = line.split_ascii_whitespace();
@@ -87,18 +86,18 @@ pub(crate) fn rank_from_afar(pid: i32, tid: i32) -> Option<(usize, Address)> {
 /// A thread that may be interrupted: its rank, its id, and its stack pointer.
 pub(crate) type Candidate = (usize, i32, Address);
 
-/// Sorts candidates: those first that notice least. The very first is one whose signal frame copies no page, if
-/// one of the next [`MAX_STACKS`] is such: the process shares nothing less afterwards than before.
-pub(crate) fn sort(candidates: &mut [Candidate], pagemap: &File) {
+/// Sorts candidates by rank, then moves one to the front whose signal frame copies no page, if there is one among the
+/// first [`MAX_STACKS`]: then the process shares as much memory with others as before.
+pub(crate) fn sort(candidates: &mut [Candidate], pagemap: &Pagemap) {
     candidates.sort_unstable();
-    let is_own = |&(_, _, at): &Candidate| pagemap::are_exclusive(pagemap, &frame_below(at));
+    let is_own = |&(_, _, at): &Candidate| pagemap.are_exclusive(&frame_below(at));
     if let Some(own) = candidates.iter().take(MAX_STACKS).position(is_own) {
         candidates[..=own].rotate_right(1);
     }
 }
 
-/// Where the kernel puts the frame of a signal handler of a thread with this stack pointer, and what we write
-/// below that.
+/// Returns the memory that is written for a thread with this stack pointer: the frame of a signal handler, and the
+/// bytes below it.
 fn frame_below(stack_pointer: Address) -> Range<Address> {
     // SAFETY: getauxval takes a number and returns one.
     let size = match unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } {
@@ -109,26 +108,26 @@ fn frame_below(stack_pointer: Address) -> Range<Address> {
     end.before(size + BELOW_FRAME)..end
 }
 
-/// Fails where a signal would not reach the target's own handler in the thread `tid`, or its frame would
-/// find no room on the thread's stack.
+/// Fails if `signal` would not reach the target's own handler in the thread `tid`, or if the thread's stack has no
+/// room for its frame.
 pub(crate) fn check_handler(
     pid: i32,
     tid: i32,
+    signal: i32,
     mappings: &Mappings,
     stack_pointer: Address,
 ) -> Result<(), Refusal> {
-    let status = proc::signals(pid, tid).ok_or(Refusal::NoSafePoint)?;
-    let bit = 1 << (SIGNAL - 1);
-    if status.caught & bit == 0 {
-        return Err(Refusal::NoHandler);
+    let signals = proc::signal_sets(pid, tid).ok_or(Refusal::NoSafePoint)?;
+    if !signals.catches(signal) {
+        return Err(Refusal::NoHandler { signal });
     }
-    if status.blocked & bit != 0 || room_below(mappings, stack_pointer) < STACK_ROOM {
+    if signals.blocks(signal) || room_below(mappings, stack_pointer) < STACK_ROOM {
         return Err(Refusal::NoSafePoint);
     }
     Ok(())
 }
 
-/// Bytes of the stack's mapping below the stack pointer.
+/// Returns the bytes of the stack's mapping below the stack pointer; 0 if it is not in a stack.
 fn room_below(mappings: &Mappings, stack_pointer: Address) -> u64 {
     let is_stack = |range: &Range<Address>| range.contains(&stack_pointer);
     mappings
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_an_event_stands_at_a_safe_point_and_who_waits_for_a_lock_does_not() {
+    fn a_thread_that_waits_for_an_event_is_at_a_safe_point_and_one_that_waits_for_a_lock_is_not() {
         let private = 0x80;
         let realtime = 0x100;
         let wait = |operation, value| rank(&waiting(libc::SYS_futex, operation, value));
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_allocators_make_and_threads_that_run_are_none() {
+    fn calls_of_allocators_and_running_threads_are_no_safe_points() {
         for call in [libc::SYS_mmap, libc::SYS_madvise, libc::SYS_brk, libc::SYS_write, -1] {
             assert_eq!(rank(&waiting(call, 0, 0)), None, "{call}");
         }
@@ -172,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_stack_near_its_end_has_no_room() {
-        let stack = crate::Mapping::anonymous(Address(0x10_0000)..Address(0x20_0000));
+        let stack = capture::Mapping::anonymous(Address(0x10_0000)..Address(0x20_0000));
         let mappings = Mappings::new(vec![stack]);
         assert_eq!(room_below(&mappings, Address(0x10_1000)), 0x1000);
         assert_eq!(room_below(&mappings, Address(0x30_0000)), 0);

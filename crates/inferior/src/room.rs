@@ -1,16 +1,12 @@
 //! The memory that limits leave to a process, and the memory that a forked copy of it needs.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use procfs_core::process::Status;
-
-use super::cgroup::{self, Level};
-use super::proc;
+use capture::proc::{self, ControlGroup, MemoryCounts};
 
 /// Kernel memory for a forked copy beside its page tables: a task, its stack, lists.
 const COPY_BYTES: u64 = 1 << 20;
@@ -20,76 +16,73 @@ const COPY_BYTES_PER_MAPPING: u64 = 512;
 /// The assumed write rate of a thread that uses a whole processor, in bytes that the kernel must copy. A guard
 /// watches the room, in case a program writes faster.
 const WRITTEN_BYTES_PER_SECOND: u64 = 1 << 30;
-/// Time to read a forked copy: longer than on a machine that is not busy.
+/// The time to read a forked copy, with a reserve for busy machines.
 const READING: Duration = Duration::from_millis(100);
 const READING_PER_GIB: Duration = Duration::from_millis(1500);
-/// For how long the target's CPU time is watched.
+/// The time for which the target's CPU time is watched.
 const WATCHED: Duration = Duration::from_millis(20);
-/// Between two looks at the room while a forked copy is read.
-const LOOKS: Duration = Duration::from_millis(2);
+/// The time between checks of the room while a forked copy is read.
+const BETWEEN_CHECKS: Duration = Duration::from_millis(2);
 /// The copy is ended when less than this part of the initial room is left.
 const RESERVE: u64 = 4;
 
-/// The limits that the memory of a process counts against.
-#[derive(Debug, Clone)]
-pub(crate) struct Limits {
-    /// Its control groups, and whether rbloat's own memory counts against them too.
-    levels: Vec<(Level, bool)>,
+/// Returns the bytes that the limits of process `pid` leave when rbloat itself has allocated `own_bytes`; `None` if no
+/// limit is known.
+#[must_use]
+pub fn room_bytes(pid: i32, own_bytes: u64) -> Option<u64> {
+    MemoryLimits::of(pid).room_bytes(own_bytes)
 }
 
-impl Limits {
+/// The limits that the memory of a process counts against.
+#[derive(Debug, Clone)]
+pub(crate) struct MemoryLimits {
+    /// Its control groups; true if rbloat's own memory counts against the group, too.
+    groups: Vec<(ControlGroup, bool)>,
+}
+
+impl MemoryLimits {
     pub(crate) fn of(pid: i32) -> Self {
-        let own = cgroup::levels(std::process::id().cast_signed());
-        let with_us = |level: Level| {
-            let is_ours = own.contains(&level);
-            (level, is_ours)
+        let own = proc::control_groups(std::process::id().cast_signed());
+        let with_us = |group: ControlGroup| {
+            let is_ours = own.contains(&group);
+            (group, is_ours)
         };
-        Self { levels: cgroup::levels(pid).into_iter().map(with_us).collect() }
+        Self { groups: proc::control_groups(pid).into_iter().map(with_us).collect() }
     }
 
-    /// Bytes that the process may still take when rbloat itself has taken `own_bytes`: the least of what its
-    /// control groups and the machine leave. `None` where nothing could be learned. Caches of files that the
-    /// kernel would give up count as room.
+    /// Returns the bytes that the process can still allocate when rbloat itself has allocated `own_bytes`: the minimum
+    /// over its control groups and the machine. `None` if neither is known. Caches of files that the kernel would give
+    /// up count as room.
     pub(crate) fn room_bytes(&self, own_bytes: u64) -> Option<u64> {
-        let in_groups = self.levels.iter().filter_map(|(level, is_ours)| {
-            let room = level.memory()?.room_bytes()?;
+        let in_groups = self.groups.iter().filter_map(|(group, is_ours)| {
+            let room = group.memory()?.room_bytes()?;
             Some(if *is_ours { room.saturating_sub(own_bytes) } else { room })
         });
-        let on_machine = on_machine().map(|room| room.saturating_sub(own_bytes));
+        let on_machine = proc::available_bytes().map(|room| room.saturating_sub(own_bytes));
         in_groups.chain(on_machine).min()
     }
 }
 
-fn on_machine() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    cgroup::number_after(&text, "MemAvailable:").map(|kb| kb * 1024)
-}
-
 /// The memory that a forked copy of a process is expected to need.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Need {
-    /// By itself, at once.
+pub(crate) struct MemoryNeed {
+    /// Needed by the copy itself, at once.
     pub(crate) fixed_bytes: u64,
-    /// The most that the process can change meanwhile, so that the kernel copies it.
+    /// The maximum that the process can write meanwhile, so that the kernel must copy it.
     pub(crate) anonymous_bytes: u64,
 }
 
-impl Need {
-    /// By the status of a process that has so many mappings.
-    pub(crate) fn of(status: &Status, mappings: u64) -> Self {
-        let bytes = |kilobytes: Option<u64>| kilobytes.unwrap_or(0) * 1024;
-        let resident = bytes(status.vmrss);
-        // Where the kernel does not tell: an entry of 8 bytes for each page.
-        let tables = status.vmpte.map_or(resident / 512, |kilobytes| kilobytes * 1024);
-        let mappings = mappings * COPY_BYTES_PER_MAPPING;
+impl MemoryNeed {
+    /// Returns the need of a process with these counts, and with `mappings` mappings.
+    pub(crate) fn of(counts: &MemoryCounts, mappings: u64) -> Self {
         Self {
-            fixed_bytes: COPY_BYTES + tables + mappings,
-            anonymous_bytes: status.rssanon.map_or(resident, |kilobytes| kilobytes * 1024),
+            fixed_bytes: COPY_BYTES + counts.page_table_bytes + mappings * COPY_BYTES_PER_MAPPING,
+            anonymous_bytes: counts.anonymous_bytes,
         }
     }
 
-    /// With what the process changes while it is read, if it goes on as it does now: its CPU time is watched
-    /// for a moment, since the kernel does not count what is written.
+    /// Returns the bytes that are needed if the process `pid` goes on writing as it does now. Its CPU time is watched for
+    /// a moment, since the kernel does not count writes.
     pub(crate) fn measured_bytes(&self, pid: i32) -> u64 {
         let (before, since) = (proc::cpu_time(pid), Instant::now());
         std::thread::sleep(WATCHED);
@@ -102,27 +95,27 @@ impl Need {
     }
 }
 
-/// A thread that ends a forked copy before the process that it was made of meets a limit.
-pub(crate) struct Guard {
+/// A thread that ends a forked copy before the original process meets a memory limit.
+pub(crate) struct MemoryGuard {
     stop: Option<Sender<()>>,
     ended_copy: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Guard {
-    /// Watches the room that is left, of which there were `room_bytes`, until this value is dropped; ends the
-    /// process `copy` by SIGKILL where it gets scarce.
-    pub(crate) fn start(limits: Limits, room_bytes: u64, copy: i32) -> Option<Self> {
+impl MemoryGuard {
+    /// Watches the room, initially `room_bytes`, until this value is dropped. Ends the process `copy` by SIGKILL if
+    /// little is left.
+    pub(crate) fn start(limits: MemoryLimits, room_bytes: u64, copy: i32) -> Option<Self> {
         let (stop, stopped) = channel();
         let ended_copy = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ended_copy);
         let thread = std::thread::Builder::new().spawn(move || {
-            while stopped.recv_timeout(LOOKS) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(BETWEEN_CHECKS) == Err(RecvTimeoutError::Timeout) {
                 let is_scarce = |left| left < room_bytes / RESERVE;
                 if limits.room_bytes(0).is_some_and(is_scarce) {
                     ended.store(true, Ordering::SeqCst);
-                    // SAFETY: kill takes numbers alone. The copy is our tracee and not reaped before this
-                    // thread has ended: its id is no other's.
+                    // SAFETY: kill takes numbers alone. The copy is our tracee and is not reaped before this
+                    // thread has ended, so its id belongs to no other process.
                     unsafe { libc::kill(copy, libc::SIGKILL) };
                     return;
                 }
@@ -137,7 +130,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for MemoryGuard {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -151,15 +144,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_leaves_some_room_less_what_we_take_ourselves() {
-        let limits = Limits { levels: Vec::new() };
+    fn the_room_on_the_machine_is_reduced_by_our_own_memory() {
+        let limits = MemoryLimits { groups: Vec::new() };
         assert!(limits.room_bytes(0).unwrap() > 0);
         assert_eq!(limits.room_bytes(u64::MAX), Some(0));
     }
 
     #[test]
     fn a_copy_of_an_idle_process_needs_its_page_tables_and_that_of_a_busy_one_more() {
-        let need = Need { fixed_bytes: 3 << 20, anonymous_bytes: 100 << 20 };
+        let need = MemoryNeed { fixed_bytes: 3 << 20, anonymous_bytes: 100 << 20 };
         let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = sleeper.id().cast_signed();
         // It computes while it starts.

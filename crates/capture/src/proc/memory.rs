@@ -1,0 +1,116 @@
+//! The kernel's counts of the memory of a process and of the machine.
+
+use std::fs;
+
+use super::{read, status};
+use crate::{Error, PAGE_SIZE};
+
+/// The kernel's fast counts of a process's memory, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryCounts {
+    /// Resident bytes.
+    pub resident_bytes: u64,
+    /// Resident bytes without a file behind them; all resident ones if the kernel does not tell.
+    pub anonymous_bytes: u64,
+    /// Bytes of its page tables, estimated if the kernel does not tell.
+    pub page_table_bytes: u64,
+    /// The number of its threads.
+    pub threads: u64,
+}
+
+/// Returns the kernel's fast counts of the memory of process `pid`.
+///
+/// # Errors
+/// If there is no such process, or the kernel refuses.
+pub fn memory_counts(pid: i32) -> Result<MemoryCounts, Error> {
+    let status = status(pid)?;
+    let bytes = |kilobytes: u64| kilobytes * 1024;
+    let resident_bytes = status.vmrss.map_or(0, bytes);
+    Ok(MemoryCounts {
+        resident_bytes,
+        anonymous_bytes: status.rssanon.map_or(resident_bytes, bytes),
+        // An entry of 8 bytes for each page.
+        page_table_bytes: status.vmpte.map_or(resident_bytes / (PAGE_SIZE / 8), bytes),
+        threads: status.threads,
+    })
+}
+
+/// Sums over the mappings of a process, in bytes (/proc/PID/smaps_rollup). They are exact, but the kernel walks the
+/// page tables for them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rollup {
+    /// Resident memory, including pages shared with other processes.
+    pub rss_bytes: u64,
+    /// Proportional memory: a page that four processes share counts for a quarter.
+    pub pss_bytes: u64,
+    /// Memory of this process alone.
+    pub uss_bytes: u64,
+    /// The part of `uss_bytes` in pages of hugetlbfs.
+    pub hugetlb_uss_bytes: u64,
+    /// Resident memory that no file backs.
+    pub anonymous_bytes: u64,
+    /// Swapped memory.
+    pub swap_bytes: u64,
+}
+
+/// Returns the exact sums over the mappings of process `pid`.
+///
+/// # Errors
+/// If there is no such process, it has no memory, or the kernel refuses.
+pub fn rollup(pid: i32) -> Result<Rollup, Error> {
+    let text = read(pid, "smaps_rollup")?;
+    let text = String::from_utf8_lossy(&text);
+    let row = |key: &str| number_after(&text, key).map(|kilobytes| kilobytes * 1024);
+    let bytes = |key: &str| row(key).unwrap_or(0);
+    let hugetlb_uss_bytes = bytes("Private_Hugetlb:");
+    Ok(Rollup {
+        rss_bytes: row("Rss:").ok_or(Error::Ended { pid, how: "ended" })?,
+        pss_bytes: bytes("Pss:"),
+        uss_bytes: bytes("Private_Clean:") + bytes("Private_Dirty:") + hugetlb_uss_bytes,
+        hugetlb_uss_bytes,
+        anonymous_bytes: bytes("Anonymous:"),
+        swap_bytes: bytes("Swap:"),
+    })
+}
+
+/// Returns the exact resident bytes of process `pid`.
+///
+/// # Errors
+/// If there is no such process, it has no memory, or the kernel refuses.
+pub fn rss_bytes(pid: i32) -> Result<u64, Error> {
+    rollup(pid).map(|rollup| rollup.rss_bytes)
+}
+
+/// Returns the resident bytes of a process by the kernel's fast count, as in its status.
+pub(crate) fn resident_bytes(pid: i32) -> Result<u64, Error> {
+    let text = read(pid, "statm")?;
+    let pages = std::str::from_utf8(&text).ok().and_then(|it| it.split(' ').nth(1)?.parse().ok());
+    Ok(pages.unwrap_or(0_u64) * PAGE_SIZE)
+}
+
+/// Returns the maximum error of the kernel's fast count of resident memory, in bytes.
+///
+/// The kernel counts the pages of files, anonymous pages and pages of shared memory on each processor
+/// separately, and adds a count to the sum when it reaches a batch (lib/percpu_counter.c,
+/// `compute_batch_value`). Some releases sum up exactly for /proc/PID/status.
+pub(crate) fn rss_error_bytes() -> u64 {
+    const COUNTERS: u64 = 3;
+    const MIN_BATCH: u64 = 32;
+    // SAFETY: sysconf takes a number alone.
+    let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    let processors = u64::try_from(processors).unwrap_or(1).max(1);
+    COUNTERS * processors * MIN_BATCH.max(2 * processors) * PAGE_SIZE
+}
+
+/// Returns the bytes that the machine has available without swapping; `None` if unknown.
+#[must_use]
+pub fn available_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    number_after(&text, "MemAvailable:").map(|kilobytes| kilobytes * 1024)
+}
+
+/// Returns the first number of the line that begins with `key`.
+pub(super) fn number_after(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}

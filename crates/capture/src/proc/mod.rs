@@ -1,0 +1,211 @@
+//! The kernel's account of processes, from /proc: identity, threads, memory counts, control groups, process trees.
+//!
+//! Nothing here stops a process or reads its memory. Each answer is of its own instant.
+
+mod cgroup;
+mod memory;
+mod rights;
+mod threads;
+mod tree;
+
+use std::fs::{self, File};
+use std::io;
+use std::time::Duration;
+
+use procfs_core::FromRead;
+use procfs_core::process::{Stat, Status};
+
+use crate::text::one_line;
+use crate::{Error, Mappings, ProcessInfo};
+
+pub use cgroup::{ControlGroup, GroupMemory, control_groups, group_memory};
+pub use memory::{MemoryCounts, Rollup, available_bytes, memory_counts, rollup, rss_bytes};
+pub(crate) use memory::{resident_bytes, rss_error_bytes};
+pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
+pub use threads::{SignalSets, cpu_time, own_cpu_time, signal_sets, thread_state, threads};
+pub(crate) use threads::{thread_count, thread_ids};
+pub use tree::{Member, Tree, children, ended_without_signal};
+
+/// Clock ticks as /proc counts them (USER_HZ).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// The environment variables that are kept: those by which the dynamic linker is told to load another allocator.
+const KEPT_VARIABLES: [&str; 1] = ["LD_PRELOAD"];
+
+/// Reads the file `/proc/PID/name` whole.
+///
+/// # Errors
+/// If there is no such process, or the kernel refuses.
+pub fn read(pid: i32, name: &str) -> Result<Vec<u8>, Error> {
+    let path = format!("/proc/{pid}/{name}");
+    fs::read(&path).map_err(|source| refusal(pid, path, source))
+}
+
+/// Opens the file `/proc/PID/name` for reading.
+///
+/// # Errors
+/// If there is no such process, or the kernel refuses.
+pub(crate) fn open(pid: i32, name: &str) -> Result<File, Error> {
+    let path = format!("/proc/{pid}/{name}");
+    File::open(&path).map_err(|source| refusal(pid, path, source))
+}
+
+/// Returns the error for a file of /proc that could not be opened or read.
+fn refusal(pid: i32, path: String, source: io::Error) -> Error {
+    match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) if !exists(pid) => Error::NoSuchProcess { pid },
+        Some(libc::EACCES | libc::EPERM) => not_permitted(pid, "read"),
+        _ => Error::Proc { path, source },
+    }
+}
+
+fn exists(pid: i32) -> bool {
+    fs::metadata(format!("/proc/{pid}")).is_ok()
+}
+
+fn parse<T: FromRead>(pid: i32, name: &str) -> Result<T, Error> {
+    // Names are bytes, not always text.
+    let text = String::from_utf8_lossy(&read(pid, name)?).into_owned();
+    T::from_read(text.as_bytes()).map_err(|error| Error::Proc {
+        path: format!("/proc/{pid}/{name}"),
+        source: io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
+    })
+}
+
+/// Parses /proc/PID/status.
+fn status(pid: i32) -> Result<Status, Error> {
+    parse(pid, "status")
+}
+
+/// Returns the time at which the process was started, in clock ticks since boot. Together with its id it identifies
+/// the process.
+pub(crate) fn start_time(pid: i32) -> Result<u64, Error> {
+    parse::<Stat>(pid, "stat").map(|stat| stat.starttime)
+}
+
+/// Converts a time in clock ticks.
+fn time(ticks: u64) -> Duration {
+    Duration::from_millis(ticks.saturating_mul(1000 / TICKS_PER_SECOND as u64))
+}
+
+/// Returns the time since the process was started, in ms, by its start time in clock ticks.
+fn uptime_ms(started_ticks: u64) -> Option<u64> {
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let seconds: f64 = uptime.split_ascii_whitespace().next()?.parse().ok()?;
+    let started = started_ticks as f64 / TICKS_PER_SECOND;
+    Some(((seconds - started).max(0.0) * 1e3) as u64)
+}
+
+/// Returns the mappings of process `pid`. With `counted`, they have the kernel's counts of resident and swapped
+/// pages, and its flags (smaps); that is slower, since the kernel walks the page tables.
+///
+/// # Errors
+/// If there is no such process, or the kernel refuses.
+pub fn mappings(pid: i32, counted: bool) -> Result<Mappings, Error> {
+    let name = if counted { "smaps" } else { "maps" };
+    Mappings::parse(&read(pid, name)?).map_err(|error| Error::Proc {
+        path: format!("/proc/{pid}/{name}"),
+        source: io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
+    })
+}
+
+/// Returns the command line of process `pid`, words joined by blanks, without control characters; its name in
+/// brackets if it has none.
+///
+/// # Errors
+/// If there is no such process.
+pub fn command_line(pid: i32) -> Result<String, Error> {
+    let words = read(pid, "cmdline")?;
+    let words = one_line(String::from_utf8_lossy(&words).trim_end_matches('\0'));
+    if words.is_empty() {
+        return Ok(format!("[{}]", one_line(&status(pid)?.name)));
+    }
+    Ok(words)
+}
+
+/// Describes the process `pid`.
+pub(crate) fn process_info(pid: i32) -> Result<ProcessInfo, Error> {
+    let status = status(pid)?;
+    let environment = match read(pid, "environ") {
+        Ok(variables) => Some(kept_variables(&String::from_utf8_lossy(&variables))),
+        // CAP_SYS_PTRACE alone opens no file that belongs to another user.
+        Err(Error::NotPermitted { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let started = start_time(pid)?;
+    Ok(ProcessInfo {
+        pid,
+        started_ticks: Some(started),
+        uptime_ms: uptime_ms(started),
+        command: command_line(pid)?,
+        environment,
+        namespace_pid: namespace_pid(&status),
+        threads: status.threads,
+        rss_bytes: status.vmrss.unwrap_or(0) * 1024,
+    })
+}
+
+/// Returns the variables of an environment that [`ProcessInfo`] keeps, with their values.
+pub(crate) fn kept_variables(environment: &str) -> Vec<(String, String)> {
+    environment
+        .split('\0')
+        .filter_map(|variable| variable.split_once('='))
+        .filter(|(name, _)| KEPT_VARIABLES.contains(name))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// Returns the ids of all processes, ascending. Some may have ended by the time they are examined.
+///
+/// # Errors
+/// If /proc belongs to another pid namespace than ours.
+pub fn processes() -> Result<Vec<i32>, Error> {
+    check_namespace()?;
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    let mut pids: Vec<i32> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// Returns the processes in other pid namespaces that have the id `own` there, as a container's programs see it;
+/// ascending.
+///
+/// # Errors
+/// If /proc belongs to another pid namespace than ours.
+pub fn processes_by_namespace_pid(own: i32) -> Result<Vec<i32>, Error> {
+    let mut pids = processes()?;
+    pids.retain(|&pid| status(pid).is_ok_and(|status| namespace_pid(&status) == Some(own)));
+    Ok(pids)
+}
+
+/// Returns the id of a process in its own pid namespace, if that differs from the id in /proc.
+fn namespace_pid(status: &Status) -> Option<i32> {
+    match status.nspid.as_deref() {
+        Some([_, .., own]) => Some(*own),
+        _ => None,
+    }
+}
+
+/// Fails if the ids in /proc differ from those that ptrace(2) takes.
+fn check_namespace() -> Result<(), Error> {
+    // If /proc belongs to a namespace beside or below ours, it does not list us. If it belongs to one above ours,
+    // it lists an id for each namespace in between.
+    let own = fs::read("/proc/self/status").map_err(|_| Error::ForeignProc)?;
+    match Status::from_read(&own[..]) {
+        Ok(own) if namespace_pid(&own).is_some() => Err(Error::ForeignProc),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_environment_only_what_decides_about_allocation_is_kept() {
+        let environment = "SECRET=x\0LD_PRELOADED=2\0LD_PRELOAD=a=b\0PATH=/bin\0odd";
+        let kept = [("LD_PRELOAD".to_owned(), "a=b".to_owned())];
+        assert_eq!(kept_variables(environment), kept);
+    }
+}

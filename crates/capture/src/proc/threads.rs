@@ -1,0 +1,101 @@
+//! The threads of a process.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use procfs_core::process::Stat;
+
+use super::parse;
+use crate::Error;
+
+/// Returns the number of threads of the process at one instant. The first thread is included even if it has ended.
+pub(crate) fn thread_count(pid: i32) -> Result<usize, Error> {
+    parse::<Stat>(pid, "stat").map(|stat| usize::try_from(stat.num_threads).unwrap_or(0))
+}
+
+/// Returns the ids of the process's threads, ascending. If a thread ends meanwhile, others may be missing.
+pub(crate) fn thread_ids(pid: i32) -> Result<Vec<i32>, Error> {
+    let path = format!("/proc/{pid}/task");
+    let entries = fs::read_dir(&path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => Error::NoSuchProcess { pid },
+        _ => Error::Proc { path, source },
+    })?;
+    let mut tids: Vec<i32> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    tids.sort_unstable();
+    Ok(tids)
+}
+
+/// Returns the ids of the threads of process `pid` that have not ended, ascending. If a thread ends meanwhile, others
+/// may be missing.
+///
+/// # Errors
+/// If there is no such process.
+pub fn threads(pid: i32) -> Result<Vec<i32>, Error> {
+    let mut tids = thread_ids(pid)?;
+    tids.retain(|&tid| !matches!(thread_state(pid, tid), None | Some('Z' | 'X')));
+    Ok(tids)
+}
+
+/// Returns the state of the thread `tid` of process `pid`, a letter of proc(5); `None` if it is gone.
+#[must_use]
+pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    // The name before it is whatever bytes the thread chose, parentheses among them.
+    let name_end = text.windows(2).rposition(|pair| pair == b") ")?;
+    text.get(name_end + 2).map(|&state| char::from(state))
+}
+
+/// The signals that a thread has handlers for, and those that it blocks.
+#[derive(Debug, Clone, Copy)]
+pub struct SignalSets {
+    caught: u64,
+    blocked: u64,
+}
+
+impl SignalSets {
+    /// Returns true if the process has a handler for `signal`.
+    #[must_use]
+    pub fn catches(&self, signal: i32) -> bool {
+        self.caught & 1 << (signal - 1) != 0
+    }
+
+    /// Returns true if the thread blocks `signal`.
+    #[must_use]
+    pub fn blocks(&self, signal: i32) -> bool {
+        self.blocked & 1 << (signal - 1) != 0
+    }
+}
+
+/// Returns the signal sets of the thread `tid` of process `pid`; `None` if it is gone.
+#[must_use]
+pub fn signal_sets(pid: i32, tid: i32) -> Option<SignalSets> {
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let set = |key: &str| {
+        let line =
+            text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key.as_bytes()))?;
+        u64::from_str_radix(std::str::from_utf8(line).ok()?.trim(), 16).ok()
+    };
+    Some(SignalSets { caught: set("SigCgt:")?, blocked: set("SigBlk:")? })
+}
+
+/// Returns the CPU time of the current threads of process `pid`. Threads that have ended are not included.
+#[must_use]
+pub fn cpu_time(pid: i32) -> Duration {
+    let of = |tid: i32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+    };
+    thread_ids(pid).unwrap_or_default().into_iter().filter_map(of).sum()
+}
+
+/// Returns the CPU time of this process, of all its threads, in the kernel and outside.
+#[must_use]
+pub fn own_cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable for the call.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    assert_eq!(failed, 0, "every Linux has this clock");
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,147 @@
+//! A process and its descendants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use procfs_core::process::Stat;
+
+use super::{parse, processes, status, threads, time};
+use crate::PAGE_SIZE;
+
+/// A process and its descendants over time.
+///
+/// A process that was seen once belongs to the tree until it ends, even if its parent ends before: daemons
+/// leave their parents on purpose. A process that starts and ends between two looks is not seen; the kernel adds its
+/// times to its parent, once that has waited for it. A daemon whose parent started and ended between two looks is
+/// not seen either: a caller that knows it adds it by [`Tree::adopt`].
+#[derive(Debug)]
+pub struct Tree {
+    /// Processes that belong to the tree from the next look on.
+    joining: Vec<i32>,
+    /// Each member's id and start time, since the kernel reuses ids.
+    members: BTreeMap<i32, u64>,
+}
+
+/// A process of a [`Tree`] at one instant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// The process id.
+    pub pid: i32,
+    /// The id of its current parent.
+    pub parent: i32,
+    /// The time at which it was started, in clock ticks since boot. Together with the id it identifies the process.
+    pub started_ticks: u64,
+    /// A number that changes when the process becomes another program by exec; 0 if the kernel hides it.
+    pub program: u64,
+    /// The state, a letter of proc(5).
+    pub state: char,
+    /// CPU time in user mode.
+    pub user_time: Duration,
+    /// CPU time in the kernel.
+    pub system_time: Duration,
+    /// Page faults without a read from disk.
+    pub minor_faults: u64,
+    /// Page faults with a read from disk.
+    pub major_faults: u64,
+    /// The number of threads.
+    pub threads: u64,
+    /// Resident bytes by the kernel's fast count, which may be off by some pages for each processor.
+    pub rss_bytes: u64,
+}
+
+impl Tree {
+    /// Creates the tree of the process `root`.
+    #[must_use]
+    pub fn new(root: i32) -> Self {
+        Self { joining: vec![root], members: BTreeMap::new() }
+    }
+
+    /// Adds a process whose parent is no member.
+    pub fn adopt(&mut self, pid: i32) {
+        self.joining.push(pid);
+    }
+
+    /// Returns true if the process belonged to the tree at the last look.
+    #[must_use]
+    pub fn has(&self, pid: i32) -> bool {
+        self.members.contains_key(&pid)
+    }
+
+    /// Returns the living processes of the tree, ascending by id; none when the last one has ended. Zombies have no
+    /// memory and are left out.
+    pub fn look(&mut self) -> Vec<Member> {
+        let mut found: BTreeMap<i32, Member> = BTreeMap::new();
+        let mut looked_at = BTreeSet::new();
+        let mut next: Vec<(i32, Option<u64>)> =
+            self.members.iter().map(|(&pid, &started)| (pid, Some(started))).collect();
+        next.extend(self.joining.drain(..).map(|pid| (pid, None)));
+        while let Some((pid, started)) = next.pop() {
+            if !looked_at.insert(pid) {
+                continue;
+            }
+            let Some(member) = member(pid) else { continue };
+            // Another process may have this id by now.
+            if started.is_some_and(|started| started != member.started_ticks) {
+                continue;
+            }
+            next.extend(children(pid).into_iter().map(|child| (child, None)));
+            found.insert(pid, member);
+        }
+        self.members = found.iter().map(|(&pid, member)| (pid, member.started_ticks)).collect();
+        found.into_values().collect()
+    }
+}
+
+/// Returns the children of process `pid`, zombies included; none if there is no such process.
+#[must_use]
+pub fn children(pid: i32) -> Vec<i32> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut children = Vec::new();
+    for task in tasks.flatten() {
+        let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        children.extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<i32>().ok()));
+    }
+    children
+}
+
+/// Returns `None` if the process is gone, a zombie, or about to be one: its memory goes first.
+fn member(pid: i32) -> Option<Member> {
+    let stat: Stat = parse(pid, "stat").ok()?;
+    // Its first thread may have ended before the others.
+    if matches!(stat.state, 'Z' | 'X') && threads(pid).ok()?.is_empty() {
+        return None;
+    }
+    if stat.vsize == 0 && stat.state != 'Z' {
+        return None;
+    }
+    Some(Member {
+        pid,
+        parent: stat.ppid,
+        started_ticks: stat.starttime,
+        program: stat.startstack,
+        state: stat.state,
+        user_time: time(stat.utime),
+        system_time: time(stat.stime),
+        minor_faults: stat.minflt,
+        major_faults: stat.majflt,
+        threads: u64::try_from(stat.num_threads).unwrap_or(0),
+        rss_bytes: stat.rss.saturating_mul(PAGE_SIZE),
+    })
+}
+
+/// Returns the ended children of process `pid` whose end sends no signal, by their ids in its own pid namespace.
+/// fork(2) and its like create no such children.
+#[must_use]
+pub fn ended_without_signal(pid: i32) -> Vec<i32> {
+    let has_ended = |child: &i32| {
+        parse::<Stat>(*child, "stat")
+            .is_ok_and(|stat| stat.state == 'Z' && stat.ppid == pid && stat.exit_signal == Some(0))
+    };
+    let depth = |pid: i32| status(pid).ok()?.nspid.map(|pids| pids.len());
+    let Some(level) = depth(pid) else { return Vec::new() };
+    let own_id = |child: i32| status(child).ok()?.nspid?.get(level - 1).copied();
+    // A kernel may be built without lists of children.
+    let has_lists = std::fs::exists("/proc/thread-self/children").unwrap_or(false);
+    let candidates = if has_lists { children(pid) } else { processes().unwrap_or_default() };
+    candidates.into_iter().filter(has_ended).filter_map(own_id).collect()
+}

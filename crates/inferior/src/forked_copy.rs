@@ -1,0 +1,392 @@
+//! A forked copy: a process with the target's memory at one instant, which is read while the target runs on.
+//!
+//! A thread of the target makes the copy by clone(2). The kernel shares all pages until one of both writes. The copy
+//! never runs.
+//!
+//! - CLONE_FILES: the copy keeps no file open that the target closes meanwhile, and no lock.
+//! - No signal at its end: the target is not told, and does not see the copy when it waits for its children.
+//! - A bare system call: no hook of the program runs.
+//!
+//! The copy ends however rbloat ends. It starts stopped, since it is traced from its birth; with PTRACE_O_EXITKILL it
+//! dies with rbloat; and until that is set, its stack contains only the address of `_exit`. What remains is a zombie,
+//! some bytes in the kernel, which only its parent, the target, can reap. So rbloat makes the target wait for it: at the
+//! end, also if a signal asks rbloat to end meanwhile, or else in the next run, if rbloat was killed.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use capture::arch::Registers;
+use capture::live::tracee::{Wait, wait, wait_for_stop};
+use capture::live::{BlockedSignals, LiveMemory, PageScope, Pagemap, Stop, StoppedProcess};
+use capture::proc::{self, Rollup};
+use capture::{Address, Image, Mapping, PauseFactors, ProcessState, SystemCall};
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::unistd::Pid;
+
+use crate::call::write;
+use crate::handler::{BorrowedHandler, Functions, SystemCallOutcome, at_a_safe_point};
+use crate::room::{MemoryGuard, MemoryLimits, MemoryNeed};
+use crate::{Error, Refusal, safe_point, seccomp};
+
+/// The flags of clone(2), as described above.
+const CLONE_FLAGS: u64 = libc::CLONE_FILES as u64;
+/// The time in which a killed copy must end: the kernel frees its pages meanwhile.
+const DYING: Duration = Duration::from_secs(10);
+/// The time for which a thread is sought that can reap an ended copy.
+const REAPING: Duration = Duration::from_millis(500);
+/// The time between tries.
+const POLL: Duration = Duration::from_millis(1);
+
+/// The facts that must be known before the target is stopped to be copied.
+#[derive(Debug)]
+pub struct ForkPlan {
+    /// The signal whose handler is borrowed.
+    signal: i32,
+    functions: Functions,
+    /// The mappings of these functions. If they differ at the fork, it is another program by then.
+    code: Vec<Mapping>,
+    factors: PauseFactors,
+    /// The limits to be watched while the copy is read, and their room before; `None` if there is room for everything
+    /// that the target can write.
+    scarce: Option<(MemoryLimits, u64)>,
+}
+
+/// A copy of a process that runs on, and its image at the instant of the fork.
+///
+/// The copy ends when this value is dropped, or when rbloat ends, however it ends. Until then SIGINT, SIGTERM and SIGHUP
+/// wait, since they would leave the target with a zombie.
+pub struct ForkedCopy {
+    image: Image<'static>,
+    /// Present if memory is scarce. Dropped before the copy is ended.
+    guard: Option<MemoryGuard>,
+    copy: CopyProcess,
+    stack: Address,
+    pause: Duration,
+    /// The copied bytes before the copy was first made to run something, which copies pages, too.
+    copied_bytes: Option<u64>,
+    /// Dropped last, after the copy has ended.
+    _blocked: BlockedSignals,
+}
+
+/// The remains of a [`ForkedCopy`] that has ended.
+#[derive(Debug)]
+pub struct EndedCopy {
+    /// The kernel's account of the target at the fork.
+    pub state: ProcessState,
+    /// The pause of the target.
+    pub pause: Duration,
+    /// Bytes that the kernel copied while the copy existed, since either process wrote to a page; `None` if unknown.
+    pub copied_bytes: Option<u64>,
+    /// The reason why the copy is still in the process table, as a zombie, if it is.
+    pub left: Option<Refusal>,
+}
+
+impl ForkPlan {
+    /// Plans a forked copy of the running process of `image`, which is not touched. A handler of `signal` that does
+    /// nothing is borrowed; rbloat itself will allocate `own_bytes` of memory.
+    ///
+    /// # Errors
+    /// The reason why no copy can be made.
+    pub fn make(image: &Image<'_>, signal: i32, own_bytes: u64) -> Result<Self, Refusal> {
+        let pid = image.state.process.pid;
+        let mappings = &image.state.mappings;
+        let limits = MemoryLimits::of(pid);
+        let mut scarce = None;
+        if let Some(room_bytes) = limits.room_bytes(own_bytes)
+            && let Ok(counts) = proc::memory_counts(pid)
+        {
+            let need = MemoryNeed::of(&counts, mappings.iter().count() as u64);
+            if room_bytes < need.fixed_bytes + need.anonymous_bytes {
+                let needed_bytes = need.measured_bytes(pid);
+                if room_bytes < needed_bytes {
+                    return Err(Refusal::NoRoom { room_bytes, needed_bytes });
+                }
+                scarce = Some((limits, room_bytes));
+            }
+        }
+        let functions = Functions::find(image)?;
+        let code = functions.addresses().into_iter().filter_map(|at| mappings.find(at).cloned());
+        let code = code.collect();
+        Ok(Self { signal, functions, code, factors: PauseFactors::of(image), scarce })
+    }
+
+    /// The facts that the length of the pause depends on.
+    #[must_use]
+    pub fn factors(&self) -> PauseFactors {
+        self.factors
+    }
+
+    /// The system calls of the target and its copy.
+    fn system_calls(&self) -> [SystemCall; 4] {
+        let mut clone = self.functions.system_call(libc::SYS_clone);
+        clone.arguments = [Some(CLONE_FLAGS), None, Some(0), Some(0), Some(0), Some(0)];
+        let [wait, sigreturn] = reaping_calls(&self.functions);
+        [clone, wait, SystemCall::any(libc::SYS_exit_group), sigreturn]
+    }
+
+    fn is_of(&self, state: &ProcessState) -> bool {
+        self.code.iter().all(|code| {
+            let now = state.mappings.find(code.range.start);
+            now.is_some_and(|now| now.range == code.range && now.backing == code.backing)
+        })
+    }
+}
+
+/// The system calls that reap an ended copy.
+fn reaping_calls(functions: &Functions) -> [SystemCall; 2] {
+    [functions.system_call(libc::SYS_wait4), SystemCall::any(libc::SYS_rt_sigreturn)]
+}
+
+/// Stops every thread of `pid`, lets one of them make the copy, and releases them.
+///
+/// During the pause, only those page states are read that the page tables of the copy lack. The calling thread traces
+/// the copy until that ends. After a [`Refusal`] the target goes on without a copy. It is unchanged then, except
+/// perhaps for [`Refusal::Lost`].
+///
+/// # Errors
+/// If there is no such process, it has no memory, it is traced already, the kernel refuses, or a thread does not stop
+/// within `max_pause`; if it ended, or became another program, while it was stopped.
+pub fn fork(
+    pid: i32,
+    max_pause: Duration,
+    plan: &ForkPlan,
+) -> Result<Result<ForkedCopy, Refusal>, Error> {
+    let blocked = BlockedSignals::requests_to_end();
+    capture::check(pid)?;
+    let mut stopped = StoppedProcess::stop(pid, max_pause, PageScope::NotCopiedByFork)?;
+    let since = stopped.stop.since();
+    let expected = since.elapsed() + plan.factors.copy();
+    if expected > max_pause {
+        return Ok(Err(Refusal::Slow { expected, max_pause }));
+    }
+    let made = copy_in(&mut stopped, plan);
+    let StoppedProcess { stop, mut state, scope, .. } = stopped;
+    let released = stop.release();
+    let (child, stack) = match made {
+        Ok(made) => made,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let functions = plan.functions;
+    let copy =
+        CopyProcess { pid: child, parent: pid, signal: plan.signal, functions, ended: false };
+    let pause = released?;
+    copy.tie_to_us();
+    let guard = plan
+        .scarce
+        .as_ref()
+        .and_then(|(limits, room)| MemoryGuard::start(limits.clone(), *room, child));
+    if let Some(pages) = &state.pages
+        && scope == PageScope::NotCopiedByFork
+    {
+        state.pages = Some(Pagemap::open(child)?.complete(&state.mappings, pages)?);
+    }
+    let image = Image::new(state, LiveMemory::open(child)?);
+    let copied_bytes = None;
+    let forked = ForkedCopy { image, copy, stack, pause, copied_bytes, guard, _blocked: blocked };
+    Ok(Ok(forked))
+}
+
+impl ForkedCopy {
+    /// The target's image at the instant of the fork.
+    ///
+    /// Mappings that a fork does not copy (MADV_DONTFORK) cannot be read, and mappings that it empties
+    /// (MADV_WIPEONFORK) read as zeros.
+    #[must_use]
+    pub fn image(&self) -> &Image<'static> {
+        &self.image
+    }
+
+    /// Returns the resident bytes of the copy that no file backs. Until the copy is made to run something, they are
+    /// those of the target at the fork.
+    ///
+    /// # Errors
+    /// If the copy was killed.
+    pub fn anonymous_bytes(&self) -> Result<u64, Error> {
+        self.copy.rollup().map(|rollup| rollup.anonymous_bytes).ok_or_else(|| self.killed())
+    }
+
+    pub(crate) fn count_copied(&mut self) {
+        if self.copied_bytes.is_none() {
+            // A page that was copied, for whatever reason, is one that the copy shares with no other process.
+            self.copied_bytes =
+                self.copy.rollup().map(|rollup| rollup.uss_bytes - rollup.hugetlb_uss_bytes);
+        }
+    }
+
+    /// The copy's process id, and the stack that it would have run on.
+    pub(crate) fn pid_and_stack(&self) -> (i32, Address) {
+        (self.copy.pid, self.stack)
+    }
+
+    pub(crate) fn killed(&self) -> Error {
+        Error::CopyKilled { pid: self.copy.parent }
+    }
+
+    /// Ends the copy, and lets the target reap it, without the target noticing.
+    ///
+    /// # Errors
+    /// If the copy was killed, by another process or by us since memory got scarce. Then whatever was read is
+    /// worthless.
+    pub fn end(mut self) -> Result<EndedCopy, Error> {
+        self.count_copied();
+        let copied_bytes = self.copied_bytes;
+        let was_ended = self.guard.take().is_some_and(|guard| guard.has_ended_copy());
+        if was_ended {
+            return Err(Error::CopyEndedForRoom { pid: self.copy.parent });
+        }
+        if !self.copy.is_stopped() {
+            return Err(self.killed());
+        }
+        let left = self.copy.end().err();
+        Ok(EndedCopy { state: self.image.state, pause: self.pause, copied_bytes, left })
+    }
+}
+
+/// The process of a forked copy, traced by us.
+struct CopyProcess {
+    pid: i32,
+    parent: i32,
+    signal: i32,
+    functions: Functions,
+    ended: bool,
+}
+
+impl CopyProcess {
+    /// Makes sure that it dies with us, and before any other process if memory runs out.
+    fn tie_to_us(&self) {
+        let child = Pid::from_raw(self.pid);
+        if matches!(wait_for_stop(self.pid, DYING), Wait::Stopped(_)) {
+            let _ = ptrace::setoptions(child, ptrace::Options::PTRACE_O_EXITKILL);
+        }
+        let _ = fs::write(format!("/proc/{}/oom_score_adj", self.pid), "1000");
+    }
+
+    fn is_stopped(&self) -> bool {
+        matches!(wait(self.pid), Wait::Running)
+            && proc::thread_state(self.pid, self.pid) == Some('t')
+    }
+
+    /// Returns the sums over its mappings; `None` if it was killed.
+    fn rollup(&self) -> Option<Rollup> {
+        proc::rollup(self.pid).ok()
+    }
+
+    fn end(&mut self) -> Result<(), Refusal> {
+        self.ended = true;
+        // SAFETY: kill takes numbers alone. The process is our tracee, so its id belongs to no other process.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        let deadline = Instant::now() + DYING;
+        while !matches!(wait_for_stop(self.pid, DYING), Wait::Gone) && Instant::now() < deadline {}
+        reap(self.parent, self.signal, &self.functions)
+    }
+}
+
+impl Drop for CopyProcess {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = self.end();
+        }
+    }
+}
+
+/// Lets one of the stopped threads make the copy. Returns the copy's process id in our namespace, and its stack.
+fn copy_in(stopped: &mut StoppedProcess, plan: &ForkPlan) -> Result<(i32, Address), Refusal> {
+    let StoppedProcess { stop, state, pagemap, .. } = stopped;
+    if !plan.is_of(state) {
+        return Err(Refusal::Lost);
+    }
+    let pid = state.process.pid;
+    let mut refusal = Refusal::NoSafePoint;
+    for (tid, stack_pointer) in safe_threads(stop, pagemap)? {
+        let mappings = &state.mappings;
+        match safe_point::check_handler(pid, tid, plan.signal, mappings, stack_pointer) {
+            Ok(()) => {}
+            Err(reason) => {
+                refusal = reason;
+                continue;
+            }
+        }
+        if !seccomp::allows(pid, tid, &plan.system_calls()) {
+            refusal = Refusal::Seccomp;
+            continue;
+        }
+        stop.hurry(tid);
+        let mut pending = 0;
+        let made = BorrowedHandler::take(pid, tid, plan.signal, &mut pending)
+            .and_then(|thread| make_copy(&thread, plan, &mut pending));
+        stop.set_pending_signal(tid, pending);
+        return made;
+    }
+    Err(refusal)
+}
+
+/// Returns the stopped threads at safe points, with their stack pointers, in the order in which to try them.
+fn safe_threads(stop: &Stop, pagemap: &Pagemap) -> Result<Vec<(i32, Address)>, Refusal> {
+    let mut threads = Vec::new();
+    for (tid, state) in stop.stopped() {
+        if state.by_job_control {
+            return Err(Refusal::Suspended);
+        }
+        let Ok(registers) = Registers::read(tid) else { continue };
+        if state.signal == 0
+            && let Some(rank) = safe_point::rank(&registers)
+        {
+            threads.push((rank, tid, registers.stack_pointer()));
+        }
+    }
+    safe_point::sort(&mut threads, pagemap);
+    Ok(threads.into_iter().map(|(_, tid, stack_pointer)| (tid, stack_pointer)).collect())
+}
+
+fn make_copy(
+    thread: &BorrowedHandler,
+    plan: &ForkPlan,
+    pending: &mut i32,
+) -> Result<(i32, Address), Refusal> {
+    // If the copy ever ran by itself, it would return to _exit, whose argument would be the flags.
+    let (stack, bytes) = thread.copy_stack(plan.functions.exit);
+    write(thread.pid(), stack, &bytes)?;
+    let arguments = [CLONE_FLAGS, stack.0, 0, 0, 0, 0];
+    let call = ("clone", libc::SYS_clone);
+    match thread.system_call(&plan.functions, call, arguments, pending)? {
+        SystemCallOutcome::Cloned(child) => Ok((child, stack)),
+        SystemCallOutcome::Returned => Err(Refusal::Lost),
+    }
+}
+
+/// Lets the target reap ended copies, including those that a killed rbloat left.
+///
+/// # Errors
+/// The reason, if some could not be reaped.
+fn reap(pid: i32, signal: i32, functions: &Functions) -> Result<(), Refusal> {
+    let deadline = Instant::now() + REAPING;
+    let system_calls = reaping_calls(functions);
+    // Only clone(2) as it is used here creates children whose end sends no signal.
+    let ended_copies = || proc::ended_without_signal(pid);
+    loop {
+        let zombies = ended_copies();
+        if zombies.is_empty() {
+            return Ok(());
+        }
+        match at_a_safe_point(pid, signal, &system_calls, |thread, pending| {
+            for &zombie in &zombies {
+                let options = (libc::WNOHANG | libc::__WALL) as u64;
+                let arguments = [zombie as u64, 0, options, 0, 0, 0];
+                match thread.system_call(functions, ("wait4", libc::SYS_wait4), arguments, pending)
+                {
+                    // Another rbloat has let it be reaped meanwhile.
+                    Ok(_) | Err(Refusal::Kernel { errno: Errno::ECHILD, .. }) => {}
+                    Err(refusal) => return Err(refusal),
+                }
+            }
+            Ok(())
+        }) {
+            Err(refusal) if Instant::now() >= deadline => return Err(refusal),
+            _ => std::thread::sleep(POLL),
+        }
+        if Instant::now() >= deadline && !ended_copies().is_empty() {
+            return Err(Refusal::Lost);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The borrowed signal handler: a thread is taken to it, runs something else there, and returns through the kernel.
+
+use std::thread::Builder;
+use std::time::Duration;
+
+use capture::arch::{self, Registers, SYSTEM_CALL_BYTES, SYSTEM_CALL_RETURN};
+use capture::live::tracee::{Event, Resume, Wait, resume, wait_for_stop};
+use capture::live::{Pagemap, Stop};
+use capture::{Address, Error, Image, Memory, PAGE_SIZE, SystemCall, Unreadable, elf, proc};
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::unistd::Pid;
+
+use crate::{Refusal, safe_point, seccomp};
+
+/// The time in which a thread that was resumed must stop again.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The maximum number of other signals and stops before the expected one.
+const MAX_STOPS: u32 = 256;
+/// The distance below the stack pointer at which arguments are written: a called function needs less, also with the
+/// frame of another signal on top of it.
+const SCRATCH: u64 = 32 << 10;
+
+/// The parts of the target's C library that are needed to make it call the kernel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Functions {
+    /// The instructions [`SYSTEM_CALL_RETURN`].
+    instruction: Address,
+    /// `_exit`.
+    pub(crate) exit: Address,
+}
+
+impl Functions {
+    /// Finds them in the target's memory.
+    pub(crate) fn find(image: &Image<'_>) -> Result<Self, Refusal> {
+        let instruction = function(image, "getpid")
+            .and_then(|getpid| find_system_call(image, getpid).ok().flatten())
+            .ok_or(Refusal::NoFunction("getpid"))?;
+        let exit = function(image, "_exit").ok_or(Refusal::NoFunction("_exit"))?;
+        Ok(Self { instruction, exit })
+    }
+
+    /// Returns the system call `number`, made by [`BorrowedHandler::system_call`], as a seccomp filter sees it.
+    pub(crate) fn system_call(&self, number: i64) -> SystemCall {
+        SystemCall { instruction: Some(self.after_call()), ..SystemCall::any(number) }
+    }
+
+    /// The address after the instruction that calls the kernel.
+    fn after_call(&self) -> Address {
+        self.instruction.offset(SYSTEM_CALL_BYTES)
+    }
+
+    pub(crate) fn addresses(&self) -> [Address; 2] {
+        [self.instruction, self.exit]
+    }
+}
+
+/// Returns the address of a function that the target's C library exports.
+pub(crate) fn function(image: &Image<'_>, name: &str) -> Option<Address> {
+    let modules = elf::modules(image);
+    let libc = modules.iter().find(|module| {
+        ["libc.so", "libc-", "ld-musl-"].iter().any(|prefix| module.name.starts_with(prefix))
+    })?;
+    Some(libc.symbol(image, name).ok()??.address)
+}
+
+/// Finds the instructions [`SYSTEM_CALL_RETURN`] in a function that consists of little else.
+fn find_system_call(memory: &dyn Memory, function: Address) -> Result<Option<Address>, Unreadable> {
+    let mut code = [0; 24];
+    memory.read_exact(function, &mut code)?;
+    let at = code.windows(SYSTEM_CALL_RETURN.len()).position(|bytes| bytes == SYSTEM_CALL_RETURN);
+    Ok(at.map(|at| function.offset(at as u64)))
+}
+
+/// A thread of the target that is stopped at the first instruction of its own signal handler.
+///
+/// The owner of the [`Stop`] releases the thread. It is safe to do so at any time.
+pub(crate) struct BorrowedHandler {
+    pid: i32,
+    tid: i32,
+    registers: Registers,
+}
+
+/// The outcome of a system call that the target was made to make.
+pub(crate) enum SystemCallOutcome {
+    /// It returned without an error.
+    Returned,
+    /// It created a process with this id in our namespace; the thread is stopped within clone(2).
+    Cloned(i32),
+}
+
+impl BorrowedHandler {
+    /// Takes the thread `tid` of `pid`, which must be stopped at a safe point, to the first instruction of its handler of
+    /// `signal`.
+    ///
+    /// `pending` is the signal that is to be delivered to the thread when it goes on. It is kept up to date, also if
+    /// this fails.
+    pub(crate) fn take(
+        pid: i32,
+        tid: i32,
+        signal: i32,
+        pending: &mut i32,
+    ) -> Result<Self, Refusal> {
+        let before = read_registers(tid)?;
+        if safe_point::rank(&before).is_none() {
+            return Err(Refusal::NoSafePoint);
+        }
+        // SAFETY: tgkill takes numbers alone.
+        let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) };
+        Errno::result(sent).map_err(|_| Refusal::Lost)?;
+        let mut how = Resume::Run;
+        for _ in 0..MAX_STOPS {
+            match go_on(tid, how, pending)? {
+                Event::Signal(sent) if sent == signal => {
+                    *pending = signal;
+                    how = Resume::Step;
+                }
+                Event::Signal(libc::SIGTRAP) if matches!(how, Resume::Step) => {
+                    let registers = read_registers(tid)?;
+                    let has_frame = registers.stack_pointer() < before.stack_pointer()
+                        && registers.arguments()[0] == signal as u64;
+                    return if has_frame {
+                        Ok(Self { pid, tid, registers })
+                    } else {
+                        Err(Refusal::Lost)
+                    };
+                }
+                Event::Signal(other) => {
+                    *pending = other;
+                    how = Resume::Run;
+                }
+                Event::JobControl => return Err(Refusal::Suspended),
+                Event::Trap | Event::SystemCall | Event::Cloned => how = Resume::Run,
+            }
+        }
+        Err(Refusal::Lost)
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub(crate) fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// Returns an address below all that the thread uses, for the arguments of a function.
+    pub(crate) fn scratch(&self) -> Address {
+        self.registers.stack_pointer().before(SCRATCH).align_down(PAGE_SIZE)
+    }
+
+    /// Returns the stack of a process that the thread is to create, and the bytes to be written there, so that the
+    /// process calls `function`.
+    ///
+    /// The stack is just below the handler's frame, on a page that the frame has touched already. The thread may
+    /// only make a system call then, since a function would overwrite the stack.
+    pub(crate) fn copy_stack(&self, function: Address) -> (Address, [u8; 8]) {
+        arch::copy_stack(self.registers.stack_pointer(), function)
+    }
+
+    /// Lets the thread run `function` when it goes on. The function returns into the kernel, which restores the
+    /// interrupted state.
+    pub(crate) fn set_to_call(
+        &self,
+        function: Address,
+        arguments: [u64; 6],
+    ) -> Result<(), Refusal> {
+        write_registers(self.tid, self.registers.at_call(function, arguments))
+    }
+
+    /// Lets the thread make the system call `call` (name and number), and returns when the thread is stopped at its
+    /// end.
+    pub(crate) fn system_call(
+        &self,
+        functions: &Functions,
+        call: (&'static str, i64),
+        arguments: [u64; 6],
+        pending: &mut i32,
+    ) -> Result<SystemCallOutcome, Refusal> {
+        let options = ptrace::Options::PTRACE_O_TRACESYSGOOD
+            | ptrace::Options::PTRACE_O_TRACECLONE
+            | ptrace::Options::PTRACE_O_TRACEFORK;
+        ptrace::setoptions(Pid::from_raw(self.tid), options).map_err(|_| Refusal::Lost)?;
+        let (name, number) = call;
+        let at_start = self.registers.at_system_call(functions.instruction, number, arguments);
+        write_registers(self.tid, at_start)?;
+        let mut entered = false;
+        for _ in 0..MAX_STOPS {
+            match go_on(self.tid, Resume::ToSystemCall, pending)? {
+                Event::SystemCall => {
+                    let now = read_registers(self.tid)?;
+                    // Handlers of other signals may run before, and call the kernel too.
+                    let is_ours = now.instruction_pointer() == functions.after_call()
+                        && now.system_call() == number;
+                    match now.return_value().cast_signed() {
+                        _ if !is_ours => {}
+                        _ if !entered => entered = true,
+                        error @ -4095..=-1 => {
+                            let errno = Errno::from_raw(-error as i32);
+                            return Err(Refusal::Kernel { call: name, errno });
+                        }
+                        _ => return Ok(SystemCallOutcome::Returned),
+                    }
+                }
+                Event::Cloned => {
+                    let child =
+                        ptrace::getevent(Pid::from_raw(self.tid)).map_err(|_| Refusal::Lost)?;
+                    return Ok(SystemCallOutcome::Cloned(child as i32));
+                }
+                Event::Signal(signal) => *pending = signal,
+                Event::Trap => {}
+                Event::JobControl => return Err(Refusal::Suspended),
+            }
+        }
+        Err(Refusal::Lost)
+    }
+}
+
+/// Takes one thread that is at a safe point, and may make all of `system_calls`, to its handler of `signal`, hands it to
+/// `run`, and releases it; the other threads run on. Tries each such thread once.
+///
+/// A thread of the target that does not stop in time cannot be detached by its tracer. The kernel detaches it when the
+/// tracer ends, so the tracer is a thread of ours that does nothing else.
+pub(crate) fn at_a_safe_point<T: Send>(
+    pid: i32,
+    signal: i32,
+    system_calls: &[SystemCall],
+    run: impl FnOnce(&BorrowedHandler, &mut i32) -> Result<T, Refusal> + Send,
+) -> Result<T, Refusal> {
+    std::thread::scope(|scope| {
+        let tracer =
+            Builder::new().spawn_scoped(scope, || try_each(pid, signal, system_calls, run));
+        let tracer = tracer.map_err(|_| Refusal::Lost)?;
+        tracer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn try_each<T>(
+    pid: i32,
+    signal: i32,
+    system_calls: &[SystemCall],
+    run: impl FnOnce(&BorrowedHandler, &mut i32) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let mappings = proc::mappings(pid, false).map_err(|_| Refusal::Lost)?;
+    let tids = proc::threads(pid).map_err(|_| Refusal::Lost)?;
+    let candidate = |tid| {
+        let (rank, stack_pointer) = safe_point::rank_running(pid, tid)?;
+        Some((rank, tid, stack_pointer))
+    };
+    let mut candidates: Vec<_> = tids.into_iter().filter_map(candidate).collect();
+    let pagemap = Pagemap::open(pid).map_err(|_| Refusal::Lost)?;
+    safe_point::sort(&mut candidates, &pagemap);
+    let mut reason = Refusal::NoSafePoint;
+    for (_, tid, _) in candidates {
+        let mut stop = match Stop::one_thread(pid, tid, PATIENCE) {
+            Ok(stop) => stop,
+            Err(Error::DoesNotStop { .. }) => {
+                reason = Refusal::Lost;
+                continue;
+            }
+            Err(_) => continue,
+        };
+        let Some((_, state)) = stop.stopped().next() else { continue };
+        if state.by_job_control {
+            return Err(Refusal::Suspended);
+        }
+        if state.signal != 0 {
+            continue;
+        }
+        if !seccomp::allows(pid, tid, system_calls) {
+            reason = Refusal::Seccomp;
+            continue;
+        }
+        let stack_pointer = read_registers(tid)?.stack_pointer();
+        let mut pending = 0;
+        let thread = safe_point::check_handler(pid, tid, signal, &mappings, stack_pointer)
+            .and_then(|()| BorrowedHandler::take(pid, tid, signal, &mut pending));
+        let done = match thread {
+            Ok(thread) => run(&thread, &mut pending),
+            Err(refusal) => {
+                stop.set_pending_signal(tid, pending);
+                reason = refusal;
+                continue;
+            }
+        };
+        stop.set_pending_signal(tid, pending);
+        return done;
+    }
+    Err(reason)
+}
+
+/// Resumes the thread with its pending signal, and waits for the next event.
+fn go_on(tid: i32, how: Resume, pending: &mut i32) -> Result<Event, Refusal> {
+    resume(tid, how, *pending).map_err(|_| Refusal::Lost)?;
+    *pending = 0;
+    match wait_for_stop(tid, PATIENCE) {
+        Wait::Stopped(event) => Ok(event),
+        Wait::Running => {
+            // If possible, the thread is stopped, so that it can be detached.
+            let _ = ptrace::interrupt(Pid::from_raw(tid));
+            if let Wait::Stopped(Event::Signal(signal)) = wait_for_stop(tid, PATIENCE) {
+                *pending = signal;
+            }
+            Err(Refusal::Lost)
+        }
+        Wait::Gone => Err(Refusal::Lost),
+    }
+}
+
+pub(crate) fn read_registers(tid: i32) -> Result<Registers, Refusal> {
+    Registers::read(tid).map_err(|_| Refusal::Lost)
+}
+
+pub(crate) fn write_registers(tid: i32, registers: Registers) -> Result<(), Refusal> {
+    registers.write(tid).map_err(|_| Refusal::Lost)
+}
