@@ -3,45 +3,44 @@ use std::ops::{Range, Sub};
 
 /// An address in the target, never one of ours.
 ///
-/// Arithmetic wraps or saturates as each method says and never panics: the operands come from
-/// foreign memory.
+/// Arithmetic wraps or saturates, as each method documents, and never panics: the operands come from foreign memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct Address(pub u64);
 
 impl Address {
-    /// The address `bytes` further on, wrapping at the end of the address space.
+    /// Returns the address `bytes` further on, wrapping at the end of the address space.
     #[must_use]
     pub const fn offset(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
 
-    /// The address `bytes` before this one, wrapping at zero.
+    /// Returns the address `bytes` before this one, wrapping at zero.
     #[must_use]
     pub const fn before(self, bytes: u64) -> Self {
         Self(self.0.wrapping_sub(bytes))
     }
 
-    /// The nearest multiple of `to` (a power of two) at or below this address.
+    /// Returns the nearest multiple of `to` (a power of two) at or below this address.
     #[must_use]
     pub const fn align_down(self, to: u64) -> Self {
         Self(self.0 & !(to - 1))
     }
 
-    /// The nearest multiple of `to` (a power of two) at or above this address, saturating.
+    /// Returns the nearest multiple of `to` (a power of two) at or above this address, saturating.
     #[must_use]
     pub const fn align_up(self, to: u64) -> Self {
         Self(self.0.saturating_add(to - 1) & !(to - 1))
     }
 
-    /// Whether this address is a multiple of `to`, a power of two.
+    /// Returns true if this address is a multiple of `to`, a power of two.
     #[must_use]
     pub const fn is_aligned(self, to: u64) -> bool {
         self.0 & (to - 1) == 0
     }
 }
 
-/// The bytes from the right address up to the left one; 0 where the left one is the lower.
+/// The number of bytes from the right address up to the left one; 0 if the left one is lower.
 impl Sub for Address {
     type Output = u64;
 
@@ -62,13 +61,13 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The bytes of `range`; 0 where it is empty or inverted.
+/// Returns the length of `range` in bytes; 0 if it is empty or inverted.
 #[must_use]
 pub fn length(range: &Range<Address>) -> u64 {
     range.end - range.start
 }
 
-/// The part that `a` and `b` share; empty (start == end) where they share none.
+/// Returns the part that `a` and `b` share; an empty range (start == end) if they share none.
 #[must_use]
 pub fn intersection(a: &Range<Address>, b: &Range<Address>) -> Range<Address> {
     let start = a.start.max(b.start);

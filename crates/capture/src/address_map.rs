@@ -9,41 +9,39 @@ const TABLE_ENTRIES: u64 = 1 << TABLE_LOG2;
 /// An entry of the directory with this bit is the index of a table, any other a value.
 const TABLE: u32 = 1 << 31;
 
-/// Tells in constant time what lies at an address: a number for each granule of memory, for walks
-/// that look millions of words up.
+/// A map from addresses to numbers with lookups in constant time, for walks over millions of words. Memory is divided
+/// into granules, and each has one value.
 ///
-/// Large stretches of one value take 4 bytes for each 2^14 granules, others a table: 64 KiB.
+/// 2^14 granules with one value take 4 bytes; with several values, they take a table of 64 KiB.
 #[derive(Debug, Clone)]
 pub struct AddressMap {
     granule_log2: u32,
-    most_tables: usize,
+    max_tables: usize,
     crowded: u32,
-    /// For each table's worth of granules: the value of all, or `TABLE` and the index of a table.
+    /// For each 2^14 granules: the value of all, or `TABLE` and the index of a table.
     directory: Vec<u32>,
     tables: Vec<Box<[u32]>>,
 }
 
 impl AddressMap {
-    /// Values are below.
+    /// The end of the values: all are below it.
     pub const END_OF_VALUES: u32 = TABLE;
 
-    /// A map of granules of 2^`granule_log2` bytes, from 2^10 to 2^20, all of value 0.
+    /// Creates a map of granules of 2^`granule_log2` bytes (10 to 20), all with the value 0.
     ///
-    /// It has at most `most_tables` tables: the memory that it takes itself has an end. A stretch
-    /// that would need one more is of value `crowded`, which is below 2^31: whoever asks has to
-    /// search there.
+    /// It has at most `max_tables` tables, which bounds its own memory. Granules that would need another table get the
+    /// value `crowded`, which is below 2^31: the caller has to search there.
     #[must_use]
-    pub fn new(granule_log2: u32, most_tables: usize, crowded: u32) -> Self {
+    pub fn new(granule_log2: u32, max_tables: usize, crowded: u32) -> Self {
         let granule_log2 = granule_log2.clamp(10, 20);
         // Zeros from the kernel: what is not written takes no memory.
         let directory = vec![0; (USER_SPACE_END >> (granule_log2 + TABLE_LOG2)) as usize];
         let crowded = crowded & !TABLE;
-        Self { granule_log2, most_tables, crowded, directory, tables: Vec::new() }
+        Self { granule_log2, max_tables, crowded, directory, tables: Vec::new() }
     }
 
-    /// Gives all granules that `range` touches the value `value`, which is below 2^31.
-    ///
-    /// What lies behind the end of user space keeps its value.
+    /// Sets the value of all granules that `range` touches. Values are below 2^31. Granules after the end of user space
+    /// keep the value 0.
     pub fn set(&mut self, range: &Range<Address>, value: u32) {
         if range.start >= range.end {
             return;
@@ -70,7 +68,7 @@ impl AddressMap {
     fn table(&mut self, entry: usize) -> Option<&mut [u32]> {
         let all = self.directory[entry];
         if all & TABLE == 0 {
-            if self.tables.len() >= self.most_tables {
+            if self.tables.len() >= self.max_tables {
                 self.directory[entry] = self.crowded;
                 return None;
             }
@@ -81,7 +79,7 @@ impl AddressMap {
         self.tables.get_mut(index).map(|table| &mut table[..])
     }
 
-    /// The value at `at`; 0 where none was set.
+    /// Returns the value at `at`; 0 if none was set.
     #[inline]
     #[must_use]
     pub fn get(&self, at: Address) -> u32 {
@@ -109,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_a_table_takes_none_for_its_middle() {
+    fn a_range_larger_than_a_table_takes_none_for_its_middle() {
         let mut map = AddressMap::new(14, 1024, 2);
         map.set(&(Address(0x1000)..Address(1 << 46)), 2);
         map.set(&(Address(0x4000)..Address(1 << 46)), 1);
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_without_a_table_are_crowded() {
+    fn granules_without_a_table_are_crowded() {
         const STRETCH: u64 = TABLE_ENTRIES << 10;
         let mut map = AddressMap::new(10, 1, 9);
         map.set(&(Address(0)..Address(1024)), 1);

@@ -1,8 +1,8 @@
-//! Symbols and thread-local offsets of the target's own ELF modules, read out of its memory.
+//! The ELF modules of the target: symbols, variables and thread-local offsets, read from its memory.
 //!
-//! Nothing is looked up by path: a path may name another file in another mount namespace, or a
-//! newer one than the target runs. Structures follow the System V gABI; the GNU hash table, which
-//! it does not describe, follows glibc's elf/dl-lookup.c.
+//! No file is opened by path, since a path may name another file in another mount namespace, or a newer one than the
+//! target runs. Structures follow the System V gABI; the GNU hash table, which the gABI does not describe, follows
+//! glibc's elf/dl-lookup.c.
 
 mod link_map;
 mod relocations;
@@ -17,35 +17,35 @@ use crate::text::one_line;
 use crate::{Address, Image, Mapping, Memory, PAGE_SIZE, Unreadable, Window};
 use relocations::{Relocation, RelocationTable};
 
-/// More program headers or dynamic entries than any module has: the end of a bounded walk.
-const MOST_HEADERS: u64 = 512;
+/// The end of bounded walks: more program headers or dynamic entries than any module has.
+const MAX_HEADERS: u64 = 512;
 /// More symbols in one hash chain than any module has.
-const MOST_CHAIN: u64 = 4096;
-/// More symbols than any module uses of others.
+const MAX_CHAIN: u64 = 4096;
+/// More symbols than any module uses from others.
 const MAX_SYMBOLS: u32 = 1 << 20;
-/// Longer names of symbols are not compared with others.
+/// The longest name of a symbol that is compared with others.
 const MAX_NAME: usize = 4096;
-/// Bytes of symbols, and of their names, that are read at a time.
+/// The bytes of symbols, and of their names, that are read at a time.
 const SYMBOLS_AHEAD: usize = 64 << 10;
 
-/// An ELF file as the target has it in memory: the executable or a shared library.
+/// An ELF file in the memory of the target: the executable or a shared library.
 #[derive(Debug, Clone)]
 pub struct Module {
-    /// Its file name, without a folder.
+    /// The file name, without a folder.
     pub name: String,
-    /// From its first mapping to its last, holes included; with its `.bss` tail.
+    /// The range from its first mapping to its last, with holes and `.bss`.
     pub range: Range<Address>,
-    /// Its loadable segments that may be written: `.data` and `.bss`, to the byte.
+    /// Its writable loadable segments: `.data` and `.bss`, to the byte.
     pub writable: Vec<Range<Address>>,
-    /// Its variables: [`writable`](Self::writable), without the executable's copies of variables that
-    /// libraries define, and for a library with those copies.
+    /// Its variables: [`writable`](Self::writable), but the executable's copies of variables that a library defines
+    /// are listed with the library.
     pub variables: Vec<Range<Address>>,
-    /// Its place in the dynamic linker's list of modules, of which the executable has 0; `None` where
-    /// it is not in that list, or the list could not be read.
+    /// The index in the dynamic linker's list of modules, 0 for the executable; `None` if the module is not listed, or
+    /// the list could not be read.
     pub place: Option<usize>,
-    /// Its dynamic section.
+    /// The dynamic section.
     dynamic: Address,
-    /// What the dynamic linker keeps for debuggers (DT_DEBUG); the executable alone names it.
+    /// The dynamic linker's data for debuggers (DT_DEBUG). Only the executable names it.
     debug: Option<Address>,
     bias: u64,
     symbols: Address,
@@ -58,14 +58,14 @@ pub struct Module {
 /// A symbol that a module exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol {
-    /// Where it is in the target.
+    /// The address in the target.
     pub address: Address,
-    /// Its size, in bytes, as its module states it.
+    /// The size in bytes, as stated by the module.
     pub bytes: u64,
 }
 
-/// The ELF modules of an image, in the order in which the dynamic linker searches them for a symbol.
-/// Modules that it does not list come last, by address. Those that cannot be read are left out.
+/// Returns the ELF modules of an image, in the order in which the dynamic linker searches them for a symbol. Modules
+/// that it does not list come last, by address. Modules that cannot be read are left out.
 #[must_use]
 pub fn modules(image: &Image<'_>) -> Vec<Module> {
     let files = image.state.mappings.iter().filter(|mapping| {
@@ -86,7 +86,7 @@ fn read_pod<T: Pod + Copy>(window: &mut Window<'_>, at: Address) -> Result<T, Un
 }
 
 impl Module {
-    /// Reads the module whose first mapping is `first`; `None` where it is no dynamic ELF module.
+    /// Reads the module whose first mapping is `first`; `None` if it is not a dynamic ELF module.
     fn read(image: &Image<'_>, first: &Mapping) -> Result<Option<Self>, Unreadable> {
         let base = first.range.start;
         let mut window = Window::new(image, PAGE_SIZE as usize);
@@ -98,7 +98,7 @@ impl Module {
         let Some(name) = first.file_name().filter(|_| is_64_bit_elf) else { return Ok(None) };
 
         let headers = base.offset(header.e_phoff.get(LE));
-        let count = u64::from(header.e_phnum.get(LE)).min(MOST_HEADERS);
+        let count = u64::from(header.e_phnum.get(LE)).min(MAX_HEADERS);
         let segments = (0..count)
             .map(|index| {
                 let size = size_of::<elf::ProgramHeader64<LE>>() as u64;
@@ -150,7 +150,7 @@ impl Module {
         let (mut rela, mut rela_bytes, mut relative, mut plt, mut plt_bytes) =
             (None, 0, 0, None, 0);
         let size = size_of::<elf::Dyn64<LE>>() as u64;
-        for index in 0..((dynamic.end - dynamic.start) / size).min(MOST_HEADERS) {
+        for index in 0..((dynamic.end - dynamic.start) / size).min(MAX_HEADERS) {
             let entry: elf::Dyn64<LE> = read_pod(window, dynamic.start.offset(index * size))?;
             let value = entry.d_val.get(LE);
             // The dynamic linker relocates these addresses in place, except in modules that it
@@ -183,7 +183,10 @@ impl Module {
         Ok(())
     }
 
-    /// The exported symbol `name`, if the module defines it.
+    /// Returns the exported symbol `name`, if the module defines it.
+    ///
+    /// # Errors
+    /// If the symbol table cannot be read.
     pub fn symbol(&self, memory: &dyn Memory, name: &str) -> Result<Option<Symbol>, Unreadable> {
         match (self.gnu_hash, self.hash) {
             (Some(table), _) => self.symbol_by_gnu_hash(memory, table, name),
@@ -212,7 +215,7 @@ impl Module {
             return Ok(None);
         }
         let chains = bucket_table.offset(buckets * 4);
-        for index in first..first + MOST_CHAIN {
+        for index in first..first + MAX_CHAIN {
             let chained = word(chains.offset((index - first_symbol) * 4))?;
             if chained | 1 == hash | 1
                 && let Some(symbol) = self.symbol_at(memory, index, name)?
@@ -239,7 +242,7 @@ impl Module {
         }
         let hash = u64::from(elf::hash(name.as_bytes()));
         let mut index = word(table.offset(8 + hash % buckets * 4))?;
-        for _ in 0..MOST_CHAIN {
+        for _ in 0..MAX_CHAIN {
             if index == 0 {
                 break;
             }
@@ -251,7 +254,7 @@ impl Module {
         Ok(None)
     }
 
-    /// The symbol with this index, where it is defined and has this name.
+    /// Returns the symbol with this index, if it is defined and has this name.
     fn symbol_at(
         &self,
         memory: &dyn Memory,
@@ -281,7 +284,7 @@ impl Module {
         read_pod(window, self.symbols.offset(index * size_of::<elf::Sym64<LE>>() as u64))
     }
 
-    /// The name and the size of the symbol with this index.
+    /// Returns the name and the size of the symbol with this index.
     fn symbol_by_index(
         &self,
         memory: &dyn Memory,
@@ -294,10 +297,10 @@ impl Module {
         Ok((String::from_utf8_lossy(&name).into_owned(), symbol.st_size.get(LE)))
     }
 
-    /// The indices of the symbols called `name` that the module uses and does not define.
+    /// Returns the indices of the undefined symbols called `name`, which the module uses.
     fn undefined_symbols(&self, memory: &dyn Memory, name: &str) -> Result<Vec<u32>, Unreadable> {
-        // The GNU hash table leaves out those symbols, which therefore come first; the other table has
-        // an entry for every symbol.
+        // The GNU hash table leaves out undefined symbols, which therefore come first. The other table has an entry
+        // for every symbol.
         let count = match (self.gnu_hash, self.hash) {
             (Some(table), _) | (None, Some(table)) => memory.read_u32(table.offset(4))?,
             (None, None) => 0,

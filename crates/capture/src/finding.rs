@@ -2,35 +2,35 @@ use std::fmt;
 
 use crate::Address;
 
-/// How much a [`Finding`] matters.
+/// The severity of a [`Finding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Worth knowing; every figure stands.
+    /// All figures are right.
     Note,
-    /// Some bytes could not be told apart; the rows that they are in say so.
+    /// Some bytes could not be classified; their rows are named accordingly.
     Warning,
     /// A whole part could not be read.
     Error,
 }
 
-/// Something that a reader of foreign memory noticed and that the user should know of.
+/// An observation during the reading of foreign memory that the user should know of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How much it matters.
+    /// The severity.
     pub severity: Severity,
-    /// What it is, in one sentence without a full stop.
+    /// The text: one sentence without a full stop.
     pub what: String,
-    /// Where it is, if it is at one place.
+    /// The address that it concerns, if it is one.
     pub address: Option<Address>,
 }
 
 impl Finding {
-    /// A finding about one place.
+    /// Creates a finding about one address.
     pub fn at(severity: Severity, address: Address, what: impl Into<String>) -> Self {
         Self { severity, what: what.into(), address: Some(address) }
     }
 
-    /// A finding about the whole.
+    /// Creates a finding about the whole process.
     pub fn general(severity: Severity, what: impl Into<String>) -> Self {
         Self { severity, what: what.into(), address: None }
     }

@@ -6,50 +6,50 @@ use procfs_core::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, VmFla
 
 use crate::Address;
 
-/// What a mapping's pages come from, as /proc/PID/maps names it.
+/// The backing of a mapping's pages, as named in /proc/PID/maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {
-    /// Anonymous memory without a name, or one given by prctl (`[anon:...]`).
+    /// Anonymous memory, without a name or with one given by prctl(2) (`[anon:...]`).
     Anonymous,
-    /// The heap that brk(2) moves.
+    /// The heap of brk(2).
     Heap,
     /// The main thread's stack.
     Stack,
-    /// A mapping that the kernel makes and names by itself (`[vdso]`, `[vvar]` ...).
+    /// A mapping that the kernel creates and names by itself (`[vdso]`, `[vvar]` ...).
     Kernel(String),
-    /// A file, or shared memory (which the kernel backs by an unlinked file).
+    /// A file, or shared memory, which the kernel backs by an unlinked file.
     File(PathBuf),
 }
 
 /// One mapping of the target, a line of /proc/PID/smaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
-    /// The addresses it spans, whole pages.
+    /// The addresses, in whole pages.
     pub range: Range<Address>,
-    /// Whether it may be read.
+    /// True if it may be read.
     pub readable: bool,
-    /// Whether it may be written.
+    /// True if it may be written.
     pub writable: bool,
-    /// Whether it may be executed.
+    /// True if it may be executed.
     pub executable: bool,
-    /// Whether writes are seen by others who map the same (MAP_SHARED).
+    /// True if other processes that map the same see writes (MAP_SHARED).
     pub shared: bool,
-    /// Where in the file it begins, in bytes.
+    /// The offset of its start in the file, in bytes.
     pub file_offset: u64,
-    /// What its pages come from.
+    /// The backing of its pages.
     pub backing: Backing,
-    /// Resident bytes by the kernel's own count; `None` where it was not asked.
+    /// Resident bytes by the kernel's own count; `None` if it was not asked.
     pub kernel_rss_bytes: Option<u64>,
-    /// Bytes of swap by the kernel's own count; 0 where it was not asked.
+    /// Swapped bytes by the kernel's own count; 0 if it was not asked.
     pub swap_bytes: u64,
-    /// Whether RSS leaves its pages out: bare page frames (VM_PFNMAP), or hugetlb.
+    /// True if RSS leaves out its pages: bare page frames (VM_PFNMAP), or hugetlb.
     pub outside_rss: bool,
     /// True if a forked process does not inherit its pages: MADV_DONTFORK, MADV_WIPEONFORK.
     pub not_inherited: bool,
 }
 
 impl Mapping {
-    /// A private, readable and writable anonymous mapping, as mmap(2) gives malloc.
+    /// Creates a private, readable and writable anonymous mapping.
     #[must_use]
     pub fn anonymous(range: Range<Address>) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Mapping {
         }
     }
 
-    /// The file behind it, if there is one.
+    /// The path of the backing file, if there is one.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         match &self.backing {
@@ -76,15 +76,14 @@ impl Mapping {
         }
     }
 
-    /// The name of the file behind it, without its folder and without the ` (deleted)` that the
-    /// kernel appends.
+    /// The name of the backing file, without its folder and without the ` (deleted)` that the kernel appends.
     #[must_use]
     pub fn file_name(&self) -> Option<&str> {
         let name = self.file()?.file_name()?.to_str()?;
         Some(name.strip_suffix(" (deleted)").unwrap_or(name))
     }
 
-    /// Whether its absent pages read as zeros: private memory that no file backs.
+    /// Returns true if it is private memory that no file backs, so that absent pages read as zeros.
     #[must_use]
     pub fn is_private_anonymous(&self) -> bool {
         !self.shared && matches!(self.backing, Backing::Anonymous | Backing::Heap | Backing::Stack)
@@ -137,7 +136,7 @@ impl From<MemoryMap> for Mapping {
 pub struct Mappings(Vec<Mapping>);
 
 impl Mappings {
-    /// Takes mappings in any order.
+    /// Creates the list from mappings in any order.
     #[must_use]
     pub fn new(mut mappings: Vec<Mapping>) -> Self {
         mappings.sort_by_key(|mapping| mapping.range.start);
@@ -149,12 +148,12 @@ impl Mappings {
         // Paths are bytes, not always text.
         let text = String::from_utf8_lossy(text);
         let maps = MemoryMaps::from_buf_read(text.as_bytes())?;
-        // The vsyscall page belongs to the kernel's half of the address space, not to the target.
+        // The vsyscall page belongs to the kernel's half of the address space.
         let own = maps.0.into_iter().filter(|map| map.pathname != MMapPath::Vsyscall);
         Ok(Self::new(own.map(Mapping::from).collect()))
     }
 
-    /// The mapping that `at` lies in.
+    /// Returns the mapping that contains `at`.
     #[must_use]
     pub fn find(&self, at: Address) -> Option<&Mapping> {
         let after = self.0.partition_point(|mapping| mapping.range.start <= at);
@@ -162,8 +161,8 @@ impl Mappings {
         (at < mapping.range.end).then_some(mapping)
     }
 
-    /// The part of the address space around `at` that is mapped without a hole, as far as all
-    /// its mappings satisfy `alike`. Empty where the mapping at `at` does not.
+    /// Returns the range around `at` that consists of adjoining mappings that all satisfy `alike`; empty if the mapping
+    /// at `at` does not.
     #[must_use]
     pub fn contiguous(&self, at: Address, alike: impl Fn(&Mapping) -> bool) -> Range<Address> {
         let after = self.0.partition_point(|mapping| mapping.range.start <= at);
@@ -196,12 +195,12 @@ impl Mappings {
         }
     }
 
-    /// All of them, ascending.
+    /// Iterates over the mappings, ascending.
     pub fn iter(&self) -> std::slice::Iter<'_, Mapping> {
         self.0.iter()
     }
 
-    /// Resident bytes by the kernel's own count; `None` where it was not asked for all of them.
+    /// Returns the resident bytes by the kernel's own count; `None` if it was not asked for all mappings.
     #[must_use]
     pub fn kernel_rss_bytes(&self) -> Option<u64> {
         self.0.iter().map(|mapping| mapping.kernel_rss_bytes).sum()

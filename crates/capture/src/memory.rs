@@ -1,113 +1,111 @@
 use crate::Address;
 
-/// Foreign bytes that could not be read: unmapped, protected, swapped out, or gone.
+/// The error for memory that cannot be read: it is unmapped, protected, swapped out, or gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{bytes} bytes at {at} cannot be read")]
+#[error("cannot read {bytes} bytes at {at}")]
 pub struct Unreadable {
-    /// Where the read began.
+    /// The start of the read.
     pub at: Address,
-    /// How many bytes were asked for.
+    /// The length of the read, in bytes.
     pub bytes: usize,
 }
 
-/// The bytes of another process, all of one instant.
+/// The memory of another process at one instant.
 ///
-/// The one way in which walkers reach foreign memory, whether it is a stopped process, a core
-/// file or a test's synthetic heap.
+/// Walkers reach foreign memory in no other way, be it of a stopped process, a core file or a test's synthetic heap.
 pub trait Memory: Sync {
-    /// Reads from `at` on into `into`, up to the first byte that cannot be read.
-    ///
-    /// Returns the number of bytes read, which is `into.len()` unless something was unreadable.
+    /// Reads memory at `at` into `into`, up to the first unreadable byte. Returns the number of bytes read.
     fn read(&self, at: Address, into: &mut [u8]) -> usize;
 
-    /// Reads all of `into`, or fails.
+    /// Reads all of `into`.
     fn read_exact(&self, at: Address, into: &mut [u8]) -> Result<(), Unreadable> {
         let bytes = into.len();
         if self.read(at, into) == bytes { Ok(()) } else { Err(Unreadable { at, bytes }) }
     }
 
-    /// The little-endian 64-bit word at `at`.
+    /// Reads the little-endian 64-bit word at `at`.
     fn read_u64(&self, at: Address) -> Result<u64, Unreadable> {
         let mut bytes = [0; 8];
         self.read_exact(at, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// The little-endian 32-bit word at `at`.
+    /// Reads the little-endian 32-bit word at `at`.
     fn read_u32(&self, at: Address) -> Result<u32, Unreadable> {
         let mut bytes = [0; 4];
         self.read_exact(at, &mut bytes)?;
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// The little-endian 16-bit word at `at`.
+    /// Reads the little-endian 16-bit word at `at`.
     fn read_u16(&self, at: Address) -> Result<u16, Unreadable> {
         let mut bytes = [0; 2];
         self.read_exact(at, &mut bytes)?;
         Ok(u16::from_le_bytes(bytes))
     }
 
-    /// The pointer at `at`.
+    /// Reads the pointer at `at`.
     fn read_address(&self, at: Address) -> Result<Address, Unreadable> {
         self.read_u64(at).map(Address)
     }
 
-    /// The bytes from `at` up to a NUL or `most` bytes, whichever comes first.
-    fn read_c_string(&self, at: Address, most: usize) -> Result<Vec<u8>, Unreadable> {
-        let mut bytes = vec![0; most];
+    /// Reads the string at `at`, up to a NUL (not included) or `max` bytes, whichever comes first.
+    fn read_c_string(&self, at: Address, max: usize) -> Result<Vec<u8>, Unreadable> {
+        let mut bytes = vec![0; max];
         let got = self.read(at, &mut bytes);
         bytes.truncate(got);
         match bytes.iter().position(|&byte| byte == 0) {
             Some(end) => bytes.truncate(end),
-            None if got < most => return Err(Unreadable { at, bytes: got + 1 }),
+            None if got < max => return Err(Unreadable { at, bytes: got + 1 }),
             None => {}
         }
         Ok(bytes)
     }
 }
 
-/// A reader for walks that mostly move forward: it reads a window of bytes at a time, so that a
-/// walk over a million small structures does not cost a system call for each.
+/// A buffered reader for walks that mostly move forward, so that a walk over a million small structures does not make
+/// a system call for each.
 ///
-/// The window is small after a jump and doubles as long as the walk moves on from its end, so that
-/// a walk which leaps over what it need not see does not read that either.
+/// The window is small after a jump, and doubles while the walk moves on from its end. So a walk that skips memory does
+/// not read it either.
 pub struct Window<'a> {
     memory: &'a dyn Memory,
     start: Address,
     valid: usize,
-    /// Bytes that the next read asks for, unless more are needed.
+    /// Bytes that the next read requests, unless more are needed.
     ahead: usize,
     bytes: Box<[u8]>,
 }
 
-/// Bytes of a window after a jump.
+/// The size of a window after a jump, in bytes.
 const AHEAD: usize = 2 * crate::PAGE_SIZE as usize;
 
 impl<'a> Window<'a> {
-    /// A window of up to `size` bytes over `memory`. Nothing is read yet.
+    /// Creates a window of up to `size` bytes over `memory`. Nothing is read yet.
     #[must_use]
     pub fn new(memory: &'a dyn Memory, size: usize) -> Self {
         let bytes = vec![0; size.max(64)].into();
         Self { memory, start: Address(0), valid: 0, ahead: AHEAD, bytes }
     }
 
-    /// The `bytes` bytes at `at`; moves the window there where it does not cover them.
+    /// Returns the `bytes` bytes at `at`, and moves the window there if necessary.
     ///
-    /// Fails where they cannot be read, or are more than the window's size.
+    /// # Errors
+    /// If they cannot be read, or exceed the size of the window.
     pub fn bytes(&mut self, at: Address, bytes: usize) -> Result<&[u8], Unreadable> {
         if !self.covers(at, bytes) {
             let end = self.start.offset(self.valid as u64);
             let moves_on = self.start <= at && at <= end.offset(crate::PAGE_SIZE);
             self.ahead = if moves_on { self.ahead.saturating_mul(2) } else { AHEAD };
             self.ahead = self.ahead.min(self.bytes.len());
-            // A window begins on its own page, so that a step back by some words stays inside.
+            // The window begins at a page boundary, so that small steps back stay inside.
             let start = at.align_down(crate::PAGE_SIZE);
             let within = (at - start) as usize;
             if within + bytes <= self.bytes.len() {
                 self.fill(start, self.ahead.max(within + bytes));
             }
             if !self.covers(at, bytes) {
-                // The page's beginning may be unreadable, or the window too small to align.
+                // The start of the page may be unreadable, or the window too small to align.
                 self.fill(at, self.bytes.len());
             }
             if !self.covers(at, bytes) {
@@ -127,7 +125,10 @@ impl<'a> Window<'a> {
         self.valid = self.memory.read(start, &mut self.bytes[..bytes]);
     }
 
-    /// The little-endian 64-bit word at `at`.
+    /// Returns the little-endian 64-bit word at `at`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
     pub fn word(&mut self, at: Address) -> Result<u64, Unreadable> {
         let bytes = self.bytes(at, 8)?;
         Ok(u64::from_le_bytes(bytes.try_into().expect("bytes() returns what was asked for")))

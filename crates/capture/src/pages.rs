@@ -4,27 +4,27 @@ use std::ops::Range;
 use crate::arch::HUGE_PAGE_SIZE;
 use crate::{Address, intersection, length};
 
-/// Where the bytes of a page are.
+/// The state of a page that is not absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageState {
-    /// In memory and the target's own: anonymous, or a private copy of a file's page.
+    /// Resident, and the target's own: anonymous, or a private copy of a file's page.
     Anonymous,
-    /// In memory as a page of a file or of shared memory.
+    /// Resident, as a page of a file or of shared memory.
     File,
-    /// In swap; reading it would bring it back.
+    /// Swapped. Reading it would make it resident.
     Swapped,
-    /// In memory or in swap, but a core file does not have its bytes.
+    /// Resident or swapped, but a core file lacks its bytes.
     Lost,
 }
 
 impl PageState {
-    /// Whether RSS counts it.
+    /// Returns true if RSS counts the page.
     #[must_use]
     pub fn is_resident(self) -> bool {
         !self.is_unreadable()
     }
 
-    /// Whether its bytes are somewhere, but not to be had.
+    /// Returns true if the page has contents that cannot be read.
     #[must_use]
     pub fn is_unreadable(self) -> bool {
         matches!(self, Self::Swapped | Self::Lost)
@@ -34,24 +34,22 @@ impl PageState {
 /// Neighbouring pages of one state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRun {
-    /// The addresses, whole pages.
+    /// The addresses, in whole pages.
     pub range: Range<Address>,
-    /// What holds for all of them.
+    /// The state of all its pages.
     pub state: PageState,
-    /// Whether they are part of a huge page that the page tables map as one; false where the kernel
-    /// does not tell (before Linux 6.7).
+    /// True if the page tables map them as part of a huge page; false if the kernel does not tell (before Linux 6.7).
     pub huge: bool,
 }
 
 /// The states of all the target's pages at one instant: runs, ascending and disjoint.
 ///
-/// What no run covers is absent. The kernel's shared page of zeros counts as absent, as it does
-/// in RSS.
+/// Pages outside of all runs are absent. The kernel's shared page of zeros counts as absent, as in RSS.
 #[derive(Debug, Clone, Default)]
 pub struct Pages(Vec<PageRun>);
 
 impl Pages {
-    /// Takes runs in any order; neighbours alike are joined.
+    /// Creates the states from runs in any order. Adjoining runs with the same state are joined.
     #[must_use]
     pub fn new(mut runs: Vec<PageRun>) -> Self {
         runs.sort_by_key(|run| run.range.start);
@@ -67,14 +65,14 @@ impl Pages {
         Self(runs)
     }
 
-    /// The runs that touch `range`, not cut to it, ascending.
+    /// Returns the runs that overlap `range`, ascending. They are not cut to it.
     pub fn runs_in(&self, range: &Range<Address>) -> impl Iterator<Item = &PageRun> {
         let first = self.0.partition_point(|run| run.range.end <= range.start);
         let end = range.end;
         self.0[first..].iter().take_while(move |run| run.range.start < end)
     }
 
-    /// The resident bytes within `range`.
+    /// Returns the number of resident bytes within `range`.
     #[must_use]
     pub fn resident_bytes(&self, range: &Range<Address>) -> u64 {
         self.runs_in(range)
@@ -83,10 +81,9 @@ impl Pages {
             .sum()
     }
 
-    /// The bytes within `ranges`, which ascend and are disjoint, that are parts of transparent huge
-    /// pages not covered by them as a whole. Where these are given back, RSS falls at once, but the
-    /// kernel has the memory only when it splits the huge page, which it puts off until memory gets
-    /// short (mm/huge_memory.c, `deferred_split_folio`).
+    /// Returns the number of bytes within `ranges`, ascending and disjoint, that belong to transparent huge pages of which
+    /// the ranges cover only a part. If they are released, RSS falls at once, but the kernel frees the memory only when
+    /// it splits the huge page, which it defers until memory gets short (mm/huge_memory.c, `deferred_split_folio`).
     #[must_use]
     pub fn deferred_bytes(&self, ranges: &[Range<Address>]) -> u64 {
         let mut covered = BTreeMap::<Address, u64>::new();
@@ -105,14 +102,14 @@ impl Pages {
         covered.into_values().filter(|&bytes| bytes < HUGE_PAGE_SIZE).sum()
     }
 
-    /// The bytes that are in swap.
+    /// Returns the number of swapped bytes.
     #[must_use]
     pub fn swapped_bytes(&self) -> u64 {
         let swapped = self.0.iter().filter(|run| run.state == PageState::Swapped);
         swapped.map(|run| length(&run.range)).sum()
     }
 
-    /// All runs, ascending.
+    /// Iterates over all runs, ascending.
     pub fn iter(&self) -> std::slice::Iter<'_, PageRun> {
         self.0.iter()
     }
@@ -127,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_page_given_back_in_part_is_deferred() {
+    fn a_huge_page_released_in_part_is_deferred() {
         let huge = |start, end| PageRun { huge: true, ..run(start, end, PageState::Anonymous) };
         let pages = Pages::new(vec![
             huge(0x20_0000, 0x80_0000),

@@ -199,11 +199,15 @@ fn pages_are_resident_as_far_as_the_file_tells() {
         assert_eq!(read(&core, HEAP + PAGE, 4), [0; 4], "absent memory is zeros");
         assert_eq!(read(&core, LIBRARY, 4), b"\x7fELF");
         assert!(read(&core, GUARD, 4).is_empty());
-        let said = if writer == CoreWriter::Kernel { "the holes of the file" } else { "but zeros" };
+        let said = if writer == CoreWriter::Kernel {
+            "the holes of the file"
+        } else {
+            "pages of zeros count as absent"
+        };
         assert!(has_finding(&core, Severity::Note, said));
-        assert!(has_finding(&core, Severity::Note, "how much of 0.0 MB of mapped files"));
+        assert!(has_finding(&core, Severity::Note, "of 0.0 MiB of mapped files it is unknown"));
         assert!(core.is_partial);
-        let what = "/nowhere/libx.so.1 (deleted) (not there)";
+        let what = "/nowhere/libx.so.1 (deleted) (no such file)";
         assert!(has_finding(&core, Severity::Warning, what));
     }
 }
@@ -218,7 +222,10 @@ fn a_file_with_a_strange_name_does_nothing_to_a_terminal() {
     }
     let core = open(&SyntheticCore::new(CoreWriter::Kernel, &memory, &[thread(77)]));
     let findings = &core.image.state.findings;
-    assert!(has_finding(&core, Severity::Warning, "/nowhere/ [2Jx.so (not there)"), "{findings:?}");
+    assert!(
+        has_finding(&core, Severity::Warning, "/nowhere/ [2Jx.so (no such file)"),
+        "{findings:?}"
+    );
 }
 
 /// Such a core was read for ever.
@@ -244,7 +251,7 @@ fn a_core_that_lost_its_holes_is_told_by_its_zeros() {
     std::fs::write(&written.path, bytes).unwrap();
     let core = open_core(&written.path, &CoreOptions::default()).unwrap();
     assert_eq!(resident(&core, HEAP, 8), 2);
-    assert!(has_finding(&core, Severity::Note, "but zeros"));
+    assert!(has_finding(&core, Severity::Note, "pages of zeros count as absent"));
 }
 
 /// gdb writes zeros where it cannot read.
@@ -284,7 +291,7 @@ fn what_was_cut_off_is_lost_and_not_zeros() {
     let core = open_core(&written.path, &CoreOptions::default()).unwrap();
     assert!(read(&core, STACK + STACK_BYTES - PAGE, 8).is_empty());
     assert_eq!(read(&core, HEAP, 4), b"heap");
-    assert!(has_finding(&core, Severity::Error, "cut short by 0.0 MB"));
+    assert!(has_finding(&core, Severity::Error, "cut short by 0.0 MiB"));
     assert_eq!(resident(&core, STACK + STACK_BYTES - 11 * PAGE, 11), 0);
 }
 
@@ -308,7 +315,7 @@ fn a_file_that_is_not_a_core_is_rejected_with_the_reason() {
     for (bytes, said) in [
         (&b""[..], "it is empty"),
         (b"GIF89a", "does not begin as an ELF file"),
-        (b"\x7fELF", "in the midst of its header"),
+        (b"\x7fELF", "in the middle of its header"),
         (b"\x28\xb5\x2f\xfd____", "unpack it with zstd -d"),
     ] {
         std::fs::write(&path, bytes).unwrap();

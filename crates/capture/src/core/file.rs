@@ -1,4 +1,4 @@
-//! A core file, read by position: it may be larger than memory, sparse, cut short or made up.
+//! A core file, read by offset: it may be larger than memory, sparse, cut short or forged.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -12,15 +12,15 @@ use object::pod::{Pod, from_bytes};
 
 use crate::{Error, PAGE_SIZE};
 
-/// An open regular file of which any part may be asked for.
+/// An open core file, of which any part can be read.
 pub(crate) struct CoreFile {
     pub(crate) path: PathBuf,
-    /// Its length.
+    /// The length of the file.
     pub(crate) bytes: u64,
-    /// When it was written to last.
+    /// The time of the last write.
     pub(crate) written: SystemTime,
-    /// Whether its file system keeps each page apart, so that a hole may be as small as a page.
-    pub(crate) keeps_pages_apart: bool,
+    /// True if holes in the file can be as small as a page.
+    pub(crate) has_page_holes: bool,
     file: File,
 }
 
@@ -30,34 +30,34 @@ impl CoreFile {
         let file = open_without_waiting(path).map_err(error)?;
         let metadata = file.metadata().map_err(error)?;
         if !metadata.is_file() {
-            let what = if metadata.is_dir() { "it is a folder" } else { "it is no regular file" };
+            let what =
+                if metadata.is_dir() { "it is a folder" } else { "it is not a regular file" };
             return Err(Error::NoCore { path: path.to_owned(), what: what.into() });
         }
         Ok(Self {
             path: path.to_owned(),
             bytes: metadata.len(),
             written: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
-            keeps_pages_apart: metadata.blksize() <= PAGE_SIZE,
+            has_page_holes: metadata.blksize() <= PAGE_SIZE,
             file,
         })
     }
 
-    /// Reads from `offset` on, up to the file's end. Returns the bytes read.
+    /// Reads from `offset` on, up to the end of the file. Returns the number of bytes read.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> usize {
         read_fully(&self.file, offset, into)
     }
 
-    /// A structure of the ELF format; `None` where the file ends before it does.
+    /// Reads a structure of the ELF format; `None` if the file ends before it does.
     pub(crate) fn read_pod<T: Pod + Copy>(&self, offset: u64) -> Option<T> {
-        // No structure of the format is larger.
+        // No structure is larger.
         let mut bytes = [0; 64];
         let bytes = bytes.get_mut(..size_of::<T>())?;
         (self.read(offset, bytes) == bytes.len()).then_some(())?;
         from_bytes::<T>(bytes).ok().map(|(value, _)| *value)
     }
 
-    /// The parts of `range` that are no holes, ascending; all of it where the file system does not
-    /// tell.
+    /// Returns the parts of `range` that are not holes, ascending; all of it if the file system does not tell.
     pub(crate) fn data_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let mut at = range.start;
         std::iter::from_fn(move || {
@@ -78,19 +78,18 @@ impl CoreFile {
 
     fn seek(&self, offset: u64, whence: i32) -> io::Result<u64> {
         let offset = i64::try_from(offset).map_err(|_| ErrorKind::InvalidInput)?;
-        // SAFETY: lseek takes no memory. The position that it sets is used by nobody: all reads are
-        // by position.
+        // SAFETY: lseek takes no memory. The offset that it sets is unused, since all reads are by offset.
         let found = unsafe { libc::lseek(self.file.as_raw_fd(), offset, whence) };
         u64::try_from(found).map_err(|_| io::Error::last_os_error())
     }
 }
 
-/// Opens a file by a path that others chose: not waiting for anybody who might write to a pipe.
+/// Opens a file by an untrusted path, without waiting if it is a pipe.
 pub(crate) fn open_without_waiting(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }
 
-/// Reads from `offset` on until `into` is full, the file ends, or an error. Returns the bytes read.
+/// Reads from `offset` on until `into` is full, the file ends, or an error occurs. Returns the number of bytes read.
 pub(crate) fn read_fully(file: &File, offset: u64, into: &mut [u8]) -> usize {
     let mut done = 0;
     while done < into.len() {

@@ -1,8 +1,7 @@
-//! The files that the process had mapped: most of what it only read is in these, not in the core.
+//! The files that the process had mapped, for pages that are not in the core since the process only read them.
 //!
-//! A file is believed to be the one that was mapped where its build id is the one in memory: the
-//! kernel dumps the first page of each ELF file for that (bit 4 of /proc/PID/coredump_filter), and gdb
-//! dumps what was written to.
+//! A file is accepted if its build id is the one in memory: the kernel dumps the first page of each ELF file for that
+//! purpose (bit 4 of /proc/PID/coredump_filter), and gdb dumps pages that were written to.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,34 +15,31 @@ use super::head::{BuildId, Read, build_id, code, is_elf};
 use super::mappings::is_shared_memory;
 
 /// More files than a process maps: each is kept open.
-const MOST_FILES: usize = 8192;
-/// Files that a finding names.
+const MAX_FILES: usize = 8192;
+/// The number of files that a finding names.
 const NAMED: usize = 6;
-/// What the kernel appends to the name of a file that was removed.
+/// The kernel appends this to the name of a file that was removed.
 const DELETED: &str = " (deleted)";
 
-/// Why a file that was mapped cannot be read.
+/// The reason why a mapped file cannot be read.
 enum Absence {
-    /// With the reason.
+    /// It could not be opened, for this reason.
     Unopened(String),
-    OtherBuild {
-        had: BuildId,
-        is: Option<BuildId>,
-    },
+    /// It has another build id.
+    OtherBuild { had: BuildId, is: Option<BuildId> },
 }
 
-/// The ELF files that a process had mapped, as far as they are at hand.
+/// The ELF files that a process had mapped, if they can be read.
 pub(crate) struct Files {
-    /// By their paths in the process.
+    /// By path in the process.
     found: BTreeMap<PathBuf, File>,
     absent: Vec<(PathBuf, u64, Absence)>,
-    /// Files that might be others than were mapped.
+    /// Files that may differ from the mapped ones.
     unproven: Vec<PathBuf>,
 }
 
 impl Files {
-    /// Looks for the ELF files of `mappings`, below `sysroot` where one is given. `memory` is what was
-    /// dumped.
+    /// Opens the ELF files of `mappings`, below `sysroot` if given. `memory` is the dumped memory.
     pub(crate) fn open(mappings: &[Mapping], memory: &dyn Memory, sysroot: Option<&Path>) -> Self {
         let mut files = Self { found: BTreeMap::new(), absent: Vec::new(), unproven: Vec::new() };
         let mut bytes = BTreeMap::<&Path, (u64, Option<&Mapping>)>::new();
@@ -60,11 +56,11 @@ impl Files {
         }
         let is_head_dumped = |first: &Mapping| is_elf(&read_from(first, memory));
         let are_heads_dumped = bytes.values().any(|(_, first)| first.is_some_and(is_head_dumped));
-        for (path, (bytes, first)) in bytes.into_iter().take(MOST_FILES) {
-            // A file of which only the middle is mapped is no program.
+        for (path, (bytes, first)) in bytes.into_iter().take(MAX_FILES) {
+            // If only the middle of a file is mapped, it is not a program.
             let Some(first) = first else { continue };
             let was_dumped = read_from(first, memory)(0, &mut [0; 4]) == 4;
-            // Where the heads of programs were dumped, what has none is no program.
+            // If the heads of programs were dumped, a file without one is not a program.
             if is_head_dumped(first) || !was_dumped && !are_heads_dumped {
                 files.take(path, bytes, first, memory, sysroot);
             }
@@ -84,7 +80,7 @@ impl Files {
         let in_memory = read_from(first, memory);
         let file = match open(path, sysroot) {
             Ok(file) => file,
-            // It may be no program.
+            // It need not be a program.
             Err(_) if !is_elf(&in_memory) && !is_named_as_library(path) => return,
             Err(why) => return self.absent.push((path.to_owned(), bytes, Absence::Unopened(why))),
         };
@@ -103,7 +99,7 @@ impl Files {
         self.found.insert(path.to_owned(), file);
     }
 
-    /// Says of the files' mappings which are code, where the core does not: by the heads of the files.
+    /// Marks the mappings of code, by the heads of the files, for cores that do not tell.
     pub(crate) fn mark_code(mappings: &mut [Mapping], memory: &dyn Memory) {
         let mut parts = (PathBuf::new(), Vec::new());
         for mapping in mappings {
@@ -117,12 +113,12 @@ impl Files {
         }
     }
 
-    /// The file behind `mapping`, if it is at hand.
+    /// Returns the backing file of `mapping`, if it is open.
     pub(crate) fn of(&self, mapping: &Mapping) -> Option<&File> {
         self.found.get(mapping.file()?)
     }
 
-    /// Whether files are not at hand whose symbols are therefore not known.
+    /// Returns true if files are missing, so that their symbols are unknown.
     pub(crate) fn are_absent(&self) -> bool {
         !self.absent.is_empty()
     }
@@ -145,24 +141,24 @@ impl Files {
         }
         if !missing.is_empty() {
             warn(format!(
-                "files that the process had mapped are missing, so their symbols are not known: {}; run \
-                 rbloat where they are, or put them below a folder as they were (usr/lib/...) and give it \
-                 by --sysroot",
+                "files that the process had mapped are missing, so their symbols are unknown: {}; run \
+                 rbloat on the machine that has them, or copy them with their paths (usr/lib/...) below a folder \
+                 and pass it by --sysroot",
                 named(&missing)
             ));
         }
         if !others.is_empty() {
             warn(format!(
-                "files are other builds than the process had mapped, so they were not read: {}; give a \
-                 folder with the right ones by --sysroot",
+                "files differ from those that the process had mapped, so they were not read: {}; pass a folder \
+                 with the right files by --sysroot",
                 named(&others)
             ));
         }
         if !self.unproven.is_empty() {
             let paths: Vec<String> = self.unproven.iter().map(|path| shown(path)).collect();
             warn(format!(
-                "whether files are those that the process had mapped cannot be told, since the core has no \
-                 build id of them: {}",
+                "files may differ from those that the process had mapped, since the core does not contain their \
+                 build ids: {}",
                 named(&paths)
             ));
         }
@@ -170,12 +166,12 @@ impl Files {
     }
 }
 
-/// A path as it may go to a terminal: whoever made the core chose it.
+/// Returns a path as text for a terminal, since the core may contain any.
 fn shown(path: &Path) -> String {
     one_line(&path.to_string_lossy())
 }
 
-/// The first of these, and how many others there are.
+/// Lists the first of `all`, and the number of the others.
 fn named(all: &[String]) -> String {
     let first = all.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     match all.len().saturating_sub(NAMED) {
@@ -184,7 +180,7 @@ fn named(all: &[String]) -> String {
     }
 }
 
-/// Reads what was dumped of a file by its offset, as far as it is in its first mapping.
+/// Returns a reader of the dumped part of a file's first mapping, by offset in the file.
 fn read_from(first: &Mapping, memory: &dyn Memory) -> impl Read {
     move |offset, into| {
         let most = length(&first.range).saturating_sub(offset).min(into.len() as u64);
@@ -197,36 +193,35 @@ fn is_named_as_library(path: &Path) -> bool {
     name.ends_with(".so") || name.contains(".so.") || name.contains(".so ")
 }
 
-/// Opens the file at `path` in the process, below `sysroot` where one is given. Its error is a reason.
+/// Opens the file at `path` in the process, below `sysroot` if given. The error is the reason.
 fn open(path: &Path, sysroot: Option<&Path>) -> Result<File, String> {
     let text = path.as_os_str().to_string_lossy();
     let path = Path::new(text.strip_suffix(DELETED).unwrap_or(&text));
-    let within = path.strip_prefix("/").map_err(|_| "no path".to_owned())?;
-    // A core may name any path; one must not lead out of the folder that was given.
+    let within = path.strip_prefix("/").map_err(|_| "not an absolute path".to_owned())?;
+    // A core may contain any path, but none may lead out of the folder.
     if within.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
-        return Err("no path".into());
+        return Err("not an absolute path".into());
     }
     let path = sysroot.map_or_else(|| path.to_owned(), |sysroot| sysroot.join(within));
     // Devices are not even opened.
     let metadata = std::fs::metadata(&path).map_err(|error| reason(&error))?;
     if !metadata.is_file() {
-        return Err("no regular file".into());
+        return Err("not a regular file".into());
     }
     let file = open_without_waiting(&path).map_err(|error| reason(&error))?;
     let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-    if is_file { Ok(file) } else { Err("no regular file".into()) }
+    if is_file { Ok(file) } else { Err("not a regular file".into()) }
 }
 
 fn reason(error: &std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::NotFound => "not there".into(),
-        std::io::ErrorKind::PermissionDenied => "not permitted".into(),
+        std::io::ErrorKind::NotFound => "no such file".into(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
         _ => error.to_string(),
     }
 }
 
-/// Whether the page at `at` of `mapping` holds in `page` what its file has there. Behind the file's end
-/// there are zeros.
+/// Returns true if `page`, at `at` in `mapping`, equals the page of the file, which is followed by zeros.
 pub(crate) fn is_of_file(file: &File, mapping: &Mapping, at: Address, page: &[u8]) -> bool {
     let mut expected = [0; PAGE_SIZE as usize];
     let expected = &mut expected[..page.len()];

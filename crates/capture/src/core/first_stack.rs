@@ -1,6 +1,6 @@
-//! The command line and the environment of a process, out of what the kernel put on its stack when it
-//! started: pointers to both, the auxiliary vector (which a core has as a note too), and behind these
-//! the strings (fs/binfmt_elf.c, `create_elf_tables`).
+//! The command line and the environment of a process, from the data that the kernel put on its stack at the start:
+//! pointers to both, the auxiliary vector (which is also a note of the core), and then the strings (fs/binfmt_elf.c,
+//! `create_elf_tables`).
 
 use std::ops::Range;
 
@@ -10,31 +10,30 @@ use super::notes::Notes;
 
 /// `AT_EXECFN`: the file name of the program, the last of the strings.
 const AT_EXECFN: u64 = 31;
-/// More bytes than the strings, the pointers to them and the vector take: the kernel allows a quarter of
-/// the stack's limit, 6 MiB at most.
-const MOST_BYTES: u64 = 8 << 20;
-/// Entries of the auxiliary vector by which it is found.
+/// More bytes than the strings, the pointers and the vector have: the kernel allows a quarter of the stack's limit, at
+/// most 6 MiB.
+const MAX_BYTES: u64 = 8 << 20;
+/// The number of entries by which the auxiliary vector is found.
 const ENTRIES: usize = 4;
 
-/// The strings of a process's command line and environment, each with a NUL behind it.
+/// The strings of a process's command line and environment, each terminated by a NUL.
 pub(crate) struct FirstStack {
     pub(crate) arguments: Vec<u8>,
     pub(crate) environment: Vec<u8>,
 }
 
 impl FirstStack {
-    /// `None` where it cannot be told: then the stack was not dumped, or is not as the kernel left it.
+    /// Finds them; `None` if the stack was not dumped, or was changed.
     pub(crate) fn find(memory: &dyn Memory, notes: &Notes) -> Option<Self> {
         let end = Address(notes.auxiliary(AT_EXECFN)?);
-        let start = end.before(MOST_BYTES.min(end.0)).align_up(8);
+        let start = end.before(MAX_BYTES.min(end.0)).align_up(8);
         let words = words_before(memory, start, end);
         let first = Address(end.align_down(8).0.checked_sub(words.len() as u64 * 8)?);
         let entries = notes.auxiliary.get(..ENTRIES)?;
         let vector: Vec<u64> = entries.iter().flat_map(|&(key, value)| [key, value]).collect();
-        // The vector is nearer to the strings than anything that the program put on its stack.
+        // The vector is nearer to the strings than copies that the program put on its stack.
         let vector_at = words.windows(vector.len()).rposition(|part| part == vector)?;
-        // Before it come the pointers to variables and a NULL, before these those to arguments and a
-        // NULL, and before all the number of arguments.
+        // The order is: the number of arguments, pointers to arguments, NULL, pointers to variables, NULL, the vector.
         let pointers = words[..vector_at].strip_suffix(&[0])?;
         let null = pointers.iter().rposition(|&it| it == 0)?;
         let variables = &pointers[null + 1..];
@@ -51,15 +50,14 @@ impl FirstStack {
             None => environment.start..environment.start,
         };
         let read = |range: Range<Address>| {
-            let mut bytes = vec![0; (range.end - range.start).min(MOST_BYTES) as usize];
+            let mut bytes = vec![0; (range.end - range.start).min(MAX_BYTES) as usize];
             memory.read_exact(range.start, &mut bytes).ok().map(|()| bytes)
         };
         Some(Self { arguments: read(arguments)?, environment: read(environment)? })
     }
 }
 
-/// The words between `start` and `end` that can be read, those nearest to the end: the stack ends
-/// somewhere before `start`, mostly.
+/// Returns the readable words between `start` and `end`, up to the end: mostly, the stack begins after `start`.
 fn words_before(memory: &dyn Memory, start: Address, end: Address) -> Vec<u64> {
     const STEP: u64 = 64 << 10;
     let end = end.align_down(8);

@@ -1,5 +1,4 @@
-//! The head of an ELF file, read from the file or from where it was mapped: which build it is, and which
-//! parts of it are code.
+//! The head of an ELF file, read from the file or from its mapping: the build id, and the parts that are code.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,18 +10,18 @@ use object::pod::{Pod, from_bytes};
 use crate::PAGE_SIZE;
 
 /// More program headers than an ELF file has.
-const MOST_HEADERS: u64 = 512;
+const MAX_HEADERS: u64 = 512;
 /// More bytes than the notes of an ELF file have.
-const MOST_NOTES: u64 = 64 << 10;
-/// A build id is 20 bytes long, or 16, or what somebody gave the linker.
-const LONGEST_ID: usize = 64;
+const MAX_NOTES: u64 = 64 << 10;
+/// Build ids have 20 bytes, or 16, or whatever was passed to the linker.
+const MAX_ID_BYTES: usize = 64;
 
-/// Reads a file from an offset on, as far as it can be read. Returns the bytes read.
+/// Reads a file from an offset on, as far as possible. Returns the number of bytes read.
 pub(crate) trait Read: Fn(u64, &mut [u8]) -> usize {}
 
 impl<F: Fn(u64, &mut [u8]) -> usize> Read for F {}
 
-/// What tells one build of a file from all others.
+/// The identity of one build of a file.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct BuildId(Vec<u8>);
 
@@ -37,7 +36,7 @@ pub(crate) fn is_elf(read: &impl Read) -> bool {
     read(0, &mut magic) == magic.len() && magic == elf::ELFMAG
 }
 
-/// The program headers; none where it is no ELF file of 64 bits, or they cannot be read.
+/// Returns the program headers; none if it is not a 64-bit ELF file, or they cannot be read.
 fn programs(read: &impl Read) -> Vec<elf::ProgramHeader64<LE>> {
     let Some(header) = pod::<elf::FileHeader64<LE>>(read, 0) else { return vec![] };
     let is_elf = header.e_ident.magic == elf::ELFMAG && header.e_ident.class == elf::ELFCLASS64;
@@ -45,13 +44,13 @@ fn programs(read: &impl Read) -> Vec<elf::ProgramHeader64<LE>> {
     if !is_elf || u64::from(header.e_phentsize.get(LE)) != size {
         return vec![];
     }
-    let count = u64::from(header.e_phnum.get(LE)).min(MOST_HEADERS);
+    let count = u64::from(header.e_phnum.get(LE)).min(MAX_HEADERS);
     (0..count)
         .map_while(|index| pod(read, header.e_phoff.get(LE).checked_add(index * size)?))
         .collect()
 }
 
-/// The offsets of pages that are mapped to be executed.
+/// Returns the offsets of pages that are mapped as executable.
 pub(crate) fn code(read: &impl Read) -> Vec<Range<u64>> {
     let programs = programs(read).into_iter().filter(|program| {
         program.p_type.get(LE) == elf::PT_LOAD && program.p_flags.get(LE).contains(elf::PF_X)
@@ -63,14 +62,14 @@ pub(crate) fn code(read: &impl Read) -> Vec<Range<u64>> {
     pages.collect()
 }
 
-/// The GNU build id of the ELF file that `read` reads by offset, if it has one that can be read.
+/// Returns the GNU build id of the ELF file, if it has one that can be read.
 pub(crate) fn build_id(read: &impl Read) -> Option<BuildId> {
     programs(read).into_iter().find_map(|program| {
         if program.p_type.get(LE) != elf::PT_NOTE {
             return None;
         }
         let start = program.p_offset.get(LE);
-        let bytes = program.p_filesz.get(LE).min(MOST_NOTES);
+        let bytes = program.p_filesz.get(LE).min(MAX_NOTES);
         let alignment = if program.p_align.get(LE) == 8 { 8 } else { 4 };
         build_id_note(read, start, start.checked_add(bytes)?, alignment)
     })
@@ -86,7 +85,7 @@ fn build_id_note(read: &impl Read, start: u64, end: u64, alignment: u64) -> Opti
         let bytes = u64::from(note.n_descsz.get(LE));
         if note.n_type.get(LE) == elf::NT_GNU_BUILD_ID && name == 4 {
             let mut owner = [0; 4];
-            let mut id = vec![0; (bytes as usize).min(LONGEST_ID)];
+            let mut id = vec![0; (bytes as usize).min(MAX_ID_BYTES)];
             let is_read = read(at + size, &mut owner) == 4 && read(content, &mut id) == id.len();
             if is_read && &owner == b"GNU\0" && !id.is_empty() {
                 return Some(BuildId(id));

@@ -1,8 +1,7 @@
-//! The ELF header and program headers of a core: which memory it has, and where in the file.
+//! The ELF header and program headers of a core: the dumped memory, and its offsets in the file.
 //!
-//! The kernel writes one PT_LOAD segment for each mapping (fs/binfmt_elf.c, `elf_core_dump`), with a
-//! size of 0 in the file where it dumped nothing of it. gdb's gcore leaves such mappings out, and
-//! calls all others readable.
+//! The kernel writes one PT_LOAD segment for each mapping (fs/binfmt_elf.c, `elf_core_dump`), with a size of 0 in the
+//! file if it dumped nothing. gdb's gcore leaves such mappings out, and marks all others as readable.
 
 use std::ops::Range;
 
@@ -15,21 +14,21 @@ use crate::{Address, Error, PAGE_SIZE};
 use super::file::CoreFile;
 
 /// More mappings than a process has (vm.max_map_count is 65,530, or 262,144 for some databases).
-const MOST_SEGMENTS: u64 = 1 << 20;
-/// More parts with notes than a core has: it has one.
-const MOST_NOTE_SEGMENTS: usize = 64;
+const MAX_SEGMENTS: u64 = 1 << 20;
+/// More segments of notes than a core has, which is one.
+const MAX_NOTE_SEGMENTS: usize = 64;
 
-/// The memory of one mapping, as far as it was dumped.
+/// The memory of one mapping, and its dumped part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// The addresses, whole pages.
+    /// The addresses, in whole pages.
     pub(crate) range: Range<Address>,
-    /// Where its bytes are in the file.
+    /// The offset in the file.
     pub(crate) offset: u64,
-    /// How many bytes were dumped, from its beginning on.
+    /// The number of bytes that were dumped, from the start of the mapping.
     pub(crate) dumped: u64,
-    /// How many of these the file still has.
-    pub(crate) there: u64,
+    /// The number of these bytes that the file still has.
+    pub(crate) present: u64,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) executable: bool,
@@ -37,28 +36,28 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// The addresses whose bytes the file has.
-    pub(crate) fn there(&self) -> Range<Address> {
-        self.range.start..self.range.start.offset(self.there)
+    pub(crate) fn present(&self) -> Range<Address> {
+        self.range.start..self.range.start.offset(self.present)
     }
 
-    /// The addresses whose bytes were dumped, but are not in the file any more.
+    /// The addresses whose bytes were dumped, but are missing from the file.
     pub(crate) fn lost(&self) -> Range<Address> {
-        self.range.start.offset(self.there)..self.range.start.offset(self.dumped)
+        self.range.start.offset(self.present)..self.range.start.offset(self.dumped)
     }
 }
 
-/// What the headers of a core say.
+/// The headers of a core.
 pub(crate) struct Headers {
     /// Ascending by address and disjoint.
     pub(crate) segments: Vec<Segment>,
-    /// Where the notes are in the file.
+    /// The offsets of notes in the file.
     pub(crate) notes: Vec<Range<u64>>,
-    /// Whether a debugger wrote it, not the kernel: only that needs sections.
+    /// True if a debugger wrote it, not the kernel: only debuggers write sections.
     pub(crate) by_debugger: bool,
-    /// Whether flags say which memory may not be read: the kernel's do, gdb's do not.
-    pub(crate) tell_protection: bool,
-    /// Segments that make no sense, and were left out.
-    pub(crate) senseless: u64,
+    /// True if the flags tell which memory is not readable: the kernel's do, gdb's do not.
+    pub(crate) have_protection: bool,
+    /// The number of invalid segments, which are left out.
+    pub(crate) invalid: u64,
 }
 
 impl Headers {
@@ -79,14 +78,14 @@ impl Headers {
             segments: Vec::new(),
             notes: Vec::new(),
             by_debugger: has_sections(&header),
-            tell_protection: false,
-            senseless: 0,
+            have_protection: false,
+            invalid: 0,
         };
         let size = size_of::<elf::ProgramHeader64<LE>>() as u64;
         if count > 0 && u64::from(header.e_phentsize.get(LE)) != size {
-            return Err(damaged("its program headers are of a size that they never have"));
+            return Err(damaged("its program headers have an impossible size"));
         }
-        for index in 0..count.min(MOST_SEGMENTS) {
+        for index in 0..count.min(MAX_SEGMENTS) {
             let at = header.e_phoff.get(LE).saturating_add(index * size);
             let program: elf::ProgramHeader64<LE> = file
                 .read_pod(at)
@@ -94,7 +93,7 @@ impl Headers {
             headers.take(&program, file.bytes);
         }
         headers.put_in_order(file.bytes);
-        headers.tell_protection =
+        headers.have_protection =
             !headers.by_debugger || headers.segments.iter().any(|segment| !segment.readable);
         if headers.segments.is_empty() {
             return Err(damaged("it has no memory of a process"));
@@ -107,12 +106,12 @@ impl Headers {
         let dumped = program.p_filesz.get(LE);
         let behind = |bytes: u64| offset.saturating_add(bytes).min(file_bytes);
         match program.p_type.get(LE) {
-            elf::PT_NOTE if self.notes.len() < MOST_NOTE_SEGMENTS => {
+            elf::PT_NOTE if self.notes.len() < MAX_NOTE_SEGMENTS => {
                 self.notes.push(offset..behind(dumped));
             }
             elf::PT_LOAD => {
                 let start = program.p_vaddr.get(LE);
-                // The vsyscall page is the kernel's, not the process's.
+                // The vsyscall page belongs to the kernel.
                 if start >= MAX_USER_SPACE_END {
                     return;
                 }
@@ -125,7 +124,7 @@ impl Headers {
                     && dumped.is_multiple_of(PAGE_SIZE)
                     && offset.checked_add(dumped).is_some();
                 if !fits {
-                    self.senseless += 1;
+                    self.invalid += 1;
                     return;
                 }
                 let flags = program.p_flags.get(LE);
@@ -133,8 +132,8 @@ impl Headers {
                     range: Address(start)..Address(start + bytes),
                     offset,
                     dumped,
-                    // Whole pages: what is cut in the middle of one is lost.
-                    there: behind(dumped).saturating_sub(offset) & !(PAGE_SIZE - 1),
+                    // In whole pages: a page that is cut in the middle is lost.
+                    present: behind(dumped).saturating_sub(offset) & !(PAGE_SIZE - 1),
                     readable: flags.contains(elf::PF_R),
                     writable: flags.contains(elf::PF_W),
                     executable: flags.contains(elf::PF_X),
@@ -144,26 +143,26 @@ impl Headers {
         }
     }
 
-    /// Leaves out segments that overlap others in memory, and such as would make more of the file than
-    /// there is: bytes that are in it once were dumped once.
+    /// Sorts the segments, and leaves out those that overlap others in memory, and those that together would have more
+    /// bytes than the file: each byte in the file was dumped once.
     fn put_in_order(&mut self, file_bytes: u64) {
         self.segments.sort_by_key(|segment| segment.range.start);
         let (mut end, mut room) = (Address(0), file_bytes);
         let all = self.segments.len();
         self.segments.retain(|segment| {
-            let is_sound = segment.range.start >= end && segment.there <= room;
+            let is_sound = segment.range.start >= end && segment.present <= room;
             if is_sound {
                 end = segment.range.end;
-                room -= segment.there;
+                room -= segment.present;
             }
             is_sound
         });
-        self.senseless += (all - self.segments.len()) as u64;
+        self.invalid += (all - self.segments.len()) as u64;
     }
 }
 
-/// Whether there are sections beside the one with the number of segments. Where there are too many, their
-/// number is not in the header either.
+/// Returns true if there are sections beside the one with the number of segments. If there are too many, their number
+/// is not in the header either.
 fn has_sections(header: &elf::FileHeader64<LE>) -> bool {
     match header.e_shnum.get(LE) {
         0 => header.e_shoff.get(LE) != 0,
@@ -171,7 +170,7 @@ fn has_sections(header: &elf::FileHeader64<LE>) -> bool {
     }
 }
 
-/// The header of the file, if it is the header of a core of this CPU.
+/// Reads the header of the file, and checks that it is a core of this CPU.
 fn file_header(file: &CoreFile) -> Result<elf::FileHeader64<LE>, Error> {
     let no_core = |what: &str| Error::NoCore { path: file.path.clone(), what: what.into() };
     let mut magic = [0; 4];
@@ -188,13 +187,13 @@ fn file_header(file: &CoreFile) -> Result<elf::FileHeader64<LE>, Error> {
         _ => return Err(no_core("it does not begin as an ELF file does")),
     }
     let header: elf::FileHeader64<LE> =
-        file.read_pod(0).ok_or_else(|| no_core("it ends in the midst of its header"))?;
+        file.read_pod(0).ok_or_else(|| no_core("it ends in the middle of its header"))?;
     let ident = &header.e_ident;
     let machine = header.e_machine.get(LE);
     let is_ours =
         ident.class == elf::ELFCLASS64 && ident.data == elf::ELFDATA2LSB && machine == ELF_MACHINE;
     if !is_ours {
-        // The other end first, where the file is of the other kind.
+        // The number is in the file's own byte order.
         let machine =
             if ident.data == elf::ELFDATA2MSB { machine.0.swap_bytes() } else { machine.0 };
         let name = match elf::Machine(machine) {

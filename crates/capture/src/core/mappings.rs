@@ -1,4 +1,4 @@
-//! The mappings of the process, out of the segments of its core and the files that it had mapped.
+//! The mappings of the process, from the segments of its core and the list of mapped files.
 
 use std::ops::Range;
 use std::path::Path;
@@ -8,24 +8,23 @@ use crate::{Address, Backing, Mapping, intersection, length};
 use super::headers::Segment;
 use super::notes::{MappedFile, Notes};
 
-/// `AT_PHDR`: where the program headers of the executable are; `AT_SYSINFO_EHDR`: where the vDSO is.
+/// Keys of the auxiliary vector: the program headers of the executable, the vDSO, and the file name of the program.
 const AT_PHDR: u64 = 3;
 const AT_SYSINFO_EHDR: u64 = 33;
 const AT_EXECFN: u64 = 31;
-/// So far behind the executable the heap that brk(2) moves begins at most (`arch_randomize_brk`; 32 MiB
-/// up to Linux 6.8).
-const HEAP_IS_WITHIN: u64 = (1 << 30) + (32 << 20);
-/// What the kernel names shared memory after, which has no file that could be found.
+/// The maximum distance from the executable to the heap of brk(2) (`arch_randomize_brk`; 32 MiB up to Linux 6.8).
+const MAX_HEAP_DISTANCE: u64 = (1 << 30) + (32 << 20);
+/// Beginnings of the kernel's names for shared memory, which has no file.
 const SHARED_MEMORY: [&str; 4] = ["/memfd:", "/SYSV", "/dev/zero", "/dev/shm/"];
-/// And private memory in huge pages.
+/// The kernel's name for private memory in huge pages.
 const HUGE_PAGES: &str = "/anon_hugepage";
 
-/// Whether the kernel calls memory by this name that no file backs.
+/// Returns true if the path is a name of shared memory, and not of a file.
 pub(crate) fn is_shared_memory(path: &Path) -> bool {
     path.to_str().is_some_and(|path| SHARED_MEMORY.iter().any(|name| path.starts_with(name)))
 }
 
-/// The mappings, with what backs them as far as it can be told.
+/// Returns the mappings, with their backing if it is known.
 pub(crate) fn mappings(segments: &[Segment], notes: &Notes) -> Vec<Mapping> {
     let files = notes.files.as_deref().unwrap_or_default();
     let mut mappings = Vec::new();
@@ -39,7 +38,7 @@ pub(crate) fn mappings(segments: &[Segment], notes: &Notes) -> Vec<Mapping> {
         }
         mappings.push(anonymous(segment, at..segment.range.end));
     }
-    // gdb leaves out what it does not dump.
+    // gdb leaves out mappings that it does not dump.
     for file in files {
         let mut at = file.range.start;
         let first = segments.partition_point(|it| it.range.end <= at);
@@ -54,7 +53,7 @@ pub(crate) fn mappings(segments: &[Segment], notes: &Notes) -> Vec<Mapping> {
     mappings.sort_by_key(|mapping| mapping.range.start);
     name_stack(&mut mappings, notes);
     name_heap(&mut mappings, notes);
-    name_kernels_own(&mut mappings, notes);
+    name_kernel_mappings(&mut mappings, notes);
     mappings
 }
 
@@ -76,8 +75,8 @@ fn anonymous(segment: &Segment, range: Range<Address>) -> Mapping {
     }
 }
 
-/// A mapping of a file. One that was not dumped by gdb may be read, as all that it names may; whether
-/// it may be written or executed is not known.
+/// Returns a mapping of a file. If gdb did not dump it, it is readable, and it is unknown whether it is writable or
+/// executable.
 fn of_file(file: &MappedFile, range: &Range<Address>, segment: Option<&Segment>) -> Mapping {
     let start = file.offset.saturating_add(range.start - file.range.start);
     let shown = file.path.to_str().unwrap_or_default();
@@ -105,8 +104,8 @@ fn name_stack(mappings: &mut [Mapping], notes: &Notes) {
     }
 }
 
-/// The heap is the first writable memory behind the executable that does not adjoin it (what does are its
-/// own variables), with whatever adjoins the heap.
+/// Names the heap: the first writable memory after the executable that does not adjoin it (adjoining memory are the
+/// executable's variables), and the memory that adjoins the heap.
 fn name_heap(mappings: &mut [Mapping], notes: &Notes) {
     let Some(headers) = notes.auxiliary(AT_PHDR).map(Address) else { return };
     let is_of = |mapping: &Mapping, path: Option<&Path>| path.is_some() && mapping.file() == path;
@@ -115,7 +114,7 @@ fn name_heap(mappings: &mut [Mapping], notes: &Notes) {
     let last = mappings.iter().rposition(|mapping| is_of(mapping, Some(&path)));
     let Some(last) = last else { return };
     let mut end = mappings[last].range.end;
-    let limit = end.offset(HEAP_IS_WITHIN);
+    let limit = end.offset(MAX_HEAP_DISTANCE);
     let mut heap: Option<Address> = None;
     for mapping in &mut mappings[last + 1..] {
         if !mapping.is_private_anonymous() || mapping.range.start > limit {
@@ -135,8 +134,8 @@ fn name_heap(mappings: &mut [Mapping], notes: &Notes) {
     }
 }
 
-/// The kernel maps the vDSO into each process, and before it pages with its clock.
-fn name_kernels_own(mappings: &mut [Mapping], notes: &Notes) {
+/// Names the vDSO, which the kernel maps into each process, and the pages with the kernel's clock before it.
+fn name_kernel_mappings(mappings: &mut [Mapping], notes: &Notes) {
     let Some(vdso) = notes.auxiliary(AT_SYSINFO_EHDR).map(Address) else { return };
     let Ok(index) = mappings.binary_search_by_key(&vdso, |mapping| mapping.range.start) else {
         return;

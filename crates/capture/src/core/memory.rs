@@ -1,4 +1,4 @@
-//! The bytes that a core has, and those of the files that it does without.
+//! The memory in a core, and in the files that the process had mapped.
 
 use crate::{Address, Mapping, Memory, Source};
 
@@ -6,7 +6,7 @@ use super::file::{CoreFile, read_fully};
 use super::files::Files;
 use super::headers::Segment;
 
-/// What was dumped.
+/// The dumped memory.
 pub(crate) struct Dumped {
     pub(crate) file: CoreFile,
     /// Ascending by address and disjoint.
@@ -14,7 +14,7 @@ pub(crate) struct Dumped {
 }
 
 impl Dumped {
-    /// The segment that `at` lies in.
+    /// Returns the segment that contains `at`.
     fn segment(&self, at: Address) -> Option<&Segment> {
         let after = self.segments.partition_point(|segment| segment.range.start <= at);
         let segment = &self.segments[after.checked_sub(1)?];
@@ -30,7 +30,7 @@ impl Memory for Dumped {
             let Some(segment) = self.segment(at) else { break };
             let within = at - segment.range.start;
             let left =
-                segment.there.saturating_sub(within).min((into.len() - done) as u64) as usize;
+                segment.present.saturating_sub(within).min((into.len() - done) as u64) as usize;
             let read = self.file.read(segment.offset + within, &mut into[done..done + left]);
             done += read;
             if read == 0 {
@@ -41,7 +41,7 @@ impl Memory for Dumped {
     }
 }
 
-/// The memory of the process: what was dumped, and beside that its files.
+/// The memory of the process: the dumped memory and its files.
 pub(crate) struct CoreMemory {
     pub(crate) dumped: Dumped,
     pub(crate) files: Files,
@@ -54,14 +54,14 @@ impl Memory for CoreMemory {
 }
 
 impl Source for CoreMemory {
-    /// What of a file was dumped although it may not have been in memory, or else the file's own bytes.
+    /// Reads dumped pages of a file, which need not have been resident, or else the file itself.
     fn read_absent(&self, mapping: &Mapping, at: Address, into: &mut [u8]) -> usize {
         let read = self.dumped.read(at, into);
         if read > 0 {
             return read;
         }
         let Some(file) = self.files.of(mapping) else { return 0 };
-        // Up to where the dumped part of the mapping begins again, if there is one.
+        // Up to the next dumped part of the mapping, if there is one.
         let next = self.dumped.segments.partition_point(|it| it.range.start <= at);
         let next = self
             .dumped

@@ -1,9 +1,8 @@
-//! A core file as the source of an image: what the kernel leaves of a process that a signal ended, or
-//! gdb's gcore of one that lives.
+//! A core file as the source of an image: written by the kernel when a signal ends a process, or by gdb's gcore.
 //!
-//! It has the memory that the process wrote to, and its mappings, threads and registers in notes. It does
-//! not have page states (`states` works them out), nor what the process only read of files (`files`
-//! looks for them). Nothing in a core is believed: all that it says of sizes is held against the file.
+//! It contains the memory that the process wrote to, and its mappings, threads and registers in notes. It lacks page
+//! states (`states` estimates them), and pages of files that the process only read (`files` opens the files). Nothing
+//! in a core is trusted: all sizes are checked against the file.
 
 mod file;
 mod files;
@@ -30,33 +29,31 @@ use first_stack::FirstStack;
 use headers::Headers;
 use memory::{CoreMemory, Dumped};
 use notes::Notes;
-use states::{Evidence, States};
+use states::{EstimatedPages, Evidence};
 
-/// How a core is read.
+/// Options for reading a core.
 #[derive(Debug, Clone, Default)]
 pub struct CoreOptions {
-    /// The folder below which the files of the process are; `None` where they are in their places.
+    /// The folder below which the files of the process are; `None` if they are at their original paths.
     pub sysroot: Option<PathBuf>,
 }
 
-/// A core file that was opened.
+/// An open core file.
 pub struct Core {
-    /// The process as it was dumped. What the core cannot tell is among the findings of its state.
+    /// The process as it was dumped. The findings of its state list what is unknown.
     pub image: Image<'static>,
-    /// Who wrote it, in words.
+    /// The origin of the file, in words.
     pub origin: String,
-    /// When it was written.
+    /// The time at which it was written.
     pub written: SystemTime,
-    /// Whether something is missing that may matter: files that the process had mapped, or bytes that
-    /// were dumped.
+    /// True if something is missing that may matter: files that the process had mapped, or bytes that were dumped.
     pub is_partial: bool,
 }
 
-/// Opens the core file at `path` and works out what the kernel would have said of the process.
+/// Opens the core file at `path`, and estimates the kernel's account of the process.
 ///
 /// # Errors
-/// Where the file cannot be read, is no core, is one of another kind of machine, or is so damaged
-/// that no memory of a process is in it.
+/// If the file cannot be read, is not a core, is the core of another CPU, or is so damaged that it contains no memory.
 pub fn open_core(path: &Path, options: &CoreOptions) -> Result<Core, Error> {
     let file = CoreFile::open(path)?;
     let mut headers = Headers::read(&file)?;
@@ -64,19 +61,19 @@ pub fn open_core(path: &Path, options: &CoreOptions) -> Result<Core, Error> {
     let segments = std::mem::take(&mut headers.segments);
     let mut mappings = mappings::mappings(&segments, &notes);
     let dumped = Dumped { file, segments };
-    if !headers.tell_protection {
+    if !headers.have_protection {
         Files::mark_code(&mut mappings, &dumped);
     }
     let files = Files::open(&mappings, &dumped, options.sysroot.as_deref());
-    let mut states = states::work_out(&mappings, &headers, &dumped, &files, &notes);
+    let mut states = states::estimate(&mappings, &headers, &dumped, &files, &notes);
     let findings = findings(&headers, &notes, &dumped, &files, &states);
     let pages = Pages::new(std::mem::take(&mut states.runs));
-    if !headers.tell_protection {
-        take_for_protected(&mut mappings, &pages);
+    if !headers.have_protection {
+        guess_protection(&mut mappings, &pages);
     }
     let process = process(&dumped, &notes, &pages);
     // A core has no count of resident pages, but it has no more pages than were dumped.
-    let dumped_bytes: u64 = dumped.segments.iter().map(|segment| segment.there).sum();
+    let dumped_bytes: u64 = dumped.segments.iter().map(|segment| segment.present).sum();
     let state = ProcessState {
         rss_bounds: Some(process.rss_bytes..=dumped_bytes),
         process,
@@ -91,16 +88,14 @@ pub fn open_core(path: &Path, options: &CoreOptions) -> Result<Core, Error> {
         0 => "written by the kernel".to_owned(),
         signal => format!("written by the kernel when signal {signal} ended the process"),
     };
-    let is_partial = files.are_absent()
-        || notes.files.is_none()
-        || states.lost_bytes > 0
-        || headers.senseless > 0;
+    let is_partial =
+        files.are_absent() || notes.files.is_none() || states.lost_bytes > 0 || headers.invalid > 0;
     let written = dumped.file.written;
     let image = Image::new(state, CoreMemory { dumped, files });
     Ok(Core { image, origin, written, is_partial })
 }
 
-/// Who the process was.
+/// Describes the process.
 fn process(dumped: &Dumped, notes: &Notes, pages: &Pages) -> ProcessInfo {
     let first = FirstStack::find(dumped, notes);
     let (arguments, environment) =
@@ -121,9 +116,9 @@ fn process(dumped: &Dumped, notes: &Notes, pages: &Pages) -> ProcessInfo {
     }
 }
 
-/// gdb calls all memory readable. What could only be read, is no file's and holds nothing is what
-/// nobody maps to read it: guard pages, or addresses that are kept for later.
-fn take_for_protected(mappings: &mut [Mapping], pages: &Pages) {
+/// Guesses which mappings are not readable, since gdb marks all as readable. A read-only anonymous mapping without
+/// resident pages is a guard or a reserved range.
+fn guess_protection(mappings: &mut [Mapping], pages: &Pages) {
     for mapping in mappings {
         let holds_nothing = || pages.runs_in(&mapping.range).next().is_none();
         if mapping.backing == Backing::Anonymous
@@ -136,83 +131,80 @@ fn take_for_protected(mappings: &mut [Mapping], pages: &Pages) {
     }
 }
 
-/// What the core cannot tell, and what is wrong with it.
+/// Returns findings about unknown facts and damage.
 fn findings(
     headers: &Headers,
     notes: &Notes,
     dumped: &Dumped,
     files: &Files,
-    states: &States,
+    states: &EstimatedPages,
 ) -> Vec<Finding> {
     let mut findings = files.findings();
     let mut find = |severity, what: String| findings.push(Finding::general(severity, what));
     let cut_short: u64 = dumped.segments.iter().map(|segment| length(&segment.lost())).sum();
     if cut_short > 0 {
         let what = format!(
-            "the core is cut short by {} (a full disk, or a limit: ulimit -c): what is missing \
+            "the core is cut short by {} (a full disk, or a limit: ulimit -c); the missing memory \
              is in no row",
-            megabytes(cut_short)
+            mebibytes(cut_short)
         );
         find(Severity::Error, what);
     }
     if states.lost_bytes > cut_short {
         let what = format!(
-            "{} of private memory were not dumped and are in no row: bit 0 of \
+            "{} of private memory were not dumped and are in no row, since bit 0 of \
              /proc/PID/coredump_filter was not set",
-            megabytes(states.lost_bytes - cut_short)
+            mebibytes(states.lost_bytes - cut_short)
         );
         find(Severity::Error, what);
     }
     if states.lost_threads > 0 {
         let what = format!(
-            "gdb could not read {} of the threads' stacks (they begin with guard pages, from glibc 2.42 on) and \
-             left them out: they are in no row, what only they hold counts as unreachable, and what their \
-             caches hold as in use; a core by the kernel has them",
+            "gdb could not read {} of the threads' stacks, which begin with guard pages (from glibc 2.42 on): they are \
+             in no row, memory that only they reference counts as unreachable, and chunks in their thread caches \
+             count as in use; a core written by the kernel has them",
             states.lost_threads
         );
         find(Severity::Warning, what);
     }
-    if headers.senseless > 0 {
+    if headers.invalid > 0 {
         let what = format!(
-            "the core is damaged: {} of its segments make no sense and were left out",
-            headers.senseless
+            "the core is damaged: {} of its segments are invalid and were left out",
+            headers.invalid
         );
         find(Severity::Error, what);
     }
     if notes.files.is_none() {
         let what =
-            "the core does not say which files the process had mapped (it has no NT_FILE note)";
+            "the files that the process had mapped are unknown: the core has no NT_FILE note";
         find(Severity::Error, what.into());
     }
     if notes.threads.is_empty() {
-        let what = "the core has no threads: stacks cannot be told, nor what only registers hold";
+        let what = "the core has no threads: stacks, and memory that only registers reference, are unknown";
         find(Severity::Warning, what.into());
     }
     let evidence = match states.evidence {
         Evidence::Holes => {
-            "what was in memory is taken from the holes of the file, which the kernel leaves for absent pages"
+            "the holes of the file, which the kernel leaves for absent pages, tell which pages were resident"
         }
-        Evidence::Zeros => {
-            "pages that hold nothing but zeros are taken for absent, all others for resident"
-        }
+        Evidence::Zeros => "pages of zeros count as absent, and all others as resident",
     };
     let what = format!(
-        "a core has no page states, so RSS is an estimate: {evidence}; what was in swap counts as \
-         resident, what the program keeps out of cores (MADV_DONTDUMP) is in no row, and huge pages are \
-         not known"
+        "a core has no page states, so RSS is an estimate: {evidence}; swapped pages count as resident, memory that \
+         the program excludes from cores (MADV_DONTDUMP) is in no row, and huge pages are unknown"
     );
     find(Severity::Note, what);
     if states.unknown_file_bytes > 0 {
         let what = format!(
-            "how much of {} of mapped files was resident is not known: they are in no row, but for \
-             pages that the process changed",
-            megabytes(states.unknown_file_bytes)
+            "of {} of mapped files it is unknown how much was resident: only pages that the process changed \
+             are in a row",
+            mebibytes(states.unknown_file_bytes)
         );
         find(Severity::Note, what);
     }
     findings
 }
 
-fn megabytes(bytes: u64) -> String {
-    format!("{:.1} MB", bytes as f64 / f64::from(1 << 20))
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }

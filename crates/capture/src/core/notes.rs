@@ -1,4 +1,4 @@
-//! The notes of a core: who the process was, its threads, and the files that it had mapped.
+//! The notes of a core: the process, its threads, and the files that it had mapped.
 //!
 //! Layouts are those of 64-bit CPUs in the kernel's include/linux/elfcore.h (`elf_prstatus`,
 //! `elf_prpsinfo`) and fs/binfmt_elf.c (NT_FILE); gdb writes the same.
@@ -16,38 +16,38 @@ use crate::{Address, PAGE_SIZE, Thread};
 
 use super::file::CoreFile;
 
-/// More notes than a core has: four for each thread, and some.
-const MOST_NOTES: u64 = 1 << 20;
+/// More notes than a core has: four for each thread, and some more.
+const MAX_NOTES: u64 = 1 << 20;
 /// More threads than a process has.
-const MOST_THREADS: usize = 1 << 17;
-/// More bytes than an NT_FILE note has: the kernel's own limit is 4 MiB, unless it was raised.
-const MOST_FILE_NOTE: u64 = 16 << 20;
-/// More bytes than any other note has that is read.
-const MOST_NOTE: u64 = 4096;
+const MAX_THREADS: usize = 1 << 17;
+/// More bytes than an NT_FILE note has: the kernel's limit is 4 MiB, unless it was raised.
+const MAX_FILE_NOTE: u64 = 16 << 20;
+/// More bytes than any other note has.
+const MAX_NOTE: u64 = 4096;
 
-/// Where `elf_prstatus` has the signal, the thread's id and its registers, in the layout of [`arch`](crate::arch).
+/// Offsets in `elf_prstatus`: the signal, the thread id, and the registers in the layout of [`arch`](crate::arch).
 const STATUS_SIGNAL: usize = 12;
 const STATUS_PID: usize = 32;
 const STATUS_REGISTERS: usize = 112;
-/// Where `elf_prpsinfo` has the process's id, its name and its command line.
+/// Offsets in `elf_prpsinfo`: the process id, the name and the command line.
 const INFO_PID: usize = 24;
 const INFO_NAME: Range<usize> = 40..56;
 const INFO_ARGUMENTS: Range<usize> = 56..136;
 
-/// What the notes of a core say.
+/// The notes of a core.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) threads: Vec<Thread>,
-    /// The process's id; `None` where no note tells.
+    /// The process id; `None` if unknown.
     pub(crate) pid: Option<i32>,
-    /// The beginning of its command line, up to 79 bytes; its name where gdb wrote no more.
+    /// The start of the command line, up to 79 bytes; the name if gdb wrote only that.
     pub(crate) arguments: Vec<u8>,
     pub(crate) name: Vec<u8>,
-    /// The signal that ended it; 0 where it lived on.
+    /// The signal that ended it; 0 if it lived on.
     pub(crate) signal: u16,
-    /// Files that it had mapped, ascending by address and disjoint; `None` where no note tells.
+    /// The files that it had mapped, ascending by address and disjoint; `None` if unknown.
     pub(crate) files: Option<Vec<MappedFile>>,
-    /// What the kernel told it when it started.
+    /// The auxiliary vector: keys and values.
     pub(crate) auxiliary: Vec<(u64, u64)>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct MappedFile {
 impl Notes {
     pub(crate) fn read(file: &CoreFile, parts: &[Range<u64>]) -> Self {
         let mut notes = Self::default();
-        let mut left = MOST_NOTES;
+        let mut left = MAX_NOTES;
         for part in parts {
             let mut at = part.start;
             while at < part.end && left > 0 {
@@ -91,23 +91,23 @@ impl Notes {
 
     fn take(&mut self, kind: elf::NoteType, read: &dyn Fn(u64) -> Vec<u8>) {
         match kind {
-            elf::NT_PRSTATUS if self.threads.len() < MOST_THREADS => {
-                self.take_thread(&read(MOST_NOTE));
+            elf::NT_PRSTATUS if self.threads.len() < MAX_THREADS => {
+                self.take_thread(&read(MAX_NOTE));
             }
             elf::NT_PRPSINFO => {
-                let bytes = read(MOST_NOTE);
-                self.pid = half(&bytes, INFO_PID).map(u32::cast_signed);
+                let bytes = read(MAX_NOTE);
+                self.pid = read_u32(&bytes, INFO_PID).map(u32::cast_signed);
                 self.name = string(bytes.get(INFO_NAME));
                 self.arguments = string(bytes.get(INFO_ARGUMENTS));
             }
             elf::NT_AUXV => {
-                let bytes = read(MOST_NOTE);
+                let bytes = read(MAX_NOTE);
                 let words: Vec<u64> = words(&bytes).collect();
                 self.auxiliary =
                     words.as_chunks::<2>().0.iter().map(|&[key, it]| (key, it)).collect();
             }
             elf::NT_FILE if self.files.is_none() => {
-                self.files = Some(mapped_files(&read(MOST_FILE_NOTE)));
+                self.files = Some(mapped_files(&read(MAX_FILE_NOTE)));
             }
             _ => {}
         }
@@ -116,7 +116,7 @@ impl Notes {
     fn take_thread(&mut self, bytes: &[u8]) {
         let thread = || {
             let registers = Registers::from_core(words(bytes.get(STATUS_REGISTERS..)?))?;
-            Some(Thread::new(half(bytes, STATUS_PID)?.cast_signed(), &registers))
+            Some(Thread::new(read_u32(bytes, STATUS_PID)?.cast_signed(), &registers))
         };
         let Some(thread) = thread() else { return };
         if self.threads.is_empty() {
@@ -126,14 +126,14 @@ impl Notes {
         self.threads.push(thread);
     }
 
-    /// What the kernel told the process under this key when it started.
+    /// Returns the value of a key of the auxiliary vector.
     pub(crate) fn auxiliary(&self, key: u64) -> Option<u64> {
         self.auxiliary.iter().find(|(stated, _)| *stated == key).map(|(_, value)| *value)
     }
 }
 
-/// NT_FILE: a count, the size of the unit of offsets, start, end and offset of each mapping, and then
-/// their names, each with a NUL.
+/// Parses an NT_FILE note: a count, the unit of offsets in bytes, start, end and offset of each mapping, and then their
+/// names, each terminated by a NUL.
 fn mapped_files(bytes: &[u8]) -> Vec<MappedFile> {
     let mut numbers = words(bytes);
     let (Some(count), Some(unit)) = (numbers.next(), numbers.next()) else { return vec![] };
@@ -166,7 +166,7 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
 }
 
-fn half(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 

@@ -1,9 +1,8 @@
-//! Page states, which a core does not have: worked out from what it has of each page.
+//! Page states, estimated from the contents of a core, which lacks them.
 //!
-//! The kernel makes a hole in the file for each page that the process did not have or that was the
-//! shared page of zeros (fs/coredump.c, `dump_user_range`), so the holes of a core as the kernel wrote it
-//! are the absent pages. gdb writes zeros for these, and so does whoever copies a file without its holes:
-//! then pages of zeros are taken for absent.
+//! The kernel makes a hole in the file for each page that was absent or the shared page of zeros (fs/coredump.c,
+//! `dump_user_range`), so the holes of a core written by the kernel are the absent pages. gdb writes zeros instead, and
+//! so do programs that copy a file without its holes: then pages of zeros count as absent.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,39 +18,39 @@ use super::memory::Dumped;
 use super::notes::Notes;
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Bytes that are read at a time.
+/// The number of bytes that are read at a time.
 const STEP: usize = 1 << 20;
 
-/// What tells which pages were resident.
+/// The evidence by which resident pages are recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Evidence {
     /// The holes in the file.
     Holes,
-    /// Their contents: pages of zeros were not.
+    /// The contents of pages: those of zeros count as absent.
     Zeros,
 }
 
-/// What was worked out of pages.
-pub(crate) struct States {
+/// The estimated states of pages.
+pub(crate) struct EstimatedPages {
     pub(crate) runs: Vec<PageRun>,
     pub(crate) evidence: Evidence,
-    /// Bytes of mapped files of which it is not known whether they were resident.
+    /// Bytes of mapped files that may or may not have been resident.
     pub(crate) unknown_file_bytes: u64,
     /// Bytes of private memory that may have been resident, but are not in the core.
     pub(crate) lost_bytes: u64,
-    /// Threads whose thread-local variables, and mostly their stacks, a debugger could not read.
+    /// The number of threads whose thread-local variables, and mostly stacks, a debugger could not read.
     pub(crate) lost_threads: u64,
 }
 
-/// Works out the states of all pages of `mappings`, which ascend and are disjoint.
-pub(crate) fn work_out(
+/// Estimates the states of all pages of `mappings`, which ascend and are disjoint.
+pub(crate) fn estimate(
     mappings: &[Mapping],
     headers: &Headers,
     dumped: &Dumped,
     files: &Files,
     notes: &Notes,
-) -> States {
-    let mut states = States {
+) -> EstimatedPages {
+    let mut states = EstimatedPages {
         runs: Vec::new(),
         evidence: evidence(headers, dumped),
         unknown_file_bytes: 0,
@@ -67,7 +66,7 @@ pub(crate) fn work_out(
         let is_written_to = !mapping.shared && mapping.writable;
         let part = |range: Range<Address>| intersection(&range, &mapping.range);
         for segment in &segments {
-            states.look_at(mapping, &part(segment.there()), segment, dumped, files);
+            states.look_at(mapping, &part(segment.present()), segment, dumped, files);
             states.lose(part(segment.lost()));
             if leaves_out_private && is_written_to && segment.dumped == 0 {
                 states.lose(part(segment.range.clone()));
@@ -86,24 +85,24 @@ pub(crate) fn work_out(
     states
 }
 
-/// Whether the holes of the file can be relied on: it has some, they can be as small as a page, and so
-/// lies what was dumped.
+/// Returns the evidence for resident pages. Holes are reliable if the file has some, if they can be as small as a page,
+/// and if the dumped memory is aligned to pages.
 fn evidence(headers: &Headers, dumped: &Dumped) -> Evidence {
-    let segments = || dumped.segments.iter().filter(|segment| segment.there > 0);
+    let segments = || dumped.segments.iter().filter(|segment| segment.present > 0);
     let has_holes = || {
         segments().any(|segment| {
-            let all = segment.offset..segment.offset + segment.there;
+            let all = segment.offset..segment.offset + segment.present;
             dumped.file.data_in(all.clone()).next() != Some(all)
         })
     };
     let is_as_written = !headers.by_debugger
-        && dumped.file.keeps_pages_apart
+        && dumped.file.has_page_holes
         && segments().all(|segment| segment.offset.is_multiple_of(PAGE_SIZE));
     if is_as_written && has_holes() { Evidence::Holes } else { Evidence::Zeros }
 }
 
-/// Whether private memory was not to be dumped (bit 0 of coredump_filter): then not even a thread's
-/// stack is there. Else what is not there was never written to.
+/// Returns true if private memory was excluded from the core (bit 0 of coredump_filter): then even the threads' stacks
+/// are missing. Otherwise, missing memory was never written to.
 fn leaves_out_private_memory(segments: &[Segment], mappings: &[Mapping], notes: &Notes) -> bool {
     notes.threads.iter().any(|thread| {
         let at = thread.stack_pointer;
@@ -116,19 +115,19 @@ fn leaves_out_private_memory(segments: &[Segment], mappings: &[Mapping], notes: 
     })
 }
 
-/// What can be said of the pages of a mapping that were dumped.
-enum Look<'a> {
-    /// They were resident where the core has them, in this state.
+/// The meaning of dumped pages of a mapping.
+enum DumpedPages<'a> {
+    /// They were resident, in this state.
     Own(PageState),
-    /// They are the process's own where they differ from the file's.
+    /// They are the process's own if they differ from the file's.
     Compare(&'a File),
-    /// The file is not there to compare with: what is not zeros counts as the process's own.
+    /// The file is missing, so pages that are not zeros count as the process's own.
     Guess,
-    /// Nothing: the kernel brings pages of files in for a core.
+    /// Nothing: the kernel reads pages of files to dump them.
     Nothing,
 }
 
-impl States {
+impl EstimatedPages {
     fn look_at(
         &mut self,
         mapping: &Mapping,
@@ -141,38 +140,40 @@ impl States {
             return;
         }
         let look = match &mapping.backing {
-            Backing::Kernel(_) => Look::Nothing,
-            Backing::File(_) if mapping.shared => Look::Own(PageState::File),
+            Backing::Kernel(_) => DumpedPages::Nothing,
+            Backing::File(_) if mapping.shared => DumpedPages::Own(PageState::File),
             Backing::File(_) => match files.of(mapping) {
-                Some(file) => Look::Compare(file),
-                // The head of a program is dumped to tell which it is.
+                Some(file) => DumpedPages::Compare(file),
+                // The head of a program is dumped for its build id.
                 None if mapping.executable || mapping.file_offset == 0 && !mapping.writable => {
-                    Look::Nothing
+                    DumpedPages::Nothing
                 }
-                None => Look::Guess,
+                None => DumpedPages::Guess,
             },
-            Backing::Anonymous | Backing::Heap | Backing::Stack => Look::Own(PageState::Anonymous),
+            Backing::Anonymous | Backing::Heap | Backing::Stack => {
+                DumpedPages::Own(PageState::Anonymous)
+            }
         };
         let at = |offset: u64| range.start.offset(offset);
         let start = segment.offset + (range.start - segment.range.start);
         let data = dumped.file.data_in(start..start + length(range));
         match (look, self.evidence) {
-            (Look::Nothing, _) => {}
-            (Look::Own(state), Evidence::Holes) => {
+            (DumpedPages::Nothing, _) => {}
+            (DumpedPages::Own(state), Evidence::Holes) => {
                 for data in data {
                     let run = at(data.start - start).align_down(PAGE_SIZE)
                         ..at(data.end - start).align_up(PAGE_SIZE);
                     self.add(&run, state);
                 }
             }
-            (Look::Own(state), Evidence::Zeros) => {
+            (DumpedPages::Own(state), Evidence::Zeros) => {
                 self.read_pages(dumped, range, data, start, state, |_, page| !is_zeros(page));
             }
-            (Look::Guess, _) => {
+            (DumpedPages::Guess, _) => {
                 let is_own = |_, page: &[u8]| !is_zeros(page);
                 self.read_pages(dumped, range, data, start, PageState::Anonymous, is_own);
             }
-            (Look::Compare(file), _) => {
+            (DumpedPages::Compare(file), _) => {
                 let is_own = |page: Address, bytes: &[u8]| !is_of_file(file, mapping, page, bytes);
                 let all = std::iter::once(start..start + length(range));
                 self.read_pages(dumped, range, all, start, PageState::Anonymous, is_own);
@@ -180,8 +181,7 @@ impl States {
         }
     }
 
-    /// Adds the pages with data for which `is_resident` holds. `start` is where `range` begins in the
-    /// file.
+    /// Adds the pages with data for which `is_resident` returns true. `start` is the offset of `range` in the file.
     fn read_pages(
         &mut self,
         dumped: &Dumped,
@@ -192,7 +192,7 @@ impl States {
         is_resident: impl Fn(Address, &[u8]) -> bool,
     ) {
         let mut bytes = vec![0; STEP.min(length(range) as usize)];
-        // Pages and blocks of the file need not lie alike: a page is looked at once.
+        // Blocks of the file need not be aligned to pages; each page is read once.
         let mut done = range.start;
         for data in data {
             let mut at = range.start.offset(data.start - start).align_down(PAGE_SIZE).max(done);
@@ -214,7 +214,7 @@ impl States {
         }
     }
 
-    /// Adds a run, ascending; joined with the last one where it goes on.
+    /// Adds a run after the last one, and joins them if possible.
     fn add(&mut self, range: &Range<Address>, state: PageState) {
         match self.runs.last_mut() {
             Some(last) if last.range.end >= range.start && last.state == state => {
@@ -224,9 +224,10 @@ impl States {
         }
     }
 
-    /// gdb leaves zeros from the first MiB of a mapping on that it cannot read: such as one that begins with
-    /// guard pages which are no mapping of their own (MADV_GUARD_INSTALL; stacks of threads from
-    /// glibc 2.42 on). What is at the end of a thread's stack, its control block, says first where it is.
+    /// Marks the stacks that gdb could not read as lost. gdb writes zeros from the first unreadable MiB of a mapping on,
+    /// as when it begins with guard pages that are not a mapping of their own (MADV_GUARD_INSTALL; stacks of threads
+    /// from glibc 2.42 on). The thread's control block at the end of its stack, which begins with its own address, is
+    /// zero then.
     fn lose_threads(&mut self, dumped: &Dumped, notes: &Notes) {
         let mut known = std::mem::take(&mut self.runs);
         known.sort_by_key(|run| run.range.start);
@@ -235,8 +236,8 @@ impl States {
             let at = thread.pthread();
             let index = dumped.segments.partition_point(|it| it.range.end <= at);
             let Some(segment) = dumped.segments.get(index) else { continue };
-            let is_there = dumped.read_address(at) != Ok(Address(0));
-            if is_there || !segment.range.contains(&at) {
+            let is_present = dumped.read_address(at) != Ok(Address(0));
+            if is_present || !segment.range.contains(&at) {
                 continue;
             }
             self.lost_threads += 1;
@@ -259,7 +260,7 @@ impl States {
 }
 
 fn is_zeros(page: &[u8]) -> bool {
-    // Blocks of a size that is compared at once.
+    // In blocks that the CPU compares at once.
     let (blocks, rest) = page.as_chunks::<64>();
     blocks.iter().all(|block| block.iter().fold(0, |all, byte| all | byte) == 0)
         && rest.iter().all(|&byte| byte == 0)

@@ -1,19 +1,19 @@
-//! The order in which the dynamic linker searches the modules of a process, and the variables that
-//! it moved from one module to another.
+//! The order in which the dynamic linker searches the modules of a process, and the variables that it moved from one
+//! module to another.
 //!
-//! The dynamic linker keeps a list of what it has loaded for debuggers (`r_debug`, `link_map` in
-//! link.h; glibc and musl have the same). The executable is first, then follow preloaded libraries,
-//! the libraries that all these need, and those that were opened by dlopen(3) later.
+//! For debuggers, the dynamic linker keeps a list of loaded modules (`r_debug`, `link_map` in link.h; the same in glibc
+//! and musl): the executable, preloaded libraries, the libraries that all these need, and libraries opened later by
+//! dlopen(3).
 
 use super::{Module, Relocation};
 use crate::arch::relocations;
 use crate::{Address, Memory, Unreadable};
 
-/// More modules than a process has: the end of a bounded walk.
+/// The end of a bounded walk: more modules than a process has.
 const MAX_MODULES: usize = 16 << 10;
 
-/// Sorts `modules` as the dynamic linker searches them, and notes for each its place. Modules that
-/// it does not list come last, by address.
+/// Sorts `modules` as the dynamic linker searches them, and sets their indices. Modules that it does not list come last,
+/// by address.
 pub(super) fn sort(memory: &dyn Memory, modules: &mut [Module]) {
     modules.sort_by_key(|module| module.range.start);
     let order = modules.iter().find_map(|executable| read_list(memory, executable));
@@ -26,13 +26,13 @@ pub(super) fn sort(memory: &dyn Memory, modules: &mut [Module]) {
     modules.sort_by_key(|module| module.place.unwrap_or(usize::MAX));
 }
 
-/// The dynamic sections in the list that `executable` names; `None` where it names none, or one that
-/// does not begin with itself.
+/// Returns the dynamic sections in the list that `executable` names; `None` if it names none, or if the list does not
+/// begin with the executable itself.
 fn read_list(memory: &dyn Memory, executable: &Module) -> Option<Vec<Address>> {
     let mut entry = memory.read_address(executable.debug?.offset(8)).ok()?;
     let mut list = Vec::new();
     while entry != Address(0) && list.len() < MAX_MODULES {
-        // A list that breaks off still orders what comes before.
+        // A truncated list still orders the modules before.
         let Ok(dynamic) = memory.read_address(entry.offset(16)) else { break };
         list.push(dynamic);
         let Ok(next) = memory.read_address(entry.offset(24)) else { break };
@@ -41,7 +41,7 @@ fn read_list(memory: &dyn Memory, executable: &Module) -> Option<Vec<Address>> {
     (list.first() == Some(&executable.dynamic)).then_some(list)
 }
 
-/// Gives variables to the modules that define them.
+/// Attributes copied variables to the modules that define them.
 ///
 /// An executable has its own copy of each variable of a library that it names directly, such as
 /// `environ` (a COPY relocation). The library uses that copy, and no longer its own variable.
@@ -61,7 +61,8 @@ pub(super) fn attribute_copies(memory: &dyn Memory, modules: &mut [Module]) {
     }
 }
 
-/// Cuts the `bytes` bytes of a copied variable out of `variables`; `None` where they are not there.
+/// Removes the `bytes` bytes of a copied variable from `variables`, and returns their range; `None` if it is not in
+/// there.
 fn take(
     variables: &mut Vec<std::ops::Range<Address>>,
     copy: Relocation,
@@ -78,12 +79,14 @@ fn take(
 }
 
 impl Module {
-    /// The addresses to which the dynamic linker resolved this module's calls of the function `name`,
-    /// and its pointers to it, in this order; empty where it refers to no such function of another
-    /// module.
+    /// Returns the addresses to which the dynamic linker resolved this module's calls of the function `name`, and then
+    /// those of its pointers to it; empty if the module does not refer to such a function of another module.
     ///
-    /// A call that has not been made yet may lead back into the module itself: it is resolved when it
-    /// is first made (lazy binding).
+    /// A call that has not been made yet may lead back into the module itself, since the dynamic linker resolves it when
+    /// it is first made (lazy binding).
+    ///
+    /// # Errors
+    /// If the symbols or relocations cannot be read.
     pub fn references(&self, memory: &dyn Memory, name: &str) -> Result<Vec<Address>, Unreadable> {
         let symbols = self.undefined_symbols(memory, name)?;
         if symbols.is_empty() {

@@ -1,4 +1,4 @@
-//! What the dynamic linker was to fill in when it loaded a module.
+//! Relocations: the addresses that the dynamic linker fills in when it loads a module.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::{Address, Memory, Unreadable, Window, arch};
 
 /// More relocations than any module has.
 const MAX_RELOCATIONS: u64 = 4_000_000;
-/// Bytes of an entry.
+/// The size of an entry, in bytes.
 const ENTRY: u64 = size_of::<elf::Rela64<LE>>() as u64;
 
 /// A table of relocations.
@@ -18,8 +18,8 @@ const ENTRY: u64 = size_of::<elf::Rela64<LE>>() as u64;
 pub(super) struct RelocationTable(Range<Address>);
 
 impl RelocationTable {
-    /// The table of `bytes` bytes at `start`, less the `relative` entries that it begins with: those
-    /// (RELATIVE) concern the module alone. They are most of the table.
+    /// Returns the table of `bytes` bytes at `start`, without its first `relative` entries: these (RELATIVE) concern the
+    /// module alone, and are most of the table.
     pub(super) fn new(start: Address, bytes: u64, relative: u64) -> Option<Self> {
         let skipped = relative.checked_mul(ENTRY).filter(|skipped| *skipped <= bytes)?;
         let end = start.offset(bytes.min(MAX_RELOCATIONS * ENTRY));
@@ -27,7 +27,7 @@ impl RelocationTable {
     }
 }
 
-/// A place that the dynamic linker fills in.
+/// A word that the dynamic linker fills in.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Relocation {
     pub(super) kind: elf::RelocationType,
@@ -37,7 +37,7 @@ pub(super) struct Relocation {
 }
 
 impl Module {
-    /// Its relocations of these kinds.
+    /// Returns its relocations of these kinds.
     pub(super) fn relocations(
         &self,
         memory: &dyn Memory,
@@ -59,8 +59,11 @@ impl Module {
         Ok(found)
     }
 
-    /// The offsets from the thread pointer at which this module looks for thread-local variables:
-    /// what its TPOFF relocations were resolved to. Negative on x86-64; ascending.
+    /// Returns the offsets from the thread pointer at which this module finds thread-local variables, ascending: the
+    /// values of its TPOFF relocations. They are negative if [`arch`] has such variables below the thread pointer.
+    ///
+    /// # Errors
+    /// If the relocations cannot be read.
     pub fn tls_offsets(&self, memory: &dyn Memory) -> Result<Vec<i64>, Unreadable> {
         let relocations = self.relocations(memory, &[arch::relocations::TPOFF])?;
         let offset = |relocation: &Relocation| memory.read_u64(relocation.slot);

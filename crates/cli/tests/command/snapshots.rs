@@ -189,7 +189,7 @@ fn a_file_that_is_no_snapshot_gets_an_error_that_says_so() {
     // It has no end, and is not read to it.
     let (status, words) = complaint(&rbloat().args(["report", "/dev/zero"]).output().unwrap());
     assert_eq!(status, 3);
-    assert!(words.contains("it is no regular file"), "{words}");
+    assert!(words.contains("it is not a regular file"), "{words}");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn a_process_that_is_stopped_is_not_trimmed() {
     let output = trim(target.pid(), &["--json"]);
     assert_eq!(output.status.code(), Some(5));
     let complaint = String::from_utf8(output.stderr).unwrap();
-    assert!(complaint.contains("it is stopped by a signal"), "{complaint}");
+    assert!(complaint.contains("the process is stopped by a signal"), "{complaint}");
     target.go_on();
     assert_outcome_as_expected(&trim_report(target.pid(), &[]));
     assert!(target.finish());

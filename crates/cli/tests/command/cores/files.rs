@@ -67,10 +67,11 @@ fn the_files_of_a_core_are_found_elsewhere_and_missed_where_they_are_not() {
                 (&elsewhere.causes, &elsewhere.owners),
                 (&in_place.causes, &in_place.owners)
             );
-            let said = "files are other builds than the process had mapped, so they were not read:";
+            let said =
+                "files differ from those that the process had mapped, so they were not read:";
             assert_lacks_files(core, &wrong, said, &interpreter, &in_place);
         }
-        let said = "files that the process had mapped are missing, so their symbols are not known:";
+        let said = "files that the process had mapped are missing, so their symbols are unknown:";
         assert_lacks_files(core, &folder.path().join("empty"), said, &interpreter, &in_place);
     }
 }
