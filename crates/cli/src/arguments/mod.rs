@@ -1,4 +1,4 @@
-//! What was typed: nothing below sees it as text.
+//! The command line. No other module sees it as text.
 
 mod over_time;
 mod source;
@@ -21,38 +21,38 @@ use time::parse_time;
 const EXAMPLES: &str = "\
 Examples:
   rbloat                        list the Ruby processes on this machine
-  rbloat report 4242            say where the memory of process 4242 is
-  rbloat report 4242 --arenas   with a row for each of malloc's arenas
-  rbloat report 4242 --json     the same for programs
+  rbloat report 4242            show where the memory of process 4242 is
+  rbloat report 4242 --arenas   also show a row for each of malloc's arenas
+  rbloat report 4242 --json     print the same as JSON
   rbloat report --namespace-pid 7
-                                say it of the process that its container calls 7
-  rbloat map 4242 -o heap.html  draw it
+                                report on the process that has pid 7 in its container
+  rbloat map 4242 -o heap.html  draw every page of its memory
   rbloat snapshot 4242 -o app.rbloat
-                                keep it, to report, draw or compare elsewhere
-  rbloat report app.rbloat      say it of what was kept
-  rbloat report core.4242       say it of what gcore or the kernel left of a process
-  rbloat diff a.rbloat b.rbloat say what grew from one to the other
-  rbloat diff 4242 --every 60s  look three times, and say whether it leaks
-  rbloat compare -- ruby job.rb run it under each allocator, and say which to take
-  rbloat trim 4242 --dry-run    say what malloc_trim would bring
-  rbloat trim 4242 --watch 60s  do it, and see whether it lasts
-  rbloat record 4242            write down what it and its children take, until ^C
-  rbloat record -- ruby app.rb  start a program, and write it down until it ends
+                                save its state, for report, map and diff
+  rbloat report app.rbloat      report on a snapshot, on any machine
+  rbloat report core.4242       report on a core file of gcore or the kernel
+  rbloat diff a.rbloat b.rbloat show what grew between two snapshots
+  rbloat diff 4242 --every 60s  take three snapshots, and find out if it leaks
+  rbloat compare -- ruby job.rb run a program under each allocator, and recommend one
+  rbloat trim 4242 --dry-run    predict how much memory malloc_trim would free
+  rbloat trim 4242 --watch 60s  free it, and see if that lasts
+  rbloat record 4242            record the memory of a process and its children, until ^C
+  rbloat record -- ruby app.rb  start a program, and record it until it ends
   rbloat plot a.jsonl b.jsonl -o both.html
-                                draw what was written down
+                                draw recordings
 
 Exit status:
-  0  done
-  1  rbloat itself failed
-  2  the arguments make no sense
-  3  there is nothing to report on: no such process or file, not a Ruby, a kernel thread, a zombie
+  0  success
+  1  rbloat failed
+  2  invalid arguments
+  3  nothing to examine: no such process or file, not a Ruby process, a kernel thread, a zombie
   4  permission denied
-  5  it did not work this time: the process ended, is being traced, or did not stop
-  6  the report is incomplete: a part of the process could not be read; it says why";
+  5  temporary failure: the process ended, is being traced, did not stop, or lacks memory
+  6  incomplete: a part of the process could not be read, or a run of a comparison failed";
 
-/// Where a Ruby process's memory went, and how to get it back.
+/// Find out where a Ruby process's memory went, and how to get it back
 ///
-/// Looks at the live, unmodified process: no restart, nothing loaded into it, no debug symbols.
+/// rbloat examines the live, unmodified process: no restart, no code loaded into it, no debug symbols.
 /// Without a command it lists the Ruby processes on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "rbloat", version, after_help = EXAMPLES)]
@@ -62,10 +62,10 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// What was typed.
+    /// Parses the command line.
     ///
     /// # Errors
-    /// Where it makes no sense: for clap to print, and to exit by.
+    /// If the arguments are invalid. clap prints the error and exits.
     pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let words: Vec<OsString> = words.into_iter().collect();
         Self::try_parse_from(&words).map_err(|mut error| {
@@ -83,7 +83,7 @@ impl Arguments {
     }
 }
 
-/// What stands behind `--owners`, where that is a number.
+/// Returns the word after `--owners` if it is a number.
 fn pid_taken_for_a_number(words: &[OsString]) -> Option<&str> {
     let behind = words.iter().skip_while(|word| *word != "--owners").nth(1)?.to_str()?;
     behind.parse::<usize>().is_ok().then_some(behind)
@@ -91,55 +91,55 @@ fn pid_taken_for_a_number(words: &[OsString]) -> Option<&str> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Say where every resident byte of a process is, what caused it, and what to do
+    /// Show where the memory of a process is, what causes it, and what to do
     ///
-    /// Pauses the process for some milliseconds (the report says how many) to make a forked copy of it, and
-    /// reads that; see --capture and --max-pause.
+    /// Every resident byte has exactly one cause. The process pauses for some milliseconds, while the kernel makes a
+    /// forked copy of it, which is then read. See --capture and --max-pause.
     #[command(after_help = EXAMPLES)]
     Report(ReportArguments),
-    /// Draw every page of a process's memory: in use, free but kept, returned
+    /// Draw every page of a process's memory: in use, free but kept, or returned
     ///
-    /// The picture is one HTML file that opens in any browser, without network: all arenas, mmapped chunks,
-    /// Ruby's heap pages and stacks, by use or by owner; it zooms to single chunks and finds addresses.
+    /// The map is one HTML file that opens in any browser without network. It shows all arenas, mmapped chunks, Ruby's
+    /// heap pages and stacks, by use or by owner. It zooms to single chunks, and finds addresses.
     #[command(after_help = EXAMPLES)]
     Map(MapArguments),
-    /// Keep what report, map and diff need of a process in a small file, without its data
+    /// Save the state of a process in a small file, for report, map and diff
     ///
-    /// No byte of the process's memory is in it but names: of classes, types, constants, variables,
-    /// and files, and its command line.
+    /// The file has no data of the process. It has only names (of classes, types, constants, variables and files), and
+    /// the command line.
     #[command(after_help = EXAMPLES)]
     Snapshot(SnapshotArguments),
-    /// Say what grew from one look at a process to the next, and whether it is a leak
+    /// Show what grew between snapshots of a process, and if it is a leak
     ///
-    /// Compares snapshots, or takes them itself: `rbloat diff PID --every 60s --times 3`. Two tell what
-    /// grew, three whether it goes on.
+    /// Compares snapshots, or takes them itself: `rbloat diff PID --every 60s --times 3`. Two snapshots show what grew,
+    /// three show if the growth continues.
     #[command(after_help = EXAMPLES)]
     Diff(DiffArguments),
-    /// Run the same work under each allocator and setting, and say which to take
+    /// Run a program under each allocator and setting, and recommend one
     ///
-    /// Runs COMMAND several times under each setting, in turns, each in a fresh process. Its work is done when it
-    /// ends, or uses no processor for a second; with --load the load begins then, and the work is done when that
-    /// ends. Its standard input stays open until it is asked to end.
+    /// Runs COMMAND several times under each setting, in turns, each time as a new process. The work is done when
+    /// COMMAND ends or has used no CPU time for a second. With --load, the load starts then, and the work is done when
+    /// the load ends. The standard input of COMMAND stays open until rbloat asks it to end.
     #[command(after_help = EXAMPLES)]
     Compare(CompareArguments),
-    /// Let a process give its free memory back to the kernel, now
+    /// Return the free memory of a process to the kernel now
     ///
-    /// Says first what that will bring. One thread of the process calls malloc_trim(0) (or what jemalloc
-    /// or tcmalloc has instead) as if in a signal handler, while the others run on.
+    /// Prints a prediction first. Then one thread of the process calls malloc_trim(0), or the equivalent of jemalloc or
+    /// tcmalloc, in a signal handler. The other threads keep running.
     #[command(after_help = EXAMPLES)]
     Trim(TrimArguments),
-    /// Write down over time what a process and all that it starts take, and where it is
+    /// Record the memory use of a process and its children over time
     ///
-    /// Every second what the kernel counts (RSS, PSS, USS, swap, CPU time, page faults, the control group's
-    /// use, limit and OOM kills), every 30 s the causes of `rbloat report` for each Ruby. Costs less than
-    /// 1 % of a processor: what takes more time is read less often. The file is JSON Lines, and whole at every
-    /// instant. Ends with the process, by ^C, or after --duration.
+    /// Every second it records the kernel's figures: RSS, PSS, USS, swap, CPU time, page faults, and the usage, limit
+    /// and OOM kills of the control group. Every 30 s it records the causes of each Ruby process, as in `rbloat report`.
+    /// Readings that cost more than 1 % of a processor in total are made less often. The file has one JSON object
+    /// per line. The recording ends with the process, by ^C, or after --duration.
     #[command(after_help = EXAMPLES)]
     Record(RecordArguments),
-    /// Draw recordings over each other, and say whether memory is stable
+    /// Draw recordings in one picture, and find out if memory is stable
     ///
-    /// Memory of all of them on one picture, with limits, OOM kills and falls; below it the causes of each. Without
-    /// --output it only says what each comes to.
+    /// The picture shows the memory of all recordings with limits, OOM kills and falls, and below it the causes of each.
+    /// Without --output it only prints a summary of each recording.
     #[command(after_help = EXAMPLES)]
     Plot(PlotArguments),
     /// Print a completion script for a shell
@@ -147,7 +147,7 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
-    /// Print the manual page, in roff
+    /// Print the manual page in roff
     Manual,
 }
 
@@ -155,14 +155,14 @@ pub(crate) enum Command {
 pub(crate) struct ReportArguments {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
-    /// Print the report as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show a row for each of malloc's arenas; JSON always has them
+    /// Show a row for each of malloc's arenas. JSON always has them
     #[arg(long)]
     pub(crate) arenas: bool,
-    /// Name the N owners of malloc'ed memory that hold most [default: 10, in JSON 100; alone: 30];
-    /// with 0 no owner is looked for, which makes the pause shorter
+    /// Show the N owners that hold most malloc'ed memory [default: 10, in JSON 100; without N: 30].
+    /// With 0, owners are not searched for, which is faster
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "30")]
     owners: Option<usize>,
 }
@@ -171,10 +171,10 @@ pub(crate) struct ReportArguments {
 pub(crate) struct MapArguments {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
-    /// The page to write: one HTML file that needs nothing else
+    /// The HTML file to write
     #[arg(short, long, value_name = "FILE", required_unless_present = "png")]
     pub(crate) output: Option<PathBuf>,
-    /// Write the overview as a picture too
+    /// Also write the overview as a PNG picture
     #[arg(long, value_name = "FILE")]
     pub(crate) png: Option<PathBuf>,
 }
@@ -190,21 +190,21 @@ pub(crate) struct SnapshotArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArguments {
-    /// Two or more processes or files, the oldest first; or one process, with --every
+    /// Two or more snapshots, core files or processes, oldest first; or one process, with --every
     #[arg(value_name = "PID|FILE", required = true)]
     sources: Vec<String>,
-    /// Look at the process anew after each such time: 60s, 5m [default: 60s]
+    /// Time between two snapshots of one process: 60s, 5m [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) every: Option<Duration>,
-    /// So many looks in all [default: 3]
+    /// Number of snapshots [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100))]
     pub(crate) times: Option<u32>,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
-    /// Where the files are that the processes of core files had mapped, as in `rbloat report`
+    /// For core files: the folder with the files that the processes had mapped, as in `rbloat report`
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
 }
@@ -222,32 +222,32 @@ pub(crate) struct TrimArguments {
     pub(crate) process: ProcessArguments,
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
-    /// Only say what it would bring
+    /// Only print the prediction
     #[arg(long, conflicts_with = "watch")]
     pub(crate) dry_run: bool,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Watch for this long how much comes back, and say what follows: 60s, 5m
+    /// Then watch RSS for this time, and report how much memory comes back: 60s, 5m
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) watch: Option<Duration>,
 }
 
 impl ReportArguments {
-    /// How many owners are named at most; 0 where none is to be looked for.
+    /// Returns the number of owners to show. 0 means that owners are not searched for.
     pub(crate) fn owners(&self) -> usize {
         self.owners.unwrap_or(if self.json { 100 } else { 10 })
     }
 }
 
-/// The completion script for a shell.
+/// Returns the completion script for a shell.
 pub(crate) fn completions(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "rbloat", &mut script);
     script
 }
 
-/// The manual page: all commands on one.
+/// Returns the manual page of all commands.
 pub(crate) fn manual() -> std::io::Result<Vec<u8>> {
     let mut page = Vec::new();
     let command = Arguments::command();

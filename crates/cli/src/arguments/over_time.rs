@@ -1,4 +1,4 @@
-//! What runs for a while: comparisons and recordings, and what is drawn of these.
+//! The arguments of `compare`, `record` and `plot`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,34 +12,34 @@ use crate::arguments::time::{parse_short_time, parse_time, parse_time_or_never};
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArguments {
-    /// What to compare, with commas: default, arena2, jemalloc, tcmalloc, mimalloc, trim, gem. The first is what the
-    /// others are held against. [default: all that are installed]
+    /// The settings to compare, separated by commas: default, arena2, jemalloc, tcmalloc, mimalloc, trim, gem. The
+    /// first one is the baseline. [default: all that are installed]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setting)]
     pub(crate) with: Vec<Setting>,
-    /// A variable of a setting of your own, which is compared as well: arena1:MALLOC_ARENA_MAX=1. Once for each
-    /// variable
+    /// Also compare a setting of your own, which sets an environment variable: arena1:MALLOC_ARENA_MAX=1. Repeat this
+    /// option with the same NAME for further variables
     #[arg(long = "set", value_name = "NAME:VARIABLE=VALUE", value_parser = parse_variable)]
     pub(crate) variables: Vec<Variable>,
-    /// How often each runs: with three a difference can be told from noise, with five for sure
+    /// Number of runs under each setting. Three are enough for medium confidence, four for high
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) runs: u32,
-    /// A load on COMMAND, or on the daemon that it leaves: a line of shell that prints what wrk prints (--latency), or a
-    /// line of JSON
+    /// A shell command that puts load on COMMAND, or on the daemon that it leaves. It must print the output of `wrk
+    /// --latency`, or a line of JSON with "requests"
     #[arg(long, value_name = "LINE")]
     pub(crate) load: Option<String>,
-    /// How long to wait after the work before what is left is measured: jemalloc needs 10 s to give back
+    /// Time to wait after the work before the remaining memory is measured. jemalloc needs 10 s to return its memory
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_time)]
     pub(crate) settle: Duration,
-    /// The folder of rbloat's gem, for the setting gem
+    /// The folder of rbloat's gem, which the setting gem needs
     #[arg(long, value_name = "FOLDER")]
     pub(crate) gem: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write comparison.json, comparison.md, comparison.svg and a recording of each run into this folder
+    /// Write comparison.json, comparison.md, comparison.svg and a recording of each run to this folder
     #[arg(short, long, value_name = "FOLDER")]
     pub(crate) output: Option<PathBuf>,
-    /// The work
+    /// The program to run, with its arguments
     #[arg(required = true, last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -47,11 +47,11 @@ pub(crate) struct CompareArguments {
 fn parse_setting(name: &str) -> Result<Setting, String> {
     Setting::by_name(name).ok_or_else(|| {
         let names: Vec<&str> = Setting::ALL.iter().map(Setting::name).collect();
-        format!("there is no such setting; there are {}", names.join(", "))
+        format!("no such setting; the settings are {}", names.join(", "))
     })
 }
 
-/// A variable of the environment that a setting of the user's makes.
+/// An environment variable of a setting that the user defines.
 #[derive(Debug, Clone)]
 pub(crate) struct Variable {
     pub(crate) setting: String,
@@ -61,15 +61,16 @@ pub(crate) struct Variable {
 
 fn parse_variable(text: &str) -> Result<Variable, String> {
     let (setting, assignment) =
-        text.split_once(':').ok_or("a setting's name and a colon come first")?;
-    let (name, value) = assignment.split_once('=').ok_or("it is VARIABLE=VALUE")?;
-    // It stands in the cell of a table.
+        text.split_once(':').ok_or("it must begin with the name of the setting and a colon")?;
+    let (name, value) = assignment.split_once('=').ok_or("VARIABLE=VALUE must follow the colon")?;
+    // The name appears in a cell of a Markdown table.
     let is_plain = |it: char| it.is_alphanumeric() || " -_.+".contains(it);
     if !setting.starts_with(char::is_alphanumeric) || !setting.chars().all(is_plain) {
-        return Err("the setting needs a name of letters and digits".into());
+        let rule = "letters, digits, spaces or -_.+, the first one a letter or digit";
+        return Err(format!("the setting needs a name of {rule}"));
     }
     if Setting::by_name(setting).is_some() {
-        return Err(format!("{setting} is a setting already: take another name"));
+        return Err(format!("{setting} is a built-in setting; choose another name"));
     }
     if name.is_empty() {
         return Err("the variable needs a name".into());
@@ -78,14 +79,14 @@ fn parse_variable(text: &str) -> Result<Variable, String> {
     Ok(Variable { setting, name, value })
 }
 
-/// What is recorded.
+/// The process to record.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct RecordedArguments {
-    /// The process
+    /// The process to record
     #[arg(value_name = "PID")]
     pub(crate) pid: Option<i32>,
-    /// A program to start, with its arguments; signals and its exit status are passed on
+    /// A program to start and record, with its arguments. rbloat forwards signals to it, and exits with its status
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
@@ -97,16 +98,16 @@ pub(crate) struct RecordArguments {
     /// The file to write [default: rbloat-PID-TIME.jsonl]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Write the samples as comma-separated values too
+    /// Also write the samples as comma-separated values
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// Stop recording after this time: 60s, 5m, 1h; a program that was started runs on
+    /// Stop recording after this time: 60s, 5m, 1h. A program that rbloat started continues
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) duration: Option<Duration>,
-    /// Count after each such time: 200ms, 1s, 1m
+    /// Time between two samples: 200ms, 1s, 1m
     #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "1s")]
     pub(crate) every: Duration,
-    /// Look for the causes after each such time; with 0 never
+    /// Time between two searches for the causes; 0 for none
     #[arg(long, value_name = "TIME", value_parser = parse_time_or_never, default_value = "30s")]
     pub(crate) causes_every: Duration,
     #[command(flatten)]
@@ -115,10 +116,10 @@ pub(crate) struct RecordArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct PlotArguments {
-    /// Files that `rbloat record` wrote, or still writes
+    /// Recordings, finished or not
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// The picture to write; the end of its name says as what: .html, .svg or .png
+    /// The picture to write, as .html, .svg or .png
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }

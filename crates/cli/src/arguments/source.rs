@@ -1,4 +1,4 @@
-//! What is to be looked at, and how it is held still meanwhile.
+//! The process or file to examine, and the method of its capture.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,15 +8,15 @@ use clap::{Args, ValueEnum};
 use super::time::parse_short_time;
 use crate::failure::Failure;
 
-/// What is to be looked at.
+/// The process or file to examine.
 #[derive(Debug, Args)]
 pub(crate) struct SourceArguments {
     #[command(flatten)]
     which: WhichArguments,
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
-    /// Where the files are that the process of a core file had mapped (libruby, libc ...), as below its
-    /// root: for a core of another machine or a container
+    /// For a core file from another machine or a container: the folder with the files that the process had mapped
+    /// (libruby, libc ...), laid out as below its root
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
 }
@@ -24,39 +24,39 @@ pub(crate) struct SourceArguments {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct WhichArguments {
-    /// A process, a file that `rbloat snapshot` wrote, or a core file
+    /// A process, a snapshot, or a core file
     #[arg(value_name = "PID|FILE")]
     source: Option<String>,
-    /// The process
+    /// The process to examine
     #[arg(short, long, value_name = "PID")]
     pid: Option<i32>,
-    /// The process by the id that it has inside its container, seen from outside of that
+    /// The process, by the pid that it has in its container
     #[arg(long, value_name = "PID")]
     namespace_pid: Option<i32>,
 }
 
-/// How a process is called.
+/// The name of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessName {
-    /// By the id that /proc shows.
+    /// The pid that /proc shows.
     Pid(i32),
-    /// As its container calls it.
+    /// The pid in its container.
     NamespacePid(i32),
 }
 
-/// How that is called which is to be looked at.
+/// The name of a process or file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SourceName {
     Process(ProcessName),
     File {
         path: PathBuf,
-        /// The folder below which the files are that the process of a core had mapped.
+        /// The folder with the files that the process of a core had mapped.
         sysroot: Option<PathBuf>,
     },
 }
 
 impl From<&str> for SourceName {
-    /// A number is a process; a file of such a name is written `./4242`.
+    /// A number is a process. A file with a number as its name is written `./4242`.
     fn from(source: &str) -> Self {
         match source.parse() {
             Ok(pid) => Self::Process(ProcessName::Pid(pid)),
@@ -66,7 +66,7 @@ impl From<&str> for SourceName {
 }
 
 impl SourceName {
-    /// The same, with the folder below which the files are that the process of a core had mapped.
+    /// Returns the name with the folder of the files that the process of a core had mapped.
     pub(super) fn below(self, folder: Option<&Path>) -> Self {
         match self {
             Self::File { path, .. } => Self::File { path, sysroot: folder.map(Path::to_owned) },
@@ -77,7 +77,7 @@ impl SourceName {
 
 impl SourceArguments {
     /// # Errors
-    /// Where a folder of files is given for a process, which has its own.
+    /// If such a folder is given for a live process.
     pub(crate) fn name(&self) -> Result<SourceName, Failure> {
         let WhichArguments { source, pid, namespace_pid } = &self.which;
         let name = match (source, pid, namespace_pid) {
@@ -95,25 +95,26 @@ impl SourceArguments {
     }
 }
 
-/// The method of a capture, and its limit.
+/// The method of a capture, and its longest pause.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct CaptureArguments {
-    /// How to hold the process still
+    /// How to capture the process
     ///
-    /// `fork`: it pauses while it makes a forked copy of itself, which is read instead; one of its threads
-    /// runs clone(2) as if in a signal handler. `freeze`: it pauses while it is read, and nothing is written
-    /// to it. `auto`: fork if that is safe, freeze if not.
+    /// `fork`: it pauses while one of its threads makes a forked copy, by clone(2) in a signal handler. rbloat then
+    /// reads the copy. `freeze`: it pauses while rbloat reads it. Nothing is written to it. `auto`: `fork` if that is
+    /// safe, else `freeze`.
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     pub(crate) capture: CaptureMode,
     /// The longest pause of the process: 50ms, 2s
     ///
-    /// A freeze that reaches it lets the process go on at once; what was not read is reported as missing.
-    /// A process that is in the midst of a change may be paused up to four times.
+    /// A freeze that reaches this limit resumes the process at once, and the report is incomplete. A forked copy is made
+    /// only if it is expected to take less. The process may be paused up to four times, if its heap is being changed at
+    /// that instant.
     #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "50ms")]
     pub(crate) max_pause: Duration,
 }
 
-/// Which way of holding a process still is taken.
+/// The method of a capture.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CaptureMode {
     #[default]
@@ -122,17 +123,17 @@ pub(crate) enum CaptureMode {
     Freeze,
 }
 
-/// The process, in one of three ways.
+/// The process to examine, named in one of three ways.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct ProcessArguments {
-    /// The process
+    /// The process to examine
     #[arg(value_name = "PID")]
     source: Option<i32>,
-    /// The process
+    /// The process to examine
     #[arg(short, long, value_name = "PID")]
     pid: Option<i32>,
-    /// The process by the id that it has inside its container, seen from outside of that
+    /// The process, by the pid that it has in its container
     #[arg(long, value_name = "PID")]
     namespace_pid: Option<i32>,
 }

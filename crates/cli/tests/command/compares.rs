@@ -290,9 +290,9 @@ fn a_setting_of_ones_own_is_compared_too() {
     assert!(words.contains("set KEPT=a few MORE="), "{words}");
 
     for (wrong, why) in [
-        ("KEPT=1", "a colon come first"),
+        ("KEPT=1", "begin with the name of the setting and a colon"),
         ("own:KEPT", "VARIABLE=VALUE"),
-        ("gem:KEPT=1", "gem is a setting already"),
+        ("gem:KEPT=1", "gem is a built-in setting"),
         (":KEPT=1", "needs a name"),
         ("../own:KEPT=1", "a name of letters"),
         ("own:=1", "the variable needs a name"),
