@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # A large server after a busy hour, for scripts/bench: two million live objects, more than a million chunks in malloc,
-# 25 threads, 1.3 GB. Most of it is what the threads' bursts left behind, with survivors strewn in as in pin.
+# 25 threads, 1.3 GiB. Most of its memory was freed after bursts in the threads, with survivors in between as in pin.
 
 require_relative "lib/scenario"
 

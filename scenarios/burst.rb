@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Threads that each build a large result, all at once, and then drop it whole. Afterwards hardly an object is left, but
-# malloc keeps the pages: the usual cause of a Ruby server that grows after a peak and never shrinks.
+# Threads that each build a large result, all at once, and then drop it. Few objects remain, but malloc keeps the
+# pages. This is the usual cause of a Ruby server that grows after a peak and never shrinks.
 
 require_relative "lib/scenario"
 

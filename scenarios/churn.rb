@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Threads make strings at a steady pace and keep none of them. Each thread allocates from an arena of its own, and each
-# arena stays as large as it ever was: Ruby knows of 2 MB, the process has a hundred times that.
+# Threads that make strings at a steady pace and keep none of them. Each thread allocates from its own arena, and an
+# arena never shrinks. Ruby knows of 2 MiB; the process has a hundred times as much.
 
 require_relative "lib/scenario"
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# An ordinary small program after its warm-up: it has loaded some libraries, rendered some pages, and keeps a small
-# cache that it does not let grow. There is nothing to be found here.
+# An ordinary small program after its warm-up. It has loaded some libraries, rendered some pages, and has a small cache
+# with a limit. There is nothing to find here.
 
 require "erb"
 require "set"

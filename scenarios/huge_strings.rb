@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A few strings of 40 MB, all alive: uploads held in memory. malloc gives each a mapping of its own.
+# A few live strings of 40 MB, such as uploads in memory. malloc gives each of them its own mapping.
 
 require_relative "lib/scenario"
 

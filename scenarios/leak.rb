@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The everyday leak: a registry under a constant that is only ever added to.
+# The everyday leak: a registry in a constant to which the program only adds.
 
 require_relative "lib/scenario"
 

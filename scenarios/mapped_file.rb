@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# A large file, mapped for reading and read through: an index or a model on disk. Its pages are the page cache's, count
-# into the RSS, and cost nothing that the kernel could not take back.
+# A large file, such as an index or a model, that is mapped and read. Its pages are in the page cache. They count in
+# RSS, but the kernel can reclaim all of them.
 
 require "fiddle"
 require "tempfile"

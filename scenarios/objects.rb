@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# A leak of small objects alone: every event names the one before it, so the last one keeps them all alive. A struct of
-# three members lies wholly in its slot, so malloc has no part in this.
+# A leak of small objects only. Every event refers to the one before it, so the last one retains them all. A struct of
+# three members fits into its slot, so malloc is not involved.
 
 require_relative "lib/scenario"
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# As burst, but every thread keeps one string in 200 in a small cache. The survivors lie strewn over all of the memory
-# that was once in use, which looks like hopeless fragmentation; yet many whole free pages lie between two of them.
+# As burst, but every thread keeps one string in 200 in a small cache. The survivors are spread over all memory that was
+# in use, which looks like hopeless fragmentation. Yet many whole free pages are between two survivors.
 
 require_relative "lib/scenario"
 

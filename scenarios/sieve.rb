@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Small strings in a row, of which all but one in three are dropped: nearly every page keeps one that is alive, so no page
-# can go back to the kernel although two thirds of the bytes are free. malloc_trim is no help here.
+# Small strings in a row, of which one in three is kept. Nearly every page has a live one, so no page can be returned to
+# the kernel, although two thirds of the bytes are free. malloc_trim does not help.
 
 require_relative "lib/scenario"
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Hundreds of threads that went deep once. The kernel never takes back a page of a stack that was touched, whether the
-# thread still needs it or not; these are parked at their deepest point.
+# Hundreds of threads that wait at their deepest point of recursion. The kernel never takes back a page of a stack that
+# was touched, even if the thread no longer needs it.
 
 require_relative "lib/scenario"
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Bursts that leave free memory behind, and nothing else: each step is a larger one.
+# Bursts that leave only free memory behind. Each step is a larger burst.
 
 require_relative "../lib/scenario"
 

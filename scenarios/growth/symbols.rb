@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# String keys turned into symbols: each step sees new ones, as a parser with symbolize_names does that is fed with keys
+# String keys that are converted to symbols. Each step has new ones, like a parser with symbolize_names whose keys come
 # from outside.
 
 require_relative "../lib/scenario"

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Threads that pile up: each step starts some that never end.
+# Threads that accumulate: each step starts some that never end.
 
 require_relative "../lib/scenario"
 

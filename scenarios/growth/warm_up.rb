@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A healthy process that warms up: it fills a cache that has a limit and then goes on serving from it.
+# A healthy process that warms up: it fills a cache up to its limit, and serves from it afterwards.
 
 require_relative "../lib/scenario"
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# As fiddle_pointers, through the ffi gem: its objects are of the untyped kind that has no function to tell a size.
+# As fiddle_pointers, with the ffi gem. Its objects have no type, hence no function that reports a size.
 
 require "ffi"
 require_relative "../lib/owners"

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Memory that a program asked for itself. Ruby is told of it.
+# Memory that a program allocated itself. Ruby knows its size.
 
 require_relative "../lib/owners"
 

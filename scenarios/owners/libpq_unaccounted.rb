@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Results of PostgreSQL as pg_results has them, held by an extension that tells Ruby nothing: libpq_unaccounted.c, which
-# is compiled where this runs and kept in target/.
+# Results of PostgreSQL as in pg_results, held by an extension that tells Ruby nothing: libpq_unaccounted.c. It is
+# compiled when this runs, and kept in target/.
 
 require "digest"
 require "fileutils"

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A cache that only grows, of objects that Ruby knows all about.
+# A cache that only grows, of objects whose size Ruby knows.
 
 require_relative "../lib/owners"
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Results of MariaDB that are never read to their end. mysql2 tells Ruby nothing of what the client library holds for
-# them. MYSQL_UNIX_PORT names the server's socket.
+# Results of MariaDB that are never read to the end. mysql2 does not tell Ruby what the client library holds for them.
+# MYSQL_UNIX_PORT is the server's socket.
 
 require "mysql2"
 require_relative "../lib/owners"

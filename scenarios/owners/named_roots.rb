@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The same objects, kept in every way that Ruby has: each has a class of its own, that tells how it is kept.
+# The same objects, retained by every kind of root that Ruby has. Each kind has a class of its own.
 
 require "zlib"
 require_relative "../lib/owners"

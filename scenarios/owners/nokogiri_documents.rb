@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Parsed documents: one Ruby object each, and a tree of many small chunks behind it, each of which points at its
-# parent, its neighbours and the document.
+# Parsed documents: one Ruby object each, with a tree of many small chunks. Each chunk points to its parent, its
+# neighbours and the document.
 
 require "nokogiri"
 require_relative "../lib/owners"

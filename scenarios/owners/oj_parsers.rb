@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Parsers of JSON, one for each request, where one would do.
+# JSON parsers, one for each request, where one would be enough.
 
 require "oj"
 require_relative "../lib/owners"

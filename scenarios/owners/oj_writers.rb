@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Writers of JSON with their output in a buffer of their own.
+# JSON writers with their output in their own buffers.
 
 require "oj"
 require_relative "../lib/owners"

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Certificates, as a client keeps those of its peers. Ruby counts their slots only.
+# Certificates of peers, as a client keeps them. Ruby counts only their slots.
 
 require "openssl"
 require_relative "../lib/owners"

@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
-# Digests in the midst of their work. Ruby counts their slots only. Each points at the tables of its algorithm, which
-# belong to none of them.
+# Unfinished digests. Ruby counts only their slots. Each points to the tables of its algorithm, which belong to no digest.
 
 require "openssl"
 require_relative "../lib/owners"

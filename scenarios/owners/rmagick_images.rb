@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Images that were never destroyed, as a thumbnailer leaves them.
+# Images that were never destroyed, such as those of a thumbnailer.
 
 require "rmagick"
 require_relative "../lib/owners"

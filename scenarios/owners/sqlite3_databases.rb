@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Databases in memory. Ruby counts their slots only.
+# Databases in memory. Ruby counts only their slots.
 
 require "sqlite3"
 require_relative "../lib/owners"

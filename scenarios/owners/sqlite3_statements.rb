@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Prepared statements that were never closed. Each points at its database, and the database at each.
+# Prepared statements that were never closed. Each points to its database, and the database points to each of them.
 
 require "sqlite3"
 require_relative "../lib/owners"

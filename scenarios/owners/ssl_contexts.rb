@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A context of its own for each connection, where one would do. Ruby counts their slots only.
+# A context for each connection, where one for all would be enough. Ruby counts only their slots.
 
 require "openssl"
 require_relative "../lib/owners"

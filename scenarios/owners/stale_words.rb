@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Words of earlier owners in all memory of Ruby's objects that is not in use, and numbers and text that look like
-# addresses: none of them is a reference. Each way has victims of a class of its own, which it seems to name.
+# Stale words in all unused memory of Ruby's objects, and numbers and text that look like addresses. None of them is a
+# reference. Each kind has victims of its own class, to which it seems to refer.
 
 require "fiddle"
 require "stringio"

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Compressors that were never closed. They have a function that tells Ruby their size, which counts zlib's state for a
-# few hundred bytes: it is a quarter of a megabyte.
+# Compressors that were never closed. Their type reports a size to Ruby, but counts a few hundred bytes for zlib's state,
+# which takes about 262 KiB.
 
 require "zlib"
 require_relative "../lib/owners"

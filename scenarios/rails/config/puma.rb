@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# WORKERS (0: one process), THREADS of each, and BIND say how it runs.
+# WORKERS (0: one process), THREADS of each, and BIND configure Puma.
 workers Integer(ENV.fetch("WORKERS", "0"))
 threads(*[Integer(ENV.fetch("THREADS", "5"))] * 2)
 preload_app! if get(:workers).positive?

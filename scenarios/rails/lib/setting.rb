@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What the shop may run under, by the names of `rbloat compare`.
+# A setting for the shop, with the same names as in `rbloat compare`.
 module Setting
   GEM = File.expand_path("../../../gem/lib", __dir__)
   LIBRARIES = { "jemalloc" => "libjemalloc.so.2", "tcmalloc" => "libtcmalloc_minimal.so.4",

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The load of load.lua, and what came of it.
+# The load of load.lua, and its results.
 module Wrk
   SCRIPT = File.expand_path("../load.lua", __dir__)
   UNITS = { "us" => 0.001, "ms" => 1, "s" => 1000, "m" => 60_000 }.freeze

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What the office asks for once in a while: a table that is built in memory, as in most applications.
+# An export that the office requests once in a while. The table is built in memory, as in most applications.
 class ExportsController < ApplicationController
   COLUMNS = %w[invoice placed_at status customer email street city note].freeze
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# So many of a product, as a line of an order.
+# A quantity of a product: one line of an order.
 class Item < ApplicationRecord
   belongs_to :order
   belongs_to :product
