@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A few live strings of 40 MB, such as uploads in memory. malloc gives each of them its own mapping.
+# A few live strings of 40 MiB, such as uploads in memory. malloc gives each of them its own mapping.
 
 require_relative "lib/scenario"
 
