@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# Millions of small objects, of which one in 50 is still alive. Every heap page has a few of them, so Ruby can free none
-# of its pages: fragmentation inside Ruby's heap. The objects fit into their slots, and form a chain instead of an array,
-# so malloc is not involved.
+# Millions of small objects, of which one in 50 is still alive. Every heap page has a few of them, so Ruby can free
+# none of its pages: fragmentation inside Ruby's heap. The objects fit into their slots, and form a chain instead of
+# an array, so malloc is not involved.
 
 require_relative "lib/scenario"
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Native memory in use to which no Ruby object refers, as an extension leaves it behind that forgets to free. Ruby cannot
-# see it, neither in GC.stat nor in ObjectSpace.
+# Native memory in use to which no Ruby object refers, as an extension leaves it behind that forgets to free. Ruby
+# cannot see it, neither in GC.stat nor in ObjectSpace.
 
 require "fiddle"
 require_relative "lib/malloc"

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# Unfinished digests. Ruby counts only their slots. Each points to the tables of its algorithm, which belong to no digest.
+# Unfinished digests. Ruby counts only their slots. Each points to the tables of its algorithm, which belong to no
+# digest.
 
 require "openssl"
 require_relative "../lib/owners"

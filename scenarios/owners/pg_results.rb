@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Results of PostgreSQL that are never cleared. pg tells Ruby what libpq holds for them. libpq finds the server by PGHOST
-# (the folder of its socket), PGUSER and PGDATABASE.
+# Results of PostgreSQL that are never cleared. pg tells Ruby what libpq holds for them. libpq finds the server by
+# PGHOST (the folder of its socket), PGUSER and PGDATABASE.
 
 require "pg"
 require_relative "../lib/owners"
