@@ -2,17 +2,17 @@
 
 require "json"
 
-# What `rbloat compare` makes of a program under several settings: run, kept in a folder, shown as a table.
+# A comparison of a program under several settings, made by `rbloat compare`. Its results are kept in a folder.
 class Comparison
-  # Where the runs are kept, each in a folder of its own.
+  # The parent of the folders of all comparisons.
   FOLDER = File.join(ROOT, "target/experiments")
   PICTURES = File.join(ROOT, "docs/experiments")
-  MB = 1_048_576.0
+  MIB = 1_048_576.0
 
   attr_reader :name
 
-  # +before+: the words of a command that runs others, such as one that starts a server for them. +environment+: what
-  # all settings have in common, or what makes that when it is needed.
+  # +before+: the words of a command that runs the comparison, such as one that starts a server for it. +environment+:
+  # the variables that all settings have, or a lambda that returns them.
   def initialize(name, command, before: [], options: [], environment: {})
     @name = name
     @command = command
@@ -39,7 +39,7 @@ class Comparison
     File.exist?("#{folder}/comparison.json")
   end
 
-  # What `rbloat compare` said.
+  # The JSON document of `rbloat compare`.
   def found
     @found ||= JSON.parse(File.read("#{folder}/comparison.json"))
   end
@@ -48,7 +48,7 @@ class Comparison
     found.fetch("medians")
   end
 
-  # As a user types it in the repository.
+  # The command as a user types it in the repository.
   def command
     words = [*@before, "rbloat", "compare", "--gem", "gem", "--runs", medians.map { |it| it["runs"] }.max.to_s, *@options,
              "--", *@command]
@@ -57,7 +57,7 @@ class Comparison
     variables + quoted.join(" ").gsub("#{ROOT}/", "").gsub(ROOT, ".")
   end
 
-  # The picture of all runs, where the page finds it.
+  # Copies the picture of all runs beside the page, and returns its path there.
   def picture
     require "fileutils"
     FileUtils.mkdir_p(PICTURES)
@@ -65,7 +65,7 @@ class Comparison
     "experiments/#{name}.svg"
   end
 
-  # A figure of a setting, in a unit, marked where it differs from the first setting's in every run.
+  # A median of a setting in +unit+, with its difference from the baseline if that is more than noise.
   def cell(median, figure, unit, digits = 0)
     spread = median[figure] or return ""
     percent = spread["differs_percent"]
@@ -74,12 +74,11 @@ class Comparison
   end
 
   def summary
-    recommendation = found.fetch("recommendation")
-    "#{recommendation['summary']} Confidence #{recommendation['confidence']}."
+    found.fetch("summary")
   end
 end
 
-# A part of the page that is made of comparisons, by name.
+# A section of the page that consists of comparisons, by name.
 class Comparisons
   def initialize(runs, comparisons)
     @runs = runs

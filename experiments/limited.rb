@@ -4,7 +4,8 @@ require "fileutils"
 require "json"
 require "open3"
 
-# The same application in a control group whose limit the default breaks: how many of its processes are killed.
+# The same application in a control group that is too small for it under the default setting: the processes that are
+# killed under each setting.
 class Limited
   FOLDER = File.join(Comparison::FOLDER, "limited")
 
@@ -33,28 +34,28 @@ class Limited
     <<~SECTION
       ## The Rails application in too little memory
 
-      #{found['workers']} workers with #{found['threads']} threads each in a control group of #{found['limit_bytes'] / 1_000_000}
-      million bytes, without swap. The kernel kills a worker when the group is full, and Puma starts another one. What
-      fails is what a killed worker was at. Load and limit were chosen so that what malloc retains breaks the limit and what
-      Ruby has in use fits into it: with larger exports, two at once, the gem's workers were killed as well, since no trim frees
-      what is in use. Published were pods of 3 GB that were killed about once a minute with glibc's malloc, and none with
-      jemalloc.
+      #{found['workers']} workers with #{found['threads']} threads each run in a control group of #{(found['limit_bytes'] / Comparison::MIB).round} MiB, without swap. When the
+      group is full, the kernel kills a worker, and Puma starts another one. The requests that fail are those that a killed
+      worker was serving. Load and limit were chosen so that the memory in use fits into the limit, but not together with
+      the memory that malloc retains. With larger exports, two at once, workers with the gem were killed too, because no
+      trim frees memory in use. The published case had pods of 3 GB, which were killed about once a minute with glibc's
+      malloc, and never with jemalloc.
 
           scenarios/rails/limited --seconds #{found['settings'].first['seconds']}
           #{found['load']}
 
-      | setting | killed | killed in 10 minutes | requests | failed | half within, ms | 99 % within, ms | most in the group, MB |
+      | setting | killed | killed per 10 minutes | requests | failed | median latency, ms | 99th percentile, ms | peak of the group, MiB |
       |---|---|---|---|---|---|---|---|
       #{rows.join("\n")}
 
-      ![What the group had in use under each setting, its limit, and what was killed](#{picture(found)})
+      ![Memory of the group under each setting, its limit, and kills](#{picture(found)})
     SECTION
   end
 
   private
 
   def row(setting)
-    most = setting["most_bytes"] ? (setting["most_bytes"] / Comparison::MB).round : ""
+    most = setting["most_bytes"] ? (setting["most_bytes"] / Comparison::MIB).round : ""
     "| #{[*setting.values_at('setting', 'kills', 'kills_per_10_minutes', 'requests', 'failed', 'p50_ms', 'p99_ms'),
           most].join(' | ')} |"
   end

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A Rails application on Puma and PostgreSQL under load, as one process and as two, under each allocator and setting.
+# A Rails application on Puma and PostgreSQL under load, with one process and with two, under each allocator and setting.
 class Rails < Comparisons
   SHAPES = { "rails-1x5" => ["0", "one process with 5 threads"], "rails-2x5" => ["2", "two workers with 5 threads each"] }.freeze
   BIND = "127.0.0.1:9292"
@@ -27,10 +27,10 @@ class Rails < Comparisons
     [<<~HEAD, *@comparisons.map { |name, comparison| part(SHAPES.fetch(name).last, comparison) }].join("\n")
       ## A Rails application
 
-      Debian's Rails and Puma, a real PostgreSQL with 40,000 orders: lists, details, the list as JSON, and an office that
-      exports one month of orders after the other, as CSV that is built in memory. Eight visitors and the office, by wrk,
-      for #{SECONDS} s in each run. RSS is that of all processes together: pages that they share count for each of them. There
-      are no published figures of this one.
+      A shop on Debian's Rails and Puma, with a real PostgreSQL and 40,000 orders. wrk puts load on it for #{SECONDS} s in each
+      run: eight visitors request lists, details, and the list as JSON, and an office exports one month of orders after
+      the other, as CSV that the shop builds in memory. RSS is the sum of all processes, so shared pages count several
+      times. There are no published figures to compare with.
     HEAD
   end
 
@@ -42,7 +42,7 @@ class Rails < Comparisons
 
           #{comparison.command}
 
-      | setting | peak, MB | end of load, MB | 15 s later, MB | requests/s | failed | half within, ms | 99 % within, ms |
+      | setting | peak, MiB | end of load, MiB | 15 s later, MiB | requests/s | failed | median latency, ms | 99th percentile, ms |
       |---|---|---|---|---|---|---|---|
       #{comparison.medians.map { |median| row(comparison, median) }.join("\n")}
 
@@ -53,10 +53,10 @@ class Rails < Comparisons
   end
 
   def row(comparison, median)
-    mb = Comparison::MB
+    mib = Comparison::MIB
     cells = [
-      median["setting"], comparison.cell(median, "rss_peak_bytes", mb), comparison.cell(median, "rss_end_bytes", mb),
-      comparison.cell(median, "rss_settled_bytes", mb), comparison.cell(median, "requests_per_second", 1),
+      median["setting"], comparison.cell(median, "rss_peak_bytes", mib), comparison.cell(median, "rss_end_bytes", mib),
+      comparison.cell(median, "rss_settled_bytes", mib), comparison.cell(median, "requests_per_second", 1),
       median["failures"], comparison.cell(median, "p50_ms", 1, 1), comparison.cell(median, "p99_ms", 1, 1)
     ]
     "| #{cells.join(' | ')} |"

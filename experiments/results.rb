@@ -5,14 +5,14 @@ require "open3"
 require "rbconfig"
 require_relative "../gem/test/servers"
 
-# The experiment of 2018 with results of PostgreSQL, and its twin with MariaDB: memory that the GC does not know of.
+# The experiment of 2018 with results of PostgreSQL, and the same with MariaDB: memory that the GC does not know of.
 class Results < Comparisons
   PROGRAM = "gem/bench/native.rb"
 
-  # What is read by what, what the prototypes had in millions of bytes, and what the article had.
+  # For each library its description, and the figures of the prototypes and the article in millions of bytes.
   LIBRARIES = {
-    "libpq" => ["a minimal extension over libpq, without accounting", "1050", "about 1000, with the pg of 2018"],
-    "pg" => ["pg, which tells Ruby since 1.1", "99", ""],
+    "libpq" => ["a minimal extension of libpq that tells Ruby nothing", "1050", "about 1000, with the pg of 2018"],
+    "pg" => ["pg, which tells Ruby the size since 1.1", "99", ""],
     "mysql2" => ["mysql2, `client.query`", "1130", ""],
     "mysql2-prepared" => ["mysql2, prepared statements", "184", ""]
   }.freeze
@@ -38,13 +38,13 @@ class Results < Comparisons
     <<~SECTION
       ## Memory that the GC does not know of
 
-      10,000 results of 100,000 bytes from a real PostgreSQL and MariaDB, none of them cleared, ten of them kept, beside
-      400,000 strings that are retained; `scripts/experiments results` starts the servers. *Told* is what Ruby is told of
-      one result, by `Rbloat.probe`, of what malloc gave for it.
+      A program reads 10,000 results of 100,000 bytes from a real PostgreSQL or MariaDB, clears none of them, and keeps
+      ten. It also retains 400,000 strings. `scripts/experiments results` starts the servers. The first two figures are of
+      one result, measured by `Rbloat.probe`: the bytes that Ruby knows of, and the bytes that malloc allocated.
 
           #{@comparisons.fetch('libpq').command}
 
-      | library | told, bytes | malloc's, bytes | setting | RSS when done, MB | prototype, 10⁶ bytes | article, 10⁶ bytes | wall, s |
+      | library | known to Ruby, bytes | allocated, bytes | setting | RSS when done, MiB | prototype, 10⁶ bytes | article, 10⁶ bytes | wall, s |
       |---|---|---|---|---|---|---|---|
       #{@comparisons.flat_map { |library, comparison| rows(library, comparison) }.join("\n")}
 
@@ -73,7 +73,7 @@ class Results < Comparisons
     probed = JSON.parse(File.read("#{comparison.folder}/probe.json"))
     comparison.medians.each_with_index.map do |median, place|
       first = place.zero? ? [label, probed["told"], probed["malloc"]] : ["", "", ""]
-      cells = [*first, median["setting"], comparison.cell(median, "rss_end_bytes", Comparison::MB),
+      cells = [*first, median["setting"], comparison.cell(median, "rss_end_bytes", Comparison::MIB),
                *(place.zero? ? [prototype, article] : ["", ""]), comparison.cell(median, "wall_ms", 1e3, 2)]
       "| #{cells.join(' | ')} |"
     end

@@ -3,13 +3,13 @@
 # Threads that allocate strings, under each allocator and setting, and with trims inside and outside of the GC.
 class Threads < Comparisons
   PROGRAMS = {
-    "churn" => "20 threads make 300 × 1,000 strings of up to 4 kB each and keep none.",
-    "burst" => "20 threads build 12 arrays of 5,000 strings of up to 8 kB each, whose peaks overlap, and drop them whole.",
-    "pin" => "As burst, but one string in 200 is kept in a ring of 500 for each thread."
+    "churn" => "20 threads each make 300 × 1,000 strings of up to 4 kB, and keep none.",
+    "burst" => "20 threads each build 12 arrays of 5,000 strings of up to 8 kB, and drop them. Their peaks overlap.",
+    "pin" => "As burst, but each thread keeps one string in 200, in a ring of 500."
   }.freeze
 
-  # RSS in MB at once and 15 s later, as the prototypes had it (Debian 12, Ruby 3.1.2, two cores, medians of 3 runs); a
-  # million bytes each.
+  # RSS of the prototypes at once and 15 s later, in millions of bytes (Debian 12, Ruby 3.1.2, two cores, medians of 3
+  # runs).
   PROTOTYPES = {
     "churn" => { "default" => [211], "arena2" => [41], "jemalloc" => [147], "tcmalloc" => [87],
                  "mimalloc" => [296], "trim after mark" => [36], "trim after sweep" => [33] },
@@ -42,11 +42,11 @@ class Threads < Comparisons
     [<<~HEAD, *@comparisons.map { |program, comparison| part(program, comparison) }].join("\n")
       ## Threads that allocate strings
 
-      When its work is done, each thread goes on as one of a server's does, with a few strings twice a second: an
-      allocator that gives back when it is called can do so. *Done* is RSS when the process was idle for a second, *15 s
-      later* what it settled at. `trim` is `rbloat trim` when the work was done, `gem` is `Rbloat::AutoTrim`; *trim after
-      mark* (where the article's patch had it) and *trim after sweep* call malloc_trim inside of each major GC. The
-      prototypes' figures, in millions of bytes, were taken right after the last GC.
+      After its work, each thread continues like that of a server: it makes a few strings twice a second. An allocator
+      that returns memory only when it is called can do so then. *Done* is RSS when the process has been idle for a
+      second, and *15 s later* is RSS after the time to settle. `trim` is `rbloat trim` at the end of the work, and `gem`
+      is `Rbloat::AutoTrim`. *Trim after mark* (as in the article's patch) and *trim after sweep* call malloc_trim inside
+      each major GC. The prototypes' figures are in millions of bytes, and were measured right after the last GC.
     HEAD
   end
 
@@ -61,7 +61,7 @@ class Threads < Comparisons
 
           #{comparison.command}
 
-      | setting | peak, MB | done, MB | 15 s later, MB | prototype, at once | 15 s later | wall, s | CPU, s | page faults, thousands |
+      | setting | peak, MiB | done, MiB | 15 s later, MiB | prototype, at once | 15 s later | wall, s | CPU, s | page faults, thousands |
       |---|---|---|---|---|---|---|---|---|
       #{rows.join("\n")}
 
@@ -73,10 +73,10 @@ class Threads < Comparisons
 
   def row(comparison, median, prototypes)
     at_once, later = prototypes[median["setting"]]
-    mb = Comparison::MB
+    mib = Comparison::MIB
     cells = [
-      median["setting"], comparison.cell(median, "rss_peak_bytes", mb), comparison.cell(median, "rss_end_bytes", mb),
-      comparison.cell(median, "rss_settled_bytes", mb), at_once, later, comparison.cell(median, "wall_ms", 1e3, 2),
+      median["setting"], comparison.cell(median, "rss_peak_bytes", mib), comparison.cell(median, "rss_end_bytes", mib),
+      comparison.cell(median, "rss_settled_bytes", mib), at_once, later, comparison.cell(median, "wall_ms", 1e3, 2),
       format("%.2f", (median["user_ms"]["median"] + median["system_ms"]["median"]) / 1e3),
       comparison.cell(median, "minor_faults", 1e3)
     ]

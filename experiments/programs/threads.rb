@@ -2,11 +2,11 @@
 
 # usage: threads.rb churn|burst|pin
 #
-# 20 threads that allocate strings. Then they go on as those of a server do, with a little work now and then, for ever:
-# an allocator that gives back when it is called can do so. TRIM_IN_GC=mark or sweep trims inside of each major GC.
+# 20 threads that allocate strings. Afterwards they do a little work now and then, like threads of a server, so that an
+# allocator that returns memory only when it is called can do so. TRIM_IN_GC=mark or sweep trims inside each major GC.
 #
-# All settings load the same code: how often the GC of so small a program runs, and how much garbage lies around, depends
-# on how many objects there are.
+# All settings load the same code, because in such a small program the number of objects determines how often the GC runs
+# and how much garbage there is.
 
 require_relative "../../gem/bench/workloads"
 require_relative "../../gem/test/servers"
@@ -14,12 +14,12 @@ $LOAD_PATH.unshift(File.expand_path("../../gem/lib", __dir__))
 require "rbloat"
 
 THREADS = 20
-# Seconds between two bits of work of a thread.
+# Seconds between two pieces of work of a thread.
 PAUSE = 0.5
 
 RINGS = Array.new(THREADS) { [] }
 
-# As burst, and one string in 200 is kept for a while.
+# As burst, but keeps one string in 200 for a while.
 def pin(random, ring)
   Workloads.burst(random) do |result|
     0.step(result.size - 1, 200) { |place| ring << result[place] }
