@@ -33,7 +33,7 @@ pub(crate) struct CompareArguments {
     /// The folder of rbloat's gem, which the setting gem needs
     #[arg(long, value_name = "FOLDER")]
     pub(crate) gem: Option<PathBuf>,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
     /// Write comparison.json, comparison.md, comparison.svg and a recording of each run to this folder

@@ -127,10 +127,10 @@ pub(crate) enum CaptureMode {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct ProcessArguments {
-    /// The process to examine
+    /// The process
     #[arg(value_name = "PID")]
     source: Option<i32>,
-    /// The process to examine
+    /// The process
     #[arg(short, long, value_name = "PID")]
     pid: Option<i32>,
     /// The process, by the pid that it has in its container
