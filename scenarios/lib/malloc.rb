@@ -2,10 +2,10 @@
 
 require "fiddle"
 
-# What malloc itself says is in use, to the byte: the chunks of all arenas with their headers, and those with a mapping
-# of their own. mallinfo2(3) counts what lies in the calling thread's tcache as in use; here it is not.
+# The memory that malloc itself counts as in use, to the byte: the chunks of all arenas with their headers, and mmapped
+# chunks. mallinfo2(3) counts chunks in the calling thread's tcache as in use; this module does not.
 module Malloc
-  # More than a list of the tcache holds in any release up to 2.43, and the chunks that such a list may have.
+  # More chunks than a list of the tcache holds in any release up to 2.43, and the sizes that have such a list.
   CACHED = 16
   CACHED_SIZES = (24..1032).step(16).to_a.freeze
 
@@ -14,7 +14,7 @@ module Malloc
   IN_USE = 7
 
   class << self
-    # How many more bytes are in use after the block. Garbage is collected before and after it.
+    # Returns the increase of the bytes in use during the block. Garbage is collected before and after it.
     def growth
       before = settled_bytes
       yield
@@ -24,25 +24,25 @@ module Malloc
     private
 
     def settled_bytes
-      # More than once because a dead object may be named by a stale word on the stack the first time.
+      # More than once, because a stale word on the stack may retain a dead object the first time.
       4.times { GC.start }
       in_use_bytes
     end
 
-    # With as many chunks taken as may be cached, none is: what is left in use besides them is the program's.
+    # Allocates as many chunks as the tcache may have, which empties it. All other chunks in use are the program's.
     def in_use_bytes
       taken = []
       CACHED_SIZES.each { |bytes| CACHED.times { taken << allocate.call(bytes) } }
       info.call(record)
       fields = record[0, record.size].unpack(format)
-      # Each chunk has 8 bytes in front of what its user may have.
+      # Each chunk has 8 bytes before its usable bytes.
       fields[IN_USE] + fields[MMAPPED] - taken.sum { |address| usable.call(address) + 8 }
     ensure
       taken.each { |address| release.call(address) }
       taken.clear
     end
 
-    # A struct of this size is returned through a pointer that is passed first.
+    # A function returns a struct of this size through a pointer, its first argument.
     def info
       @info ||= function(wide? ? "mallinfo2" : "mallinfo", [Fiddle::TYPE_VOIDP], Fiddle::TYPE_LONG)
     end
@@ -55,7 +55,7 @@ module Malloc
       wide? ? "Q#{FIELDS}" : "I#{FIELDS}"
     end
 
-    # glibc has mallinfo2 since 2.33. What came before counts up to 4 GB.
+    # glibc has mallinfo2 since 2.33. mallinfo counts up to 4 GiB.
     def wide?
       return @wide if defined?(@wide)
 

@@ -4,20 +4,21 @@ require "objspace"
 require_relative "malloc"
 require_relative "scenario"
 
-# What keeps all that the scenarios of owners make: a Hash of Arrays.
+# The root that retains all objects of the scenarios of owners: a Hash of Arrays.
 module Cache
   STORE = {}
 end
 
-# Makes objects that hold memory outside of their slots, and measures with malloc's own count how much that is.
+# Creates objects that hold memory outside their slots, and measures that memory by malloc's own count.
 module Owners
-  # In each Array of the store. Marking one with a million would grow the GC's own stack by as many words.
+  # Objects in each Array of the store. To mark an Array of a million objects, the GC's stack would grow by a million
+  # words.
   PART = 1_000
 
   @truth = []
 
   class << self
-    # Runs a scenario: the block, given the scale, makes the objects. More facts may be returned by it.
+    # Runs a scenario. The block gets the scale, creates the objects, and may return more facts.
     def run(expect: "native.held")
       Scenario.run(expect: expect) do |scale|
         facts = yield(scale)
@@ -26,9 +27,9 @@ module Owners
       end
     end
 
-    # Keeps +count+ objects in Cache::STORE, each the block's for its index, and takes down what they hold.
-    # +shared_with+: owners that pointers lead from to the same memory, so that a part may be found to be theirs. +free+:
-    # what frees an object's memory, if the GC does not.
+    # Keeps +count+ objects in Cache::STORE, and measures what they hold. The block creates the object with an index.
+    # +shared_with+: owners with pointers to the same memory, under which rbloat may list a part of it. +free+: frees an
+    # object's memory if the GC does not.
     def keep(count, shared_with: [], free: nil, &make)
       count = [count.round, 1].max
       parts = Array.new(count.fdiv(PART).ceil) { |part| Array.new([PART, count - part * PART].min) }
@@ -39,8 +40,8 @@ module Owners
       end
     end
 
-    # As keep, for objects that the block is to keep, given the index and the object: +by+ tells in which way, from the
-    # root on.
+    # As keep, but the block keeps the objects; it gets the index and the object. +by+ is the retaining path from the
+    # root.
     def measure(count, by, make:, shared_with: [], free: nil)
       @bytes_of_page ||= bytes_of_page
       owner = class_of_dropped([count / 10, 10].max, free, &make)
@@ -55,8 +56,8 @@ module Owners
 
     private
 
-    # Makes some objects and drops them, so that what a library makes once is no part of the measure; returns their
-    # class. In a fiber, whose stack is gone with the words on it that name them; a thread would have its own arena.
+    # Creates some objects and drops them, so that memory that a library allocates once is not measured. Returns their
+    # class. In a fiber, because its stack disappears with all stale words; a thread would have its own arena.
     def class_of_dropped(count, free)
       Fiber.new do
         objects = Array.new(count) { |index| yield(index) }
@@ -65,21 +66,21 @@ module Owners
       end.resume
     end
 
-    # Ruby says how large a slot is since they differ, from 3.2 on.
+    # Since Ruby 3.2 slots have different sizes, and Ruby reports them.
     def slots(owner)
       objects = ObjectSpace.each_object(owner)
       each = JSON.parse(ObjectSpace.dump(objects.first))["slot_size"] || 40
       { objects: objects.count, slot_bytes: objects.count * each }
     end
 
-    # How much more is in use after the block, but for what Ruby keeps for each further page of its heap.
+    # Returns the increase of memory in use during the block, without what Ruby needs for new heap pages.
     def growth(&block)
       pages = -page_count
       bytes = Malloc.growth(&block)
       [bytes - (page_count + pages) * @bytes_of_page, 0].max
     end
 
-    # By experiment, with objects that need no malloc at all; in a fiber, as above.
+    # Measured with objects that need no malloc; in a fiber, as above.
     def bytes_of_page
       Fiber.new do
         parts = Array.new(100) { Array.new(PART) }
@@ -94,8 +95,8 @@ module Owners
       GC.stat(:heap_allocated_pages)
     end
 
-    # The GC runs at set times, and always marks all: a minor one, which begins with the Arrays that were written to,
-    # would grow its stack by a word for each of their members.
+    # Runs only full collections, at fixed points. A minor one starts with the Arrays that were written to, and would
+    # grow the GC's stack by a word for each of their members.
     def repeat(count)
       GC.disable
       count.times do |index|
@@ -106,7 +107,7 @@ module Owners
       GC.enable
     end
 
-    # The types of which there are so many more objects now: those measured, and what may hold a part of the bytes.
+    # Returns the types with many new objects: those measured, and others that may hold a part of the bytes.
     def more_than(before, few)
       now = ObjectSpace.count_objects
       more = now.to_h { |type, count| [type, count - before.fetch(type, 0)] }

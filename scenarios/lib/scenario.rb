@@ -4,22 +4,21 @@ require "json"
 require "objspace"
 require "optparse"
 
-# What every scenario has in common: its options, and the protocol by which a driver knows its state.
-# The protocol is described in scenarios/README.md.
+# The options of scenarios, and their protocol, which scenarios/README.md describes.
 module Scenario
   @parked = Queue.new
 
-  # A thread that fails would never park, and the driver would wait for ever.
+  # Otherwise a thread that fails would never park, and the driver would wait forever.
   Thread.abort_on_exception = true
 
-  # A driver that stops a scenario early must not see a failure. exit! because unwinding hundreds of threads takes
-  # seconds, and nothing here needs it.
+  # A driver that stops a scenario early must not see a failure. exit!, because unwinding hundreds of threads takes
+  # seconds.
   %w[INT TERM].each { |signal| trap(signal) { exit!(0) } }
 
   class << self
-    # Brings the process into its state with the block, which is given the scale and returns the facts that only this
-    # scenario knows; then tells the truth and waits. +commands+ are what a driver may ask for meanwhile: each name has
-    # something to be called that returns the answer.
+    # Runs the block, which gets the scale, creates the state, and returns the facts that only this scenario knows. Then
+    # prints the facts and waits. +commands+ are the requests that a driver may make: names with callables that return
+    # the answer.
     def run(expect:, commands: {})
       facts = yield(read_scale)
       settle
@@ -29,8 +28,8 @@ module Scenario
       exit!(0)
     end
 
-    # Runs the block in +count+ threads, each given its index, and returns when all are through. The threads stay,
-    # parked, as those of a server's pool do.
+    # Runs the block in +count+ threads, each with its index, and returns when all have finished it. The threads stay
+    # parked, like those of a server's pool.
     def in_threads(count)
       count.times do |index|
         Thread.new do
@@ -41,7 +40,7 @@ module Scenario
       count.times { @parked.pop }
     end
 
-    # Ends the calling thread's work for good, at whatever depth of its stack it is.
+    # Parks the calling thread forever, at the current depth of its stack.
     def park
       @parked << true
       sleep
@@ -66,8 +65,8 @@ module Scenario
       scale
     end
 
-    # Lets the GC finish, so that garbage and a pending lazy sweep are no part of the state. More than once because a
-    # dead object may be named by a stale word on the stack the first time.
+    # Lets the GC finish, so that the state has no garbage and no pending lazy sweep. More than once, because a stale
+    # word on the stack may retain a dead object the first time.
     def settle
       3.times { GC.start }
     end
@@ -103,8 +102,8 @@ module Scenario
       $stdout.flush
     end
 
-    # What malloc_trim(0) gives back, by the process's own account. Fiddle is loaded only here: most scenarios are to
-    # be plain Ruby.
+    # Calls malloc_trim(0), and returns RSS before and after it. Fiddle is loaded only here, because most scenarios
+    # should be plain Ruby.
     def trim
       require "fiddle"
       address = Fiddle::Handle::DEFAULT["malloc_trim"]

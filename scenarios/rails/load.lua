@@ -1,7 +1,7 @@
--- A load on the shop, for wrk -t9 -c9: its first thread is the office, which exports the last months of the year; the others
--- are visitors. Each run asks the same in the same order.
+-- A load on the shop, for wrk -t9 -c9. The first thread is the office, which exports the last months of the year. The
+-- others are visitors. Each run makes the same requests in the same order.
 --   wrk -t9 -c9 -d60s --timeout 60s --latency -s scenarios/rails/load.lua http://127.0.0.1:9292 [-- MILLISECONDS]
--- MILLISECONDS is how long the office waits before each export (1000).
+-- MILLISECONDS is the time that the office waits before each export (1000).
 
 local threads = 0
 

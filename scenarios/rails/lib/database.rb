@@ -4,11 +4,11 @@ require "pg"
 
 require_relative "../../../gem/test/servers"
 
-# The shop's own PostgreSQL, with its orders; it ends with the process that started it.
+# A PostgreSQL server with the shop's orders. It ends with the process that started it.
 module Database
   SEEDS = File.expand_path("../db/shop.sql", __dir__)
 
-  # The environment's variables by which the shop finds it, started by the first call.
+  # Returns the environment variables by which the shop finds the server. The first call starts the server.
   def self.start
     @start ||= seed(Servers.postgres)
   end

@@ -7,15 +7,15 @@ require "tempfile"
 
 require_relative "setting"
 
-# A Puma that serves the shop, from its start to its end.
+# A Puma that serves the shop.
 class Server
   CONFIGURATION = File.expand_path("../config/puma.rb", __dir__)
   PATIENCE = 60
 
   attr_reader :pid, :url, :setting
 
-  # Starts it on a free port, with no workers as one process. `before` are the words of a command that
-  # becomes another one, by which Puma is started.
+  # Starts Puma on a free port; without workers it is a single process. `before` are the words of a command that
+  # executes Puma.
   def initialize(database, setting: "default", workers: 0, threads: 5, before: [])
     @setting = setting
     @workers = workers
@@ -23,7 +23,7 @@ class Server
     @url = "http://127.0.0.1:#{port}"
     variables = { "WORKERS" => workers.to_s, "THREADS" => threads.to_s, "BIND" => "tcp://127.0.0.1:#{port}" }
     @log = Tempfile.create("rbloat-shop")
-    # What is preloaded is Puma's alone: what comes before must not have it.
+    # Only Puma may have the preloaded library, not the command before it.
     words = Setting.environment(setting).map { |name, value| value ? "#{name}=#{value}" : "--unset=#{name}" }
     words.sort_by! { |word| word.start_with?("--") ? 0 : 1 }
     @pid = Process.spawn(database.merge(variables), *before, "env", *words, RbConfig.ruby, "-S", "puma", "-C",
@@ -31,7 +31,7 @@ class Server
     wait_until_ready
   end
 
-  # The processes that answer requests.
+  # Returns the processes that answer requests.
   def serving
     @workers.zero? ? [pid] : File.read("/proc/#{pid}/task/#{pid}/children").split.map(&:to_i)
   end
@@ -40,7 +40,7 @@ class Server
     Net::HTTP.get_response(URI("#{url}#{path}"))
   end
 
-  # Asks it to end, and kills it when it does not.
+  # Asks Puma to end, and kills it if it does not.
   def stop
     Process.kill(:TERM, pid) unless ended?
     Process.kill(:KILL, pid) unless within(PATIENCE) { ended? }
@@ -63,7 +63,7 @@ class Server
     @ended ||= Process.wait(pid, Process::WNOHANG)
   end
 
-  # Whether the block came true in so many seconds.
+  # Returns true if the block returns true within +seconds+.
   def within(seconds)
     limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
     until (is_true = yield)
@@ -74,7 +74,7 @@ class Server
     is_true
   end
 
-  # Workers listen late, but the master's socket is there before them.
+  # The master's socket exists before its workers accept connections.
   def ready?
     serving.size >= @workers && get("/orders/1").is_a?(Net::HTTPSuccess)
   rescue SystemCallError, Net::ReadTimeout, EOFError

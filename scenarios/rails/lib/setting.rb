@@ -8,13 +8,13 @@ module Setting
   NAMES = ["default", "arena2", *LIBRARIES.keys, "gem"].freeze
 
   class << self
-    # The environment's variables that bring it about, and those that would bring about another one as nil.
+    # Returns the environment variables of a setting. Variables of other settings are nil.
     def environment(name)
       others = { "MALLOC_ARENA_MAX" => nil, "LD_PRELOAD" => nil, "RBLOAT_AUTO_TRIM" => nil, "RUBYOPT" => nil }
       others.merge(own(name))
     end
 
-    # Whether it is in force in a process, as that is seen from outside.
+    # Returns true if a process has a setting, as far as that is visible from outside.
     def in_force?(name, pid)
       case name
       when "default" then in_force_of(pid).empty?

@@ -6,7 +6,7 @@ module Wrk
   UNITS = { "us" => 0.001, "ms" => 1, "s" => 1000, "m" => 60_000 }.freeze
 
   class << self
-    # Its command line: one thread for the office, and one for each visitor.
+    # Returns the command line: one thread for the office, and one for each visitor.
     def command(url, seconds:, visitors:, pause_ms:)
       clients = visitors + 1
       %W[wrk -t#{clients} -c#{clients} -d#{seconds}s --timeout 60s --latency -s #{SCRIPT} #{url} -- #{pause_ms}]
@@ -21,7 +21,7 @@ module Wrk
 
     private
 
-    # Who is interrupted does not wait for the end of the load.
+    # An interrupted caller does not wait for the end of the load.
     def read_to_end(wrk)
       output = wrk.read
     ensure
