@@ -19,8 +19,8 @@ ROW_BYTES = (64..8_255).freeze
 KEEP_ONE_IN = 200
 CACHES = Array.new(THREADS) { [] }
 
-# Looks at the clock every millisecond and remembers its longest wait for that. So the process itself knows for how
-# long it was stopped, whoever stopped it and whatever that one says about it.
+# Reads the clock every millisecond, and remembers the longest gap. So the process itself measures its pauses,
+# independently of the program that caused them.
 class Heartbeat
   INTERVAL = 0.001
 
@@ -29,7 +29,7 @@ class Heartbeat
     Thread.new { beat }
   end
 
-  # The longest gap since the last time this was asked.
+  # Returns the longest gap since the last call.
   def take_longest_gap
     longest = @longest
     @longest = 0
@@ -48,7 +48,7 @@ class Heartbeat
     end
   end
 
-  # An Integer, since a Float might be an object: this must not give the GC any work.
+  # An Integer, because a Float may be an object, and this must create no work for the GC.
   def microseconds
     Process.clock_gettime(Process::CLOCK_MONOTONIC, :microsecond)
   end

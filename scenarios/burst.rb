@@ -16,7 +16,7 @@ Scenario.run(expect: "malloc.unreturned") do |scale|
     random = Random.new(index)
     ROUNDS.times do
       result = Array.new(strings) { "x" * random.rand(BYTES) }
-      # The others get to build theirs while this one is alive, so that all peaks overlap.
+      # The other threads build their results while this one is alive, so that all peaks overlap.
       sleep 0.001
       result.clear
     end

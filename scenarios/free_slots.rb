@@ -17,7 +17,7 @@ def chain_of(length)
   last
 end
 
-# Cuts every link that it passes: a survivor must not keep its neighbours.
+# Cuts every link, because a survivor must not retain its neighbours.
 def keep_some_of(row)
   while row
     previous = row.previous

@@ -5,7 +5,7 @@
 require_relative "lib/scenario"
 
 TOTAL = 12
-# Above 32 MB, the most that malloc's threshold for mappings ever grows to.
+# Above 32 MiB, the maximum of malloc's threshold for mappings.
 BYTES = 40 * 1024 * 1024
 UPLOADS = []
 

@@ -12,7 +12,7 @@ PAGE = 4_096
 PROT_READ = 1
 MAP_PRIVATE = 2
 
-# An address inside a mapping that lasts as long as the process, so that closing and deleting the file is safe.
+# Returns the address of a mapping that exists until the process ends, so the file can be closed and deleted.
 def map_for_reading(file, bytes)
   mmap = Fiddle::Function.new(
     Fiddle::Handle::DEFAULT["mmap"],
@@ -28,7 +28,7 @@ end
 Scenario.run(expect: "file.shared") do |scale|
   bytes = (BYTES * scale).round
   Tempfile.create("mapped_file") do |file|
-    # A hole costs no disk, and reading it brings pages into the page cache as any other data does.
+    # A hole takes no disk space, and reading it fills the page cache like other data.
     file.truncate(bytes)
     mapping = map_for_reading(file, bytes)
     0.step(bytes - 1, PAGE) { |offset| mapping[offset] }

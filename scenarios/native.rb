@@ -19,7 +19,7 @@ Scenario.run(expect: "native.unreachable") do |scale|
   chunk_bytes = Malloc.growth do
     while lost < TOTAL_BYTES * scale
       bytes = random.rand(BYTES)
-      # The address is used once, as a number, and forgotten. The pattern reads as no address.
+      # The address is used once, as a number, and dropped. The pattern is no valid address.
       memset.call(Fiddle.malloc(bytes), 0xA5, bytes)
       blocks += 1
       lost += bytes

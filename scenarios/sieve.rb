@@ -6,9 +6,9 @@
 require_relative "lib/scenario"
 
 TOTAL_BYTES = 500_000_000
-# Longer than any slot of any Ruby, so that malloc has them.
+# Longer than any slot of any Ruby, so that they are malloc'ed.
 BYTES = (1_050..1_400).freeze
-# The free stretch between two survivors, two strings, is shorter than a page.
+# The two strings between two survivors are together shorter than a page.
 KEEP_ONE_IN = 3
 SURVIVORS = []
 
@@ -17,7 +17,7 @@ Scenario.run(expect: "malloc.fragmented") do |scale|
   strings = Array.new((TOTAL_BYTES * scale / BYTES.sum * BYTES.size).round) { "x" * random.rand(BYTES) }
   0.step(strings.size - 1, KEEP_ONE_IN) { |position| SURVIVORS << strings[position] }
   total = strings.size
-  # Not left to the GC alone, which keeps what a stale word on the stack happens to name.
+  # Explicitly, because the GC keeps objects to which a stale word on the stack refers.
   strings.clear
   { strings: total, kept: SURVIVORS.size, kept_bytes: SURVIVORS.sum(&:bytesize) }
 end

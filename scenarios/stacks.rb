@@ -6,8 +6,8 @@
 require_relative "lib/scenario"
 
 THREADS = 400
-# About 0.8 MB of the default machine stack of 1 MB. Every level goes through a block called from C, as Ruby code that
-# calls Ruby code grows the VM stack only (so not Integer#times, which is written in Ruby since 3.3).
+# About 0.8 MiB of the default machine stack of 1 MiB. Every level goes through a block that C calls, because Ruby code
+# that calls Ruby code only grows the VM stack. (Integer#times will not do: since 3.3 it is written in Ruby.)
 DEPTH = 750
 
 def descend(levels)

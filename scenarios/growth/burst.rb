@@ -6,7 +6,7 @@ require_relative "../lib/scenario"
 
 KEPT = []
 
-# What is freed lies between what stays, so that the heap cannot shrink by itself.
+# Freed memory is between memory in use, so the heap cannot shrink by itself.
 def burst(size)
   strings = Array.new(size) { "x" * 900 }
   KEPT.replace(Array.new(50) { |index| strings[(index * size / 50) + 1] })
@@ -17,7 +17,7 @@ end
 
 def step
   @size += 20_000
-  # In a thread of its own, whose stack is gone when it ends: a word on it would keep all.
+  # In a thread of its own, because its stack disappears. A stale word on the stack would retain everything.
   Thread.new { burst(@size) }.join
   GC.start
   { objects: KEPT.size }

@@ -12,7 +12,7 @@ PER_STEP = 20_000
 
 def step
   first = Cache::STORE.size
-  # More than eight pairs: the hash has a table of its own.
+  # With more than eight pairs a hash has its own table.
   PER_STEP.times { |number| Cache::STORE[first + number] = (0..11).to_h { |field| [field, number] } }
   { objects: Cache::STORE.size }
 end

@@ -8,7 +8,7 @@ PER_STEP = 50
 
 def step
   PER_STEP.times { Thread.new { sleep } }
-  # Each has its stack when it sleeps.
+  # When a thread sleeps, it has its stack.
   Thread.pass until Thread.list.count { |thread| thread.status == "sleep" } >= Thread.list.size - 1
   { objects: Thread.list.size }
 end

@@ -12,7 +12,7 @@ TOTAL = 1_000
 ROWS = "SELECT repeat('x', 1000) FROM generate_series(1, 100)"
 SOURCE = File.join(__dir__, "libpq_unaccounted.c")
 
-# Compiles the extension for this Ruby, unless it is there. Others may do so at the same time.
+# Compiles the extension for this Ruby, unless it exists. Other processes may do so at the same time.
 def extension
   built_for = Digest::SHA256.hexdigest(File.read(SOURCE) + RUBY_DESCRIPTION)[0, 16]
   folder = File.expand_path("../../target/scenarios/#{built_for}", __dir__)

@@ -7,7 +7,7 @@ require_relative "../lib/owners"
 
 TOTAL = 40
 
-# Of each way to be kept.
+# Objects of each kind of root.
 module Kept
   ByConstant = Class.new(Zlib::Deflate)
   ByGlobal = Class.new(Zlib::Deflate)
@@ -21,7 +21,7 @@ module Kept
   ByStack = Class.new(Zlib::Deflate)
 end
 
-# Keeps in a variable of its own, and in one of its instance.
+# Retains objects in variables of its own, and in one of its instance.
 class Catalog
   @cache = []
   @@products = []
@@ -51,8 +51,8 @@ BLOCK = block_over([])
 
 HANDOVER = Queue.new
 
-# A thread that has what Ruby's threads have: a local of its fiber, a variable, and one on its stack, which it hands
-# over to be filled.
+# Starts a thread that retains objects in a local of its fiber, in a thread variable, and in a variable on its stack,
+# which it hands over to be filled.
 def start_thread
   Thread.new do
     Thread.current[:local] = []

@@ -8,7 +8,8 @@ require "stringio"
 require_relative "../lib/malloc"
 require_relative "../lib/scenario"
 
-# What is seemingly named. The classes are made first: their own structures are to have no stale words.
+# The objects to which stale words seem to refer. Their classes are created first, so that the structures of the classes
+# have no stale words.
 module Victims
   NAMES = %i[
     WriteBuffer ReadBuffer ArrayCapacity TableCapacity DeletedEntries StructMembers Variables StringCapacity StringIOBytes
@@ -17,25 +18,25 @@ module Victims
   NAMES.each { |name| const_set(name, Class.new(String)) }
 end
 
-# What truly keeps the victims, by a longer way than what seems to.
+# The true root of the victims. Its path to them is longer than that of the objects that seem to retain them.
 module Vault
   STORE = {}
 end
 
-# What seems to keep the victims.
+# The objects that seem to retain the victims.
 module Slack
   HOLDERS = []
 end
 
-# Native memory, a chain of chunks that each name the next one.
+# Native memory: a chain of chunks, each of which points to the next one.
 class Chain < Fiddle::Pointer
 end
 CHAIN = []
-# Below malloc's first threshold for mapping.
+# Less than malloc's initial threshold for mappings.
 NODE_BYTES = 100_000
 NODES = 600
 
-# Memory, as words.
+# Memory as words.
 module Memory
   CLEARED = 200
   SMALL_CLEARED = 20
@@ -50,22 +51,24 @@ module Memory
       Fiddle.dlwrap(object)
     end
 
-    # The words of an object's slot. Ruby says how large it is since they differ, from 3.2 on.
+    # Returns the words of an object's slot.
     def slot(object)
       words(address(object), slot_bytes(object) / 8)
     end
 
+    # Since Ruby 3.2 slots have different sizes, and Ruby reports them.
     def slot_bytes(object)
       JSON.parse(ObjectSpace.dump(object))["slot_size"] || 40
     end
 
-    # The pointers in memory, which need not be aligned to words (in the structure of an IO).
+    # Returns the pointers in memory, which need not be aligned to words (in the structure of an IO).
     def pointers(at, bytes)
       text = Fiddle::Pointer.new(at)[0, bytes]
       (0..bytes - 8).step(4).map { |offset| text[offset, 8].unpack1("Q") }
     end
 
-    # Fills memory of so many bytes with words, in turn, and frees it. What stands between keeps it apart. Returns where it was.
+    # Fills +count+ chunks of +bytes+ with +words+, frees them, and returns their addresses. Small chunks in between
+    # prevent that free chunks are merged.
     def leave(words, bytes, count)
       text = words.cycle.first(bytes / 8).pack("Q*")
       chunks = Array.new(count) { [Fiddle.malloc(bytes), Fiddle.malloc(24)].first }
@@ -74,8 +77,8 @@ module Memory
       chunks
     end
 
-    # Takes the words away again from what was not used, whatever pieces it is in by now: Ruby's own structures are not
-    # to get it.
+    # Clears the stale words in memory that was not used again, in chunks of all sizes, so that Ruby's own structures
+    # do not get them.
     def clear(bytes)
       sizes = [bytes] * CLEARED + (24..1032).step(16).to_a * SMALL_CLEARED
       chunks = sizes.map { |size| Fiddle.malloc(size).tap { |at| Fiddle::Pointer.new(at)[0, size] = ZEROS[0, size] } }
@@ -111,7 +114,7 @@ module Slack
       { owner: "Chain", objects: 1, native_bytes: @bytes }
     end
 
-    # The victims of a class, and the words that seem to name them, and the chain.
+    # Returns the class of the victims, the words that seem to refer to them and to the chain, and the victims.
     def victims(name)
       owner = Victims.const_get(name)
       all = Array.new(VICTIMS) { owner.new << "v" * VICTIM_BYTES }
@@ -120,13 +123,14 @@ module Slack
       [owner, words, all]
     end
 
-    # Objects with memory of so many bytes each (one of these sizes), made by the block. Those are kept that got memory
-    # with stale words: those of the chain only if +native+, since some of the memory becomes Ruby's own. +through+: it is not the slot that names it, but what the slot names.
+    # Creates objects with the block, which have memory of one of +sizes+, and keeps those whose memory has stale words.
+    # Words of the chain are used only if +native+, because some of the memory becomes Ruby's own. +through+: the slot
+    # refers to a structure that refers to the memory.
     def in_memory(name, *sizes, through: false, native: false)
       owner, words, all = victims(name)
       words = all.map { |victim| Memory.address(victim) } unless native
       kept = []
-      # What Ruby itself needs for the block is made before there are stale words.
+      # Ruby allocates its own structures for the block before there are stale words.
       yield
       TRIES.times do
         chunks = sizes.flat_map { |bytes| Memory.leave(words.rotate(kept.size), bytes, CHUNKS) }
@@ -138,13 +142,13 @@ module Slack
       keep(owner, kept)
     end
 
-    # Objects whose slots had been those of others, which the first block makes. Where slots of all objects are alike,
-    # Ruby clears them.
+    # Creates objects in slots of former objects, which +former+ creates. If all slots have the same size, Ruby clears
+    # them.
     def in_slots(name, former)
       return if RUBY_VERSION < "3.2"
 
       owner, _, all = victims(name)
-      # Ruby frees pages without any object: some stay until the slots are used again.
+      # Ruby frees pages without objects, so some objects stay until the slots are used again.
       few, some = all.first(4), []
       Fiber.new { 20_000.times { |it| former.call(few).tap { |own| some << own if it % 50 == 0 } } }.resume
       GC.start
@@ -156,7 +160,7 @@ module Slack
       keep(owner, made.select(&stale).first(1_000))
     end
 
-    # Objects that the block makes of words or victims.
+    # Keeps objects that the block creates from words or victims.
     def of(name)
       owner, words, all = victims(name)
       keep(owner, Array.new(HOLDERS_WITH_STALE_WORDS) { |number| yield(words.rotate(number), all) })
@@ -187,7 +191,7 @@ LARGE = Struct.new(*Array.new(126) { |it| "m#{it}".to_sym })
 MEMBERS = Array.new(126, 1).freeze
 SMALL = Struct.new(:a, :b, :c, :d)
 
-# Ruby learns from the first object of a class how many variables there are: later ones have them in their slots.
+# Ruby learns the number of variables from the first object of a class. Later objects have them in their slots.
 CLASSES = Array.new(200) { Class.new }
 SIX_VARIABLES = Class.new
 
@@ -197,7 +201,7 @@ def with_variables(count, owner = CLASSES.shift)
   object
 end
 
-# Fills the transient heap, which small objects live in up to 3.2: others use malloc then.
+# Fills the transient heap of Ruby 3.2 and older, so that small objects use malloc.
 def fill_transient_heap
   Array.new(RUBY_VERSION < "3.3" ? 25_000 : 0) { Array.new(200, 1).push(2) }
 end
@@ -205,7 +209,7 @@ end
 GC.disable
 Scenario.run(expect: "native.held") do |_|
   Slack.make_chain
-  # First, while there are no other free slots.
+  # First, because there are no other free slots yet.
   Slack.in_slots("ArraySlot", ->(few) { [*few, *few] }) { Array.new(4, 1) }
   3.times { with_variables(6, SIX_VARIABLES) }
   Slack.in_slots("ObjectSlot", ->(few) { [*few, *few] }) { with_variables(1, SIX_VARIABLES) }
@@ -241,7 +245,7 @@ Scenario.run(expect: "native.held") do |_|
   Slack.of("FewDigits") { |words, _| words.first(3).pack("Q*").reverse.unpack1("H*").to_i(16) }
   filling.clear
   GC.enable
-  # What was freed on the way would outweigh the rest.
+  # Otherwise the freed memory would be larger than the rest.
   GC.start
   Fiddle::Function.new(Fiddle::Handle::DEFAULT["malloc_trim"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_INT).call(0)
   { owners: [Slack.chain], victims: Slack.truth }
