@@ -32,10 +32,10 @@ Examples:
   rbloat report app.rbloat      report on a snapshot, on any machine
   rbloat report core.4242       report on a core file of gcore or the kernel
   rbloat diff a.rbloat b.rbloat show what grew between two snapshots
-  rbloat diff 4242 --every 60s  take three snapshots, and find out if it leaks
+  rbloat diff 4242 --every 60s  take three snapshots, and find out whether it leaks
   rbloat compare -- ruby job.rb run a program under each allocator, and recommend one
   rbloat trim 4242 --dry-run    predict how much memory malloc_trim would free
-  rbloat trim 4242 --watch 60s  free it, and see if that lasts
+  rbloat trim 4242 --watch 60s  free it, and see whether that lasts
   rbloat record 4242            record the memory of a process and its children, until ^C
   rbloat record -- ruby app.rb  start a program, and record it until it ends
   rbloat plot a.jsonl b.jsonl -o both.html
@@ -109,10 +109,10 @@ pub(crate) enum Command {
     /// the command line.
     #[command(after_help = EXAMPLES)]
     Snapshot(SnapshotArguments),
-    /// Show what grew between snapshots of a process, and if it is a leak
+    /// Show what grew between snapshots of a process, and whether it is a leak
     ///
     /// Compares snapshots, or takes them itself: `rbloat diff PID --every 60s --times 3`. Two snapshots show what grew,
-    /// three show if the growth continues.
+    /// three show whether the growth continues.
     #[command(after_help = EXAMPLES)]
     Diff(DiffArguments),
     /// Run a program under each allocator and setting, and recommend one
@@ -136,7 +136,7 @@ pub(crate) enum Command {
     /// per line. The recording ends with the process, by ^C, or after --duration.
     #[command(after_help = EXAMPLES)]
     Record(RecordArguments),
-    /// Draw recordings in one picture, and find out if memory is stable
+    /// Draw recordings in one picture, and find out whether memory is stable
     ///
     /// The picture shows the memory of all recordings with limits, OOM kills and falls, and below it the causes of each.
     /// Without --output it only prints a summary of each recording.
