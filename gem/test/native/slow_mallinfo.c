@@ -1,7 +1,7 @@
 /*
  * For LD_PRELOAD: makes mallinfo as slow as with millions of free chunks.
  *   RBLOAT_TEST_MALLINFO_MS: milliseconds of CPU time that each call takes
- *   RBLOAT_TEST_MALLINFO_HOLD: no call returns while this file exists. It is removed after 10 s, so that a test fails
+ *   RBLOAT_TEST_MALLINFO_HOLD: no call returns while this file exists. It is removed after 120 s, so that a test fails
  *   instead of hanging.
  */
 #define _GNU_SOURCE
@@ -23,7 +23,7 @@ static void be_slow(void)
     const char *cost = getenv("RBLOAT_TEST_MALLINFO_MS"), *hold = getenv("RBLOAT_TEST_MALLINFO_HOLD");
     double until = seconds(CLOCK_THREAD_CPUTIME_ID) + (cost ? atof(cost) / 1e3 : 0);
     while (seconds(CLOCK_THREAD_CPUTIME_ID) < until) continue;
-    double limit = seconds(CLOCK_MONOTONIC) + 10;
+    double limit = seconds(CLOCK_MONOTONIC) + 120;
     while (hold && access(hold, F_OK) == 0) {
         if (seconds(CLOCK_MONOTONIC) > limit) unlink(hold);
         usleep(1000);
