@@ -19,7 +19,7 @@ use capture::arch::Registers;
 use capture::live::tracee::{Wait, wait, wait_for_stop};
 use capture::live::{BlockedSignals, LiveMemory, PageScope, Pagemap, Stop, StoppedProcess};
 use capture::proc::{self, Rollup};
-use capture::{Address, Image, Mapping, PauseFactors, ProcessState, SystemCall};
+use capture::{Address, Image, Mapping, Pages, PauseFactors, ProcessState, SystemCall};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -176,15 +176,30 @@ pub fn fork(
         .scarce
         .as_ref()
         .and_then(|(limits, room)| MemoryGuard::start(limits.clone(), *room, child));
-    if let Some(pages) = &state.pages
-        && scope == PageScope::NotCopiedByFork
-    {
-        state.pages = Some(Pagemap::open(child)?.complete(&state.mappings, pages)?);
-    }
-    let image = Image::new(state, LiveMemory::open(child)?);
+    let (pages, memory) = match open_copy(child, &state, scope) {
+        Ok(opened) => opened,
+        Err(error) => return Err(copy.loss(guard.as_ref()).unwrap_or_else(|| error.into())),
+    };
+    state.pages = pages;
+    let image = Image::new(state, memory);
     let copied_bytes = None;
     let forked = ForkedCopy { image, copy, stack, pause, copied_bytes, guard, _blocked: blocked };
     Ok(Ok(forked))
+}
+
+/// Returns all page states of the copy `pid`, and its memory. `state` has the page states of `scope`.
+fn open_copy(
+    pid: i32,
+    state: &ProcessState,
+    scope: PageScope,
+) -> Result<(Option<Pages>, LiveMemory), capture::Error> {
+    let pages = match &state.pages {
+        Some(pages) if scope == PageScope::NotCopiedByFork => {
+            Some(Pagemap::open(pid)?.complete(&state.mappings, pages)?)
+        }
+        pages => pages.clone(),
+    };
+    Ok((pages, LiveMemory::open(pid)?))
 }
 
 impl ForkedCopy {
@@ -231,12 +246,8 @@ impl ForkedCopy {
     pub fn end(mut self) -> Result<EndedCopy, Error> {
         self.count_copied();
         let copied_bytes = self.copied_bytes;
-        let was_ended = self.guard.take().is_some_and(|guard| guard.has_ended_copy());
-        if was_ended {
-            return Err(Error::CopyEndedForRoom { pid: self.copy.parent });
-        }
-        if !self.copy.is_stopped() {
-            return Err(self.killed());
+        if let Some(loss) = self.copy.loss(self.guard.take().as_ref()) {
+            return Err(loss);
         }
         let left = self.copy.end().err();
         Ok(EndedCopy { state: self.image.state, pause: self.pause, copied_bytes, left })
@@ -265,6 +276,15 @@ impl CopyProcess {
     fn is_stopped(&self) -> bool {
         matches!(wait(self.pid), Wait::Running)
             && proc::thread_state(self.pid, self.pid) == Some('t')
+    }
+
+    /// Returns the reason why it cannot be read any more; `None` if it can.
+    fn loss(&self, guard: Option<&MemoryGuard>) -> Option<Error> {
+        let pid = self.parent;
+        if guard.is_some_and(MemoryGuard::has_ended_copy) {
+            return Some(Error::CopyEndedForRoom { pid });
+        }
+        (!self.is_stopped()).then_some(Error::CopyKilled { pid })
     }
 
     /// Returns the sums over its mappings; `None` if it was killed.
@@ -388,5 +408,23 @@ fn reap(pid: i32, signal: i32, functions: &Functions) -> Result<(), Refusal> {
         if Instant::now() >= deadline && !ended_copies().is_empty() {
             return Err(Refusal::Lost);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The guard may end a copy before its memory was opened. That was reported as an unreadable file of /proc.
+    #[test]
+    fn a_copy_that_ends_before_it_is_read_is_lost() {
+        let own = std::process::id().cast_signed();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let pid = child.id().cast_signed();
+        assert!(open_copy(pid, &ProcessState::default(), PageScope::All).is_err());
+        let functions = Functions::find(&capture::look(own).unwrap()).unwrap();
+        let copy = CopyProcess { pid, parent: own, signal: 0, functions, ended: true };
+        assert!(matches!(copy.loss(None), Some(Error::CopyKilled { pid }) if pid == own));
     }
 }
