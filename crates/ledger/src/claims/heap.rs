@@ -75,3 +75,57 @@ impl Ahead<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use allocator::{Block, Extent, Header};
+
+    fn spans(header: Header, trimmable: &[Range<u64>]) -> Vec<(Range<u64>, Cause)> {
+        let blocks = [
+            (0x1000, 0x40, BlockState::InUse),
+            (0x1040, 0x2fc0, BlockState::Free),
+            (0x4000, 0x20, BlockState::Tcache),
+            (0x4020, 0x100, BlockState::InUse),
+        ];
+        let blocks =
+            blocks.map(|(at, bytes, state)| Block::new(Address(at), bytes, state)).to_vec();
+        let range = Address(0x1000)..Address(0x4200);
+        let extents = vec![Extent { range, arena: Some(0), blocks: 0..blocks.len() }];
+        let address = |range: &Range<u64>| Address(range.start)..Address(range.end);
+        let trimmable = trimmable.iter().map(address).collect();
+        let heap = HeapMap { extents, blocks, header, trimmable, ..HeapMap::default() };
+        let of_block = |number| if number == 0 { Cause::RubyMalloc } else { Cause::NativeHeld };
+        let spans = heap_spans(&heap, of_block);
+        spans.map(|span| (span.range.start.0..span.range.end.0, span.cause)).collect()
+    }
+
+    #[test]
+    fn a_block_in_use_reaches_into_the_header_of_the_next_one() {
+        let expected = [
+            (0x1000..0x1008, Cause::MallocOverhead),
+            (0x1008..0x1010, Cause::MallocOverhead),
+            (0x1010..0x1048, Cause::RubyMalloc),
+            (0x1048..0x2000, Cause::MallocFragmented),
+            (0x2000..0x4000, Cause::MallocUnreturned),
+            (0x4000..0x4008, Cause::MallocFragmented),
+            (0x4008..0x4028, Cause::MallocCached),
+            (0x4028..0x4030, Cause::MallocOverhead),
+            (0x4030..0x4128, Cause::NativeHeld),
+            (0x4128..0x4200, Cause::MallocOverhead),
+        ];
+        assert_eq!(spans(Header { bytes: 16, lent: 8 }, &[0x2000..0x4000]), expected);
+    }
+
+    #[test]
+    fn blocks_without_headers_are_claimed_as_a_whole_and_padding_is_overhead() {
+        let expected = [
+            (0x1000..0x1040, Cause::RubyMalloc),
+            (0x1040..0x4000, Cause::MallocFragmented),
+            (0x4000..0x4020, Cause::MallocCached),
+            (0x4020..0x4120, Cause::NativeHeld),
+            (0x4120..0x4200, Cause::MallocOverhead),
+        ];
+        assert_eq!(spans(Header::default(), &[]), expected);
+    }
+}

@@ -188,6 +188,22 @@ mod tests {
         assert_eq!(addresses.at(Address(0x1_9000)), Referent::Nothing);
     }
 
+    #[test]
+    fn a_block_without_a_header_is_found_from_its_first_byte_to_its_last_word() {
+        let block = |address| Block::new(Address(address), 0x20, BlockState::InUse);
+        let blocks = vec![block(0x1_0000), block(0x1_0020)];
+        let range = Address(0x1_0000)..Address(0x1_0040);
+        let extents = vec![Extent { range, arena: Some(0), blocks: 0..2 }];
+        let heap = HeapMap { extents, blocks, ..HeapMap::default() };
+        let space = ObjectSpace::default();
+        let addresses = AddressIndex::new(&heap, &space, &[]);
+        let found = |number, is_start| Referent::Block { number, is_start };
+        assert_eq!(addresses.at(Address(0x1_0000)), found(0, true));
+        assert_eq!(addresses.at(Address(0x1_0018)), found(0, false));
+        assert_eq!(addresses.at(Address(0x1_0020)), found(1, true));
+        assert_eq!(addresses.at(Address(0x1_0040)), Referent::Nothing);
+    }
+
     /// Chunks had 29 bits of a value: the chunk behind 2^29 others was called the first one.
     #[test]
     fn values_of_half_a_billion_chunks_do_not_alias() {
