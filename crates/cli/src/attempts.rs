@@ -153,12 +153,13 @@ impl Target<'_> {
             return Ok((None, "as requested".into()));
         }
         let max_pause = self.how.max_pause;
-        let planned = ForkPlan::make(self.image, ruby::WAKEUP_SIGNAL, self.own_bytes).and_then(
-            |plan| match plan.factors().fork() {
-                expected if expected > max_pause => Err(Refusal::Slow { expected, max_pause }),
-                _ => Ok(plan),
-            },
-        );
+        let planned =
+            ForkPlan::make(self.image, ruby::WAKEUP_SIGNAL, self.own_bytes).and_then(|plan| {
+                match plan.factors().fork() {
+                    expected if expected > max_pause => Err(Refusal::Slow { expected, max_pause }),
+                    _ => Ok(plan),
+                }
+            });
         match (planned, self.how.capture) {
             (Ok(plan), CaptureMode::Fork) => Ok((Some(plan), "as requested".into())),
             (Ok(plan), _) => Ok((Some(plan), "the shortest pause".into())),

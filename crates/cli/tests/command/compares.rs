@@ -113,7 +113,9 @@ fn what_is_missing_or_fails_is_named() {
     assert_eq!(output.status.code(), Some(3));
     let unknown = rbloat().args(["compare", "--with", "ptmalloc", "--", "true"]).output().unwrap();
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(String::from_utf8(unknown.stderr).unwrap().contains("there are default, arena2"));
+    assert!(
+        String::from_utf8(unknown.stderr).unwrap().contains("the settings are default, arena2")
+    );
 }
 
 #[test]

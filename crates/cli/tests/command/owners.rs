@@ -121,7 +121,7 @@ fn who_keeps_an_object_is_told_in_words_of_ruby() {
         ("ByClass", "Catalog.@cache → Array"),
         ("ByClassVariable", "Catalog@@products → Array"),
         ("ByInstance", "Catalog::INSTANCE → Catalog → Hash"),
-        ("ByStruct", "HOLDER → NamedRoot → Array"),
+        ("ByStruct", "HOLDER → Holder → Array"),
         ("ByBlock", "BLOCK → Proc → Array"),
     ] {
         let class = format!("Kept::{class}");

@@ -92,7 +92,9 @@ fn draw(name: &str) -> (TempDir, PathBuf) {
         .unwrap();
     assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
     let text = String::from_utf8(drawn.stdout).unwrap();
-    assert!(text.contains("stable point (RSS): growth: ") && text.contains("the limit is reached"));
+    assert!(
+        text.contains("RSS: still growing by about ") && text.contains("it reaches its limit in ")
+    );
     assert!(text.contains("ruby "), "{text}");
     (folder, output)
 }

@@ -348,8 +348,8 @@ fn on_a_terminal_a_live_view_stays_in_its_place() {
     }
     // The last one makes room for what stays.
     let last = views.last().unwrap();
-    assert!(last.starts_with(&format!("{}: the time was over", target.pid())), "{last}");
-    assert!(last.contains(" 0 captures, ") && last.contains("stable point (RSS): "), "{last}");
+    assert!(last.starts_with(&format!("{}: the time was over after", target.pid())), "{last}");
+    assert!(last.contains(" 0 captures, ") && last.contains("\nRSS: "), "{last}");
 }
 
 #[test]

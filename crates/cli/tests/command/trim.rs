@@ -66,7 +66,7 @@ fn a_watch_says_whether_a_trim_lasts() {
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("100 % of the prediction"), "{text}");
-    assert!(text.contains("the trim lasts so far"), "{text}");
+    assert!(text.contains("The trim lasts so far"), "{text}");
     assert!(target.finish());
 }
 

@@ -7,7 +7,6 @@ use capture::elf::Module;
 use capture::{Address, Backing, Image, Mapping, Thread};
 use ruby::ObjectSpace;
 
-
 /// Private anonymous memory that nothing else claims.
 pub(crate) fn areas(
     image: &Image<'_>,

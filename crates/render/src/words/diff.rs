@@ -23,7 +23,7 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
         evidence.push(steps(values, &diff.points));
     }
     let (summary, check) = sentences(diff, class);
-    let check = format!("{} {check}", confidence(verdict.confidence));
+    let check = format!("{} To check: {check}", confidence(verdict.confidence));
     VerdictWords { summary, evidence, check }
 }
 
@@ -36,22 +36,22 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
     let (summary, check) = match (verdict.kind, verdict.doubt) {
         (DiffKind::ManagedLeak, _) => (
             format!("Managed leak: {subject} grows by {rate}."),
-            "To check: a later snapshot under the same load should show the same growth.",
+            "a later snapshot under the same load should show the same growth.",
         ),
         (DiffKind::NativeLeak, _) => (
             format!("Native leak: {subject} grows by {rate}."),
-            "To check: a later snapshot under the same load should show the same growth.",
+            "a later snapshot under the same load should show the same growth.",
         ),
         (DiffKind::WarmUp, Some(Doubt::CodeIsLoaded)) => (
             format!("Warm-up: {subject} grew by {size}, by classes and bytecode that were loaded."),
-            "To check: this should stop when all code is loaded. If it does not, something defines classes or methods \
+            "this should stop when all code is loaded. If it does not, something defines classes or methods \
              again and again.",
         ),
         (DiffKind::WarmUp, _) => (
             format!(
                 "Warm-up: {subject} grew by {size}, but more and more slowly. This is no leak."
             ),
-            "To check: the next snapshot should grow less than the first ones.",
+            "the next snapshot should grow less than the first ones.",
         ),
         (DiffKind::Growth, Some(Doubt::DifferentProcesses)) => (
             format!(
@@ -59,34 +59,34 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
                 signed(rss),
                 signed(verdict.bytes)
             ),
-            "To check: compare processes that run the same program, under the same load, for the same time.",
+            "compare processes that run the same program, under the same load, for the same time.",
         ),
         (DiffKind::Growth, Some(Doubt::NothingInUse)) => (
             format!(
                 "Too early to tell: RSS rose by {}, {subject} by {size}; nothing in use grew.",
                 Size(rss.unsigned_abs())
             ),
-            "To check: a third snapshot, later, should have no higher RSS.",
+            "a third snapshot, later, should have no higher RSS.",
         ),
         (DiffKind::Growth, Some(Doubt::OwnersUnknown)) => (
             format!(
                 "Too early to tell: {subject} grew by {size} ({rate}). rbloat cannot tell if Ruby's objects hold this \
                  memory."
             ),
-            "To check: if the objects of a class increase at the same rate, they hold it.",
+            "if the objects of a class increase at the same rate, they hold it.",
         ),
         (DiffKind::Growth, Some(Doubt::Garbage)) => (
             format!(
                 "Too early to tell: {subject} grew by {size}, but nothing retains most of it. It may be garbage that \
                  the GC has not collected."
             ),
-            "To check: a snapshot after GC.start should have less of it.",
+            "a snapshot after GC.start should have less of it.",
         ),
         (DiffKind::Growth, _) => (
             format!(
                 "Too early to tell: {subject} grew by {size} ({rate}). This may be a leak, or warm-up."
             ),
-            "To check: a third snapshot, later, shows a leak if it grew by as much again.",
+            "a third snapshot, later, shows a leak if it grew by as much again.",
         ),
         (DiffKind::Retention, _) => (
             format!(
@@ -94,7 +94,7 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
                  {size}.",
                 Size(rss.unsigned_abs())
             ),
-            "To check: `rbloat trim` should return about as much as `rbloat report` predicts.",
+            "`rbloat trim` should return about as much as `rbloat report` predicts.",
         ),
         (DiffKind::Stable, _) => (
             format!(
@@ -102,11 +102,11 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
                 signed(verdict.bytes),
                 signed(rss)
             ),
-            "To check: a later snapshot should have no more memory in use.",
+            "a later snapshot should have no more memory in use.",
         ),
         (DiffKind::Shrank, _) => (
             format!("RSS fell by {}, and nothing in use grew.", Size(rss.unsigned_abs())),
-            "To check: a later snapshot should have no more memory in use than the first.",
+            "a later snapshot should have no more memory in use than the first.",
         ),
     };
     (summary, check.into())

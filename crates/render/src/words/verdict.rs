@@ -31,11 +31,13 @@ pub fn verdict(report: &Report) -> VerdictWords {
             ),
         );
     }
-    let of_a_core = match report.capture.method {
-        CaptureMethod::Core if verdict.cause.is_some() => " In a process that does the same:",
-        _ => "",
+    let to_check = match report.capture.method {
+        CaptureMethod::Core if verdict.cause.is_some() => {
+            "To check in a process that does the same"
+        }
+        _ => "To check",
     };
-    let check = format!("{}{of_a_core} {check}", confidence(verdict.confidence));
+    let check = format!("{} {to_check}: {check}", confidence(verdict.confidence));
     VerdictWords { summary, evidence, check }
 }
 
@@ -56,15 +58,18 @@ fn healthy(report: &Report) -> (String, Vec<String>, String) {
         let share = percent(row.bytes, report.process.rss_bytes);
         format!("the largest cause is {}: {} ({share:.0} %)", row.cause, Size(row.bytes))
     });
-    let check =
-        "To check: report again later, and see that no cause has grown beyond these bounds.";
+    let check = "report again later, and see that no cause has grown beyond these bounds.";
     (summary, evidence.into_iter().collect(), check.into())
 }
 
 /// The sentence, the evidence and the check for a cause that explains the process.
 fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
     let size = Size(report.verdict.bytes);
-    let pid = report.process.pid;
+    // The process of a core may be gone.
+    let pid = match report.capture.method {
+        CaptureMethod::Core => "PID".to_owned(),
+        _ => report.process.pid.to_string(),
+    };
     let owned = |cause| owner_evidence(report, cause);
     match cause {
         Cause::MallocUnreturned => (
@@ -73,7 +78,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                  a leak."
             ),
             arena_evidence(report),
-            format!("To check: `rbloat trim {pid}` should free about {}.", Size(trim_yield(report))),
+            format!("`rbloat trim {pid}` should free about {}.", Size(trim_yield(report))),
         ),
         Cause::MallocFragmented => (
             format!(
@@ -82,7 +87,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             ),
             arena_evidence(report),
             format!(
-                "To check: `rbloat trim {pid}` frees little of it, and the same work under another allocator (`rbloat \
+                "`rbloat trim {pid}` frees little of it, and the same work under another allocator (`rbloat \
                  compare`) leaves less."
             ),
         ),
@@ -91,7 +96,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 "{size} are free at the top of arenas or in glibc's caches, where malloc_trim does not reach them."
             ),
             arena_evidence(report),
-            "To check: the next work in the process should use this memory first.".into(),
+            "the next work in the process should use this memory first.".into(),
         ),
         Cause::RubyLiveSlots | Cause::RubyMalloc => (
             format!(
@@ -100,12 +105,12 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 main_class(report)
             ),
             class_evidence(report),
-            "To check: call GC.start in the process and report again. Objects that are gone then were garbage.".into(),
+            "call GC.start in the process and report again. Objects that are gone then were garbage.".into(),
         ),
         Cause::RubyFreeSlots => (
             format!("{size} are free slots on Ruby's heap pages: few live objects pin many pages."),
             slot_evidence(report),
-            "To check: GC.compact should free most of these pages; ordinary load should fill them again.".into(),
+            "GC.compact should free most of these pages; ordinary load should fill them again.".into(),
         ),
         Cause::StackThreads | Cause::StackFibers => (
             format!("{size} are the stacks of {}.", counted(report.process.threads, "thread")),
@@ -113,7 +118,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 "{} of stack are resident for each thread on average",
                 Size(report.verdict.bytes / report.process.threads.max(1))
             )],
-            "To check: RSS should fall when threads end.".into(),
+            "RSS should fall when threads end.".into(),
         ),
         Cause::FilePrivate | Cause::FileShared => (
             format!(
@@ -125,7 +130,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 Size(bytes(report, Cause::FileShared)),
                 Size(bytes(report, Cause::FilePrivate))
             )],
-            "To check: PSS and anonymous memory in /proc/PID/smaps_rollup should be well below RSS.".into(),
+            "PSS and anonymous memory in /proc/PID/smaps_rollup should be well below RSS.".into(),
         ),
         Cause::MallocInUse => (
             format!(
@@ -136,41 +141,41 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                 "objects refer to {} of malloc'ed memory themselves",
                 Size(bytes(report, Cause::RubyMalloc))
             )],
-            format!("To check: `rbloat report {pid}` with owners names who holds this memory."),
+            format!("`rbloat report {pid}` with owners names who holds this memory."),
         ),
         Cause::RubyVm => (
             format!("{size} belong to the interpreter: classes, methods, bytecode and its tables."),
             owned(Cause::RubyVm),
-            "To check: a process that loads the same code and does no work should have as much.".into(),
+            "a process that loads the same code and does no work should have as much.".into(),
         ),
         Cause::NativeHeld => (held(report, size), owned(Cause::NativeHeld), {
-            "To check: freeing or closing these objects should lower the memory in use.".into()
+            "freeing or closing these objects should lower the memory in use.".into()
         }),
         Cause::NativeGlobal => (
             format!(
                 "{size} of native memory are held by variables of libraries and by threads, not by Ruby objects."
             ),
             owned(Cause::NativeGlobal),
-            "To check: emptying the library's caches, followed by malloc_trim, should lower RSS.".into(),
+            "emptying the library's caches, followed by malloc_trim, should lower RSS.".into(),
         ),
         Cause::NativeUnreachable => (
             format!(
                 "{size} of native memory are in use, but nothing points to them: a leak in a C extension or library."
             ),
             owned(Cause::NativeUnreachable),
-            "To check: this memory should never be freed. If it is, its pointer was hidden (tagged, or stored as a \
+            "this memory should never be freed. If it is, its pointer was hidden (tagged, or stored as a \
              difference)."
                 .into(),
         ),
         Cause::RubyJit => (
             format!("{size} are machine code of Ruby's JIT compiler, and the compiler's tables."),
             owned(Cause::RubyJit),
-            "To check: RSS should be lower with the JIT compiler disabled.".into(),
+            "RSS should be lower with the JIT compiler disabled.".into(),
         ),
         Cause::RubyOverhead | Cause::MallocOverhead | Cause::Unknown => (
             format!("{size} are anonymous memory that rbloat cannot account for: {}.", reason(report)),
             vec![],
-            "To check: a report in which malloc and Ruby could both be read names the cause.".into(),
+            "a report in which malloc and Ruby could both be read names the cause.".into(),
         ),
     }
 }
