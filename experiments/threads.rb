@@ -3,8 +3,8 @@
 # Threads that allocate strings, under each allocator and setting, and with trims inside and outside of the GC.
 class Threads < Comparisons
   PROGRAMS = {
-    "churn" => "20 threads each make 300 × 1,000 strings of up to 4 kB, and keep none.",
-    "burst" => "20 threads each build 12 arrays of 5,000 strings of up to 8 kB, and drop them. Their peaks overlap.",
+    "churn" => "20 threads each make 300 × 1,000 strings of up to 4 KiB, and keep none.",
+    "burst" => "20 threads each build 12 arrays of 5,000 strings of up to 8 KiB, and drop them. Their peaks overlap.",
     "pin" => "As burst, but each thread keeps one string in 200, in a ring of 500."
   }.freeze
 
