@@ -86,7 +86,8 @@ fn children_of_any_thread_and_generation_belong_to_the_tree_until_they_end() {
          $stdin.gets
          zombie = fork { exit!(0) }
          sleep 0.01 until File.read(\"/proc/#{zombie}/stat\").split(') ')[1].start_with?('Z')
-         tell",
+         tell
+         $stdin.read",
     );
     let (root, child) = (target.pid(), pid(&target, "child"));
     let grandchild = pid(&target, "grandchild");
