@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use allocator::{Block, Extent, Header};
 
-    fn spans(header: Header, trimmable: &[Range<u64>]) -> Vec<(Range<u64>, Cause)> {
+    fn spans(header: Header, trimmable: Option<Range<u64>>) -> Vec<(Range<u64>, Cause)> {
         let blocks = [
             (0x1000, 0x40, BlockState::InUse),
             (0x1040, 0x2fc0, BlockState::Free),
@@ -92,8 +92,8 @@ mod tests {
             blocks.map(|(at, bytes, state)| Block::new(Address(at), bytes, state)).to_vec();
         let range = Address(0x1000)..Address(0x4200);
         let extents = vec![Extent { range, arena: Some(0), blocks: 0..blocks.len() }];
-        let address = |range: &Range<u64>| Address(range.start)..Address(range.end);
-        let trimmable = trimmable.iter().map(address).collect();
+        let addresses = |range: Range<u64>| Address(range.start)..Address(range.end);
+        let trimmable = trimmable.into_iter().map(addresses).collect();
         let heap = HeapMap { extents, blocks, header, trimmable, ..HeapMap::default() };
         let of_block = |number| if number == 0 { Cause::RubyMalloc } else { Cause::NativeHeld };
         let spans = heap_spans(&heap, of_block);
@@ -114,7 +114,7 @@ mod tests {
             (0x4030..0x4128, Cause::NativeHeld),
             (0x4128..0x4200, Cause::MallocOverhead),
         ];
-        assert_eq!(spans(Header { bytes: 16, lent: 8 }, &[0x2000..0x4000]), expected);
+        assert_eq!(spans(Header { bytes: 16, lent: 8 }, Some(0x2000..0x4000)), expected);
     }
 
     #[test]
@@ -126,6 +126,6 @@ mod tests {
             (0x4020..0x4120, Cause::NativeHeld),
             (0x4120..0x4200, Cause::MallocOverhead),
         ];
-        assert_eq!(spans(Header::default(), &[]), expected);
+        assert_eq!(spans(Header::default(), None), expected);
     }
 }
