@@ -83,7 +83,7 @@ fn limit_arenas(ledger: &Ledger) -> Option<Advice> {
     let kept_bytes = by_arena.iter().skip(2).sum();
     let already_set = matches!(malloc.arena_max, Some(1..=2));
     let at_stake = if already_set { by_arena.iter().sum() } else { kept_bytes };
-    is_worth(ledger, at_stake).then(|| Advice {
+    is_worth(ledger, at_stake).then_some(Advice {
         action: Action::LimitArenas { kept_bytes },
         saves_bytes: None,
         already_set,
