@@ -168,7 +168,7 @@ fn a_file_that_is_no_snapshot_gets_an_error_that_says_so() {
         (&whole[..whole.len() / 3], "truncated or damaged"),
         (&whole[..9], "truncated or damaged"),
         (&altered, "truncated or damaged"),
-        (&newer, "a newer rbloat wrote it (format 77"),
+        (&newer, "another version of rbloat wrote it (format 77"),
     ];
     for (bytes, words) in cases {
         fs::write(kept.path(), bytes).unwrap();

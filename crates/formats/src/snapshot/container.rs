@@ -50,7 +50,7 @@ pub(crate) fn open(bytes: &[u8]) -> Result<Vec<Packed<'_>>, SnapshotError> {
     let version = bytes.get(MAGIC.len()..).and_then(|rest| rest.first_chunk());
     match version.map(|&version| u32::from_le_bytes(version)) {
         None => return Err(SnapshotError::Damaged),
-        Some(version) if version > FORMAT => return Err(SnapshotError::Newer(version)),
+        Some(version) if version != FORMAT => return Err(SnapshotError::OtherVersion(version)),
         Some(_) => {}
     }
     let (content, checksum) = bytes.split_last_chunk().ok_or(SnapshotError::Damaged)?;

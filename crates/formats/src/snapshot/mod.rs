@@ -9,8 +9,8 @@ use ledger::{MemoryMap, Misfit};
 use crate::Report;
 pub use sections::Section;
 
-/// The version of the file format that is written, and the newest that is read.
-pub const FORMAT: u32 = 1;
+/// The version of the file format: the only one that is written and read.
+pub const FORMAT: u32 = 2;
 
 /// All that is kept of a process that was looked at: what a report, a map and a comparison are made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,9 +30,11 @@ pub enum SnapshotError {
     /// It begins with something else.
     #[error("it is no snapshot that rbloat wrote")]
     Foreign,
-    /// A later rbloat wrote it.
-    #[error("a newer rbloat wrote it (format {0}, this one reads up to {FORMAT}): use that one")]
-    Newer(u32),
+    /// Another version of rbloat wrote it.
+    #[error(
+        "another version of rbloat wrote it (format {0}; this version reads format {FORMAT}): read it with that version"
+    )]
+    OtherVersion(u32),
     /// It is not what was written.
     #[error("it is truncated or damaged: its checksum is wrong")]
     Damaged,

@@ -19,8 +19,8 @@ const isBusy = use => use <= IN_USE || (use >= OLD_SLOT && use !== FREE_SLOT);
 const hex = address => '0x' + address.toString(16);
 const count = number => number.toLocaleString('en-US');
 /** Bytes as rbloat's text shows them. */
-const size = bytes => bytes < 1000 ? `${bytes} B` : bytes < 1000 * 1024 ? `${(bytes / 1024).toFixed(1)} kB`
-  : `${(bytes / 1048576).toFixed(1)} MB`;
+const size = bytes => bytes < 1000 ? `${bytes} B` : bytes < 1000 * 1024 ? `${(bytes / 1024).toFixed(1)} KiB`
+  : `${(bytes / 1048576).toFixed(1)} MiB`;
 
 async function unpack(name) {
   const text = document.getElementById('section-' + name).textContent;

@@ -8,7 +8,7 @@ const cursor = document.getElementById('cursor');
 const tip = document.getElementById('tip');
 let place = null;                                     // the panel and the second that are shown
 
-const size = bytes => bytes === null ? '–' : `${(bytes / 1048576).toFixed(1)} MB`;
+const size = bytes => bytes === null ? '–' : `${(bytes / 1048576).toFixed(1)} MiB`;
 
 function clock(seconds) {
   const two = number => String(number).padStart(2, '0');
