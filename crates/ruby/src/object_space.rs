@@ -40,7 +40,7 @@ pub struct ObjectSpace {
     /// The transient heap, where small arrays, hashes and structs live for a short while (2.6 to
     /// 3.2), outside malloc.
     pub transient_heap: Option<Range<Address>>,
-    /// What could not be read, and other remarks.
+    /// Remarks, mostly on parts that could not be read.
     pub findings: Vec<Finding>,
     pub(crate) slot_index: SlotIndex,
     /// Derived while the slots were read, and needed once more for [`named_roots`](crate::named_roots).

@@ -14,7 +14,7 @@ use crate::model::heap_page::HeapPage;
 use crate::model::slot::Slot;
 use crate::read::{classes, slots};
 
-/// A heap with enough objects of all sizes that a wrong layout meets some.
+/// A heap with objects of all sizes, enough that every wrong layout affects some.
 fn heap(release: RubyRelease) -> RubyHeap {
     let mut heap = RubyHeap::new(release);
     let object = heap.object_class();
@@ -59,7 +59,7 @@ fn read(
     Ok(read.slots)
 }
 
-/// Runs `mutate` on the right layout of each release.
+/// Runs `check` on the right layout of each release.
 fn for_each_release(check: impl Fn(RubyRelease, &Image<'_>, &Interpreter, &HeapLayout, Address)) {
     for release in RubyRelease::ALL {
         let (image, _) = heap(release).image();
@@ -118,7 +118,7 @@ fn wrong_bitmaps_are_an_error() {
     for_each_release(|release, image, interpreter, heap, _| {
         let right = Bitmaps::find(image, heap).expect("it has bitmaps");
         for wrong in right.mutations() {
-            // What makes no difference on any page of this heap is not wrong.
+            // A mutation that makes no difference on any page of this heap is not wrong.
             if let Ok(slots) = read(image, interpreter, heap, wrong) {
                 let same = read(image, interpreter, heap, right) == Ok(slots);
                 assert!(same, "{release:?}: {wrong:?} is taken for {right:?}");
@@ -189,8 +189,7 @@ fn a_list_that_does_not_close_on_one_head_is_an_error() {
             ("a page that leads to no page", anchor, 0x7f30_0000_0200),
         ] {
             let mut broken = memory.clone();
-            // Every page of the ring is broken, so that it does not matter from which one it is
-            // walked.
+            // All pages of the ring are broken, so the walk fails wherever it starts.
             for &(own, _) in &nodes {
                 broken.write_u64(own, if at == word { own } else { word });
             }
@@ -208,7 +207,7 @@ fn pages_that_the_array_leaves_out_are_an_error() {
         let (_, derived, _) = right(&memory.image());
         let count = derived.pages.len() as u64;
         let own = 0x7f30_0000_1000..0x7f30_0004_0000_u64;
-        // The length stands in the object space, and from 3.4 on before the array.
+        // The length is in the object space, and from 3.4 on before the array.
         let lengths: Vec<u64> = own.step_by(8).filter(|&at| memory.word(at) == count).collect();
         assert!(!lengths.is_empty());
         for less in [1, 2, count / 2] {

@@ -32,7 +32,7 @@ pub(crate) struct ClassLayout {
 pub(crate) struct Ancestor {
     /// Its slot.
     pub(crate) slot: u32,
-    /// Whether `Object#class` may return it: it is neither a singleton class nor an included module.
+    /// True if `Object#class` may return it: it is neither a singleton class nor an included module.
     pub(crate) is_real: bool,
     /// The slot of its superclass, or of its new place if it was moved; [`Slot::NO_CLASS`] if there
     /// is none.

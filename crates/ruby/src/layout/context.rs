@@ -9,7 +9,7 @@ use crate::layout::class_layout::ClassLayout;
 use crate::layout::heap_layout::HeapLayout;
 use crate::layout::shape_tree::ShapeTree;
 
-/// What is derived of a process before its heap pages: the same whatever the heap's layout is.
+/// Everything that is derived before the heap pages are found, and that does not depend on them.
 pub(crate) struct Basics<'a> {
     pub(crate) image: &'a Image<'a>,
     pub(crate) interpreter: &'a Interpreter,

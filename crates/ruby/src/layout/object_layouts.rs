@@ -107,7 +107,7 @@ pub(crate) struct ObjectLayouts<'a> {
     shape_tree: Option<ShapeTree>,
     /// Shapes with their number of variables.
     cached_shapes: Vec<Option<(u32, u64)>>,
-    /// Whether structs have a word for their instance variables behind the members (from 4.0 on).
+    /// True if structs have a word for their instance variables behind the members (from 4.0 on).
     has_fields_behind_members: bool,
     agreements: [Agreement; 32],
     is_refuted: [bool; 32],

@@ -6,12 +6,12 @@ use crate::model::slot::{Slot, SlotType};
 /// A class that live slots name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Class {
-    /// A class of the program, or a kind of objects that have none.
+    /// Its kind.
     pub kind: ClassKind,
     /// Its name; `None` for anonymous classes and for classes that have no name yet. Kinds of
     /// objects without a class have theirs in parentheses: `(T_STRING)`, `(imemo_iseq)`.
     pub name: Option<String>,
-    /// What its T_DATA objects wrap, an index into
+    /// The type of its T_DATA objects, an index into
     /// [`ObjectSpace::data_types`](crate::ObjectSpace::data_types); `None` if it has no such
     /// objects, or their type is unknown. If its objects differ, this is the type of most of them,
     /// and [`ObjectSpace::data_objects`](crate::ObjectSpace::data_objects) has the type of each.
@@ -19,7 +19,7 @@ pub struct Class {
     pub data_type: Option<u32>,
 }
 
-/// What stands behind a [`Class`].
+/// A class of the program, or the kind of objects that have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClassKind {
     /// A class that programs can see, with the address of its slot.

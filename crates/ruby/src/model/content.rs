@@ -6,7 +6,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content(u32);
 
-/// What the words in use are.
+/// The meaning of the words in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Pointers, references to objects, or anything else.

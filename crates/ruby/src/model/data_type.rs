@@ -10,7 +10,7 @@ pub struct DataType {
     /// Its name, as the library's author chose it: `VM/thread`, `OpenSSL/X509`; `None` for objects
     /// without a type.
     pub name: Option<String>,
-    /// Whether it has a function that reports how much memory its objects hold (`dsize`). Without
+    /// True if it has a function that reports how much memory its objects hold (`dsize`). Without
     /// one, Ruby counts only their slots; with one, it may still not count everything.
     pub has_memsize: bool,
 }

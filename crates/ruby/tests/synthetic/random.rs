@@ -7,7 +7,7 @@ use testkit::{RubyHeap, RubyRelease, SyntheticMemory, Word};
 use super::named_roots::holding;
 use super::{INTERNAL, as_truth, lively};
 
-/// What a random heap is made of.
+/// A step in the making of a random heap.
 #[derive(Debug, Clone)]
 enum Step {
     Object { class: usize, pointer: bool, words: usize },
