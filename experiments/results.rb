@@ -3,7 +3,7 @@
 require "json"
 require "open3"
 require "rbconfig"
-require_relative "../gem/test/servers"
+require_relative "../testkit/ruby/servers"
 
 # The experiment of 2018 with results of PostgreSQL, and the same with MariaDB: memory that the GC does not know of.
 class Results < Comparisons

@@ -9,7 +9,7 @@
 # and how much garbage there is.
 
 require_relative "../../gem/bench/workloads"
-require_relative "../../gem/test/servers"
+require_relative "../../testkit/ruby/extension"
 $LOAD_PATH.unshift(File.expand_path("../../gem/lib", __dir__))
 require "rbloat"
 
@@ -32,7 +32,7 @@ program = {
   "pin" => method(:pin)
 }.fetch(ARGV.fetch(0))
 if (place = ENV["TRIM_IN_GC"])
-  require Servers.extension(File.expand_path("../../gem/bench/trim_in_gc.c", __dir__))
+  require Extension.compile(File.expand_path("../../gem/bench/trim_in_gc.c", __dir__))
   TrimInGC.start(place)
 end
 

@@ -11,8 +11,8 @@ require "json"
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "rbloat"
-require_relative "../test/servers"
-require Servers.extension(File.join(__dir__, "chunks.c"))
+require_relative "../../testkit/ruby/extension"
+require Extension.compile(File.join(__dir__, "chunks.c"))
 
 FREE_CHUNKS = 2_000_000
 # Too large for the fastbins.

@@ -32,8 +32,8 @@ end
 query =
   case library
   when "libpq"
-    require_relative "../test/servers"
-    require Servers.extension(File.expand_path("../../scenarios/owners/libpq_unaccounted.c", __dir__), "-l:libpq.so.5")
+    require_relative "../../testkit/ruby/extension"
+    require Extension.compile(*Extension::LIBPQ_UNACCOUNTED)
     -> { Unaccounted.query(POSTGRES_ROWS) }
   when "pg"
     require "pg"

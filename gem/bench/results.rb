@@ -10,8 +10,8 @@ require "objspace"
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "rbloat/pg"
-require_relative "../test/servers"
-require Servers.extension(File.join(__dir__, "strings.c"))
+require_relative "../../testkit/ruby/extension"
+require Extension.compile(File.join(__dir__, "strings.c"))
 
 ROWS = 10_000
 COLUMNS = 20

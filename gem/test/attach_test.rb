@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
-require_relative "servers"
+require_relative "../../testkit/ruby/extension"
 
 # The process that may trace this one. A preloaded library replaces a kernel with Yama, and a script
 # replaces the program rbloat.
@@ -20,7 +20,7 @@ class AttachTest < Minitest::Test
     Dir.mktmpdir do |folder|
       program = write_program(folder, PROGRAM)
       tracers = File.join(folder, "tracers")
-      env = preload(Servers.extension(File.join(__dir__, "native/tracer.c")))
+      env = preload(Extension.compile(File.join(__dir__, "native/tracer.c")))
       env = env.merge("RBLOAT_BINARY" => program, "RBLOAT_TEST_TRACERS" => tracers)
       setup = "folder = #{folder.dump}\ntracers = -> { File.readlines(#{tracers.dump}).map(&:to_i) }\n"
       run_ruby(setup + code, env: env)

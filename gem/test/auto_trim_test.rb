@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
-require_relative "servers"
+require_relative "../../testkit/ruby/extension"
 
 # AutoTrim returns memory, at a bounded cost.
 class AutoTrimTest < Minitest::Test
@@ -163,7 +163,7 @@ class AutoTrimTest < Minitest::Test
     skip "needs glibc's malloc" unless glibc?
     Dir.mktmpdir do |folder|
       File.write("#{folder}/memory.current", "870")
-      env = { **preload(Servers.extension(SLOW_MALLINFO)), "RBLOAT_TEST_MALLINFO_MS" => "50" }
+      env = { **preload(Extension.compile(SLOW_MALLINFO)), "RBLOAT_TEST_MALLINFO_MS" => "50" }
       looks, spent, elapsed = run_ruby(<<~RUBY, env: env)
         group = Rbloat::Cgroup.new(limit: 1_000, usage: "#{folder}/memory.current")
         Rbloat::AutoTrim.start(cgroup: group)

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
-require_relative "control_group"
+require_relative "../../testkit/ruby/control_group"
 
 # AutoTrim in a real control group, as in a container.
 class MemoryLimitTest < Minitest::Test

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
-require_relative "servers"
+require_relative "../../testkit/ruby/servers"
 
 begin
   require "rbloat/mysql2"

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
-require_relative "servers"
+require_relative "../../testkit/ruby/extension"
+require_relative "../../testkit/ruby/servers"
 
 # NativePressure reports memory to the GC.
 class NativePressureTest < Minitest::Test
   HOARD = File.join(__dir__, "native/hoard.c")
   SLOW_MALLINFO = File.join(__dir__, "native/slow_mallinfo.c")
-  UNACCOUNTED = File.expand_path("../../scenarios/owners/libpq_unaccounted.c", __dir__)
 
   # With many retained objects the GC runs rarely. `churn` creates 2,000 objects of 98 KiB, keeps the last ten, and
   # returns the growth of RSS.
@@ -32,7 +32,7 @@ class NativePressureTest < Minitest::Test
   def run_churn(code, env: {})
     run_ruby(<<~RUBY, env: env, options: ["-W0"])
       #{RETAINED}
-      require "#{Servers.extension(HOARD)}"
+      require "#{Extension.compile(HOARD)}"
       #{code}
     RUBY
   end
@@ -112,7 +112,7 @@ class NativePressureTest < Minitest::Test
     limits = %w[MALLOC_LIMIT MALLOC_LIMIT_MAX OLDMALLOC_LIMIT OLDMALLOC_LIMIT_MAX].to_h do |name|
       ["RUBY_GC_#{name}", (1 << 40).to_s]
     end
-    env = { **preload(Servers.extension(SLOW_MALLINFO)), **limits, "RBLOAT_TEST_MALLINFO_MS" => "20" }
+    env = { **preload(Extension.compile(SLOW_MALLINFO)), **limits, "RBLOAT_TEST_MALLINFO_MS" => "20" }
     told, asked, elapsed = run_churn(<<~RUBY, env: env)
       Rbloat::NativePressure.start
       kept = []
@@ -176,7 +176,7 @@ class NativePressureTest < Minitest::Test
 
   def test_it_stops_before_ruby_does
     5.times do
-      program = "require 'rbloat'; require '#{Servers.extension(HOARD)}'; Rbloat::NativePressure.start; " \
+      program = "require 'rbloat'; require '#{Extension.compile(HOARD)}'; Rbloat::NativePressure.start; " \
                 "$kept = []; at_exit { 300.times { $kept << Hoard.new(100_000) } }; exit"
       _output, errors, status = Open3.capture3(*ruby, "-e", program)
       assert_equal ["", true], [errors, status.success?]
@@ -193,7 +193,7 @@ class NativePressureTest < Minitest::Test
   def test_libpq_without_accounting
     skip "Ruby 3.0 checks its limits only when the program allocates with Ruby's malloc" unless PROMPT
     rise = run_churn(<<~RUBY, env: Servers.postgres)
-      require "#{Servers.extension(UNACCOUNTED, '-l:libpq.so.5')}"
+      require "#{Extension.compile(*Extension::LIBPQ_UNACCOUNTED)}"
       Rbloat::NativePressure.start
       churn(4_000) { Unaccounted.query("SELECT repeat('x', 1000) FROM generate_series(1, 100)") }
     RUBY

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
-require_relative "servers"
+require_relative "../../testkit/ruby/extension"
+require_relative "../../testkit/ruby/servers"
 
 # Probes: the memory that a block allocates, and how much of it the GC knows about.
 class ProbeTest < Minitest::Test
   HOARD = File.join(__dir__, "native/hoard.c")
-  UNACCOUNTED = File.expand_path("../../scenarios/owners/libpq_unaccounted.c", __dir__)
   ANSWER = "[probe.malloc_bytes, probe.seen, probe.freed, probe.verdict, probe.objects]"
 
   def probe(code, setup: "", env: {})
@@ -34,7 +34,7 @@ class ProbeTest < Minitest::Test
 
   def test_an_extension_that_reports_nothing_is_not_seen
     bytes, seen, freed, verdict, = probe("Array.new(100) { Hoard.new(50_000) }",
-                                         setup: "require '#{Servers.extension(HOARD)}'")
+                                         setup: "require '#{Extension.compile(HOARD)}'")
     assert_in_delta 5_000_000, bytes, 200_000
     assert_operator seen, :<, 0.05
     assert_operator freed, :>, 0.95
@@ -51,7 +51,7 @@ class ProbeTest < Minitest::Test
     sql = "SELECT repeat('x', 1000) FROM generate_series(1, 100)"
     pg = seen("connection.exec(#{sql.inspect})", Servers.postgres, "require 'pg'; connection = PG.connect")
     libpq = seen("Unaccounted.query(#{sql.inspect})", Servers.postgres,
-                 "require '#{Servers.extension(UNACCOUNTED, '-l:libpq.so.5')}'")
+                 "require '#{Extension.compile(*Extension::LIBPQ_UNACCOUNTED)}'")
     mysql2 = seen("client.query('SELECT repeat(\"x\", 100000)')", Servers.mariadb,
                   "require 'mysql2'; client = Mysql2::Client.new(socket: ENV['MYSQL_UNIX_PORT'])")
     assert_operator pg, :>, 0.75

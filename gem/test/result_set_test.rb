@@ -2,7 +2,8 @@
 
 require "objspace"
 require_relative "test_helper"
-require_relative "servers"
+require_relative "../../testkit/ruby/extension"
+require_relative "../../testkit/ruby/servers"
 
 begin
   require "rbloat/pg/result"
@@ -178,8 +179,8 @@ class ResultSetTest < Minitest::Test
       require "rbloat/pg"
       cells = Rbloat::Cells.new
       cells.send(:native_columns, ["a"], ["UTF-8"], [0], nil)
-      require #{Servers.extension(File.join(__dir__, 'native/hoard.c')).dump}
-      require #{Servers.extension(File.join(__dir__, 'native/impostor.c')).dump}
+      require #{Extension.compile(File.join(__dir__, 'native/hoard.c')).dump}
+      require #{Extension.compile(File.join(__dir__, 'native/impostor.c')).dump}
       [Object.new, Thread.current, Hoard.new(1_000), Impostor.new].map do |object|
         cells.send(:native_copy, object, 1)
       rescue TypeError => error
@@ -195,7 +196,7 @@ class ResultSetTest < Minitest::Test
   def test_the_libpq_of_pg_is_used_whatever_else_is_loaded
     Dir.mktmpdir do |folder|
       own = carry_libpq(folder)
-      other = Servers.extension(File.join(__dir__, "native/other_libpq.c"), "-Wl,-soname,libpq.so.5")
+      other = Extension.compile(File.join(__dir__, "native/other_libpq.c"), "-Wl,-soname,libpq.so.5")
       mapped, values = run_ruby(<<~RUBY, env: Servers.postgres.merge("LD_LIBRARY_PATH" => folder), prelude: "")
         require "fiddle"
         require "json"

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "test_helper"
-require_relative "servers"
+require_relative "../../testkit/ruby/extension"
 
 # Concurrent starts, stops and forks of the gem's threads. RBLOAT_TEST_STARTS and RBLOAT_TEST_FORKS set their number.
 class ThreadsTest < Minitest::Test
@@ -123,7 +123,7 @@ class ThreadsTest < Minitest::Test
   def test_a_stop_can_be_interrupted
     Dir.mktmpdir do |folder|
       hold = "#{folder}/hold"
-      env = { **preload(Servers.extension(SLOW_MALLINFO)), "RBLOAT_TEST_MALLINFO_HOLD" => hold }
+      env = { **preload(Extension.compile(SLOW_MALLINFO)), "RBLOAT_TEST_MALLINFO_HOLD" => hold }
       answer = run_threads(<<~RUBY, env: env)
         require "timeout"
         File.write("#{hold}", "")
@@ -168,7 +168,7 @@ class ThreadsTest < Minitest::Test
   def test_a_fork_that_ruby_does_not_make_has_no_threads
     skip "Process._fork came with Ruby 3.1" unless Process.respond_to?(:_fork)
     answer = run_threads(<<~RUBY)
-      require "#{Servers.extension(FORKED)}"
+      require "#{Extension.compile(FORKED)}"
       start_all
       wait_until { native_threads == 2 }
       [Forked.threads, native_threads]

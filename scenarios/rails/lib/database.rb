@@ -2,7 +2,7 @@
 
 require "pg"
 
-require_relative "../../../gem/test/servers"
+require_relative "../../../testkit/ruby/servers"
 
 # A PostgreSQL server with the shop's orders. It ends with the process that started it.
 module Database

@@ -1,12 +1,11 @@
 # frozen_string_literal: true
 
-require "digest"
 require "fileutils"
-require "rbconfig"
 require "socket"
 require "tmpdir"
 
-# Real database servers, each on a socket in its own folder. They end with the process that started them.
+# Real database servers for tests and measurements, each on a socket in its own folder. They end with the process that
+# started them.
 module Servers
   PATIENCE = 120
   NOBODY = 65_534
@@ -31,7 +30,8 @@ module Servers
       end
     end
 
-    # The same for MariaDB. It runs without system tables, whose creation takes seconds, and so without authentication.
+    # Returns the environment variables that clients need to find MariaDB. The first call starts it, without system
+    # tables, because creating them takes seconds. Without them there is no authentication.
     def mariadb
       @mariadb ||= start do |folder|
         socket = "#{folder}/socket"
@@ -40,21 +40,6 @@ module Servers
           "--default-storage-engine=Aria"],
          -> { connects?(socket) }, { "MYSQL_UNIX_PORT" => socket }]
       end
-    end
-
-    # Compiles a C file for this Ruby, and returns the path of the library.
-    def extension(source, *libraries)
-      name = File.basename(source, ".c")
-      built_for = Digest::SHA256.hexdigest(File.read(source) + RUBY_DESCRIPTION)[0, 16]
-      library = File.expand_path("../tmp/extensions/#{built_for}/#{name}.so", __dir__)
-      return library if File.exist?(library)
-
-      FileUtils.mkdir_p(File.dirname(library))
-      headers = RbConfig::CONFIG.values_at("rubyhdrdir", "rubyarchhdrdir").map { |it| "-I#{it}" }
-      system("cc", "-shared", "-fPIC", "-O1", "-g", *headers, "-o", "#{library}.#{Process.pid}", source, *libraries,
-             exception: true)
-      File.rename("#{library}.#{Process.pid}", library)
-      library
     end
 
     private

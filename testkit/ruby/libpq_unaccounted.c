@@ -1,4 +1,4 @@
-/* The smallest of extensions over libpq, as many are: it frees what it holds, and tells Ruby nothing of it. */
+/* A minimal extension of libpq. It frees its results, but does not tell Ruby how much memory they have. */
 
 #include <ruby.h>
 
