@@ -1,12 +1,14 @@
 # frozen_string_literal: true
 
+require_relative "../scenarios/rails/lib/load"
+
 # A Rails application on Puma and PostgreSQL under load, with one process and with two, under each allocator and setting.
 class Rails < Comparisons
   SHAPES = { "rails-1x5" => ["0", "one process with 5 threads"], "rails-2x5" => ["2", "two workers with 5 threads each"] }.freeze
   BIND = "127.0.0.1:9292"
   SETTINGS = "default,arena2,jemalloc,tcmalloc,mimalloc,trim,gem"
   SECONDS = 15
-  LOAD = "wrk -t9 -c9 -d#{SECONDS}s --timeout 60s --latency -s scenarios/rails/load.lua http://#{BIND}".freeze
+  LOAD = Load.command("http://#{BIND}", seconds: SECONDS).join(" ").freeze
 
   def self.needs
     %w[ruby-railties ruby-activerecord puma ruby-pg postgresql wrk gcc libc6-dev ruby-dev rake-compiler libjemalloc2

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../testkit/ruby/setting"
+
 # Threads that allocate strings, under each allocator and setting, and with trims inside and outside of the GC.
 class Threads < Comparisons
   PROGRAMS = {
@@ -27,7 +29,7 @@ class Threads < Comparisons
   end
 
   def initialize(runs:, **)
-    jemalloc = Dir["/usr/lib/*/libjemalloc.so.2"].first
+    jemalloc = Setting.library("jemalloc")
     own = ["jemalloc background:LD_PRELOAD=#{jemalloc}",
            "jemalloc background:MALLOC_CONF=background_thread:true", "trim after mark:TRIM_IN_GC=mark",
            "trim after sweep:TRIM_IN_GC=sweep"]

@@ -11,6 +11,7 @@ require "objspace"
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "rbloat/pg"
 require_relative "../../testkit/ruby/extension"
+require_relative "../../testkit/ruby/statistics"
 require Extension.compile(File.join(__dir__, "strings.c"))
 
 ROWS = 10_000
@@ -66,7 +67,7 @@ measure = lambda do |&block|
     block.call(result)
     (clock - started) * 1000
   end
-  samples.sort[ROUNDS / 2]
+  Statistics.median(samples)
 end
 
 # The memory is measured first, before other rounds leave garbage.

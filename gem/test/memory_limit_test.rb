@@ -7,7 +7,7 @@ require_relative "../../testkit/ruby/control_group"
 class MemoryLimitTest < Minitest::Test
   LIMIT = 192 * 1024 * 1024
   # The arenas of a machine with eight cores, on any machine.
-  ENVIRONMENT = { "MALLOC_ARENA_MAX" => "64", "RBLOAT_AUTO_TRIM" => nil, "LD_PRELOAD" => nil }.freeze
+  ENVIRONMENT = Setting.environment("default").merge("MALLOC_ARENA_MAX" => "64").freeze
 
   # Workers take requests in turns. A request needs 15 MiB and retains 2 KiB at the end of the heap, so the free memory
   # before that stays resident. After each request there is time for a trim, if one is due: the share allows only the
@@ -49,11 +49,11 @@ class MemoryLimitTest < Minitest::Test
 
   def test_what_is_killed_without_it_survives_with_it
     skip "only glibc's malloc is trimmed" unless glibc?
-    ControlGroup.with(LIMIT) do |group|
+    ControlGroup.with_memory(LIMIT) do |group|
       _output, errors, status = serve(group)
       assert_equal [Signal.list["KILL"], 1], [status.termsig, group.kills], errors
     end
-    ControlGroup.with(LIMIT) do |group|
+    ControlGroup.with_memory(LIMIT) do |group|
       output, errors, status = serve(group, "--auto-trim")
       assert status.success?, "#{status}\n#{errors}"
       stats = JSON.parse(output)

@@ -8,6 +8,7 @@ require "rbloat"
 require "socket"
 require "tempfile"
 require "tmpdir"
+require_relative "../../testkit/ruby/setting"
 
 # Helpers for all tests: running programs in another process, and waiting for a condition.
 module Together
@@ -95,7 +96,7 @@ module Together
   end
 
   def jemalloc
-    Dir["/usr/lib/*/libjemalloc.so.2"].first || skip("libjemalloc2 is not installed")
+    Setting.library("jemalloc") || skip("libjemalloc2 is not installed")
   end
 end
 

@@ -5,7 +5,7 @@ require "rbconfig"
 require "socket"
 require "tempfile"
 
-require_relative "setting"
+require_relative "../../../testkit/ruby/setting"
 
 # A Puma that serves the shop.
 class Server

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# A setting for the shop, with the same names as in `rbloat compare`.
+# Settings of malloc and of the gem for a program, with the same names as in `rbloat compare`.
 module Setting
-  GEM = File.expand_path("../../../gem/lib", __dir__)
+  GEM = File.expand_path("../../gem/lib", __dir__)
   LIBRARIES = { "jemalloc" => "libjemalloc.so.2", "tcmalloc" => "libtcmalloc_minimal.so.4",
                 "mimalloc" => "libmimalloc.so.2" }.freeze
   NAMES = ["default", "arena2", *LIBRARIES.keys, "gem"].freeze
@@ -22,6 +22,11 @@ module Setting
       end
     end
 
+    # Returns the path of the library of jemalloc, tcmalloc or mimalloc, or nil if it is not installed.
+    def library(name)
+      Dir["/usr/lib/*/#{LIBRARIES.fetch(name)}", "/usr/lib/#{LIBRARIES.fetch(name)}"].first
+    end
+
     private
 
     def own(name)
@@ -29,17 +34,13 @@ module Setting
       when "default" then {}
       when "arena2" then { "MALLOC_ARENA_MAX" => "2" }
       when "gem" then { "RUBYOPT" => "-I#{GEM} -rrbloat", "RBLOAT_AUTO_TRIM" => "1" }
-      else { "LD_PRELOAD" => library(LIBRARIES.fetch(name)) }
+      else { "LD_PRELOAD" => library(name) || raise("#{name} is not installed") }
       end
-    end
-
-    def library(name)
-      Dir["/usr/lib/*/#{name}", "/usr/lib/#{name}"].first || raise("#{name} is not installed")
     end
 
     def in_force_of(pid)
       maps = File.read("/proc/#{pid}/maps")
-      found = LIBRARIES.select { |_, library| maps.include?(library[/\A[^.]+/]) }.keys
+      found = LIBRARIES.select { |_name, file| maps.include?(file[/\A[^.]+/]) }.keys
       found << "arena2" if File.read("/proc/#{pid}/environ").split("\0").include?("MALLOC_ARENA_MAX=2")
       found << "gem" if Dir["/proc/#{pid}/task/*/comm"].any? { |comm| File.read(comm).start_with?("rbloat-trim") }
       found
