@@ -4,10 +4,6 @@ require_relative "test_helper"
 
 # The hooks for Rails, Puma and Sidekiq, with the real gems.
 class HooksTest < Minitest::Test
-  def needs(library)
-    skip "#{library} is not installed" unless system(RbConfig.ruby, "-e", "require ARGV[0]", library, err: File::NULL)
-  end
-
   def start_rails(configuration, env = {})
     needs "rails"
     run_ruby(<<~RUBY, prelude: "", env: env)

@@ -6,10 +6,6 @@ require_relative "test_helper"
 class RailsTest < Minitest::Test
   SHOP = File.expand_path("../../scenarios/rails", __dir__)
 
-  def needs(library)
-    skip "#{library} is not installed" unless system(RbConfig.ruby, "-e", "require ARGV[0]", library, err: File::NULL)
-  end
-
   def setup
     skip "scenarios/rails is missing" unless File.directory?(SHOP)
     %w[rails active_record puma pg].each { |library| needs library }

@@ -71,6 +71,20 @@ module Together
     found
   end
 
+  # Skips the test, and appends the reason to the file that RBLOAT_TEST_SKIPS names. scripts/test counts the reasons and
+  # prints them at the end.
+  def skip(reason, backtrace = caller)
+    if (skips = ENV.fetch("RBLOAT_TEST_SKIPS", nil))
+      File.write(skips, "#{self.class}##{name}: #{reason[/.*/]}\n", mode: "a")
+    end
+    super
+  end
+
+  # Skips the test if programs cannot require the library.
+  def needs(library)
+    skip "#{library} is not installed" unless system(RbConfig.ruby, "-e", "require ARGV[0]", library, err: File::NULL)
+  end
+
   # Skips the test if this Ruby does not have the gem.
   def need(name)
     require name
