@@ -2,16 +2,16 @@
 
 mod error;
 mod load;
+mod measured_program;
 mod orphans;
 mod pace;
-mod program;
+mod program_tree;
 mod recorder;
 mod signals;
-mod work;
 
 pub use error::Error;
 pub use load::{LoadError, parse_load};
+pub use measured_program::{LoadOutcome, MeasuredProgram, ResourceUsage, WatchEnd};
 pub use orphans::Orphans;
 pub use recorder::{Journal, Recorder, RecorderOptions, Watcher, unix_ms};
 pub use signals::{Event, Signals};
-pub use work::{Loaded, Until, Used, Work};

@@ -1,22 +1,23 @@
-//! What a load generator said: wrk's output, or lines of JSON.
+//! Parses the output of a load generator: wrk's summary, or lines of JSON.
 
 use formats::LoadResult;
 
-/// Why what a load command printed says nothing.
+/// The output of a load command is neither wrk's summary nor JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the load command printed neither what wrk prints nor a line of JSON with \"requests\"; its last line: {last}"
+    "cannot read the output of the load command: it is neither wrk's nor a line of JSON with \"requests\" (see \
+     `rbloat compare --help`); its last line: {last}"
 )]
 pub struct LoadError {
-    /// The last line that it printed.
+    /// The last line of the output.
     pub last: String,
 }
 
-/// Reads what a load command printed: the last line of JSON with `requests`, or else wrk's summary
+/// Parses the output of a load command: the last line of JSON with `requests`, or else wrk's summary
 /// (`wrk --latency` for percentiles).
 ///
 /// # Errors
-/// Where it is neither.
+/// If the output is neither.
 pub fn parse_load(output: &str) -> Result<LoadResult, LoadError> {
     let json = output.lines().rev().find_map(|line| serde_json::from_str(line.trim()).ok());
     json.or_else(|| wrk(output)).ok_or_else(|| LoadError {
@@ -24,7 +25,7 @@ pub fn parse_load(output: &str) -> Result<LoadResult, LoadError> {
     })
 }
 
-/// wrk's summary, as its version 4 prints it.
+/// Parses the summary of wrk 4.
 fn wrk(output: &str) -> Option<LoadResult> {
     let mut load = LoadResult::default();
     let mut is_wrk = false;
@@ -54,7 +55,7 @@ fn wrk(output: &str) -> Option<LoadResult> {
     is_wrk.then_some(load)
 }
 
-/// A time as wrk writes it: 851.00us, 12.34ms, 1.20s, 1.00m.
+/// Parses a time as wrk prints it: 851.00us, 12.34ms, 1.20s, 1.00m.
 fn milliseconds(text: &str) -> Option<f64> {
     let units = [("us", 1e-3), ("ms", 1.0), ("s", 1e3), ("m", 6e4), ("h", 3.6e6)];
     units.iter().find_map(|(unit, factor)| {

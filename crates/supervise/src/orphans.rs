@@ -1,4 +1,4 @@
-//! Processes that have lost their parent, of programs that we started: daemons, and workers whose master died.
+//! Processes of programs that rbloat started whose parent has ended: daemons, and workers whose master died.
 
 use std::collections::BTreeSet;
 
@@ -6,21 +6,21 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// With this value they come to us, as they would to init otherwise: so none of them is lost sight of.
+/// Makes rbloat the parent of orphans in place of init (a child subreaper), so that none of them gets lost.
 pub struct Orphans {
-    /// Whoever became us by exec may have had children before.
+    /// Children from before: the process that became rbloat by exec may have had some.
     not_ours: BTreeSet<i32>,
 }
 
 impl Orphans {
-    /// From now on they come to us. Where the kernel refuses that, there are none.
+    /// Becomes the parent of orphans from now on. If the kernel refuses that, there are none.
     pub fn take_in() -> Self {
         let _ = set_child_subreaper(true);
         Self { not_ours: children().into_iter().collect() }
     }
 
-    /// Those that live. Those that have ended are reaped, since nobody else would; but not those that are
-    /// `waited_for` elsewhere.
+    /// Returns the ids of living orphans, and reaps orphans that have ended. The children `waited_for` elsewhere are
+    /// left alone.
     pub fn look(&self, waited_for: &[i32]) -> Vec<i32> {
         let is_orphan = |pid: &i32| !waited_for.contains(pid) && !self.not_ours.contains(pid);
         let lives = |pid: &i32| {

@@ -1,48 +1,48 @@
-//! How often something may be read without costing more than a share of a processor.
+//! Intervals between readings that keep their cost below a share of a processor.
 
 use std::time::Duration;
 
-/// When something is due that is to be done at fixed intervals, and less often where it costs much.
+/// The schedule of a task: at fixed intervals, or less often if the task costs more than its share.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     every: Duration,
-    /// The most that it may take of one processor: 0.01 is one hundredth.
+    /// The share of one processor that the task may use: 0.01 is one hundredth.
     share: f64,
     due: Duration,
-    /// What it has taken so far.
+    /// The CPU time of the task so far.
     spent: Duration,
 }
 
 impl Pace {
-    /// What is due now, and then after each `every`.
+    /// A task that is due now, and then after each `every`.
     #[must_use]
     pub(crate) fn new(every: Duration, share: f64) -> Self {
         Self { every, share, due: Duration::ZERO, spent: Duration::ZERO }
     }
 
-    /// The same, due at `first` for the first time.
+    /// The same task, due at `first` for the first time.
     #[must_use]
     pub(crate) fn from(self, first: Duration) -> Self {
         Self { due: first, ..self }
     }
 
-    /// When it is due, by the clock of the recording.
+    /// The next due time, by the clock of the recording.
     #[must_use]
     pub(crate) fn due(&self) -> Duration {
         self.due
     }
 
-    /// Whether it is due at `now`.
+    /// Returns true if the task is due at `now`.
     #[must_use]
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         now >= self.due
     }
 
-    /// It was done at `now`, and took so much of a processor's time. The next time is when its share has been saved up,
-    /// if it takes as much again: only the first time is not paid for beforehand.
+    /// Notes that the task ran at `now` and took `cost` of CPU time. It is due again when its share covers another run
+    /// of that cost, so only the first run can exceed the share.
     pub(crate) fn done(&mut self, now: Duration, cost: Duration) {
         self.spent += cost;
-        // In step with the clock, so that delays do not add up; what was missed is not made up for.
+        // In step with the clock, so that delays do not add up. Missed runs are skipped.
         self.due += self.every;
         if self.due <= now {
             self.due = now + self.every;

@@ -1,4 +1,4 @@
-//! Waiting for what happens next: a time, a signal, the end of a program that we started.
+//! Waits for the next event: a timeout, a signal, or the end of a program that rbloat started.
 
 use std::os::fd::AsFd;
 use std::process::{Child, ExitStatus};
@@ -13,24 +13,24 @@ use nix::unistd::Pid;
 use crate::Error;
 use crate::orphans::Orphans;
 
-/// Signals that end a recording or a comparison or, of a program that is recorded, are passed on to it.
+/// Signals that end a recording or a comparison. If rbloat started the recorded program, they are passed on to it.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
-/// Others that a program may be waiting for.
+/// Further signals that are passed on, since the program may handle them.
 const PASSED_ON: [Signal; 2] = [Signal::SIGUSR1, Signal::SIGUSR2];
-/// How signalfd(2) says that the kernel sent a signal: as the terminal does on ^C, to all of the foreground.
+/// SI_KERNEL, the `ssi_code` of a signal from the kernel, such as ^C in a terminal, which goes to the whole foreground.
 const BY_KERNEL: i32 = 0x80;
 
-/// The signals that we wait for, which interrupt nothing else: a target that stands is let go first.
+/// Blocked signals. They interrupt nothing, so a paused target always continues before rbloat handles a signal.
 pub struct Signals(SignalFd);
 
-/// What happened.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The time is over.
+    /// The time has passed.
     Time,
-    /// Someone asks us to end, or a program that we started to do something.
+    /// A signal to rbloat, or one to be passed on.
     Signal {
-        /// Its number.
+        /// The signal's number.
         number: i32,
         /// True if the kernel sent it, as the terminal does on ^C.
         by_kernel: bool,
@@ -40,7 +40,8 @@ pub enum Event {
 }
 
 impl Signals {
-    /// From now on signals wait until they are asked for; for threads that are made later too.
+    /// Blocks the signals in this thread and in threads that are created later; with SIGCHLD and the passed-on signals
+    /// if `with_child`.
     pub fn block(with_child: bool) -> Result<Self, Error> {
         let mut set = SigSet::empty();
         ENDING.iter().for_each(|&signal| set.add(signal));
@@ -54,7 +55,7 @@ impl Signals {
         SignalFd::with_flags(&set, flags).map(Self).map_err(failed)
     }
 
-    /// The next that happens within `time`.
+    /// Waits up to `time` for the next event.
     pub fn next(&self, time: Duration) -> Result<Event, Error> {
         let failed = |error: Errno| Error::Signals(error.into());
         if let Some(signal) = self.0.read_signal().map_err(failed)? {
@@ -68,7 +69,7 @@ impl Signals {
         if time.is_zero() {
             return Ok(Event::Time);
         }
-        // A ms more than less: we are not to wake too early again and again.
+        // Rounded up: poll would wake too early again and again otherwise.
         let time = PollTimeout::try_from(time.as_millis() + 1).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], time) {
             Ok(0) | Err(Errno::EINTR) => Ok(Event::Time),
@@ -77,7 +78,7 @@ impl Signals {
         }
     }
 
-    /// Whether someone asks us to end within `time`.
+    /// Returns true if a signal arrives within `time`.
     pub fn ask_to_end(&self, time: Duration) -> Result<bool, Error> {
         Ok(matches!(self.next(time)?, Event::Signal { .. }))
     }
@@ -95,13 +96,13 @@ impl Signals {
     }
 }
 
-/// Sends a program that we started the signal that we were sent; not what the terminal sent to all of the
-/// foreground, since the program has that already.
+/// Passes a signal on to a program that rbloat started; not a signal from the terminal, which the program has
+/// received itself.
 pub(crate) fn pass_on(event: Event, child: &Child) {
     if let Event::Signal { number, by_kernel: false } = event
         && let Ok(signal) = Signal::try_from(number)
     {
-        // It has not been waited for yet: its id is no other's. That it may end meanwhile is no failure.
+        // The program has not been waited for, so the id is still its own. If it ends meanwhile, that is no failure.
         let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
     }
 }

@@ -3,7 +3,9 @@ use std::time::{Duration, Instant};
 
 use diagnosis::{Environment, Setting, Workload};
 use formats::{FailedRun, MissingSetting, Run, TriedSetting, to_json};
-use supervise::{Loaded, Orphans, Signals, Until, Used, Work, parse_load};
+use supervise::{
+    LoadOutcome, MeasuredProgram, Orphans, ResourceUsage, Signals, WatchEnd, parse_load,
+};
 
 use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CompareArguments, Variable};
@@ -11,13 +13,13 @@ use crate::comparison_folder::ComparisonFolder;
 use crate::failure::{Failure, Outcome};
 use crate::{terminal, trimming};
 
-/// How long a command may take to be ready for its load, where it is never idle.
+/// The longest wait for a server to become idle before its load begins.
 const BOOT: Duration = Duration::from_secs(60);
-/// No work takes longer, nor does a load.
+/// The longest wait for a command without a load to finish its work.
 const WORK: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
-    // The command gets ^C from the terminal too; what was measured until then is kept, and no process is left running.
+    // ^C in a terminal also reaches the command. The runs measured so far are reported, and no process is left running.
     let signals = Signals::block(false)?;
     let orphans = Orphans::take_in();
     let (settings, missing) = settings(arguments);
@@ -33,14 +35,14 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let all = arguments.runs as usize * settings.len();
     'measuring: for number in 1..=arguments.runs {
-        // In turns, and each time another one first: what the machine does meanwhile meets all alike.
+        // In turns, each round beginning with another setting, so that other load on the machine affects all alike.
         for place in 0..settings.len() {
             let (setting, environment) = &settings[(place + number as usize - 1) % settings.len()];
             let done = runs.len() + failed.len();
             say_progress(setting.name(), number, done, all, started.elapsed());
             let recording = folder.as_ref().map(|it| it.recording(setting.name(), number));
-            let work = start(arguments, setting, environment, recording.as_deref(), &orphans)?;
-            let measured = measure(arguments, setting, number, work, &signals)?;
+            let program = start(arguments, setting, environment, recording.as_deref(), &orphans)?;
+            let measured = measure(arguments, setting, number, program, &signals)?;
             if let (Some(folder), Some(recording)) = (&mut folder, recording) {
                 folder.keep(recording, matches!(measured, Measured::Run(_)));
             }
@@ -82,7 +84,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
     } else {
         render::comparison(&comparison)
     };
-    // It took hours maybe, and is told also where it cannot be written any more.
+    // Printed even if the folder could not be written: the comparison may have taken hours.
     terminal::print(&text)?;
     written?;
     let is_whole = comparison.failed.is_empty() && !is_interrupted;
@@ -112,7 +114,7 @@ fn settings(arguments: &CompareArguments) -> (Vec<(Setting, Environment)>, Vec<M
     (settings, missing)
 }
 
-/// The settings that are asked for, then the user's own, each once: named twice, it would be held against itself.
+/// The requested settings, then the user's own, each once: otherwise a setting would be compared with itself.
 fn wanted(arguments: &CompareArguments) -> Vec<Setting> {
     let named = if arguments.with.is_empty() { &Setting::ALL[..] } else { &arguments.with };
     let mut wanted: Vec<Setting> = Vec::new();
@@ -135,94 +137,99 @@ fn wanted(arguments: &CompareArguments) -> Vec<Setting> {
     wanted
 }
 
-/// On standard error, which is no part of the result.
+/// Prints progress to standard error.
 fn say_progress(setting: &str, number: u32, done: usize, all: usize, elapsed: Duration) {
     let left = if done == 0 {
         String::new()
     } else {
         let seconds = elapsed.as_secs_f64() / done as f64 * (all - done) as f64;
-        format!(", some {:.0} s left", seconds.ceil())
+        format!(", about {:.0} s left", seconds.ceil())
     };
     anstream::eprintln!("rbloat: {} of {all}: {setting}, run {number}{left}", done + 1);
 }
 
-/// What came of a run.
+/// The outcome of a run.
 enum Measured {
     Run(Box<Run>),
     Failed(String),
     Interrupted,
 }
 
-/// Starts the work under a setting, and writes down its run, where that is wanted.
+/// Starts the program under a setting, and records it if `recording` has a path.
 fn start<'a>(
     arguments: &CompareArguments,
     setting: &Setting,
     environment: &Environment,
     recording: Option<&Path>,
     orphans: &'a Orphans,
-) -> Result<Work<'a>, Failure> {
+) -> Result<MeasuredProgram<'a>, Failure> {
     let is_server = arguments.load.is_some();
-    let mut work = Work::start(&arguments.command, environment, orphans, is_server, |error| {
-        anstream::eprintln!("rbloat: {error}");
-    })?;
+    let mut program =
+        MeasuredProgram::start(&arguments.command, environment, orphans, is_server, |error| {
+            anstream::eprintln!("rbloat: {error}");
+        })?;
     if let Some(path) = recording {
-        work.record(path, words(arguments), setting.name());
+        program.record(path, words(arguments), setting.name());
     }
-    Ok(work)
+    Ok(program)
 }
 
 fn measure(
     arguments: &CompareArguments,
     setting: &Setting,
     number: u32,
-    mut work: Work<'_>,
+    mut program: MeasuredProgram<'_>,
     signals: &Signals,
 ) -> Result<Measured, Failure> {
     let boot = if arguments.load.is_some() { BOOT } else { WORK };
-    let until = work.watch(boot, true, signals)?;
+    let until = program.watch(boot, true, signals)?;
     let done = match until {
-        Until::Idle(since) => since,
+        WatchEnd::Idle(since) => since,
         _ => Instant::now(),
     };
     let mut load = None;
-    let mut wall = work.since_start(done);
-    let mut before = work.used();
+    let mut wall = program.since_start(done);
+    let mut before = program.usage();
     if let Some(line) = &arguments.load
-        && matches!(until, Until::Idle(_) | Until::Over)
+        && matches!(until, WatchEnd::Idle(_) | WatchEnd::Over)
     {
-        match work.put_load(line, signals)? {
-            Loaded::Interrupted => return Ok(Measured::Interrupted),
-            Loaded::Failed(why) => return Ok(Measured::Failed(why)),
-            Loaded::Done(took, printed) => match parse_load(&printed) {
+        match program.put_load(line, signals)? {
+            LoadOutcome::Interrupted => return Ok(Measured::Interrupted),
+            LoadOutcome::Failed(why) => return Ok(Measured::Failed(why)),
+            LoadOutcome::Done(took, printed) => match parse_load(&printed) {
                 Ok(measured) => (load, wall) = (Some(measured), took),
                 Err(error) => return Ok(Measured::Failed(error.to_string())),
             },
         }
     } else {
-        before = Used::default();
+        before = ResourceUsage::default();
     }
-    if until == Until::Interrupted {
+    if until == WatchEnd::Interrupted {
         return Ok(Measured::Interrupted);
     }
-    if let Some(why) = work.complaint() {
+    if let Some(why) = program.failure() {
         return Ok(Measured::Failed(why));
     }
-    if until == Until::Ended && arguments.load.is_some() {
-        return Ok(Measured::Failed("it ended before the load could begin".into()));
+    if until == WatchEnd::Ended && arguments.load.is_some() {
+        return Ok(Measured::Failed(
+            "the command ended before the load began: it must keep running, or leave a daemon"
+                .into(),
+        ));
     }
-    let used = work.used();
-    let rss_end_bytes = work.rss_bytes();
-    let peak = work.samples.iter().map(|sample| sample.rss_bytes).max().unwrap_or(0);
+    let used = program.usage();
+    let rss_end_bytes = program.rss_bytes();
+    let peak = program.samples.iter().map(|sample| sample.rss_bytes).max().unwrap_or(0);
     let mut rss_settled_bytes = None;
-    if until != Until::Ended {
-        if *setting == Setting::Trim && !trim(&work) {
-            let why = "`rbloat trim` did nothing: no process of it is a Ruby that can be trimmed";
+    if until != WatchEnd::Ended {
+        if *setting == Setting::Trim && !trim(&program) {
+            let why =
+                "cannot trim: the command has no Ruby process whose allocator can return memory";
             return Ok(Measured::Failed(why.into()));
         }
-        match work.watch(arguments.settle, false, signals)? {
-            Until::Interrupted => return Ok(Measured::Interrupted),
-            Until::Ended => {}
-            Until::Idle(_) | Until::Over => rss_settled_bytes = Some(work.rss_bytes()),
+        match program.watch(arguments.settle, false, signals)? {
+            WatchEnd::Interrupted => return Ok(Measured::Interrupted),
+            WatchEnd::Ended => {}
+            WatchEnd::Idle(_) | WatchEnd::Over => rss_settled_bytes = Some(program.rss_bytes()),
         }
     }
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -238,13 +245,13 @@ fn measure(
         minor_faults: used.minor_faults.saturating_sub(before.minor_faults),
         major_faults: used.major_faults.saturating_sub(before.major_faults),
         load,
-        samples: std::mem::take(&mut work.samples),
+        samples: std::mem::take(&mut program.samples),
     })))
 }
 
-/// Trims every Ruby process of the work. Returns true if there was one.
-fn trim(work: &Work<'_>) -> bool {
-    let trimmed = work.pids().filter(|&pid| {
+/// Trims every Ruby process of a program. Returns true if there was one.
+fn trim(program: &MeasuredProgram<'_>) -> bool {
+    let trimmed = program.pids().filter(|&pid| {
         let is_ruby = capture::look(pid).is_ok_and(|image| ruby::find(&image).is_some());
         is_ruby && AllocatorCall::find(pid).and_then(|call| trimming::trim(pid, &call)).is_ok()
     });

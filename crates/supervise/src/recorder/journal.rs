@@ -8,8 +8,8 @@ use formats::{CSV_HEAD, Line, csv_line};
 
 use crate::Error;
 
-/// What was recorded, in files. Each line is written at once, by one write(2), so that whatever kills us
-/// leaves all lines but maybe the last as a whole.
+/// The files of a recording. Each line is one write(2), so that if rbloat is killed, at most the last line is
+/// incomplete.
 pub struct Journal {
     lines: Output,
     csv: Option<Output>,

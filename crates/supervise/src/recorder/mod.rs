@@ -1,7 +1,7 @@
-//! A recorder: what is read when, so that it costs less than 1 % of a processor.
+//! The recorder. It paces its readings so that they cost less than 1 % of a processor.
 
 mod journal;
-mod roll;
+mod known_processes;
 mod run;
 mod sample;
 
@@ -22,13 +22,12 @@ use crate::pace::Pace;
 use crate::signals::{Event, Signals, pass_on};
 
 pub use journal::Journal;
-use roll::Program;
-use roll::Roll;
+use known_processes::{KnownProcesses, ProgramId};
 pub(crate) use run::RunRecorder;
 pub use run::unix_ms;
 
-/// What each kind of reading may take of a processor; together less than 1 %. Samples are what the kernel counts
-/// all the while; exact ones are those for which it walks the page tables.
+/// The share of a processor for each kind of reading; together less than 1 %. A sample reads the kernel's counters. For
+/// an exact sample, the kernel walks the page tables.
 const SHARE_OF_SAMPLES: f64 = 0.0025;
 const SHARE_OF_EXACT_SAMPLES: f64 = 0.004;
 const SHARE_OF_CAUSES: f64 = 0.003;
@@ -71,9 +70,9 @@ pub struct Recorder<'a> {
     samples: Pace,
     exact_samples: Pace,
     causes: Option<Pace>,
-    roll: Roll,
+    known: KnownProcesses,
     /// The processes that this round of captures has yet to read, and the CPU time of the round so far.
-    round: VecDeque<Program>,
+    round: VecDeque<ProgramId>,
     round_cost: Duration,
     /// The latest causes of each living process.
     last_causes: BTreeMap<i32, CauseSample>,
@@ -111,7 +110,7 @@ impl<'a> Recorder<'a> {
             samples: Pace::new(options.every, SHARE_OF_SAMPLES),
             exact_samples: Pace::new(options.every, SHARE_OF_EXACT_SAMPLES),
             causes,
-            roll: Roll::default(),
+            known: KnownProcesses::default(),
             round: VecDeque::new(),
             round_cost: Duration::ZERO,
             last_causes: BTreeMap::new(),
@@ -126,7 +125,7 @@ impl<'a> Recorder<'a> {
         &self.series
     }
 
-    /// Records until the target ends, someone wants us to end, or the time is over.
+    /// Records until the target ends, a signal arrives, or the time has passed.
     pub fn run(
         &mut self,
         mut child: Option<&mut Child>,
@@ -167,16 +166,16 @@ impl<'a> Recorder<'a> {
         self.now().as_millis() as u64
     }
 
-    /// Writes down what the kernel counts; false where the target has ended.
+    /// Takes a sample. Returns false if the target has ended.
     fn take_sample(&mut self) -> Result<bool, Error> {
         let (now, cpu) = (self.now(), capture::proc::own_cpu_time());
-        // Before the tree: a process that ends leaves its group first.
+        // Before the tree, since a process that ends leaves its group first.
         let group = capture::proc::group_memory(self.pid);
         let orphans = self.orphans.map_or_else(Vec::new, |orphans| orphans.look(&[self.pid]));
         orphans.into_iter().for_each(|orphan| self.tree.adopt(orphan));
         let members = self.tree.look();
         let has_ended = !members.iter().any(|member| member.pid == self.pid);
-        self.note_who_came_and_went(&members)?;
+        self.write_starts_and_ends(&members)?;
         if has_ended {
             return Ok(false);
         }
@@ -206,8 +205,8 @@ impl<'a> Recorder<'a> {
         Ok(true)
     }
 
-    fn note_who_came_and_went(&mut self, members: &[Member]) -> Result<(), Error> {
-        for line in self.roll.call(self.t_ms(), members) {
+    fn write_starts_and_ends(&mut self, members: &[Member]) -> Result<(), Error> {
+        for line in self.known.update(self.t_ms(), members) {
             if let Line::Gone(gone) = &line {
                 self.last_causes.remove(&gone.pid);
             }
@@ -216,8 +215,8 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Begins a round of captures where one is due, or goes on with it: one Ruby after each sample, so that
-    /// samples wait for one at most.
+    /// Begins a round of captures if one is due, or continues it. It captures one Ruby process after each sample, so that
+    /// the next sample waits for one capture at most.
     fn take_causes(&mut self) -> Result<(), Error> {
         let now = self.now();
         let Some(pace) = &mut self.causes else { return Ok(()) };
@@ -226,11 +225,11 @@ impl<'a> Recorder<'a> {
             if !pace.is_due(now) {
                 return Ok(());
             }
-            self.round = self.roll.programs().collect();
+            self.round = self.known.programs().collect();
             self.round_cost = Duration::ZERO;
         }
         while let Some(program) = self.round.pop_front() {
-            if self.roll.is_ruby(program) {
+            if self.known.is_ruby(program) {
                 self.capture(program)?;
                 break;
             }
@@ -245,7 +244,7 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    fn capture(&mut self, (pid, ..): Program) -> Result<(), Error> {
+    fn capture(&mut self, (pid, ..): ProgramId) -> Result<(), Error> {
         let report = self.watcher.capture(pid);
         let t_ms = self.t_ms();
         let line = match report {

@@ -1,4 +1,4 @@
-//! A run of a comparison as a recording: what the kernel counts of it, and no causes, which would hold it up.
+//! The recording of one run of a comparison. It has no causes: capturing them would slow the run down.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,21 +7,21 @@ use capture::proc::Member;
 use formats::{EndReason, Line, RecordingEnd, RecordingStart, milliseconds};
 
 use super::sample::sample;
-use super::{Journal, Roll};
+use super::{Journal, KnownProcesses};
 use crate::Error;
 
 pub(crate) struct RunRecorder {
     journal: Journal,
-    roll: Roll,
+    known: KnownProcesses,
     samples: u64,
 }
 
 impl RunRecorder {
-    /// Begins a recording in the file at `path` of the command `words`, which was just started as process `pid`
-    /// and is looked at after each `every`. Runs of one `label` are drawn alike.
+    /// Begins a recording in the file at `path`. The command `words` was just started as process `pid`, and is sampled
+    /// after each `every`. Runs with the same `label` are drawn alike.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    /// If the file cannot be written.
     pub(crate) fn begin(
         path: &Path,
         pid: i32,
@@ -39,13 +39,13 @@ impl RunRecorder {
             causes_every_ms: None,
             label: Some(label.into()),
         }))?;
-        Ok(Self { journal, roll: Roll::default(), samples: 0 })
+        Ok(Self { journal, known: KnownProcesses::default(), samples: 0 })
     }
 
-    /// Writes down what was counted at a time after the beginning.
+    /// Writes a sample that was taken `at` this time after the beginning.
     pub(crate) fn add(&mut self, at: Duration, members: &[Member]) -> Result<(), Error> {
         let t_ms = at.as_millis() as u64;
-        for line in self.roll.call(t_ms, members) {
+        for line in self.known.update(t_ms, members) {
             self.journal.write(&line)?;
         }
         self.samples += 1;
@@ -69,7 +69,7 @@ impl RunRecorder {
     }
 }
 
-/// The time of the machine's clock, in ms since 1970.
+/// Returns the time of the machine's clock, in ms since 1970.
 pub fn unix_ms() -> u64 {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! A command that was started here, and all that comes of it.
+//! A program that rbloat started, with all of its descendants.
 
 use std::collections::BTreeSet;
 use std::process::{Child, ExitStatus};
@@ -8,30 +8,31 @@ use capture::proc::{Member, Tree};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
 
-pub(crate) struct Family {
+/// The processes of a program.
+pub(crate) struct ProgramTree {
     pub(crate) child: Child,
     tree: Tree,
-    /// Those that lived at the last look.
+    /// The processes that lived at the last look.
     pub(crate) members: Vec<Member>,
-    /// Whether orphans were found after that.
+    /// True if orphans were adopted after that look.
     has_orphans: bool,
-    /// How the command itself ended; others may live on.
+    /// The status with which the program itself ended. Its descendants may live on.
     pub(crate) status: Option<ExitStatus>,
 }
 
-impl Family {
+impl ProgramTree {
     pub(crate) fn new(child: Child) -> Self {
         let tree = Tree::new(child.id().cast_signed());
         Self { child, tree, members: Vec::new(), has_orphans: false, status: None }
     }
 
-    /// The command's process, until it has ended and was waited for: then another one may have its id.
+    /// Returns the id of the program's process, until that was waited for: another process may get its id then.
     pub(crate) fn waited_for(&self) -> Option<i32> {
         self.status.is_none().then(|| self.child.id().cast_signed())
     }
 
     pub(crate) fn look(&mut self) {
-        // A command that has ended is a zombie until we ask; what it left behind may go on.
+        // A program that has ended is a zombie until it is waited for.
         if self.status.is_none() {
             self.status = self.child.try_wait().ok().flatten();
         }
@@ -39,14 +40,14 @@ impl Family {
         self.has_orphans = false;
     }
 
-    /// Whether any of it lives. Orphans have to be looked for after the others: whoever ended before that look has
-    /// left its own by then.
+    /// Returns true if a process lives. Orphans must be looked for after the others, since a process that ends
+    /// between the two looks leaves its children as orphans.
     pub(crate) fn lives(&self) -> bool {
         !self.members.is_empty() || self.has_orphans
     }
 
-    /// Whether an orphan comes of it: one that was seen before, or is in the process group that the command has
-    /// for itself.
+    /// Returns true if an orphan descends from the program: it was seen before, or is in the program's own process
+    /// group.
     pub(crate) fn has(&self, orphan: i32) -> bool {
         let group = || getpgid(Some(Pid::from_raw(orphan))).ok();
         self.tree.has(orphan) || group() == Some(Pid::from_raw(self.child.id().cast_signed()))
@@ -58,14 +59,14 @@ impl Family {
     }
 }
 
-/// How processes are brought to their end: each is asked once, and killed when it is late.
-pub(crate) struct Ending {
+/// The termination of processes: each gets SIGTERM once, and SIGKILL after the deadline.
+pub(crate) struct Termination {
     deadline: Instant,
     asked: BTreeSet<(i32, u64)>,
 }
 
-impl Ending {
-    /// They have so much time from now on.
+impl Termination {
+    /// A termination whose deadline is `patience` from now.
     pub(crate) fn within(patience: Duration) -> Self {
         Self { deadline: Instant::now() + patience, asked: BTreeSet::new() }
     }
@@ -76,7 +77,7 @@ impl Ending {
             let is_new = self.asked.insert((member.pid, member.started_ticks));
             if is_new || is_late {
                 let signal = if is_late { Signal::SIGKILL } else { Signal::SIGTERM };
-                // It may have ended meanwhile.
+                // An error means that the process has ended meanwhile.
                 let _ = kill(Pid::from_raw(member.pid), signal);
             }
         }

@@ -1,29 +1,29 @@
-//! Who belongs to a tree of processes, as they come and go.
+//! The processes of a tree, as they start and end.
 
 use std::collections::BTreeMap;
 
 use capture::proc::Member;
 use formats::{Arrival, Departure, Line};
 
-/// A process by its id, when it was started, and which program it is by now.
-pub(super) type Program = (i32, u64, u64);
+/// A process's id, start time, and current program (exec changes that).
+pub(super) type ProgramId = (i32, u64, u64);
 
-/// Those of a tree that live, and whether each is a Ruby, once that was looked for.
+/// The living processes of a tree. The value is true for a Ruby process, and `None` until that was checked.
 #[derive(Debug, Default)]
-pub(crate) struct Roll {
-    known: BTreeMap<Program, Option<bool>>,
+pub(crate) struct KnownProcesses {
+    known: BTreeMap<ProgramId, Option<bool>>,
 }
 
-impl Roll {
-    /// The lines on who came and who went since the last time.
-    pub(crate) fn call(&mut self, t_ms: u64, members: &[Member]) -> Vec<Line> {
+impl KnownProcesses {
+    /// Returns lines for the processes that started or ended since the last call.
+    pub(crate) fn update(&mut self, t_ms: u64, members: &[Member]) -> Vec<Line> {
         let mut lines = Vec::new();
         let before = std::mem::take(&mut self.known);
         for member in members {
             let program = (member.pid, member.started_ticks, member.program);
             let is_ruby = before.get(&program);
             self.known.insert(program, is_ruby.copied().flatten());
-            // Who has ended since has no command line any more.
+            // A process that has ended meanwhile has no command line.
             if is_ruby.is_none()
                 && let Ok(command) = capture::proc::command_line(member.pid)
             {
@@ -39,13 +39,13 @@ impl Roll {
         lines
     }
 
-    /// All that live.
-    pub(super) fn programs(&self) -> impl Iterator<Item = Program> {
+    /// The living processes.
+    pub(super) fn programs(&self) -> impl Iterator<Item = ProgramId> {
         self.known.keys().copied()
     }
 
-    /// Whether a process that lives is a Ruby. One that cannot be looked at is none, for now.
-    pub(super) fn is_ruby(&mut self, program: Program) -> bool {
+    /// Returns true if a living process is a Ruby. If it cannot be read, it is checked again the next time.
+    pub(super) fn is_ruby(&mut self, program: ProgramId) -> bool {
         match self.known.get(&program) {
             None => false,
             Some(Some(is_ruby)) => *is_ruby,

@@ -1,4 +1,4 @@
-//! Work that is run to be measured: a command, and all that it starts.
+//! A program that is run to be measured, with all of its descendants.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,50 +15,50 @@ use formats::{EndReason, RunPoint};
 
 use crate::Error;
 use crate::orphans::Orphans;
-use crate::program::{Ending, Family};
+use crate::program_tree::{ProgramTree, Termination};
 use crate::recorder::RunRecorder;
 use crate::signals::Signals;
 
-/// Between two looks.
+/// The time between two samples.
 const EVERY: Duration = Duration::from_millis(50);
-/// So long it has to be idle before its work is done.
+/// The idle time after which the program's work is done.
 const IDLE: Duration = Duration::from_secs(1);
-/// What it may compute in that time, and still be idle.
+/// The CPU time that an idle program may use in that time.
 const IDLE_CPU: Duration = Duration::from_millis(40);
-/// How long it may take to end when it is asked to, and how long a load may: that has nothing to lose.
-const ENDING: Duration = Duration::from_secs(10);
-const LOAD_ENDING: Duration = Duration::from_secs(2);
-/// Between two looks at what is to end.
+/// The times between SIGTERM and SIGKILL for the program and for a load, which has nothing to lose.
+const TERMINATION_TIME: Duration = Duration::from_secs(10);
+const LOAD_TERMINATION_TIME: Duration = Duration::from_secs(2);
+/// The time between two looks at processes that are being terminated.
 const SOON: Duration = Duration::from_millis(20);
-/// Bytes of its output that an error shows at most, from the end.
-const LAST_WORDS: u64 = 400;
-/// Bytes of a load's output that are read at most, from the end.
-const LOAD_WORDS: u64 = 1 << 20;
+/// The part of the program's output that an error shows, in bytes from the end.
+const MAX_QUOTED_BYTES: u64 = 400;
+/// The part of a load's output that is parsed, in bytes from the end.
+const MAX_LOAD_OUTPUT_BYTES: u64 = 1 << 20;
 
-/// A command that runs, and the load on it.
-pub struct Work<'a> {
-    command: Family,
-    load: Option<Family>,
+/// A running program, and the load on it.
+pub struct MeasuredProgram<'a> {
+    command: ProgramTree,
+    load: Option<ProgramTree>,
     orphans: &'a Orphans,
-    /// Whether it is there to serve a load: then it may be a daemon that outlives the command.
+    /// True if the program serves a load. It may then be a daemon that outlives the command.
     is_server: bool,
-    /// What it prints.
+    /// The program's output.
     output: File,
     started: Instant,
-    /// Of each process that was seen, what it has used up; also of those that have ended.
-    used: BTreeMap<(i32, u64), Used>,
-    /// When it was looked at, and what all of it had computed by then, as far back as is needed.
+    /// The usage of each process, also of those that have ended.
+    usage: BTreeMap<(i32, u64), ResourceUsage>,
+    /// The total CPU time at the latest looks, as far back as the search for idle time needs.
     computed: Vec<(Instant, Duration)>,
-    /// RSS of all its processes over time.
+    /// RSS of all processes together over time.
     pub samples: Vec<RunPoint>,
     recorder: Option<RunRecorder>,
-    /// Receives errors of the recorder. The run is measured all the same: it may have taken hours.
+    /// Receives errors of the recorder, which do not end the run: it may have taken hours.
     on_error: fn(Error),
 }
 
-/// What processes have used up.
+/// CPU time and page faults of processes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Used {
+pub struct ResourceUsage {
     /// CPU time in user mode.
     pub user: Duration,
     /// CPU time in the kernel.
@@ -69,34 +69,34 @@ pub struct Used {
     pub major_faults: u64,
 }
 
-/// Why watching came to an end.
+/// The reason why a watch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// It does nothing any more, since that instant.
+pub enum WatchEnd {
+    /// The program is idle since that instant.
     Idle(Instant),
-    /// The time is over.
+    /// The time has passed.
     Over,
-    /// It ended.
+    /// The program ended.
     Ended,
-    /// The user does not want to wait.
+    /// The user interrupted it.
     Interrupted,
 }
 
-/// What came of a load.
-pub enum Loaded {
-    /// It ended well after this time, and printed this.
+/// The outcome of a load.
+pub enum LoadOutcome {
+    /// The load succeeded after this time, with this output.
     Done(Duration, String),
-    /// It came to nothing, for this reason.
+    /// The load failed, for this reason.
     Failed(String),
-    /// The user does not want to wait.
+    /// The user interrupted it.
     Interrupted,
 }
 
-impl<'a> Work<'a> {
-    /// Starts it in a changed environment. What it prints goes to a file that nobody sees.
+impl<'a> MeasuredProgram<'a> {
+    /// Starts a program in a changed environment. Its output goes to a temporary file.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// If the program cannot be started.
     pub fn start(
         command: &[OsString],
         environment: &Environment,
@@ -118,13 +118,13 @@ impl<'a> Work<'a> {
         let started = Instant::now();
         let child = command.spawn().map_err(failed)?;
         Ok(Self {
-            command: Family::new(child),
+            command: ProgramTree::new(child),
             load: None,
             orphans,
             is_server,
             output,
             started,
-            used: BTreeMap::new(),
+            usage: BTreeMap::new(),
             computed: Vec::new(),
             samples: Vec::new(),
             recorder: None,
@@ -132,7 +132,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// From now on writes down what it takes, as a recording in the file at `path`.
+    /// Records the program from now on, into the file at `path`.
     pub fn record(&mut self, path: &Path, words: Vec<String>, label: &str) {
         let pid = self.command.child.id().cast_signed();
         match RunRecorder::begin(path, pid, words, label, EVERY) {
@@ -151,39 +151,43 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Watches it until it is idle, ends, `most` has passed, or the user interrupts.
+    /// Watches the program until it is idle (if `waits_for_idle`), it ends, `max_time` has passed, or the user interrupts.
     pub fn watch(
         &mut self,
-        most: Duration,
+        max_time: Duration,
         waits_for_idle: bool,
         signals: &Signals,
-    ) -> Result<Until, Error> {
-        let until = Instant::now().checked_add(most);
+    ) -> Result<WatchEnd, Error> {
+        let until = Instant::now().checked_add(max_time);
         self.computed.clear();
         loop {
             let idle_since = self.look();
-            // The terminal's ^C ends the command too: it did not end by itself.
+            // Checked first: ^C in a terminal ends the program too, and it did not end by itself then.
             if signals.ask_to_end(Duration::ZERO)? {
-                return Ok(Until::Interrupted);
+                return Ok(WatchEnd::Interrupted);
             }
             if self.has_ended() {
-                return Ok(Until::Ended);
+                return Ok(WatchEnd::Ended);
             }
             if let Some(since) = idle_since.filter(|_| waits_for_idle) {
-                return Ok(Until::Idle(since));
+                return Ok(WatchEnd::Idle(since));
             }
             if until.is_some_and(|until| Instant::now() >= until) {
-                return Ok(Until::Over);
+                return Ok(WatchEnd::Over);
             }
             if signals.ask_to_end(EVERY)? {
-                return Ok(Until::Interrupted);
+                return Ok(WatchEnd::Interrupted);
             }
         }
     }
 
-    /// Runs a load, a line of shell, to its end, and watches the work meanwhile.
-    pub fn put_load(&mut self, line: &str, signals: &Signals) -> Result<Loaded, Error> {
-        let lost = |error| Ok(Loaded::Failed(format!("the load command was lost: {error}")));
+    /// Runs a load, which is a shell command line, and watches the program meanwhile.
+    pub fn put_load(&mut self, line: &str, signals: &Signals) -> Result<LoadOutcome, Error> {
+        let lost = |error| {
+            Ok(LoadOutcome::Failed(format!(
+                "cannot capture the output of the load command: {error}"
+            )))
+        };
         let (mut output, printed) =
             match tempfile::tempfile().and_then(|it| Ok((it.try_clone()?, it))) {
                 Ok(files) => files,
@@ -191,12 +195,12 @@ impl<'a> Work<'a> {
             };
         let mut command = Command::new("sh");
         command.args(["-c", line]).stdin(Stdio::null()).stdout(printed);
-        // By its group we know whom it starts and leaves. So ^C of a terminal does not reach it: we end it then.
+        // Its own process group identifies its orphans. A terminal's ^C does not reach that group, so rbloat ends it.
         match command.process_group(0).spawn() {
-            Ok(child) => self.load = Some(Family::new(child)),
+            Ok(child) => self.load = Some(ProgramTree::new(child)),
             Err(error) => {
-                let why = format!("the load command cannot be started: {error}");
-                return Ok(Loaded::Failed(why));
+                let why = format!("cannot start the load command: {error}");
+                return Ok(LoadOutcome::Failed(why));
             }
         }
         let started = Instant::now();
@@ -207,27 +211,27 @@ impl<'a> Work<'a> {
             }
             if signals.ask_to_end(EVERY)? {
                 self.end_load();
-                return Ok(Loaded::Interrupted);
+                return Ok(LoadOutcome::Interrupted);
             }
         };
         let took = started.elapsed();
         self.end_load();
-        match read_end(&mut output, LOAD_WORDS) {
+        match read_end(&mut output, MAX_LOAD_OUTPUT_BYTES) {
             Err(error) => lost(error),
             Ok(_) if !status.success() => {
-                Ok(Loaded::Failed(format!("the load command failed: {status}")))
+                Ok(LoadOutcome::Failed(format!("the load command failed: {status}")))
             }
-            Ok(printed) => Ok(Loaded::Done(took, printed)),
+            Ok(printed) => Ok(LoadOutcome::Done(took, printed)),
         }
     }
 
-    /// Ends the load, and whatever it has started.
+    /// Ends the load with all of its descendants.
     fn end_load(&mut self) {
-        let mut ending = Ending::within(LOAD_ENDING);
+        let mut termination = Termination::within(LOAD_TERMINATION_TIME);
         loop {
             self.look_at_processes();
             let Some(load) = self.load.as_mut().filter(|load| load.lives()) else { break };
-            ending.ask(&load.members);
+            termination.ask(&load.members);
             std::thread::sleep(SOON);
         }
         if let Some(mut load) = self.load.take() {
@@ -235,12 +239,12 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Looks at all processes. Orphans are the load's where they come of it; all others are the work's.
+    /// Looks at all processes. An orphan that does not descend from the load belongs to the program.
     fn look_at_processes(&mut self) {
         self.command.look();
-        self.load.iter_mut().for_each(Family::look);
-        let families = self.load.iter().chain([&self.command]);
-        let waited_for: Vec<i32> = families.filter_map(Family::waited_for).collect();
+        self.load.iter_mut().for_each(ProgramTree::look);
+        let programs = self.load.iter().chain([&self.command]);
+        let waited_for: Vec<i32> = programs.filter_map(ProgramTree::waited_for).collect();
         for orphan in self.orphans.look(&waited_for) {
             match &mut self.load {
                 Some(load) if load.has(orphan) => load.adopt(orphan),
@@ -249,27 +253,27 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Whether the work is over: the command has ended and, of a server, nothing of it lives.
+    /// Returns true if the command has ended and, if it is a server, none of its descendants lives.
     fn has_ended(&self) -> bool {
         self.command.status.is_some() && !(self.is_server && self.command.lives())
     }
 
-    /// Takes a sample, and tells since when it has been idle, if long enough.
+    /// Takes a sample. Returns the beginning of the program's idle time if that is long enough.
     fn look(&mut self) -> Option<Instant> {
         let now = Instant::now();
         self.look_at_processes();
         let members = &self.command.members;
         for member in members {
-            let used = Used {
+            let used = ResourceUsage {
                 user: member.user_time,
                 system: member.system_time,
                 minor_faults: member.minor_faults,
                 major_faults: member.major_faults,
             };
-            self.used.insert((member.pid, member.started_ticks), used);
+            self.usage.insert((member.pid, member.started_ticks), used);
         }
         let rss_bytes: u64 = members.iter().map(|member| member.rss_bytes).sum();
-        // What is about to end has no memory any more: that is not what it had at the end of its work.
+        // A process that is exiting has no memory any more. That is not its memory at the end of the work.
         if rss_bytes > 0 {
             let at = now - self.started;
             self.samples.push(RunPoint { ms: at.as_secs_f64() * 1e3, rss_bytes });
@@ -282,11 +286,11 @@ impl<'a> Work<'a> {
                 (self.on_error)(error);
             }
         }
-        // Who waits for a processor, or for a disk, has work to do, however little of it gets done.
+        // A process that waits for a processor or a disk is not idle, however little CPU time it gets.
         if members.iter().any(|member| matches!(member.state, 'R' | 'D')) {
             self.computed.clear();
         }
-        let used = self.used();
+        let used = self.usage();
         self.computed.push((now, used.user + used.system));
         while self.computed.len() > 1 && now - self.computed[1].0 >= IDLE {
             self.computed.remove(0);
@@ -295,9 +299,9 @@ impl<'a> Work<'a> {
         (now - since >= IDLE && used.user + used.system - before <= IDLE_CPU).then_some(since)
     }
 
-    /// What all of its processes have used up by now.
-    pub fn used(&self) -> Used {
-        self.used.values().fold(Used::default(), |sum, used| Used {
+    /// Returns the usage of all processes together so far.
+    pub fn usage(&self) -> ResourceUsage {
+        self.usage.values().fold(ResourceUsage::default(), |sum, used| ResourceUsage {
             user: sum.user + used.user,
             system: sum.system + used.system,
             minor_faults: sum.minor_faults + used.minor_faults,
@@ -305,13 +309,12 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// How long after its start `instant` was.
+    /// Returns the time from the program's start to `instant`.
     pub fn since_start(&self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.started)
     }
 
-    /// Its resident bytes now, all processes together, counted by the page tables; of one that has ended, what it
-    /// had when it was seen last.
+    /// Returns the exact RSS of all processes together, or the last sample if the program has ended.
     pub fn rss_bytes(&self) -> u64 {
         if self.has_ended() {
             return self.samples.last().map_or(0, |sample| sample.rss_bytes);
@@ -321,16 +324,16 @@ impl<'a> Work<'a> {
         self.command.members.iter().map(exact).sum()
     }
 
-    /// The ids of its processes.
+    /// The ids of the program's processes.
     pub fn pids(&self) -> impl Iterator<Item = i32> {
         self.command.members.iter().map(|member| member.pid)
     }
 
-    /// Whether it ended by itself, and not well; with the last that it said.
-    pub fn complaint(&mut self) -> Option<String> {
+    /// Returns the exit status and the end of the output, if the program failed.
+    pub fn failure(&mut self) -> Option<String> {
         let status = self.command.status.filter(|status| !status.success())?;
-        let words = read_end(&mut self.output, LAST_WORDS).unwrap_or_default();
-        // Colours and whatever else moves a terminal's cursor are no words.
+        let words = read_end(&mut self.output, MAX_QUOTED_BYTES).unwrap_or_default();
+        // Without escape sequences.
         let words = words.replace(|it: char| it.is_control() && it != '\n', " ");
         let last: Vec<&str> = words.lines().rev().take(3).collect();
         let last = last.into_iter().rev().collect::<Vec<_>>().join(" / ");
@@ -338,30 +341,30 @@ impl<'a> Work<'a> {
     }
 }
 
-impl Drop for Work<'_> {
-    /// Asks all of it to end, and kills what does not.
+impl Drop for MeasuredProgram<'_> {
+    /// Terminates the load and the program.
     fn drop(&mut self) {
         self.end_recording();
         self.end_load();
         drop(self.command.child.stdin.take());
-        let mut ending = Ending::within(ENDING);
+        let mut termination = Termination::within(TERMINATION_TIME);
         loop {
             self.look_at_processes();
             if !self.command.lives() {
                 break;
             }
-            ending.ask(&self.command.members);
+            termination.ask(&self.command.members);
             std::thread::sleep(SOON);
         }
         let _ = self.command.child.wait();
     }
 }
 
-/// The last of a file, so many bytes of it at most.
-fn read_end(file: &mut File, most: u64) -> io::Result<String> {
+/// Returns the end of a file, at most `max_bytes`.
+fn read_end(file: &mut File, max_bytes: u64) -> io::Result<String> {
     let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(max_bytes)))?;
     let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
+    file.take(max_bytes).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
