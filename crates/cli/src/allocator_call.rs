@@ -6,7 +6,7 @@ use inferior::{Error, ForkedCopy, FunctionCall};
 
 use crate::failure::Failure;
 
-/// The function by which a process's allocator gives back to the kernel what it can.
+/// The call by which a process's allocator returns free memory to the kernel.
 pub(crate) struct AllocatorCall {
     pub(crate) allocator: Allocator,
     /// The call as a person writes it.
@@ -17,7 +17,7 @@ pub(crate) struct AllocatorCall {
 }
 
 impl AllocatorCall {
-    /// That of the process's allocator.
+    /// Finds the call of the process's allocator.
     pub(crate) fn find(pid: i32) -> Result<Self, Failure> {
         let image = capture::look(pid)?;
         let modules = elf::modules(&image);
@@ -38,7 +38,7 @@ impl AllocatorCall {
         FunctionCall { function, arguments, system_calls }
     }
 
-    /// Lets a forked copy make the call, and returns the bytes that it gave back; `None` if it does not return there.
+    /// Makes the call in a forked copy. Returns the bytes that it returned to the kernel; `None` if the call did not end.
     pub(crate) fn try_on(&self, copy: &mut ForkedCopy) -> Result<Option<u64>, Error> {
         let before = copy.anonymous_bytes()?;
         if copy.call(self.function_call())?.is_none() {

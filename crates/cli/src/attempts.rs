@@ -1,4 +1,4 @@
-//! The choice of a capture: which method is tried, for how long, and which one is tried next.
+//! The choice of a capture method: the one to try first, the number of attempts, and the one to try next.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,13 +12,14 @@ use crate::allocator_call::{self, AllocatorCall};
 use crate::arguments::{CaptureArguments, CaptureMode};
 use crate::failure::Failure;
 
-/// The most captures of a target that changes its heap, has no thread at a safe point, or does not stop in time.
+/// The maximum number of captures of a target that changes its heap, has no thread at a safe point, or does not stop in
+/// time.
 const MAX_ATTEMPTS: u32 = 4;
-/// How long it goes on in between.
+/// The time between two attempts, in which the target runs.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 
-/// Time of the walks during a freeze: for each resident GiB without and with owners, for each heap of malloc's
-/// arenas, for each thread, and for each mapping. Processes with 4,000 threads, 15,000 mappings and 300 arenas were measured.
+/// The time of the walks during a freeze: per resident GiB without and with owners, per heap of malloc's arenas, per
+/// thread, and per mapping. Measured on processes with up to 4,000 threads, 15,000 mappings and 300 arenas.
 const WALK_PER_GIB: Duration = Duration::from_millis(140);
 const WALK_PER_GIB_WITH_OWNERS: Duration = Duration::from_millis(260);
 const WALK_PER_HEAP: Duration = Duration::from_micros(50);
@@ -30,31 +31,30 @@ const OWN_BYTES: u64 = 8 << 20;
 const OWN_PART: u64 = 10;
 const OWN_PART_WITH_OWNERS: u64 = 5;
 
-/// A target that was read, and how.
+/// A target that was read, and the way in which it was read.
 pub(crate) struct Captured {
     pub(crate) facts: Facts,
     pub(crate) state: ProcessState,
     pub(crate) capture: Capture,
-    /// Why its memory was not read, if it was not: the facts are empty then.
+    /// The reason why the memory was not read, if it was not. The facts are empty then.
     pub(crate) unread: Option<String>,
     /// The reason why the forked copy is still in the process table, as a zombie, if it is.
     pub(crate) left: Option<Refusal>,
-    /// The bytes that the allocator gave back in the forked copy, if it was tried.
+    /// The bytes that the allocator returned in the forked copy, if that was tried.
     pub(crate) tried_bytes: Option<u64>,
-    /// The allocator's own statistics, if a forked copy could be asked.
+    /// The allocator's own statistics, if a forked copy could compute them.
     pub(crate) statistics: Option<AllocatorStatistics>,
 }
 
-/// Reads the process `pid`, which is a Ruby, in the way that is asked for; with `owners` what it takes to
-/// find who holds its memory.
+/// Reads the Ruby process `pid` by the requested method; with `owners` also the facts that the search for owners needs.
 ///
-/// No word goes to the terminal before the target goes on: it might keep us waiting.
+/// Nothing is written to the terminal while the target is paused, since that could block.
 pub(crate) fn take(pid: i32, how: CaptureArguments, owners: bool) -> Result<Captured, Failure> {
     take_and_try(pid, how, owners, None)
 }
 
-/// Like [`take`], of a process that will be made to make `call` anyway: the forked copy makes the call after it was
-/// read, unless the outcome can be computed.
+/// Like [`take`], for a process that is to be trimmed by `call`: the forked copy makes the call after it was read, unless
+/// the outcome can be computed.
 pub(crate) fn take_and_try(
     pid: i32,
     how: CaptureArguments,
@@ -74,7 +74,7 @@ pub(crate) fn take_and_try(
     target.capture(started)
 }
 
-/// rbloat's own memory for reading a process, in bytes.
+/// Returns the memory that rbloat itself needs to read a process, in bytes.
 fn own_bytes(rss_bytes: u64, owners: bool) -> u64 {
     OWN_BYTES + rss_bytes / if owners { OWN_PART_WITH_OWNERS } else { OWN_PART }
 }
@@ -85,13 +85,13 @@ struct Target<'a> {
     how: CaptureArguments,
     owners: bool,
     call: Option<&'a AllocatorCall>,
-    /// The process as it ran on.
+    /// The process before it was paused.
     image: &'a Image<'static>,
     own_bytes: u64,
 }
 
-/// What came of one look.
-struct Look {
+/// The result of one attempt.
+struct Attempt {
     facts: Facts,
     state: ProcessState,
     method: CaptureMethod,
@@ -110,26 +110,26 @@ impl Target<'_> {
         let mut attempt = 1;
         loop {
             let at = SystemTime::now();
-            let look = match &plan {
+            let result = match &plan {
                 Some(plan) => on_a_thread_of_its_own(|| self.fork(plan)),
                 None => self.freeze(&reason),
             };
             let may_try_again = attempt < MAX_ATTEMPTS;
             attempt += 1;
-            match look {
-                Ok(look) => {
-                    pause += look.pause;
-                    if !look.facts.are_torn() || !may_try_again {
+            match result {
+                Ok(done) => {
+                    pause += done.pause;
+                    if !done.facts.are_torn() || !may_try_again {
                         let elapsed = started.elapsed();
                         let capture = Capture::new(
-                            look.method,
+                            done.method,
                             reason,
                             at,
                             pause,
                             elapsed,
-                            look.copied_bytes,
+                            done.copied_bytes,
                         );
-                        return Ok(look.captured(capture));
+                        return Ok(done.captured(capture));
                     }
                 }
                 Err(failure) if may_try_again && passes(&failure) => {}
@@ -176,7 +176,7 @@ impl Target<'_> {
             }
             _ => "; --capture freeze needs none",
         };
-        Failure::NotTouched { pid: self.pid, what: "forked copy", refusal, instead }
+        Failure::NotTouched { pid: self.pid, what: "make a forked copy of", refusal, instead }
     }
 
     fn may_freeze_after(&self, failure: &Failure) -> bool {
@@ -184,7 +184,7 @@ impl Target<'_> {
             && matches!(failure, Failure::NotTouched { .. } | Failure::CopyLost(_))
     }
 
-    fn fork(&self, plan: &ForkPlan) -> Result<Look, Failure> {
+    fn fork(&self, plan: &ForkPlan) -> Result<Attempt, Failure> {
         let mut forked = match inferior::fork(self.pid, self.how.max_pause, plan)? {
             Ok(forked) => forked,
             Err(refusal) => return Err(self.refused(refusal)),
@@ -197,30 +197,30 @@ impl Target<'_> {
         let statistics = allocator_call::statistics(&mut forked)?;
         let EndedCopy { state, pause, copied_bytes, left } = forked.end()?;
         let method = CaptureMethod::Fork;
-        Ok(Look {
+        Ok(Attempt {
             method,
             copied_bytes,
             left,
             tried_bytes,
             statistics,
-            ..Look::new(facts, state, pause)
+            ..Attempt::new(facts, state, pause)
         })
     }
 
-    /// Reads the process while it stands, as far as that is possible in time.
-    fn freeze(&self, reason: &str) -> Result<Look, Failure> {
+    /// Reads the process while it is paused, if that is possible in time.
+    fn freeze(&self, reason: &str) -> Result<Attempt, Failure> {
         let frozen = capture::freeze(self.pid, self.how.max_pause)?;
         let expected = self.expected_walk();
-        // The deadline is for the case in which the estimate is wrong: who knows better does not even begin.
+        // The deadline is for wrong estimates. If the estimate already exceeds it, do not begin.
         let has_time = frozen.time_left().is_none_or(|left| expected <= left);
         let facts = has_time.then(|| Facts::read(frozen.image(), self.owners));
         let Thawed { state, pause, expired } = frozen.thaw()?;
         match facts.filter(|_| !expired) {
-            Some(facts) => Ok(Look::new(facts, state, pause)),
+            Some(facts) => Ok(Attempt::new(facts, state, pause)),
             None => {
                 let unread = self.unread(expected, reason);
                 let facts = Facts::unread(self.image, &unread);
-                Ok(Look { unread: Some(unread), ..Look::new(facts, state, pause) })
+                Ok(Attempt { unread: Some(unread), ..Attempt::new(facts, state, pause) })
             }
         }
     }
@@ -238,7 +238,7 @@ impl Target<'_> {
         walk.mul_f64(factors.load)
     }
 
-    /// Why the memory was not read.
+    /// Returns the reason why the memory was not read.
     fn unread(&self, expected: Duration, reason: &str) -> String {
         let max_pause = self.how.max_pause;
         let enough = (2 * (expected + PauseFactors::of(self.image).freeze())).max(2 * max_pause);
@@ -272,8 +272,8 @@ fn passes(failure: &Failure) -> bool {
     }
 }
 
-impl Look {
-    /// Of a target that stood while it was read.
+impl Attempt {
+    /// An attempt that read the target while it was paused.
     fn new(facts: Facts, state: ProcessState, pause: Duration) -> Self {
         let method = CaptureMethod::Freeze;
         let (unread, left, tried_bytes, statistics) = (None, None, None, None);

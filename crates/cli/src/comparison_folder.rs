@@ -1,4 +1,4 @@
-//! The folder that a comparison is written into: table, JSON, picture, and each run as a recording.
+//! The output folder of a comparison: the table, the JSON, the chart, and a recording of each run.
 
 use std::path::{Path, PathBuf};
 
@@ -10,40 +10,40 @@ use crate::output;
 
 pub(crate) struct ComparisonFolder {
     path: PathBuf,
-    /// Those of runs that came to something.
+    /// The recordings of runs that succeeded.
     recordings: Vec<PathBuf>,
 }
 
 impl ComparisonFolder {
-    /// The folder of this path; it is made where it is not there yet.
+    /// Creates the folder at this path if it does not exist.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// If it cannot be created.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let unwritable = |source| Failure::Unwritable { path: path.into(), source };
         std::fs::create_dir_all(path).map_err(unwritable)?;
         Ok(Self { path: path.into(), recordings: Vec::new() })
     }
 
-    /// Where a run is recorded.
+    /// Returns the path for the recording of a run.
     pub(crate) fn recording(&self, setting: &str, number: u32) -> PathBuf {
         self.path.join(format!("{}-{number}.jsonl", file_name(setting)))
     }
 
-    /// Keeps the recording of a run that came to something, and no other one.
+    /// Keeps the recording of a run that succeeded, and removes any other.
     pub(crate) fn keep(&mut self, recording: PathBuf, is_whole: bool) {
         if is_whole {
             self.recordings.push(recording);
         } else {
-            // Where it cannot be taken away, it says of itself how far it goes.
+            // If it cannot be removed, its last line still says how far it goes.
             let _ = std::fs::remove_file(recording);
         }
     }
 
-    /// Writes what came of all runs.
+    /// Writes the table, the JSON and the chart.
     ///
     /// # Errors
-    /// Where a file cannot be written, or a recording is not what was written any more.
+    /// If a file cannot be written, or a recording was changed meanwhile.
     pub(crate) fn write(&self, comparison: &Comparison) -> Result<(), Failure> {
         let write = |name: &str, text: &str| output::write(&self.path.join(name), text.as_bytes());
         write("comparison.json", &to_json(comparison, &render::recommendation(comparison)))?;
@@ -52,7 +52,7 @@ impl ComparisonFolder {
     }
 }
 
-/// A setting's name as a part of a file's: a user may have named it as no file can be.
+/// Escapes the name of a setting for a file name.
 fn file_name(setting: &str) -> String {
     let escaped = |char: char| match char {
         '-' | '_' | '.' | '=' => char.to_string(),

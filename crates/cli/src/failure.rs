@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use formats::{RecordingError, SnapshotError};
 
-/// Why rbloat ends without having done what it was asked for.
+/// The reason why a command failed. Each message says what happened, why, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("{}{}", .0, advice(.0))]
@@ -12,28 +12,28 @@ pub(crate) enum Failure {
     #[error(transparent)]
     CopyLost(inferior::Error),
     #[error(
-        "process {pid} ({command}) is not a Ruby: nothing in it exports rb_cObject; `rbloat` lists the Ruby processes"
+        "process {pid} ({command}) is not a Ruby process: it has no symbol rb_cObject; `rbloat` lists the Ruby processes"
     )]
     NotRuby { pid: i32, command: String },
     #[error(
-        "no Ruby process is called {namespace_pid} inside a container; `rbloat` lists the Ruby processes with both ids"
+        "no Ruby process has the id {namespace_pid} inside a container; `rbloat` lists the Ruby processes with both ids"
     )]
     NotInContainer { namespace_pid: i32 },
-    #[error("{} processes are called {namespace_pid} inside their containers: {}; give one of these ids without --namespace-pid", candidates.len(), candidates.join(", "))]
+    #[error("{} processes have the id {namespace_pid} inside their containers: {}; give one of these ids without --namespace-pid", candidates.len(), candidates.join(", "))]
     Ambiguous { namespace_pid: i32, candidates: Vec<String> },
     #[error("process {pid}: {reason}")]
     Unread { pid: i32, reason: String },
     #[error(
-        "to read process {pid}, rbloat needs about {} MiB of memory itself, and the memory limit that both share \
-         leaves {} MiB: run rbloat outside of the control group of the process (in Kubernetes: as an ephemeral \
-         container of its own limit), or give it more memory",
+        "cannot read process {pid}: rbloat needs about {} MiB of memory, and the memory limit that it shares with the \
+         process leaves {} MiB. Run rbloat outside of the control group of the process (in Kubernetes: in an ephemeral \
+         container with a limit of its own), or raise the limit",
         .own_bytes >> 20, .room_bytes >> 20
     )]
     NoRoom { pid: i32, own_bytes: u64, room_bytes: u64 },
-    #[error("no {what} was made in process {pid}: {refusal}{instead}")]
+    #[error("cannot {what} process {pid}: {refusal}{instead}")]
     NotTouched { pid: i32, what: &'static str, refusal: inferior::Refusal, instead: &'static str },
     #[error(
-        "malloc in process {pid} is served by {allocator}, which exports no function that gives memory back"
+        "cannot trim process {pid}: its allocator, {allocator}, exports no function that returns memory"
     )]
     NoTrim { pid: i32, allocator: String },
     #[error("cannot read {}: {source}; give a process id, a file that `rbloat snapshot` wrote, or a core file", path.display())]
@@ -41,21 +41,25 @@ pub(crate) enum Failure {
     #[error("{} is neither a file that `rbloat snapshot` wrote nor a core file: {what}", path.display())]
     NoSource { path: PathBuf, what: String },
     #[error(
-        "{} is the core of process {pid} ({command}), which was not a Ruby: nothing in it exports rb_cObject",
+        "{} is the core of process {pid} ({command}), which was not a Ruby process: it has no symbol rb_cObject",
         path.display()
     )]
     NotRubyCore { path: PathBuf, pid: i32, command: String },
-    #[error("{}: {error}", path.display())]
+    #[error("cannot read {}: {error}", path.display())]
     NotASnapshot { path: PathBuf, error: SnapshotError },
     #[error("cannot write {}: {source}", path.display())]
     Unwritable { path: PathBuf, source: io::Error },
-    #[error("a comparison takes two or more processes or files, or one process and --every 60s")]
+    #[error(
+        "nothing to compare with: give two or more processes or files, or one process and --every 60s"
+    )]
     OneSource,
-    #[error("--every and --times look at one process again; {0} were given")]
+    #[error(
+        "--every and --times are for one process, but {0} were given: leave out the options, or give one process"
+    )]
     ManySources(usize),
     #[error(transparent)]
     Supervise(#[from] supervise::Error),
-    #[error("every run failed; the first one ({setting}): {why}")]
+    #[error("every run failed; the first one (under {setting}): {why}")]
     NoRun { setting: String, why: String },
     #[error("interrupted in the first run: nothing was measured")]
     NothingMeasured,
@@ -63,15 +67,15 @@ pub(crate) enum Failure {
     NoSetting { needs: String },
     #[error("cannot read {}: {source}; give a file that `rbloat record` wrote", path.display())]
     UnreadableRecording { path: PathBuf, source: io::Error },
-    #[error("{}: {error}", path.display())]
+    #[error("cannot read {}: {error}", path.display())]
     NotARecording { path: PathBuf, error: RecordingError },
-    #[error("{}: its name must end in .html, .svg or .png", path.display())]
+    #[error("cannot write {}: its name must end in .html, .svg or .png", path.display())]
     NoFormat { path: PathBuf },
     #[error(
-        "--sysroot is for core files: leave it out, the files of a process are found through /proc"
+        "--sysroot is for core files only: leave it out (the files of a process are found through /proc)"
     )]
     NeedlessSysroot,
-    #[error("-o and --png name the same file: give each its own")]
+    #[error("-o and --png name the same file: give each a file of its own")]
     OneFile,
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
@@ -92,7 +96,7 @@ impl From<inferior::Error> for Failure {
     }
 }
 
-/// The advice that follows the message of an error.
+/// Returns the advice that follows the message of an error.
 fn advice(error: &capture::Error) -> &'static str {
     use capture::Error as E;
     match error {
@@ -104,13 +108,13 @@ fn advice(error: &capture::Error) -> &'static str {
     }
 }
 
-/// What a run that failed nowhere came to.
+/// The outcome of a command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
     /// The report was printed, but lacks a part of the process.
     Incomplete,
-    /// A program that was started ended with this status, which is passed on.
+    /// The program that rbloat started ended with this status, which becomes rbloat's.
     Ended(u8),
 }
 

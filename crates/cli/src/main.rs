@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     match run(&arguments) {
         Ok(outcome) => outcome.into(),
-        // Whoever reads our output has read enough: `rbloat report 42 | head -3`.
+        // The reader has closed the pipe: `rbloat report 42 | head -3`.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }

@@ -1,4 +1,4 @@
-//! Files that are there as a whole or not at all.
+//! Files that are written completely or not at all.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -9,27 +9,27 @@ use tempfile::Builder;
 
 use crate::failure::Failure;
 
-/// Writes `bytes` into the file at `path`: whatever happens meanwhile, a file of this name is the old one or the
-/// new one as a whole. What is no regular file, such as a pipe, is written to as it is.
+/// Writes `bytes` to the file at `path` by replacing it, so that the file is always either the old or the new one. A
+/// path that is not a regular file, such as a pipe, is written to directly.
 ///
 /// # Errors
-/// With the path, where it cannot be written.
+/// If the file cannot be written.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     replace(path, bytes).map_err(|source| Failure::Unwritable { path: path.into(), source })
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path: PathBuf = match fs::metadata(path) {
-        // Through a link the file that it leads to is replaced, not the link.
+        // Replaces the target of a link, not the link.
         Ok(metadata) => match fs::canonicalize(path) {
             Ok(real) if metadata.is_file() => real,
-            // What /dev/stdout leads to may be a pipe, which has no other path.
+            // /dev/stdout may lead to a pipe, which has no path.
             _ => return fs::OpenOptions::new().write(true).open(path)?.write_all(bytes),
         },
         Err(_) => path.into(),
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    // As any program's new file: what umask(2) leaves of it.
+    // The usual mode of a new file, reduced by umask(2).
     let mut file = Builder::new()
         .prefix(".rbloat")
         .permissions(Permissions::from_mode(0o666))

@@ -1,17 +1,17 @@
-//! Which process is meant, and whether it is a Ruby: said before it is stopped.
+//! Finds the process that the arguments name, and checks that it is a Ruby process, before it is paused.
 
 use capture::Image;
 
 use crate::arguments::ProcessName;
 use crate::failure::Failure;
 
-/// Characters of a command line that an error shows.
-const COMMAND: usize = 60;
+/// The part of a command line that an error shows, in characters.
+const MAX_COMMAND: usize = 60;
 
-/// The id, as /proc shows it, of the Ruby process of that name.
+/// Returns the id in /proc of the Ruby process that `name` stands for.
 ///
 /// # Errors
-/// Where there is none or more than one, it is no Ruby, or it cannot be looked at.
+/// If there is no such process or more than one, it is not a Ruby process, or it cannot be read.
 pub(crate) fn find(name: ProcessName) -> Result<i32, Failure> {
     let pid = match name {
         ProcessName::Pid(pid) => pid,
@@ -25,7 +25,8 @@ pub(crate) fn find(name: ProcessName) -> Result<i32, Failure> {
     }
 }
 
-/// The one process that its container calls `namespace_pid`; where there are more, the one Ruby.
+/// Returns the process with the id `namespace_pid` inside its container. If there are several, it must be the only Ruby
+/// process among them.
 fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
     let pids = capture::proc::processes_by_namespace_pid(namespace_pid)?;
     match pids[..] {
@@ -37,7 +38,7 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
     for pid in pids {
         match capture::look(pid) {
             Ok(image) if ruby::find(&image).is_some() => candidates.push((pid, command(&image))),
-            // What we may not look at might be the one that is meant.
+            // A process that rbloat may not read could be the right one.
             Err(capture::Error::NotPermitted { .. }) => {
                 candidates.push((pid, "permission denied".into()))
             }
@@ -55,7 +56,7 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
     }
 }
 
-/// The beginning of its command line, for an error.
+/// Returns the beginning of the command line, for an error.
 pub(crate) fn command(image: &Image<'_>) -> String {
-    image.state.process.command.chars().take(COMMAND).collect()
+    image.state.process.command.chars().take(MAX_COMMAND).collect()
 }

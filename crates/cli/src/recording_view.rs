@@ -1,4 +1,4 @@
-//! What a recorder shows meanwhile: on a terminal a view that stays in its place, else a line a minute.
+//! The display during a recording: on a terminal a view that is updated in place, otherwise a line per minute.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -11,18 +11,18 @@ use supervise::Watcher;
 use crate::arguments::CaptureArguments;
 use crate::terminal;
 
-/// Between two lines where there is no terminal.
-const MINUTE: Duration = Duration::from_secs(60);
-/// The most causes that are named.
-const CAUSES: usize = 6;
+/// The time between two lines if there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(60);
+/// The maximum number of causes in the view.
+const MAX_CAUSES: usize = 6;
 
 pub(crate) struct View {
     /// The way to capture processes.
     capture: CaptureArguments,
-    /// Whether a program that we started owns standard output: what we say goes to standard error then.
+    /// True if standard output belongs to a program that rbloat started. rbloat writes to standard error then.
     beside_program: bool,
     is_live: bool,
-    /// Lines of the view that stand on the terminal.
+    /// The number of the view's lines on the terminal.
     shown: usize,
     next_line: Duration,
     /// RSS of the samples so far, for the sparkline.
@@ -32,17 +32,24 @@ pub(crate) struct View {
 impl View {
     pub(crate) fn new(capture: CaptureArguments, beside_program: bool) -> Self {
         let is_live = !beside_program && io::stdout().is_terminal();
-        Self { capture, beside_program, is_live, shown: 0, next_line: MINUTE, rss: Vec::new() }
+        Self {
+            capture,
+            beside_program,
+            is_live,
+            shown: 0,
+            next_line: LINE_INTERVAL,
+            rss: Vec::new(),
+        }
     }
 
-    /// Says a line that stays.
-    pub(crate) fn say(&mut self, line: &str) {
+    /// Prints a permanent line.
+    pub(crate) fn print(&mut self, line: &str) {
         self.clear();
         self.write(&format!("{line}\n"));
     }
 
     fn lines(&self, sample: &Sample, causes: &[CauseRow]) -> Vec<String> {
-        // A line that wrapped would take two of the terminal's, and the view would wander.
+        // A line that wraps would take two rows of the terminal, and clearing the view would leave one of them.
         let width = terminal::width().saturating_sub(1);
         let (low, high) = (self.rss.iter().min(), self.rss.iter().max());
         let range = format!(" {} to {}", Size(*low.unwrap_or(&0)), Size(*high.unwrap_or(&0)));
@@ -51,7 +58,7 @@ impl View {
             sparkline(&self.rss, width.saturating_sub(range.len())) + &range,
         ];
         let longest = causes.first().map_or(1, |row| row.bytes.max(1));
-        for row in causes.iter().take(CAUSES) {
+        for row in causes.iter().take(MAX_CAUSES) {
             let bar = "█".repeat((row.bytes * 30 / longest) as usize);
             lines.push(format!(
                 "{:>20} {:>10}  {bar}",
@@ -69,7 +76,7 @@ impl View {
         }
     }
 
-    /// That nobody reads us any more is no reason to stop recording.
+    /// Errors are ignored: the recording continues even if nobody reads the display.
     fn write(&self, text: &str) {
         let _ = if self.beside_program {
             anstream::stderr().write_all(text.as_bytes())
@@ -93,8 +100,8 @@ impl Watcher for View {
             self.write(&(lines.join("\n") + "\n"));
             self.shown = lines.len();
         } else if Duration::from_millis(sample.t_ms) >= self.next_line {
-            self.next_line = Duration::from_millis(sample.t_ms) + MINUTE;
-            self.say(&line(sample, causes));
+            self.next_line = Duration::from_millis(sample.t_ms) + LINE_INTERVAL;
+            self.print(&line(sample, causes));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is looked at: a process, or a file that was made of one.
+//! The source of a report: a live process, a snapshot, or a core file.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -14,16 +14,16 @@ use crate::arguments::{CaptureArguments, SourceName};
 use crate::attempts::{self, Captured};
 use crate::failure::Failure;
 
-/// The most bytes of a snapshot's file: that of a process of 100 GB has less.
-const MOST_BYTES: u64 = 2 << 30;
+/// The maximum size of a snapshot's file. The snapshot of a process of 100 GiB is smaller.
+const MAX_BYTES: u64 = 2 << 30;
 
-/// What is looked at, found and known to be what it should be.
+/// A source that was found and checked.
 pub(crate) enum Source {
-    /// A Ruby process, by the id that /proc shows.
+    /// A Ruby process, by its id in /proc.
     Process(i32),
-    /// What was kept of one.
+    /// The snapshot of a process.
     Snapshot(Box<Snapshot>),
-    /// What the kernel or a debugger left of one.
+    /// The core file of a process, opened at the instant `since`.
     Core { path: PathBuf, core: Box<Core>, since: Instant },
 }
 
@@ -31,7 +31,7 @@ impl Source {
     /// Finds the process, or reads the file.
     ///
     /// # Errors
-    /// Where there is none, or it is something else.
+    /// If there is no such process or file, or it is something else.
     pub(crate) fn open(name: SourceName) -> Result<Self, Failure> {
         match name {
             SourceName::Process(name) => crate::process::find(name).map(Self::Process),
@@ -51,7 +51,7 @@ impl Source {
             }
             Err(error) => return Err(error.into()),
         };
-        // Where something is missing, it may be what tells that it is one.
+        // In a partial core, the missing part may be the one that identifies a Ruby process.
         if !core.is_partial && ruby::find(&core.image).is_none() {
             let command = crate::process::command(&core.image);
             let pid = core.image.state.process.pid;
@@ -60,7 +60,7 @@ impl Source {
         Ok(Self::Core { path, core, since })
     }
 
-    /// Returns the report of it.
+    /// Returns the report.
     pub(crate) fn report(self, how: CaptureArguments, detail: Detail) -> Result<Report, Failure> {
         match self {
             Self::Snapshot(snapshot) => Ok(snapshot.report),
@@ -68,7 +68,7 @@ impl Source {
         }
     }
 
-    /// Returns the report of it with all owners, and its memory map.
+    /// Returns the report with all owners, and the memory map.
     pub(crate) fn snapshot(self, how: CaptureArguments) -> Result<Snapshot, Failure> {
         self.examine(how, Detail::MemoryMap)
     }
@@ -153,7 +153,7 @@ fn examine_core(path: &Path, core: &Core, since: Instant, detail: Detail) -> Sna
     Snapshot { report: diagnosis::report(&ledger, capture), memory_map }
 }
 
-/// The snapshot in a file; `None` where that does not begin as one does.
+/// Returns the snapshot in a file; `None` if the file does not begin like one.
 fn read_snapshot(path: &Path) -> Result<Option<Snapshot>, Failure> {
     let unreadable = |source| Failure::Unreadable { path: path.into(), source };
     let file = File::open(path).map_err(unreadable)?;
@@ -161,18 +161,18 @@ fn read_snapshot(path: &Path) -> Result<Option<Snapshot>, Failure> {
         return Err(unreadable(io::ErrorKind::IsADirectory.into()));
     }
     let mut bytes = Vec::new();
-    // What does not begin as one might have no end.
+    // Another file may be endless, such as a device.
     (&file).take(64).read_to_end(&mut bytes).map_err(unreadable)?;
     if !Snapshot::begins(&bytes) {
         return Ok(None);
     }
-    (&file).take(MOST_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+    (&file).take(MAX_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
     let snapshot = Snapshot::from_bytes(&bytes);
     snapshot.map(Some).map_err(|error| Failure::NotASnapshot { path: path.into(), error })
 }
 
-/// A sign of life on a terminal, drawn before the target is stopped. It does not move: a thread that
-/// drew it meanwhile would be one that ^Z could stop rbloat through, with the target standing.
+/// Shows a progress line on a terminal, before the target is paused. The line is not animated: a thread that draws to
+/// the terminal could be stopped by ^Z, and rbloat with it, while the target is paused.
 pub(crate) fn progress(pid: i32) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -110,6 +110,9 @@ pub(crate) struct RecordArguments {
     /// Time between two searches for the causes; 0 for none
     #[arg(long, value_name = "TIME", value_parser = parse_time_or_never, default_value = "30s")]
     pub(crate) causes_every: Duration,
+    /// Also print the confidence intervals of the growth rate
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
 }
@@ -122,4 +125,7 @@ pub(crate) struct PlotArguments {
     /// The picture to write, as .html, .svg or .png
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Also print the confidence intervals of the growth rate
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }

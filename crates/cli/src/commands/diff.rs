@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome};
 use crate::source::Source;
 use crate::terminal;
 
-/// What `--every` and `--times` are where only the other one is given.
+/// The defaults of `--every` and `--times` if only the other option is given.
 const EVERY: Duration = Duration::from_secs(60);
 const TIMES: u32 = 3;
 
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     Ok(if is_complete { Outcome::Done } else { Outcome::Incomplete })
 }
 
-/// Looks at one process again and again. Where it ends meanwhile, what was seen until then is compared.
+/// Takes snapshots of one process at intervals. If it ends meanwhile, the snapshots so far are compared.
 fn watch(arguments: &DiffArguments, name: SourceName) -> Result<Vec<(String, Snapshot)>, Failure> {
     let every = arguments.every.unwrap_or(EVERY);
     let times = arguments.times.unwrap_or(TIMES);
@@ -45,9 +45,9 @@ fn watch(arguments: &DiffArguments, name: SourceName) -> Result<Vec<(String, Sna
     for number in 1..=times {
         let due = every * (number - 1);
         std::thread::sleep(due.saturating_sub(started.elapsed()));
-        let looked =
+        let taken =
             Source::open(name.clone()).and_then(|source| source.snapshot(arguments.capture));
-        match looked {
+        match taken {
             Ok(snapshot) => snapshots.push((format!("look {number}"), snapshot)),
             Err(failure) if snapshots.len() >= 2 => {
                 anstream::eprintln!("rbloat: look {number} of {times}: {failure}");

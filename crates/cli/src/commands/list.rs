@@ -1,9 +1,9 @@
 use capture::elf;
 use render::ListedProcess;
 
-/// The Ruby processes on this machine as text, or a hint where there are none.
 use crate::terminal;
 
+/// Lists the Ruby processes on this machine.
 pub(crate) fn list() -> Result<String, capture::Error> {
     let mut refused = 0;
     let mut processes: Vec<ListedProcess> = Vec::new();
@@ -11,13 +11,13 @@ pub(crate) fn list() -> Result<String, capture::Error> {
         match capture::look(pid) {
             Ok(image) => processes.extend(describe(&image)),
             Err(capture::Error::NotPermitted { .. }) => refused += 1,
-            // Kernel threads have no memory, and processes end while we look.
+            // Kernel threads have no memory, and processes may have ended meanwhile.
             Err(_) => {}
         }
     }
     processes.sort_by_key(|process| (std::cmp::Reverse(process.rss_bytes), process.pid));
     let mut text = if processes.is_empty() {
-        "There are no Ruby processes to see.\n".into()
+        "No Ruby processes found.\n".into()
     } else {
         render::processes(&processes, terminal::width())
     };

@@ -3,6 +3,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use diagnosis::MemorySeries;
 use formats::Recording;
 use render::Plot;
 
@@ -11,8 +12,8 @@ use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::terminal;
 
-/// The most bytes of a recording: that of ten processes over a week has less.
-const MOST_BYTES: u64 = 2 << 30;
+/// The maximum size of a recording's file. The recording of ten processes over a week is smaller.
+const MAX_BYTES: u64 = 2 << 30;
 
 pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
     let format = arguments.output.as_deref().map(Format::of).transpose()?;
@@ -26,13 +27,16 @@ pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
         output::write(path, &bytes)?;
     }
     terminal::print(&plot.render_text())?;
+    if arguments.verbose {
+        terminal::print(&stable_points(&arguments.files)?)?;
+    }
     Ok(Outcome::Done)
 }
 
-/// The picture of recordings. One after the other is read: a long one takes far more than what is drawn of it.
+/// Draws recordings. They are read one after the other, since a long one takes far more memory than its drawing.
 ///
 /// # Errors
-/// Where one is no recording, or cannot be read.
+/// If a file cannot be read, or is not a recording.
 pub(crate) fn plot(files: &[impl AsRef<Path>]) -> Result<Plot, Failure> {
     let mut plot = Plot::default();
     for path in files {
@@ -41,7 +45,16 @@ pub(crate) fn plot(files: &[impl AsRef<Path>]) -> Result<Plot, Failure> {
     Ok(plot)
 }
 
-/// What a picture is written as, by the end of its name.
+/// Returns the stable point of each recording with its confidence intervals, one line each.
+fn stable_points(files: &[impl AsRef<Path>]) -> Result<String, Failure> {
+    let line = |path: &Path| {
+        let series = MemorySeries::of(&read(path)?);
+        Ok(format!("{}: {}\n", name(path), render::stable_point(&series, true)))
+    };
+    files.iter().map(|path| line(path.as_ref())).collect()
+}
+
+/// The format of a picture.
 enum Format {
     Html,
     Svg,
@@ -49,6 +62,7 @@ enum Format {
 }
 
 impl Format {
+    /// Returns the format by the extension of a file's name.
     fn of(path: &Path) -> Result<Self, Failure> {
         match path.extension().and_then(OsStr::to_str) {
             Some("html" | "htm") => Ok(Self::Html),
@@ -59,7 +73,7 @@ impl Format {
     }
 }
 
-/// What a recording is called in a picture.
+/// Returns the name of a recording in a picture.
 fn name(path: &Path) -> String {
     let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
     name.replace(char::is_control, " ")
@@ -72,7 +86,7 @@ fn read(path: &Path) -> Result<Recording, Failure> {
         return Err(unreadable(io::ErrorKind::IsADirectory.into()));
     }
     let mut bytes = Vec::new();
-    file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+    file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
     Recording::from_bytes(&bytes)
         .map_err(|error| Failure::NotARecording { path: path.into(), error })
 }

@@ -11,7 +11,7 @@ use crate::arguments::RecordArguments;
 use crate::failure::{Failure, Outcome};
 use crate::recording_view::View;
 
-/// A program that has just been started has nothing in its heap yet.
+/// The first capture of a new program waits, since its heap is still empty.
 const FIRST_CAUSES_OF_A_NEW_PROGRAM: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(arguments: &RecordArguments) -> Result<Outcome, Failure> {
@@ -26,8 +26,7 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     }
 }
 
-/// Records a program that is started here. It runs to its end whatever becomes of the recording, and what it leaves
-/// behind runs on, as it would without us.
+/// Starts a program and records it. The program and its orphans continue even if the recording fails.
 fn start_and_record(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     let signals = Signals::block(true)?;
     let orphans = Orphans::take_in();
@@ -38,13 +37,15 @@ fn start_and_record(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     recorded?;
     let left: Vec<String> = orphans.look(&[]).iter().map(i32::to_string).collect();
     if !left.is_empty() {
-        anstream::eprintln!("rbloat: what it left behind runs on: {}", left.join(", "));
+        anstream::eprintln!(
+            "rbloat: processes that the program started are still running: {}",
+            left.join(", ")
+        );
     }
     Ok(Outcome::Ended(shell_status(status)))
 }
 
-/// Starts a program in the environment that we were started in. Its signal mask is empty: the standard
-/// library sees to that.
+/// Starts a program in rbloat's own environment. The standard library clears its signal mask.
 fn start(command: &[OsString]) -> Result<Child, Failure> {
     let (program, words) = command.split_first().expect("clap requires a program");
     Command::new(program)
@@ -53,7 +54,7 @@ fn start(command: &[OsString]) -> Result<Child, Failure> {
         .map_err(|source| supervise::Error::NotStarted { program: program.into(), source }.into())
 }
 
-/// The exit status as shells tell it: 128 and the signal's number where that ended the program.
+/// Returns the exit status as in a shell: 128 plus the signal's number if a signal ended the program.
 fn shell_status(status: ExitStatus) -> u8 {
     let number = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(number).unwrap_or(u8::MAX)
@@ -86,7 +87,7 @@ fn record(
     };
     journal.write(&Line::Start(start))?;
     let mut view = View::new(arguments.capture, child.is_some());
-    view.say(&format!("recording process {pid} into {}", path.display()));
+    view.print(&format!("recording process {pid} into {}", path.display()));
     let options = RecorderOptions {
         every: arguments.every,
         causes_every: Some(arguments.causes_every).filter(|every| !every.is_zero()),
@@ -95,13 +96,13 @@ fn record(
     };
     let mut recorder = Recorder::new(options, pid, orphans, journal, &mut view);
     let end = recorder.run(child, signals)?;
-    let stable_point = render::stable_point(recorder.series(), false);
-    view.say(&summary(pid, &end));
-    view.say(&stable_point);
+    let stable_point = render::stable_point(recorder.series(), arguments.verbose);
+    view.print(&summary(pid, &end));
+    view.print(&stable_point);
     Ok(())
 }
 
-/// The end of a recording in one line.
+/// Summarises a recording in one line.
 fn summary(pid: i32, end: &RecordingEnd) -> String {
     let why = match end.why {
         EndReason::TargetEnded => "the process ended",

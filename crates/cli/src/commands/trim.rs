@@ -10,27 +10,27 @@ use crate::failure::{Failure, Outcome};
 use crate::source::progress;
 use crate::{terminal, trimming};
 
-/// Between two looks at RSS after a trim.
-const SAMPLING: Duration = Duration::from_millis(500);
+/// The time between two samples of RSS after a trim.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     let pid = crate::process::find(arguments.process.name())?;
-    let say = |text: &str| if arguments.json { Ok(()) } else { terminal::print(text) };
+    let print = |text: &str| if arguments.json { Ok(()) } else { terminal::print(text) };
     let call = AllocatorCall::find(pid)?;
     let progress = progress(pid);
     let how = arguments.capture;
     let (mut report, ledger) = expect(pid, &call, how)?;
     progress.finish_and_clear();
-    say(&render::trim_prediction(&report))?;
+    print(&render::trim_prediction(&report))?;
     if !arguments.dry_run {
         report.outcome = Some(trimming::trim(pid, &call)?);
-        say(&render::trim_outcome(&report))?;
+        print(&render::trim_outcome(&report))?;
     }
-    // What was done is told whatever becomes of the watch.
+    // The outcome is printed even if the watch fails.
     let watched = match arguments.watch {
         Some(length) => watch(pid, how, length, &ledger, &report).and_then(|watch| {
             report.watch = Some(watch);
-            Ok(say(&render::trim_watch(&report))?)
+            Ok(print(&render::trim_watch(&report))?)
         }),
         None => Ok(()),
     };
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     watched.map(|()| Outcome::Done)
 }
 
-/// What is expected of the call: of glibc's by its heap as it stands, of another's by trying it on a forked copy.
+/// Predicts the effect of the call: for glibc from its heap, for another allocator by a call in a forked copy.
 fn expect(
     pid: i32,
     call: &AllocatorCall,
@@ -85,7 +85,7 @@ fn watch(
         if left.is_zero() {
             break;
         }
-        std::thread::sleep(SAMPLING.min(left));
+        std::thread::sleep(SAMPLE_INTERVAL.min(left));
     }
     let Captured { facts, state, unread, .. } = attempts::take(pid, how, false)?;
     if let Some(reason) = unread {

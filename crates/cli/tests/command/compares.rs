@@ -276,7 +276,7 @@ fn a_trim_that_was_none_is_a_failure() {
     assert_eq!(output.status.code(), Some(6));
     let comparison: Comparison = crate::document(&output.stdout);
     assert_eq!(comparison.failed[0].setting, "trim");
-    assert!(comparison.failed[0].why.contains("no process of it is a Ruby"), "{comparison:?}");
+    assert!(comparison.failed[0].why.contains("the command has no Ruby process"), "{comparison:?}");
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn an_id_that_two_containers_use_is_an_error_with_both() {
 fn an_id_that_no_container_uses() {
     let (status, line) = complaint(&run_outside(&["report", "--namespace-pid", "4299"]));
     assert_eq!(status, 3);
-    assert!(line.contains("no Ruby process is called 4299 inside a container"), "{line}");
+    assert!(line.contains("no Ruby process has the id 4299 inside a container"), "{line}");
 }
 
 #[test]

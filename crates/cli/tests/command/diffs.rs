@@ -169,7 +169,7 @@ fn a_comparison_of_too_little_or_too_much_is_refused() {
             &["a.rbloat", "--every", "1s"],
             "two or more processes or files, or one process and --every",
         ),
-        (&["1", "2", "--every", "1s"], "--every and --times look at one process again"),
+        (&["1", "2", "--every", "1s"], "--every and --times are for one process, but 2 were given"),
     ];
     for (arguments, words) in cases {
         let output = rbloat().arg("diff").args(arguments).output().unwrap();

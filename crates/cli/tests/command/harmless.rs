@@ -201,7 +201,7 @@ fn a_control_group_that_is_nearly_full_stays_as_it_is() {
     command.args(["report", &parent.pid().to_string()]);
     let (status, line) = complaint(&group.command(&command).output().unwrap());
     assert_eq!(status, 5);
-    assert!(line.contains("run rbloat outside of the control group"), "{line}");
+    assert!(line.contains("Run rbloat outside of the control group"), "{line}");
     assert!(parent.finish());
     assert_eq!(group.kills(), 0);
 }

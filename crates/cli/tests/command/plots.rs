@@ -45,6 +45,30 @@ fn what_stands_still_is_a_plateau_at_its_rss() {
     assert!((level_bytes / target.rss_bytes() as f64 - 1.0).abs() < 0.01);
 }
 
+#[test]
+fn verbose_prints_the_confidence_interval_of_a_recording_and_of_its_plot() {
+    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.jsonl");
+    let recorded = rbloat()
+        .args(["record", "--verbose", "--every", "20ms", "--causes-every", "0", "--duration", "3s"])
+        .args([PathBuf::from("-o"), path.clone(), target.pid().to_string().into()])
+        .output()
+        .unwrap();
+    let plotted = |options: &[&str]| {
+        let output = rbloat().arg("plot").arg(&path).args(options).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let recorded = String::from_utf8(recorded.stdout).unwrap();
+    let stable_point = recorded.lines().last().unwrap();
+    assert!(stable_point.starts_with("RSS: ") && stable_point.contains(" (95 %: "), "{recorded}");
+    assert!(!plotted(&[]).contains("95 %"));
+    let verbose = plotted(&["--verbose"]);
+    assert_eq!(verbose.lines().last().unwrap(), format!("a: {stable_point}"));
+    assert!(target.finish());
+}
+
 /// A file with what a recorder would write of two workers in a group with a limit, for an hour.
 fn synthetic(folder: &Path) -> PathBuf {
     let mut text = String::new();
