@@ -1,4 +1,4 @@
-//! `rbloat map`: the picture in a real browser shows what the report says.
+//! `rbloat map`: the map in a real browser agrees with the report.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::rbloat;
 use crate::snapshots::Kept;
 
 const WINDOW: [u32; 2] = [1280, 900];
-/// The last line of the page's script has run.
+/// True once the last line of the page's script has run.
 const DRAWN: &str = "document.documentElement?.dataset.drawnMs !== undefined";
 
 /// A snapshot, and the map of it.
@@ -42,7 +42,7 @@ impl Drawn {
 }
 
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 #[test]
@@ -55,25 +55,25 @@ fn the_numbers_on_the_page_are_those_of_the_report() {
         "[...document.querySelectorAll('#causes tbody tr')].map(row => [row.cells[0].textContent, Number(row.dataset.bytes)])",
     );
     let rows: Vec<(String, u64)> = serde_json::from_value(rows).unwrap();
-    let mut told: Vec<_> = report
+    let mut expected: Vec<_> = report
         .causes
         .iter()
         .filter(|row| row.bytes > 0)
         .map(|row| (row.cause.name().to_owned(), row.bytes))
         .collect();
-    told.push(("RSS".into(), report.process.rss_bytes));
-    assert_eq!(rows, told);
+    expected.push(("RSS".into(), report.process.rss_bytes));
+    assert_eq!(rows, expected);
     assert_eq!(
         browser.evaluate("document.getElementById('verdict').textContent"),
         render::words::verdict(report).summary
     );
-    // What is drawn adds up to it as well.
+    // The drawn pages add up to RSS as well.
     let resident = browser.evaluate(
-        "window.rbloat.atlas.pageUses.reduce((sum, use) => sum + (use === 1 || use === 3 ? 4096 : 0), 0)",
+        "window.rbloat.memoryMap.pageUses.reduce((sum, use) => sum + (use === 1 || use === 3 ? 4096 : 0), 0)",
     );
     assert_eq!(number(&resident), report.process.rss_bytes);
     let unreturned = browser.evaluate(
-        "window.rbloat.atlas.pageUses.reduce((sum, use) => sum + (use === 3 ? 4096 : 0), 0)",
+        "window.rbloat.memoryMap.pageUses.reduce((sum, use) => sum + (use === 3 ? 4096 : 0), 0)",
     );
     assert_eq!(number(&unreturned), report.malloc.as_ref().unwrap().trim_yield_bytes);
     let arenas = browser
@@ -83,7 +83,7 @@ fn the_numbers_on_the_page_are_those_of_the_report() {
         .iter()
         .filter_map(|title| title.split(' ').next()?.replace(',', "").parse::<u64>().ok())
         .sum();
-    let told: u64 = report
+    let expected: u64 = report
         .arenas
         .iter()
         .flatten()
@@ -98,31 +98,31 @@ fn the_numbers_on_the_page_are_those_of_the_report() {
                 + it.returned_bytes
         })
         .sum();
-    assert_eq!(sums, told);
+    assert_eq!(sums, expected);
     // Nothing was loaded but the file itself.
     assert_eq!(number(&browser.evaluate("performance.getEntriesByType('resource').length")), 0);
     assert_eq!(browser.evaluate("document.getElementById('failure').hidden"), true);
 }
 
 #[test]
-fn a_click_on_a_chunk_tells_its_owner() {
+fn a_click_on_a_chunk_shows_its_owner() {
     let target = Target::scenario("objects", &["--scale", "0.05"]);
     let drawn = Drawn::of(target.pid());
     let Snapshot { report, memory_map } = &drawn.snapshot;
     let owners = report.owners.as_ref().unwrap();
     let strings = owners.iter().position(|it| it.owner == "String" && it.kind == "class").unwrap();
-    let held = memory_map.areas.iter().filter(|area| matches!(area.kind, AreaKind::Arena(_)));
-    let chunk = held
+    let arenas = memory_map.areas.iter().filter(|area| matches!(area.kind, AreaKind::Arena(_)));
+    let chunk = arenas
         .flat_map(|area| memory_map.blocks(area))
         .filter(|it| it.used == Use::InUse && it.owner == Some(strings as u32))
         .max_by_key(|it| it.bytes)
         .unwrap();
 
-    // The page is clicked in the overview, the chunk in the zoom: by mouse, as a user does.
+    // Click the page in the overview, then the chunk in the zoom.
     let mut browser = drawn.open("", WINDOW);
     let middle = chunk.address.0 + chunk.bytes / 2;
     let place = browser.evaluate(&format!(
-        "(() => {{ const {{ atlas, overview }} = window.rbloat, area = atlas.areaOf({middle}), {{ section }} = area;
+        "(() => {{ const {{ memoryMap, overview }} = window.rbloat, area = memoryMap.areaOf({middle}), {{ section }} = area;
             const cell = section.cell(area, area.firstPage + Math.floor(({middle} - area.start) / 4096));
             section.canvas.scrollIntoView();
             scrollBy(0, Math.floor(cell / section.columns) * overview.cell - 200);
@@ -138,17 +138,18 @@ fn a_click_on_a_chunk_tells_its_owner() {
               box.top + Math.floor(at / zoom.perLine) * 15 + 8]; }})()"
     ));
     browser.click(place[0].as_f64().unwrap(), place[1].as_f64().unwrap());
-    let told = browser.evaluate("document.getElementById('chosen').textContent");
-    let told = told.as_str().unwrap();
-    assert!(told.starts_with(&format!("{}: a chunk in use of ", chunk.address)), "{told}");
-    assert!(told.contains("held by String (class)"), "{told}");
-    assert!(told.contains("ruby.malloc"), "{told}");
+    let text = browser.evaluate("document.getElementById('chosen').textContent");
+    let text = text.as_str().unwrap();
+    assert!(text.starts_with(&format!("{}: chunk in use, ", chunk.address)), "{text}");
+    assert!(text.contains("owned by String (class)"), "{text}");
+    assert!(text.contains("ruby.malloc"), "{text}");
     let link = browser.evaluate("Number(location.hash.slice(1))");
     assert!((chunk.address.0..chunk.address.0 + chunk.bytes).contains(&number(&link)), "{link}");
 }
 
-fn told_address(told: &str) -> &str {
-    told.split(':').next().unwrap()
+/// Returns the address that a description begins with.
+fn address_of(description: &str) -> &str {
+    description.split(':').next().unwrap()
 }
 
 #[test]
@@ -157,15 +158,15 @@ fn an_address_is_found_and_keys_lead_on_from_there() {
     let drawn = Drawn::of(target.pid());
     let Snapshot { memory_map, .. } = &drawn.snapshot;
     let area = memory_map.areas.iter().find(|area| area.kind == AreaKind::Arena(0)).unwrap();
-    let pieces: Vec<_> = memory_map.blocks(area).collect();
-    let [one, next] = [pieces[40], pieces[41]];
+    let blocks: Vec<_> = memory_map.blocks(area).collect();
+    let [one, next] = [blocks[40], blocks[41]];
     let mut browser = drawn.open("", WINDOW);
     browser.press("/");
     browser.write(&one.address.to_string());
     browser.evaluate("document.querySelector('#find button').click()");
     let chosen = |browser: &mut Browser| {
         let text = browser.evaluate("document.getElementById('chosen').textContent");
-        told_address(text.as_str().unwrap()).to_owned()
+        address_of(text.as_str().unwrap()).to_owned()
     };
     assert_eq!(chosen(&mut browser), one.address.to_string());
     browser.evaluate("document.getElementById('zoom-canvas').focus()");
@@ -178,7 +179,7 @@ fn an_address_is_found_and_keys_lead_on_from_there() {
     assert_eq!(browser.evaluate("document.activeElement.tagName"), "CANVAS");
     browser.press("ArrowRight");
     assert_eq!(browser.evaluate("document.getElementById('zoom').hidden"), false);
-    // The same by the address in the location, as in a link that someone sends.
+    // A link may have the address.
     let mut linked = drawn.open(&format!("#{}", next.address), WINDOW);
     assert_eq!(chosen(&mut linked), next.address.to_string());
     let mut nowhere = drawn.open("#0x10", WINDOW);
@@ -193,7 +194,7 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
     let Snapshot { memory_map, .. } = &drawn.snapshot;
     let mut browser = drawn.open("", WINDOW);
     let colours = browser.evaluate(
-        "(() => { const { atlas, colours } = window.rbloat; return atlas.areas.map(area => {
+        "(() => { const { memoryMap } = window.rbloat; return memoryMap.areas.map(area => {
             const pen = area.section.canvas.getContext('2d');
             const { width } = area.section.canvas, first = area.section.cell(area, area.firstPage);
             return Array.from({ length: area.pages }, (_, page) =>
@@ -231,7 +232,7 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
         }
     }
     assert!(red > 100 && gray > 1000 && white > 10, "{red} {gray} {white}");
-    // In the dark, and by owner, it is another picture of the same pages.
+    // The other view has another legend.
     let legend = browser.evaluate("document.getElementById('legend').textContent");
     browser.press("v");
     assert_ne!(browser.evaluate("document.getElementById('legend').textContent"), legend);
@@ -239,16 +240,16 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
     assert_eq!(browser.evaluate("document.documentElement.dataset.scheme"), "dark");
 }
 
-/// Whether any byte of each page is in use.
+/// Returns for each page whether any of its bytes is in use.
 fn busy_pages(memory_map: &ledger::MemoryMap, area: &ledger::Area) -> Vec<bool> {
     let pages = (capture::length(&area.range) / 4096) as usize;
     if area.blocks == 0 {
         return vec![true; pages];
     }
     let mut busy = vec![false; pages];
-    for piece in memory_map.blocks(area).filter(|piece| piece.used.is_busy()) {
-        let start = piece.address - area.range.start;
-        for page in start / 4096..(start + piece.bytes).div_ceil(4096) {
+    for block in memory_map.blocks(area).filter(|block| block.used.is_busy()) {
+        let start = block.address - area.range.start;
+        for page in start / 4096..(start + block.bytes).div_ceil(4096) {
             busy[page as usize] = true;
         }
     }
@@ -268,7 +269,7 @@ fn the_page_fits_windows_of_all_sizes() {
     }
 }
 
-/// Width and height, from the PNG's first part.
+/// Returns width and height from the header of a PNG.
 fn size_of_png(bytes: &[u8]) -> [u32; 2] {
     assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n"));
     [16, 20].map(|at| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()))
@@ -295,7 +296,7 @@ fn a_map_is_of_a_live_process_or_of_a_file() {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let page = fs::read_to_string(live).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
-    // Nothing on it leads anywhere.
+    // It has no links.
     for word in ["http:", "https:", "src=", "href=", "@import", "url("] {
         assert!(!page.contains(word), "{word}");
     }

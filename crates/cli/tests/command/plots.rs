@@ -124,14 +124,14 @@ fn draw(name: &str) -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn values_are_told_where_one_points_on_light_and_dark() {
+fn the_page_shows_values_at_the_pointer_on_light_and_dark() {
     let (_folder, page) = draw("plot.html");
     let mut browser = Browser::open(&page, "", [1300, 1000]);
     browser.wait_until("document.documentElement?.dataset.drawnMs !== undefined");
     let tip = "document.getElementById('tip').innerText";
     let hidden = "document.getElementById('tip').hidden";
     assert_eq!(browser.evaluate(hidden), true);
-    // In the midst of the first panel stands half an hour.
+    // The middle of the first panel is half an hour.
     let point = "(() => { const box = svg.getBoundingClientRect(), scale = svg.clientWidth / width, panel = panels[0];
         return [box.left + (panel.left + panel.right) / 2 * scale, box.top + (panel.top + 99) * scale]; })()";
     let at = browser.evaluate(point);
@@ -143,7 +143,7 @@ fn values_are_told_where_one_points_on_light_and_dark() {
     let rss: f64 =
         text.split("RSS").nth(1).unwrap().trim().split(' ').next().unwrap().parse().unwrap();
     assert!((200.0..400.0).contains(&rss), "{text}");
-    // With the keys the causes of the first run are reached.
+    // The arrow keys reach the causes of the first run.
     browser.evaluate("picture.focus()");
     browser.press("ArrowDown");
     let text = browser.evaluate(tip);

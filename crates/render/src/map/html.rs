@@ -1,73 +1,58 @@
 //! One HTML file that needs nothing else: the sections of a snapshot as they are packed in its file, and a
 //! script that unpacks and draws them.
 
-use std::fmt::Write as _;
-
+use askama::Template;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use formats::{Report, Snapshot};
 use ledger::{Cause, Size};
 use serde_json::{Map, Value, json};
 
+use crate::draw::{self, CAUSE_GROUPS, style_sheet};
+use crate::map::overview::{LEGEND, TITLES};
 use crate::words;
 
-const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
-/// The colours of all that rbloat draws, as variables of a style sheet: first those on a light ground, then what
-/// differs on a dark one.
-pub(crate) const PALETTE: &str = include_str!("page/palette.css");
 /// In the order in which they run.
-const SCRIPTS: [&str; 5] = [
-    include_str!("page/atlas.js"),
-    include_str!("page/colours.js"),
+const SCRIPTS: [&str; 6] = [
+    draw::SCRIPT,
+    include_str!("page/memory_map.js"),
     include_str!("page/tables.js"),
+    include_str!("page/colours.js"),
     include_str!("page/overview.js"),
     include_str!("page/zoom.js"),
 ];
 
+#[derive(Template)]
+#[template(path = "map/page/page.html")]
+struct Page {
+    title: String,
+    palette: String,
+    /// The names of sections, and their content in base64.
+    sections: Vec<(&'static str, String)>,
+    words: Value,
+}
+
 /// Returns the map of a snapshot as one HTML document, which loads nothing and contains the whole snapshot.
+///
+/// # Panics
+/// Never: writing to memory does not fail.
 #[must_use]
 pub fn map_html(snapshot: &Snapshot) -> String {
     let process = &snapshot.report.process;
     let title = format!("{} of pid {}: {}", Size(process.rss_bytes), process.pid, process.command);
-    let mut data = String::new();
-    for section in snapshot.sections() {
-        let packed = STANDARD.encode(&section.packed);
-        let _ = writeln!(
-            data,
-            "<script type=\"text/plain\" id=\"section-{}\">{packed}</script>",
-            section.name
-        );
-    }
-    let _ = writeln!(
-        data,
-        "<script type=\"application/json\" id=\"words\">{}</script>",
-        // Nothing inside a script may look like its end.
-        in_words(&snapshot.report).to_string().replace('<', "\\u003c")
-    );
-    let script = SCRIPTS.concat();
-    // Each part is searched for behind the previous one, so that no name of a process can contain a mark.
-    let parts = [
-        ("{{title}}", escape(&title)),
-        ("{{style}}", PALETTE.to_owned() + STYLE),
-        ("{{data}}", data),
-        ("{{script}}", script),
-    ];
-    let mut rest = PAGE;
-    let mut page =
-        String::with_capacity(PAGE.len() + parts.iter().map(|it| it.1.len()).sum::<usize>());
-    for (mark, part) in &parts {
-        let (before, after) = rest.split_once(mark).expect("the page has each mark once, in order");
-        page.push_str(before);
-        page.push_str(part);
-        rest = after;
-    }
-    page.push_str(rest);
-    page
+    let sections = snapshot.sections();
+    let page = Page {
+        title: title.replace(char::is_control, " "),
+        palette: style_sheet(),
+        sections: sections.iter().map(|it| (it.name, STANDARD.encode(&it.packed))).collect(),
+        words: words(&snapshot.report),
+    };
+    page.render().expect("writing to memory does not fail")
 }
 
-/// Everything that the page says in words.
-fn in_words(report: &Report) -> Value {
+/// Returns the words of the page, and the tables that it shares with other pictures.
+fn words(report: &Report) -> Value {
     let verdict = words::verdict(report);
     let steps = report.advice.iter().map(|step| {
         let words = words::advice(step, report);
@@ -87,11 +72,8 @@ fn in_words(report: &Report) -> Value {
         "check": verdict.check,
         "steps": steps.collect::<Vec<_>>(),
         "meanings": meanings,
+        "groups": CAUSE_GROUPS,
+        "legend": LEGEND,
+        "titles": TITLES.map(|(kind, title)| (kind.name(), title)),
     })
-}
-
-/// Escapes text for HTML and XML, also inside attributes. Control characters, which XML cannot contain, are dropped.
-pub(crate) fn escape(text: &str) -> String {
-    let text: String = text.chars().filter(|char| !char.is_control()).collect();
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

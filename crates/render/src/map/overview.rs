@@ -1,22 +1,27 @@
-//! What a picture of all pages shows: sections of areas, and a colour for each page.
+//! The content of a picture of all pages: sections of areas, and the state of each page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use capture::PAGE_SIZE;
+use capture::{PAGE_SIZE, length};
 use formats::Snapshot;
-use ledger::{Area, AreaKind, PageUse, Size};
+use ledger::{Area, AreaKind, MemoryMap, PageUse, Size};
 
-/// Areas that are drawn as one.
+use crate::draw::Colour;
+
+/// The most arenas with a section of their own. Further ones share one.
+const MAX_ARENAS: usize = 32;
+
+/// Areas that are drawn together.
 pub(crate) struct Section<'a> {
     pub(crate) title: String,
     pub(crate) areas: Vec<&'a Area>,
 }
 
-/// What is said of a page by its colour.
+/// The state of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shade {
-    /// So many of its bytes are in use.
-    InUse(u16),
+    /// The number of its bytes that are in use, at least one.
+    InUse(u64),
     /// Free, but resident.
     Kept,
     /// Not resident: returned, or never touched.
@@ -24,95 +29,186 @@ pub(crate) enum Shade {
     Swapped,
 }
 
-/// What is drawn together: each arena, then areas by kind, in the order in which they are shown.
+/// The legend of the map by use.
+pub(crate) const LEGEND: [(&str, Colour); 5] = [
+    ("in use", Colour::InUse),
+    ("partly in use: pins the free rest", Colour::InUseLittle),
+    ("free, but resident", Colour::Kept),
+    ("returned, or never touched", Colour::Returned),
+    ("in swap", Colour::Swapped),
+];
+
+/// The kinds of areas in the order in which they are shown, and their titles. An arena has a title of its own.
+pub(crate) const TITLES: [(AreaKind, &str); 9] = [
+    (AreaKind::Arena(0), ""),
+    (AreaKind::Mmapped, "Chunks with their own mapping"),
+    (AreaKind::HeapPages, "Ruby heap pages"),
+    (AreaKind::ThreadStack, "Thread stacks"),
+    (AreaKind::FiberStack, "Fiber stacks"),
+    (AreaKind::Jit, "JIT code"),
+    (AreaKind::TransientHeap, "Transient heap"),
+    (AreaKind::Anonymous, "Other memory"),
+    (AreaKind::File, "Files"),
+];
+
+impl Section<'_> {
+    /// Returns the number of its pages.
+    pub(crate) fn pages(&self) -> u64 {
+        self.areas.iter().map(|area| length(&area.range) / PAGE_SIZE).sum()
+    }
+}
+
+/// Returns the sections of a snapshot: arenas, then areas by kind.
 pub(crate) fn sections(snapshot: &Snapshot) -> Vec<Section<'_>> {
-    let mut sections = BTreeMap::<(u8, u32), Vec<&Area>>::new();
+    let own = large_arenas(&snapshot.memory_map);
+    let mut sections = BTreeMap::<(usize, u32), Vec<&Area>>::new();
     for area in &snapshot.memory_map.areas {
-        let arena = if let AreaKind::Arena(arena) = area.kind { arena } else { 0 };
+        let arena = match area.kind {
+            AreaKind::Arena(index) if own.contains(&index) => index,
+            AreaKind::Arena(_) => u32::MAX,
+            _ => 0,
+        };
         sections.entry((rank(area.kind), arena)).or_default().push(area);
     }
     sections
-        .into_values()
-        .map(|areas| Section { title: title(snapshot, areas[0].kind), areas })
+        .into_iter()
+        .map(|((rank, arena), areas)| {
+            let title = match areas[0].kind {
+                AreaKind::Arena(_) if arena == u32::MAX => "Smaller arenas".to_owned(),
+                AreaKind::Arena(_) => arena_title(snapshot, arena),
+                _ => TITLES[rank].1.to_owned(),
+            };
+            Section { title, areas }
+        })
         .collect()
 }
 
-fn title(snapshot: &Snapshot, kind: AreaKind) -> String {
-    match kind {
-        AreaKind::Arena(index) => {
-            let arena = snapshot.report.arenas.iter().flatten().nth(index as usize);
-            arena.map_or_else(String::new, |arena| {
-                let name = if arena.main {
-                    "Main arena".into()
-                } else {
-                    format!("Arena {}", arena.address)
-                };
-                format!(
-                    "{name}: {} in use, {} free and kept, {} not resident",
-                    Size(arena.in_use_bytes + arena.overhead_bytes),
-                    Size(
-                        arena.unreturned_bytes
-                            + arena.fragmented_bytes
-                            + arena.cached_bytes
-                            + arena.top_bytes
-                    ),
-                    Size(arena.returned_bytes),
-                )
-            })
+/// Returns the indices of the largest arenas.
+fn large_arenas(map: &MemoryMap) -> BTreeSet<u32> {
+    let mut bytes = BTreeMap::<u32, u64>::new();
+    for area in &map.areas {
+        if let AreaKind::Arena(index) = area.kind {
+            *bytes.entry(index).or_default() += length(&area.range);
         }
-        AreaKind::Mmapped => "Chunks with a mapping of their own".into(),
-        AreaKind::HeapPages => "Ruby's heap pages".into(),
-        AreaKind::ThreadStack => "Stacks of threads".into(),
-        AreaKind::FiberStack => "Stacks of fibers".into(),
-        AreaKind::Jit => "JIT code".into(),
-        AreaKind::TransientHeap => "Transient heap".into(),
-        AreaKind::Anonymous => "Other memory".into(),
-        AreaKind::File => "Files".into(),
     }
+    let mut arenas: Vec<(u32, u64)> = bytes.into_iter().collect();
+    arenas.sort_by_key(|&(index, bytes)| (std::cmp::Reverse(bytes), index));
+    arenas.into_iter().take(MAX_ARENAS).map(|(index, _)| index).collect()
 }
 
-/// A shade for each page of an area, in order.
-pub(crate) fn shades(snapshot: &Snapshot, area: &Area) -> Vec<Shade> {
-    let mut busy: Vec<u16> = Vec::new();
-    let mut at = 0;
-    for piece in snapshot.memory_map.blocks(area) {
-        let end = at + piece.bytes;
-        busy.resize(end.div_ceil(PAGE_SIZE) as usize, 0);
-        if piece.used.is_busy() {
-            for page in at / PAGE_SIZE..end.div_ceil(PAGE_SIZE) {
-                let bytes = end.min((page + 1) * PAGE_SIZE) - at.max(page * PAGE_SIZE);
-                busy[page as usize] += bytes as u16;
+fn rank(kind: AreaKind) -> usize {
+    let rank = TITLES.iter().position(|(other, _)| other.name() == kind.name());
+    rank.expect("each kind has a title, as a test checks")
+}
+
+fn arena_title(snapshot: &Snapshot, index: u32) -> String {
+    let arena = snapshot.report.arenas.iter().flatten().nth(index as usize);
+    arena.map_or_else(String::new, |arena| {
+        let name =
+            if arena.main { "Main arena".into() } else { format!("Arena {}", arena.address) };
+        let free =
+            [arena.unreturned_bytes, arena.fragmented_bytes, arena.cached_bytes, arena.top_bytes];
+        format!(
+            "{name}: {} in use, {} free but resident, {} not resident",
+            Size(arena.in_use_bytes.saturating_add(arena.overhead_bytes)),
+            Size(free.into_iter().fold(0, u64::saturating_add)),
+            Size(arena.returned_bytes),
+        )
+    })
+}
+
+/// Calls back with runs of equal pages that cover an area, in order: the number of pages, and their shade.
+pub(crate) fn each_run(map: &MemoryMap, area: &Area, mut draw: impl FnMut(u64, Shade)) {
+    let mut busy_runs = busy_runs(map, area);
+    let (mut left, mut busy) = (0, PAGE_SIZE);
+    for (range, state) in map.pages(area) {
+        let mut pages = length(&range) / PAGE_SIZE;
+        while pages > 0 {
+            if left == 0 {
+                // An area without blocks is in use as a whole.
+                (left, busy) = busy_runs.next().unwrap_or((u64::MAX, PAGE_SIZE));
             }
-        }
-        at = end;
-    }
-    let mut shades = Vec::new();
-    for (range, used) in snapshot.memory_map.pages(area) {
-        for _ in 0..capture::length(&range) / PAGE_SIZE {
-            shades.push(match used {
-                PageUse::Returned => Shade::Returned,
-                PageUse::Swapped => Shade::Swapped,
-                // What has no pieces is in use as a whole.
-                _ => match busy.get(shades.len()).copied().unwrap_or(PAGE_SIZE as u16) {
-                    0 => Shade::Kept,
-                    bytes => Shade::InUse(bytes),
+            let run = pages.min(left);
+            draw(
+                run,
+                match state {
+                    PageUse::Returned => Shade::Returned,
+                    PageUse::Swapped => Shade::Swapped,
+                    _ if busy == 0 => Shade::Kept,
+                    _ => Shade::InUse(busy),
                 },
-            });
+            );
+            pages -= run;
+            left -= run;
         }
     }
-    shades
 }
 
-fn rank(kind: AreaKind) -> u8 {
-    match kind {
-        AreaKind::Arena(_) => 0,
-        AreaKind::Mmapped => 1,
-        AreaKind::HeapPages => 2,
-        AreaKind::ThreadStack => 3,
-        AreaKind::FiberStack => 4,
-        AreaKind::Jit => 5,
-        AreaKind::TransientHeap => 6,
-        AreaKind::Anonymous => 7,
-        AreaKind::File => 8,
+/// Returns runs of pages with equally many bytes in use: the number of pages, and the bytes of each.
+fn busy_runs(map: &MemoryMap, area: &Area) -> impl Iterator<Item = (u64, u64)> {
+    // Of the page at the end of the blocks so far: its bytes that they cover, and those in use.
+    let (mut covered, mut busy) = (0, 0);
+    let runs = map.blocks(area).flat_map(move |block| {
+        let in_use = u64::from(block.used.is_busy());
+        let room = PAGE_SIZE - covered;
+        let Some(beyond) = block.bytes.checked_sub(room) else {
+            covered += block.bytes;
+            busy += in_use * block.bytes;
+            return [(0, 0); 2];
+        };
+        let first = (1, busy + in_use * room);
+        covered = beyond % PAGE_SIZE;
+        busy = in_use * covered;
+        [first, (beyond / PAGE_SIZE, in_use * PAGE_SIZE)]
+    });
+    runs.filter(|run| run.0 > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use capture::Address;
+    use ledger::Columns;
+
+    use super::*;
+
+    #[test]
+    fn each_kind_of_area_has_a_title() {
+        for (place, (kind, _)) in TITLES.into_iter().enumerate() {
+            assert_eq!(rank(kind), place);
+            assert!(AreaKind::by_name(kind.name(), (place == 0).then_some(0)).is_some());
+        }
+    }
+
+    #[test]
+    fn a_page_has_the_bytes_in_use_of_all_its_blocks() {
+        // In use: 4000 bytes, then 96 and 8192 and 8 free, then 4088 and 4096 in use.
+        let columns = Columns {
+            sizes: vec![0xf4, 3, 12, 0x80, 8, 1, 0xff, 3, 0x80, 4],
+            uses: vec![2, 3, 3, 3, 2, 2],
+            owners: vec![0, 0, 0],
+            pages: vec![4 << 2 | 1, 1 << 2],
+        };
+        let area = Area {
+            range: Address(0x1000)..Address(0x6000),
+            kind: AreaKind::Arena(0),
+            name: String::new(),
+            blocks: 6,
+            sizes: 0..columns.sizes.len(),
+            uses: 0..6,
+            owners: 0..3,
+            pages: 0..2,
+        };
+        let map = MemoryMap { areas: vec![area], columns, knows_pages: true };
+        assert_eq!(map.check(0), Ok(()));
+        let mut runs = Vec::new();
+        each_run(&map, &map.areas[0], |pages, shade| runs.push((pages, shade)));
+        let expected = [
+            (1, Shade::InUse(4000)),
+            (1, Shade::Kept),
+            (1, Shade::Kept),
+            (1, Shade::InUse(4088)),
+            (1, Shade::Returned),
+        ];
+        assert_eq!(runs, expected);
     }
 }

@@ -2,148 +2,279 @@
 
 use capture::PAGE_SIZE;
 use formats::Snapshot;
+use ledger::Size;
+use resvg::tiny_skia::Pixmap;
 
-use crate::draw::{Anchor, Canvas, Letters};
-use crate::map::overview::{Shade, sections, shades};
+use crate::draw::{Anchor, Colour, Scene, TEXT_SIZE, cut, encode, line_width, rasterize, wrap};
+use crate::map::overview::{LEGEND, Section, Shade, each_run, sections};
 use crate::words;
 
 const WIDTH: usize = 1200;
 const MARGIN: usize = 16;
-/// The most rows of pixels that cells take, where cells of one pixel need no more.
-const MOST_ROWS: usize = 2400;
-const CELLS: [usize; 7] = [8, 6, 5, 4, 3, 2, 1];
+const ROOM: usize = WIDTH - 2 * MARGIN;
+const HEADLINE: f64 = 18.0;
+/// The most rows of pixels that cells take.
+const MAX_ROWS: u64 = 2400;
 
-const GROUND: [u8; 3] = [251, 250, 248];
-const INK: [u8; 3] = [29, 28, 26];
-const DIM: [u8; 3] = [107, 103, 97];
-const BORDER: [u8; 3] = [217, 213, 206];
-const RETURNED: [u8; 3] = [255, 255, 255];
-const KEPT: [u8; 3] = [155, 155, 155];
-const SWAPPED: [u8; 3] = [127, 179, 230];
-const IN_USE: [u8; 3] = [211, 40, 27];
-const IN_USE_LITTLE: [u8; 3] = [243, 182, 174];
+/// The size of cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cells {
+    /// The sides of a cell, in pixels.
+    side: usize,
+    /// The pages of a cell: one, if cells of a pixel suffice for that.
+    pages: u64,
+}
 
-/// The overview as a PNG, 1200 pixels wide: the verdict, and a cell for each page.
+impl Cells {
+    /// Returns the largest cells with which all sections fit.
+    fn fitting(sections: &[Section<'_>]) -> Self {
+        let of_a_page = [8, 6, 5, 4, 3, 2].map(|side| Self { side, pages: 1 });
+        let of_pages = (0..u64::BITS).map(|power| Self { side: 1, pages: 1 << power });
+        let fits = |cells: &Self| {
+            sections.iter().map(|it| cells.rows(it)).sum::<u64>() * cells.side as u64 <= MAX_ROWS
+        };
+        let last = Self { side: 1, pages: 1 << (u64::BITS - 1) };
+        of_a_page.into_iter().chain(of_pages).find(fits).unwrap_or(last)
+    }
+
+    fn columns(self) -> u64 {
+        (ROOM / self.side) as u64
+    }
+
+    fn rows(self, section: &Section<'_>) -> u64 {
+        section.pages().div_ceil(self.pages).div_ceil(self.columns())
+    }
+
+    fn describe(self) -> String {
+        let side = self.side;
+        match self.pages {
+            1 => format!("a cell of {side} x {side} pixels is a page of 4 KiB"),
+            pages => format!(
+                "a pixel is {pages} pages ({}), in their average colour",
+                Size(pages.saturating_mul(PAGE_SIZE))
+            ),
+        }
+    }
+}
+
+/// Returns the overview as PNG, 1200 pixels wide: the verdict, and a cell for each page. In the map of a large process
+/// a cell is several pages.
 #[must_use]
 pub fn map_png(snapshot: &Snapshot) -> Vec<u8> {
-    let across = WIDTH - 2 * MARGIN;
-    let pages: usize = pages(snapshot);
-    let fits = |cell: &usize| pages.div_ceil(across / cell) * cell <= MOST_ROWS;
-    let cell = CELLS.into_iter().find(fits).unwrap_or(1);
-    let mut page = Page { canvas: Canvas::new(WIDTH, Vec::new()), at: MARGIN };
-    write_head(snapshot, &mut page, cell);
-    for section in sections(snapshot) {
+    let sections = sections(snapshot);
+    let cells = Cells::fitting(&sections);
+    let mut page = Page { scene: Scene::new(WIDTH as f64), at: MARGIN };
+    write_head(snapshot, &mut page, cells);
+    let mut tops = Vec::new();
+    for section in &sections {
         page.at += 10;
-        page.write(&section.title, Letters::Small, INK);
-        let shades = section.areas.iter().flat_map(|area| shades(snapshot, area));
-        page.draw_cells(shades, cell);
+        page.write(&section.title, TEXT_SIZE, Colour::Ink);
+        tops.push(page.at);
+        page.make_room(
+            cells.columns() as usize * cells.side,
+            cells.rows(section) as usize * cells.side,
+        );
     }
-    page.canvas.reach(page.at + MARGIN, GROUND);
-    page.canvas.encode()
+    page.scene.height = (page.at + MARGIN) as f64;
+    let mut pixmap = rasterize(&page.scene);
+    for (section, top) in sections.iter().zip(tops) {
+        draw_cells(&mut pixmap, snapshot, section, cells, top);
+    }
+    encode(&pixmap)
 }
 
-fn pages(snapshot: &Snapshot) -> usize {
-    let bytes = snapshot.memory_map.areas.iter().map(|area| capture::length(&area.range));
-    (bytes.sum::<u64>() / PAGE_SIZE) as usize
-}
-
-fn write_head(snapshot: &Snapshot, page: &mut Page, cell: usize) {
+fn write_head(snapshot: &Snapshot, page: &mut Page, cells: Cells) {
     let process = &snapshot.report.process;
-    let columns = (WIDTH - 2 * MARGIN) / Letters::Large.width();
-    for line in textwrap::wrap(&words::verdict(&snapshot.report).summary, columns) {
-        page.write(&line, Letters::Large, INK);
+    for line in wrap(&words::verdict(&snapshot.report).summary, HEADLINE, ROOM as f64) {
+        page.write(&line, HEADLINE, Colour::Ink);
     }
     let ruby = process.ruby_version.as_deref().unwrap_or("unknown");
     let line = format!(
         "pid {}, {} resident, ruby {ruby}, {}: {}",
         process.pid,
-        ledger::Size(process.rss_bytes),
+        Size(process.rss_bytes),
         process.libc,
         process.command
     );
-    let columns = (WIDTH - 2 * MARGIN) / Letters::Small.width();
-    let line: String = line.chars().take(columns).collect();
-    page.write(&line, Letters::Small, DIM);
+    page.write(&line, TEXT_SIZE, Colour::Dim);
     page.at += 4;
-    let legend = [
-        (Shade::InUse(PAGE_SIZE as u16), "in use"),
-        (Shade::InUse(1), "in use in part"),
-        (Shade::Kept, "free but kept"),
-        (Shade::Returned, "returned, or never touched"),
-        (Shade::Swapped, "in swap"),
-    ];
-    let mut left = MARGIN;
-    for (shade, text) in legend {
-        page.fill([left, page.at, 13, 13], BORDER);
-        page.fill([left + 1, page.at + 1, 11, 11], colour(shade));
-        page.text(left + 19, text, Letters::Small, DIM);
-        left += 19 + (text.len() + 3) * Letters::Small.width();
+    let (mut left, at) = (MARGIN as f64, page.at as f64);
+    for (text, colour) in LEGEND {
+        page.scene.rect([left, at, 13.0, 13.0], Colour::Line);
+        page.scene.rect([left + 1.0, at + 1.0, 11.0, 11.0], colour);
+        page.scene.text((left + 19.0, at + 11.0), Anchor::Start, Colour::Dim, text);
+        left += 19.0 + line_width(text, TEXT_SIZE) + 20.0;
     }
-    let text = format!("a cell of {cell} x {cell} pixels is a page of 4 KiB");
-    page.text(left, &text, Letters::Small, DIM);
+    page.scene.text((left, at + 11.0), Anchor::Start, Colour::Dim, &cells.describe());
     page.at += 18;
 }
 
-/// What a page of this shade looks like.
-fn colour(shade: Shade) -> [u8; 3] {
-    match shade {
-        Shade::Kept => KEPT,
-        Shade::Returned => RETURNED,
-        Shade::Swapped => SWAPPED,
-        Shade::InUse(bytes) => {
-            let share = (f64::from(bytes) / PAGE_SIZE as f64).sqrt();
-            let mix = |part: usize| {
-                let (from, to) = (f64::from(IN_USE_LITTLE[part]), f64::from(IN_USE[part]));
-                (from + (to - from) * share).round() as u8
-            };
-            [mix(0), mix(1), mix(2)]
-        }
-    }
-}
-
-/// What is drawn from the top down, as far as it goes.
+/// A scene that is filled from the top down.
 struct Page {
-    canvas: Canvas,
-    /// The row below what was written.
+    scene: Scene,
+    /// The row below its last line.
     at: usize,
 }
 
 impl Page {
-    fn fill(&mut self, place: [usize; 4], colour: [u8; 3]) {
-        self.canvas.reach(place[1] + place[3], GROUND);
-        self.canvas.fill(place, colour);
+    /// Writes a line of text, as far as it fits.
+    fn write(&mut self, text: &str, size: f64, colour: Colour) {
+        let place = (MARGIN as f64, self.at as f64 + size);
+        self.scene.large_text(place, Anchor::Start, size, colour, cut(text, size, ROOM as f64));
+        self.at += (size * 1.4) as usize;
     }
 
-    /// A line of text below what was written.
-    fn write(&mut self, text: &str, letters: Letters, colour: [u8; 3]) {
-        self.text(MARGIN, text, letters, colour);
-        self.at += letters.height() + 3;
+    /// Leaves room for cells, with a border around it.
+    fn make_room(&mut self, width: usize, height: usize) {
+        let place = [MARGIN, self.at, width, height].map(|it| it as f64);
+        let [x, y, width, height] = place;
+        self.scene.rect([x - 1.0, y - 1.0, width + 2.0, height + 2.0], Colour::Line);
+        self.scene.rect(place, Colour::Ground);
+        self.at += height as usize;
+    }
+}
+
+/// Draws the pages of a section, in rows from `top` on.
+fn draw_cells(
+    pixmap: &mut Pixmap,
+    snapshot: &Snapshot,
+    section: &Section<'_>,
+    cells: Cells,
+    top: usize,
+) {
+    let mut index = 0;
+    let mut draw = |colour: [u8; 3]| {
+        let (row, column) =
+            ((index / cells.columns()) as usize, (index % cells.columns()) as usize);
+        let (x, y) = (MARGIN + column * cells.side, top + row * cells.side);
+        for y in y..y + cells.side {
+            let from = (y * WIDTH + x) * 4;
+            for pixel in pixmap.data_mut()[from..from + cells.side * 4].chunks_exact_mut(4) {
+                pixel[..3].copy_from_slice(&colour);
+            }
+        }
+        index += 1;
+    };
+    let mut mixture = Mixture::default();
+    for area in &section.areas {
+        each_run(&snapshot.memory_map, area, |mut pages, shade| {
+            while pages > 0 {
+                let part = pages.min(cells.pages - mixture.pages);
+                mixture.add(part, colour(shade));
+                pages -= part;
+                if mixture.pages == cells.pages {
+                    draw(std::mem::take(&mut mixture).colour());
+                }
+            }
+        });
+    }
+    if mixture.pages > 0 {
+        draw(mixture.colour());
+    }
+}
+
+/// The colours of the pages of one cell.
+#[derive(Debug, Default)]
+struct Mixture {
+    pages: u64,
+    sums: [u128; 3],
+}
+
+impl Mixture {
+    fn add(&mut self, pages: u64, colour: [u8; 3]) {
+        self.pages += pages;
+        for (sum, part) in self.sums.iter_mut().zip(colour) {
+            *sum += u128::from(pages) * u128::from(part);
+        }
     }
 
-    /// A text beside others.
-    fn text(&mut self, x: usize, text: &str, letters: Letters, colour: [u8; 3]) {
-        self.canvas.reach(self.at + letters.height(), GROUND);
-        let place = (x as i32, self.at as i32);
-        self.canvas.text(place, Anchor::Top, letters, colour, text);
+    fn colour(&self) -> [u8; 3] {
+        self.sums.map(|sum| (sum / u128::from(self.pages)) as u8)
+    }
+}
+
+/// Returns the colour of a page.
+fn colour(shade: Shade) -> [u8; 3] {
+    match shade {
+        Shade::Kept => Colour::Kept.rgb(),
+        Shade::Returned => Colour::Returned.rgb(),
+        Shade::Swapped => Colour::Swapped.rgb(),
+        Shade::InUse(bytes) => {
+            let share = (bytes as f64 / PAGE_SIZE as f64).sqrt();
+            let (little, full) = (Colour::InUseLittle.rgb(), Colour::InUse.rgb());
+            std::array::from_fn(|part| {
+                let (from, to) = (f64::from(little[part]), f64::from(full[part]));
+                (from + (to - from) * share).round() as u8
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use capture::Address;
+    use ledger::{Area, AreaKind, MemoryMap};
+
+    use super::*;
+
+    /// A snapshot of areas of this many pages each, which never were resident.
+    fn snapshot(kinds: &[AreaKind], pages: u64) -> Snapshot {
+        let report = serde_json::from_str(include_str!("../../tests/burst.json")).unwrap();
+        let mut map = MemoryMap { knows_pages: true, ..MemoryMap::default() };
+        let mut start = Address(0);
+        for &kind in kinds {
+            let end = start.offset(pages * PAGE_SIZE);
+            let from = map.columns.pages.len();
+            let mut number = pages << 2;
+            while number > 127 {
+                map.columns.pages.push(number as u8 | 128);
+                number >>= 7;
+            }
+            map.columns.pages.push(number as u8);
+            let runs = from..map.columns.pages.len();
+            map.areas.push(Area {
+                range: start..end,
+                kind,
+                name: String::new(),
+                blocks: 0,
+                sizes: 0..0,
+                uses: 0..0,
+                owners: 0..0,
+                pages: runs,
+            });
+            start = end;
+        }
+        assert_eq!(map.check(0), Ok(()));
+        Snapshot { report, memory_map: map }
     }
 
-    /// Cells in rows that fill the width, within a border.
-    fn draw_cells(&mut self, shades: impl Iterator<Item = Shade>, cell: usize) {
-        let columns = (WIDTH - 2 * MARGIN) / cell;
-        let mut rows = 0;
-        for (index, shade) in shades.enumerate() {
-            let (row, column) = (index / columns, index % columns);
-            rows = row + 1;
-            let place = [MARGIN + column * cell, self.at + row * cell, cell, cell];
-            self.fill(place, colour(shade));
-        }
-        let height = rows * cell;
-        for (x, width) in [(MARGIN - 1, 1), (MARGIN + columns * cell, 1)] {
-            self.fill([x, self.at, width, height], BORDER);
-        }
-        for y in [self.at - 1, self.at + height] {
-            self.fill([MARGIN - 1, y, columns * cell + 2, 1], BORDER);
-        }
-        self.at += height;
+    fn height(png: &[u8]) -> u32 {
+        u32::from_be_bytes(png[20..24].try_into().unwrap())
+    }
+
+    #[test]
+    fn cells_shrink_and_then_stand_for_several_pages() {
+        let cells = |pages| Cells::fitting(&sections(&snapshot(&[AreaKind::Anonymous], pages)));
+        assert_eq!(cells(1000), Cells { side: 8, pages: 1 });
+        assert_eq!(cells(1000 * 1000), Cells { side: 1, pages: 1 });
+        let few = cells(1 << 24);
+        assert_eq!(few, Cells { side: 1, pages: 8 });
+        assert!(few.describe().contains("8 pages (32.0 KiB)"), "{}", few.describe());
+    }
+
+    #[test]
+    fn the_png_of_a_huge_address_space_is_small() {
+        let tib = snapshot(&[AreaKind::Anonymous], 1 << 50);
+        assert!(height(&map_png(&tib)) < 2600);
+        let arenas: Vec<AreaKind> = (0..3000).map(AreaKind::Arena).collect();
+        assert!(height(&map_png(&snapshot(&arenas, 1 << 14))) < 4000);
+    }
+
+    #[test]
+    fn a_cell_of_several_pages_has_their_average_colour() {
+        let mut mixture = Mixture::default();
+        mixture.add(3, [100, 0, 255]);
+        mixture.add(1, [0, 0, 255]);
+        assert_eq!(mixture.colour(), [75, 0, 255]);
     }
 }

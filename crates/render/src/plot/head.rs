@@ -1,22 +1,22 @@
-//! What stands above the curves: who was recorded, in which colour, and what came of it.
+//! The head of a plot: the recordings with their colours, and whether their memory is stable.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::draw::Anchor;
 use ledger::Size;
 
-use super::scene::{CHARACTER, Scene};
+use crate::draw::{Anchor, Colour, Scene, TEXT_SIZE, wrap};
+
 use super::{LEFT, LINE, Plot, RIGHT, Run, WIDTH};
 
-/// A recording, or all that have the same label.
+/// A recording, or all recordings with the same label.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
     runs: Vec<&'a Run>,
 }
 
 impl Plot {
-    /// In the order in which they were added first.
+    /// Returns the entries in the order in which they were added.
     pub(super) fn entries(&self) -> Vec<Entry<'_>> {
         let mut entries: Vec<Entry<'_>> = Vec::new();
         for run in &self.runs {
@@ -31,14 +31,14 @@ impl Plot {
         entries
     }
 
-    /// What all of several labels did, where that is the same: it is told once.
+    /// Returns the command if all runs are labelled and have the same: then the head shows it once.
     fn common_command(&self) -> Option<&str> {
         let command = self.runs.first()?.command.as_str();
         let is_same = |run: &Run| run.label.is_some() && run.command == command;
         self.runs.iter().all(is_same).then_some(command)
     }
 
-    /// Each recording in a few lines: who it is, and its stable point.
+    /// Describes each recording in a few lines: the process, and its stable point.
     #[must_use]
     pub fn render_text(&self) -> String {
         let common = self.common_command();
@@ -52,20 +52,20 @@ impl Plot {
         text
     }
 
-    /// Draws it from `top` on, and returns where it ends.
+    /// Draws the head from `top` on, and returns its end.
     pub(super) fn draw_head(&self, scene: &mut Scene, mut top: f64) -> f64 {
         let width = WIDTH - LEFT - RIGHT;
         let common = self.common_command();
-        for line in common.iter().flat_map(|command| wrapped(command, width)) {
+        for line in common.iter().flat_map(|command| wrap(command, TEXT_SIZE, width)) {
             top += LINE;
-            scene.text((LEFT, top - 4.0), Anchor::Start, "ink", &line);
+            scene.text((LEFT, top - 4.0), Anchor::Start, Colour::Ink, &line);
         }
         for entry in self.entries() {
             scene.rect([LEFT, top + 4.0, 14.0, 10.0], entry.runs[0].colour);
-            let title = (entry.title(common), "ink");
-            let stable = entry.stable().map(|stable| (stable.to_owned(), "dim"));
+            let title = (entry.title(common), Colour::Ink);
+            let stable = entry.stable().map(|stable| (stable.to_owned(), Colour::Dim));
             for (text, colour) in std::iter::once(title).chain(stable) {
-                for line in wrapped(&text, width - 22.0) {
+                for line in wrap(&text, TEXT_SIZE, width - 22.0) {
                     top += LINE;
                     scene.text((LEFT + 22.0, top - 4.0), Anchor::Start, colour, &line);
                 }
@@ -81,12 +81,12 @@ impl Entry<'_> {
         self.runs[0].label.is_some()
     }
 
-    /// What it is called.
+    /// Returns the label, or the name of the only recording.
     pub(super) fn name(&self) -> &str {
         self.runs[0].label.as_deref().unwrap_or(&self.runs[0].history.name)
     }
 
-    /// Who was recorded, for how long, and how much memory that took.
+    /// Describes the process, the length of the recording, and its memory.
     fn title(&self, common_command: Option<&str>) -> String {
         let first = self.runs[0];
         let who = match (self.is_labelled(), self.runs.len()) {
@@ -102,7 +102,7 @@ impl Entry<'_> {
         let last = |run: &Run| run.history.points.last().map_or(0, |point| point.rss);
         let ms = |run: &Run| (run.history.seconds * 1e3) as u64;
         format!(
-            "{}: {who}{command}, {}, RSS {} at most, {} at last",
+            "{}: {who}{command}, {}, peak RSS {}, final RSS {}",
             self.name(),
             self.range(ms, |ms| crate::duration(Duration::from_millis(ms))),
             self.range(rss, |bytes| Size(bytes).to_string()),
@@ -110,30 +110,15 @@ impl Entry<'_> {
         )
     }
 
-    /// The least and the greatest of a value that each run has; once where both read alike.
+    /// Shows the range of a value over the runs, or one value if both ends read alike.
     fn range(&self, value: impl Fn(&Run) -> u64, show: impl Fn(u64) -> String) -> String {
         let values = || self.runs.iter().map(|run| value(run));
         let [least, most] = [values().min(), values().max()].map(|it| show(it.unwrap_or(0)));
         if least == most { least } else { format!("{least} to {most}") }
     }
 
-    /// What it comes to: of runs that are compared with each other, which end when they are done, that says nothing.
+    /// Returns the stable point in words. The runs of a comparison have none: they end when their work is done.
     fn stable(&self) -> Option<&str> {
         (!self.is_labelled()).then_some(self.runs[0].stable.as_str())
     }
-}
-
-/// A text in lines that are no wider than `width` pixels.
-fn wrapped(text: &str, width: f64) -> Vec<String> {
-    let most = (width / CHARACTER) as usize;
-    let mut lines = vec![String::new()];
-    for word in text.split_inclusive(' ') {
-        let line = lines.last_mut().expect("there is one");
-        if line.chars().count() + word.trim_end().chars().count() > most && !line.is_empty() {
-            lines.push(word.chars().take(most).collect());
-        } else {
-            line.extend(word.chars().take(most));
-        }
-    }
-    lines
 }

@@ -1,17 +1,18 @@
-//! What is drawn of a recording: its curves, its causes, and what happened.
+//! The part of a recording that a plot shows: curves, causes and events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::colours::{GROUPS, group};
 use formats::{CauseSample, Line, Recording, Sample};
 
-/// The most points of a curve. Of more, each stands for some samples: the least and the greatest of them.
-const MOST_POINTS: usize = 1000;
-/// A fall from one sample to the next that is told: a share of RSS, and bytes.
-const FALL_SHARE: f64 = 0.05;
-const FALL_BYTES: u64 = 8 << 20;
+use crate::draw::{CAUSE_GROUPS, group_of};
+
+/// The most points of a curve. Of more samples, each chunk is drawn by its lowest and its highest.
+const MAX_POINTS: usize = 1000;
+/// A drop between two samples is marked if it exceeds this share of RSS, and these bytes.
+const MIN_DROP_SHARE: f64 = 0.05;
+const MIN_DROP_BYTES: u64 = 8 << 20;
 
 /// The history of one recording. Times are seconds since it began.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -25,7 +26,7 @@ pub(super) struct History {
     pub(super) limit: Option<u64>,
 }
 
-/// What the kernel counted at one time. What was not read is what it was before.
+/// The kernel's counters at one time. A counter that was not read has its previous value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Point {
     pub(super) t: f64,
@@ -34,24 +35,24 @@ pub(super) struct Point {
     pub(super) pss: Option<u64>,
     pub(super) uss: Option<u64>,
     pub(super) swap: Option<u64>,
-    /// What is used of the control group's limit.
+    /// The memory that the control group's limit counts.
     pub(super) group: Option<u64>,
     pub(super) processes: usize,
 }
 
-/// Something that happened.
+/// An event in the picture.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Mark {
     pub(super) t: f64,
-    pub(super) what: What,
+    pub(super) event: Event,
     pub(super) text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum What {
+pub(super) enum Event {
     OomKill,
-    Fall,
+    Drop,
 }
 
 impl History {
@@ -67,7 +68,7 @@ impl History {
         }
     }
 
-    /// The greatest value that any of its curves has.
+    /// Returns the highest value of its curves.
     pub(super) fn most(&self) -> u64 {
         let of_point = |point: &Point| point.rss.max(point.group.unwrap_or(0));
         self.points.iter().map(of_point).max().unwrap_or(0)
@@ -88,16 +89,16 @@ fn points(samples: &[&Sample]) -> Vec<Point> {
             pss: known.0,
             uss: known.1,
             swap: known.2,
-            // Without a limit it says nothing of these processes: others are in the group.
+            // Other processes may be in a group without a limit.
             group: sample.group.filter(|it| it.limit_bytes.is_some()).map(|it| it.usage_bytes),
             processes: sample.processes.len(),
         });
     }
-    if all.len() <= MOST_POINTS {
+    if all.len() <= MAX_POINTS {
         return all;
     }
-    let mut few = Vec::with_capacity(MOST_POINTS);
-    for part in all.chunks(all.len().div_ceil(MOST_POINTS / 2)) {
+    let mut few = Vec::with_capacity(MAX_POINTS);
+    for part in all.chunks(all.len().div_ceil(MAX_POINTS / 2)) {
         let least = part.iter().min_by_key(|point| point.rss);
         let greatest = part.iter().max_by_key(|point| point.rss);
         let mut both: Vec<Point> = least.into_iter().chain(greatest).copied().collect();
@@ -108,16 +109,16 @@ fn points(samples: &[&Sample]) -> Vec<Point> {
     few
 }
 
-/// The last causes of all processes together, after each round of captures.
+/// Returns the sum of all processes' latest causes after each round of captures.
 fn stacks(recording: &Recording) -> Vec<(f64, Vec<u64>)> {
     let mut last: BTreeMap<i32, &CauseSample> = BTreeMap::new();
     let mut in_round = BTreeSet::new();
     let mut stacks = Vec::new();
     let mut time = 0.0;
     let sum = |last: &BTreeMap<i32, &CauseSample>| {
-        let mut sums = vec![0; GROUPS.len()];
+        let mut sums = vec![0; CAUSE_GROUPS.len()];
         for row in last.values().flat_map(|causes| &causes.causes) {
-            sums[group(row.cause)] += row.bytes;
+            sums[group_of(row.cause)] += row.bytes;
         }
         sums
     };
@@ -157,23 +158,22 @@ fn marks(samples: &[&Sample]) -> Vec<Mark> {
         };
         if kills > 0 {
             let text = if kills == 1 { "OOM kill".into() } else { format!("{kills} OOM kills") };
-            marks.push(Mark { t, what: What::OomKill, text });
+            marks.push(Mark { t, event: Event::OomKill, text });
         }
         let same = living(one).eq(living(next));
-        let fall = one.rss_bytes.saturating_sub(next.rss_bytes);
-        if same && fall >= FALL_BYTES && fall as f64 > FALL_SHARE * one.rss_bytes as f64 {
+        let drop = one.rss_bytes.saturating_sub(next.rss_bytes);
+        if same && drop >= MIN_DROP_BYTES && drop as f64 > MIN_DROP_SHARE * one.rss_bytes as f64 {
             marks.push(Mark {
                 t,
-                what: What::Fall,
-                text: format!("{} given back", ledger::Size(fall)),
+                event: Event::Drop,
+                text: format!("{} returned", ledger::Size(drop)),
             });
         }
     }
     marks
 }
 
-/// Its processes, but for those that have ended and wait to be asked for their status: what they had is gone, and was
-/// not given back by anybody.
+/// Returns the running processes of a sample. Memory of a zombie is gone, but no process returned it.
 fn living(sample: &Sample) -> impl Iterator<Item = (i32, u64)> {
     let living = sample.processes.iter().filter(|process| !matches!(process.state, 'Z' | 'X'));
     living.map(|process| (process.pid, process.started_ticks))
@@ -194,7 +194,7 @@ mod tests {
             .map(|second| sample(second, if second == 31_234 { 900 * MB } else { 100 * MB }, 0))
             .collect();
         let history = History::of("a", &recording(samples.into_iter().map(Line::Sample).collect()));
-        assert!(history.points.len() <= MOST_POINTS, "{}", history.points.len());
+        assert!(history.points.len() <= MAX_POINTS, "{}", history.points.len());
         // The group has one more.
         assert_eq!(history.most(), 901 * MB);
         assert_eq!(history.points.iter().filter(|point| point.rss == 900 * MB).count(), 1);
@@ -202,27 +202,27 @@ mod tests {
     }
 
     #[test]
-    fn falls_and_kills_are_marked() {
+    fn drops_and_kills_are_marked() {
         let values = [(100, 0), (100, 0), (80, 0), (79, 0), (200, 0), (198, 2)];
         let samples = values.into_iter().zip(0..);
         let lines =
             samples.map(|((mb, kills), at)| Line::Sample(sample(at, mb * MB, kills))).collect();
         let marks = History::of("a", &recording(lines)).marks;
         let told: Vec<_> =
-            marks.iter().map(|mark| (mark.t, mark.what, mark.text.as_str())).collect();
+            marks.iter().map(|mark| (mark.t, mark.event, mark.text.as_str())).collect();
         assert_eq!(
             told,
-            [(2.0, What::Fall, "20.0 MiB given back"), (5.0, What::OomKill, "2 OOM kills")]
+            [(2.0, Event::Drop, "20.0 MiB returned"), (5.0, Event::OomKill, "2 OOM kills")]
         );
     }
 
     #[test]
-    fn what_a_killed_process_had_is_not_given_back() {
+    fn memory_of_a_killed_process_is_not_a_drop() {
         let mut killed = sample(1, 20 * MB, 0);
         killed.processes[0].state = 'Z';
         let lines = vec![Line::Sample(sample(0, 100 * MB, 0)), Line::Sample(killed)];
         let told: Vec<_> = History::of("a", &recording(lines)).marks;
-        assert!(told.iter().all(|mark| mark.what != What::Fall), "a fall is marked");
+        assert!(told.iter().all(|mark| mark.event != Event::Drop), "a drop is marked");
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         ];
         let stacks = History::of("a", &recording(lines)).stacks;
         let (malloc, files, unknown) =
-            (group(Cause::RubyMalloc), group(Cause::FileShared), group(Cause::Unknown));
+            (group_of(Cause::RubyMalloc), group_of(Cause::FileShared), group_of(Cause::Unknown));
         let of = |index: usize| [malloc, files, unknown].map(|group| stacks[index].1[group]);
         assert_eq!(stacks.iter().map(|stack| stack.0).collect::<Vec<_>>(), [2.0, 32.0, 61.0]);
         assert_eq!(of(0), [15, 1, 0]);

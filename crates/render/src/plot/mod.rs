@@ -1,25 +1,22 @@
-//! Recordings as a picture: several over each other, and the causes of each, stacked. Those that have the same
-//! label, such as the runs of a comparison under one setting, share a colour and a line of the head.
+//! Recordings as a picture: the memory of all of them in one panel, and the causes of each, stacked, in another.
+//! Recordings with the same label, such as the runs of a comparison under one setting, share a colour and a line of
+//! the head.
 
-mod colours;
 mod head;
 mod history;
 mod html;
-mod png;
 mod scale;
-mod scene;
-mod svg;
 
-use crate::draw::Anchor;
+use diagnosis::MemorySeries;
+use formats::Recording;
 use ledger::Size;
 use serde::Serialize;
 
-use colours::{GROUPS, RUNS};
-use diagnosis::MemorySeries;
-use formats::Recording;
-use history::{History, Mark, Point, What};
+use crate::draw::{
+    Anchor, CAUSE_GROUPS, Colour, Scene, TEXT_SIZE, dark_rules, encode, line_width, rasterize, svg,
+};
+use history::{Event, History, Mark, Point};
 use scale::{byte_marks, time_marks};
-use scene::{CHARACTER, Scene};
 
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 76.0;
@@ -27,10 +24,27 @@ const RIGHT: f64 = 16.0;
 const MEMORY_HEIGHT: f64 = 340.0;
 const CAUSES_HEIGHT: f64 = 240.0;
 const LINE: f64 = 18.0;
-/// So many runs have a row of their own for the texts of their kills.
+/// The rows for the texts of kills. Each run has one, and further runs share them.
 const ROWS_OF_KILLS: usize = 8;
-/// A limit that is farther above the curves than this is told, not drawn: nothing else could be seen.
-const LIMIT_IN_SIGHT: f64 = 2.5;
+/// The highest limit that is drawn, as a multiple of the highest curve. A higher one would flatten the curves, so only
+/// the title names it.
+const MAX_LIMIT_IN_PICTURE: f64 = 2.5;
+
+/// The colours of runs, in this order.
+const RUN_COLOURS: [Colour; 12] = [
+    Colour::Stacks,
+    Colour::RubyMalloc,
+    Colour::Extensions,
+    Colour::Vm,
+    Colour::Jit,
+    Colour::Untraced,
+    Colour::Unreachable,
+    Colour::Libraries,
+    Colour::LiveSlots,
+    Colour::Files,
+    Colour::Overhead,
+    Colour::Swapped,
+];
 
 /// A picture of some recordings.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +52,7 @@ pub struct Plot {
     runs: Vec<Run>,
 }
 
-/// What is kept of a recording: little, however long that is.
+/// The part of a recording that is drawn: it is small, however long the recording is.
 #[derive(Debug, Clone)]
 struct Run {
     history: History,
@@ -46,10 +60,10 @@ struct Run {
     command: String,
     label: Option<String>,
     stable: String,
-    colour: &'static str,
+    colour: Colour,
 }
 
-/// Where a part of the picture shows what, for the page's script: pixels of the scene.
+/// An area with axes, in pixels of the scene. The page's script reads it too.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Panel {
     left: f64,
@@ -67,20 +81,37 @@ impl Plot {
     pub fn add(&mut self, name: &str, recording: &Recording) {
         let label = label(recording);
         let alike = self.runs.iter().find(|run| run.label.is_some() && run.label == label);
-        let colour = alike.map_or(RUNS[self.entries().len() % RUNS.len()], |run| run.colour);
+        let colour =
+            alike.map_or(RUN_COLOURS[self.entries().len() % RUN_COLOURS.len()], |run| run.colour);
         self.runs.push(Run::new(name, recording, colour));
     }
 
-    /// What is drawn, and where it lies.
+    /// Returns the picture as SVG: light or dark as the reader prefers it.
+    #[must_use]
+    pub fn render_svg(&self) -> String {
+        let scene = self.scene().0;
+        let dark = dark_rules(&scene, "");
+        let style =
+            format!("<style>@media screen and (prefers-color-scheme: dark) {{ {dark} }}</style>");
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned() + &svg(&scene, &style)
+    }
+
+    /// Returns the picture as PNG, 1200 pixels wide, on a light ground.
+    #[must_use]
+    pub fn render_png(&self) -> Vec<u8> {
+        encode(&rasterize(&self.scene().0))
+    }
+
+    /// Returns the picture and its panels.
     fn scene(&self) -> (Scene, Vec<Panel>) {
-        let mut scene = Scene { width: WIDTH, height: 0.0, elements: Vec::new() };
+        let mut scene = Scene::new(WIDTH);
         let mut panels = Vec::new();
         let seconds = self.runs.iter().map(|run| run.history.seconds).fold(0.0, f64::max).max(1.0);
         let mut top = self.draw_head(&mut scene, 12.0) + 30.0;
         panels.push(self.draw_memory(&mut scene, top, seconds));
         top += MEMORY_HEIGHT + 44.0;
         for (index, run) in self.runs.iter().enumerate() {
-            // One look alone is no history.
+            // A single capture is no history.
             if run.history.stacks.len() > 1 {
                 panels.push(run.draw_causes(&mut scene, &mut top, seconds, index));
             }
@@ -95,13 +126,13 @@ impl Plot {
         limits.sort_unstable();
         limits.dedup();
         let (near, far): (Vec<u64>, Vec<u64>) =
-            limits.into_iter().partition(|&limit| limit as f64 <= most * LIMIT_IN_SIGHT);
+            limits.into_iter().partition(|&limit| limit as f64 <= most * MAX_LIMIT_IN_PICTURE);
         let highest = near.last().map_or(most, |&limit| most.max(limit as f64));
         let panel = Panel::new(top, MEMORY_HEIGHT, seconds, highest * 1.06, None);
         let far: Vec<String> = far.iter().map(|&limit| Size(limit).to_string()).collect();
         let beyond = match far.len() {
             0 => String::new(),
-            _ => format!("; the limit of {} is far above", far.join(", ")),
+            _ => format!("; limit {} not in the picture", far.join(", ")),
         };
         let points = || self.runs.iter().flat_map(|run| &run.history.points);
         let mut title = "RSS (line)".to_owned();
@@ -109,46 +140,46 @@ impl Plot {
             title += ", PSS (thin line)";
         }
         if points().any(|point| point.group.is_some()) {
-            title += ", the control group's use (dashed)";
+            title += ", control group (dashed)";
         }
         title += &beyond;
         panel.draw_axes(scene, &title);
         for limit in near {
             let y = panel.y(limit as f64);
-            scene.dashed(vec![(panel.left, y), (panel.right, y)], "in-use", 1.5);
+            scene.dashed(vec![(panel.left, y), (panel.right, y)], Colour::InUse, 1.5);
             let text = format!("limit {}", Size(limit));
-            scene.text((panel.left + 6.0, y - 5.0), Anchor::Start, "in-use", &text);
+            scene.text((panel.left + 6.0, y - 5.0), Anchor::Start, Colour::InUse, &text);
         }
         for run in &self.runs {
             run.draw_curves(scene, &panel);
         }
         for (row, run) in self.runs.iter().enumerate() {
-            let kills = run.history.marks.iter().filter(|mark| mark.what == What::OomKill);
-            // Of several runs it must be seen whose they are.
-            let colour = if self.runs.len() == 1 { "in-use" } else { run.colour };
+            let kills = run.history.marks.iter().filter(|mark| mark.event == Event::OomKill);
+            // With several runs, the colour shows whose kill it is.
+            let colour = if self.runs.len() == 1 { Colour::InUse } else { run.colour };
             draw_kills(scene, &panel, kills, colour, row);
-            // Of many runs the falls would hide the curves.
-            let falls = run.history.marks.iter().filter(|mark| mark.what == What::Fall);
-            falls
+            // The drops of many runs would hide the curves.
+            let drops = run.history.marks.iter().filter(|mark| mark.event == Event::Drop);
+            drops
                 .filter(|_| run.label.is_none())
-                .for_each(|mark| draw_fall(scene, &panel, mark, &run.history));
+                .for_each(|mark| draw_drop(scene, &panel, mark, &run.history));
         }
         panel
     }
 }
 
-/// What it is one of several of.
+/// Returns the label of a recording, without control characters.
 fn label(recording: &Recording) -> Option<String> {
     recording.start.label.as_ref().map(|label| label.replace(char::is_control, " "))
 }
 
-/// Kills of one run, as lines through the panel. Their texts stand in the run's row, as far as one does not cover the
-/// one before.
+/// Draws the OOM kills of one run as lines through the panel. Their texts are in the run's row. A text that would cover
+/// the one before is left out.
 fn draw_kills<'a>(
     scene: &mut Scene,
     panel: &Panel,
     kills: impl Iterator<Item = &'a Mark>,
-    colour: &'static str,
+    colour: Colour,
     row: usize,
 ) {
     let mut free_from = panel.left;
@@ -156,8 +187,8 @@ fn draw_kills<'a>(
     for kill in kills {
         let x = panel.x(kill.t);
         scene.line(vec![(x, panel.top), (x, panel.bottom)], colour, 1.5);
-        let width = kill.text.chars().count() as f64 * CHARACTER;
-        // At the edge the text stands on the other side.
+        let width = line_width(&kill.text, TEXT_SIZE);
+        // At the edge the text is on the other side.
         let is_at_edge = x + width + 4.0 > panel.right;
         let left = if is_at_edge { x - width - 4.0 } else { x + 4.0 };
         if left >= free_from {
@@ -169,16 +200,16 @@ fn draw_kills<'a>(
     }
 }
 
-fn draw_fall(scene: &mut Scene, panel: &Panel, fall: &Mark, history: &History) {
-    let x = panel.x(fall.t);
-    let after = history.points.iter().find(|point| point.t >= fall.t);
+fn draw_drop(scene: &mut Scene, panel: &Panel, drop: &Mark, history: &History) {
+    let x = panel.x(drop.t);
+    let after = history.points.iter().find(|point| point.t >= drop.t);
     let y = panel.y(after.map_or(0.0, |point| point.rss as f64)) + 4.0;
     let triangle = vec![(x, y), (x - 4.0, y + 7.0), (x + 4.0, y + 7.0)];
-    scene.elements.push(scene::Element::Area { points: triangle, fill: "dim" });
+    scene.area(triangle, Colour::Dim);
 }
 
 impl Run {
-    fn new(name: &str, recording: &Recording, colour: &'static str) -> Self {
+    fn new(name: &str, recording: &Recording, colour: Colour) -> Self {
         let history = History::of(name, recording);
         let command = match &recording.start.command {
             Some(words) => words.join(" "),
@@ -201,7 +232,7 @@ impl Run {
             known.map(|(t, bytes)| (panel.x(t), panel.y(bytes as f64))).collect()
         };
         scene.dashed(curve(|point| point.group), self.colour, 1.0);
-        // Of one process PSS says little that RSS does not.
+        // The PSS of a single process is about its RSS.
         if points.iter().any(|point| point.processes > 1) {
             scene.line(curve(|point| point.pss.filter(|_| point.exact)), self.colour, 1.0);
         }
@@ -215,9 +246,12 @@ impl Run {
             stacks.iter().map(|(_, sums)| sums.iter().sum::<u64>()).max().unwrap_or(1).max(1);
         *top = draw_legend(scene, *top, stacks) + 22.0;
         let panel = Panel::new(*top, CAUSES_HEIGHT, seconds, most as f64 * 1.06, Some(run));
-        panel.draw_axes(scene, &format!("Causes of {}: RSS of its Rubies", self.history.name));
+        panel.draw_axes(
+            scene,
+            &format!("Causes of {}: RSS of its Ruby processes", self.history.name),
+        );
         let mut floor = vec![0_u64; stacks.len()];
-        for (index, (_, fill, _)) in GROUPS.iter().enumerate() {
+        for (index, group) in CAUSE_GROUPS.iter().enumerate() {
             let ceiling: Vec<u64> =
                 stacks.iter().zip(&floor).map(|((_, sums), floor)| floor + sums[index]).collect();
             let edge = |values: &[u64]| -> Vec<(f64, f64)> {
@@ -227,7 +261,7 @@ impl Run {
             if ceiling != floor {
                 let mut points = edge(&ceiling);
                 points.extend(edge(&floor).into_iter().rev());
-                scene.elements.push(scene::Element::Area { points, fill });
+                scene.area(points, group.colour);
             }
             floor = ceiling;
         }
@@ -236,19 +270,19 @@ impl Run {
     }
 }
 
-/// The colours that are in a stack, in lines above it; returns where the last line ends.
+/// Draws the legend of the groups that a stack has, in lines above it. Returns the end of the last line.
 fn draw_legend(scene: &mut Scene, top: f64, stacks: &[(f64, Vec<u64>)]) -> f64 {
     let (mut x, mut y) = (LEFT, top + LINE);
-    for (index, (name, fill, _)) in GROUPS.iter().enumerate().rev() {
+    for (index, group) in CAUSE_GROUPS.iter().enumerate().rev() {
         if stacks.iter().all(|(_, sums)| sums[index] == 0) {
             continue;
         }
-        let width = 20.0 + name.chars().count() as f64 * CHARACTER + 14.0;
+        let width = 20.0 + line_width(group.label, TEXT_SIZE) + 14.0;
         if x + width > WIDTH - RIGHT {
             (x, y) = (LEFT, y + LINE);
         }
-        scene.rect([x, y - 10.0, 14.0, 10.0], fill);
-        scene.text((x + 20.0, y - 1.0), Anchor::Start, "dim", name);
+        scene.rect([x, y - 10.0, 14.0, 10.0], group.colour);
+        scene.text((x + 20.0, y - 1.0), Anchor::Start, Colour::Dim, group.label);
         x += width;
     }
     y + 8.0
@@ -269,20 +303,20 @@ impl Panel {
     }
 
     fn draw_axes(&self, scene: &mut Scene, title: &str) {
-        scene.text((self.left, self.top - 8.0), Anchor::Start, "ink", title);
-        let fill = "panel";
-        scene.rect([self.left, self.top, self.right - self.left, self.bottom - self.top], fill);
+        scene.text((self.left, self.top - 8.0), Anchor::Start, Colour::Ink, title);
+        let place = [self.left, self.top, self.right - self.left, self.bottom - self.top];
+        scene.rect(place, Colour::Panel);
         for (bytes, name) in byte_marks(self.bytes, 5.0) {
             let y = self.y(bytes);
-            scene.line(vec![(self.left, y), (self.right, y)], "line", 1.0);
-            scene.text((self.left - 8.0, y + 4.0), Anchor::End, "dim", &name);
+            scene.line(vec![(self.left, y), (self.right, y)], Colour::Line, 1.0);
+            scene.text((self.left - 8.0, y + 4.0), Anchor::End, Colour::Dim, &name);
         }
         for (seconds, name) in time_marks(self.seconds, 8.0) {
             let x = self.x(seconds);
-            scene.line(vec![(x, self.bottom), (x, self.bottom + 5.0)], "dim", 1.0);
+            scene.line(vec![(x, self.bottom), (x, self.bottom + 5.0)], Colour::Dim, 1.0);
             // The last name would be cut off at the edge.
             let anchor = if x > self.right - 30.0 { Anchor::End } else { Anchor::Middle };
-            scene.text((x, self.bottom + 18.0), anchor, "dim", &name);
+            scene.text((x, self.bottom + 18.0), anchor, Colour::Dim, &name);
         }
     }
 }

@@ -1,20 +1,22 @@
 //! Round numbers for axes.
 
-const MB: f64 = 1_048_576.0;
+const MIB: f64 = 1_048_576.0;
+const GIB: f64 = 1024.0 * MIB;
 
-/// Where an axis of bytes from 0 to `most` has its marks: about `number` of them, and what they are called.
+/// Returns about `number` marks of an axis of bytes from 0 to `most`, with their names. The unit is the one that
+/// `ledger::Size` would show `most` in, and MiB below that.
 pub(super) fn byte_marks(most: f64, number: f64) -> Vec<(f64, String)> {
-    let rough = (most / MB / number).max(1e-3);
+    let (unit, name) = if most < 10_000.0 * MIB { (MIB, "MiB") } else { (GIB, "GiB") };
+    let rough = (most / unit / number).max(1e-3);
     let power = 10_f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|it| it * power).find(|it| *it >= rough);
     let step = step.unwrap_or(10.0 * power);
-    let name = |value: f64| {
-        if step >= 1.0 { format!("{value:.0} MiB") } else { format!("{value:.2} MiB") }
-    };
-    marks(most / MB, step).map(|value| (value * MB, name(value))).collect()
+    let digits = if step >= 1.0 { 0 } else { 2 };
+    let name = |value: f64| format!("{value:.digits$} {name}");
+    marks(most / unit, step).map(|value| (value * unit, name(value))).collect()
 }
 
-/// Where an axis of times from 0 to `most` seconds has its marks, and what they are called.
+/// Returns about `number` marks of an axis of times from 0 to `most` seconds, with their names.
 pub(super) fn time_marks(most: f64, number: f64) -> Vec<(f64, String)> {
     const STEPS: [f64; 18] = [
         1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0,
@@ -48,9 +50,10 @@ mod tests {
         let names =
             |marks: Vec<(f64, String)>| marks.into_iter().map(|mark| mark.1).collect::<Vec<_>>();
         assert_eq!(
-            names(byte_marks(410.0 * MB, 5.0)),
+            names(byte_marks(410.0 * MIB, 5.0)),
             ["0 MiB", "100 MiB", "200 MiB", "300 MiB", "400 MiB"]
         );
+        assert_eq!(names(byte_marks(45.0 * GIB, 4.0)), ["0 GiB", "20 GiB", "40 GiB"]);
         assert_eq!(names(byte_marks(0.0, 5.0)).len(), 1);
         assert_eq!(names(time_marks(25.0, 6.0)), ["0 s", "5 s", "10 s", "15 s", "20 s", "25 s"]);
         assert_eq!(

@@ -4,6 +4,7 @@ use formats::{CaptureMethod, CauseRow};
 use ledger::Cause;
 
 use super::*;
+use crate::draw::Element;
 use formats::{CauseSample, Group, Line, ProcessSample, RecordingStart, Sample};
 
 const MB: u64 = 1 << 20;
@@ -117,18 +118,18 @@ fn compared() -> Plot {
 #[test]
 fn runs_that_have_the_same_label_share_a_colour_and_a_line_of_the_head() {
     let plot = compared();
-    let colours: Vec<&str> = plot.runs.iter().map(|run| run.colour).collect();
+    let colours: Vec<Colour> = plot.runs.iter().map(|run| run.colour).collect();
     assert_eq!(colours[..7], colours[7..14]);
     assert_eq!(colours[..7].iter().collect::<BTreeSet<_>>().len(), 7, "{colours:?}");
     let text = plot.render_text();
     assert_eq!(text.lines().count(), 8, "the command, and each setting once: {text}");
     let jemalloc = text.lines().find(|line| line.starts_with("jemalloc: ")).unwrap();
-    let expected = "jemalloc: 3 runs, 0:00:29, RSS 191.0 MiB to 193.0 MiB at most, 191.0 MiB to 193.0 MiB at last";
+    let expected = "jemalloc: 3 runs, 0:00:29, peak RSS 191.0 MiB to 193.0 MiB, final RSS 191.0 MiB to 193.0 MiB";
     assert_eq!(jemalloc, expected);
     let (scene, panels) = plot.scene();
     assert_eq!(panels.len(), 1);
     // Each of the falls would be a mark.
-    let areas = scene.elements.iter().filter(|it| matches!(it, scene::Element::Area { .. }));
+    let areas = scene.elements.iter().filter(|it| matches!(it, Element::Area { .. }));
     assert_eq!(areas.count(), 0);
     let html = plot.render_html();
     assert!(html.contains("<title>Memory over time: default, arena2, jemalloc"));
@@ -143,14 +144,14 @@ fn all_that_is_drawn_lies_within_the_picture() {
         |(x, y): (f64, f64)| (0.0..=scene.width).contains(&x) && (0.0..=scene.height).contains(&y);
     for element in &scene.elements {
         let is_inside = match element {
-            scene::Element::Rect { x, y, width, height, .. } => {
+            Element::Rect { x, y, width, height, .. } => {
                 inside((*x, *y)) && inside((x + width, y + height))
             }
-            scene::Element::Area { points, .. } | scene::Element::Line { points, .. } => {
+            Element::Area { points, .. } | Element::Line { points, .. } => {
                 points.iter().copied().all(inside)
             }
-            scene::Element::Text { x, y, text, .. } => {
-                inside((*x, *y)) && text.chars().count() as f64 * CHARACTER <= scene.width
+            Element::Text { x, y, text, .. } => {
+                inside((*x, *y)) && line_width(text, TEXT_SIZE) <= scene.width
             }
         };
         assert!(is_inside, "{element:?}");
@@ -159,7 +160,7 @@ fn all_that_is_drawn_lies_within_the_picture() {
         .elements
         .iter()
         .filter_map(|element| match element {
-            scene::Element::Text { text, .. } => Some(text.as_str()),
+            Element::Text { text, .. } => Some(text.as_str()),
             _ => None,
         })
         .collect();
@@ -186,11 +187,13 @@ fn a_png_is_of_the_size_of_the_scene_and_shows_its_colours() {
     let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
     let info = reader.next_frame(&mut pixels).unwrap();
     assert_eq!((f64::from(info.width), f64::from(info.height)), (scene.width, scene.height.ceil()));
-    let has = |name: &str| pixels.chunks(3).any(|pixel| pixel == colours::rgb(name));
-    for name in ["ground", "panel", "in-use", "ruby-malloc", "unreturned"] {
-        assert!(has(name), "{name}");
+    let has = |colour: Colour| pixels.chunks(3).any(|pixel| pixel == colour.rgb());
+    let shown =
+        [Colour::Ground, Colour::Panel, Colour::InUse, Colour::RubyMalloc, Colour::Unreturned];
+    for colour in shown {
+        assert!(has(colour), "{colour:?}");
     }
-    assert!(!has("jit"));
+    assert!(!has(Colour::Jit));
 }
 
 #[test]
@@ -214,7 +217,7 @@ fn kills_are_drawn_in_their_runs_colour_and_no_text_covers_another() {
         .elements
         .iter()
         .filter_map(|element| match element {
-            scene::Element::Text { x, y, text, .. } if text == "OOM kill" => Some((*x, *y)),
+            Element::Text { x, y, text, .. } if text == "OOM kill" => Some((*x, *y)),
             _ => None,
         })
         .collect();
@@ -223,11 +226,14 @@ fn kills_are_drawn_in_their_runs_colour_and_no_text_covers_another() {
     let pairs = texts.windows(2).filter(|pair| pair[0].1 == pair[1].1);
     assert!(pairs.clone().count() > 4);
     for pair in pairs {
-        assert!(pair[1].0 - pair[0].0 >= 8.0 * CHARACTER || pair[1].0 < pair[0].0, "{pair:?}");
+        assert!(
+            pair[1].0 - pair[0].0 >= line_width("OOM kill", TEXT_SIZE) || pair[1].0 < pair[0].0,
+            "{pair:?}"
+        );
     }
     for run in &plot.runs {
-        let is_kill = |it: &&scene::Element| {
-            matches!(it, scene::Element::Line { points, stroke, .. }
+        let is_kill = |it: &&Element| {
+            matches!(it, Element::Line { points, stroke, .. }
                 if *stroke == run.colour && points.len() == 2 && points[0].0 == points[1].0)
         };
         assert_eq!(scene.elements.iter().filter(is_kill).count(), 29);

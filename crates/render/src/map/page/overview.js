@@ -1,12 +1,12 @@
-// The overview: a cell for each page, section by section.
+// The overview: sections with a cell for each page.
 
 const CELLS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16];
-const TITLES = { mmapped: 'Chunks with a mapping of their own', heap_pages: "Ruby's heap pages", thread_stack: 'Stacks of threads',
-  fiber_stack: 'Stacks of fibers', jit: 'JIT code', transient_heap: 'Transient heap', anonymous: 'Other memory', file: 'Files' };
-const ORDER = ['arena', ...Object.keys(TITLES)];
-const MOST_ROWS = 16000;                              // that a canvas may have in every browser
+/** The kinds of areas in the order in which they are shown, and their titles. */
+const TITLES = new Map(words.titles);
+const ORDER = [...TITLES.keys()];
+const MAX_ROWS = 16000;                               // the canvas height that all browsers support
 
-/** Areas that are drawn as one. */
+/** Areas that are drawn together. */
 class Section {
   constructor(title, areas, totals) {
     Object.assign(this, { title, areas, totals });
@@ -19,7 +19,7 @@ class Section {
     }
   }
 
-  /** The page of a cell. */
+  /** Returns the page of a cell. */
   page(cell) {
     const at = this.indexOf(cell);
     return this.areas[at].firstPage + cell - this.firsts[at];
@@ -64,15 +64,15 @@ function sections({ areas, report, pageUses }) {
         resident += pageUses[page] === RESIDENT || pageUses[page] === UNRETURNED;
       }
     }
-    return new Section(TITLES[kind], areas, `${size(resident * PAGE)} resident of ${size(all * PAGE)}, in ${count(areas.length)} area${areas.length === 1 ? '' : 's'}`);
+    return new Section(TITLES.get(kind), areas, `${size(resident * PAGE)} resident of ${size(all * PAGE)}, in ${count(areas.length)} area${areas.length === 1 ? '' : 's'}`);
   });
 }
 
 class Overview {
-  constructor(atlas, colours, { choose, enter }) {
-    Object.assign(this, { atlas, colours, choose, enter });
+  constructor(memoryMap, colours, { choose, enter }) {
+    Object.assign(this, { memoryMap, colours, choose, enter });
     this.root = byId('picture');
-    this.sections = sections(atlas);
+    this.sections = sections(memoryMap);
     this.cell = this.fittingCell();
     this.chosen = null;                               // { area, page }
     for (const section of this.sections) this.build(section);
@@ -87,10 +87,10 @@ class Overview {
     addEventListener('afterprint', laidOut);
   }
 
-  /** The largest cells with which the picture is a few windows high. */
+  /** Returns the largest cells with which the map is a few windows high. */
   fittingCell() {
     const room = this.root.clientWidth * Math.max(innerHeight, 600) * 3;
-    return CELLS.findLast(cell => cell <= 12 && this.atlas.pages * cell * cell <= room) ?? 1;
+    return CELLS.findLast(cell => cell <= 12 && this.memoryMap.pages * cell * cell <= room) ?? 1;
   }
 
   build(section) {
@@ -136,7 +136,7 @@ class Overview {
     if (opens) this.choose(this.chosen.area, this.chosen.page);
   }
 
-  /** Shows which page is chosen. */
+  /** Marks the selected page. */
   mark(area, page) {
     this.chosen = { area, page };
     const { section } = area;
@@ -147,7 +147,7 @@ class Overview {
       width: pixels(1), height: pixels(1) });
     const { top, bottom } = this.cursor.getBoundingClientRect();
     const zoom = byId('zoom'), room = zoom.hidden ? innerHeight : zoom.getBoundingClientRect().top;
-    // Neither the controls nor the zoom may cover it.
+    // Scroll if the controls or the zoom would cover it.
     if (top < 80 || bottom > room) scrollBy(0, top - room / 2);
   }
 
@@ -163,13 +163,13 @@ class Overview {
   }
 
   describe(area, page) {
-    const { atlas, colours } = this;
+    const { memoryMap, colours } = this;
     const address = area.start + (page - area.firstPage) * PAGE;
-    const state = atlas.knowsPages ? PAGE_USES[atlas.pageUses[page]] : 'not known to be resident';
+    const state = memoryMap.knowsPages ? PAGE_USES[memoryMap.pageUses[page]] : 'unknown whether resident';
     const name = area.name ? ` ${area.name}` : '';
-    if (!area.pieces) return `${hex(address)}: ${(TITLES[area.kind] ?? 'memory').toLowerCase()}${name}, ${state}`;
-    const most = GROUPS[colours.groups[page]][0];
-    return `${hex(address)}: ${state}; ${count(atlas.busy[page])} of ${count(PAGE)} bytes in use, mostly ${most}`;
+    if (!area.pieces) return `${hex(address)}: ${(TITLES.get(area.kind) || 'memory').toLowerCase()}${name}, ${state}`;
+    const most = GROUPS[colours.groups[page]].label;
+    return `${hex(address)}: ${state}; ${count(memoryMap.busy[page])} of ${count(PAGE)} bytes in use, mostly: ${most}`;
   }
 
   resize(step) {
@@ -181,7 +181,7 @@ class Overview {
   layOut() {
     const room = this.root.clientWidth - 2;
     for (const section of this.sections) {
-      const least = Math.ceil(section.cells / MOST_ROWS);
+      const least = Math.ceil(section.cells / MAX_ROWS);
       section.columns = Math.max(1, least, Math.min(Math.floor(room / this.cell), section.cells));
       const rows = Math.ceil(section.cells / section.columns);
       Object.assign(section.canvas, { width: section.columns, height: rows });

@@ -1,4 +1,6 @@
-// The report beside the picture: verdict, causes, owners, arenas, advice. Text is set as text, never as markup.
+// The report beside the map: verdict, causes, owners, arenas and advice. Text is set as text, never as markup.
+
+const words = JSON.parse(document.getElementById('words').textContent);
 
 const byId = id => document.getElementById(id);
 
@@ -23,12 +25,12 @@ function fillTable(table, heads, rows) {
   }
 }
 
-function showTables({ report }, words, chooseOwner) {
+function showTables({ report }, chooseOwner) {
   const { process, verdict, capture } = report;
   const healthy = verdict.cause === 'healthy';
   byId('verdict').textContent = words.summary;
   byId('process').textContent = `pid ${process.pid} · ${size(process.rss_bytes)} resident · ruby ${process.ruby_version ?? 'unknown'}`
-    + ` · ${process.libc} · malloc by ${process.allocator} · ${process.threads} thread${process.threads === 1 ? '' : 's'} · ${process.command}`;
+    + ` · ${process.libc} · allocator ${process.allocator} · ${process.threads} thread${process.threads === 1 ? '' : 's'} · ${process.command}`;
   byId('evidence').append(...[...words.evidence, words.check].map(text => element('li', text)));
 
   const causes = report.causes.filter(({ bytes }) => bytes);
@@ -65,6 +67,5 @@ function showTables({ report }, words, chooseOwner) {
     }
     byId('advice').append(steps);
   }
-  byId('made').textContent = `Drawn by rbloat from a ${capture.method} at ${new Date(capture.unix_ms).toISOString()}`
-    + ` that paused the process for ${capture.pause_ms.toFixed(0)} ms.`;
+  byId('made').textContent = `Read by rbloat at ${new Date(capture.unix_ms).toISOString()} (method: ${capture.method}). The process was paused for ${capture.pause_ms.toFixed(0)} ms.`;
 }

@@ -1,10 +1,10 @@
-// The zoom: the chosen page and its neighbours, chunk by chunk; and what ties the parts together.
+// The zoom: the selected page and its neighbours, block by block. Below it, the parts of the page are connected.
 
 const LINES = 10, LINE_HEIGHT = 15, LABEL = 130;
 
 class Zoom {
-  constructor(atlas, colours, overview) {
-    Object.assign(this, { atlas, colours, overview });
+  constructor(memoryMap, colours, overview) {
+    Object.assign(this, { memoryMap, colours, overview });
     this.root = byId('zoom');
     this.canvas = byId('zoom-canvas');
     this.area = null;
@@ -26,12 +26,12 @@ class Zoom {
   }
 
   key(event) {
-    const { atlas, area } = this;
-    const piece = atlas.pieceAt(area, this.address);
+    const { memoryMap, area } = this;
+    const block = memoryMap.blockAt(area, this.address);
     const go = address => this.choose(area, Math.max(area.start, Math.min(area.end - UNIT, address)));
     const steps = {
-      ArrowLeft: () => go(piece > area.firstPiece ? atlas.addressOf(area, piece - 1) : this.address - PAGE),
-      ArrowRight: () => go(piece < 0 ? this.address + PAGE : area.start + atlas.endOf(area, piece) * UNIT),
+      ArrowLeft: () => go(block > area.firstBlock ? memoryMap.addressOf(area, block - 1) : this.address - PAGE),
+      ArrowRight: () => go(block < 0 ? this.address + PAGE : area.start + memoryMap.endOf(area, block) * UNIT),
       ArrowUp: () => go(this.address - PAGE),
       ArrowDown: () => go(this.address + PAGE),
       Escape: () => this.close(),
@@ -50,7 +50,7 @@ class Zoom {
     section?.canvas.focus({ preventScroll: true });
   }
 
-  /** Chooses the piece at an address of an area, and its page. */
+  /** Selects the block at an address of an area, and its page. */
   choose(area, address) {
     Object.assign(this, { area, address });
     this.root.hidden = false;
@@ -66,24 +66,23 @@ class Zoom {
   pageOf(address) { return this.area.firstPage + Math.floor((address - this.area.start) / PAGE); }
 
   describe(area, address) {
-    const { atlas } = this;
-    const piece = atlas.pieceAt(area, address);
+    const { memoryMap } = this;
+    const block = memoryMap.blockAt(area, address);
     const page = area.firstPage + Math.floor((address - area.start) / PAGE);
-    if (piece < 0) return this.overview.describe(area, page);
-    const use = atlas.uses[piece], owner = atlas.ownerOf(piece);
-    const what = use === IN_USE ? 'a chunk in use' : use === FOREIGN ? "not malloc's" : USES[use];
-    const parts = [`${hex(atlas.addressOf(area, piece))}: ${what} of ${count(atlas.bytesOf(area, piece))} bytes`];
+    if (block < 0) return this.overview.describe(area, page);
+    const use = memoryMap.uses[block], owner = memoryMap.ownerOf(block);
+    const parts = [`${hex(memoryMap.addressOf(area, block))}: ${USES[use]}, ${count(memoryMap.bytesOf(area, block))} bytes`];
     if (owner) {
-      parts.push(owner.kind === 'none' ? 'nothing points to it' : `held by ${owner.owner} (${owner.kind})`);
+      parts.push(owner.kind === 'none' ? 'unreachable' : `owned by ${owner.owner} (${owner.kind})`);
       const others = owner.kept_by.length > 1 ? ' and others' : '';
-      if (owner.kept_by[0]?.path) parts.push(`kept by ${owner.kept_by[0].path}${others}`);
+      if (owner.kept_by[0]?.path) parts.push(`retained by ${owner.kept_by[0].path}${others}`);
     }
-    parts.push(causeOf(atlas, area, piece), `on a page that is ${PAGE_USES[atlas.pageUses[page]]}`);
+    parts.push(causeOf(memoryMap, area, block), `page: ${PAGE_USES[memoryMap.pageUses[page]]}`);
     return parts.join(' · ');
   }
 
   draw() {
-    const { area, canvas, atlas, colours } = this;
+    const { area, canvas, memoryMap, colours } = this;
     const scale = devicePixelRatio;
     this.width = this.root.clientWidth - 40;
     this.unitsAcross = [512, 256, 128].find(units => this.width - LABEL >= units) ?? 64;
@@ -109,25 +108,25 @@ class Zoom {
       const label = hex(from + line * this.perLine);
       if ((from + line * this.perLine) % PAGE === 0) pen.fillText(label, 0, line * LINE_HEIGHT + LINE_HEIGHT / 2);
     }
-    let piece = atlas.pieceAt(area, from);
+    let block = memoryMap.blockAt(area, from);
     for (let at = from; at < to;) {
-      const end = piece < 0 ? to : Math.min(to, area.start + atlas.endOf(area, piece) * UNIT);
-      const isChosen = piece >= 0 && piece === atlas.pieceAt(area, this.address);
-      this.drawStretch(pen, area, piece, at, end, isChosen, from);
+      const end = block < 0 ? to : Math.min(to, area.start + memoryMap.endOf(area, block) * UNIT);
+      const isChosen = block >= 0 && block === memoryMap.blockAt(area, this.address);
+      this.drawBlock(pen, area, block, at, end, isChosen, from);
       at = end;
-      if (piece >= 0) piece++;
+      if (block >= 0) block++;
     }
   }
 
-  /** Draws a piece, cut at the ends of lines and pages. */
-  drawStretch(pen, area, piece, start, end, isChosen, from) {
+  /** Draws a block, cut at the ends of lines and pages. */
+  drawBlock(pen, area, block, start, end, isChosen, from) {
     const { colours } = this;
     for (let at = start; at < end;) {
       const cut = Math.min(end, at - (at - area.start) % this.perLine + this.perLine, at - at % PAGE + PAGE);
       const line = Math.floor((at - from) / this.perLine);
       const x = LABEL + (at - from) % this.perLine / UNIT * this.unit, width = (cut - at) / UNIT * this.unit;
       const page = area.firstPage + Math.floor((at - area.start) / PAGE);
-      pen.fillStyle = colours.css(colours.ofPiece(area, piece, page));
+      pen.fillStyle = colours.css(colours.ofBlock(area, block, page));
       pen.fillRect(x, line * LINE_HEIGHT + 1, width, LINE_HEIGHT - 2);
       if (at === start) {
         pen.fillStyle = colours.css(colours.named.ground);
@@ -150,14 +149,14 @@ class Zoom {
   }
 }
 
-function setUp(atlas) {
-  const colours = new Colours(atlas);
+function setUp(memoryMap) {
+  const colours = new Colours(memoryMap);
   let zoom;
-  const overview = new Overview(atlas, colours, {
+  const overview = new Overview(memoryMap, colours, {
     choose: (area, page) => zoom.choose(area, area.start + (page - area.firstPage) * PAGE),
     enter: () => { if (zoom.area) zoom.canvas.focus(); },
   });
-  zoom = new Zoom(atlas, colours, overview);
+  zoom = new Zoom(memoryMap, colours, overview);
   const redraw = () => { overview.draw(); if (zoom.area) zoom.draw(); };
 
   const setView = view => {
@@ -182,8 +181,8 @@ function setUp(atlas) {
   };
   const find = text => {
     const address = Number(text.trim().replace(/^(0x)?/i, '0x'));
-    const area = Number.isFinite(address) && address > 0 ? atlas.areaOf(address) : null;
-    byId('address').setCustomValidity(area ? '' : 'Nothing that is or was resident is there.');
+    const area = Number.isFinite(address) && address > 0 ? memoryMap.areaOf(address) : null;
+    byId('address').setCustomValidity(area ? '' : 'The map has no memory at this address.');
     if (area) zoom.choose(area, address); else byId('address').reportValidity();
   };
 
@@ -207,20 +206,20 @@ function setUp(atlas) {
     keys[event.key]();
     event.preventDefault();
   });
-  showTables(atlas, JSON.parse(byId('words').textContent), chooseOwner);
+  showTables(memoryMap, chooseOwner);
   if (matchMedia('(prefers-color-scheme: dark)').matches) setScheme('dark');
   if (location.hash.length > 1) find(location.hash.slice(1));
-  return { atlas, colours, overview, zoom };
+  return { memoryMap, colours, overview, zoom };
 }
 
 (async () => {
   const started = performance.now();
   try {
-    if (!('DecompressionStream' in window)) throw new Error('this browser is too old: it cannot unpack what is in the file');
-    window.rbloat = setUp(await Atlas.load());
+    if (!('DecompressionStream' in window)) throw new Error('this browser has no DecompressionStream (use a newer one)');
+    window.rbloat = setUp(await MemoryMap.load());
     document.documentElement.dataset.drawnMs = Math.round(performance.now() - started);
   } catch (error) {
-    byId('failure').textContent = `The picture cannot be drawn: ${error.message}`;
+    byId('failure').textContent = `Cannot draw the memory map: ${error.message}`;
     byId('failure').hidden = false;
     throw error;
   }

@@ -1,14 +1,11 @@
-'use strict';
-// What the picture says where one points at it, and whether it is light or dark.
+// The values at the pointer, and the switch between light and dark.
 
 const { panels, runs, groups, width } = JSON.parse(document.getElementById('data').textContent);
 const picture = document.getElementById('picture');
 const svg = picture.querySelector('svg');
 const cursor = document.getElementById('cursor');
 const tip = document.getElementById('tip');
-let place = null;                                     // the panel and the second that are shown
-
-const size = bytes => bytes === null ? '–' : `${(bytes / 1048576).toFixed(1)} MiB`;
+let place = null;                                     // the panel and the second at the cursor
 
 function clock(seconds) {
   const two = number => String(number).padStart(2, '0');
@@ -16,7 +13,7 @@ function clock(seconds) {
   return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
 }
 
-/** The index of the last of some ascending times that is no later than `t`; the first where none is. */
+/** Returns the index of the last of some ascending times that is not later than `t`, or the first index. */
 function indexAt(times, t) {
   let [low, high] = [0, times.length];
   while (high - low > 1) {
@@ -48,21 +45,19 @@ function showCurves(table, t) {
   for (const run of runs) {
     if (!run.points.length || t > run.seconds + 1) continue;
     const point = at(run.points, t, it => it.t);
-    // Of many runs that are compared one value each is what there is room for.
+    // The runs of a comparison are many: one value each.
     if (run.label !== null) {
       row(table, run.name, size(point.rss), run.colour);
       continue;
     }
     row(table, run.name, '', run.colour);
     row(table, 'RSS', size(point.rss));
-    if (point.pss !== null) {
-      row(table, 'PSS', size(point.pss));
-      row(table, 'USS', size(point.uss));
-    }
+    if (point.pss !== null) row(table, 'PSS', size(point.pss));
+    if (point.uss !== null) row(table, 'USS', size(point.uss));
     if (point.swap) row(table, 'swap', size(point.swap));
     if (point.group !== null) row(table, 'control group', run.limit ? `${size(point.group)} of ${size(run.limit)}` : size(point.group));
     if (point.processes > 1) row(table, 'processes', point.processes);
-    // Marks are looked for as near as the eye can tell them apart.
+    // Marks within a few pixels of the cursor.
     for (const mark of run.marks) {
       if (Math.abs(mark.t - t) <= panels[0].seconds / 300) row(table, mark.text, clock(mark.t));
     }
@@ -71,11 +66,11 @@ function showCurves(table, t) {
 
 function showCauses(table, run, t) {
   const [time, sums] = at(run.stacks, t, it => it[0]);
-  row(table, `${run.name}, looked at`, clock(time));
+  row(table, `${run.name}, captured at`, clock(time));
   for (let group = groups.length - 1; group >= 0; group--) {
-    if (sums[group]) row(table, groups[group][0], size(sums[group]), groups[group][1]);
+    if (sums[group]) row(table, groups[group].label, size(sums[group]), groups[group].colour);
   }
-  row(table, 'in all', size(sums.reduce((sum, bytes) => sum + bytes, 0)));
+  row(table, 'total', size(sums.reduce((sum, bytes) => sum + bytes, 0)));
 }
 
 function show() {

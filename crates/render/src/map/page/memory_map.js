@@ -1,26 +1,21 @@
-'use strict';
-// What the file holds, unpacked: the report, and where everything lies (see rbloat's docs/snapshot.md).
+// The snapshot in this file, unpacked: its report and its memory map (docs/snapshot.md of rbloat).
 
 const PAGE = 4096, UNIT = 8;
 
-/** What a piece is used for, by number. */
-const USES = ['foreign', 'overhead', 'in use', 'free', 'in a fastbin', 'in a tcache', 'top', 'an old object',
-  'a young object, or garbage', 'free slot', 'slot, swapped out'];
+/** The uses of blocks, by number. */
+const USES = ['memory that is not malloc\'s', 'overhead', 'chunk in use', 'free chunk', 'chunk in a fastbin', 'chunk in a tcache', 'top chunk',
+  'slot of an old object', 'slot of a young object, or of garbage', 'free slot', 'swapped slot'];
 const [FOREIGN, OVERHEAD, IN_USE, FREE, FASTBIN, TCACHE, TOP, OLD_SLOT, YOUNG_SLOT, FREE_SLOT, UNREAD_SLOT] = USES.keys();
 
-/** Where a page is, by number. */
-const PAGE_USES = ['returned to the kernel, or never touched', 'resident', 'in swap', 'resident, free: a trim would return it'];
+/** The states of pages, by number. */
+const PAGE_USES = ['not resident', 'resident', 'in swap', 'resident and free (a trim would return it)'];
 const [RETURNED, RESIDENT, SWAPPED, UNRETURNED] = PAGE_USES.keys();
 
 const hasOwner = use => use === IN_USE || use === OLD_SLOT || use === YOUNG_SLOT;
-/** Whether the bytes of a piece are not free. */
+/** Returns true if the bytes of a block are not free. */
 const isBusy = use => use <= IN_USE || (use >= OLD_SLOT && use !== FREE_SLOT);
 
 const hex = address => '0x' + address.toString(16);
-const count = number => number.toLocaleString('en-US');
-/** Bytes as rbloat's text shows them. */
-const size = bytes => bytes < 1000 ? `${bytes} B` : bytes < 1000 * 1024 ? `${(bytes / 1024).toFixed(1)} KiB`
-  : `${(bytes / 1048576).toFixed(1)} MiB`;
 
 async function unpack(name) {
   const text = document.getElementById('section-' + name).textContent;
@@ -29,7 +24,7 @@ async function unpack(name) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-/** Numbers of seven bits a byte, the lowest first. */
+/** Numbers in LEB128. */
 class Column {
   constructor(bytes) { this.bytes = bytes; this.at = 0; }
   next() {
@@ -43,13 +38,13 @@ class Column {
   }
 }
 
-/** All areas with their pages and pieces, each kind of number in one array. */
-class Atlas {
+/** All areas with their pages and blocks, in one array for each kind of number. */
+class MemoryMap {
   static async load() {
     const names = ['report', 'areas', 'sizes', 'uses', 'owners', 'pages'];
     const [report, areas, ...columns] = await Promise.all(names.map(unpack));
     const parse = bytes => JSON.parse(new TextDecoder().decode(bytes));
-    return new Atlas(parse(report), parse(areas), columns);
+    return new MemoryMap(parse(report), parse(areas), columns);
   }
 
   constructor(report, { areas, knows_pages }, [sizes, uses, owners, pages]) {
@@ -58,19 +53,19 @@ class Atlas {
     this.areas = areas;
     this.uses = uses;
     this.starts = new Uint32Array(uses.length);       // within the area, in units
-    this.owners = new Uint32Array(uses.length);       // one more than the index; 0: nobody
-    let page = 0, piece = 0;
+    this.owners = new Uint32Array(uses.length);       // index + 1, or 0 for no owner
+    let page = 0, block = 0;
     const sizeColumn = new Column(sizes), ownerColumn = new Column(owners);
     for (const area of areas) {
       area.firstPage = page;
-      area.firstPiece = piece;
+      area.firstBlock = block;
       area.end = area.start + area.pages * PAGE;
       page += area.pages;
       let at = 0;
-      for (const last = piece + area.pieces; piece < last; piece++) {
-        this.starts[piece] = at;
+      for (const last = block + area.pieces; block < last; block++) {
+        this.starts[block] = at;
         at += sizeColumn.next();
-        if (hasOwner(uses[piece])) this.owners[piece] = ownerColumn.next();
+        if (hasOwner(uses[block])) this.owners[block] = ownerColumn.next();
       }
     }
     this.pages = page;
@@ -84,7 +79,7 @@ class Atlas {
     this.measure();
   }
 
-  /** Bytes in use of each page. */
+  /** Sums up the bytes in use of each page. */
   measure() {
     this.busy = new Uint16Array(this.pages);
     for (const area of this.areas) {
@@ -92,20 +87,20 @@ class Atlas {
         this.busy.fill(PAGE, area.firstPage, area.firstPage + area.pages);
         continue;
       }
-      for (let piece = area.firstPiece; piece < area.firstPiece + area.pieces; piece++) {
-        if (isBusy(this.uses[piece])) this.spread(area, piece, (page, bytes) => { this.busy[page] += bytes; });
+      for (let block = area.firstBlock; block < area.firstBlock + area.pieces; block++) {
+        if (isBusy(this.uses[block])) this.spread(area, block, (page, bytes) => { this.busy[page] += bytes; });
       }
     }
   }
 
-  endOf(area, piece) {
-    const last = area.firstPiece + area.pieces - 1;
-    return piece < last ? this.starts[piece + 1] : area.pages * PAGE / UNIT;
+  endOf(area, block) {
+    const last = area.firstBlock + area.pieces - 1;
+    return block < last ? this.starts[block + 1] : area.pages * PAGE / UNIT;
   }
 
-  /** Calls back with each page that a piece touches, and the bytes that it has there. */
-  spread(area, piece, each) {
-    const start = this.starts[piece] * UNIT, end = this.endOf(area, piece) * UNIT;
+  /** Calls back with each page of a block, and the block's bytes on that page. */
+  spread(area, block, each) {
+    const start = this.starts[block] * UNIT, end = this.endOf(area, block) * UNIT;
     for (let page = Math.floor(start / PAGE); page * PAGE < end; page++) {
       each(area.firstPage + page, Math.min(end, (page + 1) * PAGE) - Math.max(start, page * PAGE));
     }
@@ -121,11 +116,11 @@ class Atlas {
     return area && area.start <= address ? area : null;
   }
 
-  /** The piece at an address of an area; -1 where it has none. */
-  pieceAt(area, address) {
+  /** Returns the block at an address of an area, or -1 if the area has none. */
+  blockAt(area, address) {
     if (!area.pieces) return -1;
     const at = (address - area.start) / UNIT;
-    let low = area.firstPiece, high = area.firstPiece + area.pieces;
+    let low = area.firstBlock, high = area.firstBlock + area.pieces;
     while (high - low > 1) {
       const middle = (low + high) >> 1;
       if (this.starts[middle] <= at) low = middle; else high = middle;
@@ -133,7 +128,7 @@ class Atlas {
     return low;
   }
 
-  addressOf(area, piece) { return area.start + this.starts[piece] * UNIT; }
-  bytesOf(area, piece) { return (this.endOf(area, piece) - this.starts[piece]) * UNIT; }
-  ownerOf(piece) { return this.owners[piece] ? this.report.owners[this.owners[piece] - 1] : null; }
+  addressOf(area, block) { return area.start + this.starts[block] * UNIT; }
+  bytesOf(area, block) { return (this.endOf(area, block) - this.starts[block]) * UNIT; }
+  ownerOf(block) { return this.owners[block] ? this.report.owners[this.owners[block] - 1] : null; }
 }
