@@ -1,4 +1,4 @@
-//! The meaning of a ledger and of documents, as data. Sentences are made of it by `render`.
+//! The meaning of a ledger and of documents, as data. `render` turns it into sentences.
 
 mod advice;
 mod comparison;

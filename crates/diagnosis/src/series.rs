@@ -4,8 +4,8 @@ use formats::{CauseRow, CauseSample, Group, Recording, Sample};
 
 use crate::StablePoint;
 
-/// So many points say enough, also where they are not all.
-const MANY: usize = 100;
+/// Exact samples are used from this number on, even if there are more samples that are not exact.
+const MIN_EXACT_SAMPLES: usize = 100;
 
 /// The memory of all processes together over time, sample by sample.
 #[derive(Debug, Clone, Default)]
@@ -13,18 +13,18 @@ pub struct MemorySeries {
     rss: Vec<(f64, f64)>,
     exact_rss: Vec<(f64, f64)>,
     pss: Vec<(f64, f64)>,
-    most_processes: usize,
+    max_processes: usize,
     room_bytes: Option<u64>,
     group: Option<Group>,
     kills: u64,
 }
 
-/// What a series is of.
+/// The measure of memory in a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
     /// Resident bytes.
     Rss,
-    /// Proportional bytes: of several processes, which share pages, these are what adds up.
+    /// Proportional bytes, which can be added up for processes that share pages.
     Pss,
 }
 
@@ -40,7 +40,7 @@ impl Basis {
 }
 
 impl MemorySeries {
-    /// Of a recording.
+    /// The series of a recording.
     #[must_use]
     pub fn of(recording: &Recording) -> Self {
         let mut series = Self::default();
@@ -48,7 +48,7 @@ impl MemorySeries {
         series
     }
 
-    /// Adds what came later.
+    /// Adds a later sample.
     pub fn add(&mut self, sample: &Sample) {
         let time = sample.t_ms as f64 / 1e3;
         self.rss.push((time, sample.rss_bytes as f64));
@@ -56,7 +56,7 @@ impl MemorySeries {
             self.exact_rss.push((time, sample.rss_bytes as f64));
             self.pss.extend(sample.pss_bytes.map(|bytes| (time, bytes as f64)));
         }
-        self.most_processes = self.most_processes.max(sample.processes.len());
+        self.max_processes = self.max_processes.max(sample.processes.len());
         if let (Some(before), Some(group)) = (self.group, sample.group) {
             self.kills += group.kills_since(before);
         }
@@ -67,14 +67,15 @@ impl MemorySeries {
         });
     }
 
-    /// The points that say most: PSS of several processes, else RSS; exact ones where these are all of the
-    /// samples, or at least a quarter of them and many.
+    /// Returns the best points: PSS for several processes, otherwise RSS. Exact samples are used if all samples are exact,
+    /// or if at least a quarter of them and [`MIN_EXACT_SAMPLES`] are.
     #[must_use]
     pub fn points(&self) -> (Basis, &[(f64, f64)]) {
         let enough = |points: &[(f64, f64)]| {
-            points.len() == self.rss.len() || points.len() >= MANY.max(self.rss.len() / 4)
+            points.len() == self.rss.len()
+                || points.len() >= MIN_EXACT_SAMPLES.max(self.rss.len() / 4)
         };
-        if self.most_processes > 1 && enough(&self.pss) {
+        if self.max_processes > 1 && enough(&self.pss) {
             (Basis::Pss, &self.pss)
         } else if enough(&self.exact_rss) {
             (Basis::Rss, &self.exact_rss)
@@ -83,19 +84,19 @@ impl MemorySeries {
         }
     }
 
-    /// The bytes that the control group's limit left at last; caches that the kernel would give up are room.
+    /// The bytes that the control group's limit leaves at the end, including caches that the kernel can reclaim.
     #[must_use]
     pub fn room_bytes(&self) -> Option<u64> {
         self.room_bytes
     }
 
-    /// What it comes to.
+    /// Returns the stable point of the series.
     #[must_use]
     pub fn stable_point(&self) -> StablePoint {
         StablePoint::of(self.points().1)
     }
 
-    /// The number of processes that the kernel killed for lack of memory meanwhile.
+    /// The number of processes that the kernel killed for lack of memory during the recording.
     #[must_use]
     pub fn oom_kills(&self) -> u64 {
         self.kills
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(of(400, 4, 3), (Basis::Pss, 100, (4.0, 60.0)));
         assert_eq!(of(400, 4, 1), (Basis::Rss, 100, (4.0, 100.0)));
         assert_eq!(of(8, 1, 3), (Basis::Pss, 8, (1.0, 60.0)));
-        // Too seldom, or too few.
+        // Too small a share, or too few.
         assert_eq!(of(1000, 5, 3), (Basis::Rss, 1000, (1.0, 100.0)));
         assert_eq!(of(80, 2, 3), (Basis::Rss, 80, (1.0, 100.0)));
         assert_eq!(series((0..8).map(|it| sample(it, true, 1))).room_bytes(), Some(35));

@@ -2,10 +2,10 @@ use std::path::{Path, PathBuf};
 
 use formats::TriedSetting;
 
-/// What the work may run under, from the simplest on.
+/// A setting under which the command runs; ordered from the simplest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Setting {
-    /// glibc's malloc as it comes.
+    /// glibc's malloc with its defaults.
     Default,
     /// glibc's malloc with two arenas.
     Arena2,
@@ -15,11 +15,11 @@ pub enum Setting {
     Tcmalloc,
     /// mimalloc.
     Mimalloc,
-    /// glibc's malloc, and `rbloat trim` once the work is done.
+    /// glibc's malloc, with `rbloat trim` once the work is done.
     Trim,
-    /// glibc's malloc, and rbloat's gem, which trims by itself.
+    /// glibc's malloc, with rbloat's gem, which trims by itself.
     Gem,
-    /// What a user names: variables of the environment, with their values.
+    /// A user's setting: its name, and environment variables with their values.
     Own(String, Vec<(String, String)>),
 }
 
@@ -28,11 +28,11 @@ pub enum Setting {
 pub struct Environment {
     /// Variables to set.
     pub set: Vec<(String, String)>,
-    /// Variables to take away, since another setting would make them.
+    /// Variables to remove, since they belong to other settings.
     pub unset: Vec<&'static str>,
 }
 
-/// Where Debian and others have libraries.
+/// The library folders of Debian and other distributions.
 const FOLDERS: [&str; 5] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib64",
@@ -41,11 +41,11 @@ const FOLDERS: [&str; 5] = [
     "/lib/x86_64-linux-gnu",
 ];
 
-/// What one setting makes must not be there by chance under another one.
+/// Variables of the settings. They are removed under every setting that does not set them.
 const MADE_BY_SETTINGS: [&str; 3] = ["MALLOC_ARENA_MAX", "LD_PRELOAD", "RBLOAT_AUTO_TRIM"];
 
 impl Setting {
-    /// All that have a name of ours, in the order in which they are shown.
+    /// The built-in settings, in the order in which they are shown.
     pub const ALL: [Self; 7] = [
         Self::Default,
         Self::Arena2,
@@ -56,7 +56,7 @@ impl Setting {
         Self::Gem,
     ];
 
-    /// Its name in arguments, tables and JSON.
+    /// The name in arguments, tables and JSON.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -71,7 +71,7 @@ impl Setting {
         }
     }
 
-    /// The setting of this name of ours.
+    /// Returns the built-in setting with this name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|setting| setting.name() == name)
@@ -84,7 +84,7 @@ impl Setting {
             .unwrap_or_else(|| Self::Own(part.setting.clone(), part.environment.clone()))
     }
 
-    /// What it needs, a Debian package mostly; `None` where that is nothing.
+    /// Returns the requirement of the setting, such as a Debian package; `None` if it has none.
     #[must_use]
     pub const fn needs(&self) -> Option<&'static str> {
         match self {
@@ -96,7 +96,7 @@ impl Setting {
         }
     }
 
-    /// The library that it loads, by its names in order of preference.
+    /// The names of the library that the setting loads, in order of preference.
     const fn libraries(&self) -> &'static [&'static str] {
         match self {
             Self::Jemalloc => &["libjemalloc.so.2"],
@@ -106,8 +106,8 @@ impl Setting {
         }
     }
 
-    /// What it changes in the environment of the work; `None` where a library is not installed, or no gem is
-    /// given. `ruby_options` is the RUBYOPT that there is already.
+    /// Returns the changes of the command's environment; `None` if the library is not installed, or no gem is given.
+    /// `ruby_options` is the present value of RUBYOPT.
     #[must_use]
     pub fn environment(&self, gem: Option<&Path>, ruby_options: &str) -> Option<Environment> {
         let set = match self {

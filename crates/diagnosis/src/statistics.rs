@@ -1,30 +1,30 @@
-//! Whether two settings differ, or their runs only scatter.
+//! Distinguishes a difference between two settings from noise.
 
-/// How the values of one setting lie to those of another.
+/// The difference between the values of two settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Difference {
-    /// They overlap, or lie so near that nobody would care: noise.
+    /// The values overlap, or the difference is negligible.
     Noise,
-    /// All are less than all of the other's.
+    /// All values are less than all of the other setting's.
     Less {
-        /// How probable that is by chance alone (two-sided).
+        /// The probability of that by chance alone (two-sided).
         p: f64,
     },
-    /// All are more than all of the other's.
+    /// All values are greater than all of the other setting's.
     More {
-        /// How probable that is by chance alone (two-sided).
+        /// The probability of that by chance alone (two-sided).
         p: f64,
     },
 }
 
-/// Medians that differ by less than this part are the same to anyone.
-const LEAST: f64 = 0.02;
+/// The minimum difference of medians, as a fraction. Smaller differences are negligible.
+const MIN_DIFFERENCE: f64 = 0.02;
 
-/// Fewer runs than this are few, of which a difference has to be of this part.
+/// With fewer runs than this, the minimum difference is larger.
 const FEW: usize = 3;
-const LEAST_OF_FEW: f64 = 0.25;
+const MIN_DIFFERENCE_OF_FEW: f64 = 0.25;
 
-/// The value in the middle; between the two in the middle where their number is even. `None` of none.
+/// Returns the median of values; `None` if there are none.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -37,32 +37,33 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Compares `values` with `base`: they differ where they do not overlap at all, and their medians differ by 2 %
-/// or more. With a few runs that is all that the exact rank test of Mann and Whitney (1947) can tell: of all
-/// orders in which n and m values may fall, two in (n + m over n) are so. With fewer than three of each, where
-/// that says next to nothing, the medians have to differ by a quarter.
+/// Compares `values` with `base`. They differ if they do not overlap at all, and their medians differ by 2 % or more. For
+/// a few runs this is the exact rank test of Mann and Whitney (1947): of all orders of n and m values, two in
+/// (n + m over n) do not overlap. With fewer than three runs of each the test has little power, so the medians must
+/// differ by a quarter.
 #[must_use]
 pub fn difference(base: &[f64], values: &[f64]) -> Difference {
     let (Some(middle), Some(other)) = (median(base), median(values)) else {
         return Difference::Noise;
     };
-    let least = if base.len().min(values.len()) < FEW { LEAST_OF_FEW } else { LEAST };
-    if (other - middle).abs() < least * middle.abs() {
+    let min_difference =
+        if base.len().min(values.len()) < FEW { MIN_DIFFERENCE_OF_FEW } else { MIN_DIFFERENCE };
+    if (other - middle).abs() < min_difference * middle.abs() {
         return Difference::Noise;
     }
-    let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let min = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let p = 2.0 / orders(base.len(), values.len());
-    if most(values) < least(base) {
+    if max(values) < min(base) {
         Difference::Less { p: p.min(1.0) }
-    } else if least(values) > most(base) {
+    } else if min(values) > max(base) {
         Difference::More { p: p.min(1.0) }
     } else {
         Difference::Noise
     }
 }
 
-/// In how many orders `n` values of one kind and `m` of another may fall.
+/// Returns the number of orders of `n` values of one kind and `m` of another.
 fn orders(n: usize, m: usize) -> f64 {
     (1..=n).map(|step| (m + step) as f64 / step as f64).product()
 }

@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Confidence;
 
-/// What `rbloat compare` says.
+/// The document of `rbloat compare`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Comparison {
@@ -34,7 +34,7 @@ pub struct MissingSetting {
     pub needs: String,
 }
 
-/// A run that came to nothing.
+/// A run that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Comparison")]
 pub struct FailedRun {
@@ -43,7 +43,7 @@ pub struct FailedRun {
     pub why: String,
 }
 
-/// One run of the work.
+/// One run of the command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Comparison")]
 pub struct Run {
@@ -89,20 +89,19 @@ pub struct Medians {
     pub max_ms: Option<Spread>,
 }
 
-/// A median, the least and the most of what was measured; and how that lies to the default's.
+/// The median, minimum and maximum of a measurement, and its difference from the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Comparison")]
 pub struct Spread {
     pub median: f64,
     pub min: f64,
     pub max: f64,
-    /// `None` within the noise, or of the default itself: else how much more or less than the default's
-    /// median, in per cent.
+    /// The difference from the baseline's median, in percent; `None` for the baseline, and for differences within noise.
     pub differs_percent: Option<f64>,
 }
 
 impl Medians {
-    /// What is left when the work is done: after the time to settle, or at the end of a work that ended.
+    /// The remaining memory: after the time to settle, or at the end of a command that ended.
     #[must_use]
     pub fn left_bytes(&self) -> &Spread {
         self.rss_settled_bytes.as_ref().unwrap_or(&self.rss_end_bytes)
@@ -178,7 +177,7 @@ pub enum Drawback {
     },
 }
 
-/// What came of a load.
+/// The result of a load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct LoadResult {

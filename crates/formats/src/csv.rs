@@ -1,14 +1,14 @@
-//! Samples as comma-separated values: a line for each process at each time.
+//! Samples as comma-separated values: one line for each process of each sample.
 
 use std::fmt::Write as _;
 
 use crate::line::Sample;
 
-/// The first line: the names of the columns.
+/// The header line.
 pub const CSV_HEAD: &str = "t_ms,exact,pid,started_ticks,state,rss_bytes,pss_bytes,uss_bytes,swap_bytes,\
 user_ms,system_ms,minor_faults,major_faults,threads,group_usage_bytes,group_limit_bytes,group_oom_kills\n";
 
-/// A sample's lines. What was not read is empty.
+/// Returns the lines of a sample. Values that were not read are empty.
 #[must_use]
 pub fn csv_line(sample: &Sample) -> String {
     let shown = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();

@@ -1,5 +1,4 @@
-//! What grew between two looks at a process, or more: by cause, by class, by owner, by arena; and whether
-//! that is a leak.
+//! The growth between two or more snapshots by cause, class, owner and arena, and a verdict on it.
 //!
 //! The JSON is part of rbloat's stable interface, described in docs/json.md.
 
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Confidence, names};
 
-/// What `rbloat diff` says.
+/// The document of `rbloat diff`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Diff {
@@ -24,7 +23,7 @@ pub struct Diff {
     pub arenas: Vec<ArenaChange>,
 }
 
-/// One look.
+/// One snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Diff")]
 pub struct DiffPoint {
@@ -54,7 +53,7 @@ pub struct CauseChange {
     pub bytes: Trajectory,
 }
 
-/// The objects of a class, and what they hold.
+/// The objects of a class, and the memory that they hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Diff")]
 pub struct ClassChange {
@@ -68,7 +67,7 @@ pub struct ClassChange {
     pub kept_by: Option<String>,
 }
 
-/// What an owner of malloc'ed memory holds.
+/// The memory of an owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Diff")]
 pub struct OwnerChange {

@@ -14,26 +14,26 @@ pub(crate) const SCHEMA: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
-    /// The first line: what is recorded, and how.
+    /// The first line: the target and the intervals.
     Start(RecordingStart),
     /// A process was seen for the first time, or became another program by exec.
     Process(Arrival),
-    /// What the kernel counts of all processes at one time.
+    /// The kernel's counters for all processes at one time.
     Sample(Sample),
-    /// Where every resident byte of one process was.
+    /// The causes of all resident bytes of one process.
     Causes(CauseSample),
     /// Something could not be read.
     Failure(ReadFailure),
     /// A process has ended.
     Gone(Departure),
-    /// The last line, where the recorder was not killed.
+    /// The last line, unless the recorder was killed.
     End(RecordingEnd),
-    /// A kind of line that a later rbloat may write. Readers pass it over.
+    /// A kind of line that a later version of rbloat may write. Readers skip it.
     #[serde(other)]
     Unknown,
 }
 
-/// What is recorded, and how.
+/// The target and the intervals of a recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/recording.md describes the fields, once for all readers")]
 pub struct RecordingStart {
@@ -111,8 +111,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// How many processes the kernel has killed since another look at the group because it was full. Who was moved
-    /// to another group, with another limit, finds another count there: that tells nothing.
+    /// Returns the number of processes that the kernel killed at the group's limit since an earlier sample; 0 if the
+    /// limit differs, since the target was then moved to another group, which has another counter.
     #[must_use]
     pub fn kills_since(self, before: Self) -> u64 {
         let (Some(now), Some(then)) = (self.oom_kills, before.oom_kills) else { return 0 };
@@ -120,7 +120,7 @@ impl Group {
     }
 }
 
-/// Where every resident byte of one process was.
+/// The causes of all resident bytes of one process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct CauseSample {
@@ -161,7 +161,7 @@ pub struct Departure {
     pub started_ticks: u64,
 }
 
-/// How the recording ended, and what it took.
+/// The reason for the end of a recording, and its cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see RecordingStart")]
 pub struct RecordingEnd {
@@ -199,7 +199,7 @@ struct Versioned<'a> {
 }
 
 impl Line {
-    /// The line as it stands in the file: an object of JSON and the line's end.
+    /// Returns the line as in the file: a JSON object and a line break.
     ///
     /// # Panics
     /// Never: every line can be written as JSON.
@@ -209,7 +209,7 @@ impl Line {
         serde_json::to_string(&line).expect("keys are text, numbers are finite") + "\n"
     }
 
-    /// When it was written, in ms since the recording began.
+    /// Returns the time of the line, in ms since the recording began.
     #[must_use]
     pub fn t_ms(&self) -> Option<u64> {
         match self {
@@ -225,7 +225,7 @@ impl Line {
 }
 
 impl CauseSample {
-    /// What a report says of a process, as a recording has it: causes that have no bytes are left out.
+    /// Extracts a sample from a report. Causes without bytes are left out.
     #[must_use]
     pub fn new(t_ms: u64, report: Report, recorder_cpu_ms: f64) -> Self {
         let Report { process, capture, causes, malloc, ruby, verdict, .. } = report;

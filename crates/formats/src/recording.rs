@@ -1,4 +1,4 @@
-//! A recording's file, read again.
+//! Reads the file of a recording.
 
 use serde::Deserialize;
 
@@ -7,27 +7,29 @@ use crate::line::{Arrival, CauseSample, Line, RecordingEnd, RecordingStart, SCHE
 /// A recording, as far as it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
-    /// What was recorded, and how.
+    /// The first line.
     pub start: RecordingStart,
     /// The lines after the first one, in their order.
     pub lines: Vec<Line>,
 }
 
-/// Why a file is no recording that can be read.
+/// The reason why a file cannot be read as a recording.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordingError {
-    /// Its first line is none that rbloat writes.
-    #[error("this is no recording: its first line is not that of `rbloat record`")]
+    /// The first line is not that of a recording.
+    #[error("it is not a recording: its first line is not that of `rbloat record`")]
     NotARecording,
-    /// It has another version.
-    #[error("this recording has version {0}, and this rbloat reads version {SCHEMA}")]
+    /// The recording has another version.
+    #[error(
+        "the recording has version {0}, but this rbloat reads version {SCHEMA}: read it with the rbloat that wrote it"
+    )]
     OtherVersion(u64),
-    /// A line that is not the last one cannot be understood.
-    #[error("line {number} makes no sense: {what}")]
+    /// A complete line cannot be parsed.
+    #[error("line {number} is invalid: {what}")]
     Line {
-        /// Which one, counted from 1.
+        /// The line's number, from 1.
         number: usize,
-        /// What is wrong.
+        /// The parser's message.
         what: String,
     },
 }
@@ -38,11 +40,10 @@ struct Version {
 }
 
 impl Recording {
-    /// Reads a recording. What stands behind the end of the last whole line is passed over: there the
-    /// recorder was killed, or writes just now.
+    /// Reads a recording. An incomplete last line is skipped: the recorder was killed, or is writing it.
     ///
     /// # Errors
-    /// Where it is none, or a line of it makes no sense.
+    /// If the file is not a recording, or a line is invalid.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordingError> {
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         let mut lines = bytes[..whole].split_inclusive(|&byte| byte == b'\n');
@@ -89,7 +90,7 @@ impl Recording {
         })
     }
 
-    /// How it ended; `None` where the recorder was killed, or records still.
+    /// The last line; `None` if the recorder was killed or is still running.
     #[must_use]
     pub fn end(&self) -> Option<&RecordingEnd> {
         self.lines.iter().rev().find_map(|line| match line {
@@ -98,7 +99,7 @@ impl Recording {
         })
     }
 
-    /// How long it is, in ms.
+    /// The length of the recording, in ms.
     #[must_use]
     pub fn length_ms(&self) -> u64 {
         self.lines.iter().filter_map(Line::t_ms).max().unwrap_or(0)

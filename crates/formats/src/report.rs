@@ -1,4 +1,4 @@
-//! The JSON of a report, rbloat's stable interface.
+//! The JSON of a report, part of rbloat's stable interface.
 //!
 //! Sizes are bytes, times are milliseconds, addresses are `"0x…"` strings. A part that could not be
 //! read is `null`, with a finding that says why. Fields may be added; none is renamed.
@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Advice, Verdict};
 
-/// How many classes a report names.
-const CLASSES: usize = 30;
+/// The maximum number of classes in a brief report.
+const MAX_CLASSES: usize = 30;
 
-/// What `rbloat report` says of a process.
+/// The document of `rbloat report`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Report {
@@ -33,7 +33,7 @@ pub struct Report {
     pub findings: Vec<FindingRow>,
 }
 
-/// Who the process is.
+/// The identity of the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct ProcessSummary {
@@ -49,7 +49,7 @@ pub struct ProcessSummary {
     pub swap_bytes: u64,
 }
 
-/// How the process was looked at.
+/// The method and the time of the capture.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Capture {
@@ -127,7 +127,7 @@ impl Capture {
     }
 }
 
-/// A time in milliseconds, as documents have it: to the microsecond.
+/// Returns a time in milliseconds, rounded to microseconds.
 #[must_use]
 pub fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
@@ -143,7 +143,7 @@ pub struct CauseRow {
     pub bytes: u64,
 }
 
-/// malloc's side.
+/// The totals of malloc.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Malloc {
@@ -159,11 +159,11 @@ pub struct Malloc {
     pub mmapped_chunks: u64,
     pub mmapped_bytes: u64,
     pub trim_yield_bytes: u64,
-    /// Of these, such as the kernel has back only when it splits the huge pages that they lie in.
+    /// The part that leaves RSS at once, but is freed only when the kernel splits the huge pages around it.
     pub trim_deferred_bytes: u64,
 }
 
-/// What jemalloc counts itself.
+/// jemalloc's own statistics.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct AllocatorStatistics {
@@ -173,7 +173,7 @@ pub struct AllocatorStatistics {
     pub retained_bytes: u64,
 }
 
-/// An arena: its resident bytes by use, and what of it is not resident.
+/// An arena: its resident bytes by use, and its bytes that are not resident.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Arena {
@@ -190,7 +190,7 @@ pub struct Arena {
     pub returned_bytes: u64,
 }
 
-/// Ruby's side.
+/// The totals of Ruby's heap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Ruby {
@@ -204,7 +204,7 @@ pub struct Ruby {
     pub classes: Vec<Class>,
 }
 
-/// What the objects of one class hold.
+/// The memory of the objects of one class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Class {
@@ -214,7 +214,7 @@ pub struct Class {
     pub malloc_bytes: u64,
 }
 
-/// Who holds malloc'ed memory, and how much.
+/// An owner of malloc'ed memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct Owner {
@@ -233,7 +233,7 @@ pub struct Owner {
     pub kept_by: Vec<KeptBy>,
 }
 
-/// Who keeps objects of an owner alive.
+/// A path that retains objects of an owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct KeptBy {
@@ -242,7 +242,7 @@ pub struct KeptBy {
     pub bytes: u64,
 }
 
-/// Something noticed on the way; its severity is `note`, `warning` or `error`.
+/// An observation about the capture or the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
 pub struct FindingRow {
@@ -252,7 +252,7 @@ pub struct FindingRow {
 }
 
 impl Report {
-    /// The report of a ledger, with all its owners and classes.
+    /// Returns the report of a ledger, with all owners and classes.
     #[must_use]
     pub fn new(ledger: &Ledger, capture: Capture, verdict: Verdict, advice: Vec<Advice>) -> Self {
         Self {
@@ -284,23 +284,23 @@ impl Report {
         }
     }
 
-    /// The same with the classes that hold most, and the `most_owners` owners that hold most; the other
-    /// owners stand in one row, so that the rows add up.
+    /// Shortens a report to the largest classes and the `max_owners` largest owners. The other owners are summed up in
+    /// one row, so that the rows still add up.
     #[must_use]
-    pub fn brief(mut self, most_owners: usize) -> Self {
+    pub fn brief(mut self, max_owners: usize) -> Self {
         if let Some(ruby) = &mut self.ruby {
-            ruby.classes.truncate(CLASSES);
+            ruby.classes.truncate(MAX_CLASSES);
         }
         if let Some(owners) = &mut self.owners
-            && owners.len() > most_owners
+            && owners.len() > max_owners
         {
-            let others = owners.split_off(most_owners);
+            let others = owners.split_off(max_owners);
             owners.push(Owner::sum(&others));
         }
         self
     }
 
-    /// Whether every part of the process could be read.
+    /// Returns true if every part of the process could be read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.malloc.is_some() && self.ruby.is_some()
@@ -344,7 +344,7 @@ impl From<&ArenaAccount> for Arena {
             main: arena.is_main,
             heaps: arena.heaps,
             system_bytes: arena.system_bytes,
-            // What is neither free nor malloc's own is in use, be it by Ruby or by others.
+            // All other bytes are in use, by Ruby or by other code.
             in_use_bytes: arena.causes.total()
                 - (unreturned + fragmented + cached + top + overhead),
             unreturned_bytes: unreturned,
@@ -381,7 +381,7 @@ impl Ruby {
 }
 
 impl Owner {
-    /// Owners in one row.
+    /// Sums up owners in one row.
     fn sum(owners: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> u64| owners.iter().map(of).sum();
         Self {

@@ -1,4 +1,4 @@
-//! What `rbloat trim` says: what it expects, what came of it, and whether that lasts.
+//! The prediction of a trim, its outcome, and its effect over time.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::milliseconds;
 
-/// What `rbloat trim` says of a process.
+/// The document of `rbloat trim`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct TrimReport {
@@ -20,29 +20,29 @@ pub struct TrimReport {
     pub watch: Option<TrimWatch>,
 }
 
-/// What a trim is expected to bring.
+/// The predicted effect of a trim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see TrimReport")]
 pub struct TrimExpectation {
     pub rss_bytes: u64,
-    /// `None` where it cannot be told beforehand.
+    /// `None` if it cannot be predicted.
     pub returned_bytes: Option<u64>,
     pub deferred_bytes: u64,
 }
 
-/// What it brought.
+/// The outcome of a trim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see TrimReport")]
 pub struct TrimOutcome {
     pub rss_bytes_before: u64,
     pub rss_bytes_after: u64,
     pub call_ms: f64,
-    /// Whether the function had returned when this was measured.
+    /// True if the call had ended when RSS was measured.
     pub returned: bool,
 }
 
 impl TrimOutcome {
-    /// What a call that took `call` brought.
+    /// The outcome of a call that took the time `call`.
     #[must_use]
     pub fn new(
         rss_bytes_before: u64,
@@ -100,7 +100,7 @@ pub struct WatchPoint {
 }
 
 impl TrimReport {
-    /// A report before anything was done.
+    /// A report of a prediction, without an outcome.
     #[must_use]
     pub fn new(
         process: &capture::ProcessInfo,

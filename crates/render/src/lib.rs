@@ -1,6 +1,6 @@
 //! Sentences, tables, maps and charts: every document as people read it.
 //!
-//! Nothing here finds anything out. A document goes in, text or a picture comes out.
+//! Nothing is computed or searched for here. A document goes in, text or a picture comes out.
 
 mod comparison;
 mod diff;

@@ -20,9 +20,9 @@ pub struct ListedProcess {
     pub ruby_version: String,
     /// The C library.
     pub libc: String,
-    /// Who serves malloc.
+    /// The allocator that serves malloc.
     pub allocator: String,
-    /// How many threads it has.
+    /// The number of threads.
     pub threads: u64,
     /// Its command line.
     pub command: String,

@@ -178,10 +178,10 @@ fn what_is_no_recording_is_told() {
     let cases = [
         (vec!["/no/such/file".to_owned()], 3, "cannot read"),
         (vec!["/tmp".to_owned()], 3, "cannot read"),
-        (vec![write("a", "not one\n")], 3, "this is no recording"),
-        (vec![write("b", &first.replace(":1,", ":9,"))], 3, "this is no recording"),
+        (vec![write("a", "not one\n")], 3, "it is not a recording"),
+        (vec![write("b", &first.replace(":1,", ":9,"))], 3, "it is not a recording"),
         (vec![write("c", &(first.replace(":1,", ":9,") + "\n"))], 3, "has version 9"),
-        (vec![write("d", &(first + "\n\n{}\n"))], 3, "line 2 makes no sense"),
+        (vec![write("d", &(first + "\n\n{}\n"))], 3, "line 2 is invalid"),
         (vec![good.into(), "-o".into(), "a.gif".into()], 2, "must end in .html, .svg or .png"),
     ];
     for (arguments, status, said) in cases {

@@ -1,4 +1,4 @@
-//! The same things in several reports side by side.
+//! The same causes, classes, owners and arenas in several reports, side by side.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,8 +7,8 @@ use formats::{Arena, Class, Owner, Report};
 use formats::{ArenaChange, CauseChange, ClassChange, OwnerChange, Trajectory};
 use ledger::Cause;
 
-/// Classes and owners that are told at most.
-const MOST: usize = 100;
+/// The maximum number of classes, and of owners, in a diff.
+const MAX_ROWS: usize = 100;
 
 pub(crate) fn causes(reports: &[&Report]) -> Vec<CauseChange> {
     let Some(last) = reports.last() else { return Vec::new() };
@@ -24,7 +24,7 @@ pub(crate) fn causes(reports: &[&Report]) -> Vec<CauseChange> {
         .collect()
 }
 
-/// A row of numbers for each key, in the order of the keys; zeros where a report does not have it.
+/// Returns a row of numbers for each key, in the order of the keys. A number is zero if the report does not have the key.
 fn by_key<'a, K: Ord, V>(
     reports: &[&'a Report],
     rows: impl Fn(&'a Report) -> Vec<(K, V)>,
@@ -41,12 +41,12 @@ fn by_key<'a, K: Ord, V>(
     all
 }
 
-/// The columns of a row of numbers as series.
+/// Returns the columns of a row of numbers as trajectories.
 fn series<const N: usize>(numbers: &[u64]) -> [Trajectory; N] {
     std::array::from_fn(|column| Trajectory::new(numbers.iter().skip(column).step_by(N).copied()))
 }
 
-/// The classes, those that changed by most bytes first; `hours` is how long that took.
+/// Returns the classes by the size of their change, the largest first. `hours` is the time between the snapshots.
 pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChange> {
     let rows = by_key(
         reports,
@@ -78,12 +78,12 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
         .filter(|class| class.objects.change != 0 || class.bytes.change != 0)
         .collect();
     classes.sort_by_key(|class| (Reverse(class.bytes.change.abs()), class.name.clone()));
-    classes.truncate(MOST);
+    classes.truncate(MAX_ROWS);
     classes
 }
 
-/// Who keeps more of a class's objects than before: the name that gained most bytes, with its path in the last
-/// report; `None` where most of them went to what nothing keeps.
+/// Returns the root that retains more of a class's objects than before: the one that gained most bytes, with its path
+/// in the last report; `None` if most of the gain is not retained.
 fn retainer(reports: &[&Report], class: &str) -> Option<String> {
     let kept = |report: &Report| {
         let mut kept = BTreeMap::<Option<String>, (u64, Option<String>)>::new();
@@ -125,7 +125,7 @@ pub(crate) fn owners(reports: &[&Report]) -> Vec<OwnerChange> {
         .filter(|owner| owner.bytes.change != 0)
         .collect();
     owners.sort_by_key(|owner| Reverse(owner.bytes.change.abs()));
-    owners.truncate(MOST);
+    owners.truncate(MAX_ROWS);
     owners
 }
 

@@ -1,4 +1,4 @@
-//! What grew between two snapshots or more, and whether that is a leak.
+//! The growth between two or more snapshots, and a verdict on it.
 
 mod changes;
 mod survivors;
@@ -13,7 +13,7 @@ pub use verdict::{has_more_objects, largest_native_owner, totals};
 pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
     let same_process = snapshots.windows(2).all(|pair| {
         let [one, other] = [&pair[0].1.report.process, &pair[1].1.report.process];
-        // A core does not tell when its process was started.
+        // A core does not have the start time of its process.
         one.pid == other.pid
             && (one.started_ticks == other.started_ticks
                 || one.started_ticks.is_none()

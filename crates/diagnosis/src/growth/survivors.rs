@@ -1,8 +1,7 @@
-//! Which objects were there before: those at the same address, of the same class.
+//! Objects that survived from one snapshot to the next: objects of the same class at the same address.
 //!
-//! A slot whose object died and that another object of the class moved into looks the same, unless the
-//! object was old before and is young now. So where objects come and go, survivors are too many, never
-//! too few (but for such as GC.compact moved).
+//! If an object dies and another object of its class takes the slot, it counts as a survivor, unless it was old before and
+//! is young now. So the number of survivors may be too high, but never too low (except after GC.compact).
 
 use std::collections::HashMap;
 
@@ -11,7 +10,7 @@ use ledger::{Block, MemoryMap, Use};
 use formats::ClassChange;
 use formats::Snapshot;
 
-/// Counts for each class which of its objects in `last` were there in `first`, and which are new.
+/// Counts for each class the objects in `last` that existed in `first`, and the new ones.
 pub(crate) fn count(first: &Snapshot, last: &Snapshot, classes: &mut [ClassChange]) {
     let names: HashMap<String, usize> =
         classes.iter().enumerate().map(|(index, class)| (class.name.clone(), index)).collect();
@@ -42,7 +41,7 @@ pub(crate) fn count(first: &Snapshot, last: &Snapshot, classes: &mut [ClassChang
     }
 }
 
-/// All slots with objects, ascending.
+/// Returns the slots with objects, in ascending order.
 fn objects(memory_map: &MemoryMap) -> impl Iterator<Item = Block> {
     let pieces = memory_map.areas.iter().flat_map(|area| memory_map.blocks(area));
     pieces.filter(|piece| piece.used.is_object())

@@ -14,7 +14,7 @@ const LEVELS_OFF: f64 = 0.25;
 /// Growth is steady if its rate is at least this part of the mean rate in every interval.
 const STEADY: f64 = 0.5;
 
-/// Snapshots that are closer together say little about a process in which nothing changed.
+/// Snapshots that are closer together do not show that nothing grows.
 const MIN_SECONDS: f64 = 10.0;
 /// A class grew by the number of its objects if that rose by more than this fraction.
 const MORE_OBJECTS_FRACTION: u64 = 100;

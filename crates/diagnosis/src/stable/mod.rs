@@ -1,10 +1,10 @@
-//! The stable point: does memory level off, grow, or go up and down, and how sure is that.
+//! The stable point: memory levels off, grows, or forms a saw-tooth, with a confidence.
 //!
-//! docs/recording.md describes the methods, and names their sources. In short: [`teeth`] are found first. What
-//! must not grow is what is left after each GC, so the series becomes its lower envelope: the least of each of up to
-//! 240 stretches of time, none shorter than a tooth. What a warm-up adds is cut off (MSER, or one change-point),
-//! and the rest is tested for a trend ([`trend`]); where there is one, its later half is compared with the first,
-//! to tell growth from what levels off.
+//! docs/recording.md describes the methods, and names their sources. In short: [`teeth`] are found first. A leak raises
+//! the memory that remains after each GC, so the series is reduced to its lower envelope: the minimum of each of up to 240
+//! intervals, none shorter than a tooth. The warm-up is cut off (MSER, or one change-point), and the rest is tested for a
+//! trend ([`trend`]). If there is one, its second half is compared with the first, to distinguish growth from
+//! levelling off.
 
 mod teeth;
 mod trend;
@@ -17,97 +17,97 @@ pub use teeth::Teeth;
 pub use trend::Slope;
 use trend::{Trend, quantile, trend};
 
-/// The most stretches of time that an envelope has.
+/// The maximum number of intervals of an envelope.
 const MAX_STRETCHES: usize = 240;
-/// The fewest that anything is said of; and samples in each, where there are no teeth.
+/// The minimum number of intervals for a stable point, and the samples in each if there are no teeth.
 pub const MIN_STRETCHES: usize = 8;
 const SAMPLES_PER_STRETCH: usize = 3;
-/// Beyond so many deviations a trend is believed: by chance in one of a hundred series without any.
-const BELIEVED: f64 = 2.576;
-/// A rise over the whole time that is less than this share of the level is none.
-const LEAST_RISE: f64 = 0.01;
-/// Growth slows down where its later half is below this share of the first one.
+/// A trend is significant beyond this number of deviations: by chance in one of a hundred series without a trend.
+const SIGNIFICANT: f64 = 2.576;
+/// The minimum rise over the whole time, as a share of the level.
+const MIN_RISE: f64 = 0.01;
+/// Growth slows down if its slope in the second half is below this share of that in the first half.
 const SLOWER: f64 = 0.8;
-/// How long a recording must be for its outcome to be likely, and sure.
-const LIKELY_SECONDS: f64 = 120.0;
-const SURE_SECONDS: f64 = 600.0;
+/// The minimum lengths of a recording for medium and for high confidence.
+const MEDIUM_SECONDS: f64 = 120.0;
+const HIGH_SECONDS: f64 = 600.0;
 
-/// What a series of memory over time comes to.
+/// The development of memory over time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StablePoint {
-    /// Which of the four.
+    /// The kind of development.
     pub shape: Shape,
-    /// How sure that is.
+    /// The confidence in the shape.
     pub confidence: Confidence,
-    /// From when on this was found, in seconds since the recording began: after the warm-up.
+    /// The end of the warm-up, in seconds since the recording began.
     pub from_seconds: f64,
-    /// Until when: the end of the recording.
+    /// The end of the recording, in seconds.
     pub to_seconds: f64,
     /// The last value.
     pub last_bytes: f64,
 }
 
-/// How memory goes on.
+/// The kind of development of memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "shape", rename_all = "snake_case")]
 pub enum Shape {
-    /// It stays where it is.
+    /// Memory is stable.
     Plateau {
-        /// The median, and where nine of ten values lie.
+        /// The median.
         level_bytes: f64,
-        /// The least of the nine.
+        /// The 5 % quantile.
         low_bytes: f64,
-        /// The greatest of them.
+        /// The 95 % quantile.
         high_bytes: f64,
-        /// How steep a growth cannot be ruled out.
+        /// The slope, with the growth that cannot be ruled out.
         slope: Slope,
     },
-    /// It grows.
+    /// Memory grows.
     Growth {
-        /// How fast; under saw-teeth, what is left after each.
+        /// The growth; of a saw-tooth, that of its low points.
         slope: Slope,
-        /// The teeth above it.
+        /// The teeth, if it is a saw-tooth.
         teeth: Option<Teeth>,
     },
-    /// It goes up and down, and does not grow.
+    /// Memory goes up and down, and does not grow.
     SawTooth {
-        /// How.
+        /// The teeth.
         teeth: Teeth,
-        /// How steep a growth cannot be ruled out.
+        /// The slope, with the growth that cannot be ruled out.
         slope: Slope,
     },
-    /// Nothing can be said yet.
+    /// It is too early for a statement.
     TooEarly {
-        /// Why.
+        /// The reason.
         why: Early,
     },
 }
 
-/// Why nothing can be said yet.
+/// The reason why it is too early for a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Early {
     /// There are too few samples.
     Short,
-    /// It goes up and down, too few times to tell whether it grows.
+    /// Memory goes up and down, but too few times to show growth.
     FewTeeth {
-        /// How.
+        /// The teeth so far.
         teeth: Teeth,
     },
-    /// It still grows, but slower and slower.
+    /// Memory grows, but more and more slowly.
     Slowing {
-        /// How fast of late.
+        /// The slope of the second half.
         slope: Slope,
     },
-    /// It falls.
+    /// Memory falls.
     Falling {
-        /// How fast.
+        /// The slope.
         slope: Slope,
     },
 }
 
 impl StablePoint {
-    /// What a series comes to: times in seconds, ascending, and bytes. What is no number is passed over.
+    /// Returns the stable point of a series of ascending times, in seconds, and bytes. NaN and infinite values are skipped.
     #[must_use]
     pub fn of(points: &[(f64, f64)]) -> Self {
         let mut series: Vec<(f64, f64)> = Vec::with_capacity(points.len());
@@ -128,17 +128,17 @@ impl StablePoint {
         }
     }
 
-    /// In how many seconds `room` bytes more are taken, if memory goes on growing as it does: likely, and the
-    /// least and the most (`None`: maybe never). `None` where it does not grow.
+    /// Returns the time in seconds until memory has grown by `room` bytes: the estimate, the minimum, and the maximum
+    /// (`None`: possibly never). `None` if memory does not grow.
     #[must_use]
     pub fn seconds_until(&self, room: f64) -> Option<(f64, f64, Option<f64>)> {
         let Shape::Growth { slope, .. } = &self.shape else { return None };
-        let most = (slope.low > 0.0).then(|| room / slope.low);
-        Some((room / slope.bytes_per_second, room / slope.high, most))
+        let max = (slope.low > 0.0).then(|| room / slope.low);
+        Some((room / slope.bytes_per_second, room / slope.high, max))
     }
 }
 
-/// The least of each stretch of time, at the time at which it was.
+/// Returns the lower envelope: the minimum of each interval, at its time.
 fn envelope(series: &[(f64, f64)], teeth: Option<&Teeth>) -> Vec<(f64, f64)> {
     let (Some(first), Some(last)) = (series.first(), series.last()) else { return Vec::new() };
     let span = last.0 - first.0;
@@ -196,14 +196,14 @@ fn judge(
     }
 }
 
-/// Whether a trend is more than chance, and rises by what matters.
+/// Returns true if a trend is significant, and its rise is not negligible.
 fn is_rise(trend: &Trend, points: &[(f64, f64)]) -> bool {
     let level = quantile(points.iter().map(|point| point.1), 0.5);
     let rise = trend.slope.bytes_per_second * seconds(points);
-    trend.z > BELIEVED && trend.slope.low >= 0.0 && rise > LEAST_RISE * level
+    trend.z > SIGNIFICANT && trend.slope.low >= 0.0 && rise > MIN_RISE * level
 }
 
-/// Whether one slope is below another for sure, and by what matters.
+/// Returns true if one slope is significantly and considerably below another.
 fn is_slower(one: Slope, other: Slope) -> bool {
     one.high < other.low && one.bytes_per_second < SLOWER * other.bytes_per_second
 }
@@ -216,7 +216,7 @@ fn seconds(points: &[(f64, f64)]) -> f64 {
     points.last().map_or(0.0, |last| last.0) - points.first().map_or(0.0, |first| first.0)
 }
 
-/// What does not grow: a plateau, or a saw.
+/// Returns a shape without growth: a plateau or a saw-tooth.
 fn level(
     series: &[(f64, f64)],
     steady: &[(f64, f64)],
@@ -243,8 +243,8 @@ fn level(
 
 fn confidence(steady: &[(f64, f64)], is_narrow: bool) -> Confidence {
     match seconds(steady) {
-        time if time >= SURE_SECONDS && is_narrow => Confidence::High,
-        time if time >= LIKELY_SECONDS => Confidence::Medium,
+        time if time >= HIGH_SECONDS && is_narrow => Confidence::High,
+        time if time >= MEDIUM_SECONDS => Confidence::Medium,
         _ => Confidence::Low,
     }
 }

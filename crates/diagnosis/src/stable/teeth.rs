@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::trend::quantile;
 
-/// Less than this share of the level is no tooth.
-const LEAST_SHARE: f64 = 0.04;
-/// Nor is what is less than so many deviations of the noise: of a thousand normal values the span is 6.5.
-const LEAST_DEVIATIONS: f64 = 9.0;
-/// How many falls make a saw.
-const LEAST_TEETH: usize = 3;
+/// The minimum height of a tooth, as a share of the level.
+const MIN_SHARE: f64 = 0.04;
+/// The minimum height of a tooth, in deviations of the noise. A thousand normal values span 6.5 deviations.
+const MIN_DEVIATIONS: f64 = 9.0;
+/// The minimum number of teeth.
+const MIN_TEETH: usize = 3;
 
 /// The teeth of a saw.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -22,11 +22,10 @@ pub struct Teeth {
     pub peak_bytes: f64,
 }
 
-/// The teeth of a series, by its turning points: a peak or trough counts where the series then moves the other
-/// way by more than a threshold (as rainflow counting, ASTM E1049, has them). `None` where there are less than
-/// three.
+/// Finds the teeth of a series by its turning points: a peak or trough counts if the series then moves the other way by
+/// more than a threshold (as in rainflow counting, ASTM E1049). `None` if there are fewer than three.
 pub(super) fn find(points: &[(f64, f64)]) -> Option<Teeth> {
-    if points.len() < 2 * LEAST_TEETH {
+    if points.len() < 2 * MIN_TEETH {
         return None;
     }
     let threshold = threshold(points);
@@ -52,7 +51,7 @@ pub(super) fn find(points: &[(f64, f64)]) -> Option<Teeth> {
             (rises, high) = (Some(true), point);
         }
     }
-    if peaks.len() < LEAST_TEETH || troughs.len() < LEAST_TEETH - 1 {
+    if peaks.len() < MIN_TEETH || troughs.len() < MIN_TEETH - 1 {
         return None;
     }
     let periods = peaks.windows(2).map(|pair| pair[1].0 - pair[0].0);
@@ -64,13 +63,13 @@ pub(super) fn find(points: &[(f64, f64)]) -> Option<Teeth> {
     })
 }
 
-/// What a movement must exceed: a share of the level, and the noise, by the median deviation of the steps between
-/// neighbours from their median, which neither the slow rise nor the rare fall of a saw changes.
+/// Returns the minimum height of a tooth: a share of the level, or a multiple of the noise. The noise is the median
+/// deviation of the steps between neighbours, which neither the slow rise nor the rare fall of a saw-tooth changes.
 fn threshold(points: &[(f64, f64)]) -> f64 {
     let steps: Vec<f64> = points.windows(2).map(|pair| pair[1].1 - pair[0].1).collect();
     let middle = quantile(steps.iter().copied(), 0.5);
     let deviation = 1.4826 * quantile(steps.iter().map(|step| (step - middle).abs()), 0.5);
     let level = quantile(points.iter().map(|point| point.1), 0.5);
-    // Steps between values have the noise of two.
-    f64::max(level * LEAST_SHARE, LEAST_DEVIATIONS * deviation / f64::sqrt(2.0))
+    // A step has the noise of two values.
+    f64::max(level * MIN_SHARE, MIN_DEVIATIONS * deviation / f64::sqrt(2.0))
 }

@@ -38,7 +38,7 @@ fn series(seed: u64, seconds: u32, noise: f64, value: impl Fn(f64) -> f64) -> Ve
     (0..seconds).map(point).collect()
 }
 
-/// How a saw stands: from 0 up to 1 and down again in each period.
+/// A saw-tooth wave: in each period it rises from 0 to 1 and falls.
 fn saw(time: f64, period: f64) -> f64 {
     time % period / period
 }

@@ -1,8 +1,8 @@
-//! Is there a trend, and how steep is it: without a guess about how noise is distributed.
+//! The trend of a series, without an assumption about the distribution of its noise.
 
 use serde::{Deserialize, Serialize};
 
-/// The 97.5 % point of the normal distribution: intervals are of 95 %.
+/// The 97.5 % point of the normal distribution, for intervals of 95 %.
 const QUANTILE: f64 = 1.96;
 
 /// A slope with its interval of 95 %, in bytes per second.
@@ -14,17 +14,17 @@ pub struct Slope {
     pub high: f64,
 }
 
-/// A trend, and how sure it is.
+/// A trend with its significance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trend {
     pub(super) slope: Slope,
-    /// The statistic of Mann and Kendall, normal where there is no trend: how many deviations off zero.
+    /// The statistic of Mann and Kendall in standard deviations. It is normally distributed if there is no trend.
     pub(super) z: f64,
 }
 
-/// The trend of values over times: the slope of Theil (1950) and Sen (1968), which is the median of the slopes
+/// Returns the trend of values over times: the slope of Theil (1950) and Sen (1968), which is the median of the slopes
 /// between all pairs of points, and the test of Mann (1945) and Kendall (1975), with the variance of Hamed and Rao
-/// (1998), which allows for values that resemble those before them. `None` of less than 4 points.
+/// (1998), which allows for autocorrelation. `None` for fewer than 4 points.
 pub(super) fn trend(points: &[(f64, f64)]) -> Option<Trend> {
     if points.len() < 4 {
         return None;
@@ -54,7 +54,7 @@ pub(super) fn trend(points: &[(f64, f64)]) -> Option<Trend> {
     } else {
         0.0
     };
-    // The interval of Sen: so many slopes on either side of the median.
+    // Sen's interval: this number of slopes on either side of the median.
     let count = slopes.len() as f64;
     let at = |rank: f64| slopes[rank.clamp(0.0, count - 1.0) as usize];
     let low = at((count - QUANTILE * deviation) / 2.0);
@@ -62,7 +62,7 @@ pub(super) fn trend(points: &[(f64, f64)]) -> Option<Trend> {
     Some(Trend { slope: Slope { bytes_per_second: middle, low, high }, z })
 }
 
-/// The variance of the statistic where there is no trend and each value is by itself; equal values count once.
+/// Returns the variance of the statistic for independent values without a trend. Equal values count once.
 fn variance(values: &[f64]) -> f64 {
     let of = |count: f64| count * (count - 1.0) * (2.0 * count + 5.0);
     let mut sorted = values.to_vec();
@@ -72,8 +72,8 @@ fn variance(values: &[f64]) -> f64 {
     (of(values.len() as f64) - ties) / 18.0
 }
 
-/// By how much the variance is greater since values resemble those before them (Hamed and Rao 1998, equation 10),
-/// by the autocorrelation of their ranks as far as it is more than chance. Never less than 1.
+/// Returns the factor by which autocorrelation raises the variance (Hamed and Rao 1998, equation 10). It uses the
+/// significant autocorrelations of the ranks, and is at least 1.
 fn correction(ranks: &[f64]) -> f64 {
     let n = ranks.len() as f64;
     let mean = ranks.iter().sum::<f64>() / n;
@@ -95,7 +95,7 @@ fn correction(ranks: &[f64]) -> f64 {
     1.0 + 2.0 * sum / (n * (n - 1.0) * (n - 2.0))
 }
 
-/// The place of each value in the order of all; equal ones have the same.
+/// Returns the rank of each value. Equal values have the same rank.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&one, &other| values[one].total_cmp(&values[other]));
@@ -109,13 +109,13 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// The middle one of values in ascending order.
+/// Returns the median of values in ascending order.
 pub(super) fn median_of_sorted(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
 }
 
-/// The value below which this share of all lies.
+/// Returns the quantile of values at this share.
 pub(super) fn quantile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);

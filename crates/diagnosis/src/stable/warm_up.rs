@@ -1,35 +1,36 @@
-//! Where a warm-up ends.
+//! The end of a warm-up.
 
-/// The fewest points that are left behind it.
-const LEAST: usize = 8;
-/// A step explains the series where so little is left of what a straight line leaves.
-const STEP: f64 = 0.5;
+/// The minimum number of points after the warm-up.
+const MIN_STEADY: usize = 8;
+/// A step explains a series if its squared error is below this fraction of a straight line's.
+const MAX_STEP_ERROR: f64 = 0.5;
 
-/// The index at which the steady part of a series begins, by the marginal standard error rule (MSER, White 1997): what
-/// is cut off is what makes the mean of the rest surest. The rule looks at the first half alone. Where there is a single step (the change-point of
-/// least squares), the steady part begins behind it, wherever it is.
+/// Returns the index at which the steady part of a series begins, by the marginal standard error rule (MSER, White 1997):
+/// the cut that minimises the standard error of the rest's mean, within the first half. If there is a single step (the
+/// change-point of least squares), the steady part begins after it, wherever it is.
 pub(super) fn end(points: &[(f64, f64)]) -> usize {
     let values: Vec<f64> = points.iter().map(|point| point.1).collect();
     let sums = Sums::of(&values);
     let n = values.len();
-    let most = (n / 2).min(n.saturating_sub(LEAST));
+    let max = (n / 2).min(n.saturating_sub(MIN_STEADY));
     let error = |from: usize| {
         let left = (n - from) as f64;
         sums.squares(from, n) / (left * left)
     };
-    let found = (0..=most).min_by(|&one, &other| error(one).total_cmp(&error(other))).unwrap_or(0);
+    let found = (0..=max).min_by(|&one, &other| error(one).total_cmp(&error(other))).unwrap_or(0);
     found.max(step(points, &sums).unwrap_or(0))
 }
 
-/// The index behind a single step, where two levels fit far better than a straight line does.
+/// Returns the index after a single step, if two levels fit far better than a straight line.
 fn step(points: &[(f64, f64)], sums: &Sums) -> Option<usize> {
     let n = points.len();
     let left = |at: &usize| sums.squares(0, *at) + sums.squares(*at, n);
-    let at = (1..=n.checked_sub(LEAST)?).min_by(|one, other| left(one).total_cmp(&left(other)))?;
-    (left(&at) < STEP * squares_about_line(points)).then_some(at)
+    let at =
+        (1..=n.checked_sub(MIN_STEADY)?).min_by(|one, other| left(one).total_cmp(&left(other)))?;
+    (left(&at) < MAX_STEP_ERROR * squares_about_line(points)).then_some(at)
 }
 
-/// Sums from the first value on, from which the squares about any part's mean follow.
+/// Cumulative sums, from which the sum of squares about the mean of any part follows.
 struct Sums {
     values: Vec<f64>,
     squares: Vec<f64>,
@@ -37,7 +38,7 @@ struct Sums {
 
 impl Sums {
     fn of(values: &[f64]) -> Self {
-        // About their mean, so that little is lost where values are large and differ little.
+        // About the mean, for precision: values may be large and differ little.
         let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
         let (mut value, mut square) = (0.0, 0.0);
         let mut sums = Self { values: vec![0.0], squares: vec![0.0] };

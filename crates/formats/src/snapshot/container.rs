@@ -1,13 +1,13 @@
-//! The file around the sections: a magic number, the format's version, the sections, a checksum.
+//! The container of a snapshot's sections: a magic number, the format version, the sections, and a checksum.
 //!
 //! ```text
-//! 8  \x8b r b l o a t \n      no text, and broken by whoever changes line ends
+//! 8  \x8b r b l o a t \n      not text; damaged by line-end conversion
 //! 4  version of the format     all numbers are little-endian
 //! for each section:
 //!   8  its name, padded with NULs
-//!   8  how many bytes follow
+//!   8  number of bytes that follow
 //!   n  zlib (RFC 1950)
-//! 4  CRC-32 of all before
+//! 4  CRC-32 of everything before
 //! ```
 
 use crate::snapshot::{FORMAT, Section, SnapshotError};
@@ -17,7 +17,7 @@ const HEADER: usize = MAGIC.len() + 4;
 const CHECKSUM: usize = 4;
 const NAME: usize = 8;
 
-/// The bytes of a file with these sections.
+/// Returns the bytes of a file with these sections.
 pub(crate) fn seal(sections: &[Section]) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(FORMAT.to_le_bytes());
@@ -33,13 +33,13 @@ pub(crate) fn seal(sections: &[Section]) -> Vec<u8> {
     bytes
 }
 
-/// A section as it lies in a file.
+/// A section of a file.
 pub(crate) struct Packed<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) bytes: &'a [u8],
 }
 
-/// The sections of a file.
+/// Parses the sections of a file.
 pub(crate) fn open(bytes: &[u8]) -> Result<Vec<Packed<'_>>, SnapshotError> {
     if bytes.is_empty() {
         return Err(SnapshotError::Empty);

@@ -1,5 +1,5 @@
-//! What a snapshot consists of: the report and the list of areas as JSON, and the memory map's columns; each
-//! packed with zlib, which browsers unpack by themselves.
+//! The sections of a snapshot: the report and the list of areas as JSON, and the memory map's columns. Each is compressed
+//! by zlib, which browsers can decompress.
 
 use std::io::{Read, Write};
 use std::ops::Range;
@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::snapshot::container::Packed;
 use crate::snapshot::{Snapshot, SnapshotError};
 
-/// The most bytes that all sections of a file may have when they are unpacked: a memory map has some four for
-/// each piece, so this is a process of several hundred GB.
-const MOST_BYTES: u64 = 2 << 30;
+/// The maximum decompressed size of all sections of a file. A memory map has about four bytes per block, so this is enough
+/// for several hundred GiB of process memory.
+const MAX_BYTES: u64 = 2 << 30;
 
 /// A part of a snapshot.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub struct Section {
     pub packed: Vec<u8>,
 }
 
-/// An area, as the list of areas has it.
+/// An entry in the list of areas.
 #[derive(Debug, Serialize, Deserialize)]
 struct ListedArea {
     kind: String,
@@ -36,7 +36,7 @@ struct ListedArea {
     arena: Option<u32>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     name: String,
-    /// A number, since a browser would have to parse it otherwise; addresses have 47 bits.
+    /// A number, so that browsers need not parse it. Addresses have 47 bits.
     start: u64,
     pages: u64,
     pieces: u64,
@@ -72,9 +72,9 @@ impl Snapshot {
         .into()
     }
 
-    /// The snapshot that has these parts; unknown ones are passed over.
+    /// Parses a snapshot from its sections. Unknown sections are skipped.
     pub(crate) fn from_sections(sections: &[Packed<'_>]) -> Result<Self, SnapshotError> {
-        let mut room = MOST_BYTES;
+        let mut room = MAX_BYTES;
         let mut part = |name: &'static str| {
             let found = sections.iter().find(|section| section.name == name.as_bytes());
             let unpacked = found.and_then(|section| unpack(section.bytes, room));
@@ -125,8 +125,8 @@ impl From<&MemoryMap> for ListedAreas {
 }
 
 impl ListedAreas {
-    /// The memory map with these areas, of a process with so many arenas; `None` where a number or a name has no
-    /// meaning. Whether it fits together is for the memory map to check.
+    /// Parses the memory map of a process with this number of arenas; `None` if a number or name is invalid. The memory
+    /// map itself checks that its areas are consistent.
     fn into_memory_map(self, columns: Columns, arenas: usize) -> Option<MemoryMap> {
         let mut ends = [0_usize; 4];
         let mut areas = Vec::new();
@@ -163,10 +163,10 @@ fn pack(bytes: &[u8]) -> Vec<u8> {
     packed.expect("memory takes all that is written to it")
 }
 
-/// What was packed; `None` where it was damaged or has more than `most` bytes.
-fn unpack(packed: &[u8], most: u64) -> Option<Vec<u8>> {
+/// Decompresses a section; `None` if it is damaged or has more than `max_bytes`.
+fn unpack(packed: &[u8], max_bytes: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    let taken = ZlibDecoder::new(packed).take(most.checked_add(1)?).read_to_end(&mut bytes);
-    taken.ok().filter(|&taken| taken as u64 <= most)?;
+    let taken = ZlibDecoder::new(packed).take(max_bytes.checked_add(1)?).read_to_end(&mut bytes);
+    taken.ok().filter(|&taken| taken as u64 <= max_bytes)?;
     Some(bytes)
 }

@@ -4,7 +4,7 @@ use ledger::{Count, Size};
 
 use super::{VerdictWords, confidence};
 
-/// Growth that was observed for less is given per minute, in hours.
+/// Growth that was observed for a shorter time is given per minute; in hours.
 const MIN_HOURS: f64 = 0.2;
 
 /// Returns the verdict of a diff in words.
