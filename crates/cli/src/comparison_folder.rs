@@ -48,7 +48,7 @@ impl ComparisonFolder {
         let write = |name: &str, text: &str| output::write(&self.path.join(name), text.as_bytes());
         write("comparison.json", &to_json(comparison, &render::recommendation(comparison)))?;
         write("comparison.md", &render::comparison(comparison))?;
-        write("comparison.svg", &plot::plot(&self.recordings)?.render_svg())
+        write("comparison.svg", &plot::plot(&self.recordings, false)?.render_svg())
     }
 }
 

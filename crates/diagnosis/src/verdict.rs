@@ -1,44 +1,32 @@
 use formats::{Confidence, Verdict};
-use ledger::{Cause, Ledger, percent};
+use ledger::{Cause, CauseGroup, Ledger, percent};
 
 /// The least size of a cause that a verdict names, in bytes: a fresh Ruby has its parts too.
 pub const MIN_BYTES: u64 = 48 << 20;
 /// The least share of RSS of a cause that a verdict names, in percent.
 pub const MIN_SHARE: f64 = 25.0;
 
-/// The candidates for a verdict: groups of causes that mean the same to a user.
-const SUSPECTS: [&[Cause]; 14] = [
-    &[Cause::MallocUnreturned],
-    &[Cause::MallocFragmented],
-    &[Cause::MallocTop, Cause::MallocCached],
-    &[Cause::RubyLiveSlots, Cause::RubyMalloc],
-    &[Cause::RubyFreeSlots],
-    &[Cause::StackThreads, Cause::StackFibers],
-    &[Cause::FilePrivate, Cause::FileShared],
-    &[Cause::NativeHeld],
-    &[Cause::NativeUnreachable],
-    &[Cause::NativeGlobal],
-    &[Cause::RubyVm],
-    &[Cause::MallocInUse],
-    &[Cause::RubyJit],
-    &[Cause::Unknown],
-];
+/// Returns true for groups that a verdict may name: overhead explains nothing by itself.
+fn is_suspect(group: &CauseGroup) -> bool {
+    *group != CauseGroup::Overhead
+}
 
-/// Returns the verdict on a ledger: the suspect with the most bytes if it exceeds [`MIN_BYTES`] and [`MIN_SHARE`],
+/// Returns the verdict on a ledger: the group of causes with the most bytes if it exceeds [`MIN_BYTES`] and [`MIN_SHARE`],
 /// else that the process is healthy.
 #[must_use]
 pub fn judge(ledger: &Ledger) -> Verdict {
-    // The first one of several equal suspects.
-    let suspect = SUSPECTS.iter().rev().max_by_key(|causes| ledger.sum(causes));
-    let causes = suspect.expect("there are suspects");
-    let bytes = ledger.sum(causes);
+    let bytes_of =
+        |group: &CauseGroup| -> u64 { group.causes().map(|cause| ledger.causes[cause]).sum() };
+    // The first one of several equal groups.
+    let groups = CauseGroup::ALL.into_iter().filter(is_suspect).rev();
+    let group = groups.max_by_key(bytes_of).expect("there are groups");
+    let bytes = bytes_of(&group);
     let share = percent(bytes, ledger.rss_bytes);
     if bytes < MIN_BYTES || share < MIN_SHARE {
         let confidence = best_confidence(ledger);
         return Verdict { cause: None, rows: vec![], bytes: ledger.rss_bytes, confidence };
     }
-    let rows: Vec<Cause> =
-        causes.iter().copied().filter(|&cause| ledger.causes[cause] > 0).collect();
+    let rows: Vec<Cause> = group.causes().filter(|&cause| ledger.causes[cause] > 0).collect();
     let cause = rows.iter().rev().copied().max_by_key(|&cause| ledger.causes[cause]);
     let confidence = match best_confidence(ledger) {
         // It is certain that these bytes are in use, but not who uses them.

@@ -98,33 +98,6 @@ impl Cause {
         }
     }
 
-    /// A short explanation for people who do not know malloc's internals.
-    #[must_use]
-    pub const fn meaning(self) -> &'static str {
-        match self {
-            Self::RubyLiveSlots => "live Ruby objects: their slots",
-            Self::RubyFreeSlots => "free slots on Ruby's heap pages",
-            Self::RubyOverhead => "headers and padding of Ruby's heap pages",
-            Self::RubyMalloc => "malloc'ed memory that Ruby objects hold",
-            Self::RubyVm => "classes, methods, bytecode and tables of the interpreter",
-            Self::RubyJit => "JIT code, and the compiler's tables",
-            Self::NativeHeld => "native memory that objects of C extensions hold",
-            Self::NativeGlobal => "native memory of libraries and threads",
-            Self::NativeUnreachable => "native memory in use that nothing points to: leaked?",
-            Self::MallocInUse => "other malloc'ed memory in use (owners not traced)",
-            Self::MallocUnreturned => "freed, whole pages: malloc_trim would return them now",
-            Self::MallocFragmented => "freed, but on pages that bytes in use pin",
-            Self::MallocTop => "free at the top of arenas, kept for growth",
-            Self::MallocCached => "freed into tcaches and fastbins",
-            Self::MallocOverhead => "malloc's own headers and structures",
-            Self::StackThreads => "stacks of threads",
-            Self::StackFibers => "stacks of fibers",
-            Self::FilePrivate => "pages of files and libraries that this process changed",
-            Self::FileShared => "pages of files and libraries, shared memory",
-            Self::Unknown => "anonymous memory that rbloat cannot explain",
-        }
-    }
-
     /// The group that it belongs to.
     #[must_use]
     pub const fn group(self) -> CauseGroup {

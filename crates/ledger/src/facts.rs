@@ -82,17 +82,21 @@ impl Facts {
 
     /// `modules` are in the order in which the dynamic linker searches them.
     fn read_sides(image: &Image<'_>, mut modules: Vec<Module>) -> Self {
+        let interpreter = ruby::find_in(image, &modules);
+        let read_ruby = || match &interpreter {
+            Some(interpreter) => ruby::read_with(image, interpreter),
+            None => Err(ruby::Error::NotRuby),
+        };
         std::thread::scope(|scope| {
             // If no thread can be started, Ruby's side is read afterwards.
-            let ruby = Builder::new().spawn_scoped(scope, || ruby::read(image));
-            let interpreter = ruby::find_in(image, &modules);
+            let ruby = Builder::new().spawn_scoped(scope, read_ruby);
             let caller = interpreter.as_ref().and_then(|it| it.module_among(&modules));
             let found = allocator::find_allocator(image, &modules, caller);
             let malloc = allocator::walk(image, &found).map_err(|error| error.to_string());
             let (allocator, finding) = (found.allocator, found.finding);
             let stacks = allocator::thread_stacks(image);
             let ruby = ruby.map_or_else(
-                |_| ruby::read(image),
+                |_| read_ruby(),
                 |ruby| ruby.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             );
             let is_torn = |heap: &HeapMap| heap.arenas.iter().any(|arena| !arena.walked);

@@ -6,10 +6,11 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use diagnosis::Setting;
 use formats::{
-    Comparison, Confidence, Drawback, FailedRun, Medians, PassedOver, Reason, Recommendation,
-    Spread,
+    Comparison, Drawback, FailedRun, Medians, PassedOver, Reason, Recommendation, Spread,
 };
 use ledger::Size;
+
+use crate::words;
 
 /// A column: its heading, and the cell of a setting.
 type Column = (&'static str, fn(&Medians) -> Option<String>);
@@ -82,11 +83,7 @@ fn write_comparison(comparison: &Comparison, out: &mut String) -> std::fmt::Resu
 #[must_use]
 pub fn recommendation(comparison: &Comparison) -> String {
     let recommendation = &comparison.recommendation;
-    let confidence = match recommendation.confidence {
-        Confidence::Low => "Low confidence.",
-        Confidence::Medium => "Medium confidence.",
-        Confidence::High => "High confidence.",
-    };
+    let confidence = words::confidence(recommendation.confidence);
     let medians = |setting: &str| comparison.medians.iter().find(|it| it.setting == setting);
     let (Some(base), Some(best)) = (comparison.medians.first(), medians(&recommendation.setting))
     else {

@@ -101,7 +101,7 @@ fn write_causes(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
         let share = percent(row.bytes, rss);
         let room = width.saturating_sub(BEFORE_MEANING);
         let room = if room < MIN_MEANING { 0 } else { room };
-        let meaning: String = row.cause.meaning().chars().take(room).collect();
+        let meaning: String = words::meaning(row.cause).chars().take(room).collect();
         table.add_row([
             format!("{style}{}{style:#}", row.cause.name()),
             format!("{style}{}{style:#}", mebibytes(row.bytes)),

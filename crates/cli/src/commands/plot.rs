@@ -3,7 +3,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use diagnosis::MemorySeries;
 use formats::Recording;
 use render::Plot;
 
@@ -17,7 +16,7 @@ const MAX_BYTES: u64 = 2 << 30;
 
 pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
     let format = arguments.output.as_deref().map(Format::of).transpose()?;
-    let plot = plot(&arguments.files)?;
+    let plot = plot(&arguments.files, arguments.verbose)?;
     if let (Some(path), Some(format)) = (&arguments.output, format) {
         let bytes = match format {
             Format::Html => plot.render_html().into_bytes(),
@@ -27,31 +26,20 @@ pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
         output::write(path, &bytes)?;
     }
     terminal::print(&plot.render_text())?;
-    if arguments.verbose {
-        terminal::print(&stable_points(&arguments.files)?)?;
-    }
     Ok(Outcome::Done)
 }
 
 /// Draws recordings. They are read one after the other, since a long one takes far more memory than its drawing.
+/// With `is_verbose` their stable points have confidence intervals.
 ///
 /// # Errors
 /// If a file cannot be read, or is not a recording.
-pub(crate) fn plot(files: &[impl AsRef<Path>]) -> Result<Plot, Failure> {
-    let mut plot = Plot::default();
+pub(crate) fn plot(files: &[impl AsRef<Path>], is_verbose: bool) -> Result<Plot, Failure> {
+    let mut plot = Plot::new(is_verbose);
     for path in files {
         plot.add(&name(path.as_ref()), &read(path.as_ref())?);
     }
     Ok(plot)
-}
-
-/// Returns the stable point of each recording with its confidence intervals, one line each.
-fn stable_points(files: &[impl AsRef<Path>]) -> Result<String, Failure> {
-    let line = |path: &Path| {
-        let series = MemorySeries::of(&read(path)?);
-        Ok(format!("{}: {}\n", name(path), render::stable_point(&series, true)))
-    };
-    files.iter().map(|path| line(path.as_ref())).collect()
 }
 
 /// The format of a picture.

@@ -4,7 +4,7 @@ use formats::{
     ClassChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict, Doubt, OwnerChange, Subject,
     Trajectory,
 };
-use ledger::Cause;
+use ledger::{Cause, CauseGroup};
 
 /// The least change that is growth, in bytes, and as a fraction of RSS.
 const MIN_BYTES: u64 = 1 << 20;
@@ -21,26 +21,37 @@ const MORE_OBJECTS_FRACTION: u64 = 100;
 /// The number of additional threads that is an accumulation of threads.
 const MANY_THREADS: u64 = 8;
 
-const MANAGED: [Cause; 2] = [Cause::RubyLiveSlots, Cause::RubyMalloc];
-const CODE: [Cause; 3] = [Cause::RubyVm, Cause::RubyJit, Cause::RubyOverhead];
-const NATIVE: [Cause; 7] = [
-    Cause::NativeHeld,
-    Cause::NativeGlobal,
-    Cause::NativeUnreachable,
-    Cause::MallocInUse,
-    Cause::StackThreads,
-    Cause::StackFibers,
-    Cause::Unknown,
-];
+/// The parts of a process whose growth means different things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Managed,
+    Code,
+    Native,
+    Free,
+}
+
+/// Returns the part that a cause belongs to; `None` for files and malloc's overhead.
+fn part(cause: Cause) -> Option<Part> {
+    match cause.group() {
+        CauseGroup::RubyObjects => Some(Part::Managed),
+        CauseGroup::Interpreter | CauseGroup::Jit => Some(Part::Code),
+        CauseGroup::Overhead => (cause == Cause::RubyOverhead).then_some(Part::Code),
+        CauseGroup::NativeHeld
+        | CauseGroup::NativeGlobal
+        | CauseGroup::NativeUnreachable
+        | CauseGroup::Untraced
+        | CauseGroup::Stacks
+        | CauseGroup::Unknown => Some(Part::Native),
+        CauseGroup::FreeSlots
+        | CauseGroup::Unreturned
+        | CauseGroup::Fragmented
+        | CauseGroup::KeptForReuse => Some(Part::Free),
+        CauseGroup::Files => None,
+    }
+}
+
 /// Causes that may hold Ruby's memory too: of another allocator than glibc's, or without a search for owners.
 const OWNERS_UNKNOWN: [Cause; 2] = [Cause::MallocInUse, Cause::Unknown];
-const FREE: [Cause; 5] = [
-    Cause::RubyFreeSlots,
-    Cause::MallocUnreturned,
-    Cause::MallocFragmented,
-    Cause::MallocTop,
-    Cause::MallocCached,
-];
 
 /// The course of a number over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +110,7 @@ pub(super) fn judge(diff: &Diff, hours: Option<f64>) -> DiffVerdict {
         return growth(diff, &sums, hours);
     }
     if rss >= least && sums.free.change >= rss / 2 {
-        let cause = largest(diff, &FREE);
+        let cause = largest(diff, Part::Free);
         return DiffVerdict {
             cause,
             ..verdict(DiffKind::Retention, Subject::Free, sums.free.change)
@@ -128,7 +139,7 @@ pub fn totals(diff: &Diff) -> (i64, i64) {
     (sums.in_use(), sums.free.change)
 }
 
-/// Sums over groups of causes.
+/// The sums of the parts.
 struct Sums {
     managed: Trajectory,
     code: Trajectory,
@@ -138,14 +149,19 @@ struct Sums {
 
 impl Sums {
     fn of(diff: &Diff) -> Self {
-        let sum = |causes: &[Cause]| {
+        let sum = |of: Part| {
             let mut sum = Trajectory::new(diff.points.iter().map(|_| 0));
-            for row in diff.causes.iter().filter(|row| causes.contains(&row.cause)) {
+            for row in diff.causes.iter().filter(|row| part(row.cause) == Some(of)) {
                 sum.add(&row.bytes);
             }
             sum
         };
-        Self { managed: sum(&MANAGED), code: sum(&CODE), native: sum(&NATIVE), free: sum(&FREE) }
+        Self {
+            managed: sum(Part::Managed),
+            code: sum(Part::Code),
+            native: sum(Part::Native),
+            free: sum(Part::Free),
+        }
     }
 
     fn in_use(&self) -> i64 {
@@ -177,10 +193,10 @@ impl<'a> Largest<'a> {
                 _ => Subject::Native,
             };
             let bytes = owner.map_or(&sums.native, |owner| &owner.bytes);
-            return Self { subject, cause: largest(diff, &NATIVE), class: None, bytes };
+            return Self { subject, cause: largest(diff, Part::Native), class: None, bytes };
         }
         if most == sums.code.change {
-            let cause = largest(diff, &CODE);
+            let cause = largest(diff, Part::Code);
             return Self { subject: Subject::Code, cause, class: None, bytes: &sums.code };
         }
         let threads = diff.classes.iter().find(|class| class.name == "Thread");
@@ -192,7 +208,7 @@ impl<'a> Largest<'a> {
             }
         };
         let bytes = class.map_or(&sums.managed, |class| &class.bytes);
-        Self { subject: Subject::Objects, cause: largest(diff, &MANAGED), class, bytes }
+        Self { subject: Subject::Objects, cause: largest(diff, Part::Managed), class, bytes }
     }
 }
 
@@ -259,9 +275,9 @@ pub fn has_more_objects(class: &ClassChange) -> bool {
     class.objects.change > 0 && class.objects.change as u64 >= before / MORE_OBJECTS_FRACTION
 }
 
-/// The cause among `causes` that grew most.
-fn largest(diff: &Diff, causes: &[Cause]) -> Option<Cause> {
-    let rows = diff.causes.iter().filter(|row| causes.contains(&row.cause));
+/// The cause of a part that grew most.
+fn largest(diff: &Diff, of: Part) -> Option<Cause> {
+    let rows = diff.causes.iter().filter(|row| part(row.cause) == Some(of));
     rows.max_by_key(|row| row.bytes.change).map(|row| row.cause)
 }
 

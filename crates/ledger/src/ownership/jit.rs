@@ -1,12 +1,10 @@
 //! The tables of a JIT compiler: its data on the code that it made, in malloc's memory.
 
-use ruby::ObjectSpace;
+use ruby::{ClassKind, ImemoType, ObjectSpace};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::graph::PointerGraph;
 
-/// The class of bytecode.
-const ISEQ: &str = "(imemo_iseq)";
 /// The maximum number of pointers from the table that bytecode names to a block of code: a list by instruction,
 /// a list of versions, the block.
 const MAX_HOPS: u32 = 3;
@@ -28,7 +26,7 @@ pub(crate) fn tables(
         return Vec::new();
     }
     let is_iseq: Vec<bool> =
-        space.classes.iter().map(|class| class.name.as_deref() == Some(ISEQ)).collect();
+        space.classes.iter().map(|class| class.kind == ClassKind::Imemo(ImemoType::Iseq)).collect();
     let mut tables = Vec::new();
     for (slot, address) in space.references.iter() {
         let class = space.slots.get(slot as usize).map_or(u32::MAX, |slot| slot.class);

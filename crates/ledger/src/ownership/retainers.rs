@@ -305,12 +305,10 @@ impl PathSearch<'_> {
 
     fn enter_blocks_of(&mut self, slot: u32, depth: Depth, parent: u32, root: u32) {
         let space = self.retainers.space;
-        // Programs of regular expressions, and numbers: their memory names no objects.
-        if matches!(space.slots[slot as usize].kind, SlotType::REGEXP | SlotType::MATCH) {
-            return;
-        }
-        for &address in space.references.of(slot) {
-            if let Referent::Block { number, is_start: true } = self.retainers.addresses.at(address)
+        for (address, content) in space.references.contents_of(slot) {
+            if content.may_refer_to_objects()
+                && let Referent::Block { number, is_start: true } =
+                    self.retainers.addresses.at(address)
             {
                 // A block belongs to its owner only: otherwise a path would lead through the interpreter's tables from
                 // any object to any other.

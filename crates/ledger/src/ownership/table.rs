@@ -1,5 +1,5 @@
 use capture::elf::Module;
-use ruby::{Class, DataType, ObjectSpace};
+use ruby::{Class, ClassKind, DataType, ImemoType, ObjectSpace, SlotType};
 
 use crate::Cause;
 use crate::ownership::owner::{Owner, OwnerAccount, OwnerKind};
@@ -38,11 +38,16 @@ impl OwnerTable<'_> {
 
     /// Returns true if the objects of a class are parts of the interpreter: classes, methods, bytecode.
     fn is_of_vm(&self, class: usize) -> bool {
-        let name = self.class(class).and_then(|class| class.name.as_deref()).unwrap_or_default();
-        // These are the instance variables of objects that do not have them in their slots (4.0).
-        let is_internal = name.starts_with("(imemo_") && name != "(imemo_fields)";
-        is_internal
-            || matches!(name, "Class" | "Module" | "(T_ICLASS)" | "(T_CLASS)" | "(T_MODULE)")
+        let Some(class) = self.class(class) else { return false };
+        match class.kind {
+            // Instance variables of objects that do not have them in their slots (4.0).
+            ClassKind::Imemo(ImemoType::Fields) => false,
+            ClassKind::Imemo(_) => true,
+            ClassKind::Hidden(kind) => {
+                matches!(kind, SlotType::ICLASS | SlotType::CLASS | SlotType::MODULE)
+            }
+            ClassKind::Visible(_) => matches!(class.name.as_deref(), Some("Class" | "Module")),
+        }
     }
 
     /// The cause of the memory that objects of this class hold if they wrap a structure.

@@ -1,4 +1,4 @@
-//! The groups of causes that pictures show, since nobody tells twenty colours apart.
+//! The causes as pictures show them, in a legend of groups, since nobody tells twenty colours apart.
 
 use ledger::Cause;
 use serde::ser::SerializeStruct as _;
@@ -8,14 +8,14 @@ use super::Colour;
 
 /// Causes that share a colour and an entry in the legend.
 #[derive(Debug)]
-pub(crate) struct CauseGroup {
+pub(crate) struct LegendEntry {
     pub(crate) label: &'static str,
     pub(crate) colour: Colour,
     pub(crate) causes: &'static [Cause],
 }
 
 /// All groups, from the bottom of a stack to its top.
-pub(crate) const CAUSE_GROUPS: [CauseGroup; 17] = [
+pub(crate) const CAUSE_LEGEND: [LegendEntry; 17] = [
     group("files", Colour::Files, &[Cause::FilePrivate, Cause::FileShared]),
     group("stacks", Colour::Stacks, &[Cause::StackThreads, Cause::StackFibers]),
     group("interpreter", Colour::Vm, &[Cause::RubyVm]),
@@ -35,20 +35,20 @@ pub(crate) const CAUSE_GROUPS: [CauseGroup; 17] = [
     group("free, a trim returns it", Colour::Unreturned, &[Cause::MallocUnreturned]),
 ];
 
-const fn group(label: &'static str, colour: Colour, causes: &'static [Cause]) -> CauseGroup {
-    CauseGroup { label, colour, causes }
+const fn group(label: &'static str, colour: Colour, causes: &'static [Cause]) -> LegendEntry {
+    LegendEntry { label, colour, causes }
 }
 
 /// Returns the index of a cause's group.
 pub(crate) fn group_of(cause: Cause) -> usize {
-    let group = CAUSE_GROUPS.iter().position(|group| group.causes.contains(&cause));
+    let group = CAUSE_LEGEND.iter().position(|group| group.causes.contains(&cause));
     group.expect("each cause has a group, as a test checks")
 }
 
-impl Serialize for CauseGroup {
+impl Serialize for LegendEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let causes: Vec<&str> = self.causes.iter().map(|cause| cause.name()).collect();
-        let mut group = serializer.serialize_struct("CauseGroup", 3)?;
+        let mut group = serializer.serialize_struct("LegendEntry", 3)?;
         group.serialize_field("label", self.label)?;
         group.serialize_field("colour", &self.colour)?;
         group.serialize_field("causes", &causes)?;
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn each_cause_has_exactly_one_group() {
         for cause in Cause::ALL {
-            let groups = CAUSE_GROUPS.iter().flat_map(|group| group.causes);
+            let groups = CAUSE_LEGEND.iter().flat_map(|group| group.causes);
             assert_eq!(groups.filter(|&&it| it == cause).count(), 1, "{cause}");
         }
     }

@@ -8,7 +8,7 @@ use formats::{Report, Snapshot};
 use ledger::{Cause, Size};
 use serde_json::{Map, Value, json};
 
-use crate::draw::{self, CAUSE_GROUPS, style_sheet};
+use crate::draw::{self, CAUSE_LEGEND, style_sheet};
 use crate::map::overview::{LEGEND, TITLES};
 use crate::words;
 
@@ -64,15 +64,17 @@ fn words(report: &Report) -> Value {
             "already_set": step.already_set,
         })
     });
-    let meanings: Map<String, Value> =
-        Cause::ALL.iter().map(|cause| (cause.name().into(), cause.meaning().into())).collect();
+    let meanings: Map<String, Value> = Cause::ALL
+        .iter()
+        .map(|cause| (cause.name().into(), words::meaning(*cause).into()))
+        .collect();
     json!({
         "summary": verdict.summary,
         "evidence": verdict.evidence,
         "check": verdict.check,
         "steps": steps.collect::<Vec<_>>(),
         "meanings": meanings,
-        "groups": CAUSE_GROUPS,
+        "groups": CAUSE_LEGEND,
         "legend": LEGEND,
         "titles": TITLES.map(|(kind, title)| (kind.name(), title)),
     })

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use formats::{CauseSample, Line, Recording, Sample};
 
-use crate::draw::{CAUSE_GROUPS, group_of};
+use crate::draw::{CAUSE_LEGEND, group_of};
 
 /// The most points of a curve. Of more samples, each chunk is drawn by its lowest and its highest.
 const MAX_POINTS: usize = 1000;
@@ -116,7 +116,7 @@ fn stacks(recording: &Recording) -> Vec<(f64, Vec<u64>)> {
     let mut stacks = Vec::new();
     let mut time = 0.0;
     let sum = |last: &BTreeMap<i32, &CauseSample>| {
-        let mut sums = vec![0; CAUSE_GROUPS.len()];
+        let mut sums = vec![0; CAUSE_LEGEND.len()];
         for row in last.values().flat_map(|causes| &causes.causes) {
             sums[group_of(row.cause)] += row.bytes;
         }

@@ -3,7 +3,7 @@
 use askama::Template;
 use serde_json::{Value, json};
 
-use crate::draw::{self, CAUSE_GROUPS, dark_rules, style_sheet, svg};
+use crate::draw::{self, CAUSE_LEGEND, dark_rules, style_sheet, svg};
 
 use super::Plot;
 
@@ -45,7 +45,7 @@ impl Plot {
             palette: style_sheet(),
             dark: dark_rules(&scene, ":root[data-scheme=\"dark\"] "),
             picture: svg(&scene, ""),
-            data: json!({ "width": scene.width, "panels": panels, "runs": runs, "groups": CAUSE_GROUPS }),
+            data: json!({ "width": scene.width, "panels": panels, "runs": runs, "groups": CAUSE_LEGEND }),
         };
         page.render().expect("writing to memory does not fail")
     }

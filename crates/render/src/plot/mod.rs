@@ -13,7 +13,7 @@ use ledger::Size;
 use serde::Serialize;
 
 use crate::draw::{
-    Anchor, CAUSE_GROUPS, Colour, Scene, TEXT_SIZE, dark_rules, encode, line_width, rasterize, svg,
+    Anchor, CAUSE_LEGEND, Colour, Scene, TEXT_SIZE, dark_rules, encode, line_width, rasterize, svg,
 };
 use history::{Event, History, Mark, Point};
 use scale::{byte_marks, time_marks};
@@ -49,6 +49,8 @@ const RUN_COLOURS: [Colour; 12] = [
 /// A picture of some recordings.
 #[derive(Debug, Clone, Default)]
 pub struct Plot {
+    /// True if stable points have confidence intervals.
+    is_verbose: bool,
     runs: Vec<Run>,
 }
 
@@ -77,13 +79,19 @@ struct Panel {
 }
 
 impl Plot {
+    /// An empty picture. If `is_verbose`, the stable points of its recordings have confidence intervals.
+    #[must_use]
+    pub fn new(is_verbose: bool) -> Self {
+        Self { is_verbose, runs: Vec::new() }
+    }
+
     /// Adds a recording with its name.
     pub fn add(&mut self, name: &str, recording: &Recording) {
         let label = label(recording);
         let alike = self.runs.iter().find(|run| run.label.is_some() && run.label == label);
         let colour =
             alike.map_or(RUN_COLOURS[self.entries().len() % RUN_COLOURS.len()], |run| run.colour);
-        self.runs.push(Run::new(name, recording, colour));
+        self.runs.push(Run::new(name, recording, colour, self.is_verbose));
     }
 
     /// Returns the picture as SVG: light or dark as the reader prefers it.
@@ -209,7 +217,7 @@ fn draw_drop(scene: &mut Scene, panel: &Panel, drop: &Mark, history: &History) {
 }
 
 impl Run {
-    fn new(name: &str, recording: &Recording, colour: Colour) -> Self {
+    fn new(name: &str, recording: &Recording, colour: Colour, is_verbose: bool) -> Self {
         let history = History::of(name, recording);
         let command = match &recording.start.command {
             Some(words) => words.join(" "),
@@ -220,7 +228,7 @@ impl Run {
             pid: recording.start.pid,
             command: command.replace(char::is_control, " ").chars().take(100).collect(),
             label: label(recording),
-            stable: crate::stable_point(&MemorySeries::of(recording), false),
+            stable: crate::stable_point(&MemorySeries::of(recording), is_verbose),
             colour,
         }
     }
@@ -251,7 +259,7 @@ impl Run {
             &format!("Causes of {}: RSS of its Ruby processes", self.history.name),
         );
         let mut floor = vec![0_u64; stacks.len()];
-        for (index, group) in CAUSE_GROUPS.iter().enumerate() {
+        for (index, group) in CAUSE_LEGEND.iter().enumerate() {
             let ceiling: Vec<u64> =
                 stacks.iter().zip(&floor).map(|((_, sums), floor)| floor + sums[index]).collect();
             let edge = |values: &[u64]| -> Vec<(f64, f64)> {
@@ -273,7 +281,7 @@ impl Run {
 /// Draws the legend of the groups that a stack has, in lines above it. Returns the end of the last line.
 fn draw_legend(scene: &mut Scene, top: f64, stacks: &[(f64, Vec<u64>)]) -> f64 {
     let (mut x, mut y) = (LEFT, top + LINE);
-    for (index, group) in CAUSE_GROUPS.iter().enumerate().rev() {
+    for (index, group) in CAUSE_LEGEND.iter().enumerate().rev() {
         if stacks.iter().all(|(_, sums)| sums[index] == 0) {
             continue;
         }

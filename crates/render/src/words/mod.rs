@@ -1,10 +1,12 @@
 //! Verdicts and advice in words. All figures come from the document that they belong to.
 
 mod advice;
+mod cause;
 mod diff;
 mod verdict;
 
 pub use advice::{AdviceWords, advice};
+pub use cause::meaning;
 pub use diff::diff_verdict;
 pub(crate) use diff::{signed, signed_count};
 pub use verdict::verdict;
@@ -34,10 +36,6 @@ pub(crate) fn confidence(confidence: formats::Confidence) -> &'static str {
 /// Returns a count and its noun, in the plural if the count is not 1.
 #[must_use]
 pub fn counted(count: u64, noun: &str) -> String {
-    let plural = match noun {
-        _ if count == 1 => "",
-        noun if noun.ends_with('s') => "es",
-        _ => "s",
-    };
+    let plural = if count == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", ledger::Count(count))
 }

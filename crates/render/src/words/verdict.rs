@@ -148,9 +148,11 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             owned(Cause::RubyVm),
             "a process that loads the same code and does no work should have as much.".into(),
         ),
-        Cause::NativeHeld => (held(report, size), owned(Cause::NativeHeld), {
-            "freeing or closing these objects should lower the memory in use.".into()
-        }),
+        Cause::NativeHeld => (
+            held(report, size),
+            owned(Cause::NativeHeld),
+            "freeing or closing these objects should lower the memory in use.".into(),
+        ),
         Cause::NativeGlobal => (
             format!(
                 "{size} of native memory are held by variables of libraries and by threads, not by Ruby objects."
@@ -223,7 +225,7 @@ fn arena_evidence(report: &Report) -> Vec<String> {
         && arenas.len() > 1
     {
         let name = if largest.main { "the main arena" } else { "an arena of threads" };
-        evidence.push(format!("{name} has the most of one arena: {}", Size(free(&largest))));
+        evidence.push(format!("the most in one arena is {} ({name})", Size(free(&largest))));
     }
     evidence
 }

@@ -1,0 +1,28 @@
+use ledger::Cause;
+
+/// Returns the explanation of a cause for readers who do not know malloc.
+#[must_use]
+pub const fn meaning(cause: Cause) -> &'static str {
+    match cause {
+        Cause::RubyLiveSlots => "live Ruby objects: their slots",
+        Cause::RubyFreeSlots => "free slots on Ruby's heap pages",
+        Cause::RubyOverhead => "headers and padding of Ruby's heap pages",
+        Cause::RubyMalloc => "malloc'ed memory that Ruby objects hold",
+        Cause::RubyVm => "classes, methods, bytecode and tables of the interpreter",
+        Cause::RubyJit => "JIT code, and the compiler's tables",
+        Cause::NativeHeld => "native memory that objects of C extensions hold",
+        Cause::NativeGlobal => "native memory of libraries and threads",
+        Cause::NativeUnreachable => "native memory in use that nothing points to: leaked?",
+        Cause::MallocInUse => "other malloc'ed memory in use (owners not traced)",
+        Cause::MallocUnreturned => "freed, whole pages: malloc_trim would return them now",
+        Cause::MallocFragmented => "freed, but on pages that bytes in use pin",
+        Cause::MallocTop => "free at the top of arenas, kept for growth",
+        Cause::MallocCached => "freed into tcaches and fastbins",
+        Cause::MallocOverhead => "malloc's own headers and structures",
+        Cause::StackThreads => "stacks of threads",
+        Cause::StackFibers => "stacks of fibers",
+        Cause::FilePrivate => "pages of files and libraries that this process changed",
+        Cause::FileShared => "pages of files and libraries, shared memory",
+        Cause::Unknown => "anonymous memory that rbloat cannot explain",
+    }
+}
