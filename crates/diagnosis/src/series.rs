@@ -68,7 +68,7 @@ impl MemorySeries {
     }
 
     /// Returns the best points: PSS for several processes, otherwise RSS. Exact samples are used if all samples are exact,
-    /// or if at least a quarter of them and [`MIN_EXACT_SAMPLES`] are.
+    /// or if at least a quarter of them and `MIN_EXACT_SAMPLES` are.
     #[must_use]
     pub fn points(&self) -> (Basis, &[(f64, f64)]) {
         let enough = |points: &[(f64, f64)]| {
