@@ -36,10 +36,12 @@ class Limited
 
       #{found['workers']} workers with #{found['threads']} threads each run in a control group of #{(found['limit_bytes'] / Comparison::MIB).round} MiB, without swap. When the
       group is full, the kernel kills a worker, and Puma starts another one. The requests that fail are those that a killed
-      worker was serving. Load and limit were chosen so that the memory in use fits into the limit, but not together with
-      the memory that malloc retains. With larger exports, two at once, workers with the gem were killed too, because no
-      trim frees memory in use. The published case had pods of 3 GB, which were killed about once a minute with glibc's
-      malloc, and never with jemalloc.
+      worker was serving.
+
+      The load and the limit were chosen so that the memory in use fits into the limit, but not together with the memory
+      that malloc retains. With larger exports, two at once, the kernel killed workers with the gem too, because a trim
+      cannot free memory in use. In the published case, pods of 3 GB were killed about once a minute with glibc's malloc,
+      and never with jemalloc.
 
           scenarios/rails/limited --seconds #{found['settings'].first['seconds']}
           #{found['load']}

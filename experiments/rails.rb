@@ -29,10 +29,10 @@ class Rails < Comparisons
     [<<~HEAD, *@comparisons.map { |name, comparison| part(SHAPES.fetch(name).last, comparison) }].join("\n")
       ## A Rails application
 
-      A shop on Debian's Rails and Puma, with a real PostgreSQL and 40,000 orders. wrk puts load on it for #{SECONDS} s in each
-      run: eight visitors request lists, details, and the list as JSON, and an office exports one month of orders after
-      the other, as CSV that the shop builds in memory. RSS is the sum of all processes, so shared pages count several
-      times. There are no published figures to compare with.
+      The application is a shop on Debian's Rails and Puma, with a real PostgreSQL and 40,000 orders. wrk puts load on it
+      for #{SECONDS} s in each run. Eight visitors request lists, details, and the list as JSON. An office exports one month of
+      orders after the other, as CSV that the shop builds in memory. RSS is the sum of all processes, so shared pages
+      count several times. There are no published figures to compare with.
     HEAD
   end
 

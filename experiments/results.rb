@@ -11,8 +11,8 @@ class Results < Comparisons
 
   # For each library its description, and the figures of the prototypes and the article in millions of bytes.
   LIBRARIES = {
-    "libpq" => ["a minimal extension of libpq that tells Ruby nothing", "1050", "about 1000, with the pg of 2018"],
-    "pg" => ["pg, which tells Ruby the size since 1.1", "99", ""],
+    "libpq" => ["libpq, with a minimal extension that reports nothing to Ruby", "1050", "about 1000, with the pg of 2018"],
+    "pg" => ["pg, which reports the size to Ruby since 1.1", "99", ""],
     "mysql2" => ["mysql2, `client.query`", "1130", ""],
     "mysql2-prepared" => ["mysql2, prepared statements", "184", ""]
   }.freeze
@@ -39,8 +39,8 @@ class Results < Comparisons
       ## Memory that the GC does not know of
 
       A program reads 10,000 results of 100,000 bytes from a real PostgreSQL or MariaDB, clears none of them, and keeps
-      ten. It also retains 400,000 strings. `scripts/experiments results` starts the servers. The first two figures are of
-      one result, measured by `Rbloat.probe`: the bytes that Ruby knows of, and the bytes that malloc allocated.
+      ten. It also retains 400,000 strings. `scripts/experiments results` starts the servers. `Rbloat.probe` measured the
+      first two figures, for one result: the bytes that Ruby knows of, and the bytes that malloc allocated.
 
           #{@comparisons.fetch('libpq').command}
 

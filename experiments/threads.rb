@@ -44,11 +44,13 @@ class Threads < Comparisons
     [<<~HEAD, *@comparisons.map { |program, comparison| part(program, comparison) }].join("\n")
       ## Threads that allocate strings
 
-      After its work, each thread continues like that of a server: it makes a few strings twice a second. An allocator
-      that returns memory only when it is called can do so then. *Done* is RSS when the process has been idle for a
-      second, and *15 s later* is RSS after the time to settle. `trim` is `rbloat trim` at the end of the work, and `gem`
-      is `Rbloat::AutoTrim`. *Trim after mark* (as in the article's patch) and *trim after sweep* call malloc_trim inside
-      each major GC. The prototypes' figures are in millions of bytes, and were measured right after the last GC.
+      After the work, each thread makes a few strings twice a second, as a thread of a quiet server does. So allocators that
+      return memory only when they are called get the chance.
+
+      - *Done* is RSS when the process has been idle for a second. *15 s later* is RSS after the time to settle.
+      - `trim` is `rbloat trim` at the end of the work, and `gem` is `Rbloat::AutoTrim`.
+      - *Trim after mark* (as in the article's patch) and *trim after sweep* call malloc_trim inside each major GC.
+      - The prototypes measured *at once* right after the last GC.
     HEAD
   end
 
@@ -63,7 +65,7 @@ class Threads < Comparisons
 
           #{comparison.command}
 
-      | setting | peak, MiB | done, MiB | 15 s later, MiB | prototype, at once | 15 s later | wall, s | CPU, s | page faults, thousands |
+      | setting | peak, MiB | done, MiB | 15 s later, MiB | prototype, at once | prototype, 15 s later | wall, s | CPU, s | page faults, thousands |
       |---|---|---|---|---|---|---|---|---|
       #{rows.join("\n")}
 
