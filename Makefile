@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix matrix matrix-slice lint bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix matrix matrix-slice lint schemas fuzz bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -49,6 +49,14 @@ matrix-slice: ## run the part of it that CI runs
 lint: ## check formatting, clippy, docs, dependencies, scripts, scenarios
 	@scripts/setup ruby gcc libc6-dev shellcheck rubocop
 	@scripts/lint
+
+schemas: ## write the JSON Schemas of the documents to docs/schemas
+	@scripts/setup gcc libc6-dev
+	RBLOAT_WRITE_SCHEMAS=1 cargo test --locked --package rbloat-formats --test schemas
+
+fuzz: ## fuzz what reads foreign memory and files for a minute; for longer: SECONDS=3600
+	@scripts/setup gcc libc6-dev g++
+	@scripts/fuzz $(SECONDS)
 
 bench: build ## compare a report with gcore, on a process of 1.3 GB
 	@scripts/setup ruby gdb time

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     let pause = frozen.thaw()?.pause;
 
-    println!("{}, {pause:?} in all, {:?}", heap.walker, heap.settings);
+    println!("{}, {pause:?} in all, {:?}", heap.walker, heap.tuning);
     for arena in &heap.arenas {
         println!("{} in {} heaps: {:?}", arena.address, arena.heaps, arena.totals);
     }

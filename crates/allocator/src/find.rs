@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use capture::arch;
 use capture::elf::Module;
 use capture::{Address, Finding, Image, Memory, Severity, Unreadable};
 
@@ -86,7 +87,7 @@ pub fn libc(image: &Image<'_>, modules: &[Module]) -> Libc {
 
 /// The allocator that serves malloc in a process, and how it was found.
 #[derive(Debug)]
-pub struct Found<'m> {
+pub struct ServingAllocator<'m> {
     /// The allocator.
     pub allocator: Allocator,
     /// The module that contains it; `None` if none was found.
@@ -108,10 +109,10 @@ pub fn find_allocator<'m>(
     image: &Image<'_>,
     modules: &'m [Module],
     caller: Option<&Module>,
-) -> Found<'m> {
+) -> ServingAllocator<'m> {
     let resolved = caller.map(|caller| resolve(image, modules, caller));
     if let Some(Reference::To(module)) = resolved {
-        return Found {
+        return ServingAllocator {
             allocator: allocator_in(image, module),
             module: Some(module),
             finding: None,
@@ -138,7 +139,7 @@ pub fn find_allocator<'m>(
             );
             Finding::general(Severity::Error, what)
         });
-        return Found { allocator: Allocator::Unknown, module: None, finding };
+        return ServingAllocator { allocator: Allocator::Unknown, module: None, finding };
     };
     let allocator = allocator_in(image, module);
     let finding = caller.filter(|_| matches!(resolved, Some(Reference::Unresolved))).map(|caller| {
@@ -149,7 +150,7 @@ pub fn find_allocator<'m>(
         );
         Finding::general(Severity::Note, what)
     });
-    Found { allocator, module: Some(module), finding }
+    ServingAllocator { allocator, module: Some(module), finding }
 }
 
 const MALLOC: &str = "malloc";
@@ -215,24 +216,14 @@ fn is_musl(name: &str) -> bool {
     name.starts_with("ld-musl-") || name.starts_with("libc.musl-")
 }
 
-/// The string that gnu_get_libc_version(3) would return, found by its instructions: `lea rax, [rip + distance]; ret`,
-/// after an `endbr64` in some builds.
+/// The string that gnu_get_libc_version(3) would return, found by its instructions.
 fn read_version(memory: &dyn Memory, glibc: &Module) -> Result<Option<String>, Unreadable> {
-    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-    const LEA_RAX: [u8; 3] = [0x48, 0x8d, 0x05];
     const MAX_LENGTH: usize = 16;
 
     let Some(function) = glibc.symbol(memory, "gnu_get_libc_version")? else { return Ok(None) };
-    let mut start = function.address;
-    let mut code = [0; 7];
-    memory.read_exact(start, &mut code[..4])?;
-    if code[..4] == ENDBR64 {
-        start = start.offset(4);
-    }
-    memory.read_exact(start, &mut code)?;
-    let Some(distance) = code.strip_prefix(&LEA_RAX) else { return Ok(None) };
-    let distance = i32::from_le_bytes(distance.try_into().expect("seven bytes less three"));
-    let string = Address(start.offset(7).0.wrapping_add_signed(distance.into()));
+    let mut code = [0; arch::RETURN_ADDRESS_BYTES];
+    memory.read_exact(function.address, &mut code)?;
+    let Some(string) = arch::returned_address(&code, function.address) else { return Ok(None) };
     let version = String::from_utf8(memory.read_c_string(string, MAX_LENGTH)?).unwrap_or_default();
     let is_version = version.starts_with("2.")
         && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');

@@ -37,14 +37,14 @@ pub struct HeapMap {
     /// The sums over all arenas and mapped blocks, counted as the allocator's own statistics count.
     pub totals: Totals,
     /// How the allocator is tuned; `None` if its parameters were not found.
-    pub settings: Option<Settings>,
+    pub tuning: Option<Tuning>,
     /// Problems, and facts that a reader should know.
     pub findings: Vec<Finding>,
 }
 
-/// How an allocator is tuned, by its defaults, the environment or mallopt(3).
+/// The tuning of an allocator, by its defaults, the environment or mallopt(3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct Tuning {
     /// The maximum number of arenas; `None` if it depends on the number of processors.
     pub arena_max: Option<u64>,
     /// The maximum number of blocks of one size that a thread caches; 0 if thread caches are off.

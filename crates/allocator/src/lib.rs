@@ -19,8 +19,8 @@ pub mod jemalloc;
 mod trim_call;
 mod walk;
 
-pub use find::{Allocator, Found, Libc, find_allocator, libc};
+pub use find::{Allocator, Libc, ServingAllocator, find_allocator, libc};
 pub use glibc::{count_heaps, thread_locals, thread_stacks};
-pub use heap_map::{Arena, Block, BlockState, Extent, Header, HeapMap, Settings, Totals};
+pub use heap_map::{Arena, Block, BlockState, Extent, Header, HeapMap, Totals, Tuning};
 pub use trim_call::TrimCall;
 pub use walk::{Error, walk};

@@ -1,6 +1,6 @@
 use capture::Image;
 
-use crate::{Allocator, Found, HeapMap, glibc};
+use crate::{Allocator, HeapMap, ServingAllocator, glibc};
 
 /// The reason why nothing is known of a process's heap.
 ///
@@ -22,7 +22,7 @@ pub enum Error {
 ///
 /// # Errors
 /// If nothing can be known of the heap.
-pub fn walk(image: &Image<'_>, found: &Found<'_>) -> Result<HeapMap, Error> {
+pub fn walk(image: &Image<'_>, found: &ServingAllocator<'_>) -> Result<HeapMap, Error> {
     let module = found.module.ok_or(Error::NoAllocator)?;
     let mut heap = match &found.allocator {
         Allocator::Glibc { .. } => glibc::walk(image, module)?,

@@ -132,11 +132,11 @@ impl Target<'_> {
                         return Ok(done.captured(capture));
                     }
                 }
-                Err(failure) if may_try_again && passes(&failure) => {}
+                Err(failure) if may_try_again && is_transient(&failure) => {}
                 Err(failure) if plan.is_some() && self.may_freeze_after(&failure) => {
                     plan = None;
                     reason = match failure {
-                        Failure::NotTouched { refusal, .. } => no_copy(&refusal),
+                        Failure::CallRefused { refusal, .. } => no_copy(&refusal),
                         failure => failure.to_string(),
                     };
                     attempt = 1;
@@ -169,19 +169,19 @@ impl Target<'_> {
     }
 
     fn refused(&self, refusal: Refusal) -> Failure {
-        let instead = match refusal {
+        let hint = match refusal {
             Refusal::Slow { .. } => "; allow more with --max-pause",
             Refusal::NoHandler { .. } => {
                 ", which every CRuby installs when it starts; --capture freeze needs none"
             }
             _ => "; --capture freeze needs none",
         };
-        Failure::NotTouched { pid: self.pid, what: "make a forked copy of", refusal, instead }
+        Failure::CallRefused { pid: self.pid, purpose: "make a forked copy of", refusal, hint }
     }
 
     fn may_freeze_after(&self, failure: &Failure) -> bool {
         self.how.capture != CaptureMode::Fork
-            && matches!(failure, Failure::NotTouched { .. } | Failure::CopyLost(_))
+            && matches!(failure, Failure::CallRefused { .. } | Failure::CopyLost(_))
     }
 
     fn fork(&self, plan: &ForkPlan) -> Result<Attempt, Failure> {
@@ -261,11 +261,11 @@ fn no_copy(refusal: &Refusal) -> String {
 }
 
 /// Returns true if another try some milliseconds later may succeed.
-fn passes(failure: &Failure) -> bool {
+fn is_transient(failure: &Failure) -> bool {
     use capture::Error as E;
     match failure {
-        Failure::Target(error) => matches!(error, E::DoesNotStop { .. } | E::NewThreads { .. }),
-        Failure::NotTouched { refusal, .. } => {
+        Failure::Capture(error) => matches!(error, E::DoesNotStop { .. } | E::NewThreads { .. }),
+        Failure::CallRefused { refusal, .. } => {
             matches!(refusal, Refusal::NoSafePoint | Refusal::Slow { .. } | Refusal::Lost)
         }
         _ => false,

@@ -8,7 +8,7 @@ use formats::{RecordingError, SnapshotError};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("{}{}", .0, advice(.0))]
-    Target(capture::Error),
+    Capture(capture::Error),
     #[error(transparent)]
     CopyLost(inferior::Error),
     #[error(
@@ -30,8 +30,8 @@ pub(crate) enum Failure {
         .own_bytes >> 20, .room_bytes >> 20
     )]
     NoRoom { pid: i32, own_bytes: u64, room_bytes: u64 },
-    #[error("cannot {what} process {pid}: {refusal}{instead}")]
-    NotTouched { pid: i32, what: &'static str, refusal: inferior::Refusal, instead: &'static str },
+    #[error("cannot {purpose} process {pid}: {refusal}{hint}")]
+    CallRefused { pid: i32, purpose: &'static str, refusal: inferior::Refusal, hint: &'static str },
     #[error(
         "cannot trim process {pid}: its allocator, {allocator}, exports no function that returns memory"
     )]
@@ -83,14 +83,14 @@ pub(crate) enum Failure {
 
 impl From<capture::Error> for Failure {
     fn from(error: capture::Error) -> Self {
-        Self::Target(error)
+        Self::Capture(error)
     }
 }
 
 impl From<inferior::Error> for Failure {
     fn from(error: inferior::Error) -> Self {
         match error {
-            inferior::Error::Capture(error) => Self::Target(error),
+            inferior::Error::Capture(error) => Self::Capture(error),
             lost => Self::CopyLost(lost),
         }
     }
@@ -138,7 +138,7 @@ impl Failure {
             | Self::NoFormat { .. }
             | Self::NeedlessSysroot
             | Self::OneFile => 2,
-            Self::Target(
+            Self::Capture(
                 E::NoSuchProcess { .. }
                 | E::Thread { .. }
                 | E::Zombie { .. }
@@ -160,15 +160,15 @@ impl Failure {
             | Self::NoSource { .. }
             | Self::NotRubyCore { .. }
             | Self::NotASnapshot { .. } => 3,
-            Self::Target(E::NotPermitted { .. }) => 4,
-            Self::Target(
+            Self::Capture(E::NotPermitted { .. }) => 4,
+            Self::Capture(
                 E::Traced { .. } | E::DoesNotStop { .. } | E::NewThreads { .. } | E::Ended { .. },
             )
             | Self::CopyLost(_)
             | Self::Unread { .. }
             | Self::NoRoom { .. }
-            | Self::NotTouched { .. } => 5,
-            Self::Target(E::Proc { .. } | E::Ptrace { .. } | E::ForeignProc)
+            | Self::CallRefused { .. } => 5,
+            Self::Capture(E::Proc { .. } | E::Ptrace { .. } | E::ForeignProc)
             | Self::Unwritable { .. }
             | Self::NoRun { .. }
             | Self::NothingMeasured

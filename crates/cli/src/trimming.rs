@@ -28,10 +28,10 @@ pub(crate) fn trim(pid: i32, call: &AllocatorCall) -> Result<TrimOutcome, Failur
 }
 
 fn refused(pid: i32, refusal: Refusal) -> Failure {
-    let instead = match refusal {
+    let hint = match refusal {
         Refusal::NoSafePoint | Refusal::Lost => "; try again, or when it has less to do",
         Refusal::NoHandler { .. } => ", which every CRuby installs when it starts",
         _ => "",
     };
-    Failure::NotTouched { pid, what: "trim", refusal, instead }
+    Failure::CallRefused { pid, purpose: "trim", refusal, hint }
 }

@@ -70,7 +70,8 @@ fn preload(ledger: &Ledger) -> Option<Advice> {
 }
 
 fn limit_arenas(ledger: &Ledger) -> Option<Advice> {
-    let malloc = ledger.malloc.as_ref()?;
+    // The variable means nothing to another allocator.
+    let malloc = ledger.malloc.as_ref().filter(|_| ledger.allocator.is_glibc())?;
     let kept = |arena: &ArenaAccount| {
         arena.causes[Cause::MallocUnreturned]
             + arena.causes[Cause::MallocFragmented]

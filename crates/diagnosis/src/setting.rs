@@ -1,5 +1,6 @@
 use std::path::{Path, PathBuf};
 
+use capture::arch;
 use formats::TriedSetting;
 
 /// A setting under which the command runs; ordered from the simplest.
@@ -32,14 +33,8 @@ pub struct Environment {
     pub unset: Vec<&'static str>,
 }
 
-/// The library folders of Debian and other distributions.
-const FOLDERS: [&str; 5] = [
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/lib",
-    "/lib/x86_64-linux-gnu",
-];
+/// The library folders of Debian and other distributions. Debian's have a folder for each CPU.
+const FOLDERS: [&str; 4] = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib"];
 
 /// Variables of the settings. They are removed under every setting that does not set them.
 const MADE_BY_SETTINGS: [&str; 3] = ["MALLOC_ARENA_MAX", "LD_PRELOAD", "RBLOAT_AUTO_TRIM"];
@@ -132,7 +127,11 @@ impl Setting {
 }
 
 fn find(library: &str) -> Option<PathBuf> {
-    FOLDERS.iter().map(|folder| Path::new(folder).join(library)).find(|path| path.exists())
+    let folders = FOLDERS.iter().map(Path::new);
+    let mut paths = folders.flat_map(|folder| {
+        [folder.join(arch::LIBRARY_TRIPLET).join(library), folder.join(library)]
+    });
+    paths.find(|path| path.exists())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The effect of a trim over time.
+//! The effect of a trim: expected, and over time.
 
 use std::cmp::Reverse;
 
-use formats::{CauseRow, TrimConclusion, TrimWatch, WatchPoint};
+use formats::{CauseRow, TrimConclusion, TrimExpectation, TrimWatch, WatchPoint};
 use ledger::{Cause, Causes, Ledger, percent};
 
 /// A trim lasts if less than this share of the returned memory comes back, in percent.
@@ -11,6 +11,18 @@ const LASTS_PERCENT: f64 = 10.0;
 const EXPLAINS_PERCENT: f64 = 50.0;
 /// Memory can be spread only over more arenas than this.
 const FEW_ARENAS: usize = 2;
+
+/// The expected effect of a trim: from the heap if the ledger has one, otherwise `tried_bytes`, the memory that the same
+/// call returned in a forked copy.
+#[must_use]
+pub fn trim_expectation(ledger: &Ledger, tried_bytes: Option<u64>) -> TrimExpectation {
+    let malloc = ledger.malloc.as_ref();
+    TrimExpectation {
+        rss_bytes: ledger.rss_bytes,
+        returned_bytes: malloc.map(|malloc| malloc.trim_yield_bytes).or(tried_bytes),
+        deferred_bytes: malloc.map_or(0, |malloc| malloc.trim_deferred_bytes),
+    }
+}
 
 /// Compares the ledgers before and after a trim that returned `returned_bytes`, and the samples of RSS taken for
 /// `seconds` in between.

@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Confidence;
+use crate::{Confidence, Content};
 
 /// The document of `rbloat compare`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -16,6 +16,10 @@ pub struct Comparison {
     pub runs: Vec<Run>,
     pub medians: Vec<Medians>,
     pub recommendation: Recommendation,
+}
+
+impl Content for Comparison {
+    const KIND: &'static str = "comparison";
 }
 
 /// A setting that was tried.

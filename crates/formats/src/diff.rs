@@ -6,7 +6,7 @@ use ledger::Cause;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Confidence, names};
+use crate::{Confidence, Content, names};
 
 /// The document of `rbloat diff`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +21,10 @@ pub struct Diff {
     pub classes: Vec<ClassChange>,
     pub owners: Vec<OwnerChange>,
     pub arenas: Vec<ArenaChange>,
+}
+
+impl Content for Diff {
+    const KIND: &'static str = "diff";
 }
 
 /// One snapshot.

@@ -49,8 +49,8 @@ pub const SCHEMA: u32 = 2;
 pub struct Document<T> {
     /// The version of its fields: [`SCHEMA`].
     pub schema: u32,
-    /// The kind of its content.
-    pub kind: Kind,
+    /// The kind of its content: [`Content::KIND`].
+    pub kind: String,
     /// The content in one sentence. Programs should read the other fields.
     pub summary: String,
     /// The content.
@@ -58,41 +58,22 @@ pub struct Document<T> {
     pub content: T,
 }
 
-/// The kind of a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A [`Report`].
-    Report,
-    /// A [`Diff`].
-    Diff,
-    /// A [`Comparison`].
-    Comparison,
-    /// A [`TrimReport`].
-    Trim,
-}
-
 /// The content of a document.
 pub trait Content: Serialize {
-    /// The kind of documents with this content.
-    const KIND: Kind;
+    /// The kind of documents with this content: the name of the file of its schema.
+    const KIND: &'static str;
 }
 
-impl Content for Report {
-    const KIND: Kind = Kind::Report;
-}
+/// A function that returns a JSON Schema.
+pub type Schema = fn() -> serde_json::Value;
 
-impl Content for Diff {
-    const KIND: Kind = Kind::Diff;
-}
-
-impl Content for Comparison {
-    const KIND: Kind = Kind::Comparison;
-}
-
-impl Content for TrimReport {
-    const KIND: Kind = Kind::Trim;
-}
+/// The kind of each document, and its schema.
+pub const SCHEMAS: [(&str, Schema); 4] = [
+    (Report::KIND, schema::<Report>),
+    (Diff::KIND, schema::<Diff>),
+    (Comparison::KIND, schema::<Comparison>),
+    (TrimReport::KIND, schema::<TrimReport>),
+];
 
 /// Returns a document as JSON, with a line break at its end. `summary` is its content in one sentence.
 ///
@@ -100,7 +81,8 @@ impl Content for TrimReport {
 /// If a map of the content has keys that are not strings. No content has such a map.
 #[must_use]
 pub fn to_json<T: Content>(content: &T, summary: &str) -> String {
-    let document = Document { schema: SCHEMA, kind: T::KIND, summary: summary.into(), content };
+    let document =
+        Document { schema: SCHEMA, kind: T::KIND.into(), summary: summary.into(), content };
     serde_json::to_string_pretty(&document).expect("a document has string keys") + "\n"
 }
 

@@ -11,7 +11,7 @@ use ledger::{ArenaAccount, Cause, Ledger, MallocAccount, OwnerAccount, RubyAccou
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Advice, Verdict};
+use crate::{Advice, Content, Verdict};
 
 /// The maximum number of classes in a brief report.
 const MAX_CLASSES: usize = 30;
@@ -31,6 +31,10 @@ pub struct Report {
     pub verdict: Verdict,
     pub advice: Vec<Advice>,
     pub findings: Vec<FindingRow>,
+}
+
+impl Content for Report {
+    const KIND: &'static str = "report";
 }
 
 /// The identity of the process.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Content;
 use crate::report::milliseconds;
 
 /// The document of `rbloat trim`.
@@ -18,6 +19,10 @@ pub struct TrimReport {
     pub expected: TrimExpectation,
     pub outcome: Option<TrimOutcome>,
     pub watch: Option<TrimWatch>,
+}
+
+impl Content for TrimReport {
+    const KIND: &'static str = "trim";
 }
 
 /// The predicted effect of a trim.

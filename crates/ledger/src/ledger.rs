@@ -334,7 +334,7 @@ impl MallocAccount {
             totals: heap.totals,
             trim_yield_bytes: booking.causes[Cause::MallocUnreturned],
             trim_deferred_bytes: pages.deferred_bytes(&heap.trimmable),
-            arena_max: heap.settings.and_then(|settings| settings.arena_max),
+            arena_max: heap.tuning.and_then(|tuning| tuning.arena_max),
             arenas: arenas.collect(),
         }
     }

@@ -15,6 +15,6 @@ mod size;
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
 pub use ledger::{ArenaAccount, Ledger, MallocAccount, RubyAccount};
-pub use memory_map::{Area, AreaKind, Block, Columns, MemoryMap, Misfit, PageUse, Use};
+pub use memory_map::{Area, AreaKind, Columns, InconsistentMap, MapBlock, MemoryMap, PageUse, Use};
 pub use ownership::{OwnerAccount, OwnerKind, Retainer};
 pub use size::{Count, Size, percent};

@@ -74,17 +74,17 @@ fn assert_same(ledger: &Ledger, memory_map: &MemoryMap) {
     let mut owned = vec![(0, 0, 0); ledger.owners.len()];
     let mut uses = BTreeMap::new();
     for area in &memory_map.areas {
-        for piece in memory_map.blocks(area) {
-            let (count, bytes) = uses.entry(piece.used as u8).or_insert((0, 0));
+        for block in memory_map.blocks(area) {
+            let (count, bytes) = uses.entry(block.used as u8).or_insert((0, 0));
             *count += 1;
-            *bytes += piece.bytes;
-            if let Some(owner) = piece.owner {
+            *bytes += block.bytes;
+            if let Some(owner) = block.owner {
                 let (held, objects, slots) = &mut owned[owner as usize];
-                if piece.used == Use::InUse {
-                    *held += piece.bytes;
+                if block.used == Use::InUse {
+                    *held += block.bytes;
                 } else {
                     *objects += 1;
-                    *slots += piece.bytes;
+                    *slots += block.bytes;
                 }
             }
         }

@@ -28,9 +28,25 @@ pub struct ListedProcess {
     pub command: String,
 }
 
-/// The list of Ruby processes as text, in the order given, for a terminal of `width` columns.
+/// The list of Ruby processes as text, in the order given, for a terminal of `width` columns. `refused` further
+/// processes could not be examined for lack of permission.
 #[must_use]
-pub fn processes(processes: &[ListedProcess], width: usize) -> String {
+pub fn processes(processes: &[ListedProcess], refused: usize, width: usize) -> String {
+    let mut text = if processes.is_empty() {
+        "No Ruby processes found.\n".to_owned()
+    } else {
+        list(processes, width)
+    };
+    if refused > 0 {
+        let processes = if refused == 1 { "process" } else { "processes" };
+        text += &format!(
+            "Skipped {refused} {processes}: permission denied. Run as root to see all of them.\n"
+        );
+    }
+    text
+}
+
+fn list(processes: &[ListedProcess], width: usize) -> String {
     let mut table =
         table(["PID", "IN CONTAINER", "RSS, MiB", "RUBY", "LIBC", "MALLOC", "THREADS", "COMMAND"]);
     for process in processes {

@@ -1,4 +1,5 @@
 use std::fmt::Write;
+use std::path::Path;
 
 use anstyle::Style;
 use formats::{CaptureMethod, FindingSeverity, KeptBy, Memsize, Owner, Report};
@@ -48,6 +49,19 @@ pub fn report(report: &Report, options: TextOptions) -> String {
     let mut text = String::new();
     write(report, &mut text, options).expect("a string takes all text");
     text
+}
+
+/// One line about a report that was saved in the snapshot `path` of `bytes` bytes.
+#[must_use]
+pub fn saved_snapshot(report: &Report, path: &Path, bytes: u64) -> String {
+    format!(
+        "{}: process {} ({}), {} of RSS in {}\n",
+        path.display(),
+        report.process.pid,
+        report.process.command,
+        Size(report.process.rss_bytes),
+        Size(bytes),
+    )
 }
 
 fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::Result {

@@ -78,5 +78,5 @@ fn the_list_of_processes() {
         process(4242, 1_372_585_984, "puma 5.6.5 (tcp://0.0.0.0:3000) [shop]"),
         process(77, 37_000_000, "ruby -e sleep"),
     ];
-    insta::assert_snapshot!(plain(&render::processes(&processes, 100)));
+    insta::assert_snapshot!(plain(&render::processes(&processes, 0, 100)));
 }

@@ -67,7 +67,7 @@ fn each_way_of_being_no_snapshot_is_told_from_the_others() {
         assert!(matches!(error(&other), SnapshotError::OtherVersion(it) if it == version));
     }
     let without_sections = sealed(whole[..16].to_vec());
-    assert!(matches!(error(&without_sections), SnapshotError::Senseless("report")));
+    assert!(matches!(error(&without_sections), SnapshotError::InvalidSection("report")));
 }
 
 #[test]
@@ -90,7 +90,10 @@ fn areas_that_do_not_fit_together_are_refused() {
         change(&mut snapshot);
         let error = Snapshot::from_bytes(&snapshot.to_bytes());
         assert!(
-            matches!(error, Err(SnapshotError::Misfit(_) | SnapshotError::Senseless("areas"))),
+            matches!(
+                error,
+                Err(SnapshotError::InconsistentMap(_) | SnapshotError::InvalidSection("areas"))
+            ),
             "{what}: {error:?}"
         );
     }
@@ -113,7 +116,7 @@ fn a_file_that_unpacks_to_gigabytes_is_refused() {
     bytes.extend([0; 4]);
     assert!(matches!(
         Snapshot::from_bytes(&sealed(bytes)),
-        Err(SnapshotError::Senseless("report"))
+        Err(SnapshotError::InvalidSection("report"))
     ));
 }
 

@@ -1,8 +1,8 @@
 //! Finds glibc's parameters (`mp_`) in the data of a C library that was stripped of its symbols.
 
-use capture::{Address, Image};
+use capture::{Address, Image, arch};
 
-use crate::Settings;
+use crate::Tuning;
 use crate::glibc::candidate_mappings::is_candidate;
 use crate::glibc::layout::{Layouts, ParametersLayout};
 use crate::glibc::libc_data::LibcData;
@@ -10,7 +10,7 @@ use crate::glibc::libc_data::LibcData;
 /// The parameters that matter for a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parameters {
-    pub(crate) settings: Settings,
+    pub(crate) tuning: Tuning,
     /// The number of mmapped chunks, by glibc's own count.
     pub(crate) mmapped_chunks: u64,
     /// Their bytes by glibc's own count.
@@ -78,7 +78,7 @@ impl MainStart {
 /// The parameters that `words` hold in this layout, if all values are plausible.
 fn read_parameters(words: &[u64], layout: &ParametersLayout) -> Option<Parameters> {
     /// No size in a process exceeds this.
-    const MAX_BYTES: u64 = 1 << 47;
+    const MAX_BYTES: u64 = arch::USER_SPACE_END;
     const MAX_ARENAS: u64 = 1 << 24;
     /// `arena_test` is 8 by default, and `mmap_threshold` at least 128 KiB. A bound between them is needed,
     /// since the layout of 2.43 also fits the parameters of 2.35 to 2.42 eight bytes before their beginning:
@@ -120,7 +120,7 @@ fn read_parameters(words: &[u64], layout: &ParametersLayout) -> Option<Parameter
         && word(layout.tcache_max_bytes)? <= MAX_CACHED_BYTES
         && tcache_count <= u16::MAX.into();
     plausible.then_some(Parameters {
-        settings: Settings { arena_max: (arena_max != 0).then_some(arena_max), tcache_count },
+        tuning: Tuning { arena_max: (arena_max != 0).then_some(arena_max), tcache_count },
         mmapped_chunks: n_mmaps,
         mmapped_bytes: mmapped_mem,
         mmapped_tail: layout.mmapped_tail,

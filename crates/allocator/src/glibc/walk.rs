@@ -43,7 +43,7 @@ pub(crate) fn walk_with(
 
     let mut heap = HeapMap {
         header: Header { bytes: HEADER, lent: LENT },
-        settings: parameters.map(|found| found.settings),
+        tuning: parameters.map(|found| found.tuning),
         ..HeapMap::default()
     };
     heap.findings.extend(find_unlinked(image, &list, layouts).into_iter().map(|arena| {

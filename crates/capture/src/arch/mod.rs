@@ -1,7 +1,7 @@
 //! Everything that depends on the CPU.
 //!
 //! One folder per CPU exports the items below under the same names, and `target_arch` selects one; no other code
-//! names a CPU or a register. To support another CPU, add a folder and two lines here.
+//! names a CPU or a register. To support another CPU, add a folder and the three lines that select it here.
 //!
 //! | item | meaning |
 //! |---|---|
@@ -11,9 +11,12 @@
 //! | [`Registers`] | a stopped thread's registers: reading and setting them, and what the ABI keeps in them |
 //! | [`copy_stack`] | the stack of a process that is to call a function without arguments and end |
 //! | [`pthread`] | the address of a thread's `struct pthread` |
+//! | [`returned_address`], [`RETURN_ADDRESS_BYTES`] | the address of a constant that a function returns, from its code |
+//! | [`JIT_REACH`] | the distance that a call in compiled code can reach |
 //! | [`SYSTEM_CALL_RETURN`], [`SYSTEM_CALL_BYTES`] | the instruction that calls the kernel |
 //! | [`system_calls`] | numbers of system calls that not every CPU has |
 //! | [`AUDIT_ARCH`] | the CPU as seccomp filters see it |
+//! | [`LIBRARY_TRIPLET`] | the name of the folder of libraries on Debian |
 //! | [`ELF_MACHINE`], [`MACHINE_NAME`], [`relocations`] | the CPU in ELF files |
 
 #[cfg(target_arch = "x86_64")]

@@ -67,7 +67,7 @@ impl From<&str> for SourceName {
 
 impl SourceName {
     /// Returns the name with the folder of the files that the process of a core had mapped.
-    pub(super) fn below(self, folder: Option<&Path>) -> Self {
+    pub(crate) fn below(self, folder: Option<&Path>) -> Self {
         match self {
             Self::File { path, .. } => Self::File { path, sysroot: folder.map(Path::to_owned) },
             process => process,

@@ -1,8 +1,10 @@
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use formats::{Snapshot, to_json};
 
-use crate::arguments::{DiffArguments, SourceName};
+use crate::arguments::{CaptureArguments, SourceName, parse_time};
 use crate::failure::{Failure, Outcome};
 use crate::source::Source;
 use crate::terminal;
@@ -10,6 +12,34 @@ use crate::terminal;
 /// The defaults of `--every` and `--times` if only the other option is given.
 const EVERY: Duration = Duration::from_secs(60);
 const TIMES: u32 = 3;
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArguments {
+    /// Two or more snapshots, core files or processes, oldest first; or one process, with --every
+    #[arg(value_name = "PID|FILE", required = true)]
+    sources: Vec<String>,
+    /// Time between two snapshots of one process: 60s, 5m [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) every: Option<Duration>,
+    /// Number of snapshots [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100))]
+    pub(crate) times: Option<u32>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) capture: CaptureArguments,
+    /// For core files: the folder with the files that the processes had mapped, as in `rbloat report`
+    #[arg(long, value_name = "DIR")]
+    sysroot: Option<PathBuf>,
+}
+
+impl DiffArguments {
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&str, SourceName)> {
+        let name = |source: &str| SourceName::from(source).below(self.sysroot.as_deref());
+        self.sources.iter().map(move |source| (source.as_str(), name(source)))
+    }
+}
 
 pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let names: Vec<_> = arguments.names().collect();

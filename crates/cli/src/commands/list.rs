@@ -1,10 +1,11 @@
 use capture::elf;
 use render::ListedProcess;
 
+use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
 /// Lists the Ruby processes on this machine.
-pub(crate) fn list() -> Result<String, capture::Error> {
+pub(super) fn run() -> Result<Outcome, Failure> {
     let mut refused = 0;
     let mut processes: Vec<ListedProcess> = Vec::new();
     for pid in capture::proc::processes()? {
@@ -16,18 +17,8 @@ pub(crate) fn list() -> Result<String, capture::Error> {
         }
     }
     processes.sort_by_key(|process| (std::cmp::Reverse(process.rss_bytes), process.pid));
-    let mut text = if processes.is_empty() {
-        "No Ruby processes found.\n".into()
-    } else {
-        render::processes(&processes, terminal::width())
-    };
-    if refused > 0 {
-        let processes = if refused == 1 { "process" } else { "processes" };
-        text += &format!(
-            "Skipped {refused} {processes}: permission denied. Run as root to see all of them.\n"
-        );
-    }
-    Ok(text)
+    terminal::print(&render::processes(&processes, refused, terminal::width()))?;
+    Ok(Outcome::Done)
 }
 
 fn describe(image: &capture::Image<'_>) -> Option<ListedProcess> {

@@ -1,7 +1,23 @@
-use crate::arguments::MapArguments;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::arguments::SourceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::source::Source;
+
+#[derive(Debug, Args)]
+pub(crate) struct MapArguments {
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
+    /// The HTML file to write
+    #[arg(short, long, value_name = "FILE", required_unless_present = "png")]
+    pub(crate) output: Option<PathBuf>,
+    /// Also write the overview as a PNG picture
+    #[arg(long, value_name = "FILE")]
+    pub(crate) png: Option<PathBuf>,
+}
 
 pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
     if arguments.output.is_some() && arguments.output == arguments.png {

@@ -1,11 +1,107 @@
-//! The commands, one file for each. A command turns its arguments into calls of the other crates, and prints.
+//! The commands, one file for each, with its arguments. A command calls the other crates, and prints what they return.
 
 pub(crate) mod compare;
 pub(crate) mod diff;
-pub(crate) mod list;
+mod list;
 pub(crate) mod map;
 pub(crate) mod plot;
 pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod snapshot;
 pub(crate) mod trim;
+
+use std::io::{self, Write};
+
+use clap::Subcommand;
+use clap_complete::Shell;
+
+use crate::arguments::{self, EXAMPLES};
+use crate::failure::{Failure, Outcome};
+
+/// A command with its arguments.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show where the memory of a process is, what causes it, and what to do
+    ///
+    /// Every resident byte has exactly one cause. The process pauses for some milliseconds, while the kernel makes a
+    /// forked copy of it, which is then read. See --capture and --max-pause.
+    #[command(after_help = EXAMPLES)]
+    Report(report::ReportArguments),
+    /// Draw every page of a process's memory: in use, free but kept, or returned
+    ///
+    /// The map is one HTML file that opens in any browser without network. It shows all arenas, mmapped chunks, Ruby's
+    /// heap pages and stacks, by use or by owner. It zooms to single chunks, and finds addresses.
+    #[command(after_help = EXAMPLES)]
+    Map(map::MapArguments),
+    /// Save the state of a process in a small file, for report, map and diff
+    ///
+    /// The file has no data of the process. It has only names (of classes, types, constants, variables and files), and
+    /// the command line.
+    #[command(after_help = EXAMPLES)]
+    Snapshot(snapshot::SnapshotArguments),
+    /// Show what grew between snapshots of a process, and whether it is a leak
+    ///
+    /// Compares snapshots, or takes them itself: `rbloat diff PID --every 60s --times 3`. Two snapshots show what grew,
+    /// three show whether the growth continues.
+    #[command(after_help = EXAMPLES)]
+    Diff(diff::DiffArguments),
+    /// Run a program under each allocator and setting, and recommend one
+    ///
+    /// Runs COMMAND several times under each setting, in turns, each time as a new process. The work is done when
+    /// COMMAND ends or has used no CPU time for a second. With --load, the load starts then, and the work is done when
+    /// the load ends. The standard input of COMMAND stays open until rbloat asks it to end.
+    #[command(after_help = EXAMPLES)]
+    Compare(compare::CompareArguments),
+    /// Return the free memory of a process to the kernel now
+    ///
+    /// Prints a prediction first. Then one thread of the process calls malloc_trim(0), or the equivalent of jemalloc or
+    /// tcmalloc, in a signal handler. The other threads keep running.
+    #[command(after_help = EXAMPLES)]
+    Trim(trim::TrimArguments),
+    /// Record the memory use of a process and its children over time
+    ///
+    /// Every second it records the kernel's figures: RSS, PSS, USS, swap, CPU time, page faults, and the usage, limit
+    /// and OOM kills of the control group. Every 30 s it records the causes of each Ruby process, as in `rbloat report`.
+    /// Readings that cost more than 1 % of a processor in total are made less often. The file has one JSON object
+    /// per line. The recording ends with the process, by ^C, or after --duration.
+    #[command(after_help = EXAMPLES)]
+    Record(record::RecordArguments),
+    /// Draw recordings in one picture, and find out whether memory is stable
+    ///
+    /// The picture shows the memory of all recordings with limits, OOM kills and falls, and below it the causes of each.
+    /// Without --output it only prints a summary of each recording.
+    #[command(after_help = EXAMPLES)]
+    Plot(plot::PlotArguments),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page in roff
+    Manual,
+}
+
+/// Runs a command; without one, lists the Ruby processes on this machine.
+///
+/// # Errors
+/// See [`Failure`].
+pub(crate) fn run(command: Option<&Command>) -> Result<Outcome, Failure> {
+    match command {
+        None => list::run(),
+        Some(Command::Report(arguments)) => report::run(arguments),
+        Some(Command::Map(arguments)) => map::run(arguments),
+        Some(Command::Snapshot(arguments)) => snapshot::run(arguments),
+        Some(Command::Diff(arguments)) => diff::run(arguments),
+        Some(Command::Compare(arguments)) => compare::run(arguments),
+        Some(Command::Trim(arguments)) => trim::run(arguments),
+        Some(Command::Record(arguments)) => record::run(arguments),
+        Some(Command::Plot(arguments)) => plot::run(arguments),
+        Some(Command::Completions { shell }) => print(&arguments::completions(*shell)),
+        Some(Command::Manual) => print(&arguments::manual()?),
+    }
+}
+
+fn print(bytes: &[u8]) -> Result<Outcome, Failure> {
+    io::stdout().write_all(bytes)?;
+    Ok(Outcome::Done)
+}

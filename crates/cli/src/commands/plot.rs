@@ -1,18 +1,31 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use formats::Recording;
 use render::Plot;
 
-use crate::arguments::PlotArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::terminal;
 
 /// The maximum size of a recording's file. The recording of ten processes over a week is smaller.
 const MAX_BYTES: u64 = 2 << 30;
+
+#[derive(Debug, Args)]
+pub(crate) struct PlotArguments {
+    /// Recordings, finished or not
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// The picture to write, as .html, .svg or .png
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Also print the confidence intervals of the growth rate
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+}
 
 pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
     let format = arguments.output.as_deref().map(Format::of).transpose()?;

@@ -4,15 +4,54 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
+use clap::Args;
 use formats::{EndReason, Line, RecordingEnd, RecordingStart};
 use supervise::{Journal, Orphans, Recorder, RecorderOptions, Signals, unix_ms};
 
-use crate::arguments::RecordArguments;
+use crate::arguments::{CaptureArguments, parse_short_time, parse_time, parse_time_or_never};
 use crate::failure::{Failure, Outcome};
 use crate::recording_view::View;
 
 /// The first capture of a new program waits, since its heap is still empty.
 const FIRST_CAUSES_OF_A_NEW_PROGRAM: Duration = Duration::from_secs(2);
+
+/// The process to record.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct RecordedArguments {
+    /// The process to record
+    #[arg(value_name = "PID")]
+    pub(crate) pid: Option<i32>,
+    /// A program to start and record, with its arguments. rbloat forwards signals to it, and exits with its status
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordArguments {
+    #[command(flatten)]
+    pub(crate) recorded: RecordedArguments,
+    /// The file to write [default: rbloat-PID-TIME.jsonl]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Also write the samples as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Stop recording after this time: 60s, 5m, 1h. A program that rbloat started continues
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) duration: Option<Duration>,
+    /// Time between two samples: 200ms, 1s, 1m
+    #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "1s")]
+    pub(crate) every: Duration,
+    /// Time between two searches for the causes; 0 for none
+    #[arg(long, value_name = "TIME", value_parser = parse_time_or_never, default_value = "30s")]
+    pub(crate) causes_every: Duration,
+    /// Also print the confidence intervals of the growth rate
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) capture: CaptureArguments,
+}
 
 pub(crate) fn run(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     match arguments.recorded.pid {

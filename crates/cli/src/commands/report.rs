@@ -1,10 +1,34 @@
+use clap::Args;
 use formats::to_json;
 use render::TextOptions;
 
-use crate::arguments::ReportArguments;
+use crate::arguments::SourceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::source::{Detail, Source};
 use crate::terminal;
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArguments {
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show a row for each of malloc's arenas. JSON always has them
+    #[arg(long)]
+    pub(crate) arenas: bool,
+    /// Show the N owners that hold most malloc'ed memory [default: 10, in JSON 100; without N: 30].
+    /// With 0, owners are not searched for, which is faster
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "30")]
+    owners: Option<usize>,
+}
+
+impl ReportArguments {
+    /// Returns the number of owners to show. 0 means that owners are not searched for.
+    pub(crate) fn owners(&self) -> usize {
+        self.owners.unwrap_or(if self.json { 100 } else { 10 })
+    }
+}
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let owners = arguments.owners();

@@ -1,10 +1,21 @@
-use ledger::Size;
+use std::path::PathBuf;
 
-use crate::arguments::SnapshotArguments;
+use clap::Args;
+
+use crate::arguments::SourceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::source::Source;
 use crate::terminal;
+
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotArguments {
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+}
 
 pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let source = Source::open(arguments.source.name()?)?;
@@ -12,14 +23,7 @@ pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let bytes = snapshot.to_bytes();
     output::write(&arguments.output, &bytes)?;
     let report = &snapshot.report;
-    let summary = format!(
-        "{}: process {} ({}), {} of RSS in {}\n",
-        arguments.output.display(),
-        report.process.pid,
-        report.process.command,
-        Size(report.process.rss_bytes),
-        Size(bytes.len() as u64),
-    );
+    let summary = render::saved_snapshot(report, &arguments.output, bytes.len() as u64);
     if arguments.output.is_file() {
         terminal::print(&summary)?;
     } else {

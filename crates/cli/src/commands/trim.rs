@@ -1,10 +1,11 @@
 use std::time::{Duration, Instant};
 
-use formats::{TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json};
+use clap::Args;
+use formats::{TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json};
 use ledger::Ledger;
 
 use crate::allocator_call::AllocatorCall;
-use crate::arguments::{CaptureArguments, TrimArguments};
+use crate::arguments::{CaptureArguments, ProcessArguments, parse_time};
 use crate::attempts::{self, Captured};
 use crate::failure::{Failure, Outcome};
 use crate::source::progress;
@@ -12,6 +13,23 @@ use crate::{terminal, trimming};
 
 /// The time between two samples of RSS after a trim.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Args)]
+pub(crate) struct TrimArguments {
+    #[command(flatten)]
+    pub(crate) process: ProcessArguments,
+    #[command(flatten)]
+    pub(crate) capture: CaptureArguments,
+    /// Only print the prediction
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) dry_run: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Then watch RSS for this time, and report how much memory comes back: 60s, 5m
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) watch: Option<Duration>,
+}
 
 pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     let pid = crate::process::find(arguments.process.name())?;
@@ -52,18 +70,7 @@ fn expect(
         return Err(Failure::Unread { pid, reason });
     }
     let ledger = Ledger::draw_up(&state, &facts);
-    let expected = match &ledger.malloc {
-        Some(malloc) => TrimExpectation {
-            rss_bytes: ledger.rss_bytes,
-            returned_bytes: Some(malloc.trim_yield_bytes),
-            deferred_bytes: malloc.trim_deferred_bytes,
-        },
-        None => TrimExpectation {
-            rss_bytes: ledger.rss_bytes,
-            returned_bytes: tried_bytes,
-            deferred_bytes: 0,
-        },
-    };
+    let expected = diagnosis::trim_expectation(&ledger, tried_bytes);
     let allocator = ledger.allocator.to_string();
     Ok((TrimReport::new(&ledger.process, allocator, call.shown.into(), expected), ledger))
 }

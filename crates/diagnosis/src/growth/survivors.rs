@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use ledger::{Block, MemoryMap, Use};
+use ledger::{MapBlock, MemoryMap, Use};
 
 use formats::ClassChange;
 use formats::Snapshot;
@@ -19,8 +19,8 @@ pub(crate) fn count(first: &Snapshot, last: &Snapshot, classes: &mut [ClassChang
         owners.map(|owner| names.get(owner.owner.as_str()).copied()).collect()
     };
     let (was, is) = (index_of(first), index_of(last));
-    let class = |classes: &[Option<usize>], piece: &Block| {
-        classes.get(piece.owner? as usize).copied().flatten()
+    let class = |classes: &[Option<usize>], block: &MapBlock| {
+        classes.get(block.owner? as usize).copied().flatten()
     };
     let mut before = objects(&first.memory_map).peekable();
     for object in objects(&last.memory_map) {
@@ -42,7 +42,7 @@ pub(crate) fn count(first: &Snapshot, last: &Snapshot, classes: &mut [ClassChang
 }
 
 /// Returns the slots with objects, in ascending order.
-fn objects(memory_map: &MemoryMap) -> impl Iterator<Item = Block> {
-    let pieces = memory_map.areas.iter().flat_map(|area| memory_map.blocks(area));
-    pieces.filter(|piece| piece.used.is_object())
+fn objects(memory_map: &MemoryMap) -> impl Iterator<Item = MapBlock> {
+    let blocks = memory_map.areas.iter().flat_map(|area| memory_map.blocks(area));
+    blocks.filter(|block| block.used.is_object())
 }

@@ -4,7 +4,7 @@
 mod container;
 mod sections;
 
-use ledger::{MemoryMap, Misfit};
+use ledger::{InconsistentMap, MemoryMap};
 
 use crate::Report;
 pub use sections::Section;
@@ -40,10 +40,10 @@ pub enum SnapshotError {
     Damaged,
     /// A section has invalid content.
     #[error("its section \"{0}\" is invalid")]
-    Senseless(&'static str),
+    InvalidSection(&'static str),
     /// The areas are inconsistent.
     #[error(transparent)]
-    Misfit(#[from] Misfit),
+    InconsistentMap(#[from] InconsistentMap),
 }
 
 impl Snapshot {

@@ -78,7 +78,7 @@ impl Snapshot {
         let mut part = |name: &'static str| {
             let found = sections.iter().find(|section| section.name == name.as_bytes());
             let unpacked = found.and_then(|section| unpack(section.bytes, room));
-            let unpacked = unpacked.ok_or(SnapshotError::Senseless(name))?;
+            let unpacked = unpacked.ok_or(SnapshotError::InvalidSection(name))?;
             room -= unpacked.len() as u64;
             Ok::<_, SnapshotError>(unpacked)
         };
@@ -91,12 +91,12 @@ impl Snapshot {
             pages: part("pages")?,
         };
         let report: crate::Report =
-            serde_json::from_slice(&report).map_err(|_| SnapshotError::Senseless("report"))?;
+            serde_json::from_slice(&report).map_err(|_| SnapshotError::InvalidSection("report"))?;
         let areas: ListedAreas =
-            serde_json::from_slice(&areas).map_err(|_| SnapshotError::Senseless("areas"))?;
+            serde_json::from_slice(&areas).map_err(|_| SnapshotError::InvalidSection("areas"))?;
         let arenas = report.arenas.as_ref().map_or(0, Vec::len);
         let memory_map =
-            areas.into_memory_map(columns, arenas).ok_or(SnapshotError::Senseless("areas"))?;
+            areas.into_memory_map(columns, arenas).ok_or(SnapshotError::InvalidSection("areas"))?;
         memory_map.check(report.owners.as_ref().map_or(0, Vec::len))?;
         Ok(Self { report, memory_map })
     }

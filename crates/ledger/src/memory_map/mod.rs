@@ -219,7 +219,7 @@ impl PageUse {
 
 /// A chunk, a slot, or memory between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Block {
+pub struct MapBlock {
     /// Its beginning; for a chunk, its header.
     pub address: Address,
     /// Its size, header included.
@@ -233,14 +233,14 @@ pub struct Block {
 /// Columns that do not form a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the area at {at} does not fit together")]
-pub struct Misfit {
+pub struct InconsistentMap {
     /// The beginning of the first area that does not fit.
     pub at: Address,
 }
 
 impl MemoryMap {
     /// The blocks of one of its areas, ascending and without gaps.
-    pub fn blocks(&self, area: &Area) -> impl Iterator<Item = Block> {
+    pub fn blocks(&self, area: &Area) -> impl Iterator<Item = MapBlock> {
         let mut sizes = part(&self.columns.sizes, &area.sizes);
         let mut owners = part(&self.columns.owners, &area.owners);
         let mut at = area.range.start;
@@ -248,8 +248,12 @@ impl MemoryMap {
             let used = Use::by_number(number)?;
             let bytes = column::take(&mut sizes)?.checked_mul(UNIT)?;
             let owner = if used.has_owner() { column::take(&mut owners)? } else { 0 };
-            let block =
-                Block { address: at, bytes, used, owner: owner.checked_sub(1).map(|it| it as u32) };
+            let block = MapBlock {
+                address: at,
+                bytes,
+                used,
+                owner: owner.checked_sub(1).map(|it| it as u32),
+            };
             at = at.offset(bytes);
             Some(block)
         })
@@ -280,7 +284,7 @@ impl MemoryMap {
     ///
     /// # Errors
     /// If an area fails the check.
-    pub fn check(&self, owners: usize) -> Result<(), Misfit> {
+    pub fn check(&self, owners: usize) -> Result<(), InconsistentMap> {
         let mut last = Area::new(Address(0)..Address(0), AreaKind::Anonymous, String::new());
         for area in &self.areas {
             let ascends = last.range.end <= area.range.start
@@ -292,7 +296,7 @@ impl MemoryMap {
                     .zip([&last.sizes, &last.uses, &last.owners, &last.pages])
                     .all(|(part, last)| part.start == last.end && part.start <= part.end);
             if !ascends || !self.is_covered(area, owners) {
-                return Err(Misfit { at: area.range.start });
+                return Err(InconsistentMap { at: area.range.start });
             }
             last.clone_from(area);
         }
@@ -301,7 +305,7 @@ impl MemoryMap {
             && uses.len() == last.uses.end
             && owners.len() == last.owners.end
             && pages.len() == last.pages.end;
-        if are_used_up { Ok(()) } else { Err(Misfit { at: last.range.start }) }
+        if are_used_up { Ok(()) } else { Err(InconsistentMap { at: last.range.start }) }
     }
 
     fn is_covered(&self, area: &Area, owners: usize) -> bool {

@@ -2,14 +2,11 @@
 
 use std::ops::Range;
 
+use capture::arch::JIT_REACH;
 use capture::{Address, Image, Mapping, Memory, PAGE_SIZE};
 
 use crate::interpreter::Interpreter;
 
-/// The reach of a call: compilers reserve their memory this near to the interpreter's text
-/// (`alloc_exec_mem` in yjit_asm.c of 3.1, `rb_yjit_reserve_addr_space` in yjit.c, from 4.0 on
-/// `rb_jit_reserve_addr_space` in jit.c).
-const REACH: u64 = 1 << 31;
 /// Compilers reserve a whole number of MiB.
 const UNIT: u64 = 1 << 20;
 /// More mappings than a compiler splits its memory into: it writes to a few pages at a time.
@@ -127,7 +124,7 @@ impl Segment {
 }
 
 fn is_in_reach(code: &Range<Address>, interpreter: &Range<Address>) -> bool {
-    code.end - interpreter.start < REACH && interpreter.end - code.start < REACH
+    code.end - interpreter.start < JIT_REACH && interpreter.end - code.start < JIT_REACH
 }
 
 #[cfg(test)]

@@ -33,6 +33,13 @@ pub const ELF_MACHINE: elf::Machine = elf::EM_X86_64;
 /// The CPU's name for users.
 pub const MACHINE_NAME: &str = "x86-64";
 
+/// The folder of libraries below /usr/lib on Debian.
+pub const LIBRARY_TRIPLET: &str = "x86_64-linux-gnu";
+/// The distance that a call with a 32-bit offset can reach.
+pub const JIT_REACH: u64 = 1 << 31;
+/// Bytes of code that [`returned_address`] needs.
+pub const RETURN_ADDRESS_BYTES: usize = 11;
+
 /// Numbers of system calls that newer CPUs lack; `None` there.
 pub mod system_calls {
     /// poll(2).
@@ -65,6 +72,19 @@ pub mod relocations {
 #[must_use]
 pub fn pthread(thread_pointer: Address) -> Address {
     thread_pointer
+}
+
+/// Returns the address that a function at `address` with this code returns, if it only loads a constant:
+/// `lea rax, [rip + distance]`, after an `endbr64` in some builds.
+#[must_use]
+pub fn returned_address(code: &[u8; RETURN_ADDRESS_BYTES], address: Address) -> Option<Address> {
+    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    const LEA_RAX: [u8; 3] = [0x48, 0x8d, 0x05];
+
+    let skipped = if code.starts_with(&ENDBR64) { ENDBR64.len() } else { 0 };
+    let distance = code[skipped..].strip_prefix(&LEA_RAX)?.first_chunk()?;
+    let end = address.offset((skipped + LEA_RAX.len() + distance.len()) as u64);
+    Some(Address(end.0.wrapping_add_signed(i32::from_le_bytes(*distance).into())))
 }
 
 /// Returns a stack for a process that a system call made with [`SYSTEM_CALL_RETURN`] creates, and the bytes that

@@ -1,0 +1,93 @@
+//! Inputs for the fuzz targets.
+//!
+//! A fuzzer rarely finds its way through checksums, compression and linked structures. Its input is therefore damage to
+//! something valid: a list of patches.
+
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use capture::Image;
+use formats::{Capture, CaptureMethod, Snapshot};
+use ledger::{Facts, Ledger};
+use testkit::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory};
+
+/// Bytes to write over something valid.
+#[derive(Debug)]
+pub struct Patch<'a> {
+    place: u32,
+    /// The new bytes, 1 to 8.
+    pub bytes: &'a [u8],
+}
+
+impl Patch<'_> {
+    /// The place to write to in something of `length` bytes; `None` if it has none.
+    #[must_use]
+    pub fn place(&self, length: usize) -> Option<usize> {
+        (self.place as usize).checked_rem(length)
+    }
+
+    /// Writes the patch over `bytes`.
+    pub fn apply(&self, bytes: &mut [u8]) {
+        if let Some(place) = self.place(bytes.len()) {
+            for (old, new) in bytes[place..].iter_mut().zip(self.bytes) {
+                *old = *new;
+            }
+        }
+    }
+}
+
+/// Parses a fuzzer's input: for each patch four bytes for the place, one for the length, and the new bytes.
+pub fn patches(mut input: &[u8]) -> impl Iterator<Item = Patch<'_>> {
+    std::iter::from_fn(move || {
+        let (place, rest) = input.split_first_chunk::<4>()?;
+        let (length, rest) = rest.split_first()?;
+        let (bytes, rest) = rest.split_at_checked(usize::from(length % 8) + 1)?;
+        input = rest;
+        Some(Patch { place: u32::from_le_bytes(*place), bytes })
+    })
+}
+
+/// A process with 3 threads, a glibc heap, and a Ruby whose strings and objects hold chunks of it.
+///
+/// `choice` selects the releases of glibc and Ruby.
+#[must_use]
+pub fn process(choice: u8) -> (capture::ProcessState, SyntheticMemory) {
+    let libc = [GlibcRelease::V2_31, GlibcRelease::V2_36, GlibcRelease::V2_43];
+    let rubies = [RubyRelease::V3_1, RubyRelease::V3_4];
+    let mut heap = MallocHeap::new(libc[usize::from(choice) % libc.len()], 3);
+    let sizes = [24, 40, 100, 520, 1032, 5000, 70_000];
+    let chunks: Vec<u64> =
+        (0..60).map(|it| heap.malloc(it % 3, sizes[it % sizes.len()] + it as u64)).collect();
+    heap.map_chunk(400_000);
+    for (index, chunk) in chunks.iter().enumerate().filter(|(index, _)| index % 3 == 1) {
+        heap.free(index % 3, *chunk);
+    }
+    let mut memory = SyntheticMemory::default();
+    let truth = heap.write(&mut memory);
+    let mut ruby = RubyHeap::new(rubies[usize::from(choice / 16) % rubies.len()]);
+    for chunk in chunks.iter().step_by(3) {
+        ruby.string_at(*chunk, 20);
+    }
+    ruby.write(&mut memory);
+    let mut state = memory.state();
+    state.threads = truth.threads;
+    state.process.pid = state.threads[0].tid;
+    (state, memory)
+}
+
+/// The snapshot of such a process.
+#[must_use]
+pub fn snapshot() -> &'static Snapshot {
+    static SNAPSHOT: OnceLock<Snapshot> = OnceLock::new();
+    SNAPSHOT.get_or_init(draw_up_snapshot)
+}
+
+fn draw_up_snapshot() -> Snapshot {
+    let (state, memory) = process(1);
+    let image = Image::new(state, memory);
+    let (ledger, memory_map) = Ledger::draw_up_with_map(&image.state, &Facts::read(&image, true));
+    let none = Duration::ZERO;
+    let written = SystemTime::UNIX_EPOCH;
+    let capture = Capture::new(CaptureMethod::Core, String::new(), written, none, none, None);
+    Snapshot { report: diagnosis::report(&ledger, capture), memory_map }
+}
