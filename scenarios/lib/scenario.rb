@@ -18,10 +18,10 @@ module Scenario
   class << self
     # Runs the block, which gets the scale, creates the state, and returns the facts that only this scenario knows. Then
     # prints the facts and waits. +commands+ are the requests that a driver may make: names with callables that return
-    # the answer.
-    def run(expect:, commands: {})
+    # the answer. Without +settle+ garbage stays.
+    def run(expect:, commands: {}, settle: true)
       facts = yield(read_scale)
-      settle
+      collect if settle
       tell({ scenario: name, pid: Process.pid, expect: expect }.merge(measurements, facts))
       warn(hint) if $stdin.tty?
       answer({ "trim" => method(:trim) }.merge(commands))
@@ -67,7 +67,7 @@ module Scenario
 
     # Lets the GC finish, so that the state has no garbage and no pending lazy sweep. More than once, because a stale
     # word on the stack may retain a dead object the first time.
-    def settle
+    def collect
       3.times { GC.start }
     end
 

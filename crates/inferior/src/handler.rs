@@ -112,6 +112,10 @@ impl BorrowedHandler {
         for _ in 0..MAX_STOPS {
             match go_on(tid, how, pending)? {
                 Event::Signal(sent) if sent == signal => {
+                    // The thread shall not notice the signal: the call in which it waits goes on after the handler.
+                    if let Some(again) = read_registers(tid)?.at_restart() {
+                        write_registers(tid, again)?;
+                    }
                     *pending = signal;
                     how = Resume::Step;
                 }

@@ -21,17 +21,12 @@ const MAX_STACKS: usize = 64;
 /// ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK (linux/errno.h) and EINTR.
 const INTERRUPTIBLE: [i64; 5] = [-512, -513, -514, -516, -4];
 
-/// System calls that wait and that no allocator makes; first those whose callers notice a signal least. futex(2) has
-/// a rule of its own.
+/// System calls that wait and that no allocator makes. First those that go on after a signal
+/// ([`Registers::at_restart`]), then those that return EINTR. futex(2) has a rule of its own.
 const WAITING_CALLS: [Option<i64>; 17] = [
-    Some(libc::SYS_nanosleep),
-    Some(libc::SYS_clock_nanosleep),
-    system_calls::POLL,
     Some(libc::SYS_ppoll),
     system_calls::SELECT,
     Some(libc::SYS_pselect6),
-    system_calls::EPOLL_WAIT,
-    Some(libc::SYS_epoll_pwait),
     Some(libc::SYS_wait4),
     Some(libc::SYS_waitid),
     Some(libc::SYS_accept),
@@ -41,6 +36,11 @@ const WAITING_CALLS: [Option<i64>; 17] = [
     Some(libc::SYS_recvmsg),
     system_calls::PAUSE,
     Some(libc::SYS_rt_sigsuspend),
+    Some(libc::SYS_nanosleep),
+    Some(libc::SYS_clock_nanosleep),
+    system_calls::POLL,
+    system_calls::EPOLL_WAIT,
+    Some(libc::SYS_epoll_pwait),
 ];
 
 /// FUTEX_WAIT and FUTEX_WAIT_BITSET of linux/futex.h, without their flags.

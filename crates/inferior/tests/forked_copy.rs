@@ -154,6 +154,20 @@ fn the_target_does_not_notice_its_copy() {
 }
 
 #[test]
+fn a_call_that_waits_goes_on_without_a_sign_of_the_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = testkit::compile("waits", folder.path(), &["-pthread"]);
+    for call in ["read", "ppoll", "select", "accept", "wait", "pause"] {
+        let mut target = Target::start(testkit::command(&program).arg(call));
+        for _ in 0..3 {
+            assert_eq!(fork(&target).end().unwrap().left, None);
+        }
+        target.tell("");
+        assert_eq!(target.next_truth(), serde_json::json!({"interrupted": 0}), "{call}");
+    }
+}
+
+#[test]
 fn a_copy_that_is_killed_is_an_error_and_leaves_nothing() {
     let target = Target::ruby(WAITING);
     let forked = fork(&target);

@@ -6,10 +6,9 @@
 //! thread's stack pointer and control block. Adjacent mappings merge in /proc/PID/maps, so nothing is inferred
 //! from mappings.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
-use capture::{Address, Image, Memory, PAGE_SIZE, ProcessState, Thread, intersection, length};
+use capture::{Address, Image, Mapping, Memory, PAGE_SIZE, ProcessState, Thread, intersection, length};
 
 use crate::HeapMap;
 
@@ -39,12 +38,9 @@ pub fn thread_stacks(image: &Image<'_>) -> Vec<Range<Address>> {
         others.iter().map(|thread| block_of(image, thread, offset)).collect()
     };
     let mut offsets = (0..MAX_DESCRIPTOR).step_by(8);
-    let found = offsets.find_map(|offset| Some((offset, all_blocks(offset)?)));
-    if let Some((offset, living)) = found
-        && let (Some(block), Some(thread)) = (living.first(), others.first())
-    {
-        let tail = block.end - thread.pthread();
-        stacks.extend(cached_stacks(image, &living, tail, offset));
+    let living = offsets.find_map(all_blocks).unwrap_or_default();
+    if living.len() == others.len() {
+        stacks.extend(cached_stacks(image, &living));
         stacks.extend(living);
     }
     stacks.sort_by_key(|stack| stack.start);
@@ -86,37 +82,48 @@ fn check_block(
     (is_block && is_mapped).then_some(start..end)
 }
 
-/// The stacks of ended threads: glibc keeps up to 40 MiB of them for new threads. Such a block begins with a
-/// mapping (its guard pages) or behind another block, is as long as a living thread's, and its control block
-/// still points to itself.
-fn cached_stacks(
-    image: &Image<'_>,
-    living: &[Range<Address>],
-    tail: u64,
-    offset: u64,
-) -> Vec<Range<Address>> {
-    let sizes: BTreeSet<u64> = living.iter().map(length).collect();
-    let mappings = image.state.mappings.iter();
-    let mut starts: Vec<Address> = mappings.map(|mapping| mapping.range.start).collect();
-    starts.extend(living.iter().map(|block| block.end));
+/// The stacks of ended threads: glibc keeps up to 40 MiB of them for new threads. Such a block ends with a mapping, or
+/// where another block begins, and its control block still points to itself and describes the block.
+fn cached_stacks(image: &Image<'_>, living: &[Range<Address>]) -> Vec<Range<Address>> {
+    let may_be_stack = |mapping: &&Mapping| {
+        mapping.readable && mapping.writable && mapping.is_private_anonymous()
+    };
+    let mappings = image.state.mappings.iter().filter(may_be_stack);
+    let mut ends: Vec<Address> = mappings.map(|mapping| mapping.range.end).collect();
+    ends.extend(living.iter().map(|block| block.start));
     let mut stacks = Vec::new();
-    while let Some(start) = starts.pop() {
-        for size in &sizes {
-            let control = start.offset(size - tail);
-            let points_to_itself = |at| image.read_address(at) == Ok(control);
-            let block = start..start.offset(*size);
-            if points_to_itself(control)
-                && points_to_itself(control.offset(CONTROL_SELF))
-                && described_block(image, control, offset) == Some(block.clone())
-                && !living.contains(&block)
-                && !stacks.contains(&block)
-            {
-                starts.push(block.end);
-                stacks.push(block);
-            }
+    while let Some(end) = ends.pop() {
+        if let Some(block) = block_before(image, end)
+            && !living.contains(&block)
+            && !stacks.contains(&block)
+        {
+            ends.push(block.start);
+            stacks.push(block);
         }
     }
     stacks
+}
+
+/// The block of a thread that ends at `end`.
+fn block_before(image: &Image<'_>, end: Address) -> Option<Range<Address>> {
+    const WORD: usize = 8;
+    let mut bytes = [0; MAX_DESCRIPTOR as usize];
+    let start = end.before(MAX_DESCRIPTOR);
+    image.read_exact(start, &mut bytes).ok()?;
+    let words: Vec<u64> = bytes
+        .chunks_exact(WORD)
+        .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+        .collect();
+    let address = |index: usize| start.offset((index * WORD) as u64);
+    let points_to_itself = |&index: &usize| {
+        let second = words.get(index + CONTROL_SELF as usize / WORD);
+        words[index] == address(index).0 && second == Some(&words[index])
+    };
+    let control = (0..words.len()).find(points_to_itself)?;
+    let mut blocks = words[control..].windows(2).filter_map(|pair| {
+        check_block(&image.state, address(control), Address(pair[0]), pair[1])
+    });
+    blocks.find(|block| block.end == end)
 }
 
 /// The memory of thread-local variables, below each thread's control block, and the control blocks. `stacks` are

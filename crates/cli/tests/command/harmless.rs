@@ -103,7 +103,10 @@ fn memory(pid: i32) -> BTreeMap<String, u64> {
                     *sums.entry(key.to_owned()).or_default() += kilobytes.parse::<u64>().unwrap();
                 }
             }
-            [range, _, _, _, inode, ..] if range.contains('-') => is_anonymous = inode == "0",
+            // All processes of the machine share the pages of the kernel's vdso.
+            [range, _, _, _, inode, ref name @ ..] if range.contains('-') => {
+                is_anonymous = inode == "0" && !matches!(name, ["[vdso]" | "[vvar]" | "[vvar_vclock]"]);
+            }
             _ => {}
         }
     }

@@ -133,6 +133,41 @@ fn who_keeps_an_object_is_told_in_words_of_ruby() {
     }
 }
 
+/// The number of objects of a class, and how many of them each root retains; `None` for no root.
+fn retained(report: &Report, class: &str) -> (u64, Vec<(Option<String>, u64)>) {
+    let owners = report.owners.iter().flatten();
+    let owner = owners.into_iter().find(|owner| owner.owner == class).unwrap();
+    let kept_by = owner.kept_by.iter().map(|it| (it.path.clone(), it.objects));
+    (owner.objects, kept_by.collect())
+}
+
+#[test]
+fn weak_tables_retain_no_garbage() {
+    let target = start("weak_tables", "1", &[]);
+    let has_key_map = target.truth["has_key_map"].as_bool().unwrap();
+    let report = report(target.pid());
+    let is_there = |class: &&str| has_key_map || !class.starts_with("KeyMap");
+    let dead = ["Variables", "VariableValue", "Finalized", "Identified", "MapKey", "MapValue"];
+    for class in dead.iter().chain(&["KeyMapKey", "KeyMapValue"]).filter(|it| is_there(it)) {
+        let (objects, roots) = retained(&report, &format!("Dead::{class}"));
+        let garbage: u64 =
+            roots.iter().filter(|(path, _)| path.is_none()).map(|(_, objects)| objects).sum();
+        // Stale words, of Ruby's stacks for example, may seem to retain a few of them.
+        assert!(garbage * 20 >= objects * 19 && objects >= 2000, "{class}: {objects}, {roots:?}");
+    }
+    for (class, path) in [
+        ("Variables", "STORE → Array → Alive::Variables"),
+        ("VariableValue", "STORE → Array → Alive::Variables → Alive::VariableValue"),
+        ("KeyMapKey", "STORE → Array → Alive::KeyMapKey"),
+        ("KeyMapValue", "STORE → Array → Alive::KeyMapKey → Alive::KeyMapValue"),
+    ] {
+        if is_there(&class) {
+            let (objects, roots) = retained(&report, &format!("Alive::{class}"));
+            assert_eq!(roots[0], (Some(path.to_owned()), objects), "{roots:?}");
+        }
+    }
+}
+
 /// What Ruby says of objects that it knows all about, and malloc's rounding: a header of 8 bytes for each
 /// chunk, up to 15 to the next multiple of 16, and no chunk below 32.
 #[test]

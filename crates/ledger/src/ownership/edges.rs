@@ -24,25 +24,25 @@ pub(crate) const LIMITS: Limits =
 
 /// An edge to a node, or a reference to a slot.
 ///
-/// It is *weak* if the word may be no pointer: a word that points into the middle of a block may be a number, and
+/// It is *uncertain* if the word may be no pointer: a word that points into the middle of a block may be a number, and
 /// the last word of a block may be an earlier owner's, since malloc rounds sizes up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Edge(u32);
 
 impl Edge {
-    const WEAK: u32 = 1 << 31;
+    const UNCERTAIN: u32 = 1 << 31;
 
-    pub(crate) fn new(node: u32, is_weak: bool) -> Self {
-        Self(node & !Self::WEAK | if is_weak { Self::WEAK } else { 0 })
+    pub(crate) fn new(node: u32, is_uncertain: bool) -> Self {
+        Self(node & !Self::UNCERTAIN | if is_uncertain { Self::UNCERTAIN } else { 0 })
     }
 
     /// The node or slot that it leads to.
     pub(crate) fn to(self) -> u32 {
-        self.0 & !Self::WEAK
+        self.0 & !Self::UNCERTAIN
     }
 
-    pub(crate) fn is_weak(self) -> bool {
-        self.0 & Self::WEAK != 0
+    pub(crate) fn is_uncertain(self) -> bool {
+        self.0 & Self::UNCERTAIN != 0
     }
 }
 
@@ -97,16 +97,16 @@ impl<'a> Collector<'a> {
     }
 
     /// Adds the edge for a word, if it is a pointer.
-    pub(crate) fn take(&mut self, word: u64, is_weak: bool) {
+    pub(crate) fn take(&mut self, word: u64, is_uncertain: bool) {
         // Pointers into the middle of a block lead to parts of structures, which are aligned (SQLite adds 4 to one of
         // its pointers). Odd words are numbers.
         if word < MIN_ADDRESS || word >> 47 != 0 || !word.is_multiple_of(4) {
             return;
         }
         let edge = match self.addresses.at(Address(word)) {
-            Referent::Block { number, is_start } => Edge::new(number, is_weak || !is_start),
-            Referent::Slot(slot) => return self.add_slot(Edge::new(slot, is_weak)),
-            Referent::Area(area) => Edge::new(self.addresses.block_count() + area, is_weak),
+            Referent::Block { number, is_start } => Edge::new(number, is_uncertain || !is_start),
+            Referent::Slot(slot) => return self.add_slot(Edge::new(slot, is_uncertain)),
+            Referent::Area(area) => Edge::new(self.addresses.block_count() + area, is_uncertain),
             Referent::Nothing => return,
         };
         let Adjacency { edges, begun, dropped_words, .. } = &mut self.part;

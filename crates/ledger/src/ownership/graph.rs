@@ -6,8 +6,8 @@ use std::thread::Builder;
 
 use allocator::{Block, HeapMap, thread_locals};
 use capture::elf::Module;
-use capture::{Address, Finding, Image, PAGE_SIZE, Severity, length};
-use ruby::{Content, ObjectSpace, StTable};
+use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, length};
+use ruby::{Content, Form, ObjectSpace, StTable};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::areas::{areas, live_stacks};
@@ -59,6 +59,30 @@ pub(crate) struct PointerGraph {
     corrected: Vec<u32>,
     is_corrected: Bits,
     corrections: Vec<Adjacency>,
+    /// The nodes with the entries of these tables.
+    pub(crate) hash_tables: Vec<u32>,
+    /// The values of entries whose keys are objects, by key.
+    pub(crate) keyed_values: Vec<KeyedValue>,
+}
+
+/// A value in a hash table whose key is an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KeyedValue {
+    /// The slot of the key.
+    pub(crate) key: u32,
+    /// The node with the entry.
+    pub(crate) table: u32,
+    /// The value.
+    pub(crate) value: Keyed,
+}
+
+/// The value of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Keyed {
+    /// The object in this slot.
+    Slot(u32),
+    /// This block.
+    Block(u32),
 }
 
 impl PointerGraph {
@@ -158,9 +182,16 @@ impl PointerGraph {
         }
         let mut is_corrected = Bits::new(heap.block_count());
         let mut reader = Reader::new(image, heap, &addresses, 0, limits);
+        let (mut hash_tables, mut keyed_values) = (Vec::new(), Vec::new());
         for &(index, content) in &tables {
             if let Some(block) = heap.block(index as usize) {
                 reader.read_block(block, content);
+                if matches!(content.known(), Some((Form::Entries, _))) {
+                    hash_tables.push(index);
+                    reader.read_entries(block, content, |key, value| {
+                        keyed_values.extend(keyed_value(image, &addresses, index, key, value));
+                    });
+                }
             }
             reader.into.end_node();
             is_corrected.insert(index);
@@ -168,12 +199,29 @@ impl PointerGraph {
         let (corrections, _) = reader.finish();
         let corrected = tables.into_iter().map(|(index, _)| index).collect();
         let parts = parts.into_iter().flatten().collect();
-        Ok(Self { blocks, areas, roots, parts, known, corrected, is_corrected, corrections })
+        keyed_values.sort_unstable();
+        Ok(Self {
+            blocks,
+            areas,
+            roots,
+            parts,
+            known,
+            corrected,
+            is_corrected,
+            corrections,
+            hash_tables,
+            keyed_values,
+        })
     }
 
     /// Returns true if a node is a block of an object that tells how much of it is in use.
     pub(crate) fn is_known(&self, node: u32) -> bool {
         self.known.contains(node)
+    }
+
+    /// Returns true if a node is the bins or the entries of a hash table that was recognised.
+    pub(crate) fn is_part_of_hash_table(&self, node: u32) -> bool {
+        self.is_corrected.contains(node)
     }
 
     /// The number of nodes.
@@ -204,6 +252,30 @@ impl PointerGraph {
     pub(crate) fn dropped_words(&self) -> u64 {
         self.parts.iter().chain(&self.corrections).map(|part| part.dropped_words).sum()
     }
+}
+
+/// The value of an entry in the table at the node `table`; `None` unless its key is an object, or a block that begins with
+/// a reference to one, and its value is another object, or a block.
+fn keyed_value(
+    image: &Image<'_>,
+    addresses: &AddressIndex<'_>,
+    table: u32,
+    key: u64,
+    value: u64,
+) -> Option<KeyedValue> {
+    let key = match addresses.at(Address(key)) {
+        Referent::Block { is_start: true, .. } => {
+            addresses.at(image.read_address(Address(key)).ok()?)
+        }
+        object => object,
+    };
+    let Referent::Slot(key) = key else { return None };
+    let value = match addresses.at(Address(value)) {
+        Referent::Slot(slot) if slot != key => Keyed::Slot(slot),
+        Referent::Block { number, is_start: true } => Keyed::Block(number),
+        _ => return None,
+    };
+    Some(KeyedValue { key, table, value })
 }
 
 /// Returns true if one of Ruby's heap pages lies within the block.
@@ -353,6 +425,6 @@ mod tests {
         let refused = read_within(Limits { nodes: nodes - 1, ..LIMITS });
         assert_eq!(refused.err(), Some(TooMany { nodes, max: nodes - 1 }));
         let last = Edge::new((LIMITS.nodes - 1) as u32, true);
-        assert_eq!((last.to(), last.is_weak()), ((LIMITS.nodes - 1) as u32, true));
+        assert_eq!((last.to(), last.is_uncertain()), ((LIMITS.nodes - 1) as u32, true));
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn tables(
         let Referent::Block { number: body, is_start: true } = addresses.at(address) else {
             continue;
         };
-        for edge in graph.of(body).0.iter().filter(|edge| !edge.is_weak()) {
+        for edge in graph.of(body).0.iter().filter(|edge| !edge.is_uncertain()) {
             let mut search = SlotSearch { blocks, graph, slot, visits_left: MAX_VISITS };
             if edge.to() != body && search.is_named_from(edge.to(), MAX_HOPS) {
                 tables.push(edge.to());
@@ -65,6 +65,6 @@ impl SlotSearch<'_> {
             || hops > 0
                 && edges
                     .iter()
-                    .any(|edge| !edge.is_weak() && self.is_named_from(edge.to(), hops - 1))
+                    .any(|edge| !edge.is_uncertain() && self.is_named_from(edge.to(), hops - 1))
     }
 }

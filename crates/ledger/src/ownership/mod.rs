@@ -14,6 +14,7 @@ mod reader;
 mod retainers;
 mod table;
 mod trace;
+mod weak;
 
 pub(crate) use accounts::{AccountIndex, Owners};
 pub(crate) use graph::PointerGraph;

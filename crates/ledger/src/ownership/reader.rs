@@ -69,6 +69,24 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Calls `each` with the key and value of each entry of a hash table that is in use.
+    pub(crate) fn read_entries(
+        &mut self,
+        block: Block,
+        content: Content,
+        mut each: impl FnMut(u64, u64),
+    ) {
+        let Some((Form::Entries, words)) = content.known() else { return };
+        let start = self.heap.header.usable(block).start;
+        let (mut is_deleted, mut key) = (true, 0);
+        self.read_with(&(start..start.offset(words * 8)), |_, at, word| match (at - start) / 8 % 3 {
+            0 => is_deleted = word == u64::MAX,
+            1 => key = word,
+            _ if is_deleted => {}
+            _ => each(key, word),
+        });
+    }
+
     /// Adds a block that has the size and the header of a hash table.
     fn note_table(&mut self, memory: &Range<Address>) {
         if length(memory) == StTable::BYTES

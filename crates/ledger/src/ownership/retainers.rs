@@ -10,10 +10,11 @@ use ruby::{NamedRoot, ObjectSpace, Slot, SlotType};
 use crate::Cause;
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::bits::Bits;
-use crate::ownership::graph::{PointerGraph, Root};
+use crate::ownership::graph::{Keyed, PointerGraph, Root};
 use crate::ownership::owner::{Owner, Retainer};
 use crate::ownership::table::{ANONYMOUS, OwnerTable};
 use crate::ownership::trace::Trace;
+use crate::ownership::weak::WeakReferences;
 
 /// The parent of unreachable objects.
 const NOWHERE: u32 = u32::MAX;
@@ -83,8 +84,10 @@ impl<'a> Retainers<'a> {
         let entered = Bits::new(heap.block_count());
         let looked_into = entered.clone();
         let queue = VecDeque::new();
-        let weak = Vec::new();
-        let mut search = PathSearch { table, graph, retainers, entered, looked_into, queue, weak };
+        let uncertain = Vec::new();
+        let weak = WeakReferences::find(graph, table, trace);
+        let mut search =
+            PathSearch { table, graph, weak, retainers, entered, looked_into, queue, uncertain };
         for named_root in named_roots {
             let root = search.root(named_root.name.clone());
             search.visit(named_root.value, ROOT | root, root);
@@ -111,9 +114,9 @@ impl<'a> Retainers<'a> {
             search.enter(graph.root(index), Depth::All, None, ROOT | root, root);
             search.run();
         }
-        search.visit_weak();
+        search.visit_uncertain();
         search.enter_deeply();
-        search.visit_weak();
+        search.visit_uncertain();
         search.retainers
     }
 
@@ -223,17 +226,18 @@ enum Depth {
 struct PathSearch<'a> {
     table: &'a OwnerTable<'a>,
     graph: &'a PointerGraph,
+    weak: WeakReferences,
     retainers: Retainers<'a>,
     /// Nodes whose slots were visited, and those of all nodes behind them.
     entered: Bits,
     /// Nodes whose own slots were visited, but nothing behind them.
     looked_into: Bits,
     queue: VecDeque<u32>,
-    weak: Vec<Weak>,
+    uncertain: Vec<Uncertain>,
 }
 
-/// The target of a weak word, with the parent and the root that it would have.
-struct Weak {
+/// The target of an uncertain word, with the parent and the root that it would have.
+struct Uncertain {
     /// A slot, or a block of the owner's.
     to: u32,
     block_of: Option<Owner>,
@@ -261,14 +265,31 @@ impl PathSearch<'_> {
         let space = self.retainers.space;
         while let Some(slot) = self.queue.pop_front() {
             let root = self.retainers.root_of[slot as usize];
+            self.visit_values_of(slot, root);
+            if self.weak.is_weak_object(space, slot) {
+                continue;
+            }
             for &to in space.links.of(slot) {
                 self.visit(to, slot, root);
             }
             // The blocks of an extension mostly hold numbers and text, or were never written to. Its first block is
             // a structure, which may refer to the objects that it marks.
             let depth = if self.is_native(slot) { Depth::First } else { Depth::All };
-            let root = self.retainers.root_of[slot as usize];
             self.enter_blocks_of(slot, depth, slot, root);
+        }
+    }
+
+    /// Visits what the object in a slot retains as the key of weak hash tables, such as its generic variables.
+    fn visit_values_of(&mut self, slot: u32, root: u32) {
+        let values: Vec<_> = self.weak.values_of(slot).map(|value| value.value).collect();
+        for value in values {
+            match value {
+                Keyed::Slot(value) => self.visit(value, slot, root),
+                Keyed::Block(block) => {
+                    let owner = self.retainers.trace.owner_of(block as usize);
+                    self.enter(block, Depth::All, Some(owner), slot, root);
+                }
+            }
         }
     }
 
@@ -278,10 +299,10 @@ impl PathSearch<'_> {
         slot.kind == SlotType::DATA && cause() == Cause::NativeHeld
     }
 
-    /// Visits the objects that only weak words refer to.
-    fn visit_weak(&mut self) {
-        while !self.weak.is_empty() {
-            for Weak { to, block_of, parent, root } in std::mem::take(&mut self.weak) {
+    /// Visits the objects that only uncertain words refer to.
+    fn visit_uncertain(&mut self) {
+        while !self.uncertain.is_empty() {
+            for Uncertain { to, block_of, parent, root } in std::mem::take(&mut self.uncertain) {
                 match block_of {
                     None => self.visit(to, parent, root),
                     owner => self.enter(to, Depth::All, owner, parent, root),
@@ -332,10 +353,13 @@ impl PathSearch<'_> {
             if is_known {
                 continue;
             }
+            if self.weak.is_weak_table(node) {
+                continue;
+            }
             let (edges, slots) = self.graph.of(node);
             for slot in slots {
-                if slot.is_weak() {
-                    self.weak.push(Weak { to: slot.to(), block_of: None, parent, root });
+                if slot.is_uncertain() {
+                    self.uncertain.push(Uncertain { to: slot.to(), block_of: None, parent, root });
                 } else {
                     self.visit(slot.to(), parent, root);
                 }
@@ -350,12 +374,12 @@ impl PathSearch<'_> {
                 }
                 let its = self.retainers.trace.owner_of(to as usize);
                 match owner {
-                    None if !edge.is_weak() => nodes.push((to, Depth::All)),
-                    Some(owner) if its == owner && (!edge.is_weak() || self.is_core(owner)) => {
+                    None if !edge.is_uncertain() => nodes.push((to, Depth::All)),
+                    Some(owner) if its == owner && (!edge.is_uncertain() || self.is_core(owner)) => {
                         nodes.push((to, Depth::All));
                     }
                     Some(owner) if its == owner && !self.entered.contains(to) => {
-                        self.weak.push(Weak { to, block_of: Some(owner), parent, root });
+                        self.uncertain.push(Uncertain { to, block_of: Some(owner), parent, root });
                     }
                     // Structures of threads, fibers and the like refer to each other, and name their objects.
                     Some(owner) if self.is_core(owner) && self.is_named_within(its) => {

@@ -85,6 +85,11 @@ impl OwnerTable<'_> {
         self.space.data_types.get(class.data_type? as usize)
     }
 
+    /// The name of the type of the structures that objects of a class wrap.
+    pub(crate) fn type_name(&self, class: usize) -> Option<&str> {
+        self.data_type(self.class(class)?)?.name.as_deref()
+    }
+
     fn is_interpreter(&self, module: usize) -> bool {
         self.modules[module].range.start == self.space.interpreter.range.start
     }

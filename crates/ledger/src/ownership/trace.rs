@@ -255,7 +255,7 @@ impl<'a> Tracer<'a> {
             }
             let owner = self.trace.owners[node as usize];
             let is_shared = self.trace.shared.contains(node);
-            for edge in self.graph.of(node).0.iter().filter(|edge| !edge.is_weak()) {
+            for edge in self.graph.of(node).0.iter().filter(|edge| !edge.is_uncertain()) {
                 let is_taken = self.trace.owners.get(edge.to() as usize) != Some(&NOBODY);
                 if !is_taken || !is_doubtful && !self.graph.is_known(edge.to()) {
                     self.reach(edge.to(), owner, is_shared, depth + 1);
@@ -276,8 +276,17 @@ impl<'a> Tracer<'a> {
                 continue;
             }
             let is_shared = self.trace.shared.contains(node);
-            for edge in self.graph.of(node).0.iter().filter(|edge| edge.is_weak()) {
-                self.reach_unheld(edge.to(), owner, is_shared, depth + 1);
+            let mut waits = false;
+            for edge in self.graph.of(node).0.iter().filter(|edge| edge.is_uncertain()) {
+                // The table that these bins or entries belong to may be doubtful itself, and is followed later.
+                if !self.follows_doubtful && self.graph.is_part_of_hash_table(edge.to()) {
+                    waits = true;
+                } else {
+                    self.reach_unheld(edge.to(), owner, is_shared, depth + 1);
+                }
+            }
+            if waits {
+                self.doubtful_interior.push_back((node, depth));
             }
             self.follow_exact();
         }
