@@ -64,9 +64,15 @@ pub struct ClassChange {
     pub name: String,
     pub objects: Trajectory,
     pub bytes: Trajectory,
+    #[serde(default)]
+    pub retained_objects: Option<Trajectory>,
+    #[serde(default)]
+    pub retained_bytes: Option<Trajectory>,
     pub survivors: u64,
     pub newcomers: u64,
     pub old_newcomers: u64,
+    #[serde(default)]
+    pub lasting_newcomers: u64,
     pub objects_per_hour: Option<f64>,
     pub kept_by: Option<String>,
 }
@@ -150,8 +156,12 @@ pub enum Doubt {
     OwnersUnknown,
     /// Most of it is garbage that the GC has not collected.
     Garbage,
-    /// There are too few snapshots, or it grows unevenly.
+    /// There are only two snapshots.
     FewSnapshots,
+    /// It grows unevenly.
+    Uneven,
+    /// Its objects come and go: few of those that were new in the last but one snapshot are still there.
+    Turnover,
     /// Nothing in use grew, but RSS did.
     NothingInUse,
     /// The snapshots are of different processes.
@@ -176,6 +186,20 @@ pub enum DiffKind {
     Stable,
     /// RSS fell.
     Shrank,
+}
+
+impl ClassChange {
+    /// The objects that count for growth: the retained ones if they are known, otherwise all, with garbage.
+    #[must_use]
+    pub fn growing_objects(&self) -> &Trajectory {
+        self.retained_objects.as_ref().unwrap_or(&self.objects)
+    }
+
+    /// The bytes of [`growing_objects`](Self::growing_objects).
+    #[must_use]
+    pub fn growing_bytes(&self) -> &Trajectory {
+        self.retained_bytes.as_ref().unwrap_or(&self.bytes)
+    }
 }
 
 impl Trajectory {

@@ -1,8 +1,9 @@
 //! Verdicts of `rbloat diff` on reports whose numbers the test set.
 
+use capture::Address;
 use diagnosis::growth;
 use formats::{CaptureMethod, Confidence, Diff, DiffKind, Doubt, KeptBy, Report, Snapshot};
-use ledger::Cause;
+use ledger::{Area, AreaKind, Cause, Columns, MemoryMap};
 use render::words::diff_verdict;
 
 const HOUR_MS: u64 = 3_600_000;
@@ -15,7 +16,36 @@ fn look(hour: u64, change: impl FnOnce(&mut Report)) -> (String, Snapshot) {
     report.process.uptime_ms = Some(hour * HOUR_MS);
     change(&mut report);
     report.process.rss_bytes = report.causes.iter().map(|row| row.bytes).sum();
-    (format!("look at {hour}"), Snapshot { report, memory_map: ledger::MemoryMap::default() })
+    let memory_map = old_objects(&report);
+    (format!("look at {hour}"), Snapshot { report, memory_map })
+}
+
+/// The memory map of a process whose only old objects are the `Session`s. Those that were there before stay.
+fn old_objects(report: &Report) -> MemoryMap {
+    const OLD_SLOT: u8 = 7;
+    let owners = report.owners.as_deref().unwrap_or_default();
+    let Some(owner) = owners.iter().position(|owner| owner.owner == "Session") else {
+        return MemoryMap::default();
+    };
+    let count = owners[owner].objects as usize;
+    let start = Address(0x1000_0000);
+    let columns = Columns {
+        sizes: vec![40 / 8; count],
+        uses: vec![OLD_SLOT; count],
+        owners: vec![owner as u8 + 1; count],
+        pages: Vec::new(),
+    };
+    let area = Area {
+        range: start..start.offset(count as u64 * 40),
+        kind: AreaKind::HeapPages,
+        name: String::new(),
+        blocks: count as u64,
+        sizes: 0..count,
+        uses: 0..count,
+        owners: 0..count,
+        pages: 0..0,
+    };
+    MemoryMap { areas: vec![area], columns, knows_pages: true }
 }
 
 /// Lets a cause have so many bytes more.
@@ -80,16 +110,57 @@ fn now_more_now_less_is_too_early_to_say() {
 }
 
 #[test]
-fn two_looks_tell_a_leak_by_the_life_before_them_only() {
-    // In ten hours 40,000, in the next one 4,000.
-    let late = diff_of(&[(10, 40_000), (11, 44_000)], Some("Cache::STORE")).verdict;
-    assert_eq!((late.kind, late.confidence), (DiffKind::ManagedLeak, Confidence::Medium));
-    // Just started: all of it may be warming up.
-    let early = diff_of(&[(0, 0), (1, 44_000)], Some("Cache::STORE")).verdict;
-    assert_eq!((early.kind, early.confidence), (DiffKind::Growth, Confidence::Low));
-    // Far slower than in its life before.
-    let slow = diff_of(&[(10, 40_000_000), (11, 40_004_000)], Some("Cache::STORE")).verdict;
-    assert_ne!(slow.kind, DiffKind::ManagedLeak);
+fn two_snapshots_never_prove_a_leak() {
+    // In ten hours 40,000, in the next one 4,000; and a process that has just started.
+    for counts in [[(10, 40_000), (11, 44_000)], [(0, 0), (1, 44_000)]] {
+        let diff = diff_of(&counts, Some("Cache::STORE"));
+        let verdict = &diff.verdict;
+        assert_eq!((verdict.kind, verdict.doubt), (DiffKind::Growth, Some(Doubt::FewSnapshots)));
+        assert_eq!(verdict.confidence, Confidence::Low);
+        assert!(diff_verdict(&diff).check.contains("a third snapshot"), "{counts:?}");
+    }
+}
+
+#[test]
+fn four_snapshots_are_not_asked_for_a_third() {
+    let counts = [(1, 1_000), (2, 20_000), (3, 15_000), (4, 40_000)];
+    let diff = diff_of(&counts, Some("Cache::STORE"));
+    assert_eq!(diff.verdict.doubt, Some(Doubt::Uneven));
+    let words = diff_verdict(&diff);
+    assert!(words.summary.contains("uneven") && !words.check.contains("third"), "{words:?}");
+}
+
+#[test]
+fn objects_that_do_not_last_are_no_leak() {
+    let counts = [(1, 10_000), (2, 14_000), (3, 18_000)];
+    let mut looks: Vec<_> = counts
+        .iter()
+        .map(|&(hour, count)| look(hour, |report| sessions(report, count, Some("Cache::STORE"))))
+        .collect();
+    // All objects of the last snapshot are at other addresses.
+    let map = &mut looks[2].1.memory_map;
+    map.areas[0].range = Address(0x4000_0000)..Address(0x4000_0000 + 18_000 * 40);
+    let diff = growth(&looks);
+    let class = diff.classes.iter().find(|class| class.name == "Session").unwrap();
+    assert_eq!((class.survivors, class.newcomers, class.lasting_newcomers), (0, 18_000, 0));
+    assert_eq!((diff.verdict.kind, diff.verdict.doubt), (DiffKind::Growth, Some(Doubt::Turnover)));
+}
+
+#[test]
+fn the_headline_explains_the_growth_of_rss() {
+    let looks: Vec<_> = (1..4)
+        .map(|hour| {
+            look(hour, |report| {
+                sessions(report, hour * 2_000, Some("Cache::STORE"));
+                grow(report, "malloc.unreturned", hour * 25 * MB);
+            })
+        })
+        .collect();
+    let diff = growth(&looks);
+    // The sessions leak, but are 4 MiB of 54.
+    assert_eq!(diff.verdict.kind, DiffKind::Retention, "{:?}", diff.verdict);
+    let words = diff_verdict(&diff).summary;
+    assert!(words.starts_with("Retention: RSS rose by 53.9 MiB, free memory"), "{words}");
 }
 
 #[test]
@@ -136,6 +207,21 @@ fn a_buffer_that_grows_is_a_leak_of_bytes_not_of_objects() {
         diff_verdict(&diff).summary,
         "Managed leak: Session retained by Cache::STORE grows by 30.0 MiB/h."
     );
+}
+
+#[test]
+fn a_buffer_whose_capacity_doubled_is_not_said_to_level_off() {
+    let looks = [(1, 10), (2, 40), (3, 40)].map(|(hour, size)| {
+        look(hour, |report| {
+            sessions(report, 100, Some("Cache::STORE"));
+            grow(report, "ruby.malloc", size * MB);
+            let class = report.ruby.as_mut().unwrap().classes.last_mut().unwrap();
+            class.malloc_bytes += size * MB;
+            report.owners.as_mut().unwrap().last_mut().unwrap().kept_by[0].bytes += size * MB;
+        })
+    });
+    let verdict = growth(&looks).verdict;
+    assert_eq!((verdict.kind, verdict.doubt), (DiffKind::Growth, Some(Doubt::Uneven)));
 }
 
 #[test]

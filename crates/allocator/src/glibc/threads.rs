@@ -8,7 +8,9 @@
 
 use std::ops::Range;
 
-use capture::{Address, Image, Mapping, Memory, PAGE_SIZE, ProcessState, Thread, intersection, length};
+use capture::{
+    Address, Image, Mapping, Memory, PAGE_SIZE, ProcessState, Thread, intersection, length,
+};
 
 use crate::HeapMap;
 
@@ -85,9 +87,8 @@ fn check_block(
 /// The stacks of ended threads: glibc keeps up to 40 MiB of them for new threads. Such a block ends with a mapping, or
 /// where another block begins, and its control block still points to itself and describes the block.
 fn cached_stacks(image: &Image<'_>, living: &[Range<Address>]) -> Vec<Range<Address>> {
-    let may_be_stack = |mapping: &&Mapping| {
-        mapping.readable && mapping.writable && mapping.is_private_anonymous()
-    };
+    let may_be_stack =
+        |mapping: &&Mapping| mapping.readable && mapping.writable && mapping.is_private_anonymous();
     let mappings = image.state.mappings.iter().filter(may_be_stack);
     let mut ends: Vec<Address> = mappings.map(|mapping| mapping.range.end).collect();
     ends.extend(living.iter().map(|block| block.start));
@@ -120,9 +121,9 @@ fn block_before(image: &Image<'_>, end: Address) -> Option<Range<Address>> {
         words[index] == address(index).0 && second == Some(&words[index])
     };
     let control = (0..words.len()).find(points_to_itself)?;
-    let mut blocks = words[control..].windows(2).filter_map(|pair| {
-        check_block(&image.state, address(control), Address(pair[0]), pair[1])
-    });
+    let mut blocks = words[control..]
+        .windows(2)
+        .filter_map(|pair| check_block(&image.state, address(control), Address(pair[0]), pair[1]));
     blocks.find(|block| block.end == end)
 }
 

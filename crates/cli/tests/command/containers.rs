@@ -92,7 +92,8 @@ fn mapped_files(container: &Container) -> Vec<String> {
     files.sort();
     files.dedup();
     let has = |name: &str| files.iter().any(|file| file.contains(name));
-    assert!(has("/bin/ruby") && has("libruby") && has("libc"), "{files:?}");
+    // A static Ruby has no libruby.
+    assert!(has("/bin/ruby") && has("libc"), "{files:?}");
     files
 }
 

@@ -14,11 +14,16 @@ const HOUR_MS: u64 = 3_600_000;
 
 /// So many looks at a program that does a step between two of them, an hour apart.
 fn looks(name: &str, count: u64) -> Vec<Kept> {
-    let mut target = Target::scenario(&format!("growth/{name}"), &[]);
+    looks_at(Target::scenario(&format!("growth/{name}"), &[]), count, |_| false)
+}
+
+/// The same for a running program. It collects garbage before the looks that `collects` names.
+fn looks_at(mut target: Target, count: u64, collects: impl Fn(u64) -> bool) -> Vec<Kept> {
     (0..count)
         .map(|number| {
-            if number > 0 {
-                target.tell("step");
+            let steps = (number > 0).then_some("step");
+            for command in steps.into_iter().chain(collects(number).then_some("collect")) {
+                target.tell(command);
                 target.next_truth();
             }
             let kept = Kept::of(target.pid());
@@ -50,7 +55,8 @@ fn assert_leak(name: &str, class: &str, per_hour: u64, summary: &str) {
     let looks = looks(name, 3);
     let diff = diff(&looks);
     let verdict = &diff.verdict;
-    assert_eq!(verdict.kind, DiffKind::ManagedLeak, "{verdict:?}");
+    let change = diff.classes.iter().find(|it| it.name == class);
+    assert_eq!(verdict.kind, DiffKind::ManagedLeak, "{verdict:?} {change:?}");
     assert_eq!(verdict.class.as_deref(), Some(class), "{verdict:?}");
     assert_eq!(verdict.confidence, formats::Confidence::High);
     let words = render::words::diff_verdict(&diff).summary;
@@ -110,7 +116,57 @@ fn bursts_leave_free_memory_and_that_is_said() {
     assert_eq!(verdict.kind, DiffKind::Retention, "{verdict:?}");
     assert_eq!(verdict.cause.map(ledger::Cause::name), Some("malloc.unreturned"));
     let words = render::words::diff_verdict(&diff).summary;
-    assert!(words.starts_with("Retention only: nothing in use grew"), "{words}");
+    assert!(words.starts_with("Retention: RSS rose by "), "{words}");
+}
+
+/// The programs of scenarios/growth/many.rb whose label is `expect`.
+fn programs(expect: &str) -> Vec<String> {
+    let output = testkit::scenario("growth/many").arg("--list").output().unwrap();
+    let list = String::from_utf8(output.stdout).unwrap();
+    let lines = list.lines().filter_map(|line| line.split_once(' '));
+    lines.filter(|(_, label)| *label == expect).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Diffs of three snapshots of each program. If its garbage counts, it is not collected; otherwise it is before the last
+/// snapshot.
+fn diffs_of_programs(expect: &str) -> Vec<(String, Diff)> {
+    let programs = programs(expect);
+    assert!(programs.len() > 12, "{programs:?}");
+    let diff_of = |name: String| {
+        let keeps_garbage = name.starts_with("garbage");
+        let target = Target::scenario("growth/many", &[&name]);
+        let looks = looks_at(target, 3, |number| number == 2 && !keeps_garbage);
+        (name, diff(&looks))
+    };
+    programs.into_iter().map(diff_of).collect()
+}
+
+#[test]
+fn no_leak_is_missed_after_three_snapshots() {
+    let missed: Vec<_> = diffs_of_programs("leak")
+        .into_iter()
+        .filter(|(_, diff)| {
+            !matches!(diff.verdict.kind, DiffKind::ManagedLeak | DiffKind::NativeLeak)
+        })
+        .map(|(name, diff)| {
+            (name, diff.verdict, diff.classes.into_iter().take(3).collect::<Vec<_>>())
+        })
+        .collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+#[test]
+fn nothing_that_is_no_leak_is_called_one() {
+    let wrong: Vec<_> = diffs_of_programs("no_leak")
+        .into_iter()
+        .filter(|(_, diff)| {
+            matches!(diff.verdict.kind, DiffKind::ManagedLeak | DiffKind::NativeLeak)
+        })
+        .map(|(name, diff)| {
+            (name, diff.verdict, diff.classes.into_iter().take(3).collect::<Vec<_>>())
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

@@ -105,7 +105,8 @@ fn memory(pid: i32) -> BTreeMap<String, u64> {
             }
             // All processes of the machine share the pages of the kernel's vdso.
             [range, _, _, _, inode, ref name @ ..] if range.contains('-') => {
-                is_anonymous = inode == "0" && !matches!(name, ["[vdso]" | "[vvar]" | "[vvar_vclock]"]);
+                is_anonymous =
+                    inode == "0" && !matches!(name, ["[vdso]" | "[vvar]" | "[vvar_vclock]"]);
             }
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! The same causes, classes, owners and arenas in several reports, side by side.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use formats::{Arena, Class, Owner, Report};
 use formats::{ArenaChange, CauseChange, ClassChange, OwnerChange, Trajectory};
@@ -60,11 +60,22 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
         },
         2,
     );
+    // The verdict on native memory asks for the objects that hold it.
+    let native: BTreeSet<&str> = reports
+        .iter()
+        .flat_map(|report| report.owners.iter().flatten())
+        .filter(|owner| owner.cause == Some(Cause::NativeHeld))
+        .map(|owner| owner.owner.as_str())
+        .collect();
+    let has_native = |name: &str| native.contains(name);
     let mut classes: Vec<_> = rows
         .into_iter()
         .map(|(name, numbers)| {
             let [objects, bytes] = series(&numbers);
+            let [retained_objects, retained_bytes] = retained(reports, name);
             ClassChange {
+                retained_objects,
+                retained_bytes,
                 name: name.into(),
                 kept_by: retainer(reports, name),
                 objects_per_hour: hours.map(|hours| objects.change as f64 / hours),
@@ -73,13 +84,35 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
                 survivors: 0,
                 newcomers: 0,
                 old_newcomers: 0,
+                lasting_newcomers: 0,
             }
         })
-        .filter(|class| class.objects.change != 0 || class.bytes.change != 0)
+        .filter(|class| {
+            class.objects.change != 0 || class.bytes.change != 0 || has_native(&class.name)
+        })
         .collect();
     classes.sort_by_key(|class| (Reverse(class.bytes.change.abs()), class.name.clone()));
-    classes.truncate(MAX_ROWS);
+    let mut rows = 0..MAX_ROWS;
+    classes.retain(|class| rows.next().is_some() || has_native(&class.name));
     classes
+}
+
+/// Returns the number of a class's objects that roots retain, and their bytes; `None` if a report does not know that,
+/// since the class was too small.
+fn retained(reports: &[&Report], class: &str) -> [Option<Trajectory>; 2] {
+    let retained = |report: &&Report| {
+        let owners = report.owners.iter().flatten().filter(|owner| owner.owner == class);
+        let known: Vec<_> = owners.filter(|owner| !owner.kept_by.is_empty()).collect();
+        let kept_by = known.iter().flat_map(|owner| &owner.kept_by);
+        let by_roots = kept_by.filter(|it| it.path.is_some());
+        let sums =
+            by_roots.fold((0, 0), |(objects, bytes), it| (objects + it.objects, bytes + it.bytes));
+        (!known.is_empty()).then_some(sums)
+    };
+    let sums: Option<Vec<(u64, u64)>> = reports.iter().map(retained).collect();
+    let series =
+        |of: fn(&(u64, u64)) -> u64| sums.as_ref().map(|sums| Trajectory::new(sums.iter().map(of)));
+    [series(|sums| sums.0), series(|sums| sums.1)]
 }
 
 /// Returns the root that retains more of a class's objects than before: the one that gained most bytes, with its path

@@ -57,8 +57,9 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         verdict: verdict::undecided(),
         points,
     };
-    if let ([(_, first), .., (_, last)], true) = (&snapshots[..], same_process) {
-        survivors::count(first, last, &mut diff.classes);
+    if same_process {
+        let snapshots: Vec<&Snapshot> = snapshots.iter().map(|(_, snapshot)| snapshot).collect();
+        survivors::count(&snapshots, &mut diff.classes);
     }
     diff.verdict = verdict::judge(&diff, hours);
     diff

@@ -1,44 +1,70 @@
 //! Objects that survived from one snapshot to the next: objects of the same class at the same address.
 //!
 //! If an object dies and another object of its class takes the slot, it counts as a survivor, unless it was old before and
-//! is young now. So the number of survivors may be too high, but never too low (except after GC.compact).
+//! is young now. So the number of survivors may be too high. It is too low after GC.compact, and if the first snapshot was
+//! taken during a collection, which marks young objects too. The number of lasting newcomers does not depend on ages.
 
 use std::collections::HashMap;
+use std::iter::Peekable;
 
 use ledger::{MapBlock, MemoryMap, Use};
 
 use formats::ClassChange;
 use formats::Snapshot;
 
-/// Counts for each class the objects in `last` that existed in `first`, and the new ones.
-pub(crate) fn count(first: &Snapshot, last: &Snapshot, classes: &mut [ClassChange]) {
+/// Counts for each class the objects in the last snapshot: those that existed in the first one, the new ones, and of these
+/// the ones that existed in the last but one.
+pub(crate) fn count(snapshots: &[&Snapshot], classes: &mut [ClassChange]) {
+    let [first, between @ .., last] = snapshots else { return };
     let names: HashMap<String, usize> =
         classes.iter().enumerate().map(|(index, class)| (class.name.clone(), index)).collect();
-    let index_of = |snapshot: &Snapshot| -> Vec<Option<usize>> {
-        let owners = snapshot.report.owners.iter().flatten();
-        owners.map(|owner| names.get(owner.owner.as_str()).copied()).collect()
-    };
-    let (was, is) = (index_of(first), index_of(last));
-    let class = |classes: &[Option<usize>], block: &MapBlock| {
-        classes.get(block.owner? as usize).copied().flatten()
-    };
-    let mut before = objects(&first.memory_map).peekable();
+    let mut first = Earlier::new(first, &names);
+    let mut before = between.last().map(|before| Earlier::new(before, &names));
+    let is = class_of_owners(last, &names);
     for object in objects(&last.memory_map) {
         let Some(index) = class(&is, &object) else { continue };
-        while before.next_if(|it| it.address < object.address).is_some() {}
-        let same = before.peek().filter(|it| it.address == object.address);
-        let survived = same.is_some_and(|it| {
-            class(&was, it) == Some(index)
-                && (it.used == Use::YoungSlot || object.used == Use::OldSlot)
-        });
         let class = &mut classes[index];
-        if survived {
+        let same = first.find(&object, index);
+        if same.is_some_and(|it| it.used == Use::YoungSlot || object.used == Use::OldSlot) {
             class.survivors += 1;
         } else {
             class.newcomers += 1;
             class.old_newcomers += u64::from(object.used == Use::OldSlot);
+            let same = before.as_mut().is_some_and(|before| before.find(&object, index).is_some());
+            class.lasting_newcomers += u64::from(same);
         }
     }
+}
+
+/// The objects of an earlier snapshot, which are looked up in ascending order.
+struct Earlier<'a> {
+    classes: Vec<Option<usize>>,
+    objects: Peekable<Box<dyn Iterator<Item = MapBlock> + 'a>>,
+}
+
+impl<'a> Earlier<'a> {
+    fn new(snapshot: &'a Snapshot, names: &HashMap<String, usize>) -> Self {
+        let objects: Box<dyn Iterator<Item = MapBlock>> = Box::new(objects(&snapshot.memory_map));
+        Self { classes: class_of_owners(snapshot, names), objects: objects.peekable() }
+    }
+
+    /// Returns the object of the class with this index at the address of `object`.
+    fn find(&mut self, object: &MapBlock, index: usize) -> Option<&MapBlock> {
+        while self.objects.next_if(|it| it.address < object.address).is_some() {}
+        let classes = &self.classes;
+        let same = self.objects.peek().filter(|it| it.address == object.address);
+        same.filter(|it| class(classes, it) == Some(index))
+    }
+}
+
+/// For each owner in a snapshot the index of its class.
+fn class_of_owners(snapshot: &Snapshot, names: &HashMap<String, usize>) -> Vec<Option<usize>> {
+    let owners = snapshot.report.owners.iter().flatten();
+    owners.map(|owner| names.get(owner.owner.as_str()).copied()).collect()
+}
+
+fn class(classes: &[Option<usize>], block: &MapBlock) -> Option<usize> {
+    classes.get(block.owner? as usize).copied().flatten()
 }
 
 /// Returns the slots with objects, in ascending order.

@@ -18,6 +18,8 @@ const STEADY: f64 = 0.5;
 const MIN_SECONDS: f64 = 10.0;
 /// A class grew by the number of its objects if that rose by more than this fraction.
 const MORE_OBJECTS_FRACTION: u64 = 100;
+/// The part of the growth of all objects that a class needs to be named: one in four.
+const MIN_SHARE: i64 = 4;
 /// The number of additional threads that is an accumulation of threads.
 const MANY_THREADS: u64 = 8;
 
@@ -62,7 +64,7 @@ enum Course {
     LevelsOff,
     /// Its rate changes.
     Uneven,
-    /// There are only two points.
+    /// There are fewer than three points.
     TooEarly,
 }
 
@@ -106,7 +108,11 @@ pub(super) fn judge(diff: &Diff, hours: Option<f64>) -> DiffVerdict {
             ..verdict(DiffKind::Growth, Subject::InUse, sums.in_use())
         };
     }
-    if sums.in_use() >= least {
+    if let Some(leak) = leak(diff, &sums, hours, least) {
+        return leak;
+    }
+    // Free memory explains the growth if it is most of it. Otherwise memory in use does, since its growth may continue.
+    if sums.in_use() >= least && 2 * sums.in_use() >= sums.free.change {
         return growth(diff, &sums, hours);
     }
     if rss >= least && sums.free.change >= rss / 2 {
@@ -115,6 +121,9 @@ pub(super) fn judge(diff: &Diff, hours: Option<f64>) -> DiffVerdict {
             cause,
             ..verdict(DiffKind::Retention, Subject::Free, sums.free.change)
         };
+    }
+    if sums.in_use() >= least {
+        return growth(diff, &sums, hours);
     }
     if rss >= least {
         let row = diff.causes.iter().max_by_key(|row| row.bytes.change);
@@ -181,87 +190,161 @@ impl<'a> Largest<'a> {
     fn of(diff: &'a Diff, sums: &'a Sums) -> Self {
         let most = sums.managed.change.max(sums.code.change).max(sums.native.change);
         // A thread holds its stack beside the memory of its object.
-        let threads = |point: Option<&DiffPoint>| point.map_or(0, |point| point.threads);
-        let new_threads = threads(diff.points.last()).saturating_sub(threads(diff.points.first()));
-        let has_many_threads = new_threads >= MANY_THREADS;
-        if most == sums.native.change && !has_many_threads {
-            let owner = largest_native_owner(diff);
-            let subject = match owner {
-                Some(owner) if owner.cause == Some(Cause::NativeUnreachable) => {
-                    Subject::Unreachable
-                }
-                _ => Subject::Native,
-            };
-            let bytes = owner.map_or(&sums.native, |owner| &owner.bytes);
-            return Self { subject, cause: largest(diff, Part::Native), class: None, bytes };
+        if most == sums.native.change && new_threads(diff).is_none() {
+            return Self::native(diff, sums);
         }
         if most == sums.code.change {
             let cause = largest(diff, Part::Code);
             return Self { subject: Subject::Code, cause, class: None, bytes: &sums.code };
         }
-        let threads = diff.classes.iter().find(|class| class.name == "Thread");
-        let class = match threads.filter(|_| has_many_threads) {
-            Some(threads) => Some(threads),
-            None => {
-                let largest = diff.classes.iter().max_by_key(|class| class.bytes.change);
-                largest.filter(|class| class.bytes.change > 0).map(|class| owning(diff, class))
-            }
+        Self::managed(diff, sums)
+    }
+
+    fn native(diff: &'a Diff, sums: &'a Sums) -> Self {
+        let owner = largest_native_owner(diff);
+        let subject = match owner {
+            Some(owner) if owner.cause == Some(Cause::NativeUnreachable) => Subject::Unreachable,
+            _ => Subject::Native,
         };
-        let bytes = class.map_or(&sums.managed, |class| &class.bytes);
+        let bytes = owner.map_or(&sums.native, |owner| &owner.bytes);
+        let class = owner.and_then(|owner| diff.classes.iter().find(|it| it.name == owner.owner));
+        Self { subject, cause: largest(diff, Part::Native), class, bytes }
+    }
+
+    fn managed(diff: &'a Diff, sums: &'a Sums) -> Self {
+        let class = new_threads(diff).or_else(|| {
+            let largest = diff.classes.iter().max_by_key(|class| class.bytes.change);
+            let explains = |class: &&ClassChange| {
+                class.bytes.change > 0 && class.bytes.change >= sums.managed.change / MIN_SHARE
+            };
+            largest.filter(explains).map(|class| owning(diff, class))
+        });
+        let bytes = class.map_or(&sums.managed, ClassChange::growing_bytes);
         Self { subject: Subject::Objects, cause: largest(diff, Part::Managed), class, bytes }
+    }
+
+    fn course(&self, diff: &Diff) -> Course {
+        match self.class {
+            // The number of a class's objects fluctuates less with garbage than the memory that they hold.
+            Some(class) if has_more_objects(class) && self.subject == Subject::Objects => {
+                course(class.growing_objects(), &diff.points)
+            }
+            _ => course(self.bytes, &diff.points),
+        }
+    }
+
+    /// Returns true if the memory that grew is still held by what it was held by.
+    fn lasts(&self, diff: &Diff) -> bool {
+        let owners_unknown = self.cause.is_some_and(|cause| OWNERS_UNKNOWN.contains(&cause));
+        match (self.subject, self.class) {
+            (Subject::Unreachable, _) => true,
+            (Subject::Native, None) => !owners_unknown && largest_native_owner(diff).is_some(),
+            (_, Some(class)) if has_more_objects(class) => {
+                let at = &class.growing_objects().at;
+                let grown = at.iter().rev().nth(1).zip(at.first());
+                let grown = grown.map_or(0, |(before, first)| before.saturating_sub(*first));
+                class.kept_by.is_some() && 2 * class.lasting_newcomers >= grown.max(1)
+            }
+            // Objects that were there before grew.
+            (_, Some(class)) => class.survivors > 0,
+            _ => false,
+        }
+    }
+
+    fn verdict(
+        &self,
+        kind: DiffKind,
+        doubt: Option<Doubt>,
+        confidence: Confidence,
+        hours: Option<f64>,
+    ) -> DiffVerdict {
+        let bytes = self.bytes.change;
+        let class = self.class.filter(|_| self.subject == Subject::Objects);
+        DiffVerdict {
+            kind,
+            subject: self.subject,
+            cause: self.cause,
+            class: class.map(|class| class.name.clone()),
+            bytes,
+            bytes_per_hour: hours.map(|hours| bytes as f64 / hours),
+            doubt,
+            confidence,
+        }
     }
 }
 
-/// The verdict on memory in use that grew.
-fn growth(diff: &Diff, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
-    let Largest { subject, cause, class, bytes } = Largest::of(diff, sums);
-    // The number of a class's objects fluctuates less with garbage than the memory that they hold.
-    let course = match class {
-        Some(class) if has_more_objects(class) => course(&class.objects, &diff.points),
-        _ => course(bytes, &diff.points),
+/// The class Thread if many threads are new.
+fn new_threads(diff: &Diff) -> Option<&ClassChange> {
+    let threads = |point: Option<&DiffPoint>| point.map_or(0, |point| point.threads);
+    let new = threads(diff.points.last()).saturating_sub(threads(diff.points.first()));
+    let class = || diff.classes.iter().find(|class| class.name == "Thread");
+    if new >= MANY_THREADS { class() } else { None }
+}
+
+/// The verdict that there is a leak; `None` if nothing proves one.
+///
+/// A leak takes at least three snapshots, grows steadily, explains at least a tenth of the growth of RSS, and consists of
+/// memory that lasts: objects that were new in the last but one snapshot are still there.
+fn leak(diff: &Diff, sums: &Sums, hours: Option<f64>, least: i64) -> Option<DiffVerdict> {
+    const MIN_SNAPSHOTS: usize = 3;
+    const EXPLAINS: i64 = 10;
+    let mut grown = vec![Largest::managed(diff, sums)];
+    let is_large = |it: &Largest<'_>| {
+        it.bytes.change >= least && it.bytes.change >= diff.rss_bytes.change / EXPLAINS
     };
-    let is_native = matches!(subject, Subject::Native | Subject::Unreachable);
-    let are_owners_unknown =
-        is_native && cause.is_some_and(|cause| OWNERS_UNKNOWN.contains(&cause));
-    let is_garbage = class.is_some_and(|class| class.objects.change > 0 && class.kept_by.is_none());
-    let (kind, doubt, confidence) = match course {
-        Course::LevelsOff => (DiffKind::WarmUp, Some(Doubt::LevelsOff), Confidence::Medium),
-        _ if subject == Subject::Code => {
-            (DiffKind::WarmUp, Some(Doubt::CodeIsLoaded), Confidence::Medium)
-        }
-        _ if are_owners_unknown => (DiffKind::Growth, Some(Doubt::OwnersUnknown), Confidence::Low),
-        _ if is_garbage => (DiffKind::Growth, Some(Doubt::Garbage), Confidence::Low),
-        Course::Steady => {
-            let kind = if is_native { DiffKind::NativeLeak } else { DiffKind::ManagedLeak };
-            let is_sure = diff.points.len() > 2;
-            (kind, None, if is_sure { Confidence::High } else { Confidence::Medium })
-        }
-        Course::Uneven | Course::TooEarly => {
-            (DiffKind::Growth, Some(Doubt::FewSnapshots), Confidence::Low)
-        }
-    };
-    DiffVerdict {
-        kind,
-        subject,
-        cause,
-        class: class.map(|class| class.name.clone()),
-        bytes: bytes.change,
-        bytes_per_hour: hours.map(|hours| bytes.change as f64 / hours),
-        doubt,
-        confidence,
+    // The stacks of threads, and what they hold, are native memory that the threads explain.
+    if new_threads(diff).is_none() || sums.in_use() < least {
+        grown.push(Largest::native(diff, sums));
+        grown.retain(is_large);
     }
+    let mut leaks: Vec<Largest<'_>> = grown
+        .into_iter()
+        .filter(|it| it.course(diff) == Course::Steady && it.lasts(diff))
+        .collect();
+    leaks.sort_by_key(|it| it.bytes.change);
+    let leak = leaks.pop().filter(|_| diff.points.len() >= MIN_SNAPSHOTS)?;
+    let is_native = matches!(leak.subject, Subject::Native | Subject::Unreachable);
+    let kind = if is_native { DiffKind::NativeLeak } else { DiffKind::ManagedLeak };
+    Some(leak.verdict(kind, None, Confidence::High, hours))
+}
+
+/// The verdict on memory in use that grew, but is not proved to leak.
+fn growth(diff: &Diff, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
+    let largest = Largest::of(diff, sums);
+    let is_native = matches!(largest.subject, Subject::Native | Subject::Unreachable);
+    let are_owners_unknown =
+        is_native && largest.cause.is_some_and(|cause| OWNERS_UNKNOWN.contains(&cause));
+    let class = largest.class;
+    let is_garbage = class.is_some_and(|class| class.objects.change > 0 && class.kept_by.is_none());
+    let (kind, doubt, confidence) = match largest.course(diff) {
+        // Buffers and tables grow in jumps: their capacity doubles.
+        Course::LevelsOff if class.is_some_and(|class| !has_more_objects(class)) => {
+            (DiffKind::Growth, Doubt::Uneven, Confidence::Low)
+        }
+        Course::LevelsOff => (DiffKind::WarmUp, Doubt::LevelsOff, Confidence::Medium),
+        _ if largest.subject == Subject::Code => {
+            (DiffKind::WarmUp, Doubt::CodeIsLoaded, Confidence::Medium)
+        }
+        _ if are_owners_unknown => (DiffKind::Growth, Doubt::OwnersUnknown, Confidence::Low),
+        _ if is_garbage => (DiffKind::Growth, Doubt::Garbage, Confidence::Low),
+        Course::TooEarly => (DiffKind::Growth, Doubt::FewSnapshots, Confidence::Low),
+        Course::Uneven => (DiffKind::Growth, Doubt::Uneven, Confidence::Low),
+        Course::Steady => (DiffKind::Growth, Doubt::Turnover, Confidence::Medium),
+    };
+    largest.verdict(kind, Some(doubt), confidence, hours)
 }
 
 /// Returns the class whose objects retain those of `class`, if their numbers rose alike: of sessions with a string
 /// each, the sessions leak. Returns `class` itself otherwise.
 fn owning<'a>(diff: &'a Diff, class: &'a ClassChange) -> &'a ClassChange {
+    let grown = |class: &ClassChange| class.growing_objects().change;
     let mut owning = class;
     let path: Vec<&str> = class.kept_by.iter().flat_map(|path| path.split(" → ")).collect();
     // The path begins with a constant or variable, and ends with the class.
     for name in path.iter().skip(1).rev().skip(1) {
         let name = name.split(" × ").next().unwrap_or(name);
         match diff.classes.iter().find(|class| class.name == name) {
-            Some(class) if class.objects.change * 2 >= owning.objects.change => owning = class,
+            Some(class) if grown(class) > 0 && 2 * grown(class) >= grown(owning) => owning = class,
             _ => break,
         }
     }
@@ -271,8 +354,9 @@ fn owning<'a>(diff: &'a Diff, class: &'a ClassChange) -> &'a ClassChange {
 /// Returns true if a class grew by the number of its objects, not by the memory of existing ones.
 #[must_use]
 pub fn has_more_objects(class: &ClassChange) -> bool {
-    let before = class.objects.at.first().unwrap_or(&0);
-    class.objects.change > 0 && class.objects.change as u64 >= before / MORE_OBJECTS_FRACTION
+    let objects = class.growing_objects();
+    let before = objects.at.first().unwrap_or(&0);
+    objects.change > 0 && objects.change as u64 >= before / MORE_OBJECTS_FRACTION
 }
 
 /// The cause of a part that grew most.
@@ -299,22 +383,7 @@ fn rates(values: &Trajectory, points: &[DiffPoint]) -> Vec<f64> {
 
 fn course(values: &Trajectory, points: &[DiffPoint]) -> Course {
     let rates = rates(values, points);
-    let (Some(&last), Some(first)) = (rates.last(), points.first()) else {
-        return Course::TooEarly;
-    };
-    if let [rate] = rates[..] {
-        // The start of the program, when it had nothing, is a third point if it is long enough ago.
-        let span = points[1].unix_ms.saturating_sub(first.unix_ms);
-        return match (first.uptime_ms, values.at.first()) {
-            (Some(uptime), Some(&before))
-                if uptime >= span
-                    && rate >= STEADY * before as f64 * 1e3 / uptime.max(1) as f64 =>
-            {
-                Course::Steady
-            }
-            _ => Course::TooEarly,
-        };
-    }
+    let [_, .., last] = rates[..] else { return Course::TooEarly };
     let fastest = rates.iter().copied().fold(f64::MIN, f64::max);
     let mean = rates.iter().sum::<f64>() / rates.len() as f64;
     if last < LEVELS_OFF * fastest {

@@ -79,11 +79,13 @@ impl<'a> Reader<'a> {
         let Some((Form::Entries, words)) = content.known() else { return };
         let start = self.heap.header.usable(block).start;
         let (mut is_deleted, mut key) = (true, 0);
-        self.read_with(&(start..start.offset(words * 8)), |_, at, word| match (at - start) / 8 % 3 {
-            0 => is_deleted = word == u64::MAX,
-            1 => key = word,
-            _ if is_deleted => {}
-            _ => each(key, word),
+        self.read_with(&(start..start.offset(words * 8)), |_, at, word| {
+            match (at - start) / 8 % 3 {
+                0 => is_deleted = word == u64::MAX,
+                1 => key = word,
+                _ if is_deleted => {}
+                _ => each(key, word),
+            }
         });
     }
 

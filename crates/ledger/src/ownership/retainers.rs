@@ -102,6 +102,11 @@ impl<'a> Retainers<'a> {
             }
         }
         search.run();
+        let finalizers = search.root("(finalizers)".to_owned());
+        for slot in std::mem::take(&mut search.weak.finalizers) {
+            search.visit(slot, ROOT | finalizers, finalizers);
+        }
+        search.run();
         for (index, root) in graph.roots.iter().enumerate() {
             let name = match root {
                 Root::Variables(module) => {
@@ -375,7 +380,9 @@ impl PathSearch<'_> {
                 let its = self.retainers.trace.owner_of(to as usize);
                 match owner {
                     None if !edge.is_uncertain() => nodes.push((to, Depth::All)),
-                    Some(owner) if its == owner && (!edge.is_uncertain() || self.is_core(owner)) => {
+                    Some(owner)
+                        if its == owner && (!edge.is_uncertain() || self.is_core(owner)) =>
+                    {
                         nodes.push((to, Depth::All));
                     }
                     Some(owner) if its == owner && !self.entered.contains(to) => {

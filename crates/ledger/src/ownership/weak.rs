@@ -2,9 +2,10 @@
 //!
 //! The GC removes these references when the object dies. Until then they would seem to retain garbage. They are:
 //!
-//! - hash tables of the interpreter whose keys are objects: generic instance variables, finalizers, object ids,
-//!   deduplicated strings, call infos (`generic_iv_tbl_`, `finalizer_table`, `obj_to_id_tbl`, `frozen_strings`,
-//!   `ci_table`). The value of an object that is alive belongs to that object, as the variables of a string do;
+//! - hash tables of the interpreter whose keys are objects: generic instance variables, object ids, deduplicated
+//!   strings, call infos (`generic_iv_tbl_`, `obj_to_id_tbl`, `frozen_strings`, `ci_table`), and the keys of
+//!   `finalizer_table`. The value of an object that is alive belongs to that object, as the variables of a string do.
+//!   But the GC marks all finalizers: hidden arrays with the procs;
 //! - hash tables of the interpreter whose values are objects that it finds by number: `id_to_obj_tbl`;
 //! - WeakMap, and the keys of WeakKeyMap (`weakkeymap`), which are pointers to references. A value of the latter belongs
 //!   to its key;
@@ -15,7 +16,7 @@ use ruby::{ClassKind, ImemoType, ObjectSpace, SlotType};
 
 use crate::Cause;
 use crate::ownership::bits::Bits;
-use crate::ownership::graph::{KeyedValue, PointerGraph};
+use crate::ownership::graph::{Keyed, KeyedValue, PointerGraph};
 use crate::ownership::owner::Owner;
 use crate::ownership::table::OwnerTable;
 use crate::ownership::trace::Trace;
@@ -36,6 +37,8 @@ pub(crate) struct WeakReferences {
     tables: Bits,
     /// The values that objects retain as keys of weak hash tables, by key.
     values: Vec<KeyedValue>,
+    /// The arrays with the finalizers of objects, which are retained whether the objects are or not.
+    pub(crate) finalizers: Vec<u32>,
     /// For each type of structure, true if its references are weak.
     types: Vec<bool>,
 }
@@ -54,8 +57,18 @@ impl WeakReferences {
                 tables.insert(node);
             }
         }
-        let values = graph.keyed_values.iter().filter(|value| tables.contains(value.table));
-        Self { values: values.copied().collect(), tables, types }
+        let values =
+            graph.keyed_values.iter().filter(|value| tables.contains(value.table)).copied();
+        let (finalizers, values) = values.partition::<Vec<_>, _>(|value| match value.value {
+            Keyed::Slot(slot) => is_hidden_array(table.space, slot),
+            Keyed::Block(_) => false,
+        });
+        let slot = |value: &KeyedValue| match value.value {
+            Keyed::Slot(slot) => Some(slot),
+            Keyed::Block(_) => None,
+        };
+        let finalizers = finalizers.iter().filter_map(slot).collect();
+        Self { tables, values, finalizers, types }
     }
 
     /// Returns true if a node retains nothing.
@@ -84,6 +97,11 @@ impl WeakReferences {
         let first = self.values.partition_point(|value| value.key < slot);
         self.values[first..].iter().take_while(move |value| value.key == slot).copied()
     }
+}
+
+fn is_hidden_array(space: &ObjectSpace, slot: u32) -> bool {
+    let class = space.slots.get(slot as usize).and_then(|it| space.classes.get(it.class as usize));
+    class.is_some_and(|class| class.kind == ClassKind::Hidden(SlotType::ARRAY))
 }
 
 fn is_weak(name: &str) -> bool {

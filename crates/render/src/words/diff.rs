@@ -33,6 +33,7 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
     let size = Size(verdict.bytes.unsigned_abs());
     let rss = diff.rss_bytes.change;
     let rate = rate(diff, class);
+    let (in_use, _) = diagnosis::totals(diff);
     let (summary, check) = match (verdict.kind, verdict.doubt) {
         (DiffKind::ManagedLeak, _) => (
             format!("Managed leak: {subject} grows by {rate}."),
@@ -82,6 +83,17 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
             ),
             "a snapshot after GC.start should have less of it.",
         ),
+        (DiffKind::Growth, Some(Doubt::Uneven)) => (
+            format!("Growth: {subject} grew by {size}, at an uneven rate."),
+            "snapshots that are further apart, under the same load, should show the same rate if it is a leak.",
+        ),
+        (DiffKind::Growth, Some(Doubt::Turnover)) => (
+            format!(
+                "Growth: {subject} grew by {size} ({rate}), but most objects that were new in the last but one \
+                 snapshot are gone by now. This is no leak of objects."
+            ),
+            "a snapshot after GC.start, at rest, should have less of it.",
+        ),
         (DiffKind::Growth, _) => (
             format!(
                 "Too early to tell: {subject} grew by {size} ({rate}). This may be a leak, or warm-up."
@@ -90,9 +102,9 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         ),
         (DiffKind::Retention, _) => (
             format!(
-                "Retention only: nothing in use grew. RSS rose by {}, and free memory that malloc or Ruby keeps by \
-                 {size}.",
-                Size(rss.unsigned_abs())
+                "Retention: RSS rose by {}, free memory that malloc or Ruby keeps by {size}, memory in use by {}.",
+                Size(rss.unsigned_abs()),
+                Size(in_use.max(0).unsigned_abs())
             ),
             "`rbloat trim` should return about as much as `rbloat report` predicts.",
         ),
@@ -117,7 +129,7 @@ fn subject(diff: &Diff, class: Option<&ClassChange>) -> String {
     let cause = diff.verdict.cause.map_or("memory", ledger::Cause::name);
     match (diff.verdict.subject, class) {
         (Subject::Objects, Some(class)) => named(class),
-        (Subject::Objects, None) => "objects".into(),
+        (Subject::Objects, None) => "memory of objects of many classes".into(),
         (Subject::Unreachable, _) => "native memory that nothing points to".into(),
         (Subject::Native, _) => match largest_native_owner(diff) {
             Some(owner) => format!("native memory of {} ({cause})", owner.owner),
@@ -146,7 +158,7 @@ fn named(class: &ClassChange) -> String {
 /// The values behind the verdict's subject.
 fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<&'a Trajectory> {
     match diff.verdict.subject {
-        Subject::Objects => class.map(|class| &class.bytes),
+        Subject::Objects => class.map(ClassChange::growing_bytes),
         Subject::Native | Subject::Unreachable => {
             largest_native_owner(diff).map(|owner| &owner.bytes)
         }
@@ -186,7 +198,10 @@ fn rate(diff: &Diff, class: Option<&ClassChange>) -> String {
     let bytes = Size(per_unit(change));
     match class {
         Some(class) if has_more_objects(class) => {
-            format!("{} objects/{unit} ({bytes}/{unit})", Count(per_unit(class.objects.change)))
+            format!(
+                "{} objects/{unit} ({bytes}/{unit})",
+                Count(per_unit(class.growing_objects().change))
+            )
         }
         _ => format!("{bytes}/{unit}"),
     }

@@ -1,0 +1,153 @@
+# frozen_string_literal: true
+
+# Many small programs that grow, or only seem to. The first argument is the name of one of them; `--list` prints all names,
+# with the verdict that three snapshots with a step between them must reach: `leak`, or `no_leak`.
+
+require "fiddle"
+require "stringio"
+require "weakref"
+require "zlib"
+require_relative "../lib/scenario"
+
+# Each program is a block that does one step. It gets the number of the step, from 1 on.
+module Programs
+  ALL = {}
+
+  def self.leak(name, &step)
+    ALL[name.to_s] = ["leak", step]
+  end
+
+  def self.no_leak(name, &step)
+    ALL[name.to_s] = ["no_leak", step]
+  end
+end
+
+MANY = 20_000
+BYTES = 150
+
+def text(bytes = BYTES)
+  "x" * bytes
+end
+
+# Does the block in a thread of its own, because its stack disappears. A stale word on the stack would retain garbage.
+def apart(&block)
+  Thread.new(&block).join
+  nil
+end
+
+# What programs retain.
+module Kept
+  LIST = []
+  TABLE = {}
+  POOL = []
+  Session = Struct.new(:user, :data)
+
+  # A request with a block that refers to it.
+  class Request
+    def initialize
+      @body = text
+    end
+
+    def callback
+      -> { @body }
+    end
+  end
+
+  # A node of a chain.
+  class Node
+    def initialize(following)
+      @following = following
+      @body = text
+    end
+  end
+
+  class << self
+    attr_accessor :memo, :head
+  end
+  self.memo = {}
+end
+$kept = []
+
+module Programs
+  leak(:sessions) { |step| MANY.times { |it| Kept::TABLE[[step, it]] = Kept::Session.new(it, text) } }
+  leak(:callbacks) { MANY.times { Kept::LIST << Kept::Request.new.callback } }
+  leak(:global_variable) { MANY.times { $kept << [text] } }
+  leak(:memo_of_a_class) { |step| MANY.times { |it| Kept.memo["#{step} #{it}"] = text } }
+  leak(:chain) { MANY.times { Kept.head = Kept::Node.new(Kept.head) } }
+  leak(:thread_variable) do
+    list = Thread.main.thread_variable_get(:kept) || []
+    MANY.times { list << text }
+    Thread.main.thread_variable_set(:kept, list)
+  end
+  leak(:fast) { 10_000.times { Kept::LIST << text(3_000) } }
+  leak(:slow) { 10_000.times { Kept::LIST << text(100) } }
+  leak(:string_ios) { MANY.times { Kept::LIST << StringIO.new(text) } }
+  leak(:finalizers_that_capture_their_object) do
+    MANY.times do
+      object = Kept::Request.new
+      ObjectSpace.define_finalizer(object, proc { object })
+    end
+  end
+  leak(:variables_of_strings) do
+    MANY.times { Kept::LIST << text(10).tap { |it| it.instance_variable_set(:@data, text) } }
+  end
+  leak(:native_objects) { 20.times { Kept::LIST << Zlib::Deflate.new } }
+  leak(:lost_native_memory) { 5_000.times { Fiddle.malloc(1_000) } }
+
+  no_leak(:cache_that_fills) { |step| Kept::TABLE.store(step, Array.new(MANY) { text }) if step == 1 }
+  no_leak(:cache_of_limited_size) do |step|
+    MANY.times { |it| Kept::TABLE[[step, it]] = text }
+    Kept::TABLE.shift while Kept::TABLE.size > MANY
+  end
+  no_leak(:pool_of_connections) { Kept::POOL << Zlib::Deflate.new while Kept::POOL.size < 20 }
+  no_leak(:levels_off) { |step| (MANY / (step**4)).times { Kept::LIST << text } }
+  no_leak(:autoloading) do |step|
+    code = Array.new(1_000) { |it| "def method_#{step}_#{it}(a) = [a, a.to_s * 2, { key: a }].map(&:to_s)" }
+    Object.class_eval(code.join("\n"))
+  end
+  no_leak(:table_loaded_once) { |step| Kept::LIST.concat(Array.new(50_000) { text }) if step == 1 }
+  no_leak(:backlog_that_drains) { |step| step == 1 ? MANY.times { Kept::LIST << text } : Kept::LIST.clear }
+  no_leak(:saw_tooth) { |step| step.odd? ? MANY.times { Kept::LIST << text } : Kept::LIST.slice!(0, MANY * 9 / 10) }
+  no_leak(:larger_and_larger_results) { |step| apart { Kept::LIST.replace(Array.new(MANY * step) { text }) } }
+  no_leak(:fragmentation) do |step|
+    apart do
+      all = Array.new(MANY * step) { |it| text(200 + (it % 700)) }
+      Kept::LIST.replace((0...2_000).map { |it| all[it * all.size / 2_000] })
+    end
+    GC.start
+  end
+  no_leak(:sorted_and_dropped) { apart { Array.new(100_000) { text }.sort.size } }
+  # Garbage that is not collected.
+  no_leak(:garbage) { apart { 50_000.times { Kept::Session.new(1, text) } } }
+  no_leak(:garbage_with_native_memory) { apart { 20.times { Zlib::Deflate.new } } }
+  no_leak(:garbage_with_variables) do
+    apart { MANY.times { text.instance_variable_set(:@data, text) } }
+  end
+  no_leak(:garbage_with_ids) { apart { MANY.times { Kept::Request.new.object_id } } }
+  no_leak(:garbage_in_a_weak_map) do
+    map = (Kept.memo[:map] ||= ObjectSpace::WeakMap.new)
+    apart { MANY.times { map[Kept::Request.new] = Kept::Request.new } }
+  end
+  no_leak(:garbage_with_weak_references) { apart { MANY.times { WeakRef.new(Kept::Request.new) } } }
+end
+
+name = ARGV.shift
+if name == "--list"
+  Programs::ALL.each { |program, (expect, _)| puts "#{program} #{expect}" }
+  exit
+end
+expect, step = Programs::ALL.fetch(name)
+# The GC must not decide when garbage disappears.
+GC.disable if name.start_with?("garbage")
+@step = 0
+take_step = lambda do
+  step.call(@step += 1)
+  {}
+end
+collect = lambda do
+  GC.start
+  {}
+end
+Scenario.run(expect: expect, commands: { "step" => take_step, "collect" => collect }) do
+  take_step.call
+end
