@@ -16,7 +16,7 @@ pub use growth::{growth, has_more_objects, largest_native_owner, totals};
 pub use series::{Basis, MemorySeries, top_causes};
 pub use setting::{Environment, Setting};
 pub use stable::{Early, MIN_STRETCHES, Shape, Slope, StablePoint, Teeth};
-pub use statistics::{Difference, difference, median};
+pub use statistics::median;
 pub use trim::{trim_expectation, trim_watch};
 pub use verdict::{MIN_BYTES, MIN_SHARE, judge};
 

@@ -102,6 +102,9 @@ pub struct Spread {
     pub max: f64,
     /// The difference from the baseline's median, in percent; `None` for the baseline, and for differences within noise.
     pub differs_percent: Option<f64>,
+    /// The probability of the difference by chance alone; `None` for the baseline, and if it cannot be estimated.
+    #[serde(default)]
+    pub p: Option<f64>,
 }
 
 impl Medians {
@@ -136,6 +139,8 @@ pub enum Reason {
     NoneSaves,
     /// Only one setting was tried.
     OnlyOne,
+    /// No setting has enough runs to be compared with the first one.
+    TooFewRuns,
 }
 
 /// A setting that was not recommended.
@@ -154,6 +159,8 @@ pub struct PassedOver {
 pub enum Drawback {
     /// The memory that remains differs by no more than noise.
     Noise,
+    /// Noise cannot be estimated from a single run.
+    TooFewRuns,
     SavesLittle {
         bytes: f64,
         percent: f64,

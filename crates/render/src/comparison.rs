@@ -15,6 +15,9 @@ use crate::words;
 /// A column: its heading, and the cell of a setting.
 type Column = (&'static str, fn(&Medians) -> Option<String>);
 
+/// The maximum number of digits after the point that a small number adds.
+const MAX_DIGITS: f64 = 3.0;
+
 const COLUMNS: [Column; 11] = [
     ("peak, MiB", |it| Some(mebibytes(&it.rss_peak_bytes))),
     ("end of work, MiB", |it| Some(mebibytes(&it.rss_end_bytes))),
@@ -43,12 +46,16 @@ fn write_comparison(comparison: &Comparison, out: &mut String) -> std::fmt::Resu
         writeln!(out, "under `{load}`")?;
     }
     let runs = comparison.medians.iter().map(|it| it.runs).max().unwrap_or(0);
+    let differences = if runs == 1 {
+        "One run of a setting shows no differences, because noise cannot be estimated"
+    } else {
+        "A percentage is the difference from the first row if it is at least 2 % and is not noise (5 % error for each \
+         column); other differences may be noise"
+    };
     writeln!(
         out,
-        "\nMedians of {runs} run{} (min–max). *Settled* is {} s after the work. A percentage is the difference from the \
-         first row if every run shows it and it is at least 2 % (25 % with fewer than three runs); other differences are \
-         noise.\n",
-        if runs == 1 { "" } else { "s" },
+        "\nMedians of {} (min–max). *Settled* is {} s after the work. {differences}.\n",
+        words::counted(u64::from(runs), "run"),
         comparison.settle_seconds
     )?;
     let columns: Vec<&Column> = COLUMNS
@@ -93,20 +100,25 @@ pub fn recommendation(comparison: &Comparison) -> String {
         Reason::OnlyOne => {
             return format!("Change nothing: no other setting was tried. {confidence}");
         }
+        Reason::TooFewRuns => {
+            return format!(
+                "Change nothing yet: noise cannot be estimated from one run. Use --runs 3 or more. {confidence}"
+            );
+        }
         Reason::NoneSaves => {
             return format!(
-                "Change nothing: no setting saves 10 % of the remaining memory at little cost. {confidence}"
+                "Change nothing: no setting was found to save 10 % of the remaining memory at little cost. {confidence}"
             );
         }
         Reason::Saves => {}
     }
     let speed = match recommendation.slower_percent {
-        None => "the speed is the same within noise".to_owned(),
+        None => "no difference in speed was found".to_owned(),
         Some(percent) if percent > 0.0 => format!("it is {percent:.0} % slower"),
         Some(percent) => format!("it is {:.0} % faster", -percent),
     };
     let peak = match recommendation.peak_percent {
-        None => "the peak is the same".to_owned(),
+        None => "no difference in the peak was found".to_owned(),
         Some(percent) if percent > 0.0 => format!("the peak is {percent:.0} % higher"),
         Some(percent) => format!("the peak is {:.0} % lower", -percent),
     };
@@ -144,7 +156,10 @@ fn passed_over(passed_over: &PassedOver, recommendation: &Recommendation) -> Str
     let size = |bytes: f64| Size(bytes.max(0.0) as u64);
     let best = &recommendation.setting;
     let because = match &passed_over.because {
-        Drawback::Noise => "the remaining memory differs only by noise".to_owned(),
+        Drawback::Noise => {
+            "its difference of the remaining memory is negligible or noise".to_owned()
+        }
+        Drawback::TooFewRuns => "it has too few runs to estimate the noise".to_owned(),
         Drawback::SavesLittle { bytes, percent } => {
             format!("saves only {} ({percent:.0} %)", size(*bytes))
         }
@@ -170,8 +185,12 @@ fn mebibytes(spread: &Spread) -> String {
     show(spread, f64::from(1 << 20), 0)
 }
 
-/// A median, its range, and its difference from the first row.
+/// A median, its range, and its difference from the first row. All numbers have the same digits after the point: at least
+/// `digits`, and enough for two significant digits of the median.
 fn show(spread: &Spread, unit: f64, digits: usize) -> String {
+    let median = (spread.median / unit).abs();
+    let needed = if median > 0.0 { 1.0 - median.log10().floor() } else { 0.0 };
+    let digits = digits.max(needed.clamp(0.0, MAX_DIGITS) as usize);
     let number = |value: f64| format!("{:.digits$}", value / unit);
     let mut text = number(spread.median);
     let (least, most) = (number(spread.min), number(spread.max));

@@ -60,7 +60,7 @@ fn the_setting_that_saves_most_and_costs_little_is_taken() {
     );
     let taken = &comparison.recommendation;
     assert_eq!(taken.setting, "jemalloc");
-    assert_eq!(taken.confidence, Confidence::Medium, "three runs tell no more");
+    assert_eq!(taken.confidence, Confidence::Medium, "of three runs, noise is not known well");
     assert!((taken.saves_percent - 89.1).abs() < 0.1, "{taken:?}");
     assert_eq!(taken.slower_percent, None);
     assert!(taken.peak_percent.unwrap() > 10.0);
@@ -88,9 +88,9 @@ fn nothing_is_changed_where_nothing_wins() {
 #[test]
 fn of_two_that_save_much_the_same_the_simpler_is_taken() {
     let runs = [
-        runs("default", 300, 211, 1000.0, 5),
-        runs("arena2", 90, 41, 1000.0, 5),
-        runs("jemalloc", 150, 35, 1000.0, 5),
+        runs("default", 300, 211, 1000.0, 6),
+        runs("arena2", 90, 41, 1000.0, 6),
+        runs("jemalloc", 150, 35, 1000.0, 6),
     ];
     let taken = comparison(runs.concat()).recommendation;
     assert_eq!(taken.setting, "arena2");
@@ -148,10 +148,82 @@ fn failed_requests_and_slow_ones_count_against_a_setting() {
 }
 
 #[test]
-fn one_run_of_each_is_told_with_low_confidence() {
+fn one_run_of_each_changes_nothing() {
     let runs = [runs("default", 800, 750, 1000.0, 1), runs("jemalloc", 800, 80, 1000.0, 1)];
-    let taken = comparison(runs.concat()).recommendation;
-    assert_eq!((taken.setting.as_str(), taken.confidence), ("jemalloc", Confidence::Low));
+    let comparison = comparison(runs.concat());
+    let taken = &comparison.recommendation;
+    assert_eq!((taken.setting.as_str(), taken.confidence), ("default", Confidence::Low));
+    assert_eq!(taken.reason, Reason::TooFewRuns);
+    assert_eq!(drawbacks(taken), [("jemalloc", &Drawback::TooFewRuns)]);
+    assert_eq!(comparison.medians[1].left_bytes().p, None);
+    let text = render::comparison(&comparison);
+    assert!(text.contains("Change nothing yet: noise cannot be estimated from one run"), "{text}");
+    assert!(
+        !text.contains('%') && text.contains("One run of a setting shows no differences"),
+        "{text}"
+    );
+}
+
+/// Another setting took its place.
+#[test]
+fn without_a_run_of_the_baseline_nothing_is_recommended() {
+    let settings = ["default", "arena2", "jemalloc"]
+        .map(|it| TriedSetting { setting: it.into(), environment: vec![] });
+    let runs = [runs("arena2", 800, 750, 1000.0, 3), runs("jemalloc", 800, 80, 1000.0, 3)];
+    let workload = Workload { command: vec![], load: None, settle_seconds: 15.0 };
+    let taken = compare(workload, settings.into(), vec![], runs.concat(), vec![]).recommendation;
+    assert_eq!((taken.setting.as_str(), taken.reason), ("default", Reason::TooFewRuns));
+}
+
+#[test]
+fn confidence_follows_from_the_probability() {
+    let others = ["arena2", "jemalloc", "tcmalloc", "mimalloc", "trim", "gem"];
+    let confidence = |count: u32| {
+        let mut all = runs("default", 800, 750, 1000.0, count);
+        for other in others {
+            all.extend(runs(other, 800, if other == "jemalloc" { 80 } else { 751 }, 1000.0, count));
+        }
+        let taken = comparison(all).recommendation;
+        assert_eq!(taken.setting, "jemalloc", "{count}");
+        taken.confidence
+    };
+    assert_eq!(
+        [2, 3, 5, 7].map(confidence),
+        [Confidence::Low, Confidence::Medium, Confidence::Medium, Confidence::High]
+    );
+}
+
+#[test]
+fn keeping_the_baseline_is_sure_only_if_no_setting_can_save_enough() {
+    let of = |setting: &str, settled: &[u64]| {
+        let mut all = runs(setting, 900, 0, 1000.0, settled.len() as u32);
+        for (run, settled) in all.iter_mut().zip(settled) {
+            run.rss_settled_bytes = Some(settled * MB);
+        }
+        all
+    };
+    let alike = [of("default", &[700, 701, 702]), of("arena2", &[701, 700, 702])].concat();
+    let scattered = [of("default", &[700, 500, 600]), of("arena2", &[500, 701, 600])].concat();
+    let taken = [alike, scattered].map(|runs| comparison(runs).recommendation);
+    assert_eq!(taken.each_ref().map(|it| it.reason), [Reason::NoneSaves; 2]);
+    assert_eq!(taken.map(|it| it.confidence), [Confidence::Medium, Confidence::Low]);
+}
+
+/// They were shown as 1 and 1.
+#[test]
+fn small_rates_have_enough_digits() {
+    let mut all = runs("default", 100, 90, 1000.0, 1);
+    all.extend(runs("arena2", 100, 90, 1000.0, 1));
+    for (run, rate) in all.iter_mut().zip([0.6, 1.2]) {
+        run.load = Some(LoadResult { requests_per_second: Some(rate), ..LoadResult::default() });
+    }
+    let text = render::comparison(&comparison(all.clone()));
+    assert!(text.contains(" 0.60 |") && text.contains(" 1.2 |"), "{text}");
+    for (run, rate) in all.iter_mut().zip([0.0, 912.4]) {
+        run.load = Some(LoadResult { requests_per_second: Some(rate), ..LoadResult::default() });
+    }
+    let text = render::comparison(&comparison(all));
+    assert!(text.contains(" 0 |") && text.contains(" 912 |"), "{text}");
 }
 
 #[test]

@@ -30,7 +30,8 @@ pub(crate) struct CompareArguments {
     /// option with the same NAME for further variables
     #[arg(long = "set", value_name = "NAME:VARIABLE=VALUE", value_parser = parse_variable)]
     pub(crate) variables: Vec<Variable>,
-    /// Number of runs under each setting. Three are enough for medium confidence, four for high
+    /// Number of runs under each setting. One run finds no difference. Three find differences of 10 % if the noise is
+    /// 1 %. Ten find most differences of 4 % in noise of 2 %. High confidence takes seven
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) runs: u32,
     /// A shell command that puts load on COMMAND, or on the daemon that it leaves. It must print the output of `wrk

@@ -58,7 +58,7 @@ fn a_trim_is_one_of_the_settings() {
     // What stays lies above what is freed, so that the heap cannot shrink by itself.
     let program = "keep = []; many = Array.new(60_000) { |at| s = 'x' * 900; keep << s if at % 600 == 599; s }
                    many = nil; GC.start; KEEP = keep; $stdin.read";
-    let comparison = compare(program, &["--with", "default,trim", "--runs", "1"]);
+    let comparison = compare(program, &["--with", "default,trim", "--runs", "3"]);
     assert_eq!(comparison.recommendation.setting, "trim", "{:?}", comparison.medians);
     assert!(comparison.recommendation.saves_bytes > 30.0 * MB);
 }
