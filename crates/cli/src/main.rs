@@ -6,6 +6,7 @@ mod attempts;
 mod commands;
 mod comparison_folder;
 mod failure;
+mod installed_gem;
 mod output;
 mod process;
 mod recording_view;

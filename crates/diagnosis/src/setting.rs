@@ -87,7 +87,7 @@ impl Setting {
             Self::Jemalloc => Some("the package libjemalloc2"),
             Self::Tcmalloc => Some("the package libtcmalloc-minimal4"),
             Self::Mimalloc => Some("the package libmimalloc2.0"),
-            Self::Gem => Some("the gem's folder (--gem FOLDER)"),
+            Self::Gem => Some("the gem rbloat"),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::allocator_call::AllocatorCall;
 use crate::arguments::parse_time;
 use crate::comparison_folder::ComparisonFolder;
 use crate::failure::{Failure, Outcome};
-use crate::{terminal, trimming};
+use crate::{installed_gem, terminal, trimming};
 
 /// The longest wait for a server to become idle before its load begins.
 const BOOT: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ pub(crate) struct CompareArguments {
     /// Time to wait after the work before the remaining memory is measured. jemalloc needs 10 s to return its memory
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_time)]
     pub(crate) settle: Duration,
-    /// The folder of rbloat's gem, which the setting gem needs
+    /// The folder of rbloat's gem, for the setting gem. [default: the gem that is installed for COMMAND's Ruby]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) gem: Option<PathBuf>,
     /// Print the result as JSON
@@ -144,19 +144,33 @@ fn words(arguments: &CompareArguments) -> Vec<String> {
 /// The settings that can be tried, with their environments, and those that cannot.
 fn settings(arguments: &CompareArguments) -> (Vec<(Setting, Environment)>, Vec<MissingSetting>) {
     let options = std::env::var("RUBYOPT").unwrap_or_default();
-    let gem = arguments.gem.as_ref().and_then(|gem| gem.canonicalize().ok());
+    let wanted = wanted(arguments);
+    let gem = wanted.contains(&Setting::Gem).then(|| gem(arguments));
     let mut settings = Vec::new();
     let mut missing = Vec::new();
-    for setting in wanted(arguments) {
-        match setting.environment(gem.as_deref(), &options) {
-            Some(environment) => settings.push((setting, environment)),
-            None => missing.push(MissingSetting {
-                setting: setting.name().into(),
-                needs: setting.needs().unwrap_or_default().into(),
-            }),
+    for setting in wanted {
+        let folder = gem.as_ref().and_then(|gem| gem.as_deref().ok());
+        if let Some(environment) = setting.environment(folder, &options) {
+            settings.push((setting, environment));
+            continue;
         }
+        let needs = match (&setting, &gem) {
+            (Setting::Gem, Some(Err(needs))) => needs.as_str(),
+            _ => setting.needs().unwrap_or_default(),
+        };
+        missing.push(MissingSetting { setting: setting.name().into(), needs: needs.into() });
     }
     (settings, missing)
+}
+
+/// The folder of rbloat's gem. The error is the requirement that is missing.
+fn gem(arguments: &CompareArguments) -> Result<PathBuf, String> {
+    match &arguments.gem {
+        Some(folder) => folder
+            .canonicalize()
+            .map_err(|error| format!("the gem's folder (--gem {}: {error})", folder.display())),
+        None => installed_gem::find(&arguments.command),
+    }
 }
 
 /// The requested settings, then the user's own, each once: otherwise a setting would be compared with itself.

@@ -9,9 +9,15 @@ use crate::{complaint, rbloat};
 
 const MB: f64 = 1_048_576.0;
 
-/// Runs `rbloat compare` on a Ruby program, with a short time to settle.
+/// Runs `rbloat compare` on a Ruby program, with a short time to settle. No gems are installed.
 fn run(program: &str, arguments: &[&str]) -> Output {
+    run_with_gems("/nowhere", program, arguments)
+}
+
+/// Like [`run`], with the gems in `folder`.
+fn run_with_gems(folder: &str, program: &str, arguments: &[&str]) -> Output {
     let mut command = rbloat();
+    command.env("GEM_HOME", folder).env("GEM_PATH", folder);
     command.args(["compare", "--settle", "1s"]).args(arguments);
     command.args(["--", "ruby", "-e", program]).output().unwrap()
 }
@@ -92,7 +98,10 @@ fn a_load_is_measured_by_what_it_prints() {
 fn what_is_missing_or_fails_is_named() {
     let comparison = compare("$stdin.read", &["--with", "default,gem", "--runs", "1"]);
     assert_eq!(comparison.missing[0].setting, "gem");
-    assert!(render::comparison(&comparison).contains("Not tried: gem. It needs the gem's folder"));
+    assert!(
+        render::comparison(&comparison)
+            .contains("Not tried: gem. It needs the gem rbloat, which ruby does not find")
+    );
 
     let fails_once = "abort 'no memory for you' if ENV['MALLOC_ARENA_MAX']; $stdin.read";
     let folder = tempfile::tempdir().unwrap();
@@ -124,9 +133,40 @@ fn where_nothing_can_be_tried_it_says_why() {
     assert_eq!(output.status.code(), Some(1));
     let words = String::from_utf8(output.stderr).unwrap();
     assert!(
-        words.contains("none of the settings can be tried: gem needs the gem's folder"),
+        words.contains(
+            "none of the settings can be tried: gem needs the gem rbloat, which ruby does not find"
+        ),
         "{words}"
     );
+}
+
+/// The setting needed `--gem`.
+#[test]
+fn an_installed_gem_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let gems = folder.path();
+    let write = |name: &str, text: &str| {
+        let path = gems.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write(
+        "specifications/rbloat-99.0.gemspec",
+        "Gem::Specification.new { |it| it.name = 'rbloat'; it.version = '99.0'; it.summary = 'x'; it.authors = ['x'] }",
+    );
+    write("gems/rbloat-99.0/lib/rbloat.rb", "LOADED = true");
+    let program = "abort 'not loaded' if ENV['RBLOAT_AUTO_TRIM'] && !defined?(LOADED); $stdin.read";
+    let arguments = ["--with", "default,gem", "--runs", "1", "--json"];
+    let output = run_with_gems(gems.to_str().unwrap(), program, &arguments);
+    let comparison: Comparison = crate::document(&output.stdout);
+    assert_eq!((comparison.missing, comparison.failed), (vec![], vec![]));
+    let library = gems.join("gems/rbloat-99.0/lib");
+    let environment = &comparison.settings[1].environment;
+    assert!(environment[0].1.contains(&format!("-I{}", library.display())), "{environment:?}");
+
+    let output = run("", &["--with", "gem", "--gem", "/nowhere/gem"]);
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(words.contains("the gem's folder (--gem /nowhere/gem: No such file"), "{words}");
 }
 
 #[test]
