@@ -38,7 +38,7 @@ pub struct FunctionCall<'a> {
 /// The outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// It returned after this time.
+    /// It returned this time after the thread was released.
     Returned(Duration),
     /// It had not returned after the longest time that was allowed. It goes on by itself.
     StillRunning,
@@ -63,11 +63,12 @@ pub fn call(
     let mut system_calls = call.system_calls.to_vec();
     // The return from the handler.
     system_calls.push(SystemCall::any(libc::SYS_rt_sigreturn));
-    let tid = loop {
+    let (tid, started) = loop {
         let called = at_a_safe_point(pid, signal, &system_calls, |thread, _| {
             let arguments = write_arguments(pid, thread.scratch(), call.arguments)?;
             thread.set_to_call(call.function, arguments)?;
-            Ok(thread.tid())
+            // The thread is released next. By the time we run again, the call may be over.
+            Ok((thread.tid(), Instant::now()))
         });
         match called {
             Err(Refusal::NoSafePoint | Refusal::Lost) if Instant::now() < deadline => {
@@ -78,7 +79,6 @@ pub fn call(
     };
     // The kernel blocks a signal while its handler runs, so /proc tells when the function has returned, and the
     // thread need not be stopped again.
-    let started = Instant::now();
     while proc::signal_sets(pid, tid).is_some_and(|signals| signals.blocks(signal)) {
         if started.elapsed() >= max_time {
             return Ok(CallOutcome::StillRunning);

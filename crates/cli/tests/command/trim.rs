@@ -46,6 +46,50 @@ fn what_is_promised_comes_back_in_every_scenario() {
     }
 }
 
+/// The CPU time of all threads of a process, in ms.
+fn cpu_ms(pid: i32) -> f64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let times = tasks.map(|task| {
+        let text = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+        text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
+    });
+    times.sum()
+}
+
+/// Lets this thread, and what it starts, run on one processor only.
+fn stay_on_one_processor() {
+    let this = std::fs::read_link("/proc/thread-self").unwrap();
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let first = allowed.trim().split([',', '-']).next().unwrap();
+    let mut taskset = std::process::Command::new("taskset");
+    let done = taskset.args(["-p", "-c", first]).arg(this.file_name().unwrap()).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+}
+
+/// The clock started when rbloat ran again. On a busy machine that was after the call.
+#[test]
+fn the_time_of_a_trim_is_that_of_the_whole_call() {
+    stay_on_one_processor();
+    for _ in 0..4 {
+        let target = Target::ruby(
+            "keep = []
+             many = Array.new(24_000) { |at| s = 'x' * 900; keep << s if at % 600 == 599; s }
+             many = nil; GC.start; KEEP = keep; puts 'ready {}'; $stdout.flush; $stdin.read",
+        );
+        let (before, started) = (cpu_ms(target.pid()), std::time::Instant::now());
+        let report = trim_report(target.pid(), &["--capture", "freeze", "--max-pause", "10s"]);
+        let wall_ms = started.elapsed().as_secs_f64() * 1e3;
+        let used_ms = cpu_ms(target.pid()) - before;
+        let outcome = report.outcome.unwrap();
+        assert!(outcome.returned_bytes() > 15 << 20, "{outcome:?}");
+        // The pause for reading takes some CPU time, too.
+        assert!(outcome.call_ms + 0.2 >= used_ms, "{outcome:?}, CPU time {used_ms} ms");
+        assert!(outcome.call_ms <= wall_ms, "{outcome:?}, {wall_ms} ms");
+        assert!(target.finish());
+    }
+}
+
 #[test]
 fn a_dry_run_changes_nothing() {
     let target = Target::scenario("burst", &["--scale", "0.1"]);
