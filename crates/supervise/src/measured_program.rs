@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use capture::live::unblock_signals;
 use capture::proc::Member;
 use diagnosis::Environment;
 use formats::{EndReason, RunPoint};
@@ -116,7 +117,7 @@ impl<'a> MeasuredProgram<'a> {
         }
         command.envs(environment.set.iter().map(|(name, value)| (name, value)));
         let started = Instant::now();
-        let child = command.spawn().map_err(failed)?;
+        let child = unblock_signals(&mut command).spawn().map_err(failed)?;
         Ok(Self {
             command: ProgramTree::new(child),
             load: None,
@@ -196,7 +197,7 @@ impl<'a> MeasuredProgram<'a> {
         let mut command = Command::new("sh");
         command.args(["-c", line]).stdin(Stdio::null()).stdout(printed);
         // Its own process group identifies its orphans. A terminal's ^C does not reach that group, so rbloat ends it.
-        match command.process_group(0).spawn() {
+        match unblock_signals(command.process_group(0)).spawn() {
             Ok(child) => self.load = Some(ProgramTree::new(child)),
             Err(error) => {
                 let why = format!("cannot start the load command: {error}");

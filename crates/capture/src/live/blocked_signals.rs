@@ -1,6 +1,8 @@
 //! Signals that are held back for a while.
 
 use std::marker::PhantomData;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use nix::sys::signal::{SigSet, Signal};
 
@@ -41,9 +43,24 @@ impl Drop for BlockedSignals {
     }
 }
 
+/// Lets a program start with no signal blocked. Otherwise it inherits the signals that the calling thread blocks, and few
+/// programs unblock them.
+pub fn unblock_signals(command: &mut Command) -> &mut Command {
+    // SAFETY: the closure only calls pthread_sigmask, which may be called between fork and exec.
+    unsafe { command.pre_exec(|| Ok(SigSet::empty().thread_set_mask()?)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_starts_with_no_signal_blocked() {
+        let _blocked = BlockedSignals::requests_to_end();
+        let mut command = Command::new("grep");
+        let output = unblock_signals(command.args(["SigBlk", "/proc/self/status"])).output();
+        assert_eq!(output.unwrap().stdout, b"SigBlk:\t0000000000000000\n");
+    }
 
     fn blocks(signal: Signal) -> bool {
         SigSet::thread_get_mask().unwrap().contains(signal)

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::{Error, Image, ProcessState, proc};
 
-pub use blocked_signals::BlockedSignals;
+pub use blocked_signals::{BlockedSignals, unblock_signals};
 pub use frozen::{Frozen, Thawed, freeze};
 pub use memory::LiveMemory;
 pub use pagemap::{PageScope, Pagemap};
