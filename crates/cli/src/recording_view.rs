@@ -3,9 +3,10 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use formats::{CauseRow, Report, Sample};
+use diagnosis::LatestFigures;
+use formats::{Report, Sample};
 use ledger::Size;
-use render::{sample as line, sparkline};
+use render::{age, headline, sample as line, sparkline};
 use supervise::Watcher;
 
 use crate::arguments::CaptureArguments;
@@ -48,17 +49,22 @@ impl View {
         self.write(&format!("{line}\n"));
     }
 
-    fn lines(&self, sample: &Sample, causes: &[CauseRow]) -> Vec<String> {
+    fn lines(&self, sample: &Sample, latest: &LatestFigures) -> Vec<String> {
         // A line that wraps would take two rows of the terminal, and clearing the view would leave one of them.
         let width = terminal::width().saturating_sub(1);
         let (low, high) = (self.rss.iter().min(), self.rss.iter().max());
-        let range = format!(" {} to {}", Size(*low.unwrap_or(&0)), Size(*high.unwrap_or(&0)));
+        let measure = if sample.processes.len() > 1 { "sum of RSS" } else { "RSS" };
+        let range =
+            format!(" {measure} {} to {}", Size(*low.unwrap_or(&0)), Size(*high.unwrap_or(&0)));
         let mut lines = vec![
-            line(sample, &[]),
+            headline(sample, latest),
             sparkline(&self.rss, width.saturating_sub(range.len())) + &range,
         ];
-        let longest = causes.first().map_or(1, |row| row.bytes.max(1));
-        for row in causes.iter().take(MAX_CAUSES) {
+        if let Some(t_ms) = latest.causes_t_ms {
+            lines.push(format!("causes, {}:", age(sample, t_ms)));
+        }
+        let longest = latest.causes.first().map_or(1, |row| row.bytes.max(1));
+        for row in latest.causes.iter().take(MAX_CAUSES) {
             let bar = "█".repeat((row.bytes * 30 / longest) as usize);
             lines.push(format!(
                 "{:>20} {:>10}  {bar}",
@@ -92,16 +98,16 @@ impl Watcher for View {
         crate::source::report_quietly(pid, self.capture).map_err(|failure| failure.to_string())
     }
 
-    fn show(&mut self, sample: &Sample, causes: &[CauseRow]) {
+    fn show(&mut self, sample: &Sample, latest: &LatestFigures) {
         if self.is_live {
             self.rss.push(sample.rss_bytes);
-            let lines = self.lines(sample, causes);
+            let lines = self.lines(sample, latest);
             self.clear();
             self.write(&(lines.join("\n") + "\n"));
             self.shown = lines.len();
         } else if Duration::from_millis(sample.t_ms) >= self.next_line {
             self.next_line = Duration::from_millis(sample.t_ms) + LINE_INTERVAL;
-            self.print(&line(sample, causes));
+            self.print(&line(sample, latest));
         }
     }
 }

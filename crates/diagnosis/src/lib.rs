@@ -13,7 +13,7 @@ mod verdict;
 pub use advice::advise;
 pub use comparison::{Workload, compare};
 pub use growth::{growth, has_more_objects, largest_native_owner, totals};
-pub use series::{Basis, MemorySeries, top_causes};
+pub use series::{Basis, LatestFigures, MemorySeries, top_causes};
 pub use setting::{Environment, Setting};
 pub use stable::{Early, MIN_STRETCHES, Shape, Slope, StablePoint, Teeth};
 pub use statistics::median;

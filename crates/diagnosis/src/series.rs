@@ -19,6 +19,17 @@ pub struct MemorySeries {
     kills: u64,
 }
 
+/// The latest figures of a recording that not every sample has. Times are those of samples.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LatestFigures {
+    /// The causes of all processes, the largest first.
+    pub causes: Vec<CauseRow>,
+    /// The time of the oldest of them.
+    pub causes_t_ms: Option<u64>,
+    /// PSS of all processes, and its time.
+    pub pss: Option<(u64, u64)>,
+}
+
 /// The measure of memory in a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
@@ -81,6 +92,17 @@ impl MemorySeries {
             (Basis::Rss, &self.exact_rss)
         } else {
             (Basis::Rss, &self.rss)
+        }
+    }
+
+    /// Returns the name of the measure of [`points`](Self::points).
+    #[must_use]
+    pub fn measure(&self) -> &'static str {
+        match self.points().0 {
+            Basis::Rss if self.max_processes > 1 => {
+                "sum of RSS (shared pages counted once per process)"
+            }
+            basis => basis.name(),
         }
     }
 

@@ -174,6 +174,10 @@ pub struct RecordingEnd {
     pub samples: u64,
     pub exact_samples: u64,
     pub captures: u64,
+    #[serde(default)]
+    pub searches: Option<u64>,
+    #[serde(default)]
+    pub searches_planned: Option<u64>,
     pub recorder_cpu_ms: f64,
 }
 

@@ -21,6 +21,6 @@ pub use map::{map_html, map_png};
 pub use plot::Plot;
 pub use processes::{ListedProcess, processes};
 pub use report::{TextOptions, report, saved_snapshot};
-pub use sample::{duration, sample, sparkline};
+pub use sample::{age, duration, headline, sample, sparkline};
 pub use stable::stable_point;
 pub use trim::{trim_outcome, trim_prediction, trim_summary, trim_watch};

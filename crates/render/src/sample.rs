@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use formats::{CauseRow, Sample};
+use diagnosis::LatestFigures;
+use formats::Sample;
 use ledger::{Count, Size};
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -32,36 +33,62 @@ pub fn duration(time: Duration) -> String {
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Returns a sample as a line of text, with the largest of `causes`.
+/// Returns a sample as a line of text.
 #[must_use]
-pub fn sample(sample: &Sample, causes: &[CauseRow]) -> String {
-    let many = match sample.processes.len() {
-        1 => String::new(),
-        number => format!(" in {} processes", Count(number as u64)),
+pub fn headline(sample: &Sample, latest: &LatestFigures) -> String {
+    let rss = Size(sample.rss_bytes);
+    let number = Count(sample.processes.len() as u64);
+    let memory = match (sample.processes.len(), latest.pss) {
+        (1, _) => format!("RSS {rss}"),
+        (_, None) => {
+            format!("sum of RSS {rss} in {number} processes, shared pages counted once per process")
+        }
+        (_, Some((pss, t_ms))) if t_ms == sample.t_ms => {
+            format!("PSS {} in {number} processes; sum of RSS {rss}", Size(pss))
+        }
+        (_, Some((pss, t_ms))) => format!(
+            "PSS {} ({}) in {number} processes; sum of RSS {rss}",
+            Size(pss),
+            age(sample, t_ms)
+        ),
     };
-    let mut text = format!(
-        "{}  RSS {}{many}",
-        duration(Duration::from_millis(sample.t_ms)),
-        Size(sample.rss_bytes)
-    );
+    let mut text = format!("{}  {memory}", duration(Duration::from_millis(sample.t_ms)));
     if let Some(group) = &sample.group
         && let Some(limit) = group.limit_bytes
     {
         text += &format!("; control group {} of {}", Size(group.usage_bytes), Size(limit));
     }
-    let causes: Vec<String> = causes
+    text
+}
+
+/// Returns a sample as a line of text, with the largest causes.
+#[must_use]
+pub fn sample(sample: &Sample, latest: &LatestFigures) -> String {
+    let mut text = headline(sample, latest);
+    let causes: Vec<String> = latest
+        .causes
         .iter()
         .take(3)
         .map(|row| format!("{} {}", row.cause.name(), Size(row.bytes)))
         .collect();
-    if !causes.is_empty() {
-        text += &format!("; {}", causes.join(", "));
+    if let Some(t_ms) = latest.causes_t_ms
+        && !causes.is_empty()
+    {
+        text += &format!("; causes {}: {}", age(sample, t_ms), causes.join(", "));
     }
     text
 }
 
+/// Returns the age of a figure of the time `t_ms` at the time of a sample.
+#[must_use]
+pub fn age(sample: &Sample, t_ms: u64) -> String {
+    format!("{} s ago", sample.t_ms.saturating_sub(t_ms) / 1000)
+}
+
 #[cfg(test)]
 mod tests {
+    use formats::CauseRow;
+
     use super::*;
 
     #[test]
@@ -70,6 +97,49 @@ mod tests {
         assert_eq!(sparkline(&[5, 5], 9), "▁▁");
         assert_eq!(sparkline(&[0, 1, 2, 3, 4, 5, 6, 7], 8), "▁▂▃▄▅▆▇█");
         assert_eq!(sparkline(&[u64::MAX, 0, 1, 2, 0, 0], 3), "█▁▁");
+    }
+
+    fn of_processes(count: usize, t_ms: u64) -> Sample {
+        let process = serde_json::json!({
+            "pid": 1, "started_ticks": 1, "state": "S", "rss_bytes": 3 << 20, "user_ms": 0, "system_ms": 0,
+            "minor_faults": 0, "major_faults": 0, "threads": 1,
+        });
+        serde_json::from_value(serde_json::json!({
+            "t_ms": t_ms, "exact": false, "rss_bytes": count << 20, "recorder_cpu_ms": 0.0,
+            "processes": vec![process; count],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn several_processes_have_pss_and_its_age() {
+        let line = |count, pss| {
+            headline(
+                &of_processes(count, 9_000),
+                &LatestFigures { pss, ..LatestFigures::default() },
+            )
+        };
+        assert_eq!(line(1, Some((1 << 20, 9_000))), "0:00:09  RSS 1.0 MiB");
+        assert_eq!(
+            line(3, None),
+            "0:00:09  sum of RSS 3.0 MiB in 3 processes, shared pages counted once per process"
+        );
+        assert_eq!(
+            line(3, Some((1 << 20, 9_000))),
+            "0:00:09  PSS 1.0 MiB in 3 processes; sum of RSS 3.0 MiB"
+        );
+        assert_eq!(
+            line(3, Some((1 << 20, 4_900))),
+            "0:00:09  PSS 1.0 MiB (4 s ago) in 3 processes; sum of RSS 3.0 MiB"
+        );
+    }
+
+    #[test]
+    fn causes_have_their_age() {
+        let causes = vec![CauseRow { cause: ledger::Cause::MallocUnreturned, bytes: 1 << 20 }];
+        let latest = LatestFigures { causes, causes_t_ms: Some(1_500), pss: None };
+        let line = sample(&of_processes(1, 60_000), &latest);
+        assert_eq!(line, "0:01:00  RSS 1.0 MiB; causes 58 s ago: malloc.unreturned 1.0 MiB");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub fn stable_point(series: &MemorySeries, is_verbose: bool) -> String {
         }
     };
     let words = shape(&point, series.room_bytes(), is_verbose);
-    format!("{}: {words}{kills}", series.points().0.name())
+    format!("{}: {words}{kills}", series.measure())
 }
 
 /// Returns a stable point in words, with the time until `room_bytes` more are used if it grows.

@@ -13,5 +13,5 @@ pub use error::Error;
 pub use load::{LoadError, parse_load};
 pub use measured_program::{LoadOutcome, MeasuredProgram, ResourceUsage, WatchEnd};
 pub use orphans::Orphans;
-pub use recorder::{Journal, Recorder, RecorderOptions, Watcher, unix_ms};
-pub use signals::{Event, Signals};
+pub use recorder::{Journal, Recorder, RecorderOptions, Searches, Watcher, unix_ms};
+pub use signals::{Event, Signals, terminate};

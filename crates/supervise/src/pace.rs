@@ -8,22 +8,26 @@ pub(crate) struct Pace {
     every: Duration,
     /// The share of one processor that the task may use: 0.01 is one hundredth.
     share: f64,
+    first: Duration,
     due: Duration,
     /// The CPU time of the task so far.
     spent: Duration,
+    runs: u64,
+    is_limited: bool,
 }
 
 impl Pace {
     /// A task that is due now, and then after each `every`.
     #[must_use]
     pub(crate) fn new(every: Duration, share: f64) -> Self {
-        Self { every, share, due: Duration::ZERO, spent: Duration::ZERO }
+        let (first, due, spent) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        Self { every, share, first, due, spent, runs: 0, is_limited: false }
     }
 
     /// The same task, due at `first` for the first time.
     #[must_use]
     pub(crate) fn from(self, first: Duration) -> Self {
-        Self { due: first, ..self }
+        Self { first, due: first, ..self }
     }
 
     /// The next due time, by the clock of the recording.
@@ -38,16 +42,38 @@ impl Pace {
         now >= self.due
     }
 
+    /// The number of runs so far.
+    #[must_use]
+    pub(crate) fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    /// The number of runs until `now` at the fixed intervals.
+    #[must_use]
+    pub(crate) fn planned(&self, now: Duration) -> u64 {
+        let since = now.checked_sub(self.first);
+        since.map_or(0, |since| 1 + (since.as_nanos() / self.every.as_nanos().max(1)) as u64)
+    }
+
+    /// Returns true if a run was delayed because of its cost.
+    #[must_use]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.is_limited
+    }
+
     /// Notes that the task ran at `now` and took `cost` of CPU time. It is due again when its share covers another run
     /// of that cost, so only the first run can exceed the share.
     pub(crate) fn done(&mut self, now: Duration, cost: Duration) {
         self.spent += cost;
+        self.runs += 1;
         // In step with the clock, so that delays do not add up. Missed runs are skipped.
         self.due += self.every;
         if self.due <= now {
             self.due = now + self.every;
         }
-        self.due = self.due.max((self.spent + cost).div_f64(self.share));
+        let affordable = (self.spent + cost).div_f64(self.share);
+        self.is_limited |= affordable > self.due;
+        self.due = self.due.max(affordable);
     }
 }
 
@@ -71,6 +97,29 @@ mod tests {
         assert_eq!(pace.due(), 61 * SECOND);
         pace.done(61 * SECOND, 397 * MS);
         assert_eq!(pace.due(), 159_400 * MS);
+        assert!(pace.is_limited());
+    }
+
+    #[test]
+    fn runs_are_counted_with_those_that_were_planned() {
+        let mut pace = Pace::new(10 * SECOND, 0.05).from(2 * SECOND);
+        assert_eq!((pace.planned(SECOND), pace.planned(2 * SECOND)), (0, 1));
+        // A second costs a share of 5 % for 20 s, and the next one must be affordable, too.
+        pace.done(2 * SECOND, SECOND);
+        assert_eq!((pace.due(), pace.is_limited()), (40 * SECOND, true));
+        assert_eq!((pace.runs(), pace.planned(41 * SECOND), pace.planned(42 * SECOND)), (1, 4, 5));
+    }
+
+    #[test]
+    fn what_costs_less_than_its_share_runs_as_often_as_planned() {
+        let mut pace = Pace::new(10 * SECOND, 0.05);
+        for step in 0..100 {
+            let now = 10 * SECOND * step;
+            assert!(pace.is_due(now), "{now:?}");
+            pace.done(now, 240 * MS);
+        }
+        assert_eq!((pace.runs(), pace.planned(990 * SECOND)), (100, 100));
+        assert!(!pace.is_limited());
     }
 
     #[test]

@@ -96,6 +96,14 @@ impl Signals {
     }
 }
 
+/// Asks a program to end, as timeout(1) does: with SIGTERM, which a stopped program receives when it continues.
+pub fn terminate(child: &Child) {
+    for signal in [Signal::SIGTERM, Signal::SIGCONT] {
+        // The program has not been waited for, so the id is still its own. If it has ended, that is no failure.
+        let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
+    }
+}
+
 /// Passes a signal on to a program that rbloat started; not a signal from the terminal, which the program has
 /// received itself.
 pub(crate) fn pass_on(event: Event, child: &Child) {

@@ -148,7 +148,7 @@ mod tests {
         };
         let by_pid = parse(&["42", "--every", "200ms", "--causes-every", "0"]).unwrap();
         assert_eq!((by_pid.recorded.pid, by_pid.every), (Some(42), Duration::from_millis(200)));
-        assert_eq!(by_pid.causes_every, Duration::ZERO);
+        assert_eq!(by_pid.causes_every, Some(Duration::ZERO));
         let started = parse(&["-o", "a", "--", "ruby", "-e", "--every", "--"]).unwrap();
         assert_eq!(started.recorded.command, ["ruby", "-e", "--every", "--"]);
         for wrong in [&[][..], &["42", "--", "ruby"], &["42", "--every", "1ms"], &["--"], &["ruby"]]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use formats::{EndReason, Line, RecordingEnd, RecordingStart};
-use supervise::{Journal, Orphans, Recorder, RecorderOptions, Signals, unix_ms};
+use supervise::{Journal, Orphans, Recorder, RecorderOptions, Searches, Signals, unix_ms};
 
 use crate::arguments::{CaptureArguments, parse_short_time, parse_time, parse_time_or_never};
 use crate::failure::{Failure, Outcome};
@@ -14,6 +14,9 @@ use crate::recording_view::View;
 
 /// The first capture of a new program waits, since its heap is still empty.
 const FIRST_CAUSES_OF_A_NEW_PROGRAM: Duration = Duration::from_secs(2);
+
+/// The time between two searches for the causes, if the user gives none.
+const CAUSES_EVERY: Duration = Duration::from_secs(30);
 
 /// The process to record.
 #[derive(Debug, Args)]
@@ -37,15 +40,16 @@ pub(crate) struct RecordArguments {
     /// Also write the samples as comma-separated values
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// Stop recording after this time: 60s, 5m, 1h. A program that rbloat started continues
+    /// Stop recording after this time: 60s, 5m, 1h. A program that rbloat started then gets SIGTERM
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) duration: Option<Duration>,
     /// Time between two samples: 200ms, 1s, 1m
     #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "1s")]
     pub(crate) every: Duration,
-    /// Time between two searches for the causes; 0 for none
-    #[arg(long, value_name = "TIME", value_parser = parse_time_or_never, default_value = "30s")]
-    pub(crate) causes_every: Duration,
+    /// Time between two searches for the causes; 0 for none. By default 30s, or longer if they would cost more than
+    /// 0.3 % of a processor. A time that you give is kept up to a cost of 5 %
+    #[arg(long, value_name = "TIME", value_parser = parse_time_or_never)]
+    pub(crate) causes_every: Option<Duration>,
     /// Also print the confidence intervals of the growth rate
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -65,13 +69,17 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     }
 }
 
-/// Starts a program and records it. The program and its orphans continue even if the recording fails.
+/// Starts a program and records it, for a time if one is given. The program and its orphans continue if the recording
+/// fails.
 fn start_and_record(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     let signals = Signals::block(true)?;
     let orphans = Orphans::take_in();
     let mut child = start(&arguments.recorded.command)?;
     let pid = child.id().cast_signed();
     let recorded = record(arguments, pid, Some(&mut child), Some(&orphans), &signals);
+    if recorded.as_ref().is_ok_and(|end| end.why == EndReason::TimeOver) {
+        supervise::terminate(&child);
+    }
     let status = signals.wait_for(&mut child, &orphans)?;
     recorded?;
     let left: Vec<String> = orphans.look(&[]).iter().map(i32::to_string).collect();
@@ -84,11 +92,10 @@ fn start_and_record(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     Ok(Outcome::Ended(shell_status(status)))
 }
 
-/// Starts a program in rbloat's own environment. The standard library clears its signal mask.
+/// Starts a program in rbloat's own environment.
 fn start(command: &[OsString]) -> Result<Child, Failure> {
     let (program, words) = command.split_first().expect("clap requires a program");
-    Command::new(program)
-        .args(words)
+    capture::live::unblock_signals(Command::new(program).args(words))
         .spawn()
         .map_err(|source| supervise::Error::NotStarted { program: program.into(), source }.into())
 }
@@ -105,7 +112,7 @@ fn record(
     child: Option<&mut Child>,
     orphans: Option<&Orphans>,
     signals: &Signals,
-) -> Result<(), Failure> {
+) -> Result<RecordingEnd, Failure> {
     let unix_ms = unix_ms();
     let path = arguments
         .output
@@ -114,14 +121,15 @@ fn record(
     let mut journal = Journal::create(&path, arguments.csv.as_deref())?;
     let words =
         |words: &[OsString]| words.iter().map(|it| it.to_string_lossy().into_owned()).collect();
+    let causes_every =
+        Some(arguments.causes_every.unwrap_or(CAUSES_EVERY)).filter(|every| !every.is_zero());
     let start = RecordingStart {
         rbloat: env!("CARGO_PKG_VERSION").into(),
         unix_ms,
         pid,
         command: child.is_some().then(|| words(&arguments.recorded.command)),
         every_ms: arguments.every.as_millis() as u64,
-        causes_every_ms: (!arguments.causes_every.is_zero())
-            .then_some(arguments.causes_every.as_millis() as u64),
+        causes_every_ms: causes_every.map(|every| every.as_millis() as u64),
         label: None,
     };
     journal.write(&Line::Start(start))?;
@@ -129,16 +137,21 @@ fn record(
     view.print(&format!("recording process {pid} into {}", path.display()));
     let options = RecorderOptions {
         every: arguments.every,
-        causes_every: Some(arguments.causes_every).filter(|every| !every.is_zero()),
+        causes_every,
+        causes_are_requested: arguments.causes_every.is_some(),
         first_causes: if child.is_some() { FIRST_CAUSES_OF_A_NEW_PROGRAM } else { Duration::ZERO },
         duration: arguments.duration,
     };
     let mut recorder = Recorder::new(options, pid, orphans, journal, &mut view);
     let end = recorder.run(child, signals)?;
     let stable_point = render::stable_point(recorder.series(), arguments.verbose);
+    let searches = recorder.searches();
     view.print(&summary(pid, &end));
+    if let Some(fewer) = searches.and_then(fewer_searches) {
+        view.print(&fewer);
+    }
     view.print(&stable_point);
-    Ok(())
+    Ok(end)
 }
 
 /// Summarises a recording in one line.
@@ -156,4 +169,16 @@ fn summary(pid: i32, end: &RecordingEnd) -> String {
         end.exact_samples,
         render::words::counted(end.captures, "capture"),
     )
+}
+
+/// Returns the reason why causes were searched for less often than planned, if they were.
+fn fewer_searches(searches: Searches) -> Option<String> {
+    let Searches { made, planned, limited_to } = searches;
+    let why = match limited_to {
+        _ if made >= planned => return None,
+        Some(share) => format!("more would have cost over {} % of a processor", share * 100.0),
+        None => "a search takes longer than the time between two".into(),
+    };
+    let made = render::words::counted(made, "time");
+    Some(format!("searched for causes {made}, not {planned}: {why}"))
 }

@@ -323,12 +323,11 @@ fn it_costs_less_than_one_percent_of_a_processor() {
     assert!(end.samples >= 3 && end.samples < 1200, "{end:?}");
 }
 
-#[test]
-fn on_a_terminal_a_live_view_stays_in_its_place() {
-    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+/// What `rbloat record` shows on a terminal.
+fn shown_on_a_terminal(target: &Target, arguments: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let line = format!(
-        "{} record {} --every 50ms --causes-every 0 --duration 1s -o {}",
+        "stty cols 150; {} record {} {arguments} -o {}",
         env!("CARGO_BIN_EXE_rbloat"),
         target.pid(),
         folder.path().join("a.jsonl").display()
@@ -336,7 +335,83 @@ fn on_a_terminal_a_live_view_stays_in_its_place() {
     // It gives the command a terminal of its own.
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).env_remove("NO_COLOR");
-    let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
+}
+
+/// Old causes looked like current ones.
+#[test]
+fn causes_are_shown_with_their_age() {
+    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let shown = shown_on_a_terminal(&target, "--every 100ms --causes-every 1m --duration 4s");
+    let ages: Vec<u64> = shown
+        .split("causes, ")
+        .skip(1)
+        .map(|rest| rest.split_once(" s ago:").unwrap().0.parse().unwrap())
+        .collect();
+    assert!(ages.is_sorted() && ages[0] == 0 && ages[ages.len() - 1] > 1, "{shown}");
+}
+
+/// The sum of RSS looked like the memory of all processes.
+#[test]
+fn several_processes_are_shown_by_their_pss() {
+    let target = Target::ruby(
+        "$kept = 'x' * (50 << 20)
+         reader, writer = IO.pipe
+         2.times { fork { $stdin.close; writer.close; reader.read } }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let shown = shown_on_a_terminal(&target, "--every 200ms --causes-every 0 --duration 2s");
+    let (_, rest) = shown.split_once("  PSS ").unwrap_or_else(|| panic!("{shown}"));
+    let (pss, rest) = rest.split_once(" in 3 processes; sum of RSS ").unwrap();
+    let mib = |text: &str| text.split_once(" MiB").unwrap().0.parse::<f64>().unwrap();
+    assert!(mib(pss) > 50.0 && mib(pss) < 100.0 && mib(rest) > 150.0, "{shown}");
+    let last = shown.lines().last().unwrap();
+    assert!(
+        last.contains("PSS: ") || last.contains("sum of RSS (shared pages counted once"),
+        "{shown}"
+    );
+}
+
+/// `--causes-every 10s` led to two searches in a minute, without a word.
+#[test]
+fn a_given_time_between_searches_is_kept_or_it_is_said_why_not() {
+    let little = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let much = Target::ruby(
+        "$kept = Array.new(500_000) { 'x' * 50 }; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    for (target, seconds) in [(little, 3), (much, 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jsonl");
+        let every = format!("{seconds}s");
+        let mut command = rbloat();
+        command.args(["record", &target.pid().to_string(), "--causes-every", &every, "--every"]);
+        command.args(["100ms", "--duration", "8s", "--max-pause", "10s", "-o"]).arg(&path);
+        let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let recording = read(&path);
+        let end = recording.end().unwrap();
+        let (made, planned) = (end.searches.unwrap(), end.searches_planned.unwrap());
+        assert_eq!(made, recording.causes().count() as u64);
+        assert!(planned >= 8 / seconds, "{end:?}");
+        // By default, the second search must wait for more than 8 s if the first one takes over 12 ms.
+        assert!(made >= 2 || seconds == 1, "{shown}");
+        let why = format!("not {planned}: more would have cost over 5 % of a processor");
+        assert_eq!(made < planned, shown.contains(&why), "{shown}");
+        assert!(target.finish());
+    }
+}
+
+/// It continued, and rbloat waited for it. Programs inherited rbloat's blocked signals, so that few got any.
+#[test]
+fn a_program_gets_sigterm_when_the_time_is_over() {
+    let recorder = Recorder::start(&["--", "sleep", "60"], &["--duration", "1s"]);
+    let (status, recording) = recorder.end();
+    assert_eq!((status, why(&recording)), (128 + 15, EndReason::TimeOver));
+}
+
+#[test]
+fn on_a_terminal_a_live_view_stays_in_its_place() {
+    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let shown = shown_on_a_terminal(&target, "--every 50ms --causes-every 0 --duration 1s");
     let views: Vec<&str> = shown.split("\x1b[2A\x1b[J").collect();
     // Each takes the place of the one before: what it takes, and how that was over time.
     assert!(views.len() > 2, "{shown}");

@@ -11,9 +11,9 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use capture::proc::{Member, Rollup, Tree};
-use diagnosis::{MemorySeries, top_causes};
+use diagnosis::{LatestFigures, MemorySeries, top_causes};
 use formats::{
-    CauseRow, CauseSample, EndReason, Line, ReadFailure, RecordingEnd, Report, Sample, milliseconds,
+    CauseSample, EndReason, Line, ReadFailure, RecordingEnd, Report, Sample, milliseconds,
 };
 
 use crate::Error;
@@ -31,6 +31,8 @@ pub use run::unix_ms;
 const SHARE_OF_SAMPLES: f64 = 0.0025;
 const SHARE_OF_EXACT_SAMPLES: f64 = 0.004;
 const SHARE_OF_CAUSES: f64 = 0.003;
+/// The share of searches for causes whose interval the user chose.
+const SHARE_OF_REQUESTED_CAUSES: f64 = 0.05;
 
 /// What to record, and how often.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +41,8 @@ pub struct RecorderOptions {
     pub every: Duration,
     /// The time between two captures of causes; `None` for no captures.
     pub causes_every: Option<Duration>,
+    /// True if the user asked for this interval, which may then cost more.
+    pub causes_are_requested: bool,
     /// The time of the first capture, since the beginning of the recording.
     pub first_causes: Duration,
     /// The length of the recording; `None` if only its target or a signal ends it.
@@ -53,8 +57,19 @@ pub trait Watcher {
     /// If it cannot be read, with the reason.
     fn capture(&mut self, pid: i32) -> Result<Report, String>;
 
-    /// Shows a sample and the latest causes of all processes, the largest first.
-    fn show(&mut self, sample: &Sample, causes: &[CauseRow]);
+    /// Shows a sample, and the latest figures that not every sample has.
+    fn show(&mut self, sample: &Sample, latest: &LatestFigures);
+}
+
+/// The searches for causes of a recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Searches {
+    /// Their number.
+    pub made: u64,
+    /// Their number if each had been made in time.
+    pub planned: u64,
+    /// The greatest share of a processor for them, if it delayed one.
+    pub limited_to: Option<f64>,
 }
 
 /// A recording in progress of one process and its descendants.
@@ -70,6 +85,11 @@ pub struct Recorder<'a> {
     samples: Pace,
     exact_samples: Pace,
     causes: Option<Pace>,
+    share_of_causes: f64,
+    /// The time at which it was last checked whether a search for causes is due.
+    checked: Duration,
+    /// PSS of the latest exact sample, and its time.
+    last_pss: Option<(u64, u64)>,
     known: KnownProcesses,
     /// The processes that this round of captures has yet to read, and the CPU time of the round so far.
     round: VecDeque<ProgramId>,
@@ -96,9 +116,13 @@ impl<'a> Recorder<'a> {
         journal: Journal,
         watcher: &'a mut dyn Watcher,
     ) -> Self {
+        let share_of_causes = match options.causes_are_requested {
+            true => SHARE_OF_REQUESTED_CAUSES,
+            false => SHARE_OF_CAUSES,
+        };
         let causes = options
             .causes_every
-            .map(|every| Pace::new(every, SHARE_OF_CAUSES).from(options.first_causes));
+            .map(|every| Pace::new(every, share_of_causes).from(options.first_causes));
         Self {
             pid,
             orphans,
@@ -110,6 +134,9 @@ impl<'a> Recorder<'a> {
             samples: Pace::new(options.every, SHARE_OF_SAMPLES),
             exact_samples: Pace::new(options.every, SHARE_OF_EXACT_SAMPLES),
             causes,
+            share_of_causes,
+            checked: Duration::ZERO,
+            last_pss: None,
             known: KnownProcesses::default(),
             round: VecDeque::new(),
             round_cost: Duration::ZERO,
@@ -123,6 +150,17 @@ impl<'a> Recorder<'a> {
     #[must_use]
     pub fn series(&self) -> &MemorySeries {
         &self.series
+    }
+
+    /// Returns the searches for causes so far; `None` if none were to be made.
+    #[must_use]
+    pub fn searches(&self) -> Option<Searches> {
+        let pace = self.causes.as_ref()?;
+        Some(Searches {
+            made: pace.runs(),
+            planned: pace.planned(self.checked),
+            limited_to: pace.is_limited().then_some(self.share_of_causes),
+        })
     }
 
     /// Records until the target ends, a signal arrives, or the time has passed.
@@ -193,8 +231,15 @@ impl<'a> Recorder<'a> {
         let sample = sample::sample(self.t_ms(), &members, group, recorder_cpu_ms);
         self.counts.samples += 1;
         self.counts.exact_samples += u64::from(sample.exact);
-        let causes = top_causes(self.last_causes.values());
-        self.watcher.show(&sample, &causes);
+        if let Some(pss_bytes) = sample.pss_bytes {
+            self.last_pss = Some((pss_bytes, sample.t_ms));
+        }
+        let latest = LatestFigures {
+            causes: top_causes(self.last_causes.values()),
+            causes_t_ms: self.last_causes.values().map(|causes| causes.t_ms).min(),
+            pss: self.last_pss,
+        };
+        self.watcher.show(&sample, &latest);
         self.series.add(&sample);
         self.journal.write(&Line::Sample(sample))?;
         if is_exact {
@@ -220,6 +265,7 @@ impl<'a> Recorder<'a> {
     fn take_causes(&mut self) -> Result<(), Error> {
         let now = self.now();
         let Some(pace) = &mut self.causes else { return Ok(()) };
+        self.checked = now;
         let cpu = capture::proc::own_cpu_time();
         if self.round.is_empty() {
             if !pace.is_due(now) {
@@ -269,6 +315,8 @@ impl<'a> Recorder<'a> {
             samples: self.counts.samples,
             exact_samples: self.counts.exact_samples,
             captures: self.counts.captures,
+            searches: self.searches().map(|it| it.made),
+            searches_planned: self.searches().map(|it| it.planned),
             recorder_cpu_ms: milliseconds(capture::proc::own_cpu_time()),
         };
         self.journal.write(&Line::End(end.clone()))?;

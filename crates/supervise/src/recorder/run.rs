@@ -64,6 +64,8 @@ impl RunRecorder {
             samples: self.samples,
             exact_samples: 0,
             captures: 0,
+            searches: None,
+            searches_planned: None,
             recorder_cpu_ms: milliseconds(capture::proc::own_cpu_time()),
         }))
     }
