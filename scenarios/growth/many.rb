@@ -102,13 +102,13 @@ module Programs
   no_leak(:pool_of_connections) { Kept::POOL << Zlib::Deflate.new while Kept::POOL.size < 20 }
   no_leak(:levels_off) { |step| (MANY / (step**4)).times { Kept::LIST << text } }
   no_leak(:autoloading) do |step|
-    code = Array.new(1_000) { |it| "def method_#{step}_#{it}(a) = [a, a.to_s * 2, { key: a }].map(&:to_s)" }
+    code = Array.new(1_000) { |it| "def method_#{step}_#{it}(a); [a, a.to_s * 2, { key: a }].map(&:to_s); end" }
     Object.class_eval(code.join("\n"))
   end
   no_leak(:table_loaded_once) { |step| Kept::LIST.concat(Array.new(50_000) { text }) if step == 1 }
   no_leak(:backlog_that_drains) { |step| step == 1 ? MANY.times { Kept::LIST << text } : Kept::LIST.clear }
   no_leak(:saw_tooth) { |step| step.odd? ? MANY.times { Kept::LIST << text } : Kept::LIST.slice!(0, MANY * 9 / 10) }
-  no_leak(:larger_and_larger_results) { |step| apart { Kept::LIST.replace(Array.new(MANY * step) { text }) } }
+  no_leak(:results_that_are_replaced) { apart { Kept::LIST.replace(Array.new(MANY) { text }) } }
   no_leak(:fragmentation) do |step|
     apart do
       all = Array.new(MANY * step) { |it| text(200 + (it % 700)) }

@@ -156,7 +156,7 @@ fn no_leak_is_missed_after_three_snapshots() {
 }
 
 #[test]
-fn nothing_that_is_no_leak_is_called_one() {
+fn nothing_else_is_called_a_leak() {
     let wrong: Vec<_> = diffs_of_programs("no_leak")
         .into_iter()
         .filter(|(_, diff)| {

@@ -183,7 +183,8 @@ struct Largest<'a> {
     subject: Subject,
     cause: Option<Cause>,
     class: Option<&'a ClassChange>,
-    bytes: &'a Trajectory,
+    /// Of a class, with the memory of the objects that its objects retain.
+    bytes: Trajectory,
 }
 
 impl<'a> Largest<'a> {
@@ -195,7 +196,7 @@ impl<'a> Largest<'a> {
         }
         if most == sums.code.change {
             let cause = largest(diff, Part::Code);
-            return Self { subject: Subject::Code, cause, class: None, bytes: &sums.code };
+            return Self { subject: Subject::Code, cause, class: None, bytes: sums.code.clone() };
         }
         Self::managed(diff, sums)
     }
@@ -206,20 +207,26 @@ impl<'a> Largest<'a> {
             Some(owner) if owner.cause == Some(Cause::NativeUnreachable) => Subject::Unreachable,
             _ => Subject::Native,
         };
-        let bytes = owner.map_or(&sums.native, |owner| &owner.bytes);
+        let bytes = owner.map_or(&sums.native, |owner| &owner.bytes).clone();
         let class = owner.and_then(|owner| diff.classes.iter().find(|it| it.name == owner.owner));
         Self { subject, cause: largest(diff, Part::Native), class, bytes }
     }
 
     fn managed(diff: &'a Diff, sums: &'a Sums) -> Self {
-        let class = new_threads(diff).or_else(|| {
-            let largest = diff.classes.iter().max_by_key(|class| class.bytes.change);
+        let largest_class = || {
+            // Kinds of internal objects, whose names are in parentheses, mean nothing to programs.
+            let visible = diff.classes.iter().filter(|class| !class.name.starts_with('('));
+            let largest = visible.max_by_key(|class| class.bytes.change);
             let explains = |class: &&ClassChange| {
                 class.bytes.change > 0 && class.bytes.change >= sums.managed.change / MIN_SHARE
             };
             largest.filter(explains).map(|class| owning(diff, class))
-        });
-        let bytes = class.map_or(&sums.managed, ClassChange::growing_bytes);
+        };
+        let threads = new_threads(diff).map(|class| (class, class.growing_bytes().clone()));
+        let (class, bytes) = match threads.or_else(largest_class) {
+            Some((class, bytes)) => (Some(class), bytes),
+            None => (None, sums.managed.clone()),
+        };
         Self { subject: Subject::Objects, cause: largest(diff, Part::Managed), class, bytes }
     }
 
@@ -229,7 +236,7 @@ impl<'a> Largest<'a> {
             Some(class) if has_more_objects(class) && self.subject == Subject::Objects => {
                 course(class.growing_objects(), &diff.points)
             }
-            _ => course(self.bytes, &diff.points),
+            _ => course(&self.bytes, &diff.points),
         }
     }
 
@@ -335,20 +342,25 @@ fn growth(diff: &Diff, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
 }
 
 /// Returns the class whose objects retain those of `class`, if their numbers rose alike: of sessions with a string
-/// each, the sessions leak. Returns `class` itself otherwise.
-fn owning<'a>(diff: &'a Diff, class: &'a ClassChange) -> &'a ClassChange {
+/// each, the sessions leak. Returns `class` itself otherwise. Also returns the memory of both, and of the classes between
+/// them.
+fn owning<'a>(diff: &'a Diff, class: &'a ClassChange) -> (&'a ClassChange, Trajectory) {
     let grown = |class: &ClassChange| class.growing_objects().change;
     let mut owning = class;
+    let mut bytes = class.growing_bytes().clone();
     let path: Vec<&str> = class.kept_by.iter().flat_map(|path| path.split(" → ")).collect();
     // The path begins with a constant or variable, and ends with the class.
     for name in path.iter().skip(1).rev().skip(1) {
         let name = name.split(" × ").next().unwrap_or(name);
         match diff.classes.iter().find(|class| class.name == name) {
-            Some(class) if grown(class) > 0 && 2 * grown(class) >= grown(owning) => owning = class,
+            Some(class) if grown(class) > 0 && 2 * grown(class) >= grown(owning) => {
+                owning = class;
+                bytes.add(class.growing_bytes());
+            }
             _ => break,
         }
     }
-    owning
+    (owning, bytes)
 }
 
 /// Returns true if a class grew by the number of its objects, not by the memory of existing ones.

@@ -18,9 +18,13 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
         evidence.push(objects(diff, class));
     }
     if diff.same_process
-        && let Some(values) = values(diff, class)
+        && let Some((values, counts)) = values(diff, class)
     {
-        evidence.push(steps(values, &diff.points));
+        let shown: fn(i64) -> String = match counts {
+            true => |change| format!("{} objects", signed_count(change)),
+            false => signed,
+        };
+        evidence.push(steps(values, &diff.points, shown));
     }
     let (summary, check) = sentences(diff, class);
     let check = format!("{} To check: {check}", confidence(verdict.confidence));
@@ -155,12 +159,15 @@ fn named(class: &ClassChange) -> String {
     }
 }
 
-/// The values behind the verdict's subject.
-fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<&'a Trajectory> {
-    match diff.verdict.subject {
-        Subject::Objects => class.map(ClassChange::growing_bytes),
-        Subject::Native | Subject::Unreachable => {
-            largest_native_owner(diff).map(|owner| &owner.bytes)
+/// The values behind the verdict's subject, and whether they are numbers of objects, not bytes.
+fn values<'a>(diff: &'a Diff, class: Option<&'a ClassChange>) -> Option<(&'a Trajectory, bool)> {
+    match (diff.verdict.subject, class) {
+        (Subject::Objects, Some(class)) if has_more_objects(class) => {
+            Some((class.growing_objects(), true))
+        }
+        (Subject::Objects, class) => class.map(|class| (class.growing_bytes(), false)),
+        (Subject::Native | Subject::Unreachable, _) => {
+            largest_native_owner(diff).map(|owner| (&owner.bytes, false))
         }
         _ => None,
     }
@@ -207,10 +214,10 @@ fn rate(diff: &Diff, class: Option<&ClassChange>) -> String {
     }
 }
 
-fn steps(values: &Trajectory, points: &[DiffPoint]) -> String {
+fn steps(values: &Trajectory, points: &[DiffPoint], shown: fn(i64) -> String) -> String {
     let steps = values.at.windows(2).zip(points.windows(2)).map(|(values, points)| {
         let seconds = points[1].unix_ms.saturating_sub(points[0].unix_ms) as f64 / 1e3;
-        format!("{} in {seconds:.0} s", signed(values[1].wrapping_sub(values[0]) as i64))
+        format!("{} in {seconds:.0} s", shown(values[1].wrapping_sub(values[0]) as i64))
     });
     format!("between snapshots: {}", steps.collect::<Vec<_>>().join(", "))
 }
