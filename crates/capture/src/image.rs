@@ -33,9 +33,8 @@ pub struct ProcessInfo {
     pub uptime_ms: Option<u64>,
     /// The command line, words joined by blanks; the name in brackets if it has none.
     pub command: String,
-    /// The variables by which the dynamic linker is told to load another allocator (LD_PRELOAD), as of the start of
-    /// the process. Other variables are not kept, since they may hold secrets. `None` if the environment could not be
-    /// read.
+    /// The variables that select another allocator (LD_PRELOAD) and the gem's AutoTrim, as of the start of the process.
+    /// Other variables are not kept, since they may hold secrets. `None` if the environment could not be read.
     pub environment: Option<Vec<(String, String)>>,
     /// The process id in its own pid namespace, if that differs.
     pub namespace_pid: Option<i32>,

@@ -162,7 +162,7 @@ impl Target<'_> {
             });
         match (planned, self.how.capture) {
             (Ok(plan), CaptureMode::Fork) => Ok((Some(plan), "as requested".into())),
-            (Ok(plan), _) => Ok((Some(plan), "the shortest pause".into())),
+            (Ok(plan), _) => Ok((Some(plan), "the method with the shortest pause".into())),
             (Err(refusal), CaptureMode::Fork) => Err(self.refused(refusal)),
             (Err(refusal), _) => Ok((None, no_copy(&refusal))),
         }

@@ -11,31 +11,32 @@ const MIN_SHARE: f64 = 5.0;
 /// The least share of RSS for steps that save an unknown part of it, in percent.
 const MIN_MAIN_SHARE: f64 = 25.0;
 
-/// Returns the steps that a user can take: those against `cause`, the verdict's, come first, then those that save
-/// most. A healthy process needs none.
+/// Returns the steps that a user can take: those against `cause`, the verdict's, come first, then those against the
+/// largest amount of memory. Of several steps against the same memory, those come first whose effect lasts. A healthy
+/// process needs none.
 #[must_use]
 pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
-    use Cause::{MallocFragmented, MallocUnreturned};
+    use Cause::{MallocFragmented, MallocUnreturned, RubyLiveSlots, RubyMalloc};
     let Some(cause) = cause else { return Vec::new() };
-    let free: &[Cause] = &[MallocUnreturned, MallocFragmented];
-    let steps = [
-        (free, trim(ledger)),
-        (free, preload(ledger)),
-        (free, limit_arenas(ledger)),
-        (&[Cause::RubyFreeSlots], compact(ledger)),
-        (&[Cause::RubyLiveSlots, Cause::RubyMalloc], release(ledger)),
-        (&[Cause::NativeHeld], free_native(ledger)),
-        (&[Cause::NativeUnreachable], find_leak(ledger)),
-        (&[Cause::MallocInUse], look_for_native(ledger)),
-        (&[Cause::StackThreads, Cause::StackFibers], run_fewer_threads(ledger)),
-        (&[Cause::FileShared, Cause::FilePrivate], watch_pss(ledger)),
+    let groups: [(&[Cause], Vec<Option<Advice>>); 8] = [
+        (
+            &[MallocUnreturned, MallocFragmented],
+            vec![auto_trim(ledger), preload(ledger), limit_arenas(ledger), trim(ledger)],
+        ),
+        (&[Cause::RubyFreeSlots], vec![compact(ledger)]),
+        (&[RubyLiveSlots, RubyMalloc], vec![release(ledger)]),
+        (&[Cause::NativeHeld], vec![free_native(ledger)]),
+        (&[Cause::NativeUnreachable], vec![find_leak(ledger)]),
+        (&[Cause::MallocInUse], vec![look_for_native(ledger)]),
+        (&[Cause::StackThreads, Cause::StackFibers], vec![run_fewer_threads(ledger)]),
+        (&[Cause::FileShared, Cause::FilePrivate], vec![watch_pss(ledger)]),
     ];
-    let mut steps: Vec<_> = steps
+    let mut groups: Vec<_> = groups
         .into_iter()
-        .filter_map(|(against, step)| Some((against.contains(&cause), step?)))
+        .map(|(against, steps)| (against.contains(&cause), ledger.sum(against), steps))
         .collect();
-    steps.sort_by_key(|(is_against, step)| Reverse((*is_against, step.saves_bytes)));
-    steps.into_iter().map(|(_, step)| step).collect()
+    groups.sort_by_key(|&(is_against, bytes, _)| Reverse((is_against, bytes)));
+    groups.into_iter().flat_map(|(_, _, steps)| steps).flatten().collect()
 }
 
 fn is_worth(ledger: &Ledger, bytes: u64) -> bool {
@@ -46,15 +47,24 @@ fn is_main(ledger: &Ledger, bytes: u64) -> bool {
     is_worth(ledger, bytes) && percent(bytes, ledger.rss_bytes) >= MIN_MAIN_SHARE
 }
 
-fn step(action: Action, saves_bytes: Option<u64>) -> Advice {
-    Advice { action, saves_bytes, already_set: false }
+/// A step of which nobody can tell how much it saves.
+fn step(action: Action) -> Advice {
+    Advice { action, saves_bytes: None }
 }
 
 fn trim(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.malloc.as_ref()?.trim_yield_bytes;
     // The process of a core may be gone.
     (ledger.origin == Origin::Process && is_worth(ledger, bytes))
-        .then(|| step(Action::Trim, Some(bytes)))
+        .then_some(Advice { action: Action::Trim, saves_bytes: Some(bytes) })
+}
+
+/// The gem's AutoTrim does the same as `rbloat trim` whenever it is worth it.
+fn auto_trim(ledger: &Ledger) -> Option<Advice> {
+    let bytes = ledger.causes[Cause::MallocUnreturned];
+    let runs = ledger.process.variable("RBLOAT_AUTO_TRIM") == Some("1");
+    (ledger.allocator.is_glibc() && is_worth(ledger, bytes) && !runs)
+        .then(|| step(Action::AutoTrim))
 }
 
 fn preload(ledger: &Ledger) -> Option<Advice> {
@@ -62,11 +72,9 @@ fn preload(ledger: &Ledger) -> Option<Advice> {
     let preloaded = ledger.process.variable("LD_PRELOAD");
     // The variable names jemalloc, yet glibc serves malloc.
     let is_broken = preloaded.is_some_and(|libraries| libraries.contains("jemalloc"));
-    // The saving of pinned pages is unknown.
-    let unreturned = ledger.causes[Cause::MallocUnreturned];
-    let saves_bytes = Some(unreturned).filter(|&bytes| is_worth(ledger, bytes));
+    let is_pinned = ledger.causes[Cause::MallocFragmented] > ledger.causes[Cause::MallocUnreturned];
     (is_worth(ledger, kept) && ledger.allocator.is_glibc())
-        .then(|| step(Action::PreloadJemalloc { is_broken }, saves_bytes))
+        .then(|| step(Action::PreloadJemalloc { is_broken, is_pinned }))
 }
 
 fn limit_arenas(ledger: &Ledger) -> Option<Advice> {
@@ -82,31 +90,27 @@ fn limit_arenas(ledger: &Ledger) -> Option<Advice> {
     by_arena.sort_unstable_by_key(|bytes| Reverse(*bytes));
     // The two largest arenas would keep what they keep now.
     let kept_bytes = by_arena.iter().skip(2).sum();
-    let already_set = matches!(malloc.arena_max, Some(1..=2));
-    let at_stake = if already_set { by_arena.iter().sum() } else { kept_bytes };
-    is_worth(ledger, at_stake).then_some(Advice {
-        action: Action::LimitArenas { kept_bytes },
-        saves_bytes: None,
-        already_set,
-    })
+    let is_limited = matches!(malloc.arena_max, Some(1..=2));
+    (!is_limited && is_worth(ledger, kept_bytes)).then(|| step(Action::LimitArenas { kept_bytes }))
 }
 
 fn compact(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.causes[Cause::RubyFreeSlots];
-    is_worth(ledger, bytes).then(|| step(Action::Compact, Some(bytes)))
+    is_worth(ledger, bytes).then(|| step(Action::Compact))
 }
 
 fn release(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.sum(&[Cause::RubyLiveSlots, Cause::RubyMalloc]);
     let class = ledger.managed().next()?;
-    let retainer = class.retainers.first();
+    // A root that retains the smaller part of the objects does not explain them.
+    let most = class.retainers.first().filter(|it| it.bytes * 2 > class.weight_bytes());
     let action = Action::ReleaseObjects {
         class: class.name.clone(),
         bytes: class.weight_bytes(),
-        path: retainer.and_then(|retainer| retainer.path.clone()),
-        are_garbage: retainer.is_some_and(|retainer| retainer.path.is_none()),
+        path: most.and_then(|retainer| retainer.path.clone()),
+        are_garbage: most.is_some_and(|retainer| retainer.path.is_none()),
     };
-    is_main(ledger, bytes).then(|| step(action, None))
+    is_main(ledger, bytes).then(|| step(action))
 }
 
 fn free_native(ledger: &Ledger) -> Option<Advice> {
@@ -125,26 +129,25 @@ fn free_native(ledger: &Ledger) -> Option<Advice> {
         path,
         garbage_objects,
     };
-    let saves_bytes = owner.exclusive_bytes.min(owner.resident_bytes);
-    is_worth(ledger, OwnerAccount::weight_bytes(owner)).then(|| step(action, Some(saves_bytes)))
+    is_worth(ledger, OwnerAccount::weight_bytes(owner)).then(|| step(action))
 }
 
 fn find_leak(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.causes[Cause::NativeUnreachable];
-    is_worth(ledger, bytes).then(|| step(Action::FindNativeLeak, Some(bytes)))
+    is_worth(ledger, bytes).then(|| step(Action::FindNativeLeak))
 }
 
 fn look_for_native(ledger: &Ledger) -> Option<Advice> {
-    is_main(ledger, ledger.causes[Cause::MallocInUse]).then(|| step(Action::LookForNative, None))
+    is_main(ledger, ledger.causes[Cause::MallocInUse]).then(|| step(Action::LookForNative))
 }
 
 fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.sum(&[Cause::StackThreads, Cause::StackFibers]);
     let threads = ledger.process.threads;
-    is_worth(ledger, bytes).then(|| step(Action::RunFewerThreads { threads }, Some(bytes)))
+    is_worth(ledger, bytes).then(|| step(Action::RunFewerThreads { threads }))
 }
 
 fn watch_pss(ledger: &Ledger) -> Option<Advice> {
     (ledger.origin == Origin::Process && is_main(ledger, ledger.causes[Cause::FileShared]))
-        .then(|| step(Action::WatchPss, None))
+        .then(|| step(Action::WatchPss))
 }

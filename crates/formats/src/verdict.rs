@@ -27,10 +27,8 @@ pub struct Advice {
     /// The step.
     #[serde(flatten)]
     pub action: Action,
-    /// The most that it saves, in bytes; `None` if that is unknown.
+    /// The RSS that it saves, in bytes; `None` unless that can be predicted.
     pub saves_bytes: Option<u64>,
-    /// True if the process has this setting already.
-    pub already_set: bool,
 }
 
 /// A step and its object.
@@ -39,10 +37,15 @@ pub struct Advice {
 pub enum Action {
     /// Return whole free pages now, by `rbloat trim`.
     Trim,
-    /// Restart the process with jemalloc.
+    /// Let the gem's AutoTrim return free pages whenever that is worth it.
+    AutoTrim,
+    /// Restart the process with jemalloc and its background thread.
     PreloadJemalloc {
         /// True if LD_PRELOAD names jemalloc already, but it was not loaded.
         is_broken: bool,
+        /// True if most of the free memory is pinned: blocks in use share its pages.
+        #[serde(default)]
+        is_pinned: bool,
     },
     /// Restart the process with at most two arenas.
     LimitArenas {

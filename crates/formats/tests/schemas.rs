@@ -15,6 +15,7 @@ fn the_schemas_that_are_shipped_are_those_of_the_code() {
             fs::write(&path, &text).unwrap();
         }
         let shipped = fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(shipped, text, "{} is out of date: make schemas", path.display());
+        // Without the texts, which are long.
+        assert!(shipped == text, "{} is out of date: make schemas", path.display());
     }
 }

@@ -205,12 +205,11 @@ fn write_advice(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
     for (index, step) in report.advice.iter().enumerate() {
         let words = words::advice(step, report);
         let saving = match step.saves_bytes {
-            Some(bytes) => format!(" Saves up to {}.", Size(bytes)),
+            Some(bytes) => format!(" Saves {}.", Size(bytes)),
             None => String::new(),
         };
-        let set = if step.already_set { " Already set." } else { "" };
         let first = format!(" {}. ", index + 1);
-        write_wrapped(out, &first, &format!("{}{saving}{set}", words.action), width)?;
+        write_wrapped(out, &first, &format!("{}{saving}", words.action), width)?;
         // Commands are not wrapped, so that they can be copied.
         writeln!(out, "    {GREEN}{}{GREEN:#}", words.command)?;
         write_wrapped(out, "    ", &format!("Costs: {}", words.costs), width)?;

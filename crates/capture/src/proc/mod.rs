@@ -30,7 +30,7 @@ pub use tree::{Member, Tree, children, ended_without_signal};
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The environment variables that are kept: those by which the dynamic linker is told to load another allocator.
-const KEPT_VARIABLES: [&str; 1] = ["LD_PRELOAD"];
+const KEPT_VARIABLES: [&str; 2] = ["LD_PRELOAD", "RBLOAT_AUTO_TRIM"];
 
 /// Reads the file `/proc/PID/name` whole.
 ///

@@ -32,29 +32,27 @@ fn judge(name: &str) {
     assert!(target.finish(), "{name} did not live on");
 }
 
-/// Whether the advice with this command counts as set, in a burst with these variables.
-fn is_already_set(command: &str, variables: &[(&str, &str)]) -> bool {
+/// Returns true if a setting is advised in a burst with these variables.
+fn is_advised(command: &str, variables: &[(&str, &str)]) -> bool {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/burst.rb");
     let mut ruby = testkit::ruby();
     ruby.args([path, "--scale", "0.3"]).envs(variables.iter().copied());
     let target = Target::start(&mut ruby);
     let report = report(target.pid());
-    let step =
-        report.advice.iter().find(|step| render::words::advice(step, &report).command == command);
-    step.unwrap_or_else(|| panic!("no advice {command} in {:#?}", report.advice)).already_set
+    let mut steps = report.advice.iter();
+    steps.any(|step| render::words::advice(step, &report).command.contains(command))
 }
 
 #[test]
-fn advice_says_whether_it_is_already_set() {
+fn what_is_already_set_is_not_advised() {
     let arenas = "MALLOC_ARENA_MAX=2";
-    assert!(!is_already_set(arenas, &[]));
-    assert!(is_already_set(arenas, &[("MALLOC_ARENA_MAX", "2")]));
-    assert!(is_already_set(arenas, &[("GLIBC_TUNABLES", "glibc.malloc.arena_max=1")]));
-    assert!(!is_already_set(arenas, &[("MALLOC_ARENA_MAX", "100")]));
-    assert!(!is_already_set(
-        "LD_PRELOAD=libjemalloc.so.2",
-        &[("LD_PRELOAD", "/no/libjemalloc.so")]
-    ));
+    assert!(is_advised(arenas, &[]));
+    assert!(!is_advised(arenas, &[("MALLOC_ARENA_MAX", "2")]));
+    assert!(!is_advised(arenas, &[("GLIBC_TUNABLES", "glibc.malloc.arena_max=1")]));
+    assert!(is_advised(arenas, &[("MALLOC_ARENA_MAX", "100")]));
+    assert!(is_advised("LD_PRELOAD=libjemalloc.so.2", &[("LD_PRELOAD", "/no/libjemalloc.so")]));
+    assert!(is_advised("RBLOAT_AUTO_TRIM=1", &[]));
+    assert!(!is_advised("RBLOAT_AUTO_TRIM=1", &[("RBLOAT_AUTO_TRIM", "1")]));
 }
 
 macro_rules! scenarios {

@@ -61,7 +61,6 @@ fn words(report: &Report) -> Value {
             "command": words.command,
             "costs": words.costs,
             "saves_bytes": step.saves_bytes,
-            "already_set": step.already_set,
         })
     });
     let meanings: Map<String, Value> = Cause::ALL

@@ -40,14 +40,25 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             format!("rbloat trim {pid}"),
             "some milliseconds, then page faults when the memory is needed again. The same load allocates it again.",
         ),
-        Action::PreloadJemalloc { is_broken } => (
-            if *is_broken {
-                "Correct LD_PRELOAD: it names jemalloc, but jemalloc was not loaded.".into()
-            } else {
-                "Start the process with jemalloc, which returns free pages some seconds after they were freed.".into()
+        Action::AutoTrim => (
+            "Let rbloat's gem return free pages whenever that is worth it: its AutoTrim calls malloc_trim in a thread \
+             of its own. This is the lasting counterpart of `rbloat trim`."
+                .into(),
+            "gem \"rbloat\" in the Gemfile, and RBLOAT_AUTO_TRIM=1".into(),
+            "a restart, and at most 1 % of the time, which AutoTrim limits itself to.",
+        ),
+        Action::PreloadJemalloc { is_broken, is_pinned } => (
+            match (is_broken, is_pinned) {
+                (true, _) => "Correct LD_PRELOAD: it names jemalloc, but jemalloc was not loaded.".into(),
+                (_, true) => "Start the process with jemalloc. It keeps blocks of different sizes on different pages, \
+                              so that fewer blocks pin a page."
+                    .into(),
+                _ => "Start the process with jemalloc and its background thread, which returns free pages about 10 s \
+                      after they were freed. Without that thread, an idle process keeps them."
+                    .into(),
             },
-            "LD_PRELOAD=libjemalloc.so.2".into(),
-            "a restart. The peak during a burst does not fall.",
+            "LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=background_thread:true".into(),
+            "a restart. The peak during a burst does not fall. `rbloat compare` measures it with your program.",
         ),
         Action::LimitArenas { kept_bytes } => (
             format!(

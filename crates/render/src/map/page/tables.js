@@ -60,8 +60,8 @@ function showTables({ report }, chooseOwner) {
     byId('advice').append(element('h2', 'What to do'));
     const steps = element('ol');
     for (const step of words.steps) {
-      const saves = step.saves_bytes === null ? '' : ` Saves up to ${size(step.saves_bytes)}.`;
-      const item = element('li', `${step.action}${saves}${step.already_set ? ' Already set.' : ''} `);
+      const saves = step.saves_bytes === null ? '' : ` Saves ${size(step.saves_bytes)}.`;
+      const item = element('li', `${step.action}${saves} `);
       item.append(element('code', step.command));
       steps.append(item);
     }
