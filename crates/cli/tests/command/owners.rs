@@ -133,6 +133,23 @@ fn who_keeps_an_object_is_told_in_words_of_ruby() {
     }
 }
 
+#[test]
+fn the_path_is_that_of_a_typical_object_not_of_the_largest_one() {
+    let target = Target::ruby(
+        "Blob = Class.new(String)
+         class Session; def initialize(blob); @blob = blob; end; end
+         class Giant < Session; end
+         def blob(bytes); Blob.new(capacity: bytes).concat('x' * (bytes - 1)); end
+         CACHE = { sessions: Array.new(1000) { Session.new(blob(3000)) }, giant: [Giant.new(blob(900_000))] }
+         GC.start
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let owner = report.owners.iter().flatten().find(|owner| owner.owner == "Blob").unwrap();
+    let path = owner.kept_by[0].path.as_deref();
+    assert_eq!(path, Some("CACHE → Hash → Array → Session → Blob"), "{:?}", owner.kept_by);
+}
+
 /// The number of objects of a class, and how many of them each root retains; `None` for no root.
 fn retained(report: &Report, class: &str) -> (u64, Vec<(Option<String>, u64)>) {
     let owners = report.owners.iter().flatten();

@@ -25,22 +25,40 @@ const MAX_RETAINERS: usize = 3;
 /// The number of steps of a path that are shown; those in the middle are left out.
 const MAX_STEPS: usize = 8;
 
+/// The number of objects whose paths are compared to find a typical one.
+const MAX_PICKS: usize = 16;
+/// The number of steps of these paths together: a path in a linked list may have millions.
+const MAX_COMPARED_STEPS: usize = 1 << 20;
+
 /// The sums of the objects that a root retains.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone)]
 struct Retained {
     objects: u64,
     bytes: u64,
-    /// The object with the most bytes at once.
-    largest: u32,
-    max_bytes: u64,
+    /// One object for every `step` bytes, so that an object is picked in proportion to its bytes.
+    picks: Vec<u32>,
+    step: u64,
 }
 
 impl Retained {
+    fn new() -> Self {
+        Self { objects: 0, bytes: 0, picks: Vec::new(), step: 1 }
+    }
+
     fn add(&mut self, slot: u32, objects: u64, bytes: u64) {
         self.objects += objects;
         self.bytes += bytes;
-        if bytes > self.max_bytes {
-            (self.largest, self.max_bytes) = (slot, bytes);
+        while self.picks.len() as u64 * self.step < self.bytes {
+            if self.picks.len() == MAX_PICKS {
+                let mut is_even = false;
+                self.picks.retain(|_| {
+                    is_even = !is_even;
+                    is_even
+                });
+                self.step *= 2;
+            } else {
+                self.picks.push(slot);
+            }
         }
     }
 }
@@ -135,7 +153,8 @@ impl<'a> Retainers<'a> {
         let mut kept: Vec<BTreeMap<u32, Retained>> = vec![BTreeMap::new(); groups];
         self.space.sized_slots().enumerate().for_each(|(index, (slot, bytes))| {
             if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group)) {
-                kept.entry(self.root_of[index]).or_default().add(index as u32, 1, bytes);
+                let root = self.root_of[index];
+                kept.entry(root).or_insert_with(Retained::new).add(index as u32, 1, bytes);
             }
         });
         for (index, address) in self.space.references.iter() {
@@ -143,7 +162,8 @@ impl<'a> Retainers<'a> {
             if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group))
                 && let Some(bytes) = self.bytes_of(slot, address)
             {
-                kept.entry(self.root_of[index as usize]).or_default().add(index, 0, bytes);
+                let root = self.root_of[index as usize];
+                kept.entry(root).or_insert_with(Retained::new).add(index, 0, bytes);
             }
         }
         kept.into_iter().map(|kept| self.most_of(kept)).collect()
@@ -164,21 +184,45 @@ impl<'a> Retainers<'a> {
 
     fn most_of(&self, kept: BTreeMap<u32, Retained>) -> Vec<Retainer> {
         let mut kept: Vec<_> = kept.into_iter().collect();
-        kept.sort_by_key(|&(root, kept)| (Reverse(kept.bytes), root));
+        kept.sort_by_key(|(root, kept)| (Reverse(kept.bytes), *root));
         let retainer = |(root, kept): (u32, Retained)| Retainer {
-            path: (root != NOWHERE).then(|| self.path(kept.largest)),
+            path: (root != NOWHERE).then(|| self.typical_path(&kept.picks)),
             objects: kept.objects,
             bytes: kept.bytes,
         };
         kept.into_iter().take(MAX_RETAINERS).map(retainer).collect()
     }
 
-    /// The path to an object, as names of classes.
-    fn path(&self, slot: u32) -> String {
+    /// The path that most of these objects have.
+    fn typical_path(&self, picks: &[u32]) -> String {
+        let mut paths: Vec<(Vec<(&str, usize)>, u32)> = Vec::new();
+        let mut steps = 0;
+        for &slot in picks {
+            let path = self.path(slot, &mut steps);
+            // The numbers of repeated steps may differ, as in a list.
+            let has_names = |(known, _): &&mut (Vec<(&str, usize)>, u32)| {
+                known.iter().map(|step| step.0).eq(path.iter().map(|step| step.0))
+            };
+            match paths.iter_mut().find(has_names) {
+                Some((_, count)) => *count += 1,
+                None => paths.push((path, 1)),
+            }
+            if steps > MAX_COMPARED_STEPS {
+                break;
+            }
+        }
+        // The first one of several.
+        let typical = paths.into_iter().rev().max_by_key(|(_, count)| *count);
+        typical.map_or_else(String::new, |(path, _)| shown(path))
+    }
+
+    /// The path to an object, from its root on: names of classes, and how often each is repeated. Counts the steps.
+    fn path(&self, slot: u32, steps: &mut usize) -> Vec<(&str, usize)> {
         let mut names: Vec<(&str, usize)> = Vec::new();
         let mut at = slot;
         // No path is longer than the number of slots.
         for _ in 0..self.parents.len() {
+            *steps += 1;
             // Internal objects mean nothing to the authors of programs.
             if at == slot || self.is_visible(at) {
                 let name = self.class_name(at);
@@ -198,14 +242,7 @@ impl<'a> Retainers<'a> {
             }
         }
         names.reverse();
-        if names.len() > MAX_STEPS {
-            names.splice(MAX_STEPS / 2..names.len() - MAX_STEPS / 2 + 1, [("…", 1)]);
-        }
-        let step = |(name, count): &(&str, usize)| match count {
-            1 => (*name).to_owned(),
-            _ => format!("{name} × {count}"),
-        };
-        names.iter().map(step).collect::<Vec<_>>().join(" → ")
+        names
     }
 
     fn is_visible(&self, slot: u32) -> bool {
@@ -218,6 +255,18 @@ impl<'a> Retainers<'a> {
         let class = class.and_then(|class| self.space.classes.get(class));
         class.map_or("(unknown)", |class| class.name.as_deref().unwrap_or(ANONYMOUS))
     }
+}
+
+/// A path as text, without the steps in the middle if there are many.
+fn shown(mut path: Vec<(&str, usize)>) -> String {
+    if path.len() > MAX_STEPS {
+        path.splice(MAX_STEPS / 2..path.len() - MAX_STEPS / 2 + 1, [("…", 1)]);
+    }
+    let step = |(name, count): &(&str, usize)| match count {
+        1 => (*name).to_owned(),
+        _ => format!("{name} × {count}"),
+    };
+    path.iter().map(step).collect::<Vec<_>>().join(" → ")
 }
 
 /// The extent to which the blocks behind an object are followed.
