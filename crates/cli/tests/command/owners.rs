@@ -150,6 +150,33 @@ fn the_path_is_that_of_a_typical_object_not_of_the_largest_one() {
     assert_eq!(path, Some("CACHE → Hash → Array → Session → Blob"), "{:?}", owner.kept_by);
 }
 
+#[test]
+fn no_path_leads_from_one_thread_to_another() {
+    // A constant refers to a mutex that one thread holds. Another thread retains the blobs.
+    let target = Target::ruby(
+        "Blob = Class.new(String)
+         LOCK = Mutex.new
+         def start
+           Thread.new { LOCK.synchronize { sleep } }
+           Thread.new do
+             blobs = Array.new(1000) { Blob.new('x') << 'y' * 3000 }
+             Thread.current.thread_variable_set(:blobs, blobs)
+             sleep
+           end
+           nil
+         end
+         start
+         Thread.pass until (Thread.list - [Thread.main]).all? { |it| it.stop? }
+         GC.start
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let report = report(target.pid());
+    let owner = report.owners.iter().flatten().find(|owner| owner.owner == "Blob").unwrap();
+    let path = owner.kept_by[0].path.as_deref().unwrap();
+    assert!(path.starts_with("(threads) → Thread → ") && !path.contains("×"), "{path}");
+    assert!(owner.kept_by[0].objects >= 990, "{:?}", owner.kept_by);
+}
+
 /// The number of objects of a class, and how many of them each root retains; `None` for no root.
 fn retained(report: &Report, class: &str) -> (u64, Vec<(Option<String>, u64)>) {
     let owners = report.owners.iter().flatten();

@@ -104,20 +104,34 @@ impl<'a> Retainers<'a> {
         let queue = VecDeque::new();
         let uncertain = Vec::new();
         let weak = WeakReferences::find(graph, table, trace);
-        let mut search =
-            PathSearch { table, graph, weak, retainers, entered, looked_into, queue, uncertain };
+        let threads: Vec<u32> =
+            (0..space.slots.len() as u32).filter(|&slot| is_thread(space, slot)).collect();
+        let mut thread_structures = Bits::new(heap.block_count());
+        for (address, _) in threads.iter().flat_map(|&slot| space.references.contents_of(slot)) {
+            if let Referent::Block { number, is_start: true } = addresses.at(address) {
+                thread_structures.insert(number);
+            }
+        }
+        let mut search = PathSearch {
+            table,
+            graph,
+            weak,
+            thread_structures,
+            retainers,
+            entered,
+            looked_into,
+            queue,
+            uncertain,
+        };
         for named_root in named_roots {
             let root = search.root(named_root.name.clone());
             search.visit(named_root.value, ROOT | root, root);
         }
         search.run();
         // Threads have variables, and values on Ruby's stack.
-        let threads = search.root("(threads)".to_owned());
-        for (slot, it) in (0..).zip(&space.slots) {
-            let class = space.classes.get(it.class as usize);
-            if class.is_some_and(|class| class.name.as_deref() == Some("Thread")) {
-                search.visit(slot, ROOT | threads, threads);
-            }
+        let root = search.root("(threads)".to_owned());
+        for slot in threads {
+            search.visit(slot, ROOT | root, root);
         }
         search.run();
         let finalizers = search.root("(finalizers)".to_owned());
@@ -257,6 +271,11 @@ impl<'a> Retainers<'a> {
     }
 }
 
+fn is_thread(space: &ObjectSpace, slot: u32) -> bool {
+    let class = space.slots.get(slot as usize).and_then(|it| space.classes.get(it.class as usize));
+    class.is_some_and(|class| class.name.as_deref() == Some("Thread"))
+}
+
 /// A path as text, without the steps in the middle if there are many.
 fn shown(mut path: Vec<(&str, usize)>) -> String {
     if path.len() > MAX_STEPS {
@@ -281,6 +300,9 @@ struct PathSearch<'a> {
     table: &'a OwnerTable<'a>,
     graph: &'a PointerGraph,
     weak: WeakReferences,
+    /// The blocks that Thread objects wrap. Pointers to them retain no thread: threads are in a list, and fibers, mutexes and
+    /// queues point to their threads, so that a path would lead from any of them to all others.
+    thread_structures: Bits,
     retainers: Retainers<'a>,
     /// Nodes whose slots were visited, and those of all nodes behind them.
     entered: Bits,
@@ -423,7 +445,9 @@ impl PathSearch<'_> {
             }
             for edge in edges {
                 let to = edge.to();
-                if to as usize >= self.retainers.heap.block_count() {
+                if to as usize >= self.retainers.heap.block_count()
+                    || self.thread_structures.contains(to)
+                {
                     continue;
                 }
                 let its = self.retainers.trace.owner_of(to as usize);
