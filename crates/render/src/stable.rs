@@ -100,14 +100,14 @@ fn size(bytes: f64) -> String {
     Size(bytes.max(0.0) as u64).to_string()
 }
 
-/// A rate in the smallest unit of time in which it exceeds a megabyte.
+/// A rate in the smallest unit of time in which it exceeds a mebibyte.
 fn rate(bytes_per_second: f64) -> String {
     let sign = if bytes_per_second < 0.0 { "-" } else { "" };
     let bytes = bytes_per_second.abs();
     let (bytes, unit) = [(1.0, "s"), (60.0, "min"), (3600.0, "h")]
         .into_iter()
         .map(|(seconds, unit)| (bytes * seconds, unit))
-        .find(|(bytes, _)| *bytes >= 1e6)
+        .find(|(bytes, _)| *bytes >= f64::from(1 << 20))
         .unwrap_or((bytes * 86_400.0, "day"));
     format!("{sign}{}/{unit}", size(bytes))
 }

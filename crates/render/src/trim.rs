@@ -39,6 +39,7 @@ pub fn trim_outcome(report: &TrimReport) -> String {
         _ => String::new(),
     };
     let time = match outcome.returned {
+        true if outcome.call_ms < 10.0 => format!("in {:.1} ms", outcome.call_ms),
         true => format!("in {:.0} ms", outcome.call_ms),
         false => {
             format!("not finished after {:.0} ms; the call continues by itself", outcome.call_ms)
