@@ -58,7 +58,7 @@ fuzz: ## fuzz what reads foreign memory and files for a minute; for longer: SECO
 	@scripts/setup gcc libc6-dev g++
 	@scripts/fuzz $(SECONDS)
 
-bench: build ## compare a report with gcore, on a process of 1.3 GB
+bench: build ## compare a report with gcore, on a process of 1.3 GiB
 	@scripts/setup ruby gdb time
 	@scripts/bench
 

@@ -162,7 +162,7 @@ fn a_wrong_number_of_an_internal_type_gives_no_memory_to_another() {
     }
 }
 
-/// YJIT's tables were called bytecode: 92 MB in one process.
+/// YJIT's tables were called bytecode: 92 MiB in one process.
 #[test]
 fn what_a_compiler_knows_of_its_code_is_not_bytecode() {
     for has_compiled in [false, true] {
@@ -283,7 +283,7 @@ fn classes_of_one_name_have_one_account() {
     assert_eq!((owner.exclusive_bytes, owner.shared_bytes), (bytes(6) + bytes(10), 0));
 }
 
-/// The prototype of this tracer charged OpenSSL::Digest with 33.8 MB instead of 192 KB: a word in
+/// The prototype of this tracer charged OpenSSL::Digest with 33.8 MiB instead of 192 KiB: a word in
 /// it that looked like a pointer into the middle of a buffer came before the buffer's own.
 #[test]
 fn a_word_that_points_into_the_middle_takes_nothing_from_whose_it_is() {
@@ -371,7 +371,7 @@ fn path(ledger: &Ledger, name: &str) -> Option<String> {
     owner.retainers.first().and_then(|retainer| retainer.path.clone())
 }
 
-/// An unused slot behind six variables had an old pointer to a hash table of 12.6 MB, so the retaining paths were wrong.
+/// An unused slot behind six variables had an old pointer to a hash table of 12.6 MIB, so the retaining paths were wrong.
 #[test]
 fn stale_words_behind_the_variables_in_a_slot_are_not_read() {
     let ledger = assert_slack_is_not_read(RubyRelease::V3_2, |draft, referred, [victim, stale]| {

@@ -7,7 +7,7 @@ use ledger::{Area, AreaKind, Cause, Columns, MemoryMap};
 use render::words::diff_verdict;
 
 const HOUR_MS: u64 = 3_600_000;
-const MB: u64 = 1 << 20;
+const MIB: u64 = 1 << 20;
 
 /// A report at some hour of a process's life.
 fn look(hour: u64, change: impl FnOnce(&mut Report)) -> (String, Snapshot) {
@@ -152,7 +152,7 @@ fn the_headline_explains_the_growth_of_rss() {
         .map(|hour| {
             look(hour, |report| {
                 sessions(report, hour * 2_000, Some("Cache::STORE"));
-                grow(report, "malloc.unreturned", hour * 25 * MB);
+                grow(report, "malloc.unreturned", hour * 25 * MIB);
             })
         })
         .collect();
@@ -192,12 +192,12 @@ fn a_buffer_that_grows_is_a_leak_of_bytes_not_of_objects() {
     let looks = [1, 2, 3].map(|hour| {
         look(hour, |report| {
             sessions(report, 8_400 + 2 * hour, Some("Cache::STORE"));
-            grow(report, "ruby.malloc", hour * 30 * MB);
+            grow(report, "ruby.malloc", hour * 30 * MIB);
             let class = report.ruby.as_mut().unwrap().classes.last_mut().unwrap();
-            class.malloc_bytes += hour * 30 * MB;
+            class.malloc_bytes += hour * 30 * MIB;
             let owner = report.owners.as_mut().unwrap().last_mut().unwrap();
             owner.kept_by[0].objects = 8_400;
-            owner.kept_by[0].bytes += hour * 30 * MB;
+            owner.kept_by[0].bytes += hour * 30 * MIB;
         })
     });
     let diff = growth(&looks);
@@ -214,10 +214,10 @@ fn a_buffer_whose_capacity_doubled_is_not_said_to_level_off() {
     let looks = [(1, 10), (2, 40), (3, 40)].map(|(hour, size)| {
         look(hour, |report| {
             sessions(report, 100, Some("Cache::STORE"));
-            grow(report, "ruby.malloc", size * MB);
+            grow(report, "ruby.malloc", size * MIB);
             let class = report.ruby.as_mut().unwrap().classes.last_mut().unwrap();
-            class.malloc_bytes += size * MB;
-            report.owners.as_mut().unwrap().last_mut().unwrap().kept_by[0].bytes += size * MB;
+            class.malloc_bytes += size * MIB;
+            report.owners.as_mut().unwrap().last_mut().unwrap().kept_by[0].bytes += size * MIB;
         })
     });
     let verdict = growth(&looks).verdict;
@@ -229,12 +229,12 @@ fn native_memory_leaks_by_its_owner() {
     let looks: Vec<_> = (1..4)
         .map(|hour| {
             look(hour, |report| {
-                grow(report, "native.unreachable", hour * 10 * MB);
+                grow(report, "native.unreachable", hour * 10 * MIB);
                 let owners = report.owners.as_mut().unwrap();
                 let mut nobody = owners[0].clone();
                 (nobody.owner, nobody.kind) = ("(nobody)".into(), "none".into());
                 nobody.cause = Some(Cause::NativeUnreachable);
-                (nobody.exclusive_bytes, nobody.shared_bytes) = (hour * 10 * MB, 0);
+                (nobody.exclusive_bytes, nobody.shared_bytes) = (hour * 10 * MIB, 0);
                 nobody.kept_by = vec![];
                 owners.push(nobody);
             })
@@ -252,13 +252,13 @@ fn native_memory_leaks_by_its_owner() {
 #[test]
 fn free_memory_that_grows_is_retention_and_code_is_warm_up() {
     let free =
-        [1, 2].map(|hour| look(hour, |report| grow(report, "malloc.unreturned", hour * 90 * MB)));
+        [1, 2].map(|hour| look(hour, |report| grow(report, "malloc.unreturned", hour * 90 * MIB)));
     assert_eq!(growth(&free).verdict.kind, DiffKind::Retention);
-    let code = [1, 2, 3].map(|hour| look(hour, |report| grow(report, "ruby.vm", hour * 20 * MB)));
+    let code = [1, 2, 3].map(|hour| look(hour, |report| grow(report, "ruby.vm", hour * 20 * MIB)));
     let verdict = growth(&code).verdict;
     assert_eq!(verdict.kind, DiffKind::WarmUp, "{verdict:?}");
     let less = [1, 2]
-        .map(|hour| look(hour, |report| grow(report, "malloc.unreturned", (3 - hour) * 90 * MB)));
+        .map(|hour| look(hour, |report| grow(report, "malloc.unreturned", (3 - hour) * 90 * MIB)));
     assert_eq!(growth(&less).verdict.kind, DiffKind::Shrank);
 }
 
@@ -267,9 +267,9 @@ fn pages_of_files_that_grow_are_not_called_retention_nor_nothing() {
     for (free, in_use) in [(1, 0), (0, 0), (0, 90)] {
         let looks = [1, 2].map(|hour| {
             look(hour, |report| {
-                grow(report, "malloc.unreturned", hour * free * MB);
-                grow(report, "ruby.malloc", (2 - hour) * in_use * MB);
-                grow(report, "file.shared", hour * 190 * MB);
+                grow(report, "malloc.unreturned", hour * free * MIB);
+                grow(report, "ruby.malloc", (2 - hour) * in_use * MIB);
+                grow(report, "file.shared", hour * 190 * MIB);
             })
         });
         let diff = growth(&looks);
@@ -305,7 +305,7 @@ fn a_core_that_was_copied_later_stays_where_it_was_given() {
 fn memory_of_jemalloc_is_not_called_a_native_leak() {
     let looks = [1, 2, 3].map(|hour| {
         look(hour, |report| {
-            grow(report, "unknown", hour * 20 * MB);
+            grow(report, "unknown", hour * 20 * MIB);
             report.owners = None;
         })
     });

@@ -6,18 +6,17 @@ use formats::{
     Recommendation, Run, TriedSetting, to_json,
 };
 
-const MB: u64 = 1 << 20;
-const MIB: f64 = 1_048_576.0;
+const MIB: u64 = 1 << 20;
 
-/// So many runs of a setting: MB at the peak and when settled, and the wall time in ms, scattered by a little.
+/// So many runs of a setting: MiB at the peak and when settled, and the wall time in ms, scattered by a little.
 fn runs(setting: &str, peak: u64, settled: u64, wall_ms: f64, count: u32) -> Vec<Run> {
     (1..=count)
         .map(|number| Run {
             setting: setting.into(),
             number,
-            rss_peak_bytes: (peak + u64::from(number)) * MB,
-            rss_end_bytes: (peak + u64::from(number)) * MB,
-            rss_settled_bytes: Some((settled + u64::from(number)) * MB),
+            rss_peak_bytes: (peak + u64::from(number)) * MIB,
+            rss_end_bytes: (peak + u64::from(number)) * MIB,
+            rss_settled_bytes: Some((settled + u64::from(number)) * MIB),
             wall_ms: wall_ms * (1.0 + 0.004 * f64::from(number)),
             user_ms: wall_ms,
             system_ms: 10.0,
@@ -68,7 +67,7 @@ fn the_setting_that_saves_most_and_costs_little_is_taken() {
         drawbacks(taken),
         [
             ("arena2", &Drawback::Noise),
-            ("mimalloc", &Drawback::SavesLess { saves_bytes: 350.0 * MIB })
+            ("mimalloc", &Drawback::SavesLess { saves_bytes: 350.0 * MIB as f64 })
         ]
     );
 }
@@ -97,7 +96,7 @@ fn of_two_that_save_much_the_same_the_simpler_is_taken() {
     assert_eq!(taken.confidence, Confidence::High);
     assert_eq!(
         drawbacks(&taken),
-        [("jemalloc", &Drawback::LessSimple { saves_bytes: 176.0 * MIB })]
+        [("jemalloc", &Drawback::LessSimple { saves_bytes: 176.0 * MIB as f64 })]
     );
 }
 
@@ -109,7 +108,7 @@ fn what_is_slower_is_passed_over_and_it_is_said_by_how_much() {
     let [("jemalloc", Drawback::Slower { saves_bytes, percent })] = drawbacks(&taken)[..] else {
         panic!("{taken:?}")
     };
-    assert_eq!(*saves_bytes, 670.0 * MIB);
+    assert_eq!(*saves_bytes, 670.0 * MIB as f64);
     assert!((percent - 30.0).abs() < 0.5, "{percent}");
 }
 
@@ -198,7 +197,7 @@ fn keeping_the_baseline_is_sure_only_if_no_setting_can_save_enough() {
     let of = |setting: &str, settled: &[u64]| {
         let mut all = runs(setting, 900, 0, 1000.0, settled.len() as u32);
         for (run, settled) in all.iter_mut().zip(settled) {
-            run.rss_settled_bytes = Some(settled * MB);
+            run.rss_settled_bytes = Some(settled * MIB);
         }
         all
     };

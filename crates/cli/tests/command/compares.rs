@@ -7,7 +7,7 @@ use formats::Recording;
 
 use crate::{complaint, rbloat};
 
-const MB: f64 = 1_048_576.0;
+const MIB: f64 = 1_048_576.0;
 
 /// Runs `rbloat compare` on a Ruby program, with a short time to settle. No gems are installed.
 fn run(program: &str, arguments: &[&str]) -> Output {
@@ -33,12 +33,12 @@ fn compare(program: &str, arguments: &[&str]) -> Comparison {
 
 #[test]
 fn the_winner_is_found_where_there_is_one() {
-    // With two arenas it keeps 20 MB, else 200 MB.
+    // With two arenas it keeps 20 MIB, else 200 MIB.
     let program = "KEEP = 'x' * ((ENV['MALLOC_ARENA_MAX'] == '2' ? 20 : 200) << 20); $stdin.read";
     let comparison = compare(program, &["--with", "default,arena2", "--runs", "3"]);
     assert_eq!(comparison.recommendation.setting, "arena2", "{:?}", comparison.recommendation);
-    let saved = comparison.recommendation.saves_bytes / MB;
-    assert!((178.0..182.0).contains(&saved), "{saved} MB");
+    let saved = comparison.recommendation.saves_bytes / MIB;
+    assert!((178.0..182.0).contains(&saved), "{saved} MiB");
     assert_eq!(comparison.runs.len(), 6);
     // In turns, each time another one first.
     let order: Vec<&str> = comparison.runs.iter().map(|run| run.setting.as_str()).collect();
@@ -66,7 +66,7 @@ fn a_trim_is_one_of_the_settings() {
                    many = nil; GC.start; KEEP = keep; $stdin.read";
     let comparison = compare(program, &["--with", "default,trim", "--runs", "3"]);
     assert_eq!(comparison.recommendation.setting, "trim", "{:?}", comparison.medians);
-    assert!(comparison.recommendation.saves_bytes > 30.0 * MB);
+    assert!(comparison.recommendation.saves_bytes > 30.0 * MIB);
 }
 
 #[test]

@@ -11,9 +11,9 @@ use formats::Line;
 use crate::rbloat;
 use crate::record::Recorder;
 
-const MB: u64 = 1 << 20;
+const MIB: u64 = 1 << 20;
 
-/// A Ruby program that makes a daemon of 100 MB, which leaves its parent and its session before anybody looks, says
+/// A Ruby program that makes a daemon of 100 MIB, which leaves its parent and its session before anybody looks, says
 /// its id in a file, and ignores what would end it; then what the program does itself.
 fn program(pid_of_daemon: &Path, then: &str) -> String {
     format!(
@@ -58,7 +58,7 @@ fn a_daemon_of_the_work_is_measured_and_ended() {
     let daemon = folder.path().join("daemon");
     let output = run(&program(&daemon, "$stdin.read"), &["--runs", "1"]);
     let run = &comparison(&output).runs[0];
-    assert!(run.rss_settled_bytes.unwrap() > 100 * MB, "{run:?}");
+    assert!(run.rss_settled_bytes.unwrap() > 100 * MIB, "{run:?}");
     assert!(!is_there(&daemon));
 }
 
@@ -69,8 +69,8 @@ fn a_server_may_be_a_daemon_that_outlives_its_command() {
     let load = r#"echo '{"requests": 1}'"#;
     let output = run(&program(&daemon, ""), &["--runs", "1", "--load", load]);
     let run = &comparison(&output).runs[0];
-    assert!(run.rss_settled_bytes.unwrap() > 100 * MB, "{run:?}");
-    assert!(run.rss_settled_bytes.unwrap() < 150 * MB, "the command has ended: {run:?}");
+    assert!(run.rss_settled_bytes.unwrap() > 100 * MIB, "{run:?}");
+    assert!(run.rss_settled_bytes.unwrap() < 150 * MIB, "the command has ended: {run:?}");
     assert!(!is_there(&daemon));
 }
 
@@ -120,7 +120,7 @@ fn what_a_load_leaves_behind_is_not_the_work() {
     );
     let output = run("$stdin.read", &["--runs", "1", "--load", &load]);
     let run = &comparison(&output).runs[0];
-    assert!(run.rss_peak_bytes < 200 * MB, "{}", run.rss_peak_bytes);
+    assert!(run.rss_peak_bytes < 200 * MIB, "{}", run.rss_peak_bytes);
     assert!(!is_there(&orphan));
 }
 
@@ -133,7 +133,7 @@ fn a_daemon_of_a_program_is_recorded_reaped_and_left_alone() {
     let pid = |file: &Path| fs::read_to_string(file).ok()?.parse::<i32>().ok();
     let is_sampled = |recording: &formats::Recording, daemon: Option<i32>| {
         let sampled = |sample: &formats::Sample| {
-            sample.processes.iter().any(|it| Some(it.pid) == daemon && it.rss_bytes > 100 * MB)
+            sample.processes.iter().any(|it| Some(it.pid) == daemon && it.rss_bytes > 100 * MIB)
         };
         recording.samples().any(sampled)
     };

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const MB: f64 = 1_048_576.0;
+const MIB: f64 = 1_048_576.0;
 
 /// A generator of numbers that look like chance (Marsaglia's xorshift), the same ones for the same seed.
 struct Chance(u64);
@@ -65,9 +65,9 @@ fn noise_about_a_level_is_a_plateau_there() {
     let mut wrong = 0;
     for seed in SEEDS {
         for noise in [0.0, 0.2, 3.0] {
-            match StablePoint::of(&series(seed, 1200, noise * MB, |_| 200.0 * MB)).shape {
+            match StablePoint::of(&series(seed, 1200, noise * MIB, |_| 200.0 * MIB)).shape {
                 Shape::Plateau { level_bytes, .. } => {
-                    assert!((level_bytes / MB - 200.0).abs() < 0.5);
+                    assert!((level_bytes / MIB - 200.0).abs() < 0.5);
                 }
                 _ => wrong += 1,
             }
@@ -84,8 +84,8 @@ fn values_that_wander_about_a_level_are_a_plateau() {
         let mut off = 0.0;
         let points: Vec<(f64, f64)> = (0..1200)
             .map(|second| {
-                off = 0.9 * off + 0.5 * MB * chance.normal();
-                (f64::from(second), 300.0 * MB + off)
+                off = 0.9 * off + 0.5 * MIB * chance.normal();
+                (f64::from(second), 300.0 * MIB + off)
             })
             .collect();
         let stable = StablePoint::of(&points);
@@ -97,9 +97,9 @@ fn values_that_wander_about_a_level_are_a_plateau() {
 fn a_leak_is_growth_of_its_slope() {
     for seed in SEEDS {
         for (noise, leak) in [(0.0, 0.02), (1.0, 0.02), (3.0, 0.05), (1.0, 2.0)] {
-            let points = series(seed, 1200, noise * MB, |time| (200.0 + leak * time) * MB);
+            let points = series(seed, 1200, noise * MIB, |time| (200.0 + leak * time) * MIB);
             let slope = growth(&points);
-            let off = (slope.bytes_per_second / MB / leak - 1.0).abs();
+            let off = (slope.bytes_per_second / MIB / leak - 1.0).abs();
             assert!(off < 0.1, "{seed} {noise} {leak}: {slope:?}");
         }
     }
@@ -108,8 +108,8 @@ fn a_leak_is_growth_of_its_slope() {
 #[test]
 fn the_interval_holds_the_true_slope_as_often_as_it_says() {
     let holds = (0..200).filter(|&seed| {
-        let slope = growth(&series(seed, 600, 2.0 * MB, |time| (100.0 + 0.05 * time) * MB));
-        (slope.low..=slope.high).contains(&(0.05 * MB))
+        let slope = growth(&series(seed, 600, 2.0 * MIB, |time| (100.0 + 0.05 * time) * MIB));
+        (slope.low..=slope.high).contains(&(0.05 * MIB))
     });
     // Of 200 intervals of 95 % 190 do, more or less.
     let holds = holds.count();
@@ -120,9 +120,9 @@ fn the_interval_holds_the_true_slope_as_often_as_it_says() {
 fn a_warm_up_that_levels_off_is_a_plateau_from_there_on() {
     for seed in SEEDS {
         for noise in [0.0, 1.0] {
-            let warm = |time: f64| (300.0 - 200.0 * (-time / 100.0).exp()) * MB;
-            let (level, from) = plateau(&series(seed, 1800, noise * MB, warm));
-            assert!((level / MB - 300.0).abs() < 1.0, "{level}");
+            let warm = |time: f64| (300.0 - 200.0 * (-time / 100.0).exp()) * MIB;
+            let (level, from) = plateau(&series(seed, 1800, noise * MIB, warm));
+            assert!((level / MIB - 300.0).abs() < 1.0, "{level}");
             assert!((200.0..1200.0).contains(&from), "{from}");
         }
     }
@@ -131,8 +131,8 @@ fn a_warm_up_that_levels_off_is_a_plateau_from_there_on() {
 #[test]
 fn a_warm_up_that_goes_on_is_too_early_to_judge() {
     for seed in SEEDS {
-        let warm = |time: f64| (300.0 - 250.0 * (-time / 400.0).exp()) * MB;
-        let stable = StablePoint::of(&series(seed, 900, 0.5 * MB, warm));
+        let warm = |time: f64| (300.0 - 250.0 * (-time / 400.0).exp()) * MIB;
+        let stable = StablePoint::of(&series(seed, 900, 0.5 * MIB, warm));
         let slowing = Shape::TooEarly { why: Early::Short };
         let Shape::TooEarly { why: Early::Slowing { slope } } = stable.shape else {
             panic!("{stable:?}, not {slowing:?}")
@@ -144,9 +144,9 @@ fn a_warm_up_that_goes_on_is_too_early_to_judge() {
 #[test]
 fn a_warm_up_and_then_a_leak_is_growth() {
     for seed in SEEDS {
-        let leaks = |time: f64| (150.0 - 100.0 * (-time / 60.0).exp() + 0.05 * time) * MB;
-        let slope = growth(&series(seed, 1800, MB, leaks));
-        assert!((slope.bytes_per_second / MB - 0.05).abs() < 0.01, "{slope:?}");
+        let leaks = |time: f64| (150.0 - 100.0 * (-time / 60.0).exp() + 0.05 * time) * MIB;
+        let slope = growth(&series(seed, 1800, MIB, leaks));
+        assert!((slope.bytes_per_second / MIB - 0.05).abs() < 0.01, "{slope:?}");
     }
 }
 
@@ -154,9 +154,9 @@ fn a_warm_up_and_then_a_leak_is_growth() {
 fn one_step_is_a_plateau_behind_it_wherever_it_is() {
     for seed in SEEDS {
         for at in [100.0, 500.0, 900.0] {
-            let step = |time: f64| if time < at { 100.0 * MB } else { 160.0 * MB };
-            let (level, from) = plateau(&series(seed, 1200, 0.5 * MB, step));
-            assert!((level / MB - 160.0).abs() < 0.5 && from >= at - 5.0, "{at}: {level} {from}");
+            let step = |time: f64| if time < at { 100.0 * MIB } else { 160.0 * MIB };
+            let (level, from) = plateau(&series(seed, 1200, 0.5 * MIB, step));
+            assert!((level / MIB - 160.0).abs() < 0.5 && from >= at - 5.0, "{at}: {level} {from}");
         }
     }
 }
@@ -164,9 +164,9 @@ fn one_step_is_a_plateau_behind_it_wherever_it_is() {
 #[test]
 fn steps_that_go_on_are_growth() {
     for seed in SEEDS {
-        let stairs = |time: f64| (100.0 + 10.0 * (time / 100.0).floor()) * MB;
-        let slope = growth(&series(seed, 1200, 0.3 * MB, stairs));
-        assert!((slope.bytes_per_second / MB / 0.1 - 1.0).abs() < 0.2, "{slope:?}");
+        let stairs = |time: f64| (100.0 + 10.0 * (time / 100.0).floor()) * MIB;
+        let slope = growth(&series(seed, 1200, 0.3 * MIB, stairs));
+        assert!((slope.bytes_per_second / MIB / 0.1 - 1.0).abs() < 0.2, "{slope:?}");
     }
 }
 
@@ -174,12 +174,12 @@ fn steps_that_go_on_are_growth() {
 fn rises_and_falls_are_a_saw_of_their_period() {
     for seed in SEEDS {
         for period in [20.0, 75.0] {
-            let value = |time: f64| (200.0 + 60.0 * saw(time, period)) * MB;
-            let stable = StablePoint::of(&series(seed, 1200, MB, value));
+            let value = |time: f64| (200.0 + 60.0 * saw(time, period)) * MIB;
+            let stable = StablePoint::of(&series(seed, 1200, MIB, value));
             let Shape::SawTooth { teeth, .. } = stable.shape else { panic!("{period} {stable:?}") };
             assert!((teeth.period_seconds / period - 1.0).abs() < 0.1, "{teeth:?}");
-            assert!((teeth.trough_bytes / MB - 200.0).abs() < 8.0, "{teeth:?}");
-            assert!((teeth.peak_bytes / MB - 260.0).abs() < 8.0, "{teeth:?}");
+            assert!((teeth.trough_bytes / MIB - 200.0).abs() < 8.0, "{teeth:?}");
+            assert!((teeth.peak_bytes / MIB - 260.0).abs() < 8.0, "{teeth:?}");
         }
     }
 }
@@ -187,30 +187,30 @@ fn rises_and_falls_are_a_saw_of_their_period() {
 #[test]
 fn a_slow_leak_under_a_saw_is_growth_of_the_troughs() {
     for seed in SEEDS {
-        let value = |time: f64| (200.0 + 60.0 * saw(time, 40.0) + 0.03 * time) * MB;
-        let stable = StablePoint::of(&series(seed, 1800, MB, value));
+        let value = |time: f64| (200.0 + 60.0 * saw(time, 40.0) + 0.03 * time) * MIB;
+        let stable = StablePoint::of(&series(seed, 1800, MIB, value));
         let Shape::Growth { slope, teeth: Some(teeth) } = stable.shape else {
             panic!("{stable:?}")
         };
-        assert!((slope.bytes_per_second / MB / 0.03 - 1.0).abs() < 0.15, "{slope:?}");
+        assert!((slope.bytes_per_second / MIB / 0.03 - 1.0).abs() < 0.15, "{slope:?}");
         assert!((teeth.period_seconds - 40.0).abs() < 3.0);
     }
 }
 
 #[test]
 fn what_falls_or_is_short_is_too_early_to_judge() {
-    let falls = series(1, 1200, MB, |time| (900.0 - 0.4 * time) * MB);
+    let falls = series(1, 1200, MIB, |time| (900.0 - 0.4 * time) * MIB);
     let shape = StablePoint::of(&falls).shape;
     assert!(matches!(shape, Shape::TooEarly { why: Early::Falling { .. } }), "{shape:?}");
     for length in 0..23 {
-        let shape = StablePoint::of(&series(1, length, MB, |time| (100.0 + time) * MB)).shape;
+        let shape = StablePoint::of(&series(1, length, MIB, |time| (100.0 + time) * MIB)).shape;
         assert_eq!(shape, Shape::TooEarly { why: Early::Short }, "{length}");
     }
 }
 
 #[test]
 fn a_few_teeth_are_told_as_such() {
-    let points = series(1, 100, MB, |time| (200.0 + 60.0 * saw(time, 20.0)) * MB);
+    let points = series(1, 100, MIB, |time| (200.0 + 60.0 * saw(time, 20.0)) * MIB);
     let stable = StablePoint::of(&points);
     let Shape::TooEarly { why: Early::FewTeeth { teeth } } = &stable.shape else {
         panic!("{stable:?}")
@@ -220,19 +220,20 @@ fn a_few_teeth_are_told_as_such() {
 
 #[test]
 fn a_limit_is_reached_when_the_room_is_used_up() {
-    let points = series(3, 1200, 0.5 * MB, |time| (100.0 + 0.1 * time) * MB);
+    let points = series(3, 1200, 0.5 * MIB, |time| (100.0 + 0.1 * time) * MIB);
     let stable = StablePoint::of(&points);
-    let (likely, least, most) = stable.seconds_until(360.0 * MB).unwrap();
+    let (likely, least, most) = stable.seconds_until(360.0 * MIB).unwrap();
     assert!((likely - 3600.0).abs() < 100.0 && least <= likely && likely <= most.unwrap());
-    let level = StablePoint::of(&series(3, 1200, 0.5 * MB, |_| 100.0 * MB));
-    assert_eq!(level.seconds_until(MB), None);
+    let level = StablePoint::of(&series(3, 1200, 0.5 * MIB, |_| 100.0 * MIB));
+    assert_eq!(level.seconds_until(MIB), None);
 }
 
 #[test]
 fn a_day_of_samples_is_judged_within_a_moment() {
-    let points = series(5, 86_400, MB, |time| (200.0 + 0.001 * time + 50.0 * saw(time, 60.0)) * MB);
+    let points =
+        series(5, 86_400, MIB, |time| (200.0 + 0.001 * time + 50.0 * saw(time, 60.0)) * MIB);
     let slope = growth(&points);
-    assert!((slope.bytes_per_second / MB / 0.001 - 1.0).abs() < 0.2, "{slope:?}");
+    assert!((slope.bytes_per_second / MIB / 0.001 - 1.0).abs() < 0.2, "{slope:?}");
 }
 
 /// Series of many kinds.
@@ -240,8 +241,8 @@ fn any_series() -> impl Strategy<Value = Vec<(f64, f64)>> {
     let parts =
         (any::<u64>(), 0_u32..1500, 0.0..5.0_f64, -0.2..0.5_f64, 0.0..80.0_f64, 10.0..200.0_f64);
     parts.prop_map(|(seed, length, noise, leak, teeth, period)| {
-        series(seed, length, noise * MB, |time| {
-            (200.0 + leak * time + teeth * saw(time, period)).max(1.0) * MB
+        series(seed, length, noise * MIB, |time| {
+            (200.0 + leak * time + teeth * saw(time, period)).max(1.0) * MIB
         })
     })
 }

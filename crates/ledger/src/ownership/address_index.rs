@@ -166,7 +166,7 @@ mod tests {
 
     const HEADER: Header = Header { bytes: 16, lent: 8 };
 
-    /// Of 9 GB of strings on Ruby 2.7, 94 were called unreachable: they began behind a heap page.
+    /// Of 9 GiB of strings on Ruby 2.7, 94 were called unreachable: they began behind a heap page.
     #[test]
     fn a_chunk_that_begins_just_behind_a_heap_page_is_found() {
         let block = |address, bytes| Block::new(Address(address), bytes, BlockState::InUse);

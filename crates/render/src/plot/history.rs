@@ -186,18 +186,18 @@ mod tests {
     use formats::Departure;
     use ledger::Cause;
 
-    const MB: u64 = 1 << 20;
+    const MIB: u64 = 1 << 20;
 
     #[test]
     fn of_many_samples_each_peak_and_trough_stays() {
         let samples: Vec<_> = (0..50_000)
-            .map(|second| sample(second, if second == 31_234 { 900 * MB } else { 100 * MB }, 0))
+            .map(|second| sample(second, if second == 31_234 { 900 * MIB } else { 100 * MIB }, 0))
             .collect();
         let history = History::of("a", &recording(samples.into_iter().map(Line::Sample).collect()));
         assert!(history.points.len() <= MAX_POINTS, "{}", history.points.len());
         // The group has one more.
-        assert_eq!(history.most(), 901 * MB);
-        assert_eq!(history.points.iter().filter(|point| point.rss == 900 * MB).count(), 1);
+        assert_eq!(history.most(), 901 * MIB);
+        assert_eq!(history.points.iter().filter(|point| point.rss == 900 * MIB).count(), 1);
         assert!(history.points.is_sorted_by(|one, next| one.t < next.t));
     }
 
@@ -206,7 +206,7 @@ mod tests {
         let values = [(100, 0), (100, 0), (80, 0), (79, 0), (200, 0), (198, 2)];
         let samples = values.into_iter().zip(0..);
         let lines =
-            samples.map(|((mb, kills), at)| Line::Sample(sample(at, mb * MB, kills))).collect();
+            samples.map(|((mb, kills), at)| Line::Sample(sample(at, mb * MIB, kills))).collect();
         let marks = History::of("a", &recording(lines)).marks;
         let told: Vec<_> =
             marks.iter().map(|mark| (mark.t, mark.event, mark.text.as_str())).collect();
@@ -218,9 +218,9 @@ mod tests {
 
     #[test]
     fn memory_of_a_killed_process_is_not_a_drop() {
-        let mut killed = sample(1, 20 * MB, 0);
+        let mut killed = sample(1, 20 * MIB, 0);
         killed.processes[0].state = 'Z';
-        let lines = vec![Line::Sample(sample(0, 100 * MB, 0)), Line::Sample(killed)];
+        let lines = vec![Line::Sample(sample(0, 100 * MIB, 0)), Line::Sample(killed)];
         let told: Vec<_> = History::of("a", &recording(lines)).marks;
         assert!(told.iter().all(|mark| mark.event != Event::Drop), "a drop is marked");
     }

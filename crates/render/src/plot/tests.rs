@@ -7,7 +7,7 @@ use super::*;
 use crate::draw::Element;
 use formats::{CauseSample, Group, Line, ProcessSample, RecordingStart, Sample};
 
-const MB: u64 = 1 << 20;
+const MIB: u64 = 1 << 20;
 
 /// A recording with these lines.
 pub(super) fn recording(lines: Vec<Line>) -> Recording {
@@ -23,7 +23,7 @@ pub(super) fn recording(lines: Vec<Line>) -> Recording {
     Recording { start, lines }
 }
 
-/// A sample of one process in a group of 500 MB.
+/// A sample of one process in a group of 500 MiB.
 pub(super) fn sample(second: u64, rss_bytes: u64, oom_kills: u64) -> Sample {
     let process = ProcessSample {
         pid: 1,
@@ -40,8 +40,8 @@ pub(super) fn sample(second: u64, rss_bytes: u64, oom_kills: u64) -> Sample {
         threads: 1,
     };
     let group = Group {
-        usage_bytes: rss_bytes + MB,
-        limit_bytes: Some(500 * MB),
+        usage_bytes: rss_bytes + MIB,
+        limit_bytes: Some(500 * MIB),
         cache_bytes: 0,
         oom_kills: Some(oom_kills),
     };
@@ -87,12 +87,12 @@ fn plot() -> Plot {
     let mut lines: Vec<Line> = (0..120)
         .map(|second| {
             let rss = if second % 40 == 39 { 150 } else { 200 + second };
-            Line::Sample(sample(second, rss * MB, second / 100))
+            Line::Sample(sample(second, rss * MIB, second / 100))
         })
         .collect();
-    lines.push(causes(10, 1, &[("ruby.malloc", 100 * MB), ("malloc.unreturned", 40 * MB)]));
-    lines.push(causes(110, 1, &[("ruby.malloc", 200 * MB), ("unknown", MB)]));
-    let other = (0..60).map(|second| Line::Sample(sample(second, 90 * MB, 0))).collect();
+    lines.push(causes(10, 1, &[("ruby.malloc", 100 * MIB), ("malloc.unreturned", 40 * MIB)]));
+    lines.push(causes(110, 1, &[("ruby.malloc", 200 * MIB), ("unknown", MIB)]));
+    let other = (0..60).map(|second| Line::Sample(sample(second, 90 * MIB, 0))).collect();
     let mut plot = Plot::default();
     plot.add("</script>\".jsonl", &recording(lines));
     plot.add("b", &recording(other));
@@ -105,7 +105,7 @@ fn compared() -> Plot {
     let mut plot = Plot::default();
     for number in 1..=3 {
         for (place, setting) in (0..).zip(settings) {
-            let rss = |second| (100 + 20 * place + number + second % 2 * 50) * MB;
+            let rss = |second| (100 + 20 * place + number + second % 2 * 50) * MIB;
             let samples = (0..30).map(|second| Line::Sample(sample(second, rss(second), 0)));
             let mut recording = recording(samples.collect());
             recording.start.label = Some(setting.into());
@@ -209,7 +209,7 @@ fn recordings_without_samples_are_drawn_too() {
 fn kills_are_drawn_in_their_runs_colour_and_no_text_covers_another() {
     let mut plot = Plot::default();
     for name in ["one", "other"] {
-        let samples = (0..600).map(|second| Line::Sample(sample(second, 100 * MB, second / 20)));
+        let samples = (0..600).map(|second| Line::Sample(sample(second, 100 * MIB, second / 20)));
         plot.add(name, &recording(samples.collect()));
     }
     let scene = plot.scene().0;
