@@ -64,7 +64,7 @@ pub fn call(
     // The return from the handler.
     system_calls.push(SystemCall::any(libc::SYS_rt_sigreturn));
     let (tid, started) = loop {
-        let called = at_a_safe_point(pid, signal, &system_calls, |thread, _| {
+        let called = at_a_safe_point(pid, signal, false, &system_calls, |thread, _| {
             let arguments = write_arguments(pid, thread.scratch(), call.arguments)?;
             thread.set_to_call(call.function, arguments)?;
             // The thread is released next. By the time we run again, the call may be over.

@@ -333,7 +333,7 @@ fn copy_in(stopped: &mut StoppedProcess, plan: &ForkPlan) -> Result<(i32, Addres
         }
         stop.hurry(tid);
         let mut pending = 0;
-        let made = BorrowedHandler::take(pid, tid, plan.signal, &mut pending)
+        let made = BorrowedHandler::take(pid, tid, plan.signal, true, &mut pending)
             .and_then(|thread| make_copy(&thread, plan, &mut pending));
         stop.set_pending_signal(tid, pending);
         return made;
@@ -389,7 +389,7 @@ fn reap(pid: i32, signal: i32, functions: &Functions) -> Result<(), Refusal> {
         if zombies.is_empty() {
             return Ok(());
         }
-        match at_a_safe_point(pid, signal, &system_calls, |thread, pending| {
+        match at_a_safe_point(pid, signal, true, &system_calls, |thread, pending| {
             for &zombie in &zombies {
                 let options = (libc::WNOHANG | libc::__WALL) as u64;
                 let arguments = [zombie as u64, 0, options, 0, 0, 0];

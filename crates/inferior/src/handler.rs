@@ -93,12 +93,15 @@ impl BorrowedHandler {
     /// Takes the thread `tid` of `pid`, which must be stopped at a safe point, to the first instruction of its handler of
     /// `signal`.
     ///
+    /// With `restarts` the system call in which the thread waits starts again after the handler.
+    ///
     /// `pending` is the signal that is to be delivered to the thread when it goes on. It is kept up to date, also if
     /// this fails.
     pub(crate) fn take(
         pid: i32,
         tid: i32,
         signal: i32,
+        restarts: bool,
         pending: &mut i32,
     ) -> Result<Self, Refusal> {
         let before = read_registers(tid)?;
@@ -112,9 +115,8 @@ impl BorrowedHandler {
         for _ in 0..MAX_STOPS {
             match go_on(tid, how, pending)? {
                 Event::Signal(sent) if sent == signal => {
-                    // The thread shall not notice the signal: the call in which it waits goes on after the handler.
-                    if let Some(again) = read_registers(tid)?.at_restart() {
-                        write_registers(tid, again)?;
+                    if restarts {
+                        restart_after(pid, tid, signal)?;
                     }
                     *pending = signal;
                     how = Resume::Step;
@@ -220,20 +222,35 @@ impl BorrowedHandler {
     }
 }
 
+/// Lets the system call in which the thread waits start again after the handler of `signal`, so that the thread does not
+/// notice the signal. But the handler of another signal must be able to end the call.
+fn restart_after(pid: i32, tid: i32, signal: i32) -> Result<(), Refusal> {
+    let is_alone =
+        || proc::signal_sets(pid, tid).is_some_and(|sets| !sets.is_another_pending(signal));
+    match read_registers(tid)?.at_restart() {
+        Some(again) if is_alone() => write_registers(tid, again),
+        _ => Ok(()),
+    }
+}
+
 /// Takes one thread that is at a safe point, and may make all of `system_calls`, to its handler of `signal`, hands it to
 /// `run`, and releases it; the other threads run on. Tries each such thread once.
 ///
 /// A thread of the target that does not stop in time cannot be detached by its tracer. The kernel detaches it when the
 /// tracer ends, so the tracer is a thread of ours that does nothing else.
+///
+/// With `restarts` the thread's system call starts again afterwards. That is for what takes milliseconds: a signal that
+/// arrives meanwhile does not end the call either.
 pub(crate) fn at_a_safe_point<T: Send>(
     pid: i32,
     signal: i32,
+    restarts: bool,
     system_calls: &[SystemCall],
     run: impl FnOnce(&BorrowedHandler, &mut i32) -> Result<T, Refusal> + Send,
 ) -> Result<T, Refusal> {
     std::thread::scope(|scope| {
-        let tracer =
-            Builder::new().spawn_scoped(scope, || try_each(pid, signal, system_calls, run));
+        let tracer = Builder::new()
+            .spawn_scoped(scope, || try_each(pid, signal, restarts, system_calls, run));
         let tracer = tracer.map_err(|_| Refusal::Lost)?;
         tracer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
@@ -242,6 +259,7 @@ pub(crate) fn at_a_safe_point<T: Send>(
 fn try_each<T>(
     pid: i32,
     signal: i32,
+    restarts: bool,
     system_calls: &[SystemCall],
     run: impl FnOnce(&BorrowedHandler, &mut i32) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
@@ -278,7 +296,7 @@ fn try_each<T>(
         let stack_pointer = read_registers(tid)?.stack_pointer();
         let mut pending = 0;
         let thread = safe_point::check_handler(pid, tid, signal, &mappings, stack_pointer)
-            .and_then(|()| BorrowedHandler::take(pid, tid, signal, &mut pending));
+            .and_then(|()| BorrowedHandler::take(pid, tid, signal, restarts, &mut pending));
         let done = match thread {
             Ok(thread) => run(&thread, &mut pending),
             Err(refusal) => {

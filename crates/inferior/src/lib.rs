@@ -12,8 +12,9 @@
 //! | at its first instruction | runs the handler, which does nothing |
 //! | after its registers were set | runs what it was made to run, and returns |
 //!
-//! At no instant does the thread have registers that are not its own. The call in which it waits starts again afterwards,
-//! unless the kernel never restarts that call (nanosleep, poll, epoll_wait): then it returns EINTR, as after any signal.
+//! At no instant does the thread have registers that are not its own. For a forked copy, which takes
+//! milliseconds, the call in which it waits starts again afterwards. Calls that the kernel never restarts after a handler
+//! (those with time limits, poll, select, epoll_wait, pause) return EINTR, as after any signal; so do all after `call`.
 //!
 //! - `safe_point` chooses a thread: one that waits in a system call that no allocator makes, on a stack with room.
 //! - `handler` takes the thread to the handler, and lets it run a function or a system call there.

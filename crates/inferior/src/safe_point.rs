@@ -24,9 +24,6 @@ const INTERRUPTIBLE: [i64; 5] = [-512, -513, -514, -516, -4];
 /// System calls that wait and that no allocator makes. First those that go on after a signal
 /// ([`Registers::at_restart`]), then those that return EINTR. futex(2) has a rule of its own.
 const WAITING_CALLS: [Option<i64>; 17] = [
-    Some(libc::SYS_ppoll),
-    system_calls::SELECT,
-    Some(libc::SYS_pselect6),
     Some(libc::SYS_wait4),
     Some(libc::SYS_waitid),
     Some(libc::SYS_accept),
@@ -34,13 +31,16 @@ const WAITING_CALLS: [Option<i64>; 17] = [
     Some(libc::SYS_read),
     Some(libc::SYS_recvfrom),
     Some(libc::SYS_recvmsg),
-    system_calls::PAUSE,
-    Some(libc::SYS_rt_sigsuspend),
     Some(libc::SYS_nanosleep),
     Some(libc::SYS_clock_nanosleep),
     system_calls::POLL,
+    Some(libc::SYS_ppoll),
+    system_calls::SELECT,
+    Some(libc::SYS_pselect6),
     system_calls::EPOLL_WAIT,
     Some(libc::SYS_epoll_pwait),
+    system_calls::PAUSE,
+    Some(libc::SYS_rt_sigsuspend),
 ];
 
 /// FUTEX_WAIT and FUTEX_WAIT_BITSET of linux/futex.h, without their flags.

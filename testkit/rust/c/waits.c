@@ -2,7 +2,6 @@
  * CRuby's: without SA_RESTART. Counts the calls that return EINTR. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -10,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,7 +32,6 @@ int main(int count, char **arguments) {
     struct sigaction action = {.sa_handler = nothing};
     int ends[2], server = socket(AF_UNIX, SOCK_STREAM, 0);
     pthread_t thread;
-    fd_set set;
     char byte;
 
     sigaction(SIGVTALRM, &action, NULL);
@@ -42,7 +39,6 @@ int main(int count, char **arguments) {
     struct sockaddr name = {.sa_family = AF_UNIX};
     if (pipe(ends) || bind(server, &name, sizeof name.sa_family) || listen(server, 1) || pthread_create(&thread, NULL, answer, NULL))
         return 1;
-    struct pollfd polled = {.fd = ends[0], .events = POLLIN};
     pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -53,18 +49,10 @@ int main(int count, char **arguments) {
     fflush(stdout);
     for (;;) {
         long done = 0;
-        if (!strcmp(call, "ppoll")) {
-            done = ppoll(&polled, 1, NULL, NULL);
-        } else if (!strcmp(call, "select")) {
-            FD_ZERO(&set);
-            FD_SET(ends[0], &set);
-            done = select(ends[0] + 1, &set, NULL, NULL, NULL);
-        } else if (!strcmp(call, "accept")) {
+        if (!strcmp(call, "accept")) {
             done = accept(server, NULL, NULL);
         } else if (!strcmp(call, "wait")) {
             done = waitpid(child, NULL, 0);
-        } else if (!strcmp(call, "pause")) {
-            done = pause();
         } else {
             done = read(ends[0], &byte, 1);
         }

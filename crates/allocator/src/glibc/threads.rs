@@ -6,6 +6,7 @@
 //! thread's stack pointer and control block. Adjacent mappings merge in /proc/PID/maps, so nothing is inferred
 //! from mappings.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use capture::{
@@ -21,6 +22,9 @@ const CONTROL_SELF: u64 = 16;
 /// The maximum size of the thread-local variables below a control block: the dynamic linker reserves a few KiB for
 /// all libraries together.
 const MAX_LOCALS: u64 = 4 << 10;
+
+/// More stacks of ended threads than glibc keeps.
+const MAX_CACHED_STACKS: usize = 10_000;
 
 /// The machine stacks of the threads of `image`, and stacks of ended threads that glibc keeps; ascending and
 /// disjoint.
@@ -92,17 +96,33 @@ fn cached_stacks(image: &Image<'_>, living: &[Range<Address>]) -> Vec<Range<Addr
     let mappings = image.state.mappings.iter().filter(may_be_stack);
     let mut ends: Vec<Address> = mappings.map(|mapping| mapping.range.end).collect();
     ends.extend(living.iter().map(|block| block.start));
-    let mut stacks = Vec::new();
+    // The main thread's control block may follow in the same mapping.
+    let main = image.state.threads.iter().find(|thread| thread.tid == image.state.process.pid);
+    ends.extend(main.map(|thread| thread.pthread().align_down(PAGE_SIZE)));
+    let mut stacks: Vec<Range<Address>> = Vec::new();
+    let mut starts = BTreeSet::new();
     while let Some(end) = ends.pop() {
-        if let Some(block) = block_before(image, end)
-            && !living.contains(&block)
-            && !stacks.contains(&block)
+        if stacks.len() < MAX_CACHED_STACKS
+            && let Some(block) = block_before(image, end)
+            && is_stack(&image.state, &block)
+            && living.iter().all(|other| intersection(other, &block).is_empty())
+            && starts.insert(block.start)
         {
             ends.push(block.start);
             stacks.push(block);
         }
     }
     stacks
+}
+
+/// Returns true if a block is in one mapping, or begins with a mapping that cannot be read: its guard.
+fn is_stack(state: &ProcessState, block: &Range<Address>) -> bool {
+    let (Some(first), Some(last)) =
+        (state.mappings.find(block.start), state.mappings.find(block.end.before(1)))
+    else {
+        return false;
+    };
+    first.range == last.range || !first.readable && first.range.end == last.range.start
 }
 
 /// The block of a thread that ends at `end`.

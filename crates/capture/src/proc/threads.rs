@@ -52,6 +52,7 @@ pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
 pub struct SignalSets {
     caught: u64,
     blocked: u64,
+    pending: u64,
 }
 
 impl SignalSets {
@@ -59,6 +60,12 @@ impl SignalSets {
     #[must_use]
     pub fn catches(&self, signal: i32) -> bool {
         self.caught & 1 << (signal - 1) != 0
+    }
+
+    /// Returns true if a handler of another signal than `signal` is about to run in the thread.
+    #[must_use]
+    pub fn is_another_pending(&self, signal: i32) -> bool {
+        self.pending & self.caught & !self.blocked & !(1 << (signal - 1)) != 0
     }
 
     /// Returns true if the thread blocks `signal`.
@@ -77,7 +84,11 @@ pub fn signal_sets(pid: i32, tid: i32) -> Option<SignalSets> {
             text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key.as_bytes()))?;
         u64::from_str_radix(std::str::from_utf8(line).ok()?.trim(), 16).ok()
     };
-    Some(SignalSets { caught: set("SigCgt:")?, blocked: set("SigBlk:")? })
+    Some(SignalSets {
+        caught: set("SigCgt:")?,
+        blocked: set("SigBlk:")?,
+        pending: set("SigPnd:")? | set("ShdPnd:")?,
+    })
 }
 
 /// Returns the CPU time of the current threads of process `pid`. Threads that have ended are not included.

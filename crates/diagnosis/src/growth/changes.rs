@@ -97,17 +97,24 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
     classes
 }
 
-/// Returns the number of a class's objects that roots retain, and their bytes; `None` if a report does not know that,
+/// Returns the number of a class's objects that are no garbage, and their bytes; `None` if a report does not know that,
 /// since the class was too small.
 fn retained(reports: &[&Report], class: &str) -> [Option<Trajectory>; 2] {
     let retained = |report: &&Report| {
+        let of_class = report.ruby.iter().flat_map(|ruby| &ruby.classes);
+        let (objects, bytes) =
+            of_class.filter(|it| it.name == class).fold((0, 0), |(objects, bytes), it| {
+                (objects + it.objects, bytes + it.slot_bytes + it.malloc_bytes)
+            });
         let owners = report.owners.iter().flatten().filter(|owner| owner.owner == class);
-        let known: Vec<_> = owners.filter(|owner| !owner.kept_by.is_empty()).collect();
-        let kept_by = known.iter().flat_map(|owner| &owner.kept_by);
-        let by_roots = kept_by.filter(|it| it.path.is_some());
-        let sums =
-            by_roots.fold((0, 0), |(objects, bytes), it| (objects + it.objects, bytes + it.bytes));
-        (!known.is_empty()).then_some(sums)
+        let mut roots = owners.flat_map(|owner| &owner.kept_by).peekable();
+        if objects > 0 && roots.peek().is_none() {
+            return None;
+        }
+        let garbage = roots.filter(|root| root.path.is_none());
+        let garbage =
+            garbage.fold((0, 0), |(objects, bytes), it| (objects + it.objects, bytes + it.bytes));
+        Some((u64::saturating_sub(objects, garbage.0), u64::saturating_sub(bytes, garbage.1)))
     };
     let sums: Option<Vec<(u64, u64)>> = reports.iter().map(retained).collect();
     let series =
@@ -134,7 +141,11 @@ fn retainer(reports: &[&Report], class: &str) -> Option<String> {
         let had = before.get(&root).map_or(0, |(bytes, _)| *bytes);
         (bytes > had).then(|| (bytes - had, path))
     });
-    gained.max_by_key(|(gain, _)| *gain).and_then(|(_, path)| path)
+    let (garbage, retained): (Vec<_>, Vec<_>) = gained.partition(|(_, path)| path.is_none());
+    let sum = |gained: &[(u64, Option<String>)]| gained.iter().map(|(gain, _)| gain).sum::<u64>();
+    let is_garbage = sum(&garbage) > sum(&retained);
+    let most = retained.into_iter().max_by_key(|(gain, _)| *gain);
+    most.filter(|_| !is_garbage).and_then(|(_, path)| path)
 }
 
 pub(crate) fn owners(reports: &[&Report]) -> Vec<OwnerChange> {

@@ -253,7 +253,9 @@ impl<'a> Largest<'a> {
                 class.kept_by.is_some() && 2 * class.lasting_newcomers >= grown.max(1)
             }
             // Objects that were there before grew.
-            (_, Some(class)) => class.survivors > 0,
+            (_, Some(class)) => {
+                2 * class.survivors >= class.objects.at.first().copied().unwrap_or(0).max(1)
+            }
             _ => false,
         }
     }
@@ -284,7 +286,9 @@ impl<'a> Largest<'a> {
 fn new_threads(diff: &Diff) -> Option<&ClassChange> {
     let threads = |point: Option<&DiffPoint>| point.map_or(0, |point| point.threads);
     let new = threads(diff.points.last()).saturating_sub(threads(diff.points.first()));
-    let class = || diff.classes.iter().find(|class| class.name == "Thread");
+    let is_growing =
+        |class: &&ClassChange| class.growing_objects().change >= MANY_THREADS.cast_signed();
+    let class = || diff.classes.iter().find(|class| class.name == "Thread").filter(is_growing);
     if new >= MANY_THREADS { class() } else { None }
 }
 
@@ -294,6 +298,10 @@ fn new_threads(diff: &Diff) -> Option<&ClassChange> {
 /// memory that lasts: objects that were new in the last but one snapshot are still there.
 fn leak(diff: &Diff, sums: &Sums, hours: Option<f64>, least: i64) -> Option<DiffVerdict> {
     const MIN_SNAPSHOTS: usize = 3;
+    // Growth over hours does not show within seconds.
+    if diff.seconds < MIN_SECONDS {
+        return None;
+    }
     const EXPLAINS: i64 = 10;
     let mut grown = vec![Largest::managed(diff, sums)];
     let is_large = |it: &Largest<'_>| {
@@ -306,7 +314,7 @@ fn leak(diff: &Diff, sums: &Sums, hours: Option<f64>, least: i64) -> Option<Diff
     }
     let mut leaks: Vec<Largest<'_>> = grown
         .into_iter()
-        .filter(|it| it.course(diff) == Course::Steady && it.lasts(diff))
+        .filter(|it| it.bytes.change > 0 && it.course(diff) == Course::Steady && it.lasts(diff))
         .collect();
     leaks.sort_by_key(|it| it.bytes.change);
     let leak = leaks.pop().filter(|_| diff.points.len() >= MIN_SNAPSHOTS)?;

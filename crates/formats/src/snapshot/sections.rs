@@ -90,8 +90,13 @@ impl Snapshot {
             owners: part("owners")?,
             pages: part("pages")?,
         };
-        let report: crate::Report =
+        let report: serde_json::Value =
             serde_json::from_slice(&report).map_err(|_| SnapshotError::InvalidSection("report"))?;
+        if !is_plausible(&report) {
+            return Err(SnapshotError::InvalidSection("report"));
+        }
+        let report: crate::Report =
+            serde_json::from_value(report).map_err(|_| SnapshotError::InvalidSection("report"))?;
         let areas: ListedAreas =
             serde_json::from_slice(&areas).map_err(|_| SnapshotError::InvalidSection("areas"))?;
         let arenas = report.arenas.as_ref().map_or(0, Vec::len);
@@ -154,6 +159,17 @@ impl ListedAreas {
             });
         }
         Some(MemoryMap { areas, columns, knows_pages: self.knows_pages })
+    }
+}
+
+/// Returns true if all numbers are small enough that sums of them fit into 64 bits.
+fn is_plausible(value: &serde_json::Value) -> bool {
+    const MAX: f64 = 9_007_199_254_740_992.0;
+    match value {
+        serde_json::Value::Number(number) => number.as_f64().is_some_and(|it| it.abs() <= MAX),
+        serde_json::Value::Array(values) => values.iter().all(is_plausible),
+        serde_json::Value::Object(values) => values.values().all(is_plausible),
+        _ => true,
     }
 }
 

@@ -263,6 +263,11 @@ fn keyed_value(
     key: u64,
     value: u64,
 ) -> Option<KeyedValue> {
+    let value = match addresses.at(Address(value)) {
+        Referent::Slot(slot) => Keyed::Slot(slot),
+        Referent::Block { number, is_start: true } => Keyed::Block(number),
+        _ => return None,
+    };
     let key = match addresses.at(Address(key)) {
         Referent::Block { is_start: true, .. } => {
             addresses.at(image.read_address(Address(key)).ok()?)
@@ -270,11 +275,9 @@ fn keyed_value(
         object => object,
     };
     let Referent::Slot(key) = key else { return None };
-    let value = match addresses.at(Address(value)) {
-        Referent::Slot(slot) if slot != key => Keyed::Slot(slot),
-        Referent::Block { number, is_start: true } => Keyed::Block(number),
-        _ => return None,
-    };
+    if value == Keyed::Slot(key) {
+        return None;
+    }
     Some(KeyedValue { key, table, value })
 }
 

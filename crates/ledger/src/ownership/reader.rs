@@ -78,13 +78,18 @@ impl<'a> Reader<'a> {
     ) {
         let Some((Form::Entries, words)) = content.known() else { return };
         let start = self.heap.header.usable(block).start;
-        let (mut is_deleted, mut key) = (true, 0);
+        // Pages that are not resident are skipped, with any part of an entry.
+        let (mut live, mut key) = (None, None);
         self.read_with(&(start..start.offset(words * 8)), |_, at, word| {
-            match (at - start) / 8 % 3 {
-                0 => is_deleted = word == u64::MAX,
-                1 => key = word,
-                _ if is_deleted => {}
-                _ => each(key, word),
+            let index = (at - start) / 8;
+            match index % 3 {
+                0 => live = (word != u64::MAX).then_some(index),
+                1 => key = live.filter(|it| it + 1 == index).map(|_| (index, word)),
+                _ => {
+                    if let Some((_, key)) = key.filter(|(it, _)| it + 1 == index) {
+                        each(key, word);
+                    }
+                }
             }
         });
     }

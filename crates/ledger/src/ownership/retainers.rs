@@ -27,7 +27,7 @@ const MAX_STEPS: usize = 8;
 
 /// The number of objects whose paths are compared to find a typical one.
 const MAX_PICKS: usize = 16;
-/// The number of steps of these paths together: a path in a linked list may have millions.
+/// The number of steps of all these paths together: a path in a linked list may have millions. Then one object is enough.
 const MAX_COMPARED_STEPS: usize = 1 << 20;
 
 /// The sums of the objects that a root retains.
@@ -47,15 +47,16 @@ impl Retained {
 
     fn add(&mut self, slot: u32, objects: u64, bytes: u64) {
         self.objects += objects;
-        self.bytes += bytes;
-        while self.picks.len() as u64 * self.step < self.bytes {
+        // Objects may claim the same huge block.
+        self.bytes = self.bytes.saturating_add(bytes);
+        while (self.picks.len() as u64).saturating_mul(self.step) < self.bytes {
             if self.picks.len() == MAX_PICKS {
                 let mut is_even = false;
                 self.picks.retain(|_| {
                     is_even = !is_even;
                     is_even
                 });
-                self.step *= 2;
+                self.step = self.step.saturating_mul(2);
             } else {
                 self.picks.push(slot);
             }
@@ -180,7 +181,8 @@ impl<'a> Retainers<'a> {
                 kept.entry(root).or_insert_with(Retained::new).add(index, 0, bytes);
             }
         }
-        kept.into_iter().map(|kept| self.most_of(kept)).collect()
+        let mut steps = 0;
+        kept.into_iter().map(|kept| self.most_of(kept, &mut steps)).collect()
     }
 
     /// The bytes of the block at `address`, if the object in `slot` owns it.
@@ -196,11 +198,11 @@ impl<'a> Retainers<'a> {
         }
     }
 
-    fn most_of(&self, kept: BTreeMap<u32, Retained>) -> Vec<Retainer> {
+    fn most_of(&self, kept: BTreeMap<u32, Retained>, steps: &mut usize) -> Vec<Retainer> {
         let mut kept: Vec<_> = kept.into_iter().collect();
         kept.sort_by_key(|(root, kept)| (Reverse(kept.bytes), *root));
         let retainer = |(root, kept): (u32, Retained)| Retainer {
-            path: (root != NOWHERE).then(|| self.typical_path(&kept.picks)),
+            path: (root != NOWHERE).then(|| self.typical_path(&kept.picks, steps)),
             objects: kept.objects,
             bytes: kept.bytes,
         };
@@ -208,11 +210,10 @@ impl<'a> Retainers<'a> {
     }
 
     /// The path that most of these objects have.
-    fn typical_path(&self, picks: &[u32]) -> String {
+    fn typical_path(&self, picks: &[u32], steps: &mut usize) -> String {
         let mut paths: Vec<(Vec<(&str, usize)>, u32)> = Vec::new();
-        let mut steps = 0;
         for &slot in picks {
-            let path = self.path(slot, &mut steps);
+            let path = self.path(slot, steps);
             // The numbers of repeated steps may differ, as in a list.
             let has_names = |(known, _): &&mut (Vec<(&str, usize)>, u32)| {
                 known.iter().map(|step| step.0).eq(path.iter().map(|step| step.0))
@@ -221,7 +222,7 @@ impl<'a> Retainers<'a> {
                 Some((_, count)) => *count += 1,
                 None => paths.push((path, 1)),
             }
-            if steps > MAX_COMPARED_STEPS {
+            if *steps > MAX_COMPARED_STEPS {
                 break;
             }
         }
@@ -271,9 +272,11 @@ impl<'a> Retainers<'a> {
     }
 }
 
+/// Returns true for objects of Thread and its subclasses, which wrap the same structure.
 fn is_thread(space: &ObjectSpace, slot: u32) -> bool {
-    let class = space.slots.get(slot as usize).and_then(|it| space.classes.get(it.class as usize));
-    class.is_some_and(|class| class.name.as_deref() == Some("Thread"))
+    let is_data = space.slots.get(slot as usize).is_some_and(|it| it.kind == SlotType::DATA);
+    let of_slot = || space.data_types.get(space.data_objects.type_of(slot)? as usize);
+    is_data && of_slot().is_some_and(|it| it.name.as_deref() == Some("VM/thread"))
 }
 
 /// A path as text, without the steps in the middle if there are many.

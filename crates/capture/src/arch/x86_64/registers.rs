@@ -134,17 +134,15 @@ impl Registers {
     }
 
     /// Returns the registers of a thread that makes again the system call in which it waited, as the kernel sets them
-    /// after a handler with SA_RESTART; `None` if the kernel would not (`handle_signal` in arch/x86/kernel/signal.c). The
-    /// calls are those that wait without a time limit, or write the remaining time to the caller's memory.
+    /// after a handler with SA_RESTART; `None` if the kernel would not (`handle_signal` in arch/x86/kernel/signal.c).
     ///
     /// These are the registers of a thread that is stopped before a signal is delivered.
     #[must_use]
     pub fn at_restart(self) -> Option<Self> {
         const ERESTARTSYS: i64 = -512;
         const ERESTARTNOINTR: i64 = -513;
-        const ERESTARTNOHAND: i64 = -514;
         let code = self.return_value().cast_signed();
-        let restarts = matches!(code, ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND);
+        let restarts = matches!(code, ERESTARTSYS | ERESTARTNOINTR);
         (restarts && self.system_call() >= 0).then(|| {
             let (rax, rip) = (self.0.orig_rax, self.0.rip - super::SYSTEM_CALL_BYTES);
             // In no system call, so that the kernel changes nothing itself.
