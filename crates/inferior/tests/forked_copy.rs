@@ -256,7 +256,7 @@ fn a_thread_with_a_filter_of_its_own_neither_makes_nor_reaps_a_copy() {
 fn a_limit_of_processes_is_reported_as_the_kernels_reason() {
     let folder = format!("/sys/fs/cgroup/pids/rbloat-test-{}", std::process::id());
     if fs::create_dir(&folder).is_err() {
-        return; // Not root, or no control groups of version 1.
+        return testkit::skip("not root, or no control groups of version 1");
     }
     let target = Target::ruby(WAITING);
     fs::write(format!("{folder}/cgroup.procs"), target.pid().to_string()).unwrap();
@@ -274,7 +274,7 @@ fn a_limit_of_processes_is_reported_as_the_kernels_reason() {
 fn a_memory_limit_without_room_is_a_refusal_before_the_target_is_stopped() {
     let folder = format!("/sys/fs/cgroup/memory/rbloat-test-{}", std::process::id());
     if fs::create_dir(&folder).is_err() {
-        return; // Not root, or no control groups of version 1.
+        return testkit::skip("not root, or no control groups of version 1");
     }
     let target = Target::ruby(WAITING);
     fs::write(format!("{folder}/memory.limit_in_bytes"), "1150000").unwrap();
@@ -291,7 +291,7 @@ fn a_memory_limit_without_room_is_a_refusal_before_the_target_is_stopped() {
 fn a_thread_that_does_not_stop_is_detached_before_we_end() {
     let folder = format!("/sys/fs/cgroup/freezer/rbloat-test-{}", std::process::id());
     if fs::create_dir(&folder).is_err() {
-        return; // Not root, or no control groups of version 1.
+        return testkit::skip("not root, or no control groups of version 1");
     }
     let target = Target::ruby(WAITING);
     let tasks = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
@@ -302,6 +302,11 @@ fn a_thread_that_does_not_stop_is_detached_before_we_end() {
     }
     fs::write(format!("{folder}/freezer.state"), "FROZEN").unwrap();
     while fs::read_to_string(format!("{folder}/freezer.state")).unwrap().trim() != "FROZEN" {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It has just said that it is ready, and may not read yet.
+    let reads = format!("/proc/{0}/task/{0}/syscall", target.pid());
+    while !fs::read_to_string(&reads).unwrap().starts_with("0 ") {
         std::thread::sleep(Duration::from_millis(1));
     }
     // The frozen threads, which wait for an event, are tried first; the main thread, which reads, makes the call.
