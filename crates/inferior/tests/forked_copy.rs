@@ -210,7 +210,7 @@ fn a_process_under_seccomp_is_copied_if_its_filter_is_known_to_allow_it() {
     let target = Target::start(&mut command);
     if fs::read_to_string("/proc/self/status").unwrap().contains("CapEff:\t0000000000000000") {
         assert_eq!(refusal(&target), Refusal::Seccomp);
-        return; // The filter cannot be read.
+        return testkit::skip("the filters of a process cannot be read here");
     }
     fork(&target).end().unwrap();
     assert!(target.finish());
