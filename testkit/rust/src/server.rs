@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Gives the folder `$0` to the user that the server is to run as, since PostgreSQL refuses root.
-/// What runs by `$as` ends with whoever started it.
+/// What runs by `$as` ends with whoever started it. MariaDB is killed: asked to end while it starts, it may hang.
 const UNPRIVILEGED: &str = r#"
     set -e
     as="setpriv --pdeathsig QUIT"
@@ -27,7 +27,7 @@ const POSTGRES: &str = r#"
 
 /// Without its system tables, which take seconds to make: whoever reaches the socket may read.
 const MARIADB: &str = r#"
-    exec $as /usr/sbin/mariadbd --no-defaults --datadir="$0" --tmpdir="$0" --socket="$0/socket" \
+    exec $as setpriv --pdeathsig KILL /usr/sbin/mariadbd --no-defaults --datadir="$0" --tmpdir="$0" --socket="$0/socket" \
         --pid-file="$0/pid" --skip-networking --skip-grant-tables --innodb=OFF \
         --default-storage-engine=Aria
 "#;
@@ -121,6 +121,13 @@ impl Drop for Server {
         // PostgreSQL ends its own children on this; on a SIGKILL it would leave some behind.
         let quit = format!("kill -QUIT {}", self.pid());
         let _ = Command::new("sh").args(["-c", &quit]).status();
-        let _ = self.child.wait();
+        let started = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            // A server that is asked to end while it starts may hang.
+            if started.elapsed() > PATIENCE {
+                let _ = self.child.kill();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
