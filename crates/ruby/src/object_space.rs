@@ -49,6 +49,12 @@ pub struct ObjectSpace {
 }
 
 impl ObjectSpace {
+    /// The type of the structure that the T_DATA object in this slot wraps; `None` for other objects, and if it is unknown.
+    #[must_use]
+    pub fn data_type_of(&self, slot: u32) -> Option<&DataType> {
+        self.data_types.get(self.data_objects.type_of(slot)? as usize)
+    }
+
     /// The slots by type, as `ObjectSpace.count_objects` counts them: `TOTAL`, `FREE`, and each
     /// type that occurs.
     #[must_use]

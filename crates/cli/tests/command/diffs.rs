@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Output;
 
-use formats::{Diff, DiffKind, Snapshot};
+use formats::{ClassChange, Diff, DiffKind, DiffVerdict, Snapshot};
 use testkit::Target;
 
 use crate::snapshots::Kept;
@@ -127,45 +127,32 @@ fn programs(expect: &str) -> Vec<String> {
     lines.filter(|(_, label)| *label == expect).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Diffs of three snapshots of each program. If its garbage counts, it is not collected; otherwise it is before the last
-/// snapshot.
-fn diffs_of_programs(expect: &str) -> Vec<(String, Diff)> {
+/// The programs with this label that three snapshots say, or do not say, to leak, with their verdicts. Garbage is collected
+/// before the last snapshot, unless the program is about garbage.
+fn programs_that(is_leak: bool, expect: &str) -> Vec<(String, DiffVerdict, Vec<ClassChange>)> {
     let programs = programs(expect);
     assert!(programs.len() > 12, "{programs:?}");
     let diff_of = |name: String| {
         let keeps_garbage = name.starts_with("garbage");
         let target = Target::scenario("growth/many", &[&name]);
         let looks = looks_at(target, 3, |number| number == 2 && !keeps_garbage);
-        (name, diff(&looks))
+        let diff = diff(&looks);
+        (name, diff.verdict, diff.classes.into_iter().take(3).collect())
     };
-    programs.into_iter().map(diff_of).collect()
+    let leaks = |kind| matches!(kind, DiffKind::ManagedLeak | DiffKind::NativeLeak);
+    let all = programs.into_iter().map(diff_of);
+    all.filter(|(_, verdict, _)| leaks(verdict.kind) == is_leak).collect()
 }
 
 #[test]
 fn no_leak_is_missed_after_three_snapshots() {
-    let missed: Vec<_> = diffs_of_programs("leak")
-        .into_iter()
-        .filter(|(_, diff)| {
-            !matches!(diff.verdict.kind, DiffKind::ManagedLeak | DiffKind::NativeLeak)
-        })
-        .map(|(name, diff)| {
-            (name, diff.verdict, diff.classes.into_iter().take(3).collect::<Vec<_>>())
-        })
-        .collect();
+    let missed = programs_that(false, "leak");
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
 #[test]
 fn nothing_else_is_called_a_leak() {
-    let wrong: Vec<_> = diffs_of_programs("no_leak")
-        .into_iter()
-        .filter(|(_, diff)| {
-            matches!(diff.verdict.kind, DiffKind::ManagedLeak | DiffKind::NativeLeak)
-        })
-        .map(|(name, diff)| {
-            (name, diff.verdict, diff.classes.into_iter().take(3).collect::<Vec<_>>())
-        })
-        .collect();
+    let wrong = programs_that(true, "no_leak");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use allocator::HeapMap;
 use capture::Address;
-use ruby::{NamedRoot, ObjectSpace, Slot, SlotType};
+use ruby::{DataType, NamedRoot, ObjectSpace, Slot, SlotType};
 
 use crate::Cause;
 use crate::ownership::address_index::{AddressIndex, Referent};
@@ -274,9 +274,8 @@ impl<'a> Retainers<'a> {
 
 /// Returns true for objects of Thread and its subclasses, which wrap the same structure.
 fn is_thread(space: &ObjectSpace, slot: u32) -> bool {
-    let is_data = space.slots.get(slot as usize).is_some_and(|it| it.kind == SlotType::DATA);
-    let of_slot = || space.data_types.get(space.data_objects.type_of(slot)? as usize);
-    is_data && of_slot().is_some_and(|it| it.name.as_deref() == Some("VM/thread"))
+    space.slots.get(slot as usize).is_some_and(|it| it.kind == SlotType::DATA)
+        && space.data_type_of(slot).is_some_and(DataType::is_thread)
 }
 
 /// A path as text, without the steps in the middle if there are many.
@@ -345,7 +344,7 @@ impl PathSearch<'_> {
         while let Some(slot) = self.queue.pop_front() {
             let root = self.retainers.root_of[slot as usize];
             self.visit_values_of(slot, root);
-            if self.weak.is_weak_object(space, slot) {
+            if WeakReferences::is_weak_object(space, slot) {
                 continue;
             }
             for &to in space.links.of(slot) {

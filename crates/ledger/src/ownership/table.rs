@@ -85,9 +85,9 @@ impl OwnerTable<'_> {
         self.space.data_types.get(class.data_type? as usize)
     }
 
-    /// The name of the type of the structures that objects of a class wrap.
-    pub(crate) fn type_name(&self, class: usize) -> Option<&str> {
-        self.data_type(self.class(class)?)?.name.as_deref()
+    /// The type of the structures that objects of a class wrap, by the class's index.
+    pub(crate) fn type_of(&self, class: usize) -> Option<&DataType> {
+        self.data_type(self.class(class)?)
     }
 
     fn is_interpreter(&self, module: usize) -> bool {

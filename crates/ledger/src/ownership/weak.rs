@@ -7,12 +7,10 @@
 //!   `finalizer_table`. The value of an object that is alive belongs to that object, as the variables of a string do.
 //!   But the GC marks all finalizers: hidden arrays with the procs;
 //! - hash tables of the interpreter whose values are objects that it finds by number: `id_to_obj_tbl`;
-//! - WeakMap, and the keys of WeakKeyMap (`weakkeymap`), which are pointers to references. A value of the latter belongs
-//!   to its key;
-//! - sets of deduplicated strings and symbols, and the table of `ObjectSpace._id2ref`, from 4.0 on;
-//! - method caches (`imemo_callcache`), and lists of subclasses (`imemo_subclasses`, from 4.0 on).
+//! - the keys of WeakKeyMap, which are pointers to references. A value belongs to its key;
+//! - objects whose references are all weak ([`DataType::is_weak`], [`ruby::ImemoType::is_weak`]).
 
-use ruby::{ClassKind, ImemoType, ObjectSpace, SlotType};
+use ruby::{ClassKind, DataType, ObjectSpace, SlotType};
 
 use crate::Cause;
 use crate::ownership::bits::Bits;
@@ -20,16 +18,6 @@ use crate::ownership::graph::{Keyed, KeyedValue, PointerGraph};
 use crate::ownership::owner::Owner;
 use crate::ownership::table::OwnerTable;
 use crate::ownership::trace::Trace;
-
-/// Structures that T_DATA objects wrap, whose references are all weak: their `wrap_struct_name` in weakmap.c,
-/// concurrent_set.c and gc.c.
-const WEAK_TYPES: [&str; 3] = ["weakmap", "VM/concurrent_set", "VM/_id2ref_table"];
-/// The structure of a WeakKeyMap.
-const WEAK_KEYS: &str = "weakkeymap";
-
-/// Internal objects whose references are all weak.
-const WEAK_IMEMOS: [ClassKind; 2] =
-    [ClassKind::Imemo(ImemoType::Callcache), ClassKind::Imemo(ImemoType::Subclasses)];
 
 /// The weak references of a process.
 pub(crate) struct WeakReferences {
@@ -39,18 +27,16 @@ pub(crate) struct WeakReferences {
     values: Vec<KeyedValue>,
     /// The arrays with the finalizers of objects, which are retained whether the objects are or not.
     pub(crate) finalizers: Vec<u32>,
-    /// For each type of structure, true if its references are weak.
-    types: Vec<bool>,
 }
 
 impl WeakReferences {
     pub(crate) fn find(graph: &PointerGraph, table: &OwnerTable<'_>, trace: &Trace) -> Self {
-        let types = &table.space.data_types;
-        let types = types.iter().map(|it| it.name.as_deref().is_some_and(is_weak)).collect();
         let mut tables = Bits::new(graph.len());
         for &node in &graph.hash_tables {
             let is_weak = match trace.owner_of(node as usize) {
-                Owner::Data(class) if table.type_name(class) == Some(WEAK_KEYS) => true,
+                Owner::Data(class) if table.type_of(class).is_some_and(DataType::has_weak_keys) => {
+                    true
+                }
                 owner => is_interpreters(table, owner),
             };
             if is_weak {
@@ -68,7 +54,7 @@ impl WeakReferences {
             Keyed::Block(_) => None,
         };
         let finalizers = finalizers.iter().filter_map(slot).collect();
-        Self { tables, values, finalizers, types }
+        Self { tables, values, finalizers }
     }
 
     /// Returns true if a node retains nothing.
@@ -77,16 +63,15 @@ impl WeakReferences {
     }
 
     /// Returns true if the object in this slot retains nothing.
-    pub(crate) fn is_weak_object(&self, space: &ObjectSpace, slot: u32) -> bool {
+    pub(crate) fn is_weak_object(space: &ObjectSpace, slot: u32) -> bool {
         let Some(it) = space.slots.get(slot as usize) else { return false };
         match it.kind {
-            SlotType::DATA => {
-                let of_slot = space.data_objects.type_of(slot);
-                of_slot.is_some_and(|it| self.types.get(it as usize) == Some(&true))
-            }
+            SlotType::DATA => space.data_type_of(slot).is_some_and(DataType::is_weak),
             SlotType::IMEMO => {
                 let class = space.classes.get(it.class as usize);
-                class.is_some_and(|class| WEAK_IMEMOS.contains(&class.kind))
+                class.is_some_and(
+                    |class| matches!(class.kind, ClassKind::Imemo(kind) if kind.is_weak()),
+                )
             }
             _ => false,
         }
@@ -102,10 +87,6 @@ impl WeakReferences {
 fn is_hidden_array(space: &ObjectSpace, slot: u32) -> bool {
     let class = space.slots.get(slot as usize).and_then(|it| space.classes.get(it.class as usize));
     class.is_some_and(|class| class.kind == ClassKind::Hidden(SlotType::ARRAY))
-}
-
-fn is_weak(name: &str) -> bool {
-    WEAK_TYPES.contains(&name)
 }
 
 /// Returns true for the interpreter's variables and the structures behind them, which it also wraps in objects

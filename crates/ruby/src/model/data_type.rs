@@ -15,6 +15,28 @@ pub struct DataType {
     pub has_memsize: bool,
 }
 
+impl DataType {
+    /// Returns true for threads (vm.c).
+    #[must_use]
+    pub fn is_thread(&self) -> bool {
+        self.name.as_deref() == Some("VM/thread")
+    }
+
+    /// Returns true if all references in the structure are weak, so that they retain nothing: WeakMap (weakmap.c), and from
+    /// 4.0 on sets of deduplicated strings and symbols (concurrent_set.c) and the table of `ObjectSpace._id2ref` (gc.c).
+    #[must_use]
+    pub fn is_weak(&self) -> bool {
+        const WEAK: [&str; 3] = ["weakmap", "VM/concurrent_set", "VM/_id2ref_table"];
+        self.name.as_deref().is_some_and(|name| WEAK.contains(&name))
+    }
+
+    /// Returns true for WeakKeyMap (weakmap.c): it retains its values, but not its keys.
+    #[must_use]
+    pub fn has_weak_keys(&self) -> bool {
+        self.name.as_deref() == Some("weakkeymap")
+    }
+}
+
 /// The T_DATA objects, eight bytes for each.
 #[derive(Debug, Clone, Default)]
 pub struct DataObjects {

@@ -43,6 +43,15 @@ pub enum ImemoType {
     Number(u8),
 }
 
+impl ImemoType {
+    /// Returns true if all references of these objects are weak, so that they retain nothing: method caches, and lists of
+    /// subclasses.
+    #[must_use]
+    pub fn is_weak(self) -> bool {
+        matches!(self, Self::Callcache | Self::Subclasses)
+    }
+}
+
 impl fmt::Display for ImemoType {
     /// Writes the name that `ObjectSpace.count_imemo_objects` has: `imemo_iseq`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
