@@ -6,11 +6,12 @@ use capture::live::on_a_thread_of_its_own;
 use capture::{Image, PauseFactors, ProcessState, Thawed};
 use formats::{AllocatorStatistics, Capture, CaptureMethod};
 use inferior::{EndedCopy, ForkPlan, Refusal};
-use ledger::Facts;
+use ledger::{Extent, Facts};
 
 use crate::allocator_call::{self, AllocatorCall};
 use crate::arguments::{CaptureArguments, CaptureMode};
 use crate::failure::Failure;
+use crate::source::Detail;
 
 /// The maximum number of captures of a target that changes its heap, has no thread at a safe point, or does not stop in
 /// time.
@@ -26,10 +27,12 @@ const WALK_PER_HEAP: Duration = Duration::from_micros(50);
 const WALK_PER_THREAD: Duration = Duration::from_micros(350);
 const WALK_PER_MAPPING: Duration = Duration::from_micros(4);
 
-/// rbloat's own memory for reading a process: a constant part, and a fraction of the RSS without and with owners.
+/// rbloat's own memory for reading a process: a constant part, and a fraction of the RSS without and with owners, and
+/// with retained sizes.
 const OWN_BYTES: u64 = 8 << 20;
 const OWN_PART: u64 = 10;
 const OWN_PART_WITH_OWNERS: u64 = 5;
+const OWN_PART_WITH_RETAINED_SIZES: u64 = 2;
 
 /// A target that was read, and the way in which it was read.
 pub(crate) struct Captured {
@@ -46,11 +49,11 @@ pub(crate) struct Captured {
     pub(crate) statistics: Option<AllocatorStatistics>,
 }
 
-/// Reads the Ruby process `pid` by the requested method; with `owners` also the facts that the search for owners needs.
+/// Reads the Ruby process `pid` by the requested method, as far as `detail` needs.
 ///
 /// Nothing is written to the terminal while the target is paused, since that could block.
-pub(crate) fn take(pid: i32, how: CaptureArguments, owners: bool) -> Result<Captured, Failure> {
-    take_and_try(pid, how, owners, None)
+pub(crate) fn take(pid: i32, how: CaptureArguments, detail: Detail) -> Result<Captured, Failure> {
+    take_and_try(pid, how, detail, None)
 }
 
 /// Like [`take`], for a process that is to be trimmed by `call`: the forked copy makes the call after it was read, unless
@@ -58,25 +61,30 @@ pub(crate) fn take(pid: i32, how: CaptureArguments, owners: bool) -> Result<Capt
 pub(crate) fn take_and_try(
     pid: i32,
     how: CaptureArguments,
-    owners: bool,
+    detail: Detail,
     call: Option<&AllocatorCall>,
 ) -> Result<Captured, Failure> {
     let started = Instant::now();
     let image = capture::look(pid)?;
-    let own_bytes = own_bytes(image.state.process.rss_bytes, owners);
+    let own_bytes = own_bytes(image.state.process.rss_bytes, detail);
     if let Some(room_bytes) = inferior::room_bytes(pid, 0)
         && inferior::room_bytes(pid, own_bytes) == Some(0)
     {
         return Err(Failure::NoRoom { pid, own_bytes, room_bytes });
     }
     let call = call.filter(|call| !call.allocator.is_glibc());
-    let target = Target { pid, how, owners, call, image: &image, own_bytes };
+    let target = Target { pid, how, owners: detail.owners, call, image: &image, own_bytes };
     target.capture(started)
 }
 
 /// Returns the memory that rbloat itself needs to read a process, in bytes.
-fn own_bytes(rss_bytes: u64, owners: bool) -> u64 {
-    OWN_BYTES + rss_bytes / if owners { OWN_PART_WITH_OWNERS } else { OWN_PART }
+fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
+    let part = match detail {
+        Detail { owners: false, .. } => OWN_PART,
+        Detail { extent: Extent { retained_sizes: true, .. }, .. } => OWN_PART_WITH_RETAINED_SIZES,
+        _ => OWN_PART_WITH_OWNERS,
+    };
+    OWN_BYTES + rss_bytes / part
 }
 
 /// A process that is to be read.

@@ -2,6 +2,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use capture::Address;
 use formats::{RecordingError, SnapshotError};
 
 /// The reason why a command failed. Each message says what happened, why, and what to do.
@@ -77,6 +78,22 @@ pub(crate) enum Failure {
     NeedlessSysroot,
     #[error("-o and --png name the same file: give each a file of its own")]
     OneFile,
+    #[error(
+        "`{0}` is neither an address nor the name of a class: addresses look like 0x7f1234567890"
+    )]
+    NoAddress(String),
+    #[error("there is no live object and no malloc'ed memory in use at {0}")]
+    NothingAt(Address),
+    #[error("there is no live object of class {0}; `rbloat report` lists the largest classes")]
+    NoObjects(String),
+    #[error("the references between objects could not be read; `rbloat report` shows the reason")]
+    NoReferences,
+    #[error("a snapshot does not have the references between objects: use the process or a core")]
+    SnapshotWithoutReferences,
+    #[error("--retained needs owners: leave out --owners 0")]
+    RetainedWithoutOwners,
+    #[error("the snapshot has no retained sizes: take it with `rbloat snapshot --retained`")]
+    NoRetainedSizes,
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -137,7 +154,11 @@ impl Failure {
             | Self::ManySources(_)
             | Self::NoFormat { .. }
             | Self::NeedlessSysroot
-            | Self::OneFile => 2,
+            | Self::OneFile
+            | Self::NoAddress(_)
+            | Self::SnapshotWithoutReferences
+            | Self::RetainedWithoutOwners
+            | Self::NoRetainedSizes => 2,
             Self::Capture(
                 E::NoSuchProcess { .. }
                 | E::Thread { .. }
@@ -159,7 +180,10 @@ impl Failure {
             | Self::NotARecording { .. }
             | Self::NoSource { .. }
             | Self::NotRubyCore { .. }
-            | Self::NotASnapshot { .. } => 3,
+            | Self::NotASnapshot { .. }
+            | Self::NothingAt(_)
+            | Self::NoObjects(_) => 3,
+            Self::NoReferences => 6,
             Self::Capture(E::NotPermitted { .. }) => 4,
             Self::Capture(
                 E::Traced { .. } | E::DoesNotStop { .. } | E::NewThreads { .. } | E::Ended { .. },

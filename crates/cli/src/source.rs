@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use capture::{Core, CoreOptions, Finding, ProcessState, Severity};
-use formats::{Capture, CaptureMethod, Report, Snapshot};
+use capture::{Core, CoreOptions, Finding, Severity};
+use formats::{Capture, CaptureMethod, Report, Snapshot, Why};
 use indicatif::{ProgressBar, ProgressStyle};
-use ledger::{Facts, Ledger, MemoryMap};
+use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
 
-use crate::arguments::{CaptureArguments, SourceName};
+use crate::arguments::{CaptureArguments, RetainedArguments, SourceName};
 use crate::attempts::{self, Captured};
 use crate::failure::Failure;
 
@@ -62,55 +62,94 @@ impl Source {
 
     /// Returns the report.
     pub(crate) fn report(self, how: CaptureArguments, detail: Detail) -> Result<Report, Failure> {
-        match self {
-            Self::Snapshot(snapshot) => Ok(snapshot.report),
-            other => Ok(other.examine(how, detail)?.report),
-        }
+        Ok(self.examine(how, detail)?.report)
     }
 
     /// Returns the report with all owners, and the memory map.
-    pub(crate) fn snapshot(self, how: CaptureArguments) -> Result<Snapshot, Failure> {
-        self.examine(how, Detail::MemoryMap)
+    pub(crate) fn snapshot(
+        self,
+        how: CaptureArguments,
+        retained: RetainedArguments,
+    ) -> Result<Snapshot, Failure> {
+        let extent = Extent { memory_map: true, ..retained.extent() };
+        self.examine(how, Detail { owners: true, extent })
+    }
+
+    /// Returns the reason why a subject exists.
+    pub(crate) fn explain(self, how: CaptureArguments, subject: &Subject) -> Result<Why, Failure> {
+        let detail =
+            Detail { owners: true, extent: Extent { retained_sizes: true, memory_map: false } };
+        let (explanation, report) = match self {
+            Self::Snapshot(_) => return Err(Failure::SnapshotWithoutReferences),
+            Self::Process(pid) => {
+                let progress = progress(pid);
+                let started = Instant::now();
+                let mut captured = attempts::take(pid, how, detail)?;
+                if let Some(reason) = captured.unread {
+                    return Err(Failure::Unread { pid, reason });
+                }
+                let explanation = Explanation::find(&captured.facts, subject);
+                captured.facts.forget_owners();
+                let report = account(captured, detail, started).report;
+                progress.finish_and_clear();
+                (explanation, report)
+            }
+            Self::Core { path, core, since } => {
+                let mut facts = Facts::read(&core.image, detail.owners);
+                let explanation = Explanation::find(&facts, subject);
+                facts.forget_owners();
+                (explanation, account_for_core(&path, &core, &facts, since, detail).report)
+            }
+        };
+        let explanation = explanation.map_err(|reason| match (reason, subject) {
+            (NoExplanation::NoGraph, _) => Failure::NoReferences,
+            (_, Subject::Address(address)) => Failure::NothingAt(*address),
+            (_, Subject::Class(name)) => Failure::NoObjects(name.clone()),
+        })?;
+        Ok(Why::new(report, &explanation))
     }
 
     fn examine(self, how: CaptureArguments, detail: Detail) -> Result<Snapshot, Failure> {
+        let snapshot = self.read(how, detail)?;
+        let report = &snapshot.report;
+        if detail.extent.retained_sizes && report.owners.is_some() && report.dominators.is_none() {
+            return Err(Failure::NoRetainedSizes);
+        }
+        Ok(snapshot)
+    }
+
+    fn read(self, how: CaptureArguments, detail: Detail) -> Result<Snapshot, Failure> {
         match self {
             Self::Process(pid) => {
                 let progress = progress(pid);
                 let started = Instant::now();
-                let captured = attempts::take(pid, how, detail.has_owners())?;
+                let captured = attempts::take(pid, how, detail)?;
                 let snapshot = account(captured, detail, started);
                 progress.finish_and_clear();
                 Ok(snapshot)
             }
             Self::Snapshot(snapshot) => Ok(*snapshot),
-            Self::Core { path, core, since } => Ok(examine_core(&path, &core, since, detail)),
+            Self::Core { path, core, since } => {
+                let facts = Facts::read(&core.image, detail.owners);
+                Ok(account_for_core(&path, &core, &facts, since, detail))
+            }
         }
     }
 }
 
 /// The depth of an examination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Detail {
-    /// Causes only.
-    Causes,
-    /// Causes and owners.
-    Owners,
-    /// Causes, owners, and the memory map.
-    MemoryMap,
+pub(crate) struct Detail {
+    /// True if owners are searched for.
+    pub(crate) owners: bool,
+    /// The extent of the ledger.
+    pub(crate) extent: Extent,
 }
 
 impl Detail {
-    fn has_owners(self) -> bool {
-        self != Self::Causes
-    }
-
-    fn draw_up(self, state: &ProcessState, facts: &Facts) -> (Ledger, MemoryMap) {
-        match self {
-            Self::MemoryMap => Ledger::draw_up_with_map(state, facts),
-            Self::Causes | Self::Owners => (Ledger::draw_up(state, facts), MemoryMap::default()),
-        }
-    }
+    /// Causes only.
+    pub(crate) const CAUSES: Self =
+        Self { owners: false, extent: Extent { retained_sizes: false, memory_map: false } };
 }
 
 /// Returns the report on the Ruby process `pid` without owners, and without a progress line on the terminal.
@@ -119,17 +158,17 @@ impl Detail {
 /// Also if its memory could not be read in time.
 pub(crate) fn report_quietly(pid: i32, how: CaptureArguments) -> Result<Report, Failure> {
     let started = Instant::now();
-    let captured = attempts::take(pid, how, false)?;
+    let captured = attempts::take(pid, how, Detail::CAUSES)?;
     match captured.unread {
         Some(reason) => Err(Failure::Unread { pid, reason }),
-        None => Ok(account(captured, Detail::Causes, started).report),
+        None => Ok(account(captured, Detail::CAUSES, started).report),
     }
 }
 
 /// Accounts for a captured process. The examination began at `started`.
 fn account(captured: Captured, detail: Detail, started: Instant) -> Snapshot {
     let Captured { facts, state, capture, left, statistics, .. } = captured;
-    let (mut ledger, memory_map) = detail.draw_up(&state, &facts);
+    let (mut ledger, memory_map) = Ledger::draw_up_to(detail.extent, &state, &facts);
     if let Some(reason) = left {
         let what = format!(
             "the forked copy has ended, but is still in the process table as a zombie of {}: {reason}. It takes no \
@@ -143,9 +182,14 @@ fn account(captured: Captured, detail: Detail, started: Instant) -> Snapshot {
 }
 
 /// Accounts for the process of a core. The examination began at `since`.
-fn examine_core(path: &Path, core: &Core, since: Instant, detail: Detail) -> Snapshot {
-    let facts = Facts::read(&core.image, detail.has_owners());
-    let (ledger, memory_map) = detail.draw_up(&core.image.state, &facts);
+fn account_for_core(
+    path: &Path,
+    core: &Core,
+    facts: &Facts,
+    since: Instant,
+    detail: Detail,
+) -> Snapshot {
+    let (ledger, memory_map) = Ledger::draw_up_to(detail.extent, &core.image.state, facts);
     let reason = format!("read from {}, {}", path.display(), core.origin);
     let pause = Duration::ZERO;
     let capture =

@@ -20,6 +20,8 @@ pub struct Diff {
     pub causes: Vec<CauseChange>,
     pub classes: Vec<ClassChange>,
     pub owners: Vec<OwnerChange>,
+    #[serde(default)]
+    pub dominators: Option<Vec<DominatorChange>>,
     pub arenas: Vec<ArenaChange>,
 }
 
@@ -65,7 +67,9 @@ pub struct ClassChange {
     pub objects: Trajectory,
     pub bytes: Trajectory,
     #[serde(default)]
-    pub retained_objects: Option<Trajectory>,
+    pub reachable_objects: Option<Trajectory>,
+    #[serde(default)]
+    pub reachable_bytes: Option<Trajectory>,
     #[serde(default)]
     pub retained_bytes: Option<Trajectory>,
     pub survivors: u64,
@@ -87,6 +91,15 @@ pub struct OwnerChange {
     #[schemars(schema_with = "names::cause_or_none::schema")]
     pub cause: Option<Cause>,
     pub bytes: Trajectory,
+}
+
+/// A constant, thread or object, or all like it: the memory that would be freed if it went away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct DominatorChange {
+    pub kind: String,
+    pub name: String,
+    pub retained_bytes: Trajectory,
 }
 
 /// An arena, by its address.
@@ -189,16 +202,16 @@ pub enum DiffKind {
 }
 
 impl ClassChange {
-    /// The objects that count for growth: the retained ones if they are known, otherwise all, with garbage.
+    /// The objects that count for growth: the reachable ones if they are known, otherwise all, with garbage.
     #[must_use]
     pub fn growing_objects(&self) -> &Trajectory {
-        self.retained_objects.as_ref().unwrap_or(&self.objects)
+        self.reachable_objects.as_ref().unwrap_or(&self.objects)
     }
 
     /// The bytes of [`growing_objects`](Self::growing_objects).
     #[must_use]
     pub fn growing_bytes(&self) -> &Trajectory {
-        self.retained_bytes.as_ref().unwrap_or(&self.bytes)
+        self.reachable_bytes.as_ref().unwrap_or(&self.bytes)
     }
 }
 

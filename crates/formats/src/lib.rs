@@ -14,6 +14,7 @@ mod report;
 mod snapshot;
 mod trim;
 mod verdict;
+mod why;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,8 +26,8 @@ pub use comparison::{
 pub use confidence::Confidence;
 pub use csv::{CSV_HEAD, csv_line};
 pub use diff::{
-    ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, Doubt,
-    OwnerChange, Subject, Trajectory,
+    ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, DominatorChange,
+    Doubt, OwnerChange, Subject, Trajectory,
 };
 pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,
@@ -34,12 +35,13 @@ pub use line::{
 };
 pub use recording::{Recording, RecordingError};
 pub use report::{
-    AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, FindingRow,
+    AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FindingRow,
     FindingSeverity, KeptBy, Malloc, Memsize, Owner, ProcessSummary, Report, Ruby, milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};
 pub use verdict::{Action, Advice, Verdict};
+pub use why::{Why, WhyKind, WhyReferrer, WhySubject};
 
 /// The version of the JSON documents.
 pub const SCHEMA: u32 = 2;
@@ -68,11 +70,12 @@ pub trait Content: Serialize {
 pub type Schema = fn() -> serde_json::Value;
 
 /// The kind of each document, and its schema.
-pub const SCHEMAS: [(&str, Schema); 4] = [
+pub const SCHEMAS: [(&str, Schema); 5] = [
     (Report::KIND, schema::<Report>),
     (Diff::KIND, schema::<Diff>),
     (Comparison::KIND, schema::<Comparison>),
     (TrimReport::KIND, schema::<TrimReport>),
+    (Why::KIND, schema::<Why>),
 ];
 
 /// Returns a document as JSON, with a line break at its end. `summary` is its content in one sentence.

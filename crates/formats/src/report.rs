@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use capture::{Finding, Severity};
-use ledger::{ArenaAccount, Cause, Ledger, MallocAccount, OwnerAccount, RubyAccount};
+use ledger::{
+    ArenaAccount, Cause, Dominator, Ledger, MallocAccount, OwnerAccount, Retainer, RubyAccount,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +30,8 @@ pub struct Report {
     pub arenas: Option<Vec<Arena>>,
     pub ruby: Option<Ruby>,
     pub owners: Option<Vec<Owner>>,
+    #[serde(default)]
+    pub dominators: Option<Vec<DominatorRow>>,
     pub verdict: Verdict,
     pub advice: Vec<Advice>,
     pub findings: Vec<FindingRow>,
@@ -234,6 +238,8 @@ pub struct Owner {
     pub shared_bytes: u64,
     pub resident_bytes: Option<u64>,
     pub memsize: Option<Memsize>,
+    #[serde(default)]
+    pub retained_bytes: Option<u64>,
     pub kept_by: Vec<KeptBy>,
 }
 
@@ -244,6 +250,20 @@ pub struct KeptBy {
     pub path: Option<String>,
     pub objects: u64,
     pub bytes: u64,
+}
+
+/// A constant, thread or object, or several like it, and the memory that would be freed if they went away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct DominatorRow {
+    pub kind: String,
+    pub name: String,
+    pub address: Option<String>,
+    pub count: u64,
+    pub objects: u64,
+    pub retained_bytes: u64,
+    pub path: Option<String>,
+    pub parts: Vec<DominatorRow>,
 }
 
 /// An observation about the capture or the process.
@@ -282,6 +302,10 @@ impl Report {
                 .map(|malloc| malloc.arenas.iter().map(Arena::from).collect()),
             ruby: ledger.ruby.as_ref().map(|ruby| Ruby::new(ruby, ledger)),
             owners: ledger.is_traced.then(|| ledger.owners.iter().map(Owner::from).collect()),
+            dominators: ledger
+                .dominators
+                .as_ref()
+                .map(|dominators| dominators.iter().map(DominatorRow::from).collect()),
             verdict,
             advice,
             findings: ledger.findings.iter().map(FindingRow::from).collect(),
@@ -399,6 +423,7 @@ impl Owner {
             shared_bytes: sum(|owner| owner.shared_bytes),
             resident_bytes: owners.iter().map(|owner| owner.resident_bytes).sum(),
             memsize: None,
+            retained_bytes: None,
             kept_by: vec![],
         }
     }
@@ -419,16 +444,30 @@ impl From<&OwnerAccount> for Owner {
             memsize: account
                 .has_memsize
                 .map(|has| if has { Memsize::Function } else { Memsize::None }),
-            kept_by: account
-                .retainers
-                .iter()
-                .map(|retainer| KeptBy {
-                    path: retainer.path.clone(),
-                    objects: retainer.objects,
-                    bytes: retainer.bytes,
-                })
-                .collect(),
+            retained_bytes: account.retained_bytes,
+            kept_by: account.retainers.iter().map(KeptBy::from).collect(),
         }
+    }
+}
+
+impl From<&Dominator> for DominatorRow {
+    fn from(dominator: &Dominator) -> Self {
+        Self {
+            kind: dominator.kind.name().into(),
+            name: dominator.name.clone(),
+            address: dominator.address.map(|address| address.to_string()),
+            count: dominator.count,
+            objects: dominator.objects,
+            retained_bytes: dominator.retained_bytes,
+            path: dominator.path.clone(),
+            parts: dominator.parts.iter().map(Self::from).collect(),
+        }
+    }
+}
+
+impl From<&Retainer> for KeptBy {
+    fn from(retainer: &Retainer) -> Self {
+        Self { path: retainer.path.clone(), objects: retainer.objects, bytes: retainer.bytes }
     }
 }
 

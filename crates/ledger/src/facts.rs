@@ -131,6 +131,12 @@ impl Facts {
         self.ruby.as_ref().unwrap_or(&NOTHING)
     }
 
+    /// Drops the facts that only the search for owners needs.
+    pub fn forget_owners(&mut self) {
+        self.graph = None;
+        self.named_roots = Vec::new();
+    }
+
     /// Returns true if a part may have been in the middle of a change: a thread was inside malloc, or in a GC that
     /// moves objects. A capture some milliseconds later usually finds everything in order.
     #[must_use]

@@ -5,7 +5,7 @@ use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severi
 use ruby::{ObjectSpace, SlotState};
 
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
-use crate::ownership::{OwnerAccount, OwnerKind, Owners, PointerGraph};
+use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, PointerGraph};
 use crate::pages::pages_of;
 use crate::{Cause, Causes, Facts, MemoryMap, Size, memory_map};
 
@@ -38,8 +38,20 @@ pub struct Ledger {
     pub is_traced: bool,
     /// The owners by their part of RSS, largest first.
     pub owners: Vec<OwnerAccount>,
+    /// The constants, threads and objects that retain most, largest first; `None` if owners were not traced, or retained
+    /// sizes were not asked for.
+    pub dominators: Option<Vec<Dominator>>,
     /// Problems, and facts that a reader should know, the most severe first.
     pub findings: Vec<Finding>,
+}
+
+/// What a [`Ledger`] is to include beyond causes and owners.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Extent {
+    /// Retained sizes: some seconds for a process with millions of objects.
+    pub retained_sizes: bool,
+    /// A map of the memory.
+    pub memory_map: bool,
 }
 
 /// malloc's side of a [`Ledger`].
@@ -99,24 +111,32 @@ pub struct RubyAccount {
 impl Ledger {
     /// Books the facts: a pure function that cannot fail. If a part could not be read, a finding tells so, and its
     /// bytes are under [`Cause::Unknown`]. `state` must be the state of the image that the facts were read from, with
-    /// page states.
+    /// page states. The ledger has no retained sizes.
     #[must_use]
     pub fn draw_up(state: &ProcessState, facts: &Facts) -> Self {
-        Self::with_owners(state, facts, &find_owners(facts))
+        Self::with_owners(state, facts, &find_owners(facts), Extent::default())
     }
 
-    /// The ledger, and a map of the memory.
+    /// The ledger, and a map of the memory, which is empty unless `extent` includes it.
     #[must_use]
-    pub fn draw_up_with_map(state: &ProcessState, facts: &Facts) -> (Self, MemoryMap) {
+    pub fn draw_up_to(extent: Extent, state: &ProcessState, facts: &Facts) -> (Self, MemoryMap) {
         let owners = find_owners(facts);
-        let ledger = Self::with_owners(state, facts, &owners);
+        let ledger = Self::with_owners(state, facts, &owners, extent);
+        if !extent.memory_map {
+            return (ledger, MemoryMap::default());
+        }
         // Without tracing, the map names no owners.
         let accounts = if ledger.is_traced { &ledger.owners[..] } else { &[] };
         let memory_map = memory_map::draw(state, facts, &owners, accounts);
         (ledger, memory_map)
     }
 
-    fn with_owners(state: &ProcessState, facts: &Facts, owners: &Owners<'_>) -> Self {
+    fn with_owners(
+        state: &ProcessState,
+        facts: &Facts,
+        owners: &Owners<'_>,
+        extent: Extent,
+    ) -> Self {
         let mut findings = state.findings.clone();
         let malloc = facts.malloc.as_ref();
         let space = facts.ruby.as_ref();
@@ -170,6 +190,7 @@ impl Ledger {
             findings.push(Finding::general(Severity::Note, what));
         }
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        let (accounts, dominators) = owners.accounts(pages, extent.retained_sizes);
 
         Self {
             process: state.process.clone(),
@@ -183,7 +204,8 @@ impl Ledger {
             is_estimated: state.origin == Origin::Core,
             malloc: malloc.ok().map(|heap| MallocAccount::new(heap, &booking, pages)),
             ruby: space.ok().map(RubyAccount::new),
-            owners: owners.accounts(pages),
+            owners: accounts,
+            dominators,
             findings,
         }
     }
@@ -209,7 +231,7 @@ impl Ledger {
     }
 }
 
-fn find_owners(facts: &Facts) -> Owners<'_> {
+pub(crate) fn find_owners(facts: &Facts) -> Owners<'_> {
     Owners::find(
         facts.heap(),
         facts.objects(),

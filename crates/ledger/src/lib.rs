@@ -14,7 +14,10 @@ mod pages;
 mod size;
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
-pub use ledger::{ArenaAccount, Ledger, MallocAccount, RubyAccount};
+pub use ledger::{ArenaAccount, Extent, Ledger, MallocAccount, RubyAccount};
 pub use memory_map::{Area, AreaKind, Columns, InconsistentMap, MapBlock, MemoryMap, PageUse, Use};
-pub use ownership::{OwnerAccount, OwnerKind, Retainer};
+pub use ownership::{
+    Dominator, DominatorKind, Explanation, NoExplanation, OwnerAccount, OwnerKind, Referrer,
+    Retainer, Subject,
+};
 pub use size::{Count, Size, percent};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use capture::{Address, CoreOptions, Image, Origin, Severity};
-use ledger::{Cause, Facts, Ledger, MemoryMap, PageUse, Use};
+use ledger::{Cause, Extent, Facts, Ledger, MemoryMap, PageUse, Use};
 use proptest::prelude::*;
 use testkit::{
     CoreWriter, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticCore, SyntheticMemory,
@@ -57,7 +57,11 @@ fn process(heap: &MallocHeap, pointers: &[u64]) -> (Image<'static>, SyntheticMem
 }
 
 fn draw_up(image: &Image<'_>) -> Ledger {
-    let (ledger, memory_map) = Ledger::draw_up_with_map(&image.state, &Facts::read(image, true));
+    let (ledger, memory_map) = Ledger::draw_up_to(
+        Extent { memory_map: true, ..Extent::default() },
+        &image.state,
+        &Facts::read(image, true),
+    );
     assert_same(&ledger, &memory_map);
     ledger
 }
@@ -152,6 +156,24 @@ proptest! {
         let pages = damaged.state.pages.as_ref().unwrap();
         let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
         prop_assert_eq!(draw_up(&damaged).causes.total(), resident);
+    }
+}
+
+/// The map counted the pages that such a core lacks as resident, and the ledger did not.
+#[test]
+fn the_map_of_a_core_that_is_cut_short_balances() {
+    let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
+    let pointers: Vec<u64> = (0..100).map(|_| heap.malloc(0, 4000)).collect();
+    let (image, memory) = process(&heap, &pointers);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("core");
+    SyntheticCore::new(CoreWriter::Kernel, &memory, &image.state.threads).write(&path);
+    let bytes = std::fs::read(&path).unwrap();
+    let options = CoreOptions { sysroot: Some(folder.path().join("empty")) };
+    for eighths in 1..8 {
+        std::fs::write(&path, &bytes[..bytes.len() * eighths / 8]).unwrap();
+        let core = capture::open_core(&path, &options).unwrap().image;
+        assert!(draw_up(&core).rss_bytes < draw_up(&image).rss_bytes);
     }
 }
 

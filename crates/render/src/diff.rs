@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use formats::{Diff, DiffKind, Trajectory};
+use formats::{Diff, DiffKind, DominatorChange, Trajectory};
 use ledger::{Cause, Count, Size};
 
 use crate::text::{
@@ -36,7 +36,8 @@ fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     write_verdict(out, style, &words::diff_verdict(diff), width)?;
     write_causes(diff, out)?;
     write_classes(diff, out)?;
-    write_owners(diff, out)
+    write_owners(diff, out)?;
+    write_dominators(diff, out)
 }
 
 fn write_head(diff: &Diff, out: &mut String) -> std::fmt::Result {
@@ -106,6 +107,26 @@ fn write_classes(diff: &Diff, out: &mut String) -> std::fmt::Result {
     }
     align_right(&mut classes, 1..7);
     writeln!(out, "{}\n", trimmed(&classes))
+}
+
+/// Writes how retained sizes changed, if all snapshots have them.
+fn write_dominators(diff: &Diff, out: &mut String) -> std::fmt::Result {
+    let mut dominators = table(["RETAINED BY", "FIRST", "LAST", "CHANGE, MiB"]);
+    let large = |it: &&DominatorChange| it.retained_bytes.change.unsigned_abs() >= MIN_BYTES;
+    let shown: Vec<_> = diff.dominators.iter().flatten().filter(large).take(MAX_ROWS).collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    for it in shown {
+        dominators.add_row([
+            it.name.chars().take(NAME).collect(),
+            mebibytes(it.retained_bytes.at.first().copied().unwrap_or_default()),
+            mebibytes(it.retained_bytes.last()),
+            change(it.retained_bytes.change),
+        ]);
+    }
+    align_right(&mut dominators, 1..4);
+    writeln!(out, "{}\n", trimmed(&dominators))
 }
 
 fn write_owners(diff: &Diff, out: &mut String) -> std::fmt::Result {

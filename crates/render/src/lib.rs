@@ -13,6 +13,7 @@ mod sample;
 mod stable;
 mod text;
 mod trim;
+mod why;
 pub mod words;
 
 pub use comparison::{comparison, recommendation};
@@ -24,3 +25,4 @@ pub use report::{TextOptions, report, saved_snapshot};
 pub use sample::{age, duration, headline, sample, sparkline};
 pub use stable::stable_point;
 pub use trim::{trim_outcome, trim_prediction, trim_summary, trim_watch};
+pub use why::{why, why_summary};

@@ -2,7 +2,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anstyle::Style;
-use formats::{CaptureMethod, FindingSeverity, KeptBy, Memsize, Owner, Report};
+use formats::{CaptureMethod, DominatorRow, FindingSeverity, KeptBy, Memsize, Owner, Report};
 use ledger::{Cause, Count, Size, percent};
 
 use crate::text::{
@@ -24,6 +24,14 @@ const MIN_RETAINED_BYTES: u64 = 1 << 20;
 const MIN_RETAINED_FRACTION: u64 = 50;
 /// A path is shown if it retains at least this fraction of the owner's memory.
 const MIN_PATH_FRACTION: u64 = 20;
+/// Dominators that are shown at the top and below each other, at most.
+const MAX_DOMINATORS: usize = 10;
+const MAX_PARTS: usize = 3;
+/// Smaller dominators are not shown: in bytes, and as a fraction of RSS.
+const MIN_DOMINATOR_BYTES: u64 = 100 << 10;
+const MIN_DOMINATOR_FRACTION: u64 = 200;
+/// Columns of a dominator's other cells.
+const BEFORE_DOMINATOR: usize = 24;
 /// Columns of an owner's name, at most, and the least number that is worth dropping a column of figures for.
 const MAX_OWNER: usize = 44;
 const MIN_OWNER: usize = 24;
@@ -73,6 +81,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
         write_arenas(report, out)?;
     }
     write_owners(report, out, options.width)?;
+    write_dominators(report, out, options.width)?;
     write_advice(report, out, options.width)?;
     write_findings(report, out, options.width)?;
     write_foot(report, out, options.width)
@@ -195,6 +204,60 @@ fn write_owners(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
     writeln!(out, "{}\n", trimmed(&table))?;
     let least = MIN_RETAINED_BYTES.max(report.process.rss_bytes / MIN_RETAINED_FRACTION);
     write_retaining_paths(out, owners, least, width)
+}
+
+/// Writes the dominator tree, and the retained sizes of classes.
+fn write_dominators(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
+    let Some(dominators) = &report.dominators else { return Ok(()) };
+    let least = MIN_DOMINATOR_BYTES.max(report.process.rss_bytes / MIN_DOMINATOR_FRACTION);
+    let mut rows = Vec::new();
+    add_dominators(dominators, MAX_DOMINATORS, 0, least, &mut rows);
+    if !rows.is_empty() {
+        let mut table = table(["RETAINED, MiB", "OBJECTS", "WITHOUT IT, THIS WOULD BE FREE"]);
+        for (row, depth) in rows {
+            let indent = 2 * depth;
+            let room = width.saturating_sub(BEFORE_DOMINATOR + indent).max(MIN_OWNER);
+            let name: String = words::dominator(row).chars().take(room).collect();
+            table.add_row([
+                mebibytes(row.retained_bytes),
+                Count(row.objects).to_string(),
+                format!("{}{name}", " ".repeat(indent)),
+            ]);
+        }
+        align_right(&mut table, 0..2);
+        writeln!(out, "{}\n", trimmed(&table))?;
+    }
+    let mut classes: Vec<_> = report
+        .owners
+        .iter()
+        .flatten()
+        .filter_map(|owner| Some((owner, owner.retained_bytes.filter(|&bytes| bytes >= least)?)))
+        .collect();
+    classes.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    if classes.is_empty() {
+        return Ok(());
+    }
+    let mut table = table(["RETAINED, MiB", "OBJECTS", "BY ALL OBJECTS OF"]);
+    for (owner, bytes) in classes.into_iter().take(MAX_DOMINATORS) {
+        let name = owner.owner.chars().take(MAX_OWNER).collect();
+        table.add_row([mebibytes(bytes), Count(owner.objects).to_string(), name]);
+    }
+    align_right(&mut table, 0..2);
+    writeln!(out, "{}\n", trimmed(&table))
+}
+
+/// Adds the rows of dominators that retain at least `least` bytes, each before those of its parts, with their depth.
+fn add_dominators<'a>(
+    dominators: &'a [DominatorRow],
+    max: usize,
+    depth: usize,
+    least: u64,
+    rows: &mut Vec<(&'a DominatorRow, usize)>,
+) {
+    for row in dominators.iter().filter(|row| row.retained_bytes >= least).take(max) {
+        rows.push((row, depth));
+        add_dominators(&row.parts, MAX_PARTS, depth + 1, least, rows);
+    }
 }
 
 fn write_advice(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {

@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use capture::{Address, Finding};
+use capture::{Address, Finding, Image};
 
 use crate::interpreter::Interpreter;
-use crate::layout::class_names::ClassNames;
+use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::shape_tree::ShapeTree;
 use crate::model::class::Class;
 use crate::model::data_type::{DataObjects, DataType};
@@ -53,6 +53,14 @@ impl ObjectSpace {
     #[must_use]
     pub fn data_type_of(&self, slot: u32) -> Option<&DataType> {
         self.data_types.get(self.data_objects.type_of(slot)? as usize)
+    }
+
+    /// The text of the string in this slot, cut off after 1 KiB and without control characters; `None` for other objects.
+    /// `image` is the one that the object space was read from.
+    #[must_use]
+    pub fn text(&self, image: &Image<'_>, slot: u32) -> Option<String> {
+        let reader = ObjectReader { image, index: &self.slot_index, slots: &self.slots };
+        self.class_names?.text(reader, self.slot_address(slot as usize)?.0)
     }
 
     /// The slots by type, as `ObjectSpace.count_objects` counts them: `TOTAL`, `FREE`, and each

@@ -94,13 +94,15 @@ fn add_roots_of(
     let mut own = None;
     for (value, (kind, name)) in constants.chain(variables) {
         let own = own.get_or_insert_with(|| program.class_name(class));
+        let is_global = kind == RootKind::Constant && own == "Object";
         let name = match kind {
-            RootKind::Constant if own == "Object" => name,
+            RootKind::Constant if is_global => name,
             RootKind::Constant => format!("{own}::{name}"),
             RootKind::InstanceVariable => format!("{own}.{name}"),
             RootKind::ClassVariable | RootKind::GlobalVariable => format!("{own}{name}"),
         };
-        found.push(NamedRoot { kind, name, value });
+        let class = if is_global { None } else { program.object(class.0) };
+        found.push(NamedRoot { kind, name, value, class });
     }
 }
 

@@ -10,7 +10,8 @@ use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 
 pub(crate) use source::{
-    CaptureArguments, CaptureMode, ProcessArguments, ProcessName, SourceArguments, SourceName,
+    CaptureArguments, CaptureMode, ProcessArguments, ProcessName, RetainedArguments,
+    SourceArguments, SourceName,
 };
 pub(crate) use time::{parse_short_time, parse_time, parse_time_or_never};
 
@@ -31,6 +32,7 @@ Examples:
   rbloat report core.4242       report on a core file of gcore or the kernel
   rbloat diff a.rbloat b.rbloat show what grew between two snapshots
   rbloat diff 4242 --every 60s  take three snapshots, and find out whether it leaks
+  rbloat why 4242 Cache::Entry  show what retains the objects of a class
   rbloat compare -- ruby job.rb run a program under each allocator, and recommend one
   rbloat trim 4242 --dry-run    predict how much memory malloc_trim would free
   rbloat trim 4242 --watch 60s  free it, and see whether that lasts

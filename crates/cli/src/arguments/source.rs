@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use ledger::Extent;
 
 use super::time::parse_short_time;
 use crate::failure::Failure;
@@ -112,6 +113,24 @@ pub(crate) struct CaptureArguments {
     /// that instant.
     #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "50ms")]
     pub(crate) max_pause: Duration,
+}
+
+/// Retained sizes, on request.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct RetainedArguments {
+    /// Also find what would be freed if a constant, a thread, an object, or all objects of a class went away
+    ///
+    /// This takes some seconds more if the process has millions of objects, after the pause. Snapshots contain it only if
+    /// they were taken with --retained.
+    #[arg(long)]
+    pub(crate) retained: bool,
+}
+
+impl RetainedArguments {
+    /// The extent of a ledger without a memory map.
+    pub(crate) fn extent(self) -> Extent {
+        Extent { retained_sizes: self.retained, memory_map: false }
+    }
 }
 
 /// The method of a capture.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use formats::{Snapshot, to_json};
 
-use crate::arguments::{CaptureArguments, SourceName, parse_time};
+use crate::arguments::{CaptureArguments, RetainedArguments, SourceName, parse_time};
 use crate::failure::{Failure, Outcome};
 use crate::source::Source;
 use crate::terminal;
@@ -27,6 +27,8 @@ pub(crate) struct DiffArguments {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) retained: RetainedArguments,
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
     /// For core files: the folder with the files that the processes had mapped, as in `rbloat report`
@@ -51,7 +53,10 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
         _ => names
             .into_iter()
             .map(|(text, name)| {
-                Ok((text.to_owned(), Source::open(name)?.snapshot(arguments.capture)?))
+                Ok((
+                    text.to_owned(),
+                    Source::open(name)?.snapshot(arguments.capture, arguments.retained)?,
+                ))
             })
             .collect::<Result<Vec<_>, Failure>>()?,
     };
@@ -75,8 +80,8 @@ fn watch(arguments: &DiffArguments, name: SourceName) -> Result<Vec<(String, Sna
     for number in 1..=times {
         let due = every * (number - 1);
         std::thread::sleep(due.saturating_sub(started.elapsed()));
-        let taken =
-            Source::open(name.clone()).and_then(|source| source.snapshot(arguments.capture));
+        let taken = Source::open(name.clone())
+            .and_then(|source| source.snapshot(arguments.capture, arguments.retained));
         match taken {
             Ok(snapshot) => snapshots.push((format!("look {number}"), snapshot)),
             Err(failure) if snapshots.len() >= 2 => {

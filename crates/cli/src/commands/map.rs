@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::arguments::SourceArguments;
+use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::source::Source;
@@ -17,6 +17,8 @@ pub(crate) struct MapArguments {
     /// Also write the overview as a PNG picture
     #[arg(long, value_name = "FILE")]
     pub(crate) png: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) retained: RetainedArguments,
 }
 
 pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
@@ -24,7 +26,7 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         return Err(Failure::OneFile);
     }
     let source = Source::open(arguments.source.name()?)?;
-    let snapshot = source.snapshot(arguments.source.capture)?;
+    let snapshot = source.snapshot(arguments.source.capture, arguments.retained)?;
     if let Some(path) = &arguments.output {
         output::write(path, render::map_html(&snapshot).as_bytes())?;
     }

@@ -9,6 +9,7 @@ pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod snapshot;
 pub(crate) mod trim;
+pub(crate) mod why;
 
 use std::io::{self, Write};
 
@@ -72,6 +73,12 @@ pub(crate) enum Command {
     /// Without --output it only prints a summary of each recording.
     #[command(after_help = EXAMPLES)]
     Plot(plot::PlotArguments),
+    /// Explain why an object, or the objects of a class, are not freed
+    ///
+    /// Shows the shortest paths that retain it, the objects that refer to it, and what would be freed with it. A snapshot does
+    /// not have the references between objects, so this needs a process or a core.
+    #[command(after_help = EXAMPLES)]
+    Why(why::WhyArguments),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -96,6 +103,7 @@ pub(crate) fn run(command: Option<&Command>) -> Result<Outcome, Failure> {
         Some(Command::Trim(arguments)) => trim::run(arguments),
         Some(Command::Record(arguments)) => record::run(arguments),
         Some(Command::Plot(arguments)) => plot::run(arguments),
+        Some(Command::Why(arguments)) => why::run(arguments),
         Some(Command::Completions { shell }) => print(&arguments::completions(*shell)),
         Some(Command::Manual) => print(&arguments::manual()?),
     }

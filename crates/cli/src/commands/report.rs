@@ -2,7 +2,7 @@ use clap::Args;
 use formats::to_json;
 use render::TextOptions;
 
-use crate::arguments::SourceArguments;
+use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
 use crate::source::{Detail, Source};
 use crate::terminal;
@@ -21,6 +21,8 @@ pub(crate) struct ReportArguments {
     /// With 0, owners are not searched for, which is faster
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "30")]
     owners: Option<usize>,
+    #[command(flatten)]
+    pub(crate) retained: RetainedArguments,
 }
 
 impl ReportArguments {
@@ -33,7 +35,10 @@ impl ReportArguments {
 pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let owners = arguments.owners();
     let source = Source::open(arguments.source.name()?)?;
-    let detail = if owners > 0 { Detail::Owners } else { Detail::Causes };
+    if owners == 0 && arguments.retained.retained {
+        return Err(Failure::RetainedWithoutOwners);
+    }
+    let detail = Detail { owners: owners > 0, extent: arguments.retained.extent() };
     let mut report = source.report(arguments.source.capture, detail)?.brief(owners);
     if owners == 0 {
         report.owners = None;

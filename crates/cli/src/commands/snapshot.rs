@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::arguments::SourceArguments;
+use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::source::Source;
@@ -15,11 +15,13 @@ pub(crate) struct SnapshotArguments {
     /// The file to write
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) retained: RetainedArguments,
 }
 
 pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let source = Source::open(arguments.source.name()?)?;
-    let snapshot = source.snapshot(arguments.source.capture)?;
+    let snapshot = source.snapshot(arguments.source.capture, arguments.retained)?;
     let bytes = snapshot.to_bytes();
     output::write(&arguments.output, &bytes)?;
     let report = &snapshot.report;

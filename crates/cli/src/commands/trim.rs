@@ -8,7 +8,8 @@ use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CaptureArguments, ProcessArguments, parse_time};
 use crate::attempts::{self, Captured};
 use crate::failure::{Failure, Outcome};
-use crate::source::progress;
+
+use crate::source::{Detail, progress};
 use crate::{terminal, trimming};
 
 /// The time between two samples of RSS after a trim.
@@ -64,7 +65,7 @@ fn expect(
     call: &AllocatorCall,
     how: CaptureArguments,
 ) -> Result<(TrimReport, Ledger), Failure> {
-    let captured = attempts::take_and_try(pid, how, false, Some(call))?;
+    let captured = attempts::take_and_try(pid, how, Detail::CAUSES, Some(call))?;
     let Captured { facts, state, tried_bytes, unread, .. } = captured;
     if let Some(reason) = unread {
         return Err(Failure::Unread { pid, reason });
@@ -94,7 +95,7 @@ fn watch(
         }
         std::thread::sleep(SAMPLE_INTERVAL.min(left));
     }
-    let Captured { facts, state, unread, .. } = attempts::take(pid, how, false)?;
+    let Captured { facts, state, unread, .. } = attempts::take(pid, how, Detail::CAUSES)?;
     if let Some(reason) = unread {
         return Err(Failure::Unread { pid, reason });
     }

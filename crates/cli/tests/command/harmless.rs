@@ -114,10 +114,10 @@ fn memory(pid: i32) -> BTreeMap<String, u64> {
     sums
 }
 
-/// Each way to examine a process, with what it writes.
+/// Each way to examine a process, with `PID` in place of its id.
 fn ways(folder: &Path) -> Vec<Vec<String>> {
     let file = |name: &str| folder.join(name).display().to_string();
-    let ways: [&[&str]; 7] = [
+    let ways: [&[&str]; 8] = [
         &["report", "--capture", "freeze", "--max-pause", "10s"],
         &["report", "--capture", "fork", "--max-pause", "10s"],
         &["snapshot", "--max-pause", "10s", "-o", &file("a.rbloat")],
@@ -135,8 +135,14 @@ fn ways(folder: &Path) -> Vec<Vec<String>> {
             &file("a.jsonl"),
         ],
         &["trim", "--max-pause", "10s", "--dry-run"],
+        &["why", "--max-pause", "10s", "PID", "String"],
     ];
-    ways.map(|words| words.iter().map(|&word| word.to_owned()).collect()).into()
+    let with_pid = |words: &[&str]| {
+        let has_pid = words.contains(&"PID");
+        let last = if has_pid { &[][..] } else { &["PID"] };
+        words.iter().chain(last).map(|&word| word.to_owned()).collect()
+    };
+    ways.map(with_pid).into()
 }
 
 #[test]
@@ -155,7 +161,8 @@ fn no_command_changes_what_a_family_of_processes_shares() {
     let folder = tempfile::tempdir().unwrap();
     for way in ways(folder.path()) {
         for &pid in &members {
-            let output = rbloat().args(&way).arg(pid.to_string()).output().unwrap();
+            let words = way.iter().map(|word| word.replace("PID", &pid.to_string()));
+            let output = rbloat().args(words).output().unwrap();
             let complaint = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{way:?}: {complaint}");
             for file in fs::read_dir(folder.path()).unwrap() {

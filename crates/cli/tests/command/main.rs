@@ -13,6 +13,7 @@ mod owners;
 mod plots;
 mod programs;
 mod record;
+mod retained;
 mod scenarios;
 mod servers;
 mod snapshots;

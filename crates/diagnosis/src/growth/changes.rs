@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use formats::{Arena, Class, Owner, Report};
-use formats::{ArenaChange, CauseChange, ClassChange, OwnerChange, Trajectory};
+use formats::{Arena, Class, DominatorRow, Owner, Report};
+use formats::{ArenaChange, CauseChange, ClassChange, DominatorChange, OwnerChange, Trajectory};
 use ledger::Cause;
 
 /// The maximum number of classes, and of owners, in a diff.
@@ -72,10 +72,11 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
         .into_iter()
         .map(|(name, numbers)| {
             let [objects, bytes] = series(&numbers);
-            let [retained_objects, retained_bytes] = retained(reports, name);
+            let [reachable_objects, reachable_bytes] = reachable(reports, name);
             ClassChange {
-                retained_objects,
-                retained_bytes,
+                reachable_objects,
+                reachable_bytes,
+                retained_bytes: retained_size(reports, name),
                 name: name.into(),
                 kept_by: retainer(reports, name),
                 objects_per_hour: hours.map(|hours| objects.change as f64 / hours),
@@ -99,8 +100,8 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
 
 /// Returns the number of a class's objects that are no garbage, and their bytes; `None` if a report does not know that,
 /// since the class was too small.
-fn retained(reports: &[&Report], class: &str) -> [Option<Trajectory>; 2] {
-    let retained = |report: &&Report| {
+fn reachable(reports: &[&Report], class: &str) -> [Option<Trajectory>; 2] {
+    let reachable = |report: &&Report| {
         let of_class = report.ruby.iter().flat_map(|ruby| &ruby.classes);
         let (objects, bytes) =
             of_class.filter(|it| it.name == class).fold((0, 0), |(objects, bytes), it| {
@@ -116,10 +117,46 @@ fn retained(reports: &[&Report], class: &str) -> [Option<Trajectory>; 2] {
             garbage.fold((0, 0), |(objects, bytes), it| (objects + it.objects, bytes + it.bytes));
         Some((u64::saturating_sub(objects, garbage.0), u64::saturating_sub(bytes, garbage.1)))
     };
-    let sums: Option<Vec<(u64, u64)>> = reports.iter().map(retained).collect();
+    let sums: Option<Vec<(u64, u64)>> = reports.iter().map(reachable).collect();
     let series =
         |of: fn(&(u64, u64)) -> u64| sums.as_ref().map(|sums| Trajectory::new(sums.iter().map(of)));
     [series(|sums| sums.0), series(|sums| sums.1)]
+}
+
+/// Returns the bytes that would be freed if all objects of a class went away; `None` if a report does not know that.
+fn retained_size(reports: &[&Report], class: &str) -> Option<Trajectory> {
+    let of_class = |report: &&Report| {
+        let mut owners = report.owners.iter().flatten();
+        owners.find(|owner| owner.owner == class && owner.retained_bytes.is_some())?.retained_bytes
+    };
+    let sizes: Option<Vec<u64>> = reports.iter().map(of_class).collect();
+    sizes.map(|sizes| Trajectory::new(sizes.into_iter()))
+}
+
+/// Returns the changes of the dominators of all reports; `None` if one of them has no retained sizes. A dominator that a
+/// report does not list, since it is too small, counts as 0 there.
+pub(crate) fn dominators(reports: &[&Report]) -> Option<Vec<DominatorChange>> {
+    if reports.iter().any(|report| report.dominators.is_none()) {
+        return None;
+    }
+    let rows = by_key(
+        reports,
+        |report| {
+            let rows = report.dominators.iter().flatten();
+            rows.map(|row| ((row.kind.as_str(), row.name.as_str()), row)).collect()
+        },
+        |numbers, row: &DominatorRow| numbers[0] += row.retained_bytes,
+        1,
+    );
+    let change = |((kind, name), numbers): ((&str, &str), Vec<u64>)| {
+        let [retained_bytes] = series(&numbers);
+        DominatorChange { kind: kind.into(), name: name.into(), retained_bytes }
+    };
+    let mut changes: Vec<_> = rows.into_iter().map(change).collect();
+    changes.retain(|change| change.retained_bytes.change != 0);
+    changes.sort_by_key(|it| (Reverse(it.retained_bytes.change.abs()), it.name.clone()));
+    changes.truncate(MAX_ROWS);
+    Some(changes)
 }
 
 /// Returns the root that retains more of a class's objects than before: the one that gained most bytes, with its path

@@ -53,6 +53,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         causes: changes::causes(&reports),
         classes: changes::classes(&reports, hours),
         owners: changes::owners(&reports),
+        dominators: changes::dominators(&reports),
         arenas: if same_process { changes::arenas(&reports) } else { Vec::new() },
         verdict: verdict::undecided(),
         points,

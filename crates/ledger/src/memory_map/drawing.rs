@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use allocator::{BlockState, Extent, HeapMap};
-use capture::{Address, PAGE_SIZE, PageState, ProcessState, intersection};
+use capture::{Address, PAGE_SIZE, ProcessState, intersection};
 use ruby::{HeapPage, ObjectSpace, SlotState, SlotType};
 
 use crate::Facts;
@@ -178,7 +178,8 @@ impl Drawing<'_> {
         let mut next = trimmable.partition_point(|it| it.end <= range.start);
         for run in pages_of(self.state).runs_in(range) {
             let run_range = intersection(&run.range, range);
-            if run.state == PageState::Swapped {
+            // Pages that a core lacks may have been in swap, too.
+            if !run.state.is_resident() {
                 push(run_range, PageUse::Swapped);
                 continue;
             }

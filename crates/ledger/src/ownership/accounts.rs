@@ -9,13 +9,18 @@ use ruby::{NamedRoot, ObjectSpace, Slot, SlotType};
 use crate::Cause;
 use crate::ownership::address_index::AddressIndex;
 use crate::ownership::graph::PointerGraph;
+use crate::ownership::object_graph::ObjectGraph;
 use crate::ownership::owner::{Owner, OwnerAccount, OwnerKind};
+use crate::ownership::retained::{Dominator, MAX_GROUPS, RetainedSizes};
 use crate::ownership::retainers::Retainers;
 use crate::ownership::table::{ANONYMOUS, OwnerTable};
 use crate::ownership::trace::Trace;
 
 /// The number of classes whose retainers are found.
 const MAX_RETAINED_CLASSES: usize = 20;
+/// The number of retainers that are listed for each of them.
+const MAX_RETAINERS: usize = 3;
+const _: () = assert!(MAX_RETAINED_CLASSES <= MAX_GROUPS);
 
 /// The index of each owner's account.
 pub(crate) struct AccountIndex {
@@ -46,7 +51,7 @@ impl AccountIndex {
 /// The owner of each block in use.
 pub(crate) struct Owners<'a> {
     heap: &'a HeapMap,
-    addresses: AddressIndex<'a>,
+    pub(crate) addresses: AddressIndex<'a>,
     table: OwnerTable<'a>,
     trace: Trace,
     graph: Option<&'a PointerGraph>,
@@ -101,7 +106,13 @@ impl<'a> Owners<'a> {
     }
 
     /// The accounts of all owners, by their part of RSS, largest first. Each block in use counts for exactly one.
-    pub(crate) fn accounts(&self, pages: &Pages) -> Vec<OwnerAccount> {
+    ///
+    /// With `retained_sizes`, those of classes have theirs, and the dominator tree is returned too.
+    pub(crate) fn accounts(
+        &self,
+        pages: &Pages,
+        retained_sizes: bool,
+    ) -> (Vec<OwnerAccount>, Option<Vec<Dominator>>) {
         let mut residents = Residents { runs: pages.iter().as_slice() };
         let mut accounts = Accounts::default();
         self.add_objects(&mut accounts);
@@ -117,13 +128,17 @@ impl<'a> Owners<'a> {
             }
         }
         let mut accounts = accounts.sorted();
-        self.add_retainers(&mut accounts);
-        accounts
+        let dominators = self.add_retainers(&mut accounts, retained_sizes);
+        (accounts, dominators)
     }
 
     /// Finds the roots that retain the objects of the classes that hold most.
-    fn add_retainers(&self, accounts: &mut [OwnerAccount]) {
-        let Some(graph) = self.graph else { return };
+    fn add_retainers(
+        &self,
+        accounts: &mut [OwnerAccount],
+        retained_sizes: bool,
+    ) -> Option<Vec<Dominator>> {
+        let graph = self.object_graph()?;
         let classes = accounts.iter_mut().filter(|account| account.kind == OwnerKind::Class);
         let mut kept: Vec<_> = classes.take(MAX_RETAINED_CLASSES).collect();
         // Classes of one name share an account.
@@ -142,13 +157,30 @@ impl<'a> Owners<'a> {
                 group_of_name.get(name).copied()
             })
             .collect();
-        let Self { heap, addresses, table, trace, named_roots, .. } = self;
-        let retainers = Retainers::find(heap, addresses, graph, table, trace, named_roots);
+        let paths = graph.paths();
+        let retainers = Retainers::new(&graph, &paths);
         let count = kept.len();
         let group_of = |slot: Slot| groups.get(slot.class as usize).copied().flatten();
-        for (account, retainers) in kept.iter_mut().zip(retainers.of_groups(count, group_of)) {
+        for (account, retainers) in
+            kept.iter_mut().zip(retainers.of_groups(count, MAX_RETAINERS, group_of))
+        {
             account.retainers = retainers;
         }
+        if !retained_sizes {
+            return None;
+        }
+        let sizes = RetainedSizes::find(&graph, &paths);
+        let of_groups = sizes.of_groups(|slot| group_of(*graph.space.slots.get(slot as usize)?));
+        for (account, bytes) in kept.iter_mut().zip(of_groups) {
+            account.retained_bytes = Some(bytes);
+        }
+        Some(sizes.tree())
+    }
+
+    /// The references between roots, objects and blocks; `None` if pointers were not read.
+    pub(crate) fn object_graph(&self) -> Option<ObjectGraph<'_>> {
+        let Self { heap, addresses, table, trace, named_roots, .. } = self;
+        Some(ObjectGraph::new(heap, addresses, self.graph?, table, trace, named_roots))
     }
 
     fn add_objects(&self, accounts: &mut Accounts) {

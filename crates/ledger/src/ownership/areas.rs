@@ -48,21 +48,44 @@ pub(crate) fn areas(
     areas
 }
 
+/// A part of a stack that is in use.
+#[derive(Debug, Clone)]
+pub(crate) struct LiveStack {
+    pub(crate) range: Range<Address>,
+    /// The stack of a thread or fiber that it belongs to.
+    pub(crate) stack: Range<Address>,
+    /// The index of the thread that runs on it; `None` for fibers that do not run.
+    pub(crate) thread: Option<usize>,
+}
+
 /// The parts of stacks that are in use.
 pub(crate) fn live_stacks(
     image: &Image<'_>,
     space: &ObjectSpace,
     stacks: &[Range<Address>],
-) -> Vec<Range<Address>> {
+) -> Vec<LiveStack> {
     let state = &image.state;
-    let of_thread = |thread: &Thread| {
+    let of_thread = |(index, thread): (usize, &Thread)| {
         let at = thread.stack_pointer;
         let own = stacks.iter().chain(&space.fiber_stacks).find(|stack| stack.contains(&at));
         let all = own.or_else(|| state.mappings.find(at).map(|mapping| &mapping.range))?;
-        Some(thread.stack_floor().align_down(8).max(all.start)..all.end)
+        Some(LiveStack {
+            range: thread.stack_floor().align_down(8).max(all.start)..all.end,
+            stack: all.clone(),
+            thread: Some(index),
+        })
     };
-    let mut live: Vec<_> = state.threads.iter().filter_map(of_thread).collect();
+    let mut live: Vec<_> = state.threads.iter().enumerate().filter_map(of_thread).collect();
     // The stack pointer of a fiber that does not run is not known, so all of its stack may be in use.
-    live.extend(space.fiber_stacks.iter().cloned());
+    let running = live.len();
+    let runs = |live: &[LiveStack], stack: &Range<Address>| {
+        live[..running].iter().any(|it| it.stack == *stack)
+    };
+    let waiting = space.fiber_stacks.iter().filter(|stack| !runs(&live, stack)).collect::<Vec<_>>();
+    live.extend(waiting.into_iter().map(|stack| LiveStack {
+        range: stack.clone(),
+        stack: stack.clone(),
+        thread: None,
+    }));
     live
 }

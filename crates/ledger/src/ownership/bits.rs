@@ -20,4 +20,11 @@ impl Bits {
         *word |= bit;
         is_new
     }
+
+    /// Removes `number`.
+    pub(crate) fn remove(&mut self, number: u32) {
+        if let Some(word) = self.0.get_mut(number as usize / 64) {
+            *word &= !(1 << (number % 64));
+        }
+    }
 }

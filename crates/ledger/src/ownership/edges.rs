@@ -19,8 +19,11 @@ pub(crate) struct Limits {
     pub(crate) part: usize,
 }
 
+/// Nodes, slots and roots together have numbers of 32 bits. No program has as many roots.
+const MAX_ROOTS: usize = 1 << 23;
+
 pub(crate) const LIMITS: Limits =
-    Limits { nodes: 1 << 31, full_part: 1 << 31, part: u32::MAX as usize };
+    Limits { nodes: (1 << 31) - MAX_ROOTS, full_part: 1 << 31, part: u32::MAX as usize };
 
 /// An edge to a node, or a reference to a slot.
 ///

@@ -1,12 +1,13 @@
 //! Reads, during the capture, which memory points to which: blocks, and all other memory that may hold a pointer to
 //! a block or slot. None of the bytes are kept.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::thread::Builder;
 
 use allocator::{Block, HeapMap, thread_locals};
 use capture::elf::Module;
-use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, length};
+use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, Thread, length};
 use ruby::{Content, Form, ObjectSpace, StTable};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
@@ -14,6 +15,7 @@ use crate::ownership::areas::{areas, live_stacks};
 use crate::ownership::bits::Bits;
 use crate::ownership::edges::{Adjacency, Edge, LIMITS, Limits};
 use crate::ownership::reader::Reader;
+use crate::ownership::threads::StackOwners;
 
 /// There are more nodes or slots than an edge can distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,10 +40,72 @@ impl TooMany {
 pub(crate) enum Root {
     /// The variables of the module with this index.
     Variables(usize),
-    /// The thread-local variables of all threads.
+    /// The thread-local variables of a thread.
     Locals,
-    /// The stacks and registers of all threads and fibers.
+    /// The stack of a thread or fiber, and the registers of the thread that runs on it.
     Stacks,
+}
+
+/// The memory of a root.
+struct RootSource {
+    root: Root,
+    ranges: Vec<Range<Address>>,
+    registers: Vec<u64>,
+    /// The descriptor of its thread.
+    descriptor: Option<Address>,
+    /// The beginning of its stack.
+    stack: Option<Address>,
+}
+
+impl RootSource {
+    fn new(root: Root, ranges: Vec<Range<Address>>) -> Self {
+        Self { root, ranges, registers: Vec::new(), descriptor: None, stack: None }
+    }
+
+    /// The Thread or Fiber object that it belongs to.
+    fn object(&self, owners: &StackOwners) -> Option<u32> {
+        let fiber = self.stack.and_then(|start| owners.fiber(start));
+        fiber.or_else(|| owners.thread(self.descriptor?))
+    }
+}
+
+/// The memory of all roots: of the variables of modules first.
+fn root_sources(
+    image: &Image<'_>,
+    modules: &[Module],
+    heap: &HeapMap,
+    space: &ObjectSpace,
+    stacks: &[Range<Address>],
+) -> Vec<RootSource> {
+    let threads = &image.state.threads;
+    let variables = modules
+        .iter()
+        .enumerate()
+        .map(|(index, module)| RootSource::new(Root::Variables(index), module.variables.clone()));
+    let locals = thread_locals(image, heap, stacks).into_iter().map(|range| {
+        let descriptors = threads.iter().map(Thread::pthread);
+        let descriptor = descriptors.into_iter().find(|descriptor| range.contains(descriptor));
+        RootSource { descriptor, ..RootSource::new(Root::Locals, vec![range]) }
+    });
+    let live = live_stacks(image, space, stacks);
+    let mut without_stack: Vec<bool> = vec![true; threads.len()];
+    live.iter().filter_map(|it| it.thread).for_each(|thread| without_stack[thread] = false);
+    let stacks = live.into_iter().map(|live| {
+        let thread = live.thread.and_then(|thread| threads.get(thread));
+        RootSource {
+            registers: thread.map_or_else(Vec::new, |thread| thread.registers.clone()),
+            descriptor: thread.map(Thread::pthread),
+            stack: Some(live.stack.start),
+            ..RootSource::new(Root::Stacks, vec![live.range])
+        }
+    });
+    let others = threads.iter().zip(&without_stack).filter(|(_, is_without)| **is_without);
+    let others = others.map(|(thread, _)| RootSource {
+        registers: thread.registers.clone(),
+        descriptor: Some(thread.pthread()),
+        ..RootSource::new(Root::Stacks, Vec::new())
+    });
+    variables.chain(locals).chain(stacks).chain(others).collect()
 }
 
 /// The graph of pointers. Its nodes are the blocks, by number, then the areas, then the roots.
@@ -51,6 +115,10 @@ pub(crate) struct PointerGraph {
     /// Private memory that belongs to neither malloc, Ruby, a stack nor a library.
     pub(crate) areas: Vec<Range<Address>>,
     pub(crate) roots: Vec<Root>,
+    /// The slots of the Thread and Fiber objects that stacks and thread-local variables belong to, by root.
+    pub(crate) root_objects: Vec<Option<u32>>,
+    /// The names that the program gave to threads, by slot.
+    pub(crate) thread_names: HashMap<u32, String>,
     parts: Vec<Adjacency>,
     /// Blocks of objects that tell how much of them is in use.
     known: Bits,
@@ -106,14 +174,16 @@ impl PointerGraph {
         stacks: &[Range<Address>],
     ) -> Result<Self, TooMany> {
         let areas = areas(image, modules, heap, space, stacks);
-        let mut roots: Vec<_> = (0..modules.len()).map(Root::Variables).collect();
-        roots.extend([Root::Locals, Root::Stacks]);
+        let sources = root_sources(image, modules, heap, space, stacks);
+        let roots: Vec<Root> = sources.iter().map(|source| source.root).collect();
         let nodes = heap.block_count() + areas.len() + roots.len();
         let nodes = nodes.max(space.slots.len());
         if nodes > limits.nodes {
             return Err(TooMany { nodes, max: limits.nodes });
         }
         let addresses = AddressIndex::new(heap, space, &areas);
+        let stack_owners = StackOwners::find(image, heap, space, &addresses);
+        let root_objects = sources.iter().map(|source| source.object(&stack_owners)).collect();
         let blocks = heap.block_count() as u32;
         let cuts = halves(heap);
         let contents = contents(heap, space, &addresses);
@@ -138,24 +208,9 @@ impl PointerGraph {
                 reader.into.drop_slots();
                 reader.into.end_node();
             }
-            for root in &roots {
-                match root {
-                    Root::Variables(module) => {
-                        modules[*module].variables.iter().for_each(|range| reader.read(range));
-                    }
-                    Root::Locals => thread_locals(image, heap, stacks)
-                        .iter()
-                        .for_each(|range| reader.read(range)),
-                    Root::Stacks => {
-                        for range in live_stacks(image, space, stacks) {
-                            reader.read(&range);
-                        }
-                        let threads = &image.state.threads;
-                        threads.iter().flat_map(|thread| &thread.registers).for_each(|&word| {
-                            reader.into.take(word, false);
-                        });
-                    }
-                }
+            for source in &sources {
+                source.ranges.iter().for_each(|range| reader.read(range));
+                source.registers.iter().for_each(|&word| reader.into.take(word, false));
                 reader.into.end_node();
             }
             reader.finish()
@@ -204,6 +259,8 @@ impl PointerGraph {
             blocks,
             areas,
             roots,
+            root_objects,
+            thread_names: stack_owners.names,
             parts,
             known,
             corrected,

@@ -52,6 +52,9 @@ pub struct OwnerAccount {
     /// The roots that retain its objects, the one that retains most bytes first; empty for owners other than
     /// classes, and for classes that hold little.
     pub retainers: Vec<Retainer>,
+    /// The bytes of the slots and blocks that would be freed if all its objects went away, headers included; `None` if that
+    /// was not asked for, for owners other than classes, and for classes that hold little.
+    pub retained_bytes: Option<u64>,
 }
 
 /// A root that retains objects of an owner.

@@ -120,6 +120,7 @@ impl OwnerTable<'_> {
             shared_bytes: 0,
             resident_bytes: 0,
             retainers: Vec::new(),
+            retained_bytes: None,
             has_memsize: match owner {
                 Owner::Data(class) => {
                     self.data_type(&self.space.classes[class]).map(|it| it.has_memsize)

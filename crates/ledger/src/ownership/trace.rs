@@ -205,7 +205,10 @@ impl<'a> Tracer<'a> {
 
     fn start_from_root(&mut self, index: usize) {
         let node = self.graph.root(index);
-        self.reach(node, 2 * self.trace.classes + index as u32, false, 0);
+        // The stacks of all threads are one owner, and so are their variables.
+        let roots = &self.graph.roots;
+        let first = roots.iter().position(|root| *root == roots[index]).unwrap_or(index);
+        self.reach(node, 2 * self.trace.classes + first as u32, false, 0);
     }
 
     /// Gives `node`, to which `depth` pointers lead, to `owner` if it has no owner yet; otherwise marks it as shared.

@@ -4,7 +4,7 @@
 use askama::Template;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use formats::{Report, Snapshot};
+use formats::{DominatorRow, Report, Snapshot};
 use ledger::{Cause, Size};
 use serde_json::{Map, Value, json};
 
@@ -51,6 +51,23 @@ pub fn map_html(snapshot: &Snapshot) -> String {
     page.render().expect("writing to memory does not fail")
 }
 
+/// Adds the rows of dominators, each before those of its parts.
+fn add_dominators<'a>(
+    dominators: impl Iterator<Item = &'a DominatorRow>,
+    depth: u32,
+    rows: &mut Vec<Value>,
+) {
+    for row in dominators {
+        rows.push(json!({
+            "depth": depth,
+            "name": words::dominator(row),
+            "objects": row.objects,
+            "retained_bytes": row.retained_bytes,
+        }));
+        add_dominators(row.parts.iter(), depth + 1, rows);
+    }
+}
+
 /// Returns the words of the page, and the tables that it shares with other pictures.
 fn words(report: &Report) -> Value {
     let verdict = words::verdict(report);
@@ -63,6 +80,8 @@ fn words(report: &Report) -> Value {
             "saves_bytes": step.saves_bytes,
         })
     });
+    let mut dominators = Vec::new();
+    add_dominators(report.dominators.iter().flatten(), 0, &mut dominators);
     let meanings: Map<String, Value> = Cause::ALL
         .iter()
         .map(|cause| (cause.name().into(), words::meaning(*cause).into()))
@@ -73,6 +92,7 @@ fn words(report: &Report) -> Value {
         "check": verdict.check,
         "steps": steps.collect::<Vec<_>>(),
         "meanings": meanings,
+        "dominators": dominators,
         "groups": CAUSE_LEGEND,
         "legend": LEGEND,
         "titles": TITLES.map(|(kind, title)| (kind.name(), title)),

@@ -22,6 +22,12 @@ impl DataType {
         self.name.as_deref() == Some("VM/thread")
     }
 
+    /// Returns true for fibers (cont.c).
+    #[must_use]
+    pub fn is_fiber(&self) -> bool {
+        self.name.as_deref() == Some("fiber")
+    }
+
     /// Returns true if all references in the structure are weak, so that they retain nothing: WeakMap (weakmap.c), and from
     /// 4.0 on sets of deduplicated strings and symbols (concurrent_set.c) and the table of `ObjectSpace._id2ref` (gc.c).
     #[must_use]

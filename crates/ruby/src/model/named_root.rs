@@ -23,4 +23,6 @@ pub struct NamedRoot {
     pub name: String,
     /// The object, an index into [`ObjectSpace::slots`](crate::ObjectSpace::slots).
     pub value: u32,
+    /// The slot of its class or module; `None` for global variables, and for constants of Object.
+    pub class: Option<u32>,
 }

@@ -44,12 +44,20 @@ function showTables({ report }, chooseOwner) {
   ]);
 
   const most = (report.owners ?? []).slice(0, 40);
-  fillTable(byId('owners'), ['owner', 'slots', 'exclusive', 'shared', 'objects', 'cause', 'retained by'], most.map((owner, index) => {
+  const hasRetained = most.some(owner => owner.retained_bytes != null);
+  fillTable(byId('owners'), ['owner', 'slots', 'exclusive', 'shared', ...(hasRetained ? ['retained'] : []), 'objects', 'cause', 'retained by'], most.map((owner, index) => {
     const button = element('button', owner.owner, { type: 'button', 'data-owner': index + 1 });
     button.addEventListener('click', () => chooseOwner(index + 1));
-    return { cells: [button, owner.slot_bytes, owner.exclusive_bytes, owner.shared_bytes, owner.objects ? count(owner.objects) : '',
+    return { cells: [button, owner.slot_bytes, owner.exclusive_bytes, owner.shared_bytes,
+      ...(hasRetained ? [owner.retained_bytes ?? 0] : []), owner.objects ? count(owner.objects) : '',
       owner.cause ?? '', owner.kept_by[0]?.path ?? ''], culprit: !healthy && owner.cause === verdict.cause };
   }));
+
+  if (words.dominators.length) {
+    byId('retained').hidden = false;
+    fillTable(byId('dominators'), ['retained', 'objects', 'by'], words.dominators.map(({ depth, name, objects, retained_bytes: bytes }) =>
+      ({ cells: [bytes, count(objects), '\u2003'.repeat(depth) + name] })));
+  }
 
   fillTable(byId('arenas'), ['arena', 'obtained', 'in use', 'unreturned', 'fragmented', 'cached', 'top', 'overhead', 'not resident'],
     (report.arenas ?? []).map(arena => ({ cells: [arena.main ? 'main' : arena.address, arena.system_bytes, arena.in_use_bytes,

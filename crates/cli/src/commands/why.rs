@@ -1,0 +1,54 @@
+use std::path::PathBuf;
+
+use capture::Address;
+use clap::Args;
+use formats::to_json;
+use ledger::Subject;
+
+use crate::arguments::{CaptureArguments, SourceName};
+use crate::failure::{Failure, Outcome};
+use crate::source::Source;
+use crate::terminal;
+
+#[derive(Debug, Args)]
+pub(crate) struct WhyArguments {
+    /// A process, or a core file
+    #[arg(value_name = "PID|FILE")]
+    source: String,
+    /// An address (0x7f12...), as the map, the report or ObjectSpace.dump shows it, or the name of a class
+    #[arg(value_name = "ADDRESS|CLASS")]
+    subject: String,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    capture: CaptureArguments,
+    /// For a core file: the folder with the files that the process had mapped, as in `rbloat report`
+    #[arg(long, value_name = "DIR")]
+    sysroot: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &WhyArguments) -> Result<Outcome, Failure> {
+    let subject = subject(&arguments.subject)?;
+    let name = SourceName::from(arguments.source.as_str()).below(arguments.sysroot.as_deref());
+    let why = Source::open(name)?.explain(arguments.capture, &subject)?;
+    let text = if arguments.json {
+        to_json(&why, &render::why_summary(&why))
+    } else {
+        render::why(&why, terminal::width())
+    };
+    terminal::print(&text)?;
+    Ok(Outcome::Done)
+}
+
+/// Returns an address for words that begin with a digit, and a class for all others.
+fn subject(word: &str) -> Result<Subject, Failure> {
+    if !word.starts_with(|first: char| first.is_ascii_digit()) {
+        return Ok(Subject::Class(word.to_owned()));
+    }
+    let digits = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X"));
+    let address = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    address
+        .map(|address| Subject::Address(Address(address)))
+        .ok_or_else(|| Failure::NoAddress(word.to_owned()))
+}

@@ -1,0 +1,121 @@
+//! The Thread and Fiber objects that stacks and thread-local variables belong to.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use allocator::HeapMap;
+use capture::{Address, Image, Memory, length};
+use ruby::{DataType, ObjectSpace, SlotType};
+
+use crate::ownership::address_index::{AddressIndex, Referent};
+
+/// The bytes of a structure that are searched. Those of threads have about 1 KiB; the stack of a fiber is a block, too.
+const MAX_STRUCTURE_BYTES: u64 = 4 << 10;
+/// The number of blocks that a structure refers to and that are searched.
+const MAX_PARTS: usize = 64;
+
+/// The objects that stacks belong to.
+#[derive(Debug, Default)]
+pub(crate) struct StackOwners {
+    /// Thread objects by the address of their native thread's descriptor.
+    threads: HashMap<Address, u32>,
+    /// Fiber objects by the address of their stack.
+    fibers: HashMap<Address, u32>,
+    /// The names that the program gave to threads, by slot.
+    pub(crate) names: HashMap<u32, String>,
+}
+
+impl StackOwners {
+    /// Finds the object of each native thread and of each fiber's stack.
+    ///
+    /// `rb_thread_t`, or the `rb_native_thread` that it refers to (from 3.2 on), has the `pthread_t`: the address of the
+    /// descriptor. `rb_fiber_t` has the base of its stack.
+    pub(crate) fn find(
+        image: &Image<'_>,
+        heap: &HeapMap,
+        space: &ObjectSpace,
+        addresses: &AddressIndex<'_>,
+    ) -> Self {
+        let reader = StructureReader { image, heap, addresses };
+        let descriptors: Vec<_> = image.state.threads.iter().map(|it| it.pthread()).collect();
+        let mut owners = Self::default();
+        for (slot, data_type) in objects(space) {
+            let structures = space.references.of(slot).iter().filter_map(|&at| reader.block_at(at));
+            for structure in structures {
+                let words = reader.words(structure);
+                if data_type.is_fiber() {
+                    let stack = |word: &u64| stack_at(&space.fiber_stacks, Address(*word));
+                    owners.fibers.extend(words.iter().find_map(stack).map(|it| (it.start, slot)));
+                    continue;
+                }
+                let parts = words.iter().filter_map(|&word| reader.block_at(Address(word)));
+                let parts = parts.take(MAX_PARTS).flat_map(|part| reader.words(part));
+                let descriptor = words.iter().copied().chain(parts).map(Address);
+                if let Some(descriptor) = descriptor.into_iter().find(|it| descriptors.contains(it))
+                {
+                    owners.threads.entry(descriptor).or_insert(slot);
+                }
+                let strings = words.iter().filter_map(|&word| space.slot_at(Address(word)));
+                let mut strings =
+                    strings.filter(|&it| space.slots[it as usize].kind == SlotType::STRING);
+                if let Some(name) = strings.next().and_then(|string| space.text(image, string)) {
+                    owners.names.insert(slot, name);
+                }
+            }
+        }
+        owners
+    }
+
+    /// The Thread object of the native thread with this descriptor.
+    pub(crate) fn thread(&self, descriptor: Address) -> Option<u32> {
+        self.threads.get(&descriptor).copied()
+    }
+
+    /// The Fiber object with the stack that begins at `start`.
+    pub(crate) fn fiber(&self, start: Address) -> Option<u32> {
+        self.fibers.get(&start).copied()
+    }
+}
+
+/// The threads and fibers.
+fn objects(space: &ObjectSpace) -> impl Iterator<Item = (u32, &DataType)> {
+    let slots = 0..space.slots.len() as u32;
+    slots.filter(|&slot| space.slots[slot as usize].kind == SlotType::DATA).filter_map(|slot| {
+        let data_type = space.data_type_of(slot)?;
+        (data_type.is_thread() || data_type.is_fiber()).then_some((slot, data_type))
+    })
+}
+
+/// The stack that `at` lies in, or ends at: stacks grow down from their base.
+fn stack_at(stacks: &[Range<Address>], at: Address) -> Option<&Range<Address>> {
+    let after = stacks.partition_point(|stack| stack.end < at);
+    stacks.get(after).filter(|stack| stack.start <= at)
+}
+
+struct StructureReader<'a> {
+    image: &'a Image<'a>,
+    heap: &'a HeapMap,
+    addresses: &'a AddressIndex<'a>,
+}
+
+impl StructureReader<'_> {
+    /// The number of the block that begins at `at`, unless it is too large for a structure.
+    fn block_at(&self, at: Address) -> Option<u32> {
+        let Referent::Block { number, is_start: true } = self.addresses.at(at) else { return None };
+        let block = self.heap.block(number as usize)?;
+        (block.bytes() <= MAX_STRUCTURE_BYTES).then_some(number)
+    }
+
+    fn words(&self, block: u32) -> Vec<u64> {
+        let Some(block) = self.heap.block(block as usize) else { return Vec::new() };
+        let usable = self.heap.header.usable(block);
+        let mut bytes = vec![0; length(&usable) as usize];
+        if self.image.read_exact(usable.start, &mut bytes).is_err() {
+            return Vec::new();
+        }
+        bytes
+            .chunks_exact(8)
+            .filter_map(|word| Some(u64::from_le_bytes(*word.first_chunk()?)))
+            .collect()
+    }
+}

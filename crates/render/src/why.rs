@@ -1,0 +1,88 @@
+//! The reason why an object, a chunk, or the objects of a class exist, as text.
+
+use std::fmt::Write;
+
+use formats::{Why, WhyKind, WhyReferrer};
+use ledger::{Count, Size};
+
+use crate::text::{BOLD, write_wrapped};
+use crate::words;
+
+/// Returns an explanation as text for a terminal of `width` columns. It contains ANSI colours, which the caller strips if the
+/// reader does not want them.
+#[must_use]
+pub fn why(why: &Why, width: usize) -> String {
+    let mut text = String::new();
+    write(why, &mut text, width).expect("a string takes all text");
+    text
+}
+
+/// Returns an explanation in one sentence.
+#[must_use]
+pub fn why_summary(why: &Why) -> String {
+    let subject = subject(why);
+    if why.paths.iter().all(|path| path.path.is_none()) {
+        return format!("{subject}: nothing retains it. It is garbage until the GC runs.");
+    }
+    format!("{subject} retains {}.", Size(why.subject.retained_bytes))
+}
+
+fn subject(why: &Why) -> String {
+    let subject = &why.subject;
+    let address = subject.address.as_deref().unwrap_or_default();
+    match subject.kind {
+        WhyKind::Object => format!("{} {address}", subject.name),
+        WhyKind::Chunk => format!("The chunk {address} of {}", subject.name),
+        WhyKind::Class => {
+            format!("{} ({})", subject.name, words::counted(subject.objects, "object"))
+        }
+    }
+}
+
+fn write(why: &Why, out: &mut String, width: usize) -> std::fmt::Result {
+    let subject_words = subject(why);
+    let subject = &why.subject;
+    writeln!(out, "{BOLD}{subject_words}{BOLD:#}")?;
+    let freed = match subject.retained_objects {
+        Some(objects) if objects > 0 => format!(" in {}", words::counted(objects, "object")),
+        _ => String::new(),
+    };
+    let own = format!("{} of its own", Size(subject.bytes));
+    let whole = format!("{own}; without it, {}{freed} would be free", Size(subject.retained_bytes));
+    write_wrapped(out, " · ", &whole, width)?;
+    writeln!(out)?;
+    writeln!(out, "{BOLD}RETAINED BY{BOLD:#}")?;
+    for path in &why.paths {
+        let path_words = path.path.as_deref().unwrap_or("nothing (garbage until the GC runs)");
+        let line = match subject.kind {
+            WhyKind::Class => {
+                format!("{path_words}  ({} of {})", Count(path.objects), Count(subject.objects))
+            }
+            WhyKind::Object | WhyKind::Chunk => path_words.to_owned(),
+        };
+        write_wrapped(out, " · ", &line, width)?;
+    }
+    if why.paths.is_empty() {
+        writeln!(out, " · nothing (garbage until the GC runs)")?;
+    }
+    let sections = [("REFERRED TO BY", &why.referrers), ("WOULD BE FREE WITHOUT", &why.dominators)];
+    for (head, referrers) in sections.iter().filter(|(_, referrers)| !referrers.is_empty()) {
+        writeln!(out, "\n{BOLD}{head}{BOLD:#}")?;
+        for referrer in *referrers {
+            write_wrapped(out, " · ", &referrer_words(referrer), width)?;
+        }
+    }
+    Ok(())
+}
+
+fn referrer_words(referrer: &WhyReferrer) -> String {
+    let WhyReferrer { name, count, address, retained_bytes } = referrer;
+    let retains =
+        retained_bytes.map_or_else(String::new, |bytes| format!(", retains {}", Size(bytes)));
+    match (count, address) {
+        (1, Some(address)) => format!("{name} {address}{retains}"),
+        (1, None) => format!("{name}{retains}"),
+        (count, Some(address)) => format!("{name} × {}, one of them {address}", Count(*count)),
+        (count, None) => format!("{name} × {}", Count(*count)),
+    }
+}

@@ -1,0 +1,23 @@
+use formats::DominatorRow;
+use ledger::Count;
+
+/// Returns the name of a dominator, as a row of the tree shows it.
+#[must_use]
+pub fn dominator(row: &DominatorRow) -> String {
+    let address = || row.address.as_deref().unwrap_or_default();
+    match (row.kind.as_str(), row.count) {
+        ("thread", _) => format!("{} {}, its stack and variables", row.name, address()),
+        ("memory", _) => format!("memory of {} that several retain together", row.name),
+        ("objects" | "internal", 1) => match &row.path {
+            Some(path) => format!("{} {}, one way to it: {path}", row.name, address()),
+            None => format!("{} {}", row.name, address()),
+        },
+        ("objects" | "internal", count) => match &row.path {
+            Some(path) => {
+                format!("{} × {}, one way to the largest: {path}", row.name, Count(count))
+            }
+            None => format!("{} × {}", row.name, Count(count)),
+        },
+        _ => row.name.clone(),
+    }
+}
