@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use diagnosis::LatestFigures;
-use formats::Sample;
+use formats::{EndReason, RecordingEnd, Sample};
 use ledger::{Count, Size};
+
+use crate::words;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -31,6 +33,34 @@ pub fn sparkline(values: &[u64], width: usize) -> String {
 pub fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// Returns a recording of the process `pid` in one line.
+#[must_use]
+pub fn recording_end(pid: i32, end: &RecordingEnd) -> String {
+    let why = match end.why {
+        EndReason::TargetEnded => "the process ended",
+        EndReason::Interrupted => "interrupted",
+        EndReason::TimeOver => "the time was over",
+    };
+    let share = end.recorder_cpu_ms * 100.0 / end.t_ms.max(1) as f64;
+    format!(
+        "{pid}: {why} after {}; {}, {} of them exact, {}, {share:.2} % of a processor",
+        duration(Duration::from_millis(end.t_ms)),
+        words::counted(end.samples, "sample"),
+        end.exact_samples,
+        words::counted(end.captures, "capture"),
+    )
+}
+
+/// Returns the fact that causes were searched for `made` times, but `planned` times were planned. `limited_to` is the share of
+/// a processor for these searches, if it delayed one.
+#[must_use]
+pub fn fewer_searches(made: u64, planned: u64, limited_to: Option<f64>) -> String {
+    let why = limited_to.map_or_else(String::new, |share| {
+        format!(": more would have cost over {} % of a processor", share * 100.0)
+    });
+    format!("searched for causes {}, not {planned}{why}", words::counted(made, "time"))
 }
 
 /// Returns a sample as a line of text.

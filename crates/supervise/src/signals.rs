@@ -96,7 +96,7 @@ impl Signals {
     }
 }
 
-/// Asks a program to end, as timeout(1) does: with SIGTERM, which a stopped program receives when it continues.
+/// Asks a program to end: with SIGTERM, which a stopped program receives when it continues.
 pub fn terminate(child: &Child) {
     for signal in [Signal::SIGTERM, Signal::SIGCONT] {
         // The program has not been waited for, so the id is still its own. If it has ended, that is no failure.

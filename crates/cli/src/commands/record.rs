@@ -79,6 +79,7 @@ fn start_and_record(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     let recorded = record(arguments, pid, Some(&mut child), Some(&orphans), &signals);
     if recorded.as_ref().is_ok_and(|end| end.why == EndReason::TimeOver) {
         supervise::terminate(&child);
+        anstream::eprintln!("rbloat: the program was asked to end; waiting for it");
     }
     let status = signals.wait_for(&mut child, &orphans)?;
     recorded?;
@@ -146,39 +147,12 @@ fn record(
     let end = recorder.run(child, signals)?;
     let stable_point = render::stable_point(recorder.series(), arguments.verbose);
     let searches = recorder.searches();
-    view.print(&summary(pid, &end));
-    if let Some(fewer) = searches.and_then(fewer_searches) {
-        view.print(&fewer);
+    view.print(&render::recording_end(pid, &end));
+    if let Some(Searches { made, planned, limited_to }) = searches
+        && made < planned
+    {
+        view.print(&render::fewer_searches(made, planned, limited_to));
     }
     view.print(&stable_point);
     Ok(end)
-}
-
-/// Summarises a recording in one line.
-fn summary(pid: i32, end: &RecordingEnd) -> String {
-    let why = match end.why {
-        EndReason::TargetEnded => "the process ended",
-        EndReason::Interrupted => "interrupted",
-        EndReason::TimeOver => "the time was over",
-    };
-    let share = end.recorder_cpu_ms * 100.0 / (end.t_ms.max(1) as f64);
-    format!(
-        "{pid}: {why} after {}; {}, {} of them exact, {}, {share:.2} % of a processor",
-        render::duration(Duration::from_millis(end.t_ms)),
-        render::words::counted(end.samples, "sample"),
-        end.exact_samples,
-        render::words::counted(end.captures, "capture"),
-    )
-}
-
-/// Returns the reason why causes were searched for less often than planned, if they were.
-fn fewer_searches(searches: Searches) -> Option<String> {
-    let Searches { made, planned, limited_to } = searches;
-    let why = match limited_to {
-        _ if made >= planned => return None,
-        Some(share) => format!("more would have cost over {} % of a processor", share * 100.0),
-        None => "a search takes longer than the time between two".into(),
-    };
-    let made = render::words::counted(made, "time");
-    Some(format!("searched for causes {made}, not {planned}: {why}"))
 }
