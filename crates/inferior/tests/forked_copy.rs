@@ -23,8 +23,8 @@ fn fork(target: &Target) -> ForkedCopy {
     loop {
         match inferior::fork(target.pid(), PATIENCE, &plan).unwrap() {
             Ok(forked) => return forked,
-            // It has just said that it is ready, and may not wait yet.
-            Err(Refusal::NoSafePoint) => {}
+            // It has just said that it is ready, and may not wait yet, so that only a thread with a filter does.
+            Err(Refusal::NoSafePoint | Refusal::Seccomp) => {}
             Err(refusal) => panic!("{refusal}"),
         }
     }

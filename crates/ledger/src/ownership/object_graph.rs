@@ -476,17 +476,19 @@ impl<'a> ObjectGraph<'a> {
     }
 
     /// Returns true for objects of the interpreter that refer to values of constants and variables because of their
-    /// names: inline caches, bytecode, variables of classes.
+    /// names (inline caches, bytecode, variables of classes), and for classes: a singleton class refers to its object, and
+    /// lists of subclasses lead to both.
     fn is_interpreters_object(&self, slot: u32, it: Slot) -> bool {
         let class = self.space.classes.get(it.class as usize);
-        it.kind == SlotType::IMEMO
-            && match class.map(|class| class.kind) {
+        match it.kind {
+            SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS => true,
+            SlotType::IMEMO => match class.map(|class| class.kind) {
                 Some(ClassKind::Imemo(ImemoType::Fields)) => self.fields_of_classes.contains(slot),
-                Some(ClassKind::Imemo(_)) => {
-                    self.table.cause_of(Owner::Class(it.class as usize)) == Cause::RubyVm
-                }
+                Some(ClassKind::Imemo(_)) => true,
                 _ => false,
-            }
+            },
+            _ => false,
+        }
     }
 
     /// Returns true if blocks of this owner begin with a reference to the object that they belong to.

@@ -10,7 +10,7 @@ use capture::{Finding, Image, Severity};
 use crate::address_classifier::{AddressClassifier, Place};
 use crate::layout::context::Basics;
 use crate::layout::object::Object;
-use crate::layout::shape_tree::ShapeTree;
+use crate::layout::shape_tree::{ShapeHome, ShapeTree};
 use crate::layout::st_table::StTable;
 use crate::model::content::{Content, Form};
 use crate::model::slot::SlotType;
@@ -22,8 +22,10 @@ const fn fl_user(number: u32) -> u64 {
     1 << (FL_USHIFT + number)
 }
 
-/// `ROBJECT_EMBED`: the variables are in the slot.
+/// `ROBJECT_EMBED`: the variables are in the slot (up to 3.4).
 const OBJECT_EMBEDDED: u64 = fl_user(1);
+/// `ROBJECT_HEAP`: they are not (from 4.0 on).
+pub(crate) const OBJECT_NOT_EMBEDDED: u64 = fl_user(4);
 /// `RSTRING_NOEMBED`: the bytes are not in the slot.
 const STRING_NOT_EMBEDDED: u64 = fl_user(1);
 /// `RARRAY_EMBED_FLAG`: the elements are in the slot.
@@ -194,11 +196,17 @@ impl<'a> ObjectLayouts<'a> {
             SlotType::STRUCT => reader.members(self.has_fields_behind_members),
             SlotType::HASH => reader.hash(),
             SlotType::BIGNUM => reader.bignum(),
+            SlotType::REGEXP => reader.regexp(),
             SlotType::FILE => reader.memory_at(2, ObjectWord::Io),
             SlotType::OBJECT => match self.shape_tree {
                 Some(shape_tree) => {
                     let variables = self.variables(shape_tree, object.flags);
-                    reader.shaped_object(variables)
+                    let flags = object.flags;
+                    let is_embedded = match shape_tree.home {
+                        ShapeHome::Variable => flags & OBJECT_NOT_EMBEDDED == 0,
+                        ShapeHome::Vm | ShapeHome::Tree => flags & OBJECT_EMBEDDED != 0,
+                    };
+                    reader.shaped_object(variables, is_embedded)
                 }
                 None => reader.object(),
             },
@@ -292,6 +300,11 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
         true
     }
 
+    /// `struct RRegexp`: the program, and the source, which is a string.
+    fn regexp(&mut self) -> bool {
+        self.memory_at(2, |at| ObjectWord::Memory(at, Content::NO_OBJECTS)) && self.values(3, 1)
+    }
+
     /// `struct RArray`: the length, the capacity or the array that owns the elements, the pointer.
     fn array(&mut self) -> bool {
         let flags = self.object.flags;
@@ -372,9 +385,9 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
 
     /// `struct RObject` from 3.2 on: as many variables as its shape has, or a pointer to them. If there
     /// are too many shapes, it points to a table instead.
-    fn shaped_object(&mut self, variables: Option<u64>) -> bool {
+    fn shaped_object(&mut self, variables: Option<u64>, is_embedded: bool) -> bool {
         let Some(variables) = variables else { return false };
-        if self.object.flags & OBJECT_EMBEDDED != 0 {
+        if is_embedded {
             return self.values(2, variables as usize);
         }
         let content = match variables {

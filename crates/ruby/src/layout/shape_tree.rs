@@ -2,7 +2,7 @@
 //!
 //! `struct rb_shape` is in shape.h of 3.2 to 3.4. The list of shapes is in `rb_vm_t` (vm_core.h) in
 //! 3.2, and in `rb_shape_tree_t` (shape.h) since. A shape adds one variable to its parent. The upper
-//! half of an object's flags is the number of its shape.
+//! half of an object's flags is the number of its shape; from 4.0 on only the lower 19 bits of that half.
 
 use capture::{Address, Image, Memory, PAGE_SIZE};
 
@@ -12,7 +12,7 @@ use crate::word::{word, words};
 /// More bytes than an `rb_vm_t` has.
 const MAX_VM_BYTES: usize = 48 << 10;
 /// The part of a shape that is read.
-const READ_BYTES: usize = 32;
+const READ_BYTES: usize = 33;
 /// `SHAPE_IVAR`: a shape that adds a variable.
 const SHAPE_IVAR: u8 = 1;
 /// `INVALID_SHAPE_ID`, the parent of the root.
@@ -32,8 +32,10 @@ pub(crate) struct ShapeTree {
 pub(crate) enum ShapeHome {
     /// `rb_vm_t` (3.2).
     Vm,
-    /// `rb_shape_tree_t` (from 3.3 on).
+    /// `rb_shape_tree_t`, in malloc'ed memory (3.3, 3.4).
     Tree,
+    /// The same, as a variable of the interpreter (from 4.0 on).
+    Variable,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -51,10 +53,15 @@ impl ShapeHome {
     fn shape_bytes(self) -> u64 {
         match self {
             Self::Vm => 32,
-            Self::Tree => 40,
+            Self::Tree | Self::Variable => 40,
         }
     }
 }
+
+/// `SHAPE_ID_OFFSET_MASK`: the part of a shape's number that is its place in the list (from 4.0 on).
+const OFFSET_MASK: u32 = (1 << 19) - 1;
+/// `SHAPE_ID_FL_TOO_COMPLEX`: the object's variables are in a hash table (from 4.0 on).
+const TOO_COMPLEX: u32 = 1 << 24;
 
 impl ShapeTree {
     /// The shapes of a process; `None` if they are not recognized. The address of the VM is exported
@@ -62,8 +69,18 @@ impl ShapeTree {
     pub(crate) fn derive(image: &Image<'_>, interpreter: &Interpreter) -> Option<Self> {
         match interpreter.vm(image) {
             Some(vm) => Self::in_vm(image, vm),
+            None if interpreter.is_at_least(4, 0) => Self::in_variable(image, interpreter),
             None => Self::in_tree(image, interpreter),
         }
+    }
+
+    fn in_variable(image: &Image<'_>, interpreter: &Interpreter) -> Option<Self> {
+        let mut before = 0;
+        interpreter.variable_words(image).find_map(|(_, word)| {
+            let pair = [std::mem::replace(&mut before, word), word];
+            let is_mapping = Address(word).is_aligned(PAGE_SIZE);
+            is_mapping.then(|| Self::list(image, pair, ShapeHome::Variable)).flatten()
+        })
     }
 
     fn in_vm(image: &Image<'_>, vm: Address) -> Option<Self> {
@@ -101,16 +118,32 @@ impl ShapeTree {
 
     fn shape(self, image: &Image<'_>, number: u32) -> Option<Shape> {
         let mut bytes = [0; READ_BYTES];
+        let number = match self.home {
+            ShapeHome::Variable if number != INVALID_SHAPE_ID => number & OFFSET_MASK,
+            _ => number,
+        };
         let at = self.list.offset(u64::from(number) * self.home.shape_bytes());
         image.read_exact(at, &mut bytes).ok()?;
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         let name = word(&bytes, 8);
-        Some(Shape { name, variables: number(16), kind: bytes[24], parent: number(28) })
+        Some(match self.home {
+            ShapeHome::Vm | ShapeHome::Tree => {
+                Shape { name, variables: number(16), kind: bytes[24], parent: number(28) }
+            }
+            // An index of ancestors comes before the numbers.
+            ShapeHome::Variable => {
+                Shape { name, variables: number(28) & 0xffff, kind: bytes[32], parent: number(24) }
+            }
+        })
     }
 
     /// The number of variables of objects with these flags. Shapes of any kind have it.
     pub(crate) fn count(self, image: &Image<'_>, flags: u64) -> Option<u64> {
-        Some(u64::from(self.shape(image, (flags >> 32) as u32)?.variables))
+        let number = (flags >> 32) as u32;
+        if self.home == ShapeHome::Variable && number & TOO_COMPLEX != 0 {
+            return Some(0);
+        }
+        Some(u64::from(self.shape(image, number)?.variables))
     }
 
     /// The shapes that add the variables of an object with these flags, the last one first.

@@ -1,5 +1,6 @@
 use capture::{Address, Image, Memory};
 
+use crate::layout::object_layouts::OBJECT_NOT_EMBEDDED;
 use crate::layout::shape_tree::{ShapeHome, ShapeTree};
 use crate::layout::st_table::read_pairs;
 use crate::model::slot::SlotType;
@@ -10,6 +11,8 @@ use crate::word::word;
 const MEMBERS: &str = "__members__";
 /// The classes with members that suffice to find the place of variables.
 const ENOUGH_CLASSES: usize = 8;
+/// The offset of the variables in an internal object that has them, or of a pointer to them.
+const FIELDS: u64 = 16;
 
 /// The place of a class's instance variables, which include its class variables.
 pub(crate) enum VariablePlace {
@@ -17,6 +20,9 @@ pub(crate) enum VariablePlace {
     Table,
     /// Behind the word of its slot at this offset, in the order of its shape (3.3, 3.4).
     Shape { at: usize, shape_tree: ShapeTree },
+    /// In the internal object that the word of its slot at this offset refers to, in the order of the shape of that
+    /// object (`imemo_fields`, from 4.0 on).
+    Fields { at: usize, shape_tree: ShapeTree },
 }
 
 impl VariablePlace {
@@ -26,12 +32,28 @@ impl VariablePlace {
         if program.classes().any(|it| program.class_names.variables(reader, it).is_some()) {
             return Some(Self::Table);
         }
-        let shape_tree = program.space.shape_tree.filter(|it| it.home == ShapeHome::Tree)?;
+        let shape_tree = program.space.shape_tree?;
+        let is_members = |id| program.symbols.name_of_id(id).as_deref() == Some(MEMBERS);
+        let is_array = |value| reader.type_at(Address(value)) == Some(SlotType::ARRAY);
+        if shape_tree.home == ShapeHome::Variable {
+            // The shapes of these objects tell which classes have members.
+            let classes = || program.classes().filter_map(|class| reader.class(class));
+            let length = classes().next()?.len();
+            let places = (16..length).step_by(8).map(|at| Self::Fields { at, shape_tree });
+            return places.into_iter().find(|place| {
+                let of_classes = classes().flat_map(|slot| place.of_slot(program, &slot));
+                let mut members =
+                    of_classes.filter(|(id, _)| is_members(*id)).take(ENOUGH_CLASSES).peekable();
+                members.peek().is_some() && members.all(|(_, value)| is_array(value))
+            });
+        }
+        if shape_tree.home == ShapeHome::Vm {
+            return None;
+        }
         let with_members = program.classes().filter_map(|class| {
             let slot = reader.class(class)?;
             let mut positions = shape_tree.positions(reader.image, word(&slot, 0));
-            let is_it = |id| program.symbols.name_of_id(id).as_deref() == Some(MEMBERS);
-            let position = positions.find(|(id, _)| is_it(*id))?.1;
+            let position = positions.find(|(id, _)| is_members(*id))?.1;
             Some((slot, position))
         });
         let with_members: Vec<_> = with_members.take(ENOUGH_CLASSES).collect();
@@ -39,8 +61,7 @@ impl VariablePlace {
         let mut places = (16..length).step_by(8).map(|at| Self::Shape { at, shape_tree });
         places.find(|it| {
             with_members.iter().all(|(slot, position)| {
-                let value = it.value(reader.image, slot, *position);
-                value.and_then(|value| reader.type_at(Address(value))) == Some(SlotType::ARRAY)
+                it.value(reader.image, slot, *position).is_some_and(is_array)
             })
         })
     }
@@ -49,6 +70,25 @@ impl VariablePlace {
         let Self::Shape { at, .. } = self else { return None };
         let values = Address(word(slot, *at));
         image.read_u64(values.offset(position * 8)).ok().filter(|_| values.0 != 0)
+    }
+
+    /// The variables in the internal object that a class's slot refers to.
+    fn of_slot(&self, program: &Program<'_>, slot: &[u8]) -> Vec<(u64, u64)> {
+        let Self::Fields { at, shape_tree } = self else { return Vec::new() };
+        let (image, fields) = (program.reader.image, Address(word(slot, *at)));
+        if program.reader.type_at(fields) != Some(SlotType::IMEMO) {
+            return Vec::new();
+        }
+        let Ok(flags) = image.read_u64(fields) else { return Vec::new() };
+        let inside = fields.offset(FIELDS);
+        let values = match flags & OBJECT_NOT_EMBEDDED {
+            0 => Some(inside),
+            _ => image.read_address(inside).ok(),
+        };
+        let Some(values) = values else { return Vec::new() };
+        let positions = shape_tree.positions(image, flags);
+        let value = |(id, at): (u64, u64)| Some((id, image.read_u64(values.offset(at * 8)).ok()?));
+        positions.filter_map(value).collect()
     }
 
     /// The variables of a class: the IDs of their names, and their values.
@@ -65,6 +105,7 @@ impl VariablePlace {
                 .variables(program.reader, class)
                 .and_then(|table| read_pairs(image, table, MAX_VARIABLES))
                 .unwrap_or_default(),
+            Self::Fields { .. } => self.of_slot(program, slot),
             Self::Shape { shape_tree, .. } => {
                 let positions = shape_tree.positions(image, word(slot, 0));
                 let value = |(id, position)| Some((id, self.value(image, slot, position)?));

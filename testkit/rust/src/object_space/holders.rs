@@ -1,5 +1,5 @@
 //! Constants, variables of classes and global variables, and the names of them all, as Ruby keeps
-//! them up to 3.4 (symbol.c, id_table.c, constant.h, variable.c, shape.h of these releases).
+//! them up to 4.0 (symbol.c, id_table.c, constant.h, variable.c, shape.h of these releases).
 
 use std::collections::BTreeMap;
 
@@ -58,14 +58,14 @@ impl RubyHeap {
     /// kinds and names.
     ///
     /// # Panics
-    /// From 4.0 on, whose tables nobody here has seen.
+    /// From 4.1 on, whose tables nobody here has seen.
     pub fn hold(
         &mut self,
         constants: &[Held<'_>],
         variables: &[Held<'_>],
         globals: &[Held<'_>],
     ) -> Vec<(String, u64)> {
-        assert!(self.layout.version < "4", "not known");
+        assert!(self.layout.version < "4.1", "not known");
         let mut names = Names::default();
         let object = self.object_class();
         let well_known: Vec<(u64, String, u64)> = self
@@ -97,6 +97,10 @@ impl RubyHeap {
         match self.layout.name {
             NamePlace::Table => self.extend_classes(&tables, &of_class, &mut names),
             NamePlace::Variable => self.set_constants(&tables),
+            NamePlace::Slot(_) if self.layout.version >= "4" => {
+                self.set_constants(&tables);
+                self.give_fields(&of_class, &mut names);
+            }
             NamePlace::Slot(_) => {
                 self.set_constants(&tables);
                 self.shape_classes(&of_class, &mut names);
@@ -200,6 +204,50 @@ impl RubyHeap {
         self.memory.push((tree, bytes(&[SHAPE_LIST, SHAPE_LIST, shapes.len() as u64])));
         self.shape_list = bytes(&shapes.concat());
         self.interpreter_words.extend([0x20, tree]);
+    }
+
+    /// The same from 4.0 on: the values are in internal objects, whose flags have the shape. Those with more than two have
+    /// them in memory of their own.
+    fn give_fields(&mut self, variables: &BTreeMap<u64, Vec<(&str, u64)>>, names: &mut Names) {
+        const NONE: u64 = 0xffff_ffff;
+        const IVAR: u64 = 1;
+        const OBJECT_ID: u64 = 2;
+        const T_IMEMO: u8 = 0x1a;
+        const FIELDS: u64 = 13 << 12;
+        const ON_HEAP: u64 = 1 << 16;
+        const FROZEN: u64 = 1 << 22;
+        // Edges, name, index of ancestors, parent with number of fields and capacity, type.
+        let mut shapes = vec![[0, 0, 0, NONE, 0]];
+        for (&class, own) in variables {
+            let mut parent = 0;
+            for (number, (name, _)) in (1..).zip(own) {
+                let numbers = parent | number << 32 | 4 << 48;
+                shapes.push([0x5eed, names.id(name), 0, numbers, IVAR]);
+                parent = shapes.len() as u64 - 1;
+            }
+            let count = own.len() as u64;
+            shapes.push([0, 0x5eed1, 0, parent | (count + 1) << 32, OBJECT_ID]);
+            let shape = ((shapes.len() as u64 - 1) | FROZEN) << 32;
+            let values: Vec<u64> = own.iter().map(|it| it.1).collect();
+            let fields = match &values[..] {
+                [first, second] => {
+                    let words = [Word::Value(*first), Word::Value(*second)];
+                    self.slot(T_IMEMO, FIELDS | shape, class, &words)
+                }
+                values => {
+                    let memory = self.malloc(count * 8);
+                    self.memory.push((memory, bytes(values)));
+                    let words = [Word::Pointer(memory)];
+                    self.slot(T_IMEMO, FIELDS | ON_HEAP | shape, class, &words)
+                }
+            };
+            self.imemos.insert(fields, "fields".to_owned());
+            self.set_word(class, 48, Word::Value(fields));
+            self.objects.get_mut(&class).expect("the class exists").flags |= shape;
+        }
+        self.shape_list = bytes(&shapes.concat());
+        let count = shapes.len() as u64;
+        self.interpreter_words.extend([0x20, SHAPE_LIST, SHAPE_LIST, count]);
     }
 
     fn write_globals(&mut self, globals: &[Held<'_>], names: &mut Names) {
