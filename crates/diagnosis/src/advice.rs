@@ -2,7 +2,7 @@ use std::cmp::Reverse;
 
 use capture::Origin;
 use formats::{Action, Advice};
-use ledger::{ArenaAccount, Cause, Ledger, OwnerAccount, percent};
+use ledger::{ArenaAccount, Cause, Ledger, OwnerAccount, Retainer, percent};
 
 /// The least saving that is worth a step, in bytes.
 const MIN_BYTES: u64 = 8 << 20;
@@ -18,11 +18,13 @@ const MIN_MAIN_SHARE: f64 = 25.0;
 pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     use Cause::{MallocFragmented, MallocUnreturned, RubyLiveSlots, RubyMalloc};
     let Some(cause) = cause else { return Vec::new() };
+    let mut malloc = vec![auto_trim(ledger), preload(ledger), limit_arenas(ledger), trim(ledger)];
+    if is_pinned(ledger) {
+        // A trim returns less than half of it.
+        malloc.swap(0, 1);
+    }
     let groups: [(&[Cause], Vec<Option<Advice>>); 8] = [
-        (
-            &[MallocUnreturned, MallocFragmented],
-            vec![auto_trim(ledger), preload(ledger), limit_arenas(ledger), trim(ledger)],
-        ),
+        (&[MallocUnreturned, MallocFragmented], malloc),
         (&[Cause::RubyFreeSlots], vec![compact(ledger)]),
         (&[RubyLiveSlots, RubyMalloc], vec![release(ledger)]),
         (&[Cause::NativeHeld], vec![free_native(ledger)]),
@@ -72,9 +74,13 @@ fn preload(ledger: &Ledger) -> Option<Advice> {
     let preloaded = ledger.process.variable("LD_PRELOAD");
     // The variable names jemalloc, yet glibc serves malloc.
     let is_broken = preloaded.is_some_and(|libraries| libraries.contains("jemalloc"));
-    let is_pinned = ledger.causes[Cause::MallocFragmented] > ledger.causes[Cause::MallocUnreturned];
     (is_worth(ledger, kept) && ledger.allocator.is_glibc())
-        .then(|| step(Action::PreloadJemalloc { is_broken, is_pinned }))
+        .then(|| step(Action::PreloadJemalloc { is_broken, is_pinned: is_pinned(ledger) }))
+}
+
+/// Returns true if most of malloc's free memory shares pages with memory in use.
+fn is_pinned(ledger: &Ledger) -> bool {
+    ledger.causes[Cause::MallocFragmented] > ledger.causes[Cause::MallocUnreturned]
 }
 
 fn limit_arenas(ledger: &Ledger) -> Option<Advice> {
@@ -116,18 +122,13 @@ fn release(ledger: &Ledger) -> Option<Advice> {
 fn free_native(ledger: &Ledger) -> Option<Advice> {
     let mut owners = ledger.owners.iter().filter(|owner| owner.cause == Cause::NativeHeld);
     let owner = owners.next()?;
-    let (path, garbage_objects) = match owner.retainers.first() {
-        Some(retainer) if retainer.path.is_none() && retainer.objects * 2 > owner.objects => {
-            (None, retainer.objects)
-        }
-        Some(retainer) => (retainer.path.clone(), 0),
-        None => (None, 0),
-    };
+    let retains_most = |retainer: &&Retainer| retainer.objects * 2 > owner.objects;
+    let most = owner.retainers.iter().find(retains_most);
     let action = Action::FreeNative {
         class: owner.name.clone(),
         objects: owner.objects,
-        path,
-        garbage_objects,
+        path: most.and_then(|retainer| retainer.path.clone()),
+        garbage_objects: most.filter(|it| it.path.is_none()).map_or(0, |it| it.objects),
     };
     is_worth(ledger, OwnerAccount::weight_bytes(owner)).then(|| step(action))
 }

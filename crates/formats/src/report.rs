@@ -7,14 +7,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use capture::{Finding, Severity};
-use ledger::{ArenaAccount, Cause, Ledger, MallocAccount, OwnerAccount, RubyAccount};
+use ledger::{ArenaAccount, Cause, FileAccount, Ledger, MallocAccount, OwnerAccount, RubyAccount};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Advice, Content, Verdict};
+use crate::{Advice, Content, Deployment, Verdict};
 
 /// The maximum number of classes in a brief report.
 const MAX_CLASSES: usize = 30;
+
+/// The maximum number of files in a brief report.
+const MAX_FILES: usize = 30;
 
 /// The document of `rbloat report`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,6 +31,9 @@ pub struct Report {
     pub arenas: Option<Vec<Arena>>,
     pub ruby: Option<Ruby>,
     pub owners: Option<Vec<Owner>>,
+    /// Empty in snapshots of older versions of rbloat.
+    #[serde(default)]
+    pub files: Vec<MappedFile>,
     pub verdict: Verdict,
     pub advice: Vec<Advice>,
     pub findings: Vec<FindingRow>,
@@ -51,6 +57,9 @@ pub struct ProcessSummary {
     pub threads: u64,
     pub rss_bytes: u64,
     pub swap_bytes: u64,
+    /// `None` only in snapshots of older versions of rbloat.
+    #[serde(default)]
+    pub deployment: Option<Deployment>,
 }
 
 /// The method and the time of the capture.
@@ -246,6 +255,18 @@ pub struct KeptBy {
     pub bytes: u64,
 }
 
+/// A mapped file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct MappedFile {
+    pub path: String,
+    pub private_bytes: u64,
+    pub shared_bytes: u64,
+    pub repeated_bytes: u64,
+    pub mappings: u64,
+    pub times: u64,
+}
+
 /// An observation about the capture or the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
@@ -258,7 +279,13 @@ pub struct FindingRow {
 impl Report {
     /// Returns the report of a ledger, with all owners and classes.
     #[must_use]
-    pub fn new(ledger: &Ledger, capture: Capture, verdict: Verdict, advice: Vec<Advice>) -> Self {
+    pub fn new(
+        ledger: &Ledger,
+        capture: Capture,
+        deployment: Deployment,
+        verdict: Verdict,
+        advice: Vec<Advice>,
+    ) -> Self {
         Self {
             process: ProcessSummary {
                 pid: ledger.process.pid,
@@ -271,6 +298,7 @@ impl Report {
                 threads: ledger.process.threads,
                 rss_bytes: ledger.rss_bytes,
                 swap_bytes: ledger.swap_bytes,
+                deployment: Some(deployment),
             },
             capture,
             causes: ledger.causes.iter().map(|(cause, bytes)| CauseRow { cause, bytes }).collect(),
@@ -282,19 +310,21 @@ impl Report {
                 .map(|malloc| malloc.arenas.iter().map(Arena::from).collect()),
             ruby: ledger.ruby.as_ref().map(|ruby| Ruby::new(ruby, ledger)),
             owners: ledger.is_traced.then(|| ledger.owners.iter().map(Owner::from).collect()),
+            files: ledger.files.iter().map(MappedFile::from).collect(),
             verdict,
             advice,
             findings: ledger.findings.iter().map(FindingRow::from).collect(),
         }
     }
 
-    /// Shortens a report to the largest classes and the `max_owners` largest owners. The other owners are summed up in
+    /// Shortens a report to the largest classes, the largest files and the `max_owners` largest owners. The other owners are summed up in
     /// one row, so that the rows still add up.
     #[must_use]
     pub fn brief(mut self, max_owners: usize) -> Self {
         if let Some(ruby) = &mut self.ruby {
             ruby.classes.truncate(MAX_CLASSES);
         }
+        self.files.truncate(MAX_FILES);
         if let Some(owners) = &mut self.owners
             && owners.len() > max_owners
         {
@@ -428,6 +458,27 @@ impl From<&OwnerAccount> for Owner {
                     bytes: retainer.bytes,
                 })
                 .collect(),
+        }
+    }
+}
+
+impl MappedFile {
+    /// Its part of RSS.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        self.private_bytes.saturating_add(self.shared_bytes)
+    }
+}
+
+impl From<&FileAccount> for MappedFile {
+    fn from(file: &FileAccount) -> Self {
+        Self {
+            path: file.path.clone(),
+            private_bytes: file.private_bytes,
+            shared_bytes: file.shared_bytes,
+            repeated_bytes: file.repeated_bytes,
+            mappings: file.mappings,
+            times: file.times,
         }
     }
 }

@@ -7,7 +7,7 @@ use ruby::{ObjectSpace, SlotState};
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
 use crate::ownership::{OwnerAccount, OwnerKind, Owners, PointerGraph};
 use crate::pages::pages_of;
-use crate::{Cause, Causes, Facts, MemoryMap, Size, memory_map};
+use crate::{Cause, Causes, Facts, FileAccount, MemoryMap, Size, memory_map};
 
 /// The account of one process at one instant: every resident byte under one cause, with the facts about malloc and
 /// Ruby.
@@ -38,6 +38,8 @@ pub struct Ledger {
     pub is_traced: bool,
     /// The owners by their part of RSS, largest first.
     pub owners: Vec<OwnerAccount>,
+    /// The mapped files by their part of RSS, largest first.
+    pub files: Vec<FileAccount>,
     /// Problems, and facts that a reader should know, the most severe first.
     pub findings: Vec<Finding>,
 }
@@ -184,6 +186,7 @@ impl Ledger {
             malloc: malloc.ok().map(|heap| MallocAccount::new(heap, &booking, pages)),
             ruby: space.ok().map(RubyAccount::new),
             owners: owners.accounts(pages),
+            files: booking.files.accounts(),
             findings,
         }
     }

@@ -5,6 +5,7 @@ use anstyle::Style;
 use formats::{CaptureMethod, FindingSeverity, KeptBy, Memsize, Owner, Report};
 use ledger::{Cause, Count, Size, percent};
 
+use crate::files::write_files;
 use crate::text::{
     BOLD, DIM, GREEN, RED, align_right, mebibytes, table, trimmed, write_paragraph, write_verdict,
     write_wrapped,
@@ -73,6 +74,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
         write_arenas(report, out)?;
     }
     write_owners(report, out, options.width)?;
+    write_files(report, out, options.width)?;
     write_advice(report, out, options.width)?;
     write_findings(report, out, options.width)?;
     write_foot(report, out, options.width)

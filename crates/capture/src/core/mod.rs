@@ -108,6 +108,8 @@ fn process(dumped: &Dumped, notes: &Notes, pages: &Pages) -> ProcessInfo {
         command: if command.is_empty() { format!("[{name}]") } else { command },
         environment: environment
             .map(|variables| kept_variables(&String::from_utf8_lossy(&variables))),
+        control_group: None,
+        is_contained: false,
         namespace_pid: None,
         started_ticks: None,
         uptime_ms: None,

@@ -1,9 +1,14 @@
+use std::cmp::Reverse;
+
 use diagnosis::{MIN_BYTES, MIN_SHARE};
 use formats::{Arena, CaptureMethod, Memsize, Owner, Report};
-use ledger::{Cause, Count, Size, percent};
+use ledger::{Cause, CauseGroup, Count, Size, percent};
 
 use super::{VerdictWords, confidence, counted};
+use crate::files::times;
 
+/// Smaller parts of a healthy process are not listed, in bytes.
+const MIN_PART_BYTES: u64 = 100 << 10;
 /// Owners and classes that are evidence, at most.
 const MAX_EVIDENCE: usize = 3;
 /// An owner is no evidence if it holds less than this fraction of the first one's memory.
@@ -53,13 +58,61 @@ fn healthy(report: &Report) -> (String, Vec<String>, String) {
         Size(report.process.rss_bytes),
         MIN_BYTES as f64 / f64::from(1 << 20),
     );
-    let largest = report.causes.iter().max_by_key(|row| row.bytes);
-    let evidence = largest.map(|row| {
-        let share = percent(row.bytes, report.process.rss_bytes);
-        format!("the largest cause is {}: {} ({share:.0} %)", row.cause, Size(row.bytes))
-    });
     let check = "report again later, and see that no cause has grown beyond these bounds.";
-    (summary, evidence.into_iter().collect(), check.into())
+    (summary, composition(report), check.into())
+}
+
+/// The parts of a process, each with the groups of causes that it sums up.
+const PARTS: [(&str, &[CauseGroup]); 6] = [
+    ("Ruby objects", &[CauseGroup::RubyObjects]),
+    ("the interpreter and the code that it loaded", &[CauseGroup::Interpreter, CauseGroup::Jit]),
+    ("pages of files, such as libraries", &[CauseGroup::Files]),
+    (
+        "native memory",
+        &[
+            CauseGroup::NativeHeld,
+            CauseGroup::NativeGlobal,
+            CauseGroup::NativeUnreachable,
+            CauseGroup::Untraced,
+        ],
+    ),
+    ("stacks", &[CauseGroup::Stacks]),
+    ("headers and padding", &[CauseGroup::Overhead]),
+];
+/// The groups of free memory.
+const FREE: [CauseGroup; 4] = [
+    CauseGroup::Unreturned,
+    CauseGroup::Fragmented,
+    CauseGroup::KeptForReuse,
+    CauseGroup::FreeSlots,
+];
+
+/// The memory in use by its purpose, largest first, the free memory, and the memory that could not be read. They add up
+/// to RSS.
+fn composition(report: &Report) -> Vec<String> {
+    let rss = report.process.rss_bytes;
+    let sum = |groups: &[CauseGroup]| -> u64 {
+        let rows = report.causes.iter().filter(|row| groups.contains(&row.cause.group()));
+        rows.map(|row| row.bytes).sum()
+    };
+    let mut parts = PARTS.map(|(name, groups)| (name, sum(groups)));
+    parts.sort_by_key(|&(_, bytes)| Reverse(bytes));
+    let shown = parts.iter().filter(|(_, bytes)| *bytes >= MIN_PART_BYTES);
+    let shown: Vec<_> = shown.map(|(name, bytes)| format!("{} {name}", Size(*bytes))).collect();
+    let (free, unknown) = (sum(&FREE), sum(&[CauseGroup::Unknown]));
+    let in_use = rss.saturating_sub(free + unknown);
+    let mut evidence = vec![
+        format!("{} are in use: {}", Size(in_use), shown.join(", ")),
+        format!(
+            "{} ({:.0} % of RSS) are free: malloc and Ruby keep them for reuse",
+            Size(free),
+            percent(free, rss)
+        ),
+    ];
+    if unknown >= MIN_PART_BYTES {
+        evidence.push(format!("{} are unknown: in use or free", Size(unknown)));
+    }
+    evidence
 }
 
 /// The sentence, the evidence and the check for a cause that explains the process.
@@ -86,10 +139,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                  return them."
             ),
             arena_evidence(report),
-            format!(
-                "`rbloat trim {pid}` frees little of it, and the same work under another allocator (`rbloat \
-                 compare`) leaves less."
-            ),
+            format!("`rbloat trim {pid}` should free only about {}.", Size(trim_yield(report))),
         ),
         Cause::MallocTop | Cause::MallocCached => (
             format!(
@@ -99,11 +149,15 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             "the next work in the process should use this memory first.".into(),
         ),
         Cause::RubyLiveSlots | Cause::RubyMalloc => (
-            format!(
-                "{size} are held by live Ruby objects{}. The program itself uses this memory: it is a managed leak, or \
-                 simply its data.",
-                main_class(report)
-            ),
+            if are_mostly_garbage(report) {
+                format!("{size} are held by Ruby objects, most of which are garbage that the GC has not collected yet.")
+            } else {
+                format!(
+                    "{size} are held by live Ruby objects{}. The program itself uses this memory: it is a managed leak, \
+                     or simply its data.",
+                    main_class(report)
+                )
+            },
             class_evidence(report),
             "call GC.start in the process and report again. Objects that are gone then were garbage.".into(),
         ),
@@ -121,15 +175,16 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             "RSS should fall when threads end.".into(),
         ),
         Cause::FilePrivate | Cause::FileShared => (
-            format!(
-                "{size} are pages of mapped files. The kernel's cache shares most of them with other processes, and \
-                 takes them back when memory is short."
-            ),
-            vec![format!(
-                "{} are shared pages of the kernel's cache, {} are private copies",
-                Size(bytes(report, Cause::FileShared)),
-                Size(bytes(report, Cause::FilePrivate))
-            )],
+            match cause {
+                Cause::FilePrivate => {
+                    format!("{size} are pages of mapped files, most of them changed by this process.")
+                }
+                _ => format!(
+                    "{size} are pages of mapped files, most of them in the kernel's cache. The kernel takes back pages of \
+                     files on disk when memory is short."
+                ),
+            },
+            file_evidence(report),
             "PSS and anonymous memory in /proc/PID/smaps_rollup should be well below RSS.".into(),
         ),
         Cause::MallocInUse => (
@@ -269,6 +324,13 @@ fn class_evidence(report: &Report) -> Vec<String> {
     evidence
 }
 
+/// Returns true if more than half of the verdict's memory is held by objects that nothing retains.
+fn are_mostly_garbage(report: &Report) -> bool {
+    let retainers = managed(report).flat_map(|owner| &owner.kept_by);
+    let garbage: u64 = retainers.filter(|it| it.path.is_none()).map(|it| it.bytes).sum();
+    garbage > report.verdict.bytes / 2
+}
+
 /// The class that holds most of the verdict's memory, if one does.
 fn main_class(report: &Report) -> String {
     let first = report.ruby.as_ref().and_then(|ruby| ruby.classes.first());
@@ -283,18 +345,17 @@ fn main_class(report: &Report) -> String {
 /// The sentence for memory that objects of C extensions hold.
 fn held(report: &Report, size: Size) -> String {
     let mut owners = report.owners.iter().flatten();
-    match owners.find(|owner| owner.cause == Some(Cause::NativeHeld)) {
-        Some(first) => format!(
-            "{size} of native memory are held by Ruby objects of C extensions, most of them by {} {}. {}.",
-            Count(first.objects),
-            first.owner,
-            match first.memsize {
-                Some(Memsize::None) => "Ruby's GC counts only their slots",
-                _ => "Ruby's GC may see less of this memory than there is",
-            }
-        ),
-        None => format!("{size} of native memory are held by Ruby objects of C extensions."),
-    }
+    let held_by = format!("{size} of native memory are held by Ruby objects of C extensions");
+    let Some(first) = owners.find(|owner| owner.cause == Some(Cause::NativeHeld)) else {
+        return format!("{held_by}.");
+    };
+    let share =
+        if held_bytes(first) > report.verdict.bytes / 2 { "most" } else { "the largest part" };
+    let counted = match first.memsize {
+        Some(Memsize::None) => "Ruby's GC counts only their slots",
+        _ => "Ruby's GC may see less of this memory than there is",
+    };
+    format!("{held_by}, {share} of them by {} {}. {counted}.", Count(first.objects), first.owner)
 }
 
 /// The owners of a cause that hold most.
@@ -320,6 +381,26 @@ fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
         )
     };
     owners.into_iter().filter(|owner| weight(owner) >= least).map(describe).collect()
+}
+
+fn file_evidence(report: &Report) -> Vec<String> {
+    let mut evidence = vec![format!(
+        "{} are shared pages of the kernel's cache, {} are private copies",
+        Size(bytes(report, Cause::FileShared)),
+        Size(bytes(report, Cause::FilePrivate))
+    )];
+    if let Some(file) = report.files.first() {
+        let (size, times) = (Size(file.resident_bytes()), times(file));
+        evidence.push(format!("the largest file is {}: {size}, mapped {times}", file.path));
+    }
+    let repeated: u64 = report.files.iter().map(|file| file.repeated_bytes).sum();
+    if repeated > report.verdict.bytes / 10 {
+        evidence.push(format!(
+            "{} are pages that RSS counts again, because the process maps the same part of a file several times",
+            Size(repeated)
+        ));
+    }
+    evidence
 }
 
 fn slot_evidence(report: &Report) -> Vec<String> {
