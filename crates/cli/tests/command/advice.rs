@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use formats::{Action, Report};
+use formats::{Action, Advice, Report};
+use ledger::Cause;
 use testkit::Target;
 
-use crate::report;
+use crate::{bytes, report};
 
 /// jemalloc returns memory within about 10 s. This much longer the tests wait for it on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -116,4 +117,83 @@ fn garbage_is_called_garbage_and_no_path_is_blamed_for_it() {
     let words = render::words::advice(release.expect("the GC should run"), &report);
     assert_eq!(words.command, "GC.start");
     assert!(target.finish());
+}
+
+/// The advice was to call GC.start once, which frees only a part of the pages.
+#[test]
+fn compaction_frees_most_of_the_free_slots() {
+    let mut target = Target::ruby(
+        "class Row; def initialize(number) @number = number; end; end
+         rows = Array.new(2_000_000) { |number| Row.new(number) }
+         KEPT = rows.select.with_index { |_, at| (at % 50).zero? }
+         rows.clear
+         3.times { GC.start }
+         puts 'ready {}'; $stdout.flush; gets
+         GC.compact
+         5.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let before = report(target.pid());
+    assert_eq!(before.verdict.cause, Some(Cause::RubyFreeSlots));
+    assert_eq!(before.advice[0], Advice { action: Action::Compact, saves_bytes: None });
+    target.tell("compact");
+    target.next_truth();
+    let after = report(target.pid());
+    let [before, after] = [before, after].map(|report| bytes(&report, "ruby.free_slots"));
+    assert!(after < before / 2, "{before} {after}");
+    assert!(target.finish());
+}
+
+/// A report on a process in which constants retain so many of 12,000 strings.
+fn strings_in(shares: &[u32]) -> Report {
+    let constants: Vec<_> = shares
+        .iter()
+        .enumerate()
+        .map(|(index, count)| format!("PART_{index} = Array.new({count}) {{ 'x' * 5_000 }}"))
+        .collect();
+    let source = format!(
+        "{}\n3.times {{ GC.start }}; puts 'ready {{}}'; $stdout.flush; $stdin.read",
+        constants.join("\n")
+    );
+    let target = Target::ruby(&source);
+    let report = report(target.pid());
+    assert!(target.finish());
+    report
+}
+
+#[test]
+fn a_path_is_blamed_only_if_it_retains_more_than_half() {
+    let advice = |shares: &[u32]| {
+        let report = strings_in(shares);
+        let first = report.advice.first().expect("60 MiB are worth a step");
+        render::words::advice(first, &report).action
+    };
+    let shared = advice(&[4_000, 4_000, 4_000]);
+    assert!(shared.starts_with("Find out what retains the objects of class String ("), "{shared}");
+    let most = advice(&[2_500, 7_000, 2_500]);
+    assert!(most.contains("most of which are retained by PART_1 → Array → String,"), "{most}");
+}
+
+#[test]
+fn a_path_to_native_memory_is_blamed_only_if_it_retains_more_than_half() {
+    let advice = |shares: [u32; 2]| {
+        let [one, other] = shares;
+        let target = Target::ruby(&format!(
+            "require 'zlib'
+             data = Random.new(1).bytes(100_000)
+             ONE = Array.new({one}) {{ Zlib::Deflate.new.tap {{ |it| it << data }} }}
+             OTHER = Array.new({other}) {{ Zlib::Deflate.new.tap {{ |it| it << data }} }}
+             GC.start; puts 'ready {{}}'; $stdout.flush; $stdin.read"
+        ));
+        let report = report(target.pid());
+        let step = report.advice.iter().find(|it| matches!(it.action, Action::FreeNative { .. }));
+        let words = render::words::advice(step.expect("they hold 100 MiB"), &report);
+        assert_eq!(words.command, "deflate.close");
+        assert!(target.finish());
+        words.action
+    };
+    let half = advice([250, 250]);
+    assert!(half.starts_with("Free the memory of 500 objects of class Zlib::Deflate"), "{half}");
+    let most = advice([150, 350]);
+    assert!(most.contains("most of which are retained by OTHER → Array → Zlib::Deflate"), "{most}");
 }

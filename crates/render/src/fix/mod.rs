@@ -126,7 +126,7 @@ fn blocks_of(action: &Action, command: &str, deployment: &Deployment) -> Vec<Blo
         )],
         Action::Compact => vec![Block::new(
             "In the program, when it is idle:",
-            ["GC.compact".into(), "GC.start".into()],
+            ["GC.compact".into(), "5.times { GC.start }".into()],
         )],
         Action::FreeNative { .. } => vec![Block::new("In the program, call:", [command.into()])],
         Action::ReleaseObjects { .. } | Action::LookForNative => {

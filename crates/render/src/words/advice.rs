@@ -75,8 +75,8 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         ),
         Action::Compact => (
             "Compact Ruby's heap, so that empty heap pages can be freed.".into(),
-            "GC.compact, then GC.start".into(),
-            "a pause of the whole process. Objects that C extensions pin do not move, and the pages return when the \
+            "GC.compact, then GC.start several times".into(),
+            "pauses of the whole process. Objects that C extensions pin do not move, and the pages return when the \
              load needs the slots.",
         ),
         Action::ReleaseObjects { class, bytes, path, are_garbage } => {

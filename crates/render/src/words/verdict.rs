@@ -164,7 +164,9 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         Cause::RubyFreeSlots => (
             format!("{size} are free slots on Ruby's heap pages: few live objects pin many pages."),
             slot_evidence(report),
-            "GC.compact should free most of these pages; ordinary load should fill them again.".into(),
+            "GC.compact, followed by GC.start several times, should free most of these pages; ordinary load should fill them \
+             again."
+                .into(),
         ),
         Cause::StackThreads | Cause::StackFibers => (
             format!("{size} are the stacks of {}.", counted(report.process.threads, "thread")),
