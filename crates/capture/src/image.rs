@@ -45,6 +45,8 @@ pub struct ProcessInfo {
     pub namespace_pid: Option<i32>,
     /// The number of threads.
     pub threads: u64,
+    /// The names of the threads, each once; empty if they were not read.
+    pub thread_names: Vec<String>,
     /// Resident bytes as ps(1) shows them: the kernel's fast count, which may be off by some pages for each processor.
     pub rss_bytes: u64,
 }

@@ -11,6 +11,9 @@ const MIN_SHARE: f64 = 5.0;
 /// The least share of RSS for steps that save an unknown part of it, in percent.
 const MIN_MAIN_SHARE: f64 = 25.0;
 
+/// The name of the thread of the gem's AutoTrim.
+const AUTO_TRIM_THREAD: &str = "rbloat-trim";
+
 /// Returns the steps that a user can take: those against `cause`, the verdict's, come first, then those against the
 /// largest amount of memory. Of several steps against the same memory, those come first whose effect lasts. A healthy
 /// process needs none.
@@ -30,7 +33,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         (&[Cause::NativeHeld], vec![free_native(ledger)]),
         (&[Cause::NativeUnreachable], vec![find_leak(ledger)]),
         (&[Cause::MallocInUse], vec![look_for_native(ledger)]),
-        (&[Cause::StackThreads, Cause::StackFibers], vec![run_fewer_threads(ledger)]),
+        (&[Cause::StackThreads], vec![run_fewer_threads(ledger)]),
         (&[Cause::FileShared, Cause::FilePrivate], vec![watch_pss(ledger)]),
     ];
     let mut groups: Vec<_> = groups
@@ -64,7 +67,9 @@ fn trim(ledger: &Ledger) -> Option<Advice> {
 /// The gem's AutoTrim does the same as `rbloat trim` whenever it is worth it.
 fn auto_trim(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.causes[Cause::MallocUnreturned];
-    let runs = ledger.process.variable("RBLOAT_AUTO_TRIM") == Some("1");
+    // Rails and the plugin of Puma start it without the variable. A core has no names of threads.
+    let runs = ledger.process.variable("RBLOAT_AUTO_TRIM") == Some("1")
+        || ledger.process.thread_names.iter().any(|name| name == AUTO_TRIM_THREAD);
     (ledger.allocator.is_glibc() && is_worth(ledger, bytes) && !runs)
         .then(|| step(Action::AutoTrim))
 }
@@ -143,9 +148,9 @@ fn look_for_native(ledger: &Ledger) -> Option<Advice> {
 }
 
 fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
-    let bytes = ledger.sum(&[Cause::StackThreads, Cause::StackFibers]);
     let threads = ledger.process.threads;
-    is_worth(ledger, bytes).then(|| step(Action::RunFewerThreads { threads }))
+    is_main(ledger, ledger.causes[Cause::StackThreads])
+        .then(|| step(Action::RunFewerThreads { threads }))
 }
 
 fn watch_pss(ledger: &Ledger) -> Option<Advice> {

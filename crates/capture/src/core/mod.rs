@@ -114,6 +114,7 @@ fn process(dumped: &Dumped, notes: &Notes, pages: &Pages) -> ProcessInfo {
         started_ticks: None,
         uptime_ms: None,
         threads: notes.threads.len() as u64,
+        thread_names: Vec::new(),
         rss_bytes: all.map(|run| length(&run.range)).sum(),
     }
 }

@@ -23,7 +23,7 @@ pub use memory::{MemoryCounts, Rollup, available_bytes, memory_counts, rollup, r
 pub(crate) use memory::{resident_bytes, rss_error_bytes};
 pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
 pub use threads::{SignalSets, cpu_time, own_cpu_time, signal_sets, thread_state, threads};
-pub(crate) use threads::{thread_count, thread_ids};
+pub(crate) use threads::{thread_count, thread_ids, thread_names};
 pub use tree::{Member, Tree, children, ended_without_signal};
 
 /// Clock ticks as /proc counts them (USER_HZ).
@@ -159,6 +159,7 @@ pub(crate) fn process_info(pid: i32) -> Result<ProcessInfo, Error> {
         is_contained: namespace_pid(&status).is_some() || has_container_mark(pid),
         namespace_pid: namespace_pid(&status),
         threads: status.threads,
+        thread_names: Vec::new(),
         rss_bytes: status.vmrss.unwrap_or(0) * 1024,
     })
 }

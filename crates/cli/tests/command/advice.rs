@@ -183,7 +183,7 @@ fn a_path_to_native_memory_is_blamed_only_if_it_retains_more_than_half() {
              data = Random.new(1).bytes(100_000)
              ONE = Array.new({one}) {{ Zlib::Deflate.new.tap {{ |it| it << data }} }}
              OTHER = Array.new({other}) {{ Zlib::Deflate.new.tap {{ |it| it << data }} }}
-             GC.start; puts 'ready {{}}'; $stdout.flush; $stdin.read"
+             GC.start; puts 'ready {{}}'; $stdout.flush; $stdin.read; exit!(0)"
         ));
         let report = report(target.pid());
         let step = report.advice.iter().find(|it| matches!(it.action, Action::FreeNative { .. }));
@@ -196,4 +196,37 @@ fn a_path_to_native_memory_is_blamed_only_if_it_retains_more_than_half() {
     assert!(half.starts_with("Free the memory of 500 objects of class Zlib::Deflate"), "{half}");
     let most = advice([150, 350]);
     assert!(most.contains("most of which are retained by OTHER → Array → Zlib::Deflate"), "{most}");
+}
+
+/// The verdict was "the stacks of 1 thread", and the advice to run fewer threads.
+#[test]
+fn stacks_of_fibers_are_no_stacks_of_threads() {
+    let target = Target::ruby(
+        "FIBERS = Array.new(1_000) { Fiber.new { deep = ->(n) { n > 0 ? [n].each { deep.(n - 1) } : Fiber.yield }; deep.(160) } }
+         FIBERS.each(&:resume)
+         GC.start
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let report = report(target.pid());
+    assert_eq!(report.verdict.cause, Some(Cause::StackFibers), "{:#?}", report.causes);
+    let summary = render::words::verdict(&report).summary;
+    assert!(summary.ends_with(" of fibers."), "{summary}");
+    assert!(!is_advised(&report, |action| matches!(action, Action::RunFewerThreads { .. })));
+    assert!(target.finish());
+}
+
+/// Rails and Puma start AutoTrim without the variable RBLOAT_AUTO_TRIM.
+#[test]
+fn auto_trim_is_not_advised_if_it_runs() {
+    let advises = |thread: &str| {
+        let source = format!("Thread.new {{ sleep }}.name = '{thread}'; $0 = ARGV.shift; load $0");
+        let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/burst.rb");
+        let mut ruby = testkit::ruby();
+        let target = Target::start(ruby.args(["-e", &source, scenario, "--scale", "0.2"]));
+        let report = report(target.pid());
+        assert!(target.finish());
+        is_advised(&report, |action| *action == Action::AutoTrim)
+    };
+    assert!(!advises("rbloat-trim"));
+    assert!(advises("worker"));
 }

@@ -32,8 +32,10 @@ fn a_file_that_is_mapped_several_times_is_named_and_counted() {
     assert_eq!(report.verdict.cause, Some(Cause::FileShared));
     let file = &report.files[0];
     let private_bytes = 4 * 4096;
+    // The kernel shows the path below its own root.
+    assert!(file.path.ends_with(target.truth["path"].as_str().unwrap()), "{}", file.path);
     let expected = MappedFile {
-        path: target.truth["path"].as_str().unwrap().into(),
+        path: file.path.clone(),
         private_bytes,
         shared_bytes: 64 * MIB - private_bytes,
         repeated_bytes: 48 * MIB - private_bytes,
@@ -53,8 +55,8 @@ fn a_file_that_is_mapped_several_times_is_named_and_counted() {
     assert_eq!((library.times, library.repeated_bytes), (1, 0), "{library:?}");
 
     let text = String::from_utf8(run(target.pid(), &[]).stdout).unwrap();
-    let row = text.lines().find(|line| line.starts_with(" /") && line.contains("geo"));
-    assert!(row.is_some_and(|row| row.ends_with(" 48.0  8 times")), "{text}");
+    let row = text.lines().find(|line| line.contains("geo") && line.ends_with("  8 times"));
+    assert!(row.is_some_and(|row| row.contains(" 48.0 ")), "{text}");
     assert!(text.contains("pages that RSS counts again"), "{text}");
     target.go_on();
     assert!(target.finish());

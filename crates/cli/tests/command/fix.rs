@@ -184,23 +184,19 @@ fn a_forked_worker_has_no_background_thread_of_jemalloc() {
 
 /// Builds and installs the gem in a folder, as `gem install rbloat` does; false if this machine cannot.
 fn install_gem(folder: &Path) -> bool {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../gem");
-    let package = folder.join("rbloat.gem");
-    let can_build = testkit::ruby()
-        .args(["-rmkmf", "-e", "exit(have_header('ruby.h'))"])
-        .current_dir(folder)
-        .output();
-    if !can_build.is_ok_and(|output| output.status.success()) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../gem").canonicalize().unwrap();
+    let ruby_in = |folder: &Path, arguments: &[&str]| {
+        let mut command = testkit::ruby();
+        command.arg("-C").arg(folder).args(arguments).output().unwrap().status.success()
+    };
+    if !ruby_in(folder, &["-rmkmf", "-e", "exit(have_header('ruby.h'))"]) {
         return false;
     }
-    let gem = |arguments: &[&str]| {
-        let mut command = testkit::ruby();
-        let command = command.args(["-S", "gem"]).args(arguments).arg("--silent");
-        command.current_dir(&source).status().unwrap().success()
-    };
-    let (folder, package) = (folder.to_str().unwrap(), package.to_str().unwrap());
-    assert!(gem(&["build", "rbloat.gemspec", "--output", package]));
-    assert!(gem(&["install", "--local", "--no-document", "--install-dir", folder, package]));
+    let package = folder.join("rbloat.gem");
+    let (place, package) = (folder.to_str().unwrap(), package.to_str().unwrap());
+    let options = ["--local", "--no-document", "--install-dir", place, package];
+    assert!(ruby_in(&source, &["-S", "gem", "build", "rbloat.gemspec", "--output", package]));
+    assert!(ruby_in(folder, &[&["-S", "gem", "install"][..], &options].concat()));
     true
 }
 

@@ -168,14 +168,25 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
              again."
                 .into(),
         ),
-        Cause::StackThreads | Cause::StackFibers => (
-            format!("{size} are the stacks of {}.", counted(report.process.threads, "thread")),
-            vec![format!(
-                "{} of stack are resident for each thread on average",
-                Size(report.verdict.bytes / report.process.threads.max(1))
-            )],
-            "RSS should fall when threads end.".into(),
-        ),
+        Cause::StackThreads | Cause::StackFibers => {
+            let (threads, count) = (bytes(report, Cause::StackThreads), report.process.threads);
+            let fibers = match bytes(report, Cause::StackFibers) {
+                0 => String::new(),
+                bytes => format!(", {} of fibers", Size(bytes)),
+            };
+            (
+                format!(
+                    "{size} are stacks: {} of {}{fibers}.",
+                    Size(threads),
+                    counted(count, "thread")
+                ),
+                vec![format!(
+                    "{} of stack are resident for each thread on average",
+                    Size(threads / count.max(1))
+                )],
+                "RSS should fall when threads or fibers end.".into(),
+            )
+        }
         Cause::FilePrivate | Cause::FileShared => (
             match cause {
                 Cause::FilePrivate => {
