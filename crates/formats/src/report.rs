@@ -417,7 +417,8 @@ impl Ruby {
 impl Owner {
     /// Sums up owners in one row.
     fn sum(owners: &[Self]) -> Self {
-        let sum = |of: fn(&Self) -> u64| owners.iter().map(of).sum();
+        // A snapshot may have sizes that no process has.
+        let sum = |of: fn(&Self) -> u64| owners.iter().map(of).fold(0, u64::saturating_add);
         Self {
             owner: format!("({} others)", owners.len()),
             kind: "others".into(),
@@ -427,7 +428,9 @@ impl Owner {
             chunks: sum(|owner| owner.chunks),
             exclusive_bytes: sum(|owner| owner.exclusive_bytes),
             shared_bytes: sum(|owner| owner.shared_bytes),
-            resident_bytes: owners.iter().map(|owner| owner.resident_bytes).sum(),
+            resident_bytes: owners
+                .iter()
+                .try_fold(0, |sum: u64, owner| Some(sum.saturating_add(owner.resident_bytes?))),
             memsize: None,
             kept_by: vec![],
         }

@@ -5,6 +5,7 @@ use formats::{MappedFile, Report};
 use ledger::{Cause, percent};
 
 use crate::text::{align_right, mebibytes, table, trimmed};
+use crate::words::total;
 
 /// Files that are shown, at most.
 const MAX_FILES: usize = 5;
@@ -17,7 +18,7 @@ const MIN_PATH: usize = 20;
 pub(crate) fn write_files(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
     let is_file = |cause| matches!(cause, Cause::FilePrivate | Cause::FileShared);
     let rows = report.causes.iter().filter(|row| is_file(row.cause));
-    let bytes: u64 = rows.map(|row| row.bytes).sum();
+    let bytes = total(rows.map(|row| row.bytes));
     let is_large = bytes >= MIN_BYTES && percent(bytes, report.process.rss_bytes) >= MIN_SHARE;
     if !is_large || report.files.is_empty() {
         return Ok(());

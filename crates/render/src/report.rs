@@ -321,7 +321,9 @@ fn write_retaining_paths(
     least: u64,
     width: usize,
 ) -> std::fmt::Result {
-    let held = |owner: &&Owner| owner.slot_bytes + owner.exclusive_bytes + owner.shared_bytes;
+    let held = |owner: &&Owner| {
+        words::total([owner.slot_bytes, owner.exclusive_bytes, owner.shared_bytes])
+    };
     let large = |owner: &&Owner| held(owner) >= least && !owner.kept_by.is_empty();
     let mut large = owners.iter().filter(large).take(MAX_RETAINED).peekable();
     if large.peek().is_none() {
@@ -329,8 +331,8 @@ fn write_retaining_paths(
     }
     writeln!(out, "{BOLD}RETAINED BY{BOLD:#}")?;
     for owner in large {
-        let retained: u64 = owner.kept_by.iter().map(|retainer| retainer.bytes).sum();
-        let is_main = |retainer: &&KeptBy| retainer.bytes * MIN_PATH_FRACTION >= retained;
+        let retained = words::total(owner.kept_by.iter().map(|retainer| retainer.bytes));
+        let is_main = |retainer: &&KeptBy| retainer.bytes >= retained / MIN_PATH_FRACTION;
         for retainer in owner.kept_by.iter().filter(is_main) {
             let path = match &retainer.path {
                 Some(path) => path.clone(),

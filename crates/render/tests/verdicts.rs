@@ -1,7 +1,7 @@
 //! Sentences of verdicts claim no more than the figures of the report.
 
 use formats::{Memsize, Owner, Report};
-use ledger::Cause;
+use ledger::{Cause, Size};
 use render::words;
 
 /// A report whose verdict is native memory of which the first of two owners has so many percent.
@@ -54,4 +54,36 @@ fn a_process_that_was_read_in_part_is_not_called_free_or_in_use() {
         "20.0 MiB are unknown: in use or free",
     ];
     assert_eq!(words.evidence, evidence);
+}
+
+/// Replaces every number that is a size by the largest one.
+fn inflate(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Number(number) if number.is_u64() => *number = u64::MAX.into(),
+        serde_json::Value::Array(values) => values.iter_mut().for_each(inflate),
+        serde_json::Value::Object(fields) => {
+            let is_size = |name: &str| !matches!(name, "pid" | "schema" | "heaps");
+            fields
+                .iter_mut()
+                .filter(|(name, _)| is_size(name))
+                .for_each(|(_, field)| inflate(field));
+        }
+        _ => {}
+    }
+}
+
+/// A snapshot may come from anywhere.
+#[test]
+fn impossible_sizes_are_shown_and_never_added_up_to_a_panic() {
+    let mut document: serde_json::Value = serde_json::from_str(include_str!("burst.json")).unwrap();
+    inflate(&mut document);
+    let report: Report = serde_json::from_value(document).unwrap();
+    let mut report = report.brief(1);
+    let largest = Size(u64::MAX).to_string();
+    for cause in Cause::ALL.map(Some).into_iter().chain([None]) {
+        report.verdict.cause = cause;
+        let options = render::TextOptions { width: 100, arenas: true };
+        assert!(render::report(&report, options).contains(&largest));
+        assert!(render::fix(&report, None, 100).contains(&largest));
+    }
 }

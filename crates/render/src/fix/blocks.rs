@@ -94,7 +94,10 @@ pub(super) fn set(deployment: &Deployment, variables: &[Variable]) -> Vec<Block>
                 manifest.push(format!("  - name: {name}"));
                 manifest.push(format!("    value: \"{value}\""));
             }
-            vec![Block::new("In the manifest, in the entry of the container (append to `env` if it is there already):", manifest)]
+            vec![Block::new(
+                "In the manifest, in the entry of the container (append to `env` if it is there already):",
+                manifest,
+            )]
         }
         Some(Platform::Container) => {
             let lines = lines(|it| format!("ENV {}", assignment(it)));

@@ -4,7 +4,7 @@ use diagnosis::{MIN_BYTES, MIN_SHARE};
 use formats::{Arena, CaptureMethod, Memsize, Owner, Report};
 use ledger::{Cause, CauseGroup, Count, Size, percent};
 
-use super::{VerdictWords, confidence, counted};
+use super::{VerdictWords, confidence, counted, total};
 use crate::files::times;
 
 /// Smaller parts of a healthy process are not listed, in bytes.
@@ -91,16 +91,16 @@ const FREE: [CauseGroup; 4] = [
 /// to RSS.
 fn composition(report: &Report) -> Vec<String> {
     let rss = report.process.rss_bytes;
-    let sum = |groups: &[CauseGroup]| -> u64 {
+    let sum = |groups: &[CauseGroup]| {
         let rows = report.causes.iter().filter(|row| groups.contains(&row.cause.group()));
-        rows.map(|row| row.bytes).sum()
+        total(rows.map(|row| row.bytes))
     };
     let mut parts = PARTS.map(|(name, groups)| (name, sum(groups)));
     parts.sort_by_key(|&(_, bytes)| Reverse(bytes));
     let shown = parts.iter().filter(|(_, bytes)| *bytes >= MIN_PART_BYTES);
     let shown: Vec<_> = shown.map(|(name, bytes)| format!("{} {name}", Size(*bytes))).collect();
     let (free, unknown) = (sum(&FREE), sum(&[CauseGroup::Unknown]));
-    let in_use = rss.saturating_sub(free + unknown);
+    let in_use = rss.saturating_sub(free).saturating_sub(unknown);
     let mut evidence = vec![
         format!("{} are in use: {}", Size(in_use), shown.join(", ")),
         format!(
@@ -270,9 +270,9 @@ fn arena_evidence(report: &Report) -> Vec<String> {
     let mut evidence = vec![
         format!(
             "malloc has {} in use in {}, and keeps {} free in {}",
-            Size(malloc.in_use_bytes + malloc.mmapped_bytes),
-            counted(malloc.in_use_chunks + malloc.mmapped_chunks, "chunk"),
-            Size(malloc.free_bytes + malloc.fastbin_bytes),
+            Size(total([malloc.in_use_bytes, malloc.mmapped_bytes])),
+            counted(total([malloc.in_use_chunks, malloc.mmapped_chunks]), "chunk"),
+            Size(total([malloc.free_bytes, malloc.fastbin_bytes])),
             counted(arenas.len() as u64, "arena")
         ),
         format!(
@@ -288,7 +288,7 @@ fn arena_evidence(report: &Report) -> Vec<String> {
             Size(malloc.trim_deferred_bytes)
         ));
     }
-    let free = |arena: &&Arena| arena.unreturned_bytes + arena.fragmented_bytes;
+    let free = |arena: &&Arena| total([arena.unreturned_bytes, arena.fragmented_bytes]);
     if let Some(largest) = arenas.iter().max_by_key(free)
         && arenas.len() > 1
     {
@@ -306,7 +306,7 @@ fn managed(report: &Report) -> impl Iterator<Item = &Owner> {
 }
 
 fn held_bytes(owner: &Owner) -> u64 {
-    owner.exclusive_bytes + owner.shared_bytes
+    total([owner.exclusive_bytes, owner.shared_bytes])
 }
 
 fn class_evidence(report: &Report) -> Vec<String> {
@@ -340,7 +340,7 @@ fn class_evidence(report: &Report) -> Vec<String> {
 /// Returns true if more than half of the verdict's memory is held by objects that nothing retains.
 fn are_mostly_garbage(report: &Report) -> bool {
     let retainers = managed(report).flat_map(|owner| &owner.kept_by);
-    let garbage: u64 = retainers.filter(|it| it.path.is_none()).map(|it| it.bytes).sum();
+    let garbage = total(retainers.filter(|it| it.path.is_none()).map(|it| it.bytes));
     garbage > report.verdict.bytes / 2
 }
 
@@ -348,7 +348,7 @@ fn are_mostly_garbage(report: &Report) -> bool {
 fn main_class(report: &Report) -> String {
     let first = report.ruby.as_ref().and_then(|ruby| ruby.classes.first());
     match first {
-        Some(class) if (class.slot_bytes + class.malloc_bytes) * 2 > report.verdict.bytes => {
+        Some(class) if total([class.slot_bytes, class.malloc_bytes]) > report.verdict.bytes / 2 => {
             format!(", most of them by {} {}", Count(class.objects), class.name)
         }
         _ => String::new(),
@@ -373,7 +373,7 @@ fn held(report: &Report, size: Size) -> String {
 
 /// The owners of a cause that hold most.
 fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
-    let weight = |owner: &Owner| owner.slot_bytes + held_bytes(owner);
+    let weight = |owner: &Owner| total([owner.slot_bytes, held_bytes(owner)]);
     let owners = report.owners.iter().flatten().filter(|owner| owner.cause == Some(cause));
     let owners: Vec<&Owner> = owners.take(MAX_EVIDENCE).collect();
     let least = owners.first().map_or(0, |first| weight(first) / MIN_FRACTION);
@@ -406,7 +406,7 @@ fn file_evidence(report: &Report) -> Vec<String> {
         let (size, times) = (Size(file.resident_bytes()), times(file));
         evidence.push(format!("the largest file is {}: {size}, mapped {times}", file.path));
     }
-    let repeated: u64 = report.files.iter().map(|file| file.repeated_bytes).sum();
+    let repeated = total(report.files.iter().map(|file| file.repeated_bytes));
     if repeated > report.verdict.bytes / 10 {
         evidence.push(format!(
             "{} are pages that RSS counts again, because the process maps the same part of a file several times",
@@ -421,7 +421,7 @@ fn slot_evidence(report: &Report) -> Vec<String> {
     vec![format!(
         "{} of {} are free, on {}",
         Count(ruby.slots_free),
-        counted(ruby.slots_free + ruby.slots_live, "slot"),
+        counted(total([ruby.slots_free, ruby.slots_live]), "slot"),
         counted(ruby.heap_pages, "heap page")
     )]
 }
