@@ -58,6 +58,9 @@ fn write(
                           reasons.";
         write_paragraph(out, DIM, incomplete, "", width)?;
     }
+    if report.advice.is_empty() {
+        return Ok(());
+    }
     let choice = "If the process is deployed in another way, name that with --for.";
     write_paragraph(out, DIM, choice, "", width)
 }
