@@ -275,7 +275,7 @@ fn deployment_of(library: &str, program: &str) -> Option<formats::Deployment> {
 }
 
 #[test]
-fn puma_rails_and_bundler_are_recognized() {
+fn servers_rails_and_bundler_are_recognized() {
     let plain = deployment_of("json", "require 'json'").unwrap();
     assert_eq!((plain.server, plain.rails, plain.bundler), (None, false, false));
     let bundler = "
@@ -294,6 +294,20 @@ fn puma_rails_and_bundler_are_recognized() {
         SERVER.run";
     if let Some(found) = deployment_of("puma", puma) {
         assert_eq!((found.server, found.rails), (Some(Server::Puma), false));
+    }
+    // A manager that starts jobs needs Redis.
+    let sidekiq = "
+        require 'sidekiq'
+        require 'sidekiq/manager'
+        MANAGER = Sidekiq::Manager.allocate";
+    if let Some(found) = deployment_of("sidekiq", sidekiq) {
+        assert_eq!((found.server, found.rails), (Some(Server::Sidekiq), false));
+    }
+    // A program that only enqueues jobs.
+    if let Some(found) =
+        deployment_of("sidekiq", "require 'sidekiq'; CLIENT = Sidekiq::Client.allocate")
+    {
+        assert_eq!(found.server, None);
     }
     let rails = "
         require 'logger'
