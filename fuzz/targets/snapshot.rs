@@ -11,6 +11,7 @@ use flate2::write::ZlibEncoder;
 use formats::Snapshot;
 use libfuzzer_sys::fuzz_target;
 use rbloat_fuzz::patches;
+use render::TextOptions;
 
 const HEADER: usize = 12;
 
@@ -63,5 +64,8 @@ fuzz_target!(|input: &[u8]| {
     let (one, other) = (("one".to_owned(), valid), ("other".to_owned(), snapshot.clone()));
     let _ = render::diff(&diagnosis::growth(&[one, other]), 100);
     let _ = render::map_html(&snapshot);
+    let report = snapshot.report.clone().brief(1);
+    let _ = render::report(&report, TextOptions { width: 100, arenas: true });
+    let _ = render::fix(&report, None, 100);
     assert_eq!(Snapshot::from_bytes(&snapshot.to_bytes()).ok(), Some(snapshot));
 });

@@ -34,12 +34,19 @@ pub struct ProcessInfo {
     /// The command line, words joined by blanks; the name in brackets if it has none.
     pub command: String,
     /// The variables that select another allocator (LD_PRELOAD) and the gem's AutoTrim, as of the start of the process.
-    /// Other variables are not kept, since they may hold secrets. `None` if the environment could not be read.
+    /// Some other variables are kept with an empty value, since values may be secret. `None` if the environment could not
+    /// be read.
     pub environment: Option<Vec<(String, String)>>,
+    /// The path of its control group; `None` if it is unknown or the root.
+    pub control_group: Option<String>,
+    /// True if it runs in a pid namespace of its own, or below a root that Docker or Podman made.
+    pub is_contained: bool,
     /// The process id in its own pid namespace, if that differs.
     pub namespace_pid: Option<i32>,
     /// The number of threads.
     pub threads: u64,
+    /// The names of the threads, each once; empty if they were not read.
+    pub thread_names: Vec<String>,
     /// Resident bytes as ps(1) shows them: the kernel's fast count, which may be off by some pages for each processor.
     pub rss_bytes: u64,
 }

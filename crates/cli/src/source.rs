@@ -147,6 +147,8 @@ pub(crate) struct Detail {
 }
 
 impl Detail {
+    /// Causes and owners.
+    pub(crate) const OWNERS: Self = Self { owners: true, ..Self::CAUSES };
     /// Causes only.
     pub(crate) const CAUSES: Self =
         Self { owners: false, extent: Extent { retained_sizes: false, memory_map: false } };

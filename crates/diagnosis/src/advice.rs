@@ -2,7 +2,7 @@ use std::cmp::Reverse;
 
 use capture::Origin;
 use formats::{Action, Advice};
-use ledger::{ArenaAccount, Cause, Ledger, OwnerAccount, percent};
+use ledger::{ArenaAccount, Cause, Ledger, OwnerAccount, Retainer, percent};
 
 /// The least saving that is worth a step, in bytes.
 const MIN_BYTES: u64 = 8 << 20;
@@ -11,6 +11,9 @@ const MIN_SHARE: f64 = 5.0;
 /// The least share of RSS for steps that save an unknown part of it, in percent.
 const MIN_MAIN_SHARE: f64 = 25.0;
 
+/// The name of the thread of the gem's AutoTrim.
+const AUTO_TRIM_THREAD: &str = "rbloat-trim";
+
 /// Returns the steps that a user can take: those against `cause`, the verdict's, come first, then those against the
 /// largest amount of memory. Of several steps against the same memory, those come first whose effect lasts. A healthy
 /// process needs none.
@@ -18,17 +21,19 @@ const MIN_MAIN_SHARE: f64 = 25.0;
 pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     use Cause::{MallocFragmented, MallocUnreturned, RubyLiveSlots, RubyMalloc};
     let Some(cause) = cause else { return Vec::new() };
+    let mut malloc = vec![auto_trim(ledger), preload(ledger), limit_arenas(ledger), trim(ledger)];
+    if is_pinned(ledger) {
+        // A trim returns less than half of it.
+        malloc.swap(0, 1);
+    }
     let groups: [(&[Cause], Vec<Option<Advice>>); 8] = [
-        (
-            &[MallocUnreturned, MallocFragmented],
-            vec![auto_trim(ledger), preload(ledger), limit_arenas(ledger), trim(ledger)],
-        ),
+        (&[MallocUnreturned, MallocFragmented], malloc),
         (&[Cause::RubyFreeSlots], vec![compact(ledger)]),
         (&[RubyLiveSlots, RubyMalloc], vec![release(ledger)]),
         (&[Cause::NativeHeld], vec![free_native(ledger)]),
         (&[Cause::NativeUnreachable], vec![find_leak(ledger)]),
         (&[Cause::MallocInUse], vec![look_for_native(ledger)]),
-        (&[Cause::StackThreads, Cause::StackFibers], vec![run_fewer_threads(ledger)]),
+        (&[Cause::StackThreads], vec![run_fewer_threads(ledger)]),
         (&[Cause::FileShared, Cause::FilePrivate], vec![watch_pss(ledger)]),
     ];
     let mut groups: Vec<_> = groups
@@ -62,7 +67,9 @@ fn trim(ledger: &Ledger) -> Option<Advice> {
 /// The gem's AutoTrim does the same as `rbloat trim` whenever it is worth it.
 fn auto_trim(ledger: &Ledger) -> Option<Advice> {
     let bytes = ledger.causes[Cause::MallocUnreturned];
-    let runs = ledger.process.variable("RBLOAT_AUTO_TRIM") == Some("1");
+    // Rails and the plugin of Puma start it without the variable. A core has no names of threads.
+    let runs = ledger.process.variable("RBLOAT_AUTO_TRIM") == Some("1")
+        || ledger.process.thread_names.iter().any(|name| name == AUTO_TRIM_THREAD);
     (ledger.allocator.is_glibc() && is_worth(ledger, bytes) && !runs)
         .then(|| step(Action::AutoTrim))
 }
@@ -72,9 +79,13 @@ fn preload(ledger: &Ledger) -> Option<Advice> {
     let preloaded = ledger.process.variable("LD_PRELOAD");
     // The variable names jemalloc, yet glibc serves malloc.
     let is_broken = preloaded.is_some_and(|libraries| libraries.contains("jemalloc"));
-    let is_pinned = ledger.causes[Cause::MallocFragmented] > ledger.causes[Cause::MallocUnreturned];
     (is_worth(ledger, kept) && ledger.allocator.is_glibc())
-        .then(|| step(Action::PreloadJemalloc { is_broken, is_pinned }))
+        .then(|| step(Action::PreloadJemalloc { is_broken, is_pinned: is_pinned(ledger) }))
+}
+
+/// Returns true if most of malloc's free memory shares pages with memory in use.
+fn is_pinned(ledger: &Ledger) -> bool {
+    ledger.causes[Cause::MallocFragmented] > ledger.causes[Cause::MallocUnreturned]
 }
 
 fn limit_arenas(ledger: &Ledger) -> Option<Advice> {
@@ -116,18 +127,13 @@ fn release(ledger: &Ledger) -> Option<Advice> {
 fn free_native(ledger: &Ledger) -> Option<Advice> {
     let mut owners = ledger.owners.iter().filter(|owner| owner.cause == Cause::NativeHeld);
     let owner = owners.next()?;
-    let (path, garbage_objects) = match owner.retainers.first() {
-        Some(retainer) if retainer.path.is_none() && retainer.objects * 2 > owner.objects => {
-            (None, retainer.objects)
-        }
-        Some(retainer) => (retainer.path.clone(), 0),
-        None => (None, 0),
-    };
+    let retains_most = |retainer: &&Retainer| retainer.objects * 2 > owner.objects;
+    let most = owner.retainers.iter().find(retains_most);
     let action = Action::FreeNative {
         class: owner.name.clone(),
         objects: owner.objects,
-        path,
-        garbage_objects,
+        path: most.and_then(|retainer| retainer.path.clone()),
+        garbage_objects: most.filter(|it| it.path.is_none()).map_or(0, |it| it.objects),
     };
     is_worth(ledger, OwnerAccount::weight_bytes(owner)).then(|| step(action))
 }
@@ -142,9 +148,9 @@ fn look_for_native(ledger: &Ledger) -> Option<Advice> {
 }
 
 fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {
-    let bytes = ledger.sum(&[Cause::StackThreads, Cause::StackFibers]);
     let threads = ledger.process.threads;
-    is_worth(ledger, bytes).then(|| step(Action::RunFewerThreads { threads }))
+    is_main(ledger, ledger.causes[Cause::StackThreads])
+        .then(|| step(Action::RunFewerThreads { threads }))
 }
 
 fn watch_pss(ledger: &Ledger) -> Option<Advice> {

@@ -2,6 +2,8 @@
 
 mod advice;
 mod comparison;
+mod deployment;
+mod fix;
 mod growth;
 mod series;
 mod setting;
@@ -12,6 +14,7 @@ mod verdict;
 
 pub use advice::advise;
 pub use comparison::{Workload, compare};
+pub use fix::{GEM, JEMALLOC, TWO_ARENAS, Variable, steps};
 pub use growth::{growth, has_more_objects, largest_native_owner, totals};
 pub use series::{Basis, LatestFigures, MemorySeries, top_causes};
 pub use setting::{Environment, Setting};
@@ -28,5 +31,5 @@ use ledger::Ledger;
 pub fn report(ledger: &Ledger, capture: Capture) -> Report {
     let verdict = judge(ledger);
     let advice = advise(ledger, verdict.cause);
-    Report::new(ledger, capture, verdict, advice)
+    Report::new(ledger, capture, deployment::deployment(ledger), verdict, advice)
 }

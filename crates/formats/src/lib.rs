@@ -6,6 +6,7 @@
 mod comparison;
 mod confidence;
 mod csv;
+mod deployment;
 mod diff;
 mod line;
 mod names;
@@ -25,6 +26,7 @@ pub use comparison::{
 };
 pub use confidence::Confidence;
 pub use csv::{CSV_HEAD, csv_line};
+pub use deployment::{Deployment, Platform, Server};
 pub use diff::{
     ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, DominatorChange,
     Doubt, OwnerChange, Subject, Trajectory,
@@ -36,7 +38,8 @@ pub use line::{
 pub use recording::{Recording, RecordingError};
 pub use report::{
     AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FindingRow,
-    FindingSeverity, KeptBy, Malloc, Memsize, Owner, ProcessSummary, Report, Ruby, milliseconds,
+    FindingSeverity, KeptBy, Malloc, MappedFile, Memsize, Owner, ProcessSummary, Report, Ruby,
+    milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};

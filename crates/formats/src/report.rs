@@ -8,15 +8,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use capture::{Finding, Severity};
 use ledger::{
-    ArenaAccount, Cause, Dominator, Ledger, MallocAccount, OwnerAccount, Retainer, RubyAccount,
+    ArenaAccount, Cause, Dominator, FileAccount, Ledger, MallocAccount, OwnerAccount, Retainer,
+    RubyAccount,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Advice, Content, Verdict};
+use crate::{Advice, Content, Deployment, Verdict};
 
 /// The maximum number of classes in a brief report.
 const MAX_CLASSES: usize = 30;
+
+/// The maximum number of files in a brief report.
+const MAX_FILES: usize = 30;
 
 /// The document of `rbloat report`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,6 +36,9 @@ pub struct Report {
     pub owners: Option<Vec<Owner>>,
     #[serde(default)]
     pub dominators: Option<Vec<DominatorRow>>,
+    /// Empty in snapshots of older versions of rbloat.
+    #[serde(default)]
+    pub files: Vec<MappedFile>,
     pub verdict: Verdict,
     pub advice: Vec<Advice>,
     pub findings: Vec<FindingRow>,
@@ -55,6 +62,9 @@ pub struct ProcessSummary {
     pub threads: u64,
     pub rss_bytes: u64,
     pub swap_bytes: u64,
+    /// `None` only in snapshots of older versions of rbloat.
+    #[serde(default)]
+    pub deployment: Option<Deployment>,
 }
 
 /// The method and the time of the capture.
@@ -266,6 +276,18 @@ pub struct DominatorRow {
     pub parts: Vec<DominatorRow>,
 }
 
+/// A mapped file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct MappedFile {
+    pub path: String,
+    pub private_bytes: u64,
+    pub shared_bytes: u64,
+    pub repeated_bytes: u64,
+    pub mappings: u64,
+    pub times: u64,
+}
+
 /// An observation about the capture or the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
@@ -278,7 +300,13 @@ pub struct FindingRow {
 impl Report {
     /// Returns the report of a ledger, with all owners and classes.
     #[must_use]
-    pub fn new(ledger: &Ledger, capture: Capture, verdict: Verdict, advice: Vec<Advice>) -> Self {
+    pub fn new(
+        ledger: &Ledger,
+        capture: Capture,
+        deployment: Deployment,
+        verdict: Verdict,
+        advice: Vec<Advice>,
+    ) -> Self {
         Self {
             process: ProcessSummary {
                 pid: ledger.process.pid,
@@ -291,6 +319,7 @@ impl Report {
                 threads: ledger.process.threads,
                 rss_bytes: ledger.rss_bytes,
                 swap_bytes: ledger.swap_bytes,
+                deployment: Some(deployment),
             },
             capture,
             causes: ledger.causes.iter().map(|(cause, bytes)| CauseRow { cause, bytes }).collect(),
@@ -306,19 +335,21 @@ impl Report {
                 .dominators
                 .as_ref()
                 .map(|dominators| dominators.iter().map(DominatorRow::from).collect()),
+            files: ledger.files.iter().map(MappedFile::from).collect(),
             verdict,
             advice,
             findings: ledger.findings.iter().map(FindingRow::from).collect(),
         }
     }
 
-    /// Shortens a report to the largest classes and the `max_owners` largest owners. The other owners are summed up in
+    /// Shortens a report to the largest classes, the largest files and the `max_owners` largest owners. The other owners are summed up in
     /// one row, so that the rows still add up.
     #[must_use]
     pub fn brief(mut self, max_owners: usize) -> Self {
         if let Some(ruby) = &mut self.ruby {
             ruby.classes.truncate(MAX_CLASSES);
         }
+        self.files.truncate(MAX_FILES);
         if let Some(owners) = &mut self.owners
             && owners.len() > max_owners
         {
@@ -411,7 +442,8 @@ impl Ruby {
 impl Owner {
     /// Sums up owners in one row.
     fn sum(owners: &[Self]) -> Self {
-        let sum = |of: fn(&Self) -> u64| owners.iter().map(of).sum();
+        // A snapshot may have sizes that no process has.
+        let sum = |of: fn(&Self) -> u64| owners.iter().map(of).fold(0, u64::saturating_add);
         Self {
             owner: format!("({} others)", owners.len()),
             kind: "others".into(),
@@ -421,7 +453,9 @@ impl Owner {
             chunks: sum(|owner| owner.chunks),
             exclusive_bytes: sum(|owner| owner.exclusive_bytes),
             shared_bytes: sum(|owner| owner.shared_bytes),
-            resident_bytes: owners.iter().map(|owner| owner.resident_bytes).sum(),
+            resident_bytes: owners
+                .iter()
+                .try_fold(0, |sum: u64, owner| Some(sum.saturating_add(owner.resident_bytes?))),
             memsize: None,
             retained_bytes: None,
             kept_by: vec![],
@@ -461,6 +495,27 @@ impl From<&Dominator> for DominatorRow {
             retained_bytes: dominator.retained_bytes,
             path: dominator.path.clone(),
             parts: dominator.parts.iter().map(Self::from).collect(),
+        }
+    }
+}
+
+impl MappedFile {
+    /// Its part of RSS.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        self.private_bytes.saturating_add(self.shared_bytes)
+    }
+}
+
+impl From<&FileAccount> for MappedFile {
+    fn from(file: &FileAccount) -> Self {
+        Self {
+            path: file.path.clone(),
+            private_bytes: file.private_bytes,
+            shared_bytes: file.shared_bytes,
+            repeated_bytes: file.repeated_bytes,
+            mappings: file.mappings,
+            times: file.times,
         }
     }
 }

@@ -60,9 +60,9 @@ pub enum Action {
         class: String,
         /// The bytes that its objects hold.
         bytes: u64,
-        /// The path that retains most of them.
+        /// The path that retains more than half of these bytes.
         path: Option<String>,
-        /// True if most of them are garbage.
+        /// True if more than half of these bytes are garbage.
         are_garbage: bool,
     },
     /// Free the native memory of one class's objects.
@@ -71,7 +71,7 @@ pub enum Action {
         class: String,
         /// The number of its objects.
         objects: u64,
-        /// The path that retains most of them.
+        /// The path that retains more than half of them.
         path: Option<String>,
         /// The number of garbage objects if they are the majority, else 0.
         garbage_objects: u64,

@@ -7,7 +7,7 @@ use ruby::{ObjectSpace, SlotState};
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
 use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, PointerGraph};
 use crate::pages::pages_of;
-use crate::{Cause, Causes, Facts, MemoryMap, Size, memory_map};
+use crate::{Cause, Causes, Facts, FileAccount, MemoryMap, Size, memory_map};
 
 /// The account of one process at one instant: every resident byte under one cause, with the facts about malloc and
 /// Ruby.
@@ -41,6 +41,8 @@ pub struct Ledger {
     /// The constants, threads and objects that retain most, largest first; `None` if owners were not traced, or retained
     /// sizes were not asked for.
     pub dominators: Option<Vec<Dominator>>,
+    /// The mapped files by their part of RSS, largest first.
+    pub files: Vec<FileAccount>,
     /// Problems, and facts that a reader should know, the most severe first.
     pub findings: Vec<Finding>,
 }
@@ -206,6 +208,7 @@ impl Ledger {
             ruby: space.ok().map(RubyAccount::new),
             owners: accounts,
             dominators,
+            files: booking.files.accounts(),
             findings,
         }
     }

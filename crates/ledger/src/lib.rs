@@ -7,6 +7,7 @@
 mod cause;
 mod claims;
 mod facts;
+mod files;
 mod ledger;
 mod memory_map;
 mod ownership;
@@ -14,6 +15,7 @@ mod pages;
 mod size;
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
+pub use files::FileAccount;
 pub use ledger::{ArenaAccount, Extent, Ledger, MallocAccount, RubyAccount};
 pub use memory_map::{Area, AreaKind, Columns, InconsistentMap, MapBlock, MemoryMap, PageUse, Use};
 pub use ownership::{

@@ -5,6 +5,8 @@
 mod comparison;
 mod diff;
 mod draw;
+mod files;
+mod fix;
 mod map;
 mod plot;
 mod processes;
@@ -18,6 +20,7 @@ pub mod words;
 
 pub use comparison::{comparison, recommendation};
 pub use diff::diff;
+pub use fix::fix;
 pub use map::{map_html, map_png};
 pub use plot::Plot;
 pub use processes::{ListedProcess, processes};

@@ -5,6 +5,7 @@ use anstyle::Style;
 use formats::{CaptureMethod, DominatorRow, FindingSeverity, KeptBy, Memsize, Owner, Report};
 use ledger::{Cause, Count, Size, percent};
 
+use crate::files::write_files;
 use crate::text::{
     BOLD, DIM, GREEN, RED, align_right, mebibytes, table, trimmed, write_paragraph, write_verdict,
     write_wrapped,
@@ -82,6 +83,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     }
     write_owners(report, out, options.width)?;
     write_dominators(report, out, options.width)?;
+    write_files(report, out, options.width)?;
     write_advice(report, out, options.width)?;
     write_findings(report, out, options.width)?;
     write_foot(report, out, options.width)
@@ -382,7 +384,9 @@ fn write_retaining_paths(
     least: u64,
     width: usize,
 ) -> std::fmt::Result {
-    let held = |owner: &&Owner| owner.slot_bytes + owner.exclusive_bytes + owner.shared_bytes;
+    let held = |owner: &&Owner| {
+        words::total([owner.slot_bytes, owner.exclusive_bytes, owner.shared_bytes])
+    };
     let large = |owner: &&Owner| held(owner) >= least && !owner.kept_by.is_empty();
     let mut large = owners.iter().filter(large).take(MAX_RETAINED).peekable();
     if large.peek().is_none() {
@@ -390,8 +394,8 @@ fn write_retaining_paths(
     }
     writeln!(out, "{BOLD}RETAINED BY{BOLD:#}")?;
     for owner in large {
-        let retained: u64 = owner.kept_by.iter().map(|retainer| retainer.bytes).sum();
-        let is_main = |retainer: &&KeptBy| retainer.bytes * MIN_PATH_FRACTION >= retained;
+        let retained = words::total(owner.kept_by.iter().map(|retainer| retainer.bytes));
+        let is_main = |retainer: &&KeptBy| retainer.bytes >= retained / MIN_PATH_FRACTION;
         for retainer in owner.kept_by.iter().filter(is_main) {
             let path = match &retainer.path {
                 Some(path) => path.clone(),

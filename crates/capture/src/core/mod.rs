@@ -108,10 +108,13 @@ fn process(dumped: &Dumped, notes: &Notes, pages: &Pages) -> ProcessInfo {
         command: if command.is_empty() { format!("[{name}]") } else { command },
         environment: environment
             .map(|variables| kept_variables(&String::from_utf8_lossy(&variables))),
+        control_group: None,
+        is_contained: false,
         namespace_pid: None,
         started_ticks: None,
         uptime_ms: None,
         threads: notes.threads.len() as u64,
+        thread_names: Vec::new(),
         rss_bytes: all.map(|run| length(&run.range)).sum(),
     }
 }

@@ -49,6 +49,7 @@ impl StoppedProcess {
         // Everything that need not be of the very instant is read before.
         let before = proc::mappings(pid, true)?;
         let mut process = proc::process_info(pid)?;
+        process.thread_names = proc::thread_names(pid);
         let rss_error = proc::rss_error_bytes();
         let pagemap = Pagemap::open(pid)?;
         let stop = Stop::all_threads(pid, max_pause)?;

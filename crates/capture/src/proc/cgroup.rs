@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::memory::number_after;
 use super::read;
+use crate::text::one_line;
 
 /// The memory of one control group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,26 @@ pub fn group_memory(pid: i32) -> Option<GroupMemory> {
     let tightest =
         levels.iter().filter(|it| it.limit_bytes.is_some()).min_by_key(|it| it.room_bytes());
     tightest.or(levels.first()).copied()
+}
+
+/// Returns the path of the control group that process `pid` was started in, as /proc shows it; `None` if all
+/// hierarchies show their root.
+pub(super) fn path(pid: i32) -> Option<String> {
+    innermost_path(&String::from_utf8_lossy(&read(pid, "cgroup").ok()?))
+}
+
+/// Of the paths in /proc/PID/cgroup, returns the one that describes the process best: that of version 2, then that of
+/// systemd, then the longest one.
+fn innermost_path(groups: &str) -> Option<String> {
+    let groups = groups.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        Some((fields.next()?, fields.next()?))
+    });
+    let named = groups.filter(|(_, path)| *path != "/");
+    let best = named.max_by_key(|(controllers, path)| {
+        (controllers.is_empty(), *controllers == "name=systemd", path.len())
+    });
+    best.map(|(_, path)| one_line(path))
 }
 
 /// A control group that a process is in.
@@ -172,6 +193,19 @@ mod tests {
         assert_eq!(one.folder(GROUPS, MOUNTS).map(|found| found.1), Some(mount));
         assert_eq!(one.folder("0::/\n", MOUNTS), None);
         assert_eq!(two.folder(GROUPS, ""), None);
+    }
+
+    #[test]
+    fn the_path_of_a_group_is_that_of_version_2_if_it_is_not_the_root() {
+        let path = |groups| innermost_path(groups);
+        assert_eq!(path(GROUPS).as_deref(), Some("/shop"));
+        let hybrid = "3:memory:/docker/0123\n1:name=systemd:/docker/0123\n0::/\n";
+        assert_eq!(path(hybrid).as_deref(), Some("/docker/0123"));
+        let service =
+            "3:memory:/much/longer/path/of/a/group\n1:name=systemd:/system.slice/a.service\n0::/\n";
+        assert_eq!(path(service).as_deref(), Some("/system.slice/a.service"));
+        assert_eq!(path("2:cpu:/\n0::/\nodd\n"), None);
+        assert_eq!(path("0::/a:b\u{1b}[2J.service\n").as_deref(), Some("/a:b [2J.service"));
     }
 
     #[test]

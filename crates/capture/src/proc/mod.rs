@@ -23,14 +23,30 @@ pub use memory::{MemoryCounts, Rollup, available_bytes, memory_counts, rollup, r
 pub(crate) use memory::{resident_bytes, rss_error_bytes};
 pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
 pub use threads::{SignalSets, cpu_time, own_cpu_time, signal_sets, thread_state, threads};
-pub(crate) use threads::{thread_count, thread_ids};
+pub(crate) use threads::{thread_count, thread_ids, thread_names};
 pub use tree::{Member, Tree, children, ended_without_signal};
 
 /// Clock ticks as /proc counts them (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The environment variables that are kept: those by which the dynamic linker is told to load another allocator.
+/// The environment variables that are kept with their values: they select the allocator.
 const KEPT_VARIABLES: [&str; 2] = ["LD_PRELOAD", "RBLOAT_AUTO_TRIM"];
+
+/// The environment variables that are kept without their values, which may be secret. Some are set by the platform that
+/// started the process; a change of the others must not lose their present values.
+const NOTED_VARIABLES: [&str; 8] = [
+    "DYNO",
+    "INVOCATION_ID",
+    "KUBERNETES_SERVICE_HOST",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_CONF",
+    "PS",
+    "RUBYOPT",
+    "container",
+];
+
+/// The files by which Docker and Podman mark the root of a container.
+const CONTAINER_MARKS: [&str; 2] = [".dockerenv", "run/.containerenv"];
 
 /// Reads the file `/proc/PID/name` whole.
 ///
@@ -139,19 +155,33 @@ pub(crate) fn process_info(pid: i32) -> Result<ProcessInfo, Error> {
         uptime_ms: uptime_ms(started),
         command: command_line(pid)?,
         environment,
+        control_group: cgroup::path(pid),
+        is_contained: namespace_pid(&status).is_some() || has_container_mark(pid),
         namespace_pid: namespace_pid(&status),
         threads: status.threads,
+        thread_names: Vec::new(),
         rss_bytes: status.vmrss.unwrap_or(0) * 1024,
     })
 }
 
-/// Returns the variables of an environment that [`ProcessInfo`] keeps, with their values.
+fn has_container_mark(pid: i32) -> bool {
+    CONTAINER_MARKS.iter().any(|mark| fs::metadata(format!("/proc/{pid}/root/{mark}")).is_ok())
+}
+
+/// Returns the variables of an environment that [`ProcessInfo`] keeps. Most have no value.
 pub(crate) fn kept_variables(environment: &str) -> Vec<(String, String)> {
+    let keep = |(name, value): (&str, &str)| {
+        let value = match name {
+            _ if KEPT_VARIABLES.contains(&name) => value,
+            _ if NOTED_VARIABLES.contains(&name) => "",
+            _ => return None,
+        };
+        Some((name.to_owned(), value.to_owned()))
+    };
     environment
         .split('\0')
         .filter_map(|variable| variable.split_once('='))
-        .filter(|(name, _)| KEPT_VARIABLES.contains(name))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .filter_map(keep)
         .collect()
 }
 
@@ -203,9 +233,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_environment_only_what_decides_about_allocation_is_kept() {
-        let environment = "SECRET=x\0LD_PRELOADED=2\0LD_PRELOAD=a=b\0PATH=/bin\0odd";
-        let kept = [("LD_PRELOAD".to_owned(), "a=b".to_owned())];
+    fn of_the_environment_only_known_variables_are_kept_and_most_without_their_values() {
+        let environment = "SECRET=x\0LD_PRELOADED=2\0LD_PRELOAD=a=b\0PATH=/bin\0odd\0DYNO=web.1\0RUBYOPT=-rsecret";
+        let kept = [("LD_PRELOAD", "a=b"), ("DYNO", ""), ("RUBYOPT", "")];
+        let kept = kept.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(kept_variables(environment), kept);
     }
 }

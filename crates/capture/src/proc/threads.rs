@@ -1,5 +1,6 @@
 //! The threads of a process.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use procfs_core::process::Stat;
 
 use super::parse;
 use crate::Error;
+use crate::text::one_line;
 
 /// Returns the number of threads of the process at one instant. The first thread is included even if it has ended.
 pub(crate) fn thread_count(pid: i32) -> Result<usize, Error> {
@@ -36,6 +38,16 @@ pub fn threads(pid: i32) -> Result<Vec<i32>, Error> {
     let mut tids = thread_ids(pid)?;
     tids.retain(|&tid| !matches!(thread_state(pid, tid), None | Some('Z' | 'X')));
     Ok(tids)
+}
+
+/// Returns the names of the threads of process `pid`, ascending, each once. A Ruby thread has the name of the program
+/// unless it was named.
+pub(crate) fn thread_names(pid: i32) -> Vec<String> {
+    let read = |tid| fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok();
+    let names = thread_ids(pid).unwrap_or_default().into_iter().filter_map(read);
+    let names: BTreeSet<String> =
+        names.map(|name| one_line(String::from_utf8_lossy(&name).trim_end_matches('\n'))).collect();
+    names.into_iter().collect()
 }
 
 /// Returns the state of the thread `tid` of process `pid`, a letter of proc(5); `None` if it is gone.

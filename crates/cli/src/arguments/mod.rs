@@ -25,6 +25,7 @@ Examples:
   rbloat report 4242 --json     print the same as JSON
   rbloat report --namespace-pid 7
                                 report on the process that has pid 7 in its container
+  rbloat fix 4242               print the changes that lower it, to be pasted
   rbloat map 4242 -o heap.html  draw every page of its memory
   rbloat snapshot 4242 -o app.rbloat
                                 save its state, for report, map and diff

@@ -2,6 +2,7 @@
 
 pub(crate) mod compare;
 pub(crate) mod diff;
+pub(crate) mod fix;
 mod list;
 pub(crate) mod map;
 pub(crate) mod plot;
@@ -28,6 +29,13 @@ pub(crate) enum Command {
     /// forked copy of it, which is then read. See --capture and --max-pause.
     #[command(after_help = EXAMPLES)]
     Report(report::ReportArguments),
+    /// Print the advice on a process as changes that can be pasted
+    ///
+    /// Finds out how the process was started (Dockerfile, Kubernetes, systemd, Heroku, Procfile or shell) and configured
+    /// (Puma, Sidekiq, Rails, Bundler). For each step it prints the saving if that is known, the costs, the lines to
+    /// paste, and a way to check the effect. Nothing is changed.
+    #[command(after_help = EXAMPLES)]
+    Fix(fix::FixArguments),
     /// Draw every page of a process's memory: in use, free but kept, or returned
     ///
     /// The map is one HTML file that opens in any browser without network. It shows all arenas, mmapped chunks, Ruby's
@@ -96,6 +104,7 @@ pub(crate) fn run(command: Option<&Command>) -> Result<Outcome, Failure> {
     match command {
         None => list::run(),
         Some(Command::Report(arguments)) => report::run(arguments),
+        Some(Command::Fix(arguments)) => fix::run(arguments),
         Some(Command::Map(arguments)) => map::run(arguments),
         Some(Command::Snapshot(arguments)) => snapshot::run(arguments),
         Some(Command::Diff(arguments)) => diff::run(arguments),

@@ -1,12 +1,16 @@
 //! The rbloat command on real processes.
 
+mod advice;
 mod collections;
 mod compares;
 mod containers;
 mod cores;
 mod diffs;
 mod errors;
+mod files;
+mod fix;
 mod harmless;
+mod healthy;
 mod maps;
 mod orphans;
 mod owners;

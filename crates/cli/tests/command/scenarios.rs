@@ -1,7 +1,9 @@
 //! The whole command against every scenario: the verdict, the balance, and Ruby's own count.
 
-use crate::{bytes, report};
+use formats::Action;
 use testkit::Target;
+
+use crate::{bytes, rbloat, report};
 
 /// Reports on a scenario, stopped, and holds the report against what the scenario and the kernel
 /// say.
@@ -29,6 +31,15 @@ fn judge(name: &str) {
     }
 
     target.go_on();
+    for step in &report.advice {
+        let Some(claim) = step.saves_bytes else { continue };
+        assert_eq!(step.action, Action::Trim, "{name}: only the saving of a trim is known");
+        let before = target.rss_bytes();
+        let trim = rbloat().args(["trim", &target.pid().to_string()]).output().unwrap();
+        assert!(trim.status.success(), "{}", String::from_utf8_lossy(&trim.stderr));
+        let saved = before.saturating_sub(target.rss_bytes());
+        assert!(saved.abs_diff(claim) * 5 <= claim, "{name}: {saved} of {claim}");
+    }
     assert!(target.finish(), "{name} did not live on");
 }
 

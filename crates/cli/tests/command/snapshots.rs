@@ -127,7 +127,7 @@ fn no_data_of_the_process_is_in_the_file() {
          puts 'ready {{}}'; $stdout.flush; gets"
     );
     let mut command = testkit::ruby();
-    command.args(["-e", &program]).env("API_KEY", SECRETS[3]);
+    command.args(["-e", &program]).env("API_KEY", SECRETS[3]).env("DYNO", SECRETS[3]);
     let target = Target::start(&mut command);
     let memory = fs::read(format!("/proc/{}/environ", target.pid())).unwrap();
     assert!(contains(&memory, SECRETS[3]), "the secret is there to be found");

@@ -3,17 +3,20 @@
 
 use std::iter::Peekable;
 use std::ops::Range;
+use std::path::Path;
 
 use capture::{Address, Backing, Mapping, PageState, Pages, ProcessState, intersection};
 
 use crate::claims::Span;
+use crate::files::Files;
 use crate::{Cause, Causes};
 
-/// Resident bytes by cause, of the whole process and of each arena.
+/// Resident bytes by cause, of the whole process and of each arena, and those of files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Booking {
     pub(crate) causes: Causes,
     pub(crate) arenas: Vec<Causes>,
+    pub(crate) files: Files,
 }
 
 /// Books every resident byte of every mapping under exactly one cause: the cause of its span, or of its mapping.
@@ -27,14 +30,21 @@ pub(crate) fn book(
     spans: impl Iterator<Item = Span>,
     arenas: usize,
 ) -> Booking {
-    let mut booking =
-        Booking { causes: Causes::default(), arenas: vec![Causes::default(); arenas] };
+    let mut booking = Booking { arenas: vec![Causes::default(); arenas], ..Booking::default() };
     let mut spans = spans.peekable();
+    let mut library: Option<&Path> = None;
     for mapping in &state.mappings {
+        library = mapping.file().or(library.filter(|_| lies_in(mapping, libraries)));
+        booking.files.map(mapping);
         for run in pages.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
             let range = intersection(&run.range, &mapping.range);
             let unclaimed = unclaimed(mapping, run.state, libraries);
+            let before = booking.causes[unclaimed];
             booking.book_run(&range, unclaimed, &mut spans);
+            if let Some(path) = library {
+                let bytes = booking.causes[unclaimed] - before;
+                booking.files.book(path, mapping, &range, unclaimed, bytes);
+            }
         }
     }
     booking
@@ -148,6 +158,9 @@ mod tests {
             prop_assert_eq!(booking.causes.total(), resident);
             let by_arena: u64 = booking.arenas.iter().map(Causes::total).sum();
             prop_assert_eq!(by_arena, claimed);
+            let files = booking.files.accounts();
+            let by_file: u64 = files.iter().map(|file| file.resident_bytes()).sum();
+            prop_assert!(by_file <= resident);
         }
     }
 

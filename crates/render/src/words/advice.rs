@@ -1,3 +1,4 @@
+use diagnosis::{JEMALLOC, TWO_ARENAS, Variable};
 use formats::{Action, Advice, CaptureMethod, ProcessSummary, Report};
 use ledger::{Count, Size};
 
@@ -50,15 +51,17 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         Action::PreloadJemalloc { is_broken, is_pinned } => (
             match (is_broken, is_pinned) {
                 (true, _) => "Correct LD_PRELOAD: it names jemalloc, but jemalloc was not loaded.".into(),
-                (_, true) => "Start the process with jemalloc. It keeps blocks of different sizes on different pages, \
-                              so that fewer blocks pin a page."
+                (_, true) => "Try jemalloc. It keeps blocks of different sizes on different pages. That helps if the \
+                              freed blocks have other sizes than the blocks in use. It does not help if they have the \
+                              same sizes. One report cannot tell which of the two it is."
                     .into(),
                 _ => "Start the process with jemalloc and its background thread, which returns free pages about 10 s \
-                      after they were freed. Without that thread, an idle process keeps them."
+                      after they were freed. Without that thread, an idle process may keep them."
                     .into(),
             },
-            "LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=background_thread:true".into(),
-            "a restart. The peak during a burst does not fall. `rbloat compare` measures it with your program.",
+            assignments(&JEMALLOC),
+            "a restart. The peak during a burst does not fall. Forked processes, such as the workers of Puma, have no \
+             background thread, and may keep free pages while they are idle.",
         ),
         Action::LimitArenas { kept_bytes } => (
             format!(
@@ -67,13 +70,13 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
                  two it was.",
                 Size(*kept_bytes)
             ),
-            "MALLOC_ARENA_MAX=2".into(),
+            assignments(&TWO_ARENAS),
             "a restart, and threads that sometimes wait for each other in malloc.",
         ),
         Action::Compact => (
             "Compact Ruby's heap, so that empty heap pages can be freed.".into(),
-            "GC.compact, then GC.start".into(),
-            "a pause of the whole process. Objects that C extensions pin do not move, and the pages return when the \
+            "GC.compact, then GC.start several times".into(),
+            "pauses of the whole process. Objects that C extensions pin do not move, and the pages return when the \
              load needs the slots.",
         ),
         Action::ReleaseObjects { class, bytes, path, are_garbage } => {
@@ -111,14 +114,21 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "less work at the same time.",
         ),
         Action::WatchPss => (
-            "Change nothing, and watch PSS or anonymous memory instead of RSS: the kernel takes pages of files back \
-             when memory is short."
+            "Change nothing, and watch PSS or anonymous memory instead of RSS: the kernel takes back pages of files on \
+             disk when memory is short."
                 .into(),
             format!("grep -E '^(Pss|Anonymous)' /proc/{pid}/smaps_rollup"),
             "nothing.",
         ),
     };
     AdviceWords { action, command, costs: costs.into() }
+}
+
+/// Variables as a shell assigns them.
+fn assignments(variables: &[Variable]) -> String {
+    let assignments: Vec<_> =
+        variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assignments.join(" ")
 }
 
 fn release(
@@ -133,18 +143,18 @@ fn release(
     match path {
         Some(path) => (
             format!(
-                "Release the {objects}, which are retained by {path}, or find the code that creates them."
+                "Release the {objects}, most of which are retained by {path}, or find the code that creates them."
             ),
             trace.into(),
             restart,
         ),
         None if are_garbage => (
-            format!("Run the GC: most {objects} are garbage."),
+            format!("Run the GC: most memory of the {objects} is garbage."),
             "GC.start".into(),
             "a pause of the program during the collection.",
         ),
         None => (
-            format!("Find out what retains the {objects}, which hold most memory."),
+            format!("Find out what retains the {objects}. No other class holds as much."),
             trace.into(),
             restart,
         ),
@@ -161,7 +171,7 @@ fn free_native(class: &str, objects: u64, path: Option<&str>, garbage_objects: u
         ),
         Some(path) => {
             format!(
-                "Release {many}, which are retained by {path}, or free their memory as soon as it has been used."
+                "Release {many}, most of which are retained by {path}, or free their memory as soon as it has been used."
             )
         }
         None => format!("Free the memory of {many} as soon as it has been used."),

@@ -41,3 +41,8 @@ pub fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", ledger::Count(count))
 }
+
+/// Returns the sum of sizes. A document may be foreign, with sizes that no process has.
+pub(crate) fn total(sizes: impl IntoIterator<Item = u64>) -> u64 {
+    sizes.into_iter().fold(0, u64::saturating_add)
+}

@@ -1,9 +1,14 @@
+use std::cmp::Reverse;
+
 use diagnosis::{MIN_BYTES, MIN_SHARE};
 use formats::{Arena, CaptureMethod, Memsize, Owner, Report};
-use ledger::{Cause, Count, Size, percent};
+use ledger::{Cause, CauseGroup, Count, Size, percent};
 
-use super::{VerdictWords, confidence, counted};
+use super::{VerdictWords, confidence, counted, total};
+use crate::files::times;
 
+/// Smaller parts of a healthy process are not listed, in bytes.
+const MIN_PART_BYTES: u64 = 100 << 10;
 /// Owners and classes that are evidence, at most.
 const MAX_EVIDENCE: usize = 3;
 /// An owner is no evidence if it holds less than this fraction of the first one's memory.
@@ -53,13 +58,61 @@ fn healthy(report: &Report) -> (String, Vec<String>, String) {
         Size(report.process.rss_bytes),
         MIN_BYTES as f64 / f64::from(1 << 20),
     );
-    let largest = report.causes.iter().max_by_key(|row| row.bytes);
-    let evidence = largest.map(|row| {
-        let share = percent(row.bytes, report.process.rss_bytes);
-        format!("the largest cause is {}: {} ({share:.0} %)", row.cause, Size(row.bytes))
-    });
     let check = "report again later, and see that no cause has grown beyond these bounds.";
-    (summary, evidence.into_iter().collect(), check.into())
+    (summary, composition(report), check.into())
+}
+
+/// The parts of a process, each with the groups of causes that it sums up.
+const PARTS: [(&str, &[CauseGroup]); 6] = [
+    ("Ruby objects", &[CauseGroup::RubyObjects]),
+    ("the interpreter and the code that it loaded", &[CauseGroup::Interpreter, CauseGroup::Jit]),
+    ("pages of files, such as libraries", &[CauseGroup::Files]),
+    (
+        "native memory",
+        &[
+            CauseGroup::NativeHeld,
+            CauseGroup::NativeGlobal,
+            CauseGroup::NativeUnreachable,
+            CauseGroup::Untraced,
+        ],
+    ),
+    ("stacks", &[CauseGroup::Stacks]),
+    ("headers and padding", &[CauseGroup::Overhead]),
+];
+/// The groups of free memory.
+const FREE: [CauseGroup; 4] = [
+    CauseGroup::Unreturned,
+    CauseGroup::Fragmented,
+    CauseGroup::KeptForReuse,
+    CauseGroup::FreeSlots,
+];
+
+/// The memory in use by its purpose, largest first, the free memory, and the memory that could not be read. They add up
+/// to RSS.
+fn composition(report: &Report) -> Vec<String> {
+    let rss = report.process.rss_bytes;
+    let sum = |groups: &[CauseGroup]| {
+        let rows = report.causes.iter().filter(|row| groups.contains(&row.cause.group()));
+        total(rows.map(|row| row.bytes))
+    };
+    let mut parts = PARTS.map(|(name, groups)| (name, sum(groups)));
+    parts.sort_by_key(|&(_, bytes)| Reverse(bytes));
+    let shown = parts.iter().filter(|(_, bytes)| *bytes >= MIN_PART_BYTES);
+    let shown: Vec<_> = shown.map(|(name, bytes)| format!("{} {name}", Size(*bytes))).collect();
+    let (free, unknown) = (sum(&FREE), sum(&[CauseGroup::Unknown]));
+    let in_use = rss.saturating_sub(free).saturating_sub(unknown);
+    let mut evidence = vec![
+        format!("{} are in use: {}", Size(in_use), shown.join(", ")),
+        format!(
+            "{} ({:.0} % of RSS) are free: malloc and Ruby keep them for reuse",
+            Size(free),
+            percent(free, rss)
+        ),
+    ];
+    if unknown >= MIN_PART_BYTES {
+        evidence.push(format!("{} are unknown: in use or free", Size(unknown)));
+    }
+    evidence
 }
 
 /// The sentence, the evidence and the check for a cause that explains the process.
@@ -86,10 +139,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
                  return them."
             ),
             arena_evidence(report),
-            format!(
-                "`rbloat trim {pid}` frees little of it, and the same work under another allocator (`rbloat \
-                 compare`) leaves less."
-            ),
+            format!("`rbloat trim {pid}` should free only about {}.", Size(trim_yield(report))),
         ),
         Cause::MallocTop | Cause::MallocCached => (
             format!(
@@ -99,37 +149,55 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             "the next work in the process should use this memory first.".into(),
         ),
         Cause::RubyLiveSlots | Cause::RubyMalloc => (
-            format!(
-                "{size} are held by live Ruby objects{}. The program itself uses this memory: it is a managed leak, or \
-                 simply its data.",
-                main_class(report)
-            ),
+            if are_mostly_garbage(report) {
+                format!("{size} are held by Ruby objects, most of which are garbage that the GC has not collected yet.")
+            } else {
+                format!(
+                    "{size} are held by live Ruby objects{}. The program itself uses this memory: it is a managed leak, \
+                     or simply its data.",
+                    main_class(report)
+                )
+            },
             class_evidence(report),
             "call GC.start in the process and report again. Objects that are gone then were garbage.".into(),
         ),
         Cause::RubyFreeSlots => (
             format!("{size} are free slots on Ruby's heap pages: few live objects pin many pages."),
             slot_evidence(report),
-            "GC.compact should free most of these pages; ordinary load should fill them again.".into(),
+            "GC.compact, followed by GC.start several times, should free most of these pages; ordinary load should fill them \
+             again."
+                .into(),
         ),
-        Cause::StackThreads | Cause::StackFibers => (
-            format!("{size} are the stacks of {}.", counted(report.process.threads, "thread")),
-            vec![format!(
-                "{} of stack are resident for each thread on average",
-                Size(report.verdict.bytes / report.process.threads.max(1))
-            )],
-            "RSS should fall when threads end.".into(),
-        ),
+        Cause::StackThreads | Cause::StackFibers => {
+            let (threads, count) = (bytes(report, Cause::StackThreads), report.process.threads);
+            let fibers = match bytes(report, Cause::StackFibers) {
+                0 => String::new(),
+                bytes => format!(", {} of fibers", Size(bytes)),
+            };
+            (
+                format!(
+                    "{size} are stacks: {} of {}{fibers}.",
+                    Size(threads),
+                    counted(count, "thread")
+                ),
+                vec![format!(
+                    "{} of stack are resident for each thread on average",
+                    Size(threads / count.max(1))
+                )],
+                "RSS should fall when threads or fibers end.".into(),
+            )
+        }
         Cause::FilePrivate | Cause::FileShared => (
-            format!(
-                "{size} are pages of mapped files. The kernel's cache shares most of them with other processes, and \
-                 takes them back when memory is short."
-            ),
-            vec![format!(
-                "{} are shared pages of the kernel's cache, {} are private copies",
-                Size(bytes(report, Cause::FileShared)),
-                Size(bytes(report, Cause::FilePrivate))
-            )],
+            match cause {
+                Cause::FilePrivate => {
+                    format!("{size} are pages of mapped files, most of them changed by this process.")
+                }
+                _ => format!(
+                    "{size} are pages of mapped files, most of them in the kernel's cache. The kernel takes back pages of \
+                     files on disk when memory is short."
+                ),
+            },
+            file_evidence(report),
             "PSS and anonymous memory in /proc/PID/smaps_rollup should be well below RSS.".into(),
         ),
         Cause::MallocInUse => (
@@ -202,9 +270,9 @@ fn arena_evidence(report: &Report) -> Vec<String> {
     let mut evidence = vec![
         format!(
             "malloc has {} in use in {}, and keeps {} free in {}",
-            Size(malloc.in_use_bytes + malloc.mmapped_bytes),
-            counted(malloc.in_use_chunks + malloc.mmapped_chunks, "chunk"),
-            Size(malloc.free_bytes + malloc.fastbin_bytes),
+            Size(total([malloc.in_use_bytes, malloc.mmapped_bytes])),
+            counted(total([malloc.in_use_chunks, malloc.mmapped_chunks]), "chunk"),
+            Size(total([malloc.free_bytes, malloc.fastbin_bytes])),
             counted(arenas.len() as u64, "arena")
         ),
         format!(
@@ -220,7 +288,7 @@ fn arena_evidence(report: &Report) -> Vec<String> {
             Size(malloc.trim_deferred_bytes)
         ));
     }
-    let free = |arena: &&Arena| arena.unreturned_bytes + arena.fragmented_bytes;
+    let free = |arena: &&Arena| total([arena.unreturned_bytes, arena.fragmented_bytes]);
     if let Some(largest) = arenas.iter().max_by_key(free)
         && arenas.len() > 1
     {
@@ -238,7 +306,7 @@ fn managed(report: &Report) -> impl Iterator<Item = &Owner> {
 }
 
 fn held_bytes(owner: &Owner) -> u64 {
-    owner.exclusive_bytes + owner.shared_bytes
+    total([owner.exclusive_bytes, owner.shared_bytes])
 }
 
 fn class_evidence(report: &Report) -> Vec<String> {
@@ -269,11 +337,18 @@ fn class_evidence(report: &Report) -> Vec<String> {
     evidence
 }
 
+/// Returns true if more than half of the verdict's memory is held by objects that nothing retains.
+fn are_mostly_garbage(report: &Report) -> bool {
+    let retainers = managed(report).flat_map(|owner| &owner.kept_by);
+    let garbage = total(retainers.filter(|it| it.path.is_none()).map(|it| it.bytes));
+    garbage > report.verdict.bytes / 2
+}
+
 /// The class that holds most of the verdict's memory, if one does.
 fn main_class(report: &Report) -> String {
     let first = report.ruby.as_ref().and_then(|ruby| ruby.classes.first());
     match first {
-        Some(class) if (class.slot_bytes + class.malloc_bytes) * 2 > report.verdict.bytes => {
+        Some(class) if total([class.slot_bytes, class.malloc_bytes]) > report.verdict.bytes / 2 => {
             format!(", most of them by {} {}", Count(class.objects), class.name)
         }
         _ => String::new(),
@@ -283,23 +358,22 @@ fn main_class(report: &Report) -> String {
 /// The sentence for memory that objects of C extensions hold.
 fn held(report: &Report, size: Size) -> String {
     let mut owners = report.owners.iter().flatten();
-    match owners.find(|owner| owner.cause == Some(Cause::NativeHeld)) {
-        Some(first) => format!(
-            "{size} of native memory are held by Ruby objects of C extensions, most of them by {} {}. {}.",
-            Count(first.objects),
-            first.owner,
-            match first.memsize {
-                Some(Memsize::None) => "Ruby's GC counts only their slots",
-                _ => "Ruby's GC may see less of this memory than there is",
-            }
-        ),
-        None => format!("{size} of native memory are held by Ruby objects of C extensions."),
-    }
+    let held_by = format!("{size} of native memory are held by Ruby objects of C extensions");
+    let Some(first) = owners.find(|owner| owner.cause == Some(Cause::NativeHeld)) else {
+        return format!("{held_by}.");
+    };
+    let share =
+        if held_bytes(first) > report.verdict.bytes / 2 { "most" } else { "the largest part" };
+    let counted = match first.memsize {
+        Some(Memsize::None) => "Ruby's GC counts only their slots",
+        _ => "Ruby's GC may see less of this memory than there is",
+    };
+    format!("{held_by}, {share} of them by {} {}. {counted}.", Count(first.objects), first.owner)
 }
 
 /// The owners of a cause that hold most.
 fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
-    let weight = |owner: &Owner| owner.slot_bytes + held_bytes(owner);
+    let weight = |owner: &Owner| total([owner.slot_bytes, held_bytes(owner)]);
     let owners = report.owners.iter().flatten().filter(|owner| owner.cause == Some(cause));
     let owners: Vec<&Owner> = owners.take(MAX_EVIDENCE).collect();
     let least = owners.first().map_or(0, |first| weight(first) / MIN_FRACTION);
@@ -322,12 +396,32 @@ fn owner_evidence(report: &Report, cause: Cause) -> Vec<String> {
     owners.into_iter().filter(|owner| weight(owner) >= least).map(describe).collect()
 }
 
+fn file_evidence(report: &Report) -> Vec<String> {
+    let mut evidence = vec![format!(
+        "{} are shared pages of the kernel's cache, {} are private copies",
+        Size(bytes(report, Cause::FileShared)),
+        Size(bytes(report, Cause::FilePrivate))
+    )];
+    if let Some(file) = report.files.first() {
+        let (size, times) = (Size(file.resident_bytes()), times(file));
+        evidence.push(format!("the largest file is {}: {size}, mapped {times}", file.path));
+    }
+    let repeated = total(report.files.iter().map(|file| file.repeated_bytes));
+    if repeated > report.verdict.bytes / 10 {
+        evidence.push(format!(
+            "{} are pages that RSS counts again, because the process maps the same part of a file several times",
+            Size(repeated)
+        ));
+    }
+    evidence
+}
+
 fn slot_evidence(report: &Report) -> Vec<String> {
     let Some(ruby) = &report.ruby else { return vec![] };
     vec![format!(
         "{} of {} are free, on {}",
         Count(ruby.slots_free),
-        counted(ruby.slots_free + ruby.slots_live, "slot"),
+        counted(total([ruby.slots_free, ruby.slots_live]), "slot"),
         counted(ruby.heap_pages, "heap page")
     )]
 }

@@ -1,0 +1,57 @@
+use clap::{Args, ValueEnum};
+use formats::Platform;
+
+use crate::arguments::SourceArguments;
+use crate::failure::{Failure, Outcome};
+use crate::source::{Detail, Source};
+use crate::terminal;
+
+#[derive(Debug, Args)]
+pub(crate) struct FixArguments {
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
+    /// The platform to print the changes for. [default: the platform that started the process]
+    #[arg(long = "for", value_enum, value_name = "PLATFORM")]
+    pub(crate) target: Option<Target>,
+}
+
+/// A platform that starts processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Target {
+    /// Docker, Podman and others: lines of a Dockerfile
+    Container,
+    /// Lines of a manifest, and of the Dockerfile
+    Kubernetes,
+    /// A drop-in for a service
+    Systemd,
+    /// A drop-in for a service of a user
+    SystemdUser,
+    /// Commands for Heroku's command line
+    Heroku,
+    /// Lines of .env beside the Procfile
+    Procfile,
+    /// Lines of a shell script
+    Shell,
+}
+
+impl From<Target> for Platform {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Container => Self::Container,
+            Target::Kubernetes => Self::Kubernetes,
+            Target::Systemd => Self::Systemd,
+            Target::SystemdUser => Self::SystemdUser,
+            Target::Heroku => Self::Heroku,
+            Target::Procfile => Self::Procfile,
+            Target::Shell => Self::Shell,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &FixArguments) -> Result<Outcome, Failure> {
+    let source = Source::open(arguments.source.name()?)?;
+    let report = source.report(arguments.source.capture, Detail::OWNERS)?;
+    let platform = arguments.target.map(Platform::from);
+    terminal::print(&render::fix(&report, platform, terminal::width()))?;
+    Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
+}

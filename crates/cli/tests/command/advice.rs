@@ -1,0 +1,232 @@
+//! Advice carried out: a setting that is advised leaves less memory. The saving of a trim is tested with every scenario.
+
+use std::time::{Duration, Instant};
+
+use formats::{Action, Advice, Report};
+use ledger::Cause;
+use testkit::Target;
+
+use crate::{bytes, report};
+
+/// jemalloc returns memory within about 10 s. This much longer the tests wait for it on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn scenario(name: &str, variables: &[(&str, &str)]) -> Target {
+    let mut command = testkit::scenario(name);
+    Target::start(command.args(["--scale", "0.2"]).envs(variables.iter().copied()))
+}
+
+fn is_advised(report: &Report, is_it: impl Fn(&Action) -> bool) -> bool {
+    report.advice.iter().any(|advice| is_it(&advice.action))
+}
+
+/// Waits until a process has less memory than `bytes`; false if jemalloc does not run in it.
+fn falls_below(target: &Target, bytes: u64) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", target.pid())).unwrap();
+    if !maps.contains("libjemalloc") {
+        testkit::skip("libjemalloc2 is not installed where targets run");
+        return false;
+    }
+    let started = Instant::now();
+    while target.rss_bytes() >= bytes {
+        assert!(started.elapsed() < PATIENCE, "{} >= {bytes}", target.rss_bytes());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    true
+}
+
+#[test]
+fn two_arenas_leave_less_after_churn() {
+    let target = scenario("churn", &[]);
+    let report = report(target.pid());
+    assert!(is_advised(&report, |action| matches!(action, Action::LimitArenas { .. })));
+    let limited = scenario("churn", &diagnosis::TWO_ARENAS);
+    let (before, after) = (target.rss_bytes(), limited.rss_bytes());
+    assert!(after < before / 2, "{before} {after}");
+    assert!(target.finish() && limited.finish());
+}
+
+#[test]
+fn jemalloc_leaves_less_where_it_is_advised() {
+    for name in ["burst", "churn", "pin"] {
+        let target = scenario(name, &[]);
+        let report = report(target.pid());
+        let is_jemalloc = |action: &Action| {
+            *action == Action::PreloadJemalloc { is_broken: false, is_pinned: false }
+        };
+        assert!(is_advised(&report, is_jemalloc), "{name}: {:#?}", report.advice);
+        let other = scenario(name, &diagnosis::JEMALLOC);
+        if !falls_below(&other, target.rss_bytes() / 2) {
+            return;
+        }
+        assert!(target.finish() && other.finish());
+    }
+}
+
+/// Advice on pinned memory promised a saving. In `sieve`, whose blocks have about the same size, jemalloc takes more.
+#[test]
+fn jemalloc_helps_against_pinned_memory_if_sizes_differ() {
+    let source = "
+        kept = []
+        dropped = []
+        30_000.times { dropped << 'a' * 1500 << 'b' * 1500; kept << 'k' * 700 }
+        dropped.clear
+        KEPT = kept
+        3.times { GC.start }
+        puts 'ready {}'; $stdout.flush; $stdin.read";
+    let start = |variables: &[(&str, &str)]| {
+        Target::start(testkit::ruby().args(["-e", source]).envs(variables.iter().copied()))
+    };
+    let is_pinned = |report: &Report| {
+        let pinned = Action::PreloadJemalloc { is_broken: false, is_pinned: true };
+        report
+            .advice
+            .first()
+            .is_some_and(|first| first.action == pinned && first.saves_bytes.is_none())
+    };
+    let target = start(&[]);
+    let report_on_mixed = report(target.pid());
+    assert!(is_pinned(&report_on_mixed), "{:#?}", report_on_mixed.verdict);
+    let other = start(&diagnosis::JEMALLOC);
+    if falls_below(&other, target.rss_bytes() / 4 * 3) {
+        assert!(other.finish());
+    }
+    let sieve = scenario("sieve", &[]);
+    let report_on_sieve = report(sieve.pid());
+    assert!(is_pinned(&report_on_sieve), "{:#?}", report_on_sieve.advice);
+    let words = render::words::advice(&report_on_sieve.advice[0], &report_on_sieve);
+    assert!(words.action.contains("does not help if they have the same sizes"), "{}", words.action);
+    assert!(target.finish() && sieve.finish());
+}
+
+#[test]
+fn garbage_is_called_garbage_and_no_path_is_blamed_for_it() {
+    let source = "
+        GC.disable
+        GC.start
+        20_000.times { 'x' * 5_000 }
+        KEPT = Array.new(2_000) { 'y' * 5_000 }
+        puts 'ready {}'; $stdout.flush; $stdin.read";
+    let target = Target::ruby(source);
+    let report = report(target.pid());
+    let summary = render::words::verdict(&report).summary;
+    assert!(summary.contains("most of which are garbage"), "{summary}");
+    let release = report.advice.iter().find(|advice| {
+        matches!(&advice.action, Action::ReleaseObjects { class, path: None, are_garbage: true, .. } if class == "String")
+    });
+    let words = render::words::advice(release.expect("the GC should run"), &report);
+    assert_eq!(words.command, "GC.start");
+    assert!(target.finish());
+}
+
+/// The advice was to call GC.start once, which frees only a part of the pages.
+#[test]
+fn compaction_frees_most_of_the_free_slots() {
+    let mut target = Target::ruby(
+        "class Row; def initialize(number) @number = number; end; end
+         rows = Array.new(2_000_000) { |number| Row.new(number) }
+         KEPT = rows.select.with_index { |_, at| (at % 50).zero? }
+         rows.clear
+         3.times { GC.start }
+         puts 'ready {}'; $stdout.flush; gets
+         GC.compact
+         5.times { GC.start }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let before = report(target.pid());
+    assert_eq!(before.verdict.cause, Some(Cause::RubyFreeSlots));
+    assert_eq!(before.advice[0], Advice { action: Action::Compact, saves_bytes: None });
+    target.tell("compact");
+    target.next_truth();
+    let after = report(target.pid());
+    let [before, after] = [before, after].map(|report| bytes(&report, "ruby.free_slots"));
+    assert!(after < before / 2, "{before} {after}");
+    assert!(target.finish());
+}
+
+/// A report on a process in which constants retain so many of 12,000 strings.
+fn strings_in(shares: &[u32]) -> Report {
+    let constants: Vec<_> = shares
+        .iter()
+        .enumerate()
+        .map(|(index, count)| format!("PART_{index} = Array.new({count}) {{ 'x' * 5_000 }}"))
+        .collect();
+    let source = format!(
+        "{}\n3.times {{ GC.start }}; puts 'ready {{}}'; $stdout.flush; $stdin.read",
+        constants.join("\n")
+    );
+    let target = Target::ruby(&source);
+    let report = report(target.pid());
+    assert!(target.finish());
+    report
+}
+
+#[test]
+fn a_path_is_blamed_only_if_it_retains_more_than_half() {
+    let advice = |shares: &[u32]| {
+        let report = strings_in(shares);
+        let first = report.advice.first().expect("60 MiB are worth a step");
+        render::words::advice(first, &report).action
+    };
+    let shared = advice(&[4_000, 4_000, 4_000]);
+    assert!(shared.starts_with("Find out what retains the objects of class String ("), "{shared}");
+    let most = advice(&[2_500, 7_000, 2_500]);
+    assert!(most.contains("most of which are retained by PART_1 → Array → String,"), "{most}");
+}
+
+#[test]
+fn a_path_to_native_memory_is_blamed_only_if_it_retains_more_than_half() {
+    let advice = |shares: [u32; 2]| {
+        let [one, other] = shares;
+        let target = Target::ruby(&format!(
+            "require 'zlib'
+             data = Random.new(1).bytes(100_000)
+             ONE = Array.new({one}) {{ Zlib::Deflate.new.tap {{ |it| it << data }} }}
+             OTHER = Array.new({other}) {{ Zlib::Deflate.new.tap {{ |it| it << data }} }}
+             GC.start; puts 'ready {{}}'; $stdout.flush; $stdin.read; exit!(0)"
+        ));
+        let report = report(target.pid());
+        let step = report.advice.iter().find(|it| matches!(it.action, Action::FreeNative { .. }));
+        let words = render::words::advice(step.expect("they hold 100 MiB"), &report);
+        assert_eq!(words.command, "deflate.close");
+        assert!(target.finish());
+        words.action
+    };
+    let half = advice([250, 250]);
+    assert!(half.starts_with("Free the memory of 500 objects of class Zlib::Deflate"), "{half}");
+    let most = advice([150, 350]);
+    assert!(most.contains("most of which are retained by OTHER → Array → Zlib::Deflate"), "{most}");
+}
+
+/// The verdict was "the stacks of 1 thread", and the advice to run fewer threads.
+#[test]
+fn stacks_of_fibers_are_no_stacks_of_threads() {
+    let target = Target::ruby(
+        "FIBERS = Array.new(1_000) { Fiber.new { deep = ->(n) { n > 0 ? [n].each { deep.(n - 1) } : Fiber.yield }; deep.(160) } }
+         FIBERS.each(&:resume)
+         GC.start
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let report = report(target.pid());
+    assert_eq!(report.verdict.cause, Some(Cause::StackFibers), "{:#?}", report.causes);
+    let summary = render::words::verdict(&report).summary;
+    assert!(summary.ends_with(" of fibers."), "{summary}");
+    assert!(!is_advised(&report, |action| matches!(action, Action::RunFewerThreads { .. })));
+    assert!(target.finish());
+}
+
+/// Rails and Puma start AutoTrim without the variable RBLOAT_AUTO_TRIM.
+#[test]
+fn auto_trim_is_not_advised_if_it_runs() {
+    let advises = |thread: &str| {
+        let source = format!("Thread.new {{ sleep }}.name = '{thread}'; $0 = ARGV.shift; load $0");
+        let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/burst.rb");
+        let mut ruby = testkit::ruby();
+        let target = Target::start(ruby.args(["-e", &source, scenario, "--scale", "0.2"]));
+        let report = report(target.pid());
+        assert!(target.finish());
+        is_advised(&report, |action| *action == Action::AutoTrim)
+    };
+    assert!(!advises("rbloat-trim"));
+    assert!(advises("worker"));
+}

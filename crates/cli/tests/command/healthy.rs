@@ -1,0 +1,81 @@
+//! The report on an ordinary process.
+
+use formats::Report;
+use ledger::{Cause, CauseGroup, Size};
+use testkit::Target;
+
+use crate::report;
+
+/// The bytes of some groups of causes.
+fn sum(report: &Report, groups: &[CauseGroup]) -> u64 {
+    let rows = report.causes.iter().filter(|row| groups.contains(&row.cause.group()));
+    rows.map(|row| row.bytes).sum()
+}
+
+/// Checks the sentences on a healthy process against its causes.
+fn check(target: Target) {
+    let report = report(target.pid());
+    assert_eq!(report.verdict.cause, None, "{:#?}", report.verdict);
+    assert_eq!(report.advice, []);
+    let words = render::words::verdict(&report);
+    assert!(words.summary.starts_with("Healthy: "), "{}", words.summary);
+    let free = sum(
+        &report,
+        &[
+            CauseGroup::Unreturned,
+            CauseGroup::Fragmented,
+            CauseGroup::KeptForReuse,
+            CauseGroup::FreeSlots,
+        ],
+    );
+    let unknown = sum(&report, &[CauseGroup::Unknown]);
+    let in_use = report.process.rss_bytes - free - unknown;
+    let [used, kept, ..] = &words.evidence[..] else { panic!("{words:?}") };
+    assert!(used.starts_with(&format!("{} are in use: ", Size(in_use))), "{used}");
+    assert!(kept.starts_with(&format!("{} (", Size(free))), "{kept}");
+    for (name, groups) in [
+        ("Ruby objects", &[CauseGroup::RubyObjects][..]),
+        (
+            "the interpreter and the code that it loaded",
+            &[CauseGroup::Interpreter, CauseGroup::Jit],
+        ),
+        ("pages of files, such as libraries", &[CauseGroup::Files]),
+    ] {
+        let part = format!("{} {name}", Size(sum(&report, groups)));
+        assert!(used.contains(&part), "{part}: {used}");
+    }
+    let grouped: u64 = report.causes.iter().map(|row| row.bytes).sum();
+    assert_eq!(grouped, report.process.rss_bytes);
+    assert!(report.causes.iter().any(|row| row.cause == Cause::RubyVm && row.bytes > 0));
+    assert!(target.finish());
+}
+
+#[test]
+fn a_small_program_is_described_by_its_parts() {
+    check(Target::scenario("healthy", &["--scale", "0.3"]));
+}
+
+#[test]
+fn a_rails_application_is_described_by_its_parts() {
+    let can = testkit::ruby().args(["-rrails", "-e", ""]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return testkit::skip("rails is not installed where targets run");
+    }
+    check(Target::ruby(
+        "require 'logger'
+         require 'rails'
+         require 'action_controller/railtie'
+         class Shop < Rails::Application
+           config.eager_load = false
+           config.hosts.clear
+           config.secret_key_base = 'x' * 64
+           config.logger = Logger.new(IO::NULL)
+           routes.append { root to: ->(env) { [200, {}, ['ok']] } }
+         end
+         Shop.initialize!
+         session = Rack::MockRequest.new(Shop)
+         500.times { session.get('/') }
+         GC.start
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    ));
+}

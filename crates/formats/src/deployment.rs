@@ -1,0 +1,49 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The way in which a process was started and is configured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Deployment {
+    /// The platform that started the process; `None` if unknown.
+    pub platform: Option<Platform>,
+    /// The name of the systemd unit; `None` on other platforms.
+    pub unit: Option<String>,
+    /// The server that the process runs; `None` if it is none of those that rbloat knows.
+    pub server: Option<Server>,
+    /// True if the process has objects of Rails.
+    pub rails: bool,
+    /// True if the process has objects of Bundler.
+    pub bundler: bool,
+    /// The environment variables that are set and that a step of the advice may change.
+    pub variables: Vec<String>,
+}
+
+/// A platform that starts processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Platform {
+    /// A pod of Kubernetes.
+    Kubernetes,
+    /// A container of Docker, Podman or another runtime.
+    Container,
+    /// A unit of systemd.
+    Systemd,
+    /// A unit of a user's own systemd.
+    SystemdUser,
+    /// A dyno of Heroku.
+    Heroku,
+    /// A program that runs a Procfile, such as foreman.
+    Procfile,
+    /// A shell, or a program that rbloat does not know.
+    Shell,
+}
+
+/// A server of Ruby programs with a configuration of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Server {
+    /// Puma.
+    Puma,
+    /// Sidekiq.
+    Sidekiq,
+}

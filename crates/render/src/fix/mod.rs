@@ -1,0 +1,219 @@
+//! The advice on a process as changes that can be pasted.
+
+mod blocks;
+
+use std::fmt::Write;
+
+use diagnosis::{JEMALLOC, TWO_ARENAS, steps};
+use formats::{Action, Advice, Deployment, Platform, Report, Server};
+use ledger::Size;
+
+use crate::text::{BOLD, DIM, GREEN, write_paragraph, write_wrapped};
+use crate::words;
+use blocks::{Block, gem, jemalloc, quoted, set};
+
+/// Returns the changes that the advice of a report amounts to: for each step its saving, its costs, the lines to paste on
+/// the platform of the process, and a way to check it. `platform` replaces the platform in the report.
+#[must_use]
+pub fn fix(report: &Report, platform: Option<Platform>, width: usize) -> String {
+    let mut deployment = report.process.deployment.clone().unwrap_or_default();
+    if platform.is_some() {
+        deployment.platform = platform;
+    }
+    let mut text = String::new();
+    write(report, &deployment, &mut text, width).expect("a string takes all text");
+    text
+}
+
+fn write(
+    report: &Report,
+    deployment: &Deployment,
+    out: &mut String,
+    width: usize,
+) -> std::fmt::Result {
+    let process = &report.process;
+    let mut head = vec![place(deployment)];
+    head.extend(software(deployment));
+    let (pid, rss) = (process.pid, Size(process.rss_bytes));
+    writeln!(out, "{BOLD}pid {pid}{BOLD:#}  {rss} resident  ·  {}", head.join("  ·  "))?;
+    writeln!(out, "{DIM}{}{DIM:#}\n", process.command)?;
+    write_wrapped(out, "", &words::verdict(report).summary, width)?;
+    writeln!(out)?;
+    if report.advice.is_empty() {
+        let nothing = match report.verdict.cause {
+            None => "There is nothing to fix.",
+            Some(_) => "rbloat knows no setting or command that lowers this.",
+        };
+        writeln!(out, "{BOLD}{nothing}{BOLD:#}\n")?;
+    }
+    for (index, alternatives) in steps(&report.advice).into_iter().enumerate() {
+        for (rank, step) in alternatives.into_iter().enumerate() {
+            let instead = if rank > 0 { "INSTEAD OF " } else { "" };
+            writeln!(out, "{BOLD}{instead}STEP {}{BOLD:#}", index + 1)?;
+            write_step(report, step, deployment, out, width)?;
+        }
+    }
+    if !report.is_complete() {
+        let incomplete = "A part of the process could not be read, so steps may be missing. `rbloat report` lists the \
+                          reasons.";
+        write_paragraph(out, DIM, incomplete, "", width)?;
+    }
+    if report.advice.is_empty() {
+        return Ok(());
+    }
+    let choice = "If the process is deployed in another way, name that with --for.";
+    write_paragraph(out, DIM, choice, "", width)
+}
+
+fn write_step(
+    report: &Report,
+    step: &Advice,
+    deployment: &Deployment,
+    out: &mut String,
+    width: usize,
+) -> std::fmt::Result {
+    let words = words::advice(step, report);
+    write_wrapped(out, "", &words.action, width)?;
+    for block in blocks_of(&step.action, &words.command, deployment) {
+        writeln!(out)?;
+        write_block(&block, out, width)?;
+    }
+    writeln!(out)?;
+    if let Some(bytes) = step.saves_bytes {
+        writeln!(out, "Saves: {}.", Size(bytes))?;
+    }
+    write_wrapped(out, "", &format!("Costs: {}", words.costs), width)?;
+    write_wrapped(out, "", &format!("Check: {}", check(&step.action)), width)?;
+    if let Some(block) = measurement(&step.action) {
+        write_block(&block, out, width)?;
+    }
+    writeln!(out)
+}
+
+fn write_block(block: &Block, out: &mut String, width: usize) -> std::fmt::Result {
+    if !block.place.is_empty() {
+        write_wrapped(out, "", &block.place, width)?;
+    }
+    // These lines are not wrapped, so that they can be pasted.
+    for line in &block.lines {
+        writeln!(out, "    {GREEN}{line}{GREEN:#}")?;
+    }
+    Ok(())
+}
+
+/// The lines that carry out a step. `command` is the step's command in words.
+fn blocks_of(action: &Action, command: &str, deployment: &Deployment) -> Vec<Block> {
+    match action {
+        Action::AutoTrim => gem(deployment),
+        Action::PreloadJemalloc { is_broken, .. } => jemalloc(deployment, *is_broken),
+        Action::LimitArenas { .. } => set(deployment, &TWO_ARENAS),
+        Action::Trim => vec![Block::new("Run now, without a restart:", [command.into()])],
+        Action::WatchPss => vec![Block::new("Run:", [command.into()])],
+        Action::FindNativeLeak => {
+            let command = command.split("  ").next().unwrap_or(command);
+            vec![Block::new("Run as root (Debian's package bpfcc-tools):", [command.into()])]
+        }
+        Action::RunFewerThreads { .. } => vec![Block::new(
+            match deployment.server {
+                Some(Server::Puma) => {
+                    "In config/puma.rb, with a lower number (many Rails applications set it by RAILS_MAX_THREADS):"
+                }
+                Some(Server::Sidekiq) => "In config/sidekiq.yml, with a lower number:",
+                None => "Lower the number of threads in the configuration:",
+            },
+            [match deployment.server {
+                Some(Server::Puma) => "threads 3, 3".into(),
+                Some(Server::Sidekiq) => ":concurrency: 5".into(),
+                None => command.into(),
+            }],
+        )],
+        Action::Compact => vec![Block::new(
+            "In the program, when it is idle:",
+            ["GC.compact".into(), "5.times { GC.start }".into()],
+        )],
+        Action::FreeNative { .. } => vec![Block::new("In the program, call:", [command.into()])],
+        Action::ReleaseObjects { .. } | Action::LookForNative => {
+            vec![Block::new("In the program:", [command.into()])]
+        }
+    }
+}
+
+/// A way to check that a step is in effect.
+fn check(action: &Action) -> &'static str {
+    match action {
+        Action::Trim => {
+            "the command prints the prediction and the outcome. With `--watch 60s` it also shows whether the trim lasts."
+        }
+        Action::AutoTrim => {
+            "after the same load, `rbloat report PID` shows less malloc.unreturned, and \
+             `Rbloat::AutoTrim.stats[:trims]` in the process is above 0. To measure the saving:"
+        }
+        Action::PreloadJemalloc { .. } => {
+            "the first line of `rbloat report PID` has `malloc by jemalloc`. To measure the saving:"
+        }
+        Action::LimitArenas { .. } => {
+            "`rbloat report PID --arenas` lists at most two arenas. To measure the saving:"
+        }
+        Action::Compact => "`rbloat report PID` shows less ruby.free_slots.",
+        Action::ReleaseObjects { .. } | Action::FreeNative { .. } => {
+            "`rbloat report PID` lists fewer objects of the class. `rbloat diff PID --every 60s` shows whether their \
+             number still grows."
+        }
+        Action::FindNativeLeak => {
+            "`rbloat diff PID --every 60s` shows whether native.unreachable still grows."
+        }
+        Action::LookForNative => "`rbloat report PID` names the owners of this memory.",
+        Action::RunFewerThreads { .. } => {
+            "the first line of `rbloat report PID` has the number of threads, and stack.threads is lower."
+        }
+        Action::WatchPss => {
+            "the command prints PSS and anonymous memory, which should be well below RSS."
+        }
+    }
+}
+
+/// The comparison that measures the saving of a setting.
+fn measurement(action: &Action) -> Option<Block> {
+    let settings = match action {
+        Action::AutoTrim => "--with default,gem".to_owned(),
+        Action::LimitArenas { .. } => "--with default,arena2".to_owned(),
+        Action::PreloadJemalloc { .. } => {
+            let own = JEMALLOC.map(|(name, value)| format!(" --set advised:{name}={value}"));
+            format!("--with default{}", own.concat())
+        }
+        _ => return None,
+    };
+    Some(Block {
+        place: String::new(),
+        lines: vec![format!("rbloat compare {settings} -- COMMAND")],
+    })
+}
+
+/// The platform in words.
+fn place(deployment: &Deployment) -> String {
+    match (deployment.platform, &deployment.unit) {
+        (Some(Platform::Kubernetes), _) => "pod of Kubernetes".into(),
+        (Some(Platform::Container), _) => "container".into(),
+        (Some(Platform::Systemd), Some(unit)) => format!("systemd service {}", quoted(unit)),
+        (Some(Platform::Systemd), None) => "systemd service".into(),
+        (Some(Platform::SystemdUser), Some(unit)) => {
+            format!("systemd user service {}", quoted(unit))
+        }
+        (Some(Platform::SystemdUser), None) => "systemd user service".into(),
+        (Some(Platform::Heroku), _) => "dyno of Heroku".into(),
+        (Some(Platform::Procfile), _) => "Procfile".into(),
+        (Some(Platform::Shell), _) => "started by a shell or an unknown program".into(),
+        (None, _) => "unknown platform".into(),
+    }
+}
+
+fn software(deployment: &Deployment) -> Option<String> {
+    let server = deployment.server.map(|server| match server {
+        Server::Puma => "Puma",
+        Server::Sidekiq => "Sidekiq",
+    });
+    let rails = deployment.rails.then_some("Rails");
+    let bundler = deployment.bundler.then_some("Bundler");
+    let names: Vec<_> = [server, rails, bundler].into_iter().flatten().collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}

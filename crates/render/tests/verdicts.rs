@@ -1,0 +1,89 @@
+//! Sentences of verdicts claim no more than the figures of the report.
+
+use formats::{Memsize, Owner, Report};
+use ledger::{Cause, Size};
+use render::words;
+
+/// A report whose verdict is native memory of which the first of two owners has so many percent.
+fn native(percent: u64) -> String {
+    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+    report.verdict.cause = Some(Cause::NativeHeld);
+    report.verdict.rows = vec![Cause::NativeHeld];
+    report.verdict.bytes = 100 << 20;
+    let owner = |name: &str, bytes| Owner {
+        owner: name.into(),
+        cause: Some(Cause::NativeHeld),
+        objects: 500,
+        exclusive_bytes: bytes,
+        shared_bytes: 0,
+        memsize: Some(Memsize::None),
+        ..report.owners.as_ref().unwrap()[0].clone()
+    };
+    report.owners =
+        Some(vec![owner("PG::Result", percent << 20), owner("Oj::Parser", (100 - percent) << 20)]);
+    words::verdict(&report).summary
+}
+
+#[test]
+fn most_native_memory_is_held_by_a_class_only_if_it_has_more_than_half() {
+    let held = "100.0 MiB of native memory are held by Ruby objects of C extensions";
+    let rest = "by 500 PG::Result. Ruby's GC counts only their slots.";
+    assert_eq!(native(51), format!("{held}, most of them {rest}"));
+    assert_eq!(native(50), format!("{held}, the largest part of them {rest}"));
+}
+
+#[test]
+fn a_process_that_was_read_in_part_is_not_called_free_or_in_use() {
+    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+    report.verdict.cause = None;
+    report.malloc = None;
+    report.process.rss_bytes = 30 << 20;
+    for row in &mut report.causes {
+        row.bytes = match row.cause {
+            Cause::RubyLiveSlots => 8 << 20,
+            Cause::RubyFreeSlots => 2 << 20,
+            Cause::Unknown => 20 << 20,
+            _ => 0,
+        };
+    }
+    let words = words::verdict(&report);
+    assert!(words.summary.starts_with("Healthy as far as it could be read"), "{}", words.summary);
+    let evidence = [
+        "8.0 MiB are in use: 8.0 MiB Ruby objects",
+        "2.0 MiB (7 % of RSS) are free: malloc and Ruby keep them for reuse",
+        "20.0 MiB are unknown: in use or free",
+    ];
+    assert_eq!(words.evidence, evidence);
+}
+
+/// Replaces every number that is a size by the largest one.
+fn inflate(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Number(number) if number.is_u64() => *number = u64::MAX.into(),
+        serde_json::Value::Array(values) => values.iter_mut().for_each(inflate),
+        serde_json::Value::Object(fields) => {
+            let is_size = |name: &str| !matches!(name, "pid" | "schema" | "heaps");
+            fields
+                .iter_mut()
+                .filter(|(name, _)| is_size(name))
+                .for_each(|(_, field)| inflate(field));
+        }
+        _ => {}
+    }
+}
+
+/// A snapshot may come from anywhere.
+#[test]
+fn impossible_sizes_are_shown_and_never_added_up_to_a_panic() {
+    let mut document: serde_json::Value = serde_json::from_str(include_str!("burst.json")).unwrap();
+    inflate(&mut document);
+    let report: Report = serde_json::from_value(document).unwrap();
+    let mut report = report.brief(1);
+    let largest = Size(u64::MAX).to_string();
+    for cause in Cause::ALL.map(Some).into_iter().chain([None]) {
+        report.verdict.cause = cause;
+        let options = render::TextOptions { width: 100, arenas: true };
+        assert!(render::report(&report, options).contains(&largest));
+        assert!(render::fix(&report, None, 100).contains(&largest));
+    }
+}
