@@ -51,13 +51,19 @@ const FAMILY: &str = r##"
     end
     busy = ARGV[1] == 'busy'
     ended, ends = IO.pipe
+    written, writes = IO.pipe
     children = Array.new(2) do
       fork do
         ends.close
         threads = [wait.call]
         if busy
           threads << Thread.new do
-            loop { $kept.each { |text| 0.step(text.bytesize - 1, PAGE) { |at| text.setbyte(at, 120) } } }
+            write_all = lambda do
+              $kept.each { |text| 0.step(text.bytesize - 1, PAGE) { |at| text.setbyte(at, 120) } }
+            end
+            write_all.call
+            writes.write('.')
+            loop { write_all.call }
           end
         end
         ended.read
@@ -65,6 +71,8 @@ const FAMILY: &str = r##"
       end
     end
     wait.call
+    # By then the children have copies of all that they write.
+    written.read(children.size) if busy
     sleep 0.3
     puts "ready {\"children\": #{children}, \"kinds\": \"#{kinds.join(', ')}\"}"
     $stdout.flush
@@ -224,12 +232,6 @@ fn a_control_group_that_is_nearly_full_of_busy_processes_loses_none() {
     let Some(group) = ControlGroup::make() else { return };
     let parent = Target::start(&mut group.command(&family(100, "busy")));
     let members = members(&parent);
-    // Until the children have a copy each of all that they write.
-    let mut usage = 0;
-    while group.usage() > usage + (4 << 20) || usage < 250 << 20 {
-        usage = group.usage();
-        std::thread::sleep(Duration::from_millis(200));
-    }
     let usage = group.usage();
     group.limit(usage + usage / LEFT);
     for _ in 0..reports() {
