@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 
 use capture::Origin;
-use formats::{Action, Advice};
+use formats::{Action, Advice, LargeGem};
 use ledger::{ArenaAccount, Cause, Ledger, OwnerAccount, percent};
 
 /// The least saving that is worth a step, in bytes.
@@ -11,6 +11,12 @@ const MIN_SHARE: f64 = 5.0;
 /// The least share of RSS for steps that save an unknown part of it, in percent.
 const MIN_MAIN_SHARE: f64 = 25.0;
 
+/// The least bytecode of a gem that is worth loading later, in bytes and in percent of RSS.
+const MIN_CODE_BYTES: u64 = 4 << 20;
+const MIN_CODE_SHARE: f64 = 2.0;
+/// Gems that are named, at most.
+const MAX_GEMS: usize = 3;
+
 /// Returns the steps that a user can take: those against `cause`, the verdict's, come first, then those against the
 /// largest amount of memory. Of several steps against the same memory, those come first whose effect lasts. A healthy
 /// process needs none.
@@ -18,7 +24,7 @@ const MIN_MAIN_SHARE: f64 = 25.0;
 pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     use Cause::{MallocFragmented, MallocUnreturned, RubyLiveSlots, RubyMalloc};
     let Some(cause) = cause else { return Vec::new() };
-    let groups: [(&[Cause], Vec<Option<Advice>>); 8] = [
+    let groups: [(&[Cause], Vec<Option<Advice>>); 9] = [
         (
             &[MallocUnreturned, MallocFragmented],
             vec![auto_trim(ledger), preload(ledger), limit_arenas(ledger), trim(ledger)],
@@ -28,6 +34,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         (&[Cause::NativeHeld], vec![free_native(ledger)]),
         (&[Cause::NativeUnreachable], vec![find_leak(ledger)]),
         (&[Cause::MallocInUse], vec![look_for_native(ledger)]),
+        (&[Cause::RubyVm], vec![load_less_code(ledger).filter(|_| cause == Cause::RubyVm)]),
         (&[Cause::StackThreads, Cause::StackFibers], vec![run_fewer_threads(ledger)]),
         (&[Cause::FileShared, Cause::FilePrivate], vec![watch_pss(ledger)]),
     ];
@@ -139,6 +146,16 @@ fn find_leak(ledger: &Ledger) -> Option<Advice> {
 
 fn look_for_native(ledger: &Ledger) -> Option<Advice> {
     is_main(ledger, ledger.causes[Cause::MallocInUse]).then(|| step(Action::LookForNative))
+}
+
+fn load_less_code(ledger: &Ledger) -> Option<Advice> {
+    let gems = ledger.interpreter.as_ref()?.gems()?.into_iter().filter(|it| it.gem.is_gem());
+    let gems = gems.map(|it| LargeGem { bytes: it.size.weight_bytes(), gem: it.gem.name });
+    let is_large = |gem: &LargeGem| {
+        gem.bytes >= MIN_CODE_BYTES && percent(gem.bytes, ledger.rss_bytes) >= MIN_CODE_SHARE
+    };
+    let gems: Vec<LargeGem> = gems.filter(is_large).take(MAX_GEMS).collect();
+    (!gems.is_empty()).then(|| step(Action::LoadLessCode { gems }))
 }
 
 fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {

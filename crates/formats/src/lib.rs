@@ -34,12 +34,13 @@ pub use line::{
 };
 pub use recording::{Recording, RecordingError};
 pub use report::{
-    AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, FindingRow,
-    FindingSeverity, KeptBy, Malloc, Memsize, Owner, ProcessSummary, Report, Ruby, milliseconds,
+    AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, FileCode, FindingRow,
+    FindingSeverity, GemCode, Interpreter, InterpreterPart, KeptBy, Malloc, Memsize, Owner,
+    ProcessSummary, Report, Ruby, milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};
-pub use verdict::{Action, Advice, Verdict};
+pub use verdict::{Action, Advice, LargeGem, Verdict};
 
 /// The version of the JSON documents.
 pub const SCHEMA: u32 = 2;

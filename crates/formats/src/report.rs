@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use capture::{Finding, Severity};
-use ledger::{ArenaAccount, Cause, Ledger, MallocAccount, OwnerAccount, RubyAccount};
+use ledger::{
+    ArenaAccount, Cause, FileAccount, GemAccount, InterpreterAccount, InterpreterKind, KindAccount,
+    Ledger, MallocAccount, OwnerAccount, RubyAccount,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +18,9 @@ use crate::{Advice, Content, Verdict};
 
 /// The maximum number of classes in a brief report.
 const MAX_CLASSES: usize = 30;
+
+/// The maximum number of files of bytecode in a brief report.
+const MAX_FILES: usize = 100;
 
 /// The document of `rbloat report`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,6 +34,7 @@ pub struct Report {
     pub arenas: Option<Vec<Arena>>,
     pub ruby: Option<Ruby>,
     pub owners: Option<Vec<Owner>>,
+    pub interpreter: Option<Interpreter>,
     pub verdict: Verdict,
     pub advice: Vec<Advice>,
     pub findings: Vec<FindingRow>,
@@ -282,14 +289,15 @@ impl Report {
                 .map(|malloc| malloc.arenas.iter().map(Arena::from).collect()),
             ruby: ledger.ruby.as_ref().map(|ruby| Ruby::new(ruby, ledger)),
             owners: ledger.is_traced.then(|| ledger.owners.iter().map(Owner::from).collect()),
+            interpreter: ledger.interpreter.as_ref().map(Interpreter::from),
             verdict,
             advice,
             findings: ledger.findings.iter().map(FindingRow::from).collect(),
         }
     }
 
-    /// Shortens a report to the largest classes and the `max_owners` largest owners. The other owners are summed up in
-    /// one row, so that the rows still add up.
+    /// Shortens a report to the largest classes, the `max_owners` largest owners, and the largest files of bytecode. The
+    /// other owners are summed up in one row, and so are the other files, so that the rows still add up.
     #[must_use]
     pub fn brief(mut self, max_owners: usize) -> Self {
         if let Some(ruby) = &mut self.ruby {
@@ -300,6 +308,12 @@ impl Report {
         {
             let others = owners.split_off(max_owners);
             owners.push(Owner::sum(&others));
+        }
+        if let Some(files) = self.interpreter.as_mut().and_then(|it| it.files.as_mut())
+            && files.len() > MAX_FILES
+        {
+            let others = files.split_off(MAX_FILES);
+            files.push(FileCode::sum(&others));
         }
         self
     }
@@ -442,6 +456,110 @@ impl From<&Finding> for FindingRow {
             },
             what: finding.what.clone(),
             address: finding.address.map(|address| address.to_string()),
+        }
+    }
+}
+
+/// The interpreter's own memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Interpreter {
+    pub kinds: Vec<InterpreterPart>,
+    pub gems: Option<Vec<GemCode>>,
+    pub files: Option<Vec<FileCode>>,
+}
+
+/// The interpreter's memory of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct InterpreterPart {
+    #[serde(with = "crate::names::interpreter_kind")]
+    #[schemars(schema_with = "crate::names::interpreter_kind::schema")]
+    pub kind: InterpreterKind,
+    pub objects: u64,
+    pub slot_bytes: u64,
+    pub resident_bytes: u64,
+}
+
+/// The bytecode of one gem, or of another group of files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct GemCode {
+    pub gem: String,
+    pub version: Option<String>,
+    pub files: u64,
+    pub iseqs: u64,
+    pub slot_bytes: u64,
+    pub resident_bytes: u64,
+}
+
+/// The bytecode of one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct FileCode {
+    pub path: Option<String>,
+    pub gem: String,
+    pub iseqs: u64,
+    pub slot_bytes: u64,
+    pub resident_bytes: u64,
+}
+
+impl From<&InterpreterAccount> for Interpreter {
+    fn from(account: &InterpreterAccount) -> Self {
+        Self {
+            kinds: account.kinds.iter().map(InterpreterPart::from).collect(),
+            gems: account.gems().map(|gems| gems.into_iter().map(GemCode::from).collect()),
+            files: account.files.as_ref().map(|files| files.iter().map(FileCode::from).collect()),
+        }
+    }
+}
+
+impl From<&KindAccount> for InterpreterPart {
+    fn from(account: &KindAccount) -> Self {
+        Self {
+            kind: account.kind,
+            objects: account.size.objects,
+            slot_bytes: account.size.slot_bytes,
+            resident_bytes: account.size.resident_bytes,
+        }
+    }
+}
+
+impl From<GemAccount> for GemCode {
+    fn from(account: GemAccount) -> Self {
+        Self {
+            gem: account.gem.name,
+            version: account.gem.version,
+            files: account.files,
+            iseqs: account.size.objects,
+            slot_bytes: account.size.slot_bytes,
+            resident_bytes: account.size.resident_bytes,
+        }
+    }
+}
+
+impl From<&FileAccount> for FileCode {
+    fn from(account: &FileAccount) -> Self {
+        Self {
+            path: account.path.clone(),
+            gem: account.gem.name.clone(),
+            iseqs: account.size.objects,
+            slot_bytes: account.size.slot_bytes,
+            resident_bytes: account.size.resident_bytes,
+        }
+    }
+}
+
+impl FileCode {
+    /// Sums up files in one row.
+    fn sum(files: &[Self]) -> Self {
+        let sum = |of: fn(&Self) -> u64| files.iter().map(of).sum();
+        Self {
+            path: None,
+            gem: format!("({} others)", files.len()),
+            iseqs: sum(|file| file.iseqs),
+            slot_bytes: sum(|file| file.slot_bytes),
+            resident_bytes: sum(|file| file.resident_bytes),
         }
     }
 }

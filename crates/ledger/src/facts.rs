@@ -5,7 +5,7 @@ use std::thread::Builder;
 use allocator::{Allocator, HeapMap, Libc};
 use capture::elf::{self, Module};
 use capture::{Address, Finding, Image};
-use ruby::{NamedRoot, ObjectSpace};
+use ruby::{CodePaths, NamedRoot, ObjectSpace};
 
 use crate::ownership::PointerGraph;
 
@@ -27,7 +27,9 @@ pub struct Facts {
     pub(crate) graph: Option<PointerGraph>,
     /// Objects that constants or variables of Ruby refer to; empty if owners are not wanted.
     pub(crate) named_roots: Vec<NamedRoot>,
-    /// Findings on the allocator, pointers and named roots.
+    /// The files of bytecode; `None` if owners are not wanted, or they could not be read.
+    pub(crate) code_paths: Option<CodePaths>,
+    /// Findings on the allocator, pointers, named roots and the files of bytecode.
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -49,6 +51,10 @@ impl Facts {
                     facts.named_roots = named_roots;
                     facts.findings.extend(findings);
                     facts.graph = Some(graph);
+                    match ruby::code_paths(image, space) {
+                        Ok(paths) => facts.code_paths = Some(paths),
+                        Err(finding) => facts.findings.push(finding),
+                    }
                 }
                 Err(too_many) => facts.findings.push(too_many.finding()),
             }
@@ -76,6 +82,7 @@ impl Facts {
             modules,
             graph: None,
             named_roots: Vec::new(),
+            code_paths: None,
             findings: Vec::new(),
         }
     }
@@ -114,6 +121,7 @@ impl Facts {
                 modules,
                 graph: None,
                 named_roots: Vec::new(),
+                code_paths: None,
                 findings: finding.into_iter().collect(),
             }
         })

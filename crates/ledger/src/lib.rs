@@ -7,6 +7,7 @@
 mod cause;
 mod claims;
 mod facts;
+mod interpreter;
 mod ledger;
 mod memory_map;
 mod ownership;
@@ -14,6 +15,9 @@ mod pages;
 mod size;
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
+pub use interpreter::{
+    FileAccount, Gem, GemAccount, InterpreterAccount, InterpreterKind, KindAccount, PartSize,
+};
 pub use ledger::{ArenaAccount, Ledger, MallocAccount, RubyAccount};
 pub use memory_map::{Area, AreaKind, Columns, InconsistentMap, MapBlock, MemoryMap, PageUse, Use};
 pub use ownership::{OwnerAccount, OwnerKind, Retainer};

@@ -5,6 +5,7 @@
 mod comparison;
 mod diff;
 mod draw;
+mod interpreter;
 mod map;
 mod plot;
 mod processes;

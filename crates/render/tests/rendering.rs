@@ -20,13 +20,14 @@ fn the_json_is_stable() {
 
 #[test]
 fn the_text_of_a_report() {
-    let text = render::report(&burst(), TextOptions { width: 120, arenas: true });
+    let text = render::report(&burst(), TextOptions { width: 120, arenas: true, code: false });
     insta::assert_snapshot!(plain(&text));
 }
 
 #[test]
 fn the_text_of_a_report_on_a_narrow_terminal() {
-    let text = plain(&render::report(&burst(), TextOptions { width: 60, arenas: false }));
+    let text =
+        plain(&render::report(&burst(), TextOptions { width: 60, arenas: false, code: false }));
     insta::assert_snapshot!(text);
     let prose = text.lines().take_while(|line| !line.contains(" CAUSE "));
     assert!(prose.skip(2).all(|line| line.chars().count() < 60));
@@ -41,7 +42,8 @@ fn the_table_of_owners_fits_a_narrow_terminal() {
     for (name, widths) in [("String", [80, 60]), (long, [80, 60])] {
         report.owners.as_mut().unwrap()[0].owner = name.into();
         for width in widths {
-            let text = plain(&render::report(&report, TextOptions { width, arenas: false }));
+            let text =
+                plain(&render::report(&report, TextOptions { width, arenas: false, code: false }));
             let (_, table) = text.split_once(" OWNER, MiB").unwrap();
             let (table, _) = table.split_once("\n\n").unwrap();
             let table = format!(" OWNER, MiB{table}\n");
@@ -55,7 +57,7 @@ fn the_table_of_owners_fits_a_narrow_terminal() {
 #[test]
 fn the_culprit_is_red_and_what_is_healthy_is_green() {
     let mut report = burst();
-    let options = TextOptions { width: 100, arenas: false };
+    let options = TextOptions { width: 100, arenas: false, code: false };
     let red = "\u{1b}[1m\u{1b}[31m";
     assert!(render::report(&report, options).contains(&format!("{red}malloc.unreturned")));
     report.verdict.cause = None;

@@ -8,9 +8,9 @@ mod class_variables;
 mod constants;
 mod globals;
 mod id_table;
-mod page_cache;
+pub(crate) mod page_cache;
 mod program;
-mod symbols;
+pub(crate) mod symbols;
 
 use capture::{Address, Finding, Image, Severity};
 

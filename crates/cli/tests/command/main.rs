@@ -7,6 +7,7 @@ mod cores;
 mod diffs;
 mod errors;
 mod harmless;
+mod interpreter;
 mod maps;
 mod orphans;
 mod owners;

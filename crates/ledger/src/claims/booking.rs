@@ -9,11 +9,12 @@ use capture::{Address, Backing, Mapping, PageState, Pages, ProcessState, interse
 use crate::claims::Span;
 use crate::{Cause, Causes};
 
-/// Resident bytes by cause, of the whole process and of each arena.
+/// Resident bytes by cause, of the whole process and of each arena, and those of each part of the interpreter's memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Booking {
     pub(crate) causes: Causes,
     pub(crate) arenas: Vec<Causes>,
+    pub(crate) parts: Vec<u64>,
 }
 
 /// Books every resident byte of every mapping under exactly one cause: the cause of its span, or of its mapping.
@@ -26,9 +27,13 @@ pub(crate) fn book(
     libraries: &[Range<Address>],
     spans: impl Iterator<Item = Span>,
     arenas: usize,
+    parts: usize,
 ) -> Booking {
-    let mut booking =
-        Booking { causes: Causes::default(), arenas: vec![Causes::default(); arenas] };
+    let mut booking = Booking {
+        causes: Causes::default(),
+        arenas: vec![Causes::default(); arenas],
+        parts: vec![0; parts],
+    };
     let mut spans = spans.peekable();
     for mapping in &state.mappings {
         for run in pages.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
@@ -63,6 +68,9 @@ impl Booking {
             self.causes[span.cause] += end - at;
             if let Some(arena) = span.arena.and_then(|arena| self.arenas.get_mut(arena as usize)) {
                 arena[span.cause] += end - at;
+            }
+            if let Some(part) = span.part.and_then(|part| self.parts.get_mut(part as usize)) {
+                *part += end - at;
             }
             at = end;
         }
@@ -139,15 +147,17 @@ mod tests {
                     range: Address(start)..Address(at),
                     cause: Cause::ALL[*cause],
                     arena: Some(*cause as u32 % 3),
+                    part: Some(*cause as u32 % 5),
                 }
             }).collect();
             let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
             let claimed: u64 = spans.iter().map(|span| pages.resident_bytes(&span.range)).sum();
 
-            let booking = book(&state, &pages, &[], spans.into_iter(), 3);
+            let booking = book(&state, &pages, &[], spans.into_iter(), 3, 5);
             prop_assert_eq!(booking.causes.total(), resident);
             let by_arena: u64 = booking.arenas.iter().map(Causes::total).sum();
             prop_assert_eq!(by_arena, claimed);
+            prop_assert_eq!(booking.parts.iter().sum::<u64>(), claimed);
         }
     }
 

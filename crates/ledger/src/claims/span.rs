@@ -11,10 +11,12 @@ pub(crate) struct Span {
     pub(crate) cause: Cause,
     /// The arena that they lie in, if any.
     pub(crate) arena: Option<u32>,
+    /// The part of the interpreter's memory that they belong to, if any.
+    pub(crate) part: Option<u32>,
 }
 
 impl Span {
     pub(crate) fn new(range: Range<Address>, cause: Cause) -> Self {
-        Self { range, cause, arena: None }
+        Self { range, cause, arena: None, part: None }
     }
 }

@@ -3,12 +3,14 @@
 mod advice;
 mod cause;
 mod diff;
+mod interpreter;
 mod verdict;
 
 pub use advice::{AdviceWords, advice};
 pub use cause::meaning;
 pub use diff::diff_verdict;
 pub(crate) use diff::{signed, signed_count};
+pub use interpreter::interpreter_kind;
 pub use verdict::verdict;
 
 pub use crate::stable::shape;

@@ -87,7 +87,7 @@ impl<'a> Symbols<'a> {
 
 /// The address and number of the elements of the array in the slot at `at` (`struct RArray` in
 /// include/ruby/internal/core/rarray.h: length and pointer at 16 and 32; the same in all versions).
-fn elements(image: &Image<'_>, at: Address) -> Option<(Address, u64)> {
+pub(crate) fn elements(image: &Image<'_>, at: Address) -> Option<(Address, u64)> {
     let mut slot = [0; 40];
     image.read_exact(at, &mut slot).ok()?;
     let flags = word(&slot, 0);
