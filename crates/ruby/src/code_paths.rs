@@ -11,7 +11,6 @@ use crate::model::code_paths::CodePaths;
 use crate::model::imemo::ImemoType;
 use crate::model::slot::{Slot, SlotState, SlotType};
 use crate::object_space::ObjectSpace;
-use crate::roots::page_cache::cached;
 use crate::roots::symbols::elements;
 
 /// The bodies from which the place of their location is derived.
@@ -62,8 +61,7 @@ fn iseqs(space: &ObjectSpace) -> Vec<Iseq> {
 }
 
 fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePaths> {
-    let cached = cached(image);
-    let reader = ObjectReader { image: &cached, index: &space.slot_index, slots: &space.slots };
+    let reader = ObjectReader { image, index: &space.slot_index, slots: &space.slots };
     let mut paths = Paths {
         reader,
         class_names: space.class_names?,

@@ -8,7 +8,7 @@ mod class_variables;
 mod constants;
 mod globals;
 mod id_table;
-pub(crate) mod page_cache;
+mod page_cache;
 mod program;
 pub(crate) mod symbols;
 
