@@ -245,8 +245,10 @@ fn book_all(
     let mut clashes = Clashes::default();
     let mut carved_clashes = Clashes::default();
     let carved = disjoint(carved, &mut carved_clashes);
-    let part_of = |block| parts.and_then(|parts| parts.of(block));
-    let blocks = heap_spans(heap, |block| (owners.cause(block), part_of(block)));
+    let blocks = heap_spans(heap, |block| match (owners.cause(block), parts) {
+        (Cause::RubyVm, Some(parts)) => (Cause::RubyVm, parts.of(block)),
+        (cause, _) => (cause, None),
+    });
     let spans = Overlay::new(ruby_spans(objects), blocks, |upper, lower| {
         // Up to 2.7 Ruby has its heap pages from malloc.
         if !is_in_use(lower.cause) {

@@ -10,6 +10,7 @@ use crate::claims::Span;
 use crate::{Cause, Causes};
 
 /// Resident bytes by cause, of the whole process and of each arena, and those of each part of the interpreter's memory.
+/// Parts are numbered from 1.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Booking {
     pub(crate) causes: Causes,
@@ -69,7 +70,7 @@ impl Booking {
             if let Some(arena) = span.arena.and_then(|arena| self.arenas.get_mut(arena as usize)) {
                 arena[span.cause] += end - at;
             }
-            if let Some(part) = span.part.and_then(|part| self.parts.get_mut(part as usize)) {
+            if let Some(part) = span.part.and_then(|it| self.parts.get_mut(it.get() as usize - 1)) {
                 *part += end - at;
             }
             at = end;
@@ -147,7 +148,7 @@ mod tests {
                     range: Address(start)..Address(at),
                     cause: Cause::ALL[*cause],
                     arena: Some(*cause as u32 % 3),
-                    part: Some(*cause as u32 % 5),
+                    part: std::num::NonZero::new(1 + *cause as u32 % 5),
                 }
             }).collect();
             let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));

@@ -1,3 +1,4 @@
+use std::num::NonZero;
 use std::ops::Range;
 
 use allocator::{BlockState, Extent, HeapMap};
@@ -10,7 +11,7 @@ use crate::claims::Span;
 /// the interpreter's memory that it belongs to.
 pub(crate) fn heap_spans<'a>(
     heap: &'a HeapMap,
-    claim_of: impl Fn(usize) -> (Cause, Option<u32>) + 'a,
+    claim_of: impl Fn(usize) -> (Cause, Option<NonZero<u32>>) + 'a,
 ) -> impl Iterator<Item = Span> + 'a {
     let mut trimmable = Ahead { ranges: &heap.trimmable };
     heap.extents.iter().filter(|extent| !extent.blocks.is_empty()).flat_map(move |extent| {
@@ -61,7 +62,7 @@ impl Spans<'_> {
         self.push_part(range, (cause, None));
     }
 
-    fn push_part(&mut self, range: Range<Address>, (cause, part): (Cause, Option<u32>)) {
+    fn push_part(&mut self, range: Range<Address>, (cause, part): (Cause, Option<NonZero<u32>>)) {
         let range = range.start..range.end.min(self.extent.range.end);
         if range.start < range.end {
             self.all.push(Span { range, cause, arena: self.extent.arena, part });

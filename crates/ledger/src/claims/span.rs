@@ -1,3 +1,4 @@
+use std::num::NonZero;
 use std::ops::Range;
 
 use capture::Address;
@@ -11,8 +12,9 @@ pub(crate) struct Span {
     pub(crate) cause: Cause,
     /// The arena that they lie in, if any.
     pub(crate) arena: Option<u32>,
-    /// The part of the interpreter's memory that they belong to, if any.
-    pub(crate) part: Option<u32>,
+    /// The number of the part of the interpreter's memory that they belong to, if any. (There are millions of spans, and
+    /// so a span takes no more bytes than without it.)
+    pub(crate) part: Option<NonZero<u32>>,
 }
 
 impl Span {

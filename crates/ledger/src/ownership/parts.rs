@@ -1,6 +1,7 @@
 //! The parts of the interpreter's memory: a kind for each block, and a file for each block of bytecode.
 
 use std::collections::HashMap;
+use std::num::NonZero;
 
 use allocator::HeapMap;
 use capture::length;
@@ -57,20 +58,18 @@ impl<'a> Parts<'a> {
         self.part_of_file(None) as usize + 1
     }
 
-    /// The part of the block in use with this number; `None` for memory that is not the interpreter's.
-    pub(crate) fn of(&self, block: usize) -> Option<u32> {
+    /// The number of the part, from 1, of the block in use with this number, whose memory is the interpreter's.
+    pub(crate) fn of(&self, block: usize) -> Option<NonZero<u32>> {
         let owner = self.trace.owner_of(block);
-        if self.table.cause_of(owner) != Cause::RubyVm {
-            return None;
-        }
         let kind = self.tables.get(&(block as u32)).copied().unwrap_or_else(|| self.kind_of(owner));
-        Some(match kind {
+        let index = match kind {
             InterpreterKind::Bytecode => self.part_of_file(self.files.of(block)),
             kind => kind as u32,
-        })
+        };
+        NonZero::new(index + 1)
     }
 
-    /// The part with the bytecode of this file.
+    /// The index of the part with the bytecode of this file.
     fn part_of_file(&self, file: Option<u32>) -> u32 {
         let files = self.paths.map_or(0, |paths| paths.paths.len() as u32);
         InterpreterKind::ALL.len() as u32 + file.map_or(files, |file| file.min(files))
