@@ -47,11 +47,11 @@ impl Facts {
             let Facts { modules, stacks, .. } = &facts;
             match PointerGraph::read(image, modules, heap, space, stacks) {
                 Ok(graph) => {
-                    let (named_roots, findings) = ruby::named_roots(image, space);
+                    let ((named_roots, findings), paths) = roots_and_paths(image, space);
                     facts.named_roots = named_roots;
                     facts.findings.extend(findings);
                     facts.graph = Some(graph);
-                    match ruby::code_paths(image, space) {
+                    match paths {
                         Ok(paths) => facts.code_paths = Some(paths),
                         Err(finding) => facts.findings.push(finding),
                     }
@@ -145,4 +145,22 @@ impl Facts {
     pub fn are_torn(&self) -> bool {
         self.torn
     }
+}
+
+/// The named roots with findings on them, and the files of bytecode, read at the same time.
+fn roots_and_paths(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+) -> ((Vec<NamedRoot>, Vec<Finding>), Result<CodePaths, Finding>) {
+    std::thread::scope(|scope| {
+        let read_paths = || ruby::code_paths(image, space);
+        // If no thread can be started, paths are read afterwards.
+        let paths = Builder::new().spawn_scoped(scope, read_paths);
+        let roots = ruby::named_roots(image, space);
+        let paths = paths.map_or_else(
+            |_| read_paths(),
+            |paths| paths.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        );
+        (roots, paths)
+    })
 }

@@ -11,12 +11,15 @@ use crate::model::code_paths::CodePaths;
 use crate::model::imemo::ImemoType;
 use crate::model::slot::{Slot, SlotState, SlotType};
 use crate::object_space::ObjectSpace;
-use crate::roots::symbols::elements;
+use crate::roots::symbols::{ARRAY_BYTES, elements_of};
+use crate::word::word;
 
 /// The bodies from which the place of their location is derived.
 const MAX_SAMPLES: usize = 256;
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 64 << 10;
+/// More paths than a program has; those beyond are unknown.
+const MAX_PATHS: usize = 1 << 17;
 /// The paths of methods that the interpreter has in Ruby begin so. Every Ruby has some.
 const INTERNAL: &str = "<internal:";
 
@@ -105,47 +108,66 @@ fn samples(image: &Image<'_>, iseqs: &[Iseq], is_marked: impl Fn(&Iseq) -> bool)
 struct Paths<'a> {
     reader: ObjectReader<'a>,
     class_names: ClassNames,
-    /// The index of the path by its object.
+    /// The index of the path of each object: a string, or an array of two.
     known: HashMap<Address, Option<u32>>,
     of_name: HashMap<String, u32>,
     all: CodePaths,
 }
 
 impl Paths<'_> {
-    /// The index of the path that this object is; `None` if it is none.
+    /// The index of the path that this object is; `None` if it is none. Iseqs of one file may have an array each, but these
+    /// refer to the same strings.
     fn index(&mut self, object: Address) -> Option<u32> {
         if let Some(known) = self.known.get(&object) {
             return *known;
         }
-        let index = self.read(object).map(|path| {
-            *self.of_name.entry(path).or_insert_with_key(|path| {
-                self.all.paths.push(path.clone());
-                self.all.paths.len() as u32 - 1
-            })
-        });
+        let index = match self.reader.type_at(object) {
+            Some(SlotType::STRING) => self.read_string(object),
+            Some(SlotType::ARRAY) => self.read_pair(object),
+            _ => None,
+        };
         self.known.insert(object, index);
         index
     }
 
-    fn read(&self, object: Address) -> Option<String> {
-        if !iseq_location::is_frozen(self.reader, object) {
+    /// The path as the program gave it if it is absolute, and else the real path if it is a file's.
+    fn read_pair(&mut self, object: Address) -> Option<u32> {
+        let image = self.reader.image;
+        let mut slot = [0; ARRAY_BYTES];
+        image.read_exact(object, &mut slot).ok()?;
+        let (at, length) = elements_of(&slot, object)?;
+        if !iseq_location::is_frozen(word(&slot, 0)) || length != 2 {
             return None;
         }
-        if self.reader.type_at(object) == Some(SlotType::STRING) {
-            return self.text(object.0);
+        let [path, real_path] = if at == object.offset(16) {
+            [16, 24].map(|offset| word(&slot, offset))
+        } else {
+            [image.read_u64(at).ok()?, image.read_u64(at.offset(8)).ok()?]
+        };
+        let is_string = |at| self.reader.type_at(Address(at)) == Some(SlotType::STRING);
+        let [path, real_path] = [path, real_path].map(|at| is_string(at).then_some(Address(at)));
+        let path = self.index(path?);
+        match path.and_then(|path| self.all.paths.get(path as usize)) {
+            Some(text) if text.starts_with('/') => path,
+            _ => real_path.and_then(|path| self.index(path)).or(path),
         }
-        // The path as the program gave it, and the real path if it is a file's.
-        let (at, length) = elements(self.reader.image, object)?;
-        if length != 2 {
-            return None;
-        }
-        let [path, real_path] = [0, 8].map(|offset| {
-            self.reader.image.read_u64(at.offset(offset)).ok().and_then(|it| self.text(it))
-        });
-        path.filter(|path| path.starts_with('/') || real_path.is_none()).or(real_path)
     }
 
-    fn text(&self, at: u64) -> Option<String> {
-        self.class_names.text(self.reader, at).filter(|text| !text.is_empty())
+    fn read_string(&mut self, string: Address) -> Option<u32> {
+        let flags = self.reader.image.read_u64(string).ok()?;
+        let text = self.class_names.text(self.reader, string.0)?;
+        if text.is_empty() || !iseq_location::is_frozen(flags) {
+            return None;
+        }
+        match self.of_name.get(&text) {
+            None if self.all.paths.len() >= MAX_PATHS => None,
+            None => {
+                let index = self.all.paths.len() as u32;
+                self.all.paths.push(text.clone());
+                self.of_name.insert(text, index);
+                Some(index)
+            }
+            known => known.copied(),
+        }
     }
 }

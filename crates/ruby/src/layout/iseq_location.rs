@@ -4,7 +4,7 @@
 //! The path is a string, or an array of the path and the real path; the labels are strings. No other
 //! three words of a body are like that, so their place is derived from the bodies of a process.
 
-use capture::{Address, Memory};
+use capture::Address;
 
 use crate::layout::class_names::ObjectReader;
 use crate::model::slot::SlotType;
@@ -44,7 +44,7 @@ pub(crate) fn path(reader: ObjectReader<'_>, location: &[u8]) -> Option<Address>
     (has_labels && is_path).then_some(path)
 }
 
-/// Returns true if the object at `at` is frozen.
-pub(crate) fn is_frozen(reader: ObjectReader<'_>, at: Address) -> bool {
-    reader.image.read_u64(at).is_ok_and(|flags| flags & FROZEN != 0)
+/// Returns true for the flags of a frozen object.
+pub(crate) fn is_frozen(flags: u64) -> bool {
+    flags & FROZEN != 0
 }
