@@ -133,3 +133,20 @@ fn garbage_may_have_lost_its_file() {
     assert!(iseqs.iter().all(|iseq| read[iseq] == "<internal:kernel>"));
     assert!(heap.addresses().any(|at| !read.contains_key(&Address(at).0)));
 }
+
+/// In a Rails process that had just booted, the first method entries were garbage, so the types of all internal objects were doubted.
+#[test]
+fn garbage_before_live_objects_casts_no_doubt_on_their_types() {
+    const METHOD_ENTRY: u8 = 6;
+    let mut heap = RubyHeap::new(RubyRelease::V3_1);
+    for _ in 0..100 {
+        heap.imemo_as("ment", METHOD_ENTRY, 0x7fff_0000);
+    }
+    for _ in 0..30 {
+        let method = heap.imemo("ment");
+        heap.mark(method, false);
+    }
+    let path = heap.path("<internal:kernel>");
+    let iseqs = compile(&mut heap, &[path], 64);
+    assert_eq!(read(&heap).unwrap().len(), iseqs.len());
+}
