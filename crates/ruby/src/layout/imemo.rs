@@ -69,23 +69,20 @@ impl Samples {
     pub(crate) fn take(&mut self, slot: u32, object: &Object<'_>, is_marked: bool) {
         let number = usize::from(object.imemo_number()) % TYPES;
         let (samples, marked) = (&mut self.by_number[number], &mut self.marked[number]);
-        let has_room = samples.len() < MAX_SAMPLES;
-        if !has_room && !(is_marked && *marked < MAX_SAMPLES) {
-            return;
-        }
         let sample = Sample { slot, words: std::array::from_fn(|number| object.word(number)) };
-        if !is_marked {
-            samples.push(sample);
-            return;
-        }
+        let has_room = samples.len() < MAX_SAMPLES;
         if has_room {
             samples.push(sample);
-            let last = samples.len() - 1;
-            samples.swap(*marked, last);
-        } else {
-            samples[*marked] = sample;
         }
-        *marked += 1;
+        if is_marked && *marked < MAX_SAMPLES {
+            if has_room {
+                let last = samples.len() - 1;
+                samples.swap(*marked, last);
+            } else {
+                samples[*marked] = sample;
+            }
+            *marked += 1;
+        }
     }
 
     /// The samples of a number: marked ones if there are enough of them, since others may be garbage.
