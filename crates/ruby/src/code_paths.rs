@@ -11,8 +11,6 @@ use crate::model::code_paths::CodePaths;
 use crate::model::imemo::ImemoType;
 use crate::model::slot::{Slot, SlotState, SlotType};
 use crate::object_space::ObjectSpace;
-use crate::roots::symbols::{ARRAY_BYTES, elements_of};
-use crate::word::word;
 
 /// The bodies from which the place of their location is derived.
 const MAX_SAMPLES: usize = 256;
@@ -66,6 +64,7 @@ fn iseqs(space: &ObjectSpace) -> Vec<Iseq> {
 fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePaths> {
     let reader = ObjectReader { image, index: &space.slot_index, slots: &space.slots };
     let mut paths = Paths {
+        space,
         reader,
         class_names: space.class_names?,
         known: HashMap::new(),
@@ -106,6 +105,7 @@ fn samples(image: &Image<'_>, iseqs: &[Iseq], is_marked: impl Fn(&Iseq) -> bool)
 
 /// Collects the paths that objects stand for.
 struct Paths<'a> {
+    space: &'a ObjectSpace,
     reader: ObjectReader<'a>,
     class_names: ClassNames,
     /// The index of the path of each object: a string, or an array of two.
@@ -132,25 +132,21 @@ impl Paths<'_> {
 
     /// The path as the program gave it if it is absolute, and else the real path if it is a file's.
     fn read_pair(&mut self, object: Address) -> Option<u32> {
-        let image = self.reader.image;
-        let mut slot = [0; ARRAY_BYTES];
-        image.read_exact(object, &mut slot).ok()?;
-        let (at, length) = elements_of(&slot, object)?;
-        if !iseq_location::is_frozen(word(&slot, 0)) || length != 2 {
-            return None;
-        }
-        let [path, real_path] = if at == object.offset(16) {
-            [16, 24].map(|offset| word(&slot, offset))
-        } else {
-            [image.read_u64(at).ok()?, image.read_u64(at.offset(8)).ok()?]
+        let (path, real_path) = match self.space.links.of(self.space.slot_at(object)?) {
+            [path] => (*path, None),
+            [path, real_path] => (*path, Some(*real_path)),
+            _ => return None,
         };
-        let is_string = |at| self.reader.type_at(Address(at)) == Some(SlotType::STRING);
-        let [path, real_path] = [path, real_path].map(|at| is_string(at).then_some(Address(at)));
-        let path = self.index(path?);
+        let path = self.string_in(path);
         match path.and_then(|path| self.all.paths.get(path as usize)) {
             Some(text) if text.starts_with('/') => path,
-            _ => real_path.and_then(|path| self.index(path)).or(path),
+            _ => real_path.and_then(|slot| self.string_in(slot)).or(path),
         }
+    }
+
+    fn string_in(&mut self, slot: u32) -> Option<u32> {
+        let is_string = self.space.slots.get(slot as usize)?.kind == SlotType::STRING;
+        self.index(self.space.slot_address(slot as usize).filter(|_| is_string)?)
     }
 
     fn read_string(&mut self, string: Address) -> Option<u32> {

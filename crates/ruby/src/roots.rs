@@ -10,7 +10,7 @@ mod globals;
 mod id_table;
 mod page_cache;
 mod program;
-pub(crate) mod symbols;
+mod symbols;
 
 use capture::{Address, Finding, Image, Severity};
 

@@ -190,6 +190,18 @@ fn a_large_gem_is_worth_loading_later() {
     assert!(asked.contains("/rubygems/specification.rb\n"), "{asked}");
 }
 
+/// The way to check a verdict on the interpreter: its memory is that of the code, whether the code has run or not.
+#[test]
+fn a_process_that_only_loads_the_code_has_as_much_memory_of_the_interpreter() {
+    const LOAD: &str = "path = write_gem('code', '1.0', 2000); require path";
+    const RUN: &str = "object = Object.new.extend(Code)
+         Code.instance_methods.each { |name| object.public_send(name, ['a'] * 31, nil, ['start']) }";
+    let targets = ["", RUN].map(|run| program(&format!("{LOAD}; {run}; ready({{}})")));
+    let [loaded, ran] = targets.map(|target| bytes(&report(target.pid()), "ruby.vm"));
+    assert!(loaded > 8 << 20, "{loaded}");
+    assert!(loaded.abs_diff(ran) * 10 <= loaded, "{loaded}, {ran}");
+}
+
 #[test]
 fn a_snapshot_has_the_bytecode_of_all_files() {
     let target = program(

@@ -61,7 +61,11 @@ impl<'a> Parts<'a> {
     /// The number of the part, from 1, of the block in use with this number, whose memory is the interpreter's.
     pub(crate) fn of(&self, block: usize) -> Option<NonZero<u32>> {
         let owner = self.trace.owner_of(block);
-        let kind = self.tables.get(&(block as u32)).copied().unwrap_or_else(|| self.kind_of(owner));
+        let kind = match owner {
+            Owner::Variables(_) | Owner::Data(_) => self.tables.get(&(block as u32)).copied(),
+            _ => None,
+        };
+        let kind = kind.unwrap_or_else(|| self.kind_of(owner));
         let index = match kind {
             InterpreterKind::Bytecode => self.part_of_file(self.files.of(block)),
             kind => kind as u32,

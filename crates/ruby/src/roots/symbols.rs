@@ -85,27 +85,19 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// The bytes of an array's slot that are read.
-pub(crate) const ARRAY_BYTES: usize = 40;
-
-/// The address and number of the elements of the array in the slot at `at`.
-fn elements(image: &Image<'_>, at: Address) -> Option<(Address, u64)> {
-    let mut slot = [0; ARRAY_BYTES];
-    image.read_exact(at, &mut slot).ok()?;
-    elements_of(&slot, at)
-}
-
-/// The address and number of the elements of the array at `at`, whose slot begins with these bytes (`struct RArray` in
+/// The address and number of the elements of the array in the slot at `at` (`struct RArray` in
 /// include/ruby/internal/core/rarray.h: length and pointer at 16 and 32; the same in all versions).
-pub(crate) fn elements_of(slot: &[u8; ARRAY_BYTES], at: Address) -> Option<(Address, u64)> {
-    let flags = word(slot, 0);
+fn elements(image: &Image<'_>, at: Address) -> Option<(Address, u64)> {
+    let mut slot = [0; 40];
+    image.read_exact(at, &mut slot).ok()?;
+    let flags = word(&slot, 0);
     if flags & 31 != u64::from(SlotType::ARRAY.0) {
         return None;
     }
     if flags & ARRAY_EMBEDDED != 0 {
         return Some((at.offset(16), flags >> ARRAY_LENGTH_SHIFT & ARRAY_LENGTH_MASK));
     }
-    Some((Address(word(slot, 32)), word(slot, 16)))
+    Some((Address(word(&slot, 32)), word(&slot, 16)))
 }
 
 fn read_array(image: &Image<'_>, at: Address, max: u64) -> Option<Vec<u64>> {
