@@ -296,8 +296,8 @@ impl Report {
         }
     }
 
-    /// Shortens a report to the largest classes, the `max_owners` largest owners, and the largest files of bytecode. The
-    /// other owners are summed up in one row, and so are the other files, so that the rows still add up.
+    /// Shortens a report to the largest classes, the `max_owners` largest owners, and the largest files of bytecode.
+    /// The other owners are summed up in one row, and so are the other files, so that the rows still add up.
     #[must_use]
     pub fn brief(mut self, max_owners: usize) -> Self {
         if let Some(ruby) = &mut self.ruby {

@@ -22,7 +22,8 @@ const BEFORE_PATH: usize = 26;
 /// The least number of columns for an explanation or a path.
 const MIN_TEXT: usize = 24;
 
-/// Writes the interpreter's memory by kind and by gem if there is much of it. `is_wanted` shows it anyway, and by file, too.
+/// Writes the interpreter's memory by kind and by gem if there is much of it. `is_wanted` shows it anyway, and by
+/// file, too.
 pub(crate) fn write_interpreter(
     report: &Report,
     out: &mut String,

@@ -41,7 +41,8 @@ pub struct TextOptions {
     pub width: usize,
     /// True if each arena has a row.
     pub arenas: bool,
-    /// True if the interpreter's memory is shown in any case, and by file. Otherwise it is shown if there is much of it.
+    /// True if the interpreter's memory is shown in any case, and by file. Otherwise it is shown if there is much of
+    /// it.
     pub code: bool,
 }
 

@@ -115,8 +115,8 @@ struct Paths<'a> {
 }
 
 impl Paths<'_> {
-    /// The index of the path that this object is; `None` if it is none. Iseqs of one file may have an array each, but these
-    /// refer to the same strings.
+    /// The index of the path that this object is; `None` if it is none. Iseqs of one file may have an array each, but
+    /// these refer to the same strings.
     fn index(&mut self, object: Address) -> Option<u32> {
         if let Some(known) = self.known.get(&object) {
             return *known;

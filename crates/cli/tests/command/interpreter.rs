@@ -5,8 +5,8 @@ use formats::{Action, FileCode, GemCode, Interpreter, Report};
 use ledger::{Cause, InterpreterKind};
 use testkit::Target;
 
-/// Ruby code that writes gems: `write_gem` returns the path of a new file in a gem, and `compile` runs such a file and returns all of
-/// its iseqs.
+/// Ruby code that writes gems: `write_gem` returns the path of a new file in a gem, and `compile` runs such a file and
+/// returns all of its iseqs.
 const GEMS: &str = r##"
     require 'tmpdir'
     require 'json'
@@ -89,8 +89,9 @@ fn assert_adds_up(report: &Report) {
     assert_eq!((of_gems, of_files), (bytecode, bytecode));
 }
 
-/// Ruby's `memsize` differs from what it allocates by less than a tenth: it counts four bytes for each instruction's position, but
-/// replaces them by a table of less than a byte for each. malloc rounds each block up by at most 15 bytes.
+/// Ruby's `memsize` differs from what it allocates by less than a tenth: it counts four bytes for each instruction's
+/// position, but replaces them by a table of less than a byte for each. malloc rounds each block up by at most 15
+/// bytes.
 #[test]
 fn the_bytecode_of_a_file_is_what_ruby_reports_of_its_iseqs() {
     let target = program(
@@ -170,7 +171,7 @@ fn a_large_gem_is_worth_loading_later() {
     };
     let [huge] = &gems[..] else { panic!("{gems:?}") };
     assert_eq!(huge.gem, "huge");
-    // "saves at least that"
+    // "saves at least its bytecode"
     assert!(loaded.process.rss_bytes - not.process.rss_bytes >= huge.bytes, "{gems:?}");
     assert!(huge.bytes * 2 > bytes(&loaded, "ruby.vm"), "{gems:?}");
     assert!(!not.advice.iter().any(|it| matches!(it.action, Action::LoadLessCode { .. })));

@@ -7,8 +7,8 @@ use capture::{Address, intersection};
 use crate::Cause;
 use crate::claims::Span;
 
-/// The claims of malloc, ascending and disjoint. `claim_of` returns the cause of a block in use, by its number, and the part of
-/// the interpreter's memory that it belongs to.
+/// The claims of malloc, ascending and disjoint. `claim_of` returns the cause of a block in use, by its number, and
+/// the part of the interpreter's memory that it belongs to.
 pub(crate) fn heap_spans<'a>(
     heap: &'a HeapMap,
     claim_of: impl Fn(usize) -> (Cause, Option<NonZero<u32>>) + 'a,

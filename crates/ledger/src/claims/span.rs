@@ -12,8 +12,8 @@ pub(crate) struct Span {
     pub(crate) cause: Cause,
     /// The arena that they lie in, if any.
     pub(crate) arena: Option<u32>,
-    /// The number of the part of the interpreter's memory that they belong to, if any. (There are millions of spans, and
-    /// so a span takes no more bytes than without it.)
+    /// The number of the part of the interpreter's memory that they belong to, if any. `NonZero` keeps a span at 32
+    /// bytes: there are millions of them.
     pub(crate) part: Option<NonZero<u32>>,
 }
 

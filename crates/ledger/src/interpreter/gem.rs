@@ -43,8 +43,8 @@ impl Gem {
     }
 }
 
-/// The gem in `gems/NAME-VERSION`, a folder of RubyGems, or `bundler/gems/NAME-COMMIT`. A gem may have others within it, so the last
-/// such folder counts.
+/// The gem in `gems/NAME-VERSION`, a folder of RubyGems, or `bundler/gems/NAME-COMMIT`. A gem may have others within
+/// it, so the last such folder counts.
 fn installed(folders: &[&str]) -> Option<Gem> {
     let mut places = (0..folders.len().saturating_sub(2)).rev().filter(|&at| folders[at] == "gems");
     places.find_map(|at| {
@@ -57,7 +57,8 @@ fn installed(folders: &[&str]) -> Option<Gem> {
     })
 }
 
-/// The name and the version in `NAME-VERSION` or `NAME-VERSION-PLATFORM`. Names may contain hyphens, and platforms numbers.
+/// The name and the version in `NAME-VERSION` or `NAME-VERSION-PLATFORM`. Names may contain hyphens, and platforms
+/// numbers.
 fn by_version(folder: &str) -> Option<(&str, &str)> {
     let cuts = || folder.match_indices('-').map(|(at, _)| (&folder[..at], &folder[at + 1..]));
     let first = |rest: &str| rest.split('-').next().unwrap_or_default().to_owned();
@@ -83,8 +84,8 @@ fn by_commit(folder: &str) -> Option<(&str, &str)> {
     (is_commit && !name.is_empty()).then_some((name, commit))
 }
 
-/// The first file or folder in `vendor_ruby` or `site_ruby`: there distributions and RubyGems' own updates put the libraries of gems,
-/// without versions.
+/// The first file or folder in `vendor_ruby` or `site_ruby`: there distributions and RubyGems' own updates put the
+/// libraries of gems, without versions.
 fn packaged(folders: &[&str]) -> Option<Gem> {
     let at = folders.iter().rposition(|it| ["vendor_ruby", "site_ruby"].contains(it))?;
     let mut inside = folders[at + 1..].iter();

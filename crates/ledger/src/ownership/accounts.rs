@@ -78,8 +78,8 @@ impl<'a> Owners<'a> {
         self.table.cause_of(self.trace.owner_of(block))
     }
 
-    /// The parts of the interpreter's memory; `None` if owners were not traced. `paths` is `None` if the files of bytecode
-    /// are unknown.
+    /// The parts of the interpreter's memory; `None` if owners were not traced. `paths` is `None` if the files of
+    /// bytecode are unknown.
     pub(crate) fn parts<'p>(&'p self, paths: Option<&'p CodePaths>) -> Option<Parts<'p>> {
         let Self { heap, addresses, table, trace, graph, .. } = self;
         graph.map(|graph| Parts::find(heap, addresses, graph, table, trace, paths))

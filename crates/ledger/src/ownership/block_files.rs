@@ -15,8 +15,8 @@ const NO_FILE: u32 = u32::MAX;
 pub(crate) struct BlockFiles(Vec<u32>);
 
 impl BlockFiles {
-    /// Follows the pointers of all iseqs at once, as [`Trace`] does, but only to blocks that iseqs own. Each block belongs to the
-    /// file whose iseq is the fewest pointers away. `iseqs` is the owner that all iseqs are.
+    /// Follows the pointers of all iseqs at once, as [`Trace`] does, but only to blocks that iseqs own. Each block
+    /// belongs to the file whose iseq is the fewest pointers away. `iseqs` is the owner that all iseqs are.
     pub(crate) fn find(
         heap: &HeapMap,
         addresses: &AddressIndex<'_>,

@@ -152,8 +152,9 @@ fn kind_of_imemo(imemo: ImemoType) -> InterpreterKind {
     }
 }
 
-/// The kinds of the tables that the interpreter's variables lead to. A block is a table of a kind if it refers to many objects, and
-/// at least nine in ten are of this kind: strings and symbols (deduplicated strings, names), method entries, or caches.
+/// The kinds of the tables that the interpreter's variables lead to. A block is a table of a kind if it refers to many
+/// objects, and at least nine in ten are of this kind: strings and symbols (deduplicated strings, names), method
+/// entries, or caches.
 fn kinds_of_tables(
     heap: &HeapMap,
     graph: &PointerGraph,

@@ -108,7 +108,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         Action::LoadLessCode { gems } => (
             format!(
                 "Load less code. The bytecode of {}. A process that never uses a gem need not load it, and saves at \
-                 least that. Workers share the code that their parent loads before it forks.",
+                 least its bytecode. Workers share the code that their parent loads before it forks.",
                 bytecode_of(gems)
             ),
             "`require: false` in the Gemfile and require where the gem is used, or preload_app! in Puma's cluster mode"

@@ -134,7 +134,8 @@ fn garbage_may_have_lost_its_file() {
     assert!(heap.addresses().any(|at| !read.contains_key(&Address(at).0)));
 }
 
-/// In a Rails process that had just booted, the first method entries were garbage, so the types of all internal objects were doubted.
+/// In a Rails process that had just booted, the first method entries were garbage, so the types of all internal
+/// objects were doubted.
 #[test]
 fn garbage_before_live_objects_casts_no_doubt_on_their_types() {
     const METHOD_ENTRY: u8 = 6;
