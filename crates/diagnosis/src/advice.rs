@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 
 use capture::Origin;
-use formats::{Action, Advice};
+use formats::{Action, Advice, LargeGem};
 use ledger::{ArenaAccount, Cause, Ledger, OwnerAccount, Retainer, percent};
 
 /// The least saving that is worth a step, in bytes.
@@ -13,6 +13,11 @@ const MIN_MAIN_SHARE: f64 = 25.0;
 
 /// The name of the thread of the gem's AutoTrim.
 const AUTO_TRIM_THREAD: &str = "rbloat-trim";
+/// The least bytecode of a gem that is worth loading later, in bytes and in percent of RSS.
+const MIN_CODE_BYTES: u64 = 4 << 20;
+const MIN_CODE_SHARE: f64 = 2.0;
+/// Gems that are named, at most.
+const MAX_GEMS: usize = 3;
 
 /// Returns the steps that a user can take: those against `cause`, the verdict's, come first, then those against the
 /// largest amount of memory. Of several steps against the same memory, those come first whose effect lasts. A healthy
@@ -26,13 +31,14 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         // A trim returns less than half of it.
         malloc.swap(0, 1);
     }
-    let groups: [(&[Cause], Vec<Option<Advice>>); 8] = [
+    let groups: [(&[Cause], Vec<Option<Advice>>); 9] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
         (&[Cause::RubyFreeSlots], vec![compact(ledger)]),
         (&[RubyLiveSlots, RubyMalloc], vec![release(ledger)]),
         (&[Cause::NativeHeld], vec![free_native(ledger)]),
         (&[Cause::NativeUnreachable], vec![find_leak(ledger)]),
         (&[Cause::MallocInUse], vec![look_for_native(ledger)]),
+        (&[Cause::RubyVm], vec![load_less_code(ledger).filter(|_| cause == Cause::RubyVm)]),
         (&[Cause::StackThreads], vec![run_fewer_threads(ledger)]),
         (&[Cause::FileShared, Cause::FilePrivate], vec![watch_pss(ledger)]),
     ];
@@ -145,6 +151,16 @@ fn find_leak(ledger: &Ledger) -> Option<Advice> {
 
 fn look_for_native(ledger: &Ledger) -> Option<Advice> {
     is_main(ledger, ledger.causes[Cause::MallocInUse]).then(|| step(Action::LookForNative))
+}
+
+fn load_less_code(ledger: &Ledger) -> Option<Advice> {
+    let gems = ledger.interpreter.as_ref()?.gems()?.into_iter().filter(|it| it.gem.is_gem());
+    let gems = gems.map(|it| LargeGem { bytes: it.size.weight_bytes(), gem: it.gem.name });
+    let is_large = |gem: &LargeGem| {
+        gem.bytes >= MIN_CODE_BYTES && percent(gem.bytes, ledger.rss_bytes) >= MIN_CODE_SHARE
+    };
+    let gems: Vec<LargeGem> = gems.filter(is_large).take(MAX_GEMS).collect();
+    (!gems.is_empty()).then(|| step(Action::LoadLessCode { gems }))
 }
 
 fn run_fewer_threads(ledger: &Ledger) -> Option<Advice> {

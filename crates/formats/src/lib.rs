@@ -37,13 +37,13 @@ pub use line::{
 };
 pub use recording::{Recording, RecordingError};
 pub use report::{
-    AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FindingRow,
-    FindingSeverity, KeptBy, Malloc, MappedFile, Memsize, Owner, ProcessSummary, Report, Ruby,
-    milliseconds,
+    AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FileCode,
+    FindingRow, FindingSeverity, GemCode, Interpreter, InterpreterPart, KeptBy, Malloc, MappedFile,
+    Memsize, Owner, ProcessSummary, Report, Ruby, milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};
-pub use verdict::{Action, Advice, Verdict};
+pub use verdict::{Action, Advice, LargeGem, Verdict};
 pub use why::{Why, WhyKind, WhyReferrer, WhySubject};
 
 /// The version of the JSON documents.

@@ -1,6 +1,6 @@
 //! The names of the ledger's vocabulary in documents.
 
-use ledger::Cause;
+use ledger::{Cause, InterpreterKind};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -96,6 +96,31 @@ pub(crate) mod cause_or_healthy {
 
     pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
         let names = [&names()[..], &[HEALTHY]].concat();
+        json_schema!({ "type": "string", "enum": names })
+    }
+}
+
+/// A kind of the interpreter's memory by its name.
+pub(crate) mod interpreter_kind {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(
+        kind: &InterpreterKind,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_str(kind.name())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<InterpreterKind, D::Error> {
+        let name = String::deserialize(from)?;
+        let kind = InterpreterKind::ALL.into_iter().find(|kind| kind.name() == name);
+        kind.ok_or_else(|| de::Error::custom("there is no such kind"))
+    }
+
+    pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
+        let names = InterpreterKind::ALL.map(InterpreterKind::name);
         json_schema!({ "type": "string", "enum": names })
     }
 }

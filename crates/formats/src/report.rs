@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use capture::{Finding, Severity};
 use ledger::{
-    ArenaAccount, Cause, Dominator, FileAccount, Ledger, MallocAccount, OwnerAccount, Retainer,
-    RubyAccount,
+    ArenaAccount, Cause, CodeFileAccount, Dominator, FileAccount, GemAccount, InterpreterAccount,
+    InterpreterKind, KindAccount, Ledger, MallocAccount, OwnerAccount, Retainer, RubyAccount,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,8 @@ const MAX_CLASSES: usize = 30;
 
 /// The maximum number of files in a brief report.
 const MAX_FILES: usize = 30;
+/// The maximum number of files of bytecode in a brief report.
+const MAX_CODE_FILES: usize = 100;
 
 /// The document of `rbloat report`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,6 +41,8 @@ pub struct Report {
     /// Empty in snapshots of older versions of rbloat.
     #[serde(default)]
     pub files: Vec<MappedFile>,
+    #[serde(default)]
+    pub interpreter: Option<Interpreter>,
     pub verdict: Verdict,
     pub advice: Vec<Advice>,
     pub findings: Vec<FindingRow>,
@@ -336,14 +340,16 @@ impl Report {
                 .as_ref()
                 .map(|dominators| dominators.iter().map(DominatorRow::from).collect()),
             files: ledger.files.iter().map(MappedFile::from).collect(),
+            interpreter: ledger.interpreter.as_ref().map(Interpreter::from),
             verdict,
             advice,
             findings: ledger.findings.iter().map(FindingRow::from).collect(),
         }
     }
 
-    /// Shortens a report to the largest classes, the largest files and the `max_owners` largest owners. The other owners are summed up in
-    /// one row, so that the rows still add up.
+    /// Shortens a report to the largest classes, the largest mapped files, the `max_owners` largest owners, and the largest
+    /// files of bytecode. The other owners are summed up in one row, and so are the other files of bytecode, so that these rows
+    /// still add up.
     #[must_use]
     pub fn brief(mut self, max_owners: usize) -> Self {
         if let Some(ruby) = &mut self.ruby {
@@ -355,6 +361,12 @@ impl Report {
         {
             let others = owners.split_off(max_owners);
             owners.push(Owner::sum(&others));
+        }
+        if let Some(files) = self.interpreter.as_mut().and_then(|it| it.files.as_mut())
+            && files.len() > MAX_CODE_FILES
+        {
+            let others = files.split_off(MAX_CODE_FILES);
+            files.push(FileCode::sum(&others));
         }
         self
     }
@@ -536,6 +548,110 @@ impl From<&Finding> for FindingRow {
             },
             what: finding.what.clone(),
             address: finding.address.map(|address| address.to_string()),
+        }
+    }
+}
+
+/// The interpreter's own memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Interpreter {
+    pub kinds: Vec<InterpreterPart>,
+    pub gems: Option<Vec<GemCode>>,
+    pub files: Option<Vec<FileCode>>,
+}
+
+/// The interpreter's memory of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct InterpreterPart {
+    #[serde(with = "crate::names::interpreter_kind")]
+    #[schemars(schema_with = "crate::names::interpreter_kind::schema")]
+    pub kind: InterpreterKind,
+    pub objects: u64,
+    pub slot_bytes: u64,
+    pub resident_bytes: u64,
+}
+
+/// The bytecode of one gem, or of another group of files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct GemCode {
+    pub gem: String,
+    pub version: Option<String>,
+    pub files: u64,
+    pub iseqs: u64,
+    pub slot_bytes: u64,
+    pub resident_bytes: u64,
+}
+
+/// The bytecode of one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct FileCode {
+    pub path: Option<String>,
+    pub gem: String,
+    pub iseqs: u64,
+    pub slot_bytes: u64,
+    pub resident_bytes: u64,
+}
+
+impl From<&InterpreterAccount> for Interpreter {
+    fn from(account: &InterpreterAccount) -> Self {
+        Self {
+            kinds: account.kinds.iter().map(InterpreterPart::from).collect(),
+            gems: account.gems().map(|gems| gems.into_iter().map(GemCode::from).collect()),
+            files: account.files.as_ref().map(|files| files.iter().map(FileCode::from).collect()),
+        }
+    }
+}
+
+impl From<&KindAccount> for InterpreterPart {
+    fn from(account: &KindAccount) -> Self {
+        Self {
+            kind: account.kind,
+            objects: account.size.objects,
+            slot_bytes: account.size.slot_bytes,
+            resident_bytes: account.size.resident_bytes,
+        }
+    }
+}
+
+impl From<GemAccount> for GemCode {
+    fn from(account: GemAccount) -> Self {
+        Self {
+            gem: account.gem.name,
+            version: account.gem.version,
+            files: account.files,
+            iseqs: account.size.objects,
+            slot_bytes: account.size.slot_bytes,
+            resident_bytes: account.size.resident_bytes,
+        }
+    }
+}
+
+impl From<&CodeFileAccount> for FileCode {
+    fn from(account: &CodeFileAccount) -> Self {
+        Self {
+            path: account.path.clone(),
+            gem: account.gem.name.clone(),
+            iseqs: account.size.objects,
+            slot_bytes: account.size.slot_bytes,
+            resident_bytes: account.size.resident_bytes,
+        }
+    }
+}
+
+impl FileCode {
+    /// Sums up files in one row.
+    fn sum(files: &[Self]) -> Self {
+        let sum = |of: fn(&Self) -> u64| files.iter().map(of).fold(0, u64::saturating_add);
+        Self {
+            path: None,
+            gem: format!("({} others)", files.len()),
+            iseqs: sum(|file| file.iseqs),
+            slot_bytes: sum(|file| file.slot_bytes),
+            resident_bytes: sum(|file| file.resident_bytes),
         }
     }
 }

@@ -80,6 +80,11 @@ pub enum Action {
     FindNativeLeak,
     /// Look for native memory of C extensions, whose owners were not searched for.
     LookForNative,
+    /// Load fewer gems, or load them before the process forks.
+    LoadLessCode {
+        /// The gems with most bytecode, the largest first.
+        gems: Vec<LargeGem>,
+    },
     /// Run fewer threads.
     RunFewerThreads {
         /// Their number now.
@@ -87,4 +92,13 @@ pub enum Action {
     },
     /// Watch PSS instead of RSS.
     WatchPss,
+}
+
+/// A gem with much bytecode.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LargeGem {
+    /// Its name.
+    pub gem: String,
+    /// The bytes of its bytecode: slots, and resident malloc'ed memory.
+    pub bytes: u64,
 }

@@ -5,7 +5,7 @@ use std::thread::Builder;
 use allocator::{Allocator, HeapMap, Libc};
 use capture::elf::{self, Module};
 use capture::{Address, Finding, Image};
-use ruby::{NamedRoot, ObjectSpace};
+use ruby::{CodePaths, NamedRoot, ObjectSpace};
 
 use crate::ownership::PointerGraph;
 
@@ -27,7 +27,9 @@ pub struct Facts {
     pub(crate) graph: Option<PointerGraph>,
     /// Objects that constants or variables of Ruby refer to; empty if owners are not wanted.
     pub(crate) named_roots: Vec<NamedRoot>,
-    /// Findings on the allocator, pointers and named roots.
+    /// The files of bytecode; `None` if owners are not wanted, or they could not be read.
+    pub(crate) code_paths: Option<CodePaths>,
+    /// Findings on the allocator, pointers, named roots and the files of bytecode.
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -45,10 +47,14 @@ impl Facts {
             let Facts { modules, stacks, .. } = &facts;
             match PointerGraph::read(image, modules, heap, space, stacks) {
                 Ok(graph) => {
-                    let (named_roots, findings) = ruby::named_roots(image, space);
+                    let ((named_roots, findings), paths) = roots_and_paths(image, space);
                     facts.named_roots = named_roots;
                     facts.findings.extend(findings);
                     facts.graph = Some(graph);
+                    match paths {
+                        Ok(paths) => facts.code_paths = Some(paths),
+                        Err(finding) => facts.findings.push(finding),
+                    }
                 }
                 Err(too_many) => facts.findings.push(too_many.finding()),
             }
@@ -76,6 +82,7 @@ impl Facts {
             modules,
             graph: None,
             named_roots: Vec::new(),
+            code_paths: None,
             findings: Vec::new(),
         }
     }
@@ -114,6 +121,7 @@ impl Facts {
                 modules,
                 graph: None,
                 named_roots: Vec::new(),
+                code_paths: None,
                 findings: finding.into_iter().collect(),
             }
         })
@@ -143,4 +151,22 @@ impl Facts {
     pub fn are_torn(&self) -> bool {
         self.torn
     }
+}
+
+/// The named roots with findings on them, and the files of bytecode, read at the same time.
+fn roots_and_paths(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+) -> ((Vec<NamedRoot>, Vec<Finding>), Result<CodePaths, Finding>) {
+    std::thread::scope(|scope| {
+        let read_paths = || ruby::code_paths(image, space);
+        // If no thread can be started, paths are read afterwards.
+        let paths = Builder::new().spawn_scoped(scope, read_paths);
+        let roots = ruby::named_roots(image, space);
+        let paths = paths.map_or_else(
+            |_| read_paths(),
+            |paths| paths.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        );
+        (roots, paths)
+    })
 }

@@ -5,7 +5,8 @@ use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severi
 use ruby::{ObjectSpace, SlotState};
 
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
-use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, PointerGraph};
+use crate::interpreter::InterpreterAccount;
+use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, Parts, PointerGraph};
 use crate::pages::pages_of;
 use crate::{Cause, Causes, Facts, FileAccount, MemoryMap, Size, memory_map};
 
@@ -43,6 +44,8 @@ pub struct Ledger {
     pub dominators: Option<Vec<Dominator>>,
     /// The mapped files by their part of RSS, largest first.
     pub files: Vec<FileAccount>,
+    /// The interpreter's own memory by kind and by file; `None` if owners were not traced.
+    pub interpreter: Option<InterpreterAccount>,
     /// Problems, and facts that a reader should know, the most severe first.
     pub findings: Vec<Finding>,
 }
@@ -184,7 +187,8 @@ impl Ledger {
             findings.push(Finding::general(Severity::Warning, what));
         }
         let pages = pages_of(state);
-        let booking = book_all(state, facts, owners, &mut findings);
+        let parts = owners.parts(facts.code_paths.as_ref());
+        let booking = book_all(state, facts, owners, parts.as_ref(), &mut findings);
         let rss_bytes = booking.causes.total();
         check_rss(state, rss_bytes, &mut findings);
         if state.process.environment.is_none() {
@@ -209,6 +213,7 @@ impl Ledger {
             owners: accounts,
             dominators,
             files: booking.files.accounts(),
+            interpreter: parts.map(|parts| parts.account(&booking.parts)),
             findings,
         }
     }
@@ -248,6 +253,7 @@ fn book_all(
     state: &ProcessState,
     facts: &Facts,
     owners: &Owners<'_>,
+    parts: Option<&Parts<'_>>,
     findings: &mut Vec<Finding>,
 ) -> Booking {
     let (heap, objects) = (facts.heap(), facts.objects());
@@ -264,7 +270,10 @@ fn book_all(
     let mut clashes = Clashes::default();
     let mut carved_clashes = Clashes::default();
     let carved = disjoint(carved, &mut carved_clashes);
-    let blocks = heap_spans(heap, |block| owners.cause(block));
+    let blocks = heap_spans(heap, |block| match (owners.cause(block), parts) {
+        (Cause::RubyVm, Some(parts)) => (Cause::RubyVm, parts.of(block)),
+        (cause, _) => (cause, None),
+    });
     let spans = Overlay::new(ruby_spans(objects), blocks, |upper, lower| {
         // Up to 2.7 Ruby has its heap pages from malloc.
         if !is_in_use(lower.cause) {
@@ -277,7 +286,14 @@ fn book_all(
         }
     });
     let libraries: Vec<_> = facts.modules.iter().map(|module| module.range.clone()).collect();
-    let booking = book(state, pages_of(state), &libraries, spans, heap.arenas.len());
+    let booking = book(
+        state,
+        pages_of(state),
+        &libraries,
+        spans,
+        heap.arenas.len(),
+        parts.map_or(0, Parts::count),
+    );
     findings.extend(clashes.finding());
     findings.extend(carved_clashes.finding());
     booking

@@ -8,6 +8,7 @@ mod cause;
 mod claims;
 mod facts;
 mod files;
+mod interpreter;
 mod ledger;
 mod memory_map;
 mod ownership;
@@ -16,6 +17,9 @@ mod size;
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
 pub use files::FileAccount;
+pub use interpreter::{
+    CodeFileAccount, Gem, GemAccount, InterpreterAccount, InterpreterKind, KindAccount, PartSize,
+};
 pub use ledger::{ArenaAccount, Extent, Ledger, MallocAccount, RubyAccount};
 pub use memory_map::{Area, AreaKind, Columns, InconsistentMap, MapBlock, MemoryMap, PageUse, Use};
 pub use ownership::{

@@ -1,6 +1,9 @@
 //! Owners of memory in synthetic processes: the test places each object and each pointer between chunks, so it knows
 //! the owners.
 
+#[path = "owners/interpreter.rs"]
+mod interpreter;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use capture::{Address, Image, Mapping};
@@ -12,6 +15,7 @@ use testkit::{ElfModule, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, Synthe
 const NOWHERE: u64 = 0x10_0000_0010;
 
 /// A draft of a process: chunks, the words in them, and objects of Ruby's.
+#[derive(Clone)]
 struct Draft {
     /// All other memory.
     memory: SyntheticMemory,

@@ -7,6 +7,7 @@ mod diff;
 mod draw;
 mod files;
 mod fix;
+mod interpreter;
 mod map;
 mod plot;
 mod processes;

@@ -6,6 +6,7 @@ use formats::{CaptureMethod, DominatorRow, FindingSeverity, KeptBy, Memsize, Own
 use ledger::{Cause, Count, Size, percent};
 
 use crate::files::write_files;
+use crate::interpreter::write_interpreter;
 use crate::text::{
     BOLD, DIM, GREEN, RED, align_right, mebibytes, table, trimmed, write_paragraph, write_verdict,
     write_wrapped,
@@ -49,6 +50,9 @@ pub struct TextOptions {
     pub width: usize,
     /// True if each arena has a row.
     pub arenas: bool,
+    /// True if the interpreter's memory is shown in any case, and by file. Otherwise it is shown if there is much of
+    /// it.
+    pub code: bool,
 }
 
 /// Returns a report as text: the verdict, the causes, the owners, and the steps to take. It contains ANSI colours, which
@@ -84,6 +88,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     write_owners(report, out, options.width)?;
     write_dominators(report, out, options.width)?;
     write_files(report, out, options.width)?;
+    write_interpreter(report, out, options.width, options.code)?;
     write_advice(report, out, options.width)?;
     write_findings(report, out, options.width)?;
     write_foot(report, out, options.width)

@@ -1,7 +1,7 @@
 //! What users and programs see, word for word. `burst.json` is a report on scenarios/burst.rb, cut
 //! short.
 
-use formats::{Report, to_json};
+use formats::{Action, Advice, LargeGem, Report, to_json};
 use render::{ListedProcess, TextOptions, words};
 
 fn burst() -> Report {
@@ -20,16 +20,56 @@ fn the_json_is_stable() {
 
 #[test]
 fn the_text_of_a_report() {
-    let text = render::report(&burst(), TextOptions { width: 120, arenas: true });
+    let text = render::report(&burst(), TextOptions { width: 120, arenas: true, code: false });
     insta::assert_snapshot!(plain(&text));
 }
 
 #[test]
 fn the_text_of_a_report_on_a_narrow_terminal() {
-    let text = plain(&render::report(&burst(), TextOptions { width: 60, arenas: false }));
+    let text =
+        plain(&render::report(&burst(), TextOptions { width: 60, arenas: false, code: false }));
     insta::assert_snapshot!(text);
     let prose = text.lines().take_while(|line| !line.contains(" CAUSE "));
     assert!(prose.skip(2).all(|line| line.chars().count() < 60));
+}
+
+#[test]
+fn the_text_of_the_interpreters_memory() {
+    let text =
+        |width, code| plain(&render::report(&burst(), TextOptions { width, arenas: false, code }));
+    let tables = [120, 60].map(|width| {
+        let text = text(width, true);
+        let (_, tables) = text.split_once(" INTERPRETER, MiB").unwrap();
+        let (tables, _) = tables.split_once("WHAT TO DO").unwrap();
+        let tables = format!(" INTERPRETER, MiB{tables}");
+        assert!(tables.lines().all(|line| line.chars().count() <= width), "{width}\n{tables}");
+        format!("{width} columns:\n{tables}")
+    });
+    insta::assert_snapshot!(tables.concat());
+    assert!(!text(120, false).contains("INTERPRETER"), "it is a small part");
+}
+
+#[test]
+fn gems_are_listed_as_people_write_lists() {
+    let report = burst();
+    let words = |gems: &[(&str, u64)]| {
+        let gems = gems.iter().map(|&(gem, mib)| LargeGem { gem: gem.into(), bytes: mib << 20 });
+        let action = Action::LoadLessCode { gems: gems.collect() };
+        words::advice(&Advice { action, saves_bytes: None }, &report).action
+    };
+    for (gems, expected) in [
+        (&[("rouge", 9)][..], "The bytecode of rouge takes 9.0 MiB. A process"),
+        (
+            &[("rouge", 9), ("mail", 4)],
+            "The bytecode of rouge takes 9.0 MiB, and that of mail 4.0 MiB. A process",
+        ),
+        (
+            &[("rouge", 9), ("faker", 8), ("mail", 4)],
+            "The bytecode of rouge takes 9.0 MiB, that of faker 8.0 MiB, and that of mail 4.0 MiB. A",
+        ),
+    ] {
+        assert!(words(gems).contains(expected), "{}", words(gems));
+    }
 }
 
 /// A line that was longer than the terminal was broken, and the table could not be read.
@@ -41,7 +81,8 @@ fn the_table_of_owners_fits_a_narrow_terminal() {
     for (name, widths) in [("String", [80, 60]), (long, [80, 60])] {
         report.owners.as_mut().unwrap()[0].owner = name.into();
         for width in widths {
-            let text = plain(&render::report(&report, TextOptions { width, arenas: false }));
+            let text =
+                plain(&render::report(&report, TextOptions { width, arenas: false, code: false }));
             let (_, table) = text.split_once(" OWNER, MiB").unwrap();
             let (table, _) = table.split_once("\n\n").unwrap();
             let table = format!(" OWNER, MiB{table}\n");
@@ -55,7 +96,7 @@ fn the_table_of_owners_fits_a_narrow_terminal() {
 #[test]
 fn the_culprit_is_red_and_what_is_healthy_is_green() {
     let mut report = burst();
-    let options = TextOptions { width: 100, arenas: false };
+    let options = TextOptions { width: 100, arenas: false, code: false };
     let red = "\u{1b}[1m\u{1b}[31m";
     assert!(render::report(&report, options).contains(&format!("{red}malloc.unreturned")));
     report.verdict.cause = None;

@@ -2,7 +2,8 @@
 //! as plain data, read from an image.
 //!
 //! [`find`] finds the interpreter of a process. [`read()`] returns the [`ObjectSpace`], or an [`Error`]
-//! that explains why it could not be read. [`named_roots`] reads constants and variables.
+//! that explains why it could not be read. [`named_roots`] reads constants and variables,
+//! and [`code_paths()`] the files of bytecode.
 //!
 //! No layout is looked up by version. Layouts are derived from the class Object, whose address every
 //! Ruby exports because C extensions need it, and each has to pass every [`Check`]: a wrong layout
@@ -18,6 +19,7 @@
 //! | `areas` | memory that Ruby maps for itself: fiber stacks, JIT code, the transient heap |
 //! | `object_space` | the result, which keeps what later readers need |
 //! | `roots` | constants, variables of classes, global variables |
+//! | `code_paths` | the files that bytecode was compiled from |
 //!
 //! ```no_run
 //! let frozen = capture::freeze(4242, capture::PATIENCE).unwrap();
@@ -29,6 +31,7 @@
 
 mod address_classifier;
 mod areas;
+mod code_paths;
 mod error;
 mod interpreter;
 mod layout;
@@ -41,10 +44,12 @@ mod roots;
 mod tests;
 mod word;
 
+pub use code_paths::code_paths;
 pub use error::{Check, Error, Failure};
 pub use interpreter::{Interpreter, find, find_in};
 pub use layout::st_table::StTable;
 pub use model::class::{Class, ClassKind};
+pub use model::code_paths::CodePaths;
 pub use model::content::{Content, Form};
 pub use model::data_type::{DataObjects, DataType};
 pub use model::heap_page::HeapPage;

@@ -1,6 +1,7 @@
 //! The object space as plain data: slots, classes, heap pages, and references between them.
 
 pub(crate) mod class;
+pub(crate) mod code_paths;
 pub(crate) mod content;
 pub(crate) mod data_type;
 pub(crate) mod heap_page;

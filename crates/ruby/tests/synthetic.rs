@@ -2,6 +2,8 @@
 
 #[path = "synthetic/classes.rs"]
 mod classes;
+#[path = "synthetic/code.rs"]
+mod code;
 #[path = "synthetic/contents.rs"]
 mod contents;
 #[path = "synthetic/data.rs"]

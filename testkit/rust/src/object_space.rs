@@ -5,6 +5,7 @@
 //! two parties have read.
 
 mod classes;
+mod code;
 mod holders;
 mod pages;
 mod release;

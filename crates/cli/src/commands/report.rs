@@ -17,6 +17,10 @@ pub(crate) struct ReportArguments {
     /// Show a row for each of malloc's arenas. JSON always has them
     #[arg(long)]
     pub(crate) arenas: bool,
+    /// Show the interpreter's own memory: by kind, and its bytecode by gem and file. JSON always has it. Without
+    /// this option, kinds and gems are shown if the interpreter is a large part of the process
+    #[arg(long)]
+    pub(crate) code: bool,
     /// Show the N owners that hold most malloc'ed memory [default: 10, in JSON 100; without N: 30].
     /// With 0, owners are not searched for, which is faster
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "30")]
@@ -38,7 +42,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     if owners == 0 && arguments.retained.retained {
         return Err(Failure::RetainedWithoutOwners);
     }
-    let detail = Detail { owners: owners > 0, extent: arguments.retained.extent() };
+    let detail =
+        Detail { owners: owners > 0 || arguments.code, extent: arguments.retained.extent() };
     let mut report = source.report(arguments.source.capture, detail)?.brief(owners);
     if owners == 0 {
         report.owners = None;
@@ -46,7 +51,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     if arguments.json {
         terminal::print(&to_json(&report, &render::words::verdict(&report).summary))?;
     } else {
-        let options = TextOptions { width: terminal::width(), arenas: arguments.arenas };
+        let (arenas, code) = (arguments.arenas, arguments.code);
+        let options = TextOptions { width: terminal::width(), arenas, code };
         terminal::print(&render::report(&report, options))?;
     }
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })

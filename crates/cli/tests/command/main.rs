@@ -11,6 +11,7 @@ mod files;
 mod fix;
 mod harmless;
 mod healthy;
+mod interpreter;
 mod maps;
 mod orphans;
 mod owners;

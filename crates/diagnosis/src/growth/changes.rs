@@ -145,7 +145,7 @@ pub(crate) fn dominators(reports: &[&Report]) -> Option<Vec<DominatorChange>> {
             let rows = report.dominators.iter().flatten();
             rows.map(|row| ((row.kind.as_str(), row.name.as_str()), row)).collect()
         },
-        |numbers, row: &DominatorRow| numbers[0] += row.retained_bytes,
+        |numbers, row: &DominatorRow| numbers[0] = numbers[0].saturating_add(row.retained_bytes),
         1,
     );
     let change = |((kind, name), numbers): ((&str, &str), Vec<u64>)| {

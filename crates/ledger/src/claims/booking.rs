@@ -11,12 +11,14 @@ use crate::claims::Span;
 use crate::files::Files;
 use crate::{Cause, Causes};
 
-/// Resident bytes by cause, of the whole process and of each arena, and those of files.
+/// Resident bytes by cause, of the whole process and of each arena, those of files, and those of each part of the
+/// interpreter's memory. Parts are numbered from 1.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Booking {
     pub(crate) causes: Causes,
     pub(crate) arenas: Vec<Causes>,
     pub(crate) files: Files,
+    pub(crate) parts: Vec<u64>,
 }
 
 /// Books every resident byte of every mapping under exactly one cause: the cause of its span, or of its mapping.
@@ -29,8 +31,13 @@ pub(crate) fn book(
     libraries: &[Range<Address>],
     spans: impl Iterator<Item = Span>,
     arenas: usize,
+    parts: usize,
 ) -> Booking {
-    let mut booking = Booking { arenas: vec![Causes::default(); arenas], ..Booking::default() };
+    let mut booking = Booking {
+        arenas: vec![Causes::default(); arenas],
+        parts: vec![0; parts],
+        ..Booking::default()
+    };
     let mut spans = spans.peekable();
     let mut library: Option<&Path> = None;
     for mapping in &state.mappings {
@@ -73,6 +80,9 @@ impl Booking {
             self.causes[span.cause] += end - at;
             if let Some(arena) = span.arena.and_then(|arena| self.arenas.get_mut(arena as usize)) {
                 arena[span.cause] += end - at;
+            }
+            if let Some(part) = span.part.and_then(|it| self.parts.get_mut(it.get() as usize - 1)) {
+                *part += end - at;
             }
             at = end;
         }
@@ -149,18 +159,20 @@ mod tests {
                     range: Address(start)..Address(at),
                     cause: Cause::ALL[*cause],
                     arena: Some(*cause as u32 % 3),
+                    part: std::num::NonZero::new(1 + *cause as u32 % 5),
                 }
             }).collect();
             let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
             let claimed: u64 = spans.iter().map(|span| pages.resident_bytes(&span.range)).sum();
 
-            let booking = book(&state, &pages, &[], spans.into_iter(), 3);
+            let booking = book(&state, &pages, &[], spans.into_iter(), 3, 5);
             prop_assert_eq!(booking.causes.total(), resident);
             let by_arena: u64 = booking.arenas.iter().map(Causes::total).sum();
             prop_assert_eq!(by_arena, claimed);
             let files = booking.files.accounts();
             let by_file: u64 = files.iter().map(|file| file.resident_bytes()).sum();
             prop_assert!(by_file <= resident);
+            prop_assert_eq!(booking.parts.iter().sum::<u64>(), claimed);
         }
     }
 

@@ -1,44 +1,40 @@
+use std::num::NonZero;
 use std::ops::Range;
 
-use allocator::{BlockState, HeapMap};
+use allocator::{BlockState, Extent, HeapMap};
 use capture::{Address, intersection};
 
 use crate::Cause;
 use crate::claims::Span;
 
-/// The claims of malloc, ascending and disjoint. `cause_of` returns the cause of a block in use, by its number.
+/// The claims of malloc, ascending and disjoint. `claim_of` returns the cause of a block in use, by its number, and
+/// the part of the interpreter's memory that it belongs to.
 pub(crate) fn heap_spans<'a>(
     heap: &'a HeapMap,
-    cause_of: impl Fn(usize) -> Cause + 'a,
+    claim_of: impl Fn(usize) -> (Cause, Option<NonZero<u32>>) + 'a,
 ) -> impl Iterator<Item = Span> + 'a {
     let mut trimmable = Ahead { ranges: &heap.trimmable };
     heap.extents.iter().filter(|extent| !extent.blocks.is_empty()).flat_map(move |extent| {
-        let mut spans = Vec::with_capacity(extent.blocks.len() + 2);
-        let mut push = |range: Range<Address>, cause| {
-            let range = range.start..range.end.min(extent.range.end);
-            if range.start < range.end {
-                spans.push(Span { range, cause, arena: extent.arena });
-            }
-        };
+        let mut spans = Spans { extent, all: Vec::with_capacity(extent.blocks.len() + 2) };
         // Memory between blocks is a structure of the allocator, or padding.
         let mut end = extent.range.start;
         for (number, block) in heap.blocks_of(extent) {
             let all = heap.header.footprint(block);
-            push(end..all.start, Cause::MallocOverhead);
+            spans.push(end..all.start, Cause::MallocOverhead);
             end = all.end;
             let kept = match block.state() {
                 BlockState::InUse | BlockState::Mmapped => {
                     let pointer = heap.header.pointer(block);
-                    push(all.start..pointer, Cause::MallocOverhead);
-                    push(pointer..all.end, cause_of(number));
+                    spans.push(all.start..pointer, Cause::MallocOverhead);
+                    spans.push_part(pointer..all.end, claim_of(number));
                     continue;
                 }
                 BlockState::Overhead => {
-                    push(all, Cause::MallocOverhead);
+                    spans.push(all, Cause::MallocOverhead);
                     continue;
                 }
                 BlockState::Tcache => {
-                    push(all, Cause::MallocCached);
+                    spans.push(all, Cause::MallocCached);
                     continue;
                 }
                 BlockState::Fastbin => Cause::MallocCached,
@@ -46,13 +42,32 @@ pub(crate) fn heap_spans<'a>(
                 BlockState::Free => Cause::MallocFragmented,
             };
             let trim = trimmable.within(&all);
-            push(all.start..trim.start, kept);
-            push(trim.clone(), Cause::MallocUnreturned);
-            push(trim.end..all.end, kept);
+            spans.push(all.start..trim.start, kept);
+            spans.push(trim.clone(), Cause::MallocUnreturned);
+            spans.push(trim.end..all.end, kept);
         }
-        push(end..extent.range.end, Cause::MallocOverhead);
-        spans
+        spans.push(end..extent.range.end, Cause::MallocOverhead);
+        spans.all
     })
+}
+
+/// The spans of one extent.
+struct Spans<'a> {
+    extent: &'a Extent,
+    all: Vec<Span>,
+}
+
+impl Spans<'_> {
+    fn push(&mut self, range: Range<Address>, cause: Cause) {
+        self.push_part(range, (cause, None));
+    }
+
+    fn push_part(&mut self, range: Range<Address>, (cause, part): (Cause, Option<NonZero<u32>>)) {
+        let range = range.start..range.end.min(self.extent.range.end);
+        if range.start < range.end {
+            self.all.push(Span { range, cause, arena: self.extent.arena, part });
+        }
+    }
 }
 
 /// Ranges that are looked up in ascending order.
@@ -79,7 +94,7 @@ impl Ahead<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use allocator::{Block, Extent, Header};
+    use allocator::{Block, Header};
 
     fn spans(header: Header, trimmable: Option<Range<u64>>) -> Vec<(Range<u64>, Cause)> {
         let blocks = [
@@ -95,7 +110,8 @@ mod tests {
         let addresses = |range: Range<u64>| Address(range.start)..Address(range.end);
         let trimmable = trimmable.into_iter().map(addresses).collect();
         let heap = HeapMap { extents, blocks, header, trimmable, ..HeapMap::default() };
-        let of_block = |number| if number == 0 { Cause::RubyMalloc } else { Cause::NativeHeld };
+        let of_block =
+            |number| (if number == 0 { Cause::RubyMalloc } else { Cause::NativeHeld }, None);
         let spans = heap_spans(&heap, of_block);
         spans.map(|span| (span.range.start.0..span.range.end.0, span.cause)).collect()
     }

@@ -1,3 +1,4 @@
+use std::num::NonZero;
 use std::ops::Range;
 
 use capture::Address;
@@ -11,10 +12,13 @@ pub(crate) struct Span {
     pub(crate) cause: Cause,
     /// The arena that they lie in, if any.
     pub(crate) arena: Option<u32>,
+    /// The number of the part of the interpreter's memory that they belong to, if any. `NonZero` keeps a span at 32
+    /// bytes: there are millions of them.
+    pub(crate) part: Option<NonZero<u32>>,
 }
 
 impl Span {
     pub(crate) fn new(range: Range<Address>, cause: Cause) -> Self {
-        Self { range, cause, arena: None }
+        Self { range, cause, arena: None, part: None }
     }
 }

@@ -4,13 +4,14 @@ use std::ops::Range;
 use allocator::HeapMap;
 use capture::elf::Module;
 use capture::{Address, PageRun, Pages, intersection, length};
-use ruby::{NamedRoot, ObjectSpace, Slot, SlotType};
+use ruby::{CodePaths, NamedRoot, ObjectSpace, Slot, SlotType};
 
 use crate::Cause;
 use crate::ownership::address_index::AddressIndex;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::object_graph::ObjectGraph;
 use crate::ownership::owner::{Owner, OwnerAccount, OwnerKind};
+use crate::ownership::parts::Parts;
 use crate::ownership::retained::{Dominator, MAX_GROUPS, RetainedSizes};
 use crate::ownership::retainers::Retainers;
 use crate::ownership::table::{ANONYMOUS, OwnerTable};
@@ -80,6 +81,13 @@ impl<'a> Owners<'a> {
     /// The cause of a block in use, by its number.
     pub(crate) fn cause(&self, block: usize) -> Cause {
         self.table.cause_of(self.trace.owner_of(block))
+    }
+
+    /// The parts of the interpreter's memory; `None` if owners were not traced. `paths` is `None` if the files of
+    /// bytecode are unknown.
+    pub(crate) fn parts<'p>(&'p self, paths: Option<&'p CodePaths>) -> Option<Parts<'p>> {
+        let Self { heap, addresses, table, trace, graph, .. } = self;
+        graph.map(|graph| Parts::find(heap, addresses, graph, table, trace, paths))
     }
 
     /// The owner of a block in use, by its number.

@@ -135,6 +135,22 @@ fn blocks_of(action: &Action, command: &str, deployment: &Deployment) -> Vec<Blo
         Action::ReleaseObjects { .. } | Action::LookForNative => {
             vec![Block::new("In the program:", [command.into()])]
         }
+        Action::LoadLessCode { gems } => {
+            // Anything else is no name of a gem, but may be that of a folder.
+            let is_plain = |it: char| it.is_ascii_alphanumeric() || "_-.".contains(it);
+            let plain = gems.iter().filter(|it| it.gem.chars().all(is_plain));
+            let lines = plain.map(|it| format!("gem \"{}\", require: false", it.gem));
+            let lines: Vec<String> = lines.collect();
+            let mut blocks = vec![Block::new(
+                "In the Gemfile, if this program does not always use the gem; then require it where it is used:",
+                lines,
+            )];
+            if deployment.server == Some(Server::Puma) {
+                let place = "Or in config/puma.rb, if Puma runs in cluster mode:";
+                blocks.push(Block::new(place, ["preload_app!".into()]));
+            }
+            blocks
+        }
     }
 }
 
@@ -158,6 +174,9 @@ fn check(action: &Action) -> &'static str {
         Action::ReleaseObjects { .. } | Action::FreeNative { .. } => {
             "`rbloat report PID` lists fewer objects of the class. `rbloat diff PID --every 60s` shows whether their \
              number still grows."
+        }
+        Action::LoadLessCode { .. } => {
+            "`rbloat report PID --code` no longer lists the gem, or lists less bytecode for it."
         }
         Action::FindNativeLeak => {
             "`rbloat diff PID --every 60s` shows whether native.unreachable still grows."

@@ -4,6 +4,7 @@ mod advice;
 mod cause;
 mod diff;
 mod dominator;
+mod interpreter;
 mod verdict;
 
 pub use advice::{AdviceWords, advice};
@@ -11,6 +12,7 @@ pub use cause::meaning;
 pub use diff::diff_verdict;
 pub(crate) use diff::{signed, signed_count};
 pub use dominator::dominator;
+pub use interpreter::interpreter_kind;
 pub use verdict::verdict;
 
 pub use crate::stable::shape;

@@ -214,7 +214,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         Cause::RubyVm => (
             format!("{size} belong to the interpreter: classes, methods, bytecode and its tables."),
             owned(Cause::RubyVm),
-            "a process that loads the same code and does no work should have as much.".into(),
+            "a process that only loads the same code, and does no work, should have about as much ruby.vm.".into(),
         ),
         Cause::NativeHeld => (
             held(report, size),

@@ -59,14 +59,36 @@ struct Sample {
 
 /// Some internal objects of each number.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Samples([Vec<Sample>; TYPES]);
+pub(crate) struct Samples {
+    by_number: [Vec<Sample>; TYPES],
+    /// The number of marked samples, which come first.
+    marked: [usize; TYPES],
+}
 
 impl Samples {
-    pub(crate) fn take(&mut self, slot: u32, object: &Object<'_>) {
-        let samples = &mut self.0[usize::from(object.imemo_number()) % TYPES];
-        if samples.len() < MAX_SAMPLES {
-            samples.push(Sample { slot, words: std::array::from_fn(|number| object.word(number)) });
+    pub(crate) fn take(&mut self, slot: u32, object: &Object<'_>, is_marked: bool) {
+        let number = usize::from(object.imemo_number()) % TYPES;
+        let (samples, marked) = (&mut self.by_number[number], &mut self.marked[number]);
+        let sample = Sample { slot, words: std::array::from_fn(|number| object.word(number)) };
+        let has_room = samples.len() < MAX_SAMPLES;
+        if has_room {
+            samples.push(sample);
         }
+        if is_marked && *marked < MAX_SAMPLES {
+            if has_room {
+                let last = samples.len() - 1;
+                samples.swap(*marked, last);
+            } else {
+                samples[*marked] = sample;
+            }
+            *marked += 1;
+        }
+    }
+
+    /// The samples of a number: marked ones if there are enough of them, since others may be garbage.
+    fn of(&self, number: usize) -> &[Sample] {
+        let (samples, marked) = (&self.by_number[number], self.marked[number]);
+        if marked < MIN_SAMPLES { samples } else { &samples[..marked] }
     }
 }
 
@@ -84,7 +106,7 @@ impl ImemoTypes {
         let is_late = context.basics.interpreter.is_at_least(3, 5);
         let verifier =
             Verifier { context, slots, table: if is_late { FROM_4_0 } else { UP_TO_3_4 } };
-        if samples.0.iter().all(Vec::is_empty) || verifier.accepts(samples) {
+        if samples.by_number.iter().all(Vec::is_empty) || verifier.accepts(samples) {
             return (Self(verifier.table), None);
         }
         let fields = verifier.find_fields(samples);
@@ -115,7 +137,7 @@ impl Verifier<'_> {
     fn accepts(&self, samples: &Samples) -> bool {
         let mut confirmed = 0;
         for (number, &it) in self.table.iter().enumerate() {
-            let samples = &samples.0[number];
+            let samples = samples.of(number);
             match self.look_like(samples, number, it) {
                 Some(false) => return false,
                 Some(true) => confirmed += usize::from(ALWAYS.contains(&it)),
@@ -178,7 +200,7 @@ impl Verifier<'_> {
     /// type, and their second word refers to an object that agrees.
     fn find_fields(&self, samples: &Samples) -> Option<usize> {
         let mut found = (0..TYPES).filter(|&number| {
-            let samples = &samples.0[number];
+            let samples = samples.of(number);
             self.look_like(samples, number, Fields) == Some(true)
                 && !self.look_like_another(samples, number, Fields)
                 && samples.iter().any(|sample| self.has_owner(sample))

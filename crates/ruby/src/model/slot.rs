@@ -61,6 +61,8 @@ impl SlotType {
     pub const DATA: Self = Self(0x0c);
     /// The result of matching a regular expression.
     pub const MATCH: Self = Self(0x0d);
+    /// A symbol that has a slot, as those that programs make have.
+    pub const SYMBOL: Self = Self(0x14);
     /// An internal object of the interpreter.
     pub const IMEMO: Self = Self(0x1a);
     /// A module as it appears among the ancestors of a class.

@@ -198,7 +198,7 @@ impl Reader<'_, '_> {
                 Reference::Slot(to) => into.links.push(own, to),
             });
             if object.kind == SlotType::IMEMO {
-                into.imemos.take(own, &object);
+                into.imemos.take(own, &object, is_marked);
             }
             if object.kind == SlotType::DATA {
                 into.data.push(own, &object, classifier);

@@ -1,0 +1,128 @@
+//! The interpreter's own memory as tables.
+
+use std::fmt::Write;
+
+use formats::{FileCode, GemCode, Interpreter, InterpreterPart, Report};
+use ledger::{Cause, Count, percent};
+
+use crate::text::{BOLD, DIM, align_right, mebibytes, table, trimmed};
+use crate::words;
+
+/// The least size of the interpreter's memory that a report shows without being asked, in bytes and in percent of RSS.
+const MIN_BYTES: u64 = 16 << 20;
+const MIN_SHARE: f64 = 20.0;
+/// Gems and files that are shown, at most.
+const MAX_ROWS: usize = 10;
+/// Columns of a gem's name, at most.
+const MAX_NAME: usize = 44;
+/// Columns of the other cells of a gem, a kind, and a file.
+const BESIDE_NAME: usize = 34;
+const BEFORE_MEANING: usize = 48;
+const BEFORE_PATH: usize = 26;
+/// The least number of columns for an explanation or a path.
+const MIN_TEXT: usize = 24;
+
+/// Writes the interpreter's memory by kind and by gem if there is much of it. `is_wanted` shows it anyway, and by
+/// file, too.
+pub(crate) fn write_interpreter(
+    report: &Report,
+    out: &mut String,
+    width: usize,
+    is_wanted: bool,
+) -> std::fmt::Result {
+    let row = report.causes.iter().find(|row| row.cause == Cause::RubyVm);
+    let bytes = row.map_or(0, |row| row.bytes);
+    let is_much = bytes >= MIN_BYTES && percent(bytes, report.process.rss_bytes) >= MIN_SHARE;
+    let Some(interpreter) = report.interpreter.as_ref().filter(|_| is_wanted || is_much) else {
+        return Ok(());
+    };
+    write_kinds(interpreter, out, width)?;
+    if let Some(gems) = &interpreter.gems {
+        write_gems(gems, out, width)?;
+    }
+    match &interpreter.files {
+        Some(files) if is_wanted => write_files(files, out, width),
+        _ => Ok(()),
+    }
+}
+
+fn write_kinds(interpreter: &Interpreter, out: &mut String, width: usize) -> std::fmt::Result {
+    let mut table = table(["INTERPRETER, MiB", "OBJECTS", "SLOTS", "RESIDENT", ""]);
+    let room = width.saturating_sub(BEFORE_MEANING);
+    let room = if room < MIN_TEXT { 0 } else { room };
+    for part in &interpreter.kinds {
+        let meaning: String = words::interpreter_kind(part.kind).chars().take(room).collect();
+        table.add_row([
+            part.kind.name().to_owned(),
+            Count(part.objects).to_string(),
+            mebibytes(part.slot_bytes),
+            mebibytes(part.resident_bytes),
+            format!("{DIM}{meaning}{DIM:#}"),
+        ]);
+    }
+    let sum = |of: fn(&InterpreterPart) -> u64| words::total(interpreter.kinds.iter().map(of));
+    let total = [
+        Cause::RubyVm.name().to_owned(),
+        Count(sum(|part| part.objects)).to_string(),
+        mebibytes(sum(|part| part.slot_bytes)),
+        mebibytes(sum(|part| part.resident_bytes)),
+    ];
+    table.add_row(total.map(|cell| format!("{BOLD}{cell}{BOLD:#}")));
+    align_right(&mut table, 1..=3);
+    writeln!(out, "{}\n", trimmed(&table))
+}
+
+fn write_gems(gems: &[GemCode], out: &mut String, width: usize) -> std::fmt::Result {
+    let room = width.saturating_sub(BESIDE_NAME).clamp(MIN_TEXT, MAX_NAME);
+    let mut table = table(["BYTECODE OF, MiB", "FILES", "ISEQS", "SLOTS", "RESIDENT"]);
+    let (first, others) = gems.split_at(gems.len().min(MAX_ROWS));
+    let sum = |of: fn(&GemCode) -> u64| words::total(others.iter().map(of));
+    let others = (!others.is_empty()).then(|| GemCode {
+        gem: format!("({} others)", others.len()),
+        version: None,
+        files: sum(|gem| gem.files),
+        iseqs: sum(|gem| gem.iseqs),
+        slot_bytes: sum(|gem| gem.slot_bytes),
+        resident_bytes: sum(|gem| gem.resident_bytes),
+    });
+    for gem in first.iter().chain(&others) {
+        let name = match &gem.version {
+            Some(version) => format!("{} {version}", gem.gem),
+            None => gem.gem.clone(),
+        };
+        table.add_row([
+            name.chars().take(room).collect(),
+            Count(gem.files).to_string(),
+            Count(gem.iseqs).to_string(),
+            mebibytes(gem.slot_bytes),
+            mebibytes(gem.resident_bytes),
+        ]);
+    }
+    align_right(&mut table, 1..=4);
+    writeln!(out, "{}\n", trimmed(&table))
+}
+
+fn write_files(files: &[FileCode], out: &mut String, width: usize) -> std::fmt::Result {
+    let mut table = table(["ISEQS", "SLOTS", "RESIDENT", "BYTECODE OF THE FILE, MiB"]);
+    let room = width.saturating_sub(BEFORE_PATH).max(MIN_TEXT);
+    for file in files.iter().take(MAX_ROWS) {
+        table.add_row([
+            Count(file.iseqs).to_string(),
+            mebibytes(file.slot_bytes),
+            mebibytes(file.resident_bytes),
+            end_of(file.path.as_deref().unwrap_or(&file.gem), room),
+        ]);
+    }
+    align_right(&mut table, 0..=2);
+    writeln!(out, "{}\n", trimmed(&table))
+}
+
+/// The last `room` characters of a path.
+fn end_of(path: &str, room: usize) -> String {
+    let length = path.chars().count();
+    if length <= room {
+        return path.to_owned();
+    }
+    let end = path.chars().skip(length - room.saturating_sub(1));
+    std::iter::once('…').chain(end).collect()
+}

@@ -1,0 +1,169 @@
+//! The paths that bytecode was compiled from.
+
+use std::collections::HashMap;
+
+use capture::{Address, Finding, Image, Memory, Severity, Window};
+
+use crate::layout::class_names::{ClassNames, ObjectReader};
+use crate::layout::iseq_location::{self, BODY_BYTES, IseqLocation, LOCATION_BYTES};
+use crate::model::class::ClassKind;
+use crate::model::code_paths::CodePaths;
+use crate::model::imemo::ImemoType;
+use crate::model::slot::{Slot, SlotState, SlotType};
+use crate::object_space::ObjectSpace;
+
+/// The bodies from which the place of their location is derived.
+const MAX_SAMPLES: usize = 256;
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 64 << 10;
+/// More paths than a program has; those beyond are unknown.
+const MAX_PATHS: usize = 1 << 17;
+/// The paths of methods that the interpreter has in Ruby begin so. Every Ruby has some.
+const INTERNAL: &str = "<internal:";
+
+/// An iseq, by its slot, and its body.
+#[derive(Debug, Clone, Copy)]
+struct Iseq {
+    body: Address,
+    slot: u32,
+}
+
+/// Reads the paths of all bytecode. `image` is the one that `space` was read from, of the same instant.
+///
+/// # Errors
+/// If the place of paths could not be derived, or what is there are no paths.
+pub fn code_paths(image: &Image<'_>, space: &ObjectSpace) -> Result<CodePaths, Finding> {
+    let iseqs = iseqs(space);
+    if iseqs.is_empty() {
+        return Ok(CodePaths::default());
+    }
+    read(image, space, &iseqs).ok_or_else(|| {
+        let what = "the files of bytecode could not be derived: the interpreter's memory is shown by \
+                    kind, but not by gem";
+        Finding::general(Severity::Note, what)
+    })
+}
+
+/// All iseqs with a body, by its address, so that bodies are read in this order.
+fn iseqs(space: &ObjectSpace) -> Vec<Iseq> {
+    let is_iseq: Vec<bool> =
+        space.classes.iter().map(|class| class.kind == ClassKind::Imemo(ImemoType::Iseq)).collect();
+    let mut iseqs: Vec<Iseq> = Vec::new();
+    // The body is the first pointer of the slot (`rb_iseq_struct` in vm_core.h).
+    for (slot, body) in space.references.iter() {
+        let class = space.slots.get(slot as usize).map_or(Slot::NO_CLASS, |slot| slot.class);
+        let is_first = iseqs.last().is_none_or(|last| last.slot != slot);
+        if is_first && is_iseq.get(class as usize) == Some(&true) {
+            iseqs.push(Iseq { body, slot });
+        }
+    }
+    iseqs.sort_unstable_by_key(|iseq| iseq.body);
+    iseqs
+}
+
+fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePaths> {
+    let reader = ObjectReader { image, index: &space.slot_index, slots: &space.slots };
+    let mut paths = Paths {
+        space,
+        reader,
+        class_names: space.class_names?,
+        known: HashMap::new(),
+        of_name: HashMap::new(),
+        all: CodePaths::default(),
+    };
+    let is_marked = |iseq: &Iseq| space.slots[iseq.slot as usize].state == SlotState::Marked;
+    let location = IseqLocation::derive(reader, &samples(image, iseqs, is_marked))?;
+    let mut window = Window::new(image, READ_BYTES);
+    let (mut marked, mut misfits) = (0_usize, 0_usize);
+    for iseq in iseqs {
+        let bytes = window.bytes(iseq.body.offset(location.0 as u64), LOCATION_BYTES);
+        let path = bytes.ok().and_then(|bytes| iseq_location::path(reader, bytes));
+        let path = path.and_then(|path| paths.index(path));
+        paths.all.iseqs.extend(path.map(|path| (iseq.slot, path)));
+        marked += usize::from(is_marked(iseq));
+        misfits += usize::from(is_marked(iseq) && path.is_none());
+    }
+    let has_internal = paths.all.paths.iter().any(|path| path.starts_with(INTERNAL));
+    paths.all.iseqs.sort_unstable();
+    (has_internal && misfits * 10 <= marked).then_some(paths.all)
+}
+
+/// The first bytes of some bodies, from the first to the last; of marked iseqs if there are any, since
+/// others may be garbage.
+fn samples(image: &Image<'_>, iseqs: &[Iseq], is_marked: impl Fn(&Iseq) -> bool) -> Vec<Vec<u8>> {
+    let marked: Vec<Iseq> = iseqs.iter().copied().filter(|iseq| is_marked(iseq)).collect();
+    let iseqs = if marked.is_empty() { iseqs } else { &marked };
+    let step = iseqs.len().div_ceil(MAX_SAMPLES).max(1);
+    let read = |iseq: &Iseq| {
+        let mut bytes = vec![0; BODY_BYTES];
+        let read = image.read(iseq.body, &mut bytes);
+        bytes.truncate(read);
+        bytes
+    };
+    iseqs.iter().step_by(step).map(read).collect()
+}
+
+/// Collects the paths that objects stand for.
+struct Paths<'a> {
+    space: &'a ObjectSpace,
+    reader: ObjectReader<'a>,
+    class_names: ClassNames,
+    /// The index of the path of each object: a string, or an array of two.
+    known: HashMap<Address, Option<u32>>,
+    of_name: HashMap<String, u32>,
+    all: CodePaths,
+}
+
+impl Paths<'_> {
+    /// The index of the path that this object is; `None` if it is none. Iseqs of one file may have an array each, but
+    /// these refer to the same strings.
+    fn index(&mut self, object: Address) -> Option<u32> {
+        if let Some(known) = self.known.get(&object) {
+            return *known;
+        }
+        let index = match self.reader.type_at(object) {
+            Some(SlotType::STRING) => self.read_string(object),
+            Some(SlotType::ARRAY) => self.read_pair(object),
+            _ => None,
+        };
+        self.known.insert(object, index);
+        index
+    }
+
+    /// The path as the program gave it if it is absolute, and else the real path if it is a file's.
+    fn read_pair(&mut self, object: Address) -> Option<u32> {
+        let (path, real_path) = match self.space.links.of(self.space.slot_at(object)?) {
+            [path] => (*path, None),
+            [path, real_path] => (*path, Some(*real_path)),
+            _ => return None,
+        };
+        let path = self.string_in(path);
+        match path.and_then(|path| self.all.paths.get(path as usize)) {
+            Some(text) if text.starts_with('/') => path,
+            _ => real_path.and_then(|slot| self.string_in(slot)).or(path),
+        }
+    }
+
+    fn string_in(&mut self, slot: u32) -> Option<u32> {
+        let is_string = self.space.slots.get(slot as usize)?.kind == SlotType::STRING;
+        self.index(self.space.slot_address(slot as usize).filter(|_| is_string)?)
+    }
+
+    fn read_string(&mut self, string: Address) -> Option<u32> {
+        let flags = self.reader.image.read_u64(string).ok()?;
+        let text = self.class_names.text(self.reader, string.0)?;
+        if text.is_empty() || !iseq_location::is_frozen(flags) {
+            return None;
+        }
+        match self.of_name.get(&text) {
+            None if self.all.paths.len() >= MAX_PATHS => None,
+            None => {
+                let index = self.all.paths.len() as u32;
+                self.all.paths.push(text.clone());
+                self.of_name.insert(text, index);
+                Some(index)
+            }
+            known => known.copied(),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Where the body of bytecode refers to its path.
+//!
+//! `rb_iseq_location_t` in vm_core.h begins with the path, `base_label` and `label`, from 2.7 to 4.1.
+//! The path is a string, or an array of the path and the real path; the labels are strings. No other
+//! three words of a body are like that, so their place is derived from the bodies of a process.
+
+use capture::Address;
+
+use crate::layout::class_names::ObjectReader;
+use crate::model::slot::SlotType;
+use crate::word::word;
+
+/// The bytes of a body that are searched.
+pub(crate) const BODY_BYTES: usize = 320;
+/// The bytes of a location that are read: the path and the labels.
+pub(crate) const LOCATION_BYTES: usize = 24;
+/// `RUBY_FL_FREEZE`, the same from 2.7 to 4.1. Ruby freezes all paths.
+const FROZEN: u64 = 1 << 11;
+
+/// The offset of the location in the body of an iseq.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IseqLocation(pub(crate) usize);
+
+impl IseqLocation {
+    /// The only place at which at least nine in ten of these bodies have a location. (The others may
+    /// be garbage, or not compiled yet.)
+    pub(crate) fn derive(reader: ObjectReader<'_>, bodies: &[Vec<u8>]) -> Option<Self> {
+        let mut places = (0..=BODY_BYTES - LOCATION_BYTES).step_by(8).filter(|&at| {
+            let is_location = |body: &&Vec<u8>| {
+                body.get(at..at + LOCATION_BYTES).is_some_and(|it| path(reader, it).is_some())
+            };
+            bodies.iter().filter(is_location).count() * 10 >= bodies.len() * 9
+        });
+        places.next().filter(|_| !bodies.is_empty() && places.next().is_none()).map(Self)
+    }
+}
+
+/// The object that is the path of this location; `None` if it is no location.
+pub(crate) fn path(reader: ObjectReader<'_>, location: &[u8]) -> Option<Address> {
+    let [path, base_label, label] = [0, 8, 16].map(|at| Address(word(location, at)));
+    let is = |at, kind| reader.type_at(at) == Some(kind);
+    let has_labels = is(base_label, SlotType::STRING) && is(label, SlotType::STRING);
+    let is_path = is(path, SlotType::STRING) || is(path, SlotType::ARRAY);
+    (has_labels && is_path).then_some(path)
+}
+
+/// Returns true for the flags of a frozen object.
+pub(crate) fn is_frozen(flags: u64) -> bool {
+    flags & FROZEN != 0
+}
