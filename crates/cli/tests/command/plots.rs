@@ -4,32 +4,38 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use diagnosis::{MemorySeries, Shape};
-use formats::{Line, Recording};
+use formats::{Line, Sample};
 use tempfile::TempDir;
 use testkit::{Browser, Target};
 
 use crate::record::Recorder;
 use crate::{complaint, rbloat};
 
-/// Records a scenario through so many steps, with a sample after each at least.
-fn record_steps(scenario: &str, steps: usize) -> Recording {
+/// Records a scenario through so many steps, and returns a series with a sample after each. The samples are a second apart,
+/// since steps take longer on a busy machine, and growth would seem to slow down.
+fn record_steps(scenario: &str, steps: usize) -> MemorySeries {
     let mut target = Target::scenario(scenario, &[]);
     let recorder = Recorder::of(&target, &["--every", "20ms", "--causes-every", "0"]);
     recorder.wait_for(|recording| recording.samples().count() >= 2);
-    for _ in 0..steps {
+    let mut series = MemorySeries::default();
+    for step in 0..steps {
         target.tell("step");
         target.next_truth();
-        recorder.wait_for_samples(1);
+        // The first one may have begun before the end of the step.
+        let recording = recorder.wait_for_samples(2);
+        let sample = recording.samples().last().unwrap();
+        series.add(&Sample { t_ms: 1000 * step as u64, ..sample.clone() });
     }
     assert!(target.finish());
-    recorder.end().1
+    recorder.end();
+    series
 }
 
 #[test]
 fn what_grows_with_each_step_is_growth_and_what_has_warmed_up_is_not() {
-    let growth = MemorySeries::of(&record_steps("growth/array", 30)).stable_point();
+    let growth = record_steps("growth/array", 30).stable_point();
     assert!(matches!(growth.shape, Shape::Growth { .. }), "{growth:?}");
-    let warm = MemorySeries::of(&record_steps("growth/warm_up", 30)).stable_point();
+    let warm = record_steps("growth/warm_up", 30).stable_point();
     assert!(!matches!(warm.shape, Shape::Growth { .. }), "{warm:?}");
 }
 
