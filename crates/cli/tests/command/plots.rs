@@ -33,9 +33,9 @@ fn record_steps(scenario: &str, steps: usize) -> MemorySeries {
 
 #[test]
 fn what_grows_with_each_step_is_growth_and_what_has_warmed_up_is_not() {
-    let growth = record_steps("growth/array", 30).stable_point();
+    let growth = record_steps("growth/array", 20).stable_point();
     assert!(matches!(growth.shape, Shape::Growth { .. }), "{growth:?}");
-    let warm = record_steps("growth/warm_up", 30).stable_point();
+    let warm = record_steps("growth/warm_up", 20).stable_point();
     assert!(!matches!(warm.shape, Shape::Growth { .. }), "{warm:?}");
 }
 
