@@ -11,7 +11,7 @@ use testkit::{Browser, Target};
 use crate::record::Recorder;
 use crate::{complaint, rbloat};
 
-/// Records a scenario through so many steps, and returns a series with a sample after each. The samples are a second apart,
+/// Records a scenario through so many steps, and returns a series with a sample after each. The samples are two seconds apart,
 /// since steps take longer on a busy machine, and growth would seem to slow down.
 fn record_steps(scenario: &str, steps: usize) -> MemorySeries {
     let mut target = Target::scenario(scenario, &[]);
@@ -24,7 +24,7 @@ fn record_steps(scenario: &str, steps: usize) -> MemorySeries {
         // The first one may have begun before the end of the step.
         let recording = recorder.wait_for_samples(2);
         let sample = recording.samples().last().unwrap();
-        series.add(&Sample { t_ms: 1000 * step as u64, ..sample.clone() });
+        series.add(&Sample { t_ms: 2000 * step as u64, ..sample.clone() });
     }
     assert!(target.finish());
     recorder.end();

@@ -1,10 +1,10 @@
 //! The Thread and Fiber objects that stacks and thread-local variables belong to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use allocator::HeapMap;
-use capture::{Address, Image, Memory, length};
+use capture::{Address, Image, Memory, Thread, length};
 use ruby::{DataType, ObjectSpace, SlotType};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
@@ -37,7 +37,7 @@ impl StackOwners {
         addresses: &AddressIndex<'_>,
     ) -> Self {
         let reader = StructureReader { image, heap, addresses };
-        let descriptors: Vec<_> = image.state.threads.iter().map(|it| it.pthread()).collect();
+        let descriptors: HashSet<_> = image.state.threads.iter().map(Thread::pthread).collect();
         let mut owners = Self::default();
         for (slot, data_type) in objects(space) {
             let structures = space.references.of(slot).iter().filter_map(|&at| reader.block_at(at));
