@@ -52,6 +52,9 @@ fn platform(process: &ProcessInfo) -> (Option<Platform>, Option<String>) {
         let mut levels = group.split('/');
         levels.any(|level| names.iter().any(|name| level.starts_with(name)))
     };
+    // A service may be named like a runtime.
+    let mut levels = group.split('/').filter(|level| !level.ends_with(".service"));
+    let is_runtime = levels.any(|level| RUNTIMES.iter().any(|name| level.starts_with(name)));
     let unit = unit(group);
     // A program that a service starts, such as a login shell, may have an environment of its own. It is no part of the
     // service then.
@@ -60,7 +63,7 @@ fn platform(process: &ProcessInfo) -> (Option<Platform>, Option<String>) {
         Platform::Heroku
     } else if is_set("KUBERNETES_SERVICE_HOST") || is_in(&["kubepods"]) {
         Platform::Kubernetes
-    } else if is_set("container") || process.is_contained || is_in(&RUNTIMES) {
+    } else if is_set("container") || process.is_contained || is_runtime {
         Platform::Container
     } else if unit.is_some() && is_service {
         let is_users = is_in(&["user@"]);
@@ -102,7 +105,7 @@ mod tests {
 
     #[test]
     fn platforms_are_recognized_by_control_group_and_environment() {
-        let cases: [(&str, &[&str], Platform, Option<&str>); 14] = [
+        let cases: [(&str, &[&str], Platform, Option<&str>); 15] = [
             (
                 "/system.slice/puma.service",
                 &["INVOCATION_ID"],
@@ -129,6 +132,12 @@ mod tests {
                 &["INVOCATION_ID"],
                 Platform::Shell,
                 None,
+            ),
+            (
+                "/system.slice/ecs-worker.service",
+                &["INVOCATION_ID"],
+                Platform::Systemd,
+                Some("ecs-worker.service"),
             ),
             ("/system.slice/docker-0123.scope", &["INVOCATION_ID"], Platform::Container, None),
             ("/docker/0123", &[], Platform::Container, None),

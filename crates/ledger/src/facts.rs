@@ -143,6 +143,7 @@ impl Facts {
     pub fn forget_owners(&mut self) {
         self.graph = None;
         self.named_roots = Vec::new();
+        self.code_paths = None;
     }
 
     /// Returns true if a part may have been in the middle of a change: a thread was inside malloc, or in a GC that

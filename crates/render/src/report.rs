@@ -220,7 +220,7 @@ fn write_dominators(report: &Report, out: &mut String, width: usize) -> std::fmt
     let mut rows = Vec::new();
     add_dominators(dominators, MAX_DOMINATORS, 0, least, &mut rows);
     if !rows.is_empty() {
-        let mut table = table(["RETAINED, MiB", "OBJECTS", "WITHOUT IT, THIS WOULD BE FREE"]);
+        let mut table = table(["RETAINED, MiB", "OBJECTS", "RETAINED BY"]);
         for (row, depth) in rows {
             let indent = 2 * depth;
             let room = width.saturating_sub(BEFORE_DOMINATOR + indent).max(MIN_OWNER);

@@ -22,9 +22,17 @@ pub fn why(why: &Why, width: usize) -> String {
 pub fn why_summary(why: &Why) -> String {
     let subject = subject(why);
     if why.paths.iter().all(|path| path.path.is_none()) {
-        return format!("{subject}: nothing retains it. It is garbage until the GC runs.");
+        return format!("{subject}: {}.", unretained(why));
     }
     format!("{subject} retains {}.", Size(why.subject.retained_bytes))
+}
+
+/// The reason why a subject has no retaining path.
+fn unretained(why: &Why) -> &'static str {
+    match why.subject.kind {
+        WhyKind::Chunk => "nothing: no pointer to it was found, so it may be leaked",
+        WhyKind::Object | WhyKind::Class => "nothing: garbage that the GC has not collected yet",
+    }
 }
 
 fn subject(why: &Why) -> String {
@@ -48,12 +56,16 @@ fn write(why: &Why, out: &mut String, width: usize) -> std::fmt::Result {
         _ => String::new(),
     };
     let own = format!("{} of its own", Size(subject.bytes));
-    let whole = format!("{own}; without it, {}{freed} would be free", Size(subject.retained_bytes));
+    let is_retained = why.paths.iter().any(|path| path.path.is_some());
+    let whole = match is_retained {
+        true => format!("{own}; retains {}{freed}", Size(subject.retained_bytes)),
+        false => own,
+    };
     write_wrapped(out, " · ", &whole, width)?;
     writeln!(out)?;
     writeln!(out, "{BOLD}RETAINED BY{BOLD:#}")?;
     for path in &why.paths {
-        let path_words = path.path.as_deref().unwrap_or("nothing (garbage until the GC runs)");
+        let path_words = path.path.as_deref().unwrap_or(unretained(why));
         let line = match subject.kind {
             WhyKind::Class => {
                 format!("{path_words}  ({} of {})", Count(path.objects), Count(subject.objects))
@@ -63,7 +75,7 @@ fn write(why: &Why, out: &mut String, width: usize) -> std::fmt::Result {
         write_wrapped(out, " · ", &line, width)?;
     }
     if why.paths.is_empty() {
-        writeln!(out, " · nothing (garbage until the GC runs)")?;
+        writeln!(out, " · {}", unretained(why))?;
     }
     let sections = [("REFERRED TO BY", &why.referrers), ("WOULD BE FREE WITHOUT", &why.dominators)];
     for (head, referrers) in sections.iter().filter(|(_, referrers)| !referrers.is_empty()) {

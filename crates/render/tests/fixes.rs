@@ -71,7 +71,7 @@ fn the_name_of_a_unit_is_one_word_of_a_shell() {
     let mut report = burst();
     report.process.deployment.as_mut().unwrap().unit = Some("a'; rm -r /\u{1b}[2J.service".into());
     let text = fix(&report, None);
-    assert!(text.contains("sudo systemctl restart 'a'\\''; rm -r / [2J.service'\n"), "{text}");
+    assert!(text.contains("sudo systemctl restart -- 'a'\\''; rm -r / [2J.service'\n"), "{text}");
 }
 
 #[test]

@@ -163,3 +163,14 @@ proptest! {
         }
     }
 }
+
+/// A class with a line break and an escape sequence in its name forged a line of `rbloat fix`.
+#[test]
+fn no_text_of_a_snapshot_controls_the_terminal() {
+    let mut snapshot = snapshot();
+    snapshot.report.process.command = "ruby\n\u{1b}[2J".into();
+    snapshot.report.owners.as_mut().unwrap()[0].owner = "x\n    \u{1b}[1;32mcurl".into();
+    let read = Snapshot::from_bytes(&snapshot.to_bytes()).unwrap().report;
+    assert_eq!(read.process.command, "ruby  [2J");
+    assert_eq!(read.owners.unwrap()[0].owner, "x      [1;32mcurl");
+}

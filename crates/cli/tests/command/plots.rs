@@ -21,8 +21,7 @@ fn record_steps(scenario: &str, steps: usize) -> MemorySeries {
     for step in 0..steps {
         target.tell("step");
         target.next_truth();
-        // The first one may have begun before the end of the step.
-        let recording = recorder.wait_for_samples(2);
+        let recording = recorder.wait_for_samples(1);
         let sample = recording.samples().last().unwrap();
         series.add(&Sample { t_ms: 2000 * step as u64, ..sample.clone() });
     }
@@ -33,9 +32,9 @@ fn record_steps(scenario: &str, steps: usize) -> MemorySeries {
 
 #[test]
 fn what_grows_with_each_step_is_growth_and_what_has_warmed_up_is_not() {
-    let growth = record_steps("growth/array", 20).stable_point();
+    let growth = record_steps("growth/array", 30).stable_point();
     assert!(matches!(growth.shape, Shape::Growth { .. }), "{growth:?}");
-    let warm = record_steps("growth/warm_up", 20).stable_point();
+    let warm = record_steps("growth/warm_up", 30).stable_point();
     assert!(!matches!(warm.shape, Shape::Growth { .. }), "{warm:?}");
 }
 

@@ -124,6 +124,8 @@ fn no_data_of_the_process_is_in_the_file() {
     let program = format!(
         "SECRET = ['{string}'].pack('H*').freeze; BUFFER = ['{buffer}'].pack('H*') * 20_000
          SYMBOL = ['{symbol}'].pack('H*').to_sym; HASH = {{ SECRET => SYMBOL }}
+         # The value of an ended thread is in its structure, where its name is, too.
+         ENDED = Thread.new {{ ['{string}'].pack('H*') }}.join
          puts 'ready {{}}'; $stdout.flush; gets"
     );
     let mut command = testkit::ruby();

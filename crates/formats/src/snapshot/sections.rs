@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::ops::Range;
 
-use capture::{Address, PAGE_SIZE, length};
+use capture::{Address, PAGE_SIZE, is_control, length};
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
@@ -90,11 +90,12 @@ impl Snapshot {
             owners: part("owners")?,
             pages: part("pages")?,
         };
-        let report: serde_json::Value =
+        let mut report: serde_json::Value =
             serde_json::from_slice(&report).map_err(|_| SnapshotError::InvalidSection("report"))?;
         if !is_plausible(&report) {
             return Err(SnapshotError::InvalidSection("report"));
         }
+        clean(&mut report);
         let report: crate::Report =
             serde_json::from_value(report).map_err(|_| SnapshotError::InvalidSection("report"))?;
         let areas: ListedAreas =
@@ -150,7 +151,7 @@ impl ListedAreas {
             areas.push(Area {
                 range: Address(listed.start)..Address(listed.start.checked_add(bytes)?),
                 kind: AreaKind::by_name(&listed.kind, listed.arena)?,
-                name: listed.name,
+                name: listed.name.replace(is_control, " "),
                 blocks: listed.pieces,
                 sizes,
                 uses,
@@ -159,6 +160,18 @@ impl ListedAreas {
             });
         }
         Some(MemoryMap { areas, columns, knows_pages: self.knows_pages })
+    }
+}
+
+/// Replaces control characters: texts are printed on terminals, and a file may have anything.
+fn clean(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::String(text) if text.contains(is_control) => {
+            *text = text.replace(is_control, " ");
+        }
+        serde_json::Value::Array(values) => values.iter_mut().for_each(clean),
+        serde_json::Value::Object(values) => values.values_mut().for_each(clean),
+        _ => {}
     }
 }
 

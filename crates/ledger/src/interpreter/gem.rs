@@ -78,9 +78,9 @@ fn by_version(folder: &str) -> Option<(&str, &str)> {
 
 /// The name and the commit in `NAME-COMMIT`.
 fn by_commit(folder: &str) -> Option<(&str, &str)> {
-    const LEAST_DIGITS: usize = 7;
+    const MIN_DIGITS: usize = 7;
     let (name, commit) = folder.rsplit_once('-')?;
-    let is_commit = commit.len() >= LEAST_DIGITS && commit.bytes().all(|it| it.is_ascii_hexdigit());
+    let is_commit = commit.len() >= MIN_DIGITS && commit.bytes().all(|it| it.is_ascii_hexdigit());
     (is_commit && !name.is_empty()).then_some((name, commit))
 }
 

@@ -352,7 +352,8 @@ impl Tree<'_> {
             let Some(mut row) = rows[index].take() else { continue };
             row.parts.sort_by_key(|part| std::cmp::Reverse(part.retained_bytes));
             match rows.get_mut(self.groups[index].above as usize) {
-                Some(above) => above.iter_mut().for_each(|above| above.parts.push(row.clone())),
+                Some(Some(above)) => above.parts.push(row),
+                Some(None) => {}
                 None => tops.push(row),
             }
         }

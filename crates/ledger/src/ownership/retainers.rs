@@ -14,7 +14,7 @@ const MAX_STEPS: usize = 8;
 /// The number of objects whose paths are compared to find a typical one.
 const MAX_PICKS: usize = 16;
 /// The number of steps of all these paths together: a path in a linked list may have millions. Then one object is enough.
-const MAX_COMPARED_STEPS: usize = 1 << 20;
+pub(crate) const MAX_COMPARED_STEPS: usize = 1 << 20;
 
 /// The sums of the objects that a root retains.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use allocator::HeapMap;
-use capture::{Address, Image, Memory, Thread, length};
+use capture::{Address, Image, Memory, ProcessState, Thread, length};
 use ruby::{DataType, ObjectSpace, SlotType};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
@@ -12,13 +12,14 @@ use crate::ownership::address_index::{AddressIndex, Referent};
 /// The bytes of a structure that are searched. Those of threads have about 1 KiB; the stack of a fiber is a block, too.
 const MAX_STRUCTURE_BYTES: u64 = 4 << 10;
 /// The number of blocks that a structure refers to and that are searched.
-const MAX_PARTS: usize = 64;
+const MAX_PARTS: usize = 32;
 
 /// The objects that stacks belong to.
 #[derive(Debug, Default)]
 pub(crate) struct StackOwners {
-    /// Thread objects by the address of their native thread's descriptor.
-    threads: HashMap<Address, u32>,
+    /// Thread objects by the address of their native thread's descriptor; `None` if several objects refer to it, since the
+    /// C library gives the descriptor of an ended thread to a new one.
+    threads: HashMap<Address, Option<u32>>,
     /// Fiber objects by the address of their stack.
     fibers: HashMap<Address, u32>,
     /// The names that the program gave to threads, by slot.
@@ -51,16 +52,18 @@ impl StackOwners {
                 let parts = words.iter().filter_map(|&word| reader.block_at(Address(word)));
                 let parts = parts.take(MAX_PARTS).flat_map(|part| reader.words(part));
                 let descriptor = words.iter().copied().chain(parts).map(Address);
-                if let Some(descriptor) = descriptor.into_iter().find(|it| descriptors.contains(it))
-                {
-                    owners.threads.entry(descriptor).or_insert(slot);
-                }
+                let Some(descriptor) = descriptor.into_iter().find(|it| descriptors.contains(it))
+                else {
+                    continue;
+                };
+                let threads = owners.threads.entry(descriptor);
+                threads.and_modify(|known| *known = None).or_insert(Some(slot));
                 let strings = words.iter().filter_map(|&word| space.slot_at(Address(word)));
-                let mut strings =
+                let strings =
                     strings.filter(|&it| space.slots[it as usize].kind == SlotType::STRING);
-                if let Some(name) = strings.next().and_then(|string| space.text(image, string)) {
-                    owners.names.insert(slot, name);
-                }
+                let names = strings.filter_map(|string| space.text(image, string));
+                let is_known = |name: &String| is_name_of_thread(&image.state, name);
+                owners.names.extend(names.into_iter().find(is_known).map(|name| (slot, name)));
             }
         }
         owners
@@ -68,13 +71,21 @@ impl StackOwners {
 
     /// The Thread object of the native thread with this descriptor.
     pub(crate) fn thread(&self, descriptor: Address) -> Option<u32> {
-        self.threads.get(&descriptor).copied()
+        self.threads.get(&descriptor).copied().flatten()
     }
 
     /// The Fiber object with the stack that begins at `start`.
     pub(crate) fn fiber(&self, start: Address) -> Option<u32> {
         self.fibers.get(&start).copied()
     }
+}
+
+/// Returns true if the kernel knows a thread by this name, which it cuts off. The structure of a thread refers to other
+/// strings, such as the value of an ended thread, which are data of the program.
+fn is_name_of_thread(state: &ProcessState, name: &str) -> bool {
+    const MAX_KERNEL_NAME: usize = 15;
+    let kernel_name = &name.as_bytes()[..name.len().min(MAX_KERNEL_NAME)];
+    state.process.thread_names.iter().any(|known| known.as_bytes() == kernel_name)
 }
 
 /// The threads and fibers.

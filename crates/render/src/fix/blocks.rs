@@ -129,10 +129,10 @@ fn service(deployment: &Deployment, variables: &[Variable], systemctl: &str) -> 
     let lines = variables.iter().map(|(name, value)| format!("Environment=\"{name}={value}\""));
     vec![
         Block::new(
-            &format!("In the file that `{systemctl} edit {unit}` opens:"),
+            &format!("In the file that `{systemctl} edit -- {unit}` opens:"),
             [vec!["[Service]".to_owned()], lines.collect()].concat(),
         ),
-        Block::new("Then:", [format!("{systemctl} restart {unit}")]),
+        Block::new("Then:", [format!("{systemctl} restart -- {unit}")]),
     ]
 }
 

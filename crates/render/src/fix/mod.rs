@@ -138,7 +138,7 @@ fn blocks_of(action: &Action, command: &str, deployment: &Deployment) -> Vec<Blo
         Action::LoadLessCode { gems } => {
             // Anything else is no name of a gem, but may be that of a folder.
             let is_plain = |it: char| it.is_ascii_alphanumeric() || "_-.".contains(it);
-            let plain = gems.iter().filter(|it| it.gem.chars().all(is_plain));
+            let plain = gems.iter().filter(|it| !it.gem.is_empty() && it.gem.chars().all(is_plain));
             let lines = plain.map(|it| format!("gem \"{}\", require: false", it.gem));
             let lines: Vec<String> = lines.collect();
             let mut blocks = vec![Block::new(

@@ -7,14 +7,14 @@ pub fn dominator(row: &DominatorRow) -> String {
     let address = || row.address.as_deref().unwrap_or_default();
     match (row.kind.as_str(), row.count) {
         ("thread", _) => format!("{} {}, its stack and variables", row.name, address()),
-        ("memory", _) => format!("memory of {} that several retain together", row.name),
+        ("memory", _) => format!("memory of {}, retained by several roots", row.name),
         ("objects" | "internal", 1) => match &row.path {
-            Some(path) => format!("{} {}, one way to it: {path}", row.name, address()),
+            Some(path) => format!("{} {}, shortest path: {path}", row.name, address()),
             None => format!("{} {}", row.name, address()),
         },
         ("objects" | "internal", count) => match &row.path {
             Some(path) => {
-                format!("{} × {}, one way to the largest: {path}", row.name, Count(count))
+                format!("{} × {}, shortest path to the largest: {path}", row.name, Count(count))
             }
             None => format!("{} × {}", row.name, Count(count)),
         },

@@ -118,9 +118,13 @@ impl ShapeTree {
 
     fn shape(self, image: &Image<'_>, number: u32) -> Option<Shape> {
         let mut bytes = [0; READ_BYTES];
+        // The parent of the root.
+        if number == INVALID_SHAPE_ID {
+            return None;
+        }
         let number = match self.home {
-            ShapeHome::Variable if number != INVALID_SHAPE_ID => number & OFFSET_MASK,
-            _ => number,
+            ShapeHome::Variable => number & OFFSET_MASK,
+            ShapeHome::Vm | ShapeHome::Tree => number,
         };
         let at = self.list.offset(u64::from(number) * self.home.shape_bytes());
         image.read_exact(at, &mut bytes).ok()?;
