@@ -267,6 +267,16 @@ impl RubyHeap {
         self.imemo_as(name, self.layout.imemo_number(name), memory)
     }
 
+    /// Adds a method entry without a definition: a cached failure to find a method.
+    pub fn missing_method(&mut self) -> u64 {
+        const NIL: u64 = 8;
+        let number = u64::from(self.layout.imemo_number("ment"));
+        let words = vec![Word::Value(0), Word::Value(0xc541), Word::Value(NIL)];
+        let own = self.put(T_IMEMO, number << 12, NIL, words);
+        self.imemos.insert(own, "ment".to_owned());
+        own
+    }
+
     /// The same where the type has another number than in any release, and what it has from malloc is
     /// at `memory`: 400 bytes.
     pub fn imemo_as(&mut self, name: &str, number: u8, memory: u64) -> u64 {

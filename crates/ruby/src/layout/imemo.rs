@@ -137,8 +137,10 @@ impl Verifier<'_> {
     fn accepts(&self, samples: &Samples) -> bool {
         let mut confirmed = 0;
         for (number, &it) in self.table.iter().enumerate() {
+            let all = &samples.by_number[number];
             let samples = samples.of(number);
-            match self.look_like(samples, number, it) {
+            let looks = self.look_like(samples, number, it);
+            match looks.or_else(|| self.look_like(all, number, it)) {
                 Some(false) => return false,
                 Some(true) => confirmed += usize::from(ALWAYS.contains(&it)),
                 None => {}
@@ -160,15 +162,18 @@ impl Verifier<'_> {
     /// Returns true if objects of this number look like type `it`, and `None` if there are too few,
     /// only some of them do, or nothing is known of the type.
     fn look_like(&self, samples: &[Sample], number: usize, it: ImemoType) -> Option<bool> {
-        let mut likes = 0;
-        for sample in samples {
+        let (mut likes, mut count) = (0, 0);
+        // A cached failure to find a method is a method entry without a definition, and looks like nothing.
+        let is_empty = |sample: &&Sample| it == Ment && sample.words[2] == 0;
+        for sample in samples.iter().filter(|sample| !is_empty(sample)) {
             likes += usize::from(self.looks_like(sample, number, it)?);
+            count += 1;
         }
         // Garbage may refer to what is gone, and new objects have nothing to refer to yet.
         match likes * 4 {
-            _ if samples.is_empty() => None,
-            likes if likes >= samples.len() * 3 => Some(true),
-            likes if likes <= samples.len() && samples.len() >= MIN_SAMPLES => Some(false),
+            _ if count == 0 => None,
+            likes if likes >= count * 3 => Some(true),
+            likes if likes <= count && count >= MIN_SAMPLES => Some(false),
             _ => None,
         }
     }

@@ -151,3 +151,18 @@ fn garbage_before_live_objects_casts_no_doubt_on_their_types() {
     let iseqs = compile(&mut heap, &[path], 64);
     assert_eq!(read(&heap).unwrap().len(), iseqs.len());
 }
+
+/// Twelve marked method entries without a definition (cached failures to find a method) let rbloat doubt the types of all
+/// internal objects.
+#[test]
+fn method_entries_without_a_definition_cast_no_doubt_on_their_types() {
+    let mut heap = RubyHeap::new(RubyRelease::V3_1);
+    for _ in 0..12 {
+        let method = heap.missing_method();
+        heap.mark(method, false);
+    }
+    (0..30).for_each(|_| _ = heap.imemo("ment"));
+    let path = heap.path("<internal:kernel>");
+    let iseqs = compile(&mut heap, &[path], 64);
+    assert_eq!(read(&heap).unwrap().len(), iseqs.len());
+}
