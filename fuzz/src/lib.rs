@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use capture::Image;
 use formats::{Capture, CaptureMethod, Snapshot};
-use ledger::{Facts, Ledger};
+use ledger::{Extent, Facts, Ledger};
 use testkit::{GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticMemory};
 
 /// Bytes to write over something valid.
@@ -85,7 +85,8 @@ pub fn snapshot() -> &'static Snapshot {
 fn draw_up_snapshot() -> Snapshot {
     let (state, memory) = process(1);
     let image = Image::new(state, memory);
-    let (ledger, memory_map) = Ledger::draw_up_with_map(&image.state, &Facts::read(&image, true));
+    let extent = Extent { retained_sizes: true, memory_map: true };
+    let (ledger, memory_map) = Ledger::draw_up_to(extent, &image.state, &Facts::read(&image, true));
     let none = Duration::ZERO;
     let written = SystemTime::UNIX_EPOCH;
     let capture = Capture::new(CaptureMethod::Core, String::new(), written, none, none, None);

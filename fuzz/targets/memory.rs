@@ -3,7 +3,7 @@
 #![no_main]
 
 use capture::{Address, Image, length};
-use ledger::{Facts, Ledger};
+use ledger::{Extent, Facts, Ledger};
 use libfuzzer_sys::fuzz_target;
 use rbloat_fuzz::{patches, process};
 
@@ -27,7 +27,8 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     let image = Image::new(state, memory);
-    let (ledger, map) = Ledger::draw_up_with_map(&image.state, &Facts::read(&image, true));
+    let extent = Extent { retained_sizes: true, memory_map: true };
+    let (ledger, map) = Ledger::draw_up_to(extent, &image.state, &Facts::read(&image, true));
     let pages = image.state.pages.as_ref().expect("a synthetic process has pages");
     let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
     assert_eq!(ledger.causes.total(), resident);

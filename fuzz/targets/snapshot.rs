@@ -65,7 +65,7 @@ fuzz_target!(|input: &[u8]| {
     let _ = render::diff(&diagnosis::growth(&[one, other]), 100);
     let _ = render::map_html(&snapshot);
     let report = snapshot.report.clone().brief(1);
-    let _ = render::report(&report, TextOptions { width: 100, arenas: true });
+    let _ = render::report(&report, TextOptions { width: 100, arenas: true, code: true });
     let _ = render::fix(&report, None, 100);
     assert_eq!(Snapshot::from_bytes(&snapshot.to_bytes()).ok(), Some(snapshot));
 });
