@@ -2,7 +2,7 @@ use std::cmp::Reverse;
 
 use capture::Origin;
 use formats::{Action, Advice, LargeGem};
-use ledger::{ArenaAccount, Cause, GemAccount, Ledger, OwnerAccount, Retainer, percent};
+use ledger::{ArenaAccount, Cause, Ledger, OwnerAccount, Retainer, percent};
 
 /// The least saving that is worth a step, in bytes.
 const MIN_BYTES: u64 = 8 << 20;
@@ -154,9 +154,7 @@ fn look_for_native(ledger: &Ledger) -> Option<Advice> {
 }
 
 fn load_less_code(ledger: &Ledger) -> Option<Advice> {
-    // Folders of vendor_ruby are named after features, not after gems.
-    let is_gem = |it: &GemAccount| it.gem.version.is_some();
-    let gems = ledger.interpreter.as_ref()?.gems()?.into_iter().filter(is_gem);
+    let gems = ledger.interpreter.as_ref()?.gems()?.into_iter().filter(|it| it.gem.is_gem());
     let gems = gems.map(|it| LargeGem { bytes: it.size.weight_bytes(), gem: it.gem.name });
     let is_large = |gem: &LargeGem| {
         gem.bytes >= MIN_CODE_BYTES && percent(gem.bytes, ledger.rss_bytes) >= MIN_CODE_SHARE

@@ -64,7 +64,7 @@ impl Why {
     pub fn new(report: Report, explanation: &Explanation) -> Self {
         let kind = match explanation.address {
             None => WhyKind::Class,
-            Some(_) if explanation.is_chunk => WhyKind::Chunk,
+            Some(_) if explanation.objects == 0 => WhyKind::Chunk,
             Some(_) => WhyKind::Object,
         };
         Self {

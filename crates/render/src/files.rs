@@ -4,7 +4,7 @@ use diagnosis::{MIN_BYTES, MIN_SHARE};
 use formats::{MappedFile, Report};
 use ledger::{Cause, percent};
 
-use crate::text::{align_right, mebibytes, table, trimmed};
+use crate::text::{align_right, end_of, mebibytes, table, trimmed};
 use crate::words::total;
 
 /// Files that are shown, at most.
@@ -45,16 +45,6 @@ pub(crate) fn times(file: &MappedFile) -> String {
         1 => "once".into(),
         times => format!("{times} times"),
     }
-}
-
-/// The end of a path, which tells more than its beginning.
-fn end_of(path: &str, width: usize) -> String {
-    let length = path.chars().count();
-    if length <= width {
-        return path.to_owned();
-    }
-    let end = path.chars().skip(length + 1 - width);
-    std::iter::once('…').chain(end).collect()
 }
 
 #[cfg(test)]

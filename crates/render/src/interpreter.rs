@@ -5,7 +5,7 @@ use std::fmt::Write;
 use formats::{FileCode, GemCode, Interpreter, InterpreterPart, Report};
 use ledger::{Cause, Count, percent};
 
-use crate::text::{BOLD, DIM, align_right, mebibytes, table, trimmed};
+use crate::text::{BOLD, DIM, align_right, end_of, mebibytes, table, trimmed};
 use crate::words;
 
 /// The least size of the interpreter's memory that a report shows without being asked, in bytes and in percent of RSS.
@@ -115,14 +115,4 @@ fn write_files(files: &[FileCode], out: &mut String, width: usize) -> std::fmt::
     }
     align_right(&mut table, 0..=2);
     writeln!(out, "{}\n", trimmed(&table))
-}
-
-/// The last `room` characters of a path.
-fn end_of(path: &str, room: usize) -> String {
-    let length = path.chars().count();
-    if length <= room {
-        return path.to_owned();
-    }
-    let end = path.chars().skip(length - room.saturating_sub(1));
-    std::iter::once('…').chain(end).collect()
 }

@@ -86,3 +86,13 @@ pub(crate) fn trimmed(table: &Table) -> String {
 pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }
+
+/// Returns the end of a path in at most `width` columns, behind `…` if the beginning is left out.
+pub(crate) fn end_of(path: &str, width: usize) -> String {
+    let length = path.chars().count();
+    if length <= width {
+        return path.to_owned();
+    }
+    let end = path.chars().skip(length - width.saturating_sub(1));
+    std::iter::once('…').chain(end).collect()
+}

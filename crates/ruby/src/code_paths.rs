@@ -31,7 +31,7 @@ struct Iseq {
 /// Reads the paths of all bytecode. `image` is the one that `space` was read from, of the same instant.
 ///
 /// # Errors
-/// If the place of paths could not be derived, or what is there are no paths.
+/// If the place of paths could not be derived, or the words there do not point to paths.
 pub fn code_paths(image: &Image<'_>, space: &ObjectSpace) -> Result<CodePaths, Finding> {
     let iseqs = iseqs(space);
     if iseqs.is_empty() {

@@ -32,10 +32,10 @@ impl Gem {
         })
     }
 
-    /// Returns true unless it is a group of files that are no gem.
+    /// Returns true if the name is certainly that of a gem. Folders of vendor_ruby are named after features.
     #[must_use]
     pub fn is_gem(&self) -> bool {
-        !self.name.starts_with('(')
+        self.version.is_some()
     }
 
     fn group(name: &str) -> Self {
@@ -160,7 +160,7 @@ mod tests {
         ] {
             let expected = Gem { name: name.into(), version: version.map(str::to_owned) };
             assert_eq!(Gem::of(Some(path)), expected, "{path}");
-            assert_eq!(expected.is_gem(), !name.starts_with('('));
+            assert!(!expected.is_gem() || !name.starts_with('('), "{path}");
         }
         assert_eq!(Gem::of(None).name, "(unknown)");
     }

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_stands_at_its_own_index() {
+    fn all_kinds_are_in_the_order_of_their_numbers() {
         for (index, kind) in InterpreterKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, index);
         }

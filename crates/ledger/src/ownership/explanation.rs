@@ -32,8 +32,6 @@ pub enum Subject {
 pub struct Explanation {
     /// The class of an object, or the owner of a chunk.
     pub name: String,
-    /// True for a chunk of malloc's, false for objects.
-    pub is_chunk: bool,
     /// The address of a single object or chunk.
     pub address: Option<Address>,
     /// The number of objects; 0 for a chunk.
@@ -131,7 +129,6 @@ impl Explainer<'_> {
         let chain = sizes.dominators_of(number).filter(|&above| self.is_named(above));
         Explanation {
             name,
-            is_chunk: objects == 0,
             address,
             objects,
             bytes,
@@ -165,7 +162,6 @@ impl Explainer<'_> {
         let retainers = Retainers::new(graph, paths).of_groups(1, MAX_LISTED, group);
         Some(Explanation {
             name: name.to_owned(),
-            is_chunk: false,
             address: None,
             objects,
             bytes,

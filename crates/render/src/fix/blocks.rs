@@ -95,7 +95,7 @@ pub(super) fn set(deployment: &Deployment, variables: &[Variable]) -> Vec<Block>
                 manifest.push(format!("    value: \"{value}\""));
             }
             vec![Block::new(
-                "In the manifest, in the entry of the container (append to `env` if it is there already):",
+                "In the manifest, in the entry of the container (append to `env` if the entry has one):",
                 manifest,
             )]
         }

@@ -12,7 +12,7 @@ use crate::text::{BOLD, DIM, GREEN, write_paragraph, write_wrapped};
 use crate::words;
 use blocks::{Block, gem, jemalloc, quoted, set};
 
-/// Returns the changes that the advice of a report amounts to: for each step its saving, its costs, the lines to paste on
+/// Returns the advice of a report as changes that can be pasted: for each step its saving, its costs, the lines to paste on
 /// the platform of the process, and a way to check it. `platform` replaces the platform in the report.
 #[must_use]
 pub fn fix(report: &Report, platform: Option<Platform>, width: usize) -> String {
