@@ -11,12 +11,9 @@ use crate::TrimCall;
 /// allocator, padding) counts as overhead. Three rules make other designs than glibc's fit:
 ///
 /// - Memory of the allocator's own is a block in the state [`BlockState::Overhead`].
-/// - An extent that is free as a whole (dirty, muzzy or retained, as jemalloc calls them) is one free block.
+/// - An extent that is free as a whole is one free block, and [`Extent::state`] tells what its pages cost.
 ///   The parts that the allocator can return are also in [`HeapMap::trimmable`].
-/// - The regions of a slab need no [`Block`] each: an extent can have the size of its regions, and a table one
-///   [`BlockState`] per region. Then [`HeapMap::block`] and [`HeapMap::blocks_of`] compute such blocks. All readers
-///   use these methods, except for the ledger's lookup of addresses, which is faster with a slab's arithmetic. No
-///   walker makes slabs yet.
+/// - Each region of a slab is a block, and [`Extent::region_bytes`] is their size.
 #[derive(Debug, Clone, Default)]
 pub struct HeapMap {
     /// The allocator and its version, such as `glibc 2.36`.
@@ -80,6 +77,33 @@ pub struct Extent {
     pub arena: Option<u32>,
     /// The numbers of its blocks; empty if they could not be walked.
     pub blocks: Range<usize>,
+    /// What the allocator uses it for.
+    pub state: ExtentState,
+    /// The size of its regions in bytes, if it is a slab: an extent divided into regions of one size.
+    pub region_bytes: Option<u64>,
+}
+
+impl Extent {
+    /// An active extent that is no slab.
+    #[must_use]
+    pub fn new(range: Range<Address>, arena: Option<u32>, blocks: Range<usize>) -> Self {
+        Self { range, arena, blocks, state: ExtentState::Active, region_bytes: None }
+    }
+}
+
+/// What an allocator uses an extent for, in jemalloc's words. glibc's extents are active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ExtentState {
+    /// It holds blocks in use, or did when it was made.
+    Active,
+    /// It is free as a whole, and its pages were kept: the next requests use them first.
+    Dirty,
+    /// It is free as a whole, and its pages were released by MADV_FREE: resident until the kernel needs them.
+    Muzzy,
+    /// It is free as a whole, and its pages were returned: only the address space was kept.
+    Retained,
+    /// It holds structures of the allocator.
+    Metadata,
 }
 
 /// The purpose that a block serves.
@@ -125,28 +149,31 @@ impl BlockState {
 pub struct Block {
     /// The address of its header.
     pub address: Address,
-    /// The size, a multiple of 16, with the state in the low four bits.
+    /// The size, a multiple of 8, with the state in the low three bits.
     size_and_state: u64,
 }
 
 impl Block {
-    /// The block at `address` with `bytes` (a multiple of 16, header included). Smaller regions, such as jemalloc's of
-    /// 8 bytes, exist in slabs only.
+    /// The smallest block, and the unit of sizes, in bytes: jemalloc has regions of 8 bytes.
+    pub const MIN_BYTES: u64 = 8;
+    const STATE: u64 = Self::MIN_BYTES - 1;
+
+    /// The block at `address` with `bytes` (a multiple of [`Block::MIN_BYTES`], header included).
     #[must_use]
     pub fn new(address: Address, bytes: u64, state: BlockState) -> Self {
-        Self { address, size_and_state: bytes & !0xf | state as u64 }
+        Self { address, size_and_state: bytes & !Self::STATE | state as u64 }
     }
 
     /// The size in bytes, header included.
     #[must_use]
     pub fn bytes(self) -> u64 {
-        self.size_and_state & !0xf
+        self.size_and_state & !Self::STATE
     }
 
     /// The purpose that it serves.
     #[must_use]
     pub fn state(self) -> BlockState {
-        BlockState::ALL[(self.size_and_state & 0xf) as usize]
+        BlockState::ALL[(self.size_and_state & Self::STATE) as usize]
     }
 
     /// The same block in another state.

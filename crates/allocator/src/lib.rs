@@ -21,6 +21,8 @@ mod walk;
 
 pub use find::{Allocator, Libc, ServingAllocator, find_allocator, libc};
 pub use glibc::{count_heaps, thread_locals, thread_stacks};
-pub use heap_map::{Arena, Block, BlockState, Extent, Header, HeapMap, Totals, Tuning};
+pub use heap_map::{
+    Arena, Block, BlockState, Extent, ExtentState, Header, HeapMap, Totals, Tuning,
+};
 pub use trim_call::TrimCall;
 pub use walk::{Error, walk};

@@ -134,7 +134,7 @@ fn join(heap: &mut HeapMap, drafts: Vec<ExtentDraft>) {
             heap.blocks.append(&mut draft.chunks);
         }
         let blocks = first..heap.blocks.len();
-        heap.extents.push(Extent { range: draft.range, arena: draft.arena, blocks });
+        heap.extents.push(Extent::new(draft.range, draft.arena, blocks));
     }
 }
 

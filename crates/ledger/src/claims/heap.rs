@@ -106,7 +106,7 @@ mod tests {
         let blocks =
             blocks.map(|(at, bytes, state)| Block::new(Address(at), bytes, state)).to_vec();
         let range = Address(0x1000)..Address(0x4200);
-        let extents = vec![Extent { range, arena: Some(0), blocks: 0..blocks.len() }];
+        let extents = vec![Extent::new(range, Some(0), 0..blocks.len())];
         let addresses = |range: Range<u64>| Address(range.start)..Address(range.end);
         let trimmable = trimmable.into_iter().map(addresses).collect();
         let heap = HeapMap { extents, blocks, header, trimmable, ..HeapMap::default() };

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use allocator::HeapMap;
+use allocator::{Block, HeapMap};
 use capture::{Address, AddressMap};
 use ruby::ObjectSpace;
 
@@ -15,7 +15,7 @@ const MIN_TABLES: usize = 4096;
 /// searched: its blocks are larger than a granule, or strewn over the address space.
 const BLOCKS_PER_TABLE: usize = 16384;
 /// The block that an address lies in is at most this many blocks behind the first one of its granule.
-const MAX_NEIGHBOURS: u32 = 1 << (GRANULE_LOG2 - 4);
+const MAX_NEIGHBOURS: u32 = (1 << GRANULE_LOG2) / Block::MIN_BYTES as u32;
 
 /// The values of the map. Values from `FIRST_INDEX` on are numbers of blocks, then of areas.
 const NOTHING: u32 = 0;
@@ -161,7 +161,7 @@ fn value(index: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use allocator::{Block, BlockState, Extent, Header};
+    use allocator::{BlockState, Extent, Header};
     use ruby::HeapPage;
 
     const HEADER: Header = Header { bytes: 16, lent: 8 };
@@ -172,7 +172,7 @@ mod tests {
         let block = |address, bytes| Block::new(Address(address), bytes, BlockState::InUse);
         let blocks = vec![block(0x1_3ff0, 0x3ff0), block(0x1_7fe0, 0x1020)];
         let range = Address(0x1_3ff0)..Address(0x1_9000);
-        let extent = Extent { range, arena: Some(0), blocks: 0..2 };
+        let extent = Extent::new(range, Some(0), 0..2);
         let heap = HeapMap { extents: vec![extent], blocks, header: HEADER, ..HeapMap::default() };
         let page = HeapPage {
             range: Address(0x1_4000)..Address(0x1_7fd8),
@@ -193,7 +193,7 @@ mod tests {
         let block = |address| Block::new(Address(address), 0x20, BlockState::InUse);
         let blocks = vec![block(0x1_0000), block(0x1_0020)];
         let range = Address(0x1_0000)..Address(0x1_0040);
-        let extents = vec![Extent { range, arena: Some(0), blocks: 0..2 }];
+        let extents = vec![Extent::new(range, Some(0), 0..2)];
         let heap = HeapMap { extents, blocks, ..HeapMap::default() };
         let space = ObjectSpace::default();
         let addresses = AddressIndex::new(&heap, &space, &[]);
@@ -233,11 +233,8 @@ mod tests {
             ] {
                 heap.blocks.push(Block::new(Address(base + offset), bytes, state));
             }
-            heap.extents.push(Extent {
-                range: Address(base)..Address(base + 0x61f0),
-                arena: Some(0),
-                blocks: first..heap.blocks.len(),
-            });
+            let range = Address(base)..Address(base + 0x61f0);
+            heap.extents.push(Extent::new(range, Some(0), first..heap.blocks.len()));
             space.pages.push(HeapPage {
                 range: Address(base + 0x1_0000)..Address(base + 0x2_0000),
                 first_slot: Address(base + 0x1_0028),
