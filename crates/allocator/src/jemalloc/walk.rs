@@ -65,6 +65,7 @@ pub(crate) fn walk_with(
         let what = format!("{count} entries of jemalloc's tree of extents were being changed");
         walk.heap.findings.push(Finding::general(Severity::Note, what));
     }
+    walk.heap.size_classes = (0..NO_CLASS).map(class_bytes).collect();
     walk.add_arenas(&arenas, &counted);
     walk.add_extents(structures, extents.descriptors, &arenas).map_err(unreadable)?;
     walk.mark_caches(structures, &arenas);
