@@ -2,8 +2,9 @@
 
 require "fiddle"
 
-# The memory that malloc itself counts as in use, to the byte: the chunks of all arenas with their headers, and mmapped
-# chunks. mallinfo2(3) counts chunks in the calling thread's tcache as in use; this module does not.
+# The memory that malloc itself counts as in use, to the byte: with glibc the chunks of all arenas with their headers, and
+# mmapped chunks; with jemalloc its allocations. Both count what is in the calling thread's tcache as in use; this module
+# does not.
 module Malloc
   # More chunks than a list of the tcache holds in any release up to 2.43, and the sizes that have such a list.
   CACHED = 16
@@ -26,7 +27,34 @@ module Malloc
     def settled_bytes
       # More than once, because a stale word on the stack may retain a dead object the first time.
       4.times { GC.start }
-      in_use_bytes
+      mallctl ? allocated_bytes : in_use_bytes
+    end
+
+    # jemalloc's own count, once the calling thread's tcache is empty.
+    def allocated_bytes
+      result = record.to_i
+      mallctl.call(address("thread.tcache.flush"), 0, 0, 0, 0)
+      mallctl.call(address("epoch"), 0, 0, result + 8, 8)
+      mallctl.call(address("stats.allocated"), result, result + 8, 0, 0)
+      record[0, 8].unpack1("Q")
+    end
+
+    # The address of a name, which stays where it is.
+    def address(name)
+      @names ||= {}
+      (@names[name] ||= [name, Fiddle::Pointer[name].to_i]).last
+    end
+
+    # jemalloc's function for its statistics; nil with another allocator. The second word of the record is the size of
+    # the first.
+    def mallctl
+      return @mallctl if defined?(@mallctl)
+
+      record[8, 8] = [8].pack("Q")
+      # For an argument that is a pointer, Fiddle would make an object.
+      @mallctl = function("mallctl", [Fiddle::TYPE_LONG] * 5, Fiddle::TYPE_INT)
+    rescue Fiddle::DLError
+      @mallctl = nil
     end
 
     # Allocates as many chunks as the tcache may have, which empties it. All other chunks in use are the program's.

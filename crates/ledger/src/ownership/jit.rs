@@ -36,7 +36,9 @@ pub(crate) fn tables(
         let Referent::Block { number: body, is_start: true } = addresses.at(address) else {
             continue;
         };
-        for edge in graph.of(body).0.iter().filter(|edge| !edge.is_uncertain()) {
+        // The pointer may be in the last words of the bytecode's block, which an allocator with large steps between its
+        // sizes makes uncertain. That the memory names the bytecode proves it.
+        for edge in graph.of(body).0 {
             let mut search = SlotSearch { blocks, graph, slot, visits_left: MAX_VISITS };
             if edge.to() != body && search.is_named_from(edge.to(), MAX_HOPS) {
                 tables.push(edge.to());
@@ -62,9 +64,6 @@ impl SlotSearch<'_> {
         self.visits_left -= 1;
         let (edges, slots) = self.graph.of(node);
         slots.iter().any(|slot| slot.to() == self.slot)
-            || hops > 0
-                && edges
-                    .iter()
-                    .any(|edge| !edge.is_uncertain() && self.is_named_from(edge.to(), hops - 1))
+            || hops > 0 && edges.iter().any(|edge| self.is_named_from(edge.to(), hops - 1))
     }
 }

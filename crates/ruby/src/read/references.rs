@@ -7,9 +7,8 @@ use crate::layout::object::Object;
 use crate::layout::object_layouts::{ObjectLayouts, ObjectWord};
 use crate::model::content::Content;
 
-/// malloc's alignment.
-const MALLOC_ALIGNMENT: u64 = 16;
-const SLOT_ALIGNMENT: u64 = 8;
+/// The alignment of slots and of malloc'ed memory: jemalloc has regions of 8 bytes.
+const ALIGNMENT: u64 = 8;
 /// No process has memory below: the kernel refuses it (vm.mmap_min_addr).
 const MIN_ADDRESS: u64 = 1 << 16;
 
@@ -35,13 +34,13 @@ pub(crate) fn for_each(
 ) {
     layouts.words_of(object, classifier, |meaning| {
         let word = meaning.word();
-        if word < MIN_ADDRESS || !word.is_multiple_of(SLOT_ALIGNMENT) {
+        if word < MIN_ADDRESS || !word.is_multiple_of(ALIGNMENT) {
             return;
         }
         // Most pointers are to slots, and their index is faster than the classifier.
         if let Some(slot) = classifier.slot_at(word) {
             found(Reference::Slot(slot));
-        } else if word.is_multiple_of(MALLOC_ALIGNMENT) && classifier.at(word) == Place::Private {
+        } else if classifier.at(word) == Place::Private {
             let at = Address(word);
             match meaning {
                 ObjectWord::Value(_) => {}
