@@ -44,8 +44,24 @@ pub struct HeapMap {
 pub struct Tuning {
     /// The maximum number of arenas; `None` if it depends on the number of processors.
     pub arena_max: Option<u64>,
-    /// The maximum number of blocks of one size that a thread caches; 0 if thread caches are off.
-    pub tcache_count: u64,
+    /// The maximum number of blocks of one size that a thread caches; 0 if thread caches are off, `None` if it
+    /// differs by size.
+    pub tcache_count: Option<u64>,
+    /// When free memory is returned; `None` for glibc, which has no such rule.
+    pub decay: Option<Decay>,
+}
+
+/// When jemalloc returns free memory to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decay {
+    /// The milliseconds after which dirty pages are released by MADV_FREE, or returned if `muzzy_ms` is 0; -1 for
+    /// never.
+    pub dirty_ms: i64,
+    /// The milliseconds after which muzzy pages are returned; -1 for never.
+    pub muzzy_ms: i64,
+    /// True if threads of jemalloc's own do that. Otherwise it happens only while the program allocates and frees in the
+    /// same arena.
+    pub in_background: bool,
 }
 
 /// An arena: a part of the heap with a lock of its own.
@@ -59,6 +75,8 @@ pub struct Arena {
     pub heaps: u32,
     /// The bytes that it obtained from the kernel, by its own count.
     pub system_bytes: u64,
+    /// The number of threads that allocate from it; `None` if it does not count them.
+    pub threads: Option<u32>,
     /// True if its lock was held: a thread was inside malloc.
     pub locked: bool,
     /// True if its blocks were walked to the end and agree with its lists and counts. Otherwise a finding
@@ -256,6 +274,35 @@ pub struct Totals {
     pub mmapped_chunks: u64,
     /// The bytes of their mappings.
     pub mmapped_bytes: u64,
+}
+
+impl Totals {
+    /// Counts a block. Structures of the allocator count as nothing.
+    pub(crate) fn add(&mut self, block: Block) {
+        let (count, bytes) = match block.state() {
+            BlockState::InUse => (&mut self.in_use_chunks, &mut self.in_use_bytes),
+            BlockState::Fastbin => (&mut self.fastbin_chunks, &mut self.fastbin_bytes),
+            BlockState::Tcache => (&mut self.tcache_chunks, &mut self.tcache_bytes),
+            BlockState::Free => (&mut self.free_chunks, &mut self.free_bytes),
+            BlockState::Top => return self.free_bytes += block.bytes(),
+            BlockState::Overhead | BlockState::Mmapped => return,
+        };
+        *count += 1;
+        *bytes += block.bytes();
+    }
+
+    /// Adds the sums of an arena.
+    pub(crate) fn add_all(&mut self, arena: &Self) {
+        self.system_bytes += arena.system_bytes;
+        self.in_use_chunks += arena.in_use_chunks;
+        self.in_use_bytes += arena.in_use_bytes;
+        self.free_chunks += arena.free_chunks;
+        self.free_bytes += arena.free_bytes;
+        self.fastbin_chunks += arena.fastbin_chunks;
+        self.fastbin_bytes += arena.fastbin_bytes;
+        self.tcache_chunks += arena.tcache_chunks;
+        self.tcache_bytes += arena.tcache_bytes;
+    }
 }
 
 impl HeapMap {

@@ -12,17 +12,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod candidate_mappings;
 mod find;
 mod glibc;
 mod heap_map;
 pub mod jemalloc;
+mod module_data;
 mod trim_call;
 mod walk;
 
 pub use find::{Allocator, Libc, ServingAllocator, find_allocator, libc};
 pub use glibc::{count_heaps, thread_locals, thread_stacks};
 pub use heap_map::{
-    Arena, Block, BlockState, Extent, ExtentState, Header, HeapMap, Totals, Tuning,
+    Arena, Block, BlockState, Decay, Extent, ExtentState, Header, HeapMap, Totals, Tuning,
 };
 pub use trim_call::TrimCall;
 pub use walk::{Error, walk};

@@ -1,6 +1,6 @@
 use capture::Image;
 
-use crate::{Allocator, HeapMap, ServingAllocator, glibc};
+use crate::{Allocator, HeapMap, ServingAllocator, glibc, jemalloc};
 
 /// The reason why nothing is known of a process's heap.
 ///
@@ -16,6 +16,9 @@ pub enum Error {
     /// The heap of the GNU C library could not be read.
     #[error(transparent)]
     Glibc(#[from] glibc::Error),
+    /// The heap of jemalloc could not be read.
+    #[error(transparent)]
+    Jemalloc(#[from] jemalloc::Error),
 }
 
 /// Walks the heap of the allocator that [`find_allocator`](crate::find_allocator) found in `image`.
@@ -26,12 +29,12 @@ pub fn walk(image: &Image<'_>, found: &ServingAllocator<'_>) -> Result<HeapMap, 
     let module = found.module.ok_or(Error::NoAllocator)?;
     let mut heap = match &found.allocator {
         Allocator::Glibc { .. } => glibc::walk(image, module)?,
+        Allocator::Jemalloc => jemalloc::walk(image, module)?,
         other => return Err(Error::Unsupported(other.clone())),
     };
-    heap.walker = match &found.allocator {
-        Allocator::Glibc { version: Some(version) } => format!("glibc {version}"),
-        other => other.to_string(),
-    };
+    if let Allocator::Glibc { version: Some(version) } = &found.allocator {
+        heap.walker = format!("glibc {version}");
+    }
     heap.trim_call = found.allocator.trim_call();
     Ok(heap)
 }

@@ -114,7 +114,7 @@ fn assert_walk_beside_foreign_memory(scenario: &[&str], foreign_bytes: u64) -> H
 /// Checks that every thread's cache is full.
 fn assert_caches_full(malloc: &HeapMap, threads: u64) {
     const BINS: u64 = 64;
-    let count = malloc.tuning.unwrap().tcache_count;
+    let count = malloc.tuning.unwrap().tcache_count.unwrap();
     let totals = malloc.totals;
     assert_eq!(totals.tcache_chunks, threads * count * BINS);
     assert_eq!(

@@ -8,10 +8,10 @@
 use capture::elf::Module;
 use capture::{Address, Image, Memory};
 
+use crate::candidate_mappings::mmapped_memory;
 use crate::glibc::Error;
-use crate::glibc::candidate_mappings::mmapped_memory;
 use crate::glibc::layout::{BINS, HEAP_ALIGNMENTS, HeapLayout, Layouts, StateLayout};
-use crate::glibc::libc_data::LibcData;
+use crate::module_data::ModuleData;
 
 /// More arenas than any process has: by default glibc makes eight per processor.
 const MAX_ARENAS: usize = 1 << 16;
@@ -34,7 +34,7 @@ pub(crate) struct ArenaList {
 /// Finds all arenas.
 pub(crate) fn find_arenas(
     memory: &dyn Memory,
-    data: &LibcData,
+    data: &ModuleData,
     layouts: &Layouts,
     glibc: &Module,
 ) -> Result<ArenaList, Error> {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use capture::{Address, Image, Memory, PAGE_SIZE, Window};
 
+use crate::candidate_mappings::lies_in_memory;
 use crate::glibc::arena_list::{ArenaList, MIN_HEAP_ALIGNMENT};
-use crate::glibc::candidate_mappings::lies_in_memory;
 use crate::glibc::inconsistency::Inconsistency;
 use crate::glibc::layout::{HEAP_ALIGNMENTS, HeapLayout};
 use crate::glibc::segment::{Segment, bytes_of};

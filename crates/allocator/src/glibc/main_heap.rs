@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use capture::{Address, Backing, Image, Memory, PAGE_SIZE, Window, length};
 
-use crate::glibc::candidate_mappings::{is_candidate, mmapped_memory, touched_pages};
+use crate::candidate_mappings::{is_candidate, mmapped_memory, touched_pages};
 use crate::glibc::inconsistency::Inconsistency;
 use crate::glibc::layout::{HEADER, MINSIZE, PREV_INUSE};
 use crate::glibc::parameters::{MainStart, Parameters};

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, Window, length};
 
-use crate::glibc::candidate_mappings::{mmapped_memory, touched_pages};
+use crate::candidate_mappings::{mmapped_memory, touched_pages};
 use crate::glibc::layout::{HEADER, IS_MMAPPED, MINSIZE};
 use crate::glibc::parameters::Parameters;
 use crate::{Block, BlockState};

@@ -10,13 +10,11 @@
 mod arena;
 mod arena_list;
 mod bins;
-mod candidate_mappings;
 mod error;
 mod fastbins;
 mod heaps;
 mod inconsistency;
 mod layout;
-mod libc_data;
 mod lists;
 mod main_heap;
 mod mmapped;

@@ -3,9 +3,9 @@
 use capture::{Address, Image, arch};
 
 use crate::Tuning;
-use crate::glibc::candidate_mappings::is_candidate;
+use crate::candidate_mappings::is_candidate;
 use crate::glibc::layout::{Layouts, ParametersLayout};
-use crate::glibc::libc_data::LibcData;
+use crate::module_data::ModuleData;
 
 /// The parameters that matter for a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) struct Parameters {
 /// accepted.
 pub(crate) fn find_parameters(
     image: &Image<'_>,
-    data: &LibcData,
+    data: &ModuleData,
     layouts: &Layouts,
     main_start: MainStart,
 ) -> Option<Parameters> {
@@ -40,7 +40,7 @@ pub(crate) fn find_parameters(
 
 fn find_agreeing(
     image: &Image<'_>,
-    data: &LibcData,
+    data: &ModuleData,
     layouts: &Layouts,
     main_start: MainStart,
 ) -> Option<Parameters> {
@@ -120,7 +120,11 @@ fn read_parameters(words: &[u64], layout: &ParametersLayout) -> Option<Parameter
         && word(layout.tcache_max_bytes)? <= MAX_CACHED_BYTES
         && tcache_count <= u16::MAX.into();
     plausible.then_some(Parameters {
-        tuning: Tuning { arena_max: (arena_max != 0).then_some(arena_max), tcache_count },
+        tuning: Tuning {
+            arena_max: (arena_max != 0).then_some(arena_max),
+            tcache_count: Some(tcache_count),
+            decay: None,
+        },
         mmapped_chunks: n_mmaps,
         mmapped_bytes: mmapped_mem,
         mmapped_tail: layout.mmapped_tail,

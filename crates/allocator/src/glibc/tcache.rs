@@ -26,7 +26,9 @@ pub(crate) fn mark(
     let variables = match find_variables(image, glibc, layouts, heap) {
         Ok(variables) => variables,
         Err(_) if heap.blocks.is_empty() => return,
-        Err(Unfit::Nothing) if parameters.is_some_and(|it| it.tuning.tcache_count == 0) => return,
+        Err(Unfit::Nothing) if parameters.is_some_and(|it| it.tuning.tcache_count == Some(0)) => {
+            return;
+        }
         Err(unfit) => {
             let why = match unfit {
                 _ if threads.is_empty() => "the threads' registers are not known".into(),
@@ -208,7 +210,9 @@ fn mark_cache(
         }
         let count = match parameters {
             _ if !layout.counts_room => Some(bin.count),
-            Some(parameters) => parameters.tuning.tcache_count.checked_sub(bin.count),
+            Some(parameters) => {
+                parameters.tuning.tcache_count.and_then(|count| count.checked_sub(bin.count))
+            }
             None => Some(members.len() as u64),
         };
         // A thread changes the list first and the count afterwards, so the list is right.

@@ -3,7 +3,7 @@
 
 use capture::length;
 
-use crate::{Block, BlockState, HeapMap, Totals};
+use crate::{HeapMap, Totals};
 
 /// Sets the totals of `heap` and of each arena.
 pub(crate) fn count(heap: &mut HeapMap) {
@@ -21,7 +21,7 @@ pub(crate) fn count(heap: &mut HeapMap) {
     for extent in &heap.extents {
         match extent.arena.and_then(|arena| arenas.get_mut(arena as usize)) {
             Some(totals) => {
-                heap.blocks_of(extent).for_each(|(_, chunk)| add_chunk(totals, chunk));
+                heap.blocks_of(extent).for_each(|(_, chunk)| totals.add(chunk));
             }
             None => {
                 all.mmapped_chunks += 1;
@@ -30,33 +30,8 @@ pub(crate) fn count(heap: &mut HeapMap) {
         }
     }
     for (arena, totals) in heap.arenas.iter_mut().zip(arenas) {
-        add(&mut all, &totals);
+        all.add_all(&totals);
         arena.totals = totals;
     }
     heap.totals = all;
-}
-
-fn add_chunk(totals: &mut Totals, chunk: Block) {
-    let (count, bytes) = match chunk.state() {
-        BlockState::InUse => (&mut totals.in_use_chunks, &mut totals.in_use_bytes),
-        BlockState::Fastbin => (&mut totals.fastbin_chunks, &mut totals.fastbin_bytes),
-        BlockState::Tcache => (&mut totals.tcache_chunks, &mut totals.tcache_bytes),
-        BlockState::Free => (&mut totals.free_chunks, &mut totals.free_bytes),
-        BlockState::Top => return totals.free_bytes += chunk.bytes(),
-        BlockState::Overhead | BlockState::Mmapped => return,
-    };
-    *count += 1;
-    *bytes += chunk.bytes();
-}
-
-fn add(sum: &mut Totals, arena: &Totals) {
-    sum.system_bytes += arena.system_bytes;
-    sum.in_use_chunks += arena.in_use_chunks;
-    sum.in_use_bytes += arena.in_use_bytes;
-    sum.free_chunks += arena.free_chunks;
-    sum.free_bytes += arena.free_bytes;
-    sum.fastbin_chunks += arena.fastbin_chunks;
-    sum.fastbin_bytes += arena.fastbin_bytes;
-    sum.tcache_chunks += arena.tcache_chunks;
-    sum.tcache_bytes += arena.tcache_bytes;
 }

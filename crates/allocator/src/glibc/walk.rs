@@ -8,12 +8,12 @@ use capture::{Address, Finding, Image, PAGE_SIZE, Severity};
 use crate::glibc::arena::{Walked, walk_arena};
 use crate::glibc::arena_list::{ArenaList, find_arenas, find_unlinked};
 use crate::glibc::layout::{HEADER, LENT, Layouts};
-use crate::glibc::libc_data::LibcData;
 use crate::glibc::mmapped::Mmapped;
 use crate::glibc::parameters::{Parameters, find_parameters};
 use crate::glibc::state::State;
 use crate::glibc::trim::{Break, find_break};
 use crate::glibc::{Error, main_heap, mmapped, tcache, totals, trim};
+use crate::module_data::ModuleData;
 use crate::{Block, Extent, Header, HeapMap};
 
 /// The walk is memory-bound: more workers do not help.
@@ -34,7 +34,8 @@ pub(crate) fn walk_with(
     glibc: &Module,
     layouts: &Layouts,
 ) -> Result<HeapMap, Error> {
-    let data = LibcData::read(image, glibc)?;
+    let data = ModuleData::read(image, glibc)
+        .map_err(|source| Error::Data { module: glibc.name.clone(), source })?;
     let list = find_arenas(image, &data, layouts, glibc)?;
     let main = State::read(image, list.arenas[0], true, &list.state).ok();
     let parameters = main
@@ -42,6 +43,7 @@ pub(crate) fn walk_with(
     let parameters = parameters.as_ref();
 
     let mut heap = HeapMap {
+        walker: "glibc".to_owned(),
         header: Header { bytes: HEADER, lent: LENT },
         tuning: parameters.map(|found| found.tuning),
         ..HeapMap::default()

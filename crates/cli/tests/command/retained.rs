@@ -28,8 +28,9 @@ const PROGRAM: &str = r#"
       Pool.class_variable_set(:@@all, Array.new(3_000) { |i| "p#{i}" * 300 })
       $shared = Array.new(2_000) { |i| "s#{i}" * 200 }
       Object.const_set(:ALSO_SHARED, $shared)
+      # An old word that points to any node of a list retains the rest of it, so there are few nodes with long texts.
       $list = nil
-      5_000.times { |i| $list = Node.new($list, "n#{i}" * 100) }
+      200.times { |i| $list = Node.new($list, "n#{i}" * 3_500) }
     end.resume
     go_on = Queue.new
     worker = Thread.new { mine = Array.new(2_500) { |i| "t#{i}" * 250 }; go_on.pop; mine.size }
@@ -167,7 +168,7 @@ fn why_names_the_paths_the_referrers_and_the_dominators_of_an_object() {
     }
     let list = why("Node");
     let path = list.paths[0].path.as_deref().unwrap();
-    assert!(path.starts_with("$list → Node") && list.paths[0].objects >= 4_900, "{path}");
+    assert!(path.starts_with("$list → Node") && list.paths[0].objects >= 190, "{path}");
     let node = list.referrers.iter().find(|it| it.name == "$list").unwrap();
     assert_eq!(node.count, 1);
 
@@ -176,7 +177,7 @@ fn why_names_the_paths_the_referrers_and_the_dominators_of_an_object() {
     assert!(dominator(&report, "$list").parts.iter().all(|part| part.name != "Node"));
     let node = why(target.truth["node"].as_str().unwrap());
     assert_eq!((node.subject.kind, &*node.subject.name), (WhyKind::Object, "Node"));
-    assert!(node.subject.retained_objects.unwrap() >= 2 * 4_997, "{node:?}");
+    assert!(node.subject.retained_objects.unwrap() >= 2 * 197, "{node:?}");
     let paths: Vec<_> = node.paths.iter().map(|it| it.path.as_deref().unwrap()).collect();
     assert_eq!(paths, ["$list → Node × 3"]);
     let dominators: Vec<_> = node.dominators.iter().map(|it| &*it.name).collect();

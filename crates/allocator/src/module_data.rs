@@ -1,27 +1,22 @@
 use capture::elf::Module;
-use capture::{Address, Memory};
+use capture::{Address, Memory, Unreadable};
 
-use crate::glibc::Error;
-
-/// More bytes than the data of any C library has.
+/// More bytes than the data of any C library or allocator has.
 const MAX_DATA: u64 = 16 << 20;
 
-/// The words in the writable data of the C library.
-pub(crate) struct LibcData {
+/// The words in the writable data of a module.
+pub(crate) struct ModuleData {
     ranges: Vec<(Address, Vec<u64>)>,
 }
 
-impl LibcData {
-    /// Reads the data of the library `glibc`.
-    pub(crate) fn read(memory: &dyn Memory, glibc: &Module) -> Result<Self, Error> {
+impl ModuleData {
+    pub(crate) fn read(memory: &dyn Memory, module: &Module) -> Result<Self, Unreadable> {
         let mut ranges = Vec::new();
-        for range in &glibc.writable {
+        for range in &module.writable {
             let start = range.start.align_up(8);
             let words = (range.end - start).min(MAX_DATA) / 8;
             let mut bytes = vec![0; words as usize * 8];
-            memory
-                .read_exact(start, &mut bytes)
-                .map_err(|source| Error::Data { module: glibc.name.clone(), source })?;
+            memory.read_exact(start, &mut bytes)?;
             let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
             ranges.push((start, words.collect()));
         }

@@ -1,0 +1,79 @@
+use std::ops::Range;
+
+use capture::{Address, PAGE_SIZE, Unreadable, arch};
+
+use crate::ExtentState;
+use crate::jemalloc::layout::{DescriptorLayout, Generation};
+use crate::jemalloc::structures::Structures;
+
+/// What jemalloc knows of an extent.
+#[derive(Debug, Clone)]
+pub(crate) struct Descriptor {
+    /// Where this is written.
+    pub(crate) at: Address,
+    pub(crate) range: Range<Address>,
+    /// The pointer that malloc returned for a large allocation: in the first page, but not always its beginning.
+    pub(crate) pointer: Address,
+    pub(crate) arena: u64,
+    pub(crate) is_slab: bool,
+    /// `None` while it changes hands.
+    pub(crate) state: Option<ExtentState>,
+    /// The index of its size class.
+    pub(crate) class: u64,
+    pub(crate) free_regions: u64,
+}
+
+impl Descriptor {
+    /// Reads the descriptor at `at`; `None` if its range cannot be one.
+    pub(crate) fn read(
+        structures: &mut Structures<'_>,
+        generation: Generation,
+        at: Address,
+    ) -> Result<Option<Self>, Unreadable> {
+        let layout = generation.descriptor();
+        let bytes: [u8; DescriptorLayout::BYTES] = structures.bytes(at)?;
+        let word = |offset: usize| {
+            bytes[offset..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
+        };
+        let bits = word(0);
+        let pointer = Address(word(DescriptorLayout::ADDRESS));
+        let start = pointer.align_down(PAGE_SIZE);
+        let size = word(DescriptorLayout::SIZE) & !(PAGE_SIZE - 1);
+        let end = start.0.checked_add(size).filter(|end| *end <= arch::USER_SPACE_END);
+        let Some(end) = end.filter(|_| start.0 > 0 && size > 0) else { return Ok(None) };
+        Ok(Some(Self {
+            at,
+            range: start..Address(end),
+            pointer,
+            arena: layout.arena.of(bits),
+            is_slab: layout.is_slab.of(bits) == 1,
+            state: match layout.state.of(bits) {
+                0 => Some(ExtentState::Active),
+                1 => Some(ExtentState::Dirty),
+                2 => Some(ExtentState::Muzzy),
+                3 => Some(ExtentState::Retained),
+                _ => None,
+            },
+            class: layout.class.of(bits),
+            free_regions: layout.free_regions.of(bits),
+        }))
+    }
+
+    /// The bitmap of a slab: a bit is set if the region is free.
+    pub(crate) fn bitmap(&self, structures: &mut Structures<'_>) -> Result<[u64; 8], Unreadable> {
+        let bytes: [u8; 64] = structures.bytes(self.at.offset(DescriptorLayout::BITMAP as u64))?;
+        let mut words = [0; 8];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Ok(words)
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.state == Some(ExtentState::Active)
+    }
+
+    pub(crate) fn pages(&self) -> u64 {
+        capture::length(&self.range) / PAGE_SIZE
+    }
+}

@@ -1,0 +1,101 @@
+//! Thread caches: each thread keeps some free regions of each size class. Slabs count them as in use.
+
+use capture::{Address, Unreadable};
+
+use crate::jemalloc::layout::{ArenaLayout, BINS, CacheBins, NO_CLASS};
+use crate::jemalloc::structures::Structures;
+
+/// More caches than any arena has: one for each thread.
+const MAX_CACHES: usize = 1 << 17;
+/// More regions than a cache keeps of one class.
+const MAX_REGIONS: u64 = 1 << 16;
+/// The bytes of a `cache_bin_t`.
+const BIN_BYTES: u64 = 24;
+
+/// What the caches of an arena's threads hold.
+#[derive(Debug, Default)]
+pub(crate) struct Cached {
+    /// The regions, with the index of their size class.
+    pub(crate) regions: Vec<(u64, Address)>,
+    /// Addresses within the regions that hold such lists.
+    pub(crate) lists: Vec<Address>,
+}
+
+/// Reads the caches of the arena at `arena`. What was read before memory turned out to be unreadable is kept in `cached`.
+pub(crate) fn read(
+    structures: &mut Structures<'_>,
+    layout: &ArenaLayout,
+    arena: Address,
+    cached: &mut Cached,
+) -> Result<(), Unreadable> {
+    let first = structures.pointer(arena.offset(layout.caches))?;
+    let mut at = first;
+    for _ in 0..MAX_CACHES {
+        if at.0 == 0 {
+            return Ok(());
+        }
+        match layout.cache_bins {
+            CacheBins::Pointers(count) => {
+                let bins = structures.pointer(at.offset(16))?;
+                for class in 0..count {
+                    read_by_pointers(structures, bins.offset(class * BIN_BYTES), class, cached)?;
+                }
+            }
+            CacheBins::Counted => {
+                let (small, large) =
+                    (structures.pointer(at.offset(16))?, structures.pointer(at.offset(24))?);
+                for (bins, first, end) in [(small, 0, BINS), (large, BINS, NO_CLASS)] {
+                    for class in first..end {
+                        let bin = bins.offset((class - first) * BIN_BYTES);
+                        read_counted(structures, bin, class, cached)?;
+                    }
+                }
+            }
+        }
+        at = structures.pointer(at)?;
+        if at == first {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// `cache_bin_s` of 5.3: the first region's place, and the low halves of the addresses where the list is full and empty.
+fn read_by_pointers(
+    structures: &mut Structures<'_>,
+    bin: Address,
+    class: u64,
+    cached: &mut Cached,
+) -> Result<(), Unreadable> {
+    let head = structures.pointer(bin)?;
+    if head.0 == 0 {
+        return Ok(());
+    }
+    let empty = u16::from_le_bytes(structures.bytes(bin.offset(20))?);
+    let count = u64::from(empty.wrapping_sub(head.0 as u16)) / 8;
+    cached.lists.push(if count > 0 { head } else { head.before(8) });
+    for index in 0..count.min(MAX_REGIONS) {
+        cached.regions.push((class, structures.pointer(head.offset(8 * index))?));
+    }
+    Ok(())
+}
+
+/// `cache_bin_s` of 5.2: a count, and the address behind the regions.
+fn read_counted(
+    structures: &mut Structures<'_>,
+    bin: Address,
+    class: u64,
+    cached: &mut Cached,
+) -> Result<(), Unreadable> {
+    let count = structures.half(bin.offset(4))?.cast_signed();
+    let end = structures.pointer(bin.offset(16))?;
+    if end.0 == 0 {
+        return Ok(());
+    }
+    cached.lists.push(end.before(8));
+    let count = u64::try_from(count).unwrap_or(0).min(MAX_REGIONS);
+    for index in 1..=count {
+        cached.regions.push((class, structures.pointer(end.before(8 * index))?));
+    }
+    Ok(())
+}

@@ -1,0 +1,325 @@
+//! The radix tree that leads from pages to the extents that they belong to.
+//!
+//! Its root lies in the module's data, where no symbol leads to it. It is found by its contents: a leaf has pointers to
+//! descriptors, whose addresses say which memory the leaf describes, and so which child of the root it is.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::{ControlFlow, Range};
+
+use capture::elf::Module;
+use capture::{Address, PAGE_SIZE, Unreadable, arch};
+
+use crate::ExtentState;
+use crate::jemalloc::descriptor::Descriptor;
+use crate::jemalloc::layout::{Generation, TreeLayout};
+use crate::jemalloc::structures::Structures;
+use crate::module_data::ModuleData;
+
+/// The elements of a leaf that are examined to recognise it.
+const MAX_VOTES: u64 = 200;
+/// The elements of a leaf that may contradict their descriptors: a thread may be changing them.
+const MAX_CONTRADICTIONS: u64 = 3;
+/// The leaves below a node that are examined to recognise it.
+const MAX_LEAVES: usize = 64;
+
+/// The tree of a process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tree {
+    pub(crate) layout: TreeLayout,
+    root: Address,
+}
+
+/// An element of a leaf: the descriptor of the extent that a page belongs to, and some of its fields.
+#[derive(Debug, Clone, Copy)]
+struct Element {
+    descriptor: Address,
+    class: u64,
+    is_slab: bool,
+    /// `None` up to 5.2.
+    state: Option<u64>,
+}
+
+impl Element {
+    fn agrees(&self, descriptor: &Descriptor) -> bool {
+        let state = match descriptor.state {
+            Some(ExtentState::Active) => 0,
+            Some(ExtentState::Dirty) => 1,
+            Some(ExtentState::Muzzy) => 2,
+            Some(ExtentState::Retained) => 3,
+            _ => return true,
+        };
+        self.state.is_none_or(|it| it == state)
+            && (state != 0 || self.class == descriptor.class && self.is_slab == descriptor.is_slab)
+    }
+}
+
+/// All extents of a tree.
+#[derive(Debug, Default)]
+pub(crate) struct Extents {
+    /// Ascending and disjoint.
+    pub(crate) descriptors: Vec<Descriptor>,
+    /// The elements that lead to no extent that begins there, or contradict its descriptor.
+    pub(crate) contradictions: u64,
+}
+
+/// The reason why the extents are not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Damage {
+    Unreadable(Unreadable),
+    /// Two leaves overlap, so the tree is none.
+    Overlap(Address),
+}
+
+impl From<Unreadable> for Damage {
+    fn from(error: Unreadable) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+impl Tree {
+    /// Finds the tree whose root lies in the data of `module`: the root that most elements of leaves vote for.
+    pub(crate) fn find(
+        structures: &mut Structures<'_>,
+        module: &Module,
+        data: &ModuleData,
+    ) -> Option<Self> {
+        let cells: Vec<(Address, Address)> = data
+            .positions(1)
+            .map(|(cell, words)| (cell, Address(words[0])))
+            .filter(|(_, to)| to.0 != 0 && structures.is_structure(*to, 64))
+            .collect();
+        let mut best: Option<(u64, Self)> = None;
+        for layout in TreeLayout::ALL {
+            let mut votes = HashMap::<Address, u64>::new();
+            for &(cell, child) in &cells {
+                let Some((key, count)) = recognise_child(structures, layout, child) else {
+                    continue;
+                };
+                *votes.entry(cell.before(8 * key)).or_default() += count;
+            }
+            for (root, count) in votes {
+                let range = root..root.offset(layout.node_bytes(0));
+                let is_in_data = module.writable.iter().any(|it| {
+                    it.start <= range.start && range.start < range.end && range.end <= it.end
+                });
+                if is_in_data && best.as_ref().is_none_or(|(most, _)| count > *most) {
+                    best = Some((count, Self { layout, root }));
+                }
+            }
+        }
+        best.map(|(_, tree)| tree)
+    }
+
+    /// Reads all extents. Each leaf is visited once, so the work is bounded by the size of the memory.
+    pub(crate) fn extents(&self, structures: &mut Structures<'_>) -> Result<Extents, Damage> {
+        let mut leaves = BTreeMap::new();
+        self.collect_leaves(structures, 0, self.root, Address(0), &mut leaves)?;
+        let mut places: Vec<_> = leaves.values().copied().collect();
+        places.sort_unstable();
+        let is_apart = |pair: &[Address]| pair[1] - pair[0] >= self.layout.leaf_bytes();
+        if let Some(pair) = places.windows(2).find(|pair| !is_apart(pair)) {
+            return Err(Damage::Overlap(pair[1]));
+        }
+        let mut extents = Extents::default();
+        let mut next = Address(0);
+        for (start, leaf) in leaves {
+            let mut elements = Vec::new();
+            for_each_element(structures, self.layout, leaf, |index, element| {
+                elements.push((start.offset(index * PAGE_SIZE), element));
+                ControlFlow::Continue(())
+            })?;
+            for (page, element) in elements {
+                // The inner pages of slabs have elements, too.
+                if page < next {
+                    continue;
+                }
+                let descriptor =
+                    Descriptor::read(structures, self.layout.generation, element.descriptor)?;
+                let Some(descriptor) = descriptor.filter(|it| it.range.start == page) else {
+                    extents.contradictions += 1;
+                    continue;
+                };
+                extents.contradictions += u64::from(!element.agrees(&descriptor));
+                next = descriptor.range.end;
+                extents.descriptors.push(descriptor);
+            }
+        }
+        Ok(extents)
+    }
+
+    /// Adds the leaves below `node`, which describes the memory from `start` on.
+    fn collect_leaves(
+        &self,
+        structures: &Structures<'_>,
+        level: usize,
+        node: Address,
+        start: Address,
+        leaves: &mut BTreeMap<Address, Address>,
+    ) -> Result<(), Damage> {
+        for (index, child) in children(structures, self.layout, level, node)? {
+            let start = start.offset(index * self.layout.child_span(level));
+            if level + 2 < self.layout.levels.len() {
+                self.collect_leaves(structures, level + 1, child, start, leaves)?;
+            } else {
+                leaves.insert(start, child);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The children of a node, ascending by index. A child that is not mapped is left out.
+fn children(
+    structures: &Structures<'_>,
+    layout: TreeLayout,
+    level: usize,
+    node: Address,
+) -> Result<Vec<(u64, Address)>, Unreadable> {
+    let range = node..node.offset(layout.node_bytes(level));
+    let mut children = Vec::new();
+    structures.written_parts(&range, |at, bytes| {
+        let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        for (index, word) in ((at - node) / 8..).zip(words) {
+            if word != 0 && structures.is_structure(Address(word), 64) {
+                children.push((index, Address(word)));
+            }
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(children)
+}
+
+/// Visits the elements of a leaf that lead to a descriptor.
+fn for_each_element(
+    structures: &Structures<'_>,
+    layout: TreeLayout,
+    leaf: Address,
+    mut visit: impl FnMut(u64, Element) -> ControlFlow<()>,
+) -> Result<(), Unreadable> {
+    let range = leaf..leaf.offset(layout.leaf_bytes());
+    structures.written_parts(&range, |at, bytes| {
+        let elements = bytes.chunks_exact(layout.element as usize);
+        for (index, bytes) in ((at - leaf) / layout.element..).zip(elements) {
+            let Some(element) = Element::decode(layout, bytes) else { continue };
+            visit(index, element)?;
+        }
+        ControlFlow::Continue(())
+    })
+}
+
+impl Element {
+    /// `rtree_leaf_elm_bits_read` and its relatives in rtree.h; `None` if the element is clear.
+    fn decode(layout: TreeLayout, bytes: &[u8]) -> Option<Self> {
+        let word = bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        let is_new = layout.generation == Generation::Edata;
+        if layout.element == 8 {
+            let pointer = word & ((1 << TreeLayout::POINTER_BITS) - 1);
+            let flags = if is_new { 0x7f } else { 1 };
+            let descriptor = Address(pointer & !flags);
+            return (descriptor.0 != 0).then_some(Self {
+                descriptor,
+                class: word >> TreeLayout::POINTER_BITS,
+                is_slab: word & 1 == 1,
+                state: is_new.then_some(word >> 2 & 7),
+            });
+        }
+        let more = bytes.last_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        (word != 0).then_some(if is_new {
+            // slab | is_head << 1 | state << 2 | szind << 5, in 32 bits.
+            Self {
+                descriptor: Address(word),
+                class: more as u32 as u64 >> 5,
+                is_slab: more & 1 == 1,
+                state: Some(more >> 2 & 7),
+            }
+        } else {
+            // A word of 32 bits for the class, and a byte for the slab.
+            Self {
+                descriptor: Address(word),
+                class: more as u32 as u64,
+                is_slab: more >> 32 & 0xff == 1,
+                state: None,
+            }
+        })
+    }
+}
+
+/// The index in the root of the child at `child`, and the number of elements that vote for it; `None` if it is none.
+fn recognise_child(
+    structures: &mut Structures<'_>,
+    layout: TreeLayout,
+    child: Address,
+) -> Option<(u64, u64)> {
+    let (leaf_span, root_span) = (layout.leaf_span(), layout.child_span(0));
+    if layout.levels.len() == 2 {
+        let (start, votes) = recognise_leaf(structures, layout, child)?;
+        return Some((start.0 / root_span, votes));
+    }
+    let node = child..child.offset(layout.node_bytes(1));
+    if !structures.lies_in_memory(&node) {
+        return None;
+    }
+    let mut votes = BTreeMap::<u64, u64>::new();
+    for (index, leaf) in children(structures, layout, 1, child).ok()?.into_iter().take(MAX_LEAVES) {
+        let Some((start, count)) = recognise_leaf(structures, layout, leaf) else { continue };
+        if start.0 % root_span / leaf_span == index {
+            *votes.entry(start.0 / root_span).or_default() += count;
+        }
+    }
+    votes.into_iter().max_by_key(|(_, count)| *count)
+}
+
+/// The beginning of the memory that the leaf at `leaf` describes, and the number of its elements that say so; `None`
+/// if it is none.
+fn recognise_leaf(
+    structures: &mut Structures<'_>,
+    layout: TreeLayout,
+    leaf: Address,
+) -> Option<(Address, u64)> {
+    let range = leaf..leaf.offset(layout.leaf_bytes());
+    if !structures.lies_in_memory(&range) {
+        return None;
+    }
+    let alignment = layout.generation.descriptor().alignment;
+    let mut elements = Vec::new();
+    let mut is_none = false;
+    for_each_element(structures, layout, leaf, |index, element| {
+        is_none = !structures.is_structure(element.descriptor, alignment);
+        elements.push((index, element));
+        let is_enough = elements.len() as u64 >= MAX_VOTES;
+        if is_none || is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+    .ok()?;
+    if is_none {
+        return None;
+    }
+    let (span, mut votes, mut contradictions) = (layout.leaf_span(), BTreeMap::new(), 0);
+    for (index, element) in elements {
+        let read = Descriptor::read(structures, layout.generation, element.descriptor).ok()?;
+        let page_of = |at: Address| at.0 % span / PAGE_SIZE;
+        let start = read.and_then(|descriptor| {
+            let Range { start, end } = descriptor.range.clone();
+            // Only the first element is kept up to date. An extent may begin in one leaf and end in another.
+            if page_of(start) == index && element.agrees(&descriptor) {
+                return Some(start);
+            }
+            let last = end.before(PAGE_SIZE);
+            let inner = Address(start.0 / span * span).offset(index * PAGE_SIZE);
+            let is_inner = descriptor.is_slab && descriptor.range.contains(&inner);
+            [(last, page_of(last) == index), (inner, is_inner)]
+                .into_iter()
+                .find(|it| it.1)
+                .map(|it| it.0)
+        });
+        match start {
+            Some(at) => *votes.entry(at.0 / span).or_insert(0) += 1,
+            None => contradictions += 1,
+        }
+        if contradictions > MAX_CONTRADICTIONS {
+            return None;
+        }
+    }
+    let (key, count) = votes.into_iter().max_by_key(|(_, count)| *count)?;
+    let start = Address(key * span);
+    (count > contradictions && start.0 < arch::USER_SPACE_END).then_some((start, count))
+}

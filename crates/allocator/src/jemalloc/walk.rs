@@ -1,0 +1,458 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use capture::elf::Module;
+use capture::{Address, Finding, Image, PAGE_SIZE, Severity, Unreadable, length};
+
+use crate::jemalloc::arena::{self, ArenaRecord, PageCounts};
+use crate::jemalloc::bins::{self, Bin};
+use crate::jemalloc::descriptor::Descriptor;
+use crate::jemalloc::layout::{ARENAS, ArenaLayout, BINS, NO_CLASS, class_bytes};
+use crate::jemalloc::structures::Structures;
+use crate::jemalloc::thread_caches::{self, Cached};
+use crate::jemalloc::tree::{Damage, Tree};
+use crate::jemalloc::{Error, version};
+use crate::module_data::ModuleData;
+use crate::{Arena, Block, BlockState, Decay, Extent, ExtentState, HeapMap, Totals, Tuning};
+
+/// The name of jemalloc's background threads.
+const BACKGROUND_THREAD: &str = "jemalloc_bg_thd";
+/// Of the regions in thread caches, at most one in this many may contradict its slab: a thread was inside malloc.
+const MAX_CONTRADICTIONS: usize = 20;
+
+/// Walks the heap of the jemalloc in `module`.
+///
+/// # Errors
+/// If no known layout fits.
+pub(crate) fn walk(image: &Image<'_>, module: &Module) -> Result<HeapMap, Error> {
+    walk_with(image, module, &ARENAS)
+}
+
+/// Walks with the layouts given.
+pub(crate) fn walk_with(
+    image: &Image<'_>,
+    module: &Module,
+    layouts: &[ArenaLayout],
+) -> Result<HeapMap, Error> {
+    let version = version::find(image, module);
+    let jemalloc =
+        version.as_ref().map_or("jemalloc".to_owned(), |version| format!("jemalloc {version}"));
+    let unreadable = |source: Unreadable| Error::Unreadable { jemalloc: jemalloc.clone(), source };
+    let structures = &mut Structures::new(image);
+    let data = ModuleData::read(image, module).map_err(unreadable)?;
+    let tree = Tree::find(structures, module, &data)
+        .ok_or_else(|| Error::NoTree { jemalloc: jemalloc.clone() })?;
+    let extents = tree.extents(structures).map_err(|damage| match damage {
+        Damage::Unreadable(source) => unreadable(source),
+        Damage::Overlap(at) => Error::Damaged { jemalloc: jemalloc.clone(), at },
+    })?;
+    let bins = bins::find(&data).ok_or_else(|| Error::NoBins { jemalloc: jemalloc.clone() })?;
+    let counted = Counted::by_arena(&extents.descriptors);
+    let layouts = layouts.iter().filter(|it| it.generation == tree.layout.generation);
+    let Some((layout, arenas)) = judge(structures, &data, layouts, &counted) else {
+        let extents = extents.descriptors.len();
+        return Err(Error::NoArenas { jemalloc: jemalloc.clone(), extents });
+    };
+
+    let mut walk = Walk { layout, bins, pad: pad(&extents.descriptors), heap: HeapMap::default() };
+    walk.heap.walker = match version {
+        Some(_) => jemalloc.clone(),
+        None => format!("jemalloc with the layout of {}", layout.release),
+    };
+    walk.heap.tuning = arenas.first().map(|first| tuning(image, &first.record));
+    if extents.contradictions > 0 {
+        let count = extents.contradictions;
+        let what = format!("{count} entries of jemalloc's tree of extents were being changed");
+        walk.heap.findings.push(Finding::general(Severity::Note, what));
+    }
+    walk.add_arenas(&arenas, &counted);
+    walk.add_extents(structures, extents.descriptors, &arenas).map_err(unreadable)?;
+    walk.mark_caches(structures, &arenas);
+    walk.count();
+    Ok(walk.heap)
+}
+
+/// The pages of an arena, counted by its extents.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    pages: PageCounts,
+    /// Pages of extents that are changing hands. They may count as active already.
+    moving: u64,
+}
+
+impl Counted {
+    fn by_arena(descriptors: &[Descriptor]) -> BTreeMap<u64, Self> {
+        let mut arenas = BTreeMap::<u64, Self>::new();
+        for descriptor in descriptors {
+            let counted = arenas.entry(descriptor.arena).or_default();
+            match descriptor.state {
+                Some(state) if !is_moving(descriptor) => {
+                    counted.pages.add(state, descriptor.pages())
+                }
+                _ => counted.moving += descriptor.pages(),
+            }
+        }
+        arenas
+    }
+
+    /// Returns true if an arena counts the same pages itself.
+    fn agrees(self, own: PageCounts) -> bool {
+        let with_moving = PageCounts { active: self.pages.active + self.moving, ..self.pages };
+        own == self.pages || own == with_moving
+    }
+}
+
+/// Returns true for an extent that is neither free nor handed out yet, such as one that is being purged.
+fn is_moving(descriptor: &Descriptor) -> bool {
+    descriptor.state.is_none()
+        || descriptor.is_active() && descriptor.class >= NO_CLASS && !descriptor.is_slab
+}
+
+/// An arena and whether the walk found what it counts itself.
+struct Judged {
+    record: ArenaRecord,
+    agrees: bool,
+}
+
+/// Finds the arenas by the layout with which most of them count what was walked. `None` if no layout leads to arenas.
+fn judge<'l>(
+    structures: &mut Structures<'_>,
+    data: &ModuleData,
+    layouts: impl Iterator<Item = &'l ArenaLayout>,
+    counted: &BTreeMap<u64, Counted>,
+) -> Option<(ArenaLayout, Vec<Judged>)> {
+    let mut best: Option<(usize, ArenaLayout, Vec<Judged>)> = None;
+    for layout in layouts {
+        let mut arenas = Vec::new();
+        for (number, at) in arena::find(structures, data, layout) {
+            let Ok(record) = ArenaRecord::read(structures, layout, number, at) else { continue };
+            let own = counted.get(&number).copied().unwrap_or_default();
+            let base = record.blocks.iter().map(length).sum::<u64>();
+            let agrees = own.agrees(record.pages) && base == record.mapped;
+            arenas.push(Judged { record, agrees });
+        }
+        let is_evidence = |it: &&Judged| it.agrees && !it.record.pages.is_empty();
+        let score = arenas.iter().filter(is_evidence).count();
+        if !arenas.is_empty() && best.as_ref().is_none_or(|(most, ..)| score > *most) {
+            best = Some((score, *layout, arenas));
+        }
+    }
+    best.map(|(_, layout, arenas)| (layout, arenas))
+}
+
+/// The bytes of padding behind each large allocation, which lets its beginning vary (`opt.cache_oblivious`).
+fn pad(descriptors: &[Descriptor]) -> u64 {
+    let is_padded = |it: &Descriptor| {
+        it.is_active()
+            && !it.is_slab
+            && (BINS..NO_CLASS).contains(&it.class)
+            && (!it.pointer.is_aligned(PAGE_SIZE) || length(&it.range) > class_bytes(it.class))
+    };
+    if descriptors.iter().any(is_padded) { PAGE_SIZE } else { 0 }
+}
+
+fn tuning(image: &Image<'_>, first: &ArenaRecord) -> Tuning {
+    let names = &image.state.process.thread_names;
+    let setting = image.state.process.variable("MALLOC_CONF").unwrap_or_default();
+    let arenas = setting.split(',').filter_map(|it| it.trim().strip_prefix("narenas:"));
+    Tuning {
+        arena_max: arenas.filter_map(|it| it.parse().ok()).next_back(),
+        tcache_count: None,
+        decay: Some(Decay {
+            dirty_ms: first.dirty_decay_ms,
+            muzzy_ms: first.muzzy_decay_ms,
+            in_background: names.iter().any(|name| name.starts_with(BACKGROUND_THREAD)),
+        }),
+    }
+}
+
+struct Walk {
+    layout: ArenaLayout,
+    bins: Vec<Bin>,
+    pad: u64,
+    heap: HeapMap,
+}
+
+/// A part of the heap.
+enum Part {
+    Extent(Descriptor),
+    /// A block in which the arena with this index keeps its own structures.
+    Base(Range<Address>, usize),
+}
+
+impl Part {
+    fn range(&self) -> &Range<Address> {
+        match self {
+            Self::Extent(descriptor) => &descriptor.range,
+            Self::Base(range, _) => range,
+        }
+    }
+}
+
+impl Walk {
+    fn add_arenas(&mut self, arenas: &[Judged], counted: &BTreeMap<u64, Counted>) {
+        for Judged { record, agrees } in arenas {
+            self.heap.arenas.push(Arena {
+                address: record.at,
+                is_main: record.number == 0,
+                threads: Some(record.threads),
+                walked: *agrees,
+                ..Arena::default()
+            });
+            if !agrees {
+                let what = format!(
+                    "arena {} counts other pages than its extents have, since it was being changed; its memory is in \
+                     unknown",
+                    record.number
+                );
+                self.heap.findings.push(Finding::at(Severity::Warning, record.at, what));
+            }
+            if record.used_hpa {
+                let what = format!(
+                    "arena {} has used jemalloc's huge pages (hpa:true): free memory within them is in unknown",
+                    record.number
+                );
+                self.heap.findings.push(Finding::at(Severity::Note, record.at, what));
+            }
+        }
+        let known: BTreeSet<_> = arenas.iter().map(|arena| arena.record.number).collect();
+        for number in counted.keys().filter(|number| !known.contains(number)) {
+            let what = format!("extents belong to an arena {number}, which jemalloc does not list");
+            self.heap.findings.push(Finding::general(Severity::Warning, what));
+        }
+    }
+
+    fn add_extents(
+        &mut self,
+        structures: &mut Structures<'_>,
+        descriptors: Vec<Descriptor>,
+        arenas: &[Judged],
+    ) -> Result<(), Unreadable> {
+        let index_of: BTreeMap<u64, usize> =
+            arenas.iter().enumerate().map(|(index, it)| (it.record.number, index)).collect();
+        let bases = arenas.iter().enumerate().flat_map(|(index, arena)| {
+            arena.record.blocks.iter().map(move |block| Part::Base(block.clone(), index))
+        });
+        let mut parts: Vec<_> = descriptors.into_iter().map(Part::Extent).chain(bases).collect();
+        parts.sort_by_key(|part| part.range().start);
+        let mut end = Address(0);
+        let mut moving = (0_u64, 0_u64);
+        for part in parts {
+            let range = part.range().clone();
+            let index = match &part {
+                Part::Extent(descriptor) => index_of.get(&descriptor.arena).copied(),
+                Part::Base(_, index) => Some(*index),
+            };
+            if range.start < end {
+                let what = "two parts of jemalloc's heap overlap; the second is left out";
+                self.heap.findings.push(Finding::at(Severity::Warning, range.start, what));
+                continue;
+            }
+            end = range.end;
+            let is_walked = index.is_some_and(|index| arenas[index].agrees);
+            let first = self.heap.blocks.len();
+            let (state, region_bytes) = match part {
+                Part::Base(..) => {
+                    self.push(range.start, length(&range), BlockState::Overhead);
+                    (ExtentState::Metadata, None)
+                }
+                Part::Extent(descriptor) => {
+                    let is_cached = index.is_some_and(|index| arenas[index].record.used_hpa);
+                    if is_walked
+                        && let Err(problem) = self.add_blocks(structures, &descriptor, is_cached)?
+                    {
+                        self.heap.blocks.truncate(first);
+                        match problem {
+                            Problem::Moving => {
+                                moving = (moving.0 + 1, moving.1 + length(&descriptor.range));
+                            }
+                            Problem::Contradiction(what) => {
+                                let finding = Finding::at(Severity::Warning, descriptor.at, what);
+                                self.heap.findings.push(finding);
+                            }
+                        }
+                    }
+                    let bin = self.bins.get(descriptor.class as usize);
+                    let region = bin.filter(|_| descriptor.is_slab && descriptor.is_active());
+                    // While it is purged, an extent is neither dirty nor returned yet.
+                    let state = descriptor.state.unwrap_or(ExtentState::Active);
+                    (state, region.map(|bin| bin.region_bytes))
+                }
+            };
+            if is_walked && matches!(state, ExtentState::Dirty | ExtentState::Muzzy) {
+                self.heap.trimmable.push(range.clone());
+            }
+            let arena = index.and_then(|index| u32::try_from(index).ok());
+            let blocks = first..self.heap.blocks.len();
+            self.heap.extents.push(Extent { range, arena, blocks, state, region_bytes });
+        }
+        if moving.0 > 0 {
+            let what = format!(
+                "{} extents with {} bytes were changing hands; they are in unknown",
+                moving.0, moving.1
+            );
+            self.heap.findings.push(Finding::general(Severity::Note, what));
+        }
+        Ok(())
+    }
+
+    /// Adds the blocks of an extent. If the inner result is an error, some may have been added.
+    fn add_blocks(
+        &mut self,
+        structures: &mut Structures<'_>,
+        descriptor: &Descriptor,
+        is_cached: bool,
+    ) -> Result<Result<(), Problem>, Unreadable> {
+        let (start, bytes) = (descriptor.range.start, length(&descriptor.range));
+        match descriptor.state {
+            None => Ok(Err(Problem::Moving)),
+            Some(ExtentState::Active) if descriptor.is_slab => {
+                let bitmap = descriptor.bitmap(structures)?;
+                Ok(self.add_regions(descriptor, bitmap))
+            }
+            Some(ExtentState::Active) if descriptor.class >= NO_CLASS => {
+                if !is_cached {
+                    return Ok(Err(Problem::Moving));
+                }
+                // The cache of the allocator of huge pages (`sec_t`) keeps extents without a class.
+                self.push(start, bytes, BlockState::Tcache);
+                Ok(Ok(()))
+            }
+            Some(ExtentState::Active) => Ok(self.add_large(descriptor)),
+            Some(_) => {
+                self.push(start, bytes, BlockState::Free);
+                Ok(Ok(()))
+            }
+        }
+    }
+
+    fn add_regions(&mut self, slab: &Descriptor, bitmap: [u64; 8]) -> Result<(), Problem> {
+        let bin = self.bins.get(slab.class as usize).copied();
+        let Some(bin) = bin.filter(|bin| bin.slab_bytes == length(&slab.range)) else {
+            return Err(Problem::Contradiction("a slab does not have the size of its class"));
+        };
+        let is_free = |region: u64| bitmap[region as usize / 64] >> (region % 64) & 1 == 1;
+        let mut free = 0;
+        for region in 0..bin.regions {
+            let state = if is_free(region) { BlockState::Free } else { BlockState::InUse };
+            free += u64::from(is_free(region));
+            self.push(slab.range.start.offset(region * bin.region_bytes), bin.region_bytes, state);
+        }
+        if free != slab.free_regions {
+            return Err(Problem::Contradiction("a slab counts other free regions than it has"));
+        }
+        Ok(())
+    }
+
+    fn add_large(&mut self, large: &Descriptor) -> Result<(), Problem> {
+        let usable = if large.class < BINS {
+            // A small allocation that the profiler samples has an extent of its own.
+            class_bytes(large.class)
+        } else {
+            length(&large.range).saturating_sub(self.pad)
+        };
+        let end = large.pointer.0.checked_add(usable);
+        if usable == 0
+            || end.is_none_or(|end| end > large.range.end.0)
+            || !large.pointer.is_aligned(8)
+        {
+            return Err(Problem::Contradiction("a large allocation exceeds its extent"));
+        }
+        self.push(large.pointer, usable, BlockState::InUse);
+        Ok(())
+    }
+
+    fn push(&mut self, address: Address, bytes: u64, state: BlockState) {
+        self.heap.blocks.push(Block::new(address, bytes, state));
+    }
+
+    /// Marks the regions that thread caches hold, and those that hold the lists of such regions.
+    fn mark_caches(&mut self, structures: &mut Structures<'_>, arenas: &[Judged]) {
+        let mut cached = Cached::default();
+        let mut unreadable = None;
+        for arena in arenas.iter().filter(|arena| arena.agrees) {
+            let read = thread_caches::read(structures, &self.layout, arena.record.at, &mut cached);
+            unreadable = unreadable.or(read.err());
+        }
+        let heap = &mut self.heap;
+        let (mut marked, mut strangers) = (Vec::new(), 0);
+        for &(class, pointer) in &cached.regions {
+            let number = heap.block_of(pointer);
+            let block = number.and_then(|number| heap.block(number));
+            let is_of_class = |block: &Block| {
+                block.state() == BlockState::InUse && block.bytes() == class_bytes(class)
+            };
+            match number.zip(block.filter(is_of_class)) {
+                Some(found) => marked.push(found),
+                None if is_unwalked(heap, pointer) => {}
+                None => strangers += 1,
+            }
+        }
+        if unreadable.is_some() || strangers > cached.regions.len() / MAX_CONTRADICTIONS {
+            let what = format!(
+                "the thread caches of jemalloc have {strangers} of {} regions that are not in use, so regions in thread \
+                 caches count as in use",
+                cached.regions.len()
+            );
+            heap.findings.push(Finding::general(Severity::Warning, what));
+            return;
+        }
+        if strangers > 0 {
+            let what =
+                format!("{strangers} regions were on their way into or out of thread caches");
+            heap.findings.push(Finding::general(Severity::Note, what));
+        }
+        for (number, block) in marked {
+            heap.blocks[number] = block.in_state(BlockState::Tcache);
+        }
+        for at in cached.lists {
+            let after = heap.blocks.partition_point(|block| block.address <= at);
+            let block = after.checked_sub(1).and_then(|number| heap.blocks.get_mut(number));
+            if let Some(block) = block
+                && block.state() == BlockState::InUse
+                && at < block.end()
+            {
+                *block = block.in_state(BlockState::Overhead);
+            }
+        }
+    }
+
+    /// Sets the totals.
+    fn count(&mut self) {
+        let heap = &mut self.heap;
+        let mut all = Totals::default();
+        let mut arenas = vec![(Totals::default(), 0_u32); heap.arenas.len()];
+        for extent in &heap.extents {
+            let Some((totals, heaps)) =
+                extent.arena.and_then(|arena| arenas.get_mut(arena as usize))
+            else {
+                continue;
+            };
+            if extent.state != ExtentState::Retained {
+                totals.system_bytes += length(&extent.range);
+            }
+            *heaps += u32::from(extent.state == ExtentState::Active);
+            for (_, block) in heap.blocks_of(extent) {
+                totals.add(block);
+            }
+        }
+        for (arena, (totals, heaps)) in heap.arenas.iter_mut().zip(arenas) {
+            all.add_all(&totals);
+            (arena.totals, arena.heaps, arena.system_bytes) = (totals, heaps, totals.system_bytes);
+        }
+        heap.totals = all;
+    }
+}
+
+/// The reason why an extent has no blocks.
+enum Problem {
+    /// It is changing hands.
+    Moving,
+    /// What jemalloc knows of it does not fit together; a clause without a full stop.
+    Contradiction(&'static str),
+}
+
+/// Returns true if `at` lies in an extent whose blocks are not known.
+fn is_unwalked(heap: &HeapMap, at: Address) -> bool {
+    heap.extent_at(at).is_some_and(|extent| extent.blocks.is_empty())
+}
