@@ -127,6 +127,14 @@ static ssize_t figure(const char *name)
     return -1;
 }
 
+static const char *version(void)
+{
+    const char *value = "";
+    size_t bytes = sizeof value;
+    ctl("version", &value, &bytes, NULL, 0);
+    return value;
+}
+
 static void put(const char *name)
 {
     ssize_t value = figure(name);
@@ -344,7 +352,7 @@ int main(int argc, char **argv)
         churn(slots[0], 1000, 7);
     }
     memset(text, 0, sizeof text);
-    length = sprintf(text, "ready {}\n");
+    length = sprintf(text, "ready {\"version\":\"%s\"}\n", version());
     if (write(1, text, length) < 0)
         abort();
     char line[16];
