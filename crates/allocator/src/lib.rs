@@ -16,7 +16,7 @@ mod candidate_mappings;
 mod find;
 mod glibc;
 mod heap_map;
-pub mod jemalloc;
+mod jemalloc;
 mod module_data;
 mod trim_call;
 mod walk;

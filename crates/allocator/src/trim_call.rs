@@ -1,6 +1,6 @@
 use capture::{Argument, SystemCall};
 
-use crate::{Allocator, jemalloc};
+use crate::Allocator;
 
 /// The function by which an allocator returns memory to the kernel.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +29,12 @@ const SYSTEM_CALLS: [SystemCall; 10] = [
     SystemCall::any(libc::SYS_futex).with(1, (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as u64),
 ];
 
+/// Arguments of mallctl(3) that purge all arenas (`MALLCTL_ARENAS_ALL` of jemalloc/jemalloc.h).
+const PURGE: [Argument<'static>; 5] = {
+    let none = Argument::Number(0);
+    [Argument::Text(c"arena.4096.purge"), none, none, none, none]
+};
+
 impl Allocator {
     /// The call that makes this allocator return memory; `None` if it has no function for that.
     #[must_use]
@@ -41,8 +47,8 @@ impl Allocator {
                 system_calls: &SYSTEM_CALLS,
             },
             Self::Jemalloc => TrimCall {
-                function: jemalloc::FUNCTION,
-                arguments: &jemalloc::PURGE,
+                function: "mallctl",
+                arguments: &PURGE,
                 shown: "mallctl(\"arena.4096.purge\")",
                 system_calls: &SYSTEM_CALLS,
             },

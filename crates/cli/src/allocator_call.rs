@@ -1,14 +1,12 @@
-use allocator::{Allocator, TrimCall, jemalloc};
+use allocator::{Allocator, TrimCall};
 use capture::elf::{self, Module};
 use capture::{Address, Argument, Image, SystemCall};
-use formats::AllocatorStatistics;
 use inferior::{Error, ForkedCopy, FunctionCall};
 
 use crate::failure::Failure;
 
 /// The call by which a process's allocator returns free memory to the kernel.
 pub(crate) struct AllocatorCall {
-    pub(crate) allocator: Allocator,
     /// The call as a person writes it.
     pub(crate) shown: &'static str,
     function: Address,
@@ -29,7 +27,7 @@ impl AllocatorCall {
         let Some((TrimCall { arguments, shown, system_calls, .. }, function)) = found else {
             return Err(Failure::NoTrim { pid, allocator: allocator.to_string() });
         };
-        Ok(Self { allocator, shown, function, arguments, system_calls })
+        Ok(Self { shown, function, arguments, system_calls })
     }
 
     /// The call as it is made in a process.
@@ -54,31 +52,4 @@ fn serving<'m>(image: &Image<'_>, modules: &'m [Module]) -> (Allocator, Option<&
     let caller = interpreter.and_then(|it| it.module_among(modules));
     let found = allocator::find_allocator(image, modules, caller);
     (found.allocator, found.module)
-}
-
-/// Lets a forked copy work out jemalloc's statistics at the instant of the fork; `None` if another allocator serves
-/// malloc, or it keeps no statistics.
-pub(crate) fn statistics(copy: &mut ForkedCopy) -> Result<Option<AllocatorStatistics>, Error> {
-    let image = copy.image();
-    let modules = elf::modules(image);
-    let (Allocator::Jemalloc, Some(module)) = serving(image, &modules) else { return Ok(None) };
-    let Ok(Some(mallctl)) = module.symbol(image, jemalloc::FUNCTION) else { return Ok(None) };
-    let mut mallctl = |arguments: &[Argument<'_>]| {
-        copy.call(FunctionCall { function: mallctl.address, arguments, system_calls: &[] })
-    };
-    let renewed = mallctl(&jemalloc::RENEW)?;
-    if !renewed.is_some_and(|(returned, _)| jemalloc::is_done(returned)) {
-        return Ok(None);
-    }
-    let mut figures = [0; jemalloc::COUNTS.len()];
-    for (figure, name) in figures.iter_mut().zip(jemalloc::COUNTS) {
-        match mallctl(&jemalloc::count(name))? {
-            Some((returned, words)) if jemalloc::is_done(returned) && !words.is_empty() => {
-                *figure = words[0];
-            }
-            _ => return Ok(None),
-        }
-    }
-    let [allocated_bytes, active_bytes, resident_bytes, retained_bytes] = figures;
-    Ok(Some(AllocatorStatistics { allocated_bytes, active_bytes, resident_bytes, retained_bytes }))
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use capture::live::on_a_thread_of_its_own;
 use capture::{Image, PauseFactors, ProcessState, Thawed};
-use formats::{AllocatorStatistics, Capture, CaptureMethod};
+use formats::{Capture, CaptureMethod};
 use inferior::{EndedCopy, ForkPlan, Refusal};
 use ledger::{Extent, Facts};
 
-use crate::allocator_call::{self, AllocatorCall};
+use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CaptureArguments, CaptureMode};
 use crate::failure::Failure;
 use crate::source::Detail;
@@ -45,8 +45,6 @@ pub(crate) struct Captured {
     pub(crate) left: Option<Refusal>,
     /// The bytes that the allocator returned in the forked copy, if that was tried.
     pub(crate) tried_bytes: Option<u64>,
-    /// The allocator's own statistics, if a forked copy could compute them.
-    pub(crate) statistics: Option<AllocatorStatistics>,
 }
 
 /// Reads the Ruby process `pid` by the requested method, as far as `detail` needs.
@@ -72,7 +70,6 @@ pub(crate) fn take_and_try(
     {
         return Err(Failure::NoRoom { pid, own_bytes, room_bytes });
     }
-    let call = call.filter(|call| !call.allocator.is_glibc());
     let target = Target { pid, how, owners: detail.owners, call, image: &image, own_bytes };
     target.capture(started)
 }
@@ -108,7 +105,6 @@ struct Attempt {
     unread: Option<String>,
     left: Option<Refusal>,
     tried_bytes: Option<u64>,
-    statistics: Option<AllocatorStatistics>,
 }
 
 impl Target<'_> {
@@ -199,20 +195,12 @@ impl Target<'_> {
         };
         let facts = Facts::read(forked.image(), self.owners);
         let tried_bytes = match self.call {
-            Some(call) => call.try_on(&mut forked)?,
-            None => None,
+            Some(call) if !facts.know_heap() => call.try_on(&mut forked)?,
+            _ => None,
         };
-        let statistics = allocator_call::statistics(&mut forked)?;
         let EndedCopy { state, pause, copied_bytes, left } = forked.end()?;
         let method = CaptureMethod::Fork;
-        Ok(Attempt {
-            method,
-            copied_bytes,
-            left,
-            tried_bytes,
-            statistics,
-            ..Attempt::new(facts, state, pause)
-        })
+        Ok(Attempt { method, copied_bytes, left, tried_bytes, ..Attempt::new(facts, state, pause) })
     }
 
     /// Reads the process while it is paused, if that is possible in time.
@@ -284,13 +272,13 @@ impl Attempt {
     /// An attempt that read the target while it was paused.
     fn new(facts: Facts, state: ProcessState, pause: Duration) -> Self {
         let method = CaptureMethod::Freeze;
-        let (unread, left, tried_bytes, statistics) = (None, None, None, None);
+        let (unread, left, tried_bytes) = (None, None, None);
         let copied_bytes = None;
-        Self { facts, state, method, copied_bytes, pause, unread, left, tried_bytes, statistics }
+        Self { facts, state, method, copied_bytes, pause, unread, left, tried_bytes }
     }
 
     fn captured(self, capture: Capture) -> Captured {
-        let Self { facts, state, unread, left, tried_bytes, statistics, .. } = self;
-        Captured { facts, state, capture, unread, left, tried_bytes, statistics }
+        let Self { facts, state, unread, left, tried_bytes, .. } = self;
+        Captured { facts, state, capture, unread, left, tried_bytes }
     }
 }

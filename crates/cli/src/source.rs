@@ -169,7 +169,7 @@ pub(crate) fn report_quietly(pid: i32, how: CaptureArguments) -> Result<Report, 
 
 /// Accounts for a captured process. The examination began at `started`.
 fn account(captured: Captured, detail: Detail, started: Instant) -> Snapshot {
-    let Captured { facts, state, capture, left, statistics, .. } = captured;
+    let Captured { facts, state, capture, left, .. } = captured;
     let (mut ledger, memory_map) = Ledger::draw_up_to(detail.extent, &state, &facts);
     if let Some(reason) = left {
         let what = format!(
@@ -180,7 +180,7 @@ fn account(captured: Captured, detail: Detail, started: Instant) -> Snapshot {
         ledger.findings.push(Finding::general(Severity::Note, what));
     }
     let report = diagnosis::report(&ledger, capture.with_elapsed(started.elapsed()));
-    Snapshot { report: Report { allocator_statistics: statistics, ..report }, memory_map }
+    Snapshot { report, memory_map }
 }
 
 /// Accounts for the process of a core. The examination began at `since`.

@@ -37,9 +37,9 @@ pub use line::{
 };
 pub use recording::{Recording, RecordingError};
 pub use report::{
-    AllocatorStatistics, Arena, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FileCode,
-    FindingRow, FindingSeverity, GemCode, Interpreter, InterpreterPart, KeptBy, Malloc, MappedFile,
-    Memsize, Owner, ProcessSummary, Report, Ruby, milliseconds,
+    Arena, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FileCode, FindingRow,
+    FindingSeverity, GemCode, Interpreter, InterpreterPart, KeptBy, Malloc, MappedFile, Memsize,
+    Owner, ProcessSummary, Report, Ruby, milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};

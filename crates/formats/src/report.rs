@@ -32,7 +32,6 @@ pub struct Report {
     pub capture: Capture,
     pub causes: Vec<CauseRow>,
     pub malloc: Option<Malloc>,
-    pub allocator_statistics: Option<AllocatorStatistics>,
     pub arenas: Option<Vec<Arena>>,
     pub ruby: Option<Ruby>,
     pub owners: Option<Vec<Owner>>,
@@ -185,16 +184,6 @@ pub struct Malloc {
     pub trim_deferred_bytes: u64,
 }
 
-/// jemalloc's own statistics.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Report")]
-pub struct AllocatorStatistics {
-    pub allocated_bytes: u64,
-    pub active_bytes: u64,
-    pub resident_bytes: u64,
-    pub retained_bytes: u64,
-}
-
 /// An arena: its resident bytes by use, and its bytes that are not resident.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Report")]
@@ -328,7 +317,6 @@ impl Report {
             capture,
             causes: ledger.causes.iter().map(|(cause, bytes)| CauseRow { cause, bytes }).collect(),
             malloc: ledger.malloc.as_ref().map(Malloc::from),
-            allocator_statistics: None,
             arenas: ledger
                 .malloc
                 .as_ref()

@@ -24,8 +24,10 @@ pub enum Cause {
     NativeUnreachable,
     /// Malloc'ed bytes in use that no Ruby object refers to, if owners were not traced.
     MallocInUse,
-    /// Free bytes that malloc_trim would return now: whole free pages.
+    /// Free bytes that a trim would return now: whole free pages.
     MallocUnreturned,
+    /// Free pages that jemalloc released by MADV_FREE: the kernel takes them when memory gets short.
+    MallocMuzzy,
     /// Free bytes that share a page with bytes in use.
     MallocFragmented,
     /// Free bytes at the top of arenas that malloc_trim does not return.
@@ -48,7 +50,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, in display order.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::RubyLiveSlots,
         Self::RubyFreeSlots,
         Self::RubyOverhead,
@@ -60,6 +62,7 @@ impl Cause {
         Self::NativeUnreachable,
         Self::MallocInUse,
         Self::MallocUnreturned,
+        Self::MallocMuzzy,
         Self::MallocFragmented,
         Self::MallocTop,
         Self::MallocCached,
@@ -86,6 +89,7 @@ impl Cause {
             Self::NativeUnreachable => "native.unreachable",
             Self::MallocInUse => "malloc.in_use",
             Self::MallocUnreturned => "malloc.unreturned",
+            Self::MallocMuzzy => "malloc.muzzy",
             Self::MallocFragmented => "malloc.fragmented",
             Self::MallocTop => "malloc.top",
             Self::MallocCached => "malloc.cached",
@@ -102,7 +106,7 @@ impl Cause {
     #[must_use]
     pub const fn group(self) -> CauseGroup {
         match self {
-            Self::MallocUnreturned => CauseGroup::Unreturned,
+            Self::MallocUnreturned | Self::MallocMuzzy => CauseGroup::Unreturned,
             Self::MallocFragmented => CauseGroup::Fragmented,
             Self::MallocTop | Self::MallocCached => CauseGroup::KeptForReuse,
             Self::RubyLiveSlots | Self::RubyMalloc => CauseGroup::RubyObjects,

@@ -139,6 +139,12 @@ impl Facts {
         self.ruby.as_ref().unwrap_or(&NOTHING)
     }
 
+    /// Returns true if malloc's heap was read.
+    #[must_use]
+    pub fn know_heap(&self) -> bool {
+        self.malloc.is_ok()
+    }
+
     /// Drops the facts that only the search for owners needs.
     pub fn forget_owners(&mut self) {
         self.graph = None;

@@ -64,7 +64,7 @@ pub struct Extent {
 pub struct MallocAccount {
     /// Blocks and bytes as malloc itself counts them, resident or not.
     pub totals: Totals,
-    /// The bytes by which malloc_trim(0) would lower RSS.
+    /// The bytes by which a trim (malloc_trim, or a purge of jemalloc's arenas) would lower RSS.
     pub trim_yield_bytes: u64,
     /// The part that leaves RSS at once but is freed only when the kernel splits the huge page.
     pub trim_deferred_bytes: u64,
@@ -373,7 +373,8 @@ impl MallocAccount {
         });
         Self {
             totals: heap.totals,
-            trim_yield_bytes: booking.causes[Cause::MallocUnreturned],
+            trim_yield_bytes: booking.causes[Cause::MallocUnreturned]
+                + booking.causes[Cause::MallocMuzzy],
             trim_deferred_bytes: pages.deferred_bytes(&heap.trimmable),
             arena_max: heap.tuning.and_then(|tuning| tuning.arena_max),
             arenas: arenas.collect(),

@@ -107,18 +107,6 @@ fn write_head(report: &Report, out: &mut String) -> std::fmt::Result {
         words::counted(process.threads, "thread")
     )?;
     writeln!(out, "{DIM}{}{DIM:#}", process.command)?;
-    if let Some(statistics) = &report.allocator_statistics {
-        writeln!(
-            out,
-            "{} reports {} allocated on {} of pages, {} resident (with its own structures and memory not returned \
-             yet), {} of address space retained",
-            process.allocator,
-            Size(statistics.allocated_bytes),
-            Size(statistics.active_bytes),
-            Size(statistics.resident_bytes),
-            Size(statistics.retained_bytes),
-        )?;
-    }
     writeln!(out)
 }
 

@@ -12,7 +12,6 @@ mod bins;
 mod descriptor;
 mod error;
 mod layout;
-mod mallctl;
 mod structures;
 mod thread_caches;
 mod tree;
@@ -20,5 +19,4 @@ mod version;
 mod walk;
 
 pub(crate) use error::Error;
-pub use mallctl::{COUNTS, FUNCTION, PURGE, RENEW, count, is_done};
 pub(crate) use walk::walk;

@@ -132,7 +132,7 @@ fn a_trim_that_is_undone_is_told_so() {
 }
 
 #[test]
-fn jemalloc_is_purged_and_a_clone_says_beforehand_what_that_brings() {
+fn jemalloc_is_purged_and_the_walk_says_beforehand_what_that_returns() {
     let jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
     let source = "4.times { Thread.new { Array.new(10_000) { 'x' * 3000 }; nil }.join }
          GC.start
@@ -146,13 +146,6 @@ fn jemalloc_is_purged_and_a_clone_says_beforehand_what_that_brings() {
     assert!(report.expected.returned_bytes > Some(10 << 20), "{report:#?}");
     assert_outcome_as_expected(&report);
 
-    let output = crate::run(target.pid(), &["--capture", "fork", "--json"]);
-    let report: formats::Report = crate::document(&output.stdout);
-    let counted = report.allocator_statistics.expect("jemalloc counts");
-    assert!(counted.allocated_bytes <= counted.active_bytes, "{counted:?}");
-    assert!(counted.active_bytes <= counted.resident_bytes, "{counted:?}");
-    // More than is resident, where a large allocation was never touched.
-    assert!(counted.allocated_bytes > 1 << 20, "{counted:?}");
     assert!(target.finish());
 }
 

@@ -1,7 +1,7 @@
 use std::num::NonZero;
 use std::ops::Range;
 
-use allocator::{BlockState, Extent, HeapMap};
+use allocator::{BlockState, Extent, ExtentState, HeapMap};
 use capture::{Address, intersection};
 
 use crate::Cause;
@@ -39,6 +39,10 @@ pub(crate) fn heap_spans<'a>(
                 }
                 BlockState::Fastbin => Cause::MallocCached,
                 BlockState::Top => Cause::MallocTop,
+                BlockState::Free if extent.state == ExtentState::Muzzy => {
+                    spans.push(all, Cause::MallocMuzzy);
+                    continue;
+                }
                 BlockState::Free => Cause::MallocFragmented,
             };
             let trim = trimmable.within(&all);

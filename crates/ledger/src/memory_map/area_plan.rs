@@ -83,7 +83,7 @@ impl AreaPlan {
     }
 }
 
-/// The areas of malloc's extents. Extents of one arena that share a page are one area.
+/// The areas of malloc's extents. Extents of one arena that touch are one area, as are others that share a page.
 fn extents(heap: &HeapMap) -> Vec<AreaPlan> {
     let mut plans: Vec<AreaPlan> = Vec::new();
     for (index, extent) in heap.extents.iter().enumerate() {
@@ -91,7 +91,9 @@ fn extents(heap: &HeapMap) -> Vec<AreaPlan> {
         let plan = AreaPlan::new(&extent.range, kind, Content::Extents(index..index + 1));
         match plans.last_mut() {
             Some(AreaPlan { range, kind: last, content: Content::Extents(extents), .. })
-                if *last == kind && plan.range.start < range.end =>
+                if *last == kind
+                    && (plan.range.start < range.end
+                        || extent.arena.is_some() && plan.range.start == range.end) =>
             {
                 range.end = range.end.max(plan.range.end);
                 extents.end = index + 1;

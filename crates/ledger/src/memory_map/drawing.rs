@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use allocator::{BlockState, Extent, HeapMap};
+use allocator::{BlockState, Extent, ExtentState, HeapMap};
 use capture::{Address, PAGE_SIZE, ProcessState, intersection};
 use ruby::{HeapPage, ObjectSpace, SlotState, SlotType};
 
@@ -112,6 +112,7 @@ impl Drawing<'_> {
                     self.push(block.end(), Use::InUse, owner);
                     continue;
                 }
+                BlockState::Free if extent.state == ExtentState::Muzzy => Use::Muzzy,
                 BlockState::Free => Use::Free,
                 BlockState::Fastbin => Use::Fastbin,
                 BlockState::Tcache => Use::Tcache,

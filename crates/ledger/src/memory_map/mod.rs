@@ -151,10 +151,12 @@ pub enum Use {
     FreeSlot,
     /// A slot that is swapped out.
     UnreadSlot,
+    /// Free memory of jemalloc's that the kernel takes when memory gets short.
+    Muzzy,
 }
 
 impl Use {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Foreign,
         Self::Overhead,
         Self::InUse,
@@ -166,6 +168,7 @@ impl Use {
         Self::YoungSlot,
         Self::FreeSlot,
         Self::UnreadSlot,
+        Self::Muzzy,
     ];
 
     /// The use with this number.
@@ -183,7 +186,10 @@ impl Use {
     /// Returns true if its bytes are not free.
     #[must_use]
     pub fn is_busy(self) -> bool {
-        !matches!(self, Self::Free | Self::Fastbin | Self::Tcache | Self::Top | Self::FreeSlot)
+        !matches!(
+            self,
+            Self::Free | Self::Fastbin | Self::Tcache | Self::Top | Self::FreeSlot | Self::Muzzy
+        )
     }
 
     /// Returns true for a slot with an object.

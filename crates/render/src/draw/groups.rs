@@ -32,7 +32,11 @@ pub(crate) const CAUSE_LEGEND: [LegendEntry; 17] = [
     group("free, in malloc's caches", Colour::Cached, &[Cause::MallocCached]),
     group("free, at the top of arenas", Colour::Top, &[Cause::MallocTop]),
     group("free, on pages in use", Colour::Fragmented, &[Cause::MallocFragmented]),
-    group("free, a trim returns it", Colour::Unreturned, &[Cause::MallocUnreturned]),
+    group(
+        "free, a trim returns it",
+        Colour::Unreturned,
+        &[Cause::MallocUnreturned, Cause::MallocMuzzy],
+    ),
 ];
 
 const fn group(label: &'static str, colour: Colour, causes: &'static [Cause]) -> LegendEntry {

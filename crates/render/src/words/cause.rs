@@ -14,10 +14,13 @@ pub const fn meaning(cause: Cause) -> &'static str {
         Cause::NativeGlobal => "native memory of libraries and threads",
         Cause::NativeUnreachable => "native memory in use that nothing points to: leaked?",
         Cause::MallocInUse => "other malloc'ed memory in use (owners not traced)",
-        Cause::MallocUnreturned => "freed, whole pages: malloc_trim would return them now",
+        Cause::MallocUnreturned => "freed, whole pages: a trim would return them now",
+        Cause::MallocMuzzy => {
+            "freed, released by MADV_FREE: the kernel takes them when it needs them"
+        }
         Cause::MallocFragmented => "freed, but on pages that bytes in use pin",
         Cause::MallocTop => "free at the top of arenas, kept for growth",
-        Cause::MallocCached => "freed into tcaches and fastbins",
+        Cause::MallocCached => "freed into thread caches and fastbins",
         Cause::MallocOverhead => "malloc's own headers and structures",
         Cause::StackThreads => "stacks of threads",
         Cause::StackFibers => "stacks of fibers",

@@ -124,10 +124,11 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         _ => report.process.pid.to_string(),
     };
     let owned = |cause| owner_evidence(report, cause);
+    let allocator = &report.process.allocator;
     match cause {
         Cause::MallocUnreturned => (
             format!(
-                "{size} were freed by Ruby but never returned to the kernel: glibc keeps whole free pages. This is not \
+                "{size} were freed by Ruby but never returned to the kernel: {allocator} keeps whole free pages. This is not \
                  a leak."
             ),
             arena_evidence(report),
@@ -135,15 +136,23 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         ),
         Cause::MallocFragmented => (
             format!(
-                "{size} are free but pinned: they share pages with memory in use, so neither glibc nor malloc_trim can \
+                "{size} are free but pinned: they share pages with memory in use, so neither {allocator} nor a trim can \
                  return them."
             ),
             arena_evidence(report),
             format!("`rbloat trim {pid}` should free only about {}.", Size(trim_yield(report))),
         ),
+        Cause::MallocMuzzy => (
+            format!(
+                "{size} were freed, and {allocator} has released their pages: RSS counts them until the kernel needs memory. \
+                 This is not a leak."
+            ),
+            arena_evidence(report),
+            format!("`rbloat trim {pid}` should free about {}.", Size(trim_yield(report))),
+        ),
         Cause::MallocTop | Cause::MallocCached => (
             format!(
-                "{size} are free at the top of arenas or in glibc's caches, where malloc_trim does not reach them."
+                "{size} are free at the top of arenas or in {allocator}'s caches, where a trim does not reach them."
             ),
             arena_evidence(report),
             "the next work in the process should use this memory first.".into(),

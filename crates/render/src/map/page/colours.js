@@ -8,7 +8,7 @@ const WHOLE = { thread_stack: 'stack.threads', fiber_stack: 'stack.fibers', jit:
 /** The causes of blocks, as far as their use decides. */
 const OF_USE = { [FREE]: 'malloc.fragmented', [FASTBIN]: 'malloc.cached', [TCACHE]: 'malloc.cached', [TOP]: 'malloc.top',
   [OLD_SLOT]: 'ruby.live_slots', [YOUNG_SLOT]: 'ruby.live_slots', [UNREAD_SLOT]: 'ruby.live_slots',
-  [FREE_SLOT]: 'ruby.free_slots', [FOREIGN]: 'unknown' };
+  [FREE_SLOT]: 'ruby.free_slots', [FOREIGN]: 'unknown', [MUZZY]: 'malloc.muzzy' };
 
 /** Returns the cause of a block, or of an area without blocks (-1). Whether a trim returns free bytes is known of the page only. */
 function causeOf(memoryMap, area, block) {
@@ -112,7 +112,7 @@ class Colours {
     if (pageUse === RETURNED) return named.returned;
     if (pageUse === SWAPPED) return named.swapped;
     if (this.view === 'owner') {
-      const cause = pageUse === UNRETURNED ? 'malloc.unreturned' : causeOf(memoryMap, area, block);
+      const cause = pageUse === UNRETURNED && memoryMap.uses[block] !== MUZZY ? 'malloc.unreturned' : causeOf(memoryMap, area, block);
       return this.ofGroup[GROUP_OF_CAUSE.get(cause)];
     }
     return block < 0 || isBusy(memoryMap.uses[block]) ? named['in-use'] : named.kept;

@@ -4,8 +4,8 @@ const PAGE = 4096, UNIT = 8;
 
 /** The uses of blocks, by number. */
 const USES = ['memory that is not malloc\'s', 'overhead', 'chunk in use', 'free chunk', 'chunk in a fastbin', 'chunk in a tcache', 'top chunk',
-  'slot of an old object', 'slot of a young object, or of garbage', 'free slot', 'swapped slot'];
-const [FOREIGN, OVERHEAD, IN_USE, FREE, FASTBIN, TCACHE, TOP, OLD_SLOT, YOUNG_SLOT, FREE_SLOT, UNREAD_SLOT] = USES.keys();
+  'slot of an old object', 'slot of a young object, or of garbage', 'free slot', 'swapped slot', 'free extent, released by MADV_FREE'];
+const [FOREIGN, OVERHEAD, IN_USE, FREE, FASTBIN, TCACHE, TOP, OLD_SLOT, YOUNG_SLOT, FREE_SLOT, UNREAD_SLOT, MUZZY] = USES.keys();
 
 /** The states of pages, by number. */
 const PAGE_USES = ['not resident', 'resident', 'in swap', 'resident and free (a trim would return it)'];
@@ -13,7 +13,7 @@ const [RETURNED, RESIDENT, SWAPPED, UNRETURNED] = PAGE_USES.keys();
 
 const hasOwner = use => use === IN_USE || use === OLD_SLOT || use === YOUNG_SLOT;
 /** Returns true if the bytes of a block are not free. */
-const isBusy = use => use <= IN_USE || (use >= OLD_SLOT && use !== FREE_SLOT);
+const isBusy = use => use <= IN_USE || (use >= OLD_SLOT && use !== FREE_SLOT && use !== MUZZY);
 
 const hex = address => '0x' + address.toString(16);
 
