@@ -104,8 +104,7 @@ impl Counted {
 
 /// Returns true for an extent that is neither free nor handed out yet, such as one that is being purged.
 fn is_moving(descriptor: &Descriptor) -> bool {
-    descriptor.state.is_none()
-        || descriptor.is_active() && descriptor.class >= NO_CLASS && !descriptor.is_slab
+    descriptor.state.is_none() || descriptor.is_active() && descriptor.class >= NO_CLASS
 }
 
 /// An arena and whether the walk found what it counts itself.
@@ -306,17 +305,17 @@ impl Walk {
         let (start, bytes) = (descriptor.range.start, length(&descriptor.range));
         match descriptor.state {
             None => Ok(Err(Problem::Moving)),
-            Some(ExtentState::Active) if descriptor.is_slab => {
-                let bitmap = descriptor.bitmap(structures)?;
-                Ok(self.add_regions(descriptor, bitmap))
-            }
             Some(ExtentState::Active) if descriptor.class >= NO_CLASS => {
                 if !is_cached {
                     return Ok(Err(Problem::Moving));
                 }
-                // The cache of the allocator of huge pages (`sec_t`) keeps extents without a class.
+                // The cache of the allocator of huge pages (`sec_t`) keeps extents without a class, former slabs among them.
                 self.push(start, bytes, BlockState::Tcache);
                 Ok(Ok(()))
+            }
+            Some(ExtentState::Active) if descriptor.is_slab => {
+                let bitmap = descriptor.bitmap(structures)?;
+                Ok(self.add_regions(descriptor, bitmap))
             }
             Some(ExtentState::Active) => Ok(self.add_large(descriptor)),
             Some(_) => {
