@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{ElfModule, SyntheticMemory};
 
-const MODULE: u64 = 0x7f20_0000_0000;
+const MODULE: u64 = 0x7f60_0000_0000;
 /// Where the module's variables begin, and the places of jemalloc's among them.
 const VARIABLES: u64 = MODULE + 0x4000;
 const POINTERS: u64 = VARIABLES + 0x40;
