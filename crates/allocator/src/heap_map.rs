@@ -26,6 +26,9 @@ pub struct HeapMap {
     pub blocks: Vec<Block>,
     /// The header that each block begins with.
     pub header: Header,
+    /// The sizes that requests are rounded up to, ascending; empty if they are rounded up to a header and a multiple of
+    /// 16, as glibc does.
+    pub size_classes: Vec<u64>,
     /// The memory that the next call of [`HeapMap::trim_call`] would return to the kernel: whole pages,
     /// ascending and disjoint, resident or not.
     pub trimmable: Vec<Range<Address>>,
@@ -305,6 +308,9 @@ impl Totals {
     }
 }
 
+/// The alignment of glibc's chunks.
+const GLIBC_ALIGNMENT: u64 = 16;
+
 impl HeapMap {
     /// The number of blocks.
     #[must_use]
@@ -330,6 +336,33 @@ impl HeapMap {
         extent.blocks.clone().zip(blocks.iter().copied())
     }
 
+    /// The usable bytes of the block that the allocator gives for a small request.
+    #[must_use]
+    pub fn usable_bytes_for(&self, request: u64) -> u64 {
+        let class = self.size_classes.iter().copied().find(|size| *size >= request);
+        let own = self.header.bytes - self.header.lent;
+        class.unwrap_or_else(|| (request + own).next_multiple_of(GLIBC_ALIGNMENT) - own)
+    }
+
+    /// The usable bytes of a block that the program must have asked for, since a smaller request would have been given a
+    /// smaller block, rounded up to a word. The words behind them may be an earlier owner's.
+    #[must_use]
+    pub fn requested_bytes(&self, block: Block) -> u64 {
+        const WORD: u64 = 8;
+        let usable = capture::length(&self.header.usable(block));
+        if block.state() == BlockState::Mmapped {
+            // It is not recycled memory.
+            return usable;
+        }
+        let after = self.size_classes.partition_point(|size| *size < usable);
+        let smaller = match after.checked_sub(1).and_then(|before| self.size_classes.get(before)) {
+            Some(smaller) => *smaller,
+            None if self.size_classes.is_empty() => usable.saturating_sub(GLIBC_ALIGNMENT),
+            None => 0,
+        };
+        (smaller + WORD).min(usable)
+    }
+
     /// The number of the block for which malloc returned `pointer`.
     #[must_use]
     pub fn block_of(&self, pointer: Address) -> Option<usize> {
@@ -343,5 +376,33 @@ impl HeapMap {
         let after = self.extents.partition_point(|extent| extent.range.start <= at);
         let extent = after.checked_sub(1).and_then(|index| self.extents.get(index))?;
         (at < extent.range.end).then_some(extent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requested(heap: &HeapMap, request: u64) -> (u64, u64) {
+        let usable = heap.usable_bytes_for(request);
+        let bytes = usable + heap.header.bytes - heap.header.lent;
+        let block = Block::new(Address(0x1000), bytes, BlockState::InUse);
+        assert_eq!(capture::length(&heap.header.usable(block)), usable);
+        (usable, heap.requested_bytes(block))
+    }
+
+    #[test]
+    fn a_request_is_rounded_as_the_allocator_does() {
+        let glibc = HeapMap { header: Header { bytes: 16, lent: 8 }, ..HeapMap::default() };
+        assert_eq!(requested(&glibc, 56), (56, 48));
+        assert_eq!(requested(&glibc, 57), (72, 64));
+        let size_classes = vec![8, 16, 32, 48, 64, 80, 96, 112, 128, 160];
+        let jemalloc = HeapMap { size_classes, ..HeapMap::default() };
+        assert_eq!(requested(&jemalloc, 8), (8, 8));
+        assert_eq!(requested(&jemalloc, 16), (16, 16));
+        assert_eq!(requested(&jemalloc, 56), (64, 56));
+        assert_eq!(requested(&jemalloc, 130), (160, 136));
+        let mapped = Block::new(Address(0x1000), 0x2_0000, BlockState::Mmapped);
+        assert_eq!(glibc.requested_bytes(mapped), 0x2_0000 - 16);
     }
 }

@@ -26,7 +26,13 @@ const MAX_GEMS: usize = 3;
 pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     use Cause::{MallocFragmented, MallocUnreturned, RubyLiveSlots, RubyMalloc};
     let Some(cause) = cause else { return Vec::new() };
-    let mut malloc = vec![auto_trim(ledger), preload(ledger), limit_arenas(ledger), trim(ledger)];
+    let mut malloc = vec![
+        auto_trim(ledger),
+        preload(ledger),
+        decay_in_background(ledger),
+        limit_arenas(ledger),
+        trim(ledger),
+    ];
     if is_pinned(ledger) {
         // A trim returns less than half of it.
         malloc.swap(0, 1);
@@ -89,6 +95,17 @@ fn preload(ledger: &Ledger) -> Option<Advice> {
         .then(|| step(Action::PreloadJemalloc { is_broken, is_pinned: is_pinned(ledger) }))
 }
 
+/// jemalloc returns the pages of an idle arena only in a thread of its own. A forked process never has that thread, and a
+/// process that keeps free pages forever does so on purpose.
+fn decay_in_background(ledger: &Ledger) -> Option<Advice> {
+    let decay = ledger.malloc.as_ref()?.tuning?.decay?;
+    let setting = ledger.process.variable("MALLOC_CONF").unwrap_or_default();
+    let is_set = setting.contains("background_thread:true");
+    let helps = !decay.in_background && !is_set && decay.dirty_ms >= 0;
+    (helps && is_worth(ledger, ledger.causes[Cause::MallocUnreturned]))
+        .then(|| step(Action::DecayInBackground))
+}
+
 /// Returns true if most of malloc's free memory shares pages with memory in use.
 fn is_pinned(ledger: &Ledger) -> bool {
     ledger.causes[Cause::MallocFragmented] > ledger.causes[Cause::MallocUnreturned]
@@ -107,7 +124,7 @@ fn limit_arenas(ledger: &Ledger) -> Option<Advice> {
     by_arena.sort_unstable_by_key(|bytes| Reverse(*bytes));
     // The two largest arenas would keep what they keep now.
     let kept_bytes = by_arena.iter().skip(2).sum();
-    let is_limited = matches!(malloc.arena_max, Some(1..=2));
+    let is_limited = matches!(malloc.tuning.and_then(|it| it.arena_max), Some(1..=2));
     (!is_limited && is_worth(ledger, kept_bytes)).then(|| step(Action::LimitArenas { kept_bytes }))
 }
 

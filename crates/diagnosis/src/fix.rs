@@ -7,6 +7,8 @@ pub type Variable = (&'static str, &'static str);
 /// by this name wherever a package installed it.
 pub const JEMALLOC: [Variable; 2] =
     [("LD_PRELOAD", "libjemalloc.so.2"), ("MALLOC_CONF", "background_thread:true")];
+/// The variable that lets jemalloc return free memory also while the program is idle.
+pub const BACKGROUND_THREAD: [Variable; 1] = [JEMALLOC[1]];
 /// The variables that limit glibc's malloc to two arenas.
 pub const TWO_ARENAS: [Variable; 1] = [("MALLOC_ARENA_MAX", "2")];
 /// The variables that load rbloat's gem into a program without Bundler, and start AutoTrim.
@@ -23,7 +25,10 @@ pub fn steps(advice: &[Advice]) -> Vec<Vec<&Advice>> {
     let is_setting = |advice: &Advice| {
         matches!(
             advice.action,
-            Action::AutoTrim | Action::PreloadJemalloc { .. } | Action::LimitArenas { .. }
+            Action::AutoTrim
+                | Action::PreloadJemalloc { .. }
+                | Action::DecayInBackground
+                | Action::LimitArenas { .. }
         )
     };
     let mut steps: Vec<Vec<&Advice>> = Vec::new();

@@ -14,7 +14,7 @@ mod verdict;
 
 pub use advice::advise;
 pub use comparison::{Workload, compare};
-pub use fix::{GEM, JEMALLOC, TWO_ARENAS, Variable, steps};
+pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, TWO_ARENAS, Variable, steps};
 pub use growth::{growth, has_more_objects, largest_native_owner, totals};
 pub use series::{Basis, LatestFigures, MemorySeries, top_causes};
 pub use setting::{Environment, Setting};

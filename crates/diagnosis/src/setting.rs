@@ -12,6 +12,12 @@ pub enum Setting {
     Arena2,
     /// jemalloc.
     Jemalloc,
+    /// jemalloc with a thread that returns free memory, also while the program is idle.
+    JemallocBackground,
+    /// jemalloc that returns free memory after one second.
+    JemallocDecay,
+    /// jemalloc with two arenas.
+    JemallocArena2,
     /// tcmalloc.
     Tcmalloc,
     /// mimalloc.
@@ -37,19 +43,30 @@ pub struct Environment {
 const FOLDERS: [&str; 4] = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib"];
 
 /// Variables of the settings. They are removed under every setting that does not set them.
-const MADE_BY_SETTINGS: [&str; 3] = ["MALLOC_ARENA_MAX", "LD_PRELOAD", "RBLOAT_AUTO_TRIM"];
+const MADE_BY_SETTINGS: [&str; 4] =
+    ["MALLOC_ARENA_MAX", "LD_PRELOAD", "MALLOC_CONF", "RBLOAT_AUTO_TRIM"];
 
 impl Setting {
     /// The built-in settings, in the order in which they are shown.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Default,
         Self::Arena2,
         Self::Jemalloc,
+        Self::JemallocBackground,
+        Self::JemallocDecay,
+        Self::JemallocArena2,
         Self::Tcmalloc,
         Self::Mimalloc,
         Self::Trim,
         Self::Gem,
     ];
+
+    /// The settings that are compared unless others are named.
+    #[must_use]
+    pub fn usual() -> Vec<Self> {
+        let is_usual = |it: &Self| !matches!(it, Self::JemallocDecay | Self::JemallocArena2);
+        Self::ALL.into_iter().filter(is_usual).collect()
+    }
 
     /// The name in arguments, tables and JSON.
     #[must_use]
@@ -59,6 +76,9 @@ impl Setting {
             Self::Default => "default",
             Self::Arena2 => "arena2",
             Self::Jemalloc => "jemalloc",
+            Self::JemallocBackground => "jemalloc-background",
+            Self::JemallocDecay => "jemalloc-decay1s",
+            Self::JemallocArena2 => "jemalloc-arena2",
             Self::Tcmalloc => "tcmalloc",
             Self::Mimalloc => "mimalloc",
             Self::Trim => "trim",
@@ -84,7 +104,10 @@ impl Setting {
     pub const fn needs(&self) -> Option<&'static str> {
         match self {
             Self::Default | Self::Arena2 | Self::Trim | Self::Own(..) => None,
-            Self::Jemalloc => Some("the package libjemalloc2"),
+            Self::Jemalloc
+            | Self::JemallocBackground
+            | Self::JemallocDecay
+            | Self::JemallocArena2 => Some("the package libjemalloc2"),
             Self::Tcmalloc => Some("the package libtcmalloc-minimal4"),
             Self::Mimalloc => Some("the package libmimalloc2.0"),
             Self::Gem => Some("the gem rbloat"),
@@ -94,10 +117,24 @@ impl Setting {
     /// The names of the library that the setting loads, in order of preference.
     const fn libraries(&self) -> &'static [&'static str] {
         match self {
-            Self::Jemalloc => &["libjemalloc.so.2"],
+            Self::Jemalloc
+            | Self::JemallocBackground
+            | Self::JemallocDecay
+            | Self::JemallocArena2 => &["libjemalloc.so.2"],
             Self::Tcmalloc => &["libtcmalloc_minimal.so.4", "libtcmalloc.so.4"],
             Self::Mimalloc => &["libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so.2.0"],
             _ => &[],
+        }
+    }
+
+    /// The value of MALLOC_CONF; `None` if the setting needs none.
+    #[must_use]
+    pub const fn malloc_conf(&self) -> Option<&'static str> {
+        match self {
+            Self::JemallocBackground => Some("background_thread:true"),
+            Self::JemallocDecay => Some("dirty_decay_ms:1000"),
+            Self::JemallocArena2 => Some("narenas:2"),
+            _ => None,
         }
     }
 
@@ -109,9 +146,16 @@ impl Setting {
             Self::Own(_, variables) => variables.clone(),
             Self::Default | Self::Trim => vec![],
             Self::Arena2 => vec![("MALLOC_ARENA_MAX".into(), "2".into())],
-            Self::Jemalloc | Self::Tcmalloc | Self::Mimalloc => {
+            Self::Jemalloc
+            | Self::JemallocBackground
+            | Self::JemallocDecay
+            | Self::JemallocArena2
+            | Self::Tcmalloc
+            | Self::Mimalloc => {
                 let library = self.libraries().iter().find_map(|name| find(name))?;
-                vec![("LD_PRELOAD".into(), library.to_string_lossy().into_owned())]
+                let preload = ("LD_PRELOAD".into(), library.to_string_lossy().into_owned());
+                let conf = self.malloc_conf().map(|conf| ("MALLOC_CONF".into(), conf.into()));
+                [Some(preload), conf].into_iter().flatten().collect()
             }
             Self::Gem => {
                 let library = gem?.join("lib");

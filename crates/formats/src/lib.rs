@@ -9,6 +9,7 @@ mod csv;
 mod deployment;
 mod diff;
 mod line;
+mod malloc;
 mod names;
 mod recording;
 mod report;
@@ -35,6 +36,7 @@ pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,
     RecordingEnd, RecordingStart, Sample,
 };
+pub use malloc::{ArenaSlabs, MallocTuning, PinRow, SizeClass};
 pub use recording::{Recording, RecordingError};
 pub use report::{
     Arena, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FileCode, FindingRow,

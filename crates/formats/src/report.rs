@@ -14,6 +14,7 @@ use ledger::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::malloc::{MallocTuning, PinRow, SizeClass};
 use crate::{Advice, Content, Deployment, Verdict};
 
 /// The maximum number of classes in a brief report.
@@ -182,6 +183,15 @@ pub struct Malloc {
     pub trim_yield_bytes: u64,
     /// The part that leaves RSS at once, but is freed only when the kernel splits the huge pages around it.
     pub trim_deferred_bytes: u64,
+    /// The allocator with its version, such as `jemalloc 5.3.0`; empty in older snapshots.
+    #[serde(default)]
+    pub walker: String,
+    #[serde(default)]
+    pub tuning: Option<MallocTuning>,
+    #[serde(default)]
+    pub pinned_by: Vec<PinRow>,
+    #[serde(default)]
+    pub size_classes: Vec<SizeClass>,
 }
 
 /// An arena: its resident bytes by use, and its bytes that are not resident.
@@ -191,9 +201,14 @@ pub struct Arena {
     pub address: String,
     pub main: bool,
     pub heaps: u32,
+    /// `None` if the allocator does not count them, and in older snapshots.
+    #[serde(default)]
+    pub threads: Option<u32>,
     pub system_bytes: u64,
     pub in_use_bytes: u64,
     pub unreturned_bytes: u64,
+    #[serde(default)]
+    pub muzzy_bytes: u64,
     pub fragmented_bytes: u64,
     pub cached_bytes: u64,
     pub top_bytes: u64,
@@ -383,6 +398,10 @@ impl From<&MallocAccount> for Malloc {
             mmapped_bytes: totals.mmapped_bytes,
             trim_yield_bytes: account.trim_yield_bytes,
             trim_deferred_bytes: account.trim_deferred_bytes,
+            walker: account.walker.clone(),
+            tuning: account.tuning.map(MallocTuning::from),
+            pinned_by: PinRow::rows(&account.pins),
+            size_classes: account.size_classes.iter().map(SizeClass::from).collect(),
         }
     }
 }
@@ -391,22 +410,25 @@ impl From<&ArenaAccount> for Arena {
     fn from(arena: &ArenaAccount) -> Self {
         let known = [
             Cause::MallocUnreturned,
+            Cause::MallocMuzzy,
             Cause::MallocFragmented,
             Cause::MallocCached,
             Cause::MallocTop,
             Cause::MallocOverhead,
         ];
-        let [unreturned, fragmented, cached, top, overhead] =
+        let [unreturned, muzzy, fragmented, cached, top, overhead] =
             known.map(|cause| arena.causes[cause]);
         Self {
             address: arena.address.to_string(),
             main: arena.is_main,
             heaps: arena.heaps,
+            threads: arena.threads,
             system_bytes: arena.system_bytes,
             // All other bytes are in use, by Ruby or by other code.
             in_use_bytes: arena.causes.total()
-                - (unreturned + fragmented + cached + top + overhead),
+                - (unreturned + muzzy + fragmented + cached + top + overhead),
             unreturned_bytes: unreturned,
+            muzzy_bytes: muzzy,
             fragmented_bytes: fragmented,
             cached_bytes: cached,
             top_bytes: top,

@@ -47,6 +47,8 @@ pub enum Action {
         #[serde(default)]
         is_pinned: bool,
     },
+    /// Restart the process with jemalloc's background thread.
+    DecayInBackground,
     /// Restart the process with at most two arenas.
     LimitArenas {
         /// Free bytes in all arenas but the two largest.

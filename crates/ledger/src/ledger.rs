@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use allocator::{Allocator, HeapMap, Libc, Totals};
+use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
 use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severity};
 use ruby::{ObjectSpace, SlotState};
 
@@ -8,6 +8,7 @@ use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
 use crate::interpreter::InterpreterAccount;
 use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, Parts, PointerGraph};
 use crate::pages::pages_of;
+use crate::pins::{self, Pin, Pins, SizeClassAccount};
 use crate::{Cause, Causes, Facts, FileAccount, MemoryMap, Size, memory_map};
 
 /// The account of one process at one instant: every resident byte under one cause, with the facts about malloc and
@@ -68,9 +69,14 @@ pub struct MallocAccount {
     pub trim_yield_bytes: u64,
     /// The part that leaves RSS at once but is freed only when the kernel splits the huge page.
     pub trim_deferred_bytes: u64,
-    /// The maximum number of arenas by MALLOC_ARENA_MAX, a tunable or mallopt(3); `None` if it depends on the number
-    /// of processors, or is not known.
-    pub arena_max: Option<u64>,
+    /// The allocator with its version, such as `glibc 2.36`.
+    pub walker: String,
+    /// How it is tuned; `None` if that is not known.
+    pub tuning: Option<Tuning>,
+    /// The owners whose blocks keep free memory resident, the largest amount first; empty if owners were not traced.
+    pub pins: Vec<Pin>,
+    /// The slabs by the size of their regions; empty if the allocator has none.
+    pub size_classes: Vec<SizeClassAccount>,
     /// The arenas, the main one first.
     pub arenas: Vec<ArenaAccount>,
 }
@@ -82,8 +88,10 @@ pub struct ArenaAccount {
     pub address: Address,
     /// True for the main arena.
     pub is_main: bool,
-    /// The number of its heaps.
+    /// The number of its heaps, or of its extents in use.
     pub heaps: u32,
+    /// The number of threads that allocate from it; `None` if the allocator does not count them.
+    pub threads: Option<u32>,
     /// Bytes that it obtained from the kernel, by its own count.
     pub system_bytes: u64,
     /// Resident bytes by cause.
@@ -208,7 +216,11 @@ impl Ledger {
             causes: booking.causes,
             is_traced: facts.graph.is_some(),
             is_estimated: state.origin == Origin::Core,
-            malloc: malloc.ok().map(|heap| MallocAccount::new(heap, &booking, pages)),
+            malloc: malloc.ok().map(|heap| {
+                let accounts = if facts.graph.is_some() { &accounts[..] } else { &[] };
+                let pins = pins::find(heap, pages, owners, accounts);
+                MallocAccount::new(heap, &booking, pages, pins)
+            }),
             ruby: space.ok().map(RubyAccount::new),
             owners: accounts,
             dominators,
@@ -362,11 +374,12 @@ fn check_rss(state: &ProcessState, rss_bytes: u64, findings: &mut Vec<Finding>) 
 }
 
 impl MallocAccount {
-    fn new(heap: &HeapMap, booking: &Booking, pages: &Pages) -> Self {
+    fn new(heap: &HeapMap, booking: &Booking, pages: &Pages, pins: Pins) -> Self {
         let arenas = heap.arenas.iter().zip(&booking.arenas).map(|(arena, causes)| ArenaAccount {
             address: arena.address,
             is_main: arena.is_main,
             heaps: arena.heaps,
+            threads: arena.threads,
             system_bytes: arena.system_bytes,
             causes: *causes,
             returned_bytes: arena.system_bytes.saturating_sub(causes.total()),
@@ -376,7 +389,10 @@ impl MallocAccount {
             trim_yield_bytes: booking.causes[Cause::MallocUnreturned]
                 + booking.causes[Cause::MallocMuzzy],
             trim_deferred_bytes: pages.deferred_bytes(&heap.trimmable),
-            arena_max: heap.tuning.and_then(|tuning| tuning.arena_max),
+            walker: heap.walker.clone(),
+            tuning: heap.tuning,
+            pins: pins.owners,
+            size_classes: pins.size_classes,
             arenas: arenas.collect(),
         }
     }

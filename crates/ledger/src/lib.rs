@@ -13,7 +13,9 @@ mod ledger;
 mod memory_map;
 mod ownership;
 mod pages;
+mod pins;
 mod size;
+pub use allocator::{Decay, Tuning};
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
 pub use files::FileAccount;
@@ -26,4 +28,5 @@ pub use ownership::{
     Dominator, DominatorKind, Explanation, NoExplanation, OwnerAccount, OwnerKind, Referrer,
     Retainer, Subject,
 };
+pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use size::{Count, Size, percent};

@@ -144,6 +144,13 @@ fn how(setting: &Setting) -> String {
         Setting::Default => "change nothing",
         Setting::Arena2 => "set MALLOC_ARENA_MAX=2",
         Setting::Jemalloc => "set LD_PRELOAD to libjemalloc.so.2",
+        Setting::JemallocBackground => {
+            "set LD_PRELOAD to libjemalloc.so.2 and MALLOC_CONF=background_thread:true"
+        }
+        Setting::JemallocDecay => {
+            "set LD_PRELOAD to libjemalloc.so.2 and MALLOC_CONF=dirty_decay_ms:1000"
+        }
+        Setting::JemallocArena2 => "set LD_PRELOAD to libjemalloc.so.2 and MALLOC_CONF=narenas:2",
         Setting::Tcmalloc => "set LD_PRELOAD to libtcmalloc_minimal.so.4",
         Setting::Mimalloc => "set LD_PRELOAD to libmimalloc.so.2",
         Setting::Trim => "run `rbloat trim PID` after such work",

@@ -9,6 +9,7 @@ mod files;
 mod fix;
 mod interpreter;
 mod map;
+mod pins;
 mod plot;
 mod processes;
 mod report;

@@ -7,6 +7,7 @@ use ledger::{Cause, Count, Size, percent};
 
 use crate::files::write_files;
 use crate::interpreter::write_interpreter;
+use crate::pins::write_pins;
 use crate::text::{
     BOLD, DIM, GREEN, RED, align_right, mebibytes, table, trimmed, write_paragraph, write_verdict,
     write_wrapped,
@@ -87,6 +88,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     }
     write_owners(report, out, options.width)?;
     write_dominators(report, out, options.width)?;
+    write_pins(report, out, options.width)?;
     write_files(report, out, options.width)?;
     write_interpreter(report, out, options.width, options.code)?;
     write_advice(report, out, options.width)?;
@@ -103,7 +105,7 @@ fn write_head(report: &Report, out: &mut String) -> std::fmt::Result {
         process.pid,
         Size(process.rss_bytes),
         process.libc,
-        process.allocator,
+        words::allocator(report),
         words::counted(process.threads, "thread")
     )?;
     writeln!(out, "{DIM}{}{DIM:#}", process.command)?;

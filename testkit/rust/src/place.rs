@@ -37,10 +37,21 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A command to run Ruby where the targets run: `ruby`, or what RBLOAT_TEST_RUBY names.
+/// A command to run Ruby where the targets run: `ruby`, or what RBLOAT_TEST_RUBY names. If RBLOAT_TEST_PRELOAD names a
+/// library with an allocator, it serves malloc there.
 #[must_use]
 pub fn ruby() -> Command {
-    command(ruby_name())
+    let mut command = command(ruby_name());
+    if let Some(library) = preload() {
+        command.env("LD_PRELOAD", library);
+    }
+    command
+}
+
+/// The library that RBLOAT_TEST_PRELOAD names.
+#[must_use]
+pub fn preload() -> Option<OsString> {
+    env::var_os("RBLOAT_TEST_PRELOAD").filter(|library| !library.is_empty())
 }
 
 pub(crate) fn ruby_name() -> OsString {

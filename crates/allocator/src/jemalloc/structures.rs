@@ -5,35 +5,35 @@ use capture::{Address, Image, Memory, PAGE_SIZE, Unreadable, intersection};
 
 use crate::candidate_mappings::{is_candidate, lies_in_memory};
 
-const PAGE: usize = PAGE_SIZE as usize;
-/// The pages that are kept, 32 MiB of them. Beyond that, pages are read again.
-const MAX_PAGES: usize = 8192;
+/// The bytes that one system call reads: structures lie close together.
+const PIECE: u64 = 32 << 10;
+/// The pieces that are kept, 64 MiB of them. Beyond that, pieces are read again.
+const MAX_PIECES: usize = 2048;
 /// The bytes that are read at once.
 const PART: u64 = 64 << 10;
 
 /// Reads many small structures of jemalloc's, which lie close together but are visited in no order.
 pub(crate) struct Structures<'a> {
     pub(crate) image: &'a Image<'a>,
-    pages: HashMap<Address, Box<[u8; PAGE]>>,
+    /// Pieces up to the first byte that cannot be read, by address.
+    pieces: HashMap<Address, Vec<u8>>,
 }
 
 impl<'a> Structures<'a> {
     pub(crate) fn new(image: &'a Image<'a>) -> Self {
-        Self { image, pages: HashMap::new() }
+        Self { image, pieces: HashMap::new() }
     }
 
     /// The `N` bytes at `at`.
     pub(crate) fn bytes<const N: usize>(&mut self, at: Address) -> Result<[u8; N], Unreadable> {
-        let mut bytes = [0; N];
-        let mut done = 0;
-        while done < N {
-            let at = at.offset(done as u64);
-            let within = (at.0 % PAGE_SIZE) as usize;
-            let page = self.page(at.align_down(PAGE_SIZE))?;
-            let part = &page[within..PAGE.min(within + N - done)];
-            bytes[done..done + part.len()].copy_from_slice(part);
-            done += part.len();
+        let start = at.align_down(PIECE);
+        let within = (at - start) as usize;
+        if let Some(bytes) = self.piece(start).get(within..).and_then(|rest| rest.first_chunk()) {
+            return Ok(*bytes);
         }
+        // It crosses the end of a piece, or lies behind memory that cannot be read.
+        let mut bytes = [0; N];
+        self.image.read_exact(at, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -49,18 +49,16 @@ impl<'a> Structures<'a> {
         self.word(at).map(Address)
     }
 
-    fn page(&mut self, at: Address) -> Result<&[u8; PAGE], Unreadable> {
-        if self.pages.len() >= MAX_PAGES && !self.pages.contains_key(&at) {
-            self.pages.clear();
+    fn piece(&mut self, start: Address) -> &[u8] {
+        if self.pieces.len() >= MAX_PIECES && !self.pieces.contains_key(&start) {
+            self.pieces.clear();
         }
-        match self.pages.entry(at) {
-            std::collections::hash_map::Entry::Occupied(page) => Ok(page.into_mut()),
-            std::collections::hash_map::Entry::Vacant(place) => {
-                let mut page = Box::new([0; PAGE]);
-                self.image.read_exact(at, &mut page[..])?;
-                Ok(place.insert(page))
-            }
-        }
+        self.pieces.entry(start).or_insert_with(|| {
+            let mut piece = vec![0; PIECE as usize];
+            let read = self.image.read(start, &mut piece);
+            piece.truncate(read);
+            piece
+        })
     }
 
     /// Returns true if `at` may be a structure of jemalloc's: aligned, in memory that an allocator may have obtained.

@@ -67,6 +67,7 @@ pub(crate) fn walk_with(
         let what = format!("{count} entries of jemalloc's tree of extents were being changed");
         walk.heap.findings.push(Finding::general(Severity::Note, what));
     }
+    walk.heap.size_classes = (0..NO_CLASS).map(class_bytes).collect();
     walk.add_arenas(&arenas, &counted);
     walk.add_extents(structures, extents.descriptors, &arenas).map_err(unreadable)?;
     walk.mark_caches(structures, &arenas);
@@ -236,6 +237,7 @@ impl Walk {
         });
         let mut parts: Vec<_> = descriptors.into_iter().map(Part::Extent).chain(bases).collect();
         parts.sort_by_key(|part| part.range().start);
+        self.heap.blocks.reserve_exact(parts.iter().map(|part| self.block_count(part)).sum());
         let mut end = Address(0);
         let mut moving = (0_u64, 0_u64);
         for part in parts {
@@ -295,6 +297,15 @@ impl Walk {
             self.heap.findings.push(Finding::general(Severity::Note, what));
         }
         Ok(())
+    }
+
+    fn block_count(&self, part: &Part) -> usize {
+        match part {
+            Part::Extent(descriptor) if descriptor.is_slab && descriptor.is_active() => {
+                self.bins.get(descriptor.class as usize).map_or(0, |bin| bin.regions as usize)
+            }
+            _ => 1,
+        }
     }
 
     /// Adds the blocks of an extent. If the inner result is an error, some may have been added.

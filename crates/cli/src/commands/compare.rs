@@ -22,8 +22,9 @@ const WORK: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArguments {
-    /// The settings to compare, separated by commas: default, arena2, jemalloc, tcmalloc, mimalloc, trim, gem. The
-    /// first one is the baseline. [default: all that are installed]
+    /// The settings to compare, separated by commas: default, arena2, jemalloc, jemalloc-background (with
+    /// background_thread:true), jemalloc-decay1s (dirty_decay_ms:1000), jemalloc-arena2 (narenas:2), tcmalloc, mimalloc,
+    /// trim, gem. The first one is the baseline. [default: all that are installed but jemalloc-decay1s and jemalloc-arena2]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setting)]
     pub(crate) with: Vec<Setting>,
     /// Also compare a setting of your own, which sets an environment variable: arena1:MALLOC_ARENA_MAX=1. Repeat this
@@ -175,11 +176,11 @@ fn gem(arguments: &CompareArguments) -> Result<PathBuf, String> {
 
 /// The requested settings, then the user's own, each once: otherwise a setting would be compared with itself.
 fn wanted(arguments: &CompareArguments) -> Vec<Setting> {
-    let named = if arguments.with.is_empty() { &Setting::ALL[..] } else { &arguments.with };
+    let named = if arguments.with.is_empty() { Setting::usual() } else { arguments.with.clone() };
     let mut wanted: Vec<Setting> = Vec::new();
     for setting in named {
-        if !wanted.contains(setting) {
-            wanted.push(setting.clone());
+        if !wanted.contains(&setting) {
+            wanted.push(setting);
         }
     }
     for Variable { setting, name, value } in &arguments.variables {

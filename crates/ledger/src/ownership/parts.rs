@@ -172,6 +172,7 @@ fn kinds_of_tables(
     };
     let mut kinds = HashMap::new();
     let mut headers = Vec::new();
+    let table_bytes = heap.usable_bytes_for(StTable::BYTES);
     for (number, block) in heap.all_blocks().filter(|(_, block)| block.state().is_in_use()) {
         let node = number as u32;
         if !is_interpreters(node) {
@@ -183,7 +184,7 @@ fn kinds_of_tables(
         {
             kinds.insert(node, kind);
         }
-        if length(&heap.header.usable(block)) == StTable::BYTES {
+        if length(&heap.header.usable(block)) == table_bytes {
             headers.push(node);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use allocator::{Block, BlockState, HeapMap};
+use allocator::{Block, HeapMap};
 use capture::{Address, Image, PAGE_SIZE, Window, intersection, length};
 use ruby::{Content, Form, StTable};
 
@@ -47,12 +47,8 @@ impl<'a> Reader<'a> {
         let memory = self.heap.header.usable(block);
         let Some((form, words)) = content.known() else {
             self.note_table(&memory);
-            // A mapping of its own is not recycled memory, so its last word is not an earlier owner's.
-            let last = match block.state() {
-                BlockState::InUse => memory.end.before(8),
-                _ => memory.end,
-            };
-            return self.read_with(&memory, |into, at, word| into.take(word, at == last));
+            let requested = memory.start.offset(self.heap.requested_bytes(block));
+            return self.read_with(&memory, |into, at, word| into.take(word, at >= requested));
         };
         let used = memory.start..memory.start.offset(words * 8);
         match form {
@@ -96,7 +92,7 @@ impl<'a> Reader<'a> {
 
     /// Adds a block that has the size and the header of a hash table.
     fn note_table(&mut self, memory: &Range<Address>) {
-        if length(memory) == StTable::BYTES
+        if length(memory) == self.heap.usable_bytes_for(StTable::BYTES)
             && let Ok(bytes) = self.window.bytes(memory.start, StTable::BYTES as usize)
         {
             self.tables.extend(StTable::from_bytes(bytes));

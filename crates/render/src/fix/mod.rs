@@ -4,7 +4,7 @@ mod blocks;
 
 use std::fmt::Write;
 
-use diagnosis::{JEMALLOC, TWO_ARENAS, steps};
+use diagnosis::{BACKGROUND_THREAD, TWO_ARENAS, steps};
 use formats::{Action, Advice, Deployment, Platform, Report, Server};
 use ledger::Size;
 
@@ -106,6 +106,7 @@ fn blocks_of(action: &Action, command: &str, deployment: &Deployment) -> Vec<Blo
     match action {
         Action::AutoTrim => gem(deployment),
         Action::PreloadJemalloc { is_broken, .. } => jemalloc(deployment, *is_broken),
+        Action::DecayInBackground => set(deployment, &BACKGROUND_THREAD),
         Action::LimitArenas { .. } => set(deployment, &TWO_ARENAS),
         Action::Trim => vec![Block::new("Run now, without a restart:", [command.into()])],
         Action::WatchPss => vec![Block::new("Run:", [command.into()])],
@@ -167,6 +168,10 @@ fn check(action: &Action) -> &'static str {
         Action::PreloadJemalloc { .. } => {
             "the first line of `rbloat report PID` has `malloc by jemalloc`. To measure the saving:"
         }
+        Action::DecayInBackground => {
+            "`malloc.tuning.background_thread` of `rbloat report PID --json` is true, and after ten idle seconds \
+             `rbloat report PID` shows less malloc.unreturned. To measure the saving:"
+        }
         Action::LimitArenas { .. } => {
             "`rbloat report PID --arenas` lists at most two arenas. To measure the saving:"
         }
@@ -196,10 +201,8 @@ fn measurement(action: &Action) -> Option<Block> {
     let settings = match action {
         Action::AutoTrim => "--with default,gem".to_owned(),
         Action::LimitArenas { .. } => "--with default,arena2".to_owned(),
-        Action::PreloadJemalloc { .. } => {
-            let own = JEMALLOC.map(|(name, value)| format!(" --set advised:{name}={value}"));
-            format!("--with default{}", own.concat())
-        }
+        Action::DecayInBackground => "--with jemalloc,jemalloc-background".to_owned(),
+        Action::PreloadJemalloc { .. } => "--with default,jemalloc-background".to_owned(),
         _ => return None,
     };
     Some(Block {

@@ -1,6 +1,8 @@
-use diagnosis::{JEMALLOC, TWO_ARENAS, Variable};
+use diagnosis::{BACKGROUND_THREAD, JEMALLOC, TWO_ARENAS, Variable};
 use formats::{Action, Advice, CaptureMethod, LargeGem, ProcessSummary, Report};
 use ledger::{Count, Size};
+
+use super::trim_call;
 
 /// A step in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
     let ProcessSummary { pid, .. } = report.process;
     let (action, command, costs) = match &advice.action {
         Action::Trim => (
-            "Return the free pages now: call malloc_trim(0) in the process.".into(),
+            format!("Return the free pages now: call {} in the process.", trim_call(report)),
             format!("rbloat trim {pid}"),
             "some milliseconds, then page faults when the memory is needed again. The same load allocates it again.",
         ),
@@ -62,6 +64,14 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             assignments(&JEMALLOC),
             "a restart. The peak during a burst does not fall. Forked processes, such as the workers of Puma, have no \
              background thread, and may keep free pages while they are idle.",
+        ),
+        Action::DecayInBackground => (
+            "Start jemalloc's background thread, which returns free pages some seconds after they were freed. Without it, \
+             jemalloc returns the pages of an arena only while a thread allocates from that arena."
+                .into(),
+            assignments(&BACKGROUND_THREAD),
+            "a restart. The peak during a burst does not fall. Forked processes, such as the workers of Puma, have no \
+             background thread.",
         ),
         Action::LimitArenas { kept_bytes } => (
             format!(

@@ -7,6 +7,8 @@ mod dominator;
 mod interpreter;
 mod verdict;
 
+use formats::Report;
+
 pub use advice::{AdviceWords, advice};
 pub use cause::meaning;
 pub use diff::diff_verdict;
@@ -34,6 +36,24 @@ pub(crate) fn confidence(confidence: formats::Confidence) -> &'static str {
         formats::Confidence::Low => "Low confidence.",
         formats::Confidence::Medium => "Medium confidence.",
         formats::Confidence::High => "High confidence.",
+    }
+}
+
+/// The allocator, with its version unless that is the C library's.
+pub(crate) fn allocator(report: &Report) -> &str {
+    let walker = report.malloc.as_ref().map_or("", |malloc| malloc.walker.as_str());
+    if walker.starts_with("glibc") || walker.is_empty() {
+        &report.process.allocator
+    } else {
+        walker
+    }
+}
+
+/// The call that makes the allocator of a process return free pages.
+pub(crate) fn trim_call(report: &Report) -> &'static str {
+    match report.process.allocator.as_str() {
+        "jemalloc" => "mallctl(\"arena.4096.purge\")",
+        _ => "malloc_trim(0)",
     }
 }
 

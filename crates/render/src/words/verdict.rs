@@ -4,11 +4,13 @@ use diagnosis::{MIN_BYTES, MIN_SHARE};
 use formats::{Arena, CaptureMethod, Memsize, Owner, Report};
 use ledger::{Cause, CauseGroup, Count, Size, percent};
 
-use super::{VerdictWords, confidence, counted, total};
+use super::{VerdictWords, confidence, counted, total, trim_call};
 use crate::files::times;
 
 /// Smaller parts of a healthy process are not listed, in bytes.
 const MIN_PART_BYTES: u64 = 100 << 10;
+/// The least share of the fragmented memory that an owner must keep to be named, in percent.
+const MIN_PIN_SHARE: f64 = 10.0;
 /// Owners and classes that are evidence, at most.
 const MAX_EVIDENCE: usize = 3;
 /// An owner is no evidence if it holds less than this fraction of the first one's memory.
@@ -285,7 +287,8 @@ fn arena_evidence(report: &Report) -> Vec<String> {
             counted(arenas.len() as u64, "arena")
         ),
         format!(
-            "malloc_trim(0) would return {}; another {} share pages with memory in use",
+            "{} would return {}; another {} share pages with memory in use",
+            trim_call(report),
             Size(malloc.trim_yield_bytes),
             Size(bytes(report, Cause::MallocFragmented))
         ),
@@ -297,6 +300,7 @@ fn arena_evidence(report: &Report) -> Vec<String> {
             Size(malloc.trim_deferred_bytes)
         ));
     }
+    evidence.extend(pin_evidence(report));
     let free = |arena: &&Arena| total([arena.unreturned_bytes, arena.fragmented_bytes]);
     if let Some(largest) = arenas.iter().max_by_key(free)
         && arenas.len() > 1
@@ -305,6 +309,21 @@ fn arena_evidence(report: &Report) -> Vec<String> {
         evidence.push(format!("the most in one arena is {} ({name})", Size(free(&largest))));
     }
     evidence
+}
+
+/// What keeps most of the fragmented memory, if that is worth a line.
+fn pin_evidence(report: &Report) -> Option<String> {
+    let fragmented = bytes(report, Cause::MallocFragmented);
+    let pin = report.malloc.as_ref()?.pinned_by.first()?;
+    let is_large = pin.bytes >= MIN_PART_BYTES && percent(pin.bytes, fragmented) >= MIN_PIN_SHARE;
+    is_large.then(|| {
+        format!(
+            "{} of these are kept by {} of {}",
+            Size(pin.bytes),
+            counted(pin.blocks, "block"),
+            pin.owner
+        )
+    })
 }
 
 /// The owners of Ruby's own memory, without the row that sums up the smaller owners.
