@@ -235,16 +235,16 @@ fn assert_consistent(heap: &HeapMap) {
             assert!(blocks.is_empty(), "{extent:?} of an arena that was not walked: {blocks:?}");
             continue;
         }
+        if blocks.is_empty() && extent.state == ExtentState::Active {
+            is_changing = true;
+            continue;
+        }
         if let Some(bytes) = extent.region_bytes {
             assert_eq!(extent.state, ExtentState::Active);
             let slack = length(&extent.range) - bytes * blocks.len() as u64;
             assert!(slack < bytes, "{slack} bytes of {extent:?} in no region");
             assert!(blocks.iter().all(|block| block.bytes() == bytes));
             assert_eq!(blocks[0].address, start);
-            continue;
-        }
-        if blocks.is_empty() && extent.state == ExtentState::Active {
-            is_changing = true;
             continue;
         }
         let &[block] = blocks else { panic!("{extent:?}: {blocks:?}") };
