@@ -6,7 +6,8 @@ use capture::{Address, CoreOptions, Image, Origin, Severity};
 use ledger::{Cause, Extent, Facts, Ledger, MemoryMap, PageUse, Use};
 use proptest::prelude::*;
 use testkit::{
-    CoreWriter, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, SyntheticCore, SyntheticMemory,
+    CoreWriter, GlibcRelease, JemallocHeap, JemallocRelease, MallocHeap, PagesUse, RegionUse,
+    RubyHeap, RubyRelease, SyntheticCore, SyntheticMemory,
 };
 
 /// An action on the heap: allocate bytes in a thread, or free one of the chunks.
@@ -137,6 +138,52 @@ proptest! {
         let least: u64 = pointers.len() as u64 * 32;
         prop_assert!(held >= least, "{held} bytes in {} chunks", pointers.len());
         prop_assert!(held <= malloc.totals.in_use_bytes + malloc.totals.mmapped_bytes);
+    }
+
+    #[test]
+    fn the_books_balance_under_jemalloc(
+        release in prop::sample::select(&JemallocRelease::ALL[..]),
+        lg_vaddr in prop::sample::select(&[48, 57][..]),
+        steps in steps(),
+    ) {
+        let mut heap = JemallocHeap::new(release, lg_vaddr, 3);
+        let mut pointers = Vec::new();
+        for step in steps {
+            match step {
+                Step::Malloc { thread, bytes } => pointers.push(heap.malloc(thread, bytes)),
+                Step::Free { thread, which } if !pointers.is_empty() => {
+                    heap.free(thread, pointers.swap_remove(which % pointers.len()));
+                }
+                Step::Free { .. } => {}
+            }
+        }
+        heap.flush(0);
+        let mut memory = SyntheticMemory::default();
+        let truth = heap.write(&mut memory);
+        for extent in truth.extents.iter().filter(|it| it.usage == PagesUse::Dirty) {
+            memory.write_u64(extent.range.start, 1);
+        }
+        let mut ruby = RubyHeap::new(RubyRelease::V3_1);
+        for &pointer in &pointers {
+            ruby.string_at(pointer, 7);
+        }
+        ruby.write(&mut memory);
+        let image = memory.image();
+        let ledger = draw_up(&image);
+        let pages = image.state.pages.as_ref().unwrap();
+        let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
+        prop_assert_eq!(ledger.causes.total(), resident);
+
+        let dirty = truth.extents.iter().filter(|it| it.usage == PagesUse::Dirty);
+        let dirty = dirty.map(|it| pages.resident_bytes(&(Address(it.range.start)..Address(it.range.end))));
+        prop_assert_eq!(ledger.causes[Cause::MallocUnreturned], dirty.sum::<u64>());
+        let totals = &ledger.malloc.as_ref().unwrap().totals;
+        let of = |usage| {
+            let regions = truth.extents.iter().flat_map(|it| &it.regions);
+            regions.filter(|it| it.usage == usage).map(|it| it.bytes).sum::<u64>()
+        };
+        prop_assert_eq!(totals.in_use_bytes, of(RegionUse::InUse));
+        prop_assert_eq!(totals.tcache_bytes, of(RegionUse::Cached));
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub struct ElfModule {
     /// The place, the kind and the index of the symbol.
     relocations: Vec<[u64; 3]>,
     debug: u64,
+    thread_local_bytes: u64,
     contents: Vec<(u64, Vec<u8>)>,
 }
 
@@ -54,6 +55,7 @@ impl ElfModule {
             symbols: Vec::new(),
             relocations: Vec::new(),
             debug: 0,
+            thread_local_bytes: 0,
             contents: Vec::new(),
         }
     }
@@ -111,8 +113,22 @@ impl ElfModule {
     /// Adds a constant with an exported name.
     pub fn constant(&mut self, name: &'static str, bytes: &[u8]) {
         self.symbol(name, self.next_constant);
+        self.add_constant(bytes);
+    }
+
+    /// Adds a text to the read-only data.
+    pub fn text(&mut self, text: &str) {
+        self.add_constant(text.as_bytes());
+    }
+
+    fn add_constant(&mut self, bytes: &[u8]) {
         self.contents.push((self.next_constant, bytes.to_vec()));
         self.next_constant += bytes.len() as u64 + 1;
+    }
+
+    /// Gives it a segment of thread-local variables.
+    pub fn thread_local(&mut self, bytes: u64) {
+        self.thread_local_bytes = bytes;
     }
 
     /// Adds variables and returns their address; exported where they have a name.
@@ -148,12 +164,15 @@ impl ElfModule {
         memory.write(base, b"\x7fELF\x02\x01\x01");
         memory.write(base + 16, &[3, 0, 62, 0, 1, 0, 0, 0]);
         memory.write_u64(base + 32, 64);
-        memory.write(base + 52, &[64, 0, 56, 0, 3, 0]);
         let segments = [
             (1, 5, 0, CODE_BYTES),
             (1, 6, CODE_BYTES, self.variable_bytes),
             (2, 4, DYNAMIC, 0x100),
+            (7, 4, DYNAMIC, self.thread_local_bytes),
         ];
+        let count = if self.thread_local_bytes > 0 { 4 } else { 3 };
+        memory.write(base + 52, &[64, 0, 56, 0, count, 0]);
+        let segments = segments.into_iter().take(count.into());
         for (index, (kind, flags, start, bytes)) in (0..).zip(segments) {
             let at = base + 64 + 56 * index;
             memory.write_u64(at, kind | flags << 32);

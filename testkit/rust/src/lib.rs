@@ -8,6 +8,7 @@ mod container;
 mod control_group;
 mod core_file;
 mod elf_module;
+mod jemalloc_heap;
 mod malloc_heap;
 mod object_space;
 mod place;
@@ -21,6 +22,10 @@ pub use container::Container;
 pub use control_group::ControlGroup;
 pub use core_file::{CoreWriter, SyntheticCore};
 pub use elf_module::ElfModule;
+pub use jemalloc_heap::{
+    JemallocHeap, JemallocPart, JemallocRelease, JemallocTruth, PagesUse, RegionUse,
+    SyntheticArena, SyntheticExtent, SyntheticRegion,
+};
 pub use malloc_heap::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk};
 pub use object_space::{Held, RubyHeap, RubyRelease, RubyTruth, Shift, Word};
 pub use place::{command, has_free_memory, preload, root, ruby, scenario};

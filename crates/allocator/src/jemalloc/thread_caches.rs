@@ -17,8 +17,19 @@ const BIN_BYTES: u64 = 24;
 pub(crate) struct Cached {
     /// The regions, with the index of their size class.
     pub(crate) regions: Vec<(u64, Address)>,
-    /// Addresses within the regions that hold such lists.
-    pub(crate) lists: Vec<Address>,
+    /// For each cache, the addresses of its lists of regions. They all lie in one allocation.
+    pub(crate) lists: Vec<Vec<Address>>,
+    /// The lists, and the links between caches, that contradict themselves.
+    pub(crate) contradictions: usize,
+}
+
+impl Cached {
+    /// Adds a list to the last cache.
+    fn add_list(&mut self, at: Address) {
+        if let Some(lists) = self.lists.last_mut() {
+            lists.push(at);
+        }
+    }
 }
 
 /// Reads the caches of the arena at `arena`. What was read before memory turned out to be unreadable is kept in `cached`.
@@ -32,8 +43,11 @@ pub(crate) fn read(
     let mut at = first;
     for _ in 0..MAX_CACHES {
         if at.0 == 0 {
+            // Only a list without any cache ends like this: it is a ring.
+            cached.contradictions += usize::from(first.0 != 0);
             return Ok(());
         }
+        cached.lists.push(Vec::new());
         match layout.cache_bins {
             CacheBins::Pointers(count) => {
                 let bins = structures.pointer(at.offset(16))?;
@@ -52,7 +66,11 @@ pub(crate) fn read(
                 }
             }
         }
-        at = structures.pointer(at)?;
+        let next = structures.pointer(at)?;
+        if next.0 != 0 && structures.pointer(next.offset(8))? != at {
+            cached.contradictions += 1;
+        }
+        at = next;
         if at == first {
             return Ok(());
         }
@@ -68,12 +86,13 @@ fn read_by_pointers(
     cached: &mut Cached,
 ) -> Result<(), Unreadable> {
     let head = structures.pointer(bin)?;
+    let empty = u16::from_le_bytes(structures.bytes(bin.offset(20))?);
     if head.0 == 0 {
+        cached.contradictions += usize::from(empty != 0);
         return Ok(());
     }
-    let empty = u16::from_le_bytes(structures.bytes(bin.offset(20))?);
     let count = u64::from(empty.wrapping_sub(head.0 as u16)) / 8;
-    cached.lists.push(if count > 0 { head } else { head.before(8) });
+    cached.add_list(if count > 0 { head } else { head.before(8) });
     for index in 0..count.min(MAX_REGIONS) {
         cached.regions.push((class, structures.pointer(head.offset(8 * index))?));
     }
@@ -90,9 +109,11 @@ fn read_counted(
     let count = structures.half(bin.offset(4))?.cast_signed();
     let end = structures.pointer(bin.offset(16))?;
     if end.0 == 0 {
+        cached.contradictions += usize::from(count != 0);
         return Ok(());
     }
-    cached.lists.push(end.before(8));
+    cached.add_list(end.before(8));
+    cached.contradictions += usize::from(count < 0);
     let count = u64::try_from(count).unwrap_or(0).min(MAX_REGIONS);
     for index in 1..=count {
         cached.regions.push((class, structures.pointer(end.before(8 * index))?));

@@ -11,7 +11,7 @@ use capture::{Address, PAGE_SIZE, Unreadable, arch};
 
 use crate::ExtentState;
 use crate::jemalloc::descriptor::Descriptor;
-use crate::jemalloc::layout::{Generation, TreeLayout};
+use crate::jemalloc::layout::{Generation, NO_CLASS, TreeLayout};
 use crate::jemalloc::structures::Structures;
 use crate::module_data::ModuleData;
 
@@ -42,6 +42,8 @@ struct Element {
 impl Element {
     fn agrees(&self, descriptor: &Descriptor) -> bool {
         let state = match descriptor.state {
+            // An extent that is cached or changes hands has no class; its old one may remain here.
+            Some(ExtentState::Active) if descriptor.class >= NO_CLASS => return true,
             Some(ExtentState::Active) => 0,
             Some(ExtentState::Dirty) => 1,
             Some(ExtentState::Muzzy) => 2,

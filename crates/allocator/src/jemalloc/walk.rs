@@ -17,6 +17,8 @@ use crate::{Arena, Block, BlockState, Decay, Extent, ExtentState, HeapMap, Total
 
 /// The name of jemalloc's background threads.
 const BACKGROUND_THREAD: &str = "jemalloc_bg_thd";
+/// Large allocations begin at a cache line: at the first one of their extent, or at a random one of its first page.
+const CACHE_LINE: u64 = 64;
 /// Of the regions in thread caches, at most one in this many may contradict its slab: a thread was inside malloc.
 const MAX_CONTRADICTIONS: usize = 20;
 
@@ -105,8 +107,7 @@ impl Counted {
 
 /// Returns true for an extent that is neither free nor handed out yet, such as one that is being purged.
 fn is_moving(descriptor: &Descriptor) -> bool {
-    descriptor.state.is_none()
-        || descriptor.is_active() && descriptor.class >= NO_CLASS && !descriptor.is_slab
+    descriptor.state.is_none() || descriptor.is_active() && descriptor.class >= NO_CLASS
 }
 
 /// An arena and whether the walk found what it counts itself.
@@ -317,17 +318,17 @@ impl Walk {
         let (start, bytes) = (descriptor.range.start, length(&descriptor.range));
         match descriptor.state {
             None => Ok(Err(Problem::Moving)),
-            Some(ExtentState::Active) if descriptor.is_slab => {
-                let bitmap = descriptor.bitmap(structures)?;
-                Ok(self.add_regions(descriptor, bitmap))
-            }
             Some(ExtentState::Active) if descriptor.class >= NO_CLASS => {
                 if !is_cached {
                     return Ok(Err(Problem::Moving));
                 }
-                // The cache of the allocator of huge pages (`sec_t`) keeps extents without a class.
+                // The cache of the allocator of huge pages (`sec_t`) keeps extents without a class, former slabs among them.
                 self.push(start, bytes, BlockState::Tcache);
                 Ok(Ok(()))
+            }
+            Some(ExtentState::Active) if descriptor.is_slab => {
+                let bitmap = descriptor.bitmap(structures)?;
+                Ok(self.add_regions(descriptor, bitmap))
             }
             Some(ExtentState::Active) => Ok(self.add_large(descriptor)),
             Some(_) => {
@@ -365,7 +366,7 @@ impl Walk {
         let end = large.pointer.0.checked_add(usable);
         if usable == 0
             || end.is_none_or(|end| end > large.range.end.0)
-            || !large.pointer.is_aligned(8)
+            || !large.pointer.is_aligned(CACHE_LINE)
         {
             return Err(Problem::Contradiction("a large allocation exceeds its extent"));
         }
@@ -416,15 +417,24 @@ impl Walk {
         for (number, block) in marked {
             heap.blocks[number] = block.in_state(BlockState::Tcache);
         }
-        for at in cached.lists {
-            let after = heap.blocks.partition_point(|block| block.address <= at);
-            let block = after.checked_sub(1).and_then(|number| heap.blocks.get_mut(number));
-            if let Some(block) = block
+        let mut contradictions = cached.contradictions;
+        for lists in cached.lists {
+            let mut holder = None;
+            for at in lists {
+                let after = heap.blocks.partition_point(|block| block.address <= at);
+                let number = after.checked_sub(1).filter(|number| at < heap.blocks[*number].end());
+                contradictions += usize::from(holder.is_some_and(|holder| holder != number));
+                holder = holder.or(Some(number));
+            }
+            if let Some(block) = holder.flatten().and_then(|number| heap.blocks.get_mut(number))
                 && block.state() == BlockState::InUse
-                && at < block.end()
             {
                 *block = block.in_state(BlockState::Overhead);
             }
+        }
+        if contradictions > 0 {
+            let what = format!("{contradictions} lists of thread caches were being changed");
+            heap.findings.push(Finding::general(Severity::Note, what));
         }
     }
 
