@@ -272,6 +272,7 @@ pub struct KeptBy {
 pub struct DominatorRow {
     pub kind: String,
     pub name: String,
+    pub method: Option<String>,
     pub address: Option<String>,
     pub count: u64,
     pub objects: u64,
@@ -501,6 +502,7 @@ impl From<&Dominator> for DominatorRow {
         Self {
             kind: dominator.kind.name().into(),
             name: dominator.name.clone(),
+            method: dominator.method.clone(),
             address: dominator.address.map(|address| address.to_string()),
             count: dominator.count,
             objects: dominator.objects,

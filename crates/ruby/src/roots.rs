@@ -8,8 +8,7 @@ mod class_variables;
 mod constants;
 mod globals;
 mod id_table;
-mod page_cache;
-mod program;
+pub(crate) mod program;
 mod symbols;
 
 use capture::{Address, Finding, Image, Severity};
@@ -17,8 +16,8 @@ use capture::{Address, Finding, Image, Severity};
 use crate::layout::class_names::ObjectReader;
 use crate::model::named_root::{NamedRoot, RootKind};
 use crate::object_space::ObjectSpace;
+use crate::page_cache::cached;
 use crate::roots::class_variables::VariablePlace;
-use crate::roots::page_cache::cached;
 use crate::roots::program::Program;
 
 /// More than a program has; the rest is left out.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use allocator::HeapMap;
 use capture::Address;
-use ruby::{ClassKind, DataType, ImemoType, NamedRoot, ObjectSpace, Slot, SlotType};
+use ruby::{ClassKind, DataType, Frame, ImemoType, NamedRoot, ObjectSpace, Slot, SlotType};
 
 use crate::Cause;
 use crate::ownership::address_index::{AddressIndex, Referent};
@@ -13,6 +13,7 @@ use crate::ownership::dominators::Digraph;
 use crate::ownership::graph::{Keyed, PointerGraph, Root};
 use crate::ownership::owner::Owner;
 use crate::ownership::table::{ANONYMOUS, OwnerTable};
+use crate::ownership::threads::{ThreadName, thread_names};
 use crate::ownership::trace::Trace;
 use crate::ownership::weak::WeakReferences;
 
@@ -104,8 +105,8 @@ pub(crate) struct ObjectGraph<'a> {
     named_in_classes: Vec<(u32, u32)>,
     /// The stacks and thread-local variables of threads and fibers, by the slot of these.
     roots_of_objects: Vec<(u32, usize)>,
-    /// Threads with a name of their own, by slot.
-    thread_names: HashMap<u32, String>,
+    /// The names of threads, by slot: their own, and their current method.
+    thread_names: HashMap<u32, ThreadName>,
 }
 
 /// The shortest ways to all nodes.
@@ -127,6 +128,7 @@ impl<'a> ObjectGraph<'a> {
         table: &'a OwnerTable<'a>,
         trace: &'a Trace,
         named_roots: &'a [NamedRoot],
+        current_frames: &HashMap<u32, Frame>,
     ) -> Self {
         let space = table.space;
         let slots = space.slots.len();
@@ -154,8 +156,8 @@ impl<'a> ObjectGraph<'a> {
         let mut roots_of_objects: Vec<_> =
             objects.filter_map(|(index, object)| Some(((*object)?, index))).collect();
         roots_of_objects.sort_unstable();
-        let named = |(&slot, name): (&u32, &String)| (slot, format!("Thread {name:?}"));
-        let thread_names = pointers.thread_names.iter().map(named).collect();
+        let class_of = |slot| class_name(space, slot);
+        let thread_names = thread_names(&pointers.thread_names, current_frames, class_of);
         let class_slots =
             space.classes.iter().map(|class| space.slot_at(class.address()?)).collect();
         let mut fields_of_classes = Bits::new(slots);
@@ -261,14 +263,17 @@ impl<'a> ObjectGraph<'a> {
         self.space.slots.get(slot as usize).map(|it| it.class)
     }
 
-    /// The name of the class of the object in a slot; threads have their own.
+    /// The name of the class of the object in a slot; of a thread its own name and its current method.
     pub(crate) fn class_name(&self, slot: u32) -> &str {
-        if let Some(name) = self.thread_names.get(&slot) {
-            return name;
+        match self.thread_names.get(&slot) {
+            Some(name) => &name.whole,
+            None => class_name(self.space, slot),
         }
-        let class = self.space.slots.get(slot as usize).map(|slot| slot.class as usize);
-        let class = class.and_then(|class| self.space.classes.get(class));
-        class.map_or(UNKNOWN, |class| class.name.as_deref().unwrap_or(ANONYMOUS))
+    }
+
+    /// The name of the thread in a slot; `None` for other objects, and for threads that have none.
+    pub(crate) fn thread_name(&self, slot: u32) -> Option<&ThreadName> {
+        self.thread_names.get(&slot)
     }
 
     /// The bytes of the block at `address`, if an object like the one in `slot` owns it.
@@ -500,6 +505,12 @@ impl<'a> ObjectGraph<'a> {
     fn is_core(&self, owner: Owner) -> bool {
         matches!(owner, Owner::Data(class) if self.table.cause_of_data(class) == Cause::RubyMalloc)
     }
+}
+
+fn class_name(space: &ObjectSpace, slot: u32) -> &str {
+    let class = space.slots.get(slot as usize).map(|slot| slot.class as usize);
+    let class = class.and_then(|class| space.classes.get(class));
+    class.map_or(UNKNOWN, |class| class.name.as_deref().unwrap_or(ANONYMOUS))
 }
 
 fn level_of(root: Root) -> Level {

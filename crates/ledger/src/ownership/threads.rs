@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use allocator::HeapMap;
 use capture::{Address, Image, Memory, ProcessState, Thread, length};
-use ruby::{DataType, ObjectSpace, SlotType};
+use ruby::{Backtrace, DataType, Frame, ObjectSpace, SlotType};
+
+use crate::interpreter::Gem;
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 
@@ -78,6 +80,61 @@ impl StackOwners {
     pub(crate) fn fiber(&self, start: Address) -> Option<u32> {
         self.fibers.get(&start).copied()
     }
+}
+
+/// The current method of each thread, by the slot of the Thread object: the innermost one of the application, or else of Ruby
+/// code, or else the innermost.
+pub(crate) fn current_frames(backtraces: Vec<Backtrace>) -> HashMap<u32, Frame> {
+    let current = |backtrace: Backtrace| {
+        let Backtrace { thread, mut frames } = backtrace;
+        let is_application = |frame: &Frame| {
+            frame.path.as_deref().is_some_and(|path| Gem::of(Some(path)).is_application())
+        };
+        let in_application = frames.iter().position(is_application);
+        let in_ruby = || frames.iter().position(|frame| frame.path.is_some());
+        let current = in_application.or_else(in_ruby).unwrap_or(0);
+        (current < frames.len()).then(|| (thread, frames.swap_remove(current)))
+    };
+    backtraces.into_iter().filter_map(current).collect()
+}
+
+/// The name of a thread in paths.
+#[derive(Debug)]
+pub(crate) struct ThreadName {
+    /// The name of its class, and the name that the program gave it: `Thread "worker-1"`.
+    pub(crate) own: String,
+    /// Its current method: `Billing::Export#run (/srv/app/export.rb:42)`.
+    pub(crate) method: Option<String>,
+    /// Both: `Thread "worker-1" in Billing::Export#run (/srv/app/export.rb:42)`.
+    pub(crate) whole: String,
+}
+
+/// The names of threads, by slot, if they have a name of their own or their current method is known. `class_of` returns the
+/// name of an object's class.
+pub(crate) fn thread_names<'a>(
+    names: &HashMap<u32, String>,
+    current_frames: &HashMap<u32, Frame>,
+    class_of: impl Fn(u32) -> &'a str,
+) -> HashMap<u32, ThreadName> {
+    let slots: HashSet<u32> = names.keys().chain(current_frames.keys()).copied().collect();
+    let name = |slot| {
+        let own = match names.get(&slot) {
+            Some(name) => format!("Thread {name:?}"),
+            None => class_of(slot).to_owned(),
+        };
+        let place = |frame: &Frame| match (&frame.path, frame.line) {
+            (Some(path), Some(line)) => format!("{} ({path}:{line})", frame.label),
+            (Some(path), None) => format!("{} ({path})", frame.label),
+            (None, _) => frame.label.clone(),
+        };
+        let method = current_frames.get(&slot).map(place);
+        let whole = match &method {
+            Some(method) => format!("{own} in {method}"),
+            None => own.clone(),
+        };
+        (slot, ThreadName { own, method, whole })
+    };
+    slots.into_iter().map(name).collect()
 }
 
 /// Returns true if the kernel knows a thread by this name, which it cuts off. The structure of a thread refers to other

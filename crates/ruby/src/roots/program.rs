@@ -80,7 +80,7 @@ impl<'a> Program<'a> {
     }
 
     /// The class or module whose singleton class this is.
-    fn attached(&self, class: Address) -> Option<Address> {
+    pub(crate) fn attached(&self, class: Address) -> Option<Address> {
         let object = match self.attached_at {
             Some(at) => word(&self.reader.class(class)?, at),
             None => {
