@@ -183,6 +183,40 @@ fn no_path_leads_from_one_thread_to_another() {
 }
 
 #[test]
+fn of_equal_paths_the_one_through_the_application_is_shown() {
+    // By name, the gem's constants come first.
+    let target = Target::ruby(
+        r##"
+        eval(<<~GEM, TOPLEVEL_BINDING, "/srv/gems/events-1.0/lib/events.rb")
+          ALL = []
+          module Events; LISTENERS = []; end
+        GEM
+        eval(<<~SHOP, TOPLEVEL_BINDING, "/srv/app/shop.rb")
+          Direct = Class.new(String)
+          Nested = Class.new(String)
+          ORDERS = []
+          module Shop; LISTENERS = []; end
+        SHOP
+        1000.times do
+          direct, nested = Direct.new("x"), Nested.new("x")
+          [ALL, ORDERS].each { |it| it << direct }
+          [Events::LISTENERS, Shop::LISTENERS].each { |it| it << nested }
+        end
+        GC.start
+        puts "ready {}"; $stdout.flush; $stdin.read"##,
+    );
+    let report = report(target.pid());
+    for (class, path) in
+        [("Direct", "ORDERS → Array → Direct"), ("Nested", "Shop::LISTENERS → Array → Nested")]
+    {
+        let (objects, kept_by) = retained(&report, class);
+        // Old words may seem to retain a few.
+        let (first, most) = &kept_by[0];
+        assert!(first.as_deref() == Some(path) && *most >= 990, "{kept_by:?} of {objects}");
+    }
+}
+
+#[test]
 fn a_thread_is_shown_with_its_name_and_its_current_method() {
     // One thread waits in a gem that the application called, the other one belongs to the gem.
     let target = Target::ruby(
