@@ -93,9 +93,6 @@ fn add_roots_of(
         Some((value, (RootKind::Constant, name, file_at(constant.file))))
     });
     let variables = variables.map_or(Vec::new(), |it| it.variables(program, class, &slot));
-    if program.budget.spend(variables.len() as u64).is_none() {
-        return;
-    }
     let variables = variables.into_iter().filter_map(|(id, value)| {
         let name = |name: String| Some((variable_kind(&name)?, name, None));
         Some((program.object(value)?, name(program.symbols.name_of_id(id)?)?))
