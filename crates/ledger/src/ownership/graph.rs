@@ -82,9 +82,11 @@ fn root_sources(
         .iter()
         .enumerate()
         .map(|(index, module)| RootSource::new(Root::Variables(index), module.variables.clone()));
+    let mut descriptors: Vec<Address> = threads.iter().map(Thread::pthread).collect();
+    descriptors.sort_unstable();
     let locals = thread_locals(image, heap, stacks).into_iter().map(|range| {
-        let descriptors = threads.iter().map(Thread::pthread);
-        let descriptor = descriptors.into_iter().find(|descriptor| range.contains(descriptor));
+        let after = descriptors.partition_point(|&descriptor| descriptor < range.start);
+        let descriptor = descriptors.get(after).copied().filter(|it| range.contains(it));
         RootSource { descriptor, ..RootSource::new(Root::Locals, vec![range]) }
     });
     let live = live_stacks(image, space, stacks);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use allocator::HeapMap;
-use capture::{Address, Image, Memory, ProcessState, Thread, length};
+use capture::{Address, Image, Memory, Thread, length};
 use ruby::{Backtrace, DataType, Frame, ObjectSpace, SlotType};
 
 use crate::interpreter::Gem;
@@ -42,6 +42,8 @@ impl StackOwners {
         let reader = StructureReader { image, heap, addresses };
         let descriptors: HashSet<_> = image.state.threads.iter().map(Thread::pthread).collect();
         let mut owners = Self::default();
+        let kernel_names: HashSet<&[u8]> =
+            image.state.process.thread_names.iter().map(String::as_bytes).collect();
         for (slot, data_type) in objects(space) {
             let structures = space.references.of(slot).iter().filter_map(|&at| reader.block_at(at));
             for structure in structures {
@@ -64,7 +66,7 @@ impl StackOwners {
                 let strings =
                     strings.filter(|&it| space.slots[it as usize].kind == SlotType::STRING);
                 let names = strings.filter_map(|string| space.text(image, string));
-                let is_known = |name: &String| is_name_of_thread(&image.state, name);
+                let is_known = |name: &String| kernel_names.contains(kernel_name(name));
                 owners.names.extend(names.into_iter().find(is_known).map(|name| (slot, name)));
             }
         }
@@ -137,12 +139,11 @@ pub(crate) fn thread_names<'a>(
     slots.into_iter().map(name).collect()
 }
 
-/// Returns true if the kernel knows a thread by this name, which it cuts off. The structure of a thread refers to other
-/// strings, such as the value of an ended thread, which are data of the program.
-fn is_name_of_thread(state: &ProcessState, name: &str) -> bool {
+/// The part of a thread's name that the kernel keeps. A name counts only if the kernel knows it: the structure of a thread
+/// refers to other strings, such as the value of an ended thread, which are data of the program.
+fn kernel_name(name: &str) -> &[u8] {
     const MAX_KERNEL_NAME: usize = 15;
-    let kernel_name = &name.as_bytes()[..name.len().min(MAX_KERNEL_NAME)];
-    state.process.thread_names.iter().any(|known| known.as_bytes() == kernel_name)
+    &name.as_bytes()[..name.len().min(MAX_KERNEL_NAME)]
 }
 
 /// The threads and fibers.
