@@ -74,6 +74,13 @@ pub fn intersection(a: &Range<Address>, b: &Range<Address>) -> Range<Address> {
     start..a.end.min(b.end).max(start)
 }
 
+/// Returns the range that contains `at`. `ranges` are disjoint and in ascending order.
+#[must_use]
+pub fn range_at(ranges: &[Range<Address>], at: Address) -> Option<&Range<Address>> {
+    let after = ranges.partition_point(|range| range.end <= at);
+    ranges.get(after).filter(|range| range.start <= at)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +93,15 @@ mod tests {
         assert_eq!(top.align_up(4096), Address(!4095));
         assert_eq!(Address(1) - Address(2), 0);
         assert_eq!(length(&(Address(5)..Address(3))), 0);
+    }
+
+    #[test]
+    fn a_range_is_found_as_by_looking_at_all() {
+        let ranges: Vec<_> =
+            [(2, 4), (4, 5), (8, 8), (9, 12)].map(|(a, b)| Address(a)..Address(b)).into();
+        for at in (0..14).map(Address) {
+            assert_eq!(range_at(&ranges, at), ranges.iter().find(|it| it.contains(&at)), "{at}");
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod pages;
 pub mod proc;
 mod text;
 
-pub use address::{Address, intersection, length};
+pub use address::{Address, intersection, length, range_at};
 pub use address_map::AddressMap;
 pub use arch::PAGE_SIZE;
 pub use call::{Argument, SystemCall};

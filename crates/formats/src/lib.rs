@@ -9,7 +9,6 @@ mod csv;
 mod deployment;
 mod diff;
 mod line;
-mod malloc;
 mod names;
 mod recording;
 mod report;
@@ -36,12 +35,11 @@ pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,
     RecordingEnd, RecordingStart, Sample,
 };
-pub use malloc::{ArenaSlabs, MallocTuning, PinRow, SizeClass};
 pub use recording::{Recording, RecordingError};
 pub use report::{
-    Arena, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FileCode, FindingRow,
-    FindingSeverity, GemCode, Interpreter, InterpreterPart, KeptBy, Malloc, MappedFile, Memsize,
-    Owner, ProcessSummary, Report, Ruby, milliseconds,
+    Arena, ArenaSlabs, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FileCode, FindingRow,
+    FindingSeverity, GemCode, Interpreter, InterpreterPart, KeptBy, Malloc, MallocTuning,
+    MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby, SizeClass, milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::LazyLock;
 use std::thread::Builder;
@@ -5,9 +6,9 @@ use std::thread::Builder;
 use allocator::{Allocator, HeapMap, Libc};
 use capture::elf::{self, Module};
 use capture::{Address, Finding, Image};
-use ruby::{CodePaths, NamedRoot, ObjectSpace};
+use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace};
 
-use crate::ownership::PointerGraph;
+use crate::ownership::{PointerGraph, current_frames};
 
 /// The facts that are read from an image during the capture: plain data, none of the image's bytes.
 #[derive(Debug)]
@@ -29,6 +30,9 @@ pub struct Facts {
     pub(crate) named_roots: Vec<NamedRoot>,
     /// The files of bytecode; `None` if owners are not wanted, or they could not be read.
     pub(crate) code_paths: Option<CodePaths>,
+    /// The current method of each thread, by the slot of the Thread object; empty if owners are not wanted, or stacks could
+    /// not be read.
+    pub(crate) current_frames: HashMap<u32, Frame>,
     /// Findings on the allocator, pointers, named roots and the files of bytecode.
     pub(crate) findings: Vec<Finding>,
 }
@@ -47,12 +51,15 @@ impl Facts {
             let Facts { modules, stacks, .. } = &facts;
             match PointerGraph::read(image, modules, heap, space, stacks) {
                 Ok(graph) => {
-                    let ((named_roots, findings), paths) = roots_and_paths(image, space);
+                    let ((named_roots, findings), code) = roots_and_code(image, space);
                     facts.named_roots = named_roots;
                     facts.findings.extend(findings);
                     facts.graph = Some(graph);
-                    match paths {
-                        Ok(paths) => facts.code_paths = Some(paths),
+                    match code {
+                        Ok((paths, frames)) => {
+                            facts.code_paths = Some(paths);
+                            facts.current_frames = frames;
+                        }
                         Err(finding) => facts.findings.push(finding),
                     }
                 }
@@ -83,6 +90,7 @@ impl Facts {
             graph: None,
             named_roots: Vec::new(),
             code_paths: None,
+            current_frames: HashMap::new(),
             findings: Vec::new(),
         }
     }
@@ -122,6 +130,7 @@ impl Facts {
                 graph: None,
                 named_roots: Vec::new(),
                 code_paths: None,
+                current_frames: HashMap::new(),
                 findings: finding.into_iter().collect(),
             }
         })
@@ -150,6 +159,7 @@ impl Facts {
         self.graph = None;
         self.named_roots = Vec::new();
         self.code_paths = None;
+        self.current_frames = HashMap::new();
     }
 
     /// Returns true if a part may have been in the middle of a change: a thread was inside malloc, or in a GC that
@@ -160,20 +170,27 @@ impl Facts {
     }
 }
 
-/// The named roots with findings on them, and the files of bytecode, read at the same time.
-fn roots_and_paths(
+/// The files of bytecode, and the current method of each thread.
+type Code = (CodePaths, HashMap<u32, Frame>);
+
+/// The named roots with findings on them, and code, read at the same time.
+fn roots_and_code(
     image: &Image<'_>,
     space: &ObjectSpace,
-) -> ((Vec<NamedRoot>, Vec<Finding>), Result<CodePaths, Finding>) {
+) -> ((Vec<NamedRoot>, Vec<Finding>), Result<Code, Finding>) {
     std::thread::scope(|scope| {
-        let read_paths = || ruby::code_paths(image, space);
-        // If no thread can be started, paths are read afterwards.
-        let paths = Builder::new().spawn_scoped(scope, read_paths);
+        let read_code = || {
+            let paths = ruby::code_paths(image, space)?;
+            let frames = current_frames(image, space, &paths);
+            Ok((paths, frames))
+        };
+        // If no thread can be started, code is read afterwards.
+        let code = Builder::new().spawn_scoped(scope, read_code);
         let roots = ruby::named_roots(image, space);
-        let paths = paths.map_or_else(
-            |_| read_paths(),
-            |paths| paths.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        let code = code.map_or_else(
+            |_| read_code(),
+            |code| code.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
         );
-        (roots, paths)
+        (roots, code)
     })
 }

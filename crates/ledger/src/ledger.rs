@@ -258,6 +258,7 @@ pub(crate) fn find_owners(facts: &Facts) -> Owners<'_> {
         &facts.modules,
         facts.graph.as_ref(),
         &facts.named_roots,
+        &facts.current_frames,
     )
 }
 

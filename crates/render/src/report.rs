@@ -271,7 +271,8 @@ fn write_advice(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
         let first = format!(" {}. ", index + 1);
         write_wrapped(out, &first, &format!("{}{saving}", words.action), width)?;
         // Commands are not wrapped, so that they can be copied.
-        writeln!(out, "    {GREEN}{}{GREEN:#}", words.command)?;
+        let remark = words.remark.map_or_else(String::new, |remark| format!("   ({remark})"));
+        writeln!(out, "    {GREEN}{}{GREEN:#}{remark}", words.command)?;
         write_wrapped(out, "    ", &format!("Costs: {}", words.costs), width)?;
     }
     writeln!(out)

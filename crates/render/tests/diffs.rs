@@ -2,7 +2,7 @@
 
 use capture::Address;
 use diagnosis::growth;
-use formats::{CaptureMethod, Confidence, Diff, DiffKind, Doubt, KeptBy, Report, Snapshot};
+use formats::{CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, Report, Snapshot};
 use ledger::{Area, AreaKind, Cause, Columns, MemoryMap};
 use render::words::diff_verdict;
 
@@ -95,6 +95,26 @@ fn what_grows_at_the_same_rate_is_a_leak() {
     );
     assert_eq!(verdict.class.as_deref(), Some("Session"));
     assert_eq!(verdict.bytes, 8_000 * 1024);
+}
+
+#[test]
+fn what_a_growing_number_of_threads_retains_leaks_with_them() {
+    // A path has the name and the method of a thread beside its class.
+    for thread in ["Thread", "Thread \"worker\" in block in Pool#start (/srv/app/pool.rb:4)"] {
+        let looks = [(1, 10_000), (2, 14_000), (3, 18_000)].map(|(hour, count)| {
+            look(hour, |report| {
+                sessions(report, count, None);
+                let path = format!("(threads) → {thread} → Session");
+                let owners = report.owners.as_mut().unwrap();
+                owners.last_mut().unwrap().kept_by[0].path = Some(path);
+                let classes = &mut report.ruby.as_mut().unwrap().classes;
+                let thread = Class { name: "Thread".into(), ..classes.last().unwrap().clone() };
+                classes.push(Class { slot_bytes: 0, malloc_bytes: 0, ..thread });
+            })
+        });
+        let verdict = growth(&looks).verdict;
+        assert_eq!(verdict.class.as_deref(), Some("Thread"), "{thread}: {verdict:?}");
+    }
 }
 
 #[test]

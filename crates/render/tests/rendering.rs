@@ -72,6 +72,19 @@ fn gems_are_listed_as_people_write_lists() {
     }
 }
 
+#[test]
+fn a_command_stands_alone_and_its_remark_beside_it() {
+    let mut report = burst();
+    report.advice = vec![Advice { action: Action::FindNativeLeak, saves_bytes: None }];
+    let words = words::advice(&report.advice[0], &report);
+    assert_eq!(words.command, "memleak-bpfcc -p 4242");
+    let text =
+        plain(&render::report(&report, TextOptions { width: 120, arenas: false, code: false }));
+    let line = "    memleak-bpfcc -p 4242   (Debian's bpfcc-tools, as root)\n";
+    assert!(text.contains(line), "{text}");
+    assert!(plain(&render::fix(&report, None, 120)).contains("    memleak-bpfcc -p 4242\n"));
+}
+
 /// A line that was longer than the terminal was broken, and the table could not be read.
 #[test]
 fn the_table_of_owners_fits_a_narrow_terminal() {

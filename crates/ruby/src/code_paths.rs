@@ -6,6 +6,7 @@ use capture::{Address, Finding, Image, Memory, Severity, Window};
 
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::iseq_location::{self, BODY_BYTES, IseqLocation, LOCATION_BYTES};
+use crate::layout::line_tables::LineTables;
 use crate::model::class::ClassKind;
 use crate::model::code_paths::CodePaths;
 use crate::model::imemo::ImemoType;
@@ -72,7 +73,10 @@ fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePa
         all: CodePaths::default(),
     };
     let is_marked = |iseq: &Iseq| space.slots[iseq.slot as usize].state == SlotState::Marked;
-    let location = IseqLocation::derive(reader, &samples(image, iseqs, is_marked))?;
+    let samples = samples(image, iseqs, is_marked);
+    let location = IseqLocation::derive(reader, &samples)?;
+    paths.all.location = Some(location);
+    paths.all.lines = LineTables::derive(image, &samples);
     let mut window = Window::new(image, READ_BYTES);
     let (mut marked, mut misfits) = (0_usize, 0_usize);
     for iseq in iseqs {

@@ -8,6 +8,7 @@ pub(crate) mod heap_layout;
 pub(crate) mod imemo;
 pub(crate) mod io_buffers;
 pub(crate) mod iseq_location;
+pub(crate) mod line_tables;
 pub(crate) mod object;
 pub(crate) mod object_layouts;
 pub(crate) mod page_descriptor;

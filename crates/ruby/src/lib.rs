@@ -3,7 +3,7 @@
 //!
 //! [`find`] finds the interpreter of a process. [`read()`] returns the [`ObjectSpace`], or an [`Error`]
 //! that explains why it could not be read. [`named_roots`] reads constants and variables,
-//! and [`code_paths()`] the files of bytecode.
+//! [`code_paths()`] the files of bytecode, and [`backtraces`] the methods that threads run.
 //!
 //! No layout is looked up by version. Layouts are derived from the class Object, whose address every
 //! Ruby exports because C extensions need it, and each has to pass every [`Check`]: a wrong layout
@@ -20,6 +20,7 @@
 //! | `object_space` | the result, which keeps what later readers need |
 //! | `roots` | constants, variables of classes, global variables |
 //! | `code_paths` | the files that bytecode was compiled from |
+//! | `backtrace` | the methods that threads run, with their files and lines |
 //!
 //! ```no_run
 //! let frozen = capture::freeze(4242, capture::PATIENCE).unwrap();
@@ -31,12 +32,14 @@
 
 mod address_classifier;
 mod areas;
+mod backtrace;
 mod code_paths;
 mod error;
 mod interpreter;
 mod layout;
 mod model;
 mod object_space;
+mod page_cache;
 mod process;
 mod read;
 mod roots;
@@ -44,10 +47,12 @@ mod roots;
 mod tests;
 mod word;
 
+pub use backtrace::{backtraces, map_backtraces};
 pub use code_paths::code_paths;
 pub use error::{Check, Error, Failure};
 pub use interpreter::{Interpreter, find, find_in};
 pub use layout::st_table::StTable;
+pub use model::backtrace::{Backtrace, Frame};
 pub use model::class::{Class, ClassKind};
 pub use model::code_paths::CodePaths;
 pub use model::content::{Content, Form};

@@ -1,5 +1,6 @@
 //! The object space as plain data: slots, classes, heap pages, and references between them.
 
+pub(crate) mod backtrace;
 pub(crate) mod class;
 pub(crate) mod code_paths;
 pub(crate) mod content;

@@ -8,17 +8,19 @@ mod class_variables;
 mod constants;
 mod globals;
 mod id_table;
-mod page_cache;
-mod program;
+pub(crate) mod program;
 mod symbols;
+
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use capture::{Address, Finding, Image, Severity};
 
 use crate::layout::class_names::ObjectReader;
 use crate::model::named_root::{NamedRoot, RootKind};
 use crate::object_space::ObjectSpace;
+use crate::page_cache::cached;
 use crate::roots::class_variables::VariablePlace;
-use crate::roots::page_cache::cached;
 use crate::roots::program::Program;
 
 /// More than a program has; the rest is left out.
@@ -47,9 +49,10 @@ pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, V
         findings.push(note(what));
     }
     let mut found = Vec::new();
+    let mut files = HashMap::new();
     for class in program.classes() {
         if found.len() < MAX_ROOTS {
-            add_roots_of(&program, class, variables.as_ref(), &mut found);
+            add_roots_of(&program, class, variables.as_ref(), &mut files, &mut found);
         }
     }
     if program.budget.is_spent() || found.len() >= MAX_ROOTS {
@@ -72,6 +75,7 @@ fn add_roots_of(
     program: &Program<'_>,
     class: Address,
     variables: Option<&VariablePlace>,
+    files: &mut HashMap<u64, Option<Arc<str>>>,
     found: &mut Vec<NamedRoot>,
 ) {
     if program.budget.is_spent() {
@@ -79,20 +83,22 @@ fn add_roots_of(
     }
     let Some(slot) = program.reader.class(class) else { return };
     let constants = program.constants.read(program.reader.image, &slot, &program.budget);
-    let constants = constants.into_iter().filter_map(|(serial, value)| {
-        let name = |name: String| is_constant(&name).then_some((RootKind::Constant, name));
-        Some((program.object(value)?, name(program.symbols.name(serial)?)?))
+    let mut file_at = |at: u64| {
+        let path = || Some(program.class_names.text(program.reader, at)?.into());
+        files.entry(at).or_insert_with(path).clone()
+    };
+    let constants = constants.into_iter().filter_map(|constant| {
+        let value = program.object(constant.value)?;
+        let name = program.symbols.name(constant.serial).filter(|name| is_constant(name))?;
+        Some((value, (RootKind::Constant, name, file_at(constant.file))))
     });
     let variables = variables.map_or(Vec::new(), |it| it.variables(program, class, &slot));
-    if program.budget.spend(variables.len() as u64).is_none() {
-        return;
-    }
     let variables = variables.into_iter().filter_map(|(id, value)| {
-        let name = |name: String| Some((variable_kind(&name)?, name));
+        let name = |name: String| Some((variable_kind(&name)?, name, None));
         Some((program.object(value)?, name(program.symbols.name_of_id(id)?)?))
     });
     let mut own = None;
-    for (value, (kind, name)) in constants.chain(variables) {
+    for (value, (kind, name, file)) in constants.chain(variables) {
         let own = own.get_or_insert_with(|| program.class_name(class));
         let is_global = kind == RootKind::Constant && own == "Object";
         let name = match kind {
@@ -102,7 +108,7 @@ fn add_roots_of(
             RootKind::ClassVariable | RootKind::GlobalVariable => format!("{own}{name}"),
         };
         let class = if is_global { None } else { program.object(class.0) };
-        found.push(NamedRoot { kind, name, value, class });
+        found.push(NamedRoot { kind, name, value, class, file });
     }
 }
 

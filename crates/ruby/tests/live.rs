@@ -1,5 +1,7 @@
 //! The object spaces of real Ruby processes, compared with what the processes report themselves.
 
+#[path = "live/backtraces.rs"]
+mod backtraces;
 #[path = "live/named_roots.rs"]
 mod named_roots;
 #[path = "live/owners.rs"]

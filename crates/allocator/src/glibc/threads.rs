@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use capture::{
     Address, Image, Mapping, Memory, PAGE_SIZE, ProcessState, Thread, intersection, length,
+    range_at,
 };
 
 use crate::HeapMap;
@@ -101,11 +102,12 @@ fn cached_stacks(image: &Image<'_>, living: &[Range<Address>]) -> Vec<Range<Addr
     ends.extend(main.map(|thread| thread.pthread().align_down(PAGE_SIZE)));
     let mut stacks: Vec<Range<Address>> = Vec::new();
     let mut starts = BTreeSet::new();
+    let living = merged(living);
     while let Some(end) = ends.pop() {
         if stacks.len() < MAX_CACHED_STACKS
             && let Some(block) = block_before(image, end)
             && is_stack(&image.state, &block)
-            && living.iter().all(|other| intersection(other, &block).is_empty())
+            && !touches(&living, &block)
             && starts.insert(block.start)
         {
             ends.push(block.start);
@@ -113,6 +115,26 @@ fn cached_stacks(image: &Image<'_>, living: &[Range<Address>]) -> Vec<Range<Addr
         }
     }
     stacks
+}
+
+/// The ranges in ascending order, those that overlap as one.
+fn merged(ranges: &[Range<Address>]) -> Vec<Range<Address>> {
+    let mut ranges = ranges.to_vec();
+    ranges.sort_by_key(|range| range.start);
+    ranges.dedup_by(|next, last| {
+        let overlaps = next.start < last.end;
+        if overlaps {
+            last.end = last.end.max(next.end);
+        }
+        overlaps
+    });
+    ranges
+}
+
+/// Returns true if one of the ranges, which are disjoint and ascending, overlaps `range`.
+fn touches(ranges: &[Range<Address>], range: &Range<Address>) -> bool {
+    let after = ranges.partition_point(|other| other.end <= range.start);
+    ranges.get(after).is_some_and(|other| other.start < range.end)
 }
 
 /// Returns true if a block is in one mapping, or begins with a mapping that cannot be read: its guard.
@@ -166,7 +188,7 @@ pub fn thread_locals(
     };
     let around = |thread: &Thread| {
         // The next thread's block may follow in the same mapping.
-        let block = stacks.iter().find(|stack| stack.contains(&thread.pthread()));
+        let block = range_at(stacks, thread.pthread());
         let mapping = &state.mappings.find(thread.pthread())?.range;
         let end = block.map_or(mapping.end, |block| block.end);
         let all = thread.pthread().before(MAX_LOCALS)..thread.pthread().offset(MAX_DESCRIPTOR);
@@ -176,4 +198,21 @@ pub fn thread_locals(
     let mut locals: Vec<_> = state.threads.iter().filter_map(around).collect();
     locals.sort_by_key(|range| range.start);
     locals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlaps_are_found_as_by_looking_at_all() {
+        let range = |(start, end)| Address(start)..Address(end);
+        let ranges = [(9, 12), (2, 4), (3, 7), (4, 5), (20, 30), (10, 11)].map(range);
+        let merged = merged(&ranges);
+        assert_eq!(merged, [(2, 7), (9, 12), (20, 30)].map(range));
+        for block in (0..32).flat_map(|start| (start + 1..34).map(move |end| range((start, end)))) {
+            let expected = ranges.iter().any(|other| !intersection(other, &block).is_empty());
+            assert_eq!(touches(&merged, &block), expected, "{block:?}");
+        }
+    }
 }

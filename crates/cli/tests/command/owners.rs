@@ -1,8 +1,8 @@
 //! Who holds the memory that Ruby's GC does not know of, against what malloc itself says of real
 //! extensions' objects.
 
-use crate::{bytes, report};
-use formats::Report;
+use crate::{bytes, document, rbloat, report};
+use formats::{DominatorRow, Report};
 use testkit::{Server, Target};
 
 /// What an owner holds may differ by so much from what malloc says, in percent: what is made beside
@@ -173,9 +173,105 @@ fn no_path_leads_from_one_thread_to_another() {
     let report = report(target.pid());
     let owner = report.owners.iter().flatten().find(|owner| owner.owner == "Blob").unwrap();
     let path = owner.kept_by[0].path.as_deref().unwrap();
-    assert!(path.starts_with("(threads) → Thread → ") && !path.contains("×"), "{path}");
+    assert!(
+        path.starts_with("(threads) → Thread in block in Object#start (-e:8) → ")
+            && !path.contains("×"),
+        "{path}"
+    );
     // Stale words may seem to retain a few.
     assert!(owner.kept_by[0].objects >= 900, "{:?}", owner.kept_by);
+}
+
+#[test]
+fn of_equal_paths_the_one_through_the_application_is_shown() {
+    // By name, the gem's constants come first.
+    let target = Target::ruby(
+        r##"
+        eval(<<~GEM, TOPLEVEL_BINDING, "/srv/gems/events-1.0/lib/events.rb")
+          ALL = []
+          module Events; LISTENERS = []; end
+        GEM
+        eval(<<~SHOP, TOPLEVEL_BINDING, "/srv/app/shop.rb")
+          Direct = Class.new(String)
+          Nested = Class.new(String)
+          ORDERS = []
+          module Shop; LISTENERS = []; end
+        SHOP
+        1000.times do
+          direct, nested = Direct.new("x"), Nested.new("x")
+          [ALL, ORDERS].each { |it| it << direct }
+          [Events::LISTENERS, Shop::LISTENERS].each { |it| it << nested }
+        end
+        GC.start
+        puts "ready {}"; $stdout.flush; $stdin.read"##,
+    );
+    let report = report(target.pid());
+    for (class, path) in
+        [("Direct", "ORDERS → Array → Direct"), ("Nested", "Shop::LISTENERS → Array → Nested")]
+    {
+        let (objects, kept_by) = retained(&report, class);
+        // Old words may seem to retain a few.
+        let (first, most) = &kept_by[0];
+        assert!(first.as_deref() == Some(path) && *most >= 990, "{kept_by:?} of {objects}");
+    }
+}
+
+#[test]
+fn a_thread_is_shown_with_its_name_and_its_current_method() {
+    // One thread waits in a gem that the application called, the other one belongs to the gem.
+    let target = Target::ruby(
+        r##"
+        eval(<<~POOL, TOPLEVEL_BINDING, "/srv/gems/pool-1.0/lib/pool.rb")
+          class Pool
+            def self.wait(kept)
+              Thread.current.thread_variable_set(:kept, kept)
+              sleep
+            end
+            def self.start
+              Thread.new { wait(Array.new(900) { Spare.new("x") << "y" * 3000 }) }
+            end
+          end
+        POOL
+        eval(<<~EXPORT, TOPLEVEL_BINDING, "/srv/app/billing/export.rb")
+          Blob = Class.new(String)
+          Spare = Class.new(String)
+          module Billing
+            class Export
+              def run
+                [1].each_slice(1) { Pool.wait(Array.new(1000) { Blob.new("x") << "y" * 3000 }) }
+              end
+            end
+          end
+        EXPORT
+        Thread.new { Billing::Export.new.run }.name = "worker-1"
+        Pool.start
+        Thread.pass until (Thread.list - [Thread.main]).all?(&:stop?)
+        GC.start
+        puts "ready {}"; $stdout.flush; $stdin.read"##,
+    );
+    let pid = target.pid().to_string();
+    let output = rbloat().args(["report", &pid, "--retained", "--json"]).output().unwrap();
+    let report: Report = document(&output.stdout);
+    let export = "block in Billing::Export#run (/srv/app/billing/export.rb:6)";
+    let worker = format!("Thread \"worker-1\" in {export}");
+    let pool = "Pool.wait (/srv/gems/pool-1.0/lib/pool.rb:4)";
+    for (class, thread) in [("Blob", worker.clone()), ("Spare", format!("Thread in {pool}"))] {
+        let owner = report.owners.iter().flatten().find(|owner| owner.owner == class).unwrap();
+        let path = owner.kept_by[0].path.as_deref().unwrap();
+        assert!(path.starts_with(&format!("(threads) → {thread} → ")), "{path}");
+    }
+    // An old word may refer to the memory of a thread, which then does not dominate it.
+    let dominators = report.dominators.iter().flatten();
+    let rows: Vec<_> = dominators.filter(|row| row.kind == "thread").collect();
+    let known = [("Thread \"worker-1\"", export), ("Thread", pool), ("Thread", "<main> (-e:28)")];
+    let is_known =
+        |row: &&&DominatorRow| known.contains(&(&*row.name, row.method.as_deref().unwrap()));
+    assert!(!rows.is_empty() && rows.iter().filter(is_known).count() == rows.len(), "{rows:#?}");
+    let output = rbloat().args(["why", &pid, "Blob"]).output().unwrap();
+    let text =
+        String::from_utf8(output.stdout).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(&format!("(threads) → {worker} → ")), "{text}");
+    assert!(target.finish());
 }
 
 /// The number of objects of a class, and how many of them each root retains; `None` for no root.

@@ -5,6 +5,7 @@ mod survivors;
 mod verdict;
 
 use formats::{CaptureMethod, Diff, DiffPoint, Snapshot, Trajectory};
+use verdict::Changes;
 pub use verdict::{has_more_objects, largest_native_owner, totals};
 
 /// Compares two or more snapshots, each with its name. Snapshots of one process are ordered by time; those of several
@@ -46,22 +47,36 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
     let seconds = milliseconds as f64 / 1e3;
     let reports: Vec<_> = snapshots.iter().map(|(_, snapshot)| &snapshot.report).collect();
     let hours = (same_process && seconds > 0.0).then_some(seconds / 3600.0);
-    let mut diff = Diff {
-        same_process,
-        seconds,
-        rss_bytes: Trajectory::new(reports.iter().map(|report| report.process.rss_bytes)),
-        causes: changes::causes(&reports),
-        classes: changes::classes(&reports, hours),
-        owners: changes::owners(&reports),
-        dominators: changes::dominators(&reports),
-        arenas: if same_process { changes::arenas(&reports) } else { Vec::new() },
-        verdict: verdict::undecided(),
-        points,
-    };
+    let rss_bytes = Trajectory::new(reports.iter().map(|report| report.process.rss_bytes));
+    let causes = changes::causes(&reports);
+    let mut classes = changes::classes(&reports, hours);
+    let owners = changes::owners(&reports);
     if same_process {
         let snapshots: Vec<&Snapshot> = snapshots.iter().map(|(_, snapshot)| snapshot).collect();
-        survivors::count(&snapshots, &mut diff.classes);
+        survivors::count(&snapshots, &mut classes);
     }
-    diff.verdict = verdict::judge(&diff, hours);
-    diff
+    let verdict = verdict::judge(
+        Changes {
+            points: &points,
+            same_process,
+            seconds,
+            rss_bytes: &rss_bytes,
+            causes: &causes,
+            classes: &classes,
+            owners: &owners,
+        },
+        hours,
+    );
+    Diff {
+        same_process,
+        seconds,
+        verdict,
+        rss_bytes,
+        causes,
+        classes,
+        owners,
+        dominators: changes::dominators(&reports),
+        arenas: if same_process { changes::arenas(&reports) } else { Vec::new() },
+        points,
+    }
 }

@@ -1,8 +1,8 @@
 //! The verdict on a diff: a pure function of its numbers.
 
 use formats::{
-    ClassChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict, Doubt, OwnerChange, Subject,
-    Trajectory,
+    CauseChange, ClassChange, Confidence, Diff, DiffKind, DiffPoint, DiffVerdict, Doubt,
+    OwnerChange, Subject, Trajectory,
 };
 use ledger::{Cause, CauseGroup};
 
@@ -68,23 +68,35 @@ enum Course {
     TooEarly,
 }
 
-/// The verdict of a diff whose verdict is not known yet.
-pub(super) fn undecided() -> DiffVerdict {
-    DiffVerdict {
-        kind: DiffKind::Stable,
-        subject: Subject::InUse,
-        cause: None,
-        class: None,
-        bytes: 0,
-        bytes_per_hour: None,
-        doubt: None,
-        confidence: Confidence::Low,
+/// The parts of a diff that its verdict follows from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Changes<'a> {
+    pub(super) points: &'a [DiffPoint],
+    pub(super) same_process: bool,
+    pub(super) seconds: f64,
+    pub(super) rss_bytes: &'a Trajectory,
+    pub(super) causes: &'a [CauseChange],
+    pub(super) classes: &'a [ClassChange],
+    pub(super) owners: &'a [OwnerChange],
+}
+
+impl<'a> From<&'a Diff> for Changes<'a> {
+    fn from(diff: &'a Diff) -> Self {
+        Self {
+            points: &diff.points,
+            same_process: diff.same_process,
+            seconds: diff.seconds,
+            rss_bytes: &diff.rss_bytes,
+            causes: &diff.causes,
+            classes: &diff.classes,
+            owners: &diff.owners,
+        }
     }
 }
 
-/// Returns the verdict on the other parts of `diff`. `hours` is the time between its first and last snapshot, `None`
+/// Returns the verdict on `diff`. `hours` is the time between its first and last snapshot, `None`
 /// for different processes.
-pub(super) fn judge(diff: &Diff, hours: Option<f64>) -> DiffVerdict {
+pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
     let sums = Sums::of(diff);
     let first_rss = diff.rss_bytes.at.first().copied().unwrap_or(0);
     let least = MIN_BYTES.max(first_rss / MIN_FRACTION) as i64;
@@ -144,7 +156,7 @@ pub(super) fn judge(diff: &Diff, hours: Option<f64>) -> DiffVerdict {
 /// Returns the change of memory in use, and of free memory that malloc or Ruby keeps, in bytes.
 #[must_use]
 pub fn totals(diff: &Diff) -> (i64, i64) {
-    let sums = Sums::of(diff);
+    let sums = Sums::of(diff.into());
     (sums.in_use(), sums.free.change)
 }
 
@@ -157,7 +169,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(diff: &Diff) -> Self {
+    fn of(diff: Changes<'_>) -> Self {
         let sum = |of: Part| {
             let mut sum = Trajectory::new(diff.points.iter().map(|_| 0));
             for row in diff.causes.iter().filter(|row| part(row.cause) == Some(of)) {
@@ -188,7 +200,7 @@ struct Largest<'a> {
 }
 
 impl<'a> Largest<'a> {
-    fn of(diff: &'a Diff, sums: &'a Sums) -> Self {
+    fn of(diff: Changes<'a>, sums: &'a Sums) -> Self {
         let most = sums.managed.change.max(sums.code.change).max(sums.native.change);
         // A thread holds its stack beside the memory of its object.
         if most == sums.native.change && new_threads(diff).is_none() {
@@ -201,8 +213,8 @@ impl<'a> Largest<'a> {
         Self::managed(diff, sums)
     }
 
-    fn native(diff: &'a Diff, sums: &'a Sums) -> Self {
-        let owner = largest_native_owner(diff);
+    fn native(diff: Changes<'a>, sums: &'a Sums) -> Self {
+        let owner = native_owner(diff);
         let subject = match owner {
             Some(owner) if owner.cause == Some(Cause::NativeUnreachable) => Subject::Unreachable,
             _ => Subject::Native,
@@ -212,7 +224,7 @@ impl<'a> Largest<'a> {
         Self { subject, cause: largest(diff, Part::Native), class, bytes }
     }
 
-    fn managed(diff: &'a Diff, sums: &'a Sums) -> Self {
+    fn managed(diff: Changes<'a>, sums: &'a Sums) -> Self {
         let largest_class = || {
             // Kinds of internal objects, whose names are in parentheses, mean nothing to programs.
             let visible = diff.classes.iter().filter(|class| !class.name.starts_with('('));
@@ -230,22 +242,22 @@ impl<'a> Largest<'a> {
         Self { subject: Subject::Objects, cause: largest(diff, Part::Managed), class, bytes }
     }
 
-    fn course(&self, diff: &Diff) -> Course {
+    fn course(&self, diff: Changes<'_>) -> Course {
         match self.class {
             // The number of a class's objects fluctuates less with garbage than the memory that they hold.
             Some(class) if has_more_objects(class) && self.subject == Subject::Objects => {
-                course(class.growing_objects(), &diff.points)
+                course(class.growing_objects(), diff.points)
             }
-            _ => course(&self.bytes, &diff.points),
+            _ => course(&self.bytes, diff.points),
         }
     }
 
     /// Returns true if the memory that grew is still held by what it was held by.
-    fn lasts(&self, diff: &Diff) -> bool {
+    fn lasts(&self, diff: Changes<'_>) -> bool {
         let owners_unknown = self.cause.is_some_and(|cause| OWNERS_UNKNOWN.contains(&cause));
         match (self.subject, self.class) {
             (Subject::Unreachable, _) => true,
-            (Subject::Native, None) => !owners_unknown && largest_native_owner(diff).is_some(),
+            (Subject::Native, None) => !owners_unknown && native_owner(diff).is_some(),
             (_, Some(class)) if has_more_objects(class) => {
                 let at = &class.growing_objects().at;
                 let grown = at.iter().rev().nth(1).zip(at.first());
@@ -283,7 +295,7 @@ impl<'a> Largest<'a> {
 }
 
 /// The class Thread if many threads are new.
-fn new_threads(diff: &Diff) -> Option<&ClassChange> {
+fn new_threads(diff: Changes<'_>) -> Option<&ClassChange> {
     let threads = |point: Option<&DiffPoint>| point.map_or(0, |point| point.threads);
     let new = threads(diff.points.last()).saturating_sub(threads(diff.points.first()));
     let is_growing =
@@ -296,7 +308,7 @@ fn new_threads(diff: &Diff) -> Option<&ClassChange> {
 ///
 /// A leak takes at least three snapshots, grows steadily, explains at least a tenth of the growth of RSS, and consists of
 /// memory that lasts: objects that were new in the last but one snapshot are still there.
-fn leak(diff: &Diff, sums: &Sums, hours: Option<f64>, least: i64) -> Option<DiffVerdict> {
+fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Option<DiffVerdict> {
     const MIN_SNAPSHOTS: usize = 3;
     // Growth over hours does not show within seconds.
     if diff.seconds < MIN_SECONDS {
@@ -324,7 +336,7 @@ fn leak(diff: &Diff, sums: &Sums, hours: Option<f64>, least: i64) -> Option<Diff
 }
 
 /// The verdict on memory in use that grew, but is not proved to leak.
-fn growth(diff: &Diff, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
+fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
     let largest = Largest::of(diff, sums);
     let is_native = matches!(largest.subject, Subject::Native | Subject::Unreachable);
     let are_owners_unknown =
@@ -352,14 +364,15 @@ fn growth(diff: &Diff, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
 /// Returns the class whose objects retain those of `class`, if their numbers rose alike: of sessions with a string
 /// each, the sessions leak. Returns `class` itself otherwise. Also returns the memory of both, and of the classes between
 /// them.
-fn owning<'a>(diff: &'a Diff, class: &'a ClassChange) -> (&'a ClassChange, Trajectory) {
+fn owning<'a>(diff: Changes<'a>, class: &'a ClassChange) -> (&'a ClassChange, Trajectory) {
     let grown = |class: &ClassChange| class.growing_objects().change;
     let mut owning = class;
     let mut bytes = class.growing_bytes().clone();
     let path: Vec<&str> = class.kept_by.iter().flat_map(|path| path.split(" → ")).collect();
     // The path begins with a constant or variable, and ends with the class.
     for name in path.iter().skip(1).rev().skip(1) {
-        let name = name.split(" × ").next().unwrap_or(name);
+        // A step may also have a number, or the name of a thread and its method.
+        let name = name.split(' ').next().unwrap_or(name);
         match diff.classes.iter().find(|class| class.name == name) {
             Some(class) if grown(class) > 0 && 2 * grown(class) >= grown(owning) => {
                 owning = class;
@@ -380,7 +393,7 @@ pub fn has_more_objects(class: &ClassChange) -> bool {
 }
 
 /// The cause of a part that grew most.
-fn largest(diff: &Diff, of: Part) -> Option<Cause> {
+fn largest(diff: Changes<'_>, of: Part) -> Option<Cause> {
     let rows = diff.causes.iter().filter(|row| part(row.cause) == Some(of));
     rows.max_by_key(|row| row.bytes.change).map(|row| row.cause)
 }
@@ -388,6 +401,10 @@ fn largest(diff: &Diff, of: Part) -> Option<Cause> {
 /// Returns the owner of native memory that grew most; `None` if none grew.
 #[must_use]
 pub fn largest_native_owner(diff: &Diff) -> Option<&OwnerChange> {
+    native_owner(diff.into())
+}
+
+fn native_owner(diff: Changes<'_>) -> Option<&OwnerChange> {
     let owned = [Cause::NativeHeld, Cause::NativeGlobal, Cause::NativeUnreachable];
     let is_native = |owner: &&OwnerChange| owner.cause.is_some_and(|it| owned.contains(&it));
     let largest = diff.owners.iter().filter(is_native).max_by_key(|owner| owner.bytes.change);

@@ -11,6 +11,7 @@ pub struct Gem {
 
 /// Methods that the interpreter has in Ruby. The path of RubyGems' `require` is within these brackets, too.
 const INTERNAL: &str = "<internal:";
+const APPLICATION: &str = "(application)";
 
 impl Gem {
     /// The gem of the file at `path`.
@@ -28,7 +29,7 @@ impl Gem {
             _ if is_of_ruby(&folders) => "(standard library)",
             _ if is_internal => "(internal)",
             _ if path.starts_with("(eval") => "(eval)",
-            _ => "(application)",
+            _ => APPLICATION,
         })
     }
 
@@ -36,6 +37,11 @@ impl Gem {
     #[must_use]
     pub fn is_gem(&self) -> bool {
         self.version.is_some()
+    }
+
+    /// Returns true for files that belong neither to a gem nor to Ruby itself, and were not made at run time.
+    pub(crate) fn is_application(&self) -> bool {
+        self.name == APPLICATION
     }
 
     fn group(name: &str) -> Self {

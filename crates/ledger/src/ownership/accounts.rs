@@ -4,7 +4,7 @@ use std::ops::Range;
 use allocator::HeapMap;
 use capture::elf::Module;
 use capture::{Address, PageRun, Pages, intersection, length};
-use ruby::{CodePaths, NamedRoot, ObjectSpace, Slot, SlotType};
+use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, Slot, SlotType};
 
 use crate::Cause;
 use crate::ownership::address_index::AddressIndex;
@@ -57,6 +57,7 @@ pub(crate) struct Owners<'a> {
     trace: Trace,
     graph: Option<&'a PointerGraph>,
     named_roots: &'a [NamedRoot],
+    current_frames: &'a HashMap<u32, Frame>,
 }
 
 impl<'a> Owners<'a> {
@@ -67,6 +68,7 @@ impl<'a> Owners<'a> {
         modules: &'a [Module],
         graph: Option<&'a PointerGraph>,
         named_roots: &'a [NamedRoot],
+        current_frames: &'a HashMap<u32, Frame>,
     ) -> Self {
         let table = OwnerTable { space, modules, is_traced: graph.is_some() };
         let areas = graph.map_or(&[][..], |graph| &graph.areas);
@@ -75,7 +77,7 @@ impl<'a> Owners<'a> {
             Some(graph) => Trace::new(heap, &addresses, graph, &table),
             None => Trace::of_slots(heap, &addresses, &table),
         };
-        Self { heap, addresses, table, trace, graph, named_roots }
+        Self { heap, addresses, table, trace, graph, named_roots, current_frames }
     }
 
     /// The cause of a block in use, by its number.
@@ -187,8 +189,9 @@ impl<'a> Owners<'a> {
 
     /// The references between roots, objects and blocks; `None` if pointers were not read.
     pub(crate) fn object_graph(&self) -> Option<ObjectGraph<'_>> {
-        let Self { heap, addresses, table, trace, named_roots, .. } = self;
-        Some(ObjectGraph::new(heap, addresses, self.graph?, table, trace, named_roots))
+        let Self { heap, addresses, table, trace, named_roots, current_frames, .. } = self;
+        let graph = self.graph?;
+        Some(ObjectGraph::new(heap, addresses, graph, table, trace, named_roots, current_frames))
     }
 
     fn add_objects(&self, accounts: &mut Accounts) {

@@ -1,10 +1,11 @@
 //! Memory that may hold pointers, but is neither a block nor a slot: areas, and the stacks in use.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use allocator::HeapMap;
 use capture::elf::Module;
-use capture::{Address, Backing, Image, Mapping, Thread};
+use capture::{Address, Backing, Image, Mapping, Thread, range_at};
 use ruby::ObjectSpace;
 
 /// Private anonymous memory that nothing else claims.
@@ -67,7 +68,7 @@ pub(crate) fn live_stacks(
     let state = &image.state;
     let of_thread = |(index, thread): (usize, &Thread)| {
         let at = thread.stack_pointer;
-        let own = stacks.iter().chain(&space.fiber_stacks).find(|stack| stack.contains(&at));
+        let own = range_at(stacks, at).or_else(|| range_at(&space.fiber_stacks, at));
         let all = own.or_else(|| state.mappings.find(at).map(|mapping| &mapping.range))?;
         Some(LiveStack {
             range: thread.stack_floor().align_down(8).max(all.start)..all.end,
@@ -77,12 +78,9 @@ pub(crate) fn live_stacks(
     };
     let mut live: Vec<_> = state.threads.iter().enumerate().filter_map(of_thread).collect();
     // The stack pointer of a fiber that does not run is not known, so all of its stack may be in use.
-    let running = live.len();
-    let runs = |live: &[LiveStack], stack: &Range<Address>| {
-        live[..running].iter().any(|it| it.stack == *stack)
-    };
-    let waiting = space.fiber_stacks.iter().filter(|stack| !runs(&live, stack)).collect::<Vec<_>>();
-    live.extend(waiting.into_iter().map(|stack| LiveStack {
+    let running: HashSet<Range<Address>> = live.iter().map(|it| it.stack.clone()).collect();
+    let waiting = space.fiber_stacks.iter().filter(|stack| !running.contains(stack));
+    live.extend(waiting.map(|stack| LiveStack {
         range: stack.clone(),
         stack: stack.clone(),
         thread: None,

@@ -8,7 +8,7 @@ use std::thread::Builder;
 use allocator::{Block, HeapMap, thread_locals};
 use capture::elf::Module;
 use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, Thread, length};
-use ruby::{Content, Form, ObjectSpace, StTable};
+use ruby::{Content, DataType, Form, ObjectSpace, StTable};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::areas::{areas, live_stacks};
@@ -82,9 +82,11 @@ fn root_sources(
         .iter()
         .enumerate()
         .map(|(index, module)| RootSource::new(Root::Variables(index), module.variables.clone()));
+    let mut descriptors: Vec<Address> = threads.iter().map(Thread::pthread).collect();
+    descriptors.sort_unstable();
     let locals = thread_locals(image, heap, stacks).into_iter().map(|range| {
-        let descriptors = threads.iter().map(Thread::pthread);
-        let descriptor = descriptors.into_iter().find(|descriptor| range.contains(descriptor));
+        let after = descriptors.partition_point(|&descriptor| descriptor < range.start);
+        let descriptor = descriptors.get(after).copied().filter(|it| range.contains(it));
         RootSource { descriptor, ..RootSource::new(Root::Locals, vec![range]) }
     });
     let live = live_stacks(image, space, stacks);
@@ -129,6 +131,8 @@ pub(crate) struct PointerGraph {
     corrections: Vec<Adjacency>,
     /// The nodes with the entries of these tables.
     pub(crate) hash_tables: Vec<u32>,
+    /// The blocks with the entries of sets of symbols and deduplicated strings.
+    pub(crate) concurrent_sets: Bits,
     /// The values of entries whose keys are objects, by key.
     pub(crate) keyed_values: Vec<KeyedValue>,
 }
@@ -187,13 +191,18 @@ impl PointerGraph {
         let blocks = heap.block_count() as u32;
         let cuts = halves(heap);
         let contents = contents(heap, space, &addresses);
+        let concurrent_sets = concurrent_sets(heap, space, &addresses);
         let read_blocks = |range: Range<usize>| {
             let mut reader = Reader::new(image, heap, &addresses, range.start as u32, limits);
             for index in range {
                 // Up to 2.7 Ruby has its heap pages from malloc; slots are read elsewhere.
                 let block = heap.block(index).filter(|block| !hosts_heap_page(space, *block));
-                if let Some(block) = block {
-                    reader.read_block(block, contents[index]);
+                match block {
+                    Some(block) if concurrent_sets.contains(index as u32) => {
+                        reader.read_tagged(block);
+                    }
+                    Some(block) => reader.read_block(block, contents[index]),
+                    None => {}
                 }
                 reader.into.end_node();
             }
@@ -267,6 +276,7 @@ impl PointerGraph {
             is_corrected,
             corrections,
             hash_tables,
+            concurrent_sets,
             keyed_values,
         })
     }
@@ -363,6 +373,21 @@ fn contents(heap: &HeapMap, space: &ObjectSpace, addresses: &AddressIndex<'_>) -
         }
     }
     contents
+}
+
+/// The blocks that sets of symbols and deduplicated strings refer to.
+fn concurrent_sets(heap: &HeapMap, space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Bits {
+    let mut blocks = Bits::new(heap.block_count());
+    let is_set = |data_type: u32| {
+        space.data_types.get(data_type as usize).is_some_and(DataType::is_concurrent_set)
+    };
+    let sets = space.data_objects.iter().filter(|(_, data_type)| data_type.is_some_and(is_set));
+    for &address in sets.flat_map(|(slot, _)| space.references.of(slot)) {
+        if let Referent::Block { number, is_start: true } = addresses.at(address) {
+            blocks.insert(number);
+        }
+    }
+    blocks
 }
 
 /// The content of the blocks of these hash tables, unless objects tell it. Memory counts as a table only if it

@@ -30,3 +30,4 @@ pub(crate) use owner::Owner;
 pub use owner::{OwnerAccount, OwnerKind, Retainer};
 pub(crate) use parts::Parts;
 pub use retained::{Dominator, DominatorKind};
+pub(crate) use threads::current_frames;

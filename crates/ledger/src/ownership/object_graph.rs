@@ -4,15 +4,17 @@ use std::collections::{HashMap, VecDeque};
 
 use allocator::HeapMap;
 use capture::Address;
-use ruby::{ClassKind, DataType, ImemoType, NamedRoot, ObjectSpace, Slot, SlotType};
+use ruby::{ClassKind, DataType, Frame, ImemoType, NamedRoot, ObjectSpace, Slot, SlotType};
 
 use crate::Cause;
+use crate::interpreter::Gem;
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::bits::Bits;
 use crate::ownership::dominators::Digraph;
 use crate::ownership::graph::{Keyed, PointerGraph, Root};
 use crate::ownership::owner::Owner;
 use crate::ownership::table::{ANONYMOUS, OwnerTable};
+use crate::ownership::threads::{ThreadName, thread_names};
 use crate::ownership::trace::Trace;
 use crate::ownership::weak::WeakReferences;
 
@@ -84,6 +86,8 @@ pub(crate) struct ObjectGraph<'a> {
     addresses: &'a AddressIndex<'a>,
     pointers: &'a PointerGraph,
     pub(crate) named_roots: &'a [NamedRoot],
+    /// The named roots without a class, those of the application first.
+    global_roots: Vec<u32>,
     /// The names of modules' variables.
     variables_of: Vec<String>,
     weak: WeakReferences,
@@ -100,12 +104,12 @@ pub(crate) struct ObjectGraph<'a> {
     fields_of_classes: Bits,
     /// The slot of each class.
     class_slots: Vec<Option<u32>>,
-    /// The named roots of each class, by the slot of the class.
+    /// The named roots of each class, by the slot of the class; those of the application first.
     named_in_classes: Vec<(u32, u32)>,
     /// The stacks and thread-local variables of threads and fibers, by the slot of these.
     roots_of_objects: Vec<(u32, usize)>,
-    /// Threads with a name of their own, by slot.
-    thread_names: HashMap<u32, String>,
+    /// The names of threads, by slot: their own, and their current method.
+    thread_names: HashMap<u32, ThreadName>,
 }
 
 /// The shortest ways to all nodes.
@@ -127,6 +131,7 @@ impl<'a> ObjectGraph<'a> {
         table: &'a OwnerTable<'a>,
         trace: &'a Trace,
         named_roots: &'a [NamedRoot],
+        current_frames: &HashMap<u32, Frame>,
     ) -> Self {
         let space = table.space;
         let slots = space.slots.len();
@@ -144,18 +149,24 @@ impl<'a> ObjectGraph<'a> {
             block_at(address).map(|block| structures.insert(block));
         }
         let mut named_slots = Bits::new(slots);
+        let by_preference = by_preference(named_roots);
         let mut named_in_classes = Vec::new();
-        for (index, root) in (0..).zip(named_roots) {
+        let mut global_roots = Vec::new();
+        for index in by_preference {
+            let root = &named_roots[index as usize];
             named_slots.insert(root.value);
-            named_in_classes.extend(root.class.map(|class| (class, index)));
+            match root.class {
+                Some(class) => named_in_classes.push((class, index)),
+                None => global_roots.push(index),
+            }
         }
-        named_in_classes.sort_unstable();
+        named_in_classes.sort_by_key(|&(class, _)| class);
         let objects = pointers.root_objects.iter().enumerate();
         let mut roots_of_objects: Vec<_> =
             objects.filter_map(|(index, object)| Some(((*object)?, index))).collect();
         roots_of_objects.sort_unstable();
-        let named = |(&slot, name): (&u32, &String)| (slot, format!("Thread {name:?}"));
-        let thread_names = pointers.thread_names.iter().map(named).collect();
+        let class_of = |slot| class_name(space, slot);
+        let thread_names = thread_names(&pointers.thread_names, current_frames, class_of);
         let class_slots =
             space.classes.iter().map(|class| space.slot_at(class.address()?)).collect();
         let mut fields_of_classes = Bits::new(slots);
@@ -172,6 +183,7 @@ impl<'a> ObjectGraph<'a> {
             addresses,
             pointers,
             named_roots,
+            global_roots,
             variables_of: table
                 .modules
                 .iter()
@@ -261,14 +273,17 @@ impl<'a> ObjectGraph<'a> {
         self.space.slots.get(slot as usize).map(|it| it.class)
     }
 
-    /// The name of the class of the object in a slot; threads have their own.
+    /// The name of the class of the object in a slot; of a thread its own name and its current method.
     pub(crate) fn class_name(&self, slot: u32) -> &str {
-        if let Some(name) = self.thread_names.get(&slot) {
-            return name;
+        match self.thread_names.get(&slot) {
+            Some(name) => &name.whole,
+            None => class_name(self.space, slot),
         }
-        let class = self.space.slots.get(slot as usize).map(|slot| slot.class as usize);
-        let class = class.and_then(|class| self.space.classes.get(class));
-        class.map_or(UNKNOWN, |class| class.name.as_deref().unwrap_or(ANONYMOUS))
+    }
+
+    /// The name of the thread in a slot; `None` for other objects, and for threads that have none.
+    pub(crate) fn thread_name(&self, slot: u32) -> Option<&ThreadName> {
+        self.thread_names.get(&slot)
     }
 
     /// The bytes of the block at `address`, if an object like the one in `slot` owns it.
@@ -352,11 +367,7 @@ impl<'a> ObjectGraph<'a> {
     }
 
     fn of_everything(&self, mut each: impl FnMut(u32, Level)) {
-        for (index, root) in (0..).zip(self.named_roots) {
-            if root.class.is_none() {
-                each(FIRST_NAMED + index, Level::Named);
-            }
-        }
+        self.global_roots.iter().for_each(|index| each(FIRST_NAMED + index, Level::Named));
         each(THREADS, Level::Threads);
         each(FINALIZERS, Level::Finalizers);
         for (index, &root) in self.pointers.roots.iter().enumerate() {
@@ -500,6 +511,26 @@ impl<'a> ObjectGraph<'a> {
     fn is_core(&self, owner: Owner) -> bool {
         matches!(owner, Owner::Data(class) if self.table.cause_of_data(class) == Cause::RubyMalloc)
     }
+}
+
+fn class_name(space: &ObjectSpace, slot: u32) -> &str {
+    let class = space.slots.get(slot as usize).map(|slot| slot.class as usize);
+    let class = class.and_then(|class| space.classes.get(class));
+    class.map_or(UNKNOWN, |class| class.name.as_deref().unwrap_or(ANONYMOUS))
+}
+
+/// The indices of named roots: first the constants that files of the application set, then all others. The search goes
+/// through the first ones first, so of several shortest paths the one through them is found.
+fn by_preference(named_roots: &[NamedRoot]) -> Vec<u32> {
+    let mut known: HashMap<&str, bool> = HashMap::new();
+    let (mut first, others): (Vec<u32>, Vec<u32>) =
+        (0..named_roots.len() as u32).partition(|&index| {
+            let file = named_roots[index as usize].file.as_deref();
+            let is_of_application = |file| Gem::of(Some(file)).is_application();
+            file.is_some_and(|file| *known.entry(file).or_insert_with(|| is_of_application(file)))
+        });
+    first.extend(others);
+    first
 }
 
 fn level_of(root: Root) -> Level {

@@ -178,7 +178,14 @@ fn kinds_of_tables(
         if !is_interpreters(node) {
             continue;
         }
-        let slots = graph.of(node).1;
+        let (edges, slots) = graph.of(node);
+        if graph.concurrent_sets.contains(node) {
+            kinds.insert(node, InterpreterKind::Symbols);
+            let entries =
+                edges.iter().map(|edge| edge.to()).filter(|&entry| is_interpreters(entry));
+            kinds.extend(entries.map(|entry| (entry, InterpreterKind::Symbols)));
+            continue;
+        }
         if slots.len() >= MIN_REFERENCES
             && let Some(kind) = most(slots.iter().map(of_slot))
         {

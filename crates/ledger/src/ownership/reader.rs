@@ -65,6 +65,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Takes the words of a block, and those whose bit 0 is set without it.
+    pub(crate) fn read_tagged(&mut self, block: Block) {
+        let memory = self.heap.header.usable(block);
+        self.read_with(&memory, |into, _, word| into.take(word & !1, false));
+    }
+
     /// Calls `each` with the key and value of each entry of a hash table that is in use.
     pub(crate) fn read_entries(
         &mut self,

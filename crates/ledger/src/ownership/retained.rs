@@ -29,6 +29,8 @@ pub struct Dominator {
     pub kind: DominatorKind,
     /// The name of a constant, a variable, a class or a library.
     pub name: String,
+    /// The current method of a thread, with its file and line, if they are known.
+    pub method: Option<String>,
     /// The address of the object, if it is one, and not several.
     pub address: Option<Address>,
     /// The number of these objects.
@@ -375,7 +377,8 @@ impl Tree<'_> {
                     false if graph.is_visible(slot) => DominatorKind::Objects,
                     false => DominatorKind::Internal,
                 };
-                (kind, graph.class_name(slot).to_owned())
+                let thread = graph.thread_name(slot).map(|thread| thread.own.clone());
+                (kind, thread.unwrap_or_else(|| graph.class_name(slot).to_owned()))
             }
             (Node::Named(root), _) => {
                 let kind = match graph.named_roots.get(root as usize)?.kind {
@@ -401,6 +404,7 @@ impl Tree<'_> {
         Some(Dominator {
             kind,
             name,
+            method: slot.and_then(|slot| graph.thread_name(slot)?.method.clone()),
             address: slot
                 .filter(|_| group.count == 1)
                 .and_then(|slot| graph.space.slot_address(slot as usize)),

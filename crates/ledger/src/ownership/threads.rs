@@ -4,8 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use allocator::HeapMap;
-use capture::{Address, Image, Memory, ProcessState, Thread, length};
-use ruby::{DataType, ObjectSpace, SlotType};
+use capture::{Address, Image, Memory, Thread, length};
+use ruby::{CodePaths, DataType, Frame, ObjectSpace, SlotType};
+
+use crate::interpreter::Gem;
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 
@@ -40,6 +42,8 @@ impl StackOwners {
         let reader = StructureReader { image, heap, addresses };
         let descriptors: HashSet<_> = image.state.threads.iter().map(Thread::pthread).collect();
         let mut owners = Self::default();
+        let kernel_names: HashSet<&[u8]> =
+            image.state.process.thread_names.iter().map(String::as_bytes).collect();
         for (slot, data_type) in objects(space) {
             let structures = space.references.of(slot).iter().filter_map(|&at| reader.block_at(at));
             for structure in structures {
@@ -62,7 +66,7 @@ impl StackOwners {
                 let strings =
                     strings.filter(|&it| space.slots[it as usize].kind == SlotType::STRING);
                 let names = strings.filter_map(|string| space.text(image, string));
-                let is_known = |name: &String| is_name_of_thread(&image.state, name);
+                let is_known = |name: &String| kernel_names.contains(kernel_name(name));
                 owners.names.extend(names.into_iter().find(is_known).map(|name| (slot, name)));
             }
         }
@@ -80,12 +84,80 @@ impl StackOwners {
     }
 }
 
-/// Returns true if the kernel knows a thread by this name, which it cuts off. The structure of a thread refers to other
-/// strings, such as the value of an ended thread, which are data of the program.
-fn is_name_of_thread(state: &ProcessState, name: &str) -> bool {
+/// The current method of each thread, by the slot of the Thread object: the innermost one of the application, or else of Ruby
+/// code, or else the innermost.
+pub(crate) fn current_frames(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+    paths: &CodePaths,
+) -> HashMap<u32, Frame> {
+    let mut known: HashMap<String, bool> = HashMap::new();
+    let mut is_application = |path: &str| {
+        known.get(path).copied().unwrap_or_else(|| {
+            let is_it = Gem::of(Some(path)).is_application();
+            known.insert(path.to_owned(), is_it);
+            is_it
+        })
+    };
+    let frames = ruby::map_backtraces(image, space, paths, |thread, frames| {
+        let mut current: Option<Frame> = None;
+        for frame in frames {
+            if frame.path.as_deref().is_some_and(&mut is_application) {
+                return Some((thread, frame));
+            }
+            if current.as_ref().is_none_or(|it| it.path.is_none() && frame.path.is_some()) {
+                current = Some(frame);
+            }
+        }
+        Some((thread, current?))
+    });
+    frames.into_iter().collect()
+}
+
+/// The name of a thread in paths.
+#[derive(Debug)]
+pub(crate) struct ThreadName {
+    /// The name of its class, and the name that the program gave it: `Thread "worker-1"`.
+    pub(crate) own: String,
+    /// Its current method: `Billing::Export#run (/srv/app/export.rb:42)`.
+    pub(crate) method: Option<String>,
+    /// Both: `Thread "worker-1" in Billing::Export#run (/srv/app/export.rb:42)`.
+    pub(crate) whole: String,
+}
+
+/// The names of threads, by slot, if they have a name of their own or their current method is known. `class_of` returns the
+/// name of an object's class.
+pub(crate) fn thread_names<'a>(
+    names: &HashMap<u32, String>,
+    current_frames: &HashMap<u32, Frame>,
+    class_of: impl Fn(u32) -> &'a str,
+) -> HashMap<u32, ThreadName> {
+    let slots: HashSet<u32> = names.keys().chain(current_frames.keys()).copied().collect();
+    let name = |slot| {
+        let own = match names.get(&slot) {
+            Some(name) => format!("Thread {name:?}"),
+            None => class_of(slot).to_owned(),
+        };
+        let place = |frame: &Frame| match (&frame.path, frame.line) {
+            (Some(path), Some(line)) => format!("{} ({path}:{line})", frame.label),
+            (Some(path), None) => format!("{} ({path})", frame.label),
+            (None, _) => frame.label.clone(),
+        };
+        let method = current_frames.get(&slot).map(place);
+        let whole = match &method {
+            Some(method) => format!("{own} in {method}"),
+            None => own.clone(),
+        };
+        (slot, ThreadName { own, method, whole })
+    };
+    slots.into_iter().map(name).collect()
+}
+
+/// The part of a thread's name that the kernel keeps. A name counts only if the kernel knows it: the structure of a thread
+/// refers to other strings, such as the value of an ended thread, which are data of the program.
+fn kernel_name(name: &str) -> &[u8] {
     const MAX_KERNEL_NAME: usize = 15;
-    let kernel_name = &name.as_bytes()[..name.len().min(MAX_KERNEL_NAME)];
-    state.process.thread_names.iter().any(|known| known.as_bytes() == kernel_name)
+    &name.as_bytes()[..name.len().min(MAX_KERNEL_NAME)]
 }
 
 /// The threads and fibers.

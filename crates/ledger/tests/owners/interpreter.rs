@@ -3,7 +3,7 @@
 use ledger::{Cause, InterpreterAccount, InterpreterKind, Ledger, OwnerAccount, PartSize};
 use testkit::{RubyHeap, RubyRelease, Word};
 
-use super::{Draft, bytes};
+use super::{Draft, bytes, held};
 
 const T_ICLASS: u8 = 0x1c;
 const BODY_WORDS: u64 = 60;
@@ -135,6 +135,34 @@ fn kinds_go_by_the_owner_and_tables_by_the_objects_in_them() {
     assert_eq!(gained(InterpreterKind::Symbols), usable(7) + usable(32) + usable(128 * 3));
     assert_eq!(gained(InterpreterKind::Other), 8 * usable(50) + usable(200));
     assert_eq!(size(account, InterpreterKind::Bytecode).objects, 8);
+}
+
+/// From 4.0 on, bit 0 of the pointers to symbols is set, and 3,800 chunks of each process seemed to be unreachable.
+#[test]
+fn the_symbols_of_4_0_belong_to_their_set() {
+    for release in [RubyRelease::V4_0, RubyRelease::V4_1] {
+        let mut draft = Draft::of(release);
+        draft.ruby.imemo("ment");
+        let path = draft.ruby.path("<internal:kernel>");
+        draft.iseq(path);
+        let before = draft.clone().draw_up(&[]);
+        let entries = draft.chunk(2 * 100);
+        for number in 0..90 {
+            let symbol = draft.chunk(2);
+            let text = draft.ruby.string("text");
+            draft.point(symbol, 1, text);
+            for (word, value) in [(0, 0x7777_7777_7777_7777), (1, symbol | 1)] {
+                draft.point(entries, 2 * number + word, value);
+            }
+        }
+        let data_type = draft.ruby.data_type("VM/concurrent_set", true);
+        draft.ruby.data(0, data_type, entries);
+        let ledger = draft.draw_up(&[]);
+        assert_eq!(held(&ledger, "(nobody)"), held(&before, "(nobody)"), "{release:?}");
+        assert_eq!(held(&ledger, "(T_DATA)").0, bytes(200) + 90 * bytes(2), "{release:?}");
+        let symbols = |ledger| size(account(ledger), InterpreterKind::Symbols).resident_bytes;
+        assert_eq!(symbols(&ledger) - symbols(&before), usable(200) + 90 * usable(2));
+    }
 }
 
 /// Bytecode of garbage whose path is gone still counts as bytecode.

@@ -111,7 +111,6 @@ fn blocks_of(action: &Action, command: &str, deployment: &Deployment) -> Vec<Blo
         Action::Trim => vec![Block::new("Run now, without a restart:", [command.into()])],
         Action::WatchPss => vec![Block::new("Run:", [command.into()])],
         Action::FindNativeLeak => {
-            let command = command.split("  ").next().unwrap_or(command);
             vec![Block::new("Run as root (Debian's package bpfcc-tools):", [command.into()])]
         }
         Action::RunFewerThreads { .. } => vec![Block::new(

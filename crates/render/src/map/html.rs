@@ -76,6 +76,7 @@ fn words(report: &Report) -> Value {
         json!({
             "action": words.action,
             "command": words.command,
+            "remark": words.remark,
             "costs": words.costs,
             "saves_bytes": step.saves_bytes,
         })

@@ -11,6 +11,8 @@ pub struct AdviceWords {
     pub action: String,
     /// The command, setting or method.
     pub command: String,
+    /// A condition of the command; `None` if it has none.
+    pub remark: Option<&'static str>,
     /// The cost of the step.
     pub costs: String,
 }
@@ -106,8 +108,8 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
              extension that contains this code."
                 .into(),
             match report.capture.method {
-                CaptureMethod::Core => "memleak-bpfcc -p PID   (Debian's bpfcc-tools, as root)".into(),
-                _ => format!("memleak-bpfcc -p {pid}   (Debian's bpfcc-tools, as root)"),
+                CaptureMethod::Core => "memleak-bpfcc -p PID".into(),
+                _ => format!("memleak-bpfcc -p {pid}"),
             },
             "slower allocations while the tool watches them. A restart frees the memory for some time.",
         ),
@@ -142,7 +144,11 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "nothing.",
         ),
     };
-    AdviceWords { action, command, costs: costs.into() }
+    let remark = match advice.action {
+        Action::FindNativeLeak => Some("Debian's bpfcc-tools, as root"),
+        _ => None,
+    };
+    AdviceWords { action, command, remark, costs: costs.into() }
 }
 
 /// Variables as a shell assigns them.

@@ -6,7 +6,12 @@ use ledger::Count;
 pub fn dominator(row: &DominatorRow) -> String {
     let address = || row.address.as_deref().unwrap_or_default();
     match (row.kind.as_str(), row.count) {
-        ("thread", _) => format!("{} {}, its stack and variables", row.name, address()),
+        ("thread", _) => match &row.method {
+            Some(method) => {
+                format!("{} {} in {method}, its stack and variables", row.name, address())
+            }
+            None => format!("{} {}, its stack and variables", row.name, address()),
+        },
         ("memory", _) => format!("memory of {}, retained by several roots", row.name),
         ("objects" | "internal", 1) => match &row.path {
             Some(path) => format!("{} {}, shortest path: {path}", row.name, address()),

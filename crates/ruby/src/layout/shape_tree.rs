@@ -150,12 +150,15 @@ impl ShapeTree {
         Some(u64::from(self.shape(image, number)?.variables))
     }
 
+    /// The shape of an object with these flags, and those before it, up to the root.
+    fn shapes(self, image: &Image<'_>, flags: u64) -> impl Iterator<Item = Shape> {
+        let shape = self.shape(image, (flags >> 32) as u32);
+        std::iter::successors(shape, move |shape| self.shape(image, shape.parent)).take(MAX_DEPTH)
+    }
+
     /// The shapes that add the variables of an object with these flags, the last one first.
     fn variables(self, image: &Image<'_>, flags: u64) -> impl Iterator<Item = Shape> {
-        let shape = self.shape(image, (flags >> 32) as u32);
-        std::iter::successors(shape, move |shape| self.shape(image, shape.parent))
-            .take(MAX_DEPTH)
-            .filter(|shape| shape.kind == SHAPE_IVAR)
+        self.shapes(image, flags).filter(|shape| shape.kind == SHAPE_IVAR)
     }
 
     /// The ID of the first variable of an object with these flags.
@@ -169,13 +172,64 @@ impl ShapeTree {
         Some(u64::from(shape.variables.checked_sub(1)?))
     }
 
-    /// The IDs of the variables of an object with these flags, and the position of each.
+    /// The IDs of the variables of an object with these flags, and the position of each. `goes_on` is called for each shape:
+    /// shapes that form a circle must not make a walk long for each object.
     pub(crate) fn positions(
         self,
         image: &Image<'_>,
         flags: u64,
+        goes_on: impl Fn() -> bool,
     ) -> impl Iterator<Item = (u64, u64)> {
-        let shapes = self.variables(image, flags);
-        shapes.filter_map(|it| Some((it.name, u64::from(it.variables.checked_sub(1)?))))
+        let shapes = self.shapes(image, flags).take_while(move |_| goes_on());
+        let variables = shapes.filter(|shape| shape.kind == SHAPE_IVAR);
+        variables.filter_map(|it| Some((it.name, u64::from(it.variables.checked_sub(1)?))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use capture::{Mapping, Mappings, ProcessState, Source};
+
+    use super::*;
+
+    const LIST: Address = Address(0x10_0000);
+
+    /// Shapes of 40 bytes, each of which is its own parent and adds a variable.
+    struct Circles;
+
+    impl Memory for Circles {
+        fn read(&self, at: Address, into: &mut [u8]) -> usize {
+            for (byte, at) in into.iter_mut().zip(at.0..) {
+                let (number, offset) = ((at - LIST.0) / 40, (at - LIST.0) % 40);
+                let mut shape = [0; 40];
+                shape[16] = 1;
+                shape[24] = SHAPE_IVAR;
+                shape[28..32].copy_from_slice(&(number as u32).to_le_bytes());
+                *byte = shape[offset as usize];
+            }
+            into.len()
+        }
+    }
+
+    impl Source for Circles {}
+
+    #[test]
+    fn shapes_in_a_circle_end_with_the_budget_of_all_walks() {
+        let mappings = Mappings::new(vec![Mapping::anonymous(LIST..LIST.offset(1 << 20))]);
+        let state = ProcessState { mappings, ..ProcessState::default() };
+        let image = Image::new(state, Circles);
+        let tree = ShapeTree { list: LIST, home: ShapeHome::Tree };
+        assert_eq!(tree.positions(&image, 7 << 32, || true).count(), MAX_DEPTH);
+        let budget = Cell::new(10_000_u32);
+        let spend = || {
+            let left = budget.get().checked_sub(1);
+            budget.set(left.unwrap_or(0));
+            left.is_some()
+        };
+        let counts: Vec<usize> =
+            (0..5).map(|shape| tree.positions(&image, shape << 32, spend).count()).collect();
+        assert_eq!(counts, [MAX_DEPTH, MAX_DEPTH, 10_000 - 2 * MAX_DEPTH, 0, 0]);
     }
 }

@@ -1,3 +1,6 @@
+use crate::layout::iseq_location::IseqLocation;
+use crate::layout::line_tables::LineTables;
+
 /// The paths that bytecode was compiled from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CodePaths {
@@ -5,6 +8,9 @@ pub struct CodePaths {
     pub paths: Vec<String>,
     /// The slots of iseqs, ascending, and the index of each one's path.
     pub(crate) iseqs: Vec<(u32, u32)>,
+    /// The place of paths and labels, and that of lines, for [`backtraces`](crate::backtraces).
+    pub(crate) location: Option<IseqLocation>,
+    pub(crate) lines: Option<LineTables>,
 }
 
 impl CodePaths {
@@ -24,7 +30,7 @@ mod tests {
     #[test]
     fn each_iseq_has_its_own_path() {
         let paths = vec!["/a.rb".to_owned(), "/b.rb".to_owned()];
-        let code = CodePaths { paths, iseqs: vec![(3, 1), (5, 0), (9, 1)] };
+        let code = CodePaths { paths, iseqs: vec![(3, 1), (5, 0), (9, 1)], ..CodePaths::default() };
         let found = [2, 3, 4, 5, 9, 10].map(|slot| code.of(slot));
         assert_eq!(found, [None, Some(1), None, Some(0), Some(1), None]);
     }

@@ -28,6 +28,13 @@ impl DataType {
         self.name.as_deref() == Some("fiber")
     }
 
+    /// Returns true for sets of deduplicated strings and of symbols (concurrent_set.c, from 4.0 on). A symbol that is never
+    /// freed has an entry in malloc'ed memory (`sym_set_static_sym_entry` in symbol.c), and bit 0 of the pointer to it is set.
+    #[must_use]
+    pub fn is_concurrent_set(&self) -> bool {
+        self.name.as_deref() == Some("VM/concurrent_set")
+    }
+
     /// Returns true if all references in the structure are weak, so that they retain nothing: WeakMap (weakmap.c), and from
     /// 4.0 on sets of deduplicated strings and symbols (concurrent_set.c) and the table of `ObjectSpace._id2ref` (gc.c).
     #[must_use]

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 /// The kind of a named root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RootKind {
@@ -25,4 +27,6 @@ pub struct NamedRoot {
     pub value: u32,
     /// The slot of its class or module; `None` for global variables, and for constants of Object.
     pub class: Option<u32>,
+    /// The path of the file in which a constant was set; `None` for variables, and for Ruby's own constants.
+    pub file: Option<Arc<str>>,
 }

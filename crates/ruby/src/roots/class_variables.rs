@@ -4,6 +4,7 @@ use crate::layout::object_layouts::OBJECT_NOT_EMBEDDED;
 use crate::layout::shape_tree::{ShapeHome, ShapeTree};
 use crate::layout::st_table::read_pairs;
 use crate::model::slot::SlotType;
+use crate::roots::id_table::Budget;
 use crate::roots::program::{MAX_VARIABLES, Program};
 use crate::word::word;
 
@@ -33,6 +34,8 @@ impl VariablePlace {
             return Some(Self::Table);
         }
         let shape_tree = program.space.shape_tree?;
+        // Wrong places cost as much as the right one.
+        let budget = Budget::new();
         let is_members = |id| program.symbols.name_of_id(id).as_deref() == Some(MEMBERS);
         let is_array = |value| reader.type_at(Address(value)) == Some(SlotType::ARRAY);
         if shape_tree.home == ShapeHome::Variable {
@@ -41,7 +44,7 @@ impl VariablePlace {
             let length = classes().next()?.len();
             let places = (16..length).step_by(8).map(|at| Self::Fields { at, shape_tree });
             return places.into_iter().find(|place| {
-                let of_classes = classes().flat_map(|slot| place.of_slot(program, &slot));
+                let of_classes = classes().flat_map(|slot| place.of_slot(program, &slot, &budget));
                 let mut members =
                     of_classes.filter(|(id, _)| is_members(*id)).take(ENOUGH_CLASSES).peekable();
                 members.peek().is_some() && members.all(|(_, value)| is_array(value))
@@ -52,7 +55,8 @@ impl VariablePlace {
         }
         let with_members = program.classes().filter_map(|class| {
             let slot = reader.class(class)?;
-            let mut positions = shape_tree.positions(reader.image, word(&slot, 0));
+            let mut positions =
+                shape_tree.positions(reader.image, word(&slot, 0), || budget.spend(1).is_some());
             let position = positions.find(|(id, _)| is_members(*id))?.1;
             Some((slot, position))
         });
@@ -73,7 +77,7 @@ impl VariablePlace {
     }
 
     /// The variables in the internal object that a class's slot refers to.
-    fn of_slot(&self, program: &Program<'_>, slot: &[u8]) -> Vec<(u64, u64)> {
+    fn of_slot(&self, program: &Program<'_>, slot: &[u8], budget: &Budget) -> Vec<(u64, u64)> {
         let Self::Fields { at, shape_tree } = self else { return Vec::new() };
         let (image, fields) = (program.reader.image, Address(word(slot, *at)));
         if program.reader.type_at(fields) != Some(SlotType::IMEMO) {
@@ -86,7 +90,7 @@ impl VariablePlace {
             _ => image.read_address(inside).ok(),
         };
         let Some(values) = values else { return Vec::new() };
-        let positions = shape_tree.positions(image, flags);
+        let positions = shape_tree.positions(image, flags, || budget.spend(1).is_some());
         let value = |(id, at): (u64, u64)| Some((id, image.read_u64(values.offset(at * 8)).ok()?));
         positions.filter_map(value).collect()
     }
@@ -104,10 +108,12 @@ impl VariablePlace {
                 .class_names
                 .variables(program.reader, class)
                 .and_then(|table| read_pairs(image, table, MAX_VARIABLES))
+                .filter(|pairs| program.budget.spend(pairs.len() as u64).is_some())
                 .unwrap_or_default(),
-            Self::Fields { .. } => self.of_slot(program, slot),
+            Self::Fields { .. } => self.of_slot(program, slot, &program.budget),
             Self::Shape { shape_tree, .. } => {
-                let positions = shape_tree.positions(image, word(slot, 0));
+                let goes_on = || program.budget.spend(1).is_some();
+                let positions = shape_tree.positions(image, word(slot, 0), goes_on);
                 let value = |(id, position)| Some((id, self.value(image, slot, position)?));
                 positions.filter_map(value).collect()
             }

@@ -8,8 +8,19 @@ use crate::word::word;
 /// The first bytes of a class's extension (`rb_classext_t`), among which the table of its constants
 /// is searched for.
 const SEARCHED_EXTENSION_BYTES: u64 = 128;
-/// The offset of the value in a constant's entry (`rb_const_entry_t` in constant.h, in all versions).
-const CONSTANT_VALUE: u64 = 8;
+/// The offsets of the value and the file in a constant's entry (`rb_const_entry_t` in constant.h, in all versions).
+const VALUE: usize = 8;
+const FILE: usize = 16;
+
+/// A constant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Constant {
+    /// The serial number of its name.
+    pub(crate) serial: u32,
+    pub(crate) value: u64,
+    /// The path of the file in which it was set, a string; 0 for Ruby's own.
+    pub(crate) file: u64,
+}
 
 /// The place of the table of a class's constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,19 +48,21 @@ impl ConstantPlace {
         });
         direct.chain(behind).find(|place| {
             let constants = place.read(reader.image, &slot, budget);
-            let has = |class: Address| constants.iter().any(|(_, value)| *value == class.0);
+            let has = |class: Address| constants.iter().any(|it| it.value == class.0);
             landmarks.iter().all(|landmark| has(landmark.class))
         })
     }
 
-    /// The constants of the class in `slot`: the serial numbers of their names, and their values.
-    pub(crate) fn read(self, image: &Image<'_>, slot: &[u8], budget: &Budget) -> Vec<(u32, u64)> {
+    /// The constants of the class in `slot`.
+    pub(crate) fn read(self, image: &Image<'_>, slot: &[u8], budget: &Budget) -> Vec<Constant> {
         let table = self.table(image, slot);
         let table = table.and_then(|table| id_table::read(image, table, budget));
-        let value = |(serial, entry): (u32, u64)| {
-            Some((serial, image.read_u64(Address(entry).offset(CONSTANT_VALUE)).ok()?))
+        let constant = |(serial, entry): (u32, u64)| {
+            let mut bytes = [0; FILE + 8];
+            image.read_exact(Address(entry), &mut bytes).ok()?;
+            Some(Constant { serial, value: word(&bytes, VALUE), file: word(&bytes, FILE) })
         };
-        table.into_iter().flatten().filter_map(value).collect()
+        table.into_iter().flatten().filter_map(constant).collect()
     }
 
     fn table(self, image: &Image<'_>, slot: &[u8]) -> Option<Address> {

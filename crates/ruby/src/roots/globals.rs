@@ -32,7 +32,7 @@ pub(crate) fn read(program: &Program<'_>) -> Option<Vec<NamedRoot>> {
             let value = image.read_u64(Address(data)).ok().filter(|_| is_pointer)?;
             program.object(value)
         })?;
-        Some(NamedRoot { kind: RootKind::GlobalVariable, name, value, class: None })
+        Some(NamedRoot { kind: RootKind::GlobalVariable, name, value, class: None, file: None })
     });
     Some(found.collect())
 }

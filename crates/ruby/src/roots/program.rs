@@ -39,8 +39,8 @@ impl<'a> Program<'a> {
         let own = constants.read(reader.image, &reader.class(object.class)?, &budget);
         // A class may have several names, as Integer has in 2.7.
         let known = landmarks.iter().map(|landmark| {
-            let of_it = own.iter().filter(|(_, value)| *value == landmark.class.0);
-            (landmark.name, of_it.map(|(serial, _)| *serial).collect())
+            let of_it = own.iter().filter(|it| it.value == landmark.class.0);
+            (landmark.name, of_it.map(|it| it.serial).collect())
         });
         let symbols = Symbols::find(space, reader, class_names, &known.collect::<Vec<_>>())?;
         let attached_at = attached_at(reader, &landmarks);
@@ -80,7 +80,7 @@ impl<'a> Program<'a> {
     }
 
     /// The class or module whose singleton class this is.
-    fn attached(&self, class: Address) -> Option<Address> {
+    pub(crate) fn attached(&self, class: Address) -> Option<Address> {
         let object = match self.attached_at {
             Some(at) => word(&self.reader.class(class)?, at),
             None => {

@@ -72,6 +72,13 @@ impl<'a> Symbols<'a> {
         self.name(u32::try_from(id >> ID_SCOPE_SHIFT).ok()?)
     }
 
+    /// The name with this ID, which may be that of an operator: those are serial numbers themselves
+    /// (`rb_id_to_serial` in symbol.h).
+    pub(crate) fn name_of_any_id(&self, id: u64) -> Option<String> {
+        const MAX_OPERATOR: u64 = 255;
+        if id <= MAX_OPERATOR { self.name(id as u32) } else { self.name_of_id(id) }
+    }
+
     fn read(&self, serial: u32) -> Option<String> {
         let array = *self.arrays.get((serial / ID_ENTRY_UNIT) as usize)?;
         let place = serial % ID_ENTRY_UNIT * 2;

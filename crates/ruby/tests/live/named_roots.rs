@@ -14,7 +14,7 @@ const TELL: &str = r##"
     json = ObjectSpace.dump(it)
     json.is_a?(String) && json.start_with?("{") ? JSON.parse(json)["address"]&.hex : nil
   end
-  truth = { constants: {}, instance_variables: {}, class_variables: {}, global_variables: {}, known: global_variables }
+  truth = { constants: {}, files: {}, instance_variables: {}, class_variables: {}, global_variables: {}, known: global_variables }
   $VERBOSE = nil
   $tell = lambda do
     ObjectSpace.each_object(Module).to_a.each do |owner|
@@ -22,6 +22,7 @@ const TELL: &str = r##"
       prefix = owner == Object ? "" : "#{name}::"
       Module.instance_method(:constants).bind(owner).call(false).each do |it|
         next if Module.instance_method(:autoload?).bind(owner).call(it)
+        truth[:files]["#{prefix}#{it}"] = owner.const_source_location(it, false)&.first
         truth[:constants]["#{prefix}#{it}"] = address.(owner.const_get(it, false))
       end
       Kernel.instance_method(:instance_variables).bind(owner).call.each do |it|
@@ -100,6 +101,14 @@ fn objects_have_the_roots_that_the_program_gave_them() {
         let expected = truth[kind][name].as_u64().map(Address);
         assert_eq!(space.slot_address(*slot as usize), expected, "{name}");
     }
+    let mut files = 0;
+    for root in named_roots.iter().filter(|it| it.kind == RootKind::Constant) {
+        if let Some(expected) = truth["files"].get(&root.name) {
+            assert_eq!(root.file.as_deref(), expected.as_str(), "{}", root.name);
+            files += usize::from(root.file.is_some());
+        }
+    }
+    assert!(files > 200, "{files}");
     for name in ["Cache::Deep::LIST", "#<Class:Cache::Deep>::INNER"] {
         assert!(all.contains_key(name), "{name}: private ones and those of singleton classes too");
     }

@@ -71,6 +71,7 @@ function showTables({ report }, chooseOwner) {
       const saves = step.saves_bytes === null ? '' : ` Saves ${size(step.saves_bytes)}.`;
       const item = element('li', `${step.action}${saves} `);
       item.append(element('code', step.command));
+      if (step.remark) item.append(` (${step.remark})`);
       steps.append(item);
     }
     byId('advice').append(steps);

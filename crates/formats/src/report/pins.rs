@@ -65,7 +65,7 @@ impl From<ledger::Tuning> for MallocTuning {
 
 impl PinRow {
     /// The largest pins, and one row for the others, so that the rows still add up.
-    pub(crate) fn rows(pins: &[Pin]) -> Vec<Self> {
+    pub(super) fn rows(pins: &[Pin]) -> Vec<Self> {
         Self::largest(pins, MAX_PINS)
     }
 

@@ -1,0 +1,66 @@
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The method and the time of the capture.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Capture {
+    pub method: CaptureMethod,
+    pub reason: String,
+    pub unix_ms: u64,
+    pub pause_ms: f64,
+    pub elapsed_ms: f64,
+    pub consistent: bool,
+    pub copied_bytes: Option<u64>,
+}
+
+impl Capture {
+    /// A capture at the time `at` that paused the process for `pause` (the sum of all pauses if it took several
+    /// attempts), for a report that took `elapsed` in total. `copied_bytes` are the pages that the kernel copied while
+    /// a forked copy existed.
+    #[must_use]
+    pub fn new(
+        method: CaptureMethod,
+        reason: String,
+        at: SystemTime,
+        pause: Duration,
+        elapsed: Duration,
+        copied_bytes: Option<u64>,
+    ) -> Self {
+        Self {
+            method,
+            reason,
+            unix_ms: at.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64),
+            pause_ms: milliseconds(pause),
+            elapsed_ms: milliseconds(elapsed),
+            consistent: true,
+            copied_bytes,
+        }
+    }
+
+    /// The same capture, for a report that took `elapsed` in total.
+    #[must_use]
+    pub fn with_elapsed(self, elapsed: Duration) -> Self {
+        Self { elapsed_ms: milliseconds(elapsed), ..self }
+    }
+}
+
+/// The method of a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CaptureMethod {
+    /// The process was paused while its memory was read.
+    Freeze,
+    /// The process was paused while the kernel made a forked copy, which was read afterwards.
+    Fork,
+    /// A core file was read.
+    Core,
+}
+
+/// Returns a time in milliseconds, rounded to microseconds.
+#[must_use]
+pub fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}

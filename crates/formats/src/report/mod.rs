@@ -1,0 +1,150 @@
+//! The JSON of a report, part of rbloat's stable interface.
+//!
+//! Sizes are bytes, times are milliseconds, addresses are `"0x…"` strings. A part that could not be
+//! read is `null`, with a finding that says why. Fields may be added; none is renamed.
+
+mod capture;
+mod files;
+mod findings;
+mod interpreter;
+mod malloc;
+mod owners;
+mod pins;
+mod process;
+mod ruby;
+
+use ledger::{Cause, Ledger};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Advice, Content, Deployment, Verdict};
+
+pub use capture::{Capture, CaptureMethod, milliseconds};
+pub use files::MappedFile;
+pub use findings::{FindingRow, FindingSeverity};
+pub use interpreter::{FileCode, GemCode, Interpreter, InterpreterPart};
+pub use malloc::{Arena, Malloc};
+pub use owners::{DominatorRow, KeptBy, Memsize, Owner};
+pub use pins::{ArenaSlabs, MallocTuning, PinRow, SizeClass};
+pub use process::ProcessSummary;
+pub use ruby::{Class, Ruby};
+
+/// The maximum number of classes in a brief report.
+const MAX_CLASSES: usize = 30;
+/// The maximum number of files in a brief report.
+const MAX_FILES: usize = 30;
+/// The maximum number of files of bytecode in a brief report.
+const MAX_CODE_FILES: usize = 100;
+
+/// The document of `rbloat report`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
+pub struct Report {
+    pub process: ProcessSummary,
+    pub capture: Capture,
+    pub causes: Vec<CauseRow>,
+    pub malloc: Option<Malloc>,
+    pub arenas: Option<Vec<Arena>>,
+    pub ruby: Option<Ruby>,
+    pub owners: Option<Vec<Owner>>,
+    #[serde(default)]
+    pub dominators: Option<Vec<DominatorRow>>,
+    /// Empty in snapshots of older versions of rbloat.
+    #[serde(default)]
+    pub files: Vec<MappedFile>,
+    #[serde(default)]
+    pub interpreter: Option<Interpreter>,
+    pub verdict: Verdict,
+    pub advice: Vec<Advice>,
+    pub findings: Vec<FindingRow>,
+}
+
+impl Content for Report {
+    const KIND: &'static str = "report";
+}
+
+impl Report {
+    /// Returns the report of a ledger, with all owners and classes.
+    #[must_use]
+    pub fn new(
+        ledger: &Ledger,
+        capture: Capture,
+        deployment: Deployment,
+        verdict: Verdict,
+        advice: Vec<Advice>,
+    ) -> Self {
+        Self {
+            process: ProcessSummary {
+                pid: ledger.process.pid,
+                started_ticks: ledger.process.started_ticks,
+                uptime_ms: ledger.process.uptime_ms,
+                command: ledger.process.command.clone(),
+                ruby_version: ledger.ruby.as_ref().map(|ruby| ruby.version.clone()),
+                libc: ledger.libc.to_string(),
+                allocator: ledger.allocator.to_string(),
+                threads: ledger.process.threads,
+                rss_bytes: ledger.rss_bytes,
+                swap_bytes: ledger.swap_bytes,
+                deployment: Some(deployment),
+            },
+            capture,
+            causes: ledger.causes.iter().map(|(cause, bytes)| CauseRow { cause, bytes }).collect(),
+            malloc: ledger.malloc.as_ref().map(Malloc::from),
+            arenas: ledger
+                .malloc
+                .as_ref()
+                .map(|malloc| malloc.arenas.iter().map(Arena::from).collect()),
+            ruby: ledger.ruby.as_ref().map(|ruby| Ruby::new(ruby, ledger)),
+            owners: ledger.is_traced.then(|| ledger.owners.iter().map(Owner::from).collect()),
+            dominators: ledger
+                .dominators
+                .as_ref()
+                .map(|dominators| dominators.iter().map(DominatorRow::from).collect()),
+            files: ledger.files.iter().map(MappedFile::from).collect(),
+            interpreter: ledger.interpreter.as_ref().map(Interpreter::from),
+            verdict,
+            advice,
+            findings: ledger.findings.iter().map(FindingRow::from).collect(),
+        }
+    }
+
+    /// Shortens a report to the largest classes, the largest mapped files, the `max_owners` largest owners, and the largest
+    /// files of bytecode. The other owners are summed up in one row, and so are the other files of bytecode, so that these rows
+    /// still add up.
+    #[must_use]
+    pub fn brief(mut self, max_owners: usize) -> Self {
+        if let Some(ruby) = &mut self.ruby {
+            ruby.classes.truncate(MAX_CLASSES);
+        }
+        self.files.truncate(MAX_FILES);
+        if let Some(owners) = &mut self.owners
+            && owners.len() > max_owners
+        {
+            let others = owners.split_off(max_owners);
+            owners.push(Owner::sum(&others));
+        }
+        if let Some(files) = self.interpreter.as_mut().and_then(|it| it.files.as_mut())
+            && files.len() > MAX_CODE_FILES
+        {
+            let others = files.split_off(MAX_CODE_FILES);
+            files.push(FileCode::sum(&others));
+        }
+        self
+    }
+
+    /// Returns true if every part of the process could be read.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.malloc.is_some() && self.ruby.is_some()
+    }
+}
+
+/// A row of the ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct CauseRow {
+    #[serde(with = "crate::names::cause")]
+    #[schemars(schema_with = "crate::names::cause::schema")]
+    pub cause: Cause,
+    pub bytes: u64,
+}

@@ -1,0 +1,52 @@
+use std::collections::BTreeMap;
+
+use ledger::{Ledger, RubyAccount};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The totals of Ruby's heap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Ruby {
+    pub heap_pages: u64,
+    pub slots_live: u64,
+    pub slots_unmarked: u64,
+    pub slots_free: u64,
+    pub slot_bytes_live: u64,
+    pub slot_bytes_free: u64,
+    pub objects: BTreeMap<String, u64>,
+    pub classes: Vec<Class>,
+}
+
+impl Ruby {
+    pub(super) fn new(account: &RubyAccount, ledger: &Ledger) -> Self {
+        Self {
+            heap_pages: account.heap_pages,
+            slots_live: account.slots_live,
+            slots_unmarked: account.slots_unmarked,
+            slots_free: account.slots_free,
+            slot_bytes_live: account.slot_bytes_live,
+            slot_bytes_free: account.slot_bytes_free,
+            objects: account.objects.iter().map(|(name, count)| ((*name).into(), *count)).collect(),
+            classes: ledger
+                .classes()
+                .map(|class| Class {
+                    name: class.name.clone(),
+                    objects: class.objects,
+                    slot_bytes: class.slot_bytes,
+                    malloc_bytes: class.held_bytes(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// The memory of the objects of one class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Class {
+    pub name: String,
+    pub objects: u64,
+    pub slot_bytes: u64,
+    pub malloc_bytes: u64,
+}

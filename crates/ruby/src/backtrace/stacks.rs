@@ -1,0 +1,211 @@
+//! The control frames of threads.
+//!
+//! A thread (`rb_thread_t`) points to its execution context, that of the fiber that it runs
+//! (`rb_execution_context_t` in vm_core.h). The context begins with the VM stack, its size in words, and
+//! the innermost control frame, and it points back to the thread. Frames (`rb_control_frame_t`) lie
+//! behind each other up to the end of the stack. From 2.7 to 4.1 a frame begins with the program counter,
+//! the stack pointer, the iseq, `self`, and the environment. The rest differs, and so does the place of
+//! the context in a thread: both are derived.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use capture::{Address, Image, Memory};
+
+use crate::layout::class_names::ObjectReader;
+use crate::model::slot::SlotType;
+use crate::word::{word, words};
+
+/// The first bytes of a thread, among which the pointer to its context is searched for.
+const THREAD_BYTES: usize = 256;
+/// The first bytes of a context, among which the pointer to its thread is searched for.
+const CONTEXT_BYTES: usize = 128;
+/// The threads from which layouts are derived.
+const MAX_SAMPLES: usize = 64;
+/// More words than a VM stack has.
+const MAX_STACK_WORDS: u64 = 1 << 32;
+/// The sizes of a frame that are tried, in words.
+const FRAME_WORDS: std::ops::RangeInclusive<usize> = 6..=10;
+/// The frames of each thread from which their size is derived.
+const MAX_SAMPLE_FRAMES: usize = 256;
+/// The frames of a thread that are read, if there are few threads ...
+const MAX_FRAMES: usize = 4096;
+/// ... and the frames of all threads.
+const MAX_FRAMES_IN_ALL: usize = 1 << 17;
+
+/// The kinds of frames (`VM_FRAME_MAGIC_...` in vm_core.h).
+const KINDS: [u64; 9] = [
+    0x1111_0001,
+    0x2222_0001,
+    0x3333_0001,
+    0x4444_0001,
+    C_FUNCTION,
+    0x6666_0001,
+    0x7777_0001,
+    0x7888_0001,
+    DUMMY,
+];
+const C_FUNCTION: u64 = 0x5555_0001;
+const DUMMY: u64 = 0x7999_0001;
+const KIND_MASK: u64 = 0x7fff_0001;
+/// The words of an environment up to its flags, before which are the block or the environment around it,
+/// and the method (`VM_ENV_DATA_INDEX_...`).
+const ENVIRONMENT_BYTES: u64 = 16;
+
+/// A control frame.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ControlFrame {
+    pub(crate) pc: Address,
+    /// 0 for functions in C.
+    pub(crate) iseq: Address,
+    pub(crate) environment: Environment,
+}
+
+/// The words before the end of an environment, and its flags.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Environment {
+    /// The method, a class reference, or special variables with one of these.
+    pub(crate) method: Address,
+    outer: u64,
+    flags: u64,
+}
+
+/// The stack of one thread that is in use.
+#[derive(Debug, Clone)]
+struct Stack {
+    all: Range<Address>,
+    innermost: Address,
+}
+
+/// The layout of threads and their frames.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StackLayout {
+    context_at: usize,
+    frame_bytes: usize,
+    max_frames: usize,
+}
+
+impl Environment {
+    /// `VM_ENV_FLAG_LOCAL`: it is a method's, not a block's.
+    const LOCAL: u64 = 2;
+
+    pub(crate) fn read(image: &Image<'_>, at: Address) -> Option<Self> {
+        let mut bytes = [0; ENVIRONMENT_BYTES as usize + 8];
+        if at.0 < ENVIRONMENT_BYTES || !at.is_aligned(8) {
+            return None;
+        }
+        image.read_exact(at.before(ENVIRONMENT_BYTES), &mut bytes).ok()?;
+        let flags = word(&bytes, 16);
+        Some(Self { method: Address(word(&bytes, 0)), outer: word(&bytes, 8), flags })
+    }
+
+    /// The environment around it; `None` if it is a method's.
+    pub(crate) fn outer(self) -> Option<Address> {
+        (self.flags & Self::LOCAL == 0).then_some(Address(self.outer & !3))
+    }
+
+    fn kind(self) -> u64 {
+        self.flags & KIND_MASK
+    }
+}
+
+impl ControlFrame {
+    pub(crate) fn is_c_function(&self) -> bool {
+        self.iseq.0 == 0 && self.environment.kind() == C_FUNCTION
+    }
+
+    pub(crate) fn is_dummy(&self) -> bool {
+        self.environment.kind() == DUMMY
+    }
+
+    fn read(reader: ObjectReader<'_>, frame: &[u8], stack: &Range<Address>) -> Option<Self> {
+        let [pc, top, iseq, _, environment] = [0, 8, 16, 24, 32].map(|at| Address(word(frame, at)));
+        let is_on_stack = top.0 == 0 || (stack.start..=stack.end).contains(&top);
+        let is_code = iseq.0 == 0 || reader.type_at(iseq) == Some(SlotType::IMEMO);
+        let environment = Environment::read(reader.image, environment)?;
+        let fits = is_on_stack && is_code && KINDS.contains(&environment.kind());
+        fits.then_some(Self { pc, iseq, environment })
+    }
+}
+
+impl Stack {
+    /// The stack of the context at `at`, if it belongs to this thread.
+    fn of(image: &Image<'_>, at: Address, thread: Address) -> Option<Self> {
+        let mut bytes = [0; CONTEXT_BYTES];
+        if at.0 == 0 || !at.is_aligned(8) {
+            return None;
+        }
+        image.read_exact(at, &mut bytes).ok()?;
+        let [start, size, innermost] = [0, 8, 16].map(|at| word(&bytes, at));
+        if start == 0 || (start | innermost) & 7 != 0 || !(1..MAX_STACK_WORDS).contains(&size) {
+            return None;
+        }
+        let all = Address(start)..Address(start.checked_add(size * 8)?);
+        let innermost = Address(innermost);
+        let is_its = words(&bytes[24..]).any(|word| word == thread.0);
+        (is_its && all.contains(&innermost)).then_some(Self { all, innermost })
+    }
+
+    /// Its innermost frames, at most `max`, as bytes.
+    fn frames(&self, image: &Image<'_>, frame_bytes: usize, max: usize) -> Vec<u8> {
+        let used = usize::try_from(self.all.end - self.innermost).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; used.min(frame_bytes * max)];
+        let read = image.read(self.innermost, &mut bytes);
+        bytes.truncate(read / frame_bytes * frame_bytes);
+        bytes
+    }
+}
+
+impl StackLayout {
+    /// The only place of contexts that most threads have, and the only size of frames by which nearly all frames are
+    /// such. `threads` are the structures of threads; ended ones have no stack.
+    pub(crate) fn derive(reader: ObjectReader<'_>, threads: &[Address]) -> Option<Self> {
+        let image = reader.image;
+        let mut stacks: BTreeMap<usize, Vec<Stack>> = BTreeMap::new();
+        for &thread in threads.iter().take(MAX_SAMPLES) {
+            let mut bytes = [0; THREAD_BYTES];
+            let read = image.read(thread, &mut bytes);
+            for (number, context) in words(&bytes[..read]).enumerate() {
+                let stack = Stack::of(image, Address(context), thread);
+                stacks.entry(number * 8).or_default().extend(stack);
+            }
+        }
+        let most = stacks.values().map(Vec::len).max().filter(|&most| most > 0)?;
+        let mut places = stacks.into_iter().filter(|(_, stacks)| stacks.len() == most);
+        let (context_at, stacks) = places.next().filter(|_| places.next().is_none())?;
+        let mut sizes = FRAME_WORDS.map(|words| words * 8).filter(|&frame_bytes| {
+            let (mut fitting, mut count) = (0, 0);
+            for stack in &stacks {
+                if !(stack.all.end - stack.innermost).is_multiple_of(frame_bytes as u64) {
+                    return false;
+                }
+                for frame in
+                    stack.frames(image, frame_bytes, MAX_SAMPLE_FRAMES).chunks_exact(frame_bytes)
+                {
+                    fitting += usize::from(ControlFrame::read(reader, frame, &stack.all).is_some());
+                    count += 1;
+                }
+            }
+            count > 0 && fitting * 10 >= count * 9
+        });
+        let frame_bytes = sizes.next().filter(|_| sizes.next().is_none())?;
+        let max_frames = (MAX_FRAMES_IN_ALL / threads.len()).clamp(1, MAX_FRAMES);
+        Some(Self { context_at, frame_bytes, max_frames })
+    }
+
+    /// The frames of a thread, innermost first, without those that are none; `None` for ended threads.
+    pub(crate) fn frames<'a>(
+        self,
+        reader: ObjectReader<'a>,
+        thread: Address,
+    ) -> Option<impl Iterator<Item = ControlFrame> + use<'a>> {
+        let context = reader.image.read_address(thread.offset(self.context_at as u64)).ok()?;
+        let stack = Stack::of(reader.image, context, thread)?;
+        let bytes = stack.frames(reader.image, self.frame_bytes, self.max_frames);
+        let starts = (0..bytes.len()).step_by(self.frame_bytes);
+        Some(starts.filter_map(move |start| {
+            let frame = bytes.get(start..start + self.frame_bytes)?;
+            ControlFrame::read(reader, frame, &stack.all)
+        }))
+    }
+}
