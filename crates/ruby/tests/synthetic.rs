@@ -96,7 +96,7 @@ fn enlivened(mut heap: RubyHeap) -> RubyHeap {
         let pointer = heap.malloc(100);
         let it = match number % 7 {
             0 => heap.object(animal, &[Word::Pointer(pointer), Word::Value(number)]),
-            1 => heap.object(anonymous, &[Word::Value(5), Word::Value(pointer + 8)]),
+            1 => heap.object(anonymous, &[Word::Value(5), Word::Value(pointer + 4)]),
             2 => heap.string("short"),
             3 => heap.string_at(pointer, 99),
             4 => heap.imemo(INTERNAL[number as usize % INTERNAL.len()]),
