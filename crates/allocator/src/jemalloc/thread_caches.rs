@@ -5,16 +5,16 @@ use capture::{Address, Unreadable};
 use crate::jemalloc::layout::{ArenaLayout, BINS, CacheBins, NO_CLASS};
 use crate::jemalloc::structures::Structures;
 
-/// More caches than any arena has: one for each thread.
+/// More caches than any process has: one for each thread.
 const MAX_CACHES: usize = 1 << 17;
-/// More regions than a cache keeps of one class.
-const MAX_REGIONS: u64 = 1 << 16;
 /// The bytes of a `cache_bin_t`.
 const BIN_BYTES: u64 = 24;
 
-/// What the caches of an arena's threads hold.
-#[derive(Debug, Default)]
+/// What thread caches hold.
+#[derive(Debug)]
 pub(crate) struct Cached {
+    /// The number of regions that there are: caches cannot hold more.
+    max_regions: usize,
     /// The regions, with the index of their size class.
     pub(crate) regions: Vec<(u64, Address)>,
     /// For each cache, the addresses of its lists of regions. They all lie in one allocation.
@@ -24,6 +24,28 @@ pub(crate) struct Cached {
 }
 
 impl Cached {
+    /// Nothing yet, of a heap with so many regions.
+    pub(crate) fn new(max_regions: usize) -> Self {
+        Self { max_regions, regions: Vec::new(), lists: Vec::new(), contradictions: 0 }
+    }
+
+    /// Adds the regions of a list; their addresses are at `places`.
+    fn add_regions(
+        &mut self,
+        structures: &mut Structures<'_>,
+        class: u64,
+        places: impl Iterator<Item = Address>,
+    ) -> Result<(), Unreadable> {
+        for place in places {
+            if self.regions.len() >= self.max_regions {
+                self.contradictions += 1;
+                return Ok(());
+            }
+            self.regions.push((class, structures.pointer(place)?));
+        }
+        Ok(())
+    }
+
     /// Adds a list to the last cache.
     fn add_list(&mut self, at: Address) {
         if let Some(lists) = self.lists.last_mut() {
@@ -41,7 +63,7 @@ pub(crate) fn read(
 ) -> Result<(), Unreadable> {
     let first = structures.pointer(arena.offset(layout.caches))?;
     let mut at = first;
-    for _ in 0..MAX_CACHES {
+    while cached.lists.len() < MAX_CACHES {
         if at.0 == 0 {
             // Only a list without any cache ends like this: it is a ring.
             cached.contradictions += usize::from(first.0 != 0);
@@ -93,10 +115,7 @@ fn read_by_pointers(
     }
     let count = u64::from(empty.wrapping_sub(head.0 as u16)) / 8;
     cached.add_list(if count > 0 { head } else { head.before(8) });
-    for index in 0..count.min(MAX_REGIONS) {
-        cached.regions.push((class, structures.pointer(head.offset(8 * index))?));
-    }
-    Ok(())
+    cached.add_regions(structures, class, (0..count).map(|index| head.offset(8 * index)))
 }
 
 /// `cache_bin_s` of 5.2: a count, and the address behind the regions.
@@ -114,9 +133,6 @@ fn read_counted(
     }
     cached.add_list(end.before(8));
     cached.contradictions += usize::from(count < 0);
-    let count = u64::try_from(count).unwrap_or(0).min(MAX_REGIONS);
-    for index in 1..=count {
-        cached.regions.push((class, structures.pointer(end.before(8 * index))?));
-    }
-    Ok(())
+    let count = u64::try_from(count).unwrap_or(0);
+    cached.add_regions(structures, class, (1..=count).map(|index| end.before(8 * index)))
 }

@@ -380,7 +380,7 @@ impl Walk {
 
     /// Marks the regions that thread caches hold, and those that hold the lists of such regions.
     fn mark_caches(&mut self, structures: &mut Structures<'_>, arenas: &[Judged]) {
-        let mut cached = Cached::default();
+        let mut cached = Cached::new(self.heap.blocks.len());
         let mut unreadable = None;
         for arena in arenas.iter().filter(|arena| arena.agrees) {
             let read = thread_caches::read(structures, &self.layout, arena.record.at, &mut cached);
