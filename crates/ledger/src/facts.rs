@@ -175,7 +175,7 @@ fn roots_and_code(
     std::thread::scope(|scope| {
         let read_code = || {
             let paths = ruby::code_paths(image, space)?;
-            let frames = current_frames(ruby::backtraces(image, space, &paths));
+            let frames = current_frames(image, space, &paths);
             Ok((paths, frames))
         };
         // If no thread can be started, code is read afterwards.

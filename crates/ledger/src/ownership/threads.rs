@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use allocator::HeapMap;
 use capture::{Address, Image, Memory, Thread, length};
-use ruby::{Backtrace, DataType, Frame, ObjectSpace, SlotType};
+use ruby::{CodePaths, DataType, Frame, ObjectSpace, SlotType};
 
 use crate::interpreter::Gem;
 
@@ -86,18 +86,32 @@ impl StackOwners {
 
 /// The current method of each thread, by the slot of the Thread object: the innermost one of the application, or else of Ruby
 /// code, or else the innermost.
-pub(crate) fn current_frames(backtraces: Vec<Backtrace>) -> HashMap<u32, Frame> {
-    let current = |backtrace: Backtrace| {
-        let Backtrace { thread, mut frames } = backtrace;
-        let is_application = |frame: &Frame| {
-            frame.path.as_deref().is_some_and(|path| Gem::of(Some(path)).is_application())
-        };
-        let in_application = frames.iter().position(is_application);
-        let in_ruby = || frames.iter().position(|frame| frame.path.is_some());
-        let current = in_application.or_else(in_ruby).unwrap_or(0);
-        (current < frames.len()).then(|| (thread, frames.swap_remove(current)))
+pub(crate) fn current_frames(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+    paths: &CodePaths,
+) -> HashMap<u32, Frame> {
+    let mut known: HashMap<String, bool> = HashMap::new();
+    let mut is_application = |path: &str| {
+        known.get(path).copied().unwrap_or_else(|| {
+            let is_it = Gem::of(Some(path)).is_application();
+            known.insert(path.to_owned(), is_it);
+            is_it
+        })
     };
-    backtraces.into_iter().filter_map(current).collect()
+    let frames = ruby::map_backtraces(image, space, paths, |thread, frames| {
+        let mut current: Option<Frame> = None;
+        for frame in frames {
+            if frame.path.as_deref().is_some_and(&mut is_application) {
+                return Some((thread, frame));
+            }
+            if current.as_ref().is_none_or(|it| it.path.is_none() && frame.path.is_some()) {
+                current = Some(frame);
+            }
+        }
+        Some((thread, current?))
+    });
+    frames.into_iter().collect()
 }
 
 /// The name of a thread in paths.

@@ -193,13 +193,19 @@ impl StackLayout {
         Some(Self { context_at, frame_bytes, max_frames })
     }
 
-    /// The frames of a thread, innermost first, up to the first one that is none; empty for ended threads.
-    pub(crate) fn frames(self, reader: ObjectReader<'_>, thread: Address) -> Vec<ControlFrame> {
-        let context = reader.image.read_address(thread.offset(self.context_at as u64)).ok();
-        let stack = context.and_then(|context| Stack::of(reader.image, context, thread));
-        let Some(stack) = stack else { return Vec::new() };
+    /// The frames of a thread, innermost first, without those that are none; `None` for ended threads.
+    pub(crate) fn frames<'a>(
+        self,
+        reader: ObjectReader<'a>,
+        thread: Address,
+    ) -> Option<impl Iterator<Item = ControlFrame> + use<'a>> {
+        let context = reader.image.read_address(thread.offset(self.context_at as u64)).ok()?;
+        let stack = Stack::of(reader.image, context, thread)?;
         let bytes = stack.frames(reader.image, self.frame_bytes, self.max_frames);
-        let frames = bytes.chunks_exact(self.frame_bytes);
-        frames.map_while(|frame| ControlFrame::read(reader, frame, &stack.all)).collect()
+        let starts = (0..bytes.len()).step_by(self.frame_bytes);
+        Some(starts.filter_map(move |start| {
+            let frame = bytes.get(start..start + self.frame_bytes)?;
+            ControlFrame::read(reader, frame, &stack.all)
+        }))
     }
 }
