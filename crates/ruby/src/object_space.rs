@@ -40,6 +40,8 @@ pub struct ObjectSpace {
     /// The transient heap, where small arrays, hashes and structs live for a short while (2.6 to
     /// 3.2), outside malloc.
     pub transient_heap: Option<Range<Address>>,
+    /// The malloc'ed chunks of the stack of objects that the garbage collector still has to mark.
+    pub mark_stack: Vec<Address>,
     /// Remarks, mostly on parts that could not be read.
     pub findings: Vec<Finding>,
     pub(crate) slot_index: SlotIndex,

@@ -5,7 +5,7 @@ pub(crate) mod slots;
 
 use capture::{Address, Finding, Image, Severity};
 
-use crate::areas::{fiber_stacks, jit_code, transient_heap};
+use crate::areas::{fiber_stacks, jit_code, mark_stack, transient_heap};
 use crate::error::{Check, Error, Failure};
 use crate::interpreter::{self, Interpreter};
 use crate::layout::bitmaps::Bitmaps;
@@ -98,6 +98,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Fail
         fiber_stacks,
         jit_code: jit_code::find(image, interpreter),
         transient_heap: transient_heap::find(image, interpreter),
+        mark_stack: mark_stack::find(image, &heap.list_heads),
         findings,
         slot_index,
         class_names: names,

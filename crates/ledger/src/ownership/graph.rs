@@ -372,6 +372,13 @@ fn contents(heap: &HeapMap, space: &ObjectSpace, addresses: &AddressIndex<'_>) -
             contents[index] = content;
         }
     }
+    for &chunk in &space.mark_stack {
+        if let Referent::Block { number, is_start: true } = addresses.at(chunk)
+            && usable_bytes(heap, number) >= Content::MARK_STACK_LINK + 8
+        {
+            contents[number as usize] = Content::MARK_STACK;
+        }
+    }
     contents
 }
 

@@ -45,6 +45,10 @@ impl<'a> Reader<'a> {
     /// Takes the words in use of a block.
     pub(crate) fn read_block(&mut self, block: Block, content: Content) {
         let memory = self.heap.header.usable(block);
+        if content == Content::MARK_STACK {
+            let link = memory.start.offset(Content::MARK_STACK_LINK);
+            return self.read(&(link..link.offset(8)));
+        }
         let Some((form, words)) = content.known() else {
             self.note_table(&memory);
             let requested = memory.start.offset(self.heap.requested_bytes(block));

@@ -12,6 +12,8 @@ pub(crate) struct HeapLayout {
     pub(crate) pages: Vec<HeapPage>,
     /// Where the descriptor of each page is (`struct heap_page`).
     pub(crate) descriptors: Vec<Address>,
+    /// The list head of each object space, which is a member of it (`rb_objspace_t`).
+    pub(crate) list_heads: Vec<Address>,
 }
 
 impl HeapLayout {

@@ -71,11 +71,24 @@ pub(crate) fn read_with(
     finder.heap_layout(&pages, members)
 }
 
+/// The readable words of the object space around its list head.
+pub(crate) fn words_around(image: &Image<'_>, head: Address) -> Vec<u64> {
+    let from = match image.state.mappings.find(head) {
+        Some(mapping) => mapping.range.start.max(head.before(SEARCHED_BEFORE)),
+        None => return Vec::new(),
+    };
+    let mut bytes = vec![0; (head.offset(SEARCHED_BEHIND) - from) as usize];
+    let read = image.read(from, &mut bytes);
+    words(&bytes[..read]).collect()
+}
+
 /// Searches for descriptors, and remembers those that it has read.
 struct PageFinder<'a> {
     image: &'a Image<'a>,
     layout: DescriptorLayout,
     known: HashMap<Address, PageDescriptor>,
+    /// The list heads of the object spaces.
+    heads: Vec<Address>,
     /// Those that are known to be in a list.
     listed: HashSet<Address>,
     /// More pages than fit into the process's memory; bounds every walk.
@@ -87,7 +100,8 @@ impl<'a> PageFinder<'a> {
         let mappings = image.state.mappings.iter().filter(|mapping| is_private(mapping));
         let bytes: u64 = mappings.map(|mapping| capture::length(&mapping.range)).sum();
         let max_pages = (bytes >> layout.page_log2) as usize;
-        Self { image, layout, known: HashMap::new(), listed: HashSet::new(), max_pages }
+        let (known, listed) = (HashMap::new(), HashSet::new());
+        Self { image, layout, known, heads: Vec::new(), listed, max_pages }
     }
 
     fn failure(&self, check: Check, at: Address) -> Failure {
@@ -150,6 +164,7 @@ impl<'a> PageFinder<'a> {
     fn space_of(&mut self, descriptor: Address) -> Result<Vec<Address>, Failure> {
         let head = self.find_head(descriptor)?;
         let pages = self.find_array(head)?;
+        self.heads.push(head);
         if pages.contains(&descriptor) {
             Ok(pages)
         } else {
@@ -201,7 +216,7 @@ impl<'a> PageFinder<'a> {
     /// The longest array of pages that a word near the list head points to, if its length is where
     /// lengths are.
     fn find_array(&mut self, head: Address) -> Result<Vec<Address>, Failure> {
-        let words = self.words_around(head);
+        let words = words_around(self.image, head);
         let (mut longest, mut is_counted) = (Vec::new(), false);
         let mut consider = |pages: Vec<Address>, counted: bool| {
             if pages.len() > longest.len() || (pages.len() == longest.len() && counted) {
@@ -226,17 +241,6 @@ impl<'a> PageFinder<'a> {
             }
         }
         if is_counted { Ok(longest) } else { Err(self.failure(Check::Array, head)) }
-    }
-
-    /// The readable words of the object space around its list head.
-    fn words_around(&self, head: Address) -> Vec<u64> {
-        let from = match self.image.state.mappings.find(head) {
-            Some(mapping) => mapping.range.start.max(head.before(SEARCHED_BEFORE)),
-            None => return Vec::new(),
-        };
-        let mut bytes = vec![0; (head.offset(SEARCHED_BEHIND) - from) as usize];
-        let read = self.image.read(from, &mut bytes);
-        words(&bytes[..read]).collect()
     }
 
     /// The pointers from `at` on, at most `length`, up to the first that does not point to a
@@ -353,6 +357,7 @@ impl<'a> PageFinder<'a> {
             members,
             pages,
             descriptors,
+            list_heads: self.heads.clone(),
         })
     }
 }

@@ -28,6 +28,10 @@ impl Content {
     /// Unknown too, but neither its words nor memory behind them refer to objects: the programs of
     /// regular expressions, and the offsets of matches.
     pub const NO_OBJECTS: Self = Self(u32::MAX - 1);
+    /// A chunk of the mark stack, whose objects are left over: only its last word, the pointer to the next chunk, counts.
+    pub const MARK_STACK: Self = Self(u32::MAX - 2);
+    /// The offset of that pointer, in bytes.
+    pub const MARK_STACK_LINK: u64 = 8 * crate::areas::mark_stack::CHUNK_OBJECTS;
     /// Text and numbers.
     pub const BYTES: Self = Self(0);
 
