@@ -12,6 +12,7 @@ mod fix;
 mod harmless;
 mod healthy;
 mod interpreter;
+mod jemalloc;
 mod maps;
 mod orphans;
 mod owners;
