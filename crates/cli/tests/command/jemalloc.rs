@@ -68,7 +68,7 @@ fn the_objects_that_pin_slabs_are_named() {
         class Pin < String; end
         $kept = []
         Fiber.new do
-          all = Array.new(60_000) { |i| i % 32 == 0 ? ($kept << (Pin.new('', capacity: 400) << 'p' * 400) and nil) : 's' * 400 }
+          all = Array.new(60_000) { |i| i % 16 == 0 ? ($kept << (Pin.new('', capacity: 700) << 'p' * 700) and nil) : 's' * 700 }
           all.clear
           nil
         end.resume
@@ -86,7 +86,7 @@ fn the_objects_that_pin_slabs_are_named() {
     assert_eq!(pin.owner, "Pin", "{:?}", malloc.pinned_by);
     assert!(pin.bytes > 10 << 20, "{pin:?}");
     let sparse = malloc.size_classes.iter().max_by_key(|class| class.free_bytes).unwrap();
-    assert_eq!((sparse.region_bytes, &*sparse.pinned_by[0].owner), (448, "Pin"), "{sparse:?}");
+    assert_eq!((sparse.region_bytes, &*sparse.pinned_by[0].owner), (768, "Pin"), "{sparse:?}");
     assert!(sparse.in_use * 10 < sparse.regions, "{sparse:?}");
 
     target.tell("let go");
