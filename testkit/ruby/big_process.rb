@@ -11,16 +11,17 @@ class BigProcess
   # The facts that the process printed about itself.
   attr_reader :facts
 
-  # Yields the process, which ends after the block. Scale 1 has about 1.3 GiB.
-  def self.with(scale: 1.0)
-    process = new(scale)
+  # Yields the process, which ends after the block. Scale 1 has about 1.3 GiB. +preload+ is a library for malloc.
+  def self.with(scale: 1.0, preload: nil)
+    process = new(scale, preload)
     yield process
   ensure
     process&.stop
   end
 
-  def initialize(scale)
-    @stdin, @stdout, @process = Open3.popen2(RbConfig.ruby, PROGRAM, "--scale", scale.to_s)
+  def initialize(scale, preload)
+    environment = preload ? { "LD_PRELOAD" => preload } : {}
+    @stdin, @stdout, @process = Open3.popen2(environment, RbConfig.ruby, PROGRAM, "--scale", scale.to_s)
     @facts = read
   end
 
