@@ -23,6 +23,10 @@ pub struct Diff {
     #[serde(default)]
     pub dominators: Option<Vec<DominatorChange>>,
     pub arenas: Vec<ArenaChange>,
+    #[serde(default)]
+    pub pins: Option<Vec<PinChange>>,
+    #[serde(default)]
+    pub size_classes: Option<Vec<SizeClassChange>>,
 }
 
 impl Content for Diff {
@@ -110,6 +114,27 @@ pub struct ArenaChange {
     pub main: bool,
     pub in_use_bytes: Trajectory,
     pub kept_bytes: Trajectory,
+}
+
+/// The free resident memory that the blocks of one owner keep from being returned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct PinChange {
+    pub owner: String,
+    pub kind: String,
+    pub blocks: Trajectory,
+    pub bytes: Trajectory,
+}
+
+/// The slabs of one size class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct SizeClassChange {
+    pub region_bytes: u64,
+    pub slabs: Trajectory,
+    pub regions: Trajectory,
+    pub in_use: Trajectory,
+    pub free_bytes: Trajectory,
 }
 
 /// The verdict on what changed.

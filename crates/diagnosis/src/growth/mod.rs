@@ -77,6 +77,8 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         owners,
         dominators: changes::dominators(&reports),
         arenas: if same_process { changes::arenas(&reports) } else { Vec::new() },
+        pins: changes::pins(&reports),
+        size_classes: changes::size_classes(&reports),
         points,
     }
 }
