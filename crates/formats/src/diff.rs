@@ -40,6 +40,9 @@ pub struct DiffPoint {
     pub source: String,
     pub pid: i32,
     pub command: String,
+    /// The allocator with its version; empty in older documents.
+    #[serde(default)]
+    pub allocator: String,
     pub unix_ms: u64,
     pub uptime_ms: Option<u64>,
     pub threads: u64,
@@ -202,8 +205,6 @@ pub enum Doubt {
     Turnover,
     /// Nothing in use grew, but RSS did.
     NothingInUse,
-    /// The snapshots are of different processes.
-    DifferentProcesses,
 }
 
 /// The kind of a change.
@@ -224,6 +225,8 @@ pub enum DiffKind {
     Stable,
     /// RSS fell.
     Shrank,
+    /// The snapshots are of different processes, so that nothing grew or fell.
+    Difference,
 }
 
 impl ClassChange {

@@ -33,6 +33,7 @@ fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
         DiffKind::ManagedLeak | DiffKind::NativeLeak => RED,
         DiffKind::Growth | DiffKind::Retention => YELLOW,
         DiffKind::WarmUp | DiffKind::Stable | DiffKind::Shrank => GREEN,
+        DiffKind::Difference => BOLD,
     };
     write_verdict(out, style, &words::diff_verdict(diff), width)?;
     write_causes(diff, out)?;

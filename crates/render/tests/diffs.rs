@@ -4,7 +4,7 @@ use capture::Address;
 use diagnosis::growth;
 use formats::{
     CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, PinRow, Report, SizeClass,
-    Snapshot,
+    Snapshot, Subject,
 };
 use ledger::{Area, AreaKind, Cause, Columns, MemoryMap};
 use render::words::diff_verdict;
@@ -422,4 +422,34 @@ fn nothing_is_said_of_pins_that_a_snapshot_does_not_have() {
     looks[0].1.report.malloc.as_mut().unwrap().walker.clear();
     let diff = growth(&looks);
     assert!(diff.pins.is_none() && diff.size_classes.is_none());
+}
+
+#[test]
+fn two_processes_are_compared_by_cause() {
+    let other = |change: fn(&mut Report)| {
+        let first = look(1, |report| grow(report, "malloc.unreturned", 300 * MIB));
+        let second = look(2, |report| {
+            report.process.pid += 1;
+            report.malloc.as_mut().unwrap().walker = "jemalloc 5.3.0".into();
+            change(report);
+        });
+        growth(&[first, second])
+    };
+    let diff = other(|report| {
+        grow(report, "malloc.fragmented", 20 * MIB);
+        grow(report, "ruby.vm", MIB / 2);
+    });
+    assert_eq!((diff.verdict.kind, diff.verdict.subject), (DiffKind::Difference, Subject::Rss));
+    assert_eq!(diff.verdict.cause, Some(Cause::MallocUnreturned));
+    assert_eq!(
+        diff_verdict(&diff).summary,
+        "The second process (jemalloc 5.3.0) uses 279.5 MiB less than the first (glibc 2.36): malloc.unreturned \
+         -300.0 MiB, malloc.fragmented +20.0 MiB, other causes +512.0 KiB."
+    );
+    let same = other(|report| {
+        report.malloc.as_mut().unwrap().walker = "glibc 2.36".into();
+        grow(report, "malloc.unreturned", 300 * MIB);
+    });
+    let words = "The second process uses as much memory as the first.";
+    assert_eq!(diff_verdict(&same).summary, words);
 }
