@@ -23,6 +23,10 @@ pub struct Diff {
     #[serde(default)]
     pub dominators: Option<Vec<DominatorChange>>,
     pub arenas: Vec<ArenaChange>,
+    #[serde(default)]
+    pub pins: Option<Vec<PinChange>>,
+    #[serde(default)]
+    pub size_classes: Option<Vec<SizeClassChange>>,
 }
 
 impl Content for Diff {
@@ -36,6 +40,9 @@ pub struct DiffPoint {
     pub source: String,
     pub pid: i32,
     pub command: String,
+    /// The allocator with its version; empty in older documents.
+    #[serde(default)]
+    pub allocator: String,
     pub unix_ms: u64,
     pub uptime_ms: Option<u64>,
     pub threads: u64,
@@ -112,6 +119,27 @@ pub struct ArenaChange {
     pub kept_bytes: Trajectory,
 }
 
+/// The free resident memory that the blocks of one owner keep from being returned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct PinChange {
+    pub owner: String,
+    pub kind: String,
+    pub blocks: Trajectory,
+    pub bytes: Trajectory,
+}
+
+/// The slabs of one size class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Diff")]
+pub struct SizeClassChange {
+    pub region_bytes: u64,
+    pub slabs: Trajectory,
+    pub regions: Trajectory,
+    pub in_use: Trajectory,
+    pub free_bytes: Trajectory,
+}
+
 /// The verdict on what changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffVerdict {
@@ -177,8 +205,6 @@ pub enum Doubt {
     Turnover,
     /// Nothing in use grew, but RSS did.
     NothingInUse,
-    /// The snapshots are of different processes.
-    DifferentProcesses,
 }
 
 /// The kind of a change.
@@ -199,6 +225,8 @@ pub enum DiffKind {
     Stable,
     /// RSS fell.
     Shrank,
+    /// The snapshots are of different processes, so that nothing grew or fell.
+    Difference,
 }
 
 impl ClassChange {

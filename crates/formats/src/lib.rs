@@ -29,7 +29,7 @@ pub use csv::{CSV_HEAD, csv_line};
 pub use deployment::{Deployment, Platform, Server};
 pub use diff::{
     ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, DominatorChange,
-    Doubt, OwnerChange, Subject, Trajectory,
+    Doubt, OwnerChange, PinChange, SizeClassChange, Subject, Trajectory,
 };
 pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use formats::{Diff, DiffKind, DominatorChange, Trajectory};
 use ledger::{Cause, Count, Size};
 
+use crate::pins::write_pin_changes;
 use crate::text::{
     BOLD, DIM, GREEN, RED, YELLOW, align_right, mebibytes, table, trimmed, write_verdict,
 };
@@ -32,11 +33,13 @@ fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
         DiffKind::ManagedLeak | DiffKind::NativeLeak => RED,
         DiffKind::Growth | DiffKind::Retention => YELLOW,
         DiffKind::WarmUp | DiffKind::Stable | DiffKind::Shrank => GREEN,
+        DiffKind::Difference => BOLD,
     };
     write_verdict(out, style, &words::diff_verdict(diff), width)?;
     write_causes(diff, out)?;
     write_classes(diff, out)?;
     write_owners(diff, out)?;
+    write_pin_changes(diff, out)?;
     write_dominators(diff, out)
 }
 
@@ -158,7 +161,7 @@ fn write_owners(diff: &Diff, out: &mut String) -> std::fmt::Result {
 }
 
 /// A change in MiB with its sign.
-fn change(bytes: i64) -> String {
+pub(crate) fn change(bytes: i64) -> String {
     if bytes.unsigned_abs() < MIN_BYTES {
         return signed(bytes);
     }

@@ -1,10 +1,11 @@
 use std::fmt::Write;
 
-use formats::{Malloc, PinRow, Report, SizeClass};
+use formats::{Diff, Malloc, PinRow, Report, SizeClass, Trajectory};
 use ledger::{Cause, Count, percent};
 
+use crate::diff::change;
 use crate::text::{align_right, mebibytes, table, trimmed};
-use crate::words::total;
+use crate::words::{signed_count, total};
 
 /// The least free memory on pages in use that a report explains, in bytes and in percent of RSS.
 const MIN_BYTES: u64 = 8 << 20;
@@ -72,4 +73,55 @@ fn names(pins: &[PinRow], bytes: u64) -> String {
         format!("{} {share:.0} %", pin.owner)
     });
     names.collect::<Vec<_>>().join(", ")
+}
+
+/// Writes which blocks keep more or less free memory resident, if that memory changed much.
+pub(crate) fn write_pin_changes(diff: &Diff, out: &mut String) -> std::fmt::Result {
+    let row = diff.causes.iter().find(|row| row.cause == Cause::MallocFragmented);
+    let bytes = row.map_or(0, |row| row.bytes.change.unsigned_abs());
+    let rss = diff.rss_bytes.at.iter().copied().max().unwrap_or(0);
+    if bytes < MIN_BYTES || percent(bytes, rss) < MIN_SHARE {
+        return Ok(());
+    }
+    let first = |it: &Trajectory| it.at.first().copied().unwrap_or(0);
+    let mut pins = table(["KEEPS FREE MEMORY, MiB", "FIRST", "LAST", "CHANGE", "BLOCKS", "CHANGE"]);
+    let shown: Vec<_> = diff.pins.iter().flatten().take(MAX_ROWS).collect();
+    for pin in &shown {
+        pins.add_row([
+            pin.owner.clone(),
+            mebibytes(first(&pin.bytes)),
+            mebibytes(pin.bytes.last()),
+            change(pin.bytes.change),
+            Count(pin.blocks.last()).to_string(),
+            signed_count(pin.blocks.change),
+        ]);
+    }
+    if !shown.is_empty() {
+        align_right(&mut pins, 1..6);
+        writeln!(out, "{}\n", trimmed(&pins))?;
+    }
+    let mut classes =
+        table(["SLABS OF", "SLABS", "CHANGE", "IN USE %, FIRST", "LAST", "FREE, MiB", "CHANGE"]);
+    let shown: Vec<_> = diff.size_classes.iter().flatten().take(MAX_ROWS).collect();
+    for class in &shown {
+        classes.add_row([
+            format!("{} B", Count(class.region_bytes)),
+            Count(class.slabs.last()).to_string(),
+            signed_count(class.slabs.change),
+            share(first(&class.in_use), first(&class.regions)),
+            share(class.in_use.last(), class.regions.last()),
+            mebibytes(class.free_bytes.last()),
+            change(class.free_bytes.change),
+        ]);
+    }
+    if !shown.is_empty() {
+        align_right(&mut classes, 0..7);
+        writeln!(out, "{}\n", trimmed(&classes))?;
+    }
+    Ok(())
+}
+
+/// A share in percent; nothing if there is no whole.
+fn share(part: u64, whole: u64) -> String {
+    if whole == 0 { String::new() } else { format!("{:.1}", percent(part, whole)) }
 }

@@ -2,7 +2,10 @@
 
 use capture::Address;
 use diagnosis::growth;
-use formats::{CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, Report, Snapshot};
+use formats::{
+    CaptureMethod, Class, Confidence, Diff, DiffKind, Doubt, KeptBy, PinRow, Report, SizeClass,
+    Snapshot, Subject,
+};
 use ledger::{Area, AreaKind, Cause, Columns, MemoryMap};
 use render::words::diff_verdict;
 
@@ -346,4 +349,107 @@ fn the_text_of_a_diff() {
         .collect();
     let text = render::diff(&growth(&looks), 100);
     insta::assert_snapshot!(anstream::adapter::strip_str(&text).to_string());
+}
+
+/// A size class, with regions of 1 KiB.
+fn size_class(slabs: u64, in_use: u64, free_bytes: u64) -> SizeClass {
+    SizeClass {
+        region_bytes: 1024,
+        slabs,
+        regions: slabs * 4,
+        in_use,
+        cached: 0,
+        free_bytes,
+        pinned_by: Vec::new(),
+        arenas: Vec::new(),
+    }
+}
+
+fn pin(owner: &str, kind: &str, blocks: u64, bytes: u64) -> PinRow {
+    PinRow { owner: owner.into(), kind: kind.into(), blocks, bytes }
+}
+
+/// Two reports on a process whose free memory on pages in use grew by so many bytes.
+fn with_pins(grown: u64) -> [(String, Snapshot); 2] {
+    [0, grown].map(|grown| {
+        look(1 + grown.min(1), |report| {
+            grow(report, "malloc.fragmented", grown);
+            let malloc = report.malloc.as_mut().unwrap();
+            let others = format!("({} others)", 3 + grown / MIB);
+            malloc.pinned_by = vec![
+                pin("String", "class", 100 + grown / 4096, MIB + grown),
+                pin(&others, "others", 7, 4096),
+            ];
+            malloc.size_classes = vec![size_class(10 + grown / 4096, 30, 5000 + grown)];
+        })
+    })
+}
+
+#[test]
+fn pins_and_size_classes_are_compared() {
+    let diff = growth(&with_pins(40 * MIB));
+    let pins = diff.pins.as_ref().unwrap();
+    // The others keep as much as before, though their number and thereby their name differ.
+    assert_eq!(pins.len(), 1, "{pins:?}");
+    assert_eq!((pins[0].owner.as_str(), pins[0].kind.as_str()), ("String", "class"));
+    assert_eq!(pins[0].bytes.at, [MIB, 41 * MIB]);
+    assert_eq!((pins[0].bytes.change, pins[0].blocks.change), (40 << 20, 40 << 8));
+    let classes = diff.size_classes.as_ref().unwrap();
+    assert_eq!((classes.len(), classes[0].region_bytes), (1, 1024));
+    assert_eq!(classes[0].slabs.at, [10, 10 + (40 << 8)]);
+    assert_eq!(classes[0].in_use.at, [30, 30]);
+    assert_eq!(classes[0].free_bytes.change, 40 << 20);
+
+    let text = render::diff(&diff, 100);
+    assert!(text.contains("KEEPS FREE MEMORY") && text.contains("SLABS OF"), "{text}");
+    let little = render::diff(&growth(&with_pins(4 * MIB)), 100);
+    assert!(!little.contains("KEEPS FREE MEMORY") && !little.contains("SLABS OF"), "{little}");
+}
+
+#[test]
+fn the_text_of_a_diff_of_pins() {
+    let text = render::diff(&growth(&with_pins(40 * MIB)), 100);
+    insta::assert_snapshot!(anstream::adapter::strip_str(&text).to_string());
+}
+
+#[test]
+fn nothing_is_said_of_pins_that_a_snapshot_does_not_have() {
+    let mut looks = with_pins(40 * MIB);
+    looks[0].1.report.owners = None;
+    let diff = growth(&looks);
+    assert!(diff.pins.is_none() && diff.size_classes.is_some());
+    // An older version looked for no pins.
+    looks[0].1.report.malloc.as_mut().unwrap().walker.clear();
+    let diff = growth(&looks);
+    assert!(diff.pins.is_none() && diff.size_classes.is_none());
+}
+
+#[test]
+fn two_processes_are_compared_by_cause() {
+    let other = |change: fn(&mut Report)| {
+        let first = look(1, |report| grow(report, "malloc.unreturned", 300 * MIB));
+        let second = look(2, |report| {
+            report.process.pid += 1;
+            report.malloc.as_mut().unwrap().walker = "jemalloc 5.3.0".into();
+            change(report);
+        });
+        growth(&[first, second])
+    };
+    let diff = other(|report| {
+        grow(report, "malloc.fragmented", 20 * MIB);
+        grow(report, "ruby.vm", MIB / 2);
+    });
+    assert_eq!((diff.verdict.kind, diff.verdict.subject), (DiffKind::Difference, Subject::Rss));
+    assert_eq!(diff.verdict.cause, Some(Cause::MallocUnreturned));
+    assert_eq!(
+        diff_verdict(&diff).summary,
+        "The second process (jemalloc 5.3.0) uses 279.5 MiB less than the first (glibc 2.36): malloc.unreturned \
+         -300.0 MiB, malloc.fragmented +20.0 MiB, other causes +512.0 KiB."
+    );
+    let same = other(|report| {
+        report.malloc.as_mut().unwrap().walker = "glibc 2.36".into();
+        grow(report, "malloc.unreturned", 300 * MIB);
+    });
+    let words = "The second process uses as much memory as the first.";
+    assert_eq!(diff_verdict(&same).summary, words);
 }

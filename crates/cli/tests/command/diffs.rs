@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Output;
 
-use formats::{ClassChange, Diff, DiffKind, DiffVerdict, Snapshot};
+use formats::{ClassChange, Diff, DiffKind, DiffVerdict, Report, Snapshot};
 use testkit::Target;
 
 use crate::snapshots::Kept;
@@ -189,8 +189,94 @@ fn two_processes_are_told_from_one() {
     let diff = diff(&looks);
     assert!(!diff.same_process);
     let words = render::words::diff_verdict(&diff).summary;
-    assert!(words.starts_with("Two processes: "), "{words}");
-    assert_eq!(diff.verdict.bytes_per_hour, None);
+    assert!(words.starts_with("The second process uses "), "{words}");
+    assert_eq!((diff.verdict.kind, diff.verdict.bytes_per_hour), (DiffKind::Difference, None));
+}
+
+/// One MiB in bytes.
+const MIB: f64 = 1048576.0;
+
+/// Returns the bytes of a size such as `-1.5 MiB`.
+fn shown_bytes(text: &str) -> f64 {
+    let (number, unit) = text.trim().split_once(' ').unwrap();
+    let unit = match unit {
+        "B" => 1.0,
+        "KiB" => 1024.0,
+        "MiB" => MIB,
+        unit => panic!("{unit}"),
+    };
+    number.parse::<f64>().unwrap() * unit
+}
+
+#[test]
+fn a_comparison_of_allocators_names_the_causes_of_what_was_saved() {
+    for name in ["burst", "sieve"] {
+        let kept = [&[("LD_PRELOAD", "")][..], &diagnosis::JEMALLOC[..]].map(|variables| {
+            let mut command = testkit::scenario(name);
+            let command = command.args(["--scale", "0.1"]).envs(variables.iter().copied());
+            Kept::of(Target::start(command).pid())
+        });
+        let [first, last] = kept.each_ref().map(|kept| kept.read().report);
+        if last.process.allocator != "jemalloc" {
+            return testkit::skip("libjemalloc2 is not installed where targets run");
+        }
+        let diff = diff(&kept);
+        let words = render::words::diff_verdict(&diff);
+        assert!(text(&kept).contains("The second process (jemalloc "));
+        let change = |of: fn(&Report) -> u64| of(&last) as f64 - of(&first) as f64;
+        let rss = change(|report| report.process.rss_bytes);
+
+        // The sentence: who, how much, and by which causes.
+        let sentence = words.summary.strip_suffix('.').unwrap();
+        let (start, causes) = sentence.split_once(": ").unwrap();
+        let walkers = [&first, &last].map(|report| &report.malloc.as_ref().unwrap().walker);
+        let start = start.strip_prefix(&format!("The second process ({}) uses ", walkers[1]));
+        let start = start.unwrap_or_else(|| panic!("{sentence}"));
+        let relation = if rss < 0.0 { "less" } else { "more" };
+        let (size, end) = start.split_once(&format!(" {relation} than ")).unwrap();
+        assert_eq!(end, format!("the first ({})", walkers[0]));
+        // A size has one digit behind the point.
+        let error = 0.06 * MIB;
+        assert!((shown_bytes(size) - rss.abs()).abs() < error, "{size} {rss}");
+        let mut sum = 0.0;
+        for part in causes.split(", ") {
+            let at = part.find(['+', '-']).unwrap();
+            let shown = shown_bytes(&part[at..]);
+            sum += shown;
+            let cause = part[..at].trim();
+            if cause == "other causes" {
+                continue;
+            }
+            let bytes = |report: &Report| {
+                report.causes.iter().find(|row| row.cause.name() == cause).unwrap().bytes as f64
+            };
+            let expected = bytes(&last) - bytes(&first);
+            assert!((shown - expected).abs() < error, "{part}: {expected}");
+        }
+        assert!((sum - rss).abs() < 6.0 * error, "{sum} {rss}");
+
+        // Time did not pass between two processes.
+        let all = format!("{} {} {}", words.summary, words.evidence.join(" "), words.check);
+        for word in ["grew", "grow", "leak", "fell", "rose", "later", "/h", "/min", "snapshot"] {
+            assert!(!all.contains(word), "{word}: {all}");
+        }
+
+        // glibc has no slabs.
+        let changes = diff.size_classes.unwrap();
+        for class in &last.malloc.as_ref().unwrap().size_classes {
+            let change = changes.iter().find(|it| it.region_bytes == class.region_bytes).unwrap();
+            assert_eq!(change.slabs.at, [0, class.slabs]);
+            assert_eq!(change.in_use.at, [0, class.in_use]);
+            assert_eq!(change.free_bytes.at, [0, class.free_bytes]);
+        }
+        let bytes = |report: &Report| {
+            report.malloc.iter().flat_map(|malloc| &malloc.pinned_by).map(|pin| pin.bytes).sum()
+        };
+        let expected: [u64; 2] = [&first, &last].map(bytes);
+        let pins = diff.pins.unwrap();
+        let changed: i64 = pins.iter().map(|pin| pin.bytes.change).sum();
+        assert_eq!(changed, expected[1] as i64 - expected[0] as i64);
+    }
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! `rbloat map`: the map in a real browser agrees with the report.
 
+use std::cmp::Reverse;
 use std::fs;
 use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use formats::Snapshot;
-use ledger::{AreaKind, PageUse, Use};
+use ledger::{AreaKind, Count, PageUse, Use};
 use serde_json::Value;
 use testkit::{Browser, Target};
 
@@ -91,6 +92,7 @@ fn the_numbers_on_the_page_are_those_of_the_report() {
             it.system_bytes
                 + it.in_use_bytes
                 + it.unreturned_bytes
+                + it.muzzy_bytes
                 + it.fragmented_bytes
                 + it.cached_bytes
                 + it.top_bytes
@@ -102,6 +104,66 @@ fn the_numbers_on_the_page_are_those_of_the_report() {
     // Nothing was loaded but the file itself.
     assert_eq!(number(&browser.evaluate("performance.getEntriesByType('resource').length")), 0);
     assert_eq!(browser.evaluate("document.getElementById('failure').hidden"), true);
+}
+
+/// Reads the cells of each row of a table, and the bytes that the row stands for.
+fn rows(browser: &mut Browser, table: &str) -> Vec<(Vec<String>, u64)> {
+    let rows = browser.evaluate(&format!(
+        "[...document.querySelectorAll('#{table} tbody tr')].map(row =>
+            [[...row.cells].map(cell => cell.textContent), Number(row.dataset.bytes)])"
+    ));
+    serde_json::from_value(rows).unwrap()
+}
+
+#[test]
+fn sparse_slabs_and_what_keeps_them_are_shown() {
+    let start = |library: &str| {
+        let mut command = testkit::scenario("pin");
+        Target::start(command.args(["--scale", "0.1"]).env("LD_PRELOAD", library))
+    };
+    let drawn = Drawn::of(start("libjemalloc.so.2").pid());
+    let report = &drawn.snapshot.report;
+    if report.process.allocator != "jemalloc" {
+        return testkit::skip("libjemalloc2 is not installed where targets run");
+    }
+    let malloc = report.malloc.as_ref().unwrap();
+    let mut browser = drawn.open("", WINDOW);
+    assert!(malloc.pinned_by.len() > 5, "{:?}", malloc.pinned_by);
+    let expected: Vec<_> = malloc.pinned_by[..5]
+        .iter()
+        .map(|pin| (pin.owner.clone(), Count(pin.blocks).to_string(), pin.bytes))
+        .collect();
+    let shown: Vec<_> = rows(&mut browser, "pins")
+        .into_iter()
+        .map(|(cells, bytes)| (cells[0].clone(), cells[2].clone(), bytes))
+        .collect();
+    assert_eq!(shown, expected);
+
+    let mut expected: Vec<_> = malloc.size_classes.iter().collect();
+    assert!(expected.len() > 10, "{expected:?}");
+    expected.sort_by_key(|class| Reverse(class.free_bytes));
+    let shown = rows(&mut browser, "size-classes");
+    assert_eq!(shown.len(), expected.len());
+    for ((cells, bytes), class) in shown.iter().zip(expected) {
+        let [region, slabs, regions, in_use, _, kept_by] = &cells[..] else { panic!("{cells:?}") };
+        assert_eq!(*region, format!("{} B", Count(class.region_bytes)));
+        assert_eq!(*slabs, Count(class.slabs).to_string());
+        assert_eq!(*regions, Count(class.regions).to_string());
+        let percent = ledger::percent(class.in_use, class.regions);
+        assert!((in_use.parse::<f64>().unwrap() - percent).abs() < 0.06, "{cells:?} {percent}");
+        assert_eq!(*bytes, class.free_bytes);
+        let most = class.pinned_by.first().map_or("", |pin| pin.owner.as_str());
+        assert!(kept_by.starts_with(most), "{cells:?}");
+    }
+    let widest = browser.evaluate("document.documentElement.scrollWidth");
+    assert!(number(&widest) <= u64::from(WINDOW[0]), "{widest}");
+
+    let glibc = Drawn::of(start("").pid());
+    let mut browser = glibc.open("", WINDOW);
+    let hidden = |id: &str| format!("document.getElementById('{id}').hidden");
+    assert_eq!(browser.evaluate(&hidden("slabs")), true);
+    let has_pins = !glibc.snapshot.report.malloc.as_ref().unwrap().pinned_by.is_empty();
+    assert_eq!(browser.evaluate(&hidden("pinned")), !has_pins);
 }
 
 #[test]

@@ -3,8 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use formats::{Arena, Class, DominatorRow, Owner, Report};
-use formats::{ArenaChange, CauseChange, ClassChange, DominatorChange, OwnerChange, Trajectory};
+use formats::{Arena, Class, DominatorRow, Malloc, Owner, PinRow, Report, SizeClass};
+use formats::{
+    ArenaChange, CauseChange, ClassChange, DominatorChange, OwnerChange, PinChange,
+    SizeClassChange, Trajectory,
+};
 use ledger::Cause;
 
 /// The maximum number of classes, and of owners, in a diff.
@@ -232,4 +235,72 @@ pub(crate) fn arenas(reports: &[&Report]) -> Vec<ArenaChange> {
             ArenaChange { address: address.clone(), main: !other, in_use_bytes, kept_bytes }
         })
         .collect()
+}
+
+/// Returns the changes of all owners that keep free memory resident; `None` if a report does not have them. An owner that
+/// a report does not list, since it keeps too little, is among the others there.
+pub(crate) fn pins(reports: &[&Report]) -> Option<Vec<PinChange>> {
+    const OTHERS: &str = "others";
+    if !have_pins(reports) || reports.iter().any(|report| report.owners.is_none()) {
+        return None;
+    }
+    let rows = by_key(
+        reports,
+        |report| {
+            let rows = report.malloc.iter().flat_map(|malloc| &malloc.pinned_by);
+            // The row of the others has their number in its name.
+            let name = |row: &'_ PinRow| {
+                if row.kind == OTHERS { "(others)".into() } else { row.owner.clone() }
+            };
+            rows.map(|row| ((name(row), row.kind.as_str()), row)).collect()
+        },
+        |numbers, row: &PinRow| {
+            numbers[0] = numbers[0].saturating_add(row.blocks);
+            numbers[1] = numbers[1].saturating_add(row.bytes);
+        },
+        2,
+    );
+    let change = |((owner, kind), numbers): ((String, &str), Vec<u64>)| {
+        let [blocks, bytes] = series(&numbers);
+        PinChange { owner, kind: kind.into(), blocks, bytes }
+    };
+    let mut pins: Vec<_> = rows.into_iter().map(change).collect();
+    pins.retain(|pin| pin.bytes.change != 0 || pin.blocks.change != 0);
+    pins.sort_by_key(|pin| Reverse(pin.bytes.change.unsigned_abs()));
+    Some(pins)
+}
+
+/// Returns the changes of all size classes; `None` if a report does not have them.
+pub(crate) fn size_classes(reports: &[&Report]) -> Option<Vec<SizeClassChange>> {
+    if !have_pins(reports) {
+        return None;
+    }
+    let rows = by_key(
+        reports,
+        |report| {
+            let classes = report.malloc.iter().flat_map(|malloc| &malloc.size_classes);
+            classes.map(|class| (class.region_bytes, class)).collect()
+        },
+        |numbers, class: &SizeClass| {
+            let row = [class.slabs, class.regions, class.in_use, class.free_bytes];
+            numbers.iter_mut().zip(row).for_each(|(sum, part)| *sum = sum.saturating_add(part));
+        },
+        4,
+    );
+    let change = |(region_bytes, numbers): (u64, Vec<u64>)| {
+        let [slabs, regions, in_use, free_bytes] = series(&numbers);
+        SizeClassChange { region_bytes, slabs, regions, in_use, free_bytes }
+    };
+    let mut classes: Vec<_> = rows.into_iter().map(change).collect();
+    classes.retain(|it| {
+        [&it.slabs, &it.regions, &it.in_use, &it.free_bytes].iter().any(|it| it.change != 0)
+    });
+    classes.sort_by_key(|class| Reverse(class.free_bytes.change.unsigned_abs()));
+    Some(classes)
+}
+
+/// Returns true if all reports have a walk of the heap, by a version that looked for pins.
+fn have_pins(reports: &[&Report]) -> bool {
+    let has_pins = |malloc: &Malloc| !malloc.walker.is_empty();
+    reports.iter().all(|report| report.malloc.as_ref().is_some_and(has_pins))
 }

@@ -4,7 +4,7 @@ mod changes;
 mod survivors;
 mod verdict;
 
-use formats::{CaptureMethod, Diff, DiffPoint, Snapshot, Trajectory};
+use formats::{CaptureMethod, Diff, DiffPoint, Report, Snapshot, Trajectory};
 use verdict::Changes;
 pub use verdict::{has_more_objects, largest_native_owner, totals};
 
@@ -34,6 +34,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
                 source: source.clone(),
                 pid: process.pid,
                 command: process.command.clone(),
+                allocator: allocator(&snapshot.report),
                 unix_ms: capture.unix_ms,
                 uptime_ms: process.uptime_ms,
                 threads: process.threads,
@@ -77,6 +78,18 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         owners,
         dominators: changes::dominators(&reports),
         arenas: if same_process { changes::arenas(&reports) } else { Vec::new() },
+        pins: changes::pins(&reports),
+        size_classes: changes::size_classes(&reports),
         points,
+    }
+}
+
+/// The allocator with its version. Without a walk, only glibc's version is known.
+fn allocator(report: &Report) -> String {
+    let process = &report.process;
+    match &report.malloc {
+        Some(malloc) if !malloc.walker.is_empty() => malloc.walker.clone(),
+        _ if process.allocator == "glibc" => process.libc.clone(),
+        _ => process.allocator.clone(),
     }
 }

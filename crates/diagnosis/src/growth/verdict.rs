@@ -113,11 +113,16 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
         confidence: if diff.seconds < MIN_SECONDS { Confidence::Low } else { Confidence::High },
     };
     if !diff.same_process {
+        let cause = diff.causes.iter().max_by_key(|row| row.bytes.change.unsigned_abs());
+        let class = diff.classes.first().filter(|class| {
+            class.bytes.change.unsigned_abs() >= rss.unsigned_abs() / MIN_SHARE.unsigned_abs()
+        });
         return DiffVerdict {
-            class: diff.classes.first().map(|class| class.name.clone()),
-            doubt: Some(Doubt::DifferentProcesses),
+            cause: cause.map(|row| row.cause),
+            class: class.map(|class| class.name.clone()),
+            // Two runs of a program differ by chance, too.
             confidence: Confidence::Low,
-            ..verdict(DiffKind::Growth, Subject::InUse, sums.in_use())
+            ..verdict(DiffKind::Difference, Subject::Rss, rss)
         };
     }
     if let Some(leak) = leak(diff, &sums, hours, least) {

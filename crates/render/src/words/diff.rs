@@ -1,3 +1,5 @@
+use std::cmp::Reverse;
+
 use diagnosis::{has_more_objects, largest_native_owner};
 use formats::{ClassChange, Diff, DiffKind, DiffPoint, Doubt, Subject, Trajectory};
 use ledger::{Count, Size};
@@ -6,6 +8,9 @@ use super::{VerdictWords, confidence};
 
 /// Growth that was observed for a shorter time is given per minute; in hours.
 const MIN_HOURS: f64 = 0.2;
+/// The least difference of a cause between two processes that is named, in bytes, and the most causes.
+const MIN_CHANGE: u64 = 1 << 20;
+const MAX_CAUSES: usize = 4;
 
 /// Returns the verdict of a diff in words.
 #[must_use]
@@ -58,13 +63,10 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
             ),
             "the next snapshot should grow less than the first ones.",
         ),
-        (DiffKind::Growth, Some(Doubt::DifferentProcesses)) => (
-            format!(
-                "Two processes: the RSS of the last differs by {} from the first, memory in use by {}.",
-                signed(rss),
-                signed(verdict.bytes)
-            ),
-            "compare processes that run the same program, under the same load, for the same time.",
+        (DiffKind::Difference, _) => (
+            difference(diff),
+            "compare processes that run the same program, under the same load, for the same time. `rbloat compare` does \
+             that, several times under each allocator.",
         ),
         (DiffKind::Growth, Some(Doubt::NothingInUse)) => (
             format!(
@@ -126,6 +128,42 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         ),
     };
     (summary, check.into())
+}
+
+/// The RSS of the last process compared with that of the first, by cause. The figures add up.
+fn difference(diff: &Diff) -> String {
+    let rss = diff.rss_bytes.change;
+    let last = if diff.points.len() > 2 { "last" } else { "second" };
+    let allocators = [diff.points.first(), diff.points.last()]
+        .map(|point| point.map_or("", |point| point.allocator.as_str()));
+    let [of_first, of_last] = match allocators {
+        [first, last] if first == last => [String::new(), String::new()],
+        names => names.map(|name| format!(" ({})", if name.is_empty() { "unknown" } else { name })),
+    };
+    let size = Size(rss.unsigned_abs());
+    let relation = match rss {
+        ..0 => format!("{size} less than"),
+        0 => "as much memory as".into(),
+        1.. => format!("{size} more than"),
+    };
+    let mut causes: Vec<_> = diff.causes.iter().map(|row| (row.cause, row.bytes.change)).collect();
+    causes.sort_by_key(|(_, change)| Reverse(change.unsigned_abs()));
+    causes.retain(|(_, change)| change.unsigned_abs() >= MIN_CHANGE);
+    causes.truncate(MAX_CAUSES);
+    let others = rss - causes.iter().map(|(_, change)| change).sum::<i64>();
+    let named = !causes.is_empty();
+    let mut parts: Vec<_> = causes
+        .iter()
+        .map(|(cause, change)| format!("{} {}", cause.name(), signed(*change)))
+        .collect();
+    if named && others != 0 {
+        parts.push(format!("other causes {}", signed(others)));
+    }
+    let colon = if named { ": " } else { "" };
+    format!(
+        "The {last} process{of_last} uses {relation} the first{of_first}{colon}{}.",
+        parts.join(", ")
+    )
 }
 
 /// The name of the memory that a verdict is about.

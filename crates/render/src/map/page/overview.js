@@ -51,7 +51,7 @@ function sections({ areas, report, pageUses }) {
     const [{ kind, arena: index }] = areas;
     if (kind === 'arena') {
       const arena = report.arenas[index];
-      const parts = ['in use', 'unreturned', 'fragmented', 'cached', 'top', 'overhead'].map(name =>
+      const parts = ['in use', 'unreturned', ...(arena.muzzy_bytes ? ['muzzy'] : []), 'fragmented', 'cached', 'top', 'overhead'].map(name =>
         `${size(arena[name.replace(' ', '_') + '_bytes'])} ${name}`);
       return new Section(arena.main ? 'Main arena' : `Arena ${arena.address}`, areas,
         `${size(arena.system_bytes)} in ${areas.length} heap${areas.length > 1 ? 's' : ''}: ${parts.join(', ')}, `

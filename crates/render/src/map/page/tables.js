@@ -25,6 +25,22 @@ function fillTable(table, heads, rows) {
   }
 }
 
+/** Shows the owners that keep free memory resident, and how full the slabs of each size class are. */
+function showPins({ malloc }) {
+  const pins = malloc?.pinned_by ?? [], classes = malloc?.size_classes ?? [];
+  const percent = (part, whole) => (whole ? part * 100 / whole : 0);
+  byId('pinned').hidden = !pins.length;
+  fillTable(byId('pins'), ['owner', 'keeps', 'blocks'], pins.slice(0, 5).map(({ owner, bytes, blocks }) =>
+    ({ cells: [owner, bytes, count(blocks)], bytes })));
+  byId('slabs').hidden = !classes.length;
+  const sparsest = [...classes].sort((one, other) => other.free_bytes - one.free_bytes);
+  fillTable(byId('size-classes'), ['region', 'slabs', 'regions', 'in use %', 'free', 'kept by'], sparsest.map(it => {
+    const names = it.pinned_by.slice(0, 3).map(({ owner, bytes }) => `${owner} ${percent(bytes, it.free_bytes).toFixed(0)} %`);
+    return { cells: [`${count(it.region_bytes)} B`, count(it.slabs), count(it.regions), percent(it.in_use, it.regions).toFixed(1),
+      it.free_bytes, names.join(', ')], bytes: it.free_bytes };
+  }));
+}
+
 function showTables({ report }, chooseOwner) {
   const { process, verdict, capture } = report;
   const healthy = verdict.cause === 'healthy';
@@ -59,10 +75,15 @@ function showTables({ report }, chooseOwner) {
       ({ cells: [bytes, count(objects), '\u2003'.repeat(depth) + name] })));
   }
 
-  fillTable(byId('arenas'), ['arena', 'obtained', 'in use', 'unreturned', 'fragmented', 'cached', 'top', 'overhead', 'not resident'],
-    (report.arenas ?? []).map(arena => ({ cells: [arena.main ? 'main' : arena.address, arena.system_bytes, arena.in_use_bytes,
-      arena.unreturned_bytes, arena.fragmented_bytes, arena.cached_bytes, arena.top_bytes, arena.overhead_bytes,
-      arena.returned_bytes] })));
+  const arenas = report.arenas ?? [];
+  const hasMuzzy = arenas.some(arena => arena.muzzy_bytes);
+  fillTable(byId('arenas'), ['arena', 'obtained', 'in use', 'unreturned', ...(hasMuzzy ? ['muzzy'] : []), 'fragmented', 'cached',
+    'top', 'overhead', 'not resident'],
+  arenas.map(arena => ({ cells: [arena.main ? 'main' : arena.address, arena.system_bytes, arena.in_use_bytes,
+    arena.unreturned_bytes, ...(hasMuzzy ? [arena.muzzy_bytes] : []), arena.fragmented_bytes, arena.cached_bytes, arena.top_bytes,
+    arena.overhead_bytes, arena.returned_bytes] })));
+
+  showPins(report);
 
   if (words.steps.length) {
     byId('advice').append(element('h2', 'What to do'));
