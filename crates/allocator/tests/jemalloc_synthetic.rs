@@ -180,6 +180,24 @@ fn a_heap_of_each_build() {
     }
 }
 
+/// The descriptors of both generations have their ranges at the same place. So each element of a heap of equal slabs
+/// seemed to fit both.
+#[test]
+fn a_heap_of_equal_slabs_has_the_layout_of_its_own_generation() {
+    for build in builds() {
+        for bytes in [16, 32, 48, 64, 128, 256] {
+            let mut heap = JemallocHeap::new(build.0, build.1, 1);
+            for _ in 0..(1 << 20) / bytes {
+                heap.malloc(0, bytes);
+            }
+            let mut memory = SyntheticMemory::default();
+            let truth = heap.write(&mut memory);
+            let walked = walk(memory).unwrap_or_else(|error| panic!("{build:?}, {bytes}: {error}"));
+            assert_true(&walked, &truth);
+        }
+    }
+}
+
 /// An arena whose count differs by a page is not accepted: its extents have no blocks, and a finding names it.
 #[test]
 fn a_count_that_differs_by_a_page() {

@@ -72,7 +72,8 @@ impl<'a> Structures<'a> {
     }
 
     /// Visits the parts of `range` that were ever written to, with their addresses, in ascending order. Parts begin and
-    /// end where pages do, or where the range does.
+    /// end where pages do, or where the range does. The first part is one page, which is often enough to see that memory
+    /// is not what it was taken for.
     ///
     /// # Errors
     /// If a part cannot be read.
@@ -87,11 +88,14 @@ impl<'a> Structures<'a> {
             }
             None => vec![range.clone()],
         };
-        let mut buffer = vec![0; PART as usize];
+        let mut buffer = Vec::new();
+        let mut bytes = PAGE_SIZE;
         for run in runs {
             let mut at = run.start;
             while at < run.end {
-                let end = at.offset(PART).align_down(PAGE_SIZE).min(run.end);
+                let end = at.align_down(PAGE_SIZE).offset(bytes).min(run.end);
+                buffer.resize(bytes as usize, 0);
+                bytes = PART;
                 let part = &mut buffer[..(end - at) as usize];
                 self.image.read_exact(at, part)?;
                 if visit(at, part).is_break() {

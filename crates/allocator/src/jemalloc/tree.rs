@@ -40,18 +40,20 @@ struct Element {
 }
 
 impl Element {
-    fn agrees(&self, descriptor: &Descriptor) -> bool {
+    /// Returns true if the element of an extent's first page says the same as its descriptor; `None` if the extent changes
+    /// hands, so that nothing can be said.
+    fn agrees(&self, descriptor: &Descriptor) -> Option<bool> {
         let state = match descriptor.state {
             // An extent that is cached or changes hands has no class; its old one may remain here.
-            Some(ExtentState::Active) if descriptor.class >= NO_CLASS => return true,
+            Some(ExtentState::Active) if descriptor.class >= NO_CLASS => return None,
             Some(ExtentState::Active) => 0,
             Some(ExtentState::Dirty) => 1,
             Some(ExtentState::Muzzy) => 2,
             Some(ExtentState::Retained) => 3,
-            _ => return true,
+            _ => return None,
         };
-        self.state.is_none_or(|it| it == state)
-            && (state != 0 || self.class == descriptor.class && self.is_slab == descriptor.is_slab)
+        let is_of_class = || self.class == descriptor.class && self.is_slab == descriptor.is_slab;
+        Some(self.state.is_none_or(|it| it == state) && (state != 0 || is_of_class()))
     }
 }
 
@@ -93,10 +95,12 @@ impl Tree {
         let mut best: Option<(u64, Self)> = None;
         for layout in TreeLayout::ALL {
             let mut votes = HashMap::<Address, u64>::new();
+            let mut recognised = HashMap::new();
             for &(cell, child) in &cells {
-                let Some((key, count)) = recognise_child(structures, layout, child) else {
-                    continue;
-                };
+                let child = recognised
+                    .entry(child)
+                    .or_insert_with(|| recognise_child(structures, layout, child));
+                let &mut Some((key, count)) = child else { continue };
                 *votes.entry(cell.before(8 * key)).or_default() += count;
             }
             for (root, count) in votes {
@@ -141,7 +145,7 @@ impl Tree {
                     extents.contradictions += 1;
                     continue;
                 };
-                extents.contradictions += u64::from(!element.agrees(&descriptor));
+                extents.contradictions += u64::from(element.agrees(&descriptor) == Some(false));
                 next = descriptor.range.end;
                 extents.descriptors.push(descriptor);
             }
@@ -158,7 +162,15 @@ impl Tree {
         start: Address,
         leaves: &mut BTreeMap<Address, Address>,
     ) -> Result<(), Damage> {
-        for (index, child) in children(structures, self.layout, level, node)? {
+        let mut children = Vec::new();
+        for_each_child(structures, self.layout, level, node, |index, child| {
+            // A child that is not mapped is left out.
+            if structures.is_structure(child, 64) {
+                children.push((index, child));
+            }
+            ControlFlow::Continue(())
+        })?;
+        for (index, child) in children {
             let start = start.offset(index * self.layout.child_span(level));
             if level + 2 < self.layout.levels.len() {
                 self.collect_leaves(structures, level + 1, child, start, leaves)?;
@@ -170,25 +182,24 @@ impl Tree {
     }
 }
 
-/// The children of a node, ascending by index. A child that is not mapped is left out.
-fn children(
+/// Visits the children of a node that are not null, ascending by index.
+fn for_each_child(
     structures: &Structures<'_>,
     layout: TreeLayout,
     level: usize,
     node: Address,
-) -> Result<Vec<(u64, Address)>, Unreadable> {
+    mut visit: impl FnMut(u64, Address) -> ControlFlow<()>,
+) -> Result<(), Unreadable> {
     let range = node..node.offset(layout.node_bytes(level));
-    let mut children = Vec::new();
     structures.written_parts(&range, |at, bytes| {
         let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
         for (index, word) in ((at - node) / 8..).zip(words) {
-            if word != 0 && structures.is_structure(Address(word), 64) {
-                children.push((index, Address(word)));
+            if word != 0 {
+                visit(index, Address(word))?;
             }
         }
         ControlFlow::Continue(())
-    })?;
-    Ok(children)
+    })
 }
 
 /// Visits the elements of a leaf that lead to a descriptor.
@@ -261,8 +272,20 @@ fn recognise_child(
     if !structures.lies_in_memory(&node) {
         return None;
     }
+    let mut leaves = Vec::new();
+    let mut is_none = false;
+    for_each_child(structures, layout, 1, child, |index, leaf| {
+        is_none = !structures.is_structure(leaf, 64);
+        leaves.push((index, leaf));
+        let is_enough = leaves.len() >= MAX_LEAVES;
+        if is_none || is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+    .ok()?;
+    if is_none {
+        return None;
+    }
     let mut votes = BTreeMap::<u64, u64>::new();
-    for (index, leaf) in children(structures, layout, 1, child).ok()?.into_iter().take(MAX_LEAVES) {
+    for (index, leaf) in leaves {
         let Some((start, count)) = recognise_leaf(structures, layout, leaf) else { continue };
         if start.0 % root_span / leaf_span == index {
             *votes.entry(start.0 / root_span).or_default() += count;
@@ -298,23 +321,9 @@ fn recognise_leaf(
     let (span, mut votes, mut contradictions) = (layout.leaf_span(), BTreeMap::new(), 0);
     for (index, element) in elements {
         let read = Descriptor::read(structures, layout.generation, element.descriptor).ok()?;
-        let page_of = |at: Address| at.0 % span / PAGE_SIZE;
-        let start = read.and_then(|descriptor| {
-            let Range { start, end } = descriptor.range.clone();
-            // Only the first element is kept up to date. An extent may begin in one leaf and end in another.
-            if page_of(start) == index && element.agrees(&descriptor) {
-                return Some(start);
-            }
-            let last = end.before(PAGE_SIZE);
-            let inner = Address(start.0 / span * span).offset(index * PAGE_SIZE);
-            let is_inner = descriptor.is_slab && descriptor.range.contains(&inner);
-            [(last, page_of(last) == index), (inner, is_inner)]
-                .into_iter()
-                .find(|it| it.1)
-                .map(|it| it.0)
-        });
-        match start {
-            Some(at) => *votes.entry(at.0 / span).or_insert(0) += 1,
+        match read.and_then(|descriptor| vote(layout, index, element, &descriptor)) {
+            Some(Vote::For(at)) => *votes.entry(at.0 / span).or_insert(0) += 1,
+            Some(Vote::Abstention) => {}
             None => contradictions += 1,
         }
         if contradictions > MAX_CONTRADICTIONS {
@@ -324,4 +333,34 @@ fn recognise_leaf(
     let (key, count) = votes.into_iter().max_by_key(|(_, count)| *count)?;
     let start = Address(key * span);
     (count > contradictions && start.0 < arch::USER_SPACE_END).then_some((start, count))
+}
+
+/// What an element of a leaf says about the memory that the leaf describes.
+enum Vote {
+    /// This address lies in it.
+    For(Address),
+    /// Nothing.
+    Abstention,
+}
+
+/// The vote of the element at `index`; `None` if it contradicts its descriptor.
+fn vote(layout: TreeLayout, index: u64, element: Element, descriptor: &Descriptor) -> Option<Vote> {
+    let span = layout.leaf_span();
+    let page_of = |at: Address| at.0 % span / PAGE_SIZE;
+    let Range { start, end } = descriptor.range.clone();
+    // Only the first element is kept up to date. Descriptors of another generation have their ranges at the same place, so
+    // only the other fields distinguish them.
+    if page_of(start) == index {
+        return match element.agrees(descriptor) {
+            Some(true) => Some(Vote::For(start)),
+            Some(false) => None,
+            None => Some(Vote::Abstention),
+        };
+    }
+    // An extent may begin in one leaf and end in another.
+    let last = end.before(PAGE_SIZE);
+    let inner = Address(start.0 / span * span).offset(index * PAGE_SIZE);
+    let is_inner = descriptor.is_slab && descriptor.range.contains(&inner);
+    let places = [(last, page_of(last) == index), (inner, is_inner)];
+    places.into_iter().find(|it| it.1).map(|it| Vote::For(it.0))
 }
