@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use allocator::{Block, BlockState, Extent, ExtentState, HeapMap};
+use allocator::{Allocator, Block, BlockState, Extent, ExtentState, HeapMap};
 use capture::{Address, Finding, PAGE_SIZE, ProcessState, elf, length};
 use testkit::Target;
 
@@ -16,22 +17,56 @@ const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 /// The first class of extents that are no slabs.
 const MIN_LARGE: u64 = 16384;
 
-static PROGRAM: LazyLock<PathBuf> =
-    LazyLock::new(|| testkit::compile("jemalloc", folder(), &["-pthread", "-ldl"]));
+static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+    let mut flags = vec!["-pthread", "-ldl"];
+    let archive = archive();
+    if let Some(archive) = &archive {
+        // The program exports what it links, as an interpreter with its own jemalloc does.
+        flags.extend([archive.to_str().unwrap(), "-rdynamic", "-lm"]);
+    }
+    testkit::compile("jemalloc", folder(), &flags)
+});
 
 fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
+/// jemalloc's archive, if RBLOAT_TEST_JEMALLOC names one. The program is linked with it then.
+fn archive() -> Option<PathBuf> {
+    testkit::jemalloc().filter(|path| path.extension().is_some_and(|extension| extension == "a"))
+}
+
+/// jemalloc's library, by its path where targets run: RBLOAT_TEST_JEMALLOC or Debian's. Says so if there is none.
+fn library() -> Option<PathBuf> {
+    let library = testkit::jemalloc().unwrap_or_else(|| LIBRARY.into());
+    let exists = outside(&library).exists();
+    if !exists {
+        testkit::skip(&format!("there is no {}", library.display()));
+    }
+    exists.then_some(library)
+}
+
+/// The path by which tests reach a file of targets. The workspace and /tmp are the same for both.
+fn outside(path: &Path) -> PathBuf {
+    match testkit::root() {
+        Some(root) if testkit::jemalloc().is_none() => {
+            root.join(path.strip_prefix("/").unwrap_or(path))
+        }
+        _ => path.to_owned(),
+    }
+}
+
 /// Starts the program under jemalloc; `None` if there is no jemalloc where targets run.
 fn start(settings: &str, arguments: &[&str]) -> Option<Target> {
-    let root = testkit::root().unwrap_or_else(|| "/".into());
-    if !root.join(&LIBRARY[1..]).exists() {
-        testkit::skip(&format!("there is no {LIBRARY}"));
-        return None;
-    }
+    start_under(&library()?, settings, arguments)
+}
+
+fn start_under(library: &Path, settings: &str, arguments: &[&str]) -> Option<Target> {
     let mut command = testkit::command("env");
-    command.arg(format!("LD_PRELOAD={LIBRARY}")).arg(format!("MALLOC_CONF={settings}"));
+    if archive().is_none() {
+        command.arg(format!("LD_PRELOAD={}", library.display()));
+    }
+    command.arg(format!("MALLOC_CONF={settings}"));
     Some(Target::start(command.arg(&*PROGRAM).args(arguments)))
 }
 
@@ -39,6 +74,7 @@ fn walk(target: &Target) -> (HeapMap, ProcessState) {
     let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
     let modules = elf::modules(frozen.image());
     let found = allocator::find_allocator(frozen.image(), &modules, None);
+    assert_eq!(found.allocator, Allocator::Jemalloc);
     let heap = allocator::walk(frozen.image(), &found).unwrap();
     (heap, frozen.thaw().unwrap().state)
 }
@@ -54,11 +90,16 @@ struct Truth {
 
 impl Truth {
     fn of(settings: &str, threads: u32, rounds: u32) -> Option<Self> {
+        Self::under(&library()?, settings, threads, rounds)
+    }
+
+    fn under(library: &Path, settings: &str, threads: u32, rounds: u32) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = folder().join(format!("jemalloc-{}-{number}", std::process::id()));
         let path = path.to_str().unwrap();
-        let target = start(settings, &["still", &threads.to_string(), &rounds.to_string(), path])?;
+        let arguments = ["still", &threads.to_string(), &rounds.to_string(), path];
+        let target = start_under(library, settings, &arguments)?;
         let [figures, live] = ["figures", "live"].map(|suffix| {
             let file = format!("{path}.{suffix}");
             let text = fs::read_to_string(&file).unwrap();
@@ -415,15 +456,28 @@ fn all_settings() {
 }
 
 #[test]
+fn a_library_with_another_name() {
+    let Some(library) = library().filter(|_| archive().is_none()) else { return };
+    let renamed = folder().join("libfoo.so");
+    fs::copy(outside(&library), &renamed).unwrap();
+    let truth = Truth::under(&renamed, "", 2, 5000).unwrap();
+    let (heap, _) = walk(&truth.target);
+    assert_true(&heap, &truth, &[]);
+}
+
+#[test]
 fn a_process_that_never_stands_still() {
     let Some(target) = start("", &["busy", "4"]) else { return };
-    let (mut walked, mut arenas) = (0, 0);
-    for _ in 0..100 {
+    let (mut walked, mut arenas, mut with_findings) = (0, 0, 0);
+    for capture in 0..testkit::captures() {
         let (heap, _) = walk(&target);
         assert_consistent(&heap);
         arenas += heap.arenas.len();
         walked += heap.arenas.iter().filter(|arena| arena.walked).count();
-        std::thread::sleep(std::time::Duration::from_millis(3));
+        with_findings += u32::from(!heap.findings.is_empty());
+        std::thread::sleep(Duration::from_micros(u64::from(capture * 997 % 6000)));
     }
+    eprintln!("{with_findings} of {} walks have findings", testkit::captures());
+    eprintln!("{walked} of {arenas} arenas were walked");
     assert!(walked * 2 > arenas, "{walked} of {arenas}");
 }

@@ -54,6 +54,19 @@ pub fn preload() -> Option<OsString> {
     env::var_os("RBLOAT_TEST_PRELOAD").filter(|library| !library.is_empty())
 }
 
+/// The path of the file of jemalloc's library or archive that RBLOAT_TEST_JEMALLOC names.
+#[must_use]
+pub fn jemalloc() -> Option<PathBuf> {
+    env::var_os("RBLOAT_TEST_JEMALLOC").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// The number of captures of each busy process; set RBLOAT_TEST_CAPTURES=700 for 700.
+#[must_use]
+pub fn captures() -> u32 {
+    let count = env::var("RBLOAT_TEST_CAPTURES").ok().and_then(|count| count.parse().ok());
+    count.unwrap_or(30)
+}
+
 pub(crate) fn ruby_name() -> OsString {
     env::var_os("RBLOAT_TEST_RUBY").unwrap_or_else(|| "ruby".into())
 }

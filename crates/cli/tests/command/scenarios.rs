@@ -25,7 +25,11 @@ fn judge(name: &str) {
     assert_eq!(report.findings, [], "{name}");
 
     let unknown = bytes(&report, "unknown");
-    assert!(unknown < 1 << 20, "{name}: {unknown} bytes are unknown");
+    assert!(unknown < 1 << 20 && unknown * 100 <= truth, "{name}: {unknown} bytes are unknown");
+    if name == "healthy" {
+        let unreachable = bytes(&report, "native.unreachable");
+        assert!(unreachable * 1000 <= truth, "{unreachable} of {truth} bytes are unreachable");
+    }
     let cause = report.verdict.cause.map_or("healthy", ledger::Cause::name);
     assert_eq!(cause, target.truth["expect"], "{name}: {:#?}", report.verdict);
 
