@@ -198,6 +198,35 @@ fn a_heap_of_equal_slabs_has_the_layout_of_its_own_generation() {
     }
 }
 
+/// Memory that looks like arena 0, in a process with one arena, but counts nothing.
+#[test]
+fn of_several_possible_arenas_the_one_that_counts_its_extents_is_accepted() {
+    const DECOY: u64 = 0x6666_0000_0000;
+    const BYTES: u64 = 128 << 10;
+    for build in builds() {
+        let mut heap = JemallocHeap::new(build.0, build.1, 1);
+        for bytes in (8..5000).step_by(8) {
+            heap.malloc(0, bytes);
+        }
+        let mut memory = SyntheticMemory::default();
+        let truth = heap.write(&mut memory);
+        let [arena] = &truth.arenas[..] else { panic!("{:?}", truth.arenas) };
+        memory.map(DECOY, 2 * BYTES);
+        let words: Vec<_> = truth.words.iter().map(|at| (*at, memory.word(*at))).collect();
+        for (at, word) in &words {
+            let is_of_arena = (arena.address..arena.address + BYTES).contains(at);
+            if is_of_arena && memory.image().state.mappings.find(Address(*word)).is_some() {
+                memory.write_u64(DECOY + (at - arena.address), DECOY + BYTES);
+            }
+        }
+        // The first word that leads to the arena is that of the array: the writer writes variables first.
+        let mut cells = words.iter().filter(|(_, word)| *word == arena.address);
+        let (cell, _) = cells.next().unwrap();
+        memory.write_u64(cell - 512, DECOY);
+        assert_true(&walk(memory).unwrap(), &truth);
+    }
+}
+
 /// An arena whose count differs by a page is not accepted: its extents have no blocks, and a finding names it.
 #[test]
 fn a_count_that_differs_by_a_page() {

@@ -56,14 +56,14 @@ impl PageCounts {
     }
 }
 
-/// Finds the array of arenas: the word that leads to arena 0, followed by words that lead to arena 1, 2, ... or nowhere.
-/// Returns the numbers and addresses.
+/// Finds what may be the array of arenas: a word that leads to arena 0, followed by words that lead to arena 1, 2, ... or
+/// nowhere. Returns the numbers and addresses. If there is one arena, other words may look the same.
 pub(crate) fn find(
     structures: &mut Structures<'_>,
     data: &ModuleData,
     layout: &ArenaLayout,
-) -> Vec<(u64, Address)> {
-    let mut best = Vec::new();
+) -> Vec<Vec<(u64, Address)>> {
+    let mut all = Vec::new();
     for (_, words) in data.positions(1) {
         if number_of(structures, layout, words[0]) != Some(0) {
             continue;
@@ -76,11 +76,9 @@ pub(crate) fn find(
                 _ => break,
             }
         }
-        if found.len() > best.len() {
-            best = found;
-        }
+        all.push(found);
     }
-    best
+    all
 }
 
 /// The number of the arena that `word` leads to; `None` if it leads to none.

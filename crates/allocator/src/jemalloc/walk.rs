@@ -123,20 +123,24 @@ fn judge<'l>(
     layouts: impl Iterator<Item = &'l ArenaLayout>,
     counted: &BTreeMap<u64, Counted>,
 ) -> Option<(ArenaLayout, Vec<Judged>)> {
-    let mut best: Option<(usize, ArenaLayout, Vec<Judged>)> = None;
+    let mut best: Option<((usize, usize), ArenaLayout, Vec<Judged>)> = None;
     for layout in layouts {
-        let mut arenas = Vec::new();
-        for (number, at) in arena::find(structures, data, layout) {
-            let Ok(record) = ArenaRecord::read(structures, layout, number, at) else { continue };
-            let own = counted.get(&number).copied().unwrap_or_default();
-            let base = record.blocks.iter().map(length).sum::<u64>();
-            let agrees = own.agrees(record.pages) && base == record.mapped;
-            arenas.push(Judged { record, agrees });
-        }
-        let is_evidence = |it: &&Judged| it.agrees && !it.record.pages.is_empty();
-        let score = arenas.iter().filter(is_evidence).count();
-        if !arenas.is_empty() && best.as_ref().is_none_or(|(most, ..)| score > *most) {
-            best = Some((score, *layout, arenas));
+        for found in arena::find(structures, data, layout) {
+            let mut arenas = Vec::new();
+            for (number, at) in found {
+                let Ok(record) = ArenaRecord::read(structures, layout, number, at) else {
+                    continue;
+                };
+                let own = counted.get(&number).copied().unwrap_or_default();
+                let base = record.blocks.iter().map(length).sum::<u64>();
+                let agrees = own.agrees(record.pages) && base == record.mapped;
+                arenas.push(Judged { record, agrees });
+            }
+            let is_evidence = |it: &&Judged| it.agrees && !it.record.pages.is_empty();
+            let score = (arenas.iter().filter(is_evidence).count(), arenas.len());
+            if !arenas.is_empty() && best.as_ref().is_none_or(|(most, ..)| score > *most) {
+                best = Some((score, *layout, arenas));
+            }
         }
     }
     best.map(|(_, layout, arenas)| (layout, arenas))
