@@ -29,6 +29,8 @@ const MAX_TRUSTED_DEPTH: u32 = 3;
 /// words are all in use.
 const MIN_BUFFER_BYTES: u64 = 1 << 10;
 
+/// The alignment of what malloc returns but for regions of 8 bytes.
+const MALLOC_ALIGNMENT: u64 = 16;
 const NOBODY: u32 = u32::MAX;
 const HEAP_PAGES: u32 = u32::MAX - 1;
 
@@ -192,6 +194,8 @@ impl<'a> Tracer<'a> {
                 slot.class + if slot.kind == SlotType::DATA { self.trace.classes } else { 0 };
             let node = match addresses.at(address) {
                 Referent::Block { number, is_start: true } => number,
+                // Only a region of 8 bytes begins there: other such words are hardly ever pointers.
+                _ if !address.is_aligned(MALLOC_ALIGNMENT) => continue,
                 Referent::Area(area) => self.heap.block_count() as u32 + area,
                 Referent::Block { number, is_start: false } => {
                     self.interior_of_slots.push((number, owner));

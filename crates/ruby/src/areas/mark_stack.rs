@@ -29,7 +29,7 @@ fn chunks_of(image: &Image<'_>, words: &[u64]) -> Option<Vec<Address>> {
     let (index, limit) = (places & 0xffff_ffff, places >> 32);
     let is_stack = limit == CHUNK_OBJECTS
         && index <= CHUNK_OBJECTS
-        && cache_size <= MAX_CHUNKS
+        && (1..=MAX_CHUNKS).contains(&cache_size)
         && unused_cache_size <= cache_size;
     if !is_stack {
         return None;
