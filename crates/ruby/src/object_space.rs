@@ -7,6 +7,7 @@ use crate::interpreter::Interpreter;
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::shape_tree::ShapeTree;
 use crate::model::class::Class;
+use crate::model::content::Content;
 use crate::model::data_type::{DataObjects, DataType};
 use crate::model::heap_page::{self, HeapPage};
 use crate::model::links::Links;
@@ -40,8 +41,9 @@ pub struct ObjectSpace {
     /// The transient heap, where small arrays, hashes and structs live for a short while (2.6 to
     /// 3.2), outside malloc.
     pub transient_heap: Option<Range<Address>>,
-    /// The malloc'ed chunks of the stack of objects that the garbage collector still has to mark.
-    pub mark_stack: Vec<Address>,
+    /// Malloc'ed memory of the garbage collector of which only a part is in use: the array of pages, and the stack of
+    /// objects to mark. For each its address and content.
+    pub collector_memory: Vec<(Address, Content)>,
     /// Remarks, mostly on parts that could not be read.
     pub findings: Vec<Finding>,
     pub(crate) slot_index: SlotIndex,

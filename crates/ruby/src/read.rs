@@ -10,8 +10,9 @@ use crate::error::{Check, Error, Failure};
 use crate::interpreter::{self, Interpreter};
 use crate::layout::bitmaps::Bitmaps;
 use crate::layout::context::{Basics, Context};
-use crate::layout::heap_layout::HeapLayout;
+use crate::layout::heap_layout::{HeapLayout, SpaceMembers};
 use crate::layout::page_finder;
+use crate::model::content::{Content, Form};
 use crate::object_space::ObjectSpace;
 use crate::read::classes::Classes;
 use crate::read::slots::Counts;
@@ -98,12 +99,22 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Fail
         fiber_stacks,
         jit_code: jit_code::find(image, interpreter),
         transient_heap: transient_heap::find(image, interpreter),
-        mark_stack: mark_stack::find(image, &heap.list_heads),
+        collector_memory: collector_memory(image, &heap.spaces),
         findings,
         slot_index,
         class_names: names,
         shape_tree: basics.shape_tree,
     })
+}
+
+/// The malloc'ed memory of the garbage collector of which only a part is in use.
+fn collector_memory(image: &Image<'_>, spaces: &[SpaceMembers]) -> Vec<(Address, Content)> {
+    let arrays = spaces.iter().map(|space| {
+        let words = capture::length(&space.page_array) / 8;
+        (space.page_array.start, Content::new(Form::Words, words))
+    });
+    let chunks = mark_stack::find(image, spaces).into_iter().map(|at| (at, Content::MARK_STACK));
+    arrays.chain(chunks).collect()
 }
 
 fn remarks(counts: &Counts, image: &Image<'_>) -> Vec<Finding> {

@@ -56,7 +56,16 @@ fn as_truth(space: &ObjectSpace) -> RubyTruth {
             .map(|(index, _)| address(index))
             .collect(),
         pages: space.pages.iter().map(|page| page.range.start.0).collect(),
+        page_arrays: page_arrays(space),
     }
+}
+
+fn page_arrays(space: &ObjectSpace) -> Vec<(u64, u64)> {
+    let known =
+        space.collector_memory.iter().filter_map(|&(at, content)| Some((at, content.known()?.1)));
+    let mut arrays: Vec<_> = known.map(|(at, words)| (at.0, words * 8)).collect();
+    arrays.sort_unstable();
+    arrays
 }
 
 #[track_caller]

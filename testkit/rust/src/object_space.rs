@@ -84,6 +84,8 @@ pub struct RubyTruth {
     pub marked: Vec<u64>,
     /// The pages, ascending, those without slots included.
     pub pages: Vec<u64>,
+    /// For each object space, the address of its array of pages, and the bytes of it that are in use.
+    pub page_arrays: Vec<(u64, u64)>,
 }
 
 /// A Ruby heap to be written.

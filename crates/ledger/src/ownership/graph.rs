@@ -361,22 +361,15 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
 /// The content of each block, as far as objects tell. Content that does not fit into its block is ignored.
 fn contents(heap: &HeapMap, space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<Content> {
     let mut contents = vec![Content::UNKNOWN; heap.block_count()];
-    for (address, content) in space.references.contents() {
-        let Some((_, words)) = content.known() else { continue };
+    let of_collector = space.collector_memory.iter().copied();
+    for (address, content) in space.references.contents().chain(of_collector) {
+        let Some(words) = content.used_words() else { continue };
         let Referent::Block { number, is_start: true } = addresses.at(address) else { continue };
-        let index = number as usize;
-        let fits = words * 8 <= usable_bytes(heap, number);
+        let known = &mut contents[number as usize];
         // Arrays that share elements may each use a part of them; the largest part counts.
-        let known_words = contents[index].known().map(|(_, words)| words);
-        if fits && known_words.is_none_or(|known| known < words) {
-            contents[index] = content;
-        }
-    }
-    for &chunk in &space.mark_stack {
-        if let Referent::Block { number, is_start: true } = addresses.at(chunk)
-            && usable_bytes(heap, number) >= Content::MARK_STACK_LINK + 8
-        {
-            contents[number as usize] = Content::MARK_STACK;
+        let is_more = known.used_words().is_none_or(|known| known < words);
+        if is_more && words * 8 <= usable_bytes(heap, number) {
+            *known = content;
         }
     }
     contents

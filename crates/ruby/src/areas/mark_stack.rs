@@ -7,6 +7,7 @@
 use capture::{Address, Image, Memory};
 
 use crate::address_classifier::is_private;
+use crate::layout::heap_layout::SpaceMembers;
 use crate::layout::page_finder::words_around;
 
 /// `STACK_CHUNK_SIZE`: the objects in a chunk. The pointer to the next chunk follows.
@@ -14,10 +15,10 @@ pub(crate) const CHUNK_OBJECTS: u64 = 500;
 /// More chunks than any collection needs: each object is on the stack once.
 const MAX_CHUNKS: u64 = 1 << 22;
 
-/// The addresses of the chunks of the mark stacks of the object spaces with these list heads.
-pub(crate) fn find(image: &Image<'_>, list_heads: &[Address]) -> Vec<Address> {
-    let stacks = list_heads.iter().filter_map(|&head| {
-        let words = words_around(image, head);
+/// The addresses of the chunks of the mark stacks of these object spaces.
+pub(crate) fn find(image: &Image<'_>, spaces: &[SpaceMembers]) -> Vec<Address> {
+    let stacks = spaces.iter().filter_map(|space| {
+        let words = words_around(image, space.list_head);
         words.windows(5).find_map(|words| chunks_of(image, words))
     });
     stacks.flatten().collect()

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use capture::Address;
 
 use crate::layout::page_descriptor::{DescriptorLayout, SlotMembers};
@@ -12,8 +14,16 @@ pub(crate) struct HeapLayout {
     pub(crate) pages: Vec<HeapPage>,
     /// Where the descriptor of each page is (`struct heap_page`).
     pub(crate) descriptors: Vec<Address>,
-    /// The list head of each object space, which is a member of it (`rb_objspace_t`).
-    pub(crate) list_heads: Vec<Address>,
+    pub(crate) spaces: Vec<SpaceMembers>,
+}
+
+/// Members of an object space (`rb_objspace_t`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SpaceMembers {
+    /// The address of the head of the list of pages.
+    pub(crate) list_head: Address,
+    /// The part in use of the array of all pages (`heap_pages.sorted`), with the header that it has from 3.4 on.
+    pub(crate) page_array: Range<Address>,
 }
 
 impl HeapLayout {

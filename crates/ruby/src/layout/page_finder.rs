@@ -11,7 +11,7 @@ use capture::{Address, Image, Memory, PAGE_SIZE, Window};
 
 use crate::address_classifier::is_private;
 use crate::error::{Check, Failure};
-use crate::layout::heap_layout::{HeapLayout, page_bytes};
+use crate::layout::heap_layout::{HeapLayout, SpaceMembers, page_bytes};
 use crate::layout::page_descriptor::{DescriptorLayout, PageDescriptor, SlotMembers};
 use crate::model::heap_page::HeapPage;
 use crate::word::words;
@@ -20,6 +20,8 @@ use crate::word::words;
 const SEARCHED_BEFORE: u64 = 0x1000;
 /// ... and those behind it.
 const SEARCHED_BEHIND: u64 = 0x2000;
+/// The size and the capacity of an `rb_darray`, before its elements (darray.h).
+const DARRAY_HEADER: u64 = 16;
 /// More slots than 32 bits can number beside their other meanings: 64 GiB of the smallest.
 const MAX_SLOTS: usize = u32::MAX as usize / 2;
 /// More object spaces than a process has: one, and from 4.1 on one for each Ractor.
@@ -87,8 +89,7 @@ struct PageFinder<'a> {
     image: &'a Image<'a>,
     layout: DescriptorLayout,
     known: HashMap<Address, PageDescriptor>,
-    /// The list heads of the object spaces.
-    heads: Vec<Address>,
+    spaces: Vec<SpaceMembers>,
     /// Those that are known to be in a list.
     listed: HashSet<Address>,
     /// More pages than fit into the process's memory; bounds every walk.
@@ -101,7 +102,7 @@ impl<'a> PageFinder<'a> {
         let bytes: u64 = mappings.map(|mapping| capture::length(&mapping.range)).sum();
         let max_pages = (bytes >> layout.page_log2) as usize;
         let (known, listed) = (HashMap::new(), HashSet::new());
-        Self { image, layout, known, heads: Vec::new(), listed, max_pages }
+        Self { image, layout, known, spaces: Vec::new(), listed, max_pages }
     }
 
     fn failure(&self, check: Check, at: Address) -> Failure {
@@ -162,9 +163,9 @@ impl<'a> PageFinder<'a> {
 
     /// The descriptors of the pages of the object space that `descriptor` belongs to.
     fn space_of(&mut self, descriptor: Address) -> Result<Vec<Address>, Failure> {
-        let head = self.find_head(descriptor)?;
-        let pages = self.find_array(head)?;
-        self.heads.push(head);
+        let list_head = self.find_head(descriptor)?;
+        let (page_array, pages) = self.find_array(list_head)?;
+        self.spaces.push(SpaceMembers { list_head, page_array });
         if pages.contains(&descriptor) {
             Ok(pages)
         } else {
@@ -214,12 +215,13 @@ impl<'a> PageFinder<'a> {
     }
 
     /// The longest array of pages that a word near the list head points to, if its length is where
-    /// lengths are.
-    fn find_array(&mut self, head: Address) -> Result<Vec<Address>, Failure> {
+    /// lengths are. Returns the part of it that is in use, and the pages.
+    fn find_array(&mut self, head: Address) -> Result<(Range<Address>, Vec<Address>), Failure> {
         let words = words_around(self.image, head);
-        let (mut longest, mut is_counted) = (Vec::new(), false);
-        let mut consider = |pages: Vec<Address>, counted: bool| {
+        let (mut longest, mut range, mut is_counted) = (Vec::new(), head..head, false);
+        let mut consider = |at: Address, header: u64, pages: Vec<Address>, counted: bool| {
             if pages.len() > longest.len() || (pages.len() == longest.len() && counted) {
+                range = at..at.offset(header + 8 * pages.len() as u64);
                 (longest, is_counted) = (pages, counted);
             }
         };
@@ -231,16 +233,16 @@ impl<'a> PageFinder<'a> {
             // Up to 3.3: an array of pointers, whose length is in the object space.
             let pages = self.read_array(at, u64::MAX);
             let counted = words.get(index + 1) == Some(&(pages.len() as u64));
-            consider(pages, counted);
+            consider(at, 0, pages, counted);
             // From 3.4 on: an rb_darray, which has its size and capacity before the pointers.
             let length = self.image.read_u64(at).unwrap_or(0);
             if length <= self.max_pages as u64 {
-                let pages = self.read_array(at.offset(16), length);
+                let pages = self.read_array(at.offset(DARRAY_HEADER), length);
                 let counted = length == pages.len() as u64;
-                consider(pages, counted);
+                consider(at, DARRAY_HEADER, pages, counted);
             }
         }
-        if is_counted { Ok(longest) } else { Err(self.failure(Check::Array, head)) }
+        if is_counted { Ok((range, longest)) } else { Err(self.failure(Check::Array, head)) }
     }
 
     /// The pointers from `at` on, at most `length`, up to the first that does not point to a
@@ -357,7 +359,7 @@ impl<'a> PageFinder<'a> {
             members,
             pages,
             descriptors,
-            list_heads: self.heads.clone(),
+            spaces: self.spaces.clone(),
         })
     }
 }

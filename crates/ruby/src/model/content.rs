@@ -61,6 +61,15 @@ impl Content {
         Some((form, u64::from(self.0) & MAX_WORDS))
     }
 
+    /// The words up to the last one in use; `None` if that is unknown.
+    #[must_use]
+    pub fn used_words(self) -> Option<u64> {
+        match self {
+            Self::MARK_STACK => Some(Self::MARK_STACK_LINK / 8 + 1),
+            _ => self.known().map(|(_, words)| words),
+        }
+    }
+
     /// Returns true if its words, or memory behind them, may refer to objects.
     #[must_use]
     pub fn may_refer_to_objects(self) -> bool {
@@ -78,6 +87,8 @@ mod tests {
         let refers = [Content::UNKNOWN, Content::NO_OBJECTS, Content::BYTES];
         assert_eq!(refers.map(Content::may_refer_to_objects), [true, false, false]);
         assert_eq!(Content::BYTES.known(), Some((Form::Words, 0)));
+        let used = [Content::UNKNOWN, Content::NO_OBJECTS, Content::MARK_STACK, Content::BYTES];
+        assert_eq!(used.map(Content::used_words), [None, None, Some(501), Some(0)]);
         for form in [Form::Words, Form::Values, Form::Entries] {
             for words in [0, 1, 7, MAX_WORDS] {
                 assert_eq!(Content::new(form, words).known(), Some((form, words)));

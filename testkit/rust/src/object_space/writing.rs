@@ -79,10 +79,13 @@ impl RubyHeap {
             memory.map(page.base, heap.layout.page_bytes);
         }
         memory.map(MEMORY_START, heap.next_memory.next_multiple_of(4096) - MEMORY_START);
+        let mut page_arrays = Vec::new();
         for (space, &array) in arrays.iter().enumerate() {
             let own = all.iter().skip(space).step_by(heap.spaces).cloned().collect::<Vec<_>>();
             heap.write_pages(memory, &own, space);
             heap.write_object_space(memory, &own, space, array);
+            let header = if heap.layout.array_has_header { 16 } else { 0 };
+            page_arrays.push((array, header + 8 * own.len() as u64));
         }
         for (index, page) in (0..).zip(&freed) {
             heap.write_freed_page(memory, page, &all);
@@ -95,7 +98,7 @@ impl RubyHeap {
             memory.write(*at, bytes);
         }
         heap.write_interpreter(memory);
-        heap.truth(&all)
+        RubyTruth { page_arrays, ..heap.truth(&all) }
     }
 
     fn emptied_page(&mut self) -> HeapPage {
