@@ -1,31 +1,34 @@
 //! Thread caches: each thread keeps some free regions of each size class. Slabs count them as in use.
 
-use capture::{Address, Unreadable};
+use capture::{Address, Finding, Severity, Unreadable};
 
-use crate::jemalloc::layout::{ArenaLayout, BINS, CacheBins, NO_CLASS};
+use crate::jemalloc::layout::{ArenaLayout, BINS, CacheBins, NO_CLASS, class_bytes};
 use crate::jemalloc::structures::Structures;
+use crate::{Block, BlockState, HeapMap};
 
 /// More caches than any process has: one for each thread.
 const MAX_CACHES: usize = 1 << 17;
 /// The bytes of a `cache_bin_t`.
 const BIN_BYTES: u64 = 24;
+/// Of the regions in thread caches, at most one in this many may contradict its slab: a thread was inside malloc.
+const MAX_CONTRADICTIONS: usize = 20;
 
 /// What thread caches hold.
 #[derive(Debug)]
-pub(crate) struct Cached {
+struct Cached {
     /// The number of regions that there are: caches cannot hold more.
     max_regions: usize,
     /// The regions, with the index of their size class.
-    pub(crate) regions: Vec<(u64, Address)>,
+    regions: Vec<(u64, Address)>,
     /// For each cache, the addresses of its lists of regions. They all lie in one allocation.
-    pub(crate) lists: Vec<Vec<Address>>,
+    lists: Vec<Vec<Address>>,
     /// The lists, and the links between caches, that contradict themselves.
-    pub(crate) contradictions: usize,
+    contradictions: usize,
 }
 
 impl Cached {
     /// Nothing yet, of a heap with so many regions.
-    pub(crate) fn new(max_regions: usize) -> Self {
+    fn new(max_regions: usize) -> Self {
         Self { max_regions, regions: Vec::new(), lists: Vec::new(), contradictions: 0 }
     }
 
@@ -54,8 +57,76 @@ impl Cached {
     }
 }
 
+/// Marks the regions that the thread caches of these arenas hold, and those that hold the lists of such regions.
+pub(crate) fn mark(
+    structures: &mut Structures<'_>,
+    layout: &ArenaLayout,
+    arenas: impl Iterator<Item = Address>,
+    heap: &mut HeapMap,
+) {
+    let mut cached = Cached::new(heap.blocks.len());
+    let mut unreadable = None;
+    for arena in arenas {
+        let read = read(structures, layout, arena, &mut cached);
+        unreadable = unreadable.or(read.err());
+    }
+    let (mut marked, mut strangers) = (Vec::new(), 0);
+    for &(class, pointer) in &cached.regions {
+        let number = heap.block_of(pointer);
+        let block = number.and_then(|number| heap.block(number));
+        let is_of_class = |block: &Block| {
+            block.state() == BlockState::InUse && block.bytes() == class_bytes(class)
+        };
+        match number.zip(block.filter(is_of_class)) {
+            Some(found) => marked.push(found),
+            None if is_unwalked(heap, pointer) => {}
+            None => strangers += 1,
+        }
+    }
+    if unreadable.is_some() || strangers > cached.regions.len() / MAX_CONTRADICTIONS {
+        let what = format!(
+            "the thread caches of jemalloc have {strangers} of {} regions that are not in use, so regions in thread \
+             caches count as in use",
+            cached.regions.len()
+        );
+        heap.findings.push(Finding::general(Severity::Warning, what));
+        return;
+    }
+    if strangers > 0 {
+        let what = format!("{strangers} regions were on their way into or out of thread caches");
+        heap.findings.push(Finding::general(Severity::Note, what));
+    }
+    for (number, block) in marked {
+        heap.blocks[number] = block.in_state(BlockState::Tcache);
+    }
+    let mut contradictions = cached.contradictions;
+    for lists in cached.lists {
+        let mut holder = None;
+        for at in lists {
+            let after = heap.blocks.partition_point(|block| block.address <= at);
+            let number = after.checked_sub(1).filter(|number| at < heap.blocks[*number].end());
+            contradictions += usize::from(holder.is_some_and(|holder| holder != number));
+            holder = holder.or(Some(number));
+        }
+        if let Some(block) = holder.flatten().and_then(|number| heap.blocks.get_mut(number))
+            && block.state() == BlockState::InUse
+        {
+            *block = block.in_state(BlockState::Overhead);
+        }
+    }
+    if contradictions > 0 {
+        let what = format!("{contradictions} lists of thread caches were being changed");
+        heap.findings.push(Finding::general(Severity::Note, what));
+    }
+}
+
+/// Returns true if `at` lies in an extent whose blocks are not known.
+fn is_unwalked(heap: &HeapMap, at: Address) -> bool {
+    heap.extent_at(at).is_some_and(|extent| extent.blocks.is_empty())
+}
+
 /// Reads the caches of the arena at `arena`. What was read before memory turned out to be unreadable is kept in `cached`.
-pub(crate) fn read(
+fn read(
     structures: &mut Structures<'_>,
     layout: &ArenaLayout,
     arena: Address,

@@ -9,7 +9,7 @@ use crate::jemalloc::bins::{self, Bin};
 use crate::jemalloc::descriptor::Descriptor;
 use crate::jemalloc::layout::{ARENAS, ArenaLayout, BINS, NO_CLASS, class_bytes};
 use crate::jemalloc::structures::Structures;
-use crate::jemalloc::thread_caches::{self, Cached};
+use crate::jemalloc::thread_caches;
 use crate::jemalloc::tree::{Damage, Tree};
 use crate::jemalloc::{Error, version};
 use crate::module_data::ModuleData;
@@ -19,8 +19,6 @@ use crate::{Arena, Block, BlockState, Decay, Extent, ExtentState, HeapMap, Total
 const BACKGROUND_THREAD: &str = "jemalloc_bg_thd";
 /// Large allocations begin at a cache line: at the first one of their extent, or at a random one of its first page.
 const CACHE_LINE: u64 = 64;
-/// Of the regions in thread caches, at most one in this many may contradict its slab: a thread was inside malloc.
-const MAX_CONTRADICTIONS: usize = 20;
 
 /// Walks the heap of the jemalloc in `module`.
 ///
@@ -56,7 +54,7 @@ pub(crate) fn walk_with(
         return Err(Error::NoArenas { jemalloc: jemalloc.clone(), extents });
     };
 
-    let mut walk = Walk { layout, bins, pad: pad(&extents.descriptors), heap: HeapMap::default() };
+    let mut walk = Walk { bins, pad: pad(&extents.descriptors), heap: HeapMap::default() };
     walk.heap.walker = match version {
         Some(_) => jemalloc.clone(),
         None => format!("jemalloc with the layout of {}", layout.release),
@@ -70,7 +68,8 @@ pub(crate) fn walk_with(
     walk.heap.size_classes = (0..NO_CLASS).map(class_bytes).collect();
     walk.add_arenas(&arenas, &counted);
     walk.add_extents(structures, extents.descriptors, &arenas).map_err(unreadable)?;
-    walk.mark_caches(structures, &arenas);
+    let walked = arenas.iter().filter(|arena| arena.agrees).map(|arena| arena.record.at);
+    thread_caches::mark(structures, &layout, walked, &mut walk.heap);
     walk.count();
     Ok(walk.heap)
 }
@@ -173,7 +172,6 @@ fn tuning(image: &Image<'_>, first: &ArenaRecord) -> Tuning {
 }
 
 struct Walk {
-    layout: ArenaLayout,
     bins: Vec<Bin>,
     pad: u64,
     heap: HeapMap,
@@ -382,66 +380,6 @@ impl Walk {
         self.heap.blocks.push(Block::new(address, bytes, state));
     }
 
-    /// Marks the regions that thread caches hold, and those that hold the lists of such regions.
-    fn mark_caches(&mut self, structures: &mut Structures<'_>, arenas: &[Judged]) {
-        let mut cached = Cached::new(self.heap.blocks.len());
-        let mut unreadable = None;
-        for arena in arenas.iter().filter(|arena| arena.agrees) {
-            let read = thread_caches::read(structures, &self.layout, arena.record.at, &mut cached);
-            unreadable = unreadable.or(read.err());
-        }
-        let heap = &mut self.heap;
-        let (mut marked, mut strangers) = (Vec::new(), 0);
-        for &(class, pointer) in &cached.regions {
-            let number = heap.block_of(pointer);
-            let block = number.and_then(|number| heap.block(number));
-            let is_of_class = |block: &Block| {
-                block.state() == BlockState::InUse && block.bytes() == class_bytes(class)
-            };
-            match number.zip(block.filter(is_of_class)) {
-                Some(found) => marked.push(found),
-                None if is_unwalked(heap, pointer) => {}
-                None => strangers += 1,
-            }
-        }
-        if unreadable.is_some() || strangers > cached.regions.len() / MAX_CONTRADICTIONS {
-            let what = format!(
-                "the thread caches of jemalloc have {strangers} of {} regions that are not in use, so regions in thread \
-                 caches count as in use",
-                cached.regions.len()
-            );
-            heap.findings.push(Finding::general(Severity::Warning, what));
-            return;
-        }
-        if strangers > 0 {
-            let what =
-                format!("{strangers} regions were on their way into or out of thread caches");
-            heap.findings.push(Finding::general(Severity::Note, what));
-        }
-        for (number, block) in marked {
-            heap.blocks[number] = block.in_state(BlockState::Tcache);
-        }
-        let mut contradictions = cached.contradictions;
-        for lists in cached.lists {
-            let mut holder = None;
-            for at in lists {
-                let after = heap.blocks.partition_point(|block| block.address <= at);
-                let number = after.checked_sub(1).filter(|number| at < heap.blocks[*number].end());
-                contradictions += usize::from(holder.is_some_and(|holder| holder != number));
-                holder = holder.or(Some(number));
-            }
-            if let Some(block) = holder.flatten().and_then(|number| heap.blocks.get_mut(number))
-                && block.state() == BlockState::InUse
-            {
-                *block = block.in_state(BlockState::Overhead);
-            }
-        }
-        if contradictions > 0 {
-            let what = format!("{contradictions} lists of thread caches were being changed");
-            heap.findings.push(Finding::general(Severity::Note, what));
-        }
-    }
-
     /// Sets the totals.
     fn count(&mut self) {
         let heap = &mut self.heap;
@@ -475,9 +413,4 @@ enum Problem {
     Moving,
     /// What jemalloc knows of it does not fit together; a clause without a full stop.
     Contradiction(&'static str),
-}
-
-/// Returns true if `at` lies in an extent whose blocks are not known.
-fn is_unwalked(heap: &HeapMap, at: Address) -> bool {
-    heap.extent_at(at).is_some_and(|extent| extent.blocks.is_empty())
 }
