@@ -13,13 +13,12 @@ use allocator::{Allocator, Block, BlockState, Extent, ExtentState, HeapMap};
 use capture::{Address, Finding, PAGE_SIZE, ProcessState, elf, length};
 use testkit::Target;
 
-const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 /// The first class of extents that are no slabs.
 const MIN_LARGE: u64 = 16384;
 
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let mut flags = vec!["-pthread", "-ldl"];
-    let archive = archive();
+    let archive = testkit::jemalloc_archive();
     if let Some(archive) = &archive {
         // The program exports what it links, as an interpreter with its own jemalloc does.
         flags.extend([archive.to_str().unwrap(), "-rdynamic", "-lm"]);
@@ -31,43 +30,23 @@ fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// jemalloc's archive, if RBLOAT_TEST_JEMALLOC names one. The program is linked with it then.
-fn archive() -> Option<PathBuf> {
-    testkit::jemalloc().filter(|path| path.extension().is_some_and(|extension| extension == "a"))
-}
-
-/// jemalloc's library, by its path where targets run: RBLOAT_TEST_JEMALLOC or Debian's. Says so if there is none.
-fn library() -> Option<PathBuf> {
-    let library = testkit::jemalloc().unwrap_or_else(|| LIBRARY.into());
-    let exists = outside(&library).exists();
-    if !exists {
-        testkit::skip(&format!("there is no {}", library.display()));
-    }
-    exists.then_some(library)
-}
-
-/// The path by which tests reach a file of targets. The workspace and /tmp are the same for both.
-fn outside(path: &Path) -> PathBuf {
-    match testkit::root() {
-        Some(root) if testkit::jemalloc().is_none() => {
-            root.join(path.strip_prefix("/").unwrap_or(path))
-        }
-        _ => path.to_owned(),
-    }
-}
-
 /// Starts the program under jemalloc; `None` if there is no jemalloc where targets run.
 fn start(settings: &str, arguments: &[&str]) -> Option<Target> {
-    start_under(&library()?, settings, arguments)
+    let library = match testkit::jemalloc_archive() {
+        None => Some(testkit::jemalloc()?),
+        Some(_) => None,
+    };
+    Some(start_under(library.as_deref(), settings, arguments))
 }
 
-fn start_under(library: &Path, settings: &str, arguments: &[&str]) -> Option<Target> {
+/// Starts the program under the jemalloc of this library, or under the one that is linked into it.
+fn start_under(library: Option<&Path>, settings: &str, arguments: &[&str]) -> Target {
     let mut command = testkit::command("env");
-    if archive().is_none() {
+    if let Some(library) = library {
         command.arg(format!("LD_PRELOAD={}", library.display()));
     }
     command.arg(format!("MALLOC_CONF={settings}"));
-    Some(Target::start(command.arg(&*PROGRAM).args(arguments)))
+    Target::start(command.arg(&*PROGRAM).args(arguments))
 }
 
 fn walk(target: &Target) -> (HeapMap, ProcessState) {
@@ -90,16 +69,21 @@ struct Truth {
 
 impl Truth {
     fn of(settings: &str, threads: u32, rounds: u32) -> Option<Self> {
-        Self::under(&library()?, settings, threads, rounds)
+        Self::written_by(threads, rounds, |arguments| start(settings, arguments))
     }
 
-    fn under(library: &Path, settings: &str, threads: u32, rounds: u32) -> Option<Self> {
+    /// Reads what the program wrote that `start` starts with the arguments given.
+    fn written_by(
+        threads: u32,
+        rounds: u32,
+        start: impl FnOnce(&[&str]) -> Option<Target>,
+    ) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = folder().join(format!("jemalloc-{}-{number}", std::process::id()));
         let path = path.to_str().unwrap();
         let arguments = ["still", &threads.to_string(), &rounds.to_string(), path];
-        let target = start_under(library, settings, &arguments)?;
+        let target = start(&arguments)?;
         let [figures, live] = ["figures", "live"].map(|suffix| {
             let file = format!("{path}.{suffix}");
             let text = fs::read_to_string(&file).unwrap();
@@ -457,10 +441,11 @@ fn all_settings() {
 
 #[test]
 fn a_library_with_another_name() {
-    let Some(library) = library().filter(|_| archive().is_none()) else { return };
+    let Some(library) = testkit::jemalloc() else { return };
     let renamed = folder().join("libfoo.so");
-    fs::copy(outside(&library), &renamed).unwrap();
-    let truth = Truth::under(&renamed, "", 2, 5000).unwrap();
+    fs::copy(testkit::outside(&library), &renamed).unwrap();
+    let start = |arguments: &[&str]| Some(start_under(Some(&renamed), "", arguments));
+    let truth = Truth::written_by(2, 5000, start).unwrap();
     let (heap, _) = walk(&truth.target);
     assert_true(&heap, &truth, &[]);
 }

@@ -208,14 +208,12 @@ fn the_library_and_the_allocator_are_named() {
 
 #[test]
 fn another_allocator_is_recognised() {
-    const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
-    let root = testkit::root().unwrap_or_else(|| "/".into());
-    if !root.join(&JEMALLOC[1..]).exists() {
-        eprintln!("skipped: there is no {JEMALLOC}");
-        return;
-    }
+    let Some(jemalloc) = testkit::jemalloc() else { return };
     let mut command = testkit::command("env");
-    command.arg(format!("LD_PRELOAD={JEMALLOC}")).arg(&*HEAPS).args(["single", "10", "10"]);
+    command
+        .arg(format!("LD_PRELOAD={}", jemalloc.display()))
+        .arg(&*HEAPS)
+        .args(["single", "10", "10"]);
     let target = Target::start(&mut command);
     let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
     let modules = elf::modules(frozen.image());
@@ -226,17 +224,12 @@ fn another_allocator_is_recognised() {
 
 #[test]
 fn a_reference_that_no_call_has_resolved_yet_is_followed_as_the_dynamic_linker_would() {
-    const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
-    let root = testkit::root().unwrap_or_else(|| "/".into());
-    if !root.join(&JEMALLOC[1..]).exists() {
-        eprintln!("skipped: there is no {JEMALLOC}");
-        return;
-    }
+    let Some(jemalloc) = testkit::jemalloc() else { return };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let lazy = testkit::compile("linked", folder, &["-Wl,-z,lazy"]);
     for (arguments, is_resolved) in [(&[][..], false), (&["call"], true)] {
         let mut command = testkit::command("env");
-        command.arg(format!("LD_PRELOAD={JEMALLOC}")).arg(&lazy).args(arguments);
+        command.arg(format!("LD_PRELOAD={}", jemalloc.display())).arg(&lazy).args(arguments);
         let target = Target::start(&mut command);
         let image = capture::look(target.pid()).unwrap();
         let modules = elf::modules(&image);

@@ -28,7 +28,10 @@ pub use jemalloc_heap::{
 };
 pub use malloc_heap::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk};
 pub use object_space::{Held, RubyHeap, RubyRelease, RubyTruth, Shift, Word};
-pub use place::{captures, command, has_free_memory, jemalloc, preload, root, ruby, scenario};
+pub use place::{
+    captures, command, has_free_memory, jemalloc, jemalloc_archive, outside, preload, root, ruby,
+    scenario,
+};
 pub use process::{Target, compile};
 pub use server::Server;
 pub use skip::skip;

@@ -5,6 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::skip::skip;
+
+/// jemalloc's library as Debian installs it.
+const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+
 /// Enters a root filesystem as container runtimes do, in a mount namespace that ends with the
 /// process, and becomes the program: its process id stays that of the command.
 const ENTER: &str = r#"
@@ -54,10 +59,41 @@ pub fn preload() -> Option<OsString> {
     env::var_os("RBLOAT_TEST_PRELOAD").filter(|library| !library.is_empty())
 }
 
-/// The path of the file of jemalloc's library or archive that RBLOAT_TEST_JEMALLOC names.
+/// The path of jemalloc's library where targets run: the one that RBLOAT_TEST_JEMALLOC names, or Debian's. If there is
+/// none, the test is reported as skipped, and the result is `None`.
 #[must_use]
 pub fn jemalloc() -> Option<PathBuf> {
+    let library =
+        named_jemalloc().filter(|path| !is_archive(path)).unwrap_or_else(|| JEMALLOC.into());
+    if outside(&library).exists() {
+        return Some(library);
+    }
+    skip(&format!("there is no {}", library.display()));
+    None
+}
+
+/// The archive of jemalloc that RBLOAT_TEST_JEMALLOC names; `None` if it names none.
+#[must_use]
+pub fn jemalloc_archive() -> Option<PathBuf> {
+    named_jemalloc().filter(|path| is_archive(path))
+}
+
+fn named_jemalloc() -> Option<PathBuf> {
     env::var_os("RBLOAT_TEST_JEMALLOC").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+fn is_archive(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "a")
+}
+
+/// The path by which tests reach a file of targets.
+#[must_use]
+pub fn outside(path: &Path) -> PathBuf {
+    let is_shared = path.starts_with(workspace()) || path.starts_with("/tmp");
+    match root().filter(|_| !is_shared) {
+        Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
+        None => path.to_owned(),
+    }
 }
 
 /// The number of captures of each busy process; set RBLOAT_TEST_CAPTURES=700 for 700.

@@ -1,13 +1,10 @@
 //! Reports on a process that allocates and frees without a pause, at moments that it does not choose.
 
-use std::path::Path;
-
 use formats::Report;
 use testkit::Target;
 
 use crate::{bytes, document, rbloat};
 
-const LIBRARY: &str = "usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 /// Background threads purge all the time.
 const SETTINGS: &str = "background_thread:true,dirty_decay_ms:100";
 const PROGRAM: &str = "
@@ -30,12 +27,9 @@ const INCOMPLETE: i32 = 6;
 
 #[test]
 fn ruby_under_jemalloc() {
-    let root = testkit::root().unwrap_or_else(|| "/".into());
-    if !Path::new(&root).join(LIBRARY).exists() {
-        return testkit::skip(&format!("there is no {LIBRARY}"));
-    }
+    let Some(library) = testkit::jemalloc() else { return };
     let mut ruby = testkit::ruby();
-    ruby.env("LD_PRELOAD", format!("/{LIBRARY}")).env("MALLOC_CONF", SETTINGS);
+    ruby.env("LD_PRELOAD", library).env("MALLOC_CONF", SETTINGS);
     let target = Target::start(ruby.args(["-e", PROGRAM]));
     let mut found = Vec::new();
     for _ in 0..testkit::captures() {

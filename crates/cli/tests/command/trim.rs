@@ -133,7 +133,7 @@ fn a_trim_that_is_undone_is_told_so() {
 
 #[test]
 fn jemalloc_is_purged_and_the_walk_says_beforehand_what_that_returns() {
-    let jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    let Some(jemalloc) = testkit::jemalloc() else { return };
     let source = "4.times { Thread.new { Array.new(10_000) { 'x' * 3000 }; nil }.join }
          GC.start
          puts 'ready {}'; $stdout.flush; $stdin.read";
