@@ -39,6 +39,25 @@ pub struct Environment {
     pub unset: Vec<&'static str>,
 }
 
+/// A library with malloc.
+struct Library {
+    /// Debian's package, as a requirement.
+    package: &'static str,
+    /// The names of the file, in order of preference.
+    names: &'static [&'static str],
+}
+
+const JEMALLOC: Library =
+    Library { package: "the package libjemalloc2", names: &["libjemalloc.so.2"] };
+const TCMALLOC: Library = Library {
+    package: "the package libtcmalloc-minimal4",
+    names: &["libtcmalloc_minimal.so.4", "libtcmalloc.so.4"],
+};
+const MIMALLOC: Library = Library {
+    package: "the package libmimalloc2.0",
+    names: &["libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so.2.0"],
+};
+
 /// The library folders of Debian and other distributions. Debian's have a folder for each CPU.
 const FOLDERS: [&str; 4] = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib"];
 
@@ -101,29 +120,23 @@ impl Setting {
 
     /// Returns the requirement of the setting, such as a Debian package; `None` if it has none.
     #[must_use]
-    pub const fn needs(&self) -> Option<&'static str> {
+    pub fn needs(&self) -> Option<&'static str> {
         match self {
-            Self::Default | Self::Arena2 | Self::Trim | Self::Own(..) => None,
-            Self::Jemalloc
-            | Self::JemallocBackground
-            | Self::JemallocDecay
-            | Self::JemallocArena2 => Some("the package libjemalloc2"),
-            Self::Tcmalloc => Some("the package libtcmalloc-minimal4"),
-            Self::Mimalloc => Some("the package libmimalloc2.0"),
             Self::Gem => Some("the gem rbloat"),
+            _ => self.library().map(|library| library.package),
         }
     }
 
-    /// The names of the library that the setting loads, in order of preference.
-    const fn libraries(&self) -> &'static [&'static str] {
+    /// The library with malloc that the setting preloads; `None` if it is glibc's or the user's.
+    const fn library(&self) -> Option<Library> {
         match self {
+            Self::Default | Self::Arena2 | Self::Trim | Self::Gem | Self::Own(..) => None,
             Self::Jemalloc
             | Self::JemallocBackground
             | Self::JemallocDecay
-            | Self::JemallocArena2 => &["libjemalloc.so.2"],
-            Self::Tcmalloc => &["libtcmalloc_minimal.so.4", "libtcmalloc.so.4"],
-            Self::Mimalloc => &["libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so.2.0"],
-            _ => &[],
+            | Self::JemallocArena2 => Some(JEMALLOC),
+            Self::Tcmalloc => Some(TCMALLOC),
+            Self::Mimalloc => Some(MIMALLOC),
         }
     }
 
@@ -144,19 +157,7 @@ impl Setting {
     pub fn environment(&self, gem: Option<&Path>, ruby_options: &str) -> Option<Environment> {
         let set = match self {
             Self::Own(_, variables) => variables.clone(),
-            Self::Default | Self::Trim => vec![],
             Self::Arena2 => vec![("MALLOC_ARENA_MAX".into(), "2".into())],
-            Self::Jemalloc
-            | Self::JemallocBackground
-            | Self::JemallocDecay
-            | Self::JemallocArena2
-            | Self::Tcmalloc
-            | Self::Mimalloc => {
-                let library = self.libraries().iter().find_map(|name| find(name))?;
-                let preload = ("LD_PRELOAD".into(), library.to_string_lossy().into_owned());
-                let conf = self.malloc_conf().map(|conf| ("MALLOC_CONF".into(), conf.into()));
-                [Some(preload), conf].into_iter().flatten().collect()
-            }
             Self::Gem => {
                 let library = gem?.join("lib");
                 let options = format!("{ruby_options} -I{} -rrbloat", library.display());
@@ -165,6 +166,15 @@ impl Setting {
                     ("RBLOAT_AUTO_TRIM".into(), "1".into()),
                 ]
             }
+            _ => match self.library() {
+                None => vec![],
+                Some(library) => {
+                    let path = library.names.iter().find_map(|name| find(name))?;
+                    let preload = ("LD_PRELOAD".into(), path.to_string_lossy().into_owned());
+                    let conf = self.malloc_conf().map(|conf| ("MALLOC_CONF".into(), conf.into()));
+                    [Some(preload), conf].into_iter().flatten().collect()
+                }
+            },
         };
         Some(Environment { set, unset: MADE_BY_SETTINGS.to_vec() })
     }
