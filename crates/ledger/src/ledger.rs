@@ -69,6 +69,8 @@ pub struct MallocAccount {
     pub trim_yield_bytes: u64,
     /// The part that leaves RSS at once but is freed only when the kernel splits the huge page.
     pub trim_deferred_bytes: u64,
+    /// The call that trims, as a person writes it, such as `malloc_trim(0)`.
+    pub trim_call: Option<&'static str>,
     /// The allocator with its version, such as `glibc 2.36`.
     pub walker: String,
     /// How it is tuned; `None` if that is not known.
@@ -390,6 +392,7 @@ impl MallocAccount {
             trim_yield_bytes: booking.causes[Cause::MallocUnreturned]
                 + booking.causes[Cause::MallocMuzzy],
             trim_deferred_bytes: pages.deferred_bytes(&heap.trimmable),
+            trim_call: heap.trim_call.map(|call| call.shown),
             walker: heap.walker.clone(),
             tuning: heap.tuning,
             pins: pins.owners,

@@ -22,6 +22,9 @@ pub struct Malloc {
     pub trim_yield_bytes: u64,
     /// The part that leaves RSS at once, but is freed only when the kernel splits the huge pages around it.
     pub trim_deferred_bytes: u64,
+    /// The call that makes the allocator return free pages; `None` in older snapshots, which are all of glibc.
+    #[serde(default)]
+    pub trim_call: Option<String>,
     /// The allocator with its version, such as `jemalloc 5.3.0`; empty in older snapshots.
     #[serde(default)]
     pub walker: String,
@@ -50,6 +53,7 @@ impl From<&MallocAccount> for Malloc {
             mmapped_bytes: totals.mmapped_bytes,
             trim_yield_bytes: account.trim_yield_bytes,
             trim_deferred_bytes: account.trim_deferred_bytes,
+            trim_call: account.trim_call.map(str::to_owned),
             walker: account.walker.clone(),
             tuning: account.tuning.map(MallocTuning::from),
             pinned_by: PinRow::rows(&account.pins),

@@ -50,11 +50,9 @@ pub(crate) fn allocator(report: &Report) -> &str {
 }
 
 /// The call that makes the allocator of a process return free pages.
-pub(crate) fn trim_call(report: &Report) -> &'static str {
-    match report.process.allocator.as_str() {
-        "jemalloc" => "mallctl(\"arena.4096.purge\")",
-        _ => "malloc_trim(0)",
-    }
+pub(crate) fn trim_call(report: &Report) -> &str {
+    let call = report.malloc.as_ref().and_then(|malloc| malloc.trim_call.as_deref());
+    call.unwrap_or("malloc_trim(0)")
 }
 
 /// Returns a count and its noun, in the plural if the count is not 1.
