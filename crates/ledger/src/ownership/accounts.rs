@@ -9,7 +9,7 @@ use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, Slot, SlotType};
 use crate::Cause;
 use crate::ownership::address_index::AddressIndex;
 use crate::ownership::graph::PointerGraph;
-use crate::ownership::object_graph::ObjectGraph;
+use crate::ownership::object_graph::{ObjectGraph, Paths};
 use crate::ownership::owner::{Owner, OwnerAccount, OwnerKind};
 use crate::ownership::parts::Parts;
 use crate::ownership::retained::{Dominator, MAX_GROUPS, RetainedSizes};
@@ -167,7 +167,7 @@ impl<'a> Owners<'a> {
                 group_of_name.get(name).copied()
             })
             .collect();
-        let paths = graph.paths();
+        let paths = Paths::find(&graph);
         let retainers = Retainers::new(&graph, &paths);
         let count = kept.len();
         let group_of = |slot: Slot| groups.get(slot.class as usize).copied().flatten();

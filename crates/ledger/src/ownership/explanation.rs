@@ -82,7 +82,7 @@ impl Explanation {
     pub fn find(facts: &Facts, subject: &Subject) -> Result<Self, NoExplanation> {
         let owners = find_owners(facts);
         let graph = owners.object_graph().ok_or(NoExplanation::NoGraph)?;
-        let paths = graph.paths();
+        let paths = Paths::find(&graph);
         let sizes = RetainedSizes::find(&graph, &paths);
         let explainer = Explainer { graph: &graph, paths: &paths, sizes: &sizes };
         match subject {

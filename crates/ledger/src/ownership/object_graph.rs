@@ -1,54 +1,26 @@
-//! The references that retain objects and blocks, from roots with a name on, and the shortest way to each.
+//! The graph of the references that retain objects and blocks, from named roots on, and the shortest path to each node.
 
-use std::collections::{HashMap, VecDeque};
+mod paths;
+mod references;
+
+use std::collections::HashMap;
+
+use paths::Level;
+pub(crate) use paths::Paths;
 
 use allocator::HeapMap;
 use capture::Address;
-use ruby::{ClassKind, DataType, Frame, ImemoType, NamedRoot, ObjectSpace, Slot, SlotType};
+use ruby::{DataType, Frame, NamedRoot, ObjectSpace, Slot, SlotType};
 
-use crate::Cause;
 use crate::interpreter::Gem;
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::bits::Bits;
 use crate::ownership::dominators::Digraph;
-use crate::ownership::graph::{Keyed, PointerGraph, Root};
-use crate::ownership::owner::Owner;
+use crate::ownership::graph::{PointerGraph, Root};
 use crate::ownership::table::{ANONYMOUS, OwnerTable};
 use crate::ownership::threads::{ThreadName, thread_names};
 use crate::ownership::trace::Trace;
 use crate::ownership::weak::WeakReferences;
-
-/// The reliability of a reference, best first. What references of one level reach is reached by no reference of a
-/// later one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
-    /// Constants and variables of the program, and what objects and blocks in use refer to.
-    Named,
-    /// Threads, and what the structures of threads and fibers refer to.
-    Threads,
-    /// Finalizers of objects.
-    Finalizers,
-    /// Variables of libraries, and thread-local ones.
-    Variables,
-    /// Stacks and registers, whose words may be long out of use.
-    Stacks,
-    /// Words that may be no pointers.
-    Uncertain,
-    /// Words of memory behind the structures of extensions, which mostly has numbers and text.
-    Deep,
-    /// Nothing: the node is unreachable.
-    Unreached,
-}
-
-const LEVELS: [Level; 7] = [
-    Level::Named,
-    Level::Threads,
-    Level::Finalizers,
-    Level::Variables,
-    Level::Stacks,
-    Level::Uncertain,
-    Level::Deep,
-];
 
 /// A node, as numbers decode to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -110,17 +82,6 @@ pub(crate) struct ObjectGraph<'a> {
     roots_of_objects: Vec<(u32, usize)>,
     /// The names of threads, by slot: their own, and their current method.
     thread_names: HashMap<u32, ThreadName>,
-}
-
-/// The shortest ways to all nodes.
-pub(crate) struct Paths {
-    /// For each node the one before it.
-    parents: Vec<u32>,
-    /// For each node the root that its path begins with.
-    roots: Vec<u32>,
-    levels: Vec<Level>,
-    /// The named roots whose class nothing leads to.
-    orphans: Vec<u32>,
 }
 
 impl<'a> ObjectGraph<'a> {
@@ -299,36 +260,12 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
-    /// Finds the shortest way to each node: of the best level first.
-    pub(crate) fn paths(&self) -> Paths {
-        let mut paths = Paths {
-            parents: vec![EVERYTHING; self.len()],
-            roots: vec![EVERYTHING; self.len()],
-            levels: vec![Level::Unreached; self.len()],
-            orphans: Vec::new(),
-        };
-        let mut search = Search {
-            graph: self,
-            paths: &mut paths,
-            queue: VecDeque::new(),
-            waiting: Default::default(),
-        };
-        search.visit(EVERYTHING, EVERYTHING, Level::Named);
-        for level in LEVELS {
-            search.run(level);
-        }
-        paths
-    }
-
     /// The references by which nodes are reached, without those of later levels than the first one to reach their target.
     pub(crate) fn digraph(&self, paths: &Paths) -> Digraph {
         let mut digraph = Digraph::with_nodes(self.len());
         for number in 0..self.len() as u32 {
             let level = paths.level(number);
             if level != Level::Unreached {
-                if number == EVERYTHING {
-                    paths.orphans.iter().for_each(|&orphan| digraph.push(orphan));
-                }
                 let mut last = None;
                 self.references(paths, number, |to, its| {
                     if its.max(level) <= paths.level(to)
@@ -342,174 +279,6 @@ impl<'a> ObjectGraph<'a> {
             digraph.end_node();
         }
         digraph
-    }
-
-    /// Calls `each` with the nodes that a node refers to.
-    fn references(&self, paths: &Paths, number: u32, mut each: impl FnMut(u32, Level)) {
-        match self.node(number) {
-            Node::Everything => self.of_everything(each),
-            Node::Threads => {
-                self.threads.iter().for_each(|&slot| each(self.slot(slot), Level::Threads));
-            }
-            Node::Finalizers => {
-                let finalizers = &self.weak.finalizers;
-                finalizers.iter().for_each(|&slot| each(self.slot(slot), Level::Finalizers));
-            }
-            Node::ExtensionMemory => self.of_extension_memory(paths, each),
-            Node::Named(root) => {
-                if let Some(root) = self.named_roots.get(root as usize) {
-                    each(self.slot(root.value), Level::Named);
-                }
-            }
-            Node::Slot(slot) => self.of_slot(slot, each),
-            Node::Memory(node) => self.of_memory(node, each),
-        }
-    }
-
-    fn of_everything(&self, mut each: impl FnMut(u32, Level)) {
-        self.global_roots.iter().for_each(|index| each(FIRST_NAMED + index, Level::Named));
-        each(THREADS, Level::Threads);
-        each(FINALIZERS, Level::Finalizers);
-        for (index, &root) in self.pointers.roots.iter().enumerate() {
-            if self.pointers.root_objects[index].is_none() {
-                each(self.memory(self.pointers.root(index)), level_of(root));
-            }
-        }
-        each(EXTENSION_MEMORY, Level::Deep);
-    }
-
-    /// All words of extensions' memory that is reached, but not the structure of an object. The path does not name the
-    /// object, since the word may be an old one.
-    fn of_extension_memory(&self, paths: &Paths, mut each: impl FnMut(u32, Level)) {
-        for block in 0..self.heap.block_count() as u32 {
-            if paths.level(self.memory(block)) < Level::Deep && self.is_behind_structure(block) {
-                let (_, slots) = self.pointers.of(block);
-                slots.iter().for_each(|slot| each(self.slot(slot.to()), Level::Deep));
-            }
-        }
-    }
-
-    fn of_slot(&self, slot: u32, mut each: impl FnMut(u32, Level)) {
-        let Some(&it) = self.space.slots.get(slot as usize) else { return };
-        if let Some(class) = self.class_slots.get(it.class as usize).copied().flatten() {
-            each(self.slot(class), Level::Named);
-        }
-        let first = self.named_in_classes.partition_point(|&(class, _)| class < slot);
-        let of_class =
-            self.named_in_classes[first..].iter().take_while(|(class, _)| *class == slot);
-        of_class.for_each(|(_, root)| each(FIRST_NAMED + root, Level::Named));
-        for value in self.weak.values_of(slot) {
-            match value.value {
-                Keyed::Slot(value) => each(self.slot(value), Level::Named),
-                Keyed::Block(block) => each(self.memory(block), Level::Named),
-            }
-        }
-        if WeakReferences::is_weak_object(self.space, slot) {
-            return;
-        }
-        let first = self.roots_of_objects.partition_point(|&(object, _)| object < slot);
-        let roots = self.roots_of_objects[first..].iter().take_while(|(object, _)| *object == slot);
-        for &(_, index) in roots {
-            each(self.memory(self.pointers.root(index)), level_of(self.pointers.roots[index]));
-        }
-        let is_interpreters = self.is_interpreters_object(slot, it);
-        for &to in self.space.links.of(slot) {
-            if !(is_interpreters && self.named_slots.contains(to)) {
-                each(self.slot(to), Level::Named);
-            }
-        }
-        for (address, _) in self.space.references.contents_of(slot) {
-            match self.addresses.at(address) {
-                Referent::Block { number, is_start } => {
-                    let owner = self.trace.owner_of(number as usize);
-                    let level = if is_start { Level::Named } else { Level::Uncertain };
-                    if self.trace.is_of_slot(owner, it) || self.is_shared(number) {
-                        each(self.memory(number), level);
-                    }
-                }
-                Referent::Area(area) => {
-                    each(self.memory(self.heap.block_count() as u32 + area), Level::Named);
-                }
-                Referent::Slot(_) | Referent::Nothing => {}
-            }
-        }
-    }
-
-    fn of_memory(&self, node: u32, mut each: impl FnMut(u32, Level)) {
-        if self.weak.is_weak_table(node) {
-            return;
-        }
-        let owner = self.trace.owner_of(node as usize);
-        let is_root = self.root_at(node).is_some();
-        let is_interpreters = self.table.cause_of(owner) == Cause::RubyVm;
-        let (edges, slots) = self.pointers.of(node);
-        if !self.is_behind_structure(node) {
-            for slot in slots {
-                if !(is_interpreters && self.named_slots.contains(slot.to())) {
-                    let level = if slot.is_uncertain() { Level::Uncertain } else { Level::Named };
-                    each(self.slot(slot.to()), level);
-                }
-            }
-        }
-        for edge in edges {
-            let to = edge.to();
-            if self.thread_structures.contains(to) {
-                continue;
-            }
-            let its = self.trace.owner_of(to as usize);
-            // A block belongs to its owner only: otherwise a path would lead through the interpreter's tables from any
-            // object to any other.
-            let level = match edge.is_uncertain() {
-                true if is_root => continue,
-                false if is_root => Level::Named,
-                true if its == owner && !self.is_core(owner) => Level::Uncertain,
-                _ if its == owner => Level::Named,
-                false if self.is_shared(to) => Level::Named,
-                // Structures of threads, fibers and the like refer to each other, and name their objects.
-                _ if self.is_core(owner) && self.is_named_within(its) => Level::Threads,
-                _ => continue,
-            };
-            each(self.memory(to), level);
-        }
-    }
-
-    /// Returns true if other owners than the block's own refer to it too, and share it.
-    fn is_shared(&self, block: u32) -> bool {
-        let owner = self.trace.owner_of(block as usize);
-        self.trace.is_shared(block as usize) && !self.table.is_rubys(owner)
-    }
-
-    /// Returns true for an extension's block that no object refers to itself.
-    fn is_behind_structure(&self, block: u32) -> bool {
-        let owner = self.trace.owner_of(block as usize);
-        matches!(owner, Owner::Data(class) if self.table.cause_of_data(class) == Cause::NativeHeld)
-            && !self.structures.contains(block)
-    }
-
-    /// Returns true for objects of the interpreter that refer to values of constants and variables because of their
-    /// names (inline caches, bytecode, variables of classes), and for classes: a singleton class refers to its object, and
-    /// lists of subclasses lead to both.
-    fn is_interpreters_object(&self, slot: u32, it: Slot) -> bool {
-        let class = self.space.classes.get(it.class as usize);
-        match it.kind {
-            SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS => true,
-            SlotType::IMEMO => match class.map(|class| class.kind) {
-                Some(ClassKind::Imemo(ImemoType::Fields)) => self.fields_of_classes.contains(slot),
-                Some(ClassKind::Imemo(_)) => true,
-                _ => false,
-            },
-            _ => false,
-        }
-    }
-
-    /// Returns true if blocks of this owner begin with a reference to the object that they belong to.
-    fn is_named_within(&self, owner: Owner) -> bool {
-        self.is_core(owner) || matches!(owner, Owner::Class(class) if self.table.is_internal(class))
-    }
-
-    /// Returns true for objects of Ruby's own that wrap a structure, without the interpreter's.
-    fn is_core(&self, owner: Owner) -> bool {
-        matches!(owner, Owner::Data(class) if self.table.cause_of_data(class) == Cause::RubyMalloc)
     }
 }
 
@@ -533,13 +302,6 @@ fn by_preference(named_roots: &[NamedRoot]) -> Vec<u32> {
     first
 }
 
-fn level_of(root: Root) -> Level {
-    match root {
-        Root::Stacks => Level::Stacks,
-        Root::Variables(_) | Root::Locals => Level::Variables,
-    }
-}
-
 fn is_thread(space: &ObjectSpace, slot: u32) -> bool {
     space.slots.get(slot as usize).is_some_and(|it| it.kind == SlotType::DATA)
         && space.data_type_of(slot).is_some_and(DataType::is_thread)
@@ -547,85 +309,4 @@ fn is_thread(space: &ObjectSpace, slot: u32) -> bool {
 
 fn is_class(slot: Slot) -> bool {
     slot.is_live() && matches!(slot.kind, SlotType::CLASS | SlotType::MODULE)
-}
-
-impl Paths {
-    /// The level of the reference by which a node is reached.
-    pub(crate) fn level(&self, number: u32) -> Level {
-        self.levels.get(number as usize).copied().unwrap_or(Level::Unreached)
-    }
-
-    /// The node before a node; `None` for the first one, and for those that are not reached.
-    pub(crate) fn parent(&self, number: u32) -> Option<u32> {
-        let is_reached = self.level(number) != Level::Unreached;
-        (number != EVERYTHING && is_reached).then(|| self.parents[number as usize])
-    }
-
-    /// The root that the path to a node begins with; `None` for nodes that are not reached.
-    pub(crate) fn root(&self, number: u32) -> Option<u32> {
-        (self.level(number) != Level::Unreached).then(|| self.roots[number as usize])
-    }
-}
-
-/// A breadth-first search, level by level.
-struct Search<'a> {
-    graph: &'a ObjectGraph<'a>,
-    paths: &'a mut Paths,
-    queue: VecDeque<u32>,
-    /// References of later levels: from and to.
-    waiting: [Vec<(u32, u32)>; LEVELS.len()],
-}
-
-impl Search<'_> {
-    fn visit(&mut self, number: u32, from: u32, level: Level) {
-        let graph = self.graph;
-        if self.paths.level(number) != Level::Unreached || number as usize >= graph.len() {
-            return;
-        }
-        let is_root = match graph.node(number) {
-            // A word may be the address of a slot that is free.
-            Node::Slot(slot) if !graph.space.slots[slot as usize].is_live() => return,
-            Node::Slot(_) => false,
-            // The stack of a thread belongs to it.
-            Node::Memory(node) => graph.root_at(node).is_some() && from == EVERYTHING,
-            _ => true,
-        };
-        let index = number as usize;
-        self.paths.levels[index] = level;
-        self.paths.parents[index] = from;
-        self.paths.roots[index] = if is_root { number } else { self.paths.roots[from as usize] };
-        self.queue.push_back(number);
-    }
-
-    fn run(&mut self, level: Level) {
-        for (from, to) in std::mem::take(&mut self.waiting[level as usize]) {
-            self.visit(to, from, level);
-        }
-        self.follow(level);
-        if level == Level::Named {
-            // Nothing leads to the class of these roots, such as the singleton class of an object.
-            for index in 0..self.graph.named_roots.len() as u32 {
-                let number = FIRST_NAMED + index;
-                if self.paths.level(number) == Level::Unreached {
-                    self.paths.orphans.push(number);
-                    self.visit(number, EVERYTHING, level);
-                    self.follow(level);
-                }
-            }
-        }
-    }
-
-    fn follow(&mut self, level: Level) {
-        let mut found = Vec::new();
-        while let Some(number) = self.queue.pop_front() {
-            self.graph.references(self.paths, number, |to, its| found.push((to, its)));
-            for (to, its) in found.drain(..) {
-                if its <= level {
-                    self.visit(to, number, level);
-                } else if self.paths.level(to) == Level::Unreached {
-                    self.waiting[its as usize].push((number, to));
-                }
-            }
-        }
-    }
 }

@@ -1,0 +1,192 @@
+//! The references of each node.
+
+use ruby::{ClassKind, ImemoType, Slot, SlotType};
+
+use crate::Cause;
+use crate::ownership::address_index::Referent;
+use crate::ownership::graph::{Keyed, Root};
+use crate::ownership::owner::Owner;
+use crate::ownership::weak::WeakReferences;
+
+use super::paths::{Level, Paths};
+use super::{EXTENSION_MEMORY, FINALIZERS, FIRST_NAMED, Node, ObjectGraph, THREADS};
+
+impl ObjectGraph<'_> {
+    /// Calls `each` with the nodes that a node refers to.
+    pub(super) fn references(&self, paths: &Paths, number: u32, mut each: impl FnMut(u32, Level)) {
+        match self.node(number) {
+            Node::Everything => {
+                paths.orphans.iter().for_each(|&orphan| each(orphan, Level::Named));
+                self.of_everything(each);
+            }
+            Node::Threads => {
+                self.threads.iter().for_each(|&slot| each(self.slot(slot), Level::Threads));
+            }
+            Node::Finalizers => {
+                let finalizers = &self.weak.finalizers;
+                finalizers.iter().for_each(|&slot| each(self.slot(slot), Level::Finalizers));
+            }
+            Node::ExtensionMemory => self.of_extension_memory(paths, each),
+            Node::Named(root) => {
+                if let Some(root) = self.named_roots.get(root as usize) {
+                    each(self.slot(root.value), Level::Named);
+                }
+            }
+            Node::Slot(slot) => self.of_slot(slot, each),
+            Node::Memory(node) => self.of_memory(node, each),
+        }
+    }
+
+    fn of_everything(&self, mut each: impl FnMut(u32, Level)) {
+        self.global_roots.iter().for_each(|index| each(FIRST_NAMED + index, Level::Named));
+        each(THREADS, Level::Threads);
+        each(FINALIZERS, Level::Finalizers);
+        for (index, &root) in self.pointers.roots.iter().enumerate() {
+            if self.pointers.root_objects[index].is_none() {
+                each(self.memory(self.pointers.root(index)), level_of(root));
+            }
+        }
+        each(EXTENSION_MEMORY, Level::Deep);
+    }
+
+    /// All words of extensions' memory that is reached, but not the structure of an object. The path does not name the
+    /// object, since the word may be an old one.
+    fn of_extension_memory(&self, paths: &Paths, mut each: impl FnMut(u32, Level)) {
+        for block in 0..self.heap.block_count() as u32 {
+            if paths.level(self.memory(block)) < Level::Deep && self.is_behind_structure(block) {
+                let (_, slots) = self.pointers.of(block);
+                slots.iter().for_each(|slot| each(self.slot(slot.to()), Level::Deep));
+            }
+        }
+    }
+
+    fn of_slot(&self, slot: u32, mut each: impl FnMut(u32, Level)) {
+        let Some(&it) = self.space.slots.get(slot as usize) else { return };
+        if let Some(class) = self.class_slots.get(it.class as usize).copied().flatten() {
+            each(self.slot(class), Level::Named);
+        }
+        let first = self.named_in_classes.partition_point(|&(class, _)| class < slot);
+        let of_class =
+            self.named_in_classes[first..].iter().take_while(|(class, _)| *class == slot);
+        of_class.for_each(|(_, root)| each(FIRST_NAMED + root, Level::Named));
+        for value in self.weak.values_of(slot) {
+            match value.value {
+                Keyed::Slot(value) => each(self.slot(value), Level::Named),
+                Keyed::Block(block) => each(self.memory(block), Level::Named),
+            }
+        }
+        if WeakReferences::is_weak_object(self.space, slot) {
+            return;
+        }
+        let first = self.roots_of_objects.partition_point(|&(object, _)| object < slot);
+        let roots = self.roots_of_objects[first..].iter().take_while(|(object, _)| *object == slot);
+        for &(_, index) in roots {
+            each(self.memory(self.pointers.root(index)), level_of(self.pointers.roots[index]));
+        }
+        let is_interpreters = self.is_interpreters_object(slot, it);
+        for &to in self.space.links.of(slot) {
+            if !(is_interpreters && self.named_slots.contains(to)) {
+                each(self.slot(to), Level::Named);
+            }
+        }
+        for (address, _) in self.space.references.contents_of(slot) {
+            match self.addresses.at(address) {
+                Referent::Block { number, is_start } => {
+                    let owner = self.trace.owner_of(number as usize);
+                    let level = if is_start { Level::Named } else { Level::Uncertain };
+                    if self.trace.is_of_slot(owner, it) || self.is_shared(number) {
+                        each(self.memory(number), level);
+                    }
+                }
+                Referent::Area(area) => {
+                    each(self.memory(self.heap.block_count() as u32 + area), Level::Named);
+                }
+                Referent::Slot(_) | Referent::Nothing => {}
+            }
+        }
+    }
+
+    fn of_memory(&self, node: u32, mut each: impl FnMut(u32, Level)) {
+        if self.weak.is_weak_table(node) {
+            return;
+        }
+        let owner = self.trace.owner_of(node as usize);
+        let is_root = self.root_at(node).is_some();
+        let is_interpreters = self.table.cause_of(owner) == Cause::RubyVm;
+        let (edges, slots) = self.pointers.of(node);
+        if !self.is_behind_structure(node) {
+            for slot in slots {
+                if !(is_interpreters && self.named_slots.contains(slot.to())) {
+                    let level = if slot.is_uncertain() { Level::Uncertain } else { Level::Named };
+                    each(self.slot(slot.to()), level);
+                }
+            }
+        }
+        for edge in edges {
+            let to = edge.to();
+            if self.thread_structures.contains(to) {
+                continue;
+            }
+            let its = self.trace.owner_of(to as usize);
+            // A block belongs to its owner only: otherwise a path would lead through the interpreter's tables from any
+            // object to any other.
+            let level = match edge.is_uncertain() {
+                true if is_root => continue,
+                false if is_root => Level::Named,
+                true if its == owner && !self.is_core(owner) => Level::Uncertain,
+                _ if its == owner => Level::Named,
+                false if self.is_shared(to) => Level::Named,
+                // Structures of threads, fibers and the like refer to each other, and name their objects.
+                _ if self.is_core(owner) && self.is_named_within(its) => Level::Threads,
+                _ => continue,
+            };
+            each(self.memory(to), level);
+        }
+    }
+
+    /// Returns true if other owners than the block's own refer to it too, and share it.
+    fn is_shared(&self, block: u32) -> bool {
+        let owner = self.trace.owner_of(block as usize);
+        self.trace.is_shared(block as usize) && !self.table.is_rubys(owner)
+    }
+
+    /// Returns true for an extension's block that no object refers to itself.
+    fn is_behind_structure(&self, block: u32) -> bool {
+        let owner = self.trace.owner_of(block as usize);
+        matches!(owner, Owner::Data(class) if self.table.cause_of_data(class) == Cause::NativeHeld)
+            && !self.structures.contains(block)
+    }
+
+    /// Returns true for objects of the interpreter that refer to values of constants and variables because of their
+    /// names (inline caches, bytecode, variables of classes), and for classes: a singleton class refers to its object, and
+    /// lists of subclasses lead to both.
+    fn is_interpreters_object(&self, slot: u32, it: Slot) -> bool {
+        let class = self.space.classes.get(it.class as usize);
+        match it.kind {
+            SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS => true,
+            SlotType::IMEMO => match class.map(|class| class.kind) {
+                Some(ClassKind::Imemo(ImemoType::Fields)) => self.fields_of_classes.contains(slot),
+                Some(ClassKind::Imemo(_)) => true,
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Returns true if blocks of this owner begin with a reference to the object that they belong to.
+    fn is_named_within(&self, owner: Owner) -> bool {
+        self.is_core(owner) || matches!(owner, Owner::Class(class) if self.table.is_internal(class))
+    }
+
+    /// Returns true for objects of Ruby's own that wrap a structure, without the interpreter's.
+    fn is_core(&self, owner: Owner) -> bool {
+        matches!(owner, Owner::Data(class) if self.table.cause_of_data(class) == Cause::RubyMalloc)
+    }
+}
+
+fn level_of(root: Root) -> Level {
+    match root {
+        Root::Stacks => Level::Stacks,
+        Root::Variables(_) | Root::Locals => Level::Variables,
+    }
+}
