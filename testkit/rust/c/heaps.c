@@ -11,12 +11,13 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "random.h"
 
 #define MOST_THREADS 64
 #define MOST_SLOTS 2000000
@@ -30,14 +31,6 @@
 #endif
 
 /* --- Pseudorandom allocation ------------------------------------------------------------------ */
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 /* Mostly small, some up to 60 KB, and now and then one that gets a mapping of its own. */
 static size_t random_size(uint64_t *state)

@@ -16,12 +16,13 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "random.h"
 
 #define MAX_THREADS 64
 #define SLOTS 4000
@@ -32,14 +33,6 @@ static pthread_barrier_t done, never;
 static size_t thread_count, rounds;
 
 /* --- Pseudorandom allocation ------------------------------------------------------------------ */
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 /* Mostly small, some of every slab class, some larger than any slab's regions, a few of megabytes. */
 static size_t random_size(uint64_t *state)
