@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use capture::{Address, Image, Memory};
 
 use crate::backtrace::methods::{Method, Methods, imemo_type};
-use crate::backtrace::stacks::{ControlFrame, StackLayout};
+use crate::backtrace::stacks::ControlFrame;
+pub(crate) use crate::backtrace::stacks::StackLayout;
 use crate::layout::class_names::ObjectReader;
 use crate::layout::iseq_location::{BODY_BYTES, IseqLocation};
 use crate::layout::line_tables::Instructions;
@@ -21,6 +22,7 @@ use crate::model::backtrace::{Backtrace, Frame};
 use crate::model::code_paths::CodePaths;
 use crate::model::data_type::DataType;
 use crate::model::imemo::ImemoType;
+use crate::model::vm_stack::VmStack;
 use crate::object_space::ObjectSpace;
 use crate::page_cache::cached;
 use crate::roots::program::Program;
@@ -51,18 +53,32 @@ pub fn map_backtraces<T>(
 ) -> Vec<T> {
     let image = cached(image);
     let reader = ObjectReader { image: &image, index: &space.slot_index, slots: &space.slots };
-    let threads = threads(space);
-    let structures: Vec<Address> = threads.iter().map(|thread| thread.1).collect();
-    let Some((layout, mut labels)) = StackLayout::derive(reader, &structures)
-        .and_then(|layout| Some((layout, Labels::new(reader, space, paths)?)))
+    let Some((layout, mut labels)) =
+        space.stack_layout.and_then(|layout| Some((layout, Labels::new(reader, space, paths)?)))
     else {
         return Vec::new();
     };
-    let of_thread = |(thread, structure): (u32, Address)| {
-        let frames = layout.frames(reader, structure)?;
-        each(thread, &mut frames.filter_map(|frame| labels.frame(&frame)))
+    let of_thread = |stack: &VmStack| {
+        let frames = layout.frames(reader, stack.structure)?;
+        each(stack.thread, &mut frames.filter_map(|frame| labels.frame(&frame)))
     };
-    threads.into_iter().filter_map(of_thread).collect()
+    space.vm_stacks.iter().filter_map(of_thread).collect()
+}
+
+/// Derives the layout of stacks, and finds the stack of each thread. Without a layout there are no stacks.
+pub(crate) fn vm_stacks(
+    image: &Image<'_>,
+    space: &ObjectSpace,
+) -> (Option<StackLayout>, Vec<VmStack>) {
+    let image = cached(image);
+    let reader = ObjectReader { image: &image, index: &space.slot_index, slots: &space.slots };
+    let threads = threads(space);
+    let structures: Vec<Address> = threads.iter().map(|thread| thread.1).collect();
+    let layout = StackLayout::derive(reader, &structures);
+    let stacks = layout.iter().flat_map(|layout| {
+        threads.iter().filter_map(|&(slot, structure)| layout.vm_stack(&image, slot, structure))
+    });
+    (layout, stacks.collect())
 }
 
 /// The slots of Thread objects and the structures that they wrap.

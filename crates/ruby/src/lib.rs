@@ -20,7 +20,7 @@
 //! | `object_space` | the result, which keeps what later readers need |
 //! | `roots` | constants, variables of classes, global variables |
 //! | `code_paths` | the files that bytecode was compiled from |
-//! | `backtrace` | the methods that threads run, with their files and lines |
+//! | `backtrace` | the VM stacks of threads, and the methods that they run, with their files and lines |
 //!
 //! ```no_run
 //! let frozen = capture::freeze(4242, capture::PATIENCE).unwrap();
@@ -63,6 +63,7 @@ pub use model::links::Links;
 pub use model::named_root::{NamedRoot, RootKind};
 pub use model::references::References;
 pub use model::slot::{Slot, SlotState, SlotType};
+pub use model::vm_stack::VmStack;
 pub use object_space::ObjectSpace;
 pub use process::{ENVIRONMENT_PREFIXES, WAKEUP_SIGNAL};
 pub use read::{read, read_with};

@@ -12,3 +12,4 @@ pub(crate) mod named_root;
 pub(crate) mod references;
 pub(crate) mod slot;
 pub(crate) mod slot_index;
+pub(crate) mod vm_stack;

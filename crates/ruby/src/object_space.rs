@@ -3,6 +3,7 @@ use std::ops::Range;
 
 use capture::{Address, Finding, Image};
 
+use crate::backtrace::StackLayout;
 use crate::interpreter::Interpreter;
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::shape_tree::ShapeTree;
@@ -14,6 +15,7 @@ use crate::model::links::Links;
 use crate::model::references::References;
 use crate::model::slot::{Slot, SlotState, SlotType};
 use crate::model::slot_index::SlotIndex;
+use crate::model::vm_stack::VmStack;
 
 /// CRuby's object space of one process at one instant, as plain data.
 #[derive(Debug, Clone, Default)]
@@ -44,12 +46,15 @@ pub struct ObjectSpace {
     /// Malloc'ed memory of the garbage collector of which only a part is in use: the array of pages, and the stack of
     /// objects to mark. For each its address and content.
     pub collector_memory: Vec<(Address, Content)>,
+    /// The VM stacks of threads; empty if their layout could not be derived.
+    pub vm_stacks: Vec<VmStack>,
     /// Remarks, mostly on parts that could not be read.
     pub findings: Vec<Finding>,
     pub(crate) slot_index: SlotIndex,
     /// Derived while the slots were read, and needed once more for [`named_roots`](crate::named_roots).
     pub(crate) class_names: Option<ClassNames>,
     pub(crate) shape_tree: Option<ShapeTree>,
+    pub(crate) stack_layout: Option<StackLayout>,
 }
 
 impl ObjectSpace {

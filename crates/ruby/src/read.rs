@@ -6,6 +6,7 @@ pub(crate) mod slots;
 use capture::{Address, Finding, Image, Severity};
 
 use crate::areas::{fiber_stacks, jit_code, mark_stack, transient_heap};
+use crate::backtrace;
 use crate::error::{Check, Error, Failure};
 use crate::interpreter::{self, Interpreter};
 use crate::layout::bitmaps::Bitmaps;
@@ -87,7 +88,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Fail
     findings.extend(remarks(&read.counts, image));
     let fiber_stacks = fiber_stacks::find(image, interpreter, &context.classifier);
     let slot_index = context.classifier.into_index();
-    Ok(ObjectSpace {
+    let mut space = ObjectSpace {
         interpreter: interpreter.clone(),
         pages: heap.pages,
         slots: read.slots,
@@ -104,7 +105,11 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Fail
         slot_index,
         class_names: names,
         shape_tree: basics.shape_tree,
-    })
+        stack_layout: None,
+        vm_stacks: Vec::new(),
+    };
+    (space.stack_layout, space.vm_stacks) = backtrace::vm_stacks(image, &space);
+    Ok(space)
 }
 
 /// The malloc'ed memory of the garbage collector of which only a part is in use.

@@ -293,6 +293,29 @@ fn the_mark_stack_retains_nothing() {
     assert!(target.finish());
 }
 
+/// A method that has returned leaves its local variables on the VM stack of its thread.
+#[test]
+fn old_variables_on_a_vm_stack_retain_nothing() {
+    let target = Target::ruby(
+        "Blob = Class.new(String)
+         variables = (0...500).map { |it| \"v#{it} = blobs[#{it}]\" }
+         eval \"def take(blobs); #{variables.join(';')}; nil; end\"
+         GC.disable
+         worker = Thread.new do
+           Fiber.new { $blobs = Array.new(500) { Blob.new('x') << 'y' * 100 }; nil }.resume
+           take($blobs)
+           $blobs.clear
+           sleep
+         end
+         Thread.pass until worker.stop? && $blobs&.empty?
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let (objects, roots) = retained(&report(target.pid()), "Blob");
+    let garbage: u64 = roots.iter().filter(|root| root.0.is_none()).map(|root| root.1).sum();
+    assert!(objects == 500 && garbage * 5 >= objects * 4, "{objects}: {roots:?}");
+    assert!(target.finish());
+}
+
 /// The number of objects of a class, and how many of them each root retains; `None` for no root.
 fn retained(report: &Report, class: &str) -> (u64, Vec<(Option<String>, u64)>) {
     let owners = report.owners.iter().flatten();

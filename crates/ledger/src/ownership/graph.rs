@@ -192,8 +192,11 @@ impl PointerGraph {
         let cuts = halves(heap);
         let contents = contents(heap, space, &addresses);
         let concurrent_sets = concurrent_sets(heap, space, &addresses);
+        let mut unused: Vec<_> = space.vm_stacks.iter().map(|it| it.unused.clone()).collect();
+        unused.sort_by_key(|range| range.start);
         let read_blocks = |range: Range<usize>| {
-            let mut reader = Reader::new(image, heap, &addresses, range.start as u32, limits);
+            let mut reader =
+                Reader::new(image, heap, &addresses, &unused, range.start as u32, limits);
             for index in range {
                 // Up to 2.7 Ruby has its heap pages from malloc; slots are read elsewhere.
                 let block = heap.block(index).filter(|block| !hosts_heap_page(space, *block));
@@ -209,7 +212,7 @@ impl PointerGraph {
             reader.finish()
         };
         let read_others = || {
-            let mut reader = Reader::new(image, heap, &addresses, blocks, limits);
+            let mut reader = Reader::new(image, heap, &addresses, &unused, blocks, limits);
             for area in &areas {
                 reader.read(area);
                 // An area may hold many unrelated structures, so its references to objects do not tell which object
@@ -245,7 +248,7 @@ impl PointerGraph {
             }
         }
         let mut is_corrected = Bits::new(heap.block_count());
-        let mut reader = Reader::new(image, heap, &addresses, 0, limits);
+        let mut reader = Reader::new(image, heap, &addresses, &unused, 0, limits);
         let (mut hash_tables, mut keyed_values) = (Vec::new(), Vec::new());
         for &(index, content) in &tables {
             if let Some(block) = heap.block(index as usize) {

@@ -10,7 +10,7 @@ pub(crate) use paths::Paths;
 
 use allocator::HeapMap;
 use capture::Address;
-use ruby::{DataType, Frame, NamedRoot, ObjectSpace, Slot, SlotType};
+use ruby::{DataType, Frame, NamedRoot, ObjectSpace, Slot, SlotType, VmStack};
 
 use crate::interpreter::Gem;
 use crate::ownership::address_index::{AddressIndex, Referent};
@@ -64,9 +64,12 @@ pub(crate) struct ObjectGraph<'a> {
     variables_of: Vec<String>,
     weak: WeakReferences,
     threads: Vec<u32>,
-    /// The blocks that Thread objects wrap. Pointers to them retain no thread: threads are in a list, and fibers, mutexes and
-    /// queues point to their threads, so that a path would lead from any of them to all others.
-    thread_structures: Bits,
+    /// The structures of threads (`rb_thread_t`), their execution contexts and VM stacks. Other pointers to them retain
+    /// nothing: threads and contexts are in lists, and fibers, mutexes and queues point to their threads, so that a path would
+    /// lead from any of them to all threads.
+    memory_of_threads: Bits,
+    /// The execution contexts and VM stacks, ascending, and the only node from which each is reached.
+    entries: Vec<(u32, u32)>,
     /// The blocks that objects refer to themselves.
     structures: Bits,
     /// The slots that have names. The interpreter's tables refer to them too (tables of constants, inline caches), but only
@@ -101,9 +104,13 @@ impl<'a> ObjectGraph<'a> {
             Referent::Block { number, is_start: true } => Some(number),
             _ => None,
         };
-        let mut thread_structures = Bits::new(heap.block_count());
+        let mut memory_of_threads = Bits::new(heap.block_count());
         for (address, _) in threads.iter().flat_map(|&slot| space.references.contents_of(slot)) {
-            block_at(address).map(|block| thread_structures.insert(block));
+            block_at(address).map(|block| memory_of_threads.insert(block));
+        }
+        let entries = entries(space, addresses);
+        for &(block, _) in &entries {
+            memory_of_threads.insert(block);
         }
         let mut structures = Bits::new(heap.block_count());
         for (_, address) in space.references.iter() {
@@ -152,7 +159,8 @@ impl<'a> ObjectGraph<'a> {
                 .collect(),
             weak: WeakReferences::find(pointers, table, trace),
             threads,
-            thread_structures,
+            memory_of_threads,
+            entries,
             structures,
             named_slots,
             fields_of_classes,
@@ -300,6 +308,25 @@ fn by_preference(named_roots: &[NamedRoot]) -> Vec<u32> {
         });
     first.extend(others);
     first
+}
+
+/// The blocks with execution contexts and VM stacks, and the block from which each is reached: a context from the structure
+/// of its thread, a stack from its context.
+fn entries(space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<(u32, u32)> {
+    let block_at = |address: Address| match addresses.at(address) {
+        Referent::Block { number, .. } => Some(number),
+        _ => None,
+    };
+    let of_stack = |stack: &VmStack| {
+        let context = block_at(stack.context);
+        let entries =
+            [context.zip(block_at(stack.structure)), block_at(stack.range.start).zip(context)];
+        entries.into_iter().flatten().filter(|(to, from)| to != from)
+    };
+    let mut entries: Vec<_> = space.vm_stacks.iter().flat_map(of_stack).collect();
+    entries.sort_unstable();
+    entries.dedup_by_key(|entry| entry.0);
+    entries
 }
 
 fn is_thread(space: &ObjectSpace, slot: u32) -> bool {

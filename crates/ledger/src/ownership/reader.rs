@@ -20,6 +20,8 @@ pub(crate) struct Reader<'a> {
     image: &'a Image<'a>,
     heap: &'a HeapMap,
     window: Window<'a>,
+    /// Memory that is skipped, ascending.
+    unused: &'a [Range<Address>],
     pub(crate) into: Collector<'a>,
     /// Blocks that look like hash tables.
     tables: Vec<StTable>,
@@ -30,11 +32,19 @@ impl<'a> Reader<'a> {
         image: &'a Image<'a>,
         heap: &'a HeapMap,
         addresses: &'a AddressIndex<'a>,
+        unused: &'a [Range<Address>],
         first: u32,
         limits: Limits,
     ) -> Self {
         let into = Collector::new(addresses, first, limits);
-        Self { image, heap, window: Window::new(image, READ_BYTES), into, tables: Vec::new() }
+        Self {
+            image,
+            heap,
+            window: Window::new(image, READ_BYTES),
+            unused,
+            into,
+            tables: Vec::new(),
+        }
     }
 
     /// The edges, and the blocks that look like hash tables.
@@ -117,11 +127,21 @@ impl<'a> Reader<'a> {
     /// Calls `each` with the words of a part of the node that is being read, and their addresses.
     fn read_with(&mut self, range: &Range<Address>, mut each: impl Each) {
         if length(range) <= MAX_WHOLE_BYTES {
-            return self.read_pages(range, &mut each);
+            return self.read_used(range, &mut each);
         }
         for run in pages_of(&self.image.state).runs_in(range).filter(|it| it.state.is_resident()) {
-            self.read_pages(&intersection(&run.range, range), &mut each);
+            self.read_used(&intersection(&run.range, range), &mut each);
         }
+    }
+
+    fn read_used(&mut self, range: &Range<Address>, each: &mut impl Each) {
+        let mut at = range.start;
+        let first = self.unused.partition_point(|unused| unused.end <= at);
+        for unused in self.unused[first..].iter().take_while(|unused| unused.start < range.end) {
+            self.read_pages(&(at..unused.start.max(at)), each);
+            at = unused.end.max(at);
+        }
+        self.read_pages(&(at.min(range.end)..range.end), each);
     }
 
     fn read_pages(&mut self, range: &Range<Address>, each: &mut impl Each) {

@@ -14,6 +14,7 @@ use capture::{Address, Image, Memory};
 
 use crate::layout::class_names::ObjectReader;
 use crate::model::slot::SlotType;
+use crate::model::vm_stack::VmStack;
 use crate::word::{word, words};
 
 /// The first bytes of a thread, among which the pointer to its context is searched for.
@@ -70,9 +71,10 @@ pub(crate) struct Environment {
     flags: u64,
 }
 
-/// The stack of one thread that is in use.
+/// The VM stack of one thread.
 #[derive(Debug, Clone)]
 struct Stack {
+    context: Address,
     all: Range<Address>,
     innermost: Address,
 }
@@ -143,7 +145,15 @@ impl Stack {
         let all = Address(start)..Address(start.checked_add(size * 8)?);
         let innermost = Address(innermost);
         let is_its = words(&bytes[24..]).any(|word| word == thread.0);
-        (is_its && all.contains(&innermost)).then_some(Self { all, innermost })
+        (is_its && all.contains(&innermost)).then_some(Self { context: at, all, innermost })
+    }
+
+    /// The part between its values and its frames. The innermost frame has the end of the values, as the garbage collector
+    /// uses it (`rb_execution_context_mark` in vm.c).
+    fn unused(&self, image: &Image<'_>) -> Range<Address> {
+        let top = image.read_address(self.innermost.offset(8)).unwrap_or(self.innermost);
+        let is_top = (self.all.start..=self.innermost).contains(&top) && top.is_aligned(8);
+        if is_top { top..self.innermost } else { self.innermost..self.innermost }
     }
 
     /// Its innermost frames, at most `max`, as bytes.
@@ -193,14 +203,30 @@ impl StackLayout {
         Some(Self { context_at, frame_bytes, max_frames })
     }
 
-    /// The frames of a thread, innermost first, without those that are none; `None` for ended threads.
+    /// The stack of the Thread object in the slot `thread`, which wraps `structure`; `None` for ended threads.
+    pub(crate) fn vm_stack(
+        self,
+        image: &Image<'_>,
+        thread: u32,
+        structure: Address,
+    ) -> Option<VmStack> {
+        let stack = self.stack(image, structure)?;
+        let unused = stack.unused(image);
+        Some(VmStack { thread, structure, context: stack.context, range: stack.all, unused })
+    }
+
+    fn stack(self, image: &Image<'_>, thread: Address) -> Option<Stack> {
+        let context = image.read_address(thread.offset(self.context_at as u64)).ok()?;
+        Stack::of(image, context, thread)
+    }
+
+    /// The valid frames of a thread, innermost first; `None` for ended threads.
     pub(crate) fn frames<'a>(
         self,
         reader: ObjectReader<'a>,
         thread: Address,
     ) -> Option<impl Iterator<Item = ControlFrame> + use<'a>> {
-        let context = reader.image.read_address(thread.offset(self.context_at as u64)).ok()?;
-        let stack = Stack::of(reader.image, context, thread)?;
+        let stack = self.stack(reader.image, thread)?;
         let bytes = stack.frames(reader.image, self.frame_bytes, self.max_frames);
         let starts = (0..bytes.len()).step_by(self.frame_bytes);
         Some(starts.filter_map(move |start| {

@@ -124,7 +124,7 @@ impl ObjectGraph<'_> {
         }
         for edge in edges {
             let to = edge.to();
-            if self.thread_structures.contains(to) {
+            if self.memory_of_threads.contains(to) && self.entry(to) != Some(node) {
                 continue;
             }
             let its = self.trace.owner_of(to as usize);
@@ -142,6 +142,13 @@ impl ObjectGraph<'_> {
             };
             each(self.memory(to), level);
         }
+    }
+
+    /// The only node from which a thread's memory is reached: its execution context from the structure of the thread, and its
+    /// VM stack from the context. `None` for the structure, which only the Thread object leads to.
+    fn entry(&self, block: u32) -> Option<u32> {
+        let found = self.entries.binary_search_by_key(&block, |entry| entry.0);
+        found.ok().map(|index| self.entries[index].1)
     }
 
     /// Returns true if other owners than the block's own refer to it too, and share it.

@@ -1,0 +1,18 @@
+use std::ops::Range;
+
+use capture::Address;
+
+/// The VM stack of a thread: that of the fiber that it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmStack {
+    /// The slot of the Thread object.
+    pub thread: u32,
+    /// The address of the structure that the object wraps (`rb_thread_t`).
+    pub structure: Address,
+    /// The address of the execution context (`rb_execution_context_t`), which lies in the fiber's structure.
+    pub context: Address,
+    /// All of the stack.
+    pub range: Range<Address>,
+    /// The middle, which is not in use: values grow from the start, control frames from the end.
+    pub unused: Range<Address>,
+}
