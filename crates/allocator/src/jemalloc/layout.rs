@@ -133,12 +133,12 @@ pub(crate) struct ArenaLayout {
     pub(crate) cache_bins: CacheBins,
 }
 
-/// How a thread cache keeps regions (`cache_bin_t`: 24 bytes for each size class).
+/// The arrays of a thread cache (`cache_bin_t`: 24 bytes for each size class).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CacheBins {
     /// Two arrays, of small and of large classes, with a count and a pointer behind the regions.
     Counted,
-    /// One array for so many classes, with a pointer to the first region and the low halves of addresses.
+    /// One array with this number of classes, with a pointer to the first region and the low halves of addresses.
     Pointers(u64),
 }
 
