@@ -54,7 +54,7 @@ pub(crate) struct Headers {
     pub(crate) notes: Vec<Range<u64>>,
     /// True if a debugger wrote it, not the kernel: only debuggers write sections.
     pub(crate) by_debugger: bool,
-    /// True if the flags tell which memory is not readable: the kernel's do, gdb's do not.
+    /// True if the flags show which memory is not readable: the kernel's flags do, gdb's do not.
     pub(crate) have_protection: bool,
     /// The number of invalid segments, which are left out.
     pub(crate) invalid: u64,

@@ -121,7 +121,8 @@ impl Frozen {
     /// Releases the target.
     ///
     /// # Errors
-    /// If the target ended, or became another program, while it was stopped: then whatever was read is worthless.
+    /// If the target ended, or became another program, while it was stopped: then all memory that was read is
+    /// worthless.
     pub fn thaw(self) -> Result<Thawed, Error> {
         let expired = Arc::clone(&self.tracer.expired);
         let pause = self.tracer.end()?;

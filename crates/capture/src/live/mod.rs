@@ -99,7 +99,7 @@ pub fn check(pid: i32) -> Result<(), Error> {
 }
 
 /// Returns an image of the running process `pid`, without page states and threads. Since the process runs on, only
-/// memory that does not change can be relied on, such as the loaded modules.
+/// memory that does not change can be relied on, for example the loaded modules.
 ///
 /// # Errors
 /// If there is no such process, it has no memory, or the kernel refuses.

@@ -47,8 +47,8 @@ pub(super) fn path(pid: i32) -> Option<String> {
     innermost_path(&String::from_utf8_lossy(&read(pid, "cgroup").ok()?))
 }
 
-/// Of the paths in /proc/PID/cgroup, returns the one that describes the process best: that of version 2, then that of
-/// systemd, then the longest one.
+/// Returns the path in /proc/PID/cgroup that describes the process best: the path of version 2, otherwise systemd's,
+/// otherwise the longest one.
 fn innermost_path(groups: &str) -> Option<String> {
     let groups = groups.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
