@@ -239,8 +239,8 @@ fn restart_after(pid: i32, tid: i32, signal: i32) -> Result<(), Refusal> {
 /// A thread of the target that does not stop in time cannot be detached by its tracer. The kernel detaches it when the
 /// tracer ends, so the tracer is a thread of ours that does nothing else.
 ///
-/// With `restarts` the thread's system call starts again afterwards. That is for what takes milliseconds: a signal that
-/// arrives meanwhile does not end the call either.
+/// With `restarts` the thread's system call starts again afterwards. That is for calls that take milliseconds: a signal
+/// that arrives meanwhile does not end the system call either.
 pub(crate) fn at_a_safe_point<T: Send>(
     pid: i32,
     signal: i32,
