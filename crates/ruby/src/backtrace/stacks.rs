@@ -193,7 +193,7 @@ impl StackLayout {
         Some(Self { context_at, frame_bytes, max_frames })
     }
 
-    /// The frames of a thread, innermost first, without those that are none; `None` for ended threads.
+    /// The valid frames of a thread, innermost first; `None` for ended threads.
     pub(crate) fn frames<'a>(
         self,
         reader: ObjectReader<'a>,

@@ -1,5 +1,5 @@
-/// The part of malloc'ed memory that its object uses, and for what. The words behind that part, and
-/// those of memory without references, are left over from earlier owners.
+/// The part of malloc'ed memory that its object uses, and the use. Words behind that part, and words of memory without
+/// references, are left over from earlier owners.
 ///
 /// Four bytes, since there are millions: the two highest bits are the form, the others a number of
 /// words.
