@@ -1,4 +1,4 @@
-//! The interpreter's own memory, against what Ruby itself reports of its bytecode.
+//! The interpreter's own memory, compared with Ruby's own figures for its bytecode.
 
 use crate::{bytes, document, rbloat, report, run};
 use formats::{Action, FileCode, GemCode, Interpreter, Report};
@@ -191,7 +191,7 @@ fn a_large_gem_is_worth_loading_later() {
     assert!(asked.contains("/rubygems/specification.rb\n"), "{asked}");
 }
 
-/// The way to check a verdict on the interpreter: its memory is that of the code, whether the code has run or not.
+/// The way to check a verdict on the interpreter: its memory is the code's, even if the code has not run.
 #[test]
 fn a_process_that_only_loads_the_code_has_as_much_memory_of_the_interpreter() {
     const LOAD: &str = "path = write_gem('code', '1.0', 2000); require path";
