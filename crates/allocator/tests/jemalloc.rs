@@ -20,7 +20,7 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let mut flags = vec!["-pthread", "-ldl"];
     let archive = testkit::jemalloc_archive();
     if let Some(archive) = &archive {
-        // The program exports what it links, as an interpreter with its own jemalloc does.
+        // The program exports the functions that it links, like an interpreter with its own jemalloc.
         flags.extend([archive.to_str().unwrap(), "-rdynamic", "-lm"]);
     }
     testkit::compile("jemalloc", folder(), &flags)
@@ -242,7 +242,7 @@ fn figures(heap: &HeapMap, truth: &Truth) -> Vec<(String, i64)> {
     rows
 }
 
-/// Checks invariants of every walk, even of a process that never stands still.
+/// Checks invariants of every walk, even of a process that is never idle.
 fn assert_consistent(heap: &HeapMap) {
     let mut end = Address(0);
     let mut is_changing = false;

@@ -1,7 +1,7 @@
-//! Where jemalloc's structures have their fields.
+//! The offsets of the fields in jemalloc's structures.
 //!
-//! The offsets are those of 5.2.1, 5.3.0 and 5.3.1 for 64-bit processors with pages of 4 KiB, from the debug information
-//! of builds of these releases. They depend neither on `--enable-prof` nor on the number of address bits.
+//! They are from the debug information of builds of 5.2.1, 5.3.0 and 5.3.1 for 64-bit processors with pages of 4 KiB.
+//! They depend neither on `--enable-prof` nor on the number of address bits.
 
 use capture::PAGE_SIZE;
 

@@ -57,7 +57,7 @@ impl Cached {
     }
 }
 
-/// Marks the regions that the thread caches of these arenas hold, and those that hold the lists of such regions.
+/// Marks the regions in the thread caches of these arenas, and the regions that contain the lists of such regions.
 pub(crate) fn mark(
     structures: &mut Structures<'_>,
     layout: &ArenaLayout,

@@ -115,7 +115,8 @@ struct Judged {
     agrees: bool,
 }
 
-/// Finds the arenas by the layout with which most of them count what was walked. `None` if no layout leads to arenas.
+/// Finds the arenas with the layout under which most arenas' counts agree with the walk. `None` if no layout leads to
+/// arenas.
 fn judge<'l>(
     structures: &mut Structures<'_>,
     data: &ModuleData,
