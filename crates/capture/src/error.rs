@@ -12,7 +12,7 @@ pub enum Error {
         /// The requested id.
         pid: i32,
     },
-    /// The id is that of a thread.
+    /// The id belongs to a thread.
     #[error("{pid} is a thread of process {process}; give the process id {process}")]
     Thread {
         /// The requested id.

@@ -1,4 +1,4 @@
-//! Cores that the testbed writes, whole and damaged.
+//! Synthetic cores, whole and damaged.
 
 use std::path::PathBuf;
 

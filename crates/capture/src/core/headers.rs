@@ -143,8 +143,8 @@ impl Headers {
         }
     }
 
-    /// Sorts the segments, and leaves out those that overlap others in memory, and those that together would have more
-    /// bytes than the file: each byte in the file was dumped once.
+    /// Sorts the segments. Leaves out segments that overlap others in memory, and segments that together would have
+    /// more bytes than the file: each byte in the file was dumped once.
     fn put_in_order(&mut self, file_bytes: u64) {
         self.segments.sort_by_key(|segment| segment.range.start);
         let (mut end, mut room) = (Address(0), file_bytes);

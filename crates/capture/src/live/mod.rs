@@ -31,7 +31,7 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 pub struct StoppedProcess {
     /// The stopped threads.
     pub stop: Stop,
-    /// The kernel's account. Its page states are those of `scope`.
+    /// The kernel's account, with page states of `scope`.
     pub state: ProcessState,
     /// The mappings whose page states were read: more than asked for on kernels without PAGEMAP_SCAN.
     pub scope: PageScope,

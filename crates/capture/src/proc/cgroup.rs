@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn the_folder_of_a_group_is_found_in_either_version() {
         let [two, one] = &HIERARCHIES;
-        // None of these folders exists here, so the mount stands for them.
+        // None of these folders exists here, so the mount is found in their place.
         let mount = PathBuf::from("/sys/fs/cgroup/unified");
         assert_eq!(two.folder(GROUPS, MOUNTS).map(|found| found.1), Some(mount));
         let mount = PathBuf::from("/sys/fs/cgroup/memory");
