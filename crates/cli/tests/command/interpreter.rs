@@ -89,7 +89,7 @@ fn assert_adds_up(report: &Report) {
     assert_eq!((of_gems, of_files), (bytecode, bytecode));
 }
 
-/// Ruby's `memsize` differs from what it allocates by less than a tenth: it counts four bytes for each instruction's
+/// Ruby's `memsize` differs from its allocations by less than a tenth: it counts four bytes for each instruction's
 /// position, but replaces them by a table of less than a byte for each. malloc rounds each block up by at most 15
 /// bytes.
 #[test]
