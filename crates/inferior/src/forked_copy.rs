@@ -141,7 +141,7 @@ fn reaping_calls(functions: &Functions) -> [SystemCall; 2] {
 /// Stops every thread of `pid`, lets one of them make the copy, and releases them.
 ///
 /// During the pause, only those page states are read that the page tables of the copy lack. The calling thread traces
-/// the copy until that ends. After a [`Refusal`] the target goes on without a copy. It is unchanged then, except
+/// the copy until that ends. After a [`Refusal`] the target continues without a copy. It is unchanged then, except
 /// perhaps for [`Refusal::Lost`].
 ///
 /// # Errors

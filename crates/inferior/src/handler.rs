@@ -95,7 +95,7 @@ impl BorrowedHandler {
     ///
     /// With `restarts` the system call in which the thread waits starts again after the handler.
     ///
-    /// `pending` is the signal that is to be delivered to the thread when it goes on. It is kept up to date, also if
+    /// `pending` is the signal that is to be delivered to the thread when it continues. It is kept up to date, even if
     /// this fails.
     pub(crate) fn take(
         pid: i32,
@@ -164,7 +164,7 @@ impl BorrowedHandler {
         arch::copy_stack(self.registers.stack_pointer(), function)
     }
 
-    /// Lets the thread run `function` when it goes on. The function returns into the kernel, which restores the
+    /// Makes the thread run `function` when it continues. The function returns into the kernel, which restores the
     /// interrupted state.
     pub(crate) fn set_to_call(
         &self,
