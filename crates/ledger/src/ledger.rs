@@ -232,8 +232,8 @@ impl Ledger {
         }
     }
 
-    /// The classes of the program's own objects, without those of C extensions and of the interpreter, by their part of
-    /// RSS, largest first.
+    /// The classes of the program's own objects, without the classes of C extensions and of the interpreter, by their
+    /// part of RSS, largest first.
     pub fn managed(&self) -> impl Iterator<Item = &OwnerAccount> {
         let is_managed = |owner: &&OwnerAccount| owner.cause == Cause::RubyMalloc;
         self.owners.iter().filter(is_managed)

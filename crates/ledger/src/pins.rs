@@ -74,7 +74,7 @@ pub(crate) struct Pins {
 /// Blocks and bytes by the index of the owner's account; `None` for thread caches.
 type Sums = BTreeMap<Option<u32>, (u64, u64)>;
 
-/// Finds the pins of a heap. `accounts` are those of `owners`; without owners, only size classes are counted.
+/// Finds the pins of a heap. `accounts` are the accounts of `owners`. Without owners, only size classes are counted.
 pub(crate) fn find(
     heap: &HeapMap,
     pages: &Pages,

@@ -58,7 +58,7 @@ pub(crate) struct ObjectGraph<'a> {
     addresses: &'a AddressIndex<'a>,
     pointers: &'a PointerGraph,
     pub(crate) named_roots: &'a [NamedRoot],
-    /// The named roots without a class, those of the application first.
+    /// The named roots without a class. The application's roots come first.
     global_roots: Vec<u32>,
     /// The names of modules' variables.
     variables_of: Vec<String>,
@@ -76,7 +76,7 @@ pub(crate) struct ObjectGraph<'a> {
     fields_of_classes: Bits,
     /// The slot of each class.
     class_slots: Vec<Option<u32>>,
-    /// The named roots of each class, by the slot of the class; those of the application first.
+    /// The named roots of each class, by the slot of the class. The application's roots come first.
     named_in_classes: Vec<(u32, u32)>,
     /// The stacks and thread-local variables of threads and fibers, by the slot of these.
     roots_of_objects: Vec<(u32, usize)>,

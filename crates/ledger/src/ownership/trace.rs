@@ -110,7 +110,7 @@ impl Trace {
         }
     }
 
-    /// The code of [`Owner::Jit`], behind those of classes and roots.
+    /// The code of [`Owner::Jit`], behind the codes of classes and roots.
     fn jit(&self) -> u32 {
         2 * self.classes + self.roots.len() as u32
     }
