@@ -25,9 +25,9 @@ pub struct StTable {
     /// The functions that hash and compare keys (`st_hash_type`), a constant of the library that
     /// made the table.
     pub functions: Address,
-    /// Where the numbers of entries are; 0 in small tables.
+    /// The address of the numbers of entries; 0 in small tables.
     pub bins: Address,
-    /// Where the entries are.
+    /// The address of the entries.
     pub entries: Address,
     /// The number of entries that there is room for.
     pub capacity: u64,

@@ -49,7 +49,7 @@ impl Content {
         Self(form << FORM_SHIFT | words as u32)
     }
 
-    /// The words in use, and what they are; `None` if that is unknown.
+    /// The number of words in use, and their form; `None` if that is unknown.
     #[must_use]
     pub fn known(self) -> Option<(Form, u64)> {
         let form = match self.0 >> FORM_SHIFT {

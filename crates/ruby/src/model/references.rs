@@ -22,7 +22,7 @@ impl References {
         self.contents.push(content);
     }
 
-    /// Adds references of any slots, each behind those that its slot already has.
+    /// Adds references of any slots, each behind the references that its slot already has.
     pub(crate) fn merge(&mut self, mut added: Vec<(u32, Address, Content)>) {
         added.sort_by_key(|&(slot, ..)| slot);
         let mut old = self.slots.len();

@@ -183,8 +183,8 @@ fn has_known_types<'t>(
     met > 0
 }
 
-/// Gives each class the type of most of its objects. Types differ only if a class stands for anonymous
-/// subclasses too, or for Ruby's hidden objects.
+/// Gives each class the type of most of its objects. Types differ only if a class also represents anonymous subclasses
+/// or Ruby's hidden objects.
 fn give_classes_their_types(objects: &DataObjects, slots: &[Slot], classes: &mut [Class]) {
     let mut counts: HashMap<(u32, u32), u64> = HashMap::new();
     for (slot, data_type) in objects.iter() {
