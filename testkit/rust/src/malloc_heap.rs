@@ -246,7 +246,7 @@ impl MallocHeap {
         self.map((bytes + 8).next_multiple_of(16), 16)
     }
 
-    /// Writes memory that looks like a chunk from [`MallocHeap::map_chunk`], but is none.
+    /// Writes memory that looks like a chunk from [`MallocHeap::map_chunk`], but is not a chunk.
     pub fn map_look_alike(&mut self, bytes: u64) {
         self.map_chunk(bytes);
         self.look_alikes.extend(self.mmapped.pop());

@@ -1,4 +1,4 @@
-//! Where the tests' targets run: on this machine, or in the root filesystem of another release.
+//! The systems in which the tests' targets run: this machine, or the root filesystem of another release.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

@@ -356,8 +356,8 @@ fn write_bins(memory: &mut SyntheticMemory, arena: &Arena, bins: u64) {
     }
 }
 
-/// Writes memory of another user of sbrk. No part of it looks like a chunk that leads to others, since no reader could
-/// recognize that it is none.
+/// Writes memory of another user of sbrk. No part of it looks like a chunk that leads to others: no reader could
+/// distinguish that from real chunks.
 fn write_strangers(memory: &mut SyntheticMemory, range: Range<u64>) {
     for at in range.step_by(8) {
         memory.write(at, &[0x5a, (at / 8 % 7) as u8]);
