@@ -260,7 +260,7 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
-    /// The references by which nodes are reached, without those of later levels than the first one to reach their target.
+    /// The references by which nodes are reached, without references of later levels than the level of their target.
     pub(crate) fn digraph(&self, paths: &Paths) -> Digraph {
         let mut digraph = Digraph::with_nodes(self.len());
         for number in 0..self.len() as u32 {
