@@ -1,5 +1,5 @@
-//! Walks the heap of a process, and prints what is in it and how long that took:
-//! `cargo run --release -p rbloat-allocator --example walk -- PID`.
+//! Walks the heap of a process, and prints its contents and the time taken: `cargo run --release -p rbloat-allocator
+//! --example walk -- PID`.
 
 use std::error::Error;
 use std::time::Instant;

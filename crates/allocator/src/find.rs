@@ -158,7 +158,7 @@ const MALLOC: &str = "malloc";
 /// A module's reference to `malloc`.
 #[derive(Clone, Copy)]
 enum Reference<'m> {
-    /// There is none: the module defines `malloc` itself, or does not use it.
+    /// The module defines `malloc` itself, or does not use it.
     Missing,
     /// It leads into no module that defines `malloc`: usually back into the module itself, until the first
     /// call.

@@ -11,8 +11,8 @@ use crate::TrimCall;
 /// allocator, padding) counts as overhead. Three rules make other designs than glibc's fit:
 ///
 /// - Memory of the allocator's own is a block in the state [`BlockState::Overhead`].
-/// - An extent that is free as a whole is one free block, and [`Extent::state`] tells what its pages cost.
-///   The parts that the allocator can return are also in [`HeapMap::trimmable`].
+/// - An extent that is free as a whole is one free block, and [`Extent::state`] is the state of its pages. The parts
+///   that the allocator can return are also in [`HeapMap::trimmable`].
 /// - Each region of a slab is a block, and [`Extent::region_bytes`] is their size.
 #[derive(Debug, Clone, Default)]
 pub struct HeapMap {
@@ -36,7 +36,7 @@ pub struct HeapMap {
     pub trim_call: Option<TrimCall>,
     /// The sums over all arenas and mapped blocks, counted as the allocator's own statistics count.
     pub totals: Totals,
-    /// How the allocator is tuned; `None` if its parameters were not found.
+    /// The tuning of the allocator; `None` if its parameters were not found.
     pub tuning: Option<Tuning>,
     /// Problems, and facts that a reader should know.
     pub findings: Vec<Finding>,
@@ -98,7 +98,7 @@ pub struct Extent {
     pub arena: Option<u32>,
     /// The numbers of its blocks; empty if they could not be walked.
     pub blocks: Range<usize>,
-    /// What the allocator uses it for.
+    /// The use that the allocator makes of it.
     pub state: ExtentState,
     /// The size of its regions in bytes, if it is a slab: an extent divided into regions of one size.
     pub region_bytes: Option<u64>,
@@ -112,7 +112,7 @@ impl Extent {
     }
 }
 
-/// What an allocator uses an extent for, in jemalloc's words. glibc's extents are active.
+/// The use that an allocator makes of an extent, in jemalloc's terms. glibc's extents are active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExtentState {
     /// It holds blocks in use, or did when it was made.

@@ -20,7 +20,7 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let mut flags = vec!["-pthread", "-ldl"];
     let archive = testkit::jemalloc_archive();
     if let Some(archive) = &archive {
-        // The program exports what it links, as an interpreter with its own jemalloc does.
+        // The program exports the functions that it links, like an interpreter with its own jemalloc.
         flags.extend([archive.to_str().unwrap(), "-rdynamic", "-lm"]);
     }
     testkit::compile("jemalloc", folder(), &flags)
@@ -58,7 +58,7 @@ fn walk(target: &Target) -> (HeapMap, ProcessState) {
     (heap, frozen.thaw().unwrap().state)
 }
 
-/// What a program under jemalloc wrote about its own heap.
+/// The facts that a program under jemalloc wrote about its own heap.
 struct Truth {
     target: Target,
     /// The values of mallctl(3), by name.
@@ -72,7 +72,7 @@ impl Truth {
         Self::written_by(threads, rounds, |arguments| start(settings, arguments))
     }
 
-    /// Reads what the program wrote that `start` starts with the arguments given.
+    /// Reads the facts of the program that `start` starts with these arguments.
     fn written_by(
         threads: u32,
         rounds: u32,
@@ -169,7 +169,7 @@ fn counted_bytes(block: Block, truth: &Truth) -> u64 {
     }
 }
 
-/// The figures of a walk under the names of mallctl(3): all that a [`HeapMap`] contains.
+/// The figures of a walk under the names of mallctl(3): all figures that a [`HeapMap`] contains.
 fn figures(heap: &HeapMap, truth: &Truth) -> Vec<(String, i64)> {
     let mut rows = Vec::new();
     let mut row = |name: String, value: u64| rows.push((name, i64::try_from(value).unwrap()));
@@ -242,7 +242,7 @@ fn figures(heap: &HeapMap, truth: &Truth) -> Vec<(String, i64)> {
     rows
 }
 
-/// Checks invariants of every walk, even of a process that never stands still.
+/// Checks invariants of every walk, even of a process that is never idle.
 fn assert_consistent(heap: &HeapMap) {
     let mut end = Address(0);
     let mut is_changing = false;
@@ -297,7 +297,7 @@ fn assert_consistent(heap: &HeapMap) {
     assert_eq!(heap.trimmable.iter().map(length).sum::<u64>(), trimmable.sum::<u64>());
 }
 
-/// Compares a walk with all that the program knows of its heap. `except` are names of figures that differ for a
+/// Compares a walk with all facts that the program knows of its heap. `except` are names of figures that differ for a
 /// known reason.
 fn assert_true(heap: &HeapMap, truth: &Truth, except: &[&str]) {
     assert!(heap.findings.iter().all(uses_huge_pages), "{:#?}", heap.findings);
@@ -360,7 +360,7 @@ fn assert_live(heap: &HeapMap, truth: &Truth) {
     );
 }
 
-/// Has the program purge all arenas, and compares the prediction with what its RSS lost.
+/// Makes the program purge all arenas, and compares the prediction with the decrease of its RSS.
 fn assert_purge(heap: &HeapMap, state: &ProcessState, target: &mut Target) {
     let pages = state.pages.as_ref().unwrap();
     let predicted: u64 = heap.trimmable.iter().map(|range| pages.resident_bytes(range)).sum();

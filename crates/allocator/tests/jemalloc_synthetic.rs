@@ -21,7 +21,7 @@ fn walk(memory: SyntheticMemory) -> Result<HeapMap, Error> {
     allocator::walk(&image, &found)
 }
 
-/// An extent in a form that a walk and a truth have in common.
+/// An extent in a form that walks and truths can be converted to.
 #[derive(Debug, PartialEq)]
 struct Row {
     range: Range<Address>,
@@ -219,7 +219,7 @@ fn of_several_possible_arenas_the_one_that_counts_its_extents_is_accepted() {
                 memory.write_u64(DECOY + (at - arena.address), DECOY + BYTES);
             }
         }
-        // The first word that leads to the arena is that of the array: the writer writes variables first.
+        // The first word that leads to the arena is in the array of arenas, because variables are written first.
         let mut cells = words.iter().filter(|(_, word)| *word == arena.address);
         let (cell, _) = cells.next().unwrap();
         memory.write_u64(cell - 512, DECOY);
@@ -245,7 +245,7 @@ fn a_count_that_differs_by_a_page() {
                 if expected.arena == arena as u32 && expected.state != ExtentState::Metadata {
                     expected.blocks.clear();
                 }
-                // The caches of its threads are not read, which hold regions of other arenas, too.
+                // The caches of its threads are not read, although they contain regions of other arenas, too.
                 for block in walked.blocks.iter_mut().chain(&mut expected.blocks) {
                     if matches!(block.state(), BlockState::Tcache | BlockState::Overhead) {
                         *block = block.in_state(BlockState::InUse);
@@ -299,8 +299,8 @@ static SAMPLES: LazyLock<Vec<(SyntheticMemory, JemallocTruth)>> = LazyLock::new(
     builds().map(write).collect()
 });
 
-/// A row without what no reader can know after damage: which regions thread caches hold, since a slab counts them as in
-/// use, and where in its first page a large allocation begins.
+/// A row without the facts that no reader can know after damage: which regions are in thread caches, since a slab
+/// counts them as in use, and where in its first page a large allocation begins.
 fn decidable(mut row: Row) -> Row {
     for block in &mut row.blocks {
         let is_allocated = block.state() != BlockState::Free;

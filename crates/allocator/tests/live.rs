@@ -1,4 +1,4 @@
-//! Compares walks with the figures that real processes have of their own heaps, to the byte.
+//! Compares walks with the figures of real processes about their own heaps, to the byte.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -28,22 +28,22 @@ fn number(truth: &Value, name: &str) -> u64 {
     truth[name].as_u64().unwrap_or_else(|| panic!("no number {name} in {truth}"))
 }
 
-/// Compares the totals of an arena, or of all, with those of malloc_info(3).
+/// Compares the totals of an arena, or of all arenas, with malloc_info(3).
 fn assert_info(walked: &Totals, truth: &Value) {
     let same = |name: &str, walked: u64| assert_eq!(walked, number(truth, name), "{name}: {truth}");
     same("system_bytes", walked.system_bytes);
     same("free_chunks", walked.free_chunks);
     same("fastbin_chunks", walked.fastbin_chunks);
     same("fastbin_bytes", walked.fastbin_bytes);
-    // malloc_info(3) forgets to mask the flags out of the sizes of binned chunks: 1, and in other
-    // arenas 4 where the chunk was once handed out.
+    // malloc_info(3) does not mask the flags out of the sizes of binned chunks: 1, and in other arenas 4 if the chunk
+    // was allocated before.
     let flags = number(truth, "free_bytes") - walked.free_bytes;
     let binned = walked.free_chunks - truth["arenas"].as_array().map_or(1, Vec::len) as u64;
     assert!((binned..=5 * binned).contains(&flags), "{flags} for {binned} chunks");
     assert_eq!((flags - binned) % 4, 0);
 }
 
-/// Compares a walk with the target's own truth. Of findings there may be none but a note on foreign memory.
+/// Compares a walk with the target's own truth. The only finding allowed is a note on foreign memory.
 fn assert_walked(malloc: &HeapMap, truth: &Value, foreign_bytes: u64) {
     let said = malloc.findings.iter().map(ToString::to_string).collect::<Vec<_>>();
     let is_foreign = |finding: &String| finding.contains(&format!("{foreign_bytes} bytes between"));
@@ -67,12 +67,12 @@ fn assert_walked(malloc: &HeapMap, truth: &Value, foreign_bytes: u64) {
     let mut chunks = main.flat_map(|extent| malloc.blocks_of(extent)).map(|(_, chunk)| chunk);
     let top = chunks.find(|chunk| chunk.state() == BlockState::Top).unwrap();
     assert_eq!(top.bytes(), number(&all, "keepcost"));
-    // On 2.43 mremap lets glibc's own count of these bytes drift by 16 each time.
+    // On 2.43, each mremap adds an error of 16 bytes to glibc's own count.
     let drift = number(&all, "hblkhd").abs_diff(totals.mmapped_bytes);
     assert!(drift == 0 || drift.is_multiple_of(16) && drift < 1 << 20, "{drift}");
 }
 
-/// Checks invariants of every walk, even of a process that never stands still.
+/// Checks invariants of every walk, even of a process that is never idle.
 fn assert_consistent(malloc: &HeapMap) {
     let mut end = capture::Address(0);
     for extent in &malloc.extents {
@@ -92,7 +92,7 @@ fn assert_consistent(malloc: &HeapMap) {
     assert!(malloc.trimmable.windows(2).all(|pair| pair[0].end <= pair[1].start));
 }
 
-/// Walks a target that stands, and then has it trim itself.
+/// Walks an idle target, and then makes it trim itself.
 fn assert_walk_and_trim(scenario: &[&str]) -> HeapMap {
     assert_walk_beside_foreign_memory(scenario, 0)
 }
@@ -146,7 +146,7 @@ fn an_arena_of_several_heaps() {
 
 #[test]
 fn strangers_that_move_the_break() {
-    // What heaps.c takes by sbrk, rounded up to the 16 bytes that chunks are aligned to.
+    // The bytes that heaps.c takes by sbrk, rounded up to the 16 bytes that chunks are aligned to.
     let strangers = [4096, 40, 8, 70_000, 4096 * 3 + 24, 16].map(|it: u64| it.next_multiple_of(16));
     let malloc = assert_walk_beside_foreign_memory(&["foreign"], strangers.iter().sum());
     assert_eq!(malloc.arenas[0].heaps, 7, "one before, between and behind six strangers");

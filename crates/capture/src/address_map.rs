@@ -34,7 +34,7 @@ impl AddressMap {
     #[must_use]
     pub fn new(granule_log2: u32, max_tables: usize, crowded: u32) -> Self {
         let granule_log2 = granule_log2.clamp(10, 20);
-        // Zeros from the kernel: what is not written takes no memory.
+        // Zeros from the kernel: pages that are never written take no memory.
         let directory = vec![0; (USER_SPACE_END >> (granule_log2 + TABLE_LOG2)) as usize];
         let crowded = crowded & !TABLE;
         Self { granule_log2, max_tables, crowded, directory, tables: Vec::new() }

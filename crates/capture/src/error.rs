@@ -12,7 +12,7 @@ pub enum Error {
         /// The requested id.
         pid: i32,
     },
-    /// The id is that of a thread.
+    /// The id belongs to a thread.
     #[error("{pid} is a thread of process {process}; give the process id {process}")]
     Thread {
         /// The requested id.
@@ -102,7 +102,7 @@ pub enum Error {
     Ended {
         /// The requested id.
         pid: i32,
-        /// What happened, as a verb.
+        /// The event, as a verb.
         how: &'static str,
     },
     /// A file of /proc could not be read or parsed.
@@ -136,7 +136,7 @@ pub enum Error {
     NoCore {
         /// The file.
         path: PathBuf,
-        /// What it is instead, as a clause.
+        /// The actual kind of file, as a clause.
         what: String,
     },
     /// A core file of another CPU.

@@ -120,7 +120,7 @@ pub struct ProcessState {
     pub mappings: Mappings,
     /// The states of the pages, read before any memory; `None` if the process was not stopped.
     pub pages: Option<Pages>,
-    /// Bounds of the resident bytes by a count that is independent of `pages`, as a check; `None` if there is none.
+    /// Bounds of the resident bytes by a count that is independent of `pages`, as a check; `None` without such a count.
     pub rss_bounds: Option<RangeInclusive<u64>>,
     /// The threads; empty if the process was not stopped.
     pub threads: Vec<Thread>,

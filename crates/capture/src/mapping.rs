@@ -91,7 +91,7 @@ impl Mapping {
 }
 
 impl Mapping {
-    /// Returns true if fork(2) copies its page tables, so that those of the forked process are those of the original.
+    /// Returns true if fork(2) copies its page tables, so that the forked process has the same ones as the original.
     /// For files, the kernel fills them in at the forked process's first access (`vma_needs_copy` in mm/memory.c).
     pub(crate) fn is_copied_by_fork(&self) -> bool {
         self.is_private_anonymous() && !self.not_inherited

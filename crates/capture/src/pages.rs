@@ -38,7 +38,8 @@ pub struct PageRun {
     pub range: Range<Address>,
     /// The state of all its pages.
     pub state: PageState,
-    /// True if the page tables map them as part of a huge page; false if the kernel does not tell (before Linux 6.7).
+    /// True if the page tables map them as part of a huge page; false if the kernel does not report it (before Linux
+    /// 6.7).
     pub huge: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Cores that the testbed writes, whole and damaged.
+//! Synthetic cores, whole and damaged.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use testkit::{CoreWriter, SyntheticCore, SyntheticMemory};
 const PAGE: u64 = capture::PAGE_SIZE;
 const HEAP: u64 = 0x5555_5560_0000;
 const GUARD: u64 = 0x7f00_0000_0000;
-/// Where threads say that their control blocks are; these begin with their own addresses.
+/// The control block of every thread, according to its registers. A control block begins with its own address.
 const CONTROL: u64 = GUARD + PAGE + 0x40;
 const LIBRARY: u64 = 0x7f00_1000_0000;
 const SHARED: u64 = 0x7f00_2000_0000;
@@ -28,9 +28,9 @@ fn thread(tid: i32) -> Thread {
     }
 }
 
-/// A process with a heap of eight pages (of which 0 and 2 have something, 3 has zeros), a guard page, a
-/// library of four pages of which the third was written to, shared memory, and a stack with what the
-/// kernel puts there.
+/// A process with a heap of eight pages (0 and 2 have contents, 3 has zeros), a guard page, a library of four pages of
+/// which the third was written to, shared memory, and a stack with the arguments, environment and auxiliary vector of
+/// the kernel.
 fn process() -> SyntheticMemory {
     let mut memory = SyntheticMemory::default();
     memory.map(HEAP, 8 * PAGE);
@@ -61,7 +61,7 @@ fn process() -> SyntheticMemory {
     memory
 }
 
-/// Strings from the end of the stack on downwards, and the pointers to them below.
+/// The strings near the end of the stack. The pointers to them are below.
 const STRINGS: u64 = STACK + STACK_BYTES - 0x1000;
 const NAME: u64 = STRINGS + 0x200;
 
@@ -182,7 +182,7 @@ fn mappings_are_those_of_the_process() {
     }
 }
 
-/// The kernel's holes tell absent pages from such as hold zeros; gdb's zeros do not.
+/// In the kernel's cores, holes distinguish absent pages from pages of zeros. gdb's cores have no holes.
 #[test]
 fn pages_are_resident_as_far_as_the_file_tells() {
     for (writer, of_heap) in [(CoreWriter::Kernel, 3), (CoreWriter::Debugger, 2)] {
@@ -228,7 +228,7 @@ fn a_file_with_a_strange_name_does_nothing_to_a_terminal() {
     );
 }
 
-/// Such a core was read for ever.
+/// Reading such a core used to go on forever.
 #[test]
 fn a_mapping_that_ends_within_a_page_is_none() {
     let written = written(&core_of(CoreWriter::Kernel));
@@ -254,7 +254,7 @@ fn a_core_that_lost_its_holes_is_told_by_its_zeros() {
     assert!(has_finding(&core, Severity::Note, "pages of zeros count as absent"));
 }
 
-/// gdb writes zeros where it cannot read.
+/// gdb writes zeros for memory that it cannot read.
 #[test]
 fn stacks_that_gdb_could_not_read_are_lost_and_not_zeros() {
     let mut memory = process();
@@ -266,7 +266,7 @@ fn stacks_that_gdb_could_not_read_are_lost_and_not_zeros() {
     assert_eq!(read(&core, GUARD + PAGE, 8), [0; 8]);
 }
 
-/// The number of segments has no room in the header then.
+/// The number of segments then exceeds its field in the header.
 #[test]
 fn a_process_may_have_more_mappings_than_a_header_counts() {
     let mut memory = process();
@@ -286,7 +286,7 @@ fn what_was_cut_off_is_lost_and_not_zeros() {
     let written = written(&core_of(CoreWriter::Kernel));
     let whole = std::fs::metadata(&written.path).unwrap().len();
     let file = std::fs::File::options().write(true).open(&written.path).unwrap();
-    // In the midst of a page of the stack.
+    // The file ends within a page of the stack.
     file.set_len(whole - 10 * PAGE - 100).unwrap();
     let core = open_core(&written.path, &CoreOptions::default()).unwrap();
     assert!(read(&core, STACK + STACK_BYTES - PAGE, 8).is_empty());
@@ -302,7 +302,7 @@ fn private_memory_that_was_not_to_be_dumped_is_lost() {
     let core = open(&core);
     assert!(read(&core, HEAP, 4).is_empty());
     assert!(has_finding(&core, Severity::Error, "coredump_filter"));
-    // Where the stacks are there, all that was written to is.
+    // The core contains the threads' stacks, so private memory that it lacks was never written to.
     let mut core = core_of(CoreWriter::Kernel);
     core.not_dumped = vec![HEAP];
     assert_eq!(read(&open(&core), HEAP, 4), [0; 4]);
@@ -344,7 +344,7 @@ fn a_core_without_its_headers_is_damaged() {
     assert!(told.contains("is damaged: it ends before its program headers do"), "{told}");
 }
 
-/// Reads all that a walker might, which must end.
+/// Reads all memory that a walker might read, which must end.
 fn look_at_everything(core: &Core) {
     let mut bytes = [0; 256];
     for mapping in &core.image.state.mappings {

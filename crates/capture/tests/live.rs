@@ -29,7 +29,7 @@ fn the_resident_pages_are_the_rss_of_the_stopped_process() {
         let state = &frozen.image().state;
         let everything = Address(0)..Address(u64::MAX);
         assert_eq!(state.pages.as_ref().unwrap().resident_bytes(&everything), truth);
-        // The other count of the kernel's is less exact where there are many processors.
+        // The kernel's other count is less exact on machines with many processors.
         assert!(state.rss_bounds.as_ref().is_some_and(|bounds| bounds.contains(&truth)));
         frozen.thaw().unwrap();
     }
@@ -77,8 +77,8 @@ fn every_thread_stands_and_no_signal_is_lost() {
     assert!(target.finish());
 }
 
-/// Of a process that makes and ends threads all the while one was left running now and then: those that
-/// were listed had ended, and the one that they had made was not looked for.
+/// In a process that keeps starting and ending threads, a thread was sometimes left running: the listed threads had
+/// ended, and the thread that they had started was not searched for.
 #[test]
 fn a_thread_that_ends_during_a_look_leaves_none_running() {
     let folder = tempfile::tempdir().unwrap();
@@ -174,14 +174,14 @@ fn symbols_and_thread_local_offsets_come_from_the_targets_memory() {
     let version = image.read_c_string(version.address, 64).unwrap();
     assert!(version.starts_with(b"2.") || version.starts_with(b"3."), "{version:?}");
     assert_eq!(ruby.symbol(&image, "no_such_symbol").unwrap(), None);
-    // Up to 2.33 the file's name has the version in it.
+    // Up to 2.33, the name of the file contains the version.
     let libc = module("libc.so").or_else(|| module("libc-2")).unwrap();
     let offsets = libc.tls_offsets(&image).unwrap();
     assert!(offsets.len() > 3 && offsets.iter().all(|&offset| offset < 0), "{offsets:?}");
     assert!(!libc.writable.is_empty());
 }
 
-/// The names of the modules whose variables `at` belongs to.
+/// The names of the modules that own the variable at `at`.
 fn owners_of(modules: &[elf::Module], at: u64) -> Vec<&str> {
     let has = |module: &&elf::Module| module.variables.iter().any(|it| it.contains(&Address(at)));
     modules.iter().filter(has).map(|module| module.name.as_str()).collect()

@@ -1,4 +1,4 @@
-//! What is counted of a process and of all that it starts.
+//! The memory and time that are counted for a process and all its descendants.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use capture::proc::{GroupMemory, Tree, command_line, group_memory, own_cpu_time, rollup};
 use testkit::Target;
 
-/// How a Ruby program says facts of itself.
+/// A function with which a Ruby program reports facts about itself.
 const LIBRARY: &str = "
   require 'json'
   def tell(**facts)
@@ -104,7 +104,7 @@ fn children_of_any_thread_and_generation_belong_to_the_tree_until_they_end() {
     assert_eq!(pids(&mut tree), BTreeSet::from([root]));
     assert!(target.finish());
     assert_eq!(tree.look(), []);
-    // Nor does it begin anew.
+    // It does not start again either.
     assert_eq!(tree.look(), []);
 }
 
@@ -127,7 +127,7 @@ fn what_a_process_computed_and_faulted_is_counted() {
     let truth = target.next_truth();
     let after = tree.look().remove(0);
     let user = Duration::from_millis(truth["user"].as_u64().unwrap());
-    // The kernel tells whole ticks of 10 ms.
+    // The kernel counts CPU time in ticks of 10 ms.
     assert!(after.user_time + Duration::from_millis(10) >= user && before.user_time < user);
     assert!(after.minor_faults >= truth["faults"].as_u64().unwrap());
     assert!(after.minor_faults - before.minor_faults > 4000);

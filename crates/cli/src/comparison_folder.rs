@@ -35,7 +35,7 @@ impl ComparisonFolder {
         if is_whole {
             self.recordings.push(recording);
         } else {
-            // If it cannot be removed, its last line still says how far it goes.
+            // If it cannot be removed, its last line still shows how much was recorded.
             let _ = std::fs::remove_file(recording);
         }
     }

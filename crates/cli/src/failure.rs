@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use capture::Address;
 use formats::{RecordingError, SnapshotError};
 
-/// The reason why a command failed. Each message says what happened, why, and what to do.
+/// The reason why a command failed. Each message states the event, the reason, and a remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("{}{}", .0, advice(.0))]

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 /// The part of a command line that an error shows, in characters.
 const MAX_COMMAND: usize = 60;
 
-/// Returns the id in /proc of the Ruby process that `name` stands for.
+/// Returns the id in /proc of the Ruby process with this name.
 ///
 /// # Errors
 /// If there is no such process or more than one, it is not a Ruby process, or it cannot be read.

@@ -1,10 +1,10 @@
-//! The ladder of crates: which may use which. ARCHITECTURE.md gives the reasons.
+//! The ladder of crates: the crates that each crate may use. ARCHITECTURE.md gives the reasons.
 
 use std::collections::BTreeSet;
 
 use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand};
 
-/// Each crate, and the ones below it that it may know.
+/// Each crate, and the lower crates that it may use.
 const LADDER: [(&str, &[&str]); 11] = [
     (
         "rbloat",
@@ -29,7 +29,7 @@ const LADDER: [(&str, &[&str]); 11] = [
     ("rbloat-ruby", &["capture"]),
     ("rbloat-inferior", &["capture"]),
     ("rbloat-capture", &[]),
-    // The tests share it; nothing else may depend on it.
+    // The tests share it. Nothing else may depend on it.
     ("rbloat-testkit", &["capture"]),
 ];
 

@@ -1,8 +1,8 @@
-//! What a release is built with.
+//! The profile with which releases are built.
 
 use std::path::Path;
 
-/// A release that wraps would report a wrong number where a test panics.
+/// With wrapping arithmetic, a release would report a wrong number where a test panics.
 #[test]
 fn releases_check_for_overflow() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

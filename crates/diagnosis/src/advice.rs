@@ -64,7 +64,7 @@ fn is_main(ledger: &Ledger, bytes: u64) -> bool {
     is_worth(ledger, bytes) && percent(bytes, ledger.rss_bytes) >= MIN_MAIN_SHARE
 }
 
-/// A step of which nobody can tell how much it saves.
+/// A step whose savings are unknown.
 fn step(action: Action) -> Advice {
     Advice { action, saves_bytes: None }
 }
@@ -122,7 +122,7 @@ fn limit_arenas(ledger: &Ledger) -> Option<Advice> {
     };
     let mut by_arena: Vec<u64> = malloc.arenas.iter().map(kept).collect();
     by_arena.sort_unstable_by_key(|bytes| Reverse(*bytes));
-    // The two largest arenas would keep what they keep now.
+    // The two largest arenas would keep their free memory.
     let kept_bytes = by_arena.iter().skip(2).sum();
     let is_limited = matches!(malloc.tuning.and_then(|it| it.arena_max), Some(1..=2));
     (!is_limited && is_worth(ledger, kept_bytes)).then(|| step(Action::LimitArenas { kept_bytes }))

@@ -19,7 +19,7 @@ pub struct MemorySeries {
     kills: u64,
 }
 
-/// The latest figures of a recording that not every sample has. Times are those of samples.
+/// The latest of the figures that only some samples of a recording have. Times are the times of samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LatestFigures {
     /// The causes of all processes, the largest first.

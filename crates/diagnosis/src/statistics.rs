@@ -66,8 +66,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Compares each of `others` with `base`. `None` for those that cannot be tested: noise cannot be estimated from a single
-/// value.
+/// Compares each of `others` with `base`. `None` for values that cannot be tested: noise cannot be estimated from a
+/// single value.
 pub(crate) fn compare(base: &[f64], others: &[&[f64]]) -> Vec<Option<Tested>> {
     let tested = others.iter().filter(|it| base.len().min(it.len()) > 1).count();
     let p = others.iter().map(|values| {
@@ -142,7 +142,7 @@ fn rank_test(base: &[f64], values: &[f64]) -> f64 {
     extreme.sum::<f64>() / all
 }
 
-/// The test of Welch. It compares logarithms because noise is proportional to the value: 1 if one of the values has none.
+/// Welch's test, of logarithms, because noise is proportional to the value. Returns 1 if a value has no logarithm.
 fn welch_test(base: &[f64], values: &[f64]) -> f64 {
     if base.iter().chain(values).any(|&value| value <= 0.0) {
         return 1.0;

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use crate::handler::{at_a_safe_point, read_registers, write_registers};
 use crate::{Error, ForkedCopy, Refusal};
 
-/// The time between polls whether a function has returned.
+/// The time between two checks if a function has returned.
 const POLL: Duration = Duration::from_micros(500);
 /// The time between tries to find a thread at a safe point.
 const BETWEEN_TRIES: Duration = Duration::from_millis(2);
@@ -40,7 +40,7 @@ pub struct FunctionCall<'a> {
 pub enum CallOutcome {
     /// It returned this time after the thread was released.
     Returned(Duration),
-    /// It had not returned after the longest time that was allowed. It goes on by itself.
+    /// It did not return within the maximum time. It continues by itself.
     StillRunning,
 }
 
@@ -77,8 +77,8 @@ pub fn call(
             other => break other?,
         }
     };
-    // The kernel blocks a signal while its handler runs, so /proc tells when the function has returned, and the
-    // thread need not be stopped again.
+    // The kernel blocks a signal while its handler runs, so /proc shows when the function has returned, and the thread
+    // need not be stopped again.
     while proc::signal_sets(pid, tid).is_some_and(|signals| signals.blocks(signal)) {
         if started.elapsed() >= max_time {
             return Ok(CallOutcome::StillRunning);
@@ -143,7 +143,7 @@ fn run_in_copy(
     call: FunctionCall<'_>,
 ) -> Result<Option<(u64, Vec<u64>)>, Refusal> {
     let arguments = write_arguments(pid, stack.offset(256), call.arguments)?;
-    // It returns to address 0, where it stops with SIGSEGV, which nobody but us notices.
+    // It returns to address 0, where it stops with SIGSEGV, which only its tracer notices.
     let (start, bytes) = read_registers(pid)?.at_outermost_call(stack, call.function, arguments);
     write(pid, start.stack_pointer(), &bytes)?;
     write_registers(pid, start)?;

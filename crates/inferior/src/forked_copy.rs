@@ -141,7 +141,7 @@ fn reaping_calls(functions: &Functions) -> [SystemCall; 2] {
 /// Stops every thread of `pid`, lets one of them make the copy, and releases them.
 ///
 /// During the pause, only those page states are read that the page tables of the copy lack. The calling thread traces
-/// the copy until that ends. After a [`Refusal`] the target goes on without a copy. It is unchanged then, except
+/// the copy until that ends. After a [`Refusal`] the target continues without a copy. It is unchanged then, except
 /// perhaps for [`Refusal::Lost`].
 ///
 /// # Errors
@@ -212,8 +212,8 @@ impl ForkedCopy {
         &self.image
     }
 
-    /// Returns the resident bytes of the copy that no file backs. Until the copy is made to run something, they are
-    /// those of the target at the fork.
+    /// Returns the resident bytes of the copy that no file backs. Until the copy is made to run a function, they equal
+    /// the target's at the fork.
     ///
     /// # Errors
     /// If the copy was killed.
@@ -223,7 +223,7 @@ impl ForkedCopy {
 
     pub(crate) fn count_copied(&mut self) {
         if self.copied_bytes.is_none() {
-            // A page that was copied, for whatever reason, is one that the copy shares with no other process.
+            // The copy shares a page with no other process if the page was copied for any reason.
             self.copied_bytes =
                 self.copy.rollup().map(|rollup| rollup.uss_bytes - rollup.hugetlb_uss_bytes);
         }
@@ -241,8 +241,8 @@ impl ForkedCopy {
     /// Ends the copy, and lets the target reap it, without the target noticing.
     ///
     /// # Errors
-    /// If the copy was killed, by another process or by us since memory got scarce. Then whatever was read is
-    /// worthless.
+    /// If the copy was killed, by another process or by us since memory got scarce. Then all memory that was read from
+    /// it is worthless.
     pub fn end(mut self) -> Result<EndedCopy, Error> {
         self.count_copied();
         let copied_bytes = self.copied_bytes;

@@ -95,7 +95,7 @@ impl BorrowedHandler {
     ///
     /// With `restarts` the system call in which the thread waits starts again after the handler.
     ///
-    /// `pending` is the signal that is to be delivered to the thread when it goes on. It is kept up to date, also if
+    /// `pending` is the signal that is to be delivered to the thread when it continues. It is kept up to date, even if
     /// this fails.
     pub(crate) fn take(
         pid: i32,
@@ -164,7 +164,7 @@ impl BorrowedHandler {
         arch::copy_stack(self.registers.stack_pointer(), function)
     }
 
-    /// Lets the thread run `function` when it goes on. The function returns into the kernel, which restores the
+    /// Makes the thread run `function` when it continues. The function returns into the kernel, which restores the
     /// interrupted state.
     pub(crate) fn set_to_call(
         &self,
@@ -239,8 +239,8 @@ fn restart_after(pid: i32, tid: i32, signal: i32) -> Result<(), Refusal> {
 /// A thread of the target that does not stop in time cannot be detached by its tracer. The kernel detaches it when the
 /// tracer ends, so the tracer is a thread of ours that does nothing else.
 ///
-/// With `restarts` the thread's system call starts again afterwards. That is for what takes milliseconds: a signal that
-/// arrives meanwhile does not end the call either.
+/// With `restarts` the thread's system call starts again afterwards. That is for calls that take milliseconds: a signal
+/// that arrives meanwhile does not end the system call either.
 pub(crate) fn at_a_safe_point<T: Send>(
     pid: i32,
     signal: i32,

@@ -23,8 +23,7 @@
 //! - `forked_copy` makes a copy of the process by clone(2), which is read while the process runs on.
 //! - `room` compares the memory that a copy needs with the memory that is left, and watches it.
 //!
-//! What is called, and which signal's handler is borrowed, is up to the caller: this crate knows neither Ruby nor
-//! malloc.
+//! The caller chooses the function, and the signal whose handler is borrowed: this crate knows neither Ruby nor malloc.
 
 mod call;
 mod error;

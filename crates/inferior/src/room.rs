@@ -81,8 +81,8 @@ impl MemoryNeed {
         }
     }
 
-    /// Returns the bytes that are needed if the process `pid` goes on writing as it does now. Its CPU time is watched for
-    /// a moment, since the kernel does not count writes.
+    /// Returns the bytes that are needed if the process `pid` continues to write at its current rate. Its CPU time is
+    /// watched for a moment, since the kernel does not count writes.
     pub(crate) fn measured_bytes(&self, pid: i32) -> u64 {
         let (before, since) = (proc::cpu_time(pid), Instant::now());
         std::thread::sleep(WATCHED);

@@ -1,4 +1,4 @@
-//! Safe points: places where a thread of the target may be made to run something else.
+//! Safe points: places where a thread of the target may be made to run another function.
 
 use std::ops::Range;
 
@@ -52,8 +52,8 @@ const FUTEX_COMMAND: u64 = 0x7f;
 /// a thread's end) waits for another value, and holds no allocator's lock.
 const LOCKED_AND_WAITED_FOR: u64 = 2;
 
-/// Returns how much a stopped thread with these registers would notice of a signal, 0 being the least; `None` if it is
-/// not at a safe point.
+/// Returns the extent to which a stopped thread with these registers would notice a signal, 0 being the least; `None`
+/// if it is not at a safe point.
 pub(crate) fn rank(registers: &Registers) -> Option<usize> {
     if !INTERRUPTIBLE.contains(&registers.return_value().cast_signed()) {
         return None;

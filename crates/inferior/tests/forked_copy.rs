@@ -1,4 +1,4 @@
-//! Forked copies: what is in them, and what the target notices of them.
+//! Forked copies: their contents, and their effects on the target.
 
 use std::fs;
 use std::time::Duration;
@@ -23,14 +23,14 @@ fn fork(target: &Target) -> ForkedCopy {
     loop {
         match inferior::fork(target.pid(), PATIENCE, &plan).unwrap() {
             Ok(forked) => return forked,
-            // It has just said that it is ready, and may not wait yet, so that only a thread with a filter does.
+            // The target is ready, but may not wait yet. Then the only thread that waits may be one with a filter.
             Err(Refusal::NoSafePoint | Refusal::Seccomp) => {}
             Err(refusal) => panic!("{refusal}"),
         }
     }
 }
 
-/// Returns the reason why no copy is made of the target, when it waits; it goes on then.
+/// Returns the reason why no copy is made of the target when it waits. The target continues.
 fn refusal(target: &Target) -> Refusal {
     let plan = match plan(target) {
         Ok(plan) => plan,
@@ -89,7 +89,7 @@ fn the_pages_of_a_copy_are_those_of_the_target() {
     let frozen = freeze(target.pid(), PATIENCE).unwrap();
     let by_freeze = frozen.image().state.pages.as_ref().unwrap().resident_bytes(&everything);
     frozen.thaw().unwrap();
-    // A thread that was interrupted has gone on for a moment.
+    // An interrupted thread has run for a moment.
     assert!(by_copy.abs_diff(by_freeze) <= 8 * 4096, "{by_copy} {by_freeze}");
     assert!(target.finish());
 }
@@ -115,7 +115,7 @@ fn what_is_copied_for_the_target_is_counted() {
 
 #[test]
 fn the_target_does_not_notice_its_copy() {
-    // It closes a pipe, takes and gives back locks, asks for children: all as if it were alone.
+    // It closes a pipe, takes and releases locks, and waits for children, all with the same results as without a copy.
     let mut target = Target::ruby(
         "$heard = 0
          trap('CHLD') { $heard += 1 }
@@ -219,7 +219,8 @@ fn a_process_under_seccomp_is_copied_if_its_filter_is_known_to_allow_it() {
     assert!(target.finish());
 }
 
-/// Only a worker thread, which would notice least of a signal, has a filter. It kills for the system call `KILLED`.
+/// Only a worker thread, which would notice a signal the least, has a filter. The filter kills the process for the
+/// system call `KILLED`.
 const FILTERED_WORKER: &str = r#"
   require 'fiddle'
   numbers = [Fiddle::TYPE_INT] + [Fiddle::TYPE_LONG] * 4
@@ -304,12 +305,12 @@ fn a_thread_that_does_not_stop_is_detached_before_we_end() {
     while fs::read_to_string(format!("{folder}/freezer.state")).unwrap().trim() != "FROZEN" {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // It has just said that it is ready, and may not read yet.
+    // The target is ready, but may not read yet.
     let reads = format!("/proc/{0}/task/{0}/syscall", target.pid());
     while !fs::read_to_string(&reads).unwrap().starts_with("0 ") {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // The frozen threads, which wait for an event, are tried first; the main thread, which reads, makes the call.
+    // The frozen threads, which wait for an event, are tried first. The main thread, which reads, makes the call.
     let image = look(target.pid()).unwrap();
     let modules = elf::modules(&image);
     let getppid = modules.iter().find_map(|it| it.symbol(&image, "getppid").ok().flatten());

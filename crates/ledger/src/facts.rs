@@ -10,7 +10,7 @@ use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace};
 
 use crate::ownership::{PointerGraph, current_frames};
 
-/// The facts that are read from an image during the capture: plain data, none of the image's bytes.
+/// The facts that are read from an image during the capture: plain data, without the image's bytes.
 #[derive(Debug)]
 pub struct Facts {
     pub(crate) libc: Libc,
@@ -39,7 +39,7 @@ pub struct Facts {
 
 impl Facts {
     /// Reads malloc's side and Ruby's side of `image` at the same time. If one cannot be read, the reason is kept and
-    /// the other stands. With `owners`, the pointers between blocks are read too, so that
+    /// the other remains valid. With `owners`, the pointers between blocks are read too, so that
     /// [`Ledger::draw_up`](crate::Ledger::draw_up) can find owners.
     #[must_use]
     pub fn read(image: &Image<'_>, owners: bool) -> Self {

@@ -51,7 +51,7 @@ pub struct Ledger {
     pub findings: Vec<Finding>,
 }
 
-/// What a [`Ledger`] is to include beyond causes and owners.
+/// The parts that a [`Ledger`] has beyond causes and owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Extent {
     /// Retained sizes: some seconds for a process with millions of objects.
@@ -69,15 +69,15 @@ pub struct MallocAccount {
     pub trim_yield_bytes: u64,
     /// The part that leaves RSS at once but is freed only when the kernel splits the huge page.
     pub trim_deferred_bytes: u64,
-    /// The call that trims, as a person writes it, such as `malloc_trim(0)`.
+    /// The call that trims, as a person writes it: `malloc_trim(0)`.
     pub trim_call: Option<&'static str>,
     /// The allocator with its version, such as `glibc 2.36`.
     pub walker: String,
-    /// How it is tuned; `None` if that is not known.
+    /// Its tuning; `None` if that is not known.
     pub tuning: Option<Tuning>,
     /// The owners whose blocks keep free memory resident, the largest amount first; empty if owners were not traced.
     pub pins: Vec<Pin>,
-    /// The slabs by the size of their regions; empty if the allocator has none.
+    /// The slabs by the size of their regions; empty if the allocator has no slabs.
     pub size_classes: Vec<SizeClassAccount>,
     /// The arenas, the main one first.
     pub arenas: Vec<ArenaAccount>,
@@ -124,7 +124,7 @@ pub struct RubyAccount {
 }
 
 impl Ledger {
-    /// Books the facts: a pure function that cannot fail. If a part could not be read, a finding tells so, and its
+    /// Books the facts: a pure function that cannot fail. If a part could not be read, a finding reports it, and its
     /// bytes are under [`Cause::Unknown`]. `state` must be the state of the image that the facts were read from, with
     /// page states. The ledger has no retained sizes.
     #[must_use]
@@ -232,8 +232,8 @@ impl Ledger {
         }
     }
 
-    /// The classes of the program's own objects, without those of C extensions and of the interpreter, by their part of
-    /// RSS, largest first.
+    /// The classes of the program's own objects, without the classes of C extensions and of the interpreter, by their
+    /// part of RSS, largest first.
     pub fn managed(&self) -> impl Iterator<Item = &OwnerAccount> {
         let is_managed = |owner: &&OwnerAccount| owner.cause == Cause::RubyMalloc;
         self.owners.iter().filter(is_managed)
@@ -324,7 +324,7 @@ fn is_in_use(cause: Cause) -> bool {
     )
 }
 
-/// The spans, ascending, without those that overlap the one before.
+/// The spans, ascending, without spans that overlap the one before.
 fn disjoint(mut spans: Vec<Span>, clashes: &mut Clashes) -> Vec<Span> {
     spans.dedup_by(|next, last| {
         let overlap = next.range.start < last.range.end;

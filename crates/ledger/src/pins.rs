@@ -1,5 +1,5 @@
-//! What keeps free memory resident: an allocator returns whole slabs or whole pages, so one block in use keeps all free
-//! memory around it.
+//! The blocks that keep free memory resident: an allocator returns whole slabs or whole pages, so one block in use
+//! keeps all free memory around it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -74,7 +74,7 @@ pub(crate) struct Pins {
 /// Blocks and bytes by the index of the owner's account; `None` for thread caches.
 type Sums = BTreeMap<Option<u32>, (u64, u64)>;
 
-/// Finds the pins of a heap. `accounts` are those of `owners`; without owners, only size classes are counted.
+/// Finds the pins of a heap. `accounts` are the accounts of `owners`. Without owners, only size classes are counted.
 pub(crate) fn find(
     heap: &HeapMap,
     pages: &Pages,
@@ -225,7 +225,7 @@ impl Finder<'_> {
         self.index.of(self.owners.owner_of(block))
     }
 
-    /// Divides the free bytes among the blocks around them, and begins anew.
+    /// Divides the free bytes among the blocks around them, and starts again.
     fn settle(&mut self, sums: Option<&mut Sums>) {
         let members = self.members.len() as u64;
         if self.free_bytes > 0 && members > 0 {

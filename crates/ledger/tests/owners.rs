@@ -14,7 +14,7 @@ use testkit::{ElfModule, GlibcRelease, MallocHeap, RubyHeap, RubyRelease, Synthe
 /// An address without memory.
 const NOWHERE: u64 = 0x10_0000_0010;
 
-/// A draft of a process: chunks, the words in them, and objects of Ruby's.
+/// A draft of a process: chunks, the words in them, and Ruby objects.
 #[derive(Clone)]
 struct Draft {
     /// All other memory.
@@ -117,7 +117,7 @@ fn what_lies_behind_an_object_is_its_own_and_the_rest_nobodys() {
     let [first, second, third] = [6, 10, 20].map(|words| draft.chunk(words));
     draft.point(first, 2, second);
     draft.point(second, 9, third);
-    // A loop, with and without a way to it.
+    // A loop, once with and once without a path to it.
     draft.point(third, 0, first);
     let [lost, other] = [8, 12].map(|words| draft.chunk(words));
     draft.point(lost, 1, other);
@@ -134,8 +134,7 @@ fn what_lies_behind_an_object_is_its_own_and_the_rest_nobodys() {
     assert_eq!((owner.objects, owner.chunks, owner.has_memsize), (1, 3, Some(false)));
 }
 
-/// A table of types that is not the release's gave bytecode to `ruby.malloc`, and instance variables to
-/// `ruby.vm`.
+/// With another release's table of types, bytecode used to count as `ruby.malloc`, and instance variables as `ruby.vm`.
 #[test]
 fn a_wrong_number_of_an_internal_type_gives_no_memory_to_another() {
     for (fields, iseq) in [(13, 7), (14, 13)] {
@@ -166,7 +165,7 @@ fn a_wrong_number_of_an_internal_type_gives_no_memory_to_another() {
     }
 }
 
-/// YJIT's tables were called bytecode: 92 MiB in one process.
+/// YJIT's tables used to count as bytecode: 92 MiB in one process.
 #[test]
 fn what_a_compiler_knows_of_its_code_is_not_bytecode() {
     for has_compiled in [false, true] {
@@ -187,7 +186,7 @@ fn what_a_compiler_knows_of_its_code_is_not_bytecode() {
                 for pair in chain.windows(2) {
                     draft.point(pair[0], 3, pair[1]);
                 }
-                // The fourth is a block, which names its bytecode, and is named by the next.
+                // The fourth chunk is a block. It refers to its bytecode, and the next chunk refers to it.
                 draft.point(chain[3], 0, iseq);
                 draft.point(chain[4], 5, chain[3]);
                 tables += [12, 7, 9, 33, 14, 25, 16, 11].map(bytes).iter().sum::<u64>();
@@ -205,7 +204,7 @@ fn what_a_compiler_knows_of_its_code_is_not_bytecode() {
     }
 }
 
-/// Beyond 64 GiB of chunks the map of addresses was full, and what lay there was called unreachable.
+/// Beyond 64 GiB of chunks, the map of addresses was full, and further chunks used to count as unreachable.
 #[test]
 fn chunks_beyond_64_gib_of_addresses_have_owners() {
     const BYTES: u64 = 14 << 20;
@@ -287,8 +286,8 @@ fn classes_of_one_name_have_one_account() {
     assert_eq!((owner.exclusive_bytes, owner.shared_bytes), (bytes(6) + bytes(10), 0));
 }
 
-/// The prototype of this tracer charged OpenSSL::Digest with 33.8 MiB instead of 192 KiB: a word in
-/// it that looked like a pointer into the middle of a buffer came before the buffer's own.
+/// The prototype of this tracer charged OpenSSL::Digest with 33.8 MiB instead of 192 KiB: a word in it that looked like
+/// a pointer into the middle of a buffer took precedence over the pointer of the buffer's owner.
 #[test]
 fn a_word_that_points_into_the_middle_takes_nothing_from_whose_it_is() {
     let mut draft = Draft::new();
@@ -304,7 +303,7 @@ fn a_word_that_points_into_the_middle_takes_nothing_from_whose_it_is() {
     assert_eq!(held(&ledger, "Zlib::Deflate"), (2 * bytes(4) + bytes(4000), 0));
 }
 
-/// malloc rounds sizes up: half of all chunks have a last word that no program wrote to.
+/// malloc rounds sizes up: half of all chunks have a last word that the program never wrote.
 #[test]
 fn an_old_word_at_the_end_of_a_chunk_takes_nothing_from_whose_it_is() {
     let mut draft = Draft::new();
@@ -320,7 +319,7 @@ fn an_old_word_at_the_end_of_a_chunk_takes_nothing_from_whose_it_is() {
     assert_eq!(held(&ledger, "Zlib::Deflate"), (2 * bytes(4) + bytes(40), 0));
 }
 
-/// A window of zlib's is recycled memory: its old words gave it the rest of a long list.
+/// A window of zlib is recycled memory. Through its old words it used to get the rest of a long list.
 #[test]
 fn an_old_word_in_a_large_buffer_takes_nothing_from_whose_it_is() {
     let mut draft = Draft::new();
@@ -347,12 +346,12 @@ const NIL: Word = Word::Value(8);
 /// `ROBJECT_EMBED` and `RHASH_ST_TABLE_FLAG`.
 const IN_SLOT: u64 = 1 << 13;
 const HAS_TABLE: u64 = 1 << 15;
-/// The shape with two variables, and room for more, that synthetic heaps of 3.2 have.
+/// The shape of synthetic heaps of 3.2 for two variables, with room for more.
 const TWO_VARIABLES: u64 = 5 << 32;
 
-/// Memory of an object: words in use, and words of an earlier owner in the slack behind them. `draw` adds an object with
-/// both. It is given the addresses of an object that a word in use may refer to, and of an object and its chunk that
-/// stale words refer to.
+/// Asserts that only the words in use of an object's memory are read, not the words of an earlier owner in the slack
+/// behind them. `draw` adds an object with both. Its arguments are the address of an object that a word in use may
+/// refer to, and the addresses of an object and its chunk that stale words refer to.
 fn assert_slack_is_not_read(
     release: RubyRelease,
     draw: impl Fn(&mut Draft, u64, [u64; 2]) -> u64,
@@ -375,7 +374,8 @@ fn path(ledger: &Ledger, name: &str) -> Option<String> {
     owner.retainers.first().and_then(|retainer| retainer.path.clone())
 }
 
-/// An unused slot behind six variables had an old pointer to a hash table of 12.6 MIB, so the retaining paths were wrong.
+/// An unused slot behind six variables contained an old pointer to a hash table of 12.6 MiB, so the retaining paths
+/// were wrong.
 #[test]
 fn stale_words_behind_the_variables_in_a_slot_are_not_read() {
     let ledger = assert_slack_is_not_read(RubyRelease::V3_2, |draft, referred, [victim, stale]| {
@@ -427,7 +427,7 @@ fn stale_entries_of_a_hash_table_are_not_read() {
     assert_eq!(path(&ledger, "InUse").as_deref(), Some("(stacks) → Table → InUse"));
 }
 
-/// 1,011 of the 1,024 words in the write buffer of an IO were old pointers, so 48 % of RSS had the owner IO.
+/// 1,011 of the 1,024 words in the write buffer of an IO were old pointers, so 48 % of RSS was attributed to IO.
 #[test]
 fn the_buffer_of_an_io_is_not_read() {
     let ledger = assert_slack_is_not_read(RubyRelease::V3_1, |draft, _, [victim, stale]| {
@@ -472,8 +472,7 @@ fn what_is_known_by_its_middle_only_is_held_all_the_same() {
     assert_eq!(held(&draft.draw_up(&[]), "Pool"), (bytes(4) + bytes(100) + bytes(7), 0));
 }
 
-/// malloc's own structures point to chunks where their headers begin: that is where the chunk
-/// before it ends.
+/// malloc's own structures point to the headers of chunks, which overlap the ends of the chunks before them.
 #[test]
 fn the_header_of_the_next_chunk_is_no_part_of_a_chunk() {
     let mut draft = Draft::new();
@@ -519,7 +518,7 @@ fn text_that_looks_like_a_pointer_holds_nothing() {
     assert!(held(&ledger, "(nobody)").0 >= bytes(16));
 }
 
-/// An unmarked object whose class was swept before it: rbloat panicked where a way led to one.
+/// The class of an unmarked object was swept before the object. rbloat used to panic if a path led to such an object.
 #[test]
 fn garbage_without_a_class_is_no_extensions() {
     const T_DATA: u8 = 0x0c;
@@ -552,7 +551,7 @@ fn without_owners_only_what_objects_name_is_theirs() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
-    /// Any pointers between any chunks, against sets of what each class reaches.
+    /// Any pointers between any chunks, compared with the sets of chunks that each class reaches.
     #[test]
     fn a_chunk_is_exclusive_where_one_class_alone_reaches_it(
         sizes in prop::collection::vec(4_u64..40, 1..40),
@@ -561,7 +560,7 @@ proptest! {
     ) {
         let mut draft = Draft::new();
         let chunks: Vec<u64> = sizes.iter().map(|&words| draft.chunk(words)).collect();
-        // A word that is written twice points where it was written to last.
+        // If a word is written twice, the last pointer counts.
         let mut words = BTreeMap::new();
         for (from, word, to) in &pointers {
             words.insert((from.index(chunks.len()), *word), to.index(chunks.len()));

@@ -1,4 +1,4 @@
-//! The whole account of a synthetic process: a heap of malloc's and one of Ruby's in one memory.
+//! The whole account of a synthetic process: a heap of malloc and a heap of Ruby in one memory.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(prop_oneof![3 => malloc, 2 => free], 0..200)
 }
 
-/// Runs the steps; returns the heap and the pointers that are still allocated.
+/// Runs the steps. Returns the heap and the pointers that are still allocated.
 fn run(release: GlibcRelease, steps: &[Step]) -> (MallocHeap, Vec<u64>) {
     let mut heap = MallocHeap::new(release, 3);
     let mut pointers = Vec::new();
@@ -67,7 +67,7 @@ fn draw_up(image: &Image<'_>) -> Ledger {
     ledger
 }
 
-/// The memory_map fits together and shows what the ledger sums up.
+/// Asserts that the memory map is consistent and agrees with the ledger's sums.
 fn assert_same(ledger: &Ledger, memory_map: &MemoryMap) {
     assert_eq!(memory_map.check(ledger.owners.len()), Ok(()));
     assert_eq!(memory_map.resident_bytes(), ledger.rss_bytes);
@@ -94,7 +94,7 @@ fn assert_same(ledger: &Ledger, memory_map: &MemoryMap) {
             }
         }
     }
-    // Where owners were not looked for, the memory_map names none.
+    // If owners were not traced, the memory map has none.
     for (owned, account) in owned.iter().zip(&ledger.owners).filter(|_| ledger.is_traced) {
         let account = (account.held_bytes(), account.objects, account.slot_bytes);
         assert_eq!(*owned, account, "bytes held, objects, bytes of slots");
@@ -206,7 +206,7 @@ proptest! {
     }
 }
 
-/// The map counted the pages that such a core lacks as resident, and the ledger did not.
+/// The map used to count the pages that such a core lacks as resident, while the ledger did not.
 #[test]
 fn the_map_of_a_core_that_is_cut_short_balances() {
     let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
@@ -239,7 +239,7 @@ proptest! {
         let path = folder.path().join("core");
         let writer = if is_kernels { CoreWriter::Kernel } else { CoreWriter::Debugger };
         SyntheticCore::new(writer, &memory, &image.state.threads).write(&path);
-        // Its libraries are all in the core, and none of this machine's is to be taken for them.
+        // The core contains all of its libraries. None of this machine's libraries may be used instead.
         let options = CoreOptions { sysroot: Some(folder.path().join("empty")) };
         let core = capture::open_core(&path, &options).unwrap().image;
         let dumped = draw_up(&core);
@@ -293,7 +293,7 @@ fn without_a_ruby_and_without_a_malloc_all_is_unknown_and_said_so() {
     assert!(whats[0].contains("malloc") && whats[1].contains("Ruby"), "{whats:?}");
 }
 
-/// On Linux 6.7 and later, and for cores, nothing was compared.
+/// On Linux 6.7 and later, and for cores, the sums used not to be compared.
 #[test]
 fn rows_that_add_up_to_another_rss_than_counted_are_a_finding() {
     let mut memory = SyntheticMemory::default();

@@ -1,4 +1,4 @@
-//! Verdicts of `rbloat diff` on reports whose numbers the test set.
+//! Verdicts of `rbloat diff` on reports whose numbers the test sets.
 
 use capture::Address;
 use diagnosis::growth;
@@ -23,7 +23,7 @@ fn look(hour: u64, change: impl FnOnce(&mut Report)) -> (String, Snapshot) {
     (format!("look at {hour}"), Snapshot { report, memory_map })
 }
 
-/// The memory map of a process whose only old objects are the `Session`s. Those that were there before stay.
+/// The memory map of a process whose only old objects are the `Session`s. Earlier sessions stay at their addresses.
 fn old_objects(report: &Report) -> MemoryMap {
     const OLD_SLOT: u8 = 7;
     let owners = report.owners.as_deref().unwrap_or_default();
@@ -51,12 +51,12 @@ fn old_objects(report: &Report) -> MemoryMap {
     MemoryMap { areas: vec![area], columns, knows_pages: true }
 }
 
-/// Lets a cause have so many bytes more.
+/// Adds bytes to a cause.
 fn grow(report: &mut Report, cause: &str, bytes: u64) {
     report.causes.iter_mut().find(|row| row.cause.name() == cause).unwrap().bytes += bytes;
 }
 
-/// Lets there be so many `Session`s of a kB each, kept by a constant or, without it, by nothing.
+/// Adds `count` `Session`s of 1 KiB each, retained by a constant if `retainer` has its name, and otherwise by nothing.
 fn sessions(report: &mut Report, count: u64, retainer: Option<&str>) {
     grow(report, "ruby.malloc", count * 984);
     grow(report, "ruby.live_slots", count * 40);
@@ -102,7 +102,7 @@ fn what_grows_at_the_same_rate_is_a_leak() {
 
 #[test]
 fn what_a_growing_number_of_threads_retains_leaks_with_them() {
-    // A path has the name and the method of a thread beside its class.
+    // A path shows the name and the method of a thread in addition to its class.
     for thread in ["Thread", "Thread \"worker\" in block in Pool#start (/srv/app/pool.rb:4)"] {
         let looks = [(1, 10_000), (2, 14_000), (3, 18_000)].map(|(hour, count)| {
             look(hour, |report| {
@@ -134,7 +134,7 @@ fn now_more_now_less_is_too_early_to_say() {
 
 #[test]
 fn two_snapshots_never_prove_a_leak() {
-    // In ten hours 40,000, in the next one 4,000; and a process that has just started.
+    // First 40,000 sessions in ten hours and 4,000 in the next one, then a process that has just started.
     for counts in [[(10, 40_000), (11, 44_000)], [(0, 0), (1, 44_000)]] {
         let diff = diff_of(&counts, Some("Cache::STORE"));
         let verdict = &diff.verdict;
@@ -180,7 +180,7 @@ fn the_headline_explains_the_growth_of_rss() {
         })
         .collect();
     let diff = growth(&looks);
-    // The sessions leak, but are 4 MiB of 54.
+    // The sessions leak, but they are only 4 MiB of 54.
     assert_eq!(diff.verdict.kind, DiffKind::Retention, "{:?}", diff.verdict);
     let words = diff_verdict(&diff).summary;
     assert!(words.starts_with("Retention: RSS rose by 53.9 MiB, free memory"), "{words}");
@@ -369,7 +369,7 @@ fn pin(owner: &str, kind: &str, blocks: u64, bytes: u64) -> PinRow {
     PinRow { owner: owner.into(), kind: kind.into(), blocks, bytes }
 }
 
-/// Two reports on a process whose free memory on pages in use grew by so many bytes.
+/// Two reports on a process whose free memory on pages in use grew by `grown` bytes.
 fn with_pins(grown: u64) -> [(String, Snapshot); 2] {
     [0, grown].map(|grown| {
         look(1 + grown.min(1), |report| {
@@ -389,7 +389,7 @@ fn with_pins(grown: u64) -> [(String, Snapshot); 2] {
 fn pins_and_size_classes_are_compared() {
     let diff = growth(&with_pins(40 * MIB));
     let pins = diff.pins.as_ref().unwrap();
-    // The others keep as much as before, though their number and thereby their name differ.
+    // The others keep as much memory as before, but their number and therefore their name differ.
     assert_eq!(pins.len(), 1, "{pins:?}");
     assert_eq!((pins[0].owner.as_str(), pins[0].kind.as_str()), ("String", "class"));
     assert_eq!(pins[0].bytes.at, [MIB, 41 * MIB]);
@@ -418,7 +418,7 @@ fn nothing_is_said_of_pins_that_a_snapshot_does_not_have() {
     looks[0].1.report.owners = None;
     let diff = growth(&looks);
     assert!(diff.pins.is_none() && diff.size_classes.is_some());
-    // An older version looked for no pins.
+    // Reports of older versions have no pins.
     looks[0].1.report.malloc.as_mut().unwrap().walker.clear();
     let diff = growth(&looks);
     assert!(diff.pins.is_none() && diff.size_classes.is_none());

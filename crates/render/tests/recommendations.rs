@@ -1,4 +1,4 @@
-//! What is recommended, on runs whose figures the test set.
+//! Recommendations on runs whose figures the test sets.
 
 use diagnosis::{Workload, compare};
 use formats::{
@@ -8,7 +8,7 @@ use formats::{
 
 const MIB: u64 = 1 << 20;
 
-/// So many runs of a setting: MiB at the peak and when settled, and the wall time in ms, scattered by a little.
+/// Returns `count` runs of a setting: MiB at the peak and when settled, and the wall time in ms, slightly scattered.
 fn runs(setting: &str, peak: u64, settled: u64, wall_ms: f64, count: u32) -> Vec<Run> {
     (1..=count)
         .map(|number| Run {
@@ -163,7 +163,7 @@ fn one_run_of_each_changes_nothing() {
     );
 }
 
-/// Another setting took its place.
+/// Another setting used to take the place of the baseline.
 #[test]
 fn without_a_run_of_the_baseline_nothing_is_recommended() {
     let settings = ["default", "arena2", "jemalloc"]
@@ -208,7 +208,7 @@ fn keeping_the_baseline_is_sure_only_if_no_setting_can_save_enough() {
     assert_eq!(taken.map(|it| it.confidence), [Confidence::Medium, Confidence::Low]);
 }
 
-/// They were shown as 1 and 1.
+/// These rates used to be shown as 1 and 1.
 #[test]
 fn small_rates_have_enough_digits() {
     let mut all = runs("default", 100, 90, 1000.0, 1);

@@ -1,5 +1,4 @@
-//! What users and programs see, word for word. `burst.json` is a report on scenarios/burst.rb, cut
-//! short.
+//! The output for users and programs, word for word. `burst.json` is a shortened report on scenarios/burst.rb.
 
 use formats::{Action, Advice, LargeGem, Report, to_json};
 use render::{ListedProcess, TextOptions, words};
@@ -85,7 +84,7 @@ fn a_command_stands_alone_and_its_remark_beside_it() {
     assert!(plain(&render::fix(&report, None, 120)).contains("    memleak-bpfcc -p 4242\n"));
 }
 
-/// A line that was longer than the terminal was broken, and the table could not be read.
+/// Lines longer than the terminal used to be broken, and the table could not be read.
 #[test]
 fn the_table_of_owners_fits_a_narrow_terminal() {
     let mut report = burst();

@@ -1,4 +1,4 @@
-//! Files of snapshots: what is written comes back, and nothing else is believed.
+//! Files of snapshots: they are read back as written, and all others are rejected.
 
 use capture::Address;
 use formats::{FORMAT, Report, Snapshot, SnapshotError};
@@ -45,7 +45,7 @@ fn what_is_written_comes_back() {
     assert_eq!(Snapshot::from_bytes(&bytes).unwrap().to_bytes(), bytes);
 }
 
-/// The bytes with a checksum that is right, as whoever means harm would write it.
+/// The bytes with a correct checksum, as an attacker would write it.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.len().saturating_sub(4);
     bytes.truncate(end);
@@ -99,7 +99,7 @@ fn areas_that_do_not_fit_together_are_refused() {
     }
 }
 
-/// A section that unpacks to far more than it has takes no more memory than is allowed: here, 3 GB of zeros.
+/// A section that unpacks to far more than its stated size takes no more memory than is allowed: here, 3 GB of zeros.
 #[test]
 fn a_file_that_unpacks_to_gigabytes_is_refused() {
     use std::io::Write;
@@ -141,7 +141,7 @@ proptest! {
         prop_assert!(Snapshot::from_bytes(&whole[..end.index(whole.len())]).is_err());
     }
 
-    /// Columns of any bytes, in a file whose checksum is right: what is read can be drawn.
+    /// Columns of any bytes, in a file with a correct checksum. If the columns are accepted, they can be drawn.
     #[test]
     fn columns_of_any_bytes_are_refused_or_can_be_drawn(
         changes in prop::collection::vec((0..4_usize, any::<prop::sample::Index>(), any::<u8>()), 1..6),

@@ -4,7 +4,7 @@ use formats::{Memsize, Owner, Report};
 use ledger::{Cause, Size};
 use render::words;
 
-/// A report whose verdict is native memory of which the first of two owners has so many percent.
+/// Renders the verdict of a report on native memory of which the first of two owners has `percent`.
 fn native(percent: u64) -> String {
     let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
     report.verdict.cause = Some(Cause::NativeHeld);

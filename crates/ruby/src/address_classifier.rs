@@ -1,4 +1,4 @@
-//! Classifies the words of slots by what they may point to.
+//! Classifies the words of slots by the kind of memory that they may point to.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(crate) enum Place {
     Elsewhere,
 }
 
-/// Finds in constant time what lies at an address: millions of words of slots are looked up.
+/// Finds in constant time the kind of memory at an address: millions of words of slots are looked up.
 ///
 /// The address space is cut into granules of the size and alignment of heap pages.
 pub(crate) struct AddressClassifier<'a> {

@@ -43,8 +43,8 @@ pub fn backtraces(image: &Image<'_>, space: &ObjectSpace, paths: &CodePaths) -> 
     })
 }
 
-/// Like [`backtraces`], but calls `each` with the slot of each thread and its frames, innermost first, and returns what that
-/// returns. Frames that it does not ask for are not read: each takes about a microsecond.
+/// Like [`backtraces`], but calls `each` with the slot of each thread and its frames, innermost first, and returns its
+/// results. Frames that it does not request are not read: each takes about a microsecond.
 pub fn map_backtraces<T>(
     image: &Image<'_>,
     space: &ObjectSpace,
@@ -118,7 +118,7 @@ impl<'a> Labels<'a> {
         Some(Self { space, paths, location, reader, methods, known: HashMap::new() })
     }
 
-    /// The frame as a backtrace shows it; `None` for those that backtraces leave out.
+    /// The frame as a backtrace shows it; `None` for frames that backtraces leave out.
     fn frame(&mut self, frame: &ControlFrame) -> Option<Frame> {
         if frame.is_c_function() {
             let Method { owner, name } = self.methods.of(frame.environment)?;
@@ -168,7 +168,7 @@ impl<'a> Labels<'a> {
 }
 
 /// The label of an iseq with the owner of its method: `block in run` of `Export#` is `block in Export#run`. Labels of
-/// files and of the bodies of classes have none.
+/// files and of the bodies of classes have no owner.
 fn qualified(label: &str, method_label: &str, owner: Option<&str>) -> String {
     let mut start = method_label.chars();
     let is_body = start.next() == Some('<') && start.next().is_some_and(char::is_alphabetic);

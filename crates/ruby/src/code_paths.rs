@@ -107,7 +107,7 @@ fn samples(image: &Image<'_>, iseqs: &[Iseq], is_marked: impl Fn(&Iseq) -> bool)
     iseqs.iter().step_by(step).map(read).collect()
 }
 
-/// Collects the paths that objects stand for.
+/// Collects the paths in objects.
 struct Paths<'a> {
     space: &'a ObjectSpace,
     reader: ObjectReader<'a>,
@@ -119,7 +119,7 @@ struct Paths<'a> {
 }
 
 impl Paths<'_> {
-    /// The index of the path that this object is; `None` if it is none. Iseqs of one file may have an array each, but
+    /// The index of the path in this object; `None` if it is not a path. Iseqs of one file may have an array each, but
     /// these refer to the same strings.
     fn index(&mut self, object: Address) -> Option<u32> {
         if let Some(known) = self.known.get(&object) {

@@ -13,7 +13,7 @@ pub enum Error {
     NotStarted {
         /// The interpreter's version.
         version: String,
-        /// Where the address of the class Object will be.
+        /// The future address of the class Object.
         at: Address,
     },
     /// The heap belongs to a garbage collector with another kind of heap.

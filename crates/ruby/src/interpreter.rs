@@ -110,7 +110,7 @@ impl Interpreter {
         Self { module: "libruby.so".into(), version: version.into(), range, ..Self::default() }
     }
 
-    /// Its module among those of the process.
+    /// Its module among `modules`, the modules of the process.
     #[must_use]
     pub fn module_among<'m>(&self, modules: &'m [Module]) -> Option<&'m Module> {
         modules.iter().find(|module| module.range == self.range)

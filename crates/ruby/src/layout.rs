@@ -1,4 +1,4 @@
-//! Layouts of CRuby's structures: derived from what every Ruby has, and checked before use.
+//! Layouts of CRuby's structures: derived from facts that hold for every Ruby, and checked before use.
 
 pub(crate) mod bitmaps;
 pub(crate) mod class_layout;

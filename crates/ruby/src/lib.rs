@@ -17,7 +17,7 @@
 //! | `layout` | layouts of CRuby's structures: how they are derived and checked |
 //! | `read` | one pass over all slots with the derived layouts |
 //! | `areas` | memory that Ruby maps for itself: fiber stacks, JIT code, the transient heap |
-//! | `object_space` | the result, which keeps what later readers need |
+//! | `object_space` | the result, with the facts that later readers need |
 //! | `roots` | constants, variables of classes, global variables |
 //! | `code_paths` | the files that bytecode was compiled from |
 //! | `backtrace` | the VM stacks of threads, and the methods that they run, with their files and lines |

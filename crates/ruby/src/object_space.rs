@@ -113,7 +113,7 @@ impl ObjectSpace {
         self.slot_index.slot_at(at)
     }
 
-    /// Where the slot with this index is.
+    /// The address of the slot with this index.
     #[must_use]
     pub fn slot_address(&self, slot: usize) -> Option<Address> {
         heap_page::slot_address(&self.pages, slot)

@@ -1,8 +1,8 @@
 //! Named roots: constants, variables of classes, and global variables, in the program's own words.
 //!
-//! The place of constants, and the names that belong to IDs, are derived from classes whose constants
-//! are known: Object has a constant for each [`Landmark`](crate::interpreter::Landmark), with its
-//! name. Roots that do not pass are left out, and a finding says so.
+//! The place of constants, and the names that belong to IDs, are derived from classes whose constants are known: Object
+//! has a constant for each [`Landmark`](crate::interpreter::Landmark), with its name. Roots that fail this check are
+//! left out, and a finding reports them.
 
 mod class_variables;
 mod constants;
@@ -26,8 +26,8 @@ use crate::roots::program::Program;
 /// More than a program has; the rest is left out.
 const MAX_ROOTS: usize = 1 << 21;
 
-/// The constants and variables that refer to objects, by kind and name, and what could not be read.
-/// Those that are numbers, symbols, `nil` and the like are left out.
+/// The constants and variables that refer to objects, by kind and name, and findings about parts that could not be
+/// read. Numbers, symbols, `nil` and other values that are not objects in slots are left out.
 ///
 /// `image` is the one that `space` was read from, of the same instant. Each root takes some
 /// microseconds.

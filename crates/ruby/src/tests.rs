@@ -1,4 +1,4 @@
-//! Layouts that are wrong on purpose: each must become an error, never other numbers.
+//! Layouts that are wrong on purpose: each must lead to an error, never to other numbers.
 
 use capture::{Address, Image};
 use testkit::{RubyHeap, RubyRelease, Word};
@@ -14,7 +14,7 @@ use crate::model::heap_page::HeapPage;
 use crate::model::slot::Slot;
 use crate::read::{classes, slots};
 
-/// A heap with objects of all sizes, enough that every wrong layout affects some.
+/// A heap with objects of all sizes, enough that every wrong layout affects some of them.
 fn heap(release: RubyRelease) -> RubyHeap {
     let mut heap = RubyHeap::new(release);
     let object = heap.object_class();
@@ -118,7 +118,7 @@ fn wrong_bitmaps_are_an_error() {
     for_each_release(|release, image, interpreter, heap, _| {
         let right = Bitmaps::find(image, heap).expect("it has bitmaps");
         for wrong in right.mutations() {
-            // A mutation that makes no difference on any page of this heap is not wrong.
+            // A mutation without effect on any page of this heap is not wrong.
             if let Ok(slots) = read(image, interpreter, heap, wrong) {
                 let same = read(image, interpreter, heap, right) == Ok(slots);
                 assert!(same, "{release:?}: {wrong:?} is taken for {right:?}");

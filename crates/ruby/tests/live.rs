@@ -1,4 +1,4 @@
-//! The object spaces of real Ruby processes, compared with what the processes report themselves.
+//! The object spaces of real Ruby processes, compared with the processes' own reports.
 
 #[path = "live/backtraces.rs"]
 mod backtraces;
@@ -49,7 +49,7 @@ fn space_of(target: &Target) -> Result<ObjectSpace, Error> {
     space
 }
 
-/// Compares counts by type with those that the target took before it stopped.
+/// Compares counts by type with the counts that the target took before it stopped.
 #[track_caller]
 fn assert_counts(mut target: Target, space: &ObjectSpace) -> Value {
     target.go_on();
@@ -206,7 +206,7 @@ fn internal_objects_have_the_names_that_ruby_gives_them() {
     assert!(target.finish());
 }
 
-/// The objects of a type that have no class.
+/// The number of objects of a type that have no class.
 fn hidden(space: &ObjectSpace, kind: SlotType) -> u64 {
     objects_of(space, &format!("({kind})"))
 }

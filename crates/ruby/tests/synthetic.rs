@@ -21,7 +21,7 @@ use capture::Address;
 use ruby::{Error, ObjectSpace, SlotState};
 use testkit::{RubyHeap, RubyRelease, RubyTruth, Shift, SyntheticMemory, Word};
 
-/// What was read, in the form of the truth.
+/// The result of a read, in the form of the truth.
 fn as_truth(space: &ObjectSpace) -> RubyTruth {
     let mut classes = BTreeMap::new();
     for slot in space.slots.iter().filter(|slot| slot.is_live()) {
@@ -135,7 +135,7 @@ fn a_heap_of_every_release_reads_as_it_was_written() {
     }
 }
 
-/// A wrong table of numbers attributed the memory of one type to another.
+/// A wrong table of numbers used to attribute the memory of one type to another.
 #[test]
 fn internal_objects_that_are_not_what_their_numbers_say_are_shown_by_number() {
     for release in RubyRelease::ALL {
@@ -192,7 +192,7 @@ fn an_interpreter_is_found_without_page_states() {
     assert!(ruby::read(&image).is_ok(), "page states are not needed to read a heap either");
 }
 
-/// Changes that a later release may make: either everything is still right, or there is an error.
+/// Changes that a later release may make. Either all results are still right, or there is an error.
 #[test]
 fn a_layout_that_is_no_releases_is_read_right_or_not_at_all() {
     for release in RubyRelease::ALL {
@@ -204,7 +204,7 @@ fn a_layout_that_is_no_releases_is_read_right_or_not_at_all() {
                 continue;
             };
             let (mut read, mut truth) = (as_truth(&space), truth);
-            // If the members of classes were not found, a finding says so.
+            // If the members of classes were not found, a finding reports it.
             if !space.findings.is_empty() {
                 (read.classes, truth.classes) = Default::default();
             }

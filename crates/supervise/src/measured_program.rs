@@ -29,7 +29,7 @@ const IDLE_CPU: Duration = Duration::from_millis(40);
 /// The times between SIGTERM and SIGKILL for the program and for a load, which has nothing to lose.
 const TERMINATION_TIME: Duration = Duration::from_secs(10);
 const LOAD_TERMINATION_TIME: Duration = Duration::from_secs(2);
-/// The time between two looks at processes that are being terminated.
+/// The time between two checks of processes that are being terminated.
 const SOON: Duration = Duration::from_millis(20);
 /// The part of the program's output that an error shows, in bytes from the end.
 const MAX_QUOTED_BYTES: u64 = 400;
@@ -46,7 +46,7 @@ pub struct MeasuredProgram<'a> {
     /// The program's output.
     output: File,
     started: Instant,
-    /// The usage of each process, also of those that have ended.
+    /// The usage of each process, including processes that have ended.
     usage: BTreeMap<(i32, u64), ResourceUsage>,
     /// The total CPU time at the latest looks, as far back as the search for idle time needs.
     computed: Vec<(Instant, Duration)>,

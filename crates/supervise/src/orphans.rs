@@ -13,7 +13,7 @@ pub struct Orphans {
 }
 
 impl Orphans {
-    /// Becomes the parent of orphans from now on. If the kernel refuses that, there are none.
+    /// Becomes the parent of orphans from now on. If the kernel refuses that, no orphans are found.
     pub fn take_in() -> Self {
         let _ = set_child_subreaper(true);
         Self { not_ours: children().into_iter().collect() }

@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(pace.due(), SECOND);
         pace.done(SECOND + 200 * MS, MS);
         assert_eq!(pace.due(), 2 * SECOND);
-        // After a pause of the machine it goes on, once.
+        // After a pause of the machine, the next sample is due at once, but the missed ones are not repeated.
         pace.done(60 * SECOND, MS);
         assert_eq!(pace.due(), 61 * SECOND);
         pace.done(61 * SECOND, 397 * MS);

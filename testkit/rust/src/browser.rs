@@ -6,8 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A page in a real Chromium without a window, driven as its developer tools do. The browser ends when this
-/// value is dropped.
+/// A page in a headless Chromium, controlled as its developer tools do. The browser ends when this value is dropped.
 pub struct Browser {
     child: Child,
     input: ChildStdin,
@@ -18,14 +17,15 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Opens the file at `path` in a window of that many pixels. `#` and an anchor may follow the path.
+    /// Opens the file at `path` in a window of `width` by `height` pixels, at `anchor` (`#` and a name) if it is not
+    /// empty.
     ///
     /// # Panics
-    /// Where there is no Chromium, or it does not answer.
+    /// If there is no Chromium, or it does not answer.
     #[must_use]
     pub fn open(path: &Path, anchor: &str, [width, height]: [u32; 2]) -> Self {
         let profile = tempfile::tempdir().expect("a folder can be made");
-        // It speaks over the descriptors 3 and 4, which a shell can make of those that we have.
+        // It communicates over the descriptors 3 and 4, to which the shell duplicates its standard input and output.
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$@\" 3<&0 4>&1 0</dev/null 1>&2", "sh", "chromium"])
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
@@ -53,10 +53,10 @@ impl Browser {
         browser
     }
 
-    /// The value of an expression of JavaScript; a promise's when it is kept.
+    /// The value of a JavaScript expression; of a promise, the value that it resolves to.
     ///
     /// # Panics
-    /// Where it throws.
+    /// If it throws.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let answer = self.call(
             "Runtime.evaluate",
@@ -68,7 +68,7 @@ impl Browser {
 
     /// Returns when the expression is true.
     pub fn wait_until(&mut self, expression: &str) {
-        // Each time anew: what waits in a page is gone when another one takes its place.
+        // This polls, because code that waits in a page is lost when another page replaces it.
         while self.evaluate(expression) != true {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -82,7 +82,7 @@ impl Browser {
         }
     }
 
-    /// Presses a key, by its name in the events of JavaScript.
+    /// Presses a key, given by its name in JavaScript's events.
     pub fn press(&mut self, key: &str) {
         let code = match key {
             "ArrowLeft" => 37,
@@ -107,13 +107,13 @@ impl Browser {
         self.call("Input.insertText", &json!({ "text": text }));
     }
 
-    /// What the window shows, as a PNG in base64.
+    /// A picture of the window, as a PNG in base64.
     pub fn screenshot(&mut self) -> String {
         let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
         shot["data"].as_str().expect("a screenshot has data").to_owned()
     }
 
-    /// Calls a method of the protocol and returns its result; events on the way are passed over.
+    /// Calls a method of the protocol and returns its result. Events that arrive before it are skipped.
     fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.last_id += 1;
         let mut message = json!({ "id": self.last_id, "method": method, "params": parameters });
@@ -140,7 +140,7 @@ impl Drop for Browser {
     fn drop(&mut self) {
         let _ = write!(self.input, "{}\0", json!({ "id": 0, "method": "Browser.close" }));
         let _ = self.input.flush();
-        // It closes its end when it has ended with all of its processes.
+        // The output ends when the browser and all of its processes have ended.
         let mut rest = Vec::new();
         while self.output.read_until(0, &mut rest).is_ok_and(|read| read > 0) {
             rest.clear();

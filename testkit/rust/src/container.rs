@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::{Target, command, place};
 
-/// Copies Ruby and all that it needs to start, without gems, from where the targets run into a folder.
+/// Copies Ruby and all files that it needs to start, without gems, from the targets' system into a folder.
 const MAKE_IMAGE: &str = r#"
     set -e
     image=$0 ruby=$(command -v "$1")
@@ -24,7 +24,7 @@ const MAKE_IMAGE: &str = r#"
     done
 "#;
 
-/// The first process of a container: Ruby shall be its process `id`.
+/// The first process of a container. It starts Ruby as process `id`.
 const RUN: &str = r#"
     set -e
     image=$0 id=$1
@@ -35,25 +35,24 @@ const RUN: &str = r#"
     wait $!
 "#;
 
-/// A Ruby program in a container: in mount, pid, user and network namespaces of its own, with an image
-/// that holds little but Ruby as its root. It ends when this value is dropped.
+/// A Ruby program in a container: in mount, pid, user and network namespaces of its own, with an image that has little
+/// but Ruby as its root. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Container {
     image: TempDir,
-    /// The program; its id is as the host counts.
+    /// The program, with its process id on the host.
     pub target: Target,
 }
 
 impl Container {
-    /// Starts a Ruby program that has the process id `namespace_pid` in its container, and waits until
-    /// it is ready.
+    /// Starts a Ruby program that has the process id `namespace_pid` in its container, and waits until it is ready.
     ///
     /// # Panics
-    /// Where the machine has no unshare(1), or the kernel allows no such namespaces.
+    /// If the machine has no unshare(1), or the kernel does not allow such namespaces.
     #[must_use]
     pub fn ruby(namespace_pid: i32, source: &str) -> Self {
         let image = tempfile::tempdir().expect("a folder can be made");
-        // Whoever the container's root is outside must be able to enter it.
+        // The user that the container's root is on the host must be able to enter it.
         fs::set_permissions(image.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
         let made = command("sh")
             .args(["-c", MAKE_IMAGE])
@@ -67,22 +66,22 @@ impl Container {
                 .arg(image.path())
                 .args([&namespace_pid.to_string(), source]),
         );
-        // unshare waits for the container's first process, and that for Ruby.
+        // unshare waits for the container's first process, which waits for Ruby.
         let ruby = only_child(only_child(target.pid()));
         Self { image, target: target.at(ruby) }
     }
 
-    /// The path outside of what has the absolute `path` inside.
+    /// The path on the host of an absolute `path` in the container.
     #[must_use]
     pub fn outside(&self, path: &str) -> PathBuf {
         self.image.path().join(path.trim_start_matches('/'))
     }
 
-    /// Copies a program and the libraries that it is linked to into a folder of the container. What
-    /// comes back runs it in there, in all its namespaces.
+    /// Copies a program and the libraries that it is linked to into a folder of the container. Returns a command that
+    /// runs it there, in all namespaces of the container.
     ///
     /// # Panics
-    /// Where it cannot be copied.
+    /// If it cannot be copied.
     #[must_use]
     pub fn install(&self, program: &Path) -> Command {
         let folder = self.outside("/installed");
@@ -100,7 +99,7 @@ impl Container {
         let mut command = self.enter(&["--user", "--mount", "--pid", "--net", "--root"]);
         let inside =
             |file: &Path| Path::new("/installed").join(file.file_name().unwrap_or_default());
-        // The container's own loader and libraries may be older ones.
+        // The container's own loader and libraries may be older.
         if let Some(loader) = libraries.iter().find(|file| file.to_string_lossy().contains("/ld-"))
         {
             command.arg(inside(loader)).args(["--library-path", "/installed"]);
@@ -109,7 +108,7 @@ impl Container {
         command
     }
 
-    /// A command that enters some of its namespaces, to be followed by the program and its arguments.
+    /// Returns a command that enters some of its namespaces. The program and its arguments are to be appended.
     #[must_use]
     pub fn enter(&self, namespaces: &[&str]) -> Command {
         let mut command = Command::new("nsenter");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    /// The most that was ever in use; what is written to it begins it anew.
+    /// The peak of the usage. A write resets it.
     peak: &'static str,
     events: &'static str,
 }
@@ -25,15 +25,15 @@ const VERSION_2: Files = Files {
     events: "memory.events",
 };
 
-/// A control group of the kernel's that counts memory. Its processes must have ended before it is dropped.
+/// A control group of the kernel that counts memory. Its processes must have ended before it is dropped.
 pub struct ControlGroup {
     folder: PathBuf,
     files: Files,
 }
 
 impl ControlGroup {
-    /// Makes one without a limit; `None` where none can be made, which is said on standard error: a test that
-    /// must return then has shown nothing.
+    /// Makes a group without a limit. If that is not possible, the test is reported as skipped, and the result is
+    /// `None`.
     #[must_use]
     pub fn make() -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -73,31 +73,30 @@ impl ControlGroup {
         text.trim().parse().expect("a number")
     }
 
-    /// Bytes that are in use.
+    /// The bytes in use.
     #[must_use]
     pub fn usage(&self) -> u64 {
         self.number(self.files.usage)
     }
 
-    /// Sets the limit to so many bytes.
+    /// Sets the limit in bytes.
     pub fn limit(&self, bytes: u64) {
         fs::write(self.folder.join(self.files.limit), bytes.to_string()).expect("a limit is set");
     }
 
-    /// Begins to count the peak anew; `None` where the kernel counts none, or not anew (before Linux 6.12 in
-    /// version 2).
+    /// Resets the peak; `None` if the kernel counts none, or cannot reset it (before Linux 6.12 in version 2).
     #[must_use]
     pub fn reset_peak(&self) -> Option<()> {
         fs::write(self.folder.join(self.files.peak), "0").ok()
     }
 
-    /// The most bytes that were in use since.
+    /// The maximum of the bytes in use since the last reset.
     #[must_use]
     pub fn peak(&self) -> u64 {
         self.number(self.files.peak)
     }
 
-    /// How many processes the kernel has killed since the group was full.
+    /// The number of processes that the kernel killed because the group was full.
     #[must_use]
     pub fn kills(&self) -> u64 {
         let text = fs::read_to_string(self.folder.join(self.files.events)).expect("it has it");

@@ -8,17 +8,17 @@ use crate::SyntheticMemory;
 
 const PAGE: usize = PAGE_SIZE as usize;
 
-/// Who writes a core.
+/// The program that writes a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CoreWriter {
-    /// The kernel, which states every mapping and makes holes for absent pages.
+    /// The kernel, which lists every mapping and makes holes for absent pages.
     Kernel,
-    /// gdb, which writes zeros for them, calls all memory readable, and leaves out what it does not
+    /// gdb, which writes zeros for absent pages, marks all memory readable, and leaves out mappings that it does not
     /// dump.
     Debugger,
 }
 
-/// A core file of a process that never was, byte by byte.
+/// A core file of an invented process.
 #[derive(Debug, Clone)]
 pub struct SyntheticCore {
     writer: CoreWriter,
@@ -29,19 +29,18 @@ pub struct SyntheticCore {
     pub signal: u16,
     /// The beginning of its command line.
     pub arguments: String,
-    /// What the kernel told it when it started.
+    /// The auxiliary vector: types and values.
     pub auxiliary: Vec<(u64, u64)>,
-    /// Mappings of which nothing is dumped, by their beginnings.
+    /// The beginnings of mappings that are not dumped.
     pub not_dumped: Vec<u64>,
-    /// The machine that its header states.
+    /// The machine in its header.
     pub machine: u8,
-    /// The kind of ELF file that its header states.
+    /// The kind of ELF file in its header.
     pub kind: u8,
 }
 
 impl SyntheticCore {
-    /// The core of a process with this memory and these threads, of which the first one is the main
-    /// one.
+    /// The core of a process with this memory and these threads. The first one is the main thread.
     #[must_use]
     pub fn new(writer: CoreWriter, memory: &SyntheticMemory, threads: &[Thread]) -> Self {
         Self {
@@ -61,7 +60,7 @@ impl SyntheticCore {
     /// Writes it to `path`, with holes where the kernel makes some.
     ///
     /// # Panics
-    /// Where the file cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, path: &Path) {
         let mut file = File::create(path).expect("the core can be made");
         let (head, offsets, end) = self.head();
@@ -84,7 +83,7 @@ impl SyntheticCore {
         file.set_len(end).expect("the core can be written");
     }
 
-    /// The headers and notes, where the bytes of each mapping begin, and where the file ends.
+    /// Returns the headers and notes, the offset of each mapping's bytes, and the size of the file.
     fn head(&self) -> (Vec<u8>, Vec<Option<u64>>, u64) {
         let mappings = self.memory.state().mappings;
         let is_dumped = |mapping: &Mapping| {
@@ -95,7 +94,7 @@ impl SyntheticCore {
         let notes = self.notes(mappings.iter());
         let count = mappings.iter().filter(|mapping| is_stated(mapping)).count() as u64 + 1;
         let notes_at = 64 + 56 * count;
-        // And a section.
+        // Room for a section header.
         let mut at = notes_at + notes.len() as u64 + 64;
         if self.writer == CoreWriter::Kernel {
             at = at.next_multiple_of(PAGE_SIZE);
@@ -129,7 +128,7 @@ impl SyntheticCore {
         head.extend(programs);
         head.extend(notes);
         if stated == u16::MAX {
-            // The number of segments is in a section then, of which the kernel writes that one alone.
+            // The number of segments is then in a section header. The kernel writes no other.
             let section = head.len() as u64;
             head[40..48].copy_from_slice(&section.to_le_bytes());
             head[60..62].copy_from_slice(&1_u16.to_le_bytes());
@@ -151,7 +150,7 @@ impl SyntheticCore {
         let mut notes = Vec::new();
         for thread in &self.threads {
             notes.extend(note(1, &self.status(thread)));
-            // Floating point registers, which nobody reads.
+            // Floating point registers, which are not read.
             notes.extend(note(2, &[0xff; 512]));
         }
         notes.extend(note(3, &information));

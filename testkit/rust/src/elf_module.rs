@@ -12,14 +12,14 @@ const HASH: u64 = 0x1800;
 const CONSTANTS: u64 = 0x2000;
 const RELOCATIONS: u64 = 0x3000;
 
-/// Relocations of x86-64 (System V ABI): a variable copied from a library, and places for the address of
-/// a symbol, for all uses or for calls alone.
+/// Relocations of x86-64 (System V ABI): a variable copied from a library, the address of a symbol for all uses, and
+/// the address of a symbol for calls.
 const COPY: u64 = 5;
 const GLOB_DAT: u64 = 6;
 const JUMP_SLOT: u64 = 7;
 
-/// An ELF module without code in memory: symbols, constants and variables, and what the dynamic linker
-/// made of its references to other modules.
+/// An ELF module without code in memory: symbols, constants and variables, and the references to other modules as the
+/// dynamic linker has resolved them.
 #[derive(Debug, Clone)]
 pub struct ElfModule {
     path: &'static str,
@@ -28,7 +28,7 @@ pub struct ElfModule {
     next_variable: u64,
     next_constant: u64,
     symbols: Vec<Symbol>,
-    /// The place, the kind and the index of the symbol.
+    /// The address, the type, and the index of the symbol.
     relocations: Vec<[u64; 3]>,
     debug: u64,
     thread_local_bytes: u64,
@@ -43,7 +43,7 @@ struct Symbol {
 }
 
 impl ElfModule {
-    /// A library at `base` with room for so many bytes of variables.
+    /// A library at `base` with room for `variable_bytes` of variables.
     #[must_use]
     pub fn new(path: &'static str, base: u64, variable_bytes: u64) -> Self {
         Self {
@@ -65,12 +65,12 @@ impl ElfModule {
         self.symbols.push(Symbol { name, value: address - self.base, is_defined: true });
     }
 
-    /// Calls a function of another module. The call leads to `address`.
+    /// Adds a call of another module's function, which is at `address`.
     pub fn call(&mut self, name: &'static str, address: u64) {
         self.refer(JUMP_SLOT, name, address);
     }
 
-    /// Holds a pointer to a function of another module, which is `address`.
+    /// Adds a pointer to another module's function, which is at `address`.
     pub fn point_to(&mut self, name: &'static str, address: u64) {
         self.refer(GLOB_DAT, name, address);
     }
@@ -81,16 +81,16 @@ impl ElfModule {
         self.relocations.push([slot - self.base, kind, self.symbols.len() as u64]);
     }
 
-    /// Has a copy of another module's variable, a word, and returns where.
+    /// Adds a copy of another module's variable, a word, and returns its address.
     pub fn copy(&mut self, name: &'static str, word: u64) -> u64 {
         let at = self.variables(Some(name), &[word]);
         self.relocations.push([at - self.base, COPY, self.symbols.len() as u64]);
         at
     }
 
-    /// Writes the dynamic linker's list of modules to `at`, which is mapped, and has this module, the
-    /// executable, name it. `modules` are all of them in order, this one included. The list ends as it
-    /// should, or begins anew where it `loops`.
+    /// Writes the dynamic linker's list of modules to `at`, which must be mapped, and makes this module, the
+    /// executable, refer to it. `modules` are all modules in order, including this one. If it `loops`, the last entry
+    /// leads to the first module again.
     pub fn link(&mut self, memory: &mut SyntheticMemory, at: u64, modules: &[u64], loops: bool) {
         const ENTRY: u64 = 40;
         self.debug = at;
@@ -131,7 +131,7 @@ impl ElfModule {
         self.thread_local_bytes = bytes;
     }
 
-    /// Adds variables and returns their address; exported where they have a name.
+    /// Adds variables and returns their address. They are exported if they have a name.
     pub fn variables(&mut self, name: Option<&'static str>, words: &[u64]) -> u64 {
         let at = self.next_variable;
         if let Some(name) = name {
@@ -201,7 +201,7 @@ impl ElfModule {
         }
     }
 
-    /// Writes the symbols and a hash table of one bucket, in which they all are.
+    /// Writes the symbols and a hash table with one bucket.
     fn write_symbols(&self, memory: &mut SyntheticMemory) {
         let mut half = |at: u64, value: u32| memory.write(self.base + at, &value.to_le_bytes());
         let count = self.symbols.len() as u32;

@@ -1,8 +1,8 @@
-//! A writer of synthetic jemalloc heaps: a small allocator of its own decides what lies where, and writes it down as
-//! jemalloc of a given release and height of tree would have it.
+//! A writer of synthetic jemalloc heaps: a small allocator of its own chooses the addresses, and the result is written
+//! as jemalloc of a given release and height of tree would write it.
 //!
-//! Offsets and rules were taken from jemalloc's sources and debug information, not from the reader: two parties have read
-//! the facts on which reader and writer agree.
+//! Offsets and rules were taken from jemalloc's sources and debug information, not from the reader, so an error in
+//! either one makes them disagree.
 
 mod release;
 mod writing;
@@ -14,7 +14,7 @@ pub use release::JemallocRelease;
 use release::{NBINS, size_class, size_of_class, slab_bytes};
 
 const PAGE: u64 = 4096;
-/// Behind each large allocation, so that its pointer may begin at any cache line of its first page.
+/// Bytes behind each large allocation, so that its pointer may begin at any cache line of its first page.
 const PAD: u64 = PAGE;
 const GROWTH: u64 = 512 << 10;
 const BASE_BLOCK: u64 = 2 << 20;
@@ -169,7 +169,7 @@ struct Extent {
     bytes: u64,
     /// The address of its structure.
     structure: u64,
-    /// True if it is the first one of its mapping: it is not merged with the one before it.
+    /// True for the first extent of a mapping, which is not merged with the one before it.
     is_head: bool,
     content: Content,
 }
@@ -182,8 +182,8 @@ enum Content {
 }
 
 impl JemallocHeap {
-    /// A heap of a process with so many threads, written by a build of `release` for addresses of `lg_vaddr` bits (48 or
-    /// 57).
+    /// A heap of a process with `threads` threads, written by a build of `release` for addresses of `lg_vaddr` bits (48
+    /// or 57).
     #[must_use]
     pub fn new(release: JemallocRelease, lg_vaddr: u32, threads: usize) -> Self {
         let mut heap = Self {
@@ -198,7 +198,7 @@ impl JemallocHeap {
         };
         let arenas = threads.max(1).div_ceil(2);
         for index in 0..arenas {
-            // The arena for huge requests has a number behind all that threads may use.
+            // The number of the arena for huge requests is behind the numbers of all arenas that threads may use.
             let is_last = index > 1 && index + 1 == arenas;
             heap.add_arena(index, if is_last { index as u64 + 3 } else { index as u64 });
         }
@@ -226,7 +226,7 @@ impl JemallocHeap {
         self.arenas[index].address = self.take_base(index, arena_bytes, 64);
     }
 
-    /// Writes a part `bytes` behind its place from now on, as a release of another layout would.
+    /// Writes a part `bytes` behind its place from now on, as a release with another layout would.
     pub fn shift(&mut self, part: JemallocPart, bytes: u64) {
         self.shifted = Some((part, bytes));
     }

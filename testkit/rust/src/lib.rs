@@ -1,7 +1,7 @@
-//! What the tests of all crates share: real processes to look at, and synthetic memory.
+//! Shared by the tests of all crates: real processes to examine, and synthetic memory.
 //!
-//! The writers of synthetic heaps share no layout with the readers that they test: a wrong layout
-//! must not be able to agree with itself.
+//! The writers of synthetic heaps share no layout with the readers that they test. Otherwise a wrong layout would agree
+//! with itself.
 
 mod browser;
 mod container;

@@ -1,8 +1,8 @@
-//! A writer of synthetic glibc heaps: a small allocator of its own decides what lies where, and
-//! writes it down as glibc of a given release would have it.
+//! A writer of synthetic glibc heaps: a small allocator of its own chooses the addresses, and the result is written as
+//! glibc of a given release would write it.
 //!
-//! Offsets and rules were taken from glibc's sources and from gdb's `ptype /o` on Debian's debug
-//! symbols, not from the reader: what reader and writer agree on, two parties have read.
+//! Offsets and rules were taken from glibc's sources and from gdb's `ptype /o` on Debian's debug symbols, not from the
+//! reader, so an error in either one makes them disagree.
 
 mod libc;
 mod writing;
@@ -19,21 +19,21 @@ const HEAP_SPAN: u64 = 64 << 20;
 const BREAK_START: u64 = 0x5555_5600_0000;
 const HEAPS_START: u64 = 0x7d00_0000_0000;
 const MAPPINGS_START: u64 = 0x7e80_0000_0000;
-/// Requests from here on get a mapping of their own.
+/// Larger requests, and those of this size, get a mapping of their own.
 const MAPPING_THRESHOLD: u64 = 128 << 10;
 /// The largest chunk that goes to a fastbin.
 const LARGEST_FAST: u64 = 0x80;
 /// The largest chunk that goes to a thread's cache.
 const LARGEST_CACHED: u64 = 0x410;
 
-/// The releases whose ways differ.
+/// The releases whose heaps differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GlibcRelease {
-    /// 2.31: links as they are, short `heap_info`.
+    /// 2.31: plain links, short `heap_info`.
     V2_31,
     /// 2.36: protected links, long `heap_info`.
     V2_36,
-    /// 2.42: caches with more lists, which count the room that is left.
+    /// 2.42: caches with more lists, which count the remaining room.
     V2_42,
     /// 2.43: no fastbins, larger caches, another header for mmapped chunks.
     V2_43,
@@ -43,7 +43,7 @@ impl GlibcRelease {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::V2_31, Self::V2_36, Self::V2_42, Self::V2_43];
 
-    /// What gnu_get_libc_version(3) returns.
+    /// The version that gnu_get_libc_version(3) returns.
     #[must_use]
     pub fn version(self) -> &'static str {
         match self {
@@ -78,16 +78,16 @@ impl GlibcRelease {
         if self == Self::V2_43 { 16 } else { 7 }
     }
 
-    /// A link that is stored at `at` and leads to `to`.
+    /// Returns a link that is stored at `at` and leads to `to`.
     fn link(self, at: u64, to: u64) -> u64 {
         if self == Self::V2_31 { to } else { (at / PAGE) ^ to }
     }
 }
 
-/// What a chunk of a synthetic heap is used for.
+/// The use of a chunk in a synthetic heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChunkUse {
-    /// In the program's hands.
+    /// Allocated by the program.
     InUse,
     /// In a bin.
     Free,
@@ -97,39 +97,39 @@ pub enum ChunkUse {
     Cached,
     /// The top of its arena.
     Top,
-    /// A marker at the end of a stretch.
+    /// A marker at the end of a segment.
     Fencepost,
-    /// In the program's hands, in a mapping of its own.
+    /// Allocated by the program, in a mapping of its own.
     Mmapped,
 }
 
 /// A chunk of a synthetic heap, header included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SyntheticChunk {
-    /// Where its header is.
+    /// The address of its header.
     pub address: u64,
     /// Its size.
     pub bytes: u64,
-    /// What it is used for.
+    /// Its use.
     pub usage: ChunkUse,
 }
 
-/// What a reader of a synthetic heap must find.
+/// The facts that a reader of a synthetic heap must find.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MallocTruth {
     /// All chunks, ascending.
     pub chunks: Vec<SyntheticChunk>,
-    /// The stretches of the arenas and the mappings of mmapped chunks, ascending.
+    /// The segments of the arenas and the mappings of mmapped chunks, ascending.
     pub regions: Vec<Range<u64>>,
     /// Bytes obtained from the kernel, for each arena.
     pub system_bytes: Vec<u64>,
-    /// What malloc_trim(0) would give back, ascending.
+    /// The pages that malloc_trim(0) would return to the kernel, ascending.
     pub trimmable: Vec<Range<u64>>,
-    /// The threads, as they must stand in the state.
+    /// The threads, as they must be in the process's state.
     pub threads: Vec<Thread>,
 }
 
-/// A heap to be written. Arena 0 is the main one; thread 0 uses it, thread n arena n.
+/// A heap to be written. Arena 0 is the main one. Thread 0 uses it, and thread n uses arena n.
 #[derive(Debug, Clone)]
 pub struct MallocHeap {
     release: GlibcRelease,
@@ -138,9 +138,9 @@ pub struct MallocHeap {
     mmapped: Vec<Mmapped>,
     /// Memory that only looks like an mmapped chunk.
     look_alikes: Vec<Mmapped>,
-    /// How often an mmapped chunk was resized.
+    /// The number of times that an mmapped chunk was resized.
     resizes: u64,
-    /// Threads, by index, whose variable leads to something else than a cache.
+    /// The threads, by index, whose variable for the cache has another value, with this value.
     misled: BTreeMap<usize, u64>,
     break_end: u64,
     next_mapping: u64,
@@ -158,9 +158,9 @@ struct Cache {
 #[derive(Debug, Clone, Default)]
 struct Arena {
     address: u64,
-    /// First structure and end of each stretch.
+    /// The first structure and the end of each segment.
     stretches: Vec<Range<u64>>,
-    /// Address, size and use of all its chunks.
+    /// The address, size and use of all its chunks.
     chunks: BTreeMap<u64, (u64, ChunkUse)>,
     top: Option<u64>,
     /// The free chunks, in the order in which they were freed.
@@ -169,7 +169,7 @@ struct Arena {
     fast: BTreeMap<u64, Vec<u64>>,
     system_bytes: u64,
     contiguous: bool,
-    /// Whether somebody else's bytes lie behind the top, or the heap may not grow any more.
+    /// True if the arena cannot grow at its top: the memory behind it is not malloc's, or the heap is full.
     must_jump: bool,
 }
 
@@ -178,13 +178,12 @@ struct Mmapped {
     base: u64,
     bytes: u64,
     header: u64,
-    /// What the header at the base says, which an aligned chunk leaves behind.
+    /// The size in the header at the base, which remains there if alignment moves the chunk.
     old_bytes: u64,
 }
 
 impl MallocHeap {
-    /// A heap with so many threads, each with an arena of its own, and a further thread that has
-    /// never allocated.
+    /// A heap with an arena for each of `threads` threads, and a further thread that has never allocated.
     #[must_use]
     pub fn new(release: GlibcRelease, threads: usize) -> Self {
         let mut heap = Self {
@@ -241,24 +240,24 @@ impl MallocHeap {
         self.map((bytes + 8).next_multiple_of(16).max(MAPPING_THRESHOLD), alignment.max(16))
     }
 
-    /// Allocates a chunk with a mapping of its own, however small, as a program does that has lowered the
-    /// threshold for such chunks.
+    /// Allocates a chunk with a mapping of its own, however small, as in a program that has lowered the threshold for
+    /// such chunks.
     pub fn map_chunk(&mut self, bytes: u64) -> u64 {
         self.map((bytes + 8).next_multiple_of(16), 16)
     }
 
-    /// Writes memory that looks as [`MallocHeap::map_chunk`]'s, but is no chunk.
+    /// Writes memory that looks like a chunk from [`MallocHeap::map_chunk`], but is not a chunk.
     pub fn map_look_alike(&mut self, bytes: u64) {
         self.map_chunk(bytes);
         self.look_alikes.extend(self.mmapped.pop());
     }
 
-    /// Counts so many more times that an mmapped chunk was resized.
+    /// Counts `times` more resizes of mmapped chunks.
     pub fn resize_mapped_chunks(&mut self, times: u64) {
         self.resizes += times;
     }
 
-    /// Has the variable of `thread` that should lead to its cache lead to `address`.
+    /// Sets the variable of `thread` that should refer to its cache to `address`.
     pub fn mislead_thread(&mut self, thread: usize, address: u64) {
         self.misled.insert(thread, address);
     }
@@ -269,10 +268,10 @@ impl MallocHeap {
         self.threads[thread].holder + 16
     }
 
-    /// Frees what [`MallocHeap::malloc`] or [`MallocHeap::memalign`] returned, as `thread`.
+    /// Frees a pointer from [`MallocHeap::malloc`] or [`MallocHeap::memalign`], as `thread`.
     ///
     /// # Panics
-    /// Where it is not in use.
+    /// If it is not in use.
     pub fn free(&mut self, thread: usize, pointer: u64) {
         let chunk = pointer - 16;
         if let Some(index) = self.mmapped.iter().position(|mmapped| mmapped.header == chunk) {
@@ -294,7 +293,7 @@ impl MallocHeap {
         }
     }
 
-    /// Somebody else takes bytes by sbrk; the main arena will have to jump over them.
+    /// Takes bytes by sbrk without malloc, so the main arena must begin its next segment behind them.
     pub fn sbrk_by_stranger(&mut self, bytes: u64) {
         if !self.break_is_blocked {
             self.break_end += bytes;
@@ -302,13 +301,13 @@ impl MallocHeap {
         }
     }
 
-    /// Somebody else maps a page behind the break; the main arena will have to use mmap.
+    /// Maps a page right behind the break, so the main arena must use mmap.
     pub fn block_break(&mut self) {
         self.break_is_blocked = true;
         self.arenas[0].must_jump = true;
     }
 
-    /// The arena of `thread`, unless it is the main one, gets its next memory as a new heap.
+    /// Makes the arena of `thread`, unless it is the main one, get its next memory as a new heap.
     pub fn fill_heap(&mut self, thread: usize) {
         if thread > 0 {
             self.arenas[thread].must_jump = true;
@@ -398,7 +397,7 @@ impl Arena {
         self.top.map_or(0, |top| self.chunks[&top].0)
     }
 
-    /// Begins a stretch that is all top.
+    /// Begins a segment that consists of the top.
     fn begin(&mut self, start: u64, first: u64, end: u64) {
         self.stretches.push(start..end);
         self.chunks.insert(first, (end - first, ChunkUse::Top));
@@ -413,7 +412,7 @@ impl Arena {
         self.system_bytes += bytes;
     }
 
-    /// Ends the stretch of the top: what is left of it becomes a free chunk and two markers.
+    /// Ends the segment of the top. The remainder becomes a free chunk, if it is large enough, and fenceposts follow.
     fn fence(&mut self, is_main: bool) {
         let Some(top) = self.top.take() else { return };
         let (bytes, _) = self.chunks.remove(&top).expect("the top is a chunk");

@@ -1,8 +1,7 @@
-//! A writer of synthetic Ruby heaps: objects are put into slots of pages, and written down as Ruby
-//! of a given release would have them.
+//! A writer of synthetic Ruby heaps: objects are put into slots of pages, and written as Ruby of a given release would
+//! write them.
 //!
-//! Offsets are from Ruby's sources and DWARF, not from the reader: what reader and writer agree on,
-//! two parties have read.
+//! Offsets are from Ruby's sources and DWARF, not from the reader, so an error in either one makes them disagree.
 
 mod classes;
 mod code;
@@ -21,13 +20,13 @@ pub use release::{RubyRelease, Shift};
 
 const PAGES_START: u64 = 0x7f20_0000_0000;
 const MEMORY_START: u64 = 0x7f30_0000_0000;
-/// Where the interpreter keeps its object space.
+/// The address of the interpreter's object space.
 const OBJECT_SPACE: u64 = MEMORY_START + 0x1000;
-/// How large it is, and how many there can be.
+/// The size of an object space, and the maximum number of them.
 const OBJECT_SPACE_BYTES: u64 = 0x3000;
-const MOST_SPACES: u64 = 4;
+const MAX_SPACES: u64 = 4;
 
-/// Every Ruby begins with more pages than one.
+/// Every Ruby starts with more than one page.
 const FIRST_PAGES: usize = 12;
 
 const T_OBJECT: u8 = 1;
@@ -66,19 +65,18 @@ struct Object {
     is_unprotected: bool,
 }
 
-/// What a reader of a synthetic heap must find.
+/// The facts that a reader of a synthetic heap must find.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RubyTruth {
-    /// What `ObjectSpace.count_objects` would return.
+    /// The result of `ObjectSpace.count_objects`.
     pub counts: BTreeMap<String, u64>,
-    /// Objects by the name of their class; by their type in parentheses where they have none.
+    /// The number of objects by the name of their class; by their type in parentheses if they have no class.
     pub classes: BTreeMap<String, u64>,
     /// Slots and the pointers in them, ascending by slot.
     pub references: Vec<(u64, u64)>,
-    /// Slots and the other slots that their words name, ascending by slot.
+    /// Slots and the other slots that their words refer to, ascending by slot.
     pub links: Vec<(u64, u64)>,
-    /// The slots of objects that wrap a C struct, ascending, and the name of its type where it has
-    /// one.
+    /// The slots of objects that wrap a C struct, ascending, and the name of its type; `None` if it has none.
     pub data: Vec<(u64, Option<String>)>,
     /// The slots of marked objects, ascending.
     pub marked: Vec<u64>,
@@ -94,7 +92,7 @@ pub struct RubyHeap {
     layout: Layout,
     objects: BTreeMap<u64, Object>,
     names: BTreeMap<u64, String>,
-    /// The strings that classes have as their names.
+    /// The strings that are the names of classes.
     name_strings: BTreeMap<u64, u64>,
     singletons: BTreeMap<u64, u64>,
     /// The names of types by their addresses.
@@ -106,25 +104,25 @@ pub struct RubyHeap {
     pages: Vec<HeapPage>,
     /// Pages without slots, which are kept for slots of any size (from 3.4 on).
     emptied: usize,
-    /// Pages that were freed, whose memory still looks like theirs.
+    /// Pages that were freed, but whose memory still looks like pages.
     freed: usize,
-    /// Whether pages are being swept.
+    /// True if the mark bits of each page that belong to no slot are set, as on pages that Ruby sweeps.
     is_swept: bool,
-    /// The object spaces that the pages are dealt out to: one, or one for each Ractor (from 4.1 on).
+    /// The number of object spaces that share the pages: one, or one for each Ractor (from 4.1 on).
     spaces: usize,
     next_page: u64,
     next_memory: u64,
-    /// What was written to malloc'ed memory.
+    /// The contents of malloc'ed memory.
     memory: Vec<(u64, Vec<u8>)>,
     variables: Vec<(&'static str, u64)>,
     /// Words among the interpreter's variables that are not exported.
     interpreter_words: Vec<u64>,
-    /// What is in the list of shapes (from 3.3 on); empty where nobody asks.
+    /// The list of shapes (from 3.3 on); empty if no test needs it.
     shape_list: Vec<u8>,
 }
 
 impl RubyHeap {
-    /// Where there is code of the interpreter.
+    /// The address of code of the interpreter.
     pub const FUNCTION: u64 = 0x7f10_0000_3000;
 
     /// A heap with the classes and modules that every Ruby has.
@@ -133,7 +131,7 @@ impl RubyHeap {
         Self::with_layout(release.layout())
     }
 
-    /// A heap of a release whose layout is another.
+    /// A heap of a release with a changed layout.
     #[must_use]
     pub fn shifted(release: RubyRelease, shift: Shift) -> Self {
         Self::with_layout(release.layout().shifted(shift))
@@ -155,7 +153,7 @@ impl RubyHeap {
             is_swept: false,
             spaces: 1,
             next_page: PAGES_START,
-            next_memory: OBJECT_SPACE + MOST_SPACES * OBJECT_SPACE_BYTES,
+            next_memory: OBJECT_SPACE + MAX_SPACES * OBJECT_SPACE_BYTES,
             memory: Vec::new(),
             variables: Vec::new(),
             interpreter_words: Vec::new(),
@@ -164,7 +162,7 @@ impl RubyHeap {
         for &bytes in heap.layout.slot_sizes.iter().cycle().take(FIRST_PAGES) {
             heap.add_page(bytes);
         }
-        // Names are strings, which are of a class: classes come first, names later.
+        // Names are strings, which need the class String: classes come first, names later.
         let basic = heap.bare_class(T_CLASS, 0);
         let object = heap.bare_class(T_CLASS, basic);
         let module = heap.bare_class(T_CLASS, object);
@@ -259,11 +257,11 @@ impl RubyHeap {
         self.put(kind, flags, class, words.to_vec())
     }
 
-    /// Adds an internal object as Ruby makes them, of the type that its releases call `name`, with
-    /// what it needs of others. Returns its address.
+    /// Adds an internal object of the type that Ruby's releases call `name`, with the other objects that it needs.
+    /// Returns its address.
     ///
     /// # Panics
-    /// Where the release has no such type.
+    /// If the release has no such type.
     pub fn imemo(&mut self, name: &str) -> u64 {
         let memory = self.malloc(400);
         self.imemo_as(name, self.layout.imemo_number(name), memory)
@@ -279,8 +277,8 @@ impl RubyHeap {
         own
     }
 
-    /// The same where the type has another number than in any release, and what it has from malloc is
-    /// at `memory`: 400 bytes.
+    /// Adds an internal object of the type `name`, but with a type number chosen by the caller. Its malloc'ed memory,
+    /// 400 bytes, is at `memory`.
     pub fn imemo_as(&mut self, name: &str, number: u8, memory: u64) -> u64 {
         let object = self.object_class();
         let (class, flags, words) = match name {
@@ -315,7 +313,7 @@ impl RubyHeap {
         own
     }
 
-    /// Adds a type of C structs that objects wrap, as an extension has it, and returns its address.
+    /// Adds a type of C structs that objects wrap, as extensions define them, and returns its address.
     pub fn data_type(&mut self, name: &str, has_memsize: bool) -> u64 {
         let (text, own) = (self.malloc(name.len() as u64 + 1), self.malloc(80));
         self.memory.push((text, name.as_bytes().to_vec()));
@@ -327,8 +325,8 @@ impl RubyHeap {
         own
     }
 
-    /// Adds an object of `class` (0 for none) that wraps a C struct at `pointer`, or one that is in
-    /// its slot where that is 0 (from 3.3 on).
+    /// Adds an object of `class` (0 for none) that wraps a C struct at `pointer`, or in its own slot if that is 0 (from
+    /// 3.3 on).
     pub fn data(&mut self, class: u64, data_type: u64, pointer: u64) -> u64 {
         let is_embedded = pointer == 0;
         let data = if is_embedded { Word::Value(0) } else { Word::Pointer(pointer) };
@@ -354,7 +352,7 @@ impl RubyHeap {
     /// Adds a string that is short enough to be embedded in its slot.
     ///
     /// # Panics
-    /// Where it is too long for slots of this release.
+    /// If it is too long for slots of this release.
     pub fn string(&mut self, text: &str) -> u64 {
         let class = self.well_known("rb_cString");
         let mut bytes = text.as_bytes().to_vec();
@@ -393,7 +391,7 @@ impl RubyHeap {
         self.names.remove(&object);
     }
 
-    /// Marks an object; an old one is also kept by minor collections.
+    /// Marks an object. Minor collections do not collect an old one, even without a new mark.
     pub fn mark(&mut self, object: u64, is_old: bool) {
         let age = if self.layout.age_in_flags { OLD_FLAG | OLD_FLAG << 1 } else { OLD_FLAG };
         let object = self.objects.get_mut(&object).expect("the object exists");
@@ -401,7 +399,7 @@ impl RubyHeap {
         object.flags |= if is_old { age } else { 0 };
     }
 
-    /// Makes an object one without a write barrier.
+    /// Makes an object have no write barrier.
     pub fn unprotect(&mut self, object: u64) {
         self.objects.get_mut(&object).expect("the object exists").is_unprotected = true;
     }

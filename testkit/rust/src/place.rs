@@ -1,4 +1,4 @@
-//! Where the tests' targets run: on this machine, or in the root filesystem of another release.
+//! The systems in which the tests' targets run: this machine, or the root filesystem of another release.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -10,8 +10,8 @@ use crate::skip::skip;
 /// jemalloc's library as Debian installs it.
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 
-/// Enters a root filesystem as container runtimes do, in a mount namespace that ends with the
-/// process, and becomes the program: its process id stays that of the command.
+/// Enters a root filesystem as container runtimes do, in a mount namespace that ends with the process, and executes the
+/// program in this process, so its process id remains the command's.
 const ENTER: &str = r#"
     set -e
     root=$0 workspace=$1
@@ -24,8 +24,8 @@ const ENTER: &str = r#"
     exec chroot "$root" "$@"
 "#;
 
-/// The root filesystem that targets run in, by the environment's RBLOAT_TEST_ROOT; `None` for this
-/// machine's own. `scripts/rootfs` makes such.
+/// The root filesystem that targets run in, from RBLOAT_TEST_ROOT; `None` for this machine's own. `scripts/rootfs`
+/// makes root filesystems.
 #[must_use]
 pub fn root() -> Option<PathBuf> {
     env::var_os("RBLOAT_TEST_ROOT").map(PathBuf::from)
@@ -115,8 +115,7 @@ pub fn scenario(name: &str) -> Command {
     command
 }
 
-/// Whether the machine has `bytes` of memory to spare for a target. Says so where it has not: a test
-/// that must return then has shown nothing.
+/// Returns true if the machine has `bytes` of memory available for a target. Otherwise the test is reported as skipped.
 #[must_use]
 pub fn has_free_memory(bytes: u64) -> bool {
     let text = std::fs::read_to_string("/proc/meminfo").expect("there is /proc");
@@ -132,5 +131,5 @@ pub fn has_free_memory(bytes: u64) -> bool {
 /// The folder of the workspace.
 fn workspace() -> PathBuf {
     let this = Path::new(env!("CARGO_MANIFEST_DIR"));
-    this.ancestors().nth(2).expect("crates/testbed lies in it").to_owned()
+    this.ancestors().nth(2).expect("testkit/rust lies in it").to_owned()
 }

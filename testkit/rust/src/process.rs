@@ -7,18 +7,18 @@ use serde_json::Value;
 const SIGSTOP: i32 = 19;
 const SIGCONT: i32 = 18;
 
-/// A real process to look at. It is killed when this value is dropped, whatever happens.
+/// A real process to examine. It is killed when this value is dropped, also by a panic.
 ///
-/// The protocol is that of `scenarios/`: when the target has reached its state it prints a line
-/// `ready ` and a JSON object, its truth, and waits until its standard input ends.
+/// The protocol is described in `scenarios/README.md`: when the target has reached its state it prints a line `ready `
+/// and a JSON object, its truth, and waits until its standard input ends.
 #[derive(Debug)]
 pub struct Target {
     child: Child,
-    /// The process to look at, where the child only started it.
+    /// The process to examine, if the child only started it.
     descendant: Option<i32>,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// What the target says of itself in its first `ready` line.
+    /// The facts that the target reports about itself in its first `ready` line.
     pub truth: Value,
 }
 
@@ -26,7 +26,7 @@ impl Target {
     /// Starts `command` and waits until it is ready.
     ///
     /// # Panics
-    /// Where it cannot be started or ends before it is ready.
+    /// If it cannot be started or ends before it is ready.
     #[must_use]
     pub fn start(command: &mut Command) -> Self {
         let mut child = command
@@ -59,17 +59,17 @@ impl Target {
         self.descendant.unwrap_or_else(|| self.child.id().cast_signed())
     }
 
-    /// The same where the process to look at is a descendant of the one that was started.
+    /// Makes `descendant`, a descendant of the started process, the process to examine.
     #[must_use]
     pub fn at(mut self, descendant: i32) -> Self {
         self.descendant = Some(descendant);
         self
     }
 
-    /// The JSON object of its next `ready` line; lines of other kinds are passed over.
+    /// The JSON object of its next `ready` line. Other lines are skipped.
     ///
     /// # Panics
-    /// Where the target ends before it prints one.
+    /// If the target ends before it prints one.
     pub fn next_truth(&mut self) -> Value {
         let mut line = String::new();
         loop {
@@ -86,27 +86,27 @@ impl Target {
     /// A number of its truth.
     ///
     /// # Panics
-    /// Where the truth has no such number.
+    /// If the truth has no such number.
     #[must_use]
     pub fn number(&self, name: &str) -> u64 {
         let value = self.truth[name].as_u64();
         value.unwrap_or_else(|| panic!("no number {name} in {}", self.truth))
     }
 
-    /// Stops it with SIGSTOP and returns when it stands.
+    /// Stops it with SIGSTOP and returns when it is stopped.
     pub fn stop(&self) {
         self.signal(SIGSTOP);
         self.wait_until_stopped();
     }
 
-    /// Returns when it stands stopped by SIGSTOP, also where it stops itself.
+    /// Returns when it is stopped by SIGSTOP, from outside or by itself.
     pub fn wait_until_stopped(&self) {
         while !self.status("State:").starts_with('T') {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }
 
-    /// Lets it go on after [`Target::stop`].
+    /// Continues it after [`Target::stop`].
     pub fn go_on(&self) {
         self.signal(SIGCONT);
     }
@@ -125,7 +125,7 @@ impl Target {
         let _ = self.child.wait();
     }
 
-    /// The rest of a line of its /proc/PID/status, or of another file of `key: value` lines.
+    /// The rest of the line of its /proc/PID/status that begins with `key`.
     #[must_use]
     pub fn status(&self, key: &str) -> String {
         let path = format!("/proc/{}/status", self.pid());
@@ -157,13 +157,13 @@ impl Target {
     /// Writes a line to its standard input.
     ///
     /// # Panics
-    /// Where it does not read any more.
+    /// If it no longer reads its input.
     pub fn tell(&mut self, line: &str) {
         let input = self.input.as_mut().expect("its input ends with finish() only");
         writeln!(input, "{line}").and_then(|()| input.flush()).expect("the target reads its input");
     }
 
-    /// Ends its standard input and waits for it: true where it exits with 0.
+    /// Ends its standard input and waits for it. Returns true if it exits with 0.
     pub fn finish(mut self) -> bool {
         drop(self.input.take());
         self.child.wait().is_ok_and(|status| status.success())
@@ -177,11 +177,11 @@ impl Drop for Target {
     }
 }
 
-/// Compiles a C program or library of `crates/testbed/c/` with the `cc` where targets run into `folder`
-/// and returns the path of what came out.
+/// Compiles a C program or library of `testkit/rust/c/` with the `cc` of the targets' system into `folder` and returns
+/// the path of the result.
 ///
 /// # Panics
-/// Where the compiler fails.
+/// If the compiler fails.
 pub fn compile(name: &str, folder: &Path, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name).with_extension("c");
     let output = folder.join(name);

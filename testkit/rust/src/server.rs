@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Gives the folder `$0` to the user that the server is to run as, since PostgreSQL refuses root.
-/// What runs by `$as` ends with whoever started it. MariaDB is killed: asked to end while it starts, it may hang.
+/// Gives the folder `$0` to the user that the server runs as, since PostgreSQL refuses root. Programs run by `$as` get
+/// SIGQUIT when the thread that started them ends. MariaDB gets SIGKILL: if it is asked to end while it starts, it may
+/// hang.
 const UNPRIVILEGED: &str = r#"
     set -e
     as="setpriv --pdeathsig QUIT"
@@ -25,18 +26,18 @@ const POSTGRES: &str = r#"
     exec $as "$programs/postgres" -D "$0/data" -k "$0" -c listen_addresses= -c fsync=off
 "#;
 
-/// Without its system tables, which take seconds to make: whoever reaches the socket may read.
+/// Without its system tables, which take seconds to make, so every user of the socket may read.
 const MARIADB: &str = r#"
     exec $as setpriv --pdeathsig KILL /usr/sbin/mariadbd --no-defaults --datadir="$0" --tmpdir="$0" --socket="$0/socket" \
         --pid-file="$0/pid" --skip-networking --skip-grant-tables --innodb=OFF \
         --default-storage-engine=Aria
 "#;
 
-/// So long may a server take to its start.
+/// The maximum time that a server may take to start.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A database server for the targets, where they run, on a socket in a folder of its own. It ends
-/// when this value is dropped, and also with the thread that started it, however that ends.
+/// A database server for the targets, in their system, on a socket in a folder of its own. It ends when this value is
+/// dropped, or when the thread that started it ends for any reason.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -48,11 +49,11 @@ impl Server {
     /// Starts PostgreSQL.
     ///
     /// # Panics
-    /// Where it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn postgres() -> Self {
         let mut server = Self::start(POSTGRES, |folder| {
-            // Its socket is there before it answers; the eighth line tells pg_ctl when it does.
+            // The socket exists before the server answers. The eighth line, which pg_ctl reads, shows when it is ready.
             let status = fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
             status.lines().nth(7).is_some_and(|line| line.trim() == "ready")
         });
@@ -68,7 +69,7 @@ impl Server {
     /// Starts MariaDB.
     ///
     /// # Panics
-    /// Where it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn mariadb() -> Self {
         let mut server =
@@ -77,7 +78,7 @@ impl Server {
         server
     }
 
-    /// The environment's variables by which a client library, or a scenario, finds it.
+    /// The environment variables with which a client library, or a scenario, finds it.
     #[must_use]
     pub fn variables(&self) -> &[(&'static str, OsString)] {
         &self.variables
@@ -89,7 +90,7 @@ impl Server {
         self.child.id().cast_signed()
     }
 
-    /// Runs `script` with a new folder as its `$0`, and returns when the server `is_ready`.
+    /// Runs `script` with a new folder as its `$0`, and returns when `is_ready` returns true for the folder.
     fn start(script: &str, is_ready: fn(&Path) -> bool) -> Self {
         let folder = tempfile::tempdir().expect("there is a folder for temporary files");
         let log = folder.path().join("log");
@@ -118,7 +119,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // PostgreSQL ends its own children on this; on a SIGKILL it would leave some behind.
+        // PostgreSQL ends its children on SIGQUIT. On SIGKILL some of them would remain.
         let quit = format!("kill -QUIT {}", self.pid());
         let _ = Command::new("sh").args(["-c", &quit]).status();
         let started = Instant::now();

@@ -1,9 +1,9 @@
 use std::fs::File;
 use std::io::Write;
 
-/// Says that the current test was not run, in whole or in part, and why.
+/// Reports that the current test was not run, in whole or in part, and why.
 ///
-/// `scripts/test` counts what it finds in the file that `RBLOAT_TEST_SKIPS` names, and prints the reasons at the end.
+/// `scripts/test` counts the lines of the file that `RBLOAT_TEST_SKIPS` names, and prints the reasons at the end.
 pub fn skip(reason: &str) {
     let test = std::thread::current().name().unwrap_or("main").to_owned();
     eprintln!("SKIPPED {test}: {reason}");

@@ -7,11 +7,11 @@ use capture::{
 
 const PAGE: usize = PAGE_SIZE as usize;
 
-/// Memory that a test writes: pages appear where something is written, and unwritten pages within
-/// a mapping are absent (zeros), as in a process.
+/// Memory that a test writes: pages become resident when they are written, and unwritten pages within a mapping are
+/// absent (zeros), as in a process.
 #[derive(Debug, Clone, Default)]
 pub struct SyntheticMemory {
-    /// The mappings that it will have; pages outside them cannot be read.
+    /// The mappings of the process. Pages outside them cannot be read.
     pub mappings: Vec<Mapping>,
     pages: BTreeMap<u64, Box<[u8; PAGE]>>,
 }
@@ -43,7 +43,7 @@ impl SyntheticMemory {
         self.pages.retain(|page, _| !(first..end).contains(page));
     }
 
-    /// The word at `at`, zero where nothing was written.
+    /// The word at `at`; zero if nothing was written there.
     #[must_use]
     pub fn word(&self, at: u64) -> u64 {
         let mut bytes = [0; 8];

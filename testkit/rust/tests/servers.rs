@@ -1,4 +1,4 @@
-//! The servers that targets talk to: they serve, and they do not outlive their test.
+//! The servers that targets connect to: they answer, and they do not outlive their test.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn objects_of(server: &Server, name: &str) -> u64 {
     target.truth["owners"][0]["objects"].as_u64().unwrap()
 }
 
-/// A thread that fails while it has a server, as a test does.
+/// Asserts that the server ends with a thread that panics while it has the server, as a failing test does.
 fn assert_ends_with_a_panic(start: fn() -> Server) {
     let (sender, receiver) = std::sync::mpsc::channel();
     let test = std::thread::spawn(move || {
@@ -29,7 +29,7 @@ fn assert_ends_with_a_panic(start: fn() -> Server) {
     assert!(!receiver.recv().unwrap().exists());
 }
 
-/// A thread that ends while its server is in use, as all do when the test's process is killed.
+/// Asserts that the server ends with the thread that started it, as threads do when the test's process is killed.
 fn assert_ends_with_its_thread(start: fn() -> Server) {
     let server = std::thread::spawn(start).join().unwrap();
     let status = process(&server).join("status");

@@ -17,7 +17,7 @@ const MALLOC_AT: u64 = 0x2800;
 /// The offset of the code that resolves a function at its first call.
 const RESOLVER: u64 = 0x2c00;
 
-/// A process in which a library exports malloc that comes late in the order and lies low in memory.
+/// A process with a library that exports malloc, comes late in the order, and lies low in memory.
 struct Process {
     /// The target of libruby's calls of malloc.
     called: u64,
@@ -41,7 +41,7 @@ impl Process {
         self
     }
 
-    /// The name of the allocator, that of its module, and the severity of the finding.
+    /// The name of the allocator, the name of its module, and the severity of the finding.
     fn find(&self) -> (String, Option<String>, Option<Severity>) {
         let mut memory = SyntheticMemory::default();
         memory.map(LIST, 4096);
@@ -95,7 +95,7 @@ fn the_lowest_module_that_exports_malloc_need_not_serve_it() {
 
 #[test]
 fn the_callers_own_reference_decides() {
-    // Against the order, as under a debugger's or profiler's own ways.
+    // Against the order, as in a process under a debugger or profiler.
     let process = Process { called: LOWEST + MALLOC_AT, ..Process::default() };
     assert_eq!(process.find(), answer("mimalloc", "libown.so", None));
     let process = Process { called: PRELOADED + MALLOC_AT, ..Process::default() };

@@ -71,8 +71,8 @@ fn walk_segments(
     Ok(foreign)
 }
 
-/// Nothing proves where foreign memory ends: a damaged chunk behind it would pass for a part of it. So the
-/// reader is told how much there is.
+/// Nothing proves where foreign memory ends: a damaged chunk behind it would pass for a part of it. Therefore the
+/// finding states its size.
 fn note(foreign: &Foreign) -> Finding {
     let what = format!(
         "{} bytes between segments of the main arena are not malloc's: another user of brk(2) took them",

@@ -1,9 +1,9 @@
 //! Finds all arenas, starting in the data of a C library that was stripped of its symbols.
 //!
-//! The main arena is recognised by its bins: 127 pairs of pointers, each of which points to itself if the bin
-//! is empty, and otherwise to chunks that point back. Each known layout then says where the arena begins and
-//! where its link to the next arena is. The list is circular, and the heaps of the other arenas name their
-//! arenas, so only the right layout leads back to the main arena.
+//! The main arena is recognised by its bins: 127 pairs of pointers, each of which points to itself if the bin is empty,
+//! and otherwise to chunks that point back. Each known layout then gives the address of the arena and of its link to
+//! the next arena. The list is circular, and the heaps of the other arenas refer to their arenas, so only the right
+//! layout leads back to the main arena.
 
 use capture::elf::Module;
 use capture::{Address, Image, Memory};

@@ -59,7 +59,7 @@ fn find(
         let bytes = image.read_u64(heap.offset(layout.size));
         names_arena(heap) && bytes.is_ok_and(|bytes| state.top - heap < bytes)
     };
-    // The alignment that one heap happens to have need not be that of all.
+    // One heap may have a larger alignment than all others by chance.
     let mut starts = HEAP_ALIGNMENTS.iter().map(|alignment| state.top.align_down(*alignment));
     let Some(mut heap) = starts.find(|heap| has_top(*heap)) else {
         return Err(Inconsistency::new(state.top, "its top lies in no heap of its own"));

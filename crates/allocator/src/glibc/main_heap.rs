@@ -183,8 +183,8 @@ impl Search<'_, '_, '_> {
         self.segments.iter().any(Segment::ends_in_top)
     }
 
-    /// Returns true if the segments have as many bytes as the arena counts. The arena counts foreign bytes
-    /// between those of brk, but only while it is contiguous.
+    /// Returns true if the segments have as many bytes as the arena counts. The arena counts foreign bytes between
+    /// segments of brk, but only while it is contiguous.
     fn adds_up(&self) -> bool {
         let skipped = self.start.align_up(HEADER) - self.start;
         let own = bytes_of(self.segments) + skipped;

@@ -1,9 +1,9 @@
 //! Chunks that are too large for an arena and have a mapping each.
 //!
-//! Only the program points to them. Each begins with a header at the beginning of a page, which is marked as such
-//! and has the size; so all pages that may be such a beginning are read. glibc's count of these chunks tells if
-//! all of them, and nothing else, were found. Other memory may look like such a chunk. It is left out if glibc's
-//! counts allow only one choice. Otherwise nothing is left out, and a finding gives the differences.
+//! Only the program points to them. Each begins with a header at the beginning of a page, which is marked as such and
+//! has the size; so all pages that may be such a beginning are read. glibc's count of these chunks shows if all of
+//! them, and nothing else, were found. Other memory may look like such a chunk. It is left out if glibc's counts allow
+//! only one choice. Otherwise nothing is left out, and a finding gives the differences.
 //!
 //! A chunk that was allocated with an alignment has its header just before the aligned address, with the distance
 //! from the beginning of the mapping. The header that the mapping was made with stays at its beginning.
@@ -188,7 +188,7 @@ fn bytes_of(found: &[Mmapped]) -> u64 {
     found.iter().map(|mmapped| length(&mmapped.range)).sum()
 }
 
-/// A finding if glibc counts so many more bytes than were found that they could hide another chunk.
+/// Returns a finding if the excess of glibc's count of bytes is large enough to hide another chunk.
 fn drift(parameters: &Parameters, found: &[Mmapped]) -> Option<Finding> {
     let drift = parameters.mmapped_bytes.saturating_sub(bytes_of(found));
     let is_worth_telling = is_complete(parameters, found) && drift >= PAGE_SIZE;

@@ -3,9 +3,9 @@
 //! [`walk`] finds the main arena in the data of a stripped C library, follows the list of arenas, and goes
 //! through every chunk. The totals equal what malloc_info(3) would print in the process.
 //!
-//! All memory may be wrong: a thread may have been stopped inside malloc, or a program may have overwritten
-//! its heap. If the chunks, lists and counts of an arena do not agree, its chunks are left out with a
-//! [`capture::Finding`], and the other arenas stand.
+//! All memory may be wrong: a thread may have been stopped inside malloc, or a program may have overwritten its heap.
+//! If the chunks, lists and counts of an arena do not agree, its chunks are left out with a [`capture::Finding`], and
+//! the other arenas remain.
 
 mod arena;
 mod arena_list;

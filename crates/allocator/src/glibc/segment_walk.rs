@@ -1,5 +1,5 @@
-//! Walks the chunks of a segment from header to header. Each header has the size of its chunk, and tells if the
-//! chunk before is in use.
+//! Walks the chunks of a segment from header to header. Each header has the size of its chunk, and a flag that is set
+//! if the chunk before it is in use.
 
 use capture::{Address, PAGE_SIZE, Unreadable, Window};
 
@@ -71,7 +71,7 @@ struct Walk<'w, 'm> {
     window: &'w mut Window<'m>,
     bounds: Bounds,
     segment: Segment,
-    /// fd and bk of the last chunk. The next header tells if it is free.
+    /// fd and bk of the last chunk. The next header shows if it is free.
     last_links: (Address, Address),
 }
 
@@ -149,7 +149,7 @@ impl Walk<'_, '_> {
         Ok(Some(at.offset(header.bytes)))
     }
 
-    /// Marks the chunk before `at` as free if the header at `at` says so.
+    /// Marks the chunk before `at` as free if the header at `at` does.
     fn settle_previous(&mut self, at: Address, header: &Header) -> Result<(), Inconsistency> {
         if header.flags & PREV_INUSE != 0 {
             return Ok(());

@@ -83,7 +83,7 @@ fn release() -> impl Strategy<Value = GlibcRelease> {
     prop::sample::select(GlibcRelease::ALL.to_vec())
 }
 
-/// A heap in which there is something of every kind.
+/// A heap with chunks of every kind.
 fn rich(release: GlibcRelease) -> MallocHeap {
     let mut heap = MallocHeap::new(release, THREADS);
     for thread in 0..THREADS {
@@ -118,7 +118,7 @@ fn state_of(usage: ChunkUse) -> BlockState {
     }
 }
 
-/// The sums that `truth` has, counted without the reader's help.
+/// The sums of `truth`, computed without the reader's help.
 fn totals_of(truth: &MallocTruth) -> Totals {
     let sum = |usages: &[ChunkUse]| {
         let chunks = truth.chunks.iter().filter(|chunk| usages.contains(&chunk.usage));
@@ -183,7 +183,7 @@ fn findings_of(truth: &MallocTruth) -> Vec<Finding> {
     gaps.first().map(|gap| Finding::at(Severity::Note, gap.start, what)).into_iter().collect()
 }
 
-/// The findings beside those that an undamaged heap has, which must be there.
+/// The findings that an undamaged heap would not have. Its own findings must be there.
 fn problems(malloc: &HeapMap, truth: &MallocTruth) -> Vec<Finding> {
     let expected = findings_of(truth);
     assert!(expected.iter().all(|finding| malloc.findings.contains(finding)));
@@ -192,7 +192,7 @@ fn problems(malloc: &HeapMap, truth: &MallocTruth) -> Vec<Finding> {
 
 /// Returns true if a walk reports a problem, or its sums are right.
 ///
-/// Nothing can tell that a wrong size has joined two chunks in use.
+/// A wrong size that joins two chunks in use cannot be noticed.
 fn is_honest(walked: &Result<HeapMap, Error>, truth: &MallocTruth) -> bool {
     let Ok(malloc) = walked else { return true };
     let counted = Totals { in_use_chunks: 0, ..malloc.totals };
@@ -277,7 +277,7 @@ fn what_may_be_an_mmapped_chunk_is_not_dropped_without_proof() {
     }
 }
 
-/// From glibc 2.43 on its count of bytes is no proof of which chunk is one.
+/// From glibc 2.43 on, the count of bytes is too high after a resize, so it does not show which candidate is a chunk.
 #[test]
 fn under_a_count_that_drifts_the_smallest_chunk_is_not_the_one_to_drop() {
     let mut heap = mapped(GlibcRelease::V2_43);
@@ -324,7 +324,7 @@ fn a_layout_of_caches_must_fit_every_thread_that_has_one() {
     }
 }
 
-/// A thread may stand between obtaining its cache and clearing it.
+/// A thread may be stopped between allocating its cache and clearing it.
 #[test]
 fn a_thread_that_is_starting_does_not_reject_the_layout_of_caches() {
     let mut heap = MallocHeap::new(GlibcRelease::V2_36, 8);
@@ -388,15 +388,14 @@ fn old_tops_of_any_size_are_ended() {
     }
 }
 
-/// A chunk behind foreign memory whose size was damaged passed for a part of that memory, and 64 bytes were
-/// missing without a finding.
+/// The damaged chunk used to pass for a part of the foreign memory, and 64 bytes were missing without a finding.
 #[test]
 fn a_damaged_chunk_behind_foreign_memory_changes_the_findings() {
     for release in GlibcRelease::ALL {
         let mut heap = MallocHeap::new(release, 1);
         heap.malloc(0, 5000);
         heap.sbrk_by_stranger(26_867);
-        // More than the top has left: a new segment begins with this chunk.
+        // Larger than the rest of the top, so a new segment begins with this chunk.
         let chunk = heap.malloc(0, 20_000) - 16;
         let behind = heap.malloc(0, 20_000) - 16;
         let mut memory = SyntheticMemory::default();
@@ -514,7 +513,7 @@ fn a_wrong_layout_is_no_other_result() {
     assert!(told > 300, "only {told} were noticed");
 }
 
-/// Overwrites bytes that were written, wherever they are.
+/// Overwrites bytes that were written before, at any address.
 fn damaged(
     memory: &mut SyntheticMemory,
     truth: &MallocTruth,

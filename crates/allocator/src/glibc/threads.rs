@@ -117,7 +117,7 @@ fn cached_stacks(image: &Image<'_>, living: &[Range<Address>]) -> Vec<Range<Addr
     stacks
 }
 
-/// The ranges in ascending order, those that overlap as one.
+/// The ranges in ascending order. Overlapping ranges are merged.
 fn merged(ranges: &[Range<Address>]) -> Vec<Range<Address>> {
     let mut ranges = ranges.to_vec();
     ranges.sort_by_key(|range| range.start);

@@ -6,10 +6,10 @@ use crate::ExtentState;
 use crate::jemalloc::layout::{DescriptorLayout, Generation};
 use crate::jemalloc::structures::Structures;
 
-/// What jemalloc knows of an extent.
+/// jemalloc's record of an extent.
 #[derive(Debug, Clone)]
 pub(crate) struct Descriptor {
-    /// Where this is written.
+    /// The address of this record.
     pub(crate) at: Address,
     pub(crate) range: Range<Address>,
     /// The pointer that malloc returned for a large allocation: in the first page, but not always its beginning.

@@ -1,7 +1,7 @@
-//! Where jemalloc's structures have their fields.
+//! The offsets of the fields in jemalloc's structures.
 //!
-//! The offsets are those of 5.2.1, 5.3.0 and 5.3.1 for 64-bit processors with pages of 4 KiB, from the debug information
-//! of builds of these releases. They depend neither on `--enable-prof` nor on the number of address bits.
+//! They are from the debug information of builds of 5.2.1, 5.3.0 and 5.3.1 for 64-bit processors with pages of 4 KiB.
+//! They depend neither on `--enable-prof` nor on the number of address bits.
 
 use capture::PAGE_SIZE;
 
@@ -133,12 +133,12 @@ pub(crate) struct ArenaLayout {
     pub(crate) cache_bins: CacheBins,
 }
 
-/// How a thread cache keeps regions (`cache_bin_t`: 24 bytes for each size class).
+/// The arrays of a thread cache (`cache_bin_t`: 24 bytes for each size class).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CacheBins {
     /// Two arrays, of small and of large classes, with a count and a pointer behind the regions.
     Counted,
-    /// One array for so many classes, with a pointer to the first region and the low halves of addresses.
+    /// One array with this number of classes, with a pointer to the first region and the low halves of addresses.
     Pointers(u64),
 }
 

@@ -72,8 +72,8 @@ impl<'a> Structures<'a> {
     }
 
     /// Visits the parts of `range` that were ever written to, with their addresses, in ascending order. Parts begin and
-    /// end where pages do, or where the range does. The first part is one page, which is often enough to see that memory
-    /// is not what it was taken for.
+    /// end at the bounds of pages or of the range. The first part is one page, which is often enough to recognize that
+    /// memory is not a structure.
     ///
     /// # Errors
     /// If a part cannot be read.

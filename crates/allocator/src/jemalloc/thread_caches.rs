@@ -13,7 +13,7 @@ const BIN_BYTES: u64 = 24;
 /// Of the regions in thread caches, at most one in this many may contradict its slab: a thread was inside malloc.
 const MAX_CONTRADICTIONS: usize = 20;
 
-/// What thread caches hold.
+/// The regions in thread caches.
 #[derive(Debug)]
 struct Cached {
     /// The number of regions that there are: caches cannot hold more.
@@ -27,7 +27,7 @@ struct Cached {
 }
 
 impl Cached {
-    /// Nothing yet, of a heap with so many regions.
+    /// Creates an empty collection for a heap with `max_regions` regions.
     fn new(max_regions: usize) -> Self {
         Self { max_regions, regions: Vec::new(), lists: Vec::new(), contradictions: 0 }
     }
@@ -57,7 +57,7 @@ impl Cached {
     }
 }
 
-/// Marks the regions that the thread caches of these arenas hold, and those that hold the lists of such regions.
+/// Marks the regions in the thread caches of these arenas, and the regions that contain the lists of such regions.
 pub(crate) fn mark(
     structures: &mut Structures<'_>,
     layout: &ArenaLayout,

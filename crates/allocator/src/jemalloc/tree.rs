@@ -1,7 +1,8 @@
 //! The radix tree that leads from pages to the extents that they belong to.
 //!
 //! Its root lies in the module's data, where no symbol leads to it. It is found by its contents: a leaf has pointers to
-//! descriptors, whose addresses say which memory the leaf describes, and so which child of the root it is.
+//! descriptors, whose addresses determine the memory that the leaf describes, and thereby the index of the root's
+//! child.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
@@ -40,8 +41,8 @@ struct Element {
 }
 
 impl Element {
-    /// Returns true if the element of an extent's first page says the same as its descriptor; `None` if the extent changes
-    /// hands, so that nothing can be said.
+    /// Returns true if the element of an extent's first page agrees with its descriptor. Returns `None` if the extent
+    /// changes hands, because the two may then differ.
     fn agrees(&self, descriptor: &Descriptor) -> Option<bool> {
         let state = match descriptor.state {
             // An extent that is cached or changes hands has no class; its old one may remain here.
@@ -70,7 +71,7 @@ pub(crate) struct Extents {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Damage {
     Unreadable(Unreadable),
-    /// Two leaves overlap, so the tree is none.
+    /// Two leaves overlap, so the structure is not a tree.
     Overlap(Address),
 }
 
@@ -257,7 +258,8 @@ impl Element {
     }
 }
 
-/// The index in the root of the child at `child`, and the number of elements that vote for it; `None` if it is none.
+/// The index in the root of the child at `child`, and the number of elements that vote for it; `None` if there is no
+/// child at this address.
 fn recognise_child(
     structures: &mut Structures<'_>,
     layout: TreeLayout,
@@ -294,8 +296,8 @@ fn recognise_child(
     votes.into_iter().max_by_key(|(_, count)| *count)
 }
 
-/// The beginning of the memory that the leaf at `leaf` describes, and the number of its elements that say so; `None`
-/// if it is none.
+/// The beginning of the memory that the leaf at `leaf` describes, and the number of elements that vote for it; `None`
+/// if there is no leaf at this address.
 fn recognise_leaf(
     structures: &mut Structures<'_>,
     layout: TreeLayout,
@@ -335,11 +337,11 @@ fn recognise_leaf(
     (count > contradictions && start.0 < arch::USER_SPACE_END).then_some((start, count))
 }
 
-/// What an element of a leaf says about the memory that the leaf describes.
+/// The vote of a leaf's element on the memory that the leaf describes.
 enum Vote {
-    /// This address lies in it.
+    /// This address lies in the memory.
     For(Address),
-    /// Nothing.
+    /// The element gives no address.
     Abstention,
 }
 

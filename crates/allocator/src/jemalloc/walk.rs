@@ -109,13 +109,14 @@ fn is_moving(descriptor: &Descriptor) -> bool {
     descriptor.state.is_none() || descriptor.is_active() && descriptor.class >= NO_CLASS
 }
 
-/// An arena and whether the walk found what it counts itself.
+/// An arena, and whether its own counts agree with the walk.
 struct Judged {
     record: ArenaRecord,
     agrees: bool,
 }
 
-/// Finds the arenas by the layout with which most of them count what was walked. `None` if no layout leads to arenas.
+/// Finds the arenas with the layout under which most arenas' counts agree with the walk. `None` if no layout leads to
+/// arenas.
 fn judge<'l>(
     structures: &mut Structures<'_>,
     data: &ModuleData,
@@ -411,6 +412,6 @@ impl Walk {
 enum Problem {
     /// It is changing hands.
     Moving,
-    /// What jemalloc knows of it does not fit together; a clause without a full stop.
+    /// The records of the extent contradict each other. The text is a clause without a full stop.
     Contradiction(&'static str),
 }

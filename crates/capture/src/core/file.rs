@@ -57,7 +57,7 @@ impl CoreFile {
         from_bytes::<T>(bytes).ok().map(|(value, _)| *value)
     }
 
-    /// Returns the parts of `range` that are not holes, ascending; all of it if the file system does not tell.
+    /// Returns the parts of `range` that are not holes, ascending; all of it if the file system does not report holes.
     pub(crate) fn data_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let mut at = range.start;
         std::iter::from_fn(move || {

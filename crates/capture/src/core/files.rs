@@ -99,7 +99,7 @@ impl Files {
         self.found.insert(path.to_owned(), file);
     }
 
-    /// Marks the mappings of code, by the heads of the files, for cores that do not tell.
+    /// Marks the mappings of code, by the heads of the files, for cores without permissions of mappings.
     pub(crate) fn mark_code(mappings: &mut [Mapping], memory: &dyn Memory) {
         let mut parts = (PathBuf::new(), Vec::new());
         for mapping in mappings {

@@ -54,7 +54,7 @@ pub(crate) struct Headers {
     pub(crate) notes: Vec<Range<u64>>,
     /// True if a debugger wrote it, not the kernel: only debuggers write sections.
     pub(crate) by_debugger: bool,
-    /// True if the flags tell which memory is not readable: the kernel's do, gdb's do not.
+    /// True if the flags show which memory is not readable: the kernel's flags do, gdb's do not.
     pub(crate) have_protection: bool,
     /// The number of invalid segments, which are left out.
     pub(crate) invalid: u64,
@@ -143,8 +143,8 @@ impl Headers {
         }
     }
 
-    /// Sorts the segments, and leaves out those that overlap others in memory, and those that together would have more
-    /// bytes than the file: each byte in the file was dumped once.
+    /// Sorts the segments. Leaves out segments that overlap others in memory, and segments that together would have
+    /// more bytes than the file: each byte in the file was dumped once.
     fn put_in_order(&mut self, file_bytes: u64) {
         self.segments.sort_by_key(|segment| segment.range.start);
         let (mut end, mut room) = (Address(0), file_bytes);

@@ -26,7 +26,7 @@ const STEP: usize = 1 << 20;
 pub(crate) enum Evidence {
     /// The holes in the file.
     Holes,
-    /// The contents of pages: those of zeros count as absent.
+    /// The contents of pages: pages of zeros count as absent.
     Zeros,
 }
 

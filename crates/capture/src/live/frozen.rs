@@ -13,7 +13,7 @@ use crate::proc;
 
 /// A process that is stopped, and its image.
 ///
-/// The process goes on when this value is dropped, at the deadline of its pause, or when rbloat ends, however it
+/// The process continues when this value is dropped, at the deadline of its pause, or when rbloat ends, however it
 /// ends.
 pub struct Frozen {
     image: Image<'static>,
@@ -27,7 +27,7 @@ pub struct Thawed {
     pub state: ProcessState,
     /// The pause, from the first thread's stop to the last one's release.
     pub pause: Duration,
-    /// True if the deadline ended the pause. Later reads returned nothing, so what was read may be incomplete.
+    /// True if the deadline ended the pause. Later reads returned nothing, so the results may be incomplete.
     pub expired: bool,
 }
 
@@ -46,11 +46,11 @@ struct Tracer {
 /// written to the target.
 ///
 /// The target is stopped for at most `max_pause`, unless it was already stopped by SIGSTOP or a similar signal: then
-/// there is no limit. At the deadline the target goes on, and later reads of its image return nothing.
+/// there is no limit. At the deadline the target continues, and later reads of its image return nothing.
 ///
 /// # Errors
 /// If there is no such process, it has no memory, it is traced already, the kernel refuses, or a thread does not stop
-/// within `max_pause`. The target goes on then.
+/// within `max_pause`. The target continues then.
 pub fn freeze(pid: i32, max_pause: Duration) -> Result<Frozen, Error> {
     let blocked = BlockedSignals::job_control();
     proc::check_has_memory(pid)?;
@@ -88,7 +88,7 @@ fn stop_until(
     if let Some(deadline) = deadline {
         let left = deadline.saturating_duration_since(Instant::now());
         if released.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
-            // Before the target goes on, so that a read that ends later returns nothing.
+            // Before the target continues, so that a read that ends later returns nothing.
             expired.store(true, Ordering::SeqCst);
         }
     } else {
@@ -121,7 +121,8 @@ impl Frozen {
     /// Releases the target.
     ///
     /// # Errors
-    /// If the target ended, or became another program, while it was stopped: then whatever was read is worthless.
+    /// If the target ended, or became another program, while it was stopped: then all memory that was read is
+    /// worthless.
     pub fn thaw(self) -> Result<Thawed, Error> {
         let expired = Arc::clone(&self.tracer.expired);
         let pause = self.tracer.end()?;

@@ -21,7 +21,7 @@ pub struct LiveMemory {
     memory: File,
     /// Set if pages are looked up as they are read; see [`LiveMemory::open_unscanned`].
     pagemap: Option<Pagemap>,
-    /// Becomes true when the process goes on, and its memory changes.
+    /// Becomes true when the process continues, and its memory changes.
     expired: Option<Arc<AtomicBool>>,
     /// The files of mappings, by the start of the mapping; `None` if we may not open the file.
     files: Mutex<HashMap<Address, Option<Arc<File>>>>,

@@ -31,7 +31,7 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 pub struct StoppedProcess {
     /// The stopped threads.
     pub stop: Stop,
-    /// The kernel's account. Its page states are those of `scope`.
+    /// The kernel's account, with page states of `scope`.
     pub state: ProcessState,
     /// The mappings whose page states were read: more than asked for on kernels without PAGEMAP_SCAN.
     pub scope: PageScope,
@@ -99,7 +99,7 @@ pub fn check(pid: i32) -> Result<(), Error> {
 }
 
 /// Returns an image of the running process `pid`, without page states and threads. Since the process runs on, only
-/// memory that does not change can be relied on, such as the loaded modules.
+/// memory that does not change can be relied on, for example the loaded modules.
 ///
 /// # Errors
 /// If there is no such process, it has no memory, or the kernel refuses.

@@ -217,9 +217,9 @@ fn scan(
                     huge: region.categories & PAGE_IS_HUGE != 0,
                 })
             }));
-            // The kernel leaves walk_end where it last emptied its own buffer, so after a walk to
-            // the end it may point back into what was returned; only a full vector means that
-            // there is more, and it begins where the last region ends.
+            // The kernel leaves walk_end where it last emptied its own buffer, so after a walk to the end it may point
+            // back into the regions that were returned. There are more regions only if the vector is full, and they
+            // begin where the last one ends.
             match regions[..found].last() {
                 Some(last) if found == regions.len() => start = last.end,
                 _ => break,
@@ -276,8 +276,8 @@ fn mapping_entries(file: &File, range: &Range<Address>) -> io::Result<Vec<(Addre
     Ok(pages)
 }
 
-/// Removes pages that are the kernel's page of zeros. If frame numbers are hidden from us, the kernel's count of
-/// resident pages tells how many there are; exclusive pages are not among them.
+/// Removes pages that are the kernel's page of zeros. If frame numbers are hidden from us, their number follows from
+/// the kernel's count of resident pages; exclusive pages are not among them.
 fn drop_zero_pages(pages: &mut Vec<(Address, u64)>, mapping: &Mapping, zero_frame: Option<u64>) {
     if let Some(zero_frame) = zero_frame {
         pages.retain(|(_, entry)| entry & ENTRY_PRESENT == 0 || entry & ENTRY_FRAME != zero_frame);

@@ -9,11 +9,11 @@ use crate::{Image, proc};
 /// Time to stop the threads of a process and release them: a constant part, and a part for each thread.
 const STOP: Duration = Duration::from_micros(700);
 const STOP_PER_THREAD: Duration = Duration::from_micros(35);
-/// To read what the kernel says of a mapping.
+/// Time to read the kernel's record of a mapping.
 const LOOK_PER_MAPPING: Duration = Duration::from_nanos(1000);
-/// To walk the page tables of a GiB that is resident.
+/// Time to walk the page tables of a GiB of resident memory.
 const LOOK_PER_GIB: Duration = Duration::from_millis(10);
-/// To make a forked copy: for each mapping, and for each GiB of anonymous memory that is resident.
+/// Time to make a forked copy: for each mapping, and for each GiB of resident anonymous memory.
 const COPY_PER_MAPPING: Duration = Duration::from_nanos(1000);
 const COPY_PER_GIB: Duration = Duration::from_millis(16);
 

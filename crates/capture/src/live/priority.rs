@@ -89,7 +89,7 @@ pub(crate) struct PriorityDonors {
 impl PriorityDonors {
     /// Starts `count` donors; none if we may not have a real-time priority. To be done before a pause.
     pub(crate) fn start(count: usize) -> Self {
-        // All are started before the first is asked whether it was raised.
+        // All are started before the first one is asked if its priority was raised.
         let mut all: Vec<PriorityDonor> =
             (0..count).map_while(|_| PriorityDonor::start()).collect();
         all.retain(|donor| donor.raised.recv() == Ok(true));

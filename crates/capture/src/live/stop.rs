@@ -53,7 +53,7 @@ struct Seized {
 /// The state in which a seized thread is stopped.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ThreadStop {
-    /// The signal that is to be delivered to it when it goes on, or 0.
+    /// The signal that is to be delivered to it when it continues, or 0.
     pub signal: i32,
     /// True if its process is stopped by SIGSTOP or a similar signal.
     pub by_job_control: bool,
@@ -72,8 +72,8 @@ impl Stop {
     /// Stops every thread of `pid`, including threads that are created meanwhile.
     ///
     /// # Errors
-    /// If there is no such process, the kernel refuses, or a thread does not stop within `patience`. The threads that
-    /// were stopped go on then.
+    /// If there is no such process, the kernel refuses, or a thread does not stop within `patience`. The stopped
+    /// threads continue then.
     pub fn all_threads(pid: i32, patience: Duration) -> Result<Self, Error> {
         let mut stop = Self::none_yet(pid)?;
         // A seized thread runs on, so everything that takes time is done before the first is stopped.

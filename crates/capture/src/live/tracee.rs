@@ -35,7 +35,7 @@ pub enum Event {
     JobControl,
 }
 
-/// The way in which a stopped thread goes on.
+/// The way in which a stopped thread continues.
 #[derive(Debug, Clone, Copy)]
 pub enum Resume {
     /// Until something happens.
@@ -48,7 +48,7 @@ pub enum Resume {
     Detach,
 }
 
-/// Lets a stopped thread go on, and delivers `signal` to it unless that is 0.
+/// Continues a stopped thread, and delivers `signal` to it unless that is 0.
 ///
 /// # Errors
 /// The error of ptrace(2); ESRCH if the thread was killed.

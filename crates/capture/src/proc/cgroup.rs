@@ -47,8 +47,8 @@ pub(super) fn path(pid: i32) -> Option<String> {
     innermost_path(&String::from_utf8_lossy(&read(pid, "cgroup").ok()?))
 }
 
-/// Of the paths in /proc/PID/cgroup, returns the one that describes the process best: that of version 2, then that of
-/// systemd, then the longest one.
+/// Returns the path in /proc/PID/cgroup that describes the process best: the path of version 2, otherwise systemd's,
+/// otherwise the longest one.
 fn innermost_path(groups: &str) -> Option<String> {
     let groups = groups.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn the_folder_of_a_group_is_found_in_either_version() {
         let [two, one] = &HIERARCHIES;
-        // None of these folders exists here, so the mount stands for them.
+        // None of these folders exists here, so the mount is found in their place.
         let mount = PathBuf::from("/sys/fs/cgroup/unified");
         assert_eq!(two.folder(GROUPS, MOUNTS).map(|found| found.1), Some(mount));
         let mount = PathBuf::from("/sys/fs/cgroup/memory");

@@ -10,9 +10,9 @@ use crate::{Error, PAGE_SIZE};
 pub struct MemoryCounts {
     /// Resident bytes.
     pub resident_bytes: u64,
-    /// Resident bytes without a file behind them; all resident ones if the kernel does not tell.
+    /// Resident bytes without a file behind them; all resident bytes if the kernel does not report these.
     pub anonymous_bytes: u64,
-    /// Bytes of its page tables, estimated if the kernel does not tell.
+    /// Bytes of its page tables, estimated if the kernel does not report them.
     pub page_table_bytes: u64,
     /// The number of its threads.
     pub threads: u64,

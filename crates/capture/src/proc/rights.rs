@@ -66,7 +66,7 @@ struct Rights {
     capable: bool,
     /// True if rbloat may open files that belong to other users.
     opens_all: bool,
-    /// The setting of the security module Yama; 0 where the kernel has none.
+    /// The setting of the security module Yama; 0 if the kernel has no Yama.
     ptrace_scope: u32,
     own_uid: u32,
     their_uid: u32,
@@ -128,7 +128,7 @@ impl Rights {
                  or set /proc/sys/kernel/yama/ptrace_scope to 0; {GRANT}"
             );
         }
-        // The files of a process that may not be dumped belong to root, whoever runs it.
+        // The files of a process that may not be dumped belong to root, regardless of its user.
         if owner == Some(0) && own_uid != 0 {
             return "needs CAP_SYS_PTRACE: the process is not dumpable (it changed its user or was started \
                     with privileges); run rbloat as root"

@@ -54,7 +54,7 @@ pub(crate) fn thread_names(pid: i32) -> Vec<String> {
 #[must_use]
 pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
     let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    // The name before it is whatever bytes the thread chose, parentheses among them.
+    // The thread's name, which precedes the state, may contain any bytes, even parentheses.
     let name_end = text.windows(2).rposition(|pair| pair == b") ")?;
     text.get(name_end + 2).map(|&state| char::from(state))
 }

@@ -142,7 +142,7 @@ fn words(arguments: &CompareArguments) -> Vec<String> {
     arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// The settings that can be tried, with their environments, and those that cannot.
+/// The settings that can be tried, with their environments, and the settings that cannot.
 fn settings(arguments: &CompareArguments) -> (Vec<(Setting, Environment)>, Vec<MissingSetting>) {
     let options = std::env::var("RUBYOPT").unwrap_or_default();
     let wanted = wanted(arguments);

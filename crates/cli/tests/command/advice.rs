@@ -1,4 +1,4 @@
-//! Advice carried out: a setting that is advised leaves less memory. The saving of a trim is tested with every scenario.
+//! Advice carried out: an advised setting leaves less memory. The saving of a trim is tested with every scenario.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use testkit::Target;
 
 use crate::{bytes, report};
 
-/// jemalloc returns memory within about 10 s. This much longer the tests wait for it on a busy machine.
+/// jemalloc returns memory within about 10 s. On a busy machine, the tests wait this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn scenario(name: &str, variables: &[(&str, &str)]) -> Target {
@@ -63,7 +63,8 @@ fn jemalloc_leaves_less_where_it_is_advised() {
     }
 }
 
-/// Advice on pinned memory promised a saving. In `sieve`, whose blocks have about the same size, jemalloc takes more.
+/// Advice on pinned memory used to promise a saving. In `sieve`, whose blocks have about the same size, jemalloc takes
+/// more memory.
 #[test]
 fn jemalloc_helps_against_pinned_memory_if_sizes_differ() {
     let source = "
@@ -119,7 +120,7 @@ fn garbage_is_called_garbage_and_no_path_is_blamed_for_it() {
     assert!(target.finish());
 }
 
-/// The advice was to call GC.start once, which frees only a part of the pages.
+/// The advice used to be to call GC.start once, which frees only a part of the pages.
 #[test]
 fn compaction_frees_most_of_the_free_slots() {
     let mut target = Target::ruby(
@@ -144,7 +145,7 @@ fn compaction_frees_most_of_the_free_slots() {
     assert!(target.finish());
 }
 
-/// A report on a process in which constants retain so many of 12,000 strings.
+/// A report on a process in which constants retain these numbers of 12,000 strings.
 fn strings_in(shares: &[u32]) -> Report {
     let constants: Vec<_> = shares
         .iter()
@@ -198,7 +199,7 @@ fn a_path_to_native_memory_is_blamed_only_if_it_retains_more_than_half() {
     assert!(most.contains("most of which are retained by OTHER → Array → Zlib::Deflate"), "{most}");
 }
 
-/// The verdict was "the stacks of 1 thread", and the advice to run fewer threads.
+/// The verdict used to be "the stacks of 1 thread", with the advice to run fewer threads.
 #[test]
 fn stacks_of_fibers_are_no_stacks_of_threads() {
     let target = Target::ruby(

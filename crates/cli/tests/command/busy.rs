@@ -1,11 +1,11 @@
-//! Reports on a process that allocates and frees without a pause, at moments that it does not choose.
+//! Reports on a process that never stops to allocate and free memory, at arbitrary moments.
 
 use formats::Report;
 use testkit::Target;
 
 use crate::{bytes, document, rbloat};
 
-/// Background threads purge all the time.
+/// Background threads purge continuously.
 const SETTINGS: &str = "background_thread:true,dirty_decay_ms:100";
 const PROGRAM: &str = "
     kept = Array.new(4) { [] }

@@ -1,9 +1,9 @@
-//! Targets that stand in the midst of a garbage collection, or all the while go from one to the next.
+//! Targets that are stopped in the middle of a garbage collection, or collect garbage continuously.
 
 use crate::{report_of, run};
 use testkit::{Target, compile};
 
-/// Starts Ruby with an object of `midst.c` and 200,000 others, and lets it collect: it stands when the
+/// Starts Ruby with an object of `midst.c` and 200,000 others, and makes it collect garbage. It stops itself when the
 /// callback `at` is called.
 fn stopped(at: u8, collect: &str) -> (tempfile::TempDir, Target) {
     let folder = tempfile::tempdir().unwrap();
@@ -31,7 +31,7 @@ fn stopped(at: u8, collect: &str) -> (tempfile::TempDir, Target) {
     (folder, Target::start(testkit::command("env").args([&preload, &ruby, "-e", &source])))
 }
 
-/// Reports on a target in the midst of a collection, and sees that this goes on to its end.
+/// Reports on a target in the middle of a collection, and checks that the collection continues to its end.
 fn assert_whole_at(at: u8, collect: &str) {
     let (_folder, mut target) = stopped(at, collect);
     target.wait_until_stopped();
@@ -87,7 +87,7 @@ fn one_collection_after_another() {
     for _ in 0..30 {
         let output = run(target.pid(), &["--json"]);
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-        // A heap in the midst of a change at all attempts is said to be so.
+        // If the heap was being changed at all attempts, the report is incomplete.
         assert!(matches!(output.status.code(), Some(0 | 6)), "{complaint}");
         let report: formats::Report = crate::document(&output.stdout);
         let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();

@@ -1,4 +1,4 @@
-//! `rbloat compare`: the winner is found where there is one, and none where there is none.
+//! `rbloat compare` finds a winner if one exists, and otherwise none.
 
 use std::process::Output;
 
@@ -33,14 +33,14 @@ fn compare(program: &str, arguments: &[&str]) -> Comparison {
 
 #[test]
 fn the_winner_is_found_where_there_is_one() {
-    // With two arenas it keeps 20 MIB, else 200 MIB.
+    // With two arenas the program keeps 20 MiB, otherwise 200 MiB.
     let program = "KEEP = 'x' * ((ENV['MALLOC_ARENA_MAX'] == '2' ? 20 : 200) << 20); $stdin.read";
     let comparison = compare(program, &["--with", "default,arena2", "--runs", "3"]);
     assert_eq!(comparison.recommendation.setting, "arena2", "{:?}", comparison.recommendation);
     let saved = comparison.recommendation.saves_bytes / MIB;
     assert!((178.0..182.0).contains(&saved), "{saved} MiB");
     assert_eq!(comparison.runs.len(), 6);
-    // In turns, each time another one first.
+    // The settings take turns, and a different one comes first in each round.
     let order: Vec<&str> = comparison.runs.iter().map(|run| run.setting.as_str()).collect();
     assert_eq!(order, ["default", "arena2", "arena2", "default", "default", "arena2"]);
     for run in &comparison.runs {
@@ -61,7 +61,7 @@ fn none_is_found_where_there_is_none() {
 
 #[test]
 fn a_trim_is_one_of_the_settings() {
-    // What stays lies above what is freed, so that the heap cannot shrink by itself.
+    // The strings that are kept lie above the freed ones, so that the heap cannot shrink by itself.
     let program = "keep = []; many = Array.new(60_000) { |at| s = 'x' * 900; keep << s if at % 600 == 599; s }
                    many = nil; GC.start; KEEP = keep; $stdin.read";
     let comparison = compare(program, &["--with", "default,trim", "--runs", "3"]);
@@ -140,7 +140,7 @@ fn where_nothing_can_be_tried_it_says_why() {
     );
 }
 
-/// The setting needed `--gem`.
+/// The setting used to need `--gem`.
 #[test]
 fn an_installed_gem_is_found() {
     let folder = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
 
 #[test]
 fn work_that_an_interrupt_ends_is_neither_measured_nor_failed() {
-    // ^C of a terminal meets the command as well: it ends at once, one well, one not.
+    // The ^C of a terminal reaches the command as well, which ends at once: once successfully, once not.
     for ending in ["exit!", "abort"] {
         let program = format!("Process.kill(:INT, Process.ppid); {ending}");
         let output = run(&program, &["--with", "default", "--runs", "2"]);
@@ -221,7 +221,7 @@ fn no_command_is_left_running_by_a_signal_that_ends_compare() {
     for signal in ["TERM", "HUP"] {
         let folder = tempfile::tempdir().unwrap();
         let ran = folder.path().join("ran");
-        // It would go on by itself, also without its standard input.
+        // The command would continue by itself, even without its standard input.
         let program = format!(
             "File.write({ran:?}, Process.pid.to_s); Process.kill(:{signal}, Process.ppid); sleep"
         );
@@ -267,7 +267,7 @@ fn a_comparison_is_written_into_a_folder() {
     let read = |name: &str| std::fs::read_to_string(path.join(name)).unwrap();
     let comparison: Comparison = serde_json::from_str(&read("comparison.json")).unwrap();
     assert_eq!(read("comparison.md"), render::comparison(&comparison));
-    // The runs are recordings, of which the picture is drawn.
+    // The runs are recordings, from which the picture is drawn.
     let recording = Recording::from_bytes(read("default-1.jsonl").as_bytes()).unwrap();
     assert_eq!(recording.start.label.as_deref(), Some("default"));
     assert_eq!(recording.start.command.as_ref(), Some(&comparison.command));
@@ -281,7 +281,7 @@ fn a_comparison_is_written_into_a_folder() {
         rbloat().arg("plot").arg(path.join("default-1.jsonl")).arg("-o").arg(&drawn).output();
     assert!(plotted.unwrap().status.success());
     assert_eq!(read("comparison.svg"), read("again.svg"));
-    // Without a terminal the table is what is printed.
+    // Without a terminal, the table is printed.
     assert_eq!(String::from_utf8(output.stdout).unwrap(), render::comparison(&comparison));
 }
 
@@ -307,7 +307,7 @@ fn complaint_after_progress(output: &Output) -> (i32, String) {
     complaint(&last)
 }
 
-/// It was told as a setting that saves nothing.
+/// Such a trim used to be reported as a setting that saves nothing.
 #[test]
 fn a_trim_that_was_none_is_a_failure() {
     let mut command = rbloat();

@@ -32,7 +32,7 @@ fn run_outside(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Holds the report of a stopped target against the kernel's count.
+/// Compares the report of a stopped target with the kernel's count.
 fn assert_whole(report: &Report, rss_bytes: u64) {
     assert_eq!(report.findings, []);
     assert_eq!(report.process.rss_bytes, rss_bytes);
@@ -46,8 +46,8 @@ fn assert_whole(report: &Report, rss_bytes: u64) {
 fn reports_from_the_host_and_from_within_are_the_same() {
     let container = Container::ruby(4201, PROGRAM);
     container.target.stop();
-    // From within, where map_files needs a capability of the host's, pages of files that were absent
-    // are mapped in as they are read. They count after the first such report.
+    // From within, where map_files needs a capability of the host, pages of files that were absent are mapped in when
+    // they are read. They count after the first such report.
     let rss_bytes = container.target.rss_bytes();
     let pid = container.target.pid().to_string();
     let outside = report_of(&run_outside(&["report", &pid, "--json"]));
@@ -81,7 +81,7 @@ fn the_list_says_both_ids() {
     assert!(container.target.finish());
 }
 
-/// The files that the target has mapped from its image, by their paths in there.
+/// The files that the target has mapped from its image, by their paths in the container.
 fn mapped_files(container: &Container) -> Vec<String> {
     let maps = fs::read_to_string(format!("/proc/{}/maps", container.target.pid())).unwrap();
     let paths = maps.lines().filter_map(|line| Some(&line[line.find(" /")? + 1..]));
@@ -97,12 +97,12 @@ fn mapped_files(container: &Container) -> Vec<String> {
     files
 }
 
-/// Reports before and after something was done to the files that the target runs from.
+/// Compares reports before and after a change to the files that the target runs from.
 fn assert_same_without_files(namespace_pid: i32, change: impl Fn(&Path)) {
     let container = Container::ruby(namespace_pid, PROGRAM);
     container.target.stop();
-    // From within, where map_files needs a capability of the host's, pages of files that were absent
-    // are mapped in as they are read. They count after the first such report.
+    // From within, where map_files needs a capability of the host, pages of files that were absent are mapped in when
+    // they are read. They count after the first such report.
     let rss_bytes = container.target.rss_bytes();
     let pid = container.target.pid().to_string();
     let before = report_of(&run_outside(&["report", &pid, "--json"]));
@@ -131,7 +131,7 @@ fn programs_and_libraries_that_were_deleted() {
 #[test]
 fn programs_and_libraries_that_were_replaced_by_others() {
     assert_same_without_files(4204, |file| {
-        // As package managers do: the new one under another name first.
+        // As package managers do: the new file has another name first.
         let new = file.with_extension("new");
         fs::copy("/bin/sh", &new).unwrap();
         fs::rename(&new, file).unwrap();
@@ -146,7 +146,7 @@ fn an_id_that_two_containers_use_is_an_error_with_both() {
     for pid in [one.target.pid(), two.target.pid()] {
         assert!(line.contains(&format!("{pid} (")), "{line}");
     }
-    // Within, each knows its own alone.
+    // From within, each container's process is the only one with this id.
     for container in [one, two] {
         let report = report_of(&run_within(&container, &["report", "4205", "--json"]));
         assert_eq!(report.findings, []);
@@ -163,7 +163,7 @@ fn an_id_that_no_container_uses() {
 
 #[test]
 fn a_proc_of_another_pid_namespace_is_told_from_ones_own() {
-    // Its /proc/4206 and its process 4206 would be two: here /proc is the host's.
+    // Its /proc/4206 and its process 4206 would be two processes: here /proc is the host's.
     let container = Container::ruby(4206, PROGRAM);
     let mut command = container.enter(&["--user", "--pid"]);
     let output =

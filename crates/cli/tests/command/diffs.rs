@@ -1,5 +1,5 @@
-//! `rbloat diff`: what grew, and whether it is a leak. The programs of scenarios/growth do a step when they are
-//! asked for it; the times between the looks are set afterwards, so that no test depends on them.
+//! `rbloat diff`: the memory that grew, and whether it is a leak. The programs of scenarios/growth do a step on
+//! request. The times between the snapshots are set afterwards, so that no test depends on them.
 
 use std::fs;
 use std::process::Output;
@@ -12,12 +12,12 @@ use crate::{complaint, rbloat};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// So many looks at a program that does a step between two of them, an hour apart.
+/// Returns `count` snapshots, an hour apart, of a program that does a step between two of them.
 fn looks(name: &str, count: u64) -> Vec<Kept> {
     looks_at(Target::scenario(&format!("growth/{name}"), &[]), count, |_| false)
 }
 
-/// The same for a running program. It collects garbage before the looks that `collects` names.
+/// The same for a running program. It collects garbage before the snapshots that `collects` accepts.
 fn looks_at(mut target: Target, count: u64, collects: impl Fn(u64) -> bool) -> Vec<Kept> {
     (0..count)
         .map(|number| {
@@ -63,7 +63,7 @@ fn assert_leak(name: &str, class: &str, per_hour: u64, summary: &str) {
     assert!(words.starts_with(summary), "{words}");
     let change = diff.classes.iter().find(|it| it.name == class).unwrap();
     let grown = change.objects_per_hour.unwrap();
-    // Ruby makes a few of its own meanwhile, and some garbage.
+    // Ruby itself makes a few objects meanwhile, and some garbage.
     let (least, most) = (per_hour as f64 - 100.0, per_hour as f64 * 1.6);
     assert!((least..most).contains(&grown), "{grown} in an hour");
     assert_eq!(change.survivors + change.newcomers, change.objects.at[2]);
@@ -101,7 +101,7 @@ fn a_process_that_warms_up_is_no_leak() {
     let looks = looks("warm_up", 3);
     let verdict = diff(&looks).verdict;
     assert_eq!(verdict.kind, DiffKind::WarmUp, "{verdict:?}");
-    // Two looks cannot tell yet, and do not say that they can.
+    // Two snapshots are not enough, and the verdict has low confidence.
     let early = diff(&looks[..2]).verdict;
     assert_eq!(early.kind, DiffKind::Growth, "{early:?}");
     assert_eq!(early.confidence, formats::Confidence::Low);
@@ -127,8 +127,8 @@ fn programs(expect: &str) -> Vec<String> {
     lines.filter(|(_, label)| *label == expect).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// The programs with this label that three snapshots say, or do not say, to leak, with their verdicts. Garbage is collected
-/// before the last snapshot, unless the program is about garbage.
+/// The programs with this label for which three snapshots report a leak, or do not, with their verdicts. Garbage is
+/// collected before the last snapshot, unless the program is about garbage.
 fn programs_that(is_leak: bool, expect: &str) -> Vec<(String, DiffVerdict, Vec<ClassChange>)> {
     let programs = programs(expect);
     assert!(programs.len() > 12, "{programs:?}");
@@ -226,7 +226,7 @@ fn a_comparison_of_allocators_names_the_causes_of_what_was_saved() {
         let change = |of: fn(&Report) -> u64| of(&last) as f64 - of(&first) as f64;
         let rss = change(|report| report.process.rss_bytes);
 
-        // The sentence: who, how much, and by which causes.
+        // The parts of the sentence: the subject, the amount, and the causes.
         let sentence = words.summary.strip_suffix('.').unwrap();
         let (start, causes) = sentence.split_once(": ").unwrap();
         let walkers = [&first, &last].map(|report| &report.malloc.as_ref().unwrap().walker);
@@ -255,7 +255,7 @@ fn a_comparison_of_allocators_names_the_causes_of_what_was_saved() {
         }
         assert!((sum - rss).abs() < 6.0 * error, "{sum} {rss}");
 
-        // Time did not pass between two processes.
+        // No time passes between two processes.
         let all = format!("{} {} {}", words.summary, words.evidence.join(" "), words.check);
         for word in ["grew", "grow", "leak", "fell", "rose", "later", "/h", "/min", "snapshot"] {
             assert!(!all.contains(word), "{word}: {all}");

@@ -1,4 +1,4 @@
-//! What rbloat says where it cannot report, and how it exits.
+//! The messages and exit statuses of rbloat when it cannot report.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -81,22 +81,22 @@ fn a_traced_process_is_named_with_its_tracer() {
     assert!(target.finish());
 }
 
-/// The rbloat command where any user may run it.
+/// The rbloat command in a place where any user may run it.
 pub(crate) fn installed() -> (tempfile::TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let readable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), readable).unwrap();
     let path = folder.path().join("rbloat");
-    // Not copied by this process: a child that another test starts meanwhile would have the copy
-    // open for writing, and nothing could run it.
+    // Not copied by this process: a child that another test starts meanwhile would have the copy open for writing, and
+    // it could not be run.
     let copied =
         Command::new("install").args([env!("CARGO_BIN_EXE_rbloat").as_ref(), &*path]).status();
     assert!(copied.unwrap().success());
     (folder, path)
 }
 
-/// Whether targets can be started as other users: as root, and not through mount(8).
+/// Returns true if targets can be started as other users: as root, and without another root filesystem.
 pub(crate) fn is_root() -> bool {
     testkit::root().is_none()
         && std::fs::read_to_string("/proc/self/status").unwrap().contains("Uid:\t0\t0\t")
@@ -133,7 +133,7 @@ fn the_same_user_needs_no_root() {
     if !is_root() {
         return testkit::skip("the other tests show it, since they run without root");
     }
-    // A process that never collected garbage gets a note that says so.
+    // A report on a process that never collected garbage has a note about that.
     let source = format!("GC.start; {WAITING}");
     let target = Target::start(testkit::ruby().args(["-e", &source]).uid(NOBODY).gid(NOBODY));
     let (_folder, path) = installed();
@@ -198,7 +198,7 @@ fn both_capabilities_together_are_as_good_as_root() {
     assert!(target.finish());
 }
 
-/// A process of nobody's that the kernel lets nobody trace, as one that changed its user.
+/// A process of the user nobody that this user may not trace, like a process that changed its user.
 fn undumpable() -> Target {
     const UNDUMPABLE: &str = "require 'fiddle'
         types = [Fiddle::TYPE_INT, Fiddle::TYPE_LONG]
@@ -220,8 +220,8 @@ fn a_process_that_may_not_be_dumped() {
     assert!(target.finish());
 }
 
-/// A Ruby of the same user, whose mappings the kernel shows, but whose memory it does not: as under
-/// Yama. There is no Yama here, so /proc/PID/mem is closed in another way.
+/// A Ruby of the same user. The kernel shows its mappings, but not its memory, as under Yama. There is no Yama here, so
+/// /proc/PID/mem is closed in another way.
 #[test]
 fn a_ruby_whose_memory_alone_is_refused_is_not_taken_for_another_program() {
     if !is_root() {
@@ -265,8 +265,8 @@ fn root_of_another_user_namespace_has_no_rights_here() {
     assert!(target.finish());
 }
 
-/// Yama itself need not be in the kernel: what refuses here is something else, and only the setting
-/// that rbloat reads is as Yama shows it. That it names the setting is what this shows.
+/// Yama itself need not be in the kernel: another mechanism refuses here, and only the setting that rbloat reads looks
+/// like Yama's. The test shows that the message names the setting.
 #[test]
 fn a_refusal_under_yama_names_its_setting() {
     if !is_root() {
@@ -313,7 +313,7 @@ fn another_allocator_leaves_rubys_side() {
 fn a_library_that_exports_malloc_for_itself_is_not_the_allocator() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let library = testkit::compile("own_malloc", folder.path(), &["-shared", "-fPIC"]);
-    // Such libraries lie below those that were loaded before.
+    // Such libraries have lower addresses than libraries that were loaded before.
     let source = format!(
         "require 'fiddle'; Fiddle::Handle.new({library:?}, Fiddle::RTLD_NOW); GC.start; {WAITING}"
     );
@@ -325,7 +325,7 @@ fn a_library_that_exports_malloc_for_itself_is_not_the_allocator() {
     assert!(target.finish());
 }
 
-/// A library of that name is all that tells: mmtk has no heap pages to find it by.
+/// The name of the library is the only evidence: mmtk has no heap pages to find it by.
 #[test]
 fn another_garbage_collector_leaves_the_other_sides() {
     let folder = tempfile::tempdir().unwrap();

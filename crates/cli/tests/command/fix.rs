@@ -1,4 +1,4 @@
-//! `rbloat fix`: its lines are right on every platform, and carrying them out has the promised effect.
+//! `rbloat fix`: its lines are right on every platform, and following them has the promised effect.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,7 +11,7 @@ use testkit::Target;
 
 use crate::{bytes, complaint, rbloat, report};
 
-/// Tests wait for an effect at most this long.
+/// Tests wait at most this long for an effect.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PLATFORMS: [&str; 7] =
     ["container", "kubernetes", "systemd", "systemd-user", "heroku", "procfile", "shell"];
@@ -26,7 +26,8 @@ fn text_of(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// The lines to paste, without those that only measure the effect, for each step and each alternative, without their indentation.
+/// The lines to paste, without lines that only measure the effect, for each step and each alternative, without their
+/// indentation.
 fn lines_to_paste(text: &str) -> Vec<Vec<String>> {
     let mut steps: Vec<Vec<String>> = Vec::new();
     for line in text.lines() {
@@ -166,7 +167,7 @@ fn has_thread(pid: i32, name: &str) -> bool {
     names.any(|it| it.trim_end().starts_with(name))
 }
 
-/// The advice said nothing of forked workers, which have no background thread.
+/// The advice used to ignore forked workers, which have no background thread.
 #[test]
 fn a_forked_worker_has_no_background_thread_of_jemalloc() {
     let source = "

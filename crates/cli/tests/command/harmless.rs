@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::{complaint, rbloat};
 use testkit::{ControlGroup, Target};
 
-/// A parent with so many MiB of strings and two children that share them, all of them idle. In each a thread waits
+/// A parent with the given MiB of strings and two children that share them, all of them idle. In each a thread waits
 /// that has used its stack before, as threads of servers have: a signal frame on a stack that was never used needs up
 /// to four new pages, once. The parent has pages of every kind that a reader must treat with care.
 const FAMILY: &str = r##"
@@ -94,7 +94,7 @@ fn members(parent: &Target) -> Vec<i32> {
     std::iter::once(parent.pid()).chain(children.iter().map(pid)).collect()
 }
 
-/// The sums of what the kernel says of a process's anonymous mappings (those of files change with whoever else uses
+/// The kernel's sums over a process's anonymous mappings (the figures of files depend on other processes that use
 /// them), and its RSS, in kB.
 fn memory(pid: i32) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
@@ -160,7 +160,7 @@ fn no_command_changes_what_a_family_of_processes_shares() {
     eprintln!("beside ordinary memory: {}", parent.truth["kinds"]);
     let members = members(&parent);
     let all = || members.iter().map(|&pid| memory(pid)).collect::<Vec<_>>();
-    // Its own last steps, until it waits for its input, copy a page too.
+    // The target's last steps before it waits for its input copy a page, too.
     let mut before = Vec::new();
     while all() != before {
         before = all();
@@ -190,7 +190,7 @@ fn reports() -> u32 {
     count.unwrap_or(5)
 }
 
-/// Twenty times what the limit leaves is in use.
+/// The limit leaves the group this fraction of its usage.
 const LEFT: u64 = 20;
 
 #[test]
@@ -216,7 +216,7 @@ fn a_control_group_that_is_nearly_full_stays_as_it_is() {
         let peak = group.peak();
         assert!(peak <= usage + usage / 50, "{usage} bytes were in use, and at most {peak}");
     }
-    // In the group itself there is no room for what rbloat needs to read such a process.
+    // In the group itself there is not enough room for rbloat to read such a process.
     let mut command = rbloat();
     command.args(["report", &parent.pid().to_string()]);
     let (status, line) = complaint(&group.command(&command).output().unwrap());
@@ -226,7 +226,7 @@ fn a_control_group_that_is_nearly_full_stays_as_it_is() {
     assert_eq!(group.kills(), 0);
 }
 
-/// A process that writes all the while has its pages copied for as long as its forked copy is there.
+/// While a forked copy exists, pages that the original process writes to are copied.
 #[test]
 fn a_control_group_that_is_nearly_full_of_busy_processes_loses_none() {
     let Some(group) = ControlGroup::make() else { return };
@@ -241,7 +241,7 @@ fn a_control_group_that_is_nearly_full_of_busy_processes_loses_none() {
                 .arg(pid.to_string())
                 .output()
                 .unwrap();
-            // In 50 ms a freeze may come to less than all.
+            // Within 50 ms a freeze may not read everything.
             let status = output.status.code().unwrap();
             let complaint = String::from_utf8_lossy(&output.stderr);
             assert!([0, 6].contains(&status), "{status}: {complaint}");
@@ -251,8 +251,8 @@ fn a_control_group_that_is_nearly_full_of_busy_processes_loses_none() {
     assert!(parent.finish());
 }
 
-/// Looking for functions in a library mapped pages of its file into the process: RSS was a page higher after a report
-/// than before it.
+/// The search for functions in a library used to map pages of its file into the process: RSS was a page higher after a
+/// report than before it.
 #[test]
 fn a_report_maps_in_no_page_of_a_library() {
     let target = Target::ruby(
@@ -276,7 +276,7 @@ fn a_report_maps_in_no_page_of_a_library() {
     assert!(target.finish());
 }
 
-/// A freeze ended when the walks were done, however long that took: for seconds on a busy machine.
+/// A freeze used to end when the walks were done, even if that took seconds on a busy machine.
 #[test]
 fn a_freeze_ends_at_its_deadline() {
     let target = Target::scenario("big", &["--scale", "0.2"]);

@@ -1,4 +1,4 @@
-//! The interpreter's own memory, against what Ruby itself reports of its bytecode.
+//! The interpreter's own memory, compared with Ruby's own figures for its bytecode.
 
 use crate::{bytes, document, rbloat, report, run};
 use formats::{Action, FileCode, GemCode, Interpreter, Report};
@@ -89,7 +89,7 @@ fn assert_adds_up(report: &Report) {
     assert_eq!((of_gems, of_files), (bytecode, bytecode));
 }
 
-/// Ruby's `memsize` differs from what it allocates by less than a tenth: it counts four bytes for each instruction's
+/// Ruby's `memsize` differs from its allocations by less than a tenth: it counts four bytes for each instruction's
 /// position, but replaces them by a table of less than a byte for each. malloc rounds each block up by at most 15
 /// bytes.
 #[test]
@@ -191,7 +191,7 @@ fn a_large_gem_is_worth_loading_later() {
     assert!(asked.contains("/rubygems/specification.rb\n"), "{asked}");
 }
 
-/// The way to check a verdict on the interpreter: its memory is that of the code, whether the code has run or not.
+/// The way to check a verdict on the interpreter: its memory is the code's, even if the code has not run.
 #[test]
 fn a_process_that_only_loads_the_code_has_as_much_memory_of_the_interpreter() {
     const LOAD: &str = "path = write_gem('code', '1.0', 2000); require path";

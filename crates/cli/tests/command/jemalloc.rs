@@ -1,4 +1,4 @@
-//! Processes under jemalloc: rows, owners, what pins slabs, advice.
+//! Processes under jemalloc: rows, owners, pins of slabs, advice.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ fn assert_accounted(report: &Report) {
     assert!(bytes(report, "unknown") * 100 <= rss, "{:?}", report.causes);
     let malloc = report.malloc.as_ref().unwrap();
     assert!(malloc.walker.starts_with("jemalloc 5."), "{}", malloc.walker);
-    // All free memory in slabs is kept by somebody.
+    // Each byte of free memory in slabs has a pin.
     let fragmented = bytes(report, "malloc.fragmented");
     assert_eq!(malloc.pinned_by.iter().map(|pin| pin.bytes).sum::<u64>(), fragmented);
     assert_eq!(malloc.size_classes.iter().map(|class| class.free_bytes).sum::<u64>(), fragmented);
@@ -46,7 +46,7 @@ fn assert_accounted(report: &Report) {
     }
 }
 
-/// The report had 56 to 71 % unknown, no owners, and exit status 6.
+/// The report used to have 56 to 71 % unknown, no owners, and exit status 6.
 #[test]
 fn a_process_under_jemalloc_is_accounted_for() {
     let Some(target) = start(&[&scenario("pin"), "--scale", "0.2"], "") else { return };
@@ -61,7 +61,7 @@ fn a_process_under_jemalloc_is_accounted_for() {
     assert!(target.finish());
 }
 
-/// What keeps slabs is let go, and the memory that it is said to keep is free as a whole then.
+/// The objects that pin slabs are released, and then the memory that they were reported to keep is free.
 #[test]
 fn the_objects_that_pin_slabs_are_named() {
     let program = "
@@ -107,7 +107,7 @@ fn muzzy_pages_are_apart_from_dirty_ones() {
         puts 'ready {}'; $stdout.flush; $stdin.read";
     let conf = "background_thread:true,dirty_decay_ms:100,muzzy_decay_ms:-1";
     let Some(target) = start(&["-e", program], conf) else { return };
-    // The kernel's own count of pages that it may take.
+    // The kernel's own count of pages that it may reclaim.
     let lazy = || {
         let smaps = format!("/proc/{}/smaps_rollup", target.pid());
         let smaps = std::fs::read_to_string(smaps).unwrap();

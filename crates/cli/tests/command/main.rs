@@ -35,9 +35,9 @@ use formats::{Content, Report};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-/// The rbloat command, without colours whatever the terminal.
+/// The rbloat command, without colours regardless of the terminal.
 ///
-/// RBLOAT_TEST_BINARY names one that is linked statically, to be run where the targets run.
+/// RBLOAT_TEST_BINARY names a statically linked one that runs where the targets run.
 fn rbloat() -> Command {
     let mut command = match std::env::var_os("RBLOAT_TEST_BINARY") {
         Some(binary) => testkit::command(binary),
@@ -79,7 +79,7 @@ fn document<T: Content + JsonSchema + DeserializeOwned>(json: &[u8]) -> T {
     serde_json::from_value(document).unwrap()
 }
 
-/// The exit status, and the one line that rbloat complains with.
+/// The exit status, and the only line on standard error.
 fn complaint(output: &Output) -> (i32, String) {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");

@@ -106,7 +106,7 @@ fn the_numbers_on_the_page_are_those_of_the_report() {
     assert_eq!(browser.evaluate("document.getElementById('failure').hidden"), true);
 }
 
-/// Reads the cells of each row of a table, and the bytes that the row stands for.
+/// Reads the cells of each row of a table, and the bytes that belong to the row.
 fn rows(browser: &mut Browser, table: &str) -> Vec<(Vec<String>, u64)> {
     let rows = browser.evaluate(&format!(
         "[...document.querySelectorAll('#{table} tbody tr')].map(row =>
@@ -241,7 +241,7 @@ fn an_address_is_found_and_keys_lead_on_from_there() {
     assert_eq!(browser.evaluate("document.activeElement.tagName"), "CANVAS");
     browser.press("ArrowRight");
     assert_eq!(browser.evaluate("document.getElementById('zoom').hidden"), false);
-    // A link may have the address.
+    // A link may contain the address.
     let mut linked = drawn.open(&format!("#{}", next.address), WINDOW);
     assert_eq!(chosen(&mut linked), next.address.to_string());
     let mut nowhere = drawn.open("#0x10", WINDOW);
@@ -302,7 +302,7 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
     assert_eq!(browser.evaluate("document.documentElement.dataset.scheme"), "dark");
 }
 
-/// Returns for each page whether any of its bytes is in use.
+/// Returns true for each page that has a byte in use.
 fn busy_pages(memory_map: &ledger::MemoryMap, area: &ledger::Area) -> Vec<bool> {
     let pages = (capture::length(&area.range) / 4096) as usize;
     if area.blocks == 0 {

@@ -1,4 +1,4 @@
-//! What a program that rbloat started leaves behind: it is measured, and a comparison ends it.
+//! Processes that the program of rbloat leaves behind: they are measured, and a comparison ends them.
 
 use std::fs;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::record::Recorder;
 
 const MIB: u64 = 1 << 20;
 
-/// A Ruby program that makes a daemon of 100 MIB, which leaves its parent and its session before anybody looks, says
-/// its id in a file, and ignores what would end it; then what the program does itself.
+/// A Ruby program that makes a daemon of 100 MiB and then executes `then`. The daemon leaves its parent and its session
+/// before rbloat can notice it, writes its id to a file, and ignores SIGHUP.
 fn program(pid_of_daemon: &Path, then: &str) -> String {
     format!(
         "fork do
@@ -46,7 +46,7 @@ fn comparison(output: &Output) -> Comparison {
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Whether the process whose id is in a file is there, be it as a zombie.
+/// Returns true if the process whose id is in a file exists, even as a zombie.
 fn is_there(pid: &Path) -> bool {
     let pid = fs::read_to_string(pid).unwrap();
     Path::new("/proc").join(pid.trim()).exists()
@@ -86,11 +86,11 @@ fn no_daemon_is_left_by_a_comparison_that_a_signal_ends() {
     }
 }
 
-/// It went on to the end of its load.
+/// rbloat used to wait for the end of the load.
 #[test]
 fn an_interrupt_ends_the_load_at_once_and_keeps_the_runs_before() {
     let folder = tempfile::tempdir().unwrap();
-    // The second load starts one that it waits for, and one that leaves it, and has rbloat interrupted.
+    // The second load starts a process that it waits for and a process that leaves it, and interrupts rbloat.
     let load = format!(
         "cd {:?}; echo run >> count
          if [ $(wc -l < count) = 2 ]; then

@@ -1,12 +1,12 @@
-//! Who holds the memory that Ruby's GC does not know of, against what malloc itself says of real
-//! extensions' objects.
+//! The owners of memory that Ruby's GC does not know of, compared with malloc's own figures for the objects of real
+//! extensions.
 
 use crate::{bytes, document, rbloat, report};
 use formats::{DominatorRow, Report};
 use testkit::{Server, Target};
 
-/// What an owner holds may differ by so much from what malloc says, in percent: what is made beside
-/// the objects counts there too.
+/// The memory of an owner may differ from malloc's figure by this percentage: allocations beside the objects are
+/// included there.
 const TOLERANCE: u64 = 2;
 
 /// Starts a scenario of owners, which may talk to these servers.
@@ -17,7 +17,7 @@ fn start(name: &str, scale: &str, servers: &[Server]) -> Target {
     Target::start(&mut command)
 }
 
-/// Reports on a scenario and compares each of its owners with the truth that it states.
+/// Reports on a scenario and compares each of its owners with the scenario's truth.
 fn judge(name: &str, scale: &str, servers: &[Server]) {
     let target = start(name, scale, servers);
     let report = report(target.pid());
@@ -33,7 +33,7 @@ fn judge(name: &str, scale: &str, servers: &[Server]) {
     assert!(target.finish(), "{name} did not live on");
 }
 
-/// The owner's objects are counted exactly; what they hold is within the tolerance.
+/// Asserts that the owner's objects are counted exactly, and that their memory is within the tolerance.
 fn assert_owner(report: &Report, truth: &serde_json::Value) {
     let name = truth["owner"].as_str().unwrap();
     let number = |member: &str| truth[member].as_u64().unwrap();
@@ -49,7 +49,7 @@ fn assert_owner(report: &Report, truth: &serde_json::Value) {
         .filter(|it| it.owner == name || others.iter().any(|other| *other == it.owner))
         .map(|it| it.exclusive_bytes + it.shared_bytes)
         .sum();
-    // Of objects that Ruby knows all about, malloc may have next to nothing.
+    // Objects whose memory Ruby knows may have next to no malloc'ed memory.
     let truth = number("native_bytes");
     // From 2.0 of its gem on a statement has instance variables, which Ruby keeps in a table of its own.
     let variables = if name == "SQLite3::Statement" { 128 * owner.objects } else { 0 };
@@ -57,7 +57,7 @@ fn assert_owner(report: &Report, truth: &serde_json::Value) {
     assert!(held.abs_diff(truth) <= near, "{name} holds {held}, malloc says {truth}: {owners:#?}");
 }
 
-/// Every chunk in use stands with one owner, and at most one of a thousand with nobody.
+/// Asserts that every chunk in use has one owner, and that at most one of a thousand is unreachable.
 fn assert_nearly_all_is_reached(report: &Report) {
     let owners = report.owners.as_ref().unwrap();
     let malloc = report.malloc.as_ref().unwrap();
@@ -128,7 +128,7 @@ fn who_keeps_an_object_is_told_in_words_of_ruby() {
         let owner = owners.iter().find(|owner| owner.owner == class).unwrap();
         let keeper = &owner.kept_by[0];
         assert_eq!(keeper.path.as_ref(), Some(&format!("{path} → {class}")));
-        // An old word, in the room that a table has left, may seem to keep some of them.
+        // A stale word, in the unused part of a table, may seem to retain some of them.
         assert!(keeper.objects * 2 > owner.objects, "{keeper:?} of {}", owner.objects);
     }
 }
@@ -184,7 +184,7 @@ fn no_path_leads_from_one_thread_to_another() {
 
 #[test]
 fn of_equal_paths_the_one_through_the_application_is_shown() {
-    // By name, the gem's constants come first.
+    // In the order of names, the gem's constants come first.
     let target = Target::ruby(
         r##"
         eval(<<~GEM, TOPLEVEL_BINDING, "/srv/gems/events-1.0/lib/events.rb")
@@ -210,7 +210,7 @@ fn of_equal_paths_the_one_through_the_application_is_shown() {
         [("Direct", "ORDERS → Array → Direct"), ("Nested", "Shop::LISTENERS → Array → Nested")]
     {
         let (objects, kept_by) = retained(&report, class);
-        // Old words may seem to retain a few.
+        // Stale words may seem to retain a few.
         let (first, most) = &kept_by[0];
         assert!(first.as_deref() == Some(path) && *most >= 990, "{kept_by:?} of {objects}");
     }
@@ -260,7 +260,7 @@ fn a_thread_is_shown_with_its_name_and_its_current_method() {
         let path = owner.kept_by[0].path.as_deref().unwrap();
         assert!(path.starts_with(&format!("(threads) → {thread} → ")), "{path}");
     }
-    // An old word may refer to the memory of a thread, which then does not dominate it.
+    // A stale word may refer to the memory of a thread, which then does not dominate it.
     let dominators = report.dominators.iter().flatten();
     let rows: Vec<_> = dominators.filter(|row| row.kind == "thread").collect();
     let known = [("Thread \"worker-1\"", export), ("Thread", pool), ("Thread", "<main> (-e:28)")];
@@ -274,7 +274,7 @@ fn a_thread_is_shown_with_its_name_and_its_current_method() {
     assert!(target.finish());
 }
 
-/// The garbage collector leaves the objects that it has marked on its stack. Garbage seemed to be retained by libruby.
+/// The garbage collector leaves marked objects on its stack. This garbage used to seem retained by libruby.
 #[test]
 fn the_mark_stack_retains_nothing() {
     let target = Target::ruby(
@@ -288,7 +288,7 @@ fn the_mark_stack_retains_nothing() {
     );
     let (objects, roots) = retained(&report(target.pid()), "Blob");
     let garbage: u64 = roots.iter().filter(|root| root.0.is_none()).map(|root| root.1).sum();
-    // Chunks of the stack that were freed are recycled memory, whose old words may seem to retain some.
+    // Chunks of the stack that were freed are recycled memory, whose stale words may seem to retain some of it.
     assert!(objects == 3000 && garbage * 5 >= objects * 4, "{objects}: {roots:?}");
     assert!(target.finish());
 }
@@ -316,7 +316,7 @@ fn old_variables_on_a_vm_stack_retain_nothing() {
     assert!(target.finish());
 }
 
-/// The number of objects of a class, and how many of them each root retains; `None` for no root.
+/// The number of objects of a class, and the number that each root retains; `None` for no root.
 fn retained(report: &Report, class: &str) -> (u64, Vec<(Option<String>, u64)>) {
     let owners = report.owners.iter().flatten();
     let owner = owners.into_iter().find(|owner| owner.owner == class).unwrap();
@@ -351,8 +351,8 @@ fn weak_tables_retain_no_garbage() {
     }
 }
 
-/// What Ruby says of objects that it knows all about, and malloc's rounding: a header of 8 bytes for each
-/// chunk, up to 15 to the next multiple of 16, and no chunk below 32.
+/// Ruby's figures for objects whose memory it knows, and malloc's rounding: a header of 8 bytes for each chunk, up to
+/// 15 bytes to the next multiple of 16, and no chunk below 32.
 #[test]
 fn what_managed_objects_hold_is_what_ruby_says_but_for_the_rounding() {
     let target = Target::ruby(
@@ -380,7 +380,7 @@ fn what_managed_objects_hold_is_what_ruby_says_but_for_the_rounding() {
         let [memsize, objects] = [0, 1].map(|at| target.truth[name][at].as_u64().unwrap());
         let owner = owners.iter().find(|owner| owner.owner == name).unwrap();
         assert_eq!(owner.objects, objects, "{name}");
-        // Ruby may let a few share.
+        // A few objects may share memory.
         assert!(owner.chunks * 10 >= objects * 9, "{name}: {owner:?}");
         let held = owner.slot_bytes + owner.exclusive_bytes + owner.shared_bytes;
         let rounding =
@@ -431,8 +431,8 @@ fn hardly_anything_is_unreachable_in_a_healthy_process() {
     assert_nearly_all_is_reached(&report(target.pid()));
 }
 
-/// Half of RSS stood with IO, with the advice to let go of it: its write buffer was full of old
-/// pointers. Words behind variables, elements and entries led retaining paths astray.
+/// Half of RSS used to be attributed to IO, with the advice to release it: its write buffer was full of stale pointers.
+/// Words behind variables, elements and entries led to wrong retaining paths.
 #[test]
 fn words_of_earlier_owners_hold_nothing() {
     let target = start("stale_words", "1", &[]);
@@ -464,7 +464,7 @@ fn words_of_earlier_owners_hold_nothing() {
         let keepers = &of_class(name).unwrap().kept_by;
         let path: Vec<&str> =
             victim["path"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
-        // Ruby's own structures, whose layout is not known, get some of the memory on the way.
+        // Ruby's own structures, whose layout is not known, get some of the memory on the path.
         let first = &keepers[0];
         assert_eq!(first.path, Some(path.join(" → ")), "{name}: {keepers:?}");
         assert!(first.objects * 2 > victim["objects"].as_u64().unwrap(), "{name}: {keepers:?}");

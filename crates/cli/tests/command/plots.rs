@@ -11,8 +11,8 @@ use testkit::{Browser, Target};
 use crate::record::Recorder;
 use crate::{complaint, rbloat};
 
-/// Records a scenario through so many steps, and returns a series with a sample after each. The samples are two seconds apart,
-/// since steps take longer on a busy machine, and growth would seem to slow down.
+/// Records `steps` steps of a scenario, and returns a series with a sample after each. The samples are two seconds
+/// apart, because steps take longer on a busy machine, and growth would seem to slow down.
 fn record_steps(scenario: &str, steps: usize) -> MemorySeries {
     let mut target = Target::scenario(scenario, &[]);
     let recorder = Recorder::of(&target, &["--every", "20ms", "--causes-every", "0"]);
@@ -65,7 +65,7 @@ fn verbose_prints_the_confidence_interval_of_growth() {
     assert!(verbose.contains(" (95 %: "), "{verbose}");
 }
 
-/// A file with what a recorder would write of two workers in a group with a limit, for an hour.
+/// A file as a recorder would write it for two workers in a group with a limit, for an hour.
 fn synthetic(folder: &Path) -> PathBuf {
     let mut text = String::new();
     let start = r#"{"schema":1,"kind":"start","rbloat":"0.1.0","unix_ms":0,"pid":7,"command":["puma","<i>"],"every_ms":1000,"causes_every_ms":30000}"#;

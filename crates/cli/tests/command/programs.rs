@@ -1,11 +1,11 @@
-//! Programs of many kinds: each must be read whole, without a finding, and its books must balance.
+//! Programs of many kinds: each must be read completely, without a finding, and its causes must add up.
 
 use crate::{bytes, report};
 use testkit::Target;
 
-/// Reports on a Ruby program that has been stopped, and checks what holds for all.
+/// Reports on a Ruby program that has been stopped, and checks properties that hold for all programs.
 fn check(program: &str) -> (Target, formats::Report) {
-    // A process that never collected garbage gets a note that says so.
+    // A report on a process that never collected garbage has a note about that.
     let target = Target::ruby(&format!(
         "{program}\nGC.start if GC.count == 0\nputs 'ready {{}}'\n$stdout.flush\n$stdin.read"
     ));
@@ -121,7 +121,7 @@ fn irb() {
     ]));
     target.tell("$kept = Array.new(20_000) { |i| 'kept ' * 200 + i.to_s }; puts %(\\nready {}); $stdout.flush");
     target.next_truth();
-    // It reads its input again at once, and stands there.
+    // It reads its input again at once, and waits.
     let report = report(target.pid());
     assert_eq!(report.findings, []);
     assert!(bytes(&report, "ruby.malloc") >= 20_000 * 1000);
@@ -133,7 +133,7 @@ fn more_than_4_gb_in_one_arena_and_in_one_chunk() {
     if !testkit::has_free_memory(10 << 30) {
         return;
     }
-    // Strings below the threshold of mmap lie in the main arena, which brk extends.
+    // Strings smaller than the threshold of mmap lie in the main arena, which brk extends.
     let (target, report) = check("$kept = Array.new(45_000) { 'x' * 100_000 }");
     let main = report.arenas.iter().flatten().find(|arena| arena.main).unwrap();
     assert!(main.in_use_bytes > 45_000 * 100_000, "{main:?}");
@@ -161,8 +161,8 @@ fn mappings_that_are_larger_than_any_memory() {
     assert!(target.finish());
 }
 
-/// Memory of glibc's with huge pages: under `glibc.malloc.hugetlb=1` by madvise, under 2 from
-/// hugetlbfs, of which there may be none.
+/// glibc's memory with huge pages: under `glibc.malloc.hugetlb=1` by madvise, under 2 from hugetlbfs, which may have
+/// none.
 #[test]
 fn with_the_tunables_for_huge_pages() {
     for value in [1, 2] {

@@ -1,4 +1,4 @@
-//! `rbloat record`: what it writes down, and what it leaves in every case.
+//! `rbloat record`: its file, in all cases.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -35,7 +35,7 @@ impl Recorder {
         Self::start(&[&target.pid().to_string()], arguments)
     }
 
-    /// What is in the file by now, when that is what is waited for.
+    /// Returns the recording as soon as it is `enough`.
     pub(crate) fn wait_for(&self, enough: impl Fn(&Recording) -> bool) -> Recording {
         loop {
             let has_ended = self.has_ended();
@@ -50,7 +50,7 @@ impl Recorder {
         }
     }
 
-    /// Whether it is a zombie: nobody has waited for it yet.
+    /// Returns true if the recorder is a zombie: it has ended, and is not reaped yet.
     fn has_ended(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         stat.rsplit_once(") ").unwrap().1.starts_with('Z')
@@ -66,7 +66,7 @@ impl Recorder {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
-    /// Waits for its end; its exit status, and the whole file.
+    /// Waits for its end. Returns its exit status, and the whole file.
     pub(crate) fn end(mut self) -> (i32, Recording) {
         let status = self.child.wait().unwrap();
         (status.code().unwrap(), read(&self.path))
@@ -88,7 +88,7 @@ fn why(recording: &Recording) -> EndReason {
     recording.end().unwrap().why
 }
 
-/// A program that says its own smaps_rollup, and stands still, after each line that it reads.
+/// A program that reports its own smaps_rollup after each line that it reads, and is idle otherwise.
 const STEPS: &str = "
   def tell
     rows = Hash.new(0)
@@ -115,7 +115,7 @@ fn rss_is_that_of_smaps_at_each_step_of_a_program_that_stands_still() {
     for _ in 0..5 {
         target.tell("");
         let truth: Value = target.next_truth();
-        // What it said took pages too: we compare with what it is when it has said it.
+        // The report itself took pages, too, so the comparison uses the RSS after it.
         let rss = target.rss_bytes();
         assert!(rss.abs_diff(truth["rss"].as_u64().unwrap()) <= 256 << 10);
         let recording = recorder.wait_for_samples(0);
@@ -180,7 +180,7 @@ fn the_causes_are_told(target: &Target, capture: &str) {
 
 #[test]
 fn a_program_gets_signals_and_its_exit_status_is_passed_on() {
-    // What starts the tests may ignore ^C, as a shell's background does, and so would their programs.
+    // The process that runs the tests may ignore ^C, as in a shell's background, and so would its programs.
     let trap = "trap('INT', 'DEFAULT'); trap('USR1') { exit!(41) }; trap('TERM') { exit!(42) }; $stdout.sync = true
                 File.write(ARGV[0], ENV.to_h.to_s); sleep";
     for (signal, expected) in [("USR1", 41), ("TERM", 42), ("INT", 130)] {
@@ -296,7 +296,7 @@ fn a_killed_recorder_leaves_a_whole_file() {
 
 #[test]
 fn it_costs_less_than_one_percent_of_a_processor() {
-    // A hundred processes, some of them with a lot of pages: more than can be read each 10 ms.
+    // A hundred processes, some of them with many pages: more than can be read every 10 ms.
     let target = Target::ruby(
         "$kept = 'x' * (200 << 20)
          reader, writer = IO.pipe
@@ -309,11 +309,11 @@ fn it_costs_less_than_one_percent_of_a_processor() {
         Recorder::of(&target, &["--every", "10ms", "--causes-every", "0", "--duration", "12s"]);
     let (_, recording) = recorder.end();
     let end = recording.end().unwrap();
-    // What it takes to start, and the first reading of each kind, come before anything is known.
+    // The start of the recorder and the first reading of each kind come before the first known cost.
     let first = recording.samples().nth(1).unwrap();
     let cpu_ms = recording.samples().last().unwrap().recorder_cpu_ms - first.recorder_cpu_ms;
     let time_ms = (end.t_ms - first.t_ms) as f64;
-    // One reading may come just before the end and be paid for after it.
+    // One reading may come just before the end. Its cost is counted after it.
     let longest = recording
         .samples()
         .zip(recording.samples().skip(1))
@@ -323,7 +323,7 @@ fn it_costs_less_than_one_percent_of_a_processor() {
     assert!(end.samples >= 3 && end.samples < 1200, "{end:?}");
 }
 
-/// What `rbloat record` shows on a terminal.
+/// The output of `rbloat record` on a terminal.
 fn shown_on_a_terminal(target: &Target, arguments: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let line = format!(
@@ -332,13 +332,13 @@ fn shown_on_a_terminal(target: &Target, arguments: &str) -> String {
         target.pid(),
         folder.path().join("a.jsonl").display()
     );
-    // It gives the command a terminal of its own.
+    // script(1) gives the command a terminal of its own.
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).env_remove("NO_COLOR");
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
 
-/// Old causes looked like current ones.
+/// Old causes used to look like current ones.
 #[test]
 fn causes_are_shown_with_their_age() {
     let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
@@ -351,7 +351,7 @@ fn causes_are_shown_with_their_age() {
     assert!(ages.is_sorted() && ages[ages.len() - 1] > ages[0], "{shown}");
 }
 
-/// The sum of RSS looked like the memory of all processes.
+/// The sum of RSS used to look like the memory of all processes.
 #[test]
 fn several_processes_are_shown_by_their_pss() {
     let target = Target::ruby(
@@ -372,7 +372,7 @@ fn several_processes_are_shown_by_their_pss() {
     );
 }
 
-/// `--causes-every 10s` led to two searches in a minute, without a word.
+/// `--causes-every 10s` used to result in two searches per minute, without a message.
 #[test]
 fn a_given_time_between_searches_is_kept_or_it_is_said_why_not() {
     let little = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
@@ -391,7 +391,7 @@ fn a_given_time_between_searches_is_kept_or_it_is_said_why_not() {
         let end = recording.end().unwrap();
         let (made, planned) = (end.searches.unwrap(), end.searches_planned.unwrap());
         assert_eq!(made, recording.causes().count() as u64);
-        // A slow sample may delay the last one.
+        // A slow sample may delay the last search.
         assert!(planned >= 5 / seconds, "{end:?}");
         // By default, the second search must wait for more than 8 s if the first one takes over 12 ms.
         assert!(made >= 2 || seconds == 1, "{shown}");
@@ -401,7 +401,8 @@ fn a_given_time_between_searches_is_kept_or_it_is_said_why_not() {
     }
 }
 
-/// It continued, and rbloat waited for it. Programs inherited rbloat's blocked signals, so that few got any.
+/// The program used to continue while rbloat waited for it. Programs also inherited rbloat's blocked signals, so that
+/// few signals reached them.
 #[test]
 fn a_program_gets_sigterm_when_the_time_is_over() {
     let recorder = Recorder::start(&["--", "sleep", "60"], &["--duration", "1s"]);
@@ -414,7 +415,7 @@ fn on_a_terminal_a_live_view_stays_in_its_place() {
     let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let shown = shown_on_a_terminal(&target, "--every 50ms --causes-every 0 --duration 1s");
     let views: Vec<&str> = shown.split("\x1b[2A\x1b[J").collect();
-    // Each takes the place of the one before: what it takes, and how that was over time.
+    // Each view replaces the one before: the memory, and its course over time.
     assert!(views.len() > 2, "{shown}");
     for view in &views[..views.len() - 1] {
         assert!(
@@ -422,7 +423,7 @@ fn on_a_terminal_a_live_view_stays_in_its_place() {
             "{view}"
         );
     }
-    // The last one makes room for what stays.
+    // The last one makes room for the summary, which remains.
     let last = views.last().unwrap();
     assert!(last.starts_with(&format!("{}: the time was over after", target.pid())), "{last}");
     assert!(last.contains(" 0 captures, ") && last.contains("\nRSS: "), "{last}");

@@ -1,15 +1,15 @@
-//! Retained sizes: what would be free if a constant, a thread, an object or all objects of a class went away. The target
-//! lets it go, and rbloat compares the memory before and after.
+//! Retained sizes: the memory that would be free if a constant, a thread, an object or all objects of a class went
+//! away. The target releases it, and rbloat compares the memory before and after.
 
 use crate::{complaint, document, rbloat, report_of, run};
 use assert_cmd::assert::OutputAssertExt;
 use formats::{Diff, DominatorRow, Report, Why, WhyKind};
 use testkit::Target;
 
-/// The size of what is let go may differ by this much from the retained size, in percent.
+/// The size of released memory may differ by this much from the retained size, in percent.
 const TOLERANCE: u64 = 2;
 
-/// A program that lets go of what its standard input names.
+/// A program that releases the object that its standard input names.
 const PROGRAM: &str = r#"
     require "json"
     class Entry; def initialize(text); @text = text; end; end
@@ -68,7 +68,7 @@ fn report(pid: i32) -> Report {
     report_of(&run(pid, &["--retained", "--json"]))
 }
 
-/// All memory that live objects and malloc have in use.
+/// All memory in use by live objects and malloc.
 fn bytes_in_use(report: &Report) -> u64 {
     let (ruby, malloc) = (report.ruby.as_ref().unwrap(), report.malloc.as_ref().unwrap());
     ruby.slot_bytes_live + malloc.in_use_bytes + malloc.mmapped_bytes
@@ -99,7 +99,7 @@ fn what_is_let_go_is_as_much_as_it_retained() {
     // The index has 4,000 of the 6,000 entries, and their texts.
     let of_entries = entries.retained_bytes.unwrap();
     assert!((6_000 * 1_040..6_000 * 1_130).contains(&of_entries), "{of_entries}");
-    // Two names lead to these, so none of them retains them.
+    // Two names lead to these entries, so neither of them retains them.
     let of_shared = |report: &Report| {
         let rows = all(report.dominators.as_deref().unwrap());
         rows.iter()
@@ -122,7 +122,7 @@ fn what_is_let_go_is_as_much_as_it_retained() {
             testkit::skip(OLD_WORDS);
             continue;
         }
-        // Without this name the other one retains it alone.
+        // Without this name, only the other name retains the entries.
         let is_shared = subject != name && name == "ALSO_SHARED";
         let claimed = if is_shared { 0 } else { dominator(&before, name).retained_bytes };
         target.tell(subject);
@@ -154,10 +154,10 @@ fn why_names_the_paths_the_referrers_and_the_dominators_of_an_object() {
     assert_eq!((entries.subject.kind, entries.subject.objects), (WhyKind::Class, 6_000));
     let paths: Vec<_> = entries.paths.iter().map(|it| (it.path.as_deref(), it.objects)).collect();
     let [cache, index] = ["Store::CACHE → Hash → Entry", "Pool.@index → Hash → Entry"].map(Some);
-    // Old words may seem to retain a few.
+    // Stale words may seem to retain a few.
     assert_eq!((paths[0].0, paths[1].0), (index, cache));
     assert!(paths[0].1 >= 3_990 && paths[1].1 >= 1_990, "{paths:?}");
-    // 6,000 references of the one, 4,000 of the other.
+    // 6,000 references from one Hash, 4,000 from the other.
     let hashes = entries.referrers.iter().find(|it| it.name == "Hash").unwrap();
     assert_eq!(hashes.count, 10_000);
 

@@ -5,13 +5,12 @@ use testkit::Target;
 
 use crate::{bytes, rbloat, report};
 
-/// At this size verdicts are still clear of their bounds by the half.
+/// At this size, verdicts exceed their bounds by half.
 const SCALE: [&str; 2] = ["--scale", "0.25"];
 /// The stacks of threads are smaller from Ruby 3.3 on.
 const SCALE_OF_STACKS: [&str; 2] = ["--scale", "0.3"];
 
-/// Reports on a scenario, stopped, and holds the report against what the scenario and the kernel
-/// say.
+/// Reports on a stopped scenario, and compares the report with the figures of the scenario and of the kernel.
 fn judge(name: &str) {
     let scale = if name == "stacks" { SCALE_OF_STACKS } else { SCALE };
     let target = Target::scenario(name, &scale);

@@ -1,4 +1,4 @@
-//! The servers that people run, under load.
+//! Common servers, under load.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,13 +11,13 @@ use crate::{report_of, run};
 use formats::Report;
 use testkit::Target;
 
-/// Reports on a target that works all the while. Returns the reports that are complete.
+/// Reports on a target that never stops working. Returns the reports that are complete.
 fn reports_under_load(target: &Target, times: usize) -> Vec<Report> {
     let mut whole = Vec::new();
     for _ in 0..times {
         let output = run(target.pid(), &["--json"]);
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-        // A heap in the midst of a change at all attempts is said to be so.
+        // If the heap was being changed at all attempts, the report is incomplete.
         assert!(matches!(output.status.code(), Some(0 | 6)), "{complaint}");
         let report: Report = crate::document(&output.stdout);
         let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
@@ -30,9 +30,9 @@ fn reports_under_load(target: &Target, times: usize) -> Vec<Report> {
     whole
 }
 
-/// Reports on a target that has nothing to do any more: exactly.
+/// Reports on a target that has finished its work: exactly.
 fn report_at_rest(target: &Target) -> Report {
-    // What it has begun it may still have to end.
+    // It may still have to finish requests that it has begun.
     std::iter::repeat_with(|| {
         target.stop();
         let truth = target.rss_bytes();
@@ -53,7 +53,7 @@ fn report_at_rest(target: &Target) -> Report {
     .expect("it comes to rest")
 }
 
-/// Tells threads to end when it is dropped, also where a test fails.
+/// Makes threads end when it is dropped, even if a test fails.
 struct Stopper<'a>(&'a AtomicBool);
 
 impl Drop for Stopper<'_> {
@@ -62,7 +62,7 @@ impl Drop for Stopper<'_> {
     }
 }
 
-/// Asks a server of HTTP and returns all of its answer.
+/// Sends a request to an HTTP server and returns its whole answer.
 fn ask(socket: &Path) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
@@ -92,7 +92,7 @@ fn puma_with_five_threads() {
             .arg(format!("unix://{}", socket.display()))
             .arg(&application),
     );
-    // Its socket is there before its threads are.
+    // The socket exists before the server's threads do.
     assert!(ask(&socket).unwrap().contains("200 OK"));
     let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -145,7 +145,7 @@ fn sidekiq_with_redis() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let jobs = folder.path().join("jobs.rb");
-    // Each job ends by asking for the next, until the first line of input.
+    // At its end, each job asks for the next, until the first line of input.
     let source = r#"
         Thread.abort_on_exception = true
         $asked, $done, $failed, $lock = 0, 0, [], Mutex.new

@@ -1,4 +1,4 @@
-//! `rbloat snapshot`, and what is made of its files.
+//! `rbloat snapshot`, and the commands that read its files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn a_report_on_a_snapshot_is_the_report_of_that_instant() {
     let kept = Kept::of(target.pid());
     let report = report_of(&kept.run("report", &["--json"]));
     assert_eq!(report.process.pid, target.pid());
-    // The process does nothing meanwhile: a later look at it differs by its times alone.
+    // The process is idle meanwhile, so a later report on it differs only by its times.
     let mut live = crate::report(target.pid());
     live.capture = report.capture.clone();
     live.process.uptime_ms = report.process.uptime_ms;
@@ -70,7 +70,7 @@ fn a_snapshot_of_a_snapshot_is_the_same_file() {
 fn a_snapshot_into_a_pipe_is_nothing_but_the_snapshot() {
     let target = Target::scenario("healthy", &["--scale", "0.1"]);
     let kept = Kept::of(target.pid());
-    // As /dev/stdout is.
+    // As with /dev/stdout.
     let link = kept.folder.path().join("stdout");
     std::os::unix::fs::symlink("/proc/self/fd/1", &link).unwrap();
     let output = kept.run("snapshot", &["-o", link.to_str().unwrap()]);
@@ -104,7 +104,7 @@ fn the_atlas_shows_what_the_report_sums_up() {
         for piece in pieces().filter(|piece| piece.used == ledger::Use::InUse) {
             held[piece.owner.unwrap() as usize] += piece.bytes;
         }
-        // Ruby's heap pages, which lie in chunks up to 2.7, are drawn as what is in them.
+        // Heap pages of Ruby, which lie in chunks up to 2.7, are drawn as the slots in them.
         let owners = held.into_iter().zip(owners).filter(|(_, it)| it.owner != "(heap pages)");
         for (held, owner) in owners {
             assert_eq!(held, owner.exclusive_bytes + owner.shared_bytes, "{}", owner.owner);
@@ -112,7 +112,7 @@ fn the_atlas_shows_what_the_report_sums_up() {
     }
 }
 
-/// Words that are nowhere but in the target's strings, buffers and environment.
+/// Words that occur only in the target's strings, buffers and environment.
 const SECRETS: [&str; 4] =
     ["tUlIp-in-a-string", "mArIgOlD-in-a-buffer", "dAhLiA-in-a-symbol", "oRcHiD-in-env"];
 
@@ -134,7 +134,7 @@ fn no_data_of_the_process_is_in_the_file() {
     let memory = fs::read(format!("/proc/{}/environ", target.pid())).unwrap();
     assert!(contains(&memory, SECRETS[3]), "the secret is there to be found");
     let kept = Kept::of(target.pid());
-    // Unpacked, part by part, as well as packed.
+    // The unpacked parts as well as the packed file.
     let snapshot = kept.read();
     let columns = &snapshot.memory_map.columns;
     let report = formats::to_json(&snapshot.report, "").into_bytes();
@@ -188,7 +188,7 @@ fn a_file_that_is_no_snapshot_gets_an_error_that_says_so() {
     let (status, words) = complaint(&rbloat().args(["report", "/tmp"]).output().unwrap());
     assert_eq!(status, 3);
     assert!(words.contains("directory"), "{words}");
-    // It has no end, and is not read to it.
+    // The device has no end, and is not read to it.
     let (status, words) = complaint(&rbloat().args(["report", "/dev/zero"]).output().unwrap());
     assert_eq!(status, 3);
     assert!(words.contains("it is not a regular file"), "{words}");
@@ -200,7 +200,7 @@ fn a_full_disk_leaves_no_half_file_and_the_old_one_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let old = folder.path().join("old.rbloat");
     fs::write(&old, "what was there before").unwrap();
-    // A limit on the size of files fails as a full disk does: in the midst of writing.
+    // A limit on the size of files fails as a full disk does: in the middle of a write.
     let script = format!(
         "trap '' XFSZ; ulimit -f 1; exec \"$0\" snapshot {} -o {}",
         target.pid(),

@@ -1,4 +1,4 @@
-//! The target lives on as if nothing had happened, whatever happens to rbloat.
+//! The target continues undisturbed, even if rbloat is killed.
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
@@ -6,8 +6,7 @@ use std::time::Duration;
 use crate::{rbloat, run};
 use testkit::{Target, compile};
 
-/// Threads in every kind of work, which note what goes wrong: an exception, a wrong errno, a
-/// checksum that is off.
+/// Threads in every kind of work, which record errors: an exception, a wrong errno, a wrong checksum.
 const BUSY: &str = r#"
 require "digest"
 $wrong = Queue.new
@@ -44,8 +43,8 @@ end
 exit!(0)
 "#;
 
-/// A busy Ruby with native threads beside Ruby's own, which end it where a register, an errno or a
-/// signal mask is not what it must be.
+/// A busy Ruby with native threads beside Ruby's own. These end the process if a register, an errno or a signal mask is
+/// wrong.
 fn busy_with_natives() -> (tempfile::TempDir, Target) {
     let folder = tempfile::tempdir().unwrap();
     let library = compile("natives", folder.path(), &["-shared", "-fPIC", "-pthread"]);
@@ -54,12 +53,12 @@ fn busy_with_natives() -> (tempfile::TempDir, Target) {
     (folder, Target::start(&mut command))
 }
 
-/// How often rbloat is killed: RBLOAT_TEST_KILLS, or as often as a quick test allows.
+/// The number of times that rbloat is killed: RBLOAT_TEST_KILLS, or a number for a quick test.
 fn kills() -> u32 {
     std::env::var("RBLOAT_TEST_KILLS").map_or(60, |kills| kills.parse().expect("a number"))
 }
 
-/// Starts rbloat with `arguments` again and again and kills it at moments all over its run.
+/// Starts rbloat with `arguments` repeatedly and kills it at moments throughout its run.
 fn kill_at_random(arguments: &[&str]) {
     let start = || {
         let (out, error) = (std::process::Stdio::null(), std::process::Stdio::null());
@@ -68,7 +67,7 @@ fn kill_at_random(arguments: &[&str]) {
     let started = std::time::Instant::now();
     start().wait().unwrap();
     let whole = started.elapsed().as_micros() as u64;
-    // A linear congruential generator: moments all over the run, the same at every test.
+    // A linear congruential generator: moments throughout the run, the same in every test.
     let mut random = 1_u64;
     for _ in 0..kills() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -95,7 +94,7 @@ fn dead_clones(target: &Target) -> usize {
         .count()
 }
 
-/// Fails where something went wrong in the target, or it does not work any more.
+/// Fails if an error occurred in the target, or if it no longer works.
 fn check(target: &mut Target) {
     target.tell("");
     let before = target.next_truth();
@@ -112,8 +111,8 @@ fn a_busy_target_lives_on_after_200_reports() {
     let mut target = Target::ruby(BUSY);
     for _ in 0..200 {
         let output = run(target.pid(), &["--json"]);
-        // A thread in the midst of vfork does not stop in time now and then, and a heap that is
-        // being changed at this instant is said to be so; neither must do the target harm.
+        // Occasionally, a thread in the middle of vfork does not stop in time, or a heap that is being changed is
+        // reported as such. Neither must harm the target.
         let status = output.status.code();
         assert!(matches!(status, Some(0 | 5 | 6)), "{}", String::from_utf8_lossy(&output.stderr));
     }
@@ -124,7 +123,7 @@ fn a_busy_target_lives_on_after_200_reports() {
 #[test]
 fn a_busy_target_lives_on_after_rbloat_is_killed_200_times() {
     let mut target = Target::ruby(BUSY);
-    // A linear congruential generator: moments all over the run, the same at every test.
+    // A linear congruential generator: moments throughout the run, the same in every test.
     let mut random = 1_u64;
     for _ in 0..200 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -148,7 +147,7 @@ fn a_busy_target_lives_on_after_rbloat_is_killed_in_fork_captures() {
     let pid = target.pid().to_string();
     kill_at_random(&["report", &pid, "--capture", "fork", "--json"]);
     check(&mut target);
-    // A capture that comes to its end leaves nothing, not even what those before it left.
+    // A capture that completes leaves nothing, and removes copies that earlier captures left.
     let clean = (0..50).any(|_| {
         let output = run(target.pid(), &["--capture", "fork", "--json"]);
         matches!(output.status.code(), Some(0 | 6)) && dead_clones(&target) == 0
@@ -173,7 +172,7 @@ fn a_request_to_end_in_a_fork_capture_leaves_no_dead_clone() {
             children.is_ok_and(|children| !children.is_empty())
         })
     };
-    // A shell lets what it starts in the background ignore some, and so do we and rbloat then.
+    // A shell makes its background processes ignore some signals. Then this process and rbloat ignore them, too.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
     let ignored = u64::from_str_radix(ignored, 16).unwrap();
@@ -181,7 +180,7 @@ fn a_request_to_end_in_a_fork_capture_leaves_no_dead_clone() {
         if ignored >> (number - 1) & 1 == 1 {
             continue;
         }
-        // It may be done before the signal comes.
+        // rbloat may end before the signal arrives.
         let ended = (0..50).any(|_| {
             let mut rbloat = rbloat()
                 .args(["report", &pid, "--capture", "fork", "--json"])
@@ -261,7 +260,7 @@ fn ten_reports_at_once_neither_hang_nor_do_harm() {
 
 #[test]
 fn a_target_that_becomes_another_program_all_the_time_is_never_mixed_up() {
-    // Each program execs the next; the first tells that it is ready.
+    // Each program execs the next. The first one reports that it is ready.
     let source = "puts 'ready {}' if ARGV.size == 1
                   $stdout.flush
                   exec 'ruby', '-e', ARGV[0], ARGV[0], 'again'";
@@ -277,7 +276,7 @@ fn a_target_that_becomes_another_program_all_the_time_is_never_mixed_up() {
                 assert_eq!(sum, report.process.rss_bytes);
                 reports += 1;
             }
-            // It may be caught between two programs, without libruby yet.
+            // The target may be between two programs, without libruby yet.
             Some(1 | 3 | 5) => assert_eq!(complaint.lines().count(), 1, "{complaint}"),
             status => panic!("{status:?}: {complaint}"),
         }

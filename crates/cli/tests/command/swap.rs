@@ -10,7 +10,7 @@ use testkit::Target;
 struct Swap(PathBuf);
 
 impl Swap {
-    /// `None` where the kernel takes none: without root, or on a filesystem that cannot.
+    /// Returns `None` if the kernel accepts no swap file: without root, or on a filesystem without support for it.
     fn on(path: &Path) -> Option<Self> {
         let made = Command::new("sh")
             .args([

@@ -1,4 +1,4 @@
-//! `rbloat trim`: what it says beforehand comes true.
+//! `rbloat trim`: its prediction comes true.
 
 use std::os::unix::process::CommandExt;
 use std::process::Output;
@@ -18,8 +18,8 @@ fn trim_report(pid: i32, arguments: &[&str]) -> TrimReport {
     crate::document(&output.stdout)
 }
 
-/// Fails where more or less came back than was promised, by more than 1 % and what a Ruby that waits may
-/// do meanwhile.
+/// Fails if the returned memory differs from the prediction by more than 1 % plus the changes that a waiting Ruby may
+/// make.
 fn assert_outcome_as_expected(report: &TrimReport) {
     let outcome = report.outcome.as_ref().unwrap();
     let expected = report.expected.returned_bytes.unwrap();
@@ -56,7 +56,7 @@ fn cpu_ms(pid: i32) -> f64 {
     times.sum()
 }
 
-/// Lets this thread, and what it starts, run on one processor only.
+/// Makes this thread, and the processes that it starts, run on one processor only.
 fn stay_on_one_processor() {
     let this = std::fs::read_link("/proc/thread-self").unwrap();
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
@@ -67,7 +67,7 @@ fn stay_on_one_processor() {
     assert!(done.status.success(), "{done:?}");
 }
 
-/// The clock started when rbloat ran again. On a busy machine that was after the call.
+/// The clock used to start when rbloat ran again. On a busy machine that was after the call.
 #[test]
 fn the_time_of_a_trim_is_that_of_the_whole_call() {
     stay_on_one_processor();
@@ -116,7 +116,7 @@ fn a_watch_says_whether_a_trim_lasts() {
 
 #[test]
 fn a_trim_that_is_undone_is_told_so() {
-    // What was given back is taken again as soon as it is gone.
+    // The memory is taken again as soon as it was returned.
     let target = Target::ruby(
         "grow = -> { Array.new(20_000) { 'x' * 2000 } }
          grow.call and nil
@@ -138,7 +138,7 @@ fn jemalloc_is_purged_and_the_walk_says_beforehand_what_that_returns() {
          GC.start
          puts 'ready {}'; $stdout.flush; $stdin.read";
     let mut command = testkit::ruby();
-    // By itself it would give back what is free after ten seconds.
+    // Without these settings jemalloc would return free memory after ten seconds.
     command.args(["-e", source]).env("LD_PRELOAD", jemalloc);
     let target = Target::start(command.env("MALLOC_CONF", "dirty_decay_ms:-1,muzzy_decay_ms:-1"));
     let report = trim_report(target.pid(), &[]);
@@ -162,7 +162,7 @@ fn a_process_that_is_stopped_is_not_trimmed() {
     assert!(target.finish());
 }
 
-/// A Ruby with a filter of system calls in its first thread, which kills for the call `KILLED`.
+/// A Ruby with a filter of system calls in its first thread, which kills the process for the call `KILLED`.
 const FILTERED: &str = r#"
   require 'fiddle'
   numbers = [Fiddle::TYPE_INT] + [Fiddle::TYPE_LONG] * 4

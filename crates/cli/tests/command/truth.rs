@@ -1,11 +1,11 @@
-//! The whole command against what Ruby processes say of themselves, to the byte.
+//! The whole command, compared with the Ruby processes' own figures, to the byte.
 
 use std::process::Command;
 
 use crate::{bytes, report};
 use testkit::{Target, compile};
 
-/// Starts Ruby with `program`, which calls `stop_then_trim` when its heap is as it shall be.
+/// Starts Ruby with `program`, which calls `stop_then_trim` when its heap is ready.
 fn trimming(program: &str) -> (tempfile::TempDir, Target) {
     let folder = tempfile::tempdir().unwrap();
     let library = compile("trim", folder.path(), &["-shared", "-fPIC"]);
@@ -26,7 +26,7 @@ fn trimming(program: &str) -> (tempfile::TempDir, Target) {
     (folder, Target::ruby(&source))
 }
 
-/// Compares what the report promises with what a trim brings in the process.
+/// Compares the report's prediction with the effect of a trim in the process.
 fn assert_trim_is_predicted((_folder, mut target): (tempfile::TempDir, Target)) {
     if testkit::preload().is_some() {
         return testkit::skip("malloc_trim is glibc's; the tests of jemalloc have its purge");
@@ -75,7 +75,7 @@ fn the_yield_of_a_trim_of_one_free_chunk_of_more_than_4_gb() {
     if !testkit::has_free_memory(6 << 30) {
         return;
     }
-    // They lie side by side in the main arena; the last one keeps the break where it is.
+    // The strings lie side by side in the main arena. The last one keeps the break in place.
     assert_trim_is_predicted(trimming(
         "a = Array.new(45_000) { 'x' * 100_000 }
          $last = 'x' * 100_000
@@ -143,7 +143,7 @@ fn code_that_was_compiled_is_what_the_kernel_has_of_it() {
             puts %(ready {\"allocated\": #{statistics[:yjit_alloc_size] || 0}}); $stdout.flush
             $stdin.read";
         let probe = testkit::ruby().args([option, "-e", "exit"]).output();
-        // One that was built without it says so, and goes on.
+        // A Ruby that was built without it prints a warning and continues.
         if !probe.is_ok_and(|output| output.status.success() && output.stderr.is_empty()) {
             testkit::skip(&format!("this Ruby has no {option}"));
             continue;
@@ -153,7 +153,7 @@ fn code_that_was_compiled_is_what_the_kernel_has_of_it() {
         let truth = resident_code(target.pid());
         let report = report(target.pid());
         assert!(truth > 100 << 10, "{truth} bytes are no test");
-        // Beside the code: what the compiler knows of it, in chunks with headers of 8 bytes.
+        // The compiler's own data, in addition to the code, in chunks with headers of 8 bytes.
         let owners = report.owners.iter().flatten();
         let tables = owners.into_iter().find(|owner| owner.owner == "(JIT)");
         let tables = tables.unwrap_or_else(|| panic!("{option}: {:?}", report.findings));
@@ -164,7 +164,7 @@ fn code_that_was_compiled_is_what_the_kernel_has_of_it() {
         assert_eq!(bytes(&report, "ruby.jit"), truth + resident, "{option}");
         match target.number("allocated") {
             0 => testkit::skip(&format!("this Ruby does not count what {option} allocates")),
-            // What its variables name is libruby's. malloc rounds up, to 32 bytes at least.
+            // Chunks that its variables refer to belong to libruby. malloc rounds up, to 32 bytes at least.
             allocated => {
                 let is_about = allocated * 8 / 10..allocated * 2;
                 assert!(is_about.contains(&in_chunks), "{option}: {in_chunks} of {allocated}");

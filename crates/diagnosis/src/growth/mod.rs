@@ -21,7 +21,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
                 || other.started_ticks.is_none())
     });
     let mut snapshots: Vec<_> = snapshots.iter().collect();
-    // The time of a core is that of its file, which may have been copied. The user knows the order better.
+    // The time of a core is its file's, and the file may have been copied. The user knows the order better.
     let is_core = |snapshot: &Snapshot| snapshot.report.capture.method == CaptureMethod::Core;
     if same_process && !snapshots.iter().any(|(_, snapshot)| is_core(snapshot)) {
         snapshots.sort_by_key(|(_, snapshot)| snapshot.report.capture.unix_ms);

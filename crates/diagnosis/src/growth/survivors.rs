@@ -12,8 +12,8 @@ use ledger::{MapBlock, MemoryMap, Use};
 use formats::ClassChange;
 use formats::Snapshot;
 
-/// Counts for each class the objects in the last snapshot: those that existed in the first one, the new ones, and of these
-/// the ones that existed in the last but one.
+/// Counts, for each class, three groups of objects in the last snapshot: those that existed in the first one, the new
+/// ones, and the new ones that existed in the second to last snapshot.
 pub(crate) fn count(snapshots: &[&Snapshot], classes: &mut [ClassChange]) {
     let [first, between @ .., last] = snapshots else { return };
     let names: HashMap<String, usize> =

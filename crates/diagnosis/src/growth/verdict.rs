@@ -257,7 +257,7 @@ impl<'a> Largest<'a> {
         }
     }
 
-    /// Returns true if the memory that grew is still held by what it was held by.
+    /// Returns true if the memory that grew lasts: most of its objects are still there, or its native owner is known.
     fn lasts(&self, diff: Changes<'_>) -> bool {
         let owners_unknown = self.cause.is_some_and(|cause| OWNERS_UNKNOWN.contains(&cause));
         match (self.subject, self.class) {
@@ -324,7 +324,7 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
     let is_large = |it: &Largest<'_>| {
         it.bytes.change >= least && it.bytes.change >= diff.rss_bytes.change / EXPLAINS
     };
-    // The stacks of threads, and what they hold, are native memory that the threads explain.
+    // The stacks of threads, and the memory that they refer to, are native memory that the threads explain.
     if new_threads(diff).is_none() || sums.in_use() < least {
         grown.push(Largest::native(diff, sums));
         grown.retain(is_large);
@@ -366,9 +366,9 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
     largest.verdict(kind, Some(doubt), confidence, hours)
 }
 
-/// Returns the class whose objects retain those of `class`, if their numbers rose alike: of sessions with a string
-/// each, the sessions leak. Returns `class` itself otherwise. Also returns the memory of both, and of the classes between
-/// them.
+/// Returns the class whose objects retain the objects of `class`, if their numbers rose alike: if each session has a
+/// string, the sessions leak. Returns `class` itself otherwise. Also returns the memory of both, and of the classes
+/// between them.
 fn owning<'a>(diff: Changes<'a>, class: &'a ClassChange) -> (&'a ClassChange, Trajectory) {
     let grown = |class: &ClassChange| class.growing_objects().change;
     let mut owning = class;

@@ -64,7 +64,7 @@ pub enum Shape {
     },
     /// Memory grows.
     Growth {
-        /// The growth; of a saw-tooth, that of its low points.
+        /// The growth; of a saw-tooth, the growth of its low points.
         slope: Slope,
         /// The teeth, if it is a saw-tooth.
         teeth: Option<Teeth>,

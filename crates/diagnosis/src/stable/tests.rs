@@ -1,4 +1,4 @@
-//! Synthetic series whose truth is known.
+//! Synthetic series with known properties.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const MIB: f64 = 1_048_576.0;
 
-/// A generator of numbers that look like chance (Marsaglia's xorshift), the same ones for the same seed.
+/// A generator of pseudo-random numbers (Marsaglia's xorshift), the same ones for the same seed.
 struct Chance(u64);
 
 impl Chance {
@@ -14,7 +14,7 @@ impl Chance {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// From 0 to 1.
+    /// A number from 0 to 1.
     fn uniform(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -22,13 +22,13 @@ impl Chance {
         (self.0 >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Normal, of deviation 1: nearly, as the sum of twelve.
+    /// A number with a nearly normal distribution and deviation 1: the sum of twelve uniform ones.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }
 }
 
-/// A value each second for `seconds`, with noise of this deviation.
+/// A value for each second, with noise of this deviation.
 fn series(seed: u64, seconds: u32, noise: f64, value: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
     let mut chance = Chance::new(seed);
     let point = |second: u32| {
@@ -73,7 +73,7 @@ fn noise_about_a_level_is_a_plateau_there() {
             }
         }
     }
-    // What is believed in one of a hundred cases may be.
+    // Tests with a confidence of 99 % fail in one of a hundred cases.
     assert!(wrong <= 2, "{wrong}");
 }
 
@@ -111,7 +111,7 @@ fn the_interval_holds_the_true_slope_as_often_as_it_says() {
         let slope = growth(&series(seed, 600, 2.0 * MIB, |time| (100.0 + 0.05 * time) * MIB));
         (slope.low..=slope.high).contains(&(0.05 * MIB))
     });
-    // Of 200 intervals of 95 % 190 do, more or less.
+    // About 190 of 200 intervals with a confidence of 95 % do.
     let holds = holds.count();
     assert!((180..=200).contains(&holds), "{holds}");
 }
@@ -247,7 +247,7 @@ fn any_series() -> impl Strategy<Value = Vec<(f64, f64)>> {
     })
 }
 
-/// The name of a shape alone.
+/// The name of a shape, without its figures.
 fn name(stable: &StablePoint) -> std::mem::Discriminant<Shape> {
     std::mem::discriminant(&stable.shape)
 }
@@ -269,7 +269,7 @@ proptest! {
         }
     }
 
-    // A shift that no addition rounds.
+    // A shift that is added without rounding.
     #[test]
     fn nothing_depends_on_when_a_recording_began(points in any_series(), shift in 0_u32..1 << 20) {
         let shift = f64::from(shift);

@@ -11,8 +11,8 @@ use crate::claims::Span;
 use crate::files::Files;
 use crate::{Cause, Causes};
 
-/// Resident bytes by cause, of the whole process and of each arena, those of files, and those of each part of the
-/// interpreter's memory. Parts are numbered from 1.
+/// Resident bytes by cause: of the whole process, of each arena, of files, and of each part of the interpreter's
+/// memory. Parts are numbered from 1.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Booking {
     pub(crate) causes: Causes,

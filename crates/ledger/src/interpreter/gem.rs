@@ -5,7 +5,7 @@
 pub struct Gem {
     /// Its name; in parentheses for groups of files that are no gem.
     pub name: String,
-    /// Its version with its platform, or the commit that Bundler has of it. `None` if the path does not tell.
+    /// Its version with its platform, or its commit, for Bundler's clones. `None` if neither is in the path.
     pub version: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl Gem {
         })
     }
 
-    /// Returns true if the name is certainly that of a gem. Folders of vendor_ruby are named after features.
+    /// Returns true if the name is certainly a gem's. Folders of vendor_ruby are named after features.
     #[must_use]
     pub fn is_gem(&self) -> bool {
         self.version.is_some()

@@ -117,7 +117,7 @@ impl<'a> Owners<'a> {
 
     /// The accounts of all owners, by their part of RSS, largest first. Each block in use counts for exactly one.
     ///
-    /// With `retained_sizes`, those of classes have theirs, and the dominator tree is returned too.
+    /// With `retained_sizes`, the accounts of classes have retained sizes, and the dominator tree is returned too.
     pub(crate) fn accounts(
         &self,
         pages: &Pages,

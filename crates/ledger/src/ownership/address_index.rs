@@ -47,7 +47,7 @@ pub(crate) struct AddressIndex<'a> {
 }
 
 impl<'a> AddressIndex<'a> {
-    /// Maps `areas`, blocks and slots; where they overlap, slots win, then blocks.
+    /// Maps `areas`, blocks and slots. If they overlap, slots take precedence, then blocks.
     pub(crate) fn new(
         heap: &'a HeapMap,
         space: &'a ObjectSpace,

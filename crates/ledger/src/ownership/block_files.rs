@@ -79,7 +79,7 @@ impl Search<'_> {
         }
     }
 
-    /// Follows exact pointers first, then those that may be numbers or leftovers.
+    /// Follows exact pointers first, then pointers that may be numbers or leftovers.
     fn run(&mut self, interior: Vec<(u32, u32)>) {
         let mut followed = 0;
         self.follow_exact(&mut followed);

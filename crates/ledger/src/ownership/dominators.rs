@@ -7,7 +7,7 @@
 /// A directed graph whose nodes are numbers from 0 on. Node 0 is the root.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Digraph {
-    /// For each node the end of its edges in `to`; they begin where those of the node before end.
+    /// For each node the end of its edges in `to`. They begin at the end of the previous node's edges.
     ends: Vec<u32>,
     to: Vec<u32>,
 }
@@ -36,7 +36,7 @@ impl Digraph {
         self.to.push(to);
     }
 
-    /// Ends the edges of a node. The next edges are those of the next node.
+    /// Ends the edges of a node. The next edges belong to the next node.
     pub(crate) fn end_node(&mut self) {
         self.ends.push(self.to.len() as u32);
     }

@@ -53,7 +53,7 @@ impl Edge {
 #[derive(Debug, Default)]
 pub(crate) struct Adjacency {
     first: u32,
-    /// The ends of each node's edges and slots; they begin where those of the node before end.
+    /// The ends of each node's edges and slots. They begin at the ends of the previous node's edges and slots.
     ends: Vec<(u32, u32)>,
     edges: Vec<Edge>,
     slots: Vec<Edge>,
@@ -155,7 +155,7 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Adds an edge to those of a node, which begin at `begun`, unless it repeats the last one.
+/// Adds an edge to a node's edges, which begin at `begun`, unless it repeats the last one.
 fn add(edges: &mut Vec<Edge>, begun: usize, edge: Edge, limits: Limits, dropped_words: &mut u64) {
     if edges[begun..].last() == Some(&edge) {
         return;

@@ -1,4 +1,5 @@
-//! The reason why an object, a chunk, or the objects of a class exist: what refers to them, and what they retain.
+//! The reason why an object, a chunk, or the objects of a class exist: their references, and the memory that they
+//! retain.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

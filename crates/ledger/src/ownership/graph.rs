@@ -122,7 +122,7 @@ pub(crate) struct PointerGraph {
     /// The names that the program gave to threads, by slot.
     pub(crate) thread_names: HashMap<u32, String>,
     parts: Vec<Adjacency>,
-    /// Blocks of objects that tell how much of them is in use.
+    /// Blocks whose used part is known from their object.
     known: Bits,
     /// The nodes of hash tables that were recognised after their memory had been read. `corrections` has their
     /// edges.
@@ -158,7 +158,7 @@ pub(crate) enum Keyed {
 }
 
 impl PointerGraph {
-    /// Reads all pointers. `stacks` are those of threads.
+    /// Reads all pointers. `stacks` are the stacks of threads.
     pub(crate) fn read(
         image: &Image<'_>,
         modules: &[Module],
@@ -215,7 +215,7 @@ impl PointerGraph {
             let mut reader = Reader::new(image, heap, &addresses, &unused, blocks, limits);
             for area in &areas {
                 reader.read(area);
-                // An area may hold many unrelated structures, so its references to objects do not tell which object
+                // An area may hold many unrelated structures, so its references to objects do not show which object
                 // retains which.
                 reader.into.drop_slots();
                 reader.into.end_node();
@@ -284,7 +284,7 @@ impl PointerGraph {
         })
     }
 
-    /// Returns true if a node is a block of an object that tells how much of it is in use.
+    /// Returns true if a node is a block whose used part is known from its object.
     pub(crate) fn is_known(&self, node: u32) -> bool {
         self.known.contains(node)
     }
@@ -361,7 +361,7 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
     space.pages.get(after).is_some_and(|page| page.range.start < block.end())
 }
 
-/// The content of each block, as far as objects tell. Content that does not fit into its block is ignored.
+/// The content of each block that is known from its object. Content that does not fit into its block is ignored.
 fn contents(heap: &HeapMap, space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<Content> {
     let mut contents = vec![Content::UNKNOWN; heap.block_count()];
     let of_collector = space.collector_memory.iter().copied();
@@ -393,7 +393,7 @@ fn concurrent_sets(heap: &HeapMap, space: &ObjectSpace, addresses: &AddressIndex
     blocks
 }
 
-/// The content of the blocks of these hash tables, unless objects tell it. Memory counts as a table only if it
+/// The content of the blocks of these hash tables, unless it is known from objects. Memory counts as a table only if it
 /// points to a library's constants and to blocks of the right sizes.
 fn recognized(
     tables: &[StTable],
@@ -483,7 +483,7 @@ mod tests {
             .collect()
     }
 
-    /// Past 2^32 pointers the counts of a part began anew.
+    /// The counts of a part used to overflow at 2^32 pointers.
     #[test]
     fn a_graph_of_many_parts_is_the_same_graph() {
         let whole = read_within(LIMITS).unwrap();

@@ -58,7 +58,7 @@ pub(crate) struct ObjectGraph<'a> {
     addresses: &'a AddressIndex<'a>,
     pointers: &'a PointerGraph,
     pub(crate) named_roots: &'a [NamedRoot],
-    /// The named roots without a class, those of the application first.
+    /// The named roots without a class. The application's roots come first.
     global_roots: Vec<u32>,
     /// The names of modules' variables.
     variables_of: Vec<String>,
@@ -79,7 +79,7 @@ pub(crate) struct ObjectGraph<'a> {
     fields_of_classes: Bits,
     /// The slot of each class.
     class_slots: Vec<Option<u32>>,
-    /// The named roots of each class, by the slot of the class; those of the application first.
+    /// The named roots of each class, by the slot of the class. The application's roots come first.
     named_in_classes: Vec<(u32, u32)>,
     /// The stacks and thread-local variables of threads and fibers, by the slot of these.
     roots_of_objects: Vec<(u32, usize)>,
@@ -268,7 +268,7 @@ impl<'a> ObjectGraph<'a> {
         }
     }
 
-    /// The references by which nodes are reached, without those of later levels than the first one to reach their target.
+    /// The references by which nodes are reached, without references of later levels than the level of their target.
     pub(crate) fn digraph(&self, paths: &Paths) -> Digraph {
         let mut digraph = Digraph::with_nodes(self.len());
         for number in 0..self.len() as u32 {

@@ -45,9 +45,9 @@ pub struct OwnerAccount {
     pub shared_bytes: u64,
     /// The resident bytes of all its blocks.
     pub resident_bytes: u64,
-    /// True if the type of its objects has a function that tells Ruby their size; `None` for owners other than
-    /// objects, and for objects whose size Ruby knows by itself. Without such a function Ruby counts the slot
-    /// only; with one it may still count too little.
+    /// True if the type of its objects has a function that reports their size to Ruby; `None` for owners other than
+    /// objects, and for objects whose size Ruby knows by itself. Without such a function Ruby counts the slot only;
+    /// with one it may still count too little.
     pub has_memsize: Option<bool>,
     /// The roots that retain its objects, the one that retains most bytes first; empty for owners other than
     /// classes, and for classes that hold little.

@@ -114,7 +114,7 @@ impl<'a> Parts<'a> {
     fn add_slots(&self, parts: &mut [PartSize]) {
         let space = self.table.space;
         let classes = space.classes.len();
-        // The kinds of classes' objects, and then those of their objects that wrap a structure.
+        // The kinds of classes' objects, and then the kinds of the structures that their objects wrap.
         let owners = (0..classes).map(Owner::Class).chain((0..classes).map(Owner::Data));
         let kinds: Vec<Option<InterpreterKind>> = owners
             .map(|owner| (self.table.cause_of(owner) == Cause::RubyVm).then(|| self.kind_of(owner)))

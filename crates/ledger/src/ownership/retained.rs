@@ -170,7 +170,7 @@ impl<'a> RetainedSizes<'a> {
         sums
     }
 
-    /// The dominator tree, as far as it is listed: those that retain most first.
+    /// The part of the dominator tree that is listed. Dominators that retain most come first.
     pub(crate) fn tree(&self) -> Vec<Dominator> {
         let mut tree = Tree { sizes: self, groups: Vec::new(), places: HashMap::new() };
         let mut group_of_node = vec![NO_GROUP; self.digraph.len()];
@@ -181,8 +181,8 @@ impl<'a> RetainedSizes<'a> {
         tree.finish()
     }
 
-    /// For each node the nearest dominator that is listed by itself: 0 for the root. Blocks and internal objects belong to
-    /// the object above them, unless there is none.
+    /// For each node the nearest dominator that is listed by itself: 0 for the root. Blocks and internal objects belong
+    /// to the object above them, if it exists.
     fn visible_dominators(&self) -> Vec<u32> {
         let mut visible = vec![0; self.digraph.len()];
         for &number in &self.dominators.order {

@@ -143,7 +143,8 @@ impl<'a> Retainers<'a> {
         shown(path)
     }
 
-    /// The path to an object, from its root on: names of classes, and how often each is repeated. Counts the steps.
+    /// The path to an object, from its root on: names of classes, each with its number of repetitions. Counts the
+    /// steps.
     fn path(&self, slot: u32, steps: &mut usize) -> Vec<(&str, usize)> {
         self.path_to_node(self.graph.slot(slot), steps)
     }

@@ -71,7 +71,7 @@ impl OwnerTable<'_> {
         self.class(class).is_some_and(|class| class.name.is_some() && !class.is_internal())
     }
 
-    /// Returns true if the class stands for objects that are hidden from programs.
+    /// Returns true if the class contains objects that are hidden from programs.
     pub(crate) fn is_internal(&self, class: usize) -> bool {
         self.class(class).is_some_and(Class::is_internal)
     }

@@ -11,7 +11,8 @@ use crate::interpreter::Gem;
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 
-/// The bytes of a structure that are searched. Those of threads have about 1 KiB; the stack of a fiber is a block, too.
+/// The bytes of a structure that are searched. A thread's structure has about 1 KiB; the stack of a fiber is a block,
+/// too.
 const MAX_STRUCTURE_BYTES: u64 = 4 << 10;
 /// The number of blocks that a structure refers to and that are searched.
 const MAX_PARTS: usize = 32;

@@ -29,7 +29,7 @@ const MAX_TRUSTED_DEPTH: u32 = 3;
 /// words are all in use.
 const MIN_BUFFER_BYTES: u64 = 1 << 10;
 
-/// The alignment of what malloc returns but for regions of 8 bytes.
+/// The alignment of malloc's blocks, except regions of 8 bytes.
 const MALLOC_ALIGNMENT: u64 = 16;
 const NOBODY: u32 = u32::MAX;
 const HEAP_PAGES: u32 = u32::MAX - 1;
@@ -41,8 +41,8 @@ impl Trace {
     /// too. Pointers to the beginning of a block come first; a pointer into the middle counts only for blocks that
     /// no other pointer reaches, since it may be a number.
     ///
-    /// Memory is recycled, so a word may be an earlier owner's. Objects whose layout is known tell which words are
-    /// in use, and other pointers to their memory do not make it shared. Some other memory is *doubtful*
+    /// Memory is recycled, so a word may be an earlier owner's. Objects with a known layout show which words are in
+    /// use, and other pointers to their memory do not make it shared. Some other memory is *doubtful*
     /// ([`Tracer::is_doubtful`]): its words are followed last, and they do not make memory shared.
     pub(crate) fn new(
         heap: &HeapMap,
@@ -110,7 +110,7 @@ impl Trace {
         }
     }
 
-    /// The code of [`Owner::Jit`], behind those of classes and roots.
+    /// The code of [`Owner::Jit`], behind the codes of classes and roots.
     fn jit(&self) -> u32 {
         2 * self.classes + self.roots.len() as u32
     }

@@ -25,7 +25,7 @@ pub(crate) struct WeakReferences {
     tables: Bits,
     /// The values that objects retain as keys of weak hash tables, by key.
     values: Vec<KeyedValue>,
-    /// The arrays with the finalizers of objects, which are retained whether the objects are or not.
+    /// The arrays with the finalizers of objects. They are retained even if the objects are not.
     pub(crate) finalizers: Vec<u32>,
 }
 

@@ -56,7 +56,7 @@ impl Draft {
 #[test]
 fn blocks_of_bytecode_belong_to_the_file_of_their_iseq() {
     let mut draft = Draft::of(RubyRelease::V3_1);
-    // Without entries of methods the types of internal objects are not believed.
+    // Without entries of methods the types of internal objects are not trusted.
     draft.ruby.imemo("ment");
     let kernel = draft.ruby.path("<internal:kernel>");
     let big = draft.ruby.path("/x/gems/big-1.0/lib/big.rb");
@@ -137,7 +137,7 @@ fn kinds_go_by_the_owner_and_tables_by_the_objects_in_them() {
     assert_eq!(size(account, InterpreterKind::Bytecode).objects, 8);
 }
 
-/// From 4.0 on, bit 0 of the pointers to symbols is set, and 3,800 chunks of each process seemed to be unreachable.
+/// From 4.0 on, bit 0 of the pointers to symbols is set. 3,800 chunks of each process used to seem unreachable.
 #[test]
 fn the_symbols_of_4_0_belong_to_their_set() {
     for release in [RubyRelease::V4_0, RubyRelease::V4_1] {
@@ -165,7 +165,7 @@ fn the_symbols_of_4_0_belong_to_their_set() {
     }
 }
 
-/// Bytecode of garbage whose path is gone still counts as bytecode.
+/// Garbage bytecode still counts as bytecode after its path is gone.
 #[test]
 fn without_paths_there_are_kinds_but_no_files() {
     let mut draft = Draft::of(RubyRelease::V3_1);

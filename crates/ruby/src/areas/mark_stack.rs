@@ -24,7 +24,7 @@ pub(crate) fn find(image: &Image<'_>, spaces: &[SpaceMembers]) -> Vec<Address> {
     stacks.flatten().collect()
 }
 
-/// The chunks of the mark stack that these words are; `None` if they are none.
+/// The chunks of the mark stack in these words; `None` if they are not a mark stack.
 fn chunks_of(image: &Image<'_>, words: &[u64]) -> Option<Vec<Address>> {
     let &[chunk, cache, places, cache_size, unused_cache_size] = words else { return None };
     let (index, limit) = (places & 0xffff_ffff, places >> 32);

@@ -21,7 +21,7 @@ const LISTS: Range<usize> = 0..3;
 const ARENA: usize = 7;
 const BLOCKS_USED: usize = 8;
 
-/// Where the transient heap is; `None` if there is none, or it is not recognized.
+/// The range of the transient heap; `None` if it does not exist, or is not recognized.
 pub(crate) fn find(image: &Image<'_>, interpreter: &Interpreter) -> Option<Range<Address>> {
     if interpreter.is_at_least(3, 3) {
         return None;

@@ -44,7 +44,7 @@ impl<'a> Methods<'a> {
         Self { program, original_name_at, known: HashMap::new() }
     }
 
-    /// The method whose environment, or that of a block in it, this is; `None` outside of methods
+    /// The method to which this environment, its own or a block's, belongs; `None` outside of methods
     /// (`rb_vm_frame_method_entry` in vm_insnhelper.c).
     pub(crate) fn of(&mut self, environment: Environment) -> Option<&Method> {
         let reader = self.program.reader;
@@ -87,7 +87,7 @@ impl<'a> Methods<'a> {
         })
     }
 
-    /// The name of a class and `#`, or that of the object of a singleton class and a dot.
+    /// The name of a class and `#`, or, for a singleton class, the name of its object and a dot.
     fn owner(&self, class: Address) -> Option<String> {
         let Program { class_names, reader, .. } = &self.program;
         let name = |class, separator| Some(class_names.name(*reader, class)? + separator);

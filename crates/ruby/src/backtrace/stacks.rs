@@ -1,11 +1,10 @@
 //! The control frames of threads.
 //!
-//! A thread (`rb_thread_t`) points to its execution context, that of the fiber that it runs
-//! (`rb_execution_context_t` in vm_core.h). The context begins with the VM stack, its size in words, and
-//! the innermost control frame, and it points back to the thread. Frames (`rb_control_frame_t`) lie
-//! behind each other up to the end of the stack. From 2.7 to 4.1 a frame begins with the program counter,
-//! the stack pointer, the iseq, `self`, and the environment. The rest differs, and so does the place of
-//! the context in a thread: both are derived.
+//! A thread (`rb_thread_t`) points to the execution context of the fiber that it runs (`rb_execution_context_t` in
+//! vm_core.h). The context begins with the VM stack, its size in words, and the innermost control frame, and it points
+//! back to the thread. Frames (`rb_control_frame_t`) lie behind each other up to the end of the stack. From 2.7 to 4.1
+//! a frame begins with the program counter, the stack pointer, the iseq, `self`, and the environment. The rest differs,
+//! and so does the place of the context in a thread: both are derived.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

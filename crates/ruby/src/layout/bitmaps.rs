@@ -1,5 +1,5 @@
-//! The bitmaps of a heap page's descriptor. They have bits for each slot: whether its object was found
-//! by the last mark, is old, or has no write barrier.
+//! The bitmaps of a heap page's descriptor. Their bits for a slot are set if the last mark found its object, if the
+//! object is old, or if it has no write barrier.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ enum BitIndex {
     Number,
 }
 
-/// Where the bitmaps are in a descriptor, and which bit belongs to which slot.
+/// The place of the bitmaps in a descriptor, and the relation of bits and slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bitmaps {
     /// The offset of the first, `wb_unprotected_bits`; `mark_bits` and `uncollectible_bits` follow.

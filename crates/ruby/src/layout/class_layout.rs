@@ -34,8 +34,7 @@ pub(crate) struct Ancestor {
     pub(crate) slot: u32,
     /// True if `Object#class` may return it: it is neither a singleton class nor an included module.
     pub(crate) is_real: bool,
-    /// The slot of its superclass, or of its new place if it was moved; [`Slot::NO_CLASS`] if there
-    /// is none.
+    /// The slot of its superclass, or of its new place if it was moved; [`Slot::NO_CLASS`] if it has no superclass.
     pub(crate) next: u32,
 }
 

@@ -30,7 +30,7 @@ enum StringLayout {
     LengthInWord,
 }
 
-/// Where a class has its name.
+/// The place of a class's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NamePlace {
     /// In a word of its slot (from 3.3 on).
@@ -101,8 +101,8 @@ impl ObjectReader<'_> {
 }
 
 impl ClassNames {
-    /// Derives the place of names from classes and modules whose names are known: the one that yields
-    /// the right name for all of them.
+    /// Derives the place of names from classes and modules whose names are known: it must yield the right name for all
+    /// of them.
     pub(crate) fn derive(
         reader: ObjectReader<'_>,
         landmarks: &[Landmark],

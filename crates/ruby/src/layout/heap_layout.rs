@@ -12,7 +12,7 @@ pub(crate) struct HeapLayout {
     pub(crate) members: SlotMembers,
     /// Ascending by address.
     pub(crate) pages: Vec<HeapPage>,
-    /// Where the descriptor of each page is (`struct heap_page`).
+    /// The addresses of the descriptors (`struct heap_page`), by page.
     pub(crate) descriptors: Vec<Address>,
     pub(crate) spaces: Vec<SpaceMembers>,
 }
@@ -40,7 +40,7 @@ impl HeapLayout {
         self.pages.iter().map(slots).eq(other.pages.iter().map(slots))
     }
 
-    /// Where the slot with this index is.
+    /// The address of the slot with this index.
     pub(crate) fn slot_address(&self, slot: u32) -> Option<Address> {
         heap_page::slot_address(&self.pages, slot as usize)
     }

@@ -1,8 +1,8 @@
-//! The types of internal objects by their numbers, verified by what such objects consist of.
+//! The types of internal objects by their numbers, verified by the contents of such objects.
 //!
-//! The numbers differ by release, and no symbol reveals them. A wrong table would attribute the
-//! memory of one type to another, so each table is checked against objects of the process: what it
-//! calls methods must refer to their class, what it calls bytecode must have a label, and so on.
+//! The numbers differ by release, and no symbol reveals them. A wrong table would attribute the memory of one type to
+//! another, so each table is checked against objects of the process: methods must refer to their class, bytecode must
+//! have a label, and so on.
 
 use capture::{Address, Finding, Memory, Severity};
 
@@ -169,7 +169,7 @@ impl Verifier<'_> {
             likes += usize::from(self.looks_like(sample, number, it)?);
             count += 1;
         }
-        // Garbage may refer to what is gone, and new objects have nothing to refer to yet.
+        // Garbage may refer to objects that are gone, and new objects have no references yet.
         match likes * 4 {
             _ if count == 0 => None,
             likes if likes >= count * 3 => Some(true),
@@ -186,7 +186,7 @@ impl Verifier<'_> {
             Env => is(first, Iseq) && self.is_private(third),
             // The defining class, the definition (malloc'ed), the name, the owner.
             Ment => self.is_private(second) && self.is_class(fourth),
-            // The object that wraps it for programs, mostly none, and its body.
+            // The object that wraps it for programs, usually 0, and its body.
             Iseq => {
                 let is_wrapper = |slot: Slot| slot.kind == SlotType::DATA;
                 (first == 0 || self.slot_at(first).is_some_and(is_wrapper))

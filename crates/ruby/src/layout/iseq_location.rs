@@ -1,4 +1,4 @@
-//! Where the body of bytecode refers to its path.
+//! The place in the body of bytecode that refers to its path.
 //!
 //! `rb_iseq_location_t` in vm_core.h begins with the path, `base_label` and `label`, from 2.7 to 4.1.
 //! The path is a string, or an array of the path and the real path; the labels are strings. No other

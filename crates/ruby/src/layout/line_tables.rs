@@ -6,8 +6,8 @@
 //! The compact table (`struct succ_index_table` in iseq.c) maps an instruction to the number of entries
 //! that begin at or before it; the same from 2.7 to 4.1.
 //!
-//! The place and the size of an entry are derived from the bodies of a process: the table must count up
-//! to the number of entries, and the events must be such as the compiler sets.
+//! The place and the size of an entry are derived from the bodies of a process: the table must count up to the number
+//! of entries, and the events must be events that the compiler sets.
 
 use capture::{Address, Image, Memory};
 
@@ -57,7 +57,7 @@ struct Info {
 }
 
 impl Instructions {
-    /// The instructions of the iseq with this body; `None` if it has none.
+    /// The instructions of the iseq with this body; `None` if it has no instructions.
     pub(crate) fn of(body: &[u8]) -> Option<Self> {
         let (count, start) = (word(body, 0) >> 32, Address(word(body, 8)));
         let fits = (1..=MAX_INSTRUCTIONS).contains(&count) && start.0 != 0 && start.is_aligned(8);

@@ -43,8 +43,7 @@ const STRUCT_LENGTH_MASK: u64 = 0x7f;
 const BIGNUM_EMBEDDED: u64 = fl_user(2);
 /// `RHASH_ST_TABLE_FLAG`: it has an `st_table`, not an `ar_table` of up to eight pairs.
 const HASH_HAS_TABLE: u64 = fl_user(3);
-/// The number of pairs in an `ar_table` (`RHASH_AR_TABLE_SIZE_SHIFT`), and of those that were ever in
-/// use.
+/// The number of pairs in an `ar_table` (`RHASH_AR_TABLE_SIZE_SHIFT`), and the number of pairs that were ever in use.
 const HASH_SIZE_SHIFT: u32 = FL_USHIFT + 4;
 const HASH_BOUND_SHIFT: u32 = FL_USHIFT + 8;
 const HASH_NUMBER_MASK: u64 = 0xf;
@@ -95,7 +94,7 @@ impl ObjectWord {
     }
 }
 
-/// The objects of a type, and those that disagree with its layout.
+/// The number of objects of a type, and the number of them that disagree with its layout.
 #[derive(Debug, Clone, Copy, Default)]
 struct Agreement {
     objects: u32,

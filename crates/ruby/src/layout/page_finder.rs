@@ -90,7 +90,7 @@ struct PageFinder<'a> {
     layout: DescriptorLayout,
     known: HashMap<Address, PageDescriptor>,
     spaces: Vec<SpaceMembers>,
-    /// Those that are known to be in a list.
+    /// Descriptors that are known to be in a list.
     listed: HashSet<Address>,
     /// More pages than fit into the process's memory; bounds every walk.
     max_pages: usize,
@@ -118,8 +118,8 @@ impl<'a> PageFinder<'a> {
         Some(descriptor)
     }
 
-    /// Returns true if the neighbours of a descriptor in its list point back to it. Those of a freed
-    /// page do not, although its memory may still look like a page (up to 3.0, where it is malloc's).
+    /// Returns true if the neighbours of a descriptor in its list point back to it. The neighbours of a freed page do
+    /// not, although its memory may still look like a page (up to 3.0, where it is malloc's).
     fn is_listed(&mut self, at: Address, descriptor: &PageDescriptor) -> bool {
         if self.listed.contains(&at) {
             return true;
@@ -133,8 +133,8 @@ impl<'a> PageFinder<'a> {
         listed
     }
 
-    /// The descriptors of all pages: those of the object space that `descriptor` belongs to, and
-    /// those of the others, if a scan of all memory finds pages that no array contains.
+    /// The descriptors of all pages: the pages of the object space that `descriptor` belongs to, and of the other
+    /// object spaces, if a scan of all memory finds pages that no array contains.
     fn all_pages(&mut self, descriptor: Address) -> Result<Vec<Address>, Failure> {
         let first = self.read(descriptor).ok_or(self.failure(Check::Descriptor, descriptor))?;
         if self.layout.slot_members([&first].into_iter()).is_empty() {

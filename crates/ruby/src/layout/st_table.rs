@@ -1,8 +1,8 @@
 //! Hash tables, which have further memory of their own.
 //!
-//! `struct st_table` in include/ruby/st.h: the capacity as a power of two in its first byte, then
-//! the type, the number of entries, the bins, the first entry in use, the bound of those that were
-//! ever in use, and the entries; the same from 2.7 to 4.0.
+//! `struct st_table` in include/ruby/st.h: the capacity as a power of two in its first byte, then the type, the number
+//! of entries, the bins, the first entry in use, the bound of the entries that were ever in use, and the entries; the
+//! same from 2.7 to 4.0.
 
 use capture::{Address, Image, Memory};
 
@@ -25,9 +25,9 @@ pub struct StTable {
     /// The functions that hash and compare keys (`st_hash_type`), a constant of the library that
     /// made the table.
     pub functions: Address,
-    /// Where the numbers of entries are; 0 in small tables.
+    /// The address of the numbers of entries; 0 in small tables.
     pub bins: Address,
-    /// Where the entries are.
+    /// The address of the entries.
     pub entries: Address,
     /// The number of entries that there is room for.
     pub capacity: u64,
@@ -74,8 +74,7 @@ impl StTable {
     }
 }
 
-/// The keys and values of the table at `at`; `None` if there is none, or it has more than `max`
-/// entries.
+/// The keys and values of the table at `at`; `None` if no table is there, or if it has more than `max` entries.
 pub(crate) fn read_pairs(image: &Image<'_>, at: Address, max: u64) -> Option<Vec<(u64, u64)>> {
     let bound = image.read_u64(at.offset(ENTRIES_BOUND * 8)).ok()?;
     let entries = image.read_address(at.offset(ENTRIES * 8)).ok()?;

@@ -19,7 +19,7 @@ pub struct Class {
     pub data_type: Option<u32>,
 }
 
-/// A class of the program, or the kind of objects that have none.
+/// A class of the program, or the kind of objects that have no class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClassKind {
     /// A class that programs can see, with the address of its slot.

@@ -8,7 +8,7 @@ pub struct CodePaths {
     pub paths: Vec<String>,
     /// The slots of iseqs, ascending, and the index of each one's path.
     pub(crate) iseqs: Vec<(u32, u32)>,
-    /// The place of paths and labels, and that of lines, for [`backtraces`](crate::backtraces).
+    /// The places of paths and labels, and of lines, for [`backtraces`](crate::backtraces).
     pub(crate) location: Option<IseqLocation>,
     pub(crate) lines: Option<LineTables>,
 }

@@ -1,5 +1,5 @@
-/// The part of malloc'ed memory that its object uses, and for what. The words behind that part, and
-/// those of memory without references, are left over from earlier owners.
+/// The part of malloc'ed memory that its object uses, and the use. Words behind that part, and words of memory without
+/// references, are left over from earlier owners.
 ///
 /// Four bytes, since there are millions: the two highest bits are the form, the others a number of
 /// words.
@@ -49,7 +49,7 @@ impl Content {
         Self(form << FORM_SHIFT | words as u32)
     }
 
-    /// The words in use, and what they are; `None` if that is unknown.
+    /// The number of words in use, and their form; `None` if that is unknown.
     #[must_use]
     pub fn known(self) -> Option<(Form, u64)> {
         let form = match self.0 >> FORM_SHIFT {

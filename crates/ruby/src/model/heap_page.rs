@@ -23,7 +23,7 @@ impl HeapPage {
     }
 }
 
-/// Where the slot with this index is; `pages` are in the order of their slots.
+/// The address of the slot with this index; `pages` are in the order of their slots.
 pub(crate) fn slot_address(pages: &[HeapPage], slot: usize) -> Option<Address> {
     let after = pages.partition_point(|page| page.slots.end <= slot);
     let page = pages.get(after).filter(|page| page.slots.contains(&slot))?;

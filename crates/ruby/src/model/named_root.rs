@@ -19,9 +19,9 @@ pub enum RootKind {
 pub struct NamedRoot {
     /// Its kind.
     pub kind: RootKind,
-    /// Its name, with that of its class or module: `Cache::STORE`, `Cache.@items`, `Cache@@items`,
-    /// `$items`. Classes without a name appear as Ruby writes them: `#<Class:0x000...>`, and
-    /// `#<Class:Cache>` for singleton classes.
+    /// Its name, with the name of its class or module: `Cache::STORE`, `Cache.@items`, `Cache@@items`, `$items`.
+    /// Classes without a name appear as Ruby writes them: `#<Class:0x000...>`, and `#<Class:Cache>` for singleton
+    /// classes.
     pub name: String,
     /// The object, an index into [`ObjectSpace::slots`](crate::ObjectSpace::slots).
     pub value: u32,

@@ -22,7 +22,7 @@ impl References {
         self.contents.push(content);
     }
 
-    /// Adds references of any slots, each behind those that its slot already has.
+    /// Adds references of any slots, each behind the references that its slot already has.
     pub(crate) fn merge(&mut self, mut added: Vec<(u32, Address, Content)>) {
         added.sort_by_key(|&(slot, ..)| slot);
         let mut old = self.slots.len();
@@ -48,7 +48,7 @@ impl References {
         self.slots.iter().copied().zip(self.addresses.iter().copied())
     }
 
-    /// The address of each word, and what its slot uses there.
+    /// The address of each word, and the content that its slot has there.
     pub fn contents(&self) -> impl Iterator<Item = (Address, Content)> + '_ {
         self.addresses.iter().copied().zip(self.contents.iter().copied())
     }
@@ -59,7 +59,7 @@ impl References {
         &self.addresses[self.range_of(slot)]
     }
 
-    /// The words of the slot with this index, and what it uses there.
+    /// The words of the slot with this index, and the content that it has there.
     pub fn contents_of(&self, slot: u32) -> impl Iterator<Item = (Address, Content)> + '_ {
         let range = self.range_of(slot);
         let contents = self.contents[range.clone()].iter().copied();

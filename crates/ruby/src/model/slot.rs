@@ -12,8 +12,8 @@ pub enum SlotState {
     /// An object with a mark. Between two collections these are the old objects, since sweeping a
     /// page clears all other marks; during a collection, those found so far.
     Marked,
-    /// An object without a mark: young, or garbage that is not swept yet. Only tracing can tell
-    /// which, so such an object must be called neither retained nor garbage.
+    /// An object without a mark: young, or garbage that is not swept yet. Only tracing can distinguish the two, so such
+    /// an object must be called neither retained nor garbage.
     Unmarked,
     /// Unknown: its memory is swapped out.
     Unread,
@@ -61,7 +61,7 @@ impl SlotType {
     pub const DATA: Self = Self(0x0c);
     /// The result of matching a regular expression.
     pub const MATCH: Self = Self(0x0d);
-    /// A symbol that has a slot, as those that programs make have.
+    /// A symbol that has a slot, as symbols made by programs do.
     pub const SYMBOL: Self = Self(0x14);
     /// An internal object of the interpreter.
     pub const IMEMO: Self = Self(0x1a);

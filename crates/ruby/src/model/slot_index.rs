@@ -67,7 +67,7 @@ impl SlotIndex {
     }
 
     fn first_guess(&self, number: u64) -> usize {
-        // Fibonacci hashing: neighbours are spread, whatever the distance between them.
+        // Fibonacci hashing spreads neighbours at any distance.
         (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 

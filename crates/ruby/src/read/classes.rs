@@ -113,8 +113,7 @@ fn shortcomings(
 }
 
 impl Resolver<'_> {
-    /// The index of the class that the packed [`ClassReference`] refers to; [`NO_CLASS`] if there is
-    /// none.
+    /// The index of the class that the packed [`ClassReference`] refers to; [`NO_CLASS`] if it refers to no class.
     fn resolve(&mut self, class: u32, slots: &[Slot]) -> u32 {
         if let Some(known) = self.known.get(&class) {
             return *known;

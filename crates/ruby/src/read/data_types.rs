@@ -1,4 +1,4 @@
-//! Finds out what T_DATA objects wrap: the objects of C extensions and of Ruby's own C classes.
+//! Finds the types of T_DATA objects: the objects of C extensions and of Ruby's own C classes.
 //!
 //! Typed objects point to an `rb_data_type_t`, a constant of the library that made them, with a name
 //! and the functions that mark, free and measure the object
@@ -134,7 +134,7 @@ impl Layout {
     }
 }
 
-/// Reads the `rb_data_type_t` at `at`; `None` if there is none.
+/// Reads the `rb_data_type_t` at `at`; `None` if it is not valid.
 fn read_type(image: &Image<'_>, at: Address) -> Option<DataType> {
     if at.0 == 0 || !at.is_aligned(8) || is_code(image, at) {
         return None;
@@ -183,8 +183,8 @@ fn has_known_types<'t>(
     met > 0
 }
 
-/// Gives each class the type of most of its objects. Types differ only if a class stands for anonymous
-/// subclasses too, or for Ruby's hidden objects.
+/// Gives each class the type of most of its objects. Types differ only if a class also represents anonymous subclasses
+/// or Ruby's hidden objects.
 fn give_classes_their_types(objects: &DataObjects, slots: &[Slot], classes: &mut [Class]) {
     let mut counts: HashMap<(u32, u32), u64> = HashMap::new();
     for (slot, data_type) in objects.iter() {

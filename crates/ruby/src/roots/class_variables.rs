@@ -39,7 +39,7 @@ impl VariablePlace {
         let is_members = |id| program.symbols.name_of_id(id).as_deref() == Some(MEMBERS);
         let is_array = |value| reader.type_at(Address(value)) == Some(SlotType::ARRAY);
         if shape_tree.home == ShapeHome::Variable {
-            // The shapes of these objects tell which classes have members.
+            // The shapes of these objects show which classes have members.
             let classes = || program.classes().filter_map(|class| reader.class(class));
             let length = classes().next()?.len();
             let places = (16..length).step_by(8).map(|at| Self::Fields { at, shape_tree });

@@ -25,7 +25,7 @@ pub(crate) fn read(program: &Program<'_>) -> Option<Vec<NamedRoot>> {
         let mut members = [0; 24];
         image.read_exact(variable, &mut members).ok()?;
         let data = word(&members, DATA);
-        // Variables of the program have their value here, those of C code a pointer to it.
+        // Variables of the program have their value here, variables of C code a pointer to it.
         let value = program.object(data).or_else(|| {
             let is_pointer =
                 Some(word(&members, GETTER)) == interpreter.global_getter.map(|it| it.0);

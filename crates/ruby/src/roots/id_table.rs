@@ -32,11 +32,11 @@ impl Budget {
     }
 }
 
-/// The keys and values of the table at `at`; `None` if there is none.
+/// The keys and values of the table at `at`; `None` if no table is there.
 ///
-/// It has three 32-bit numbers (the capacity, the number of entries, and of those that were ever in
-/// use) and a pointer to its entries: a key of 32 bits (0 in free entries), a collision flag, and a
-/// value; the same from 2.7 to 4.0. Keys are the serial numbers of names.
+/// It has three 32-bit numbers (the capacity, the number of entries, and the number of entries that were ever in use)
+/// and a pointer to its entries: a key of 32 bits (0 in free entries), a collision flag, and a value; the same from 2.7
+/// to 4.0. Keys are the serial numbers of names.
 pub(crate) fn read(image: &Image<'_>, at: Address, budget: &Budget) -> Option<Vec<(u32, u64)>> {
     if at.0 == 0 || !at.is_aligned(8) {
         return None;

@@ -72,7 +72,7 @@ impl<'a> Symbols<'a> {
         self.name(u32::try_from(id >> ID_SCOPE_SHIFT).ok()?)
     }
 
-    /// The name with this ID, which may be that of an operator: those are serial numbers themselves
+    /// The name with this ID, which may be an operator's: the IDs of operators are their serial numbers
     /// (`rb_id_to_serial` in symbol.h).
     pub(crate) fn name_of_any_id(&self, id: u64) -> Option<String> {
         const MAX_OPERATOR: u64 = 255;

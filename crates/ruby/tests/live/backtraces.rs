@@ -1,10 +1,10 @@
-//! Backtraces, compared with what the threads report themselves.
+//! Backtraces, compared with the threads' own reports.
 
 use capture::{Address, Image, Memory, PATIENCE, ProcessState, Source, freeze};
 use ruby::{Backtrace, Frame};
 use testkit::Target;
 
-/// Threads that wait in methods of every kind. The code pretends to be that of two files.
+/// Threads that wait in methods of every kind. The code claims to be from two files.
 const PROGRAM: &str = r##"
   SOURCE = <<~'RUBY'
     module Billing
@@ -194,13 +194,13 @@ fn threads_are_where_they_say() {
             own.iter().map(|it| labels(it)).collect::<Vec<_>>()
         );
     }
-    // The main thread runs on; the ended one has none.
+    // The main thread runs on. The ended thread has no backtrace.
     let others: Vec<_> = backtraces.iter().filter(|it| !own.contains(it)).collect();
     assert_eq!(others.len(), 1, "{others:#?}");
     assert!(labels(others[0]).ends_with(&["Object#report", "<main>"]), "{others:#?}");
 }
 
-/// An image in which some words, at places that depend on the seed, are others.
+/// An image in which some words differ, at places that depend on the seed.
 struct Damaged<'a> {
     image: &'a Image<'a>,
     seed: u64,
@@ -249,12 +249,12 @@ fn damaged_stacks_end_as_fewer_frames_and_never_in_a_panic() {
         let frames = count(&ruby::backtraces(&damaged, &space, &paths));
         assert!(frames <= 20 * 4096, "{frames}");
         partial += usize::from((1..count(&whole)).contains(&frames));
-        // What paths are derived from may be damaged, too.
+        // The data from which paths are derived may be damaged, too.
         if let Ok(paths) = ruby::code_paths(&damaged, &space) {
             let _ = ruby::backtraces(&damaged, &space, &paths);
         }
     }
-    // Damage to a frame does not hide all others.
+    // Damage to a frame does not hide all other frames.
     assert!(partial > 10, "{partial}");
     frozen.thaw().unwrap();
     assert!(target.finish());

@@ -1,4 +1,4 @@
-//! Named roots, compared with what the program reports itself.
+//! Named roots, compared with the program's own report.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use capture::{Address, PATIENCE, freeze};
 use ruby::{NamedRoot, ObjectSpace, RootKind, SlotType};
 use testkit::Target;
 
-/// Reports the addresses of the values of constants and variables, by name. `dump` has no address for
-/// numbers, symbols and the like.
+/// Reports the addresses of the values of constants and variables, by name. `dump` has no address for numbers, symbols
+/// and similar values.
 const TELL: &str = r##"
   require "objspace"; require "json"
   address = lambda do |it|
@@ -37,7 +37,7 @@ const TELL: &str = r##"
   end
 "##;
 
-/// The object space of a target that ran `body`, its named roots, and what it reports itself.
+/// The object space of a target that ran `body`, its named roots, and its own report.
 fn reported(body: &str) -> (ObjectSpace, Vec<NamedRoot>, serde_json::Value) {
     let target = Target::ruby(&format!(
         "{TELL}\n{body}\nGC.start; GC.disable\n$tell.()
@@ -144,7 +144,7 @@ fn all_constants_and_variables_are_named_as_the_program_names_them() {
     }
 }
 
-/// Tables grow and shrink, and the stops come at any point: names are right or left out.
+/// Tables grow and shrink, and the stops come at any point. Names are right or left out.
 #[test]
 fn a_busy_program_has_no_wrong_names() {
     let target = Target::ruby(

@@ -1,4 +1,4 @@
-//! Types and references, compared with what `objspace` dumps of the same process.
+//! Types and references, compared with a dump of the same process by `objspace`.
 
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@ use testkit::RubyRelease;
 
 use super::{as_truth, assert_read, lively};
 
-/// Making a singleton class may collect garbage, while it has no superclass yet.
+/// Garbage collection can run while a singleton class is being made and has no superclass yet.
 #[test]
 fn a_class_whose_singleton_class_is_being_made_is_read() {
     for release in RubyRelease::ALL {
@@ -38,8 +38,7 @@ fn objects_with_singleton_classes_count_for_their_class() {
     }
 }
 
-/// Ruby 3.2 keeps the name of a class among its variables, where it is not the first for classes that
-/// Struct creates.
+/// Ruby 3.2 keeps the name of a class among its variables. For classes that Struct creates, it is not the first one.
 #[test]
 fn classes_that_have_variables_before_they_have_a_name_are_named() {
     for release in RubyRelease::ALL {

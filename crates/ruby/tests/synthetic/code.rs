@@ -18,7 +18,7 @@ fn read(heap: &RubyHeap) -> Result<BTreeMap<u64, String>, Finding> {
     Ok(slots.filter_map(|slot| Some((space.slot_address(slot)?.0, path(slot as u32)?))).collect())
 }
 
-/// A heap with a method entry, without which the types of internal objects are not believed.
+/// A heap with a method entry, without which the types of internal objects are not trusted.
 fn heap_of(release: RubyRelease) -> RubyHeap {
     let mut heap = RubyHeap::new(release);
     heap.imemo("ment");
@@ -78,11 +78,11 @@ fn what_may_be_another_word_than_the_path_is_a_finding() {
     let internal = "<internal:kernel>";
     type Change = fn(&mut RubyHeap, u64);
     let changes: [(&str, Change); 4] = [
-        // There is nothing like a location.
+        // No place looks like a location.
         ("none", |heap, _| {
             lively_iseqs(heap);
         }),
-        // Two places look like one.
+        // Two places look like a location.
         ("two", |heap, path| {
             for iseq in 0..20 {
                 let memory = heap.malloc(400);
@@ -91,12 +91,12 @@ fn what_may_be_another_word_than_the_path_is_a_finding() {
                 heap.write_location(path, memory, 120);
             }
         }),
-        // No path is one that every Ruby has.
+        // No path occurs in every Ruby.
         ("no known path", |heap, _| {
             let other = heap.path("/srv/app.rb");
             compile(heap, &[other], 64);
         }),
-        // Strings that a program could change are no paths.
+        // Strings that a program could change are not paths.
         ("unfrozen", |heap, path| {
             let text = heap.string("app.rb");
             compile(heap, &[path, text], 64);
@@ -134,8 +134,8 @@ fn garbage_may_have_lost_its_file() {
     assert!(heap.addresses().any(|at| !read.contains_key(&Address(at).0)));
 }
 
-/// In a Rails process that had just booted, the first method entries were garbage, so the types of all internal
-/// objects were doubted.
+/// In a Rails process that had just booted, the first method entries were garbage, and rbloat used to doubt the types
+/// of all internal objects.
 #[test]
 fn garbage_before_live_objects_casts_no_doubt_on_their_types() {
     const METHOD_ENTRY: u8 = 6;
@@ -152,8 +152,8 @@ fn garbage_before_live_objects_casts_no_doubt_on_their_types() {
     assert_eq!(read(&heap).unwrap().len(), iseqs.len());
 }
 
-/// Twelve marked method entries without a definition (cached failures to find a method) let rbloat doubt the types of all
-/// internal objects.
+/// Twelve marked method entries without a definition (cached failures to find a method) used to make rbloat doubt the
+/// types of all internal objects.
 #[test]
 fn method_entries_without_a_definition_cast_no_doubt_on_their_types() {
     let mut heap = RubyHeap::new(RubyRelease::V3_1);

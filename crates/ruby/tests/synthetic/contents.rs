@@ -1,4 +1,4 @@
-//! Words that are left over from earlier owners, behind those in use, in each type of object.
+//! Words of earlier owners behind the words in use, in each type of object.
 
 use ruby::{Content, Form};
 use testkit::{RubyHeap, RubyRelease, Word};
@@ -26,7 +26,7 @@ fn for_each_release(check: impl Fn(&mut RubyHeap, u64, u64, u64, RubyRelease)) {
         let class = heap.object_class();
         let (victim, element, memory) =
             (heap.string("victim"), heap.string("element"), heap.malloc(800));
-        // Other objects, which agree with the layout.
+        // Other objects that agree with the layout.
         for _ in 0..20 {
             heap.slot(ARRAY, EMBEDDED_ARRAY, class, &[]);
             heap.slot(BIGNUM, 1 << 14, class, &[]);
@@ -101,13 +101,13 @@ fn pairs_of_a_small_hash_are_as_many_as_were_ever_used() {
     });
 }
 
-/// A layout that objects contradict is not used: all of their words are read, and a finding says so.
+/// A layout that objects contradict is not used: all of their words are read, and a finding reports it.
 #[test]
 fn of_objects_that_contradict_their_layout_all_words_are_read() {
     for release in RubyRelease::ALL {
         let mut heap = RubyHeap::new(release);
         let (class, victim) = (heap.object_class(), heap.string("victim"));
-        // Words that are not values, in the place of elements.
+        // Words in the place of elements that are not values.
         let words = [Word::Value(0x1_0008), Word::Value(0x1_0010), Word::Value(victim)];
         let arrays: Vec<u64> =
             (0..40).map(|_| heap.slot(ARRAY, EMBEDDED_ARRAY | 2 << 15, class, &words)).collect();

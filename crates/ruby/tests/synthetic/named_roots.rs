@@ -69,7 +69,7 @@ fn roots_that_cannot_be_derived_are_left_out_and_reported() {
     }
 }
 
-/// A known constant with another name puts all names in doubt.
+/// If a known constant has another name, no names are trusted.
 #[test]
 fn no_names_are_reported_if_a_known_one_is_wrong() {
     for release in up_to_4_0() {
@@ -83,7 +83,7 @@ fn no_names_are_reported_if_a_known_one_is_wrong() {
         for (slot, _) in texts {
             let at = space.slot_address(slot).unwrap().0;
             let from = if release.version() < "3.2" { 16 } else { 24 };
-            // The last one is the name of a number, the others those of classes.
+            // The last name is a number's, the others are names of classes.
             if memory.word(at + from) & 0xff_ffff_ffff_ffff == u64::from_le_bytes(*b"Integer\0") {
                 let mut broken = memory.clone();
                 broken.write(at + from, b"X");

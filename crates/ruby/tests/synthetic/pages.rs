@@ -67,7 +67,7 @@ fn freed_pages_behind_the_array_are_no_pages() {
     assert_read(&heap, RubyRelease::V2_7);
 }
 
-/// A third of the stops of a busy process hit one that sweeps a page.
+/// In a third of its stops, a busy process is sweeping a page.
 #[test]
 fn marks_around_the_slots_of_a_page_that_is_swept_are_no_objects() {
     for release in RubyRelease::ALL {
@@ -127,7 +127,7 @@ fn a_page_that_ruby_protects_while_it_compacts_is_read_like_any_other() {
     }
 }
 
-/// Up to Ruby 3.0, Puma's parser frees its objects itself: such heaps were refused.
+/// Up to Ruby 3.0, Puma's parser frees its objects itself. Such heaps used to be refused.
 #[test]
 fn a_slot_that_a_program_recycled_keeps_its_mark_up_to_3_0() {
     let read = |release: RubyRelease| {

@@ -34,7 +34,7 @@ const SHARE_OF_CAUSES: f64 = 0.003;
 /// The share of searches for causes whose interval the user chose.
 const SHARE_OF_REQUESTED_CAUSES: f64 = 0.05;
 
-/// What to record, and how often.
+/// The contents of a recording and the times between its parts.
 #[derive(Debug, Clone, Copy)]
 pub struct RecorderOptions {
     /// The time between two samples.

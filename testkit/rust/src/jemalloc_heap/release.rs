@@ -17,7 +17,7 @@ pub enum JemallocRelease {
     V5_3_1,
 }
 
-/// Where the members of `arena_s` and `base_s` are.
+/// The offsets of the members of `arena_s` and `base_s`.
 pub(super) struct Members {
     pub(super) internal: u64,
     pub(super) descriptors: u64,
@@ -145,7 +145,7 @@ impl JemallocRelease {
     /// The number of bins in a thread's cache.
     pub(super) fn cache_bins(self) -> usize {
         match self {
-            // Of these, 36 small ones are apart from the others.
+            // The 36 small ones are apart from the others.
             Self::V5_2_1 => 36 + 196,
             Self::V5_3_0 => 73,
             Self::V5_3_1 => 41,

@@ -1,4 +1,4 @@
-//! Writes a heap down as jemalloc would have it.
+//! Writes a heap as jemalloc would.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{
 use crate::{ElfModule, SyntheticMemory};
 
 const MODULE: u64 = 0x7f60_0000_0000;
-/// Where the module's variables begin, and the places of jemalloc's among them.
+/// The address of the module's variables, and the addresses of jemalloc's among them.
 const VARIABLES: u64 = MODULE + 0x4000;
 const POINTERS: u64 = VARIABLES + 0x40;
 const BIN_INFOS: u64 = VARIABLES + 0x820;
@@ -235,7 +235,7 @@ impl JemallocHeap {
                 let counted = allocated.len().div_ceil(64);
                 let bitmap = structure + 64 + self.shift_of(JemallocPart::Bitmap);
                 for (index, word) in (0..).zip(words) {
-                    // Words behind the last region keep what another class left there.
+                    // Words behind the last region keep the values of another class.
                     let is_counted = index < counted as u64;
                     let word = if is_counted { word } else { 0x5a5a << index };
                     writer.memory.write_u64(bitmap + 8 * index, word);
@@ -259,7 +259,7 @@ impl JemallocHeap {
         writer.word(pages + 8, extent.bytes | (at / PAGE % 7));
     }
 
-    /// Writes contents that a program may have in its memory: pointers into the heap, sizes, zeros.
+    /// Writes typical contents of a program's memory: pointers into the heap, sizes, zeros.
     fn write_contents(&self, writer: &mut Writer<'_>, at: u64, bytes: u64, count: usize) {
         for region in 0..(count as u64).min(40) {
             let start = at + region * bytes;

@@ -8,7 +8,7 @@ const BASE: u64 = 0x7f00_0000_0000;
 const CODE_BYTES: u64 = 0x2000;
 const DATA: u64 = 0x1_0000;
 const DATA_BYTES: u64 = 0x5000;
-/// What is not in the file: `.bss`.
+/// The size of `.bss`, which is not in the file.
 const REST_BYTES: u64 = 0x3000;
 
 const DYNAMIC: u64 = 0x400;
@@ -22,20 +22,20 @@ const MALLOC: u64 = 0x1100;
 const OFFSETS: u64 = DATA + 0x40;
 const BREAK: u64 = DATA + DATA_BYTES + 0x338;
 
-/// A C library without code: an ELF file in memory with what a reader of the heap needs of it.
+/// A C library without code: an ELF file in memory with the parts that a reader of the heap needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SyntheticLibc;
 
 impl SyntheticLibc {
-    /// Where the main arena is.
+    /// The address of the main arena.
     pub(crate) const MAIN_ARENA: u64 = BASE + DATA + 0x1c80;
-    /// Where `mp_` is.
+    /// The address of `mp_`.
     pub(crate) const PARAMETERS: u64 = BASE + DATA + 0x1340;
     /// A place within the library that is no chunk.
     pub(crate) const DUMMY: u64 = BASE + VERSION + 0x100;
 
-    /// Writes the library. `offsets` are what its relocations of thread-local variables were
-    /// resolved to, `break_` is what `__curbrk` holds.
+    /// Writes the library. `offsets` are the results of its relocations of thread-local variables, and `break_` is the
+    /// value of `__curbrk`.
     pub(crate) fn write(memory: &mut SyntheticMemory, version: &str, offsets: &[i64], break_: u64) {
         let file = Backing::File(PathBuf::from("/lib/x86_64-linux-gnu/libc.so.6"));
         let mapping = |start: u64, bytes: u64| {
@@ -99,7 +99,7 @@ fn write_dynamic(memory: &mut SyntheticMemory, relocations: u64) {
     }
 }
 
-/// Writes symbols and a hash table of one bucket, in which they all are.
+/// Writes symbols and a hash table with one bucket.
 fn write_symbols(memory: &mut SyntheticMemory, rows: &[(&str, u64)]) {
     let half = |memory: &mut SyntheticMemory, at: u64, value: u32| {
         memory.write(at, &value.to_le_bytes());
@@ -122,7 +122,7 @@ fn write_symbols(memory: &mut SyntheticMemory, rows: &[(&str, u64)]) {
     }
 }
 
-/// Lists that point at themselves, as other parts of a C library have them too, and numbers.
+/// Writes lists that point at themselves, and numbers, such as other parts of a C library have too.
 fn write_decoys(memory: &mut SyntheticMemory) {
     for index in 0..40 {
         let at = BASE + DATA + 0x400 + 16 * index;

@@ -1,4 +1,4 @@
-//! Writing a heap down as glibc would have it.
+//! Writes a heap as glibc would.
 
 use std::ops::Range;
 
@@ -12,13 +12,13 @@ use super::{
 use crate::SyntheticMemory;
 
 const THREADS_START: u64 = 0x7ea0_0000_0000;
-/// Where a thread's variables are, from its thread pointer: the one that leads to its cache, the
-/// one that leads to its arena, and others.
+/// The offsets of a thread's variables from its thread pointer: the pointer to its cache, the pointer to its arena, and
+/// others.
 const CACHE_VARIABLE: i64 = -0x48;
 const ARENA_VARIABLE: i64 = -0x30;
 const OTHER_VARIABLES: [i64; 3] = [-0x80, -0x20, -0x8];
 
-/// Where the members of an arena are.
+/// The offsets of an arena's members.
 struct ArenaMembers {
     fastbins: u64,
     top: u64,
@@ -36,7 +36,7 @@ impl GlibcRelease {
         }
     }
 
-    /// Where `n_mmaps` and `mmapped_mem` are in `mp_`; the members behind follow each other.
+    /// The offsets of `n_mmaps` and `mmapped_mem` in `mp_`. The members behind them follow each other.
     fn parameter_members(self) -> (u64, u64) {
         match self {
             Self::V2_31 => (0x28, 0x38),
@@ -45,14 +45,14 @@ impl GlibcRelease {
         }
     }
 
-    /// The lists of a cache, and where their heads begin.
+    /// The number of a cache's lists, and the offset of their heads.
     fn cache_lists(self) -> (u64, u64) {
         if self.cache_counts_room() { (76, 0x98) } else { (64, 0x80) }
     }
 }
 
 impl MallocHeap {
-    /// The image of a process with this heap and nothing else, and what a reader must find in it.
+    /// Returns the image of a process with only this heap, and the facts that a reader must find in it.
     #[must_use]
     pub fn image(&self) -> (Image<'static>, MallocTruth) {
         let mut memory = SyntheticMemory::default();
@@ -62,8 +62,8 @@ impl MallocHeap {
         (Image::new(state, memory), truth)
     }
 
-    /// Writes the heap and the C library that it belongs to, mappings included. Whoever makes an
-    /// image of `memory` puts the truth's threads into its state.
+    /// Writes the heap and its C library, with their mappings. The caller, when it makes an image of `memory`, must add
+    /// the truth's threads to the process's state.
     pub fn write(&self, memory: &mut SyntheticMemory) -> MallocTruth {
         self.write_mappings(memory);
         let mut offsets = OTHER_VARIABLES.to_vec();
@@ -272,7 +272,7 @@ impl MallocHeap {
         truth
     }
 
-    /// What a trim gives back of an arena: it is done, on a copy.
+    /// Returns the pages that a trim returns from an arena: it trims a copy.
     fn trimmable(&self, arena: &Arena) -> Vec<Range<u64>> {
         let mut arena = arena.clone();
         for chunk in std::mem::take(&mut arena.fast).into_values().flatten() {
@@ -299,7 +299,7 @@ impl MallocHeap {
     }
 }
 
-/// Writes the headers of an arena's chunks, and noise into what the program holds.
+/// Writes the headers of an arena's chunks, and noise into the program's memory.
 fn write_chunks(memory: &mut SyntheticMemory, arena: &Arena, is_main: bool) {
     let mut before: Option<(u64, u64, ChunkUse)> = None;
     for (&chunk, &(bytes, usage)) in &arena.chunks {
@@ -307,7 +307,7 @@ fn write_chunks(memory: &mut SyntheticMemory, arena: &Arena, is_main: bool) {
             .filter(|&(at, bytes, usage)| at + bytes == chunk && usage == ChunkUse::Free)
             .map(|(_, bytes, _)| bytes);
         if matches!(usage, ChunkUse::InUse | ChunkUse::Cached | ChunkUse::Fastbin) {
-            // The last 8 bytes are in the next chunk's header, which does not need them.
+            // The last 8 bytes are in the next chunk's header, which does not use them while the chunk is not free.
             write_noise(memory, chunk + 16, (bytes - 8).min(64));
             memory.write_u64(chunk + bytes, 0x5a5a_5a5a_5a5a_5a5a);
         }
@@ -322,7 +322,7 @@ fn write_chunks(memory: &mut SyntheticMemory, arena: &Arena, is_main: bool) {
         let is_elsewhere = !is_main
             && match usage {
                 ChunkUse::Top | ChunkUse::Fencepost => false,
-                // A free chunk has the bit if it was handed out once.
+                // Free chunks that were allocated before have the bit.
                 ChunkUse::Free => chunk % 32 == 0,
                 _ => true,
             };
@@ -332,7 +332,7 @@ fn write_chunks(memory: &mut SyntheticMemory, arena: &Arena, is_main: bool) {
     }
 }
 
-/// Writes 127 rings: the chunks freed last are not sorted yet, the others are by size.
+/// Writes the 127 rings of the bins. The chunks freed last are still unsorted, the others are sorted by size.
 fn write_bins(memory: &mut SyntheticMemory, arena: &Arena, bins: u64) {
     let mut rings: Vec<Vec<u64>> = vec![Vec::new(); 127];
     let unsorted_from = arena.free.len().saturating_sub(2);
@@ -356,15 +356,15 @@ fn write_bins(memory: &mut SyntheticMemory, arena: &Arena, bins: u64) {
     }
 }
 
-/// Writes what a stranger may have in memory that it got by sbrk. There is nothing in it that looks
-/// like a chunk that leads to others: if there were, no reader could tell.
+/// Writes memory of another user of sbrk. No part of it looks like a chunk that leads to others: no reader could
+/// distinguish that from real chunks.
 fn write_strangers(memory: &mut SyntheticMemory, range: Range<u64>) {
     for at in range.step_by(8) {
         memory.write(at, &[0x5a, (at / 8 % 7) as u8]);
     }
 }
 
-/// Writes what a program may have in its memory: pointers into the heap, sizes, zeros.
+/// Writes typical contents of a program's memory: pointers into the heap, sizes, zeros.
 fn write_noise(memory: &mut SyntheticMemory, at: u64, bytes: u64) {
     for index in 0..bytes / 8 {
         let word = match (at / 16 + index) % 5 {

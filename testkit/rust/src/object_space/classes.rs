@@ -4,17 +4,17 @@ use super::release::NamePlace;
 use super::{RubyHeap, T_CLASS, Word, shapes};
 
 impl RubyHeap {
-    /// Takes the superclass away from the singleton class of a class, as it is while it is made.
+    /// Removes the superclass of the singleton class of a class, as while Ruby makes it.
     ///
     /// # Panics
-    /// Where there is no such class.
+    /// If there is no such class.
     pub fn unmake_singleton(&mut self, class: u64) {
         const UNDEFINED: u64 = 0x34;
         let own = self.objects[&class].class;
         self.set_word(own, self.layout.superclass, Word::Value(UNDEFINED));
     }
 
-    /// A class of the heap without a name and without a class.
+    /// Adds a class without a name and without a class of its own.
     pub(super) fn bare_class(&mut self, kind: u8, superclass: u64) -> u64 {
         let mut words = vec![Word::Value(0); self.layout.class_bytes as usize / 8 - 2];
         words[self.layout.superclass as usize / 8 - 2] = Word::Value(superclass);
@@ -75,7 +75,7 @@ impl RubyHeap {
         class
     }
 
-    /// Adds a class that has an instance variable already when it gets its name, as Struct's have.
+    /// Adds a class that has an instance variable before it gets its name, like the classes that Struct makes.
     pub fn class_named_late(&mut self, name: &str, superclass: u64) -> u64 {
         let class = self.anonymous_class(superclass);
         if self.layout.name == NamePlace::Variable {
@@ -89,7 +89,7 @@ impl RubyHeap {
     /// Gives an object a singleton class.
     ///
     /// # Panics
-    /// Where there is no such object.
+    /// If there is no such object.
     pub fn extend(&mut self, object: u64) {
         let class = self.objects[&object].class;
         let own = self.bare_class(T_CLASS, class);
@@ -101,10 +101,10 @@ impl RubyHeap {
         self.objects.get_mut(&object).expect("the object exists").class = own;
     }
 
-    /// Whether an object has a class, and no singleton class yet.
+    /// Returns true if an object has a class, and no singleton class.
     #[must_use]
     pub fn is_of_own_class(&self, object: u64) -> bool {
-        // What internal objects have in its place is none.
+        // The word of an internal object in the place of the class refers to no class.
         let object = self.objects.get(&object).filter(|it| it.kind != super::T_IMEMO);
         let class = object.map_or(0, |it| it.class);
         class != 0 && !self.singletons.contains_key(&class)

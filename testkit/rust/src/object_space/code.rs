@@ -9,10 +9,10 @@ const EMBEDDED_PAIR: u64 = 1 << 13 | 2 << 15;
 const NIL: u64 = 8;
 
 impl RubyHeap {
-    /// The offset of the location in the body of an iseq, in all releases.
+    /// The offset of the location in the body of an iseq, the same in all releases.
     pub const ISEQ_LOCATION: u64 = 64;
 
-    /// Adds a path as Ruby has it: a frozen string.
+    /// Adds a path as Ruby stores it: a frozen string.
     pub fn path(&mut self, text: &str) -> u64 {
         let at = self.malloc(text.len() as u64 + 1);
         self.memory.push((at, text.as_bytes().to_vec()));

@@ -1,5 +1,5 @@
-//! Constants, variables of classes and global variables, and the names of them all, as Ruby keeps
-//! them up to 4.0 (symbol.c, id_table.c, constant.h, variable.c, shape.h of these releases).
+//! Constants, variables of classes and global variables, and their names, as Ruby stores them up to 4.0 (symbol.c,
+//! id_table.c, constant.h, variable.c, shape.h of these releases).
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use super::release::NamePlace;
 use super::{RubyHeap, Word};
 
 const T_ARRAY: u8 = 7;
-/// Where the list of shapes is mapped.
+/// The address of the list of shapes.
 pub(super) const SHAPE_LIST: u64 = 0x7f50_0000_0000;
 pub(super) const SHAPE_LIST_BYTES: u64 = 0x10000;
-/// The function that reads a global variable which C's code declares.
+/// The function that reads a global variable which C code declares.
 pub(super) const VARIABLE_GETTER: u64 = RubyHeap::FUNCTION + 0x80;
 
 const UNIT: u64 = 512;
-/// The first name that is no operator's.
+/// The number of the first name that is not an operator.
 const FIRST_SERIAL: u64 = 180;
-/// Names are so far apart that there is more than one array of them.
+/// The distance between the numbers of names, large enough that more than one array of names is needed.
 const SERIAL_STEP: u64 = 13;
 const NIL: u64 = 8;
 const UNDEFINED: u64 = 0x34;
 
-/// What holds what: the class or module (0 for a global variable), the name, and the value.
+/// A root: the class or module that has it (0 for a global variable), its name, and its value.
 pub type Held<'a> = (u64, &'a str, u64);
 
 /// The numbers of names.
@@ -51,14 +51,13 @@ fn bytes(words: &[u64]) -> Vec<u8> {
 }
 
 impl RubyHeap {
-    /// Gives a program constants, variables of classes, and global variables, of which every other
-    /// one is declared by C's code; besides those that every Ruby has. Once, when all else is there.
+    /// Adds constants, variables of classes, and global variables to those that every Ruby has. Every other global
+    /// variable is declared by C code. Call it at most once, after everything else.
     ///
-    /// Returns the names of those that hold objects, with the objects' addresses, in the order of
-    /// kinds and names.
+    /// Returns the names of the roots that refer to objects, with the objects' addresses, sorted by kind and name.
     ///
     /// # Panics
-    /// From 4.1 on, whose tables nobody here has seen.
+    /// If the release is 4.1 or later, whose tables are not known.
     pub fn hold(
         &mut self,
         constants: &[Held<'_>],
@@ -128,7 +127,7 @@ impl RubyHeap {
         held.into_iter().flatten().filter(is_object).collect()
     }
 
-    /// A table by serial numbers.
+    /// Adds a table with serial numbers as keys.
     fn id_table(&mut self, rows: &[(u64, u64)]) -> u64 {
         let capacity = (rows.len() as u64 * 3 / 2 + 1).next_power_of_two();
         let (table, entries) = (self.malloc(24), self.malloc(capacity * 16));
@@ -148,7 +147,7 @@ impl RubyHeap {
         table
     }
 
-    /// What classes have beside their slot: variables, among which is the name, and constants.
+    /// Writes the parts of classes outside their slots: variables, which include the name, and constants.
     fn extend_classes(
         &mut self,
         constants: &BTreeMap<u64, u64>,
@@ -180,12 +179,12 @@ impl RubyHeap {
         }
     }
 
-    /// Shapes of the classes with variables, each of its own branch, and their values.
+    /// Writes the shapes of the classes with variables, each in a branch of its own, and their values.
     fn shape_classes(&mut self, variables: &BTreeMap<u64, Vec<(&str, u64)>>, names: &mut Names) {
         const ROOT: u64 = 0;
         const IVAR: u64 = 1;
         const FROZEN: u64 = 2;
-        // Name, variables and capacity, type and parent, nothing.
+        // Name; number of variables and capacity; type and parent; unused.
         let mut shapes = vec![[0, 0, 0, 0xffff_ffff << 32, 0]];
         for (&class, own) in variables {
             let mut parent = ROOT;
@@ -206,8 +205,8 @@ impl RubyHeap {
         self.interpreter_words.extend([0x20, tree]);
     }
 
-    /// The same from 4.0 on: the values are in internal objects, whose flags have the shape. Those with more than two have
-    /// them in memory of their own.
+    /// Does the same for 4.0 and later: the values are in internal objects, whose flags contain the shape. If a class
+    /// does not have exactly two variables, the values are in malloc'ed memory.
     fn give_fields(&mut self, variables: &BTreeMap<u64, Vec<(&str, u64)>>, names: &mut Names) {
         const NONE: u64 = 0xffff_ffff;
         const IVAR: u64 = 1;
@@ -270,7 +269,7 @@ impl RubyHeap {
         self.interpreter_words.extend([other, table]);
     }
 
-    /// The arrays of names, and another that is none of them.
+    /// Writes the arrays of names, and another array that has no names.
     fn write_names(&mut self, names: &Names) {
         let arrays = names.0.values().max().expect("there are some") / UNIT + 1;
         let mut strings = vec![vec![NIL; UNIT as usize * 2]; arrays as usize];
@@ -298,5 +297,5 @@ impl RubyHeap {
     }
 }
 
-/// Where there is memory, but nothing that belongs to names.
+/// An address in memory that has nothing to do with names.
 const MEMORY: u64 = 0x7f30_0000_0100;

@@ -1,6 +1,6 @@
-//! Heap pages: where they lie, how many slots they have, and which of them Ruby keeps though they have none.
+//! Heap pages: their addresses, their numbers of slots, and the pages without slots that Ruby keeps.
 
-use super::{MOST_SPACES, RubyHeap};
+use super::{MAX_SPACES, RubyHeap};
 
 /// A page with slots of one size.
 #[derive(Debug, Clone)]
@@ -14,7 +14,7 @@ pub(super) struct HeapPage {
 }
 
 impl RubyHeap {
-    /// A slot that was never used, on the last page of its size or a new one.
+    /// Returns a slot that was never used, on the last page of its size or a new one.
     pub(super) fn free_slot(&mut self, bytes: u64) -> u64 {
         let has_room =
             |page: &&mut HeapPage| page.slot_bytes == bytes && page.used < page.slot_count;
@@ -29,7 +29,7 @@ impl RubyHeap {
     /// Adds a page for slots of `bytes`.
     ///
     /// # Panics
-    /// Where the release has no slots of this size.
+    /// If the release has no slots of this size.
     pub fn add_page(&mut self, bytes: u64) {
         assert!(self.layout.slot_sizes.contains(&bytes), "no slots of {bytes} bytes");
         let base = self.next_page;
@@ -50,7 +50,7 @@ impl RubyHeap {
         });
     }
 
-    /// Where the first slot of the page at `base` is.
+    /// Returns the address of the first slot of the page at `base`.
     pub(super) fn first_slot(&self, base: u64, bytes: u64) -> u64 {
         if self.layout.bits_by_number {
             return base + (8_u64).next_multiple_of(bytes.min(64)).min(1032);
@@ -61,36 +61,36 @@ impl RubyHeap {
         if (first - base) / 40 == 1 { first + bytes - 40 } else { first }
     }
 
-    /// Keeps so many pages without slots, as 3.4 and later do.
+    /// Makes Ruby keep this number of pages without slots, as 3.4 and later do.
     ///
     /// # Panics
-    /// Where the release keeps none.
+    /// If the release keeps none.
     pub fn keep_emptied(&mut self, pages: usize) {
         assert!(self.layout.body.is_some(), "this release keeps none");
         self.emptied = pages;
     }
 
-    /// Leaves so many pages behind that were freed, but not unmapped, as up to 3.0.
+    /// Adds this number of pages that were freed, but not unmapped, as up to 3.0.
     ///
     /// # Panics
-    /// Where the release unmaps them.
+    /// If the release unmaps freed pages.
     pub fn leave_freed(&mut self, pages: usize) {
         assert!(self.layout.page_tail > 0, "this release unmaps them");
         self.freed = pages;
     }
 
-    /// Marks what is before the first slot and behind the last one of each page, as Ruby does with
-    /// a page that it sweeps.
+    /// Sets the mark bits before the first slot and behind the last one of each page, as Ruby does on a page that it
+    /// sweeps.
     pub fn sweep(&mut self) {
         self.is_swept = true;
     }
 
-    /// Deals the pages out to so many object spaces, as 4.1 does for Ractors.
+    /// Distributes the pages among `spaces` object spaces, as 4.1 does for Ractors.
     ///
     /// # Panics
-    /// Where they are none or too many.
+    /// If the number of spaces is zero or too large.
     pub fn share_among(&mut self, spaces: usize) {
-        assert!((1..=MOST_SPACES as usize).contains(&spaces), "{spaces} object spaces");
+        assert!((1..=MAX_SPACES as usize).contains(&spaces), "{spaces} object spaces");
         self.spaces = spaces;
     }
 }

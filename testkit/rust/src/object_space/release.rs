@@ -1,39 +1,39 @@
-/// The releases of Ruby whose ways differ.
+/// The releases of Ruby whose heaps differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RubyRelease {
-    /// 2.7.4: pages are malloc'ed and do not say the size of slots.
+    /// 2.7.4: pages are malloc'ed, and their descriptors do not contain the size of slots.
     V2_7,
     /// 3.1.2: pages are mapped; one size of slots.
     V3_1,
     /// 3.2.0: larger pages, five sizes of slots, names among a class's variables.
     V3_2,
-    /// 3.3.8: names in a class's slot.
+    /// 3.3.8: the name of a class is in its slot.
     V3_3,
-    /// 3.4.5: emptied pages are kept; the array of pages has its length within.
+    /// 3.4.5: emptied pages are kept, and the array of pages contains its length.
     V3_4,
-    /// 4.0.0: superclasses stand elsewhere.
+    /// 4.0.0: superclasses at another offset.
     V4_0,
     /// 4.1-dev of August 2026: twelve sizes of slots, bitmaps by number, other descriptors.
     V4_1,
 }
 
-/// Where a class has its name.
+/// The place of a class's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NamePlace {
-    /// In a table that the extension's second word names; the extension is the slot's fourth word.
+    /// In a table that the second word of the extension refers to. The fourth word of the slot refers to the extension.
     Table,
-    /// First of the variables that the slot's fifth word names.
+    /// The first of the variables that the fifth word of the slot refers to.
     Variable,
     /// At this offset in the slot.
     Slot(u64),
 }
 
-/// Offsets in bytes, as DWARF of each release has them.
+/// Offsets in bytes, by the DWARF of each release.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     pub(super) version: &'static str,
     pub(super) page_bytes: u64,
-    /// Bytes at a page's end that are not its own.
+    /// The number of bytes at a page's end that do not belong to it.
     pub(super) page_tail: u64,
     pub(super) slot_sizes: &'static [u64],
     /// In a page's descriptor.
@@ -56,11 +56,11 @@ pub(super) struct Layout {
     pub(super) class_bytes: u64,
     pub(super) singleton_flag: u64,
     pub(super) shared_flag: u64,
-    /// Whether short strings have their length in the flags.
+    /// True if the length of short strings is in the flags.
     pub(super) length_in_flags: bool,
-    /// Whether objects have an age of two bits in the flags.
+    /// True if an age of two bits is in the flags of objects.
     pub(super) age_in_flags: bool,
-    /// Whether objects name the type of what they wrap in their fourth word, with flags in its low
+    /// True if the fourth word of an object that wraps a C struct refers to the struct's type, with flags in its low
     /// bits.
     pub(super) tagged_types: bool,
 }
@@ -141,7 +141,7 @@ impl RubyRelease {
     pub const ALL: [Self; 7] =
         [Self::V2_7, Self::V3_1, Self::V3_2, Self::V3_3, Self::V3_4, Self::V4_0, Self::V4_1];
 
-    /// What `RUBY_VERSION` is.
+    /// The value of `RUBY_VERSION`.
     #[must_use]
     pub fn version(self) -> &'static str {
         self.layout().version
@@ -211,28 +211,28 @@ impl RubyRelease {
     }
 }
 
-/// A change to the layout of a release, as a later one might make it.
+/// A change to the layout of a release, as a later release might make it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shift {
-    /// So many bytes are put into a page's descriptor, before the member at this offset.
+    /// More bytes in a page's descriptor, before the member at this offset.
     Descriptor {
-        /// Where they are put.
+        /// The offset of the member.
         at: u64,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// Each bitmap has so many bytes more.
+    /// Each bitmap is this number of bytes larger.
     Bitmaps(u64),
-    /// The array of pages stands so many bytes further from the list's head.
+    /// The pointer to the array of pages is this number of bytes further from the list's head.
     Array(u64),
-    /// A class has its superclass and its name so many bytes further behind.
+    /// The superclass and the name of a class are this number of bytes further from the beginning of its slot.
     Class(u64),
-    /// Singleton classes have the next flag.
+    /// The flag of singleton classes is the next bit.
     SingletonFlag,
 }
 
 impl Shift {
-    /// Those that are possible for a release.
+    /// Returns all shifts that are possible for a release.
     #[must_use]
     pub fn all(release: RubyRelease) -> Vec<Self> {
         let layout = release.layout();
@@ -245,7 +245,7 @@ impl Shift {
         for bytes in sizes {
             all.extend(members.iter().map(|&at| Self::Descriptor { at, bytes }));
             all.extend([Self::Bitmaps(bytes), Self::Array(bytes)]);
-            // A class up to 3.2 has pointers in the places behind.
+            // Up to 3.2, pointers follow these words of a class.
             if matches!(layout.name, NamePlace::Slot(_)) {
                 all.push(Self::Class(bytes));
             }
@@ -255,7 +255,7 @@ impl Shift {
 }
 
 impl Layout {
-    /// This layout after a change.
+    /// Returns this layout after a change.
     pub(super) fn shifted(self, shift: Shift) -> Self {
         let mut it = self;
         match shift {

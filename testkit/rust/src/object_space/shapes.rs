@@ -1,4 +1,4 @@
-//! Shapes as 3.2 has them: what tells the instance variables of a class apart.
+//! Shapes of 3.2: they determine the instance variables of a class.
 
 use crate::SyntheticMemory;
 
@@ -6,9 +6,9 @@ use crate::SyntheticMemory;
 const ROOT: u64 = 0;
 /// The shape of classes whose first variable is their name.
 pub(super) const NAMED: u64 = 2;
-/// The shape of classes whose first variable is another.
+/// The shape of classes whose first variable is not their name.
 pub(super) const MEMBERS: u64 = 3;
-/// The same, with a name as their second variable; with room for more.
+/// The same, with the name as the second variable, and with room for more variables.
 pub(super) const NAMED_MEMBERS: u64 = 5;
 
 /// The names of variables, as numbers.
@@ -30,7 +30,7 @@ const ALL: [(u64, u64, u64, u64); 6] = [
     (0, 2, SHAPE_CAPACITY_CHANGE, 4),
 ];
 
-/// Writes the VM at `vm`, and the list of shapes that it names at `list`.
+/// Writes the VM at `vm`, and at `list` the list of shapes that it refers to.
 pub(super) fn write(memory: &mut SyntheticMemory, vm: u64, list: u64) {
     memory.write_u64(vm + 0x108, 0x5eed);
     memory.write_u64(vm + 0x110, 0x5eed);

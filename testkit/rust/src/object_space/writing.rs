@@ -14,7 +14,7 @@ const VARIABLE_BYTES: u64 = 0x4000;
 /// The VM, and the list of shapes, both before the object space.
 const VM: u64 = MEMORY_START + 0x200;
 const SHAPES: u64 = MEMORY_START + 0x900;
-/// The list heads of the sizes of slots are so many bytes apart, in the object space.
+/// The distance of the list heads of the sizes of slots, in the object space.
 const HEAD_DISTANCE: u64 = 0x40;
 
 const TYPES: [&str; 32] = [
@@ -57,7 +57,7 @@ fn object_space(number: usize) -> u64 {
 }
 
 impl RubyHeap {
-    /// The image of a process with this heap and nothing else, and what a reader must find in it.
+    /// Returns the image of a process with only this heap, and the facts that a reader must find in it.
     #[must_use]
     pub fn image(&self) -> (Image<'static>, RubyTruth) {
         let mut memory = SyntheticMemory::default();
@@ -65,7 +65,7 @@ impl RubyHeap {
         (memory.image(), truth)
     }
 
-    /// Writes the heap and the interpreter that it belongs to, mappings included.
+    /// Writes the heap and its interpreter, with their mappings.
     pub fn write(&self, memory: &mut SyntheticMemory) -> RubyTruth {
         let mut heap = self.clone();
         let emptied: Vec<HeapPage> = (0..heap.emptied).map(|_| heap.emptied_page()).collect();
@@ -114,7 +114,8 @@ impl RubyHeap {
         HeapPage { slot_bytes: bytes, first_slot: self.first_slot(emptied.base, bytes), ..emptied }
     }
 
-    /// What was a page, with its descriptor: the neighbours that it had know it no more.
+    /// Writes a freed page with its descriptor, which still refers to its former neighbours. They no longer refer to
+    /// it.
     fn write_freed_page(&self, memory: &mut SyntheticMemory, page: &HeapPage, others: &[HeapPage]) {
         memory.write_u64(page.base, page.descriptor);
         memory.write_u64(page.descriptor + self.layout.start, page.first_slot);
@@ -124,7 +125,7 @@ impl RubyHeap {
         }
     }
 
-    /// Marks what is on a page, but in no slot.
+    /// Sets the mark bits of a page that belong to no slot.
     fn mark_around_slots(&self, memory: &mut SyntheticMemory, page: &HeapPage) {
         let bit = |slot: u64| {
             if self.layout.bits_by_number {
@@ -162,7 +163,7 @@ impl RubyHeap {
         library.write(memory);
     }
 
-    /// The list head of an object space's pages with slots of `bytes`.
+    /// Returns the address of the list head of an object space's pages with slots of `bytes`.
     fn head(&self, bytes: u64, space: usize) -> u64 {
         let index = self.layout.slot_sizes.iter().position(|&own| own == bytes).expect("it is one");
         object_space(space) + 0x800 + HEAD_DISTANCE * index as u64
@@ -209,7 +210,7 @@ impl RubyHeap {
         for (index, &slot) in free.iter().enumerate() {
             memory.write_u64(slot, 0);
             memory.write_u64(slot + 8, free.get(index + 1).copied().unwrap_or(0));
-            // What was in it before is still there.
+            // A word of the previous object is still there.
             memory.write_u64(slot + 16, MEMORY_START + 0x100);
         }
         memory
@@ -241,11 +242,11 @@ impl RubyHeap {
         for (index, page) in (0..).zip(pages) {
             memory.write_u64(elements + 8 * index, page.descriptor);
         }
-        // What an array leaves behind that was longer.
+        // The array was longer before: an element remains behind its end.
         if let Some(last) = pages.last() {
             memory.write_u64(elements + 8 * count, last.descriptor);
         }
-        // Pointers to some pages, but to no array of them all.
+        // Pointers to some pages, but to no array of all pages.
         let own = object_space(space);
         memory.write_u64(own + 0x40, pages[0].descriptor);
         memory.write_u64(own + 0x48, elements + 8 * (count / 2));
@@ -307,7 +308,7 @@ impl RubyHeap {
         truth
     }
 
-    /// The other objects that an object's words name, each once where it is named twice in a row.
+    /// Returns the other objects that an object's words refer to; two equal ones in a row count once.
     fn links(&self, object: &Object) -> Vec<(u64, u64)> {
         let is_text = object.kind == T_STRING && object.flags & NOT_EMBEDDED == 0;
         if is_text || object.kind == T_FLOAT {

@@ -20,7 +20,7 @@ pub const MAX_USER_SPACE_END: u64 = 1 << 56;
 /// Bytes below the stack pointer that belong to the running function (System V ABI). A signal frame begins below
 /// them.
 pub const RED_ZONE: u64 = 128;
-/// Bytes of a signal frame, if the kernel does not tell (AT_MINSIGSTKSZ): with all of AVX-512.
+/// Bytes of a signal frame, if the kernel does not report its size (AT_MINSIGSTKSZ): with all of AVX-512.
 pub const SIGNAL_FRAME_BYTES: u64 = 4096;
 /// The instructions `syscall; ret`.
 pub const SYSTEM_CALL_RETURN: [u8; 3] = [0x0f, 0x05, 0xc3];
@@ -90,7 +90,7 @@ pub fn returned_address(code: &[u8; RETURN_ADDRESS_BYTES], address: Address) -> 
 /// Returns a stack for a process that a system call made with [`SYSTEM_CALL_RETURN`] creates, and the bytes that
 /// must be written there before: the new process calls `function` as soon as it runs.
 ///
-/// `stack_pointer` is that of a thread at the start of a function; what is above stays untouched.
+/// `stack_pointer` must be a thread's stack pointer at the start of a function. Memory above it is not changed.
 #[must_use]
 pub fn copy_stack(stack_pointer: Address, function: Address) -> (Address, [u8; 8]) {
     // `ret` pops the address, and leaves the alignment that a function expects.

@@ -110,8 +110,8 @@ impl Registers {
         [self.0.rdi, self.0.rsi, self.0.rdx]
     }
 
-    /// Returns the registers of a thread that is about to run `function` with these arguments. The return address
-    /// stays the one of these registers, which are those of a thread at the start of another function.
+    /// Returns the registers of a thread that is about to run `function` with these arguments. The return address does
+    /// not change: these registers must be a thread's at the start of another function.
     #[must_use]
     pub fn at_call(self, function: Address, arguments: [u64; 6]) -> Self {
         let [rdi, rsi, rdx, rcx, r8, r9] = arguments;

@@ -1,4 +1,4 @@
-//! The files that a process had mapped, which its core names: found elsewhere, or missed.
+//! The files that a process had mapped, according to its core: found elsewhere, or missing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use super::{
     sysroot,
 };
 
-/// The files that a process has mapped, as a core names them.
+/// The files that a process has mapped, with the names that a core has for them.
 fn mapped_files(pid: i32) -> BTreeSet<PathBuf> {
     let image = capture::look(pid).unwrap();
     let files = image.state.mappings.iter().filter_map(Mapping::file);
@@ -28,7 +28,7 @@ fn copy_below(root: &Path, files: &BTreeSet<PathBuf>) {
     }
 }
 
-/// The one of the files that the interpreter is in.
+/// The file that contains the interpreter.
 fn interpreter(files: &BTreeSet<PathBuf>) -> PathBuf {
     let is_named = |file: &&PathBuf, name: &str| {
         file.file_name().is_some_and(|it| it.to_str().unwrap().starts_with(name))
@@ -50,7 +50,7 @@ fn the_files_of_a_core_are_found_elsewhere_and_missed_where_they_are_not() {
     copy_below(&right, &files);
     let wrong = folder.path().join("wrong");
     copy_below(&wrong, &files);
-    // One bit of the build id.
+    // A build id that differs in one bit.
     let interpreter = interpreter(&files);
     let altered = wrong.join(interpreter.strip_prefix("/").unwrap());
     let mut contents = fs::read(&altered).unwrap();
@@ -80,7 +80,7 @@ fn below(root: &Path) -> Vec<String> {
     vec!["--sysroot".into(), root.to_str().unwrap().into()]
 }
 
-/// The report without the interpreter's file names it, and what it says all the same holds.
+/// Asserts that the report without the interpreter's file names the file, and that its other facts are right.
 fn assert_lacks_files(core: &Path, root: &Path, said: &str, interpreter: &Path, whole: &Report) {
     let output = run_on(core, &["--sysroot", root.to_str().unwrap(), "--json"]);
     let report: Report = crate::document(&output.stdout);

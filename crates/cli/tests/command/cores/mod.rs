@@ -1,4 +1,4 @@
-//! Cores that gcore and the kernel make of real processes.
+//! Cores of real processes, written by gcore and by the kernel.
 
 mod files;
 mod process;
@@ -15,7 +15,7 @@ use crate::{complaint, rbloat, report_of};
 const SIGQUIT: i32 = 3;
 const SIGABRT: i32 = 6;
 
-/// A Ruby with a bit of everything: arenas, freed memory, pages of zeros, fibers, threads.
+/// A Ruby with many kinds of memory: arenas, freed memory, pages of zeros, fibers, threads.
 const PROGRAM: &str = "
     $kept = Array.new(20_000) { |i| 'x' * (i % 300) }
     threads = 4.times.map do |i|
@@ -33,8 +33,8 @@ const PROGRAM: &str = "
     GC.start
     puts 'ready {}'; $stdout.flush; $stdin.read";
 
-/// Whether the kernel leaves a core in the working directory of whatever a signal ends. Where it gives
-/// them to a program, no test changes that: it holds for the whole machine.
+/// Returns true if the kernel writes the core of a process that a signal ends to its working directory. If the kernel
+/// gives cores to a program, no test changes that: the setting is for the whole machine.
 fn kernel_writes_cores() -> bool {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
     let writes = !pattern.starts_with(['|', '/']);
@@ -46,8 +46,8 @@ fn kernel_writes_cores() -> bool {
 
 /// Starts a Ruby that may leave a core in `folder`.
 fn start(program: &str, folder: &Path) -> Target {
-    // Whatever folder it was started in: in another root that is lost on the way. And whatever it was told to
-    // ignore: who runs in the background ignores SIGQUIT.
+    // The program sets its own working directory, which is lost on the way into another root. It also resets SIGQUIT,
+    // which background processes ignore.
     let target =
         Target::ruby(&format!("Dir.chdir({folder:?}); trap('QUIT', 'DEFAULT'); {program}"));
     let limit = format!("--pid={}", target.pid());
@@ -56,7 +56,7 @@ fn start(program: &str, folder: &Path) -> Target {
     target
 }
 
-/// Ends a process by a signal; the core that the kernel makes of it.
+/// Ends a process by a signal. Returns the core that the kernel writes.
 fn core_by_kernel(target: &mut Target, signal: i32, folder: &Path) -> PathBuf {
     target.end_by(signal);
     let mut files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
@@ -64,7 +64,7 @@ fn core_by_kernel(target: &mut Target, signal: i32, folder: &Path) -> PathBuf {
     core.expect("the kernel has made a core").path()
 }
 
-/// The core that gcore makes of a process, which goes on.
+/// Returns a core that gcore writes of a process, which continues.
 fn core_by_gdb(target: &Target, folder: &Path) -> PathBuf {
     let prefix = folder.join("gdb");
     let pid = target.pid().to_string();
@@ -78,7 +78,7 @@ fn run_on(core: &Path, arguments: &[&str]) -> Output {
     rbloat().arg("report").arg(core).args(arguments).output().unwrap()
 }
 
-/// Where the files are that targets map, for the kernel's cores: it names them as the target sees them.
+/// The root of the files that targets map, for the kernel's cores: these have the paths that the target sees.
 fn sysroot() -> Vec<String> {
     let root = testkit::root().map(|root| root.to_str().unwrap().to_owned());
     root.map_or(vec![], |root| vec!["--sysroot".into(), root])
@@ -116,7 +116,7 @@ fn a_core_gets_no_advice_that_needs_the_process() {
     assert!(target.finish());
 }
 
-/// Ruby handles the signal, and takes its heap apart before it lets it end the process.
+/// Ruby handles the signal, and takes its heap apart before the signal ends the process.
 #[test]
 fn a_ruby_that_was_asked_to_quit_may_have_no_heap() {
     if !kernel_writes_cores() {

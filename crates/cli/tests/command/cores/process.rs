@@ -1,4 +1,4 @@
-//! What a core says of a process, against what was said while that lived: as much as a core can know.
+//! Reports on cores, compared with reports on the live processes, as far as a core has the data.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -14,20 +14,19 @@ use crate::{bytes, report_of, run};
 
 const PAGE: u64 = capture::PAGE_SIZE;
 
-/// What a core can know of the resident bytes of a process that stands.
+/// The facts that a core contains about the resident bytes of a stopped process.
 #[derive(Debug, Default)]
 struct Knowable {
-    /// Of private memory and shared memory, and pages of files that differ from the file's.
+    /// Private memory, shared memory, and pages of files that differ from the file.
     bytes: u64,
-    /// Pages of zeros among these.
+    /// The pages of zeros among these bytes.
     zeros: u64,
-    /// Pages of files that the process has for itself, though they are as in the file: gdb restores what
-    /// it wrote a breakpoint to.
+    /// Private pages of files with the file's contents: gdb restores pages in which it set a breakpoint.
     as_in_file: u64,
     /// Pages of the kernel's cache.
     cached: u64,
-    /// Pages that are not to be dumped (MADV_DONTDUMP): those of getrandom in the vDSO, from glibc 2.41
-    /// and Linux 6.11 on.
+    /// Pages that are not to be dumped (MADV_DONTDUMP): the pages of getrandom in the vDSO, from glibc 2.41 and Linux
+    /// 6.11 on.
     undumped: u64,
 }
 
@@ -100,7 +99,7 @@ fn is_in_file(path: &Path, mapping: &Mapping, at: Address, page: &[u8]) -> bool 
 
 const OF_FILES: [&str; 2] = ["file.private", "file.shared"];
 
-/// All that does not depend on which pages were resident.
+/// Asserts that all parts agree that do not depend on the resident pages.
 fn assert_same_parts(core: &Report, alive: &Report) {
     assert_eq!(core.ruby, alive.ruby);
     assert_eq!(
@@ -173,7 +172,7 @@ fn a_core_says_of_a_process_what_was_said_while_it_lived() {
 
 fn assert_as_by_gdb(core: &Report, alive: &Report, knowable: &Knowable) {
     assert_same_parts(core, alive);
-    // Exactly the pages of zeros are missing, and what is not the process's own.
+    // Only the pages of zeros are missing, and pages that are not the process's own.
     assert_eq!(core.process.rss_bytes, knowable.bytes - knowable.zeros, "{knowable:?}");
     let mut missing = 0;
     for row in alive.causes.iter().filter(|row| !OF_FILES.contains(&row.cause.name())) {
@@ -185,7 +184,7 @@ fn assert_as_by_gdb(core: &Report, alive: &Report, knowable: &Knowable) {
 
 fn assert_as_by_kernel(core: &Report, alive: &Report, knowable: &Knowable) {
     assert_same_parts(core, alive);
-    // Its holes tell the pages of zeros from the absent ones.
+    // The holes of the core distinguish absent pages from pages of zeros.
     assert_eq!(core.process.rss_bytes, knowable.bytes, "{knowable:?}");
     for row in alive.causes.iter().filter(|row| !OF_FILES.contains(&row.cause.name())) {
         let undumped = if row.cause.name() == "unknown" { knowable.undumped } else { 0 };

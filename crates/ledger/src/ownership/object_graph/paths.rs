@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use super::{EVERYTHING, FIRST_NAMED, Node, ObjectGraph};
 
-/// The reliability of a reference, best first. What references of one level reach is reached by no reference of a
-/// later one.
+/// The reliability of a reference, best first. A node has the level at which the search reaches it: the worst level of
+/// the references on its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
-    /// Constants and variables of the program, and what objects and blocks in use refer to.
+    /// Constants and variables of the program, and references of objects and of blocks in use.
     Named,
-    /// Threads, and what the structures of threads and fibers refer to.
+    /// Threads, and references of the structures of threads and fibers.
     Threads,
     /// Finalizers of objects.
     Finalizers,
@@ -69,12 +69,12 @@ impl Paths {
         paths
     }
 
-    /// The level of the reference by which a node is reached.
+    /// The level at which the search reaches a node.
     pub(super) fn level(&self, number: u32) -> Level {
         self.levels.get(number as usize).copied().unwrap_or(Level::Unreached)
     }
 
-    /// The node before a node; `None` for the first one, and for those that are not reached.
+    /// The node before a node; `None` for the first node, and for nodes that are not reached.
     pub(crate) fn parent(&self, number: u32) -> Option<u32> {
         let is_reached = self.level(number) != Level::Unreached;
         (number != EVERYTHING && is_reached).then(|| self.parents[number as usize])
@@ -122,7 +122,7 @@ impl Search<'_> {
         }
         self.follow(level);
         if level == Level::Named {
-            // Nothing leads to the class of these roots, such as the singleton class of an object.
+            // Nothing leads to the class of these roots, for example the singleton class of an object.
             for index in 0..self.graph.named_roots.len() as u32 {
                 let number = FIRST_NAMED + index;
                 if self.paths.level(number) == Level::Unreached {
