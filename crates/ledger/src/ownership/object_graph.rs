@@ -68,8 +68,8 @@ pub(crate) struct ObjectGraph<'a> {
     /// nothing: threads and contexts are in lists, and fibers, mutexes and queues point to their threads, so that a path would
     /// lead from any of them to all threads.
     memory_of_threads: Bits,
-    /// The execution contexts and VM stacks, ascending, and the only node from which each is reached.
-    entries: Vec<(u32, u32)>,
+    /// The structures of threads, ascending, and the blocks with their execution contexts and VM stacks.
+    of_structures: Vec<(u32, u32)>,
     /// The blocks that objects refer to themselves.
     structures: Bits,
     /// The slots that have names. The interpreter's tables refer to them too (tables of constants, inline caches), but only
@@ -108,8 +108,8 @@ impl<'a> ObjectGraph<'a> {
         for (address, _) in threads.iter().flat_map(|&slot| space.references.contents_of(slot)) {
             block_at(address).map(|block| memory_of_threads.insert(block));
         }
-        let entries = entries(space, addresses);
-        for &(block, _) in &entries {
+        let of_structures = of_structures(space, addresses);
+        for &(_, block) in &of_structures {
             memory_of_threads.insert(block);
         }
         let mut structures = Bits::new(heap.block_count());
@@ -160,7 +160,7 @@ impl<'a> ObjectGraph<'a> {
             weak: WeakReferences::find(pointers, table, trace),
             threads,
             memory_of_threads,
-            entries,
+            of_structures,
             structures,
             named_slots,
             fields_of_classes,
@@ -310,23 +310,19 @@ fn by_preference(named_roots: &[NamedRoot]) -> Vec<u32> {
     first
 }
 
-/// The blocks with execution contexts and VM stacks, and the block from which each is reached: a context from the structure
-/// of its thread, a stack from its context.
-fn entries(space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<(u32, u32)> {
+/// The structures of threads, and the blocks with their execution contexts and VM stacks.
+fn of_structures(space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<(u32, u32)> {
     let block_at = |address: Address| match addresses.at(address) {
         Referent::Block { number, .. } => Some(number),
         _ => None,
     };
     let of_stack = |stack: &VmStack| {
-        let context = block_at(stack.context);
-        let entries =
-            [context.zip(block_at(stack.structure)), block_at(stack.range.start).zip(context)];
-        entries.into_iter().flatten().filter(|(to, from)| to != from)
+        let structure = block_at(stack.structure);
+        [stack.context, stack.range.start].map(|at| structure.zip(block_at(at)))
     };
-    let mut entries: Vec<_> = space.vm_stacks.iter().flat_map(of_stack).collect();
-    entries.sort_unstable();
-    entries.dedup_by_key(|entry| entry.0);
-    entries
+    let mut found: Vec<_> = space.vm_stacks.iter().flat_map(of_stack).flatten().collect();
+    found.sort_unstable();
+    found
 }
 
 fn is_thread(space: &ObjectSpace, slot: u32) -> bool {

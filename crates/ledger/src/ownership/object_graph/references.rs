@@ -110,6 +110,9 @@ impl ObjectGraph<'_> {
         if self.weak.is_weak_table(node) {
             return;
         }
+        let first = self.of_structures.partition_point(|&(structure, _)| structure < node);
+        let of_thread = self.of_structures[first..].iter().take_while(|(it, _)| *it == node);
+        of_thread.for_each(|&(_, to)| each(self.memory(to), Level::Named));
         let owner = self.trace.owner_of(node as usize);
         let is_root = self.root_at(node).is_some();
         let is_interpreters = self.table.cause_of(owner) == Cause::RubyVm;
@@ -124,7 +127,7 @@ impl ObjectGraph<'_> {
         }
         for edge in edges {
             let to = edge.to();
-            if self.memory_of_threads.contains(to) && self.entry(to) != Some(node) {
+            if self.memory_of_threads.contains(to) {
                 continue;
             }
             let its = self.trace.owner_of(to as usize);
@@ -142,13 +145,6 @@ impl ObjectGraph<'_> {
             };
             each(self.memory(to), level);
         }
-    }
-
-    /// The only node from which a thread's memory is reached: its execution context from the structure of the thread, and its
-    /// VM stack from the context. `None` for the structure, which only the Thread object leads to.
-    fn entry(&self, block: u32) -> Option<u32> {
-        let found = self.entries.binary_search_by_key(&block, |entry| entry.0);
-        found.ok().map(|index| self.entries[index].1)
     }
 
     /// Returns true if other owners than the block's own refer to it too, and share it.
