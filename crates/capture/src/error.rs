@@ -105,6 +105,12 @@ pub enum Error {
         /// The event, as a verb.
         how: &'static str,
     },
+    /// rbloat may not open as many files as it needs.
+    #[error("cannot open {path}: rbloat may not open more files; raise the limit (ulimit -n 64)")]
+    TooManyFiles {
+        /// The file.
+        path: String,
+    },
     /// A file of /proc could not be read or parsed.
     #[error("cannot read {path}: {source}")]
     Proc {

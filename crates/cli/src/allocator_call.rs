@@ -1,6 +1,6 @@
 use allocator::{Allocator, TrimCall};
 use capture::elf::{self, Module};
-use capture::{Address, Argument, Image, SystemCall};
+use capture::{Address, Argument, Image, SystemCall, proc};
 use inferior::{Error, ForkedCopy, FunctionCall};
 
 use crate::failure::Failure;
@@ -25,6 +25,8 @@ impl AllocatorCall {
             Some((call, function.address))
         });
         let Some((TrimCall { arguments, shown, system_calls, .. }, function)) = found else {
+            // Nothing can be read of a process that has ended meanwhile.
+            proc::rollup(pid)?;
             return Err(Failure::NoTrim { pid, allocator: allocator.to_string() });
         };
         Ok(Self { shown, function, arguments, system_calls })

@@ -192,7 +192,9 @@ impl Failure {
             | Self::Unread { .. }
             | Self::NoRoom { .. }
             | Self::CallRefused { .. } => 5,
-            Self::Capture(E::Proc { .. } | E::Ptrace { .. } | E::ForeignProc)
+            Self::Capture(
+                E::Proc { .. } | E::TooManyFiles { .. } | E::Ptrace { .. } | E::ForeignProc,
+            )
             | Self::Unwritable { .. }
             | Self::NoRun { .. }
             | Self::NothingMeasured

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
+use crate::proc::refusal;
 use crate::{
     Address, Error, Mapping, Mappings, PAGE_SIZE, PageRun, PageState, Pages, length, proc,
 };
@@ -164,7 +165,7 @@ impl Pagemap {
     }
 
     fn error(&self, source: io::Error) -> Error {
-        Error::Proc { path: format!("/proc/{}/pagemap", self.pid), source }
+        refusal(self.pid, format!("/proc/{}/pagemap", self.pid), source)
     }
 }
 

@@ -67,9 +67,12 @@ pub(crate) fn open(pid: i32, name: &str) -> Result<File, Error> {
 }
 
 /// Returns the error for a file of /proc that could not be opened or read.
-fn refusal(pid: i32, path: String, source: io::Error) -> Error {
+pub(crate) fn refusal(pid: i32, path: String, source: io::Error) -> Error {
     match source.raw_os_error() {
         Some(libc::ENOENT | libc::ESRCH) if !exists(pid) => Error::NoSuchProcess { pid },
+        // Its memory is gone already, and its entry in the process table not yet.
+        Some(libc::ESRCH) => Error::Ended { pid, how: "ended" },
+        Some(libc::EMFILE) => Error::TooManyFiles { path },
         Some(libc::EACCES | libc::EPERM) => not_permitted(pid, "read"),
         _ => Error::Proc { path, source },
     }
@@ -221,7 +224,11 @@ fn namespace_pid(status: &Status) -> Option<i32> {
 fn check_namespace() -> Result<(), Error> {
     // If /proc belongs to a namespace beside or below ours, it does not list us. If it belongs to one above ours,
     // it lists an id for each namespace in between.
-    let own = fs::read("/proc/self/status").map_err(|_| Error::ForeignProc)?;
+    let path = "/proc/self/status";
+    let own = fs::read(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => Error::ForeignProc,
+        _ => refusal(std::process::id().cast_signed(), path.to_owned(), source),
+    })?;
     match Status::from_read(&own[..]) {
         Ok(own) if namespace_pid(&own).is_some() => Err(Error::ForeignProc),
         _ => Ok(()),

@@ -3,11 +3,13 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use procfs_core::process::Status;
+use procfs_core::process::{Stat, Status};
 
 use super::{check_namespace, parse, status, threads};
 use crate::Error;
 
+/// The flag of kernel threads in /proc/PID/stat (`PF_KTHREAD` in linux/sched.h).
+const KERNEL_THREAD: u32 = 0x0020_0000;
 /// Bits of capabilities in a capability set.
 const CAP_DAC_OVERRIDE: u32 = 1;
 const CAP_DAC_READ_SEARCH: u32 = 2;
@@ -35,7 +37,11 @@ pub(crate) fn check_has_memory(pid: i32) -> Result<(), Error> {
         return Err(Error::Zombie { pid, parent: status.ppid });
     }
     if status.vmsize.is_none() && !status.state.starts_with('Z') {
-        return Err(Error::KernelThread { pid });
+        let flags = parse::<Stat>(pid, "stat")?.flags;
+        return Err(match flags & KERNEL_THREAD {
+            0 => Error::Ended { pid, how: "ended" },
+            _ => Error::KernelThread { pid },
+        });
     }
     check_untraced(pid, pid)
 }

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::time::Duration;
 
 use procfs_core::process::Stat;
 
-use super::parse;
+use super::{parse, refusal};
 use crate::Error;
 use crate::text::one_line;
 
@@ -19,10 +18,7 @@ pub(crate) fn thread_count(pid: i32) -> Result<usize, Error> {
 /// Returns the ids of the process's threads, ascending. If a thread ends meanwhile, others may be missing.
 pub(crate) fn thread_ids(pid: i32) -> Result<Vec<i32>, Error> {
     let path = format!("/proc/{pid}/task");
-    let entries = fs::read_dir(&path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => Error::NoSuchProcess { pid },
-        _ => Error::Proc { path, source },
-    })?;
+    let entries = fs::read_dir(&path).map_err(|source| refusal(pid, path, source))?;
     let mut tids: Vec<i32> =
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     tids.sort_unstable();
