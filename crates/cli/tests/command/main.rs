@@ -16,6 +16,7 @@ mod interpreter;
 mod jemalloc;
 mod maps;
 mod orphans;
+mod outputs;
 mod owners;
 mod plots;
 mod programs;
