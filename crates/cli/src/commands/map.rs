@@ -5,6 +5,7 @@ use clap::Args;
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::sandbox::Sandbox;
 use crate::source::Source;
 
 #[derive(Debug, Args)]
@@ -28,7 +29,8 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
     let source = Source::open(arguments.source.name()?)?;
     let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
     let (page, picture) = (open(&arguments.output)?, open(&arguments.png)?);
-    let snapshot = source.snapshot(arguments.source.capture, arguments.retained)?;
+    let sandbox = Sandbox::new(arguments.source.sandbox, page.iter().chain(&picture));
+    let snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
     if let Some(page) = page {
         page.write(render::map_html(&snapshot).as_bytes())?;
     }

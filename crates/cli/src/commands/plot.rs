@@ -9,6 +9,7 @@ use render::Plot;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::sandbox::{Sandbox, SandboxArguments};
 use crate::terminal;
 
 /// The maximum size of a recording's file. The recording of ten processes over a week is smaller.
@@ -25,6 +26,8 @@ pub(crate) struct PlotArguments {
     /// Also print the confidence intervals of the growth rate
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArguments,
 }
 
 pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
@@ -32,6 +35,7 @@ pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
     let open = |path: &PathBuf| Input::new(path.clone(), File::open(path));
     let inputs = arguments.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let output = arguments.output.as_deref().map(Output::open).transpose()?;
+    Sandbox::new(arguments.sandbox, &output).begin();
     let mut plot = Plot::new(arguments.verbose);
     // One after the other, since a long recording takes far more memory than its drawing.
     for input in inputs {

@@ -5,6 +5,7 @@ use clap::Args;
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::sandbox::Sandbox;
 use crate::source::Source;
 use crate::terminal;
 
@@ -23,7 +24,8 @@ pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let source = Source::open(arguments.source.name()?)?;
     let output = Output::open(&arguments.output)?;
     let is_file = output.is_file();
-    let snapshot = source.snapshot(arguments.source.capture, arguments.retained)?;
+    let sandbox = Sandbox::new(arguments.source.sandbox, [&output]);
+    let snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
     let bytes = snapshot.to_bytes();
     output.write(&bytes)?;
     let report = &snapshot.report;

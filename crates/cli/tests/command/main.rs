@@ -22,6 +22,7 @@ mod plots;
 mod programs;
 mod record;
 mod retained;
+mod sandbox;
 mod scenarios;
 mod servers;
 mod snapshots;
