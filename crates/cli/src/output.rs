@@ -131,11 +131,15 @@ impl Folder {
     /// Opens the folder at `path`, and creates it first if necessary.
     ///
     /// # Errors
-    /// If it is no folder, or cannot be created.
+    /// If it is no folder, cannot be created, or another user might have planted it.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let create = || loop {
             match walk(path)? {
-                End::Folder(folder) => return Ok(folder),
+                End::Folder(folder) => {
+                    let outer = rustix::fs::openat(&folder, "..", FOLDER, Mode::empty())?;
+                    check(&rustix::fs::fstat(&folder)?, &rustix::fs::fstat(&outer)?)?;
+                    return Ok(folder);
+                }
                 End::Entry { folder, name, existing: None, .. } => {
                     match rustix::fs::mkdirat(&folder, &name, NEW_FOLDER) {
                         Err(error) if error != Errno::EXIST => return Err(error.into()),
@@ -388,7 +392,7 @@ fn check(stat: &Stat, folder: &Stat) -> io::Result<()> {
         _ if is_trusted(stat) => Ok(()),
         FileType::Fifo => Err(refusal("it is a pipe", stat, "give another name")),
         _ if is_shared => {
-            let what = "in a folder that others can write to, it is a file";
+            let what = "in a folder that others can write to, it is one";
             Err(refusal(what, stat, "give another name"))
         }
         _ => Ok(()),

@@ -64,6 +64,11 @@ fn run((before, after): &(Vec<String>, Vec<String>), path: &Path) -> Output {
     rbloat().args(before).arg(path).args(after).output().unwrap()
 }
 
+fn compare(folder: &Path) -> Output {
+    let settings = ["compare", "--with", "default", "--runs", "1", "--settle", "1s", "-o"];
+    rbloat().args(settings).arg(folder).args(["--", "sleep", "0.2"]).output().unwrap()
+}
+
 #[track_caller]
 fn assert_refused(output: &Output, why: &str) {
     let text = String::from_utf8_lossy(&output.stderr);
@@ -93,13 +98,7 @@ fn an_output_followed_the_link_of_another_user() {
         let output = run(&way, &planted.path().join("d/b.svg"));
         assert_refused(&output, "d is a symbolic link");
     }
-    let output = rbloat()
-        .args(["compare", "--with", "default", "--runs", "1", "--settle", "1s", "-o"])
-        .arg(planted.path().join("d"))
-        .args(["--", "true"])
-        .output()
-        .unwrap();
-    assert_refused(&output, "d is a symbolic link");
+    assert_refused(&compare(&planted.path().join("d")), "d is a symbolic link");
     assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
     assert_eq!(fs::metadata(&secret).unwrap().mode() & 0o777, 0o600);
     let mut left = names(outside.path());
@@ -114,7 +113,7 @@ fn a_file_or_a_pipe_that_another_user_had_planted_received_the_output() {
         return testkit::skip("only root can be another user, too");
     }
     let target = Target::ruby(WAITING);
-    let planted = planted("echo mine >a.svg; chmod 666 a.svg; mkfifo -m 666 b.svg");
+    let planted = planted("echo mine >a.svg; chmod 666 a.svg; mkfifo -m 666 b.svg; mkdir folder");
     let outside = tempfile::tempdir().unwrap();
     let recording = recording(outside.path());
     let open = |name: &str| {
@@ -124,10 +123,12 @@ fn a_file_or_a_pipe_that_another_user_had_planted_received_the_output() {
     let mut pipe = open("b.svg");
     for way in ways(&target, &recording) {
         let output = run(&way, &planted.path().join("a.svg"));
-        assert_refused(&output, "in a folder that others can write to, it is a file");
+        assert_refused(&output, "in a folder that others can write to, it is one");
         let output = run(&way, &planted.path().join("b.svg"));
         assert_refused(&output, "it is a pipe");
     }
+    let output = compare(&planted.path().join("folder"));
+    assert_refused(&output, "in a folder that others can write to, it is one");
     let mut received = String::new();
     pipe.read_to_string(&mut received).unwrap();
     assert_eq!(received, "");
@@ -212,12 +213,7 @@ fn the_users_own_pipe_and_device_are_written_to() {
 fn a_comparison_is_for_its_owner_only() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a/b");
-    let output = rbloat()
-        .args(["compare", "--with", "default", "--runs", "1", "--settle", "1s", "-o"])
-        .arg(&path)
-        .args(["--", "sleep", "0.2"])
-        .output()
-        .unwrap();
+    let output = compare(&path);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
     let mut files = names(&path);
