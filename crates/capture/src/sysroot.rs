@@ -1,4 +1,4 @@
-//! Files that foreign data names, such as the libraries of a core, or that another mount namespace contains.
+//! Files of other mount namespaces, and files that foreign data names, such as the libraries of a core.
 //!
 //! A path is resolved beneath a folder, as by chroot(2), and only a regular file is opened: opening a device may have
 //! effects, and opening a FIFO wakes its writer.
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 /// The folder beneath which the files of a process are.
 #[derive(Debug)]
 pub struct Sysroot {
-    /// The reason why it cannot be opened is the reason why no file in it can.
+    /// If it could not be opened, the error is also the error for each file in it.
     folder: Result<OwnedFd, Errno>,
     /// True for the root of our own mount namespace.
     is_own: bool,
@@ -40,14 +40,13 @@ impl Sysroot {
         self.find(path).is_ok()
     }
 
-    /// Finds a file without opening it. Symbolic links do not lead out of the root, and magic links of /proc do not lead
-    /// anywhere.
+    /// Finds a file without opening it. Symbolic links do not lead out of the root. Magic links of /proc are errors.
     fn find(&self, path: &Path) -> io::Result<OwnedFd> {
         let folder = self.folder.as_ref().map_err(|&error| error)?;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         match rustix::fs::openat2(folder, path, flags, Mode::empty(), resolve) {
-            // Linux before 5.6, or a seccomp filter that does not know the call. Nothing is outside our own root.
+            // Linux before 5.6, or a seccomp filter that does not know the call. No link leads out of our own root.
             Err(Errno::NOSYS | Errno::PERM) if self.is_own => {
                 Ok(rustix::fs::open(path, flags, Mode::empty())?)
             }
@@ -74,7 +73,7 @@ fn open_regular(found: &OwnedFd) -> io::Result<File> {
     if kind != FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
-    // The same file, whatever its path leads to by now.
+    // By its descriptor, since its path may lead to another file by now.
     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }

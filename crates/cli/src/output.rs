@@ -1,14 +1,16 @@
-//! Files that rbloat writes: completely or not at all, and never through a link or into a file of another user.
+//! Files that rbloat writes: completely or not at all, and never through another user's link.
 //!
-//! rbloat often runs as root and writes to folders that others can write to as well. So a path is followed link by link,
-//! and from then on only file descriptors are used. Links are followed if they belong to root or to us.
+//! rbloat often runs as root, and writes to folders that other users can write to as well. So this module follows paths
+//! itself, component by component, and uses only file descriptors from then on. It follows a link if that belongs to
+//! root or to us.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
@@ -24,8 +26,8 @@ const MAX_LINKS: u32 = 40;
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const WRITE: OFlags = OFlags::WRONLY.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// A file that is open for writing. A regular file gets its name when it is complete, or by [`Output::publish`]. If
-/// rbloat ends before, nothing is left of it.
+/// A file that is open for writing. A new regular file gets its name when it is complete, or by [`Output::publish`]. If
+/// rbloat ends before that, nothing is left of the file.
 #[derive(Debug)]
 pub(crate) struct Output {
     path: PathBuf,
@@ -36,9 +38,9 @@ pub(crate) struct Output {
 /// The way in which a file is written.
 #[derive(Debug)]
 enum Way {
-    /// A new file, which replaces an existing one at once.
+    /// A new file. If there is a file with its name, it is replaced when the new one is complete.
     New(NewFile),
-    /// An existing regular file whose owner only root could keep.
+    /// An existing regular file. It is overwritten because we may not create a file with its owner, or in its folder.
     Overwritten,
     /// A pipe or device, or a file that was open before, such as /dev/stdout.
     Direct,
@@ -47,11 +49,11 @@ enum Way {
 /// A new file, and the name that it will have.
 #[derive(Debug)]
 struct NewFile {
-    folder: OwnedFd,
+    folder: Rc<OwnedFd>,
     name: OsString,
     /// Its present name, if the file system has no files without names.
     temporary: Option<OsString>,
-    /// True if naming it takes root's rights: in another user's folder, or for another owner.
+    /// True if giving it its name needs root's rights: it is in another user's folder, or has another owner.
     takes_rights: bool,
 }
 
@@ -76,15 +78,15 @@ impl Output {
         Ok(Self { path: path.into(), file, way })
     }
 
-    /// Returns true if the file is a regular one that only its path leads to.
+    /// Returns false for a pipe, a device, and standard output.
     pub(crate) fn is_file(&self) -> bool {
         !matches!(self.way, Way::Direct)
     }
 
-    /// Returns the folder in which the file is yet to be named, and whether that takes root's rights.
-    pub(crate) fn pending(&self) -> Option<(BorrowedFd<'_>, bool)> {
+    /// Returns the folder of a file that has no name yet, and true if giving it a name needs root's rights.
+    pub(crate) fn pending(&self) -> Option<(Rc<OwnedFd>, bool)> {
         match &self.way {
-            Way::New(file) => Some((file.folder.as_fd(), file.takes_rights)),
+            Way::New(file) => Some((Rc::clone(&file.folder), file.takes_rights)),
             _ => None,
         }
     }
@@ -109,7 +111,7 @@ impl Output {
         write().map_err(|source| unwritable(&path, source))
     }
 
-    /// Gives the file its name now, for a file that others read while it is written.
+    /// Gives the file its name at once, since others read it while it is written.
     ///
     /// # Errors
     /// If that is not possible.
@@ -189,7 +191,7 @@ fn unwritable(path: &Path, source: io::Error) -> Failure {
 
 /// The end of a path.
 enum End {
-    /// The name of a file that is not a folder, or of none. The rest of the path comes after it.
+    /// A file that is not a folder, or a name that no file has. `after` is the rest of the path behind it.
     Entry {
         folder: OwnedFd,
         name: OsString,
@@ -201,7 +203,7 @@ enum End {
     Open(File),
 }
 
-/// Follows a path, without opening what it leads to.
+/// Follows a path without opening the file at its end.
 fn walk(path: &Path) -> io::Result<End> {
     walk_from(rustix::fs::open(".", FOLDER, Mode::empty())?, path)
 }
@@ -248,7 +250,7 @@ fn walk_from(mut folder: OwnedFd, path: &Path) -> io::Result<End> {
                     let target = rustix::fs::readlinkat(&found, "", Vec::new())?;
                     PathBuf::from(OsString::from_vec(target.into_bytes())).join(after)
                 } else if after.as_os_str().is_empty() {
-                    // The text of such a link is not always a path. A file that a shell opened by >> is to be continued.
+                    // The text of such a link is not always a path. If a shell opened the file by >>, append to it.
                     let flags = WRITE | OFlags::APPEND;
                     let file = rustix::fs::openat(&folder, &name, flags, Mode::empty())?;
                     return Ok(End::Open(file.into()));
@@ -283,7 +285,7 @@ fn open_end(end: End) -> io::Result<(File, Way)> {
     let open_existing = || -> io::Result<File> {
         let flags = WRITE | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(&folder, &name, flags, Mode::empty())?;
-        // It may be another one by now.
+        // Another user may have replaced it meanwhile.
         check(&rustix::fs::fstat(&file)?, &folder_stat)?;
         Ok(file.into())
     };
@@ -294,7 +296,7 @@ fn open_end(end: End) -> io::Result<(File, Way)> {
         }
     }
     let (file, temporary) = match create(&folder) {
-        // In a folder that we may not write to, we may still write to a file of ours.
+        // We may write to the file, though not to its folder.
         Err(error) if existing.is_some() && error.kind() == io::ErrorKind::PermissionDenied => {
             return Ok((open_existing()?, Way::Overwritten));
         }
@@ -306,11 +308,11 @@ fn open_end(end: End) -> io::Result<(File, Way)> {
         && keep_owner(&file, stat).is_err()
     {
         let file = open_existing()?;
-        drop(NewFile { folder, name, temporary, takes_rights: false });
+        drop(NewFile { folder: folder.into(), name, temporary, takes_rights: false });
         return Ok((file, Way::Overwritten));
     }
     let takes_rights = !(needs_no_right && is_own_file);
-    Ok((file, Way::New(NewFile { folder, name, temporary, takes_rights })))
+    Ok((file, Way::New(NewFile { folder: folder.into(), name, temporary, takes_rights })))
 }
 
 /// Creates a file in `folder`. It has no name, or a temporary one if the file system has no files without names.
@@ -330,7 +332,7 @@ fn create_named(folder: &OwnedFd) -> io::Result<(OsString, File)> {
     under_a_new_name(create).map(|(name, file)| (name, file.into()))
 }
 
-/// Calls `make` with one name after the other until there is no file of that name yet.
+/// Calls `make` with temporary names until it finds one that no file has.
 fn under_a_new_name<T>(
     mut make: impl FnMut(&OsStr) -> Result<T, Errno>,
 ) -> io::Result<(OsString, T)> {
@@ -351,7 +353,7 @@ fn keep_owner(file: &File, existing: &Stat) -> io::Result<()> {
         let (owner, group) = (Uid::from_raw(existing.st_uid), Gid::from_raw(existing.st_gid));
         rustix::fs::fchown(file, Some(owner), Some(group))?;
     }
-    // Without the bits by which a program takes on the rights of its owner.
+    // Without the set-user-ID and set-group-ID bits.
     Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(existing.st_mode & 0o777))?)
 }
 
@@ -361,7 +363,7 @@ impl NewFile {
         if temporary.is_none() {
             let open = format!("/proc/self/fd/{}", file.as_raw_fd());
             let link = |name: &OsStr| {
-                rustix::fs::linkat(CWD, &open, &*folder, name, AtFlags::SYMLINK_FOLLOW)
+                rustix::fs::linkat(CWD, &open, &**folder, name, AtFlags::SYMLINK_FOLLOW)
             };
             match link(name) {
                 Err(Errno::EXIST) => *temporary = Some(under_a_new_name(link)?.0),
@@ -369,7 +371,7 @@ impl NewFile {
             }
         }
         if let Some(old) = temporary {
-            rustix::fs::renameat(&*folder, &*old, &*folder, &*name)?;
+            rustix::fs::renameat(&**folder, &*old, &**folder, &*name)?;
             *temporary = None;
         }
         Ok(())
@@ -379,13 +381,13 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(name) = &self.temporary {
-            let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
         }
     }
 }
 
-/// Refuses an existing file that another user may have planted: any file in a folder that everyone can write to, and a
-/// pipe, at whose other end that user would read, everywhere.
+/// Refuses an existing file that another user may have planted: any file in a folder that others can write to, and in
+/// any folder a pipe, since that user may read from it.
 fn check(stat: &Stat, folder: &Stat) -> io::Result<()> {
     let is_shared = folder.st_mode & 0o002 != 0 || folder.st_mode & 0o1020 == 0o1020;
     match kind(stat) {
@@ -464,7 +466,7 @@ mod tests {
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     }
 
-    /// It was replaced by a file of another name's content, or its beginning was overwritten.
+    /// The file was replaced before.
     #[test]
     fn a_file_that_a_shell_opened_to_be_continued_is_continued() {
         let folder = tempfile::tempdir().unwrap();
@@ -531,7 +533,7 @@ mod tests {
             let (temporary, file) = create_named(&open).unwrap();
             assert_eq!(fs::metadata(folder.path().join(&temporary)).unwrap().mode() & 0o777, 0o600);
             let way = Way::New(NewFile {
-                folder: open,
+                folder: open.into(),
                 name: "a".into(),
                 temporary: Some(temporary),
                 takes_rights: false,

@@ -1,16 +1,17 @@
-//! The sandbox: the limits that rbloat sets to itself before it analyses what it has read.
+//! The sandbox: rbloat gives up its rights before it analyses the data that it has read.
 //!
-//! From then on it reads files that are open, computes and writes its output. So it needs no capabilities, no other
-//! files, no network and no other processes. Three layers take them away: capset(2), Landlock, and a seccomp filter.
+//! From then on it only reads open files, computes and writes its output. It needs no capabilities, no other files, no
+//! network and no other processes. Three layers take them away: capset(2), Landlock, and a seccomp filter.
 //!
-//! The filter lists the calls that are allowed. Any other call fails with ENOSYS, as on a kernel that does not have it:
-//! C libraries and allocators are built to cope with that. A filter that killed rbloat would lose the report if a
-//! future library made a harmless call.
+//! The filter lists the allowed system calls. All others fail with ENOSYS, as on an old kernel, which C libraries and
+//! allocators are built to handle. If the filter killed rbloat instead, a harmless call of a future library would cost
+//! the report.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 use clap::Args;
 use landlock::{
@@ -29,30 +30,30 @@ use crate::output::Output;
 pub(crate) struct SandboxArguments {
     /// Keep all rights during the analysis
     ///
-    /// By default rbloat gives up its capabilities once it has read the process or opened the files, and forbids itself
-    /// to open further files (Landlock) and to make other system calls than the analysis needs (seccomp).
+    /// By default rbloat gives up its rights once it has read the process or opened the files: it drops its capabilities
+    /// (capset), can open no further files (Landlock), and can make only the system calls of an analysis (seccomp).
     #[arg(long)]
     no_sandbox: bool,
 }
 
-/// A sandbox that is yet to begin. It holds for the calling thread and for the threads that this one starts later. The
-/// filter holds for all threads: some of the capture may not have ended yet.
+/// A sandbox that has not begun yet. It applies to the calling thread and to the threads that this thread starts later.
+/// The filter applies to all threads, because some threads of the capture may not have ended yet.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     is_wanted: bool,
     has_begun: Cell<bool>,
-    /// The folders in which outputs are yet to be named.
-    folders: Vec<OwnedFd>,
-    /// True if naming them takes root's rights.
+    /// The folders of outputs that have no name yet.
+    folders: Vec<Rc<OwnedFd>>,
+    /// True if giving them their names needs root's rights.
     takes_rights: bool,
 }
 
-/// What is still to be done in a sandbox, besides computing.
+/// The work that remains when a sandbox begins.
 #[derive(Clone, Copy)]
 enum Stage<'a> {
-    /// Files beneath these folders are opened for reading.
+    /// Opening files beneath these folders for reading, and computing.
     Opening(&'a [BorrowedFd<'a>]),
-    /// Nothing.
+    /// Computing only.
     Computing,
 }
 
@@ -60,7 +61,7 @@ enum Stage<'a> {
 const TO_READ: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
 const TO_NAME: CapabilitySet = TO_READ.union(CapabilitySet::FOWNER);
 
-/// The newest version of Landlock that was tested. Older kernels enforce what they know of it.
+/// The newest version of Landlock that was tested. Older kernels enforce the part that they support.
 const LANDLOCK: ABI = ABI::V7;
 
 impl Sandbox {
@@ -74,10 +75,7 @@ impl Sandbox {
             is_wanted: !arguments.no_sandbox,
             has_begun: Cell::new(false),
             takes_rights: pending.iter().any(|(_, takes_rights)| *takes_rights),
-            folders: pending
-                .into_iter()
-                .filter_map(|(folder, _)| folder.try_clone_to_owned().ok())
-                .collect(),
+            folders: pending.into_iter().map(|(folder, _)| folder).collect(),
         }
     }
 
@@ -91,7 +89,7 @@ impl Sandbox {
         self.enter(Stage::Opening(folders));
     }
 
-    /// Begins the sandbox, or forbids to open further files in it. Further calls have no effect.
+    /// Begins the sandbox. From now on, no further files can be opened. Further calls have no effect.
     pub(crate) fn begin(&self) {
         if !self.has_begun.replace(true) {
             self.enter(Stage::Computing);
@@ -106,8 +104,8 @@ impl Sandbox {
         }
     }
 
-    /// Sets all limits that this kernel has. Returns the failures. It is none if the kernel has no Landlock: the filter
-    /// forbids the same.
+    /// Sets up all layers that this kernel supports, and returns the failures. A kernel without Landlock is not a
+    /// failure, since the filter forbids the same.
     fn restrict(
         &self,
         stage: Stage<'_>,
@@ -116,7 +114,7 @@ impl Sandbox {
         let say = |layer: &str, error: &dyn Display| format!("{layer}: {error}");
         let rights = self.drop_capabilities(stage).map_err(|error| say("capabilities", &error));
         let files = self.restrict_files(stage).map_err(|error| say("Landlock", &error));
-        // Last, since it forbids the calls of the others.
+        // Last, since the filter forbids the calls that set up the other layers.
         let calls = self.filter(stage).and_then(|filter| apply(&filter));
         let calls = calls.map_err(|error| say("seccomp", &error));
         [rights.err(), files.err(), calls.err()].into_iter().flatten().collect()
@@ -249,7 +247,7 @@ const OPENING: [i64; 11] = [
     libc::SYS_seccomp,
 ];
 
-/// A call that is allowed if an argument, given by its index, has one of some values under a mask.
+/// A system call, the index of one of its arguments, a mask, and the values of the masked argument that are allowed.
 type Conditional = (i64, u8, u32, Vec<u32>);
 
 /// The calls that are allowed only with certain arguments.
@@ -266,7 +264,7 @@ fn conditions() -> [Conditional; 7] {
         (libc::SYS_prctl, 0, ALL, vec![libc::PR_SET_NAME as u32]),
         // The width of the terminal, and whether it is one.
         (libc::SYS_ioctl, 1, ALL, terminal.to_vec()),
-        // The standard library's check of a descriptor that it closes, in debug builds.
+        // In debug builds, the standard library checks each descriptor before it closes it.
         (libc::SYS_fcntl, 1, ALL, vec![libc::F_GETFD as u32]),
         // abort(3).
         (libc::SYS_tgkill, 0, ALL, vec![std::process::id()]),
@@ -295,7 +293,7 @@ mod tests {
         Sandbox::new(SandboxArguments { no_sandbox: false }, outputs.iter().copied())
     }
 
-    /// Runs `test` in a thread of its own, since the limits hold for the thread.
+    /// Runs `test` in a thread of its own, since a sandbox cannot be left.
     fn in_a_thread<T: Send>(test: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| scope.spawn(test).join().unwrap())
     }
@@ -434,7 +432,7 @@ mod tests {
         });
     }
 
-    /// Older than 5.13, or in a container whose filter denies these calls.
+    /// Such as a kernel before 5.13, or a container whose filter denies these calls.
     #[test]
     fn a_kernel_without_a_sandbox_is_no_error() {
         in_a_thread(|| {

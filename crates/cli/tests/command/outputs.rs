@@ -17,7 +17,7 @@ const WAITING: &str = "puts 'ready {}'; $stdout.flush; $stdin.read";
 const SIGXFSZ: i32 = 25;
 const O_NONBLOCK: i32 = 0o4000;
 
-/// A folder with the mode of /tmp, in which the user nobody has planted what a script makes.
+/// A folder with the mode of /tmp, in which the user nobody has run a script.
 fn planted(script: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
@@ -27,7 +27,7 @@ fn planted(script: &str) -> TempDir {
     folder
 }
 
-/// A file of root's that nobody else may read.
+/// A file that only root may read.
 fn secret() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("secret");
@@ -167,7 +167,7 @@ fn an_output_changed_the_mode_and_the_owner_of_a_file() {
     assert!(target.finish());
 }
 
-/// A limit on the size of files kills rbloat in the midst of writing.
+/// A limit on the size of files kills rbloat while it writes.
 #[test]
 fn a_killed_rbloat_left_a_temporary_file() {
     let target = Target::scenario("healthy", &["--scale", "0.1"]);

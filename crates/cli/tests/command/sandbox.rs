@@ -1,4 +1,4 @@
-//! The limits that rbloat sets to itself before it analyses what it has read.
+//! The rights that rbloat gives up before it analyses the data that it has read.
 
 use std::fs;
 use std::io::{PipeReader, Read, Write};
