@@ -1,18 +1,23 @@
 //! The output folder of a comparison: the table, the JSON, the chart, and a recording of each run.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use formats::{Comparison, to_json};
+use render::Plot;
+use supervise::Journal;
 
 use crate::commands::plot;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::Folder;
 
 pub(crate) struct ComparisonFolder {
-    path: PathBuf,
-    /// The recordings of runs that succeeded.
-    recordings: Vec<PathBuf>,
+    folder: Folder,
+    /// The recordings of runs that succeeded, by their names.
+    recordings: Vec<String>,
 }
+
+/// The recording of a run, by its name in the folder.
+pub(crate) struct RunRecording(String);
 
 impl ComparisonFolder {
     /// Creates the folder at this path if it does not exist.
@@ -20,23 +25,30 @@ impl ComparisonFolder {
     /// # Errors
     /// If it cannot be created.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        let unwritable = |source| Failure::Unwritable { path: path.into(), source };
-        std::fs::create_dir_all(path).map_err(unwritable)?;
-        Ok(Self { path: path.into(), recordings: Vec::new() })
+        Ok(Self { folder: Folder::create(path)?, recordings: Vec::new() })
     }
 
-    /// Returns the path for the recording of a run.
-    pub(crate) fn recording(&self, setting: &str, number: u32) -> PathBuf {
-        self.path.join(format!("{}-{number}.jsonl", file_name(setting)))
+    /// Creates the recording of a run.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub(crate) fn record(
+        &self,
+        setting: &str,
+        number: u32,
+    ) -> Result<(RunRecording, Journal), Failure> {
+        let name = format!("{}-{number}.jsonl", file_name(setting));
+        let journal = Journal::new(self.folder.output(&name)?.publish()?, None)?;
+        Ok((RunRecording(name), journal))
     }
 
     /// Keeps the recording of a run that succeeded, and removes any other.
-    pub(crate) fn keep(&mut self, recording: PathBuf, is_whole: bool) {
+    pub(crate) fn keep(&mut self, RunRecording(name): RunRecording, is_whole: bool) {
         if is_whole {
-            self.recordings.push(recording);
+            self.recordings.push(name);
         } else {
             // If it cannot be removed, its last line still shows how much was recorded.
-            let _ = std::fs::remove_file(recording);
+            let _ = self.folder.remove(&name);
         }
     }
 
@@ -45,10 +57,15 @@ impl ComparisonFolder {
     /// # Errors
     /// If a file cannot be written, or a recording was changed meanwhile.
     pub(crate) fn write(&self, comparison: &Comparison) -> Result<(), Failure> {
-        let write = |name: &str, text: &str| output::write(&self.path.join(name), text.as_bytes());
+        let write = |name: &str, text: &str| self.folder.output(name)?.write(text.as_bytes());
         write("comparison.json", &to_json(comparison, &render::recommendation(comparison)))?;
         write("comparison.md", &render::comparison(comparison))?;
-        write("comparison.svg", &plot::plot(&self.recordings, false)?.render_svg())
+        let mut plot = Plot::new(false);
+        for name in &self.recordings {
+            let recording = plot::Input::new(self.folder.path_of(name), self.folder.read(name))?;
+            plot.add(&recording.name(), &recording.read()?);
+        }
+        write("comparison.svg", &plot.render_svg())
     }
 }
 

@@ -1,52 +1,443 @@
-//! Files that are written completely or not at all.
+//! Files that rbloat writes: completely or not at all, and never through another user's link.
+//!
+//! rbloat often runs as root, and writes to folders that other users can write to as well. So this module follows paths
+//! itself, component by component, and uses only file descriptors from then on. It follows a link if that belongs to
+//! root or to us.
 
-use std::fs::{self, Permissions};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
-use tempfile::Builder;
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
 
 use crate::failure::Failure;
 
-/// Writes `bytes` to the file at `path` by replacing it, so that the file is always either the old or the new one. A
-/// path that is not a regular file, such as a pipe, is written to directly.
-///
-/// # Errors
-/// If the file cannot be written.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    replace(path, bytes).map_err(|source| Failure::Unwritable { path: path.into(), source })
+/// The mode of a new file. A map or a report shows the names and sizes of everything in a process.
+const NEW_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+const NEW_FOLDER: Mode = Mode::RWXU;
+/// The kernel's limit of symbolic links in a path.
+const MAX_LINKS: u32 = 40;
+
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const WRITE: OFlags = OFlags::WRONLY.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// A file that is open for writing. A new regular file gets its name when it is complete, or by [`Output::publish`]. If
+/// rbloat ends before that, nothing is left of the file.
+#[derive(Debug)]
+pub(crate) struct Output {
+    path: PathBuf,
+    file: File,
+    way: Way,
 }
 
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let path: PathBuf = match fs::metadata(path) {
-        // Replaces the target of a link, not the link.
-        Ok(metadata) => match fs::canonicalize(path) {
-            Ok(real) if metadata.is_file() => real,
-            // /dev/stdout may lead to a pipe, which has no path.
-            _ => return fs::OpenOptions::new().write(true).open(path)?.write_all(bytes),
-        },
-        Err(_) => path.into(),
+/// The way in which a file is written.
+#[derive(Debug)]
+enum Way {
+    /// A new file. If there is a file with its name, it is replaced when the new one is complete.
+    New(NewFile),
+    /// An existing regular file. It is overwritten because we may not create a file with its owner, or in its folder.
+    Overwritten,
+    /// A pipe or device, or a file that was open before, such as /dev/stdout.
+    Direct,
+}
+
+/// A new file, and the name that it will have.
+#[derive(Debug)]
+struct NewFile {
+    folder: Rc<OwnedFd>,
+    name: OsString,
+    /// Its present name, if the file system has no files without names.
+    temporary: Option<OsString>,
+    /// True if giving it its name needs root's rights: it is in another user's folder, or has another owner.
+    takes_rights: bool,
+}
+
+/// A folder for several files.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    folder: OwnedFd,
+}
+
+impl Output {
+    /// Opens the file at `path` for writing.
+    ///
+    /// # Errors
+    /// If that is not possible, or another user might have planted the file.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        Self::new(path, walk(path).and_then(open_end))
+    }
+
+    fn new(path: &Path, opened: io::Result<(File, Way)>) -> Result<Self, Failure> {
+        let (file, way) = opened.map_err(|source| unwritable(path, source))?;
+        Ok(Self { path: path.into(), file, way })
+    }
+
+    /// Returns false for a pipe, a device, and standard output.
+    pub(crate) fn is_file(&self) -> bool {
+        !matches!(self.way, Way::Direct)
+    }
+
+    /// Returns the folder of a file that has no name yet, and true if giving it a name needs root's rights.
+    pub(crate) fn pending(&self) -> Option<(Rc<OwnedFd>, bool)> {
+        match &self.way {
+            Way::New(file) => Some((Rc::clone(&file.folder), file.takes_rights)),
+            _ => None,
+        }
+    }
+
+    /// Writes `bytes`, and gives the file its name.
+    ///
+    /// # Errors
+    /// If they cannot be written. The existing file, if any, remains.
+    pub(crate) fn write(self, bytes: &[u8]) -> Result<(), Failure> {
+        let Self { path, mut file, way } = self;
+        let write = || {
+            if matches!(way, Way::Overwritten) {
+                file.set_len(0)?;
+            }
+            file.write_all(bytes)?;
+            if let Way::New(new) = way {
+                file.sync_all()?;
+                new.publish(&file)?;
+            }
+            Ok(())
+        };
+        write().map_err(|source| unwritable(&path, source))
+    }
+
+    /// Gives the file its name at once, since others read it while it is written.
+    ///
+    /// # Errors
+    /// If that is not possible.
+    pub(crate) fn publish(self) -> Result<(PathBuf, File), Failure> {
+        let Self { path, file, way } = self;
+        let published = match way {
+            Way::New(new) => new.publish(&file),
+            Way::Overwritten => file.set_len(0),
+            Way::Direct => Ok(()),
+        };
+        match published {
+            Ok(()) => Ok((path, file)),
+            Err(source) => Err(unwritable(&path, source)),
+        }
+    }
+}
+
+impl Folder {
+    /// Opens the folder at `path`, and creates it first if necessary.
+    ///
+    /// # Errors
+    /// If it is no folder, cannot be created, or another user might have planted it.
+    pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
+        let create = || loop {
+            match walk(path)? {
+                End::Folder(folder) => {
+                    let outer = rustix::fs::openat(&folder, "..", FOLDER, Mode::empty())?;
+                    check(&rustix::fs::fstat(&folder)?, &rustix::fs::fstat(&outer)?)?;
+                    return Ok(folder);
+                }
+                End::Entry { folder, name, existing: None, .. } => {
+                    match rustix::fs::mkdirat(&folder, &name, NEW_FOLDER) {
+                        Err(error) if error != Errno::EXIST => return Err(error.into()),
+                        _ => {}
+                    }
+                }
+                End::Entry { .. } | End::Open(_) => return Err(Errno::NOTDIR.into()),
+            }
+        };
+        let folder = create().map_err(|source| unwritable(path, source))?;
+        Ok(Self { path: path.into(), folder })
+    }
+
+    /// Returns the path of a file in it.
+    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Opens a file in it for writing.
+    ///
+    /// # Errors
+    /// As for [`Output::open`].
+    pub(crate) fn output(&self, name: &str) -> Result<Output, Failure> {
+        let path = self.path_of(name);
+        let opened = self.folder.try_clone().and_then(|folder| {
+            let end = walk_from(folder, Path::new(name))?;
+            open_end(end)
+        });
+        Output::new(&path, opened)
+    }
+
+    /// Opens a file in it for reading.
+    pub(crate) fn read(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.folder, name, flags, Mode::empty())?.into())
+    }
+
+    /// Removes a file in it.
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::empty())?)
+    }
+}
+
+fn unwritable(path: &Path, source: io::Error) -> Failure {
+    Failure::Unwritable { path: path.into(), source }
+}
+
+/// The end of a path.
+enum End {
+    /// A file that is not a folder, or a name that no file has. `after` is the rest of the path behind it.
+    Entry {
+        folder: OwnedFd,
+        name: OsString,
+        existing: Option<Stat>,
+        after: PathBuf,
+    },
+    Folder(OwnedFd),
+    /// A file that a link of /proc leads to, such as /dev/stdout.
+    Open(File),
+}
+
+/// Follows a path without opening the file at its end.
+fn walk(path: &Path) -> io::Result<End> {
+    walk_from(rustix::fs::open(".", FOLDER, Mode::empty())?, path)
+}
+
+/// Follows a path from `folder`.
+fn walk_from(mut folder: OwnedFd, path: &Path) -> io::Result<End> {
+    let mut rest = path.to_path_buf();
+    let mut links = 0;
+    loop {
+        let mut parts = rest.components();
+        let Some(part) = parts.next() else { return Ok(End::Folder(folder)) };
+        let after = parts.as_path().to_path_buf();
+        let name = match part {
+            Component::Prefix(_) | Component::CurDir => {
+                rest = after;
+                continue;
+            }
+            Component::RootDir | Component::ParentDir => {
+                folder = rustix::fs::openat(&folder, part.as_os_str(), FOLDER, Mode::empty())?;
+                rest = after;
+                continue;
+            }
+            Component::Normal(name) => name.to_os_string(),
+        };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = match rustix::fs::openat(&folder, &name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => {
+                return Ok(End::Entry { folder, name, existing: None, after });
+            }
+            found => found?,
+        };
+        let stat = rustix::fs::fstat(&found)?;
+        rest = match kind(&stat) {
+            FileType::Symlink => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(Errno::LOOP.into());
+                }
+                if !is_trusted(&stat) {
+                    let what = format!("{} is a symbolic link", name.display());
+                    return Err(refusal(&what, &stat, "give the path that it leads to"));
+                }
+                if rustix::fs::fstatfs(&found)?.f_type != rustix::fs::PROC_SUPER_MAGIC {
+                    let target = rustix::fs::readlinkat(&found, "", Vec::new())?;
+                    PathBuf::from(OsString::from_vec(target.into_bytes())).join(after)
+                } else if after.as_os_str().is_empty() {
+                    // The text of such a link is not always a path. If a shell opened the file by >>, append to it.
+                    let flags = WRITE | OFlags::APPEND;
+                    let file = rustix::fs::openat(&folder, &name, flags, Mode::empty())?;
+                    return Ok(End::Open(file.into()));
+                } else {
+                    folder = rustix::fs::openat(&folder, &name, FOLDER, Mode::empty())?;
+                    after
+                }
+            }
+            FileType::Directory => {
+                folder = found;
+                after
+            }
+            _ if after.as_os_str().is_empty() => {
+                return Ok(End::Entry { folder, name, existing: Some(stat), after });
+            }
+            _ => return Err(Errno::NOTDIR.into()),
+        };
+    }
+}
+
+/// Opens the end of a path for writing.
+fn open_end(end: End) -> io::Result<(File, Way)> {
+    let (folder, name, existing) = match end {
+        End::Open(file) => return Ok((file, Way::Direct)),
+        End::Folder(_) => return Err(Errno::ISDIR.into()),
+        End::Entry { after, .. } if !after.as_os_str().is_empty() => {
+            return Err(Errno::NOENT.into());
+        }
+        End::Entry { folder, name, existing, .. } => (folder, name, existing),
     };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    // The usual mode of a new file, reduced by umask(2).
-    let mut file = Builder::new()
-        .prefix(".rbloat")
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(&path)?;
-    Ok(())
+    let folder_stat = rustix::fs::fstat(&folder)?;
+    let open_existing = || -> io::Result<File> {
+        let flags = WRITE | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(&folder, &name, flags, Mode::empty())?;
+        // Another user may have replaced it meanwhile.
+        check(&rustix::fs::fstat(&file)?, &folder_stat)?;
+        Ok(file.into())
+    };
+    if let Some(stat) = &existing {
+        check(stat, &folder_stat)?;
+        if kind(stat) != FileType::RegularFile {
+            return Ok((open_existing()?, Way::Direct));
+        }
+    }
+    let (file, temporary) = match create(&folder) {
+        // We may write to the file, though not to its folder.
+        Err(error) if existing.is_some() && error.kind() == io::ErrorKind::PermissionDenied => {
+            return Ok((open_existing()?, Way::Overwritten));
+        }
+        created => created?,
+    };
+    let needs_no_right = is_own(&folder_stat) && folder_stat.st_mode & 0o300 == 0o300;
+    let is_own_file = existing.as_ref().is_none_or(is_own);
+    if let Some(stat) = &existing
+        && keep_owner(&file, stat).is_err()
+    {
+        let file = open_existing()?;
+        drop(NewFile { folder: folder.into(), name, temporary, takes_rights: false });
+        return Ok((file, Way::Overwritten));
+    }
+    let takes_rights = !(needs_no_right && is_own_file);
+    Ok((file, Way::New(NewFile { folder: folder.into(), name, temporary, takes_rights })))
+}
+
+/// Creates a file in `folder`. It has no name, or a temporary one if the file system has no files without names.
+fn create(folder: &OwnedFd) -> io::Result<(File, Option<OsString>)> {
+    match rustix::fs::openat(folder, ".", WRITE | OFlags::TMPFILE, NEW_FILE) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            create_named(folder).map(|(name, file)| (file, Some(name)))
+        }
+        file => Ok((file?.into(), None)),
+    }
+}
+
+/// Creates a file in `folder` under a temporary name.
+fn create_named(folder: &OwnedFd) -> io::Result<(OsString, File)> {
+    let flags = WRITE | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let create = |name: &OsStr| rustix::fs::openat(folder, name, flags, NEW_FILE);
+    under_a_new_name(create).map(|(name, file)| (name, file.into()))
+}
+
+/// Calls `make` with temporary names until it finds one that no file has.
+fn under_a_new_name<T>(
+    mut make: impl FnMut(&OsStr) -> Result<T, Errno>,
+) -> io::Result<(OsString, T)> {
+    for number in 0..10_000 {
+        let name = OsString::from(format!(".rbloat-{}-{number}", std::process::id()));
+        match make(&name) {
+            Err(Errno::EXIST) => {}
+            made => return Ok((name, made?)),
+        }
+    }
+    Err(Errno::EXIST.into())
+}
+
+/// Gives a new file the owner and the mode of the existing one that it is to replace.
+fn keep_owner(file: &File, existing: &Stat) -> io::Result<()> {
+    let new = rustix::fs::fstat(file)?;
+    if (new.st_uid, new.st_gid) != (existing.st_uid, existing.st_gid) {
+        let (owner, group) = (Uid::from_raw(existing.st_uid), Gid::from_raw(existing.st_gid));
+        rustix::fs::fchown(file, Some(owner), Some(group))?;
+    }
+    // Without the set-user-ID and set-group-ID bits.
+    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(existing.st_mode & 0o777))?)
+}
+
+impl NewFile {
+    fn publish(mut self, file: &File) -> io::Result<()> {
+        let Self { folder, name, temporary, .. } = &mut self;
+        if temporary.is_none() {
+            let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let link = |name: &OsStr| {
+                rustix::fs::linkat(CWD, &open, &**folder, name, AtFlags::SYMLINK_FOLLOW)
+            };
+            match link(name) {
+                Err(Errno::EXIST) => *temporary = Some(under_a_new_name(link)?.0),
+                linked => return Ok(linked?),
+            }
+        }
+        if let Some(old) = temporary {
+            rustix::fs::renameat(&**folder, &*old, &**folder, &*name)?;
+            *temporary = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(name) = &self.temporary {
+            let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
+        }
+    }
+}
+
+/// Refuses an existing file that another user may have planted: any file in a folder that others can write to, and in
+/// any folder a pipe, since that user may read from it.
+fn check(stat: &Stat, folder: &Stat) -> io::Result<()> {
+    let is_shared = folder.st_mode & 0o002 != 0 || folder.st_mode & 0o1020 == 0o1020;
+    match kind(stat) {
+        _ if is_trusted(stat) => Ok(()),
+        FileType::Fifo => Err(refusal("it is a pipe", stat, "give another name")),
+        _ if is_shared => {
+            let what = "in a folder that others can write to, it is one";
+            Err(refusal(what, stat, "give another name"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refusal(what: &str, stat: &Stat, remedy: &str) -> io::Error {
+    let message = format!("{what} of another user (uid {}); {remedy}", stat.st_uid);
+    io::Error::new(io::ErrorKind::PermissionDenied, message)
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// Returns true if a file belongs to root or to us.
+fn is_trusted(stat: &Stat) -> bool {
+    stat.st_uid == 0 || is_own(stat)
+}
+
+fn is_own(stat: &Stat) -> bool {
+    stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Read;
     use std::os::fd::AsRawFd;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use super::*;
+
+    fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
+        Output::open(path)
+            .and_then(|output| output.write(bytes))
+            .map_err(|failure| failure.to_string())
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
 
     #[test]
     fn a_link_to_a_pipe_such_as_dev_stdout_is_written_to_not_replaced() {
@@ -54,7 +445,7 @@ mod tests {
         let link = folder.path().join("stdout");
         let (mut reader, writer) = io::pipe().unwrap();
         symlink(format!("/proc/self/fd/{}", writer.as_raw_fd()), &link).unwrap();
-        replace(&link, b"all of it").unwrap();
+        write(&link, b"all of it").unwrap();
         drop(writer);
         let mut read = String::new();
         reader.read_to_string(&mut read).unwrap();
@@ -68,10 +459,105 @@ mod tests {
         let link = folder.path().join("stdout");
         let mut file = tempfile::tempfile_in(folder.path()).unwrap();
         symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), &link).unwrap();
-        replace(&link, b"all of it").unwrap();
+        write(&link, b"all of it").unwrap();
         let mut read = String::new();
         file.read_to_string(&mut read).unwrap();
         assert_eq!(read, "all of it");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    /// The file was replaced before.
+    #[test]
+    fn a_file_that_a_shell_opened_to_be_continued_is_continued() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        fs::write(&path, "first\n").unwrap();
+        let open = File::options().append(true).open(&path).unwrap();
+        let stdout = PathBuf::from(format!("/dev/fd/{}", open.as_raw_fd()));
+        write(&stdout, b"second\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first\nsecond\n");
+    }
+
+    #[test]
+    fn a_new_file_is_for_its_owner_only_and_an_existing_one_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        write(&path, b"1").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        write(&path, b"22").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
+        assert_eq!(fs::read(&path).unwrap(), b"22");
+        assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[test]
+    fn paths_lead_through_folders_and_links_as_usual() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("a/b")).unwrap();
+        symlink("a/b", at("link")).unwrap();
+        symlink(at("link"), at("absolute")).unwrap();
+        symlink("../c", at("a/b/up")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        write(&at("absolute/../b/./up"), b"1").unwrap();
+        assert_eq!(fs::read(at("a/c")).unwrap(), b"1");
+        assert!(fs::symlink_metadata(at("a/b/up")).unwrap().is_symlink());
+        for (path, why) in [
+            ("loop", "Too many levels of symbolic links"),
+            ("a", "Is a directory"),
+            ("a/c/d", "Not a directory"),
+            ("new/d", "No such file or directory"),
+        ] {
+            let error = write(&at(path), b"").unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_written_to_the_end_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        drop(Output::open(&path).unwrap());
+        assert!(names(folder.path()).is_empty());
+    }
+
+    /// As on a file system without O_TMPFILE.
+    #[test]
+    fn a_file_with_a_temporary_name_gets_its_own_or_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "old").unwrap();
+        for is_whole in [false, true] {
+            let open = rustix::fs::open(folder.path(), FOLDER, Mode::empty()).unwrap();
+            let (temporary, file) = create_named(&open).unwrap();
+            assert_eq!(fs::metadata(folder.path().join(&temporary)).unwrap().mode() & 0o777, 0o600);
+            let way = Way::New(NewFile {
+                folder: open.into(),
+                name: "a".into(),
+                temporary: Some(temporary),
+                takes_rights: false,
+            });
+            let output = Output { path: path.clone(), file, way };
+            match is_whole {
+                true => output.write(b"new").unwrap(),
+                false => drop(output),
+            }
+            assert_eq!(names(folder.path()), ["a"]);
+            assert_eq!(fs::read(&path).unwrap(), if is_whole { b"new" } else { b"old" });
+        }
+    }
+
+    #[test]
+    fn a_folder_is_created_for_its_owner_only() {
+        let outer = tempfile::tempdir().unwrap();
+        let path = outer.path().join("a/b");
+        let folder = Folder::create(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        folder.output("c").unwrap().write(b"1").unwrap();
+        assert_eq!(io::read_to_string(folder.read("c").unwrap()).unwrap(), "1");
+        folder.remove("c").unwrap();
+        assert!(names(&path).is_empty());
+        assert!(Folder::create(&path).is_ok());
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use capture::{Core, CoreOptions, Finding, Severity};
+use capture::{Core, CoreFile, Finding, Severity, Sysroot};
 use formats::{Capture, CaptureMethod, Report, Snapshot, Why};
 use indicatif::{ProgressBar, ProgressStyle};
 use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
@@ -13,22 +13,57 @@ use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
 use crate::arguments::{CaptureArguments, RetainedArguments, SourceName};
 use crate::attempts::{self, Captured};
 use crate::failure::Failure;
+use crate::sandbox::Sandbox;
 
 /// The maximum size of a snapshot's file. The snapshot of a process of 100 GiB is smaller.
 const MAX_BYTES: u64 = 2 << 30;
 
-/// A source that was found and checked.
+/// A source that was found and opened.
 pub(crate) enum Source {
     /// A Ruby process, by its id in /proc.
     Process(i32),
     /// The snapshot of a process.
-    Snapshot(Box<Snapshot>),
-    /// The core file of a process, opened at the instant `since`.
-    Core { path: PathBuf, core: Box<Core>, since: Instant },
+    Snapshot(SnapshotFile),
+    /// The core file of a process.
+    Core(CoreSource),
+}
+
+/// The open file of a snapshot.
+pub(crate) struct SnapshotFile {
+    path: PathBuf,
+    /// The bytes that were read already.
+    head: Vec<u8>,
+    file: File,
+}
+
+/// The open core file of a process, and the folder with the files that it had mapped.
+pub(crate) struct CoreSource {
+    path: PathBuf,
+    file: CoreFile,
+    sysroot: Sysroot,
+    since: Instant,
+}
+
+/// A source of which everything is open or read, so that the rest needs no rights.
+pub(crate) enum Taken {
+    Process {
+        pid: i32,
+        captured: Box<Captured>,
+        started: Instant,
+        progress: ProgressBar,
+    },
+    Snapshot(SnapshotFile),
+    Core {
+        path: PathBuf,
+        core: Box<Core>,
+        since: Instant,
+    },
+    /// A process that was accounted for before another one was captured, for less memory.
+    Done(Box<Snapshot>),
 }
 
 impl Source {
-    /// Finds the process, or reads the file.
+    /// Finds the process, or opens the file.
     ///
     /// # Errors
     /// If there is no such process or file, or it is something else.
@@ -40,29 +75,30 @@ impl Source {
     }
 
     fn of_file(path: PathBuf, sysroot: Option<PathBuf>) -> Result<Self, Failure> {
-        if let Some(snapshot) = read_snapshot(&path)? {
-            return Ok(Self::Snapshot(Box::new(snapshot)));
+        let unreadable = |source| Failure::Unreadable { path: path.clone(), source };
+        let file = File::open(&path).map_err(unreadable)?;
+        if file.metadata().map_err(unreadable)?.is_dir() {
+            return Err(unreadable(io::ErrorKind::IsADirectory.into()));
         }
-        let since = Instant::now();
-        let core = match capture::open_core(&path, &CoreOptions { sysroot }) {
-            Ok(core) => Box::new(core),
-            Err(capture::Error::NoCore { path, what }) => {
-                return Err(Failure::NoSource { path, what });
-            }
-            Err(error) => return Err(error.into()),
-        };
-        // In a partial core, the missing part may be the one that identifies a Ruby process.
-        if !core.is_partial && ruby::find(&core.image).is_none() {
-            let command = crate::process::command(&core.image);
-            let pid = core.image.state.process.pid;
-            return Err(Failure::NotRubyCore { path, pid, command });
+        let mut head = Vec::new();
+        // Another file may be endless, such as a device.
+        (&file).take(64).read_to_end(&mut head).map_err(unreadable)?;
+        if Snapshot::begins(&head) {
+            return Ok(Self::Snapshot(SnapshotFile { path, head, file }));
         }
-        Ok(Self::Core { path, core, since })
+        let (file, since) = (CoreFile::new(&path, file).map_err(not_a_core)?, Instant::now());
+        let sysroot = Sysroot::open(sysroot.as_deref());
+        Ok(Self::Core(CoreSource { path, file, sysroot, since }))
     }
 
     /// Returns the report.
-    pub(crate) fn report(self, how: CaptureArguments, detail: Detail) -> Result<Report, Failure> {
-        Ok(self.examine(how, detail)?.report)
+    pub(crate) fn report(
+        self,
+        how: CaptureArguments,
+        detail: Detail,
+        sandbox: &Sandbox,
+    ) -> Result<Report, Failure> {
+        Ok(self.take(how, detail, sandbox)?.account(detail)?.report)
     }
 
     /// Returns the report with all owners, and the memory map.
@@ -70,36 +106,159 @@ impl Source {
         self,
         how: CaptureArguments,
         retained: RetainedArguments,
+        sandbox: &Sandbox,
     ) -> Result<Snapshot, Failure> {
-        let extent = Extent { memory_map: true, ..retained.extent() };
-        self.examine(how, Detail { owners: true, extent })
+        let detail = Detail::snapshot(retained);
+        self.take(how, detail, sandbox)?.account(detail)
     }
 
     /// Returns the reason why a subject exists.
-    pub(crate) fn explain(self, how: CaptureArguments, subject: &Subject) -> Result<Why, Failure> {
+    pub(crate) fn explain(
+        self,
+        how: CaptureArguments,
+        subject: &Subject,
+        sandbox: &Sandbox,
+    ) -> Result<Why, Failure> {
         let detail =
             Detail { owners: true, extent: Extent { retained_sizes: true, memory_map: false } };
+        if let Self::Snapshot(_) = self {
+            return Err(Failure::SnapshotWithoutReferences);
+        }
+        self.take(how, detail, sandbox)?.explain(subject, detail)
+    }
+
+    fn take(
+        self,
+        how: CaptureArguments,
+        detail: Detail,
+        sandbox: &Sandbox,
+    ) -> Result<Taken, Failure> {
+        let taken = take(vec![self], how, detail, sandbox)?.pop();
+        Ok(taken.expect("there is one for each source"))
+    }
+}
+
+/// Takes each of these sources, and begins the sandbox.
+///
+/// Reading processes takes rights, and opening the files of cores still takes some. So processes come first, then cores,
+/// whatever their order.
+fn take(
+    sources: Vec<Source>,
+    how: CaptureArguments,
+    detail: Detail,
+    sandbox: &Sandbox,
+) -> Result<Vec<Taken>, Failure> {
+    let is_process = |source: &Source| matches!(source, Source::Process(_));
+    let mut processes = sources.iter().filter(|source| is_process(source)).count();
+    let mut read = Vec::new();
+    for source in sources {
+        read.push(match source {
+            Source::Process(pid) => {
+                processes -= 1;
+                let (progress, started) = (progress(pid), Instant::now());
+                let captured = Box::new(attempts::take(pid, how, detail)?);
+                let taken = Taken::Process { pid, captured, started, progress };
+                Ok(match processes {
+                    0 => taken,
+                    _ => Taken::Done(Box::new(taken.account(detail)?)),
+                })
+            }
+            Source::Snapshot(file) => Ok(Taken::Snapshot(file)),
+            Source::Core(core) => Err(core),
+        });
+    }
+    let cores = read.iter().filter_map(|it| it.as_ref().err());
+    let folders: Vec<_> = cores.filter_map(|core| core.sysroot.folder()).collect();
+    if read.iter().any(Result::is_err) {
+        sandbox.begin_with_files(&folders);
+    }
+    let taken = read.into_iter().map(|it| it.or_else(CoreSource::read)).collect();
+    sandbox.begin();
+    taken
+}
+
+/// Returns the snapshot of each of these sources.
+pub(crate) fn snapshots(
+    sources: Vec<Source>,
+    how: CaptureArguments,
+    retained: RetainedArguments,
+    sandbox: &Sandbox,
+) -> Result<Vec<Snapshot>, Failure> {
+    let detail = Detail::snapshot(retained);
+    take(sources, how, detail, sandbox)?.into_iter().map(|taken| taken.account(detail)).collect()
+}
+
+impl CoreSource {
+    /// Reads the headers, and opens the files that the process had mapped.
+    fn read(self) -> Result<Taken, Failure> {
+        let Self { path, file, sysroot, since } = self;
+        let core = Box::new(capture::read_core(file, &sysroot).map_err(not_a_core)?);
+        Ok(Taken::Core { path, core, since })
+    }
+}
+
+fn not_a_core(error: capture::Error) -> Failure {
+    match error {
+        capture::Error::NoCore { path, what } => Failure::NoSource { path, what },
+        error => error.into(),
+    }
+}
+
+impl SnapshotFile {
+    fn read(self) -> Result<Snapshot, Failure> {
+        let Self { path, head: mut bytes, file } = self;
+        if let Err(source) = file.take(MAX_BYTES).read_to_end(&mut bytes) {
+            return Err(Failure::Unreadable { path, source });
+        }
+        Snapshot::from_bytes(&bytes).map_err(|error| Failure::NotASnapshot { path, error })
+    }
+}
+
+impl Taken {
+    /// Accounts for the memory, unless that is done.
+    fn account(self, detail: Detail) -> Result<Snapshot, Failure> {
+        let snapshot = match self {
+            Self::Process { captured, started, progress, .. } => {
+                let snapshot = account(*captured, detail, started);
+                progress.finish_and_clear();
+                snapshot
+            }
+            Self::Snapshot(file) => file.read()?,
+            Self::Core { path, core, since } => {
+                check_core(&path, &core)?;
+                let facts = Facts::read(&core.image, detail.owners);
+                account_for_core(&path, &core, &facts, since, detail)
+            }
+            Self::Done(snapshot) => *snapshot,
+        };
+        let report = &snapshot.report;
+        if detail.extent.retained_sizes && report.owners.is_some() && report.dominators.is_none() {
+            return Err(Failure::NoRetainedSizes);
+        }
+        Ok(snapshot)
+    }
+
+    /// Returns the reason why a subject exists.
+    fn explain(self, subject: &Subject, detail: Detail) -> Result<Why, Failure> {
         let (explanation, report) = match self {
-            Self::Snapshot(_) => return Err(Failure::SnapshotWithoutReferences),
-            Self::Process(pid) => {
-                let progress = progress(pid);
-                let started = Instant::now();
-                let mut captured = attempts::take(pid, how, detail)?;
+            Self::Process { pid, mut captured, started, progress } => {
                 if let Some(reason) = captured.unread {
                     return Err(Failure::Unread { pid, reason });
                 }
                 let explanation = Explanation::find(&captured.facts, subject);
                 captured.facts.forget_owners();
-                let report = account(captured, detail, started).report;
+                let report = account(*captured, detail, started).report;
                 progress.finish_and_clear();
                 (explanation, report)
             }
             Self::Core { path, core, since } => {
+                check_core(&path, &core)?;
                 let mut facts = Facts::read(&core.image, detail.owners);
                 let explanation = Explanation::find(&facts, subject);
                 facts.forget_owners();
                 (explanation, account_for_core(&path, &core, &facts, since, detail).report)
             }
+            Self::Snapshot(_) | Self::Done(_) => return Err(Failure::SnapshotWithoutReferences),
         };
         let explanation = explanation.map_err(|reason| match (reason, subject) {
             (NoExplanation::NoGraph, _) => Failure::NoReferences,
@@ -108,33 +267,17 @@ impl Source {
         })?;
         Ok(Why::new(report, &explanation))
     }
+}
 
-    fn examine(self, how: CaptureArguments, detail: Detail) -> Result<Snapshot, Failure> {
-        let snapshot = self.read(how, detail)?;
-        let report = &snapshot.report;
-        if detail.extent.retained_sizes && report.owners.is_some() && report.dominators.is_none() {
-            return Err(Failure::NoRetainedSizes);
-        }
-        Ok(snapshot)
+/// Fails if the process of a core was not a Ruby process. In a partial core, the missing part may be the one that
+/// identifies it.
+fn check_core(path: &Path, core: &Core) -> Result<(), Failure> {
+    if core.is_partial || ruby::find(&core.image).is_some() {
+        return Ok(());
     }
-
-    fn read(self, how: CaptureArguments, detail: Detail) -> Result<Snapshot, Failure> {
-        match self {
-            Self::Process(pid) => {
-                let progress = progress(pid);
-                let started = Instant::now();
-                let captured = attempts::take(pid, how, detail)?;
-                let snapshot = account(captured, detail, started);
-                progress.finish_and_clear();
-                Ok(snapshot)
-            }
-            Self::Snapshot(snapshot) => Ok(*snapshot),
-            Self::Core { path, core, since } => {
-                let facts = Facts::read(&core.image, detail.owners);
-                Ok(account_for_core(&path, &core, &facts, since, detail))
-            }
-        }
-    }
+    let command = crate::process::command(&core.image);
+    let pid = core.image.state.process.pid;
+    Err(Failure::NotRubyCore { path: path.into(), pid, command })
 }
 
 /// The depth of an examination.
@@ -152,6 +295,11 @@ impl Detail {
     /// Causes only.
     pub(crate) const CAUSES: Self =
         Self { owners: false, extent: Extent { retained_sizes: false, memory_map: false } };
+
+    /// Everything that a snapshot has.
+    fn snapshot(retained: RetainedArguments) -> Self {
+        Self { owners: true, extent: Extent { memory_map: true, ..retained.extent() } }
+    }
 }
 
 /// Returns the report on the Ruby process `pid` without owners, and without a progress line on the terminal.
@@ -197,24 +345,6 @@ fn account_for_core(
     let capture =
         Capture::new(CaptureMethod::Core, reason, core.written, pause, since.elapsed(), None);
     Snapshot { report: diagnosis::report(&ledger, capture), memory_map }
-}
-
-/// Returns the snapshot in a file; `None` if the file does not begin like one.
-fn read_snapshot(path: &Path) -> Result<Option<Snapshot>, Failure> {
-    let unreadable = |source| Failure::Unreadable { path: path.into(), source };
-    let file = File::open(path).map_err(unreadable)?;
-    if file.metadata().map_err(unreadable)?.is_dir() {
-        return Err(unreadable(io::ErrorKind::IsADirectory.into()));
-    }
-    let mut bytes = Vec::new();
-    // Another file may be endless, such as a device.
-    (&file).take(64).read_to_end(&mut bytes).map_err(unreadable)?;
-    if !Snapshot::begins(&bytes) {
-        return Ok(None);
-    }
-    (&file).take(MAX_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
-    let snapshot = Snapshot::from_bytes(&bytes);
-    snapshot.map(Some).map_err(|error| Failure::NotASnapshot { path: path.into(), error })
 }
 
 /// Shows a progress line on a terminal, before the target is paused. The line is not animated: a thread that draws to

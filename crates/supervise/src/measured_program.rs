@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use formats::{EndReason, RunPoint};
 use crate::Error;
 use crate::orphans::Orphans;
 use crate::program_tree::{ProgramTree, Termination};
-use crate::recorder::RunRecorder;
+use crate::recorder::{Journal, RunRecorder};
 use crate::signals::Signals;
 
 /// The time between two samples.
@@ -133,10 +132,10 @@ impl<'a> MeasuredProgram<'a> {
         })
     }
 
-    /// Records the program from now on, into the file at `path`.
-    pub fn record(&mut self, path: &Path, words: Vec<String>, label: &str) {
+    /// Records the program from now on.
+    pub fn record(&mut self, journal: Journal, words: Vec<String>, label: &str) {
         let pid = self.command.child.id().cast_signed();
-        match RunRecorder::begin(path, pid, words, label, EVERY) {
+        match RunRecorder::begin(journal, pid, words, label, EVERY) {
             Ok(recorder) => self.recorder = Some(recorder),
             Err(error) => (self.on_error)(error),
         }

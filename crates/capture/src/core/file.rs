@@ -1,10 +1,10 @@
 //! A core file, read by offset: it may be larger than memory, sparse, cut short or forged.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -13,7 +13,7 @@ use object::pod::{Pod, from_bytes};
 use crate::{Error, PAGE_SIZE};
 
 /// An open core file, of which any part can be read.
-pub(crate) struct CoreFile {
+pub struct CoreFile {
     pub(crate) path: PathBuf,
     /// The length of the file.
     pub(crate) bytes: u64,
@@ -25,9 +25,12 @@ pub(crate) struct CoreFile {
 }
 
 impl CoreFile {
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+    /// Takes a file that was opened by its `path`.
+    ///
+    /// # Errors
+    /// If it is not a regular file.
+    pub fn new(path: &Path, file: File) -> Result<Self, Error> {
         let error = |source| Error::CoreFile { path: path.to_owned(), source };
-        let file = open_without_waiting(path).map_err(error)?;
         let metadata = file.metadata().map_err(error)?;
         if !metadata.is_file() {
             let what =
@@ -82,11 +85,6 @@ impl CoreFile {
         let found = unsafe { libc::lseek(self.file.as_raw_fd(), offset, whence) };
         u64::try_from(found).map_err(|_| io::Error::last_os_error())
     }
-}
-
-/// Opens a file by an untrusted path, without waiting if it is a pipe.
-pub(crate) fn open_without_waiting(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }
 
 /// Reads from `offset` on until `into` is full, the file ends, or an error occurs. Returns the number of bytes read.

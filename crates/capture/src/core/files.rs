@@ -8,9 +8,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::text::one_line;
-use crate::{Address, Backing, Finding, Mapping, Memory, PAGE_SIZE, Severity, length};
+use crate::{Address, Backing, Finding, Mapping, Memory, PAGE_SIZE, Severity, Sysroot, length};
 
-use super::file::{open_without_waiting, read_fully};
+use super::file::read_fully;
 use super::head::{BuildId, Read, build_id, code, is_elf};
 use super::mappings::is_shared_memory;
 
@@ -39,8 +39,8 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Opens the ELF files of `mappings`, below `sysroot` if given. `memory` is the dumped memory.
-    pub(crate) fn open(mappings: &[Mapping], memory: &dyn Memory, sysroot: Option<&Path>) -> Self {
+    /// Opens the ELF files of `mappings` beneath `sysroot`. `memory` is the dumped memory.
+    pub(crate) fn open(mappings: &[Mapping], memory: &dyn Memory, sysroot: &Sysroot) -> Self {
         let mut files = Self { found: BTreeMap::new(), absent: Vec::new(), unproven: Vec::new() };
         let mut bytes = BTreeMap::<&Path, (u64, Option<&Mapping>)>::new();
         for mapping in mappings {
@@ -75,7 +75,7 @@ impl Files {
         bytes: u64,
         first: &Mapping,
         memory: &dyn Memory,
-        sysroot: Option<&Path>,
+        sysroot: &Sysroot,
     ) {
         let in_memory = read_from(first, memory);
         let file = match open(path, sysroot) {
@@ -193,24 +193,14 @@ fn is_named_as_library(path: &Path) -> bool {
     name.ends_with(".so") || name.contains(".so.") || name.contains(".so ")
 }
 
-/// Opens the file at `path` in the process, below `sysroot` if given. The error is the reason.
-fn open(path: &Path, sysroot: Option<&Path>) -> Result<File, String> {
+/// Opens the file at `path` in the process. The error is the reason.
+fn open(path: &Path, sysroot: &Sysroot) -> Result<File, String> {
     let text = path.as_os_str().to_string_lossy();
     let path = Path::new(text.strip_suffix(DELETED).unwrap_or(&text));
-    let within = path.strip_prefix("/").map_err(|_| "not an absolute path".to_owned())?;
-    // A core may contain any path, but none may lead out of the folder.
-    if within.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
+    if !path.is_absolute() {
         return Err("not an absolute path".into());
     }
-    let path = sysroot.map_or_else(|| path.to_owned(), |sysroot| sysroot.join(within));
-    // Devices are not even opened.
-    let metadata = std::fs::metadata(&path).map_err(|error| reason(&error))?;
-    if !metadata.is_file() {
-        return Err("not a regular file".into());
-    }
-    let file = open_without_waiting(&path).map_err(|error| reason(&error))?;
-    let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-    if is_file { Ok(file) } else { Err("not a regular file".into()) }
+    sysroot.open_file(path).map_err(|error| reason(&error))
 }
 
 fn reason(error: &std::io::Error) -> String {

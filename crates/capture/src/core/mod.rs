@@ -21,9 +21,9 @@ use crate::proc::kept_variables;
 use crate::text::one_line;
 use crate::{
     Backing, Error, Finding, Image, Mapping, Mappings, Origin, Pages, ProcessInfo, ProcessState,
-    Severity, length,
+    Severity, Sysroot, length,
 };
-use file::CoreFile;
+pub use file::CoreFile;
 use files::Files;
 use first_stack::FirstStack;
 use headers::Headers;
@@ -55,7 +55,16 @@ pub struct Core {
 /// # Errors
 /// If the file cannot be read, is not a core, is the core of another CPU, or is so damaged that it contains no memory.
 pub fn open_core(path: &Path, options: &CoreOptions) -> Result<Core, Error> {
-    let file = CoreFile::open(path)?;
+    let file = std::fs::File::open(path)
+        .map_err(|source| Error::CoreFile { path: path.to_owned(), source })?;
+    read_core(CoreFile::new(path, file)?, &Sysroot::open(options.sysroot.as_deref()))
+}
+
+/// Like [`open_core`], for a core file and a sysroot that are open. Opens no file outside of the sysroot.
+///
+/// # Errors
+/// If the file is not a core, or as for [`open_core`].
+pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, Error> {
     let mut headers = Headers::read(&file)?;
     let notes = Notes::read(&file, &headers.notes);
     let segments = std::mem::take(&mut headers.segments);
@@ -64,7 +73,7 @@ pub fn open_core(path: &Path, options: &CoreOptions) -> Result<Core, Error> {
     if !headers.have_protection {
         Files::mark_code(&mut mappings, &dumped);
     }
-    let files = Files::open(&mappings, &dumped, options.sysroot.as_deref());
+    let files = Files::open(&mappings, &dumped, sysroot);
     let mut states = states::estimate(&mappings, &headers, &dumped, &files, &notes);
     let findings = findings(&headers, &notes, &dumped, &files, &states);
     let pages = Pages::new(std::mem::take(&mut states.runs));

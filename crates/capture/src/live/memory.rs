@@ -10,6 +10,7 @@ use crate::{Address, Error, Mapping, Memory, PageState, Source};
 
 use super::Pagemap;
 use crate::proc;
+use crate::sysroot::open_behind_proc;
 
 /// The memory of a running or stopped process, read through `/proc/PID/mem`.
 ///
@@ -56,13 +57,15 @@ impl LiveMemory {
         self.expired.as_ref().is_some_and(|expired| expired.load(Ordering::SeqCst))
     }
 
-    /// Opens the file that `mapping` maps: the very file, even if its path leads to another one by now.
+    /// Opens the file that `mapping` maps: the very file, even if its path leads to another one by now. Devices are not
+    /// opened.
     fn file(&self, mapping: &Mapping) -> Option<Arc<File>> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let open = || {
             let range = &mapping.range;
             let (start, end) = (range.start.0, range.end.0);
-            File::open(format!("/proc/{}/map_files/{start:x}-{end:x}", self.pid)).ok().map(Arc::new)
+            let path = format!("/proc/{}/map_files/{start:x}-{end:x}", self.pid);
+            open_behind_proc(&path).ok().map(Arc::new)
         };
         files.entry(mapping.range.start).or_insert_with(open).clone()
     }

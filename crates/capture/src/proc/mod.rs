@@ -10,13 +10,14 @@ mod tree;
 
 use std::fs::{self, File};
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use procfs_core::FromRead;
 use procfs_core::process::{Stat, Status};
 
 use crate::text::one_line;
-use crate::{Error, Mappings, ProcessInfo};
+use crate::{Error, Mappings, ProcessInfo, Sysroot};
 
 pub use cgroup::{ControlGroup, GroupMemory, control_groups, group_memory};
 pub use memory::{MemoryCounts, Rollup, available_bytes, memory_counts, rollup, rss_bytes};
@@ -46,7 +47,7 @@ const NOTED_VARIABLES: [&str; 8] = [
 ];
 
 /// The files by which Docker and Podman mark the root of a container.
-const CONTAINER_MARKS: [&str; 2] = [".dockerenv", "run/.containerenv"];
+const CONTAINER_MARKS: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 
 /// Reads the file `/proc/PID/name` whole.
 ///
@@ -168,7 +169,8 @@ pub(crate) fn process_info(pid: i32) -> Result<ProcessInfo, Error> {
 }
 
 fn has_container_mark(pid: i32) -> bool {
-    CONTAINER_MARKS.iter().any(|mark| fs::metadata(format!("/proc/{pid}/root/{mark}")).is_ok())
+    let root = Sysroot::open(Some(Path::new(&format!("/proc/{pid}/root"))));
+    CONTAINER_MARKS.iter().any(|mark| root.has(Path::new(mark)))
 }
 
 /// Returns the variables of an environment that [`ProcessInfo`] keeps. Most have no value.

@@ -8,6 +8,7 @@ use ledger::Extent;
 
 use super::time::parse_short_time;
 use crate::failure::Failure;
+use crate::sandbox::SandboxArguments;
 
 /// The process or file to examine.
 #[derive(Debug, Args)]
@@ -16,6 +17,8 @@ pub(crate) struct SourceArguments {
     which: WhichArguments,
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArguments,
     /// For a core file from another machine or a container: the folder with the files that the process had mapped
     /// (libruby, libc ...), laid out as below its root
     #[arg(long, value_name = "DIR")]

@@ -1,12 +1,13 @@
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use diagnosis::{Environment, Setting, Workload};
 use formats::{FailedRun, MissingSetting, Run, TriedSetting, to_json};
 use supervise::{
-    LoadOutcome, MeasuredProgram, Orphans, ResourceUsage, Signals, WatchEnd, parse_load,
+    Journal, LoadOutcome, MeasuredProgram, Orphans, ResourceUsage, Signals, WatchEnd, parse_load,
 };
 
 use crate::allocator_call::AllocatorCall;
@@ -86,8 +87,13 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
             let (setting, environment) = &settings[(place + number as usize - 1) % settings.len()];
             let done = runs.len() + failed.len();
             say_progress(setting.name(), number, done, all, started.elapsed());
-            let recording = folder.as_ref().map(|it| it.recording(setting.name(), number));
-            let program = start(arguments, setting, environment, recording.as_deref(), &orphans)?;
+            let recording = match &folder {
+                // Without a recording, the run is measured all the same.
+                Some(folder) => folder.record(setting.name(), number).inspect_err(complain).ok(),
+                None => None,
+            };
+            let (recording, journal) = recording.unzip();
+            let program = start(arguments, setting, environment, journal, &orphans)?;
             let measured = measure(arguments, setting, number, program, &signals)?;
             if let (Some(folder), Some(recording)) = (&mut folder, recording) {
                 folder.keep(recording, matches!(measured, Measured::Run(_)));
@@ -215,21 +221,25 @@ enum Measured {
     Interrupted,
 }
 
-/// Starts the program under a setting, and records it if `recording` has a path.
+fn complain(error: &impl Display) {
+    anstream::eprintln!("rbloat: {error}");
+}
+
+/// Starts the program under a setting, and records it if there is a journal.
 fn start<'a>(
     arguments: &CompareArguments,
     setting: &Setting,
     environment: &Environment,
-    recording: Option<&Path>,
+    journal: Option<Journal>,
     orphans: &'a Orphans,
 ) -> Result<MeasuredProgram<'a>, Failure> {
     let is_server = arguments.load.is_some();
     let mut program =
         MeasuredProgram::start(&arguments.command, environment, orphans, is_server, |error| {
-            anstream::eprintln!("rbloat: {error}");
+            complain(&error);
         })?;
-    if let Some(path) = recording {
-        program.record(path, words(arguments), setting.name());
+    if let Some(journal) = journal {
+        program.record(journal, words(arguments), setting.name());
     }
     Ok(program)
 }

@@ -6,7 +6,8 @@ use formats::{Snapshot, to_json};
 
 use crate::arguments::{CaptureArguments, RetainedArguments, SourceName, parse_time};
 use crate::failure::{Failure, Outcome};
-use crate::source::Source;
+use crate::sandbox::{Sandbox, SandboxArguments};
+use crate::source::{self, Source};
 use crate::terminal;
 
 /// The defaults of `--every` and `--times` if only the other option is given.
@@ -31,6 +32,8 @@ pub(crate) struct DiffArguments {
     pub(crate) retained: RetainedArguments,
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArguments,
     /// For core files: the folder with the files that the processes had mapped, as in `rbloat report`
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
@@ -46,19 +49,18 @@ impl DiffArguments {
 pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let names: Vec<_> = arguments.names().collect();
     let repeats = arguments.every.is_some() || arguments.times.is_some();
+    let sandbox = Sandbox::new(arguments.sandbox, []);
     let snapshots = match &names[..] {
-        [(_, SourceName::Process(_))] if repeats => watch(arguments, names[0].1.clone())?,
+        [(_, SourceName::Process(_))] if repeats => watch(arguments, names[0].1.clone(), &sandbox)?,
         [_] => return Err(Failure::OneSource),
         many if repeats => return Err(Failure::ManySources(many.len())),
-        _ => names
-            .into_iter()
-            .map(|(text, name)| {
-                Ok((
-                    text.to_owned(),
-                    Source::open(name)?.snapshot(arguments.capture, arguments.retained)?,
-                ))
-            })
-            .collect::<Result<Vec<_>, Failure>>()?,
+        _ => {
+            let open = |(_, name): &(&str, SourceName)| Source::open(name.clone());
+            let sources = names.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+            let (how, retained) = (arguments.capture, arguments.retained);
+            let snapshots = source::snapshots(sources, how, retained, &sandbox)?;
+            names.iter().map(|(text, _)| (*text).to_owned()).zip(snapshots).collect()
+        }
     };
     let is_complete = snapshots.iter().all(|(_, snapshot)| snapshot.report.is_complete());
     let diff = diagnosis::growth(&snapshots);
@@ -72,7 +74,12 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
 }
 
 /// Takes snapshots of one process at intervals. If it ends meanwhile, the snapshots so far are compared.
-fn watch(arguments: &DiffArguments, name: SourceName) -> Result<Vec<(String, Snapshot)>, Failure> {
+fn watch(
+    arguments: &DiffArguments,
+    name: SourceName,
+    sandbox: &Sandbox,
+) -> Result<Vec<(String, Snapshot)>, Failure> {
+    let no_sandbox = Sandbox::none();
     let every = arguments.every.unwrap_or(EVERY);
     let times = arguments.times.unwrap_or(TIMES);
     let started = Instant::now();
@@ -80,8 +87,10 @@ fn watch(arguments: &DiffArguments, name: SourceName) -> Result<Vec<(String, Sna
     for number in 1..=times {
         let due = every * (number - 1);
         std::thread::sleep(due.saturating_sub(started.elapsed()));
+        // The next capture needs all rights again.
+        let sandbox = if number == times { sandbox } else { &no_sandbox };
         let taken = Source::open(name.clone())
-            .and_then(|source| source.snapshot(arguments.capture, arguments.retained));
+            .and_then(|source| source.snapshot(arguments.capture, arguments.retained, sandbox));
         match taken {
             Ok(snapshot) => snapshots.push((format!("look {number}"), snapshot)),
             Err(failure) if snapshots.len() >= 2 => {
@@ -91,5 +100,6 @@ fn watch(arguments: &DiffArguments, name: SourceName) -> Result<Vec<(String, Sna
             Err(failure) => return Err(failure),
         }
     }
+    sandbox.begin();
     Ok(snapshots)
 }

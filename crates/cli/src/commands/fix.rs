@@ -3,6 +3,7 @@ use formats::Platform;
 
 use crate::arguments::SourceArguments;
 use crate::failure::{Failure, Outcome};
+use crate::sandbox::Sandbox;
 use crate::source::{Detail, Source};
 use crate::terminal;
 
@@ -50,7 +51,8 @@ impl From<Target> for Platform {
 
 pub(crate) fn run(arguments: &FixArguments) -> Result<Outcome, Failure> {
     let source = Source::open(arguments.source.name()?)?;
-    let report = source.report(arguments.source.capture, Detail::OWNERS)?;
+    let sandbox = Sandbox::new(arguments.source.sandbox, []);
+    let report = source.report(arguments.source.capture, Detail::OWNERS, &sandbox)?;
     let platform = arguments.target.map(Platform::from);
     terminal::print(&render::fix(&report, platform, terminal::width()))?;
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })

@@ -4,7 +4,8 @@ use clap::Args;
 
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::Output;
+use crate::sandbox::Sandbox;
 use crate::source::Source;
 
 #[derive(Debug, Args)]
@@ -26,12 +27,15 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         return Err(Failure::OneFile);
     }
     let source = Source::open(arguments.source.name()?)?;
-    let snapshot = source.snapshot(arguments.source.capture, arguments.retained)?;
-    if let Some(path) = &arguments.output {
-        output::write(path, render::map_html(&snapshot).as_bytes())?;
+    let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
+    let (page, picture) = (open(&arguments.output)?, open(&arguments.png)?);
+    let sandbox = Sandbox::new(arguments.source.sandbox, page.iter().chain(&picture));
+    let snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
+    if let Some(page) = page {
+        page.write(render::map_html(&snapshot).as_bytes())?;
     }
-    if let Some(path) = &arguments.png {
-        output::write(path, &render::map_png(&snapshot))?;
+    if let Some(picture) = picture {
+        picture.write(&render::map_png(&snapshot))?;
     }
     Ok(if snapshot.report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }

@@ -1,6 +1,6 @@
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,7 +8,8 @@ use formats::Recording;
 use render::Plot;
 
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::Output;
+use crate::sandbox::{Sandbox, SandboxArguments};
 use crate::terminal;
 
 /// The maximum size of a recording's file. The recording of ten processes over a week is smaller.
@@ -25,34 +26,30 @@ pub(crate) struct PlotArguments {
     /// Also print the confidence intervals of the growth rate
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArguments,
 }
 
 pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
     let format = arguments.output.as_deref().map(Format::of).transpose()?;
-    let plot = plot(&arguments.files, arguments.verbose)?;
-    if let (Some(path), Some(format)) = (&arguments.output, format) {
-        let bytes = match format {
+    let open = |path: &PathBuf| Input::new(path.clone(), File::open(path));
+    let inputs = arguments.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let output = arguments.output.as_deref().map(Output::open).transpose()?;
+    Sandbox::new(arguments.sandbox, &output).begin();
+    let mut plot = Plot::new(arguments.verbose);
+    // One after the other, since a long recording takes far more memory than its drawing.
+    for input in inputs {
+        plot.add(&input.name(), &input.read()?);
+    }
+    if let (Some(output), Some(format)) = (output, format) {
+        output.write(&match format {
             Format::Html => plot.render_html().into_bytes(),
             Format::Svg => plot.render_svg().into_bytes(),
             Format::Png => plot.render_png(),
-        };
-        output::write(path, &bytes)?;
+        })?;
     }
     terminal::print(&plot.render_text())?;
     Ok(Outcome::Done)
-}
-
-/// Draws recordings. They are read one after the other, since a long one takes far more memory than its drawing.
-/// With `is_verbose` their stable points have confidence intervals.
-///
-/// # Errors
-/// If a file cannot be read, or is not a recording.
-pub(crate) fn plot(files: &[impl AsRef<Path>], is_verbose: bool) -> Result<Plot, Failure> {
-    let mut plot = Plot::new(is_verbose);
-    for path in files {
-        plot.add(&name(path.as_ref()), &read(path.as_ref())?);
-    }
-    Ok(plot)
 }
 
 /// The format of a picture.
@@ -74,20 +71,44 @@ impl Format {
     }
 }
 
-/// Returns the name of a recording in a picture.
-fn name(path: &Path) -> String {
-    let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
-    name.replace(char::is_control, " ")
+/// The file of a recording.
+pub(crate) struct Input {
+    path: PathBuf,
+    file: File,
 }
 
-fn read(path: &Path) -> Result<Recording, Failure> {
-    let unreadable = |source| Failure::UnreadableRecording { path: path.into(), source };
-    let file = File::open(path).map_err(unreadable)?;
-    if file.metadata().map_err(unreadable)?.is_dir() {
-        return Err(unreadable(io::ErrorKind::IsADirectory.into()));
+impl Input {
+    /// Takes a file that was opened by its path.
+    ///
+    /// # Errors
+    /// If that failed, or it is a folder.
+    pub(crate) fn new(path: PathBuf, file: io::Result<File>) -> Result<Self, Failure> {
+        let is_folder = |file: &File| file.metadata().is_ok_and(|metadata| metadata.is_dir());
+        match file {
+            Ok(file) if !is_folder(&file) => Ok(Self { path, file }),
+            Ok(_) => {
+                Err(Failure::UnreadableRecording { path, source: ErrorKind::IsADirectory.into() })
+            }
+            Err(source) => Err(Failure::UnreadableRecording { path, source }),
+        }
     }
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
-    Recording::from_bytes(&bytes)
-        .map_err(|error| Failure::NotARecording { path: path.into(), error })
+
+    /// Returns the name of the recording in a picture.
+    pub(crate) fn name(&self) -> String {
+        let name = self.path.file_stem().unwrap_or(self.path.as_os_str()).to_string_lossy();
+        name.replace(char::is_control, " ")
+    }
+
+    /// Reads the recording.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not a recording.
+    pub(crate) fn read(self) -> Result<Recording, Failure> {
+        let Self { path, file } = self;
+        let mut bytes = Vec::new();
+        if let Err(source) = file.take(MAX_BYTES).read_to_end(&mut bytes) {
+            return Err(Failure::UnreadableRecording { path, source });
+        }
+        Recording::from_bytes(&bytes).map_err(|error| Failure::NotARecording { path, error })
+    }
 }

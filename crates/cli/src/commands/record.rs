@@ -10,6 +10,7 @@ use supervise::{Journal, Orphans, Recorder, RecorderOptions, Searches, Signals, 
 
 use crate::arguments::{CaptureArguments, parse_short_time, parse_time, parse_time_or_never};
 use crate::failure::{Failure, Outcome};
+use crate::output::Output;
 use crate::recording_view::View;
 
 /// The first capture of a new program waits, since its heap is still empty.
@@ -119,7 +120,9 @@ fn record(
         .output
         .clone()
         .unwrap_or_else(|| PathBuf::from(format!("rbloat-{pid}-{}.jsonl", unix_ms / 1000)));
-    let mut journal = Journal::create(&path, arguments.csv.as_deref())?;
+    let publish = |path| Output::open(path)?.publish();
+    let csv = arguments.csv.as_deref().map(publish).transpose()?;
+    let mut journal = Journal::new(publish(&path)?, csv)?;
     let words =
         |words: &[OsString]| words.iter().map(|it| it.to_string_lossy().into_owned()).collect();
     let causes_every =

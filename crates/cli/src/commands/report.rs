@@ -4,6 +4,7 @@ use render::TextOptions;
 
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
+use crate::sandbox::Sandbox;
 use crate::source::{Detail, Source};
 use crate::terminal;
 
@@ -44,7 +45,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     }
     let detail =
         Detail { owners: owners > 0 || arguments.code, extent: arguments.retained.extent() };
-    let mut report = source.report(arguments.source.capture, detail)?.brief(owners);
+    let sandbox = Sandbox::new(arguments.source.sandbox, []);
+    let mut report = source.report(arguments.source.capture, detail, &sandbox)?.brief(owners);
     if owners == 0 {
         report.owners = None;
     }

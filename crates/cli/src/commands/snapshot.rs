@@ -4,7 +4,8 @@ use clap::Args;
 
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::Output;
+use crate::sandbox::Sandbox;
 use crate::source::Source;
 use crate::terminal;
 
@@ -21,12 +22,15 @@ pub(crate) struct SnapshotArguments {
 
 pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let source = Source::open(arguments.source.name()?)?;
-    let snapshot = source.snapshot(arguments.source.capture, arguments.retained)?;
+    let output = Output::open(&arguments.output)?;
+    let is_file = output.is_file();
+    let sandbox = Sandbox::new(arguments.source.sandbox, [&output]);
+    let snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
     let bytes = snapshot.to_bytes();
-    output::write(&arguments.output, &bytes)?;
+    output.write(&bytes)?;
     let report = &snapshot.report;
     let summary = render::saved_snapshot(report, &arguments.output, bytes.len() as u64);
-    if arguments.output.is_file() {
+    if is_file {
         terminal::print(&summary)?;
     } else {
         // The pipe that the snapshot went into may be standard output.

@@ -7,6 +7,7 @@ use ledger::Subject;
 
 use crate::arguments::{CaptureArguments, SourceName};
 use crate::failure::{Failure, Outcome};
+use crate::sandbox::{Sandbox, SandboxArguments};
 use crate::source::Source;
 use crate::terminal;
 
@@ -23,6 +24,8 @@ pub(crate) struct WhyArguments {
     pub(crate) json: bool,
     #[command(flatten)]
     capture: CaptureArguments,
+    #[command(flatten)]
+    sandbox: SandboxArguments,
     /// For a core file: the folder with the files that the process had mapped, as in `rbloat report`
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
@@ -31,7 +34,8 @@ pub(crate) struct WhyArguments {
 pub(crate) fn run(arguments: &WhyArguments) -> Result<Outcome, Failure> {
     let subject = subject(&arguments.subject)?;
     let name = SourceName::from(arguments.source.as_str()).below(arguments.sysroot.as_deref());
-    let why = Source::open(name)?.explain(arguments.capture, &subject)?;
+    let sandbox = Sandbox::new(arguments.sandbox, []);
+    let why = Source::open(name)?.explain(arguments.capture, &subject, &sandbox)?;
     let text = if arguments.json {
         to_json(&why, &render::why_summary(&why))
     } else {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use formats::{CSV_HEAD, Line, csv_line};
 
@@ -21,13 +21,15 @@ struct Output {
 }
 
 impl Journal {
-    /// Creates the recording at `path`, and a file of its samples as CSV at `csv`.
+    /// Writes the recording to the first file, and its samples as CSV to the second one. Both are new files, given with
+    /// their paths.
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn create(path: &Path, csv: Option<&Path>) -> Result<Self, Error> {
-        let lines = Output::create(path)?;
-        let mut csv = csv.map(Output::create).transpose()?;
+    pub fn new(lines: (PathBuf, File), csv: Option<(PathBuf, File)>) -> Result<Self, Error> {
+        let output = |(path, file)| Output { path, file };
+        let lines = output(lines);
+        let mut csv = csv.map(output);
         if let Some(csv) = &mut csv {
             csv.write(CSV_HEAD)?;
         }
@@ -48,14 +50,6 @@ impl Journal {
 }
 
 impl Output {
-    fn create(path: &Path) -> Result<Self, Error> {
-        let path = path.to_owned();
-        match File::create(&path) {
-            Ok(file) => Ok(Self { path, file }),
-            Err(source) => Err(Error::Unwritable { path, source }),
-        }
-    }
-
     fn write(&mut self, text: &str) -> Result<(), Error> {
         let written: io::Result<()> = self.file.write_all(text.as_bytes());
         written.map_err(|source| Error::Unwritable { path: self.path.clone(), source })

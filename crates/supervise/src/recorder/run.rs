@@ -1,6 +1,5 @@
 //! The recording of one run of a comparison. It has no causes: capturing them would slow the run down.
 
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use capture::proc::Member;
@@ -17,19 +16,18 @@ pub(crate) struct RunRecorder {
 }
 
 impl RunRecorder {
-    /// Begins a recording in the file at `path`. The command `words` was just started as process `pid`, and is sampled
+    /// Begins a recording. The command `words` was just started as process `pid`, and is sampled
     /// after each `every`. Runs with the same `label` are drawn alike.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub(crate) fn begin(
-        path: &Path,
+        mut journal: Journal,
         pid: i32,
         words: Vec<String>,
         label: &str,
         every: Duration,
     ) -> Result<Self, Error> {
-        let mut journal = Journal::create(path, None)?;
         journal.write(&Line::Start(RecordingStart {
             rbloat: env!("CARGO_PKG_VERSION").into(),
             unix_ms: unix_ms(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use capture::Mapping;
@@ -48,6 +49,12 @@ fn the_files_of_a_core_are_found_elsewhere_and_missed_where_they_are_not() {
     }
     let right = folder.path().join("right");
     copy_below(&right, &files);
+    if crate::errors::is_root() {
+        // Root reads the files of other users, too.
+        let user = Some(crate::errors::NOBODY);
+        fs::set_permissions(&right, fs::Permissions::from_mode(0o700)).unwrap();
+        chown(&right, user, user).unwrap();
+    }
     let wrong = folder.path().join("wrong");
     copy_below(&wrong, &files);
     // A build id that differs in one bit.

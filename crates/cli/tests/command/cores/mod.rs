@@ -65,7 +65,7 @@ fn core_by_kernel(target: &mut Target, signal: i32, folder: &Path) -> PathBuf {
 }
 
 /// Returns a core that gcore writes of a process, which continues.
-fn core_by_gdb(target: &Target, folder: &Path) -> PathBuf {
+pub(crate) fn core_by_gdb(target: &Target, folder: &Path) -> PathBuf {
     let prefix = folder.join("gdb");
     let pid = target.pid().to_string();
     let done = Command::new("gcore").arg("-o").arg(&prefix).arg(&pid).output();
@@ -79,7 +79,7 @@ fn run_on(core: &Path, arguments: &[&str]) -> Output {
 }
 
 /// The root of the files that targets map, for the kernel's cores: these have the paths that the target sees.
-fn sysroot() -> Vec<String> {
+pub(crate) fn sysroot() -> Vec<String> {
     let root = testkit::root().map(|root| root.to_str().unwrap().to_owned());
     root.map_or(vec![], |root| vec!["--sysroot".into(), root])
 }

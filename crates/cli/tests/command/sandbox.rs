@@ -1,0 +1,129 @@
+//! The rights that rbloat gives up before it analyses the data that it has read.
+
+use std::fs;
+use std::io::{PipeReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+
+use testkit::Target;
+
+use crate::errors::is_root;
+use crate::rbloat;
+use crate::snapshots::Kept;
+
+/// The capacity of a pipe.
+const PIPE: usize = 1 << 16;
+
+/// A command that waits to write its output, so that its state can be examined at the end of its analysis.
+struct Waiting {
+    child: Child,
+    reader: PipeReader,
+}
+
+impl Waiting {
+    fn start(command: &mut Command) -> Self {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(&[b' '; PIPE]).unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(writer).spawn().unwrap();
+        let wait = format!("/proc/{}/wchan", child.id());
+        while !fs::read_to_string(&wait).unwrap().contains("pipe_write") {
+            assert!(child.try_wait().unwrap().is_none(), "it ended without output");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        Self { child, reader }
+    }
+
+    fn status(&self, key: &str) -> String {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("no {key} in {text}")).trim().to_owned()
+    }
+
+    /// Reads the output. The command must succeed.
+    fn finish(mut self) -> Vec<u8> {
+        let mut output = Vec::new();
+        self.reader.read_to_end(&mut output).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        output.split_off(PIPE)
+    }
+}
+
+#[test]
+fn analyses_had_all_rights_of_root() {
+    if !is_root() {
+        return testkit::skip("only root has rights to lose");
+    }
+    let target = Target::scenario("healthy", &["--scale", "0.1"]);
+    let pid = target.pid().to_string();
+    let kept = Kept::of(target.pid());
+    let snapshot = kept.path().to_str().unwrap().to_owned();
+    let folder = tempfile::tempdir().unwrap();
+    let core = crate::cores::core_by_gdb(&target, folder.path());
+    let core = core.to_str().unwrap();
+    let recording = folder.path().join("a.jsonl");
+    let recording = recording.to_str().unwrap();
+    let recorded = rbloat().args(["record", "-o", recording, "--", "true"]).output().unwrap();
+    assert!(recorded.status.success());
+    let commands: [&[&str]; 14] = [
+        &["report", &pid],
+        &["report", &pid, "--json"],
+        &["report", &pid, "--capture", "freeze", "--max-pause", "10s"],
+        &["report", &snapshot],
+        &["report", core],
+        &["fix", &pid],
+        &["map", &pid, "-o", "/dev/stdout"],
+        &["map", core, "-o", "/dev/stdout"],
+        &["snapshot", &snapshot, "-o", "/dev/stdout"],
+        &["diff", &pid, &snapshot],
+        &["diff", core, &pid, &snapshot],
+        &["diff", &pid, "--times", "2", "--every", "1s"],
+        &["why", core, "String"],
+        &["plot", recording],
+    ];
+    for arguments in commands {
+        let waiting = Waiting::start(rbloat().args(arguments));
+        for (key, expected) in [
+            ("CapEff", "0000000000000000"),
+            ("CapPrm", "0000000000000000"),
+            ("CapInh", "0000000000000000"),
+            ("NoNewPrivs", "1"),
+            ("Seccomp", "2"),
+        ] {
+            assert_eq!(waiting.status(key), expected, "{key} in {arguments:?}");
+        }
+        // Threads of the capture may not have ended yet.
+        for thread in fs::read_dir(format!("/proc/{}/task", waiting.child.id())).unwrap() {
+            let status = fs::read_to_string(thread.unwrap().path().join("status"));
+            let is_filtered = |text: String| text.contains("\nSeccomp:\t2\n");
+            assert!(status.map_or(true, is_filtered), "a thread in {arguments:?}");
+        }
+        assert!(!waiting.finish().is_empty(), "{arguments:?}");
+    }
+    let waiting = Waiting::start(rbloat().args(["report", &pid, "--no-sandbox"]));
+    assert_eq!((waiting.status("Seccomp"), waiting.status("NoNewPrivs")), ("0".into(), "0".into()));
+    assert_ne!(waiting.status("CapEff"), "0000000000000000");
+    waiting.finish();
+}
+
+#[test]
+fn reports_are_the_same_without_a_sandbox() {
+    let target = Target::scenario("healthy", &["--scale", "0.1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let core = crate::cores::core_by_gdb(&target, folder.path());
+    let report = |allocator: &str, arguments: &[&str]| {
+        let output = rbloat()
+            .args(["report", "--json"])
+            .arg(&core)
+            .args(crate::cores::sysroot())
+            .args(arguments)
+            .env("LD_PRELOAD", allocator)
+            .output();
+        let mut report = crate::report_of(&output.unwrap());
+        report.capture.elapsed_ms = 0.0;
+        report
+    };
+    let expected = report("", &["--no-sandbox"]);
+    // Another allocator makes other calls. Where it is not installed, the linker continues without.
+    for allocator in ["", "libjemalloc.so.2"] {
+        assert_eq!(report(allocator, &[]), expected);
+    }
+}
