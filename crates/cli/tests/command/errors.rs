@@ -48,6 +48,23 @@ fn a_zombie_has_no_memory() {
     ended.wait().unwrap();
 }
 
+/// It was taken for a /proc of another pid namespace.
+#[test]
+fn a_limit_of_open_files_is_named() {
+    let target = Target::ruby(WAITING);
+    for limit in 4..7 {
+        let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+        let (program, pid) = (rbloat(), target.pid().to_string());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).arg(program.get_program()).args(["report", &pid]);
+        let output = shell.output().unwrap();
+        let (status, line) = complaint(&output);
+        assert_eq!(status, 1, "{limit}: {line}");
+        assert!(line.contains("raise the limit (ulimit -n 64)"), "{limit}: {line}");
+    }
+    assert!(target.finish());
+}
+
 #[test]
 fn what_would_be_ignored_or_lost_is_refused() {
     let pid = std::process::id().to_string();

@@ -78,6 +78,50 @@ fn kill_at_random(arguments: &[&str]) {
     }
 }
 
+/// A process that ended meanwhile was called a kernel thread, an error of rbloat's own (exit status 1), or a process whose
+/// allocator exports no function.
+#[test]
+fn a_target_that_ends_meanwhile_is_said_to_have_ended() {
+    let commands: [&[&str]; 4] = [
+        &["report"],
+        &["report", "--capture", "freeze"],
+        &["snapshot", "--output", "/dev/null"],
+        &["trim"],
+    ];
+    let mut target = Target::ruby(
+        r#"
+        child = nil
+        while $stdout.puts("ready {\"child\": #{child || 0}}") || $stdout.flush && $stdin.gets
+          if child
+            Process.kill(:KILL, child)
+            child = nil
+          else
+            Process.detach(fork { sleep }).then { |it| child = it.pid }
+          end
+        end
+        "#,
+    );
+    for command in commands {
+        for microseconds in (0..40_000).step_by(1_600) {
+            target.tell("fork");
+            let child = target.next_truth()["child"].to_string();
+            let (out, error) = (std::process::Stdio::null(), std::process::Stdio::piped());
+            let arguments = [&command[..1], &[&*child], &command[1..]].concat();
+            let rbloat = rbloat().args(arguments).stdout(out).stderr(error).spawn().unwrap();
+            std::thread::sleep(Duration::from_micros(microseconds));
+            target.tell("kill");
+            target.next_truth();
+            let output = rbloat.wait_with_output().unwrap();
+            let complaint = String::from_utf8(output.stderr).unwrap();
+            let status = output.status.code();
+            assert!(matches!(status, Some(0 | 3 | 5 | 6)), "{status:?}: {complaint}");
+            let wrong = ["os error", "kernel thread", "exports no function"];
+            assert!(!wrong.iter().any(|it| complaint.contains(it)), "{complaint}");
+        }
+    }
+    assert!(target.finish());
+}
+
 /// The target's children that have ended and that it does not wait for by itself.
 fn dead_clones(target: &Target) -> usize {
     let is_dead_clone = |stat: String| {
