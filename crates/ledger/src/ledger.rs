@@ -90,6 +90,8 @@ pub struct ArenaAccount {
     pub address: Address,
     /// True for the main arena.
     pub is_main: bool,
+    /// False if it could not be read; its memory is in `unknown`.
+    pub walked: bool,
     /// The number of its heaps, or of its extents in use.
     pub heaps: u32,
     /// The number of threads that allocate from it; `None` if the allocator does not count them.
@@ -381,6 +383,7 @@ impl MallocAccount {
         let arenas = heap.arenas.iter().zip(&booking.arenas).map(|(arena, causes)| ArenaAccount {
             address: arena.address,
             is_main: arena.is_main,
+            walked: arena.walked,
             heaps: arena.heaps,
             threads: arena.threads,
             system_bytes: arena.system_bytes,

@@ -310,6 +310,27 @@ pub(crate) fn foreign_malloc() -> std::path::PathBuf {
     testkit::compile("foreign_malloc", folder, &["-shared", "-fPIC"])
 }
 
+/// The exit status was 0.
+#[test]
+fn an_arena_that_cannot_be_read_makes_a_report_incomplete() {
+    let target = Target::ruby(
+        "require 'fiddle'
+         # The thread has an arena of its own. It writes beyond its chunk, into the header of the next one.
+         Thread.new { Fiddle::Pointer.new(Fiddle.malloc(104))[104, 8] = [0x1337_1337].pack('Q'); sleep }
+         Thread.pass until (Thread.list - [Thread.main]).all?(&:stop?)
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(true)",
+    );
+    let output = run(target.pid(), &["--json"]);
+    assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: formats::Report = crate::document(&output.stdout);
+    let walked: Vec<bool> = report.arenas.iter().flatten().map(|arena| arena.walked).collect();
+    assert_eq!(walked, [true, false]);
+    assert!(!report.findings.is_empty());
+    let causes = report.causes.iter().map(|row| row.bytes);
+    assert_eq!(causes.sum::<u64>(), report.process.rss_bytes);
+    assert!(target.finish());
+}
+
 #[test]
 fn another_allocator_leaves_rubys_side() {
     let target =

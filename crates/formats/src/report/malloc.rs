@@ -68,6 +68,9 @@ impl From<&MallocAccount> for Malloc {
 pub struct Arena {
     pub address: String,
     pub main: bool,
+    /// False if the arena could not be read; true in older snapshots.
+    #[serde(default = "walked")]
+    pub walked: bool,
     pub heaps: u32,
     /// `None` if the allocator does not count them, and in older snapshots.
     #[serde(default)]
@@ -82,6 +85,10 @@ pub struct Arena {
     pub top_bytes: u64,
     pub overhead_bytes: u64,
     pub returned_bytes: u64,
+}
+
+fn walked() -> bool {
+    true
 }
 
 impl From<&ArenaAccount> for Arena {
@@ -99,6 +106,7 @@ impl From<&ArenaAccount> for Arena {
         Self {
             address: arena.address.to_string(),
             main: arena.is_main,
+            walked: arena.walked,
             heaps: arena.heaps,
             threads: arena.threads,
             system_bytes: arena.system_bytes,

@@ -135,7 +135,8 @@ impl Report {
     /// Returns true if every part of the process could be read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.malloc.is_some() && self.ruby.is_some()
+        let arenas = self.arenas.iter().flatten();
+        self.malloc.is_some() && self.ruby.is_some() && arenas.into_iter().all(|it| it.walked)
     }
 }
 
