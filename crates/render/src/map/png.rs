@@ -199,6 +199,7 @@ fn colour(shade: Shade) -> [u8; 3] {
         Shade::Kept => Colour::Kept.rgb(),
         Shade::Returned => Colour::Returned.rgb(),
         Shade::Swapped => Colour::Swapped.rgb(),
+        Shade::Lost => Colour::Lost.rgb(),
         Shade::InUse(bytes) => {
             let share = (bytes as f64 / PAGE_SIZE as f64).sqrt();
             let (little, full) = (Colour::InUseLittle.rgb(), Colour::InUse.rgb());
@@ -220,12 +221,12 @@ mod tests {
     /// A snapshot of areas of this many pages each, which never were resident.
     fn snapshot(kinds: &[AreaKind], pages: u64) -> Snapshot {
         let report = serde_json::from_str(include_str!("../../tests/burst.json")).unwrap();
-        let mut map = MemoryMap { knows_pages: true, ..MemoryMap::default() };
+        let mut map = MemoryMap::default();
         let mut start = Address(0);
         for &kind in kinds {
             let end = start.offset(pages * PAGE_SIZE);
             let from = map.columns.pages.len();
-            let mut number = pages << 2;
+            let mut number = pages << 3;
             while number > 127 {
                 map.columns.pages.push(number as u8 | 128);
                 number >>= 7;
