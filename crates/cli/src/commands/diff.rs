@@ -94,7 +94,7 @@ fn watch(
         match taken {
             Ok(snapshot) => snapshots.push((format!("look {number}"), snapshot)),
             Err(failure) if snapshots.len() >= 2 => {
-                anstream::eprintln!("rbloat: look {number} of {times}: {failure}");
+                terminal::complain(format!("look {number} of {times}: {failure}"));
                 break;
             }
             Err(failure) => return Err(failure),
