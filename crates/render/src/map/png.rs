@@ -13,6 +13,8 @@ const WIDTH: usize = 1200;
 const MARGIN: usize = 16;
 const ROOM: usize = WIDTH - 2 * MARGIN;
 const HEADLINE: f64 = 18.0;
+/// The most lines of the headline.
+const MAX_LINES: usize = 6;
 /// The most rows of pixels that cells take.
 const MAX_ROWS: u64 = 2400;
 
@@ -85,8 +87,9 @@ pub fn map_png(snapshot: &Snapshot) -> Vec<u8> {
 
 fn write_head(snapshot: &Snapshot, page: &mut Page, cells: Cells) {
     let process = &snapshot.report.process;
-    for line in wrap(&words::verdict(&snapshot.report).summary, HEADLINE, ROOM as f64) {
-        page.write(&line, HEADLINE, Colour::Ink);
+    let summary = words::verdict(&snapshot.report).summary;
+    for line in wrap(&summary, HEADLINE, ROOM as f64).iter().take(MAX_LINES) {
+        page.write(line, HEADLINE, Colour::Ink);
     }
     let ruby = process.ruby_version.as_deref().unwrap_or("unknown");
     let line = format!(
