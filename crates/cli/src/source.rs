@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use capture::{Core, CoreFile, Finding, Severity, Sysroot};
+use capture::{Core, CoreFile, Finding, Severity, Sysroot, one_line};
 use formats::{Capture, CaptureMethod, Report, Snapshot, Why};
 use indicatif::{ProgressBar, ProgressStyle};
 use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
@@ -341,7 +341,7 @@ fn account_for_core(
     detail: Detail,
 ) -> Snapshot {
     let (ledger, memory_map) = Ledger::draw_up_to(detail.extent, &core.image.state, facts);
-    let reason = format!("read from {}, {}", path.display(), core.origin);
+    let reason = one_line(&format!("read from {}, {}", path.display(), core.origin));
     let pause = Duration::ZERO;
     let capture =
         Capture::new(CaptureMethod::Core, reason, core.written, pause, since.elapsed(), None);
