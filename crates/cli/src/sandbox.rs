@@ -275,7 +275,7 @@ fn conditions() -> [Conditional; 7] {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::io::{self, Read, Write};
+    use std::io::{self, Read};
     use std::net::{TcpListener, UdpSocket};
     use std::os::unix::net::UnixStream;
     use std::process::Command;

@@ -88,7 +88,10 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
             say_progress(setting.name(), number, done, all, started.elapsed());
             let recording = match &folder {
                 // Without a recording, the run is measured all the same.
-                Some(folder) => folder.record(setting.name(), number).inspect_err(|error| terminal::complain(error)).ok(),
+                Some(folder) => folder
+                    .record(setting.name(), number)
+                    .inspect_err(|error| terminal::complain(error))
+                    .ok(),
                 None => None,
             };
             let (recording, journal) = recording.unzip();
