@@ -1,6 +1,8 @@
 //! Walks the heap of a process, and prints its contents and the time taken: `cargo run --release -p rbloat-allocator
 //! --example walk -- PID`.
 
+#![expect(clippy::print_stdout, reason = "it is an example")]
+
 use std::error::Error;
 use std::time::Instant;
 

@@ -40,4 +40,4 @@ pub use mapping::{Backing, Mapping, Mappings};
 pub use memory::{Memory, Unreadable, Window};
 pub use pages::{PageRun, PageState, Pages};
 pub use sysroot::Sysroot;
-pub use text::is_control;
+pub use text::{is_control, one_line};

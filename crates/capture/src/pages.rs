@@ -13,7 +13,7 @@ pub enum PageState {
     File,
     /// Swapped. Reading it would make it resident.
     Swapped,
-    /// Resident or swapped, but a core file lacks its bytes.
+    /// A core file lacks its bytes. It may have been resident, swapped, or absent.
     Lost,
 }
 
@@ -108,6 +108,13 @@ impl Pages {
     pub fn swapped_bytes(&self) -> u64 {
         let swapped = self.0.iter().filter(|run| run.state == PageState::Swapped);
         swapped.map(|run| length(&run.range)).sum()
+    }
+
+    /// Returns the number of bytes that a core file lacks.
+    #[must_use]
+    pub fn lost_bytes(&self) -> u64 {
+        let lost = self.0.iter().filter(|run| run.state == PageState::Lost);
+        lost.map(|run| length(&run.range)).sum()
     }
 
     /// Iterates over all runs, ascending.

@@ -22,7 +22,7 @@ use arguments::Arguments;
 use failure::Failure;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
     match commands::run(arguments.command.as_ref()) {
         Ok(outcome) => outcome.into(),
         // The reader has closed the pipe: `rbloat report 42 | head -3`.
@@ -30,8 +30,17 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            anstream::eprintln!("rbloat: {failure}");
+            terminal::complain(&failure);
             failure.exit_code()
         }
     }
+}
+
+/// Prints the help, the version, or an error in the arguments, which may quote a file's name, and exits.
+fn refuse(error: &clap::Error) -> ! {
+    if error.use_stderr() {
+        terminal::print_error(&error.render().ansi().to_string());
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
 }

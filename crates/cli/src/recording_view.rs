@@ -1,12 +1,11 @@
 //! The display during a recording: on a terminal a view that is updated in place, otherwise a line per minute.
 
-use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use diagnosis::LatestFigures;
 use formats::{Report, Sample};
 use ledger::Size;
-use render::{age, headline, sample as line, sparkline};
+use render::{age, bar, headline, sample as line, sparkline};
 use supervise::Watcher;
 
 use crate::arguments::CaptureArguments;
@@ -14,6 +13,8 @@ use crate::terminal;
 
 /// The time between two lines if there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
+/// Columns of the bar for the largest cause.
+const BAR: u64 = 30;
 /// The maximum number of causes in the view.
 const MAX_CAUSES: usize = 6;
 
@@ -32,7 +33,7 @@ pub(crate) struct View {
 
 impl View {
     pub(crate) fn new(capture: CaptureArguments, beside_program: bool) -> Self {
-        let is_live = !beside_program && io::stdout().is_terminal();
+        let is_live = !beside_program && terminal::is_interactive();
         Self {
             capture,
             beside_program,
@@ -63,9 +64,9 @@ impl View {
         if let Some(t_ms) = latest.causes_t_ms {
             lines.push(format!("causes, {}:", age(sample, t_ms)));
         }
-        let longest = latest.causes.first().map_or(1, |row| row.bytes.max(1));
+        let longest = latest.causes.first().map_or(0, |row| row.bytes);
         for row in latest.causes.iter().take(MAX_CAUSES) {
-            let bar = "█".repeat((row.bytes * 30 / longest) as usize);
+            let bar = bar(row.bytes, longest, BAR);
             lines.push(format!(
                 "{:>20} {:>10}  {bar}",
                 row.cause.name(),
@@ -77,19 +78,18 @@ impl View {
 
     fn clear(&mut self) {
         if self.shown > 0 {
-            self.write(&format!("\x1b[{}A\x1b[J", self.shown));
+            let _ = terminal::erase(self.shown);
             self.shown = 0;
         }
     }
 
     /// Errors are ignored: the recording continues even if nobody reads the display.
     fn write(&self, text: &str) {
-        let _ = if self.beside_program {
-            anstream::stderr().write_all(text.as_bytes())
+        if self.beside_program {
+            terminal::print_error(text);
         } else {
-            let mut out = anstream::stdout();
-            out.write_all(text.as_bytes()).and_then(|()| out.flush())
-        };
+            let _ = terminal::print(text);
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use seccompiler::{
 };
 
 use crate::output::Output;
+use crate::terminal;
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct SandboxArguments {
@@ -99,7 +100,7 @@ impl Sandbox {
     fn enter(&self, stage: Stage<'_>) {
         if self.is_wanted {
             for failure in self.restrict(stage, seccompiler::apply_filter_all_threads) {
-                anstream::eprintln!("rbloat: a part of the sandbox is missing: {failure}");
+                terminal::complain(format!("a part of the sandbox is missing: {failure}"));
             }
         }
     }
@@ -274,7 +275,7 @@ fn conditions() -> [Conditional; 7] {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::io::{self, Read, Write};
+    use std::io::{self, Read};
     use std::net::{TcpListener, UdpSocket};
     use std::os::unix::net::UnixStream;
     use std::process::Command;
@@ -365,7 +366,7 @@ mod tests {
             let set: std::collections::HashSet<_> = sums.into_iter().collect();
             assert_eq!(set.len(), 4);
             assert!(std::panic::catch_unwind(|| std::panic::resume_unwind(Box::new(1))).is_err());
-            io::stderr().write_all(b"").unwrap();
+            terminal::print_error("");
             output.write(&head).unwrap();
             assert_forbidden(File::open(&path));
         });

@@ -1,11 +1,11 @@
 //! The source of a report: a live process, a snapshot, or a core file.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use capture::{Core, CoreFile, Finding, Severity, Sysroot};
+use capture::{Core, CoreFile, Finding, Severity, Sysroot, one_line};
 use formats::{Capture, CaptureMethod, Report, Snapshot, Why};
 use indicatif::{ProgressBar, ProgressStyle};
 use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
@@ -14,6 +14,7 @@ use crate::arguments::{CaptureArguments, RetainedArguments, SourceName};
 use crate::attempts::{self, Captured};
 use crate::failure::Failure;
 use crate::sandbox::Sandbox;
+use crate::terminal;
 
 /// The maximum size of a snapshot's file. The snapshot of a process of 100 GiB is smaller.
 const MAX_BYTES: u64 = 2 << 30;
@@ -340,7 +341,7 @@ fn account_for_core(
     detail: Detail,
 ) -> Snapshot {
     let (ledger, memory_map) = Ledger::draw_up_to(detail.extent, &core.image.state, facts);
-    let reason = format!("read from {}, {}", path.display(), core.origin);
+    let reason = one_line(&format!("read from {}, {}", path.display(), core.origin));
     let pause = Duration::ZERO;
     let capture =
         Capture::new(CaptureMethod::Core, reason, core.written, pause, since.elapsed(), None);
@@ -350,7 +351,7 @@ fn account_for_core(
 /// Shows a progress line on a terminal, before the target is paused. The line is not animated: a thread that draws to
 /// the terminal could be stopped by ^Z, and rbloat with it, while the target is paused.
 pub(crate) fn progress(pid: i32) -> ProgressBar {
-    if !io::stderr().is_terminal() {
+    if !terminal::has_interactive_errors() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{msg} ...")

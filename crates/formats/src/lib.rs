@@ -14,6 +14,7 @@ mod recording;
 mod report;
 mod snapshot;
 mod trim;
+mod untrusted;
 mod verdict;
 mod why;
 
@@ -81,7 +82,8 @@ pub const SCHEMAS: [(&str, Schema); 5] = [
     (Why::KIND, schema::<Why>),
 ];
 
-/// Returns a document as JSON, with a line break at its end. `summary` is its content in one sentence.
+/// Returns a document as JSON, with a line break at its end. `summary` is its content in one sentence. Control characters
+/// are escaped.
 ///
 /// # Panics
 /// If a map of the content has keys that are not strings. No content has such a map.
@@ -89,7 +91,8 @@ pub const SCHEMAS: [(&str, Schema); 5] = [
 pub fn to_json<T: Content>(content: &T, summary: &str) -> String {
     let document =
         Document { schema: SCHEMA, kind: T::KIND.into(), summary: summary.into(), content };
-    serde_json::to_string_pretty(&document).expect("a document has string keys") + "\n"
+    let json = serde_json::to_string_pretty(&document).expect("a document has string keys");
+    untrusted::escape_controls(&json) + "\n"
 }
 
 /// Returns the JSON Schema of all documents with content `T`.

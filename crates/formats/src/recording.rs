@@ -3,6 +3,8 @@
 use serde::Deserialize;
 
 use crate::line::{Arrival, CauseSample, Line, RecordingEnd, RecordingStart, SCHEMA, Sample};
+use crate::report::check_causes;
+use crate::untrusted;
 
 /// A recording, as far as it was written.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,14 +55,11 @@ impl Recording {
         if schema != u64::from(SCHEMA) {
             return Err(RecordingError::OtherVersion(schema));
         }
-        let Ok(Line::Start(start)) = serde_json::from_slice(first) else {
+        let Ok(Line::Start(start)) = untrusted::parse(first) else {
             return Err(RecordingError::NotARecording);
         };
         let read = |(index, line): (usize, &[u8])| {
-            serde_json::from_slice(line).map_err(|error| RecordingError::Line {
-                number: index + 2,
-                what: error.to_string(),
-            })
+            parse(line).map_err(|what| RecordingError::Line { number: index + 2, what })
         };
         let lines = lines.enumerate().map(read).collect::<Result<_, _>>()?;
         Ok(Self { start, lines })
@@ -106,6 +105,15 @@ impl Recording {
     }
 }
 
+/// Parses a line. The causes of a process must add up to its RSS.
+fn parse(line: &[u8]) -> Result<Line, String> {
+    let line = untrusted::parse(line)?;
+    if let Line::Causes(causes) = &line {
+        check_causes(&causes.causes, causes.rss_bytes)?;
+    }
+    Ok(line)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,7 +142,7 @@ mod tests {
                 recorder_cpu_ms: 0.25,
             })
         };
-        let failure = ReadFailure { t_ms: 1500, pid: 42, what: "\u{1b}\n\"".into() };
+        let failure = ReadFailure { t_ms: 1500, pid: 42, what: "\\n\"".into() };
         Recording { start, lines: vec![sample(0), sample(1000), Line::Failure(failure)] }
     }
 
@@ -161,6 +169,35 @@ mod tests {
                 assert_eq!(read.unwrap().lines, recording.lines[..lines]);
             }
         }
+    }
+
+    #[test]
+    fn no_text_of_a_recording_controls_the_terminal() {
+        let mut recording = recording();
+        recording.start.label = Some("a\n\u{1b}]0;b".into());
+        let read = Recording::from_bytes(written(&recording).as_bytes()).unwrap();
+        assert_eq!(read.start.label.as_deref(), Some("a  ]0;b"));
+    }
+
+    #[test]
+    fn a_line_whose_numbers_do_not_fit_together_is_refused() {
+        let with = |line: &str| written(&recording()) + line + "\n";
+        let causes = |rss_bytes: u64| {
+            format!(
+                r#"{{"schema":1,"kind":"causes","t_ms":1,"pid":1,"started_ticks":1,"command":"","ruby_version":null,"allocator":"glibc",
+                "rss_bytes":{rss_bytes},"causes":[{{"cause":"unknown","bytes":4096}}],"verdict":"healthy","trim_yield_bytes":null,
+                "slots_live":null,"slots_free":null,"method":"fork","pause_ms":1,"recorder_cpu_ms":1}}"#
+            )
+            .replace('\n', "")
+        };
+        assert!(Recording::from_bytes(with(&causes(4096)).as_bytes()).is_ok());
+        let error =
+            |line: &str| Recording::from_bytes(with(line).as_bytes()).unwrap_err().to_string();
+        let expected = "line 5 is invalid: its causes add up to 4096 bytes, but RSS is 4095 bytes";
+        assert_eq!(error(&causes(4095)), expected);
+        let failure =
+            r#"{"schema":1,"kind":"failure","t_ms":18446744073709551615,"pid":1,"what":""}"#;
+        assert!(error(failure).contains("the numbers are too large"));
     }
 
     #[test]

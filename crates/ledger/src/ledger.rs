@@ -23,6 +23,8 @@ pub struct Ledger {
     pub rss_bytes: u64,
     /// The bytes in swap, which are not resident and belong to no cause.
     pub swap_bytes: u64,
+    /// The bytes of pages that a core file lacks, which belong to no cause: it is not known whether they were resident.
+    pub lost_bytes: u64,
     /// The C library.
     pub libc: Libc,
     /// The allocator that serves malloc(3).
@@ -215,6 +217,7 @@ impl Ledger {
             origin: state.origin,
             rss_bytes,
             swap_bytes: state.swap_bytes(),
+            lost_bytes: pages.lost_bytes(),
             libc: facts.libc.clone(),
             allocator: facts.allocator.clone(),
             causes: booking.causes,

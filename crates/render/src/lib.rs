@@ -29,5 +29,6 @@ pub use processes::{ListedProcess, processes};
 pub use report::{TextOptions, report, saved_snapshot};
 pub use sample::{age, duration, fewer_searches, headline, recording_end, sample, sparkline};
 pub use stable::stable_point;
+pub use text::bar;
 pub use trim::{trim_outcome, trim_prediction, trim_summary, trim_watch};
 pub use why::{why, why_summary};

@@ -9,13 +9,13 @@ use crate::files::write_files;
 use crate::interpreter::write_interpreter;
 use crate::pins::write_pins;
 use crate::text::{
-    BOLD, DIM, GREEN, RED, align_right, mebibytes, table, trimmed, write_paragraph, write_verdict,
-    write_wrapped,
+    BOLD, DIM, GREEN, RED, align_right, bar, mebibytes, table, trimmed, write_paragraph,
+    write_verdict, write_wrapped,
 };
 use crate::words;
 
 /// Columns of the bar for all of RSS.
-const BAR: f64 = 20.0;
+const BAR: u64 = 20;
 /// Columns of a cause's other cells. The rest of a line is for the explanation.
 const BEFORE_MEANING: usize = 57;
 /// The least number of columns for an explanation: half a word explains nothing.
@@ -126,7 +126,7 @@ fn write_causes(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
             format!("{style}{}{style:#}", row.cause.name()),
             format!("{style}{}{style:#}", mebibytes(row.bytes)),
             format!("{share:.1}"),
-            "█".repeat((share * BAR / 100.0).round() as usize),
+            bar(row.bytes, rss, BAR),
             format!("{DIM}{meaning}{DIM:#}"),
         ]);
     }
@@ -141,6 +141,13 @@ fn write_causes(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
     writeln!(out, "{}", trimmed(&table))?;
     if report.process.swap_bytes > 0 {
         writeln!(out, "  and {} in swap", Size(report.process.swap_bytes))?;
+    }
+    if report.process.lost_bytes > 0 {
+        let lost = Size(report.process.lost_bytes);
+        writeln!(
+            out,
+            "  and {lost} that the core lacks: it is unknown how much of it was resident"
+        )?;
     }
     writeln!(out)
 }

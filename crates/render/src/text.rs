@@ -83,6 +83,14 @@ pub(crate) fn trimmed(table: &Table) -> String {
     table.trim_fmt()
 }
 
+/// Returns a bar for `part` of `whole`: `columns` for the whole, and never more.
+#[must_use]
+pub fn bar(part: u64, whole: u64, columns: u64) -> String {
+    let (part, whole) = (u128::from(part), u128::from(whole.max(1)));
+    let filled = (2 * part * u128::from(columns) + whole) / (2 * whole);
+    "█".repeat(filled.min(columns.into()) as usize)
+}
+
 pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }

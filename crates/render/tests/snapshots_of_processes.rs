@@ -2,7 +2,7 @@
 
 use capture::Address;
 use formats::{FORMAT, Report, Snapshot, SnapshotError};
-use ledger::{Area, AreaKind, Columns, MemoryMap};
+use ledger::{Area, AreaKind, Columns, MemoryMap, PageUse};
 use proptest::prelude::*;
 
 /// A number in the encoding of columns, written for the test: seven bits a byte, the lowest first.
@@ -13,7 +13,8 @@ fn number(column: &mut Vec<u8>, number: u64) {
     column.push(digits[last]);
 }
 
-/// An area of one page and another one: a chunk in use, a free one, and two objects of an owner.
+/// An area of one page and another one: a chunk in use, a free one, and two objects of an owner. A third one has the other
+/// resident pages.
 fn snapshot() -> Snapshot {
     let report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
     let mut columns = Columns::default();
@@ -22,17 +23,21 @@ fn snapshot() -> Snapshot {
     }
     columns.uses = vec![2, 3, 7, 8, 10];
     columns.owners = vec![1, 2, 0];
-    columns.pages = vec![1 << 2 | 1, 1 << 2];
-    let area = |start: u64, kind, parts: [std::ops::Range<usize>; 4], blocks| {
+    columns.pages = vec![1 << 3 | 1, 1 << 3];
+    let others = report.process.rss_bytes / 4096 - 1;
+    number(&mut columns.pages, others << 3 | 1);
+    let runs = columns.pages.len();
+    let area = |start: u64, length: u64, kind, parts: [std::ops::Range<usize>; 4], blocks| {
         let [sizes, uses, owners, pages] = parts;
-        let range = Address(start)..Address(start + 4096);
+        let range = Address(start)..Address(start + length * 4096);
         Area { range, kind, name: String::new(), blocks, sizes, uses, owners, pages }
     };
     let areas = vec![
-        area(0x10_0000, AreaKind::Arena(0), [0..3, 0..2, 0..1, 0..1], 2),
-        area(0x20_0000, AreaKind::HeapPages, [3..7, 2..5, 1..3, 1..2], 3),
+        area(0x10_0000, 1, AreaKind::Arena(0), [0..3, 0..2, 0..1, 0..1], 2),
+        area(0x20_0000, 1, AreaKind::HeapPages, [3..7, 2..5, 1..3, 1..2], 3),
+        area(0x30_0000, others, AreaKind::Anonymous, [7..7, 5..5, 3..3, 2..runs], 0),
     ];
-    Snapshot { report, memory_map: MemoryMap { areas, columns, knows_pages: true } }
+    Snapshot { report, memory_map: MemoryMap { areas, columns } }
 }
 
 #[test]
@@ -67,7 +72,10 @@ fn each_way_of_being_no_snapshot_is_told_from_the_others() {
         assert!(matches!(error(&other), SnapshotError::OtherVersion(it) if it == version));
     }
     let without_sections = sealed(whole[..16].to_vec());
-    assert!(matches!(error(&without_sections), SnapshotError::InvalidSection("report")));
+    assert!(matches!(
+        error(&without_sections),
+        SnapshotError::InvalidSection { name: "report", .. }
+    ));
 }
 
 #[test]
@@ -92,7 +100,8 @@ fn areas_that_do_not_fit_together_are_refused() {
         assert!(
             matches!(
                 error,
-                Err(SnapshotError::InconsistentMap(_) | SnapshotError::InvalidSection("areas"))
+                Err(SnapshotError::InconsistentMap(_)
+                    | SnapshotError::InvalidSection { name: "areas", .. })
             ),
             "{what}: {error:?}"
         );
@@ -116,7 +125,7 @@ fn a_file_that_unpacks_to_gigabytes_is_refused() {
     bytes.extend([0; 4]);
     assert!(matches!(
         Snapshot::from_bytes(&sealed(bytes)),
-        Err(SnapshotError::InvalidSection("report"))
+        Err(SnapshotError::InvalidSection { name: "report", .. })
     ));
 }
 
@@ -124,7 +133,7 @@ proptest! {
     #[test]
     fn any_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Snapshot::from_bytes(&bytes);
-        let mut begun = b"\x8brbloat\n\x02\0\0\0".to_vec();
+        let mut begun = b"\x8brbloat\n\x03\0\0\0".to_vec();
         begun.extend(bytes);
         let _ = Snapshot::from_bytes(&sealed(begun));
     }
@@ -173,4 +182,55 @@ fn no_text_of_a_snapshot_controls_the_terminal() {
     let read = Snapshot::from_bytes(&snapshot.to_bytes()).unwrap().report;
     assert_eq!(read.process.command, "ruby  [2J");
     assert_eq!(read.owners.unwrap()[0].owner, "x      [1;32mcurl");
+}
+
+/// A share far above 100 % made a bar that no memory had room for.
+#[test]
+fn a_report_whose_numbers_do_not_fit_together_is_refused() {
+    type Change = fn(&mut Report);
+    let changes: [(Change, &str); 9] = [
+        (
+            |it| it.causes[0].bytes += 1,
+            "its causes add up to 288444417 bytes, but RSS is 288444416 bytes",
+        ),
+        (|it| it.process.rss_bytes = 1, "its causes add up to 288444416 bytes, but RSS is 1 bytes"),
+        (|it| it.causes[0].bytes = 1 << 60, "the numbers are too large"),
+        (|it| it.causes.push(it.causes[5].clone()), "it lists the cause ruby.jit twice"),
+        (|it| it.verdict.bytes = 1 << 40, "the verdict has 1099511627776 bytes"),
+        (|it| it.owners.as_mut().unwrap()[0].resident_bytes = Some(1 << 40), "an owner has"),
+        (|it| it.malloc.as_mut().unwrap().trim_yield_bytes = 1 << 40, "the yield of a trim has"),
+        (
+            |it| it.arenas.as_mut().unwrap()[0].address = "0x12 and more".into(),
+            "the address of an arena",
+        ),
+        (|it| it.process.command = "a".repeat(2 << 20), "a string is too long"),
+    ];
+    for (change, expected) in changes {
+        let mut snapshot = snapshot();
+        change(&mut snapshot.report);
+        let error = Snapshot::from_bytes(&snapshot.to_bytes()).unwrap_err().to_string();
+        assert!(error.starts_with("its section \"report\" is invalid: "), "{error}");
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_map_with_other_resident_bytes_than_the_report_is_refused() {
+    let mut snapshot = snapshot();
+    snapshot.memory_map.columns.pages[0] = 1 << 3;
+    let error = Snapshot::from_bytes(&snapshot.to_bytes()).unwrap_err().to_string();
+    assert_eq!(error, "its report has 288444416 resident bytes, but its map has 288440320");
+}
+
+#[test]
+fn a_lost_page_is_not_resident() {
+    let mut map = snapshot().memory_map;
+    let before = map.resident_bytes();
+    map.columns.pages[0] = 1 << 3 | 4;
+    assert_eq!(map.check(100), Ok(()));
+    assert_eq!(map.pages(&map.areas[0]).next().unwrap().1, PageUse::Lost);
+    assert_eq!(map.resident_bytes(), before - 4096);
+    // No page has the other states.
+    map.columns.pages[0] = 1 << 3 | 5;
+    assert!(map.check(100).is_err());
 }

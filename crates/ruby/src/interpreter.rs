@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use capture::elf::{self, Module};
-use capture::{Address, Image, Memory};
+use capture::{Address, Image, Memory, one_line};
 
 use crate::error::Error;
 use crate::word::words;
@@ -78,7 +78,7 @@ pub fn find_in(image: &Image<'_>, modules: &[Module]) -> Option<Interpreter> {
         if in_use(&first) { first } else { found.find(in_use).unwrap_or(first) };
     let home = modules.iter().find_map(|module| {
         let version = image.read_c_string(address_of(image, module, "ruby_version")?, MAX_VERSION);
-        Some((module, String::from_utf8(version.ok()?).ok()?))
+        Some((module, one_line(&String::from_utf8(version.ok()?).ok()?)))
     });
     let (home, version) = home.unwrap_or((module, "of an unknown version".to_owned()));
     let landmark_variables = LANDMARKS

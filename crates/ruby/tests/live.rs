@@ -416,7 +416,7 @@ fn compilers() -> Vec<(&'static [&'static str], &'static str)> {
     };
     let own: Vec<_> = ALL.into_iter().filter(|(options, size)| works(options, size)).collect();
     if own.is_empty() {
-        eprintln!("SKIPPED: this Ruby has no JIT compiler");
+        testkit::skip("this Ruby has no JIT compiler");
     }
     own
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 /// Reports that the current test was not run, in whole or in part, and why.
 ///
 /// `scripts/test` counts the lines of the file that `RBLOAT_TEST_SKIPS` names, and prints the reasons at the end.
+#[expect(clippy::print_stderr, reason = "it is the output of a test")]
 pub fn skip(reason: &str) {
     let test = std::thread::current().name().unwrap_or("main").to_owned();
     eprintln!("SKIPPED {test}: {reason}");

@@ -1,4 +1,4 @@
-use capture::{Finding, Image, Severity, Window};
+use capture::{Finding, Image, Severity, Window, length};
 
 use crate::Arena;
 use crate::glibc::arena_list::ArenaList;
@@ -40,6 +40,9 @@ pub(crate) fn walk_arena(
     arena.heaps = segments.len() as u32;
     arena.walked = walked.is_ok();
     if walked.is_err() {
+        // Its own count may be damaged, and sums of such counts could overflow.
+        let mapped = image.state.mappings.iter().map(|mapping| length(&mapping.range)).sum();
+        arena.system_bytes = arena.system_bytes.min(mapped);
         segments.iter_mut().for_each(|it| *it = Segment::unwalked(it.range.clone()));
     }
     let finding = match walked {

@@ -17,7 +17,7 @@ mod states;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::proc::kept_variables;
+use crate::proc::{MAX_COMMAND, kept_variables};
 use crate::text::one_line;
 use crate::{
     Backing, Error, Finding, Image, Mapping, Mappings, Origin, Pages, ProcessInfo, ProcessState,
@@ -109,7 +109,8 @@ fn process(dumped: &Dumped, notes: &Notes, pages: &Pages) -> ProcessInfo {
     let first = FirstStack::find(dumped, notes);
     let (arguments, environment) =
         first.map_or((notes.arguments.clone(), None), |it| (it.arguments, Some(it.environment)));
-    let command = one_line(String::from_utf8_lossy(&arguments).trim_end_matches(['\0', ' ']));
+    let arguments = &arguments[..arguments.len().min(MAX_COMMAND)];
+    let command = one_line(String::from_utf8_lossy(arguments).trim_end_matches(['\0', ' ']));
     let name = one_line(&String::from_utf8_lossy(&notes.name));
     let all = pages.iter().filter(|run| run.state.is_resident());
     ProcessInfo {

@@ -129,13 +129,17 @@ pub fn mappings(pid: i32, counted: bool) -> Result<Mappings, Error> {
     })
 }
 
+/// The most bytes of a command line that are kept: as many as the kernel allows in one of its words.
+pub(crate) const MAX_COMMAND: usize = 128 << 10;
+
 /// Returns the command line of process `pid`, words joined by blanks, without control characters; its name in
 /// brackets if it has none.
 ///
 /// # Errors
 /// If there is no such process.
 pub fn command_line(pid: i32) -> Result<String, Error> {
-    let words = read(pid, "cmdline")?;
+    let mut words = read(pid, "cmdline")?;
+    words.truncate(MAX_COMMAND);
     let words = one_line(String::from_utf8_lossy(&words).trim_end_matches('\0'));
     if words.is_empty() {
         return Ok(format!("[{}]", one_line(&status(pid)?.name)));

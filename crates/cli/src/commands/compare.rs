@@ -1,5 +1,4 @@
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -89,7 +88,10 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
             say_progress(setting.name(), number, done, all, started.elapsed());
             let recording = match &folder {
                 // Without a recording, the run is measured all the same.
-                Some(folder) => folder.record(setting.name(), number).inspect_err(complain).ok(),
+                Some(folder) => folder
+                    .record(setting.name(), number)
+                    .inspect_err(|error| terminal::complain(error))
+                    .ok(),
                 None => None,
             };
             let (recording, journal) = recording.unzip();
@@ -118,7 +120,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
         }));
     }
     if is_interrupted {
-        anstream::eprintln!("rbloat: interrupted; {} of {all} runs were measured", runs.len());
+        terminal::complain(format!("interrupted; {} of {all} runs were measured", runs.len()));
     }
     let workload = Workload {
         command: words(arguments),
@@ -211,7 +213,7 @@ fn say_progress(setting: &str, number: u32, done: usize, all: usize, elapsed: Du
         let seconds = elapsed.as_secs_f64() / done as f64 * (all - done) as f64;
         format!(", about {:.0} s left", seconds.ceil())
     };
-    anstream::eprintln!("rbloat: {} of {all}: {setting}, run {number}{left}", done + 1);
+    terminal::complain(format!("{} of {all}: {setting}, run {number}{left}", done + 1));
 }
 
 /// The outcome of a run.
@@ -219,10 +221,6 @@ enum Measured {
     Run(Box<Run>),
     Failed(String),
     Interrupted,
-}
-
-fn complain(error: &impl Display) {
-    anstream::eprintln!("rbloat: {error}");
 }
 
 /// Starts the program under a setting, and records it if there is a journal.
@@ -236,7 +234,7 @@ fn start<'a>(
     let is_server = arguments.load.is_some();
     let mut program =
         MeasuredProgram::start(&arguments.command, environment, orphans, is_server, |error| {
-            complain(&error);
+            terminal::complain(&error);
         })?;
     if let Some(journal) = journal {
         program.record(journal, words(arguments), setting.name());

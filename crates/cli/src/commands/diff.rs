@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             let sources = names.iter().map(open).collect::<Result<Vec<_>, _>>()?;
             let (how, retained) = (arguments.capture, arguments.retained);
             let snapshots = source::snapshots(sources, how, retained, &sandbox)?;
-            names.iter().map(|(text, _)| (*text).to_owned()).zip(snapshots).collect()
+            names.iter().map(|(text, _)| capture::one_line(text)).zip(snapshots).collect()
         }
     };
     let is_complete = snapshots.iter().all(|(_, snapshot)| snapshot.report.is_complete());
@@ -94,7 +94,7 @@ fn watch(
         match taken {
             Ok(snapshot) => snapshots.push((format!("look {number}"), snapshot)),
             Err(failure) if snapshots.len() >= 2 => {
-                anstream::eprintln!("rbloat: look {number} of {times}: {failure}");
+                terminal::complain(format!("look {number} of {times}: {failure}"));
                 break;
             }
             Err(failure) => return Err(failure),

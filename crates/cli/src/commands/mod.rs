@@ -12,13 +12,12 @@ pub(crate) mod snapshot;
 pub(crate) mod trim;
 pub(crate) mod why;
 
-use std::io::{self, Write};
-
 use clap::Subcommand;
 use clap_complete::Shell;
 
 use crate::arguments::{self, EXAMPLES};
 use crate::failure::{Failure, Outcome};
+use crate::terminal;
 
 /// A command with its arguments.
 #[derive(Debug, Subcommand)]
@@ -119,6 +118,6 @@ pub(crate) fn run(command: Option<&Command>) -> Result<Outcome, Failure> {
 }
 
 fn print(bytes: &[u8]) -> Result<Outcome, Failure> {
-    io::stdout().write_all(bytes)?;
+    terminal::print_generated(bytes)?;
     Ok(Outcome::Done)
 }

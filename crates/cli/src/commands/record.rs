@@ -12,6 +12,7 @@ use crate::arguments::{CaptureArguments, parse_short_time, parse_time, parse_tim
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::recording_view::View;
+use crate::terminal;
 
 /// The first capture of a new program waits, since its heap is still empty.
 const FIRST_CAUSES_OF_A_NEW_PROGRAM: Duration = Duration::from_secs(2);
@@ -80,16 +81,16 @@ fn start_and_record(arguments: &RecordArguments) -> Result<Outcome, Failure> {
     let recorded = record(arguments, pid, Some(&mut child), Some(&orphans), &signals);
     if recorded.as_ref().is_ok_and(|end| end.why == EndReason::TimeOver) {
         supervise::terminate(&child);
-        anstream::eprintln!("rbloat: the program was asked to end; waiting for it");
+        terminal::complain("the program was asked to end; waiting for it");
     }
     let status = signals.wait_for(&mut child, &orphans)?;
     recorded?;
     let left: Vec<String> = orphans.look(&[]).iter().map(i32::to_string).collect();
     if !left.is_empty() {
-        anstream::eprintln!(
-            "rbloat: processes that the program started are still running: {}",
+        terminal::complain(format!(
+            "processes that the program started are still running: {}",
             left.join(", ")
-        );
+        ));
     }
     Ok(Outcome::Ended(shell_status(status)))
 }

@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
         terminal::print(&summary)?;
     } else {
         // The pipe that the snapshot went into may be standard output.
-        anstream::eprint!("{summary}");
+        terminal::print_error(&summary);
     }
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }

@@ -276,7 +276,7 @@ fn red_is_in_use_gray_is_kept_and_white_is_returned() {
                         assert_eq!(colour, [255, 255, 255]);
                         white += 1;
                     }
-                    PageUse::Swapped => {}
+                    PageUse::Swapped | PageUse::Lost => {}
                     _ if busy[page] => {
                         assert!(
                             colour[0] > colour[1] && colour[1].abs_diff(colour[2]) < 20,
@@ -363,4 +363,35 @@ fn a_map_is_of_a_live_process_or_of_a_file() {
         assert!(!page.contains(word), "{word}");
     }
     assert!(drawn.kept.path().exists());
+}
+
+/// Names of a snapshot cannot become a script of the page.
+#[test]
+fn names_with_markup_stay_text_on_the_page() {
+    const NAME: &str = "</script><script>pwned = 1</script><img src=x onerror='pwned = 1'>\"&amp;";
+    let target = Target::scenario("pin", &["--scale", "0.1"]);
+    let mut drawn = Drawn::of(target.pid());
+    let Snapshot { report, memory_map } = &mut drawn.snapshot;
+    report.process.command = NAME.into();
+    report.process.ruby_version = Some(NAME.into());
+    for owner in report.owners.iter_mut().flatten() {
+        owner.owner = NAME.into();
+        owner.kind = NAME.into();
+        owner.kept_by.iter_mut().for_each(|root| root.path = Some(NAME.into()));
+    }
+    report.files.iter_mut().for_each(|file| file.path = NAME.into());
+    report.findings.iter_mut().for_each(|finding| finding.what = NAME.into());
+    if let Some(malloc) = &mut report.malloc {
+        malloc.walker = NAME.into();
+        malloc.pinned_by.iter_mut().for_each(|pin| pin.owner = NAME.into());
+    }
+    memory_map.areas.iter_mut().for_each(|area| area.name = NAME.into());
+    fs::write(drawn.kept.path(), drawn.snapshot.to_bytes()).unwrap();
+    let made = rbloat().arg("map").arg(drawn.kept.path()).arg("-o").arg(&drawn.page).output();
+    assert!(made.unwrap().status.success());
+    let mut browser = drawn.open("", WINDOW);
+    let owner = browser.evaluate("document.querySelector('#owners tbody tr').textContent");
+    assert!(owner.as_str().unwrap().contains(NAME), "{owner}");
+    assert_eq!(browser.evaluate("typeof pwned"), "undefined");
+    assert_eq!(browser.evaluate("document.images.length + document.scripts.length - document.querySelectorAll('body > script').length"), 0);
 }

@@ -83,8 +83,9 @@ fn synthetic(folder: &Path) -> PathBuf {
         text.push('\n');
         if second % 30 == 0 {
             text += &format!(
-                r#"{{"schema":1,"kind":"causes","t_ms":{},"pid":7,"started_ticks":1,"command":"puma","ruby_version":"3.1.2","allocator":"glibc","rss_bytes":{rss},"causes":[{{"cause":"ruby.malloc","bytes":{}}},{{"cause":"malloc.unreturned","bytes":{}}},{{"cause":"file.shared","bytes":12582912}}],"verdict":"ruby.malloc","trim_yield_bytes":0,"slots_live":1,"slots_free":1,"method":"freeze","pause_ms":3.0,"recorder_cpu_ms":1.0}}"#,
+                r#"{{"schema":1,"kind":"causes","t_ms":{},"pid":7,"started_ticks":1,"command":"puma","ruby_version":"3.1.2","allocator":"glibc","rss_bytes":{},"causes":[{{"cause":"ruby.malloc","bytes":{}}},{{"cause":"malloc.unreturned","bytes":{}}},{{"cause":"file.shared","bytes":12582912}}],"verdict":"ruby.malloc","trim_yield_bytes":0,"slots_live":1,"slots_free":1,"method":"freeze","pause_ms":3.0,"recorder_cpu_ms":1.0}}"#,
                 second * 1000,
+                rss / 2 + rss / 3 + 12_582_912,
                 rss / 2,
                 rss / 3,
             );

@@ -1,7 +1,7 @@
 //! The same causes, classes, owners and arenas in several reports, side by side.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use formats::{Arena, Class, DominatorRow, Malloc, Owner, PinRow, Report, SizeClass};
 use formats::{
@@ -49,6 +49,34 @@ fn series<const N: usize>(numbers: &[u64]) -> [Trajectory; N] {
     std::array::from_fn(|column| Trajectory::new(numbers.iter().skip(column).step_by(N).copied()))
 }
 
+/// The rows of a report by class: a report may have tens of thousands of classes.
+#[derive(Default)]
+struct ByClass<'a> {
+    classes: HashMap<&'a str, Vec<&'a Class>>,
+    owners: HashMap<&'a str, Vec<&'a Owner>>,
+}
+
+impl<'a> ByClass<'a> {
+    fn of(report: &'a Report) -> Self {
+        let mut all = Self::default();
+        for class in report.ruby.iter().flat_map(|ruby| &ruby.classes) {
+            all.classes.entry(&class.name).or_default().push(class);
+        }
+        for owner in report.owners.iter().flatten() {
+            all.owners.entry(&owner.owner).or_default().push(owner);
+        }
+        all
+    }
+
+    fn classes(&self, name: &str) -> impl Iterator<Item = &'a Class> {
+        self.classes.get(name).into_iter().flatten().copied()
+    }
+
+    fn owners(&self, name: &str) -> impl Iterator<Item = &'a Owner> {
+        self.owners.get(name).into_iter().flatten().copied()
+    }
+}
+
 /// Returns the classes by the size of their change, the largest first. `hours` is the time between the snapshots.
 pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChange> {
     let rows = by_key(
@@ -71,6 +99,8 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
         .map(|owner| owner.owner.as_str())
         .collect();
     let has_native = |name: &str| native.contains(name);
+    let reports: Vec<ByClass<'_>> = reports.iter().map(|report| ByClass::of(report)).collect();
+    let reports = reports.as_slice();
     let mut classes: Vec<_> = rows
         .into_iter()
         .map(|(name, numbers)| {
@@ -103,15 +133,12 @@ pub(crate) fn classes(reports: &[&Report], hours: Option<f64>) -> Vec<ClassChang
 
 /// Returns the number of a class's objects that are no garbage, and their bytes; `None` if a report does not know that,
 /// since the class was too small.
-fn reachable(reports: &[&Report], class: &str) -> [Option<Trajectory>; 2] {
-    let reachable = |report: &&Report| {
-        let of_class = report.ruby.iter().flat_map(|ruby| &ruby.classes);
-        let (objects, bytes) =
-            of_class.filter(|it| it.name == class).fold((0, 0), |(objects, bytes), it| {
-                (objects + it.objects, bytes + it.slot_bytes + it.malloc_bytes)
-            });
-        let owners = report.owners.iter().flatten().filter(|owner| owner.owner == class);
-        let mut roots = owners.flat_map(|owner| &owner.kept_by).peekable();
+fn reachable(reports: &[ByClass<'_>], class: &str) -> [Option<Trajectory>; 2] {
+    let reachable = |report: &ByClass<'_>| {
+        let (objects, bytes) = report.classes(class).fold((0, 0), |(objects, bytes), it| {
+            (objects + it.objects, bytes + it.slot_bytes + it.malloc_bytes)
+        });
+        let mut roots = report.owners(class).flat_map(|owner| &owner.kept_by).peekable();
         if objects > 0 && roots.peek().is_none() {
             return None;
         }
@@ -127,11 +154,9 @@ fn reachable(reports: &[&Report], class: &str) -> [Option<Trajectory>; 2] {
 }
 
 /// Returns the bytes that would be freed if all objects of a class went away; `None` if a report does not know that.
-fn retained_size(reports: &[&Report], class: &str) -> Option<Trajectory> {
-    let of_class = |report: &&Report| {
-        let mut owners = report.owners.iter().flatten();
-        owners.find(|owner| owner.owner == class && owner.retained_bytes.is_some())?.retained_bytes
-    };
+fn retained_size(reports: &[ByClass<'_>], class: &str) -> Option<Trajectory> {
+    let of_class =
+        |report: &ByClass<'_>| report.owners(class).find_map(|owner| owner.retained_bytes);
     let sizes: Option<Vec<u64>> = reports.iter().map(of_class).collect();
     sizes.map(|sizes| Trajectory::new(sizes.into_iter()))
 }
@@ -164,11 +189,10 @@ pub(crate) fn dominators(reports: &[&Report]) -> Option<Vec<DominatorChange>> {
 
 /// Returns the root that retains more of a class's objects than before: the one that gained most bytes, with its path
 /// in the last report; `None` if most of the gain is not retained.
-fn retainer(reports: &[&Report], class: &str) -> Option<String> {
-    let kept = |report: &Report| {
+fn retainer(reports: &[ByClass<'_>], class: &str) -> Option<String> {
+    let kept = |report: &ByClass<'_>| {
         let mut kept = BTreeMap::<Option<String>, (u64, Option<String>)>::new();
-        let owners = report.owners.iter().flatten().filter(|owner| owner.owner == class);
-        for retainer in owners.flat_map(|owner| &owner.kept_by) {
+        for retainer in report.owners(class).flat_map(|owner| &owner.kept_by) {
             let root = retainer.path.as_deref().and_then(|path| path.split(" → ").next());
             let (bytes, _) = kept.entry(root.map(Into::into)).or_insert((0, retainer.path.clone()));
             *bytes += retainer.bytes;

@@ -4,6 +4,7 @@
 //! read is `null`, with a finding that says why. Fields may be added; none is renamed.
 
 mod capture;
+mod check;
 mod files;
 mod findings;
 mod interpreter;
@@ -18,6 +19,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Advice, Content, Deployment, Verdict};
+
+pub(crate) use check::check_causes;
 
 pub use capture::{Capture, CaptureMethod, milliseconds};
 pub use files::MappedFile;
@@ -85,6 +88,7 @@ impl Report {
                 threads: ledger.process.threads,
                 rss_bytes: ledger.rss_bytes,
                 swap_bytes: ledger.swap_bytes,
+                lost_bytes: ledger.lost_bytes,
                 deployment: Some(deployment),
             },
             capture,
@@ -135,8 +139,11 @@ impl Report {
     /// Returns true if every part of the process could be read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        let arenas = self.arenas.iter().flatten();
-        self.malloc.is_some() && self.ruby.is_some() && arenas.into_iter().all(|it| it.walked)
+        let mut arenas = self.arenas.iter().flatten();
+        self.malloc.is_some()
+            && self.ruby.is_some()
+            && self.process.lost_bytes == 0
+            && arenas.all(|arena| arena.walked)
     }
 }
 

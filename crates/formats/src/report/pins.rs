@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 const MAX_PINS: usize = 20;
 /// The most owners that are listed for one size class.
 const MAX_CLASS_PINS: usize = 5;
+/// The largest value of a setting. It is longer than any process lives, and keeps sums of numbers small.
+const MAX_SETTING: u64 = 1 << 40;
 
 /// How the allocator is tuned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -52,12 +54,17 @@ pub struct ArenaSlabs {
     pub cached: u64,
 }
 
+/// Returns a time, which a damaged process may have set to anything.
+fn limited(milliseconds: i64) -> i64 {
+    milliseconds.clamp(-1, MAX_SETTING.cast_signed())
+}
+
 impl From<ledger::Tuning> for MallocTuning {
     fn from(tuning: ledger::Tuning) -> Self {
         Self {
-            arena_max: tuning.arena_max,
-            dirty_decay_ms: tuning.decay.map(|decay| decay.dirty_ms),
-            muzzy_decay_ms: tuning.decay.map(|decay| decay.muzzy_ms),
+            arena_max: tuning.arena_max.map(|most| most.min(MAX_SETTING)),
+            dirty_decay_ms: tuning.decay.map(|decay| limited(decay.dirty_ms)),
+            muzzy_decay_ms: tuning.decay.map(|decay| limited(decay.muzzy_ms)),
             background_thread: tuning.decay.map(|decay| decay.in_background),
         }
     }

@@ -17,6 +17,7 @@ pub struct ProcessSummary {
     pub threads: u64,
     pub rss_bytes: u64,
     pub swap_bytes: u64,
+    pub lost_bytes: u64,
     /// `None` only in snapshots of older versions of rbloat.
     #[serde(default)]
     pub deployment: Option<Deployment>,

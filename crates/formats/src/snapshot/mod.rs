@@ -10,7 +10,7 @@ use crate::Report;
 pub use sections::Section;
 
 /// The version of the file format. No other version is written or read.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// The result of one capture, from which reports, maps and diffs are made.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,8 +39,21 @@ pub enum SnapshotError {
     #[error("it is truncated or damaged: its checksum is wrong")]
     Damaged,
     /// A section has invalid content.
-    #[error("its section \"{0}\" is invalid")]
-    InvalidSection(&'static str),
+    #[error("its section \"{name}\" is invalid: {what}")]
+    InvalidSection {
+        /// The name of the section.
+        name: &'static str,
+        /// The reason.
+        what: String,
+    },
+    /// The report and the memory map differ.
+    #[error("its report has {report_bytes} resident bytes, but its map has {map_bytes}")]
+    DifferentSizes {
+        /// RSS in the report.
+        report_bytes: u64,
+        /// The resident bytes of the map.
+        map_bytes: u64,
+    },
     /// The areas are inconsistent.
     #[error(transparent)]
     InconsistentMap(#[from] InconsistentMap),
@@ -59,8 +72,8 @@ impl Snapshot {
         container::seal(&self.sections())
     }
 
-    /// Reads a snapshot from the bytes of a file. For any input this terminates without a panic, and uses at most about
-    /// a hundred times the input's size, and at most 2 GiB.
+    /// Reads a snapshot from the bytes of a file. For any input this terminates without a panic, and uses about
+    /// 1 GiB of memory, or a hundred times the input's size if that is more.
     ///
     /// # Errors
     /// If the bytes are not a snapshot, or are damaged.

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::ops::Range;
 
-use capture::{Address, PAGE_SIZE, is_control, length};
+use capture::{Address, PAGE_SIZE, length};
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
@@ -13,10 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::container::Packed;
 use crate::snapshot::{Snapshot, SnapshotError};
+use crate::{Report, untrusted};
 
-/// The maximum decompressed size of all sections of a file. A memory map has about four bytes per block, so this is enough
-/// for several hundred GiB of process memory.
-const MAX_BYTES: u64 = 2 << 30;
+/// The maximum decompressed size of all sections of a file, unless the file is large.
+const MAX_BYTES: u64 = 512 << 20;
+/// The maximum decompressed size of all sections of a large file, as a multiple of the compressed one. Those of real
+/// processes have about 20 times the size.
+const MAX_RATIO: u64 = 64;
+/// The maximum size of a section with JSON. The largest report known has 30 MB.
+const MAX_JSON_BYTES: u64 = 128 << 20;
 
 /// A part of a snapshot.
 #[derive(Debug, Clone)]
@@ -46,7 +51,6 @@ struct ListedArea {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct ListedAreas {
-    knows_pages: bool,
     areas: Vec<ListedArea>,
 }
 
@@ -74,38 +78,46 @@ impl Snapshot {
 
     /// Parses a snapshot from its sections. Unknown sections are skipped.
     pub(crate) fn from_sections(sections: &[Packed<'_>]) -> Result<Self, SnapshotError> {
-        let mut room = MAX_BYTES;
-        let mut part = |name: &'static str| {
+        let packed: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
+        let max_bytes = MAX_BYTES.max(packed.saturating_mul(MAX_RATIO));
+        let mut room = max_bytes;
+        let mut part = |name: &'static str, max_bytes: u64| {
             let found = sections.iter().find(|section| section.name == name.as_bytes());
-            let unpacked = found.and_then(|section| unpack(section.bytes, room));
-            let unpacked = unpacked.ok_or(SnapshotError::InvalidSection(name))?;
+            let unpacked = found.ok_or("it is missing").and_then(|section| {
+                let unpacked = unpack(section.bytes, room.min(max_bytes));
+                unpacked.ok_or("it is damaged, or too large")
+            });
+            let unpacked = unpacked.map_err(|what| invalid(name, what))?;
             room -= unpacked.len() as u64;
             Ok::<_, SnapshotError>(unpacked)
         };
-        let report = part("report")?;
-        let areas = part("areas")?;
+        let report = part("report", MAX_JSON_BYTES)?;
+        let areas = part("areas", MAX_JSON_BYTES)?;
         let columns = Columns {
-            sizes: part("sizes")?,
-            uses: part("uses")?,
-            owners: part("owners")?,
-            pages: part("pages")?,
+            sizes: part("sizes", max_bytes)?,
+            uses: part("uses", max_bytes)?,
+            owners: part("owners", max_bytes)?,
+            pages: part("pages", max_bytes)?,
         };
-        let mut report: serde_json::Value =
-            serde_json::from_slice(&report).map_err(|_| SnapshotError::InvalidSection("report"))?;
-        if !is_plausible(&report) {
-            return Err(SnapshotError::InvalidSection("report"));
-        }
-        clean(&mut report);
-        let report: crate::Report =
-            serde_json::from_value(report).map_err(|_| SnapshotError::InvalidSection("report"))?;
+        let report: Report = untrusted::parse(&report).map_err(|what| invalid("report", what))?;
+        report.check().map_err(|what| invalid("report", what))?;
         let areas: ListedAreas =
-            serde_json::from_slice(&areas).map_err(|_| SnapshotError::InvalidSection("areas"))?;
+            untrusted::parse_addresses(&areas).map_err(|what| invalid("areas", what))?;
         let arenas = report.arenas.as_ref().map_or(0, Vec::len);
-        let memory_map =
-            areas.into_memory_map(columns, arenas).ok_or(SnapshotError::InvalidSection("areas"))?;
+        let memory_map = areas
+            .into_memory_map(columns, arenas)
+            .ok_or_else(|| invalid("areas", "an area has an invalid number or kind"))?;
         memory_map.check(report.owners.as_ref().map_or(0, Vec::len))?;
+        let (report_bytes, map_bytes) = (report.process.rss_bytes, memory_map.resident_bytes());
+        if report_bytes != map_bytes {
+            return Err(SnapshotError::DifferentSizes { report_bytes, map_bytes });
+        }
         Ok(Self { report, memory_map })
     }
+}
+
+fn invalid(name: &'static str, what: impl Into<String>) -> SnapshotError {
+    SnapshotError::InvalidSection { name, what: what.into() }
 }
 
 impl From<&MemoryMap> for ListedAreas {
@@ -123,10 +135,7 @@ impl From<&MemoryMap> for ListedAreas {
             columns: [&area.sizes, &area.uses, &area.owners, &area.pages]
                 .map(|part| part.len() as u64),
         };
-        Self {
-            knows_pages: memory_map.knows_pages,
-            areas: memory_map.areas.iter().map(listed).collect(),
-        }
+        Self { areas: memory_map.areas.iter().map(listed).collect() }
     }
 }
 
@@ -151,7 +160,7 @@ impl ListedAreas {
             areas.push(Area {
                 range: Address(listed.start)..Address(listed.start.checked_add(bytes)?),
                 kind: AreaKind::by_name(&listed.kind, listed.arena)?,
-                name: listed.name.replace(is_control, " "),
+                name: listed.name,
                 blocks: listed.pieces,
                 sizes,
                 uses,
@@ -159,30 +168,7 @@ impl ListedAreas {
                 pages,
             });
         }
-        Some(MemoryMap { areas, columns, knows_pages: self.knows_pages })
-    }
-}
-
-/// Replaces control characters: texts are printed on terminals, and a file may have anything.
-fn clean(value: &mut serde_json::Value) {
-    match value {
-        serde_json::Value::String(text) if text.contains(is_control) => {
-            *text = text.replace(is_control, " ");
-        }
-        serde_json::Value::Array(values) => values.iter_mut().for_each(clean),
-        serde_json::Value::Object(values) => values.values_mut().for_each(clean),
-        _ => {}
-    }
-}
-
-/// Returns true if all numbers are small enough that sums of them fit into 64 bits.
-fn is_plausible(value: &serde_json::Value) -> bool {
-    const MAX: f64 = 9_007_199_254_740_992.0;
-    match value {
-        serde_json::Value::Number(number) => number.as_f64().is_some_and(|it| it.abs() <= MAX),
-        serde_json::Value::Array(values) => values.iter().all(is_plausible),
-        serde_json::Value::Object(values) => values.values().all(is_plausible),
-        _ => true,
+        Some(MemoryMap { areas, columns })
     }
 }
 

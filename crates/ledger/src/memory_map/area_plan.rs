@@ -113,9 +113,9 @@ fn heap_pages(heap: &HeapMap, space: &ObjectSpace) -> Vec<AreaPlan> {
         }
         match plans.last_mut() {
             Some(AreaPlan { range, content: Content::HeapPages(pages), .. })
-                if range.end == page.range.start && pages.end == index =>
+                if page.range.start <= range.end && pages.end == index =>
             {
-                range.end = page.range.end;
+                range.end = page.range.end.align_up(PAGE_SIZE);
                 pages.end = index + 1;
             }
             _ => plans.push(AreaPlan::new(
@@ -148,7 +148,7 @@ fn unclaimed(
     resident(state, mapping, &AreaPlan { range, kind, name, content: Content::Whole }, plans);
 }
 
-/// Adds the parts of a plan without blocks that have resident or swapped pages.
+/// Adds the parts of a plan without blocks that have pages that are not absent.
 fn resident(state: &ProcessState, mapping: &Mapping, plan: &AreaPlan, plans: &mut Vec<AreaPlan>) {
     let range = intersection(&plan.range, &mapping.range);
     if length(&range) == 0 {
@@ -176,5 +176,28 @@ fn resident(state: &ProcessState, mapping: &Mapping, plan: &AreaPlan, plans: &mu
     }
     if let Some(done) = part {
         push(done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ruby::HeapPage;
+
+    /// Damaged heap pages ended within a page of the kernel. The area ended there too, so its last page was in no area.
+    #[test]
+    fn an_area_of_heap_pages_has_whole_pages() {
+        let page = |start: u64, end: u64| HeapPage {
+            range: Address(start)..Address(end),
+            first_slot: Address(start),
+            slot_bytes: 40,
+            slots: 0..0,
+        };
+        let pages = vec![page(0x4000, 0x8000), page(0x8000, 0xbfd8), page(0xc000, 0xffd8)];
+        let mut space = ObjectSpace::default();
+        space.pages = pages;
+        let plans = heap_pages(&HeapMap::default(), &space);
+        let ranges: Vec<_> = plans.iter().map(|plan| plan.range.clone()).collect();
+        assert_eq!(ranges, [Address(0x4000)..Address(0x10000)]);
     }
 }

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use allocator::{BlockState, Extent, ExtentState, HeapMap};
-use capture::{Address, PAGE_SIZE, ProcessState, intersection};
+use capture::{Address, PAGE_SIZE, PageState, ProcessState, intersection};
 use ruby::{HeapPage, ObjectSpace, SlotState, SlotType};
 
 use crate::Facts;
 use crate::memory_map::area_plan::{AreaPlan, Content, plans};
-use crate::memory_map::{Area, MemoryMap, PageUse, UNIT, Use, column};
+use crate::memory_map::{Area, MemoryMap, PAGE_USES, PageUse, UNIT, Use, column};
 use crate::ownership::{AccountIndex, Owner, OwnerAccount, Owners};
 use crate::pages::pages_of;
 
@@ -25,7 +25,7 @@ pub(crate) fn draw(
         space: facts.objects(),
         owners,
         index: owners.index(accounts),
-        memory_map: MemoryMap { knows_pages: true, ..MemoryMap::default() },
+        memory_map: MemoryMap::default(),
         at: Address(0),
         end: Address(0),
     };
@@ -170,7 +170,7 @@ impl Drawing<'_> {
         let mut push = |range: Range<Address>, used: PageUse| {
             for (end, used) in [(range.start, PageUse::Returned), (range.end, used)] {
                 if end > at {
-                    column::push(column, (end - at) / PAGE_SIZE * 4 + used as u64);
+                    column::push(column, (end - at) / PAGE_SIZE * PAGE_USES + used as u64);
                     at = end;
                 }
             }
@@ -179,9 +179,13 @@ impl Drawing<'_> {
         let mut next = trimmable.partition_point(|it| it.end <= range.start);
         for run in pages_of(self.state).runs_in(range) {
             let run_range = intersection(&run.range, range);
-            // Pages that a core lacks may have been in swap, too.
-            if !run.state.is_resident() {
-                push(run_range, PageUse::Swapped);
+            let unread = match run.state {
+                PageState::Swapped => Some(PageUse::Swapped),
+                PageState::Lost => Some(PageUse::Lost),
+                PageState::Anonymous | PageState::File => None,
+            };
+            if let Some(unread) = unread {
+                push(run_range, unread);
                 continue;
             }
             let mut from = run_range.start;

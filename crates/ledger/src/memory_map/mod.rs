@@ -13,6 +13,8 @@ pub(crate) use drawing::draw;
 
 /// The unit of sizes of blocks, in bytes.
 const UNIT: u64 = 8;
+/// The room for numbers of [`PageUse`] in a run of pages.
+const PAGE_USES: u64 = 8;
 
 /// All memory of a process that is or was resident, or is malloc's or Ruby's: areas, ascending and disjoint, with their
 /// pages and the blocks that they consist of. A block takes a few bytes.
@@ -22,8 +24,6 @@ pub struct MemoryMap {
     pub areas: Vec<Area>,
     /// The contents of the areas.
     pub columns: Columns,
-    /// True if the states of pages are known; otherwise all pages count as resident.
-    pub knows_pages: bool,
 }
 
 /// The contents of areas, in columns of numbers (LEB128). Each area has a part of each column, in the order of areas.
@@ -37,7 +37,7 @@ pub struct Columns {
     /// For each block in use and each slot with an object, one more than the index of its owner in the ledger; 0 if
     /// the owner is not known.
     pub owners: Vec<u8>,
-    /// Runs of pages with the same use, which cover the area: four times the number of pages, plus [`PageUse`] as a
+    /// Runs of pages with the same use, which cover the area: eight times the number of pages, plus [`PageUse`] as a
     /// number.
     pub pages: Vec<u8>,
 }
@@ -211,10 +211,18 @@ pub enum PageUse {
     Swapped,
     /// Resident, and malloc_trim(0) would return it.
     Unreturned,
+    /// Missing in a core file: it is not known whether it was resident.
+    Lost,
 }
 
 impl PageUse {
-    const ALL: [Self; 4] = [Self::Returned, Self::Resident, Self::Swapped, Self::Unreturned];
+    const ALL: [Self; 5] =
+        [Self::Returned, Self::Resident, Self::Swapped, Self::Unreturned, Self::Lost];
+
+    /// The use with this number.
+    fn by_number(number: u64) -> Option<Self> {
+        Self::ALL.get(usize::try_from(number).ok()?).copied()
+    }
 
     /// Returns true if RSS counts it.
     #[must_use]
@@ -271,10 +279,11 @@ impl MemoryMap {
         let mut at = area.range.start;
         std::iter::from_fn(move || {
             let number = column::take(&mut pages)?;
-            let end = at.offset((number / 4).checked_mul(PAGE_SIZE)?);
+            let used = PageUse::by_number(number % PAGE_USES)?;
+            let end = at.offset((number / PAGE_USES).checked_mul(PAGE_SIZE)?);
             let run = at..end;
             at = end;
-            Some((run, PageUse::ALL[(number % 4) as usize]))
+            Some((run, used))
         })
     }
 

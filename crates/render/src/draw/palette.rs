@@ -41,6 +41,7 @@ palette! {
     Kept, "kept", 0x9b_9b9b, 0x7d_7d7d;
     Returned, "returned", 0xff_ffff, 0x24_221f;
     Swapped, "swapped", 0x7f_b3e6, 0x3c_6f9f;
+    Lost, "lost", 0xff_d23f, 0xb3_8f1d;
     // The groups of causes.
     LiveSlots, "live-slots", 0xa8_324a, 0xd0_566f;
     RubyMalloc, "ruby-malloc", 0xe0_663a, 0xe0_663a;

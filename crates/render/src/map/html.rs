@@ -43,7 +43,7 @@ pub fn map_html(snapshot: &Snapshot) -> String {
     let title = format!("{} of pid {}: {}", Size(process.rss_bytes), process.pid, process.command);
     let sections = snapshot.sections();
     let page = Page {
-        title: title.replace(char::is_control, " "),
+        title,
         palette: style_sheet(),
         sections: sections.iter().map(|it| (it.name, STANDARD.encode(&it.packed))).collect(),
         words: words(&snapshot.report),

@@ -27,15 +27,18 @@ pub(crate) enum Shade {
     /// Not resident: returned, or never touched.
     Returned,
     Swapped,
+    /// A core lacks it.
+    Lost,
 }
 
 /// The legend of the map by use.
-pub(crate) const LEGEND: [(&str, Colour); 5] = [
+pub(crate) const LEGEND: [(&str, Colour); 6] = [
     ("in use", Colour::InUse),
     ("partly in use: pins the free rest", Colour::InUseLittle),
     ("free, but resident", Colour::Kept),
     ("returned, or never touched", Colour::Returned),
     ("in swap", Colour::Swapped),
+    ("lost: not in the core", Colour::Lost),
 ];
 
 /// The kinds of areas in the order in which they are shown, and their titles. An arena has a title of its own.
@@ -134,8 +137,9 @@ pub(crate) fn each_run(map: &MemoryMap, area: &Area, mut draw: impl FnMut(u64, S
                 match state {
                     PageUse::Returned => Shade::Returned,
                     PageUse::Swapped => Shade::Swapped,
-                    _ if busy == 0 => Shade::Kept,
-                    _ => Shade::InUse(busy),
+                    PageUse::Lost => Shade::Lost,
+                    PageUse::Resident | PageUse::Unreturned if busy == 0 => Shade::Kept,
+                    PageUse::Resident | PageUse::Unreturned => Shade::InUse(busy),
                 },
             );
             pages -= run;
@@ -186,7 +190,7 @@ mod tests {
             sizes: vec![0xf4, 3, 12, 0x80, 8, 1, 0xff, 3, 0x80, 4],
             uses: vec![2, 3, 3, 3, 2, 2],
             owners: vec![0, 0, 0],
-            pages: vec![4 << 2 | 1, 1 << 2],
+            pages: vec![4 << 3 | 1, 1 << 3],
         };
         let area = Area {
             range: Address(0x1000)..Address(0x6000),
@@ -198,7 +202,7 @@ mod tests {
             owners: 0..3,
             pages: 0..2,
         };
-        let map = MemoryMap { areas: vec![area], columns, knows_pages: true };
+        let map = MemoryMap { areas: vec![area], columns };
         assert_eq!(map.check(0), Ok(()));
         let mut runs = Vec::new();
         each_run(&map, &map.areas[0], |pages, shade| runs.push((pages, shade)));

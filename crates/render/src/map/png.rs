@@ -13,6 +13,8 @@ const WIDTH: usize = 1200;
 const MARGIN: usize = 16;
 const ROOM: usize = WIDTH - 2 * MARGIN;
 const HEADLINE: f64 = 18.0;
+/// The most lines of the headline.
+const MAX_LINES: usize = 6;
 /// The most rows of pixels that cells take.
 const MAX_ROWS: u64 = 2400;
 
@@ -85,8 +87,9 @@ pub fn map_png(snapshot: &Snapshot) -> Vec<u8> {
 
 fn write_head(snapshot: &Snapshot, page: &mut Page, cells: Cells) {
     let process = &snapshot.report.process;
-    for line in wrap(&words::verdict(&snapshot.report).summary, HEADLINE, ROOM as f64) {
-        page.write(&line, HEADLINE, Colour::Ink);
+    let summary = words::verdict(&snapshot.report).summary;
+    for line in wrap(&summary, HEADLINE, ROOM as f64).iter().take(MAX_LINES) {
+        page.write(line, HEADLINE, Colour::Ink);
     }
     let ruby = process.ruby_version.as_deref().unwrap_or("unknown");
     let line = format!(
@@ -199,6 +202,7 @@ fn colour(shade: Shade) -> [u8; 3] {
         Shade::Kept => Colour::Kept.rgb(),
         Shade::Returned => Colour::Returned.rgb(),
         Shade::Swapped => Colour::Swapped.rgb(),
+        Shade::Lost => Colour::Lost.rgb(),
         Shade::InUse(bytes) => {
             let share = (bytes as f64 / PAGE_SIZE as f64).sqrt();
             let (little, full) = (Colour::InUseLittle.rgb(), Colour::InUse.rgb());
@@ -220,12 +224,12 @@ mod tests {
     /// A snapshot of areas of this many pages each, which never were resident.
     fn snapshot(kinds: &[AreaKind], pages: u64) -> Snapshot {
         let report = serde_json::from_str(include_str!("../../tests/burst.json")).unwrap();
-        let mut map = MemoryMap { knows_pages: true, ..MemoryMap::default() };
+        let mut map = MemoryMap::default();
         let mut start = Address(0);
         for &kind in kinds {
             let end = start.offset(pages * PAGE_SIZE);
             let from = map.columns.pages.len();
-            let mut number = pages << 2;
+            let mut number = pages << 3;
             while number > 127 {
                 map.columns.pages.push(number as u8 | 128);
                 number >>= 7;

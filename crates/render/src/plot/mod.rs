@@ -26,6 +26,8 @@ const CAUSES_HEIGHT: f64 = 240.0;
 const LINE: f64 = 18.0;
 /// The rows for the texts of kills. Each run has one, and further runs share them.
 const ROWS_OF_KILLS: usize = 8;
+/// The most characters of a command, and of a label.
+const MAX_NAME: usize = 100;
 /// The highest limit that is drawn, as a multiple of the highest curve. A higher one would flatten the curves, so only
 /// the title names it.
 const MAX_LIMIT_IN_PICTURE: f64 = 2.5;
@@ -176,9 +178,9 @@ impl Plot {
     }
 }
 
-/// Returns the label of a recording, without control characters.
+/// Returns the beginning of the label of a recording.
 fn label(recording: &Recording) -> Option<String> {
-    recording.start.label.as_ref().map(|label| label.replace(char::is_control, " "))
+    recording.start.label.as_ref().map(|label| label.chars().take(MAX_NAME).collect())
 }
 
 /// Draws the OOM kills of one run as lines through the panel. Their texts are in the run's row. A text that would cover
@@ -226,7 +228,7 @@ impl Run {
         Self {
             history,
             pid: recording.start.pid,
-            command: command.replace(char::is_control, " ").chars().take(100).collect(),
+            command: command.chars().take(MAX_NAME).collect(),
             label: label(recording),
             stable: crate::stable_point(&MemorySeries::of(recording), is_verbose),
             colour,

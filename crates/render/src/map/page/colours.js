@@ -71,7 +71,7 @@ class Colours {
       pen.fillRect(0, 0, 1, 1);
       return [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)];
     };
-    this.named = Object.fromEntries(['in-use', 'in-use-little', 'kept', 'returned', 'swapped', 'ground', 'ink', 'mark', 'line']
+    this.named = Object.fromEntries(['in-use', 'in-use-little', 'kept', 'returned', 'swapped', 'lost', 'ground', 'ink', 'mark', 'line']
       .map(name => [name, read(name)]));
     this.ofGroup = GROUPS.map(({ colour }) => read(colour));
     this.shades = Array.from({ length: 65 }, (_, step) => this.named['in-use-little'].map((from, part) =>
@@ -98,6 +98,7 @@ class Colours {
     switch (memoryMap.pageUses[page]) {
       case RETURNED: return named.returned;
       case SWAPPED: colour = named.swapped; break;
+      case LOST: colour = named.lost; break;
       default: colour = this.view === 'owner' ? this.ofGroup[this.groups[page]]
         : memoryMap.busy[page] ? this.shades[memoryMap.busy[page] >> 6] : named.kept;
     }
@@ -111,6 +112,7 @@ class Colours {
     const pageUse = memoryMap.pageUses[page];
     if (pageUse === RETURNED) return named.returned;
     if (pageUse === SWAPPED) return named.swapped;
+    if (pageUse === LOST) return named.lost;
     if (this.view === 'owner') {
       const cause = pageUse === UNRETURNED && memoryMap.uses[block] !== MUZZY ? 'malloc.unreturned' : causeOf(memoryMap, area, block);
       return this.ofGroup[GROUP_OF_CAUSE.get(cause)];

@@ -8,8 +8,9 @@ const USES = ['memory that is not malloc\'s', 'overhead', 'chunk in use', 'free 
 const [FOREIGN, OVERHEAD, IN_USE, FREE, FASTBIN, TCACHE, TOP, OLD_SLOT, YOUNG_SLOT, FREE_SLOT, UNREAD_SLOT, MUZZY] = USES.keys();
 
 /** The states of pages, by number. */
-const PAGE_USES = ['not resident', 'resident', 'in swap', 'resident and free (a trim would return it)'];
-const [RETURNED, RESIDENT, SWAPPED, UNRETURNED] = PAGE_USES.keys();
+const PAGE_USES = ['not resident', 'resident', 'in swap', 'resident and free (a trim would return it)',
+  'not in the core, so it is unknown whether it was resident'];
+const [RETURNED, RESIDENT, SWAPPED, UNRETURNED, LOST] = PAGE_USES.keys();
 
 const hasOwner = use => use === IN_USE || use === OLD_SLOT || use === YOUNG_SLOT;
 /** Returns true if the bytes of a block are not free. */
@@ -47,9 +48,8 @@ class MemoryMap {
     return new MemoryMap(parse(report), parse(areas), columns);
   }
 
-  constructor(report, { areas, knows_pages }, [sizes, uses, owners, pages]) {
+  constructor(report, { areas }, [sizes, uses, owners, pages]) {
     this.report = report;
-    this.knowsPages = knows_pages;
     this.areas = areas;
     this.uses = uses;
     this.starts = new Uint32Array(uses.length);       // within the area, in units
@@ -72,8 +72,8 @@ class MemoryMap {
     this.pageUses = new Uint8Array(page);
     const runs = new Column(pages);
     for (let at = 0; at < page;) {
-      const run = runs.next(), end = at + Math.floor(run / 4);
-      this.pageUses.fill(run % 4, at, end);
+      const run = runs.next(), end = at + Math.floor(run / 8);
+      this.pageUses.fill(run % 8, at, end);
       at = end;
     }
     this.measure();

@@ -165,7 +165,7 @@ class Overview {
   describe(area, page) {
     const { memoryMap, colours } = this;
     const address = area.start + (page - area.firstPage) * PAGE;
-    const state = memoryMap.knowsPages ? PAGE_USES[memoryMap.pageUses[page]] : 'unknown whether resident';
+    const state = PAGE_USES[memoryMap.pageUses[page]];
     const name = area.name ? ` ${area.name}` : '';
     if (!area.pieces) return `${hex(address)}: ${(TITLES.get(area.kind) || 'memory').toLowerCase()}${name}, ${state}`;
     const most = GROUPS[colours.groups[page]].label;
