@@ -278,6 +278,27 @@ fn a_shifted_layout_is_not_accepted() {
     }
 }
 
+/// Behind the right place, a base seemed to have no blocks, and to count none.
+#[test]
+fn a_base_outside_its_own_blocks_is_noticed() {
+    for (memory, truth) in SAMPLES.iter() {
+        let bases: Vec<u64> =
+            truth.words.iter().copied().filter(|&at| memory.word(at) & 0xfff == 0xc0).collect();
+        assert!(!bases.is_empty());
+        for at in bases {
+            let mut memory = memory.clone();
+            memory.write_u64(at, memory.word(at) ^ 0x10);
+            if let Ok(heap) = walk(memory)
+                && heap.findings.is_empty()
+            {
+                let rows: Vec<_> = walked(&heap).into_iter().map(decidable).collect();
+                let expected: Vec<_> = expected(truth).into_iter().map(decidable).collect();
+                assert_eq!(rows, expected, "{at:#x}");
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
 

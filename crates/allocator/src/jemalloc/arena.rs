@@ -23,6 +23,8 @@ pub(crate) struct ArenaRecord {
     pub(crate) dirty_decay_ms: i64,
     pub(crate) muzzy_decay_ms: i64,
     pub(crate) used_hpa: bool,
+    /// The address of its base, which lies in the base's own first block (`base_new` in base.c).
+    pub(crate) base: Address,
     /// The blocks of its base.
     pub(crate) blocks: Vec<Range<Address>>,
     /// The bytes of these blocks by its own count.
@@ -131,6 +133,7 @@ impl ArenaRecord {
                 Some(offset) => structures.bytes::<1>(at.offset(offset))? != [0],
                 None => false,
             },
+            base,
             blocks: read_blocks(structures, first)?,
             mapped: structures.word(base.offset(layout.mapped))?,
         })

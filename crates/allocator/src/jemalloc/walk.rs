@@ -133,7 +133,8 @@ fn judge<'l>(
                 };
                 let own = counted.get(&number).copied().unwrap_or_default();
                 let base = record.blocks.iter().map(length).sum::<u64>();
-                let agrees = own.agrees(record.pages) && base == record.mapped;
+                let is_base = record.blocks.iter().any(|block| block.contains(&record.base));
+                let agrees = own.agrees(record.pages) && is_base && base == record.mapped;
                 arenas.push(Judged { record, agrees });
             }
             let is_evidence = |it: &&Judged| it.agrees && !it.record.pages.is_empty();
