@@ -48,6 +48,16 @@ fn a_zombie_has_no_memory() {
     ended.wait().unwrap();
 }
 
+/// rbloat panicked: exit status 101.
+#[test]
+fn a_full_disk_behind_standard_error_changes_no_exit_status() {
+    for (arguments, status) in [(&["report", "1073741823"][..], 3), (&["report", "--no-such"], 2)] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let ended = rbloat().args(arguments).stderr(full).status().unwrap();
+        assert_eq!(ended.code(), Some(status), "{arguments:?}");
+    }
+}
+
 /// It was taken for a /proc of another pid namespace.
 #[test]
 fn a_limit_of_open_files_is_named() {

@@ -122,6 +122,45 @@ fn a_target_that_ends_meanwhile_is_said_to_have_ended() {
     assert!(target.finish());
 }
 
+/// If a process ends while its copy is read, the copy goes to the next reaper: one child that it does not know, which ends
+/// when rbloat has read it.
+#[test]
+fn of_a_process_that_ends_at_most_its_copy_is_left_to_the_reaper() {
+    let mut reaper = Target::ruby(
+        r#"
+        require "fiddle"
+        prctl = Fiddle::Function.new(Fiddle::Handle::DEFAULT["prctl"], [Fiddle::TYPE_INT] * 2, Fiddle::TYPE_INT)
+        PR_SET_CHILD_SUBREAPER = 36
+        prctl.call(PR_SET_CHILD_SUBREAPER, 1)
+        loop do
+          worker = fork { sleep }
+          puts "ready {\"worker\": #{worker}}"
+          $stdout.flush
+          $stdin.gets or Process.kill(:KILL, worker).then { exit!(true) }
+          Process.kill(:KILL, worker)
+          ended = []
+          # Until there is no child left.
+          loop { ended << Process.wait } rescue Errno::ECHILD
+          puts "ready {\"unknown\": #{(ended - [worker]).size}}"
+        end
+        "#,
+    );
+    let mut worker = reaper.number("worker");
+    for milliseconds in (0..30).step_by(3) {
+        let (out, error) = (std::process::Stdio::null(), std::process::Stdio::null());
+        let mut command = rbloat();
+        command.args(["report", &worker.to_string()]).stdout(out).stderr(error);
+        let mut rbloat = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        reaper.tell("kill");
+        assert!(reaper.next_truth()["unknown"].as_u64().unwrap() <= 1);
+        let status = rbloat.wait().unwrap();
+        assert!(matches!(status.code(), Some(0 | 3 | 5 | 6)), "{status}");
+        worker = reaper.next_truth()["worker"].as_u64().unwrap();
+    }
+    assert!(reaper.finish());
+}
+
 /// The target's children that have ended and that it does not wait for by itself.
 fn dead_clones(target: &Target) -> usize {
     let is_dead_clone = |stat: String| {
