@@ -25,7 +25,7 @@ pub use pause::PauseFactors;
 pub use stop::{Stop, ThreadStop};
 
 /// A limit for pauses that nearly every process meets: for callers who would rather wait than fail.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process whose threads are all stopped, and the kernel's account of it.
 pub struct StoppedProcess {
