@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix matrix matrix-slice lint schemas fuzz bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix matrix matrix-slice lint schemas fuzz torture bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -57,6 +57,10 @@ schemas: ## write the JSON Schemas of the documents to docs/schemas
 fuzz: ## fuzz what reads foreign memory and files for a minute; for longer: SECONDS=3600
 	@scripts/setup gcc libc6-dev g++
 	@scripts/fuzz $(SECONDS)
+
+torture: build ## try to harm processes, thousands of times; fewer times, some parts: SCALE=0.1 PARTS="signals storm"
+	@scripts/setup ruby gcc libc6-dev time libcap2-bin
+	@scripts/torture $(PARTS)
 
 bench: build ## compare a report with gcore, on a process of 1.3 GiB
 	@scripts/setup ruby gdb time

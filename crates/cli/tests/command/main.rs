@@ -12,6 +12,7 @@ mod files;
 mod fix;
 mod harmless;
 mod healthy;
+mod hostile;
 mod interpreter;
 mod jemalloc;
 mod maps;
