@@ -99,10 +99,20 @@ pub(crate) fn mark(
     for (number, block) in marked {
         heap.blocks[number] = block.in_state(BlockState::Tcache);
     }
-    let mut contradictions = cached.contradictions;
-    for lists in cached.lists {
+    let contradictions = cached.contradictions + mark_lists(&cached.lists, heap);
+    if contradictions > 0 {
+        let what = format!("{contradictions} lists of thread caches were being changed");
+        heap.findings.push(Finding::general(Severity::Note, what));
+    }
+}
+
+/// Marks the regions that hold these lists. Returns the number of lists that lie in other regions than the rest of their
+/// cache.
+fn mark_lists(caches: &[Vec<Address>], heap: &mut HeapMap) -> usize {
+    let mut contradictions = 0;
+    for lists in caches {
         let mut holder = None;
-        for at in lists {
+        for &at in lists {
             let after = heap.blocks.partition_point(|block| block.address <= at);
             let number = after.checked_sub(1).filter(|number| at < heap.blocks[*number].end());
             contradictions += usize::from(holder.is_some_and(|holder| holder != number));
@@ -114,10 +124,7 @@ pub(crate) fn mark(
             *block = block.in_state(BlockState::Overhead);
         }
     }
-    if contradictions > 0 {
-        let what = format!("{contradictions} lists of thread caches were being changed");
-        heap.findings.push(Finding::general(Severity::Note, what));
-    }
+    contradictions
 }
 
 /// Returns true if `at` lies in an extent whose blocks are not known.

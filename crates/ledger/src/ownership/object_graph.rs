@@ -318,7 +318,7 @@ fn of_structures(space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<(u32,
     };
     let of_stack = |stack: &VmStack| {
         let structure = block_at(stack.structure);
-        [stack.context, stack.range.start].map(|at| structure.zip(block_at(at)))
+        [stack.context, stack.start].map(|at| structure.zip(block_at(at)))
     };
     let mut found: Vec<_> = space.vm_stacks.iter().flat_map(of_stack).flatten().collect();
     found.sort_unstable();

@@ -211,7 +211,7 @@ impl StackLayout {
     ) -> Option<VmStack> {
         let stack = self.stack(image, structure)?;
         let unused = stack.unused(image);
-        Some(VmStack { thread, structure, context: stack.context, range: stack.all, unused })
+        Some(VmStack { thread, structure, context: stack.context, start: stack.all.start, unused })
     }
 
     fn stack(self, image: &Image<'_>, thread: Address) -> Option<Stack> {

@@ -11,8 +11,8 @@ pub struct VmStack {
     pub structure: Address,
     /// The address of the execution context (`rb_execution_context_t`), which lies in the fiber's structure.
     pub context: Address,
-    /// All of the stack.
-    pub range: Range<Address>,
+    /// Its first word.
+    pub start: Address,
     /// The middle, which is not in use: values grow from the start, control frames from the end.
     pub unused: Range<Address>,
 }

@@ -65,10 +65,9 @@ impl ObjectGraph<'_> {
         if let Some(class) = self.class_slots.get(it.class as usize).copied().flatten() {
             each(self.slot(class), Level::Named);
         }
-        let first = self.named_in_classes.partition_point(|&(class, _)| class < slot);
-        let of_class =
-            self.named_in_classes[first..].iter().take_while(|(class, _)| *class == slot);
-        of_class.for_each(|(_, root)| each(FIRST_NAMED + root, Level::Named));
+        for root in values_of(&self.named_in_classes, slot) {
+            each(FIRST_NAMED + root, Level::Named);
+        }
         for value in self.weak.values_of(slot) {
             match value.value {
                 Keyed::Slot(value) => each(self.slot(value), Level::Named),
@@ -78,9 +77,7 @@ impl ObjectGraph<'_> {
         if WeakReferences::is_weak_object(self.space, slot) {
             return;
         }
-        let first = self.roots_of_objects.partition_point(|&(object, _)| object < slot);
-        let roots = self.roots_of_objects[first..].iter().take_while(|(object, _)| *object == slot);
-        for &(_, index) in roots {
+        for index in values_of(&self.roots_of_objects, slot) {
             each(self.memory(self.pointers.root(index)), level_of(self.pointers.roots[index]));
         }
         let is_interpreters = self.is_interpreters_object(slot, it);
@@ -110,9 +107,9 @@ impl ObjectGraph<'_> {
         if self.weak.is_weak_table(node) {
             return;
         }
-        let first = self.of_structures.partition_point(|&(structure, _)| structure < node);
-        let of_thread = self.of_structures[first..].iter().take_while(|(it, _)| *it == node);
-        of_thread.for_each(|&(_, to)| each(self.memory(to), Level::Named));
+        for block in values_of(&self.of_structures, node) {
+            each(self.memory(block), Level::Named);
+        }
         let owner = self.trace.owner_of(node as usize);
         let is_root = self.root_at(node).is_some();
         let is_interpreters = self.table.cause_of(owner) == Cause::RubyVm;
@@ -185,6 +182,12 @@ impl ObjectGraph<'_> {
     fn is_core(&self, owner: Owner) -> bool {
         matches!(owner, Owner::Data(class) if self.table.cause_of_data(class) == Cause::RubyMalloc)
     }
+}
+
+/// The values of a key, in pairs that are sorted by their keys.
+fn values_of<T: Copy>(pairs: &[(u32, T)], key: u32) -> impl Iterator<Item = T> + '_ {
+    let first = pairs.partition_point(|pair| pair.0 < key);
+    pairs[first..].iter().take_while(move |pair| pair.0 == key).map(|pair| pair.1)
 }
 
 fn level_of(root: Root) -> Level {
