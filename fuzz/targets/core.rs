@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-use capture::{CoreOptions, open_core};
+use capture::{Sysroot, open_core};
 use libfuzzer_sys::fuzz_target;
 use rbloat_fuzz::{examine, patches, process};
 use testkit::{CoreWriter, SyntheticCore};
@@ -55,8 +55,8 @@ fuzz_target!(|input: &[u8]| {
     let length = if choice & 4 == 0 { core.length } else { core.length / 256 * u64::from(cut) };
     file.as_file().set_len(length).expect("a length for the core");
     // No library of this machine may be taken for one of the core's.
-    let options = CoreOptions { sysroot: Some("/nonexistent".into()) };
-    if let Ok(core) = open_core(file.path(), &options) {
+    let sysroot = Sysroot::open(Some("/nonexistent".as_ref()));
+    if let Ok(core) = open_core(file.path(), &sysroot) {
         examine(&core.image);
     }
 });

@@ -31,7 +31,7 @@ pub use address::{Address, intersection, length, range_at};
 pub use address_map::AddressMap;
 pub use arch::PAGE_SIZE;
 pub use call::{Argument, SystemCall};
-pub use core::{Core, CoreFile, CoreOptions, open_core, read_core};
+pub use core::{Core, CoreFile, open_core, read_core};
 pub use error::Error;
 pub use finding::{Finding, Severity};
 pub use image::{Image, Origin, ProcessInfo, ProcessState, Source, Thread};

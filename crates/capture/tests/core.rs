@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use capture::{
-    Address, Backing, Core, CoreOptions, Error, Mapping, Memory, Origin, PageState, Severity,
-    Thread, open_core,
+    Address, Backing, Core, Error, Mapping, Memory, Origin, PageState, Severity, Sysroot, Thread,
+    open_core,
 };
 use proptest::prelude::*;
 use testkit::{CoreWriter, SyntheticCore, SyntheticMemory};
@@ -109,11 +109,11 @@ fn written(core: &SyntheticCore) -> Written {
 }
 
 fn open(core: &SyntheticCore) -> Core {
-    open_core(&written(core).path, &CoreOptions::default()).unwrap()
+    open_core(&written(core).path, &Sysroot::open(None)).unwrap()
 }
 
 fn error(path: &std::path::Path) -> Error {
-    match open_core(path, &CoreOptions::default()) {
+    match open_core(path, &Sysroot::open(None)) {
         Ok(_) => panic!("{} was taken for a core", path.display()),
         Err(error) => error,
     }
@@ -237,7 +237,7 @@ fn a_mapping_that_ends_within_a_page_is_none() {
     let at = bytes.windows(16).position(|words| words == stated).unwrap();
     bytes[at + 8..at + 16].copy_from_slice(&(LIBRARY + 2 * PAGE - 100).to_le_bytes());
     std::fs::write(&written.path, &bytes).unwrap();
-    let core = open_core(&written.path, &CoreOptions::default()).unwrap();
+    let core = open_core(&written.path, &Sysroot::open(None)).unwrap();
     let mapping = core.image.state.mappings.find(Address(LIBRARY)).unwrap();
     assert_eq!(mapping.backing, Backing::Anonymous);
 }
@@ -249,7 +249,7 @@ fn a_core_that_lost_its_holes_is_told_by_its_zeros() {
     let bytes = std::fs::read(&written.path).unwrap();
     std::fs::remove_file(&written.path).unwrap();
     std::fs::write(&written.path, bytes).unwrap();
-    let core = open_core(&written.path, &CoreOptions::default()).unwrap();
+    let core = open_core(&written.path, &Sysroot::open(None)).unwrap();
     assert_eq!(resident(&core, HEAP, 8), 2);
     assert!(has_finding(&core, Severity::Note, "pages of zeros count as absent"));
 }
@@ -288,7 +288,7 @@ fn what_was_cut_off_is_lost_and_not_zeros() {
     let file = std::fs::File::options().write(true).open(&written.path).unwrap();
     // The file ends within a page of the stack.
     file.set_len(whole - 10 * PAGE - 100).unwrap();
-    let core = open_core(&written.path, &CoreOptions::default()).unwrap();
+    let core = open_core(&written.path, &Sysroot::open(None)).unwrap();
     assert!(read(&core, STACK + STACK_BYTES - PAGE, 8).is_empty());
     assert_eq!(read(&core, HEAP, 4), b"heap");
     assert!(has_finding(&core, Severity::Error, "cut short by 0.0 MiB"));
@@ -379,7 +379,7 @@ proptest! {
         if let Some(end) = end {
             std::fs::File::options().write(true).open(&written.path).unwrap().set_len(end).unwrap();
         }
-        match open_core(&written.path, &CoreOptions::default()) {
+        match open_core(&written.path, &Sysroot::open(None)) {
             Ok(core) => look_at_everything(&core),
             Err(error) => prop_assert!(!error.to_string().contains('\n')),
         }

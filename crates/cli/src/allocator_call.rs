@@ -25,7 +25,7 @@ impl AllocatorCall {
             Some((call, function.address))
         });
         let Some((TrimCall { arguments, shown, system_calls, .. }, function)) = found else {
-            // Nothing can be read of a process that has ended meanwhile.
+            // If the process has ended meanwhile, that is the reason: this read fails.
             proc::rollup(pid)?;
             return Err(Failure::NoTrim { pid, allocator: allocator.to_string() });
         };

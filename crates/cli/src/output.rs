@@ -27,7 +27,7 @@ const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 const WRITE: OFlags = OFlags::WRONLY.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// A file that is open for writing. A new regular file gets its name when it is complete, or by [`Output::publish`]. If
-/// rbloat ends before that, nothing is left of the file.
+/// it is dropped before that, nothing is left of the file. The same holds if rbloat is killed, on file systems with O_TMPFILE.
 #[derive(Debug)]
 pub(crate) struct Output {
     path: PathBuf,
@@ -282,37 +282,36 @@ fn open_end(end: End) -> io::Result<(File, Way)> {
         End::Entry { folder, name, existing, .. } => (folder, name, existing),
     };
     let folder_stat = rustix::fs::fstat(&folder)?;
-    let open_existing = || -> io::Result<File> {
-        let flags = WRITE | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(&folder, &name, flags, Mode::empty())?;
-        // Another user may have replaced it meanwhile.
-        check(&rustix::fs::fstat(&file)?, &folder_stat)?;
-        Ok(file.into())
-    };
     if let Some(stat) = &existing {
         check(stat, &folder_stat)?;
         if kind(stat) != FileType::RegularFile {
-            return Ok((open_existing()?, Way::Direct));
+            return Ok((open_existing(&folder, &name, &folder_stat)?, Way::Direct));
         }
     }
     let (file, temporary) = match create(&folder) {
         // We may write to the file, though not to its folder.
         Err(error) if existing.is_some() && error.kind() == io::ErrorKind::PermissionDenied => {
-            return Ok((open_existing()?, Way::Overwritten));
+            return Ok((open_existing(&folder, &name, &folder_stat)?, Way::Overwritten));
         }
         created => created?,
     };
-    let needs_no_right = is_own(&folder_stat) && folder_stat.st_mode & 0o300 == 0o300;
-    let is_own_file = existing.as_ref().is_none_or(is_own);
-    if let Some(stat) = &existing
-        && keep_owner(&file, stat).is_err()
-    {
-        let file = open_existing()?;
-        drop(NewFile { folder: folder.into(), name, temporary, takes_rights: false });
-        return Ok((file, Way::Overwritten));
+    let is_own_folder = is_own(&folder_stat) && folder_stat.st_mode & 0o300 == 0o300;
+    let takes_rights = !is_own_folder || !existing.as_ref().is_none_or(is_own);
+    let new = NewFile { folder: folder.into(), name, temporary, takes_rights };
+    match &existing {
+        // If `new` has a temporary name, that is removed with it.
+        Some(stat) if keep_owner(&file, stat).is_err() => {
+            Ok((open_existing(&new.folder, &new.name, &folder_stat)?, Way::Overwritten))
+        }
+        _ => Ok((file, Way::New(new))),
     }
-    let takes_rights = !(needs_no_right && is_own_file);
-    Ok((file, Way::New(NewFile { folder: folder.into(), name, temporary, takes_rights })))
+}
+
+/// Opens an existing file for writing, unless another user has planted it meanwhile.
+fn open_existing(folder: &OwnedFd, name: &OsStr, folder_stat: &Stat) -> io::Result<File> {
+    let file = rustix::fs::openat(folder, name, WRITE | OFlags::NOFOLLOW, Mode::empty())?;
+    check(&rustix::fs::fstat(&file)?, folder_stat)?;
+    Ok(file.into())
 }
 
 /// Creates a file in `folder`. It has no name, or a temporary one if the file system has no files without names.
@@ -394,7 +393,7 @@ fn check(stat: &Stat, folder: &Stat) -> io::Result<()> {
         _ if is_trusted(stat) => Ok(()),
         FileType::Fifo => Err(refusal("it is a pipe", stat, "give another name")),
         _ if is_shared => {
-            let what = "in a folder that others can write to, it is one";
+            let what = "it is in a folder that others can write to,";
             Err(refusal(what, stat, "give another name"))
         }
         _ => Ok(()),
@@ -402,7 +401,7 @@ fn check(stat: &Stat, folder: &Stat) -> io::Result<()> {
 }
 
 fn refusal(what: &str, stat: &Stat, remedy: &str) -> io::Error {
-    let message = format!("{what} of another user (uid {}); {remedy}", stat.st_uid);
+    let message = format!("{what} and belongs to another user (uid {}); {remedy}", stat.st_uid);
     io::Error::new(io::ErrorKind::PermissionDenied, message)
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct CoreSource {
     path: PathBuf,
     file: CoreFile,
     sysroot: Sysroot,
-    since: Instant,
+    started: Instant,
 }
 
 /// A source of which everything is open or read, so that the rest needs no rights.
@@ -57,7 +57,7 @@ pub(crate) enum Taken {
     Core {
         path: PathBuf,
         core: Box<Core>,
-        since: Instant,
+        started: Instant,
     },
     /// A process that was accounted for before another one was captured, for less memory.
     Done(Box<Snapshot>),
@@ -87,9 +87,9 @@ impl Source {
         if Snapshot::begins(&head) {
             return Ok(Self::Snapshot(SnapshotFile { path, head, file }));
         }
-        let (file, since) = (CoreFile::new(&path, file).map_err(not_a_core)?, Instant::now());
+        let (file, started) = (CoreFile::new(&path, file).map_err(not_a_core)?, Instant::now());
         let sysroot = Sysroot::open(sysroot.as_deref());
-        Ok(Self::Core(CoreSource { path, file, sysroot, since }))
+        Ok(Self::Core(CoreSource { path, file, sysroot, started }))
     }
 
     /// Returns the report.
@@ -151,29 +151,30 @@ fn take(
 ) -> Result<Vec<Taken>, Failure> {
     let is_process = |source: &Source| matches!(source, Source::Process(_));
     let mut processes = sources.iter().filter(|source| is_process(source)).count();
-    let mut read = Vec::new();
+    let mut opened = Vec::new();
     for source in sources {
-        read.push(match source {
+        opened.push(match source {
             Source::Process(pid) => {
                 processes -= 1;
                 let (progress, started) = (progress(pid), Instant::now());
                 let captured = Box::new(attempts::take(pid, how, detail)?);
                 let taken = Taken::Process { pid, captured, started, progress };
-                Ok(match processes {
+                Opened::Taken(match processes {
                     0 => taken,
                     _ => Taken::Done(Box::new(taken.account(detail)?)),
                 })
             }
-            Source::Snapshot(file) => Ok(Taken::Snapshot(file)),
-            Source::Core(core) => Err(core),
+            Source::Snapshot(file) => Opened::Taken(Taken::Snapshot(file)),
+            Source::Core(core) => Opened::Core(core),
         });
     }
-    let cores = read.iter().filter_map(|it| it.as_ref().err());
-    let folders: Vec<_> = cores.filter_map(|core| core.sysroot.folder()).collect();
-    if read.iter().any(Result::is_err) {
+    let cores = opened.iter().filter_map(Opened::core);
+    let sysroots: Vec<_> = cores.map(|core| &core.sysroot).collect();
+    if !sysroots.is_empty() {
+        let folders: Vec<_> = sysroots.iter().filter_map(|sysroot| sysroot.folder()).collect();
         sandbox.begin_with_files(&folders);
     }
-    let taken = read.into_iter().map(|it| it.or_else(CoreSource::read)).collect();
+    let taken = opened.into_iter().map(Opened::take).collect();
     sandbox.begin();
     taken
 }
@@ -189,12 +190,34 @@ pub(crate) fn snapshots(
     take(sources, how, detail, sandbox)?.into_iter().map(|taken| taken.account(detail)).collect()
 }
 
+/// A source in the order of the arguments, while cores must wait for the processes.
+enum Opened {
+    Taken(Taken),
+    Core(CoreSource),
+}
+
+impl Opened {
+    fn core(&self) -> Option<&CoreSource> {
+        match self {
+            Self::Core(core) => Some(core),
+            Self::Taken(_) => None,
+        }
+    }
+
+    fn take(self) -> Result<Taken, Failure> {
+        match self {
+            Self::Taken(taken) => Ok(taken),
+            Self::Core(core) => core.read(),
+        }
+    }
+}
+
 impl CoreSource {
     /// Reads the headers, and opens the files that the process had mapped.
     fn read(self) -> Result<Taken, Failure> {
-        let Self { path, file, sysroot, since } = self;
+        let Self { path, file, sysroot, started } = self;
         let core = Box::new(capture::read_core(file, &sysroot).map_err(not_a_core)?);
-        Ok(Taken::Core { path, core, since })
+        Ok(Taken::Core { path, core, started })
     }
 }
 
@@ -225,10 +248,10 @@ impl Taken {
                 snapshot
             }
             Self::Snapshot(file) => file.read()?,
-            Self::Core { path, core, since } => {
+            Self::Core { path, core, started } => {
                 check_core(&path, &core)?;
                 let facts = Facts::read(&core.image, detail.owners);
-                account_for_core(&path, &core, &facts, since, detail)
+                account_for_core(&path, &core, &facts, started, detail)
             }
             Self::Done(snapshot) => *snapshot,
         };
@@ -252,12 +275,12 @@ impl Taken {
                 progress.finish_and_clear();
                 (explanation, report)
             }
-            Self::Core { path, core, since } => {
+            Self::Core { path, core, started } => {
                 check_core(&path, &core)?;
                 let mut facts = Facts::read(&core.image, detail.owners);
                 let explanation = Explanation::find(&facts, subject);
                 facts.forget_owners();
-                (explanation, account_for_core(&path, &core, &facts, since, detail).report)
+                (explanation, account_for_core(&path, &core, &facts, started, detail).report)
             }
             Self::Snapshot(_) | Self::Done(_) => return Err(Failure::SnapshotWithoutReferences),
         };
@@ -332,19 +355,19 @@ fn account(captured: Captured, detail: Detail, started: Instant) -> Snapshot {
     Snapshot { report, memory_map }
 }
 
-/// Accounts for the process of a core. The examination began at `since`.
+/// Accounts for the process of a core. The examination began at `started`.
 fn account_for_core(
     path: &Path,
     core: &Core,
     facts: &Facts,
-    since: Instant,
+    started: Instant,
     detail: Detail,
 ) -> Snapshot {
     let (ledger, memory_map) = Ledger::draw_up_to(detail.extent, &core.image.state, facts);
     let reason = one_line(&format!("read from {}, {}", path.display(), core.origin));
     let pause = Duration::ZERO;
     let capture =
-        Capture::new(CaptureMethod::Core, reason, core.written, pause, since.elapsed(), None);
+        Capture::new(CaptureMethod::Core, reason, core.written, pause, started.elapsed(), None);
     Snapshot { report: diagnosis::report(&ledger, capture), memory_map }
 }
 

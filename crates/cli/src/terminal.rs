@@ -1,4 +1,5 @@
-//! Standard output and standard error. Nothing else in rbloat writes to them, as clippy checks.
+//! Standard output and standard error. Beside this module only clap (help and version) and indicatif (the line of progress)
+//! write to them. clippy checks the rest.
 //!
 //! Text may contain names that a process, a file or a file name chose. So each text passes [`plain`] on its way out.
 

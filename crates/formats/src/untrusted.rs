@@ -51,10 +51,9 @@ fn without_controls(json: &str) -> String {
 /// Escapes the control characters in JSON: it may be printed on a terminal, and JSON itself requires that only for
 /// some of them.
 pub(crate) fn escape_controls(json: &str) -> String {
-    let is_special = |it: char| it != '\n' && is_control(it);
     let mut escaped = String::with_capacity(json.len());
     for char in json.chars() {
-        if is_special(char) {
+        if char != '\n' && is_control(char) {
             let mut units = [0; 2];
             let units = char.encode_utf16(&mut units);
             escaped.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));

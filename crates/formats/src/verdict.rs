@@ -44,7 +44,6 @@ pub enum Action {
         /// True if LD_PRELOAD names jemalloc already, but it was not loaded.
         is_broken: bool,
         /// True if most of the free memory is pinned: blocks in use share its pages.
-        #[serde(default)]
         is_pinned: bool,
     },
     /// Restart the process with jemalloc's background thread.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use capture::{Address, CoreOptions, Image, Origin, Severity};
+use capture::{Address, Image, Origin, Severity, Sysroot};
 use ledger::{Cause, Extent, Facts, Ledger, MemoryMap, PageUse, Use};
 use proptest::prelude::*;
 use testkit::{
@@ -216,10 +216,10 @@ fn the_map_of_a_core_that_is_cut_short_balances() {
     let path = folder.path().join("core");
     SyntheticCore::new(CoreWriter::Kernel, &memory, &image.state.threads).write(&path);
     let bytes = std::fs::read(&path).unwrap();
-    let options = CoreOptions { sysroot: Some(folder.path().join("empty")) };
+    let sysroot = Sysroot::open(Some(&folder.path().join("empty")));
     for eighths in 1..8 {
         std::fs::write(&path, &bytes[..bytes.len() * eighths / 8]).unwrap();
-        let core = capture::open_core(&path, &options).unwrap().image;
+        let core = capture::open_core(&path, &sysroot).unwrap().image;
         assert!(draw_up(&core).rss_bytes < draw_up(&image).rss_bytes);
     }
 }
@@ -240,8 +240,8 @@ proptest! {
         let writer = if is_kernels { CoreWriter::Kernel } else { CoreWriter::Debugger };
         SyntheticCore::new(writer, &memory, &image.state.threads).write(&path);
         // The core contains all of its libraries. None of this machine's libraries may be used instead.
-        let options = CoreOptions { sysroot: Some(folder.path().join("empty")) };
-        let core = capture::open_core(&path, &options).unwrap().image;
+        let sysroot = Sysroot::open(Some(&folder.path().join("empty")));
+        let core = capture::open_core(&path, &sysroot).unwrap().image;
         let dumped = draw_up(&core);
         prop_assert_eq!(&dumped.ruby, &alive.ruby);
         let totals = |ledger: &Ledger| ledger.malloc.as_ref().map(|malloc| malloc.totals);
@@ -271,7 +271,7 @@ proptest! {
             *place.get_mut(&mut bytes) = byte;
         }
         std::fs::write(&path, &bytes).unwrap();
-        if let Ok(core) = capture::open_core(&path, &options) {
+        if let Ok(core) = capture::open_core(&path, &sysroot) {
             let damaged = draw_up(&core.image);
             prop_assert_eq!(damaged.causes.total(), damaged.rss_bytes);
         }

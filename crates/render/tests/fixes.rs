@@ -18,7 +18,7 @@ fn the_text_of_a_fix() {
 #[test]
 fn the_text_of_a_fix_for_kubernetes() {
     let mut report = burst();
-    report.process.deployment = None;
+    report.process.deployment = Default::default();
     insta::assert_snapshot!(fix(&report, Some(Platform::Kubernetes)));
 }
 
@@ -27,7 +27,7 @@ fn the_gem_is_configured_where_the_program_is() {
     let gem = |server, rails, bundler| {
         let mut report = burst();
         report.advice.retain(|advice| advice.action == Action::AutoTrim);
-        let deployment = report.process.deployment.as_mut().unwrap();
+        let deployment = &mut report.process.deployment;
         (deployment.server, deployment.rails, deployment.bundler) = (server, rails, bundler);
         let text = fix(&report, Some(Platform::Shell));
         let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
@@ -51,7 +51,7 @@ fn the_gem_is_configured_where_the_program_is() {
 fn a_value_that_is_set_is_kept_or_replaced() {
     let mut report = burst();
     let broken = Action::PreloadJemalloc { is_broken: true, is_pinned: false };
-    report.process.deployment.as_mut().unwrap().variables =
+    report.process.deployment.variables =
         ["LD_PRELOAD", "MALLOC_CONF", "MALLOC_ARENA_MAX"].map(Into::into).into();
     let text = fix(&report, None);
     assert!(
@@ -69,7 +69,7 @@ fn a_value_that_is_set_is_kept_or_replaced() {
 #[test]
 fn the_name_of_a_unit_is_one_word_of_a_shell() {
     let mut report = burst();
-    report.process.deployment.as_mut().unwrap().unit = Some("a'; rm -r /\u{1b}[2J.service".into());
+    report.process.deployment.unit = Some("a'; rm -r /\u{1b}[2J.service".into());
     let text = fix(&report, None);
     assert!(text.contains("sudo systemctl restart -- 'a'\\''; rm -r / [2J.service'\n"), "{text}");
 }

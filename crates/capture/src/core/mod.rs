@@ -14,7 +14,7 @@ mod memory;
 mod notes;
 mod states;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use crate::proc::{MAX_COMMAND, kept_variables};
@@ -31,13 +31,6 @@ use memory::{CoreMemory, Dumped};
 use notes::Notes;
 use states::{EstimatedPages, Evidence};
 
-/// Options for reading a core.
-#[derive(Debug, Clone, Default)]
-pub struct CoreOptions {
-    /// The folder below which the files of the process are; `None` if they are at their original paths.
-    pub sysroot: Option<PathBuf>,
-}
-
 /// An open core file.
 pub struct Core {
     /// The process as it was dumped. The findings of its state list what is unknown.
@@ -50,20 +43,21 @@ pub struct Core {
     pub is_partial: bool,
 }
 
-/// Opens the core file at `path`, and estimates the kernel's account of the process.
+/// Opens the core file at `path`, and reads it like [`read_core`].
+///
+/// # Errors
+/// If the file cannot be read, or as for [`read_core`].
+pub fn open_core(path: &Path, sysroot: &Sysroot) -> Result<Core, Error> {
+    let file = std::fs::File::open(path)
+        .map_err(|source| Error::CoreFile { path: path.to_owned(), source })?;
+    read_core(CoreFile::new(path, file)?, sysroot)
+}
+
+/// Reads a core file, and estimates the kernel's account of the process. The files that the process had mapped are opened in
+/// `sysroot`.
 ///
 /// # Errors
 /// If the file cannot be read, is not a core, is the core of another CPU, or is so damaged that it contains no memory.
-pub fn open_core(path: &Path, options: &CoreOptions) -> Result<Core, Error> {
-    let file = std::fs::File::open(path)
-        .map_err(|source| Error::CoreFile { path: path.to_owned(), source })?;
-    read_core(CoreFile::new(path, file)?, &Sysroot::open(options.sysroot.as_deref()))
-}
-
-/// Like [`open_core`], for a core file and a sysroot that are open. Opens no file outside of the sysroot.
-///
-/// # Errors
-/// If the file is not a core, or as for [`open_core`].
 pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, Error> {
     let mut headers = Headers::read(&file)?;
     let notes = Notes::read(&file, &headers.notes);

@@ -86,14 +86,11 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
             let (setting, environment) = &settings[(place + number as usize - 1) % settings.len()];
             let done = runs.len() + failed.len();
             say_progress(setting.name(), number, done, all, started.elapsed());
-            let recording = match &folder {
-                // Without a recording, the run is measured all the same.
-                Some(folder) => folder
-                    .record(setting.name(), number)
-                    .inspect_err(|error| terminal::complain(error))
-                    .ok(),
-                None => None,
-            };
+            // Without a recording, the run is measured all the same.
+            let recording = folder.as_ref().and_then(|folder| {
+                let created = folder.record(setting.name(), number);
+                created.inspect_err(|error| terminal::complain(error)).ok()
+            });
             let (recording, journal) = recording.unzip();
             let program = start(arguments, setting, environment, journal, &orphans)?;
             let measured = measure(arguments, setting, number, program, &signals)?;

@@ -63,11 +63,8 @@ fn a_full_disk_behind_standard_error_changes_no_exit_status() {
 fn a_limit_of_open_files_is_named() {
     let target = Target::ruby(WAITING);
     for limit in 4..7 {
-        let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
-        let (program, pid) = (rbloat(), target.pid().to_string());
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &script]).arg(program.get_program()).args(["report", &pid]);
-        let output = shell.output().unwrap();
+        let arguments = ["report", &target.pid().to_string()];
+        let output = crate::limited(&format!("-n {limit}")).args(arguments).output().unwrap();
         let (status, line) = complaint(&output);
         assert_eq!(status, 1, "{limit}: {line}");
         assert!(line.contains("raise the limit (ulimit -n 64)"), "{limit}: {line}");

@@ -2,12 +2,10 @@
 //! within a limit of its memory, with rows that add up and outputs of moderate size.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use formats::Report;
 use testkit::{Target, compile};
-
-use crate::rbloat;
 
 /// More address space than rbloat may need for any of these processes, most of it never touched. In KiB.
 const MAX_ADDRESS_SPACE: &str = "2097152";
@@ -44,12 +42,9 @@ fn after(source: &str) -> Target {
 }
 
 /// Runs rbloat with a limit of its address space.
-fn limited(arguments: &[&str]) -> Output {
-    let rbloat = rbloat();
-    let limit = format!("ulimit -v {MAX_ADDRESS_SPACE}; exec \"$0\" \"$@\"");
-    let mut command = Command::new("sh");
-    command.args(["-c", &limit]).arg(rbloat.get_program()).args(rbloat.get_args()).args(arguments);
-    let output = command.env("NO_COLOR", "1").output().unwrap();
+fn run_limited(arguments: &[&str]) -> Output {
+    let limit = format!("-v {MAX_ADDRESS_SPACE}");
+    let output = crate::limited(&limit).args(arguments).output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 6)), "{:?}: {complaint}", output.status);
     assert!(output.stdout.len() as u64 <= MAX_OUTPUT, "{} bytes", output.stdout.len());
@@ -62,15 +57,15 @@ fn examine(target: &Target, folder: &Path) -> Report {
     let patient = ["--max-pause", "60s"];
     let [map, png] = ["map.html", "map.png"].map(|name| folder.join(name));
     let drawn = ["map", &pid, "-o", map.to_str().unwrap(), "--png", png.to_str().unwrap()];
-    limited(&[&drawn[..], &patient].concat());
+    run_limited(&[&drawn[..], &patient].concat());
     for file in [map, png] {
         let bytes = std::fs::metadata(&file).unwrap().len();
         assert!(bytes <= MAX_OUTPUT, "{}: {bytes} bytes", file.display());
     }
-    let text = limited(&[&["report", &pid, "--retained"][..], &patient].concat());
+    let text = run_limited(&[&["report", &pid, "--retained"][..], &patient].concat());
     let lines = String::from_utf8_lossy(&text.stdout).lines().count();
     assert!(lines < 300, "{lines} lines");
-    let output = limited(&[&["report", &pid, "--json"][..], &patient].concat());
+    let output = run_limited(&[&["report", &pid, "--json"][..], &patient].concat());
     let report: Report = crate::document(&output.stdout);
     let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
     assert_eq!(sum, report.process.rss_bytes);

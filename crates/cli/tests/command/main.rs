@@ -50,6 +50,15 @@ fn rbloat() -> Command {
     command
 }
 
+/// The rbloat command with a limit, as arguments of ulimit.
+fn limited(limit: &str) -> Command {
+    let rbloat = rbloat();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]);
+    command.arg(rbloat.get_program()).args(rbloat.get_args()).env("NO_COLOR", "1");
+    command
+}
+
 /// Runs `rbloat report PID` with further arguments, with a pause that is long enough on a machine that is busy with
 /// other tests.
 fn run(pid: i32, arguments: &[&str]) -> Output {

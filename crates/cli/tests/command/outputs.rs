@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use testkit::Target;
 
 use crate::errors::{NOBODY, is_root};
-use crate::rbloat;
+use crate::{limited, rbloat};
 
 const WAITING: &str = "puts 'ready {}'; $stdout.flush; $stdin.read";
 const SIGXFSZ: i32 = 25;
@@ -74,7 +74,7 @@ fn assert_refused(output: &Output, why: &str) {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("cannot write ") && text.contains(why), "{text}");
-    assert!(text.contains("of another user (uid 65534); give "), "{text}");
+    assert!(text.contains("and belongs to another user (uid 65534); give "), "{text}");
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -83,7 +83,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_output_followed_the_link_of_another_user() {
+fn a_link_of_another_user_is_not_followed() {
     if !is_root() {
         return testkit::skip("only root can be another user, too");
     }
@@ -108,7 +108,7 @@ fn an_output_followed_the_link_of_another_user() {
 }
 
 #[test]
-fn a_file_or_a_pipe_that_another_user_had_planted_received_the_output() {
+fn a_file_or_a_pipe_of_another_user_receives_nothing() {
     if !is_root() {
         return testkit::skip("only root can be another user, too");
     }
@@ -123,12 +123,12 @@ fn a_file_or_a_pipe_that_another_user_had_planted_received_the_output() {
     let mut pipe = open("b.svg");
     for way in ways(&target, &recording) {
         let output = run(&way, &planted.path().join("a.svg"));
-        assert_refused(&output, "in a folder that others can write to, it is one");
+        assert_refused(&output, "it is in a folder that others can write to");
         let output = run(&way, &planted.path().join("b.svg"));
         assert_refused(&output, "it is a pipe");
     }
     let output = compare(&planted.path().join("folder"));
-    assert_refused(&output, "in a folder that others can write to, it is one");
+    assert_refused(&output, "it is in a folder that others can write to");
     let mut received = String::new();
     pipe.read_to_string(&mut received).unwrap();
     assert_eq!(received, "");
@@ -138,7 +138,7 @@ fn a_file_or_a_pipe_that_another_user_had_planted_received_the_output() {
 }
 
 #[test]
-fn an_output_changed_the_mode_and_the_owner_of_a_file() {
+fn an_existing_file_keeps_its_mode_and_owner() {
     if !is_root() {
         return testkit::skip("only root can write to another user's file");
     }
@@ -169,18 +169,14 @@ fn an_output_changed_the_mode_and_the_owner_of_a_file() {
 
 /// A limit on the size of files kills rbloat while it writes.
 #[test]
-fn a_killed_rbloat_left_a_temporary_file() {
+fn a_killed_rbloat_leaves_no_temporary_file() {
     let target = Target::scenario("healthy", &["--scale", "0.1"]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
     let pid = target.pid().to_string();
     for verb in ["snapshot", "map"] {
-        let status = Command::new("bash")
-            .args(["-c", "ulimit -c 0 -f 1; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_rbloat")])
-            .args([verb, &pid, "-o"])
-            .arg(&path)
-            .status()
-            .unwrap();
+        let mut command = limited("-c 0; ulimit -f 1");
+        let status = command.args([verb, &pid, "-o"]).arg(&path).status().unwrap();
         assert_eq!(status.signal(), Some(SIGXFSZ));
         assert!(names(folder.path()).is_empty());
     }

@@ -201,15 +201,9 @@ fn a_full_disk_leaves_no_half_file_and_the_old_one_as_it_was() {
     let old = folder.path().join("old.rbloat");
     fs::write(&old, "what was there before").unwrap();
     // A limit on the size of files fails as a full disk does: in the middle of a write.
-    let script = format!(
-        "trap '' XFSZ; ulimit -f 1; exec \"$0\" snapshot {} -o {}",
-        target.pid(),
-        old.display()
-    );
-    let output = std::process::Command::new("bash")
-        .args(["-c", &script, env!("CARGO_BIN_EXE_rbloat")])
-        .output()
-        .unwrap();
+    let mut command = crate::limited("-f 1; trap '' XFSZ");
+    let output =
+        command.args(["snapshot", &target.pid().to_string(), "-o"]).arg(&old).output().unwrap();
     let (status, words) = complaint(&output);
     assert_eq!(status, 1);
     assert!(words.contains("cannot write") && words.contains("old.rbloat"), "{words}");

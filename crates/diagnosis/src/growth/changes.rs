@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use formats::{Arena, Class, DominatorRow, Malloc, Owner, PinRow, Report, SizeClass};
+use formats::{Arena, Class, DominatorRow, Owner, PinRow, Report, SizeClass};
 use formats::{
     ArenaChange, CauseChange, ClassChange, DominatorChange, OwnerChange, PinChange,
     SizeClassChange, Trajectory,
@@ -325,6 +325,5 @@ pub(crate) fn size_classes(reports: &[&Report]) -> Option<Vec<SizeClassChange>> 
 
 /// Returns true if all reports have a walk of the heap, by a version that looked for pins.
 fn have_pins(reports: &[&Report]) -> bool {
-    let has_pins = |malloc: &Malloc| !malloc.walker.is_empty();
-    reports.iter().all(|report| report.malloc.as_ref().is_some_and(has_pins))
+    reports.iter().all(|report| report.malloc.is_some())
 }

@@ -88,7 +88,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
 fn allocator(report: &Report) -> String {
     let process = &report.process;
     match &report.malloc {
-        Some(malloc) if !malloc.walker.is_empty() => malloc.walker.clone(),
+        Some(malloc) => malloc.walker.clone(),
         _ if process.allocator == "glibc" => process.libc.clone(),
         _ => process.allocator.clone(),
     }

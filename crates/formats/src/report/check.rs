@@ -56,18 +56,17 @@ impl Report {
 fn check_class(class: &SizeClass, arenas: usize) -> Result<(), String> {
     let is_counted =
         |regions: u64, in_use: u64, cached: u64| in_use.saturating_add(cached) <= regions;
-    let is_valid = is_counted(class.regions, class.in_use, class.cached)
-        && class.arenas.iter().all(|slabs| {
-            (slabs.arena as usize) < arenas && is_counted(slabs.regions, slabs.in_use, slabs.cached)
-        });
-    if is_valid {
-        Ok(())
-    } else {
-        Err(format!(
-            "the slabs of {} bytes have more regions in use than regions",
-            class.region_bytes
-        ))
+    let slabs = format!("the slabs of {} bytes", class.region_bytes);
+    if !class.arenas.iter().all(|part| (part.arena as usize) < arenas) {
+        return Err(format!("{slabs} are in an unknown arena"));
     }
+    let mut parts = class.arenas.iter();
+    if !is_counted(class.regions, class.in_use, class.cached)
+        || !parts.all(|part| is_counted(part.regions, part.in_use, part.cached))
+    {
+        return Err(format!("{slabs} have more regions in use than regions"));
+    }
+    Ok(())
 }
 
 fn is_address(text: &str) -> bool {

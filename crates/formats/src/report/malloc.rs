@@ -22,17 +22,12 @@ pub struct Malloc {
     pub trim_yield_bytes: u64,
     /// The part that leaves RSS at once, but is freed only when the kernel splits the huge pages around it.
     pub trim_deferred_bytes: u64,
-    /// The call that makes the allocator return free pages; `None` in older snapshots, which are all of glibc.
-    #[serde(default)]
+    /// The call that makes the allocator return free pages, if it has one.
     pub trim_call: Option<String>,
-    /// The allocator with its version, such as `jemalloc 5.3.0`; empty in older snapshots.
-    #[serde(default)]
+    /// The allocator with its version, such as `jemalloc 5.3.0`.
     pub walker: String,
-    #[serde(default)]
     pub tuning: Option<MallocTuning>,
-    #[serde(default)]
     pub pinned_by: Vec<PinRow>,
-    #[serde(default)]
     pub size_classes: Vec<SizeClass>,
 }
 
@@ -68,27 +63,20 @@ impl From<&MallocAccount> for Malloc {
 pub struct Arena {
     pub address: String,
     pub main: bool,
-    /// False if the arena could not be read; true in older snapshots.
-    #[serde(default = "walked")]
+    /// False if the arena could not be read.
     pub walked: bool,
     pub heaps: u32,
-    /// `None` if the allocator does not count them, and in older snapshots.
-    #[serde(default)]
+    /// `None` if the allocator does not count them.
     pub threads: Option<u32>,
     pub system_bytes: u64,
     pub in_use_bytes: u64,
     pub unreturned_bytes: u64,
-    #[serde(default)]
     pub muzzy_bytes: u64,
     pub fragmented_bytes: u64,
     pub cached_bytes: u64,
     pub top_bytes: u64,
     pub overhead_bytes: u64,
     pub returned_bytes: u64,
-}
-
-fn walked() -> bool {
-    true
 }
 
 impl From<&ArenaAccount> for Arena {

@@ -50,12 +50,8 @@ pub struct Report {
     pub arenas: Option<Vec<Arena>>,
     pub ruby: Option<Ruby>,
     pub owners: Option<Vec<Owner>>,
-    #[serde(default)]
     pub dominators: Option<Vec<DominatorRow>>,
-    /// Empty in snapshots of older versions of rbloat.
-    #[serde(default)]
     pub files: Vec<MappedFile>,
-    #[serde(default)]
     pub interpreter: Option<Interpreter>,
     pub verdict: Verdict,
     pub advice: Vec<Advice>,
@@ -89,7 +85,7 @@ impl Report {
                 rss_bytes: ledger.rss_bytes,
                 swap_bytes: ledger.swap_bytes,
                 lost_bytes: ledger.lost_bytes,
-                deployment: Some(deployment),
+                deployment,
             },
             capture,
             causes: ledger.causes.iter().map(|(cause, bytes)| CauseRow { cause, bytes }).collect(),

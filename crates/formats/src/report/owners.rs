@@ -28,7 +28,6 @@ pub struct Owner {
     pub shared_bytes: u64,
     pub resident_bytes: Option<u64>,
     pub memsize: Option<Memsize>,
-    #[serde(default)]
     pub retained_bytes: Option<u64>,
     pub kept_by: Vec<KeptBy>,
 }

@@ -18,7 +18,5 @@ pub struct ProcessSummary {
     pub rss_bytes: u64,
     pub swap_bytes: u64,
     pub lost_bytes: u64,
-    /// `None` only in snapshots of older versions of rbloat.
-    #[serde(default)]
-    pub deployment: Option<Deployment>,
+    pub deployment: Deployment,
 }

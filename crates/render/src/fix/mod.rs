@@ -16,7 +16,7 @@ use blocks::{Block, gem, jemalloc, quoted, set};
 /// the platform of the process, and a way to check it. `platform` replaces the platform in the report.
 #[must_use]
 pub fn fix(report: &Report, platform: Option<Platform>, width: usize) -> String {
-    let mut deployment = report.process.deployment.clone().unwrap_or_default();
+    let mut deployment = report.process.deployment.clone();
     if platform.is_some() {
         deployment.platform = platform;
     }

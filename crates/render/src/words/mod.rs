@@ -41,11 +41,9 @@ pub(crate) fn confidence(confidence: formats::Confidence) -> &'static str {
 
 /// The allocator, with its version unless that is the C library's.
 pub(crate) fn allocator(report: &Report) -> &str {
-    let walker = report.malloc.as_ref().map_or("", |malloc| malloc.walker.as_str());
-    if walker.starts_with("glibc") || walker.is_empty() {
-        &report.process.allocator
-    } else {
-        walker
+    match &report.malloc {
+        Some(malloc) if !malloc.walker.starts_with("glibc") => &malloc.walker,
+        _ => &report.process.allocator,
     }
 }
 

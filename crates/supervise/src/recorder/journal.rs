@@ -21,8 +21,8 @@ struct Output {
 }
 
 impl Journal {
-    /// Writes the recording to the first file, and its samples as CSV to the second one. Both are new files, given with
-    /// their paths.
+    /// Returns a journal that writes the recording to the first file, and its samples as CSV to the second one. Errors name
+    /// the paths. The head of the CSV is written at once.
     ///
     /// # Errors
     /// If a file cannot be written.
