@@ -59,6 +59,14 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
+/// The fuzzer found a duration whose last digit changed.
+#[test]
+fn a_duration_is_read_exactly_as_it_was_written() {
+    let mut snapshot = snapshot();
+    snapshot.report.capture.elapsed_ms = 1.353_328_373_629_409_1e-306;
+    assert_eq!(Snapshot::from_bytes(&snapshot.to_bytes()).unwrap(), snapshot);
+}
+
 #[test]
 fn each_way_of_being_no_snapshot_is_told_from_the_others() {
     let whole = snapshot().to_bytes();
