@@ -24,6 +24,7 @@ mod mapping;
 mod memory;
 mod pages;
 pub mod proc;
+mod sparse_rows;
 mod sysroot;
 mod text;
 
@@ -39,5 +40,6 @@ pub use live::{Frozen, PATIENCE, PauseFactors, Thawed, check, freeze, look};
 pub use mapping::{Backing, Mapping, Mappings};
 pub use memory::{Memory, Unreadable, Window};
 pub use pages::{PageRun, PageState, Pages};
+pub use sparse_rows::SparseRows;
 pub use sysroot::Sysroot;
 pub use text::{is_control, one_line};

@@ -49,6 +49,11 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Returns true for memory that Ruby's own objects and structures hold, and false for extensions and libraries.
+    pub(crate) fn is_rubys(self) -> bool {
+        matches!(self, Self::RubyMalloc | Self::RubyVm | Self::RubyJit)
+    }
+
     /// All causes, in display order.
     pub const ALL: [Self; 21] = [
         Self::RubyLiveSlots,

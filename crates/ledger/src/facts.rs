@@ -8,7 +8,7 @@ use capture::elf::{self, Module};
 use capture::{Address, Finding, Image};
 use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace};
 
-use crate::ownership::{PointerGraph, current_frames};
+use crate::ownership::{AddressIndex, PointerGraph, Referent, current_frames};
 
 /// The facts that are read from an image during the capture: plain data, without the image's bytes.
 #[derive(Debug)]
@@ -152,6 +152,12 @@ impl Facts {
     #[must_use]
     pub fn know_heap(&self) -> bool {
         self.malloc.is_ok()
+    }
+
+    /// The memory at an address.
+    pub(crate) fn referent(&self, at: Address) -> Referent {
+        let areas = self.graph.as_ref().map_or(&[][..], |graph| &graph.areas);
+        AddressIndex::new(self.heap(), self.objects(), areas).at(at)
     }
 
     /// Drops the facts that only the search for owners needs.

@@ -82,7 +82,6 @@ pub(crate) fn find(
     accounts: &[OwnerAccount],
 ) -> Pins {
     let mut finder = Finder {
-        owners,
         index: owners.index(accounts),
         resident: Resident { runs: pages.iter().as_slice() },
         members: Vec::new(),
@@ -134,8 +133,7 @@ fn pins(sums: Sums, accounts: &[OwnerAccount]) -> Vec<Pin> {
 }
 
 struct Finder<'a> {
-    owners: &'a Owners<'a>,
-    index: AccountIndex,
+    index: AccountIndex<'a>,
     resident: Resident<'a>,
     /// The owners of the blocks that keep the current slab or page.
     members: Vec<Option<u32>>,
@@ -222,7 +220,7 @@ impl Finder<'_> {
     }
 
     fn owner_of(&self, block: usize) -> Option<u32> {
-        self.index.of(self.owners.owner_of(block))
+        self.index.of_block(block)
     }
 
     /// Divides the free bytes among the blocks around them, and starts again.

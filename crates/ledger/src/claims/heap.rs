@@ -1,11 +1,14 @@
 use std::num::NonZero;
 use std::ops::Range;
 
-use allocator::{BlockState, Extent, ExtentState, HeapMap};
+use allocator::{Block, BlockState, Extent, ExtentState, HeapMap};
 use capture::{Address, intersection};
 
 use crate::Cause;
 use crate::claims::Span;
+
+/// The blocks whose claims are kept at a time.
+const BATCH: usize = 1024;
 
 /// The claims of malloc, ascending and disjoint. `claim_of` returns the cause of a block in use, by its number, and
 /// the part of the interpreter's memory that it belongs to.
@@ -14,54 +17,72 @@ pub(crate) fn heap_spans<'a>(
     claim_of: impl Fn(usize) -> (Cause, Option<NonZero<u32>>) + 'a,
 ) -> impl Iterator<Item = Span> + 'a {
     let mut trimmable = Ahead { ranges: &heap.trimmable };
-    heap.extents.iter().filter(|extent| !extent.blocks.is_empty()).flat_map(move |extent| {
-        let mut spans = Spans { extent, all: Vec::with_capacity(extent.blocks.len() + 2) };
-        // Memory between blocks is a structure of the allocator, or padding.
-        let mut end = extent.range.start;
-        for (number, block) in heap.blocks_of(extent) {
-            let all = heap.header.footprint(block);
-            spans.push(end..all.start, Cause::MallocOverhead);
-            end = all.end;
-            let kept = match block.state() {
-                BlockState::InUse | BlockState::Mmapped => {
-                    let pointer = heap.header.pointer(block);
-                    spans.push(all.start..pointer, Cause::MallocOverhead);
-                    spans.push_part(pointer..all.end, claim_of(number));
-                    continue;
-                }
-                BlockState::Overhead => {
-                    spans.push(all, Cause::MallocOverhead);
-                    continue;
-                }
-                BlockState::Tcache => {
-                    spans.push(all, Cause::MallocCached);
-                    continue;
-                }
-                BlockState::Fastbin => Cause::MallocCached,
-                BlockState::Top => Cause::MallocTop,
-                BlockState::Free if extent.state == ExtentState::Muzzy => {
-                    spans.push(all, Cause::MallocMuzzy);
-                    continue;
-                }
-                BlockState::Free => Cause::MallocFragmented,
-            };
-            let trim = trimmable.within(&all);
-            spans.push(all.start..trim.start, kept);
-            spans.push(trim.clone(), Cause::MallocUnreturned);
-            spans.push(trim.end..all.end, kept);
+    let mut end = Address(0);
+    let walked = heap.extents.iter().filter(|extent| !extent.blocks.is_empty());
+    let batches = walked.flat_map(|extent| {
+        let starts = extent.blocks.clone().step_by(BATCH);
+        starts.map(move |start| (extent, start..extent.blocks.end.min(start + BATCH)))
+    });
+    batches.flat_map(move |(extent, blocks)| {
+        if blocks.start == extent.blocks.start {
+            end = extent.range.start;
         }
-        spans.push(end..extent.range.end, Cause::MallocOverhead);
+        let is_last = blocks.end == extent.blocks.end;
+        let mut spans = Spans { extent, end, all: Vec::with_capacity(3 * blocks.len() + 1) };
+        for number in blocks {
+            if let Some(block) = heap.block(number) {
+                spans.claim(heap, block, || claim_of(number), &mut trimmable);
+            }
+        }
+        end = spans.end;
+        if is_last {
+            spans.push(end..extent.range.end, Cause::MallocOverhead);
+        }
         spans.all
     })
 }
 
-/// The spans of one extent.
+/// The spans of adjacent blocks of an extent.
 struct Spans<'a> {
     extent: &'a Extent,
+    /// The end of the last block.
+    end: Address,
     all: Vec<Span>,
 }
 
 impl Spans<'_> {
+    fn claim(
+        &mut self,
+        heap: &HeapMap,
+        block: Block,
+        claim: impl Fn() -> (Cause, Option<NonZero<u32>>),
+        trimmable: &mut Ahead<'_>,
+    ) {
+        let all = heap.header.footprint(block);
+        // Memory between blocks is a structure of the allocator, or padding.
+        self.push(self.end..all.start, Cause::MallocOverhead);
+        self.end = all.end;
+        let kept = match block.state() {
+            BlockState::InUse | BlockState::Mmapped => {
+                let pointer = heap.header.pointer(block);
+                self.push(all.start..pointer, Cause::MallocOverhead);
+                return self.push_part(pointer..all.end, claim());
+            }
+            BlockState::Overhead => return self.push(all, Cause::MallocOverhead),
+            BlockState::Tcache => return self.push(all, Cause::MallocCached),
+            BlockState::Fastbin => Cause::MallocCached,
+            BlockState::Top => Cause::MallocTop,
+            BlockState::Free if self.extent.state == ExtentState::Muzzy => {
+                return self.push(all, Cause::MallocMuzzy);
+            }
+            BlockState::Free => Cause::MallocFragmented,
+        };
+        let trim = trimmable.within(&all);
+        self.push(all.start..trim.start, kept);
+        self.push(trim.clone(), Cause::MallocUnreturned);
+        self.push(trim.end..all.end, kept);
+    }
+
     fn push(&mut self, range: Range<Address>, cause: Cause) {
         self.push_part(range, (cause, None));
     }
@@ -98,7 +119,7 @@ impl Ahead<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use allocator::{Block, Header};
+    use allocator::Header;
 
     fn spans(header: Header, trimmable: Option<Range<u64>>) -> Vec<(Range<u64>, Cause)> {
         let blocks = [

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use allocator::{BlockState, Extent, ExtentState, HeapMap};
 use capture::{Address, PAGE_SIZE, PageState, ProcessState, intersection};
-use ruby::{HeapPage, ObjectSpace, SlotState, SlotType};
+use ruby::{HeapPage, ObjectSpace, SlotState};
 
 use crate::Facts;
 use crate::memory_map::area_plan::{AreaPlan, Content, plans};
 use crate::memory_map::{Area, MemoryMap, PAGE_USES, PageUse, UNIT, Use, column};
-use crate::ownership::{AccountIndex, Owner, OwnerAccount, Owners};
+use crate::ownership::{AccountIndex, OwnerAccount, Owners};
 use crate::pages::pages_of;
 
 /// Draws the map of a process. The owners of blocks are indices into `accounts`.
@@ -23,7 +23,6 @@ pub(crate) fn draw(
         state,
         heap: facts.heap(),
         space: facts.objects(),
-        owners,
         index: owners.index(accounts),
         memory_map: MemoryMap::default(),
         at: Address(0),
@@ -39,8 +38,7 @@ struct Drawing<'a> {
     state: &'a ProcessState,
     heap: &'a HeapMap,
     space: &'a ObjectSpace,
-    owners: &'a Owners<'a>,
-    index: AccountIndex,
+    index: AccountIndex<'a>,
     memory_map: MemoryMap,
     /// The end of the blocks drawn so far.
     at: Address,
@@ -96,7 +94,7 @@ impl Drawing<'_> {
             self.fill(block.address, Use::Overhead);
             let used = match block.state() {
                 BlockState::InUse | BlockState::Mmapped => {
-                    let owner = self.index.of(self.owners.owner_of(number));
+                    let owner = self.index.of_block(number);
                     let end = std::mem::replace(&mut self.end, block.end());
                     let usable_end = self.heap.header.usable(block).end;
                     while let Some(page) = self.space.pages.get(heap_page)
@@ -137,10 +135,7 @@ impl Drawing<'_> {
                 SlotState::Unmarked => Use::YoungSlot,
                 SlotState::Unread => Use::UnreadSlot,
             };
-            let class = slot.class as usize;
-            let owner =
-                if slot.kind == SlotType::DATA { Owner::Data(class) } else { Owner::Class(class) };
-            self.push(end, used, self.index.of(owner));
+            self.push(end, used, self.index.of_slot(*slot));
         }
         self.fill(page.range.end, Use::Overhead);
     }

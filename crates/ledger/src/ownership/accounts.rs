@@ -4,13 +4,12 @@ use std::ops::Range;
 use allocator::HeapMap;
 use capture::elf::Module;
 use capture::{Address, PageRun, Pages, intersection, length};
-use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, Slot, SlotType};
+use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, Slot};
 
 use crate::Cause;
-use crate::ownership::address_index::AddressIndex;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::object_graph::{ObjectGraph, Paths};
-use crate::ownership::owner::{Owner, OwnerAccount, OwnerKind};
+use crate::ownership::owner::{OwnerAccount, OwnerKind};
 use crate::ownership::parts::Parts;
 use crate::ownership::retained::{Dominator, MAX_GROUPS, RetainedSizes};
 use crate::ownership::retainers::Retainers;
@@ -24,35 +23,31 @@ const MAX_RETAINERS: usize = 3;
 const _: () = assert!(MAX_RETAINED_CLASSES <= MAX_GROUPS);
 
 /// The index of each owner's account.
-pub(crate) struct AccountIndex {
-    classes: Vec<Option<u32>>,
-    data: Vec<Option<u32>>,
-    variables: Vec<Option<u32>>,
-    /// The accounts of thread-local variables, stacks, heap pages, [`Owner::Nobody`], and the JIT compiler.
-    others: [Option<u32>; 5],
+pub(crate) struct AccountIndex<'a> {
+    trace: &'a Trace,
+    /// By the code of the owner.
+    accounts: Vec<Option<u32>>,
 }
 
-impl AccountIndex {
-    /// The index of the account of `owner`; `None` if it has none.
-    pub(crate) fn of(&self, owner: Owner) -> Option<u32> {
-        let of = |accounts: &[Option<u32>], index: usize| accounts.get(index).copied().flatten();
-        match owner {
-            Owner::Class(class) => of(&self.classes, class),
-            Owner::Data(class) => of(&self.data, class),
-            Owner::Variables(module) => of(&self.variables, module),
-            Owner::Locals => self.others[0],
-            Owner::Stacks => self.others[1],
-            Owner::HeapPages => self.others[2],
-            Owner::Nobody => self.others[3],
-            Owner::Jit => self.others[4],
-        }
+impl AccountIndex<'_> {
+    /// The index of the account of the owner of the block with this number; `None` if it has none.
+    pub(crate) fn of_block(&self, block: usize) -> Option<u32> {
+        self.of_code(self.trace.code_of(block))
+    }
+
+    /// The index of the account of the objects like the one in this slot; `None` if it has none.
+    pub(crate) fn of_slot(&self, slot: Slot) -> Option<u32> {
+        self.of_code(self.trace.code_of_slot(slot)?)
+    }
+
+    fn of_code(&self, code: u32) -> Option<u32> {
+        self.accounts.get(code as usize).copied().flatten()
     }
 }
 
 /// The owner of each block in use.
 pub(crate) struct Owners<'a> {
     heap: &'a HeapMap,
-    pub(crate) addresses: AddressIndex<'a>,
     table: OwnerTable<'a>,
     trace: Trace,
     graph: Option<&'a PointerGraph>,
@@ -71,48 +66,38 @@ impl<'a> Owners<'a> {
         current_frames: &'a HashMap<u32, Frame>,
     ) -> Self {
         let table = OwnerTable { space, modules, is_traced: graph.is_some() };
-        let areas = graph.map_or(&[][..], |graph| &graph.areas);
-        let addresses = AddressIndex::new(heap, space, areas);
         let trace = match graph {
-            Some(graph) => Trace::new(heap, &addresses, graph, &table),
-            None => Trace::of_slots(heap, &addresses, &table),
+            Some(graph) => Trace::new(heap, graph, &table),
+            None => Trace::of_slots(heap, &table),
         };
-        Self { heap, addresses, table, trace, graph, named_roots, current_frames }
+        Self { heap, table, trace, graph, named_roots, current_frames }
     }
 
     /// The cause of a block in use, by its number.
     pub(crate) fn cause(&self, block: usize) -> Cause {
-        self.table.cause_of(self.trace.owner_of(block))
+        self.trace.cause_of(block)
     }
 
     /// The parts of the interpreter's memory; `None` if owners were not traced. `paths` is `None` if the files of
     /// bytecode are unknown.
     pub(crate) fn parts<'p>(&'p self, paths: Option<&'p CodePaths>) -> Option<Parts<'p>> {
-        let Self { heap, addresses, table, trace, graph, .. } = self;
-        graph.map(|graph| Parts::find(heap, addresses, graph, table, trace, paths))
-    }
-
-    /// The owner of a block in use, by its number.
-    pub(crate) fn owner_of(&self, block: usize) -> Owner {
-        self.trace.owner_of(block)
+        let Self { heap, table, trace, graph, .. } = self;
+        graph.map(|graph| Parts::find(heap, graph, table, trace, paths))
     }
 
     /// The positions of these owners in `accounts`.
-    pub(crate) fn index(&self, accounts: &[OwnerAccount]) -> AccountIndex {
+    pub(crate) fn index(&self, accounts: &[OwnerAccount]) -> AccountIndex<'_> {
         let by_name: HashMap<_, _> = accounts
             .iter()
             .enumerate()
             .map(|(index, account)| (account.key(), index as u32))
             .collect();
-        let of = |owner| by_name.get(&self.table.new_account(owner).key()).copied();
-        let classes = 0..self.table.space.classes.len();
-        AccountIndex {
-            classes: classes.clone().map(|class| of(Owner::Class(class))).collect(),
-            data: classes.map(|class| of(Owner::Data(class))).collect(),
-            variables: (0..self.table.modules.len()).map(|it| of(Owner::Variables(it))).collect(),
-            others: [Owner::Locals, Owner::Stacks, Owner::HeapPages, Owner::Nobody, Owner::Jit]
-                .map(of),
-        }
+        let of = |code| {
+            let account = self.table.new_account(self.trace.owner(code));
+            by_name.get(&account.key()).copied()
+        };
+        let accounts = (0..self.trace.code_count() as u32).map(of).collect();
+        AccountIndex { trace: &self.trace, accounts }
     }
 
     /// The accounts of all owners, by their part of RSS, largest first. Each block in use counts for exactly one.
@@ -123,21 +108,7 @@ impl<'a> Owners<'a> {
         pages: &Pages,
         retained_sizes: bool,
     ) -> (Vec<OwnerAccount>, Option<Vec<Dominator>>) {
-        let mut residents = Residents { runs: pages.iter().as_slice() };
-        let mut accounts = Accounts::default();
-        self.add_objects(&mut accounts);
-        let in_use = self.heap.all_blocks().filter(|(_, block)| block.state().is_in_use());
-        for (number, block) in in_use {
-            let account = accounts.of(&self.table, self.trace.owner_of(number));
-            account.chunks += 1;
-            account.resident_bytes += residents.within(&(block.address..block.end()));
-            if self.trace.is_shared(number) {
-                account.shared_bytes += block.bytes();
-            } else {
-                account.exclusive_bytes += block.bytes();
-            }
-        }
-        let mut accounts = accounts.sorted();
+        let mut accounts = self.sums(pages).sorted();
         let dominators = self.add_retainers(&mut accounts, retained_sizes);
         (accounts, dominators)
     }
@@ -189,33 +160,50 @@ impl<'a> Owners<'a> {
 
     /// The references between roots, objects and blocks; `None` if pointers were not read.
     pub(crate) fn object_graph(&self) -> Option<ObjectGraph<'_>> {
-        let Self { heap, addresses, table, trace, named_roots, current_frames, .. } = self;
+        let Self { heap, table, trace, named_roots, current_frames, .. } = self;
         let graph = self.graph?;
-        Some(ObjectGraph::new(heap, addresses, graph, table, trace, named_roots, current_frames))
+        Some(ObjectGraph::new(heap, graph, table, trace, named_roots, current_frames))
     }
 
-    fn add_objects(&self, accounts: &mut Accounts) {
-        let classes = self.table.space.classes.len();
-        let mut counts = vec![(0_u64, 0_u64); 2 * classes];
+    /// The accounts of all owners, unsorted and without retainers.
+    fn sums(&self, pages: &Pages) -> Accounts {
+        let mut sums = vec![Sum::default(); self.trace.code_count()];
         self.table.space.sized_slots().for_each(|(slot, slot_bytes)| {
-            let class = slot.class as usize;
-            if class < classes {
-                let data = if slot.kind == SlotType::DATA { classes } else { 0 };
-                let (objects, bytes) = &mut counts[class + data];
-                *objects += 1;
-                *bytes += slot_bytes;
+            if let Some(code) = self.trace.code_of_slot(slot) {
+                let sum = &mut sums[code as usize];
+                sum.objects += 1;
+                sum.slot_bytes += slot_bytes;
             }
         });
-        for (index, (objects, bytes)) in counts.into_iter().enumerate() {
-            if objects > 0 {
-                let class = index % classes;
-                let owner = if index < classes { Owner::Class(class) } else { Owner::Data(class) };
-                let account = accounts.of(&self.table, owner);
-                account.objects += objects;
-                account.slot_bytes += bytes;
+        let mut residents = Residents { runs: pages.iter().as_slice() };
+        let in_use = self.heap.all_blocks().filter(|(_, block)| block.state().is_in_use());
+        for (number, block) in in_use {
+            let sum = &mut sums[self.trace.code_of(number) as usize];
+            sum.chunks += 1;
+            sum.resident_bytes += residents.within(&(block.address..block.end()));
+            if self.trace.is_shared(number) {
+                sum.shared_bytes += block.bytes();
+            } else {
+                sum.exclusive_bytes += block.bytes();
             }
         }
+        let mut accounts = Accounts::default();
+        for (code, sum) in (0..).zip(sums).filter(|(_, sum)| sum.objects + sum.chunks > 0) {
+            accounts.add(self.table.new_account(self.trace.owner(code)), sum);
+        }
+        accounts
     }
+}
+
+/// The memory of one owner.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    objects: u64,
+    slot_bytes: u64,
+    chunks: u64,
+    exclusive_bytes: u64,
+    shared_bytes: u64,
+    resident_bytes: u64,
 }
 
 /// Runs of pages that are looked up in ascending order.
@@ -242,25 +230,26 @@ impl Residents<'_> {
 #[derive(Default)]
 struct Accounts {
     all: Vec<OwnerAccount>,
-    by_owner: HashMap<Owner, usize>,
     /// Owners with the same name share an account: anonymous classes, or old and new classes of a reassigned
     /// constant.
     by_name: HashMap<(OwnerKind, String, Cause), usize>,
 }
 
 impl Accounts {
-    fn of(&mut self, table: &OwnerTable<'_>, owner: Owner) -> &mut OwnerAccount {
-        let index = *self.by_owner.entry(owner).or_insert_with(|| {
-            let new = table.new_account(owner);
-            let name = (new.kind, new.name.clone(), new.cause);
-            let index = *self.by_name.entry(name).or_insert(self.all.len());
-            match self.all.get_mut(index) {
-                Some(known) => known.has_memsize = known.has_memsize.min(new.has_memsize),
-                None => self.all.push(new),
-            }
-            index
-        });
-        &mut self.all[index]
+    fn add(&mut self, new: OwnerAccount, sum: Sum) {
+        let name = (new.kind, new.name.clone(), new.cause);
+        let index = *self.by_name.entry(name).or_insert(self.all.len());
+        match self.all.get_mut(index) {
+            Some(known) => known.has_memsize = known.has_memsize.min(new.has_memsize),
+            None => self.all.push(new),
+        }
+        let account = &mut self.all[index];
+        account.objects += sum.objects;
+        account.slot_bytes += sum.slot_bytes;
+        account.chunks += sum.chunks;
+        account.exclusive_bytes += sum.exclusive_bytes;
+        account.shared_bytes += sum.shared_bytes;
+        account.resident_bytes += sum.resident_bytes;
     }
 
     /// The accounts by their part of RSS, largest first; then by kind, name and cause.

@@ -100,10 +100,18 @@ impl<'a> AddressIndex<'a> {
             value => {
                 let index = value - FIRST_INDEX;
                 match index.checked_sub(self.block_count()) {
-                    None => self.block_at(at, index),
+                    None => self.block_near(at, index),
                     Some(area) => Referent::Area(area),
                 }
             }
+        }
+    }
+
+    /// The number of the block for which malloc returned `at`.
+    pub(crate) fn block_at(&self, at: Address) -> Option<u32> {
+        match self.at(at) {
+            Referent::Block { number, is_start: true } => Some(number),
+            _ => None,
         }
     }
 
@@ -129,10 +137,10 @@ impl<'a> AddressIndex<'a> {
     fn search_block(&self, at: Address) -> Referent {
         let header = self.heap.header;
         let after = self.heap.blocks.partition_point(|&block| header.pointer(block) <= at);
-        after.checked_sub(1).map_or(Referent::Nothing, |number| self.block_at(at, number as u32))
+        after.checked_sub(1).map_or(Referent::Nothing, |number| self.block_near(at, number as u32))
     }
 
-    fn block_at(&self, at: Address, first: u32) -> Referent {
+    fn block_near(&self, at: Address, first: u32) -> Referent {
         let near = self.heap.blocks[first as usize..].iter().take(MAX_NEIGHBOURS as usize + 2);
         let header = self.heap.header;
         let mut found = None;

@@ -3,7 +3,6 @@
 use allocator::HeapMap;
 use ruby::{CodePaths, ObjectSpace};
 
-use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::owner::Owner;
 use crate::ownership::trace::Trace;
@@ -19,7 +18,6 @@ impl BlockFiles {
     /// belongs to the file whose iseq is the fewest pointers away. `iseqs` is the owner that all iseqs are.
     pub(crate) fn find(
         heap: &HeapMap,
-        addresses: &AddressIndex<'_>,
         graph: &PointerGraph,
         trace: &Trace,
         space: &ObjectSpace,
@@ -31,20 +29,17 @@ impl BlockFiles {
         let mut search =
             Search { graph, trace, iseqs, files: vec![NO_FILE; nodes], reached: Vec::new() };
         let mut interior = Vec::new();
-        // The references of a slot follow each other.
-        let mut last = (u32::MAX, NO_FILE);
-        for (slot, address) in space.references.iter() {
+        for (slot, edges) in graph.of_slots.iter() {
             if space.slots.get(slot as usize).is_none_or(|it| it.class as usize != class) {
                 continue;
             }
-            if last.0 != slot {
-                last = (slot, paths.of(slot).unwrap_or(paths.paths.len() as u32));
-            }
-            match addresses.at(address) {
-                Referent::Block { number, is_start: true } => search.reach(number, last.1),
-                Referent::Block { number, is_start: false } => interior.push((number, last.1)),
-                Referent::Area(area) => search.reach(addresses.block_count() + area, last.1),
-                Referent::Slot(_) | Referent::Nothing => {}
+            let file = paths.of(slot).unwrap_or(paths.paths.len() as u32);
+            for edge in edges {
+                if edge.is_uncertain() {
+                    interior.push((edge.to(), file));
+                } else {
+                    search.reach(edge.to(), file);
+                }
             }
         }
         search.run(interior);

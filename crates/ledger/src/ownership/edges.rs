@@ -1,6 +1,6 @@
 //! The edges of the pointer graph, in parts that were each read from one end to the other.
 
-use capture::Address;
+use capture::{Address, SparseRows};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 
@@ -53,12 +53,8 @@ impl Edge {
 #[derive(Debug, Default)]
 pub(crate) struct Adjacency {
     first: u32,
-    /// The ends of each node's edges and slots. They begin at the ends of the previous node's edges and slots.
-    ends: Vec<(u32, u32)>,
-    edges: Vec<Edge>,
-    slots: Vec<Edge>,
-    /// The beginning of the edges and slots of the node that is being read.
-    begun: (usize, usize),
+    edges: SparseRows<Edge>,
+    slots: SparseRows<Edge>,
     pub(crate) unread_bytes: u64,
     /// Words that are pointers, but did not fit in.
     pub(crate) dropped_words: u64,
@@ -66,16 +62,11 @@ pub(crate) struct Adjacency {
 
 impl Adjacency {
     /// The edges of the node with this number in any of the parts, and the slots that it refers to.
+    #[inline]
     pub(crate) fn of(parts: &[Self], node: u32) -> (&[Edge], &[Edge]) {
         let Some(part) = parts.iter().rfind(|part| part.first <= node) else { return (&[], &[]) };
-        let index = (node - part.first) as usize;
-        let Some(&(edges, slots)) = part.ends.get(index) else { return (&[], &[]) };
-        let before = index.checked_sub(1).and_then(|before| part.ends.get(before));
-        let &(first_edge, first_slot) = before.unwrap_or(&(0, 0));
-        (
-            part.edges.get(first_edge as usize..edges as usize).unwrap_or_default(),
-            part.slots.get(first_slot as usize..slots as usize).unwrap_or_default(),
-        )
+        let index = node - part.first;
+        (part.edges.of(index), part.slots.of(index))
     }
 }
 
@@ -96,6 +87,10 @@ impl<'a> Collector<'a> {
     pub(crate) fn parts(self) -> Vec<Adjacency> {
         let Self { mut full, part, .. } = self;
         full.push(part);
+        full.iter_mut().for_each(|part| {
+            part.edges.shrink();
+            part.slots.shrink();
+        });
         full
     }
 
@@ -112,8 +107,8 @@ impl<'a> Collector<'a> {
             Referent::Area(area) => Edge::new(self.addresses.block_count() + area, is_uncertain),
             Referent::Nothing => return,
         };
-        let Adjacency { edges, begun, dropped_words, .. } = &mut self.part;
-        add(edges, begun.0, edge, self.limits, dropped_words);
+        let is_added = add(&mut self.part.edges, edge, self.limits);
+        self.part.dropped_words += u64::from(!is_added);
     }
 
     /// Adds the slot that a value refers to, if any.
@@ -133,15 +128,15 @@ impl<'a> Collector<'a> {
 
     /// Forgets the slots that the node refers to.
     pub(crate) fn drop_slots(&mut self) {
-        self.part.slots.truncate(self.part.begun.1);
+        self.part.slots.clear_row();
     }
 
     pub(crate) fn end_node(&mut self) {
-        let (edges, slots) = (self.part.edges.len(), self.part.slots.len());
-        self.part.ends.push((edges as u32, slots as u32));
-        self.part.begun = (edges, slots);
-        if edges.max(slots) >= self.limits.full_part {
-            let first = self.part.first + self.part.ends.len() as u32;
+        let Adjacency { first, edges, slots, .. } = &mut self.part;
+        edges.end_row();
+        slots.end_row();
+        if edges.values().len().max(slots.values().len()) >= self.limits.full_part {
+            let first = *first + edges.rows();
             self.full.push(std::mem::replace(
                 &mut self.part,
                 Adjacency { first, ..Adjacency::default() },
@@ -150,18 +145,12 @@ impl<'a> Collector<'a> {
     }
 
     fn add_slot(&mut self, slot: Edge) {
-        let Adjacency { slots, begun, dropped_words, .. } = &mut self.part;
-        add(slots, begun.1, slot, self.limits, dropped_words);
+        let is_added = add(&mut self.part.slots, slot, self.limits);
+        self.part.dropped_words += u64::from(!is_added);
     }
 }
 
-/// Adds an edge to a node's edges, which begin at `begun`, unless it repeats the last one.
-fn add(edges: &mut Vec<Edge>, begun: usize, edge: Edge, limits: Limits, dropped_words: &mut u64) {
-    if edges[begun..].last() == Some(&edge) {
-        return;
-    }
-    match edges.len() < limits.part {
-        true => edges.push(edge),
-        false => *dropped_words += 1,
-    }
+/// Adds an edge to those of the node that is being read, unless it repeats the last one. Returns false if there is no room.
+fn add(edges: &mut SparseRows<Edge>, edge: Edge, limits: Limits) -> bool {
+    edges.open_row().last() == Some(&edge) || edges.values().len() < limits.part && edges.push(edge)
 }

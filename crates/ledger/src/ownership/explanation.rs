@@ -87,7 +87,7 @@ impl Explanation {
         let sizes = RetainedSizes::find(&graph, &paths);
         let explainer = Explainer { graph: &graph, paths: &paths, sizes: &sizes };
         match subject {
-            Subject::Address(address) => match owners.addresses.at(*address) {
+            Subject::Address(address) => match facts.referent(*address) {
                 Referent::Slot(slot) if graph.space.slots[slot as usize].is_live() => {
                     Ok(explainer.of_node(graph.slot(slot)))
                 }
@@ -184,11 +184,9 @@ impl Explainer<'_> {
             (0..).zip(space.sized_slots()).filter(|&(slot, (it, _))| it.is_live() && is_it(slot));
         let (objects, bytes) =
             slots.fold((0, 0), |(objects, sum), (_, (_, bytes))| (objects + 1, sum + bytes));
-        let blocks = space.references.iter().filter(|&(slot, _)| is_it(slot));
-        let blocks =
-            blocks.filter_map(|(slot, at)| self.graph.bytes_of(space.slots[slot as usize], at));
+        let blocks = self.graph.bytes_of_blocks().filter(|&(slot, _)| is_it(slot));
         // Objects may claim the same huge block.
-        (objects, blocks.fold(bytes, u64::saturating_add))
+        (objects, blocks.map(|(_, bytes)| bytes).fold(bytes, u64::saturating_add))
     }
 
     /// The shortest path to a node by each of its referrers, shortest first.

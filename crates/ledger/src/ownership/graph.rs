@@ -7,8 +7,8 @@ use std::thread::Builder;
 
 use allocator::{Block, HeapMap, thread_locals};
 use capture::elf::Module;
-use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, Thread, length};
-use ruby::{Content, DataType, Form, ObjectSpace, StTable};
+use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, SparseRows, Thread, length};
+use ruby::{Content, DataType, Form, ObjectSpace, StTable, VmStack};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::areas::{areas, live_stacks};
@@ -16,6 +16,9 @@ use crate::ownership::bits::Bits;
 use crate::ownership::edges::{Adjacency, Edge, LIMITS, Limits};
 use crate::ownership::reader::Reader;
 use crate::ownership::threads::StackOwners;
+
+/// The alignment of malloc's blocks, except regions of 8 bytes.
+const MALLOC_ALIGNMENT: u64 = 16;
 
 /// There are more nodes or slots than an edge can distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +125,10 @@ pub(crate) struct PointerGraph {
     /// The names that the program gave to threads, by slot.
     pub(crate) thread_names: HashMap<u32, String>,
     parts: Vec<Adjacency>,
+    /// The edges from slots to nodes.
+    pub(crate) of_slots: SparseRows<Edge>,
+    /// The structures of threads, ascending, and the blocks with their execution contexts and VM stacks.
+    pub(crate) of_structures: Vec<(u32, u32)>,
     /// Blocks whose used part is known from their object.
     known: Bits,
     /// The nodes of hash tables that were recognised after their memory had been read. `corrections` has their
@@ -190,7 +197,7 @@ impl PointerGraph {
         let root_objects = sources.iter().map(|source| source.object(&stack_owners)).collect();
         let blocks = heap.block_count() as u32;
         let cuts = halves(heap);
-        let contents = contents(heap, space, &addresses);
+        let (of_slots, contents) = edges_and_contents(heap, space, &addresses);
         let concurrent_sets = concurrent_sets(heap, space, &addresses);
         let mut unused: Vec<_> = space.vm_stacks.iter().map(|it| it.unused.clone()).collect();
         unused.sort_by_key(|range| range.start);
@@ -267,6 +274,7 @@ impl PointerGraph {
         let corrected = tables.into_iter().map(|(index, _)| index).collect();
         let parts = parts.into_iter().flatten().collect();
         keyed_values.sort_unstable();
+        let of_structures = of_structures(space, &addresses);
         Ok(Self {
             blocks,
             areas,
@@ -274,6 +282,8 @@ impl PointerGraph {
             root_objects,
             thread_names: stack_owners.names,
             parts,
+            of_slots,
+            of_structures,
             known,
             corrected,
             is_corrected,
@@ -311,6 +321,11 @@ impl PointerGraph {
             return Adjacency::of(&self.corrections, index as u32);
         }
         Adjacency::of(&self.parts, node)
+    }
+
+    /// Returns true if a node points to other nodes.
+    pub(crate) fn has_edges(&self, node: u32) -> bool {
+        !self.of(node).0.is_empty()
     }
 
     /// Bytes that could not be read, since they are in swap or not in the core.
@@ -361,21 +376,65 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
     space.pages.get(after).is_some_and(|page| page.range.start < block.end())
 }
 
-/// The content of each block that is known from its object. Content that does not fit into its block is ignored.
-fn contents(heap: &HeapMap, space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<Content> {
+/// The edges from slots to nodes, and the content of each block that is known from its object. Content that does not fit
+/// into its block is ignored.
+fn edges_and_contents(
+    heap: &HeapMap,
+    space: &ObjectSpace,
+    addresses: &AddressIndex<'_>,
+) -> (SparseRows<Edge>, Vec<Content>) {
+    let mut edges = SparseRows::default();
     let mut contents = vec![Content::UNKNOWN; heap.block_count()];
-    let of_collector = space.collector_memory.iter().copied();
-    for (address, content) in space.references.contents().chain(of_collector) {
-        let Some(words) = content.used_words() else { continue };
-        let Referent::Block { number, is_start: true } = addresses.at(address) else { continue };
-        let known = &mut contents[number as usize];
+    let mut note = |block: u32, content: Content| {
+        let Some(words) = content.used_words() else { return };
+        let known = &mut contents[block as usize];
         // Arrays that share elements may each use a part of them; the largest part counts.
         let is_more = known.used_words().is_none_or(|known| known < words);
-        if is_more && words * 8 <= usable_bytes(heap, number) {
+        if is_more && words * 8 <= usable_bytes(heap, block) {
             *known = content;
         }
+    };
+    for (slot, address, content) in space.references.with_contents() {
+        let Some(edge) = edge_of_slot(addresses, address) else { continue };
+        if edge.to() < addresses.block_count() && !edge.is_uncertain() {
+            note(edge.to(), content);
+        }
+        edges.end_rows(slot);
+        edges.push(edge);
     }
-    contents
+    edges.end_rows(space.slots.len() as u32);
+    edges.shrink();
+    for &(address, content) in &space.collector_memory {
+        addresses.block_at(address).into_iter().for_each(|block| note(block, content));
+    }
+    (edges, contents)
+}
+
+/// The edge for a word of a slot, if it is a pointer.
+pub(crate) fn edge_of_slot(addresses: &AddressIndex<'_>, address: Address) -> Option<Edge> {
+    match addresses.at(address) {
+        Referent::Block { number, is_start: true } => Some(Edge::new(number, false)),
+        // Only a region of 8 bytes begins there: other such words are hardly ever pointers.
+        _ if !address.is_aligned(MALLOC_ALIGNMENT) => None,
+        Referent::Block { number, is_start: false } => Some(Edge::new(number, true)),
+        Referent::Area(area) => Some(Edge::new(addresses.block_count() + area, false)),
+        Referent::Slot(_) | Referent::Nothing => None,
+    }
+}
+
+/// The structures of threads, and the blocks with their execution contexts and VM stacks.
+fn of_structures(space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<(u32, u32)> {
+    let block_at = |address: Address| match addresses.at(address) {
+        Referent::Block { number, .. } => Some(number),
+        _ => None,
+    };
+    let of_stack = |stack: &VmStack| {
+        let structure = block_at(stack.structure);
+        [stack.context, stack.start].map(|at| structure.zip(block_at(at)))
+    };
+    let mut found: Vec<_> = space.vm_stacks.iter().flat_map(of_stack).flatten().collect();
+    found.sort_unstable();
+    found
 }
 
 /// The blocks that sets of symbols and deduplicated strings refer to.
@@ -385,10 +444,11 @@ fn concurrent_sets(heap: &HeapMap, space: &ObjectSpace, addresses: &AddressIndex
         space.data_types.get(data_type as usize).is_some_and(DataType::is_concurrent_set)
     };
     let sets = space.data_objects.iter().filter(|(_, data_type)| data_type.is_some_and(is_set));
-    for &address in sets.flat_map(|(slot, _)| space.references.of(slot)) {
-        if let Referent::Block { number, is_start: true } = addresses.at(address) {
-            blocks.insert(number);
-        }
+    for block in sets
+        .flat_map(|(slot, _)| space.references.of(slot))
+        .filter_map(|&at| addresses.block_at(at))
+    {
+        blocks.insert(block);
     }
     blocks
 }

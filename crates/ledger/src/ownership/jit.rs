@@ -2,7 +2,6 @@
 
 use ruby::{ClassKind, ImemoType, ObjectSpace};
 
-use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::graph::PointerGraph;
 
 /// The maximum number of pointers from the table that bytecode names to a block of code: a list by instruction,
@@ -16,29 +15,24 @@ const MAX_VISITS: u32 = 256;
 /// Compiled bytecode (an iseq) names the compiler's data on it, in which each block of code names the bytecode
 /// (`Block` in yjit/src/core.rs, `block_t` in yjit_core.h of 3.1). No other memory behind bytecode does that, so
 /// no offset is needed.
-pub(crate) fn tables(
-    blocks: usize,
-    space: &ObjectSpace,
-    graph: &PointerGraph,
-    addresses: &AddressIndex<'_>,
-) -> Vec<u32> {
+pub(crate) fn tables(blocks: usize, space: &ObjectSpace, graph: &PointerGraph) -> Vec<u32> {
     if space.jit_code.is_empty() {
         return Vec::new();
     }
     let is_iseq: Vec<bool> =
         space.classes.iter().map(|class| class.kind == ClassKind::Imemo(ImemoType::Iseq)).collect();
     let mut tables = Vec::new();
-    for (slot, address) in space.references.iter() {
+    for (slot, bodies) in graph.of_slots.iter() {
         let class = space.slots.get(slot as usize).map_or(u32::MAX, |slot| slot.class);
         if is_iseq.get(class as usize) != Some(&true) {
             continue;
         }
-        let Referent::Block { number: body, is_start: true } = addresses.at(address) else {
-            continue;
-        };
+        let bodies = bodies.iter().filter(|it| (it.to() as usize) < blocks && !it.is_uncertain());
         // The pointer may be in the last words of the bytecode's block, which an allocator with large steps between its
         // sizes makes uncertain. That the memory names the bytecode proves it.
-        for edge in graph.of(body).0 {
+        for (body, edge) in
+            bodies.flat_map(|body| graph.of(body.to()).0.iter().map(|it| (body.to(), it)))
+        {
             let mut search = SlotSearch { blocks, graph, slot, visits_left: MAX_VISITS };
             if edge.to() != body && search.is_named_from(edge.to(), MAX_HOPS) {
                 tables.push(edge.to());

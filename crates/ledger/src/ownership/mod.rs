@@ -24,9 +24,9 @@ mod trace;
 mod weak;
 
 pub(crate) use accounts::{AccountIndex, Owners};
+pub(crate) use address_index::{AddressIndex, Referent};
 pub use explanation::{Explanation, NoExplanation, Referrer, Subject};
 pub(crate) use graph::PointerGraph;
-pub(crate) use owner::Owner;
 pub use owner::{OwnerAccount, OwnerKind, Retainer};
 pub(crate) use parts::Parts;
 pub use retained::{Dominator, DominatorKind};

@@ -9,11 +9,9 @@ use paths::Level;
 pub(crate) use paths::Paths;
 
 use allocator::HeapMap;
-use capture::Address;
-use ruby::{DataType, Frame, NamedRoot, ObjectSpace, Slot, SlotType, VmStack};
+use ruby::{DataType, Frame, NamedRoot, ObjectSpace, Slot, SlotType};
 
 use crate::interpreter::Gem;
-use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::bits::Bits;
 use crate::ownership::dominators::Digraph;
 use crate::ownership::graph::{PointerGraph, Root};
@@ -55,7 +53,6 @@ pub(crate) struct ObjectGraph<'a> {
     pub(crate) space: &'a ObjectSpace,
     pub(crate) table: &'a OwnerTable<'a>,
     pub(crate) trace: &'a Trace,
-    addresses: &'a AddressIndex<'a>,
     pointers: &'a PointerGraph,
     pub(crate) named_roots: &'a [NamedRoot],
     /// The named roots without a class. The application's roots come first.
@@ -68,8 +65,6 @@ pub(crate) struct ObjectGraph<'a> {
     /// nothing: threads and contexts are in lists, and fibers, mutexes and queues point to their threads, so that a path would
     /// lead from any of them to all threads.
     memory_of_threads: Bits,
-    /// The structures of threads, ascending, and the blocks with their execution contexts and VM stacks.
-    of_structures: Vec<(u32, u32)>,
     /// The blocks that objects refer to themselves.
     structures: Bits,
     /// The slots that have names. The interpreter's tables refer to them too (tables of constants, inline caches), but only
@@ -90,7 +85,6 @@ pub(crate) struct ObjectGraph<'a> {
 impl<'a> ObjectGraph<'a> {
     pub(crate) fn new(
         heap: &'a HeapMap,
-        addresses: &'a AddressIndex<'a>,
         pointers: &'a PointerGraph,
         table: &'a OwnerTable<'a>,
         trace: &'a Trace,
@@ -100,21 +94,20 @@ impl<'a> ObjectGraph<'a> {
         let space = table.space;
         let slots = space.slots.len();
         let threads: Vec<u32> = (0..slots as u32).filter(|&slot| is_thread(space, slot)).collect();
-        let block_at = |address: Address| match addresses.at(address) {
-            Referent::Block { number, is_start: true } => Some(number),
-            _ => None,
-        };
         let mut memory_of_threads = Bits::new(heap.block_count());
-        for (address, _) in threads.iter().flat_map(|&slot| space.references.contents_of(slot)) {
-            block_at(address).map(|block| memory_of_threads.insert(block));
+        for edge in threads.iter().flat_map(|&slot| pointers.of_slots.of(slot)) {
+            if !edge.is_uncertain() {
+                memory_of_threads.insert(edge.to());
+            }
         }
-        let of_structures = of_structures(space, addresses);
-        for &(_, block) in &of_structures {
+        for &(_, block) in &pointers.of_structures {
             memory_of_threads.insert(block);
         }
         let mut structures = Bits::new(heap.block_count());
-        for (_, address) in space.references.iter() {
-            block_at(address).map(|block| structures.insert(block));
+        for edge in pointers.of_slots.values() {
+            if !edge.is_uncertain() {
+                structures.insert(edge.to());
+            }
         }
         let mut named_slots = Bits::new(slots);
         let by_preference = by_preference(named_roots);
@@ -148,7 +141,6 @@ impl<'a> ObjectGraph<'a> {
             space,
             table,
             trace,
-            addresses,
             pointers,
             named_roots,
             global_roots,
@@ -160,7 +152,6 @@ impl<'a> ObjectGraph<'a> {
             weak: WeakReferences::find(pointers, table, trace),
             threads,
             memory_of_threads,
-            of_structures,
             structures,
             named_slots,
             fields_of_classes,
@@ -255,17 +246,17 @@ impl<'a> ObjectGraph<'a> {
         self.thread_names.get(&slot)
     }
 
-    /// The bytes of the block at `address`, if an object like the one in `slot` owns it.
-    pub(crate) fn bytes_of(&self, slot: Slot, address: Address) -> Option<u64> {
-        match self.addresses.at(address) {
-            Referent::Block { number, is_start: true } => {
-                let owner = self.trace.owner_of(number as usize);
-                let is_its = self.trace.is_of_slot(owner, slot);
-                let block = self.heap.block(number as usize).filter(|_| is_its);
-                block.map(allocator::Block::bytes)
-            }
-            _ => None,
-        }
+    /// The bytes of the blocks that each object refers to, if an object like it owns them: the object's slot, and the bytes
+    /// of one block.
+    pub(crate) fn bytes_of_blocks(&self) -> impl Iterator<Item = (u32, u64)> {
+        let of_slots = self.pointers.of_slots.iter();
+        let edges = of_slots.flat_map(|(slot, edges)| edges.iter().map(move |edge| (slot, *edge)));
+        edges.filter_map(|(slot, edge)| {
+            let its = *self.space.slots.get(slot as usize)?;
+            let is_its = !edge.is_uncertain() && self.trace.is_of_slot(edge.to(), its);
+            let block = self.heap.block(edge.to() as usize).filter(|_| is_its)?;
+            Some((slot, block.bytes()))
+        })
     }
 
     /// The references by which nodes are reached, without references of later levels than the level of their target.
@@ -308,21 +299,6 @@ fn by_preference(named_roots: &[NamedRoot]) -> Vec<u32> {
         });
     first.extend(others);
     first
-}
-
-/// The structures of threads, and the blocks with their execution contexts and VM stacks.
-fn of_structures(space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<(u32, u32)> {
-    let block_at = |address: Address| match addresses.at(address) {
-        Referent::Block { number, .. } => Some(number),
-        _ => None,
-    };
-    let of_stack = |stack: &VmStack| {
-        let structure = block_at(stack.structure);
-        [stack.context, stack.start].map(|at| structure.zip(block_at(at)))
-    };
-    let mut found: Vec<_> = space.vm_stacks.iter().flat_map(of_stack).flatten().collect();
-    found.sort_unstable();
-    found
 }
 
 fn is_thread(space: &ObjectSpace, slot: u32) -> bool {

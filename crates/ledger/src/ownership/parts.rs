@@ -9,7 +9,6 @@ use ruby::{ClassKind, CodePaths, ImemoType, Slot, SlotType, StTable};
 
 use crate::Cause;
 use crate::interpreter::{InterpreterAccount, InterpreterKind, PartSize};
-use crate::ownership::address_index::AddressIndex;
 use crate::ownership::block_files::BlockFiles;
 use crate::ownership::edges::Edge;
 use crate::ownership::graph::PointerGraph;
@@ -34,7 +33,6 @@ impl<'a> Parts<'a> {
     /// Finds the part of each block. `paths` is `None` if files are unknown.
     pub(crate) fn find(
         heap: &HeapMap,
-        addresses: &AddressIndex<'_>,
         graph: &PointerGraph,
         table: &'a OwnerTable<'a>,
         trace: &'a Trace,
@@ -46,7 +44,7 @@ impl<'a> Parts<'a> {
         let files = match (paths, iseqs) {
             (Some(paths), Some((class, _))) => {
                 let iseqs = Owner::Class(class);
-                BlockFiles::find(heap, addresses, graph, trace, space, paths, iseqs)
+                BlockFiles::find(heap, graph, trace, space, paths, iseqs)
             }
             _ => BlockFiles::default(),
         };

@@ -77,11 +77,9 @@ impl<'a> Retainers<'a> {
                 kept.entry(root).or_insert_with(Retained::new).add(index as u32, 1, bytes);
             }
         });
-        for (index, address) in space.references.iter() {
+        for (index, bytes) in self.graph.bytes_of_blocks() {
             let slot = space.slots[index as usize];
-            if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group))
-                && let Some(bytes) = self.graph.bytes_of(slot, address)
-            {
+            if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group)) {
                 let root = self.paths.root(self.graph.slot(index));
                 kept.entry(root).or_insert_with(Retained::new).add(index, 0, bytes);
             }

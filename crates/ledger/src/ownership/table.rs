@@ -16,11 +16,6 @@ pub(crate) struct OwnerTable<'a> {
 }
 
 impl OwnerTable<'_> {
-    /// Returns true for Ruby and its own objects, and false for extensions and libraries.
-    pub(crate) fn is_rubys(&self, owner: Owner) -> bool {
-        matches!(self.cause_of(owner), Cause::RubyMalloc | Cause::RubyVm | Cause::RubyJit)
-    }
-
     /// The cause of the memory that `owner` holds.
     pub(crate) fn cause_of(&self, owner: Owner) -> Cause {
         match owner {

@@ -9,7 +9,7 @@ use ruby::{CodePaths, DataType, Frame, ObjectSpace, SlotType};
 
 use crate::interpreter::Gem;
 
-use crate::ownership::address_index::{AddressIndex, Referent};
+use crate::ownership::address_index::AddressIndex;
 
 /// The bytes of a structure that are searched. A thread's structure has about 1 KiB; the stack of a fiber is a block,
 /// too.
@@ -185,7 +185,7 @@ struct StructureReader<'a> {
 impl StructureReader<'_> {
     /// The number of the block that begins at `at`, unless it is too large for a structure.
     fn block_at(&self, at: Address) -> Option<u32> {
-        let Referent::Block { number, is_start: true } = self.addresses.at(at) else { return None };
+        let number = self.addresses.block_at(at)?;
         let block = self.heap.block(number as usize)?;
         (block.bytes() <= MAX_STRUCTURE_BYTES).then_some(number)
     }

@@ -5,9 +5,11 @@ use std::collections::VecDeque;
 use allocator::{Block, BlockState, HeapMap};
 use ruby::{ObjectSpace, Slot, SlotType};
 
-use crate::ownership::address_index::{AddressIndex, Referent};
+use crate::Cause;
+use crate::ownership::address_index::AddressIndex;
 use crate::ownership::bits::Bits;
-use crate::ownership::graph::{PointerGraph, Root, hosts_heap_page};
+use crate::ownership::edges::Edge;
+use crate::ownership::graph::{PointerGraph, Root, edge_of_slot, hosts_heap_page};
 use crate::ownership::jit;
 use crate::ownership::owner::Owner;
 use crate::ownership::table::OwnerTable;
@@ -17,9 +19,11 @@ use crate::ownership::table::OwnerTable;
 pub(crate) struct Trace {
     classes: u32,
     roots: Vec<Root>,
-    /// Owners by node, as [`Trace::decode`] understands them.
-    owners: Vec<u32>,
+    /// The codes of owners by node, as [`Trace::owner`] understands them.
+    codes: Vec<u32>,
     shared: Bits,
+    /// The causes of the memory that owners hold, by code.
+    causes: Vec<Cause>,
 }
 
 /// The number of pointers beyond which Ruby's own structures are doubtful: its tables and structures are closer to
@@ -28,11 +32,6 @@ const MAX_TRUSTED_DEPTH: u32 = 3;
 /// The size from which a recycled block is more likely a buffer, or a table with room to grow, than a structure whose
 /// words are all in use.
 const MIN_BUFFER_BYTES: u64 = 1 << 10;
-
-/// The alignment of malloc's blocks, except regions of 8 bytes.
-const MALLOC_ALIGNMENT: u64 = 16;
-const NOBODY: u32 = u32::MAX;
-const HEAP_PAGES: u32 = u32::MAX - 1;
 
 impl Trace {
     /// Finds the owner of each block in use.
@@ -44,18 +43,15 @@ impl Trace {
     /// Memory is recycled, so a word may be an earlier owner's. Objects with a known layout show which words are in
     /// use, and other pointers to their memory do not make it shared. Some other memory is *doubtful*
     /// ([`Tracer::is_doubtful`]): its words are followed last, and they do not make memory shared.
-    pub(crate) fn new(
-        heap: &HeapMap,
-        addresses: &AddressIndex<'_>,
-        graph: &PointerGraph,
-        table: &OwnerTable<'_>,
-    ) -> Self {
+    pub(crate) fn new(heap: &HeapMap, graph: &PointerGraph, table: &OwnerTable<'_>) -> Self {
         let mut tracer = Tracer::new(heap, graph, table);
         tracer.claim_heap_pages();
-        for table in jit::tables(heap.block_count(), table.space, graph, addresses) {
+        for table in jit::tables(heap.block_count(), table.space, graph) {
             tracer.reach(table, tracer.trace.jit(), false, 1);
         }
-        tracer.start_from_slots(addresses);
+        for (slot, edges) in graph.of_slots.iter() {
+            edges.iter().for_each(|edge| tracer.start_from_slot(slot, *edge));
+        }
         for (index, root) in graph.roots.iter().enumerate() {
             if *root != Root::Stacks {
                 tracer.start_from_root(index);
@@ -77,27 +73,44 @@ impl Trace {
     }
 
     /// Finds only the blocks that slots refer to.
-    pub(crate) fn of_slots(
-        heap: &HeapMap,
-        addresses: &AddressIndex<'_>,
-        table: &OwnerTable<'_>,
-    ) -> Self {
+    pub(crate) fn of_slots(heap: &HeapMap, table: &OwnerTable<'_>) -> Self {
         let graph = PointerGraph::default();
+        let addresses = AddressIndex::new(heap, table.space, &[]);
         let mut tracer = Tracer::new(heap, &graph, table);
         tracer.claim_heap_pages();
-        tracer.start_from_slots(addresses);
+        for (slot, address) in table.space.references.iter() {
+            if let Some(edge) = edge_of_slot(&addresses, address) {
+                tracer.start_from_slot(slot, edge);
+            }
+        }
         tracer.trace
     }
 
     /// The owner of the block with this number.
     pub(crate) fn owner_of(&self, block: usize) -> Owner {
-        self.owners.get(block).map_or(Owner::Nobody, |&owner| self.decode(owner))
+        self.owner(self.code_of(block))
     }
 
-    fn decode(&self, owner: u32) -> Owner {
-        match owner {
-            NOBODY => Owner::Nobody,
-            HEAP_PAGES => Owner::HeapPages,
+    /// The code of the owner of the block with this number: below [`Trace::code_count`].
+    #[inline]
+    pub(crate) fn code_of(&self, block: usize) -> u32 {
+        self.codes.get(block).copied().unwrap_or(self.nobody())
+    }
+
+    /// The number of codes. The last one is that of [`Owner::Nobody`].
+    pub(crate) fn code_count(&self) -> usize {
+        self.nobody() as usize + 1
+    }
+
+    /// The cause of the memory of the block in use with this number.
+    #[inline]
+    pub(crate) fn cause_of(&self, block: usize) -> Cause {
+        self.causes[self.code_of(block) as usize]
+    }
+
+    /// The owner with this code.
+    pub(crate) fn owner(&self, code: u32) -> Owner {
+        match code {
             class if class < self.classes => Owner::Class(class as usize),
             class if class < 2 * self.classes => Owner::Data((class - self.classes) as usize),
             root => match self.roots.get((root - 2 * self.classes) as usize) {
@@ -105,6 +118,7 @@ impl Trace {
                 Some(Root::Locals) => Owner::Locals,
                 Some(Root::Stacks) => Owner::Stacks,
                 None if root == self.jit() => Owner::Jit,
+                None if root == self.heap_pages() => Owner::HeapPages,
                 None => Owner::Nobody,
             },
         }
@@ -115,10 +129,23 @@ impl Trace {
         2 * self.classes + self.roots.len() as u32
     }
 
-    /// Returns true if `owner` are the objects like the one in this slot.
-    pub(crate) fn is_of_slot(&self, owner: Owner, slot: Slot) -> bool {
-        let class = slot.class as usize;
-        owner == if slot.kind == SlotType::DATA { Owner::Data(class) } else { Owner::Class(class) }
+    fn heap_pages(&self) -> u32 {
+        self.jit() + 1
+    }
+
+    fn nobody(&self) -> u32 {
+        self.jit() + 2
+    }
+
+    /// The code of the objects like the one in this slot; `None` if it has no class.
+    pub(crate) fn code_of_slot(&self, slot: Slot) -> Option<u32> {
+        let is_data = slot.kind == SlotType::DATA;
+        (slot.class < self.classes).then(|| slot.class + if is_data { self.classes } else { 0 })
+    }
+
+    /// Returns true if objects like the one in this slot own the block with this number.
+    pub(crate) fn is_of_slot(&self, block: u32, slot: Slot) -> bool {
+        self.code_of_slot(slot) == Some(self.code_of(block as usize))
     }
 
     /// Returns true if more than one owner reaches the block with this number.
@@ -136,8 +163,6 @@ struct Tracer<'a> {
     exact: VecDeque<(u32, u32)>,
     /// Nodes whose interior pointers have to be followed, after all exact ones.
     interior: VecDeque<(u32, u32)>,
-    /// For each owner, true if it is Ruby's.
-    is_rubys: Vec<bool>,
     /// True once doubtful nodes are followed. Until then they wait in `doubtful` and, for their interior pointers,
     /// in `doubtful_interior`.
     follows_doubtful: bool,
@@ -153,20 +178,22 @@ impl<'a> Tracer<'a> {
     fn new(heap: &'a HeapMap, graph: &'a PointerGraph, table: &OwnerTable<'a>) -> Self {
         let space = table.space;
         let nodes = graph.len().max(heap.block_count());
-        let trace = Trace {
+        let mut trace = Trace {
             classes: space.classes.len() as u32,
             roots: graph.roots.clone(),
-            owners: vec![NOBODY; nodes],
+            codes: Vec::new(),
             shared: Bits::new(nodes),
+            causes: Vec::new(),
         };
-        let owners = trace.jit() + 1;
+        trace.codes = vec![trace.nobody(); nodes];
+        let codes = 0..trace.code_count() as u32;
+        trace.causes = codes.map(|code| table.cause_of(trace.owner(code))).collect();
         Self {
             heap,
             space,
             graph,
             exact: VecDeque::new(),
             interior: VecDeque::new(),
-            is_rubys: (0..owners).map(|owner| table.is_rubys(trace.decode(owner))).collect(),
             follows_doubtful: false,
             doubtful: VecDeque::new(),
             doubtful_interior: VecDeque::new(),
@@ -179,31 +206,19 @@ impl<'a> Tracer<'a> {
     fn claim_heap_pages(&mut self) {
         for (number, block) in self.heap.all_blocks() {
             if block.state().is_in_use() && hosts_heap_page(self.space, block) {
-                self.trace.owners[number] = HEAP_PAGES;
+                self.trace.codes[number] = self.trace.heap_pages();
             }
         }
     }
 
-    fn start_from_slots(&mut self, addresses: &AddressIndex<'_>) {
-        for (slot, address) in self.space.references.iter() {
-            let Some(slot) = self.space.slots.get(slot as usize) else { continue };
-            if slot.class as usize >= self.space.classes.len() {
-                continue;
-            }
-            let owner =
-                slot.class + if slot.kind == SlotType::DATA { self.trace.classes } else { 0 };
-            let node = match addresses.at(address) {
-                Referent::Block { number, is_start: true } => number,
-                // Only a region of 8 bytes begins there: other such words are hardly ever pointers.
-                _ if !address.is_aligned(MALLOC_ALIGNMENT) => continue,
-                Referent::Area(area) => self.heap.block_count() as u32 + area,
-                Referent::Block { number, is_start: false } => {
-                    self.interior_of_slots.push((number, owner));
-                    continue;
-                }
-                _ => continue,
-            };
-            self.reach(node, owner, false, 1);
+    /// Starts from a pointer of the slot with this index.
+    fn start_from_slot(&mut self, slot: u32, edge: Edge) {
+        let slot = self.space.slots.get(slot as usize);
+        let Some(owner) = slot.and_then(|slot| self.trace.code_of_slot(*slot)) else { return };
+        if edge.is_uncertain() {
+            self.interior_of_slots.push((edge.to(), owner));
+        } else {
+            self.reach(edge.to(), owner, false, 1);
         }
     }
 
@@ -217,20 +232,23 @@ impl<'a> Tracer<'a> {
 
     /// Gives `node`, to which `depth` pointers lead, to `owner` if it has no owner yet; otherwise marks it as shared.
     fn reach(&mut self, node: u32, owner: u32, is_shared: bool, depth: u32) {
-        let Some(&known) = self.trace.owners.get(node as usize) else { return };
+        let Some(&known) = self.trace.codes.get(node as usize) else { return };
         // Bytecode and the interpreter's variables refer to the JIT compiler's tables, but only for its use.
         let is_part = known == self.trace.jit() && self.is_of_ruby(owner);
-        if known == NOBODY {
-            self.trace.owners[node as usize] = owner;
+        if known == self.trace.nobody() {
+            self.trace.codes[node as usize] = owner;
             if is_shared {
                 self.trace.shared.insert(node);
             }
-            self.exact.push_back((node, depth));
-            self.interior.push_back((node, depth));
+            if self.graph.has_edges(node) {
+                self.exact.push_back((node, depth));
+                self.interior.push_back((node, depth));
+            }
         } else if self.shares
             && (is_shared || known != owner)
             && !is_part
             && self.trace.shared.insert(node)
+            && self.graph.has_edges(node)
         {
             // The memory that it points to is shared, too.
             self.exact.push_back((node, depth));
@@ -241,7 +259,7 @@ impl<'a> Tracer<'a> {
     /// large recycled blocks (fresh ones are zeros), and for Ruby's own structures far from objects and variables.
     /// The block that an object wraps is its structure, and not doubtful.
     fn is_doubtful(&self, node: u32, depth: u32) -> bool {
-        if depth >= MAX_TRUSTED_DEPTH && self.is_of_ruby(self.trace.owners[node as usize]) {
+        if depth >= MAX_TRUSTED_DEPTH && self.is_of_ruby(self.trace.codes[node as usize]) {
             return true;
         }
         let is_buffer =
@@ -250,7 +268,11 @@ impl<'a> Tracer<'a> {
     }
 
     fn is_of_ruby(&self, owner: u32) -> bool {
-        self.is_rubys.get(owner as usize).is_some_and(|is_rubys| *is_rubys)
+        self.trace.causes.get(owner as usize).is_some_and(|cause| cause.is_rubys())
+    }
+
+    fn is_taken(&self, node: u32) -> bool {
+        self.trace.code_of(node as usize) != self.trace.nobody()
     }
 
     fn follow_exact(&mut self) {
@@ -260,10 +282,10 @@ impl<'a> Tracer<'a> {
                 self.doubtful.push_back((node, depth));
                 continue;
             }
-            let owner = self.trace.owners[node as usize];
+            let owner = self.trace.codes[node as usize];
             let is_shared = self.trace.shared.contains(node);
             for edge in self.graph.of(node).0.iter().filter(|edge| !edge.is_uncertain()) {
-                let is_taken = self.trace.owners.get(edge.to() as usize) != Some(&NOBODY);
+                let is_taken = self.is_taken(edge.to());
                 if !is_taken || !is_doubtful && !self.graph.is_known(edge.to()) {
                     self.reach(edge.to(), owner, is_shared, depth + 1);
                 }
@@ -277,7 +299,7 @@ impl<'a> Tracer<'a> {
         }
         self.follow_exact();
         while let Some((node, depth)) = self.interior.pop_front() {
-            let owner = self.trace.owners[node as usize];
+            let owner = self.trace.codes[node as usize];
             if !self.follows_doubtful && (self.is_of_ruby(owner) || self.is_doubtful(node, depth)) {
                 self.doubtful_interior.push_back((node, depth));
                 continue;
@@ -309,7 +331,7 @@ impl<'a> Tracer<'a> {
 
     /// Gives `node` to `owner` unless it has an owner.
     fn reach_unheld(&mut self, node: u32, owner: u32, is_shared: bool, depth: u32) {
-        if self.trace.owners.get(node as usize) == Some(&NOBODY) {
+        if !self.is_taken(node) {
             self.reach(node, owner, is_shared, depth);
         }
     }

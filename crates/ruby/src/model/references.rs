@@ -1,5 +1,3 @@
-use std::ops::Range;
-
 use capture::Address;
 
 use crate::model::content::Content;
@@ -48,27 +46,16 @@ impl References {
         self.slots.iter().copied().zip(self.addresses.iter().copied())
     }
 
-    /// The address of each word, and the content that its slot has there.
-    pub fn contents(&self) -> impl Iterator<Item = (Address, Content)> + '_ {
-        self.addresses.iter().copied().zip(self.contents.iter().copied())
+    /// The index of each slot, a word of it, and the content that the slot has there, ascending by slot.
+    pub fn with_contents(&self) -> impl Iterator<Item = (u32, Address, Content)> + '_ {
+        self.iter().zip(&self.contents).map(|((slot, at), &content)| (slot, at, content))
     }
 
     /// The words of the slot with this index.
     #[must_use]
     pub fn of(&self, slot: u32) -> &[Address] {
-        &self.addresses[self.range_of(slot)]
-    }
-
-    /// The words of the slot with this index, and the content that it has there.
-    pub fn contents_of(&self, slot: u32) -> impl Iterator<Item = (Address, Content)> + '_ {
-        let range = self.range_of(slot);
-        let contents = self.contents[range.clone()].iter().copied();
-        self.addresses[range].iter().copied().zip(contents)
-    }
-
-    fn range_of(&self, slot: u32) -> Range<usize> {
         let first = self.slots.partition_point(|&it| it < slot);
         let count = self.slots[first..].iter().take_while(|&&it| it == slot).count();
-        first..first + count
+        &self.addresses[first..first + count]
     }
 }

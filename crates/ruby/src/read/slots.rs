@@ -114,15 +114,11 @@ fn read_with(
         holes: Vec::new(),
         cached_classes: vec![(0, Slot::NO_CLASS); CACHED_CLASSES],
     };
-    let mut all = Slots {
-        slots: vec![Slot::UNREAD; heap.slot_count()],
-        links: Links::with_slots(heap.slot_count()),
-        ..Slots::default()
-    };
+    let mut all = Slots { slots: vec![Slot::UNREAD; heap.slot_count()], ..Slots::default() };
     for (page, &descriptor) in heap.pages.iter().zip(&heap.descriptors) {
         reader.read_page(page, descriptor, &mut all)?;
     }
-    all.links.finish(&all.slots);
+    all.links = all.links.finish(&all.slots);
     let is_scattered = all.counts.recycled > all.counts.marked / MARKS_PER_RECYCLED;
     if is_scattered || all.counts.live > ENOUGH_OBJECTS && all.counts.unprotected == 0 {
         return Err(context.failure(Check::Bitmaps, heap.start()));

@@ -3,7 +3,6 @@
 use ruby::{ClassKind, ImemoType, Slot, SlotType};
 
 use crate::Cause;
-use crate::ownership::address_index::Referent;
 use crate::ownership::graph::{Keyed, Root};
 use crate::ownership::owner::Owner;
 use crate::ownership::weak::WeakReferences;
@@ -86,19 +85,12 @@ impl ObjectGraph<'_> {
                 each(self.slot(to), Level::Named);
             }
         }
-        for (address, _) in self.space.references.contents_of(slot) {
-            match self.addresses.at(address) {
-                Referent::Block { number, is_start } => {
-                    let owner = self.trace.owner_of(number as usize);
-                    let level = if is_start { Level::Named } else { Level::Uncertain };
-                    if self.trace.is_of_slot(owner, it) || self.is_shared(number) {
-                        each(self.memory(number), level);
-                    }
-                }
-                Referent::Area(area) => {
-                    each(self.memory(self.heap.block_count() as u32 + area), Level::Named);
-                }
-                Referent::Slot(_) | Referent::Nothing => {}
+        for edge in self.pointers.of_slots.of(slot) {
+            let to = edge.to();
+            let is_area = to as usize >= self.heap.block_count();
+            let level = if edge.is_uncertain() { Level::Uncertain } else { Level::Named };
+            if is_area || self.trace.is_of_slot(to, it) || self.is_shared(to) {
+                each(self.memory(to), level);
             }
         }
     }
@@ -107,13 +99,16 @@ impl ObjectGraph<'_> {
         if self.weak.is_weak_table(node) {
             return;
         }
-        for block in values_of(&self.of_structures, node) {
+        for block in values_of(&self.pointers.of_structures, node) {
             each(self.memory(block), Level::Named);
+        }
+        let (edges, slots) = self.pointers.of(node);
+        if edges.is_empty() && slots.is_empty() {
+            return;
         }
         let owner = self.trace.owner_of(node as usize);
         let is_root = self.root_at(node).is_some();
-        let is_interpreters = self.table.cause_of(owner) == Cause::RubyVm;
-        let (edges, slots) = self.pointers.of(node);
+        let is_interpreters = self.trace.cause_of(node as usize) == Cause::RubyVm;
         if !self.is_behind_structure(node) {
             for slot in slots {
                 if !(is_interpreters && self.named_slots.contains(slot.to())) {
@@ -146,15 +141,15 @@ impl ObjectGraph<'_> {
 
     /// Returns true if other owners than the block's own refer to it too, and share it.
     fn is_shared(&self, block: u32) -> bool {
-        let owner = self.trace.owner_of(block as usize);
-        self.trace.is_shared(block as usize) && !self.table.is_rubys(owner)
+        self.trace.is_shared(block as usize) && !self.trace.cause_of(block as usize).is_rubys()
     }
 
     /// Returns true for an extension's block that no object refers to itself.
     fn is_behind_structure(&self, block: u32) -> bool {
-        let owner = self.trace.owner_of(block as usize);
-        matches!(owner, Owner::Data(class) if self.table.cause_of_data(class) == Cause::NativeHeld)
-            && !self.structures.contains(block)
+        let (block, number) = (block as usize, block);
+        self.trace.cause_of(block) == Cause::NativeHeld
+            && matches!(self.trace.owner_of(block), Owner::Data(_))
+            && !self.structures.contains(number)
     }
 
     /// Returns true for objects of the interpreter that refer to values of constants and variables because of their
