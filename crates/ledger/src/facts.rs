@@ -1,13 +1,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::LazyLock;
-use std::thread::Builder;
 
 use allocator::{Allocator, HeapMap, Libc};
 use capture::elf::{self, Module};
 use capture::{Address, Finding, Image};
-use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace};
+use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, References};
 
+use crate::both::both;
 use crate::ownership::{AddressIndex, PointerGraph, Referent, current_frames};
 
 /// The facts that are read from an image during the capture: plain data, without the image's bytes.
@@ -66,6 +66,12 @@ impl Facts {
                 Err(too_many) => facts.findings.push(too_many.finding()),
             }
         }
+        if facts.graph.is_some()
+            && let Ok(space) = &mut facts.ruby
+        {
+            // The graph has them as edges.
+            space.references = References::default();
+        }
         facts
     }
 
@@ -102,38 +108,32 @@ impl Facts {
             Some(interpreter) => ruby::read_with(image, interpreter),
             None => Err(ruby::Error::NotRuby),
         };
-        std::thread::scope(|scope| {
-            // If no thread can be started, Ruby's side is read afterwards.
-            let ruby = Builder::new().spawn_scoped(scope, read_ruby);
+        let read_malloc = || {
             let caller = interpreter.as_ref().and_then(|it| it.module_among(&modules));
             let found = allocator::find_allocator(image, &modules, caller);
             let malloc = allocator::walk(image, &found).map_err(|error| error.to_string());
-            let (allocator, finding) = (found.allocator, found.finding);
-            let stacks = allocator::thread_stacks(image);
-            let ruby = ruby.map_or_else(
-                |_| read_ruby(),
-                |ruby| ruby.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            );
-            let is_torn = |heap: &HeapMap| heap.arenas.iter().any(|arena| !arena.walked);
-            let torn = malloc.as_ref().is_ok_and(is_torn)
-                || matches!(ruby, Err(ruby::Error::Layout { .. }));
-            let libc = allocator::libc(image, &modules);
-            modules.sort_by_key(|module| module.range.start);
-            Self {
-                torn,
-                libc,
-                allocator,
-                malloc,
-                ruby: ruby.map_err(|error| error.to_string()),
-                stacks,
-                modules,
-                graph: None,
-                named_roots: Vec::new(),
-                code_paths: None,
-                current_frames: HashMap::new(),
-                findings: finding.into_iter().collect(),
-            }
-        })
+            ((found.allocator, found.finding), malloc, allocator::thread_stacks(image))
+        };
+        let (((allocator, finding), malloc, stacks), ruby) = both(read_malloc, read_ruby);
+        let is_torn = |heap: &HeapMap| heap.arenas.iter().any(|arena| !arena.walked);
+        let torn =
+            malloc.as_ref().is_ok_and(is_torn) || matches!(ruby, Err(ruby::Error::Layout { .. }));
+        let libc = allocator::libc(image, &modules);
+        modules.sort_by_key(|module| module.range.start);
+        Self {
+            torn,
+            libc,
+            allocator,
+            malloc,
+            ruby: ruby.map_err(|error| error.to_string()),
+            stacks,
+            modules,
+            graph: None,
+            named_roots: Vec::new(),
+            code_paths: None,
+            current_frames: HashMap::new(),
+            findings: finding.into_iter().collect(),
+        }
     }
 
     /// malloc's side; empty if it could not be read.
@@ -184,19 +184,10 @@ fn roots_and_code(
     image: &Image<'_>,
     space: &ObjectSpace,
 ) -> ((Vec<NamedRoot>, Vec<Finding>), Result<Code, Finding>) {
-    std::thread::scope(|scope| {
-        let read_code = || {
-            let paths = ruby::code_paths(image, space)?;
-            let frames = current_frames(image, space, &paths);
-            Ok((paths, frames))
-        };
-        // If no thread can be started, code is read afterwards.
-        let code = Builder::new().spawn_scoped(scope, read_code);
-        let roots = ruby::named_roots(image, space);
-        let code = code.map_or_else(
-            |_| read_code(),
-            |code| code.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-        );
-        (roots, code)
-    })
+    let read_code = || {
+        let paths = ruby::code_paths(image, space)?;
+        let frames = current_frames(image, space, &paths);
+        Ok((paths, frames))
+    };
+    both(|| ruby::named_roots(image, space), read_code)
 }

@@ -4,6 +4,7 @@ use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
 use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severity};
 use ruby::{ObjectSpace, SlotState};
 
+use crate::both::both;
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
 use crate::interpreter::InterpreterAccount;
 use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, Parts, PointerGraph};
@@ -202,7 +203,10 @@ impl Ledger {
         }
         let pages = pages_of(state);
         let parts = owners.parts(facts.code_paths.as_ref());
-        let booking = book_all(state, facts, owners, parts.as_ref(), &mut findings);
+        let (booking, (accounts, dominators)) = both(
+            || book_all(state, facts, owners, parts.as_ref(), &mut findings),
+            || owners.accounts(pages, extent.retained_sizes),
+        );
         let rss_bytes = booking.causes.total();
         check_rss(state, rss_bytes, &mut findings);
         if state.process.environment.is_none() {
@@ -210,7 +214,6 @@ impl Ledger {
             findings.push(Finding::general(Severity::Note, what));
         }
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-        let (accounts, dominators) = owners.accounts(pages, extent.retained_sizes);
 
         Self {
             process: state.process.clone(),

@@ -8,7 +8,7 @@ use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, Slot};
 
 use crate::Cause;
 use crate::ownership::graph::PointerGraph;
-use crate::ownership::object_graph::{ObjectGraph, Paths};
+use crate::ownership::object_graph::{ObjectGraph, Paths, Reach};
 use crate::ownership::owner::{OwnerAccount, OwnerKind};
 use crate::ownership::parts::Parts;
 use crate::ownership::retained::{Dominator, MAX_GROUPS, RetainedSizes};
@@ -138,7 +138,8 @@ impl<'a> Owners<'a> {
                 group_of_name.get(name).copied()
             })
             .collect();
-        let paths = Paths::find(&graph);
+        let reach = if retained_sizes { Reach::All } else { Reach::Inner };
+        let paths = Paths::find(&graph, reach);
         let retainers = Retainers::new(&graph, &paths);
         let count = kept.len();
         let group_of = |slot: Slot| groups.get(slot.class as usize).copied().flatten();

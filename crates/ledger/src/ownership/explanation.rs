@@ -9,7 +9,7 @@ use capture::Address;
 use crate::Facts;
 use crate::ledger::find_owners;
 use crate::ownership::address_index::Referent;
-use crate::ownership::object_graph::{EVERYTHING, Node, ObjectGraph, Paths};
+use crate::ownership::object_graph::{EVERYTHING, Node, ObjectGraph, Paths, Reach};
 use crate::ownership::owner::Retainer;
 use crate::ownership::retained::RetainedSizes;
 use crate::ownership::retainers::{MAX_COMPARED_STEPS, Retainers};
@@ -83,7 +83,7 @@ impl Explanation {
     pub fn find(facts: &Facts, subject: &Subject) -> Result<Self, NoExplanation> {
         let owners = find_owners(facts);
         let graph = owners.object_graph().ok_or(NoExplanation::NoGraph)?;
-        let paths = Paths::find(&graph);
+        let paths = Paths::find(&graph, Reach::All);
         let sizes = RetainedSizes::find(&graph, &paths);
         let explainer = Explainer { graph: &graph, paths: &paths, sizes: &sizes };
         match subject {

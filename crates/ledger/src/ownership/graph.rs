@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::thread::Builder;
 
 use allocator::{Block, HeapMap, thread_locals};
 use capture::elf::Module;
 use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, SparseRows, Thread, length};
 use ruby::{Content, DataType, Form, ObjectSpace, StTable, VmStack};
 
+use crate::both::both;
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::areas::{areas, live_stacks};
 use crate::ownership::bits::Bits;
@@ -234,19 +234,11 @@ impl PointerGraph {
             }
             reader.finish()
         };
-        let parts = std::thread::scope(|scope| {
-            // If no thread can be started, this one does all the work.
-            let second =
-                Builder::new().spawn_scoped(scope, || read_blocks(cuts..heap.block_count()));
-            let first = read_blocks(0..cuts);
-            let others = read_others();
-            let second = second.map_or_else(
-                |_| read_blocks(cuts..heap.block_count()),
-                |second| second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            );
-            [first, second, others]
-        });
-        let (parts, tables): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        let ((first, others), second) = both(
+            || (read_blocks(0..cuts), read_others()),
+            || read_blocks(cuts..heap.block_count()),
+        );
+        let (parts, tables): (Vec<_>, Vec<_>) = [first, second, others].into_iter().unzip();
         let tables = recognized(&tables.concat(), heap, modules, &addresses, &contents);
         let mut known = Bits::new(heap.block_count());
         for (index, content) in (0..).zip(&contents) {

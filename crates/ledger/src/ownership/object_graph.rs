@@ -6,7 +6,7 @@ mod references;
 use std::collections::HashMap;
 
 use paths::Level;
-pub(crate) use paths::Paths;
+pub(crate) use paths::{Paths, Reach};
 
 use allocator::HeapMap;
 use ruby::{DataType, Frame, NamedRoot, ObjectSpace, Slot, SlotType};
@@ -76,6 +76,9 @@ pub(crate) struct ObjectGraph<'a> {
     class_slots: Vec<Option<u32>>,
     /// The named roots of each class, by the slot of the class. The application's roots come first.
     named_in_classes: Vec<(u32, u32)>,
+    /// The slots that refer to more than their words do: to the named roots of a class, to stacks, or to values of which
+    /// they are the keys.
+    with_others: Bits,
     /// The stacks and thread-local variables of threads and fibers, by the slot of these.
     roots_of_objects: Vec<(u32, usize)>,
     /// The names of threads, by slot: their own, and their current method.
@@ -122,10 +125,15 @@ impl<'a> ObjectGraph<'a> {
             }
         }
         named_in_classes.sort_by_key(|&(class, _)| class);
+        let weak = WeakReferences::find(pointers, table, trace);
         let objects = pointers.root_objects.iter().enumerate();
         let mut roots_of_objects: Vec<_> =
             objects.filter_map(|(index, object)| Some(((*object)?, index))).collect();
         roots_of_objects.sort_unstable();
+        let mut with_others = Bits::new(slots);
+        named_in_classes.iter().for_each(|&(slot, _)| _ = with_others.insert(slot));
+        roots_of_objects.iter().for_each(|&(slot, _)| _ = with_others.insert(slot));
+        weak.keys().for_each(|slot| _ = with_others.insert(slot));
         let class_of = |slot| class_name(space, slot);
         let thread_names = thread_names(&pointers.thread_names, current_frames, class_of);
         let class_slots =
@@ -149,7 +157,8 @@ impl<'a> ObjectGraph<'a> {
                 .iter()
                 .map(|module| format!("(variables of {})", module.name))
                 .collect(),
-            weak: WeakReferences::find(pointers, table, trace),
+            weak,
+            with_others,
             threads,
             memory_of_threads,
             structures,
@@ -160,6 +169,21 @@ impl<'a> ObjectGraph<'a> {
             roots_of_objects,
             thread_names,
         }
+    }
+
+    /// The nodes of the pointer graph that refer to other nodes.
+    fn inner_nodes(&self) -> Bits {
+        let mut inner = Bits::new(self.pointers.len());
+        for node in 0..self.pointers.len() as u32 {
+            let (edges, slots) = self.pointers.of(node);
+            if !edges.is_empty() || !slots.is_empty() {
+                inner.insert(node);
+            }
+        }
+        for &(structure, _) in &self.pointers.of_structures {
+            inner.insert(structure);
+        }
+        inner
     }
 
     /// The number of nodes.

@@ -77,6 +77,11 @@ impl WeakReferences {
         }
     }
 
+    /// The slots that are keys of weak hash tables.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = u32> + '_ {
+        self.values.iter().map(|value| value.key)
+    }
+
     /// The values that the object in this slot retains, since it is a key of weak hash tables.
     pub(crate) fn values_of(&self, slot: u32) -> impl Iterator<Item = KeyedValue> + '_ {
         let first = self.values.partition_point(|value| value.key < slot);

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::ownership::bits::Ranks;
+
 use super::{EVERYTHING, FIRST_NAMED, Node, ObjectGraph};
 
 /// The reliability of a reference, best first. A node has the level at which the search reaches it: the worst level of
@@ -36,8 +38,9 @@ const LEVELS: [Level; 7] = [
     Level::Deep,
 ];
 
-/// The shortest paths to all nodes.
+/// The shortest paths to nodes.
 pub(crate) struct Paths {
+    numbers: Numbers,
     /// For each node the one before it.
     parents: Vec<u32>,
     /// For each node the root that its path begins with.
@@ -47,14 +50,52 @@ pub(crate) struct Paths {
     pub(super) orphans: Vec<u32>,
 }
 
+/// The nodes of the pointer graph to which paths are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All nodes.
+    All,
+    /// Those that refer to others: no path leads through the others, which are most of them.
+    Inner,
+}
+
+/// The places of nodes in the tables.
+struct Numbers {
+    /// The number of the first node of the pointer graph.
+    memory: u32,
+    /// The nodes of the pointer graph that have a place; `None` if all have one.
+    inner: Option<Ranks>,
+    count: usize,
+}
+
+impl Numbers {
+    fn new(graph: &ObjectGraph<'_>, reach: Reach) -> Self {
+        let memory = graph.memory(0);
+        let inner = (reach == Reach::Inner).then(|| Ranks::new(graph.inner_nodes()));
+        let count = inner.as_ref().map_or(graph.len(), |inner| memory as usize + inner.len());
+        Self { memory, inner, count }
+    }
+
+    #[inline]
+    fn place(&self, number: u32) -> Option<usize> {
+        let place = match &self.inner {
+            Some(inner) if number >= self.memory => self.memory + inner.of(number - self.memory)?,
+            _ => number,
+        };
+        Some(place as usize)
+    }
+}
+
 impl Paths {
     /// Finds the shortest path to each node: of the best level first.
-    pub(crate) fn find(graph: &ObjectGraph<'_>) -> Self {
+    pub(crate) fn find(graph: &ObjectGraph<'_>, reach: Reach) -> Self {
+        let numbers = Numbers::new(graph, reach);
         let mut paths = Self {
-            parents: vec![EVERYTHING; graph.len()],
-            roots: vec![EVERYTHING; graph.len()],
-            levels: vec![Level::Unreached; graph.len()],
+            parents: vec![EVERYTHING; numbers.count],
+            roots: vec![EVERYTHING; numbers.count],
+            levels: vec![Level::Unreached; numbers.count],
             orphans: Vec::new(),
+            numbers,
         };
         let mut search = Search {
             graph,
@@ -70,19 +111,23 @@ impl Paths {
     }
 
     /// The level at which the search reaches a node.
+    #[inline]
     pub(super) fn level(&self, number: u32) -> Level {
-        self.levels.get(number as usize).copied().unwrap_or(Level::Unreached)
+        let level = self.numbers.place(number).and_then(|place| self.levels.get(place));
+        level.copied().unwrap_or(Level::Unreached)
     }
 
     /// The node before a node; `None` for the first node, and for nodes that are not reached.
     pub(crate) fn parent(&self, number: u32) -> Option<u32> {
+        let place = self.numbers.place(number)?;
         let is_reached = self.level(number) != Level::Unreached;
-        (number != EVERYTHING && is_reached).then(|| self.parents[number as usize])
+        (number != EVERYTHING && is_reached).then(|| self.parents[place])
     }
 
     /// The root that the path to a node begins with; `None` for nodes that are not reached.
     pub(crate) fn root(&self, number: u32) -> Option<u32> {
-        (self.level(number) != Level::Unreached).then(|| self.roots[number as usize])
+        let place = self.numbers.place(number)?;
+        (self.level(number) != Level::Unreached).then(|| self.roots[place])
     }
 }
 
@@ -98,7 +143,8 @@ struct Search<'a> {
 impl Search<'_> {
     fn visit(&mut self, number: u32, from: u32, level: Level) {
         let graph = self.graph;
-        if self.paths.level(number) != Level::Unreached || number as usize >= graph.len() {
+        let Some(place) = self.paths.numbers.place(number) else { return };
+        if self.paths.levels.get(place) != Some(&Level::Unreached) {
             return;
         }
         let is_root = match graph.node(number) {
@@ -109,10 +155,10 @@ impl Search<'_> {
             Node::Memory(node) => graph.root_at(node).is_some() && from == EVERYTHING,
             _ => true,
         };
-        let index = number as usize;
-        self.paths.levels[index] = level;
-        self.paths.parents[index] = from;
-        self.paths.roots[index] = if is_root { number } else { self.paths.roots[from as usize] };
+        let root = if is_root { number } else { self.paths.root(from).unwrap_or(EVERYTHING) };
+        self.paths.levels[place] = level;
+        self.paths.parents[place] = from;
+        self.paths.roots[place] = root;
         self.queue.push_back(number);
     }
 

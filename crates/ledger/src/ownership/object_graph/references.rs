@@ -64,20 +64,25 @@ impl ObjectGraph<'_> {
         if let Some(class) = self.class_slots.get(it.class as usize).copied().flatten() {
             each(self.slot(class), Level::Named);
         }
-        for root in values_of(&self.named_in_classes, slot) {
-            each(FIRST_NAMED + root, Level::Named);
-        }
-        for value in self.weak.values_of(slot) {
-            match value.value {
-                Keyed::Slot(value) => each(self.slot(value), Level::Named),
-                Keyed::Block(block) => each(self.memory(block), Level::Named),
+        let has_others = self.with_others.contains(slot);
+        if has_others {
+            for root in values_of(&self.named_in_classes, slot) {
+                each(FIRST_NAMED + root, Level::Named);
+            }
+            for value in self.weak.values_of(slot) {
+                match value.value {
+                    Keyed::Slot(value) => each(self.slot(value), Level::Named),
+                    Keyed::Block(block) => each(self.memory(block), Level::Named),
+                }
             }
         }
         if WeakReferences::is_weak_object(self.space, slot) {
             return;
         }
-        for index in values_of(&self.roots_of_objects, slot) {
-            each(self.memory(self.pointers.root(index)), level_of(self.pointers.roots[index]));
+        if has_others {
+            for index in values_of(&self.roots_of_objects, slot) {
+                each(self.memory(self.pointers.root(index)), level_of(self.pointers.roots[index]));
+            }
         }
         let is_interpreters = self.is_interpreters_object(slot, it);
         for &to in self.space.links.of(slot) {
