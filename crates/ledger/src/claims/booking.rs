@@ -1,7 +1,6 @@
 //! Books spans against resident pages. The books balance by construction, since this walks the pages, not the
 //! claims.
 
-use std::iter::Peekable;
 use std::ops::Range;
 use std::path::Path;
 
@@ -38,7 +37,7 @@ pub(crate) fn book(
         parts: vec![0; parts],
         ..Booking::default()
     };
-    let mut spans = spans.peekable();
+    let mut spans = Ahead { current: None, rest: spans };
     let mut library: Option<&Path> = None;
     for mapping in &state.mappings {
         library = mapping.file().or(library.filter(|_| lies_in(mapping, libraries)));
@@ -63,12 +62,11 @@ impl Booking {
         &mut self,
         range: &Range<Address>,
         unclaimed: Cause,
-        spans: &mut Peekable<impl Iterator<Item = Span>>,
+        spans: &mut Ahead<impl Iterator<Item = Span>>,
     ) {
         let mut at = range.start;
         while at < range.end {
-            while spans.next_if(|span| span.range.end <= at).is_some() {}
-            let Some(span) = spans.peek().filter(|span| span.range.start < range.end) else {
+            let Some(span) = spans.behind(at).filter(|span| span.range.start < range.end) else {
                 self.causes[unclaimed] += range.end - at;
                 return;
             };
@@ -86,6 +84,22 @@ impl Booking {
             }
             at = end;
         }
+    }
+}
+
+/// Spans that are looked up in ascending order.
+struct Ahead<S> {
+    current: Option<Span>,
+    rest: S,
+}
+
+impl<S: Iterator<Item = Span>> Ahead<S> {
+    /// The first span that ends behind `at`.
+    fn behind(&mut self, at: Address) -> Option<&Span> {
+        if self.current.as_ref().is_none_or(|span| span.range.end <= at) {
+            self.current = self.rest.find(|span| at < span.range.end);
+        }
+        self.current.as_ref()
     }
 }
 

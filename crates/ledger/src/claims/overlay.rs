@@ -1,14 +1,16 @@
-use std::iter::Peekable;
-
 use crate::claims::Span;
 
 /// Lays one sequence of spans over another: if both claim a byte, the upper one has it.
 ///
 /// Both sequences must be ascending and disjoint, and so is the result. An overlap need not be an error, since Ruby's
 /// heap pages lie inside malloc's blocks on some releases. `clash` is called for each and decides.
-pub(crate) struct Overlay<U: Iterator, L: Iterator, C> {
-    upper: Peekable<U>,
-    lower: Peekable<L>,
+pub(crate) struct Overlay<U, L, C> {
+    upper: U,
+    lower: L,
+    /// The next span of the upper sequence.
+    above: Option<Span>,
+    /// The part of a span of the lower sequence that is left.
+    rest: Option<Span>,
     clash: C,
 }
 
@@ -18,8 +20,9 @@ where
     L: Iterator<Item = Span>,
     C: FnMut(&Span, &Span),
 {
-    pub(crate) fn new(upper: U, lower: L, clash: C) -> Self {
-        Self { upper: upper.peekable(), lower: lower.peekable(), clash }
+    pub(crate) fn new(mut upper: U, lower: L, clash: C) -> Self {
+        let above = upper.next();
+        Self { upper, lower, above, rest: None, clash }
     }
 }
 
@@ -33,26 +36,29 @@ where
 
     fn next(&mut self) -> Option<Span> {
         loop {
-            let Some(lower) = self.lower.peek_mut() else { return self.upper.next() };
-            let Some(upper) = self.upper.peek() else { return self.lower.next() };
+            let Some(mut lower) = self.rest.take().or_else(|| self.lower.next()) else {
+                return std::mem::replace(&mut self.above, self.upper.next());
+            };
+            let Some(upper) = &self.above else { return Some(lower) };
             if lower.range.end <= upper.range.start {
-                return self.lower.next();
+                return Some(lower);
             }
             if upper.range.end <= lower.range.start {
-                return self.upper.next();
+                self.rest = Some(lower);
+                return std::mem::replace(&mut self.above, self.upper.next());
             }
-            (self.clash)(upper, lower);
+            (self.clash)(upper, &lower);
             if lower.range.start < upper.range.start {
                 // The part of the lower span before the upper one.
                 let mut before = lower.clone();
                 before.range.end = upper.range.start;
                 lower.range.start = upper.range.start;
+                self.rest = Some(lower);
                 return Some(before);
             }
-            if lower.range.end <= upper.range.end {
-                self.lower.next();
-            } else {
+            if upper.range.end < lower.range.end {
                 lower.range.start = upper.range.end;
+                self.rest = Some(lower);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The retainers of objects: the shortest path to each object from a root that has a name.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use ruby::Slot;
 
@@ -50,6 +50,27 @@ impl Retained {
     }
 }
 
+/// The sums of the objects of a group, by root.
+#[derive(Default)]
+struct Group {
+    roots: Vec<(Option<u32>, Retained)>,
+    places: HashMap<Option<u32>, usize>,
+    /// The place of the last one: neighbours mostly have the same root.
+    last: usize,
+}
+
+impl Group {
+    fn of(&mut self, root: Option<u32>) -> &mut Retained {
+        if self.roots.get(self.last).is_none_or(|(last, _)| *last != root) {
+            self.last = *self.places.entry(root).or_insert_with(|| {
+                self.roots.push((root, Retained::new()));
+                self.roots.len() - 1
+            });
+        }
+        &mut self.roots[self.last].1
+    }
+}
+
 /// The paths to all objects.
 pub(crate) struct Retainers<'a> {
     graph: &'a ObjectGraph<'a>,
@@ -70,31 +91,26 @@ impl<'a> Retainers<'a> {
         group_of: impl Fn(Slot) -> Option<usize>,
     ) -> Vec<Vec<Retainer>> {
         let space = self.graph.space;
-        let mut kept: Vec<BTreeMap<Option<u32>, Retained>> = vec![BTreeMap::new(); groups];
+        let mut kept: Vec<Group> = (0..groups).map(|_| Group::default()).collect();
         space.sized_slots().enumerate().for_each(|(index, (slot, bytes))| {
             if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group)) {
                 let root = self.paths.root(self.graph.slot(index as u32));
-                kept.entry(root).or_insert_with(Retained::new).add(index as u32, 1, bytes);
+                kept.of(root).add(index as u32, 1, bytes);
             }
         });
         for (index, bytes) in self.graph.bytes_of_blocks() {
             let slot = space.slots[index as usize];
             if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group)) {
                 let root = self.paths.root(self.graph.slot(index));
-                kept.entry(root).or_insert_with(Retained::new).add(index, 0, bytes);
+                kept.of(root).add(index, 0, bytes);
             }
         }
         let mut steps = 0;
         kept.into_iter().map(|kept| self.most_of(kept, max, &mut steps)).collect()
     }
 
-    fn most_of(
-        &self,
-        kept: BTreeMap<Option<u32>, Retained>,
-        max: usize,
-        steps: &mut usize,
-    ) -> Vec<Retainer> {
-        let mut kept: Vec<_> = kept.into_iter().collect();
+    fn most_of(&self, kept: Group, max: usize, steps: &mut usize) -> Vec<Retainer> {
+        let mut kept = kept.roots;
         // Garbage comes after all roots.
         kept.sort_by_key(|(root, kept)| (Reverse(kept.bytes), root.is_none(), *root));
         let retainer = |(root, kept): (Option<u32>, Retained)| Retainer {

@@ -117,6 +117,12 @@ impl Paths {
         level.copied().unwrap_or(Level::Unreached)
     }
 
+    /// Returns true if the search has not reached a node yet, but may.
+    fn is_missing(&self, number: u32) -> bool {
+        let level = self.numbers.place(number).and_then(|place| self.levels.get(place));
+        level == Some(&Level::Unreached)
+    }
+
     /// The node before a node; `None` for the first node, and for nodes that are not reached.
     pub(crate) fn parent(&self, number: u32) -> Option<u32> {
         let place = self.numbers.place(number)?;
@@ -159,7 +165,11 @@ impl Search<'_> {
         self.paths.levels[place] = level;
         self.paths.parents[place] = from;
         self.paths.roots[place] = root;
-        self.queue.push_back(number);
+        // Most objects are strings.
+        let is_known = |number| !self.paths.is_missing(number);
+        if !matches!(graph.node(number), Node::Slot(slot) if graph.refers_only_to(slot, is_known)) {
+            self.queue.push_back(number);
+        }
     }
 
     fn run(&mut self, level: Level) {
@@ -181,16 +191,26 @@ impl Search<'_> {
     }
 
     fn follow(&mut self, level: Level) {
-        let mut found = Vec::new();
+        let graph = self.graph;
         while let Some(number) = self.queue.pop_front() {
-            self.graph.references(self.paths, number, |to, its| found.push((to, its)));
-            for (to, its) in found.drain(..) {
-                if its <= level {
-                    self.visit(to, number, level);
-                } else if self.paths.level(to) == Level::Unreached {
-                    self.waiting[its as usize].push((number, to));
+            match graph.node(number) {
+                Node::Everything | Node::ExtensionMemory => {
+                    let mut found = Vec::new();
+                    graph.references(self.paths, number, |to, its| found.push((to, its)));
+                    found.into_iter().for_each(|(to, its)| self.find(number, to, its, level));
                 }
+                // Others do not depend on what was found. A large array has millions of references.
+                node => graph.of_node(node, |to, its| self.find(number, to, its, level)),
             }
+        }
+    }
+
+    /// Notes a reference: visits its target at once, or at a later level.
+    fn find(&mut self, from: u32, to: u32, its: Level, level: Level) {
+        if its <= level {
+            self.visit(to, from, level);
+        } else if self.paths.level(to) == Level::Unreached {
+            self.waiting[its as usize].push((from, to));
         }
     }
 }

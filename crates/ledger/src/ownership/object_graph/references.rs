@@ -18,6 +18,15 @@ impl ObjectGraph<'_> {
                 paths.orphans.iter().for_each(|&orphan| each(orphan, Level::Named));
                 self.of_everything(each);
             }
+            Node::ExtensionMemory => self.of_extension_memory(paths, each),
+            node => self.of_node(node, each),
+        }
+    }
+
+    /// Calls `each` with the nodes that a node refers to, other than the two that refer to what was reached or not.
+    pub(super) fn of_node(&self, node: Node, mut each: impl FnMut(u32, Level)) {
+        match node {
+            Node::Everything | Node::ExtensionMemory => {}
             Node::Threads => {
                 self.threads.iter().for_each(|&slot| each(self.slot(slot), Level::Threads));
             }
@@ -25,7 +34,6 @@ impl ObjectGraph<'_> {
                 let finalizers = &self.weak.finalizers;
                 finalizers.iter().for_each(|&slot| each(self.slot(slot), Level::Finalizers));
             }
-            Node::ExtensionMemory => self.of_extension_memory(paths, each),
             Node::Named(root) => {
                 if let Some(root) = self.named_roots.get(root as usize) {
                     each(self.slot(root.value), Level::Named);
@@ -34,6 +42,17 @@ impl ObjectGraph<'_> {
             Node::Slot(slot) => self.of_slot(slot, each),
             Node::Memory(node) => self.of_memory(node, each),
         }
+    }
+
+    /// Returns true if an object refers only to nodes for which `is_known` is true. May return false for others, too.
+    pub(super) fn refers_only_to(&self, slot: u32, is_known: impl Fn(u32) -> bool) -> bool {
+        let class = self.class_of(slot).and_then(|class| self.class_slots.get(class as usize));
+        let class = class.copied().flatten();
+        let edges = self.pointers.of_slots.of(slot);
+        !self.with_others.contains(slot)
+            && self.space.links.of(slot).is_empty()
+            && class.is_none_or(|class| is_known(self.slot(class)))
+            && edges.iter().all(|edge| is_known(self.memory(edge.to())))
     }
 
     fn of_everything(&self, mut each: impl FnMut(u32, Level)) {
