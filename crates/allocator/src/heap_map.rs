@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use capture::{Address, Finding};
 
-use crate::TrimCall;
+use crate::{Blocks, TrimCall};
 
 /// The heap of one process at one instant, in a form that fits every allocator: plain data, made by a walker.
 ///
@@ -23,7 +23,7 @@ pub struct HeapMap {
     /// The memory that the allocator obtained, ascending by address and disjoint.
     pub extents: Vec<Extent>,
     /// All blocks, ascending by address.
-    pub blocks: Vec<Block>,
+    pub blocks: Blocks,
     /// The header that each block begins with.
     pub header: Header,
     /// The sizes that requests are rounded up to, ascending; empty if they are rounded up to a header and a multiple of
@@ -148,7 +148,7 @@ pub enum BlockState {
 }
 
 impl BlockState {
-    const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::InUse,
         Self::Mmapped,
         Self::Free,
@@ -165,7 +165,7 @@ impl BlockState {
     }
 }
 
-/// A block: its header, and what follows up to the next block. 16 bytes, since there are millions of them.
+/// A block: its header, and what follows up to the next block. [`Blocks`] keeps millions of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     /// The address of its header.
@@ -327,13 +327,12 @@ impl HeapMap {
     #[inline]
     #[must_use]
     pub fn block(&self, number: usize) -> Option<Block> {
-        self.blocks.get(number).copied()
+        self.blocks.get(number)
     }
 
     /// The blocks of an extent, ascending, with their numbers.
     pub fn blocks_of(&self, extent: &Extent) -> impl Iterator<Item = (usize, Block)> {
-        let blocks = self.blocks.get(extent.blocks.clone()).unwrap_or_default();
-        extent.blocks.clone().zip(blocks.iter().copied())
+        extent.blocks.clone().filter_map(|number| Some((number, self.blocks.get(number)?)))
     }
 
     /// The usable bytes of the block that the allocator gives for a small request.
@@ -367,7 +366,8 @@ impl HeapMap {
     #[must_use]
     pub fn block_of(&self, pointer: Address) -> Option<usize> {
         let address = pointer.before(self.header.bytes);
-        self.blocks.binary_search_by_key(&address, |block| block.address).ok()
+        let number = self.blocks.count_to(address).checked_sub(1)?;
+        (self.blocks.address_of(number) == Some(address)).then_some(number)
     }
 
     /// The extent that `at` lies in.

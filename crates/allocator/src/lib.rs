@@ -12,6 +12,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod blocks;
 mod candidate_mappings;
 mod find;
 mod glibc;
@@ -21,6 +22,7 @@ mod module_data;
 mod trim_call;
 mod walk;
 
+pub use blocks::Blocks;
 pub use find::{Allocator, Libc, ServingAllocator, find_allocator, libc};
 pub use glibc::{count_heaps, thread_locals, thread_stacks};
 pub use heap_map::{

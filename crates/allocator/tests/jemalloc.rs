@@ -148,8 +148,8 @@ fn bytes_in(heap: &HeapMap, arena: u32, state: ExtentState) -> u64 {
     in_state(heap, arena, state).map(|extent| length(&extent.range)).sum()
 }
 
-fn blocks<'h>(heap: &'h HeapMap, extent: &Extent) -> &'h [Block] {
-    &heap.blocks[extent.blocks.clone()]
+fn blocks(heap: &HeapMap, extent: &Extent) -> Vec<Block> {
+    heap.blocks_of(extent).map(|(_, block)| block).collect()
 }
 
 fn is_allocated(block: &Block) -> bool {
@@ -200,7 +200,8 @@ fn figures(heap: &HeapMap, truth: &Truth) -> Vec<(String, i64)> {
         let mut extents = vec![0; larges.len()];
         let (mut small, mut large) = (0, 0);
         for extent in in_state(heap, index, ExtentState::Active) {
-            let allocated = blocks(heap, extent).iter().filter(|block| is_allocated(block));
+            let blocks = blocks(heap, extent);
+            let allocated = blocks.iter().filter(|block| is_allocated(block));
             if let Some(bytes) = extent.region_bytes {
                 let bin = bins.iter().position(|it| *it == bytes).unwrap();
                 slabs[bin] += 1;
@@ -272,7 +273,7 @@ fn assert_consistent(heap: &HeapMap) {
             assert_eq!(blocks[0].address, start);
             continue;
         }
-        let &[block] = blocks else { panic!("{extent:?}: {blocks:?}") };
+        let [block] = blocks[..] else { panic!("{extent:?}: {blocks:?}") };
         let whole = |state| Block::new(start, length(&extent.range), state);
         match extent.state {
             ExtentState::Active => assert_ne!(block.state(), BlockState::Free),
@@ -283,7 +284,7 @@ fn assert_consistent(heap: &HeapMap) {
         }
     }
     assert!(!is_changing || !heap.findings.is_empty(), "an active extent has no block");
-    assert!(heap.blocks.windows(2).all(|pair| pair[0].address < pair[1].address));
+    assert!(heap.blocks.iter().is_sorted_by(|a, b| a.address < b.address));
     let named = heap.findings.len();
     let unwalked = heap.arenas.iter().filter(|arena| !arena.walked).count();
     assert!(unwalked <= named, "{unwalked} arenas without blocks, and {:?}", heap.findings);
@@ -327,7 +328,7 @@ fn assert_true(heap: &HeapMap, truth: &Truth, except: &[&str]) {
         assert_eq!(extent.blocks.len() as u64, of("nregs"));
     }
 
-    let is_cached = |block: &&Block| block.state() == BlockState::Tcache;
+    let is_cached = |block: &Block| block.state() == BlockState::Tcache;
     let cached: u64 = heap.blocks.iter().filter(is_cached).map(|block| block.bytes()).sum();
     assert_eq!(cached, heap.totals.tcache_bytes);
     let names: Vec<_> =
@@ -346,7 +347,7 @@ fn assert_live(heap: &HeapMap, truth: &Truth) {
     assert!(truth.live.len() > 100);
     let mut wrong = Vec::new();
     for &(pointer, bytes) in &truth.live {
-        let block = heap.block_of(Address(pointer)).map(|number| heap.blocks[number]);
+        let block = heap.block_of(Address(pointer)).and_then(|number| heap.block(number));
         if block != Some(Block::new(Address(pointer), bytes, BlockState::InUse)) {
             wrong.push((Address(pointer), bytes, block));
         }

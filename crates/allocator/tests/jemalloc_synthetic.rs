@@ -37,7 +37,7 @@ fn walked(heap: &HeapMap) -> Vec<Row> {
         arena: extent.arena.unwrap(),
         state: extent.state,
         region_bytes: extent.region_bytes,
-        blocks: heap.blocks[extent.blocks.clone()].to_vec(),
+        blocks: heap.blocks_of(extent).map(|(_, block)| block).collect(),
     };
     heap.extents.iter().map(row).collect()
 }

@@ -78,7 +78,7 @@ fn assert_consistent(malloc: &HeapMap) {
     for extent in &malloc.extents {
         assert!(end <= extent.range.start && extent.range.start < extent.range.end);
         end = extent.range.end;
-        let chunks = &malloc.blocks[extent.blocks.clone()];
+        let chunks: Vec<_> = malloc.blocks_of(extent).map(|(_, chunk)| chunk).collect();
         if let (Some(first), Some(last)) = (chunks.first(), chunks.last()) {
             assert!(extent.range.start <= first.address);
             assert_eq!(last.end(), extent.range.end);
@@ -166,7 +166,7 @@ fn chunks_with_alignments() {
     assert_caches_full(&malloc, 1);
     let mmapped = malloc.extents.iter().filter(|extent| extent.arena.is_none());
     let is_aligned = |extent: &&allocator::Extent| {
-        let chunk = malloc.blocks[extent.blocks.start];
+        let chunk = malloc.block(extent.blocks.start).unwrap();
         chunk.address != extent.range.start && malloc.header.pointer(chunk).is_aligned(4096)
     };
     assert!(mmapped.filter(is_aligned).count() > 10);

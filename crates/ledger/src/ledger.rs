@@ -424,13 +424,13 @@ impl RubyAccount {
             objects: space.counts(),
         };
         space.sized_slots().for_each(|(slot, bytes)| {
-            if slot.state == SlotState::Free {
+            if slot.state() == SlotState::Free {
                 account.slots_free += 1;
                 account.slot_bytes_free += bytes;
             } else if slot.is_live() {
                 account.slots_live += 1;
                 account.slot_bytes_live += bytes;
-                account.slots_unmarked += u64::from(slot.state == SlotState::Unmarked);
+                account.slots_unmarked += u64::from(slot.state() == SlotState::Unmarked);
             }
         });
         account

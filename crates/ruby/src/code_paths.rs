@@ -52,7 +52,7 @@ fn iseqs(space: &ObjectSpace) -> Vec<Iseq> {
     let mut iseqs: Vec<Iseq> = Vec::new();
     // The body is the first pointer of the slot (`rb_iseq_struct` in vm_core.h).
     for (slot, body) in space.references.iter() {
-        let class = space.slots.get(slot as usize).map_or(Slot::NO_CLASS, |slot| slot.class);
+        let class = space.slots.get(slot as usize).map_or(Slot::NO_CLASS, |slot| slot.class());
         let is_first = iseqs.last().is_none_or(|last| last.slot != slot);
         if is_first && is_iseq.get(class as usize) == Some(&true) {
             iseqs.push(Iseq { body, slot });
@@ -72,7 +72,7 @@ fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePa
         of_name: HashMap::new(),
         all: CodePaths::default(),
     };
-    let is_marked = |iseq: &Iseq| space.slots[iseq.slot as usize].state == SlotState::Marked;
+    let is_marked = |iseq: &Iseq| space.slots[iseq.slot as usize].state() == SlotState::Marked;
     let samples = samples(image, iseqs, is_marked);
     let location = IseqLocation::derive(reader, &samples)?;
     paths.all.location = Some(location);
@@ -149,7 +149,7 @@ impl Paths<'_> {
     }
 
     fn string_in(&mut self, slot: u32) -> Option<u32> {
-        let is_string = self.space.slots.get(slot as usize)?.kind == SlotType::STRING;
+        let is_string = self.space.slots.get(slot as usize)?.kind() == SlotType::STRING;
         self.index(self.space.slot_address(slot as usize).filter(|_| is_string)?)
     }
 

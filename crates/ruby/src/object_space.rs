@@ -79,11 +79,11 @@ impl ObjectSpace {
         let mut by_type = [0_u64; 32];
         let mut free = 0;
         for slot in &self.slots {
-            match slot.state {
+            match slot.state() {
                 SlotState::Free => free += 1,
                 SlotState::Unread => {}
                 SlotState::Marked | SlotState::Unmarked => {
-                    by_type[usize::from(slot.kind.0 % 32)] += 1;
+                    by_type[usize::from(slot.kind().0 % 32)] += 1;
                 }
             }
         }

@@ -69,7 +69,7 @@ fn assert_counts(mut target: Target, space: &ObjectSpace) -> Value {
 }
 
 fn objects_of(space: &ObjectSpace, name: &str) -> u64 {
-    let class_of = |slot: &Slot| space.classes.get(slot.class as usize);
+    let class_of = |slot: &Slot| space.classes.get(slot.class() as usize);
     let is_it = |class: &&Class| class.name.as_deref() == Some(name);
     space.slots.iter().filter_map(class_of).filter(is_it).count() as u64
 }
@@ -163,7 +163,7 @@ fn objects_are_put_down_to_the_class_that_they_say_they_are_of() {
         assert_eq!(objects_of(&space, name), count, "{name}");
     }
     let anonymous = (0..).zip(&space.classes).filter(|(_, class)| class.name.is_none());
-    let objects = |class| space.slots.iter().filter(|slot| slot.class == class).count();
+    let objects = |class| space.slots.iter().filter(|slot| slot.class() == class).count();
     let mut counts = anonymous.map(|(class, _)| objects(class));
     assert!(counts.any(|count| count == 700), "the anonymous class has its 700 objects");
     assert_eq!(
@@ -216,7 +216,7 @@ fn all_live_objects_have_a_class_and_most_a_name() {
     let (target, space) = standing("require 'json'; require 'set'; GC.start");
     let nameless = space.classes.iter().filter(|class| class.name.is_none()).count();
     assert!(nameless <= 5 + space.classes.len() / 20, "{nameless} of {}", space.classes.len());
-    let classless = |slot: &&ruby::Slot| slot.is_live() && slot.class == ruby::Slot::NO_CLASS;
+    let classless = |slot: &&ruby::Slot| slot.is_live() && slot.class() == ruby::Slot::NO_CLASS;
     assert_eq!(space.slots.iter().filter(classless).count(), 0);
     assert_counts(target, &space);
 }
@@ -242,7 +242,7 @@ fn strings_name_the_memory_of_their_bytes_and_only_of_their_own() {
     let named: BTreeMap<u64, u64> = space
         .references
         .iter()
-        .filter(|(slot, _)| space.slots[*slot as usize].kind == SlotType::STRING)
+        .filter(|(slot, _)| space.slots[*slot as usize].kind() == SlotType::STRING)
         .fold(BTreeMap::new(), |mut named, (_, to)| {
             *named.entry(to.0).or_default() += 1;
             named
@@ -295,14 +295,16 @@ fn a_busy_process_is_read_exactly_or_not_at_all() {
                 read += 1;
                 // Garbage may refer to a class that is gone, whose slot another class has now.
                 let strangers = space.slots.iter().filter(|slot| {
-                    let class = space.classes.get(slot.class as usize);
+                    let class = space.classes.get(slot.class() as usize);
                     let is_module = class.is_some_and(|it| it.name.as_deref() == Some("Module"));
-                    slot.state == SlotState::Marked && is_module && slot.kind != SlotType::MODULE
+                    slot.state() == SlotState::Marked
+                        && is_module
+                        && slot.kind() != SlotType::MODULE
                 });
                 assert_eq!(strangers.count(), 0);
                 assert!(objects_of(&space, "Object") > 500);
                 let classless = |slot: &&ruby::Slot| {
-                    slot.class == ruby::Slot::NO_CLASS && slot.state == SlotState::Marked
+                    slot.class() == ruby::Slot::NO_CLASS && slot.state() == SlotState::Marked
                 };
                 assert_eq!(space.slots.iter().filter(classless).count(), 0);
             }
@@ -377,7 +379,7 @@ fn the_transient_heap_is_found_where_there_is_one() {
     if let Some(heap) = &space.transient_heap {
         assert_eq!(capture::length(heap), 32 << 20);
         let arrays = space.references.iter().filter(|(slot, to)| {
-            space.slots[*slot as usize].kind == SlotType::ARRAY && heap.contains(to)
+            space.slots[*slot as usize].kind() == SlotType::ARRAY && heap.contains(to)
         });
         let arrays = arrays.count();
         assert!(arrays > 50, "{arrays} arrays in {heap:?}");

@@ -25,7 +25,7 @@ use testkit::{RubyHeap, RubyRelease, RubyTruth, Shift, SyntheticMemory, Word};
 fn as_truth(space: &ObjectSpace) -> RubyTruth {
     let mut classes = BTreeMap::new();
     for slot in space.slots.iter().filter(|slot| slot.is_live()) {
-        let class = &space.classes[slot.class as usize];
+        let class = &space.classes[slot.class() as usize];
         let name = class.name.as_deref().unwrap_or("anonymous");
         *classes.entry(name.to_owned()).or_default() += 1;
     }
@@ -52,7 +52,7 @@ fn as_truth(space: &ObjectSpace) -> RubyTruth {
             })
             .collect(),
         marked: marked
-            .filter(|(_, slot)| slot.state == SlotState::Marked)
+            .filter(|(_, slot)| slot.state() == SlotState::Marked)
             .map(|(index, _)| address(index))
             .collect(),
         pages: space.pages.iter().map(|page| page.range.start.0).collect(),

@@ -147,8 +147,7 @@ fn fit_of(image: &Image<'_>, heap: &HeapMap, layout: &CacheLayout, at: Address) 
 }
 
 fn is_chunk_of_cache(heap: &HeapMap, layout: &CacheLayout, at: Address) -> bool {
-    heap.block_of(at).is_some_and(|index| {
-        let chunk = heap.blocks[index];
+    heap.block_of(at).and_then(|index| heap.block(index)).is_some_and(|chunk| {
         let sizes = layout.chunk_bytes..=layout.chunk_bytes + 2 * HEADER;
         chunk.state() == BlockState::InUse && sizes.contains(&chunk.bytes())
     })
@@ -205,8 +204,7 @@ fn mark_cache(
         };
         for &pointer in &members {
             let Some(index) = heap.block_of(pointer) else { continue };
-            let chunk = &mut heap.blocks[index];
-            *chunk = chunk.in_state(BlockState::Tcache);
+            heap.blocks.set_state(index, BlockState::Tcache);
         }
         let count = match parameters {
             _ if !layout.counts_room => Some(bin.count),
@@ -233,9 +231,10 @@ fn members(
     heap: &HeapMap,
 ) -> Result<Vec<Address>, Inconsistency> {
     let largest_small = MINSIZE + HEADER * (layout.small_bins - 1);
-    lists::walk(image, bin.head, 0, |pointer| match heap.block_of(pointer) {
+    let chunk_of = |pointer| heap.block(heap.block_of(pointer)?);
+    lists::walk(image, bin.head, 0, |pointer| match chunk_of(pointer) {
         Some(chunk) => {
-            let (bytes, state) = (heap.blocks[chunk].bytes(), heap.blocks[chunk].state());
+            let (bytes, state) = (chunk.bytes(), chunk.state());
             let fits = if index < layout.small_bins {
                 bytes == MINSIZE + HEADER * index
             } else {

@@ -30,13 +30,18 @@ pub(crate) fn trimmable(heap: &HeapMap, break_: Break) -> Vec<Range<Address>> {
             continue;
         };
         let break_ = arena.is_main.then_some(break_);
-        trim_extent(&heap.blocks[extent.blocks.clone()], break_, &mut trimmable);
+        let chunks = heap.blocks_of(extent).map(|(_, chunk)| chunk);
+        trim_extent(chunks, break_, &mut trimmable);
     }
     trimmable
 }
 
 /// Trims neighbouring chunks; `break_` is `None` in arenas other than the main one.
-fn trim_extent(chunks: &[Block], break_: Option<Break>, trimmable: &mut Vec<Range<Address>>) {
+fn trim_extent(
+    chunks: impl Iterator<Item = Block>,
+    break_: Option<Break>,
+    trimmable: &mut Vec<Range<Address>>,
+) {
     // The free range that the chunks before have merged into, and true if the last one was in a fastbin.
     let mut merged: Option<(Range<Address>, bool)> = None;
     for chunk in chunks {

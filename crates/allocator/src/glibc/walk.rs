@@ -122,19 +122,12 @@ fn reject_overlaps(heap: &mut HeapMap, drafts: &mut Vec<ExtentDraft>) {
     }
 }
 
-/// Makes one table of all chunks. The first draft's own table is extended, and the others are freed one by
-/// one, so there is never a second copy of all chunks.
+/// Makes one table of all chunks.
 fn join(heap: &mut HeapMap, drafts: Vec<ExtentDraft>) {
-    let mut left: usize = drafts.iter().map(|draft| draft.chunks.len()).sum();
-    for mut draft in drafts {
+    heap.blocks.reserve_exact(drafts.iter().map(|draft| draft.chunks.len()).sum());
+    for draft in drafts {
         let first = heap.blocks.len();
-        left -= draft.chunks.len();
-        if heap.blocks.is_empty() {
-            heap.blocks = draft.chunks;
-            heap.blocks.reserve_exact(left);
-        } else {
-            heap.blocks.append(&mut draft.chunks);
-        }
+        heap.blocks.extend(draft.chunks);
         let blocks = first..heap.blocks.len();
         heap.extents.push(Extent::new(draft.range, draft.arena, blocks));
     }

@@ -96,8 +96,8 @@ pub(crate) fn mark(
         let what = format!("{strangers} regions were on their way into or out of thread caches");
         heap.findings.push(Finding::general(Severity::Note, what));
     }
-    for (number, block) in marked {
-        heap.blocks[number] = block.in_state(BlockState::Tcache);
+    for (number, _) in marked {
+        heap.blocks.set_state(number, BlockState::Tcache);
     }
     let contradictions = cached.contradictions + mark_lists(&cached.lists, heap);
     if contradictions > 0 {
@@ -113,15 +113,16 @@ fn mark_lists(caches: &[Vec<Address>], heap: &mut HeapMap) -> usize {
     for lists in caches {
         let mut holder = None;
         for &at in lists {
-            let after = heap.blocks.partition_point(|block| block.address <= at);
-            let number = after.checked_sub(1).filter(|number| at < heap.blocks[*number].end());
+            let number = heap.blocks.count_to(at).checked_sub(1);
+            let is_in = |block: Block| at < block.end();
+            let number = number.filter(|&number| heap.block(number).is_some_and(is_in));
             contradictions += usize::from(holder.is_some_and(|holder| holder != number));
             holder = holder.or(Some(number));
         }
-        if let Some(block) = holder.flatten().and_then(|number| heap.blocks.get_mut(number))
-            && block.state() == BlockState::InUse
+        if let Some(number) = holder.flatten()
+            && heap.block(number).is_some_and(|block| block.state() == BlockState::InUse)
         {
-            *block = block.in_state(BlockState::Overhead);
+            heap.blocks.set_state(number, BlockState::Overhead);
         }
     }
     contradictions

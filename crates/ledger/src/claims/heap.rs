@@ -119,7 +119,7 @@ impl Ahead<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use allocator::Header;
+    use allocator::{Blocks, Header};
 
     fn spans(header: Header, trimmable: Option<Range<u64>>) -> Vec<(Range<u64>, Cause)> {
         let blocks = [
@@ -128,8 +128,8 @@ mod tests {
             (0x4000, 0x20, BlockState::Tcache),
             (0x4020, 0x100, BlockState::InUse),
         ];
-        let blocks =
-            blocks.map(|(at, bytes, state)| Block::new(Address(at), bytes, state)).to_vec();
+        let blocks = blocks.map(|(at, bytes, state)| Block::new(Address(at), bytes, state));
+        let blocks = Blocks::from_iter(blocks);
         let range = Address(0x1000)..Address(0x4200);
         let extents = vec![Extent::new(range, Some(0), 0..blocks.len())];
         let addresses = |range: Range<u64>| Address(range.start)..Address(range.end);

@@ -24,7 +24,7 @@ fn page_spans(space: &ObjectSpace, page: &HeapPage) -> Vec<Span> {
     };
     push(page.first_slot, Cause::RubyOverhead);
     let slots = space.slots.get(page.slots.clone()).unwrap_or_default();
-    let is_free = |slot: &ruby::Slot| slot.state == SlotState::Free;
+    let is_free = |slot: &ruby::Slot| slot.state() == SlotState::Free;
     let mut end = page.first_slot;
     for run in slots.chunk_by(|a, b| is_free(a) == is_free(b)) {
         end = end.offset(run.len() as u64 * u64::from(page.slot_bytes));

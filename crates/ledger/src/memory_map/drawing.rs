@@ -129,7 +129,7 @@ impl Drawing<'_> {
         self.fill(page.first_slot, Use::Overhead);
         for slot in self.space.slots.get(page.slots.clone()).unwrap_or_default() {
             let end = self.at.offset(u64::from(page.slot_bytes));
-            let used = match slot.state {
+            let used = match slot.state() {
                 SlotState::Free => Use::FreeSlot,
                 SlotState::Marked => Use::OldSlot,
                 SlotState::Unmarked => Use::YoungSlot,

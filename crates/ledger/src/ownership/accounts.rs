@@ -142,7 +142,7 @@ impl<'a> Owners<'a> {
         let paths = Paths::find(&graph, reach);
         let retainers = Retainers::new(&graph, &paths);
         let count = kept.len();
-        let group_of = |slot: Slot| groups.get(slot.class as usize).copied().flatten();
+        let group_of = |slot: Slot| groups.get(slot.class() as usize).copied().flatten();
         for (account, retainers) in
             kept.iter_mut().zip(retainers.of_groups(count, MAX_RETAINERS, group_of))
         {

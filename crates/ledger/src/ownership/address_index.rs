@@ -135,28 +135,32 @@ impl<'a> AddressIndex<'a> {
     }
 
     fn search_block(&self, at: Address) -> Referent {
-        let header = self.heap.header;
-        let after = self.heap.blocks.partition_point(|&block| header.pointer(block) <= at);
+        let after = self.heap.blocks.count_to(self.start_of(at));
         after.checked_sub(1).map_or(Referent::Nothing, |number| self.block_near(at, number as u32))
     }
 
+    /// The beginning of a block whose pointer is `at`.
+    fn start_of(&self, at: Address) -> Address {
+        Address(at.0.saturating_sub(self.heap.header.bytes))
+    }
+
     fn block_near(&self, at: Address, first: u32) -> Referent {
-        let near = self.heap.blocks[first as usize..].iter().take(MAX_NEIGHBOURS as usize + 2);
-        let header = self.heap.header;
+        let start = self.start_of(at);
         let mut found = None;
-        for (&block, number) in near.zip(first..) {
-            if header.pointer(block) > at {
-                break;
+        for number in first..=first.saturating_add(MAX_NEIGHBOURS + 1) {
+            match self.heap.blocks.address_of(number as usize) {
+                Some(address) if address <= start => found = Some(number),
+                _ => break,
             }
-            found = Some((block, number));
         }
-        let Some((block, number)) = found else { return Referent::Nothing };
+        let block = found.and_then(|number| Some((number, self.heap.block(number as usize)?)));
+        let Some((number, block)) = block else { return Referent::Nothing };
         // The last usable word of a block may lie in the next header. Only malloc itself points there, and
         // means the next block.
         if !block.state().is_in_use() || at >= block.end() {
             return Referent::Nothing;
         }
-        Referent::Block { number, is_start: header.pointer(block) == at }
+        Referent::Block { number, is_start: block.address == start }
     }
 }
 
@@ -178,7 +182,7 @@ mod tests {
     #[test]
     fn a_chunk_that_begins_just_behind_a_heap_page_is_found() {
         let block = |address, bytes| Block::new(Address(address), bytes, BlockState::InUse);
-        let blocks = vec![block(0x1_3ff0, 0x3ff0), block(0x1_7fe0, 0x1020)];
+        let blocks = [block(0x1_3ff0, 0x3ff0), block(0x1_7fe0, 0x1020)].into_iter().collect();
         let range = Address(0x1_3ff0)..Address(0x1_9000);
         let extent = Extent::new(range, Some(0), 0..2);
         let heap = HeapMap { extents: vec![extent], blocks, header: HEADER, ..HeapMap::default() };
@@ -199,7 +203,7 @@ mod tests {
     #[test]
     fn a_block_without_a_header_is_found_from_its_first_byte_to_its_last_word() {
         let block = |address| Block::new(Address(address), 0x20, BlockState::InUse);
-        let blocks = vec![block(0x1_0000), block(0x1_0020)];
+        let blocks = [block(0x1_0000), block(0x1_0020)].into_iter().collect();
         let range = Address(0x1_0000)..Address(0x1_0040);
         let extents = vec![Extent::new(range, Some(0), 0..2)];
         let heap = HeapMap { extents, blocks, ..HeapMap::default() };

@@ -30,7 +30,7 @@ impl BlockFiles {
             Search { graph, trace, iseqs, files: vec![NO_FILE; nodes], reached: Vec::new() };
         let mut interior = Vec::new();
         for (slot, edges) in graph.of_slots.iter() {
-            if space.slots.get(slot as usize).is_none_or(|it| it.class as usize != class) {
+            if space.slots.get(slot as usize).is_none_or(|it| it.class() as usize != class) {
                 continue;
             }
             let file = paths.of(slot).unwrap_or(paths.paths.len() as u32);

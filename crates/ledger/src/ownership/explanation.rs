@@ -149,7 +149,7 @@ impl Explainer<'_> {
         };
         let is_it = |slot: u32| {
             graph.space.slots.get(slot as usize).is_some_and(|it| {
-                it.is_live() && is_of_class.get(it.class as usize).is_some_and(|is_it| *is_it)
+                it.is_live() && is_of_class.get(it.class() as usize).is_some_and(|is_it| *is_it)
             })
         };
         let (objects, bytes) = self.bytes(is_it);
@@ -158,7 +158,7 @@ impl Explainer<'_> {
         }
         let of_groups = sizes.of_groups(|slot| is_it(slot).then_some(0));
         let group = |slot: ruby::Slot| {
-            is_of_class.get(slot.class as usize).is_some_and(|is_it| *is_it).then_some(0)
+            is_of_class.get(slot.class() as usize).is_some_and(|is_it| *is_it).then_some(0)
         };
         let retainers = Retainers::new(graph, paths).of_groups(1, MAX_LISTED, group);
         Some(Explanation {

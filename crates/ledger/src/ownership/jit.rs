@@ -23,7 +23,7 @@ pub(crate) fn tables(blocks: usize, space: &ObjectSpace, graph: &PointerGraph) -
         space.classes.iter().map(|class| class.kind == ClassKind::Imemo(ImemoType::Iseq)).collect();
     let mut tables = Vec::new();
     for (slot, bodies) in graph.of_slots.iter() {
-        let class = space.slots.get(slot as usize).map_or(u32::MAX, |slot| slot.class);
+        let class = space.slots.get(slot as usize).map_or(u32::MAX, |slot| slot.class());
         if is_iseq.get(class as usize) != Some(&true) {
             continue;
         }

@@ -249,12 +249,12 @@ impl<'a> ObjectGraph<'a> {
     /// Returns true if programs see the object in a slot.
     pub(crate) fn is_visible(&self, slot: u32) -> bool {
         let slot = self.space.slots.get(slot as usize);
-        slot.is_some_and(|slot| self.table.is_visible(slot.class as usize))
+        slot.is_some_and(|slot| self.table.is_visible(slot.class() as usize))
     }
 
     /// The index of the class of the object in a slot.
     pub(crate) fn class_of(&self, slot: u32) -> Option<u32> {
-        self.space.slots.get(slot as usize).map(|it| it.class)
+        self.space.slots.get(slot as usize).map(|it| it.class())
     }
 
     /// The name of the class of the object in a slot; of a thread its own name and its current method.
@@ -306,7 +306,7 @@ impl<'a> ObjectGraph<'a> {
 }
 
 fn class_name(space: &ObjectSpace, slot: u32) -> &str {
-    let class = space.slots.get(slot as usize).map(|slot| slot.class as usize);
+    let class = space.slots.get(slot as usize).map(|slot| slot.class() as usize);
     let class = class.and_then(|class| space.classes.get(class));
     class.map_or(UNKNOWN, |class| class.name.as_deref().unwrap_or(ANONYMOUS))
 }
@@ -326,10 +326,10 @@ fn by_preference(named_roots: &[NamedRoot]) -> Vec<u32> {
 }
 
 fn is_thread(space: &ObjectSpace, slot: u32) -> bool {
-    space.slots.get(slot as usize).is_some_and(|it| it.kind == SlotType::DATA)
+    space.slots.get(slot as usize).is_some_and(|it| it.kind() == SlotType::DATA)
         && space.data_type_of(slot).is_some_and(DataType::is_thread)
 }
 
 fn is_class(slot: Slot) -> bool {
-    slot.is_live() && matches!(slot.kind, SlotType::CLASS | SlotType::MODULE)
+    slot.is_live() && matches!(slot.kind(), SlotType::CLASS | SlotType::MODULE)
 }

@@ -118,11 +118,11 @@ impl<'a> Parts<'a> {
             .map(|owner| (self.table.cause_of(owner) == Cause::RubyVm).then(|| self.kind_of(owner)))
             .collect();
         space.sized_slots().enumerate().for_each(|(index, (slot, slot_bytes))| {
-            let class = slot.class as usize;
+            let class = slot.class() as usize;
             if class >= classes {
                 return;
             }
-            let is_data = slot.kind == SlotType::DATA;
+            let is_data = slot.kind() == SlotType::DATA;
             let Some(kind) = kinds[class + if is_data { classes } else { 0 }] else { return };
             let part = match kind {
                 InterpreterKind::Bytecode => {
@@ -216,9 +216,9 @@ fn most(kinds: impl ExactSizeIterator<Item = Option<InterpreterKind>>) -> Option
 
 /// The kind of a table that refers to objects like this one; `None` for objects that are in tables of all kinds.
 fn kind_of_slot(table: &OwnerTable<'_>, slot: Slot) -> Option<InterpreterKind> {
-    match slot.kind {
+    match slot.kind() {
         SlotType::STRING | SlotType::SYMBOL => Some(InterpreterKind::Symbols),
-        SlotType::IMEMO => match table.space.classes.get(slot.class as usize)?.kind {
+        SlotType::IMEMO => match table.space.classes.get(slot.class() as usize)?.kind {
             ClassKind::Imemo(imemo) => match kind_of_imemo(imemo) {
                 kind @ (InterpreterKind::Methods | InterpreterKind::Caches) => Some(kind),
                 _ => None,

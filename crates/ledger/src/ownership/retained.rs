@@ -334,7 +334,7 @@ impl Tree<'_> {
         match graph.node(number) {
             Node::Slot(slot) if !graph.is_thread(slot) => {
                 match graph.space.slots.get(slot as usize) {
-                    Some(it) => Key::Class(it.class),
+                    Some(it) => Key::Class(it.class()),
                     None => Key::Node(number),
                 }
             }

@@ -65,7 +65,7 @@ impl StackOwners {
                 threads.and_modify(|known| *known = None).or_insert(Some(slot));
                 let strings = words.iter().filter_map(|&word| space.slot_at(Address(word)));
                 let strings =
-                    strings.filter(|&it| space.slots[it as usize].kind == SlotType::STRING);
+                    strings.filter(|&it| space.slots[it as usize].kind() == SlotType::STRING);
                 let names = strings.filter_map(|string| space.text(image, string));
                 let is_known = |name: &String| kernel_names.contains(kernel_name(name));
                 owners.names.extend(names.into_iter().find(is_known).map(|name| (slot, name)));
@@ -164,7 +164,7 @@ fn kernel_name(name: &str) -> &[u8] {
 /// The threads and fibers.
 fn objects(space: &ObjectSpace) -> impl Iterator<Item = (u32, &DataType)> {
     let slots = 0..space.slots.len() as u32;
-    slots.filter(|&slot| space.slots[slot as usize].kind == SlotType::DATA).filter_map(|slot| {
+    slots.filter(|&slot| space.slots[slot as usize].kind() == SlotType::DATA).filter_map(|slot| {
         let data_type = space.data_type_of(slot)?;
         (data_type.is_thread() || data_type.is_fiber()).then_some((slot, data_type))
     })

@@ -139,8 +139,8 @@ impl Trace {
 
     /// The code of the objects like the one in this slot; `None` if it has no class.
     pub(crate) fn code_of_slot(&self, slot: Slot) -> Option<u32> {
-        let is_data = slot.kind == SlotType::DATA;
-        (slot.class < self.classes).then(|| slot.class + if is_data { self.classes } else { 0 })
+        let is_data = slot.kind() == SlotType::DATA;
+        (slot.class() < self.classes).then(|| slot.class() + if is_data { self.classes } else { 0 })
     }
 
     /// Returns true if objects like the one in this slot own the block with this number.

@@ -65,10 +65,10 @@ impl WeakReferences {
     /// Returns true if the object in this slot retains nothing.
     pub(crate) fn is_weak_object(space: &ObjectSpace, slot: u32) -> bool {
         let Some(it) = space.slots.get(slot as usize) else { return false };
-        match it.kind {
+        match it.kind() {
             SlotType::DATA => space.data_type_of(slot).is_some_and(DataType::is_weak),
             SlotType::IMEMO => {
-                let class = space.classes.get(it.class as usize);
+                let class = space.classes.get(it.class() as usize);
                 class.is_some_and(
                     |class| matches!(class.kind, ClassKind::Imemo(kind) if kind.is_weak()),
                 )
@@ -90,7 +90,8 @@ impl WeakReferences {
 }
 
 fn is_hidden_array(space: &ObjectSpace, slot: u32) -> bool {
-    let class = space.slots.get(slot as usize).and_then(|it| space.classes.get(it.class as usize));
+    let class =
+        space.slots.get(slot as usize).and_then(|it| space.classes.get(it.class() as usize));
     class.is_some_and(|class| class.kind == ClassKind::Hidden(SlotType::ARRAY))
 }
 

@@ -125,7 +125,7 @@ pub(crate) fn imemo_type(space: &ObjectSpace, at: Address) -> Option<ImemoType> 
 
 fn type_of_slot(space: &ObjectSpace, slot: u32) -> Option<ImemoType> {
     let slot = space.slots.get(slot as usize).filter(|slot| slot.is_live())?;
-    match space.classes.get(slot.class as usize)?.kind {
+    match space.classes.get(slot.class() as usize)?.kind {
         ClassKind::Imemo(it) => Some(it),
         ClassKind::Visible(_) | ClassKind::Hidden(_) => None,
     }

@@ -61,13 +61,13 @@ pub(crate) struct ObjectReader<'a> {
 impl ObjectReader<'_> {
     /// The type of the object whose slot begins at `at`.
     pub(crate) fn type_at(&self, at: Address) -> Option<SlotType> {
-        Some(self.slots.get(self.index.slot_at(at)? as usize)?.kind)
+        Some(self.slots.get(self.index.slot_at(at)? as usize)?.kind())
     }
 
     /// The first bytes of the slot at `at`, if it holds an object of this type.
     fn read(&self, at: Address, kind: SlotType) -> Option<Vec<u8>> {
         let (slot, slot_bytes) = self.index.slot_and_bytes_at(at)?;
-        if self.slots.get(slot as usize)?.kind != kind {
+        if self.slots.get(slot as usize)?.kind() != kind {
             return None;
         }
         let mut bytes = vec![0; (slot_bytes as usize).min(SEARCHED_SLOT_BYTES)];

@@ -101,11 +101,12 @@ impl ImemoTypes {
     pub(crate) fn verify(
         context: &Context<'_>,
         slots: &[Slot],
+        classes: &[ClassReference],
         samples: &Samples,
     ) -> (Self, Option<Finding>) {
         let is_late = context.basics.interpreter.is_at_least(3, 5);
         let verifier =
-            Verifier { context, slots, table: if is_late { FROM_4_0 } else { UP_TO_3_4 } };
+            Verifier { context, slots, classes, table: if is_late { FROM_4_0 } else { UP_TO_3_4 } };
         if samples.by_number.iter().all(Vec::is_empty) || verifier.accepts(samples) {
             return (Self(verifier.table), None);
         }
@@ -128,6 +129,8 @@ impl ImemoTypes {
 struct Verifier<'a> {
     context: &'a Context<'a>,
     slots: &'a [Slot],
+    /// The classes that slots name.
+    classes: &'a [ClassReference],
     table: Table,
 }
 
@@ -188,7 +191,7 @@ impl Verifier<'_> {
             Ment => self.is_private(second) && self.is_class(fourth),
             // The object that wraps it for programs, usually 0, and its body.
             Iseq => {
-                let is_wrapper = |slot: Slot| slot.kind == SlotType::DATA;
+                let is_wrapper = |slot: Slot| slot.kind() == SlotType::DATA;
                 (first == 0 || self.slot_at(first).is_some_and(is_wrapper))
                     && self.is_private(second)
                     && self.is_body(second, number)
@@ -224,7 +227,7 @@ impl Verifier<'_> {
     }
 
     fn may_have_fields(&self, word: u64) -> bool {
-        self.slot_at(word).is_some_and(|it| it.is_live() && it.kind != SlotType::IMEMO)
+        self.slot_at(word).is_some_and(|it| it.is_live() && it.kind() != SlotType::IMEMO)
     }
 
     /// Returns true if there may be the body of an iseq at `at`: it refers to strings, its labels, and
@@ -232,7 +235,7 @@ impl Verifier<'_> {
     fn is_body(&self, at: u64, number: usize) -> bool {
         let bytes = self.read::<BODY_BYTES>(Address(at));
         let has_label = words(&bytes)
-            .any(|word| self.slot_at(word).is_some_and(|slot| slot.kind == SlotType::STRING));
+            .any(|word| self.slot_at(word).is_some_and(|slot| slot.kind() == SlotType::STRING));
         has_label && words(&bytes).any(|word| self.number_at(word) == Some(number))
     }
 
@@ -249,16 +252,16 @@ impl Verifier<'_> {
 
     /// The number of the type of the internal object at this address.
     fn number_at(&self, word: u64) -> Option<usize> {
-        let slot = self.slot_at(word).filter(|slot| slot.kind == SlotType::IMEMO)?;
-        match ClassReference::unpack(slot.class) {
-            ClassReference::Classless(_, number) => Some(usize::from(number) % TYPES),
+        let slot = self.slot_at(word).filter(|slot| slot.kind() == SlotType::IMEMO)?;
+        match self.classes.get(slot.class() as usize) {
+            Some(&ClassReference::Classless(_, number)) => Some(usize::from(number) % TYPES),
             _ => None,
         }
     }
 
     fn is_class(&self, word: u64) -> bool {
         let kinds = [SlotType::CLASS, SlotType::MODULE, SlotType::ICLASS];
-        self.slot_at(word).is_some_and(|slot| kinds.contains(&slot.kind))
+        self.slot_at(word).is_some_and(|slot| kinds.contains(&slot.kind()))
     }
 
     fn is_private(&self, word: u64) -> bool {

@@ -1,7 +1,7 @@
 use capture::Address;
 
 use crate::model::imemo::ImemoType;
-use crate::model::slot::{Slot, SlotType};
+use crate::model::slot::SlotType;
 
 /// A class that live slots name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,61 +48,11 @@ impl Class {
     }
 }
 
-/// The class of a slot while slots are read, before classes are known: it fills [`Slot::class`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The class of a slot while slots are read, before classes are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ClassReference {
     /// The slot with this index holds the class.
     Slot(u32),
     /// The object has no class: its type, and the number of its internal type for T_IMEMO.
     Classless(SlotType, u8),
-    /// The class is in no slot, or the slot is free.
-    None,
-}
-
-impl ClassReference {
-    /// Classless objects are counted down from the end: 32 types without a number of an internal
-    /// type, then 32 for each of the 16 numbers.
-    const CLASSLESS: u32 = 32 * 17;
-
-    pub(crate) fn pack(self) -> u32 {
-        match self {
-            Self::Slot(slot) => slot,
-            Self::Classless(kind, imemo) => {
-                let imemo = if kind == SlotType::IMEMO { 1 + u32::from(imemo) } else { 0 };
-                Slot::NO_CLASS - 1 - (imemo * 32 + u32::from(kind.0))
-            }
-            Self::None => Slot::NO_CLASS,
-        }
-    }
-
-    pub(crate) fn unpack(packed: u32) -> Self {
-        match (Slot::NO_CLASS - 1).checked_sub(packed) {
-            None => Self::None,
-            Some(code) if code < Self::CLASSLESS => {
-                Self::Classless(SlotType((code % 32) as u8), (code / 32).saturating_sub(1) as u8)
-            }
-            Some(_) => Self::Slot(packed),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn objects_without_class_are_told_apart_from_slots() {
-        let unpacked = |it: ClassReference| ClassReference::unpack(it.pack());
-        for kind in (0..32).map(SlotType) {
-            for imemo in 0..16 {
-                let imemo = if kind == SlotType::IMEMO { imemo } else { 0 };
-                let it = ClassReference::Classless(kind, imemo);
-                assert_eq!(unpacked(it), it);
-            }
-        }
-        assert_eq!(unpacked(ClassReference::None), ClassReference::None);
-        for slot in [0, u32::MAX / 2] {
-            assert_eq!(unpacked(ClassReference::Slot(slot)), ClassReference::Slot(slot));
-        }
-    }
 }

@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn links_are_kept_by_slot_and_without_dead_ends() {
-        let live = Slot { class: 0, kind: SlotType::OBJECT, state: SlotState::Marked };
+        let live = Slot::new(0, SlotType::OBJECT, SlotState::Marked);
         let slots = [live, live, Slot::FREE, live, live];
         let mut links = Links::default();
         for (from, to) in [(0, 2), (0, 1), (0, 1), (0, 4), (1, 4), (1, 1), (1, 0), (3, 0), (3, 2)] {

@@ -19,18 +19,13 @@ pub enum SlotState {
     Unread,
 }
 
-/// A slot. Eight bytes, since there are millions of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot {
-    /// Its class, an index into [`ObjectSpace::classes`](crate::ObjectSpace::classes): the one that
-    /// `Object#class` returns, never a singleton class. [`Slot::NO_CLASS`] for free slots, and for
-    /// garbage whose class is gone.
-    pub class: u32,
-    /// Its type.
-    pub kind: SlotType,
-    /// Its state.
-    pub state: SlotState,
-}
+/// A slot. Four bytes, since there are millions of them: five bits for the type, two for the state, the others for the
+/// class.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Slot(u32);
+
+const KIND_BITS: u32 = 5;
+const CLASS_SHIFT: u32 = KIND_BITS + 2;
 
 impl SlotType {
     /// No object.
@@ -126,17 +121,59 @@ impl fmt::Display for SlotType {
     }
 }
 
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of class {} ({:?})", self.kind(), self.class(), self.state())
+    }
+}
+
 impl Slot {
     /// The class of free slots, and of garbage whose class is gone.
-    pub const NO_CLASS: u32 = u32::MAX;
-    pub(crate) const FREE: Self =
-        Self { class: Self::NO_CLASS, kind: SlotType::NONE, state: SlotState::Free };
-    pub(crate) const UNREAD: Self =
-        Self { class: Self::NO_CLASS, kind: SlotType::NONE, state: SlotState::Unread };
+    pub const NO_CLASS: u32 = u32::MAX >> CLASS_SHIFT;
+    pub(crate) const FREE: Self = Self::new(Self::NO_CLASS, SlotType::NONE, SlotState::Free);
+    pub(crate) const UNREAD: Self = Self::new(Self::NO_CLASS, SlotType::NONE, SlotState::Unread);
+
+    /// `class` is at most [`Slot::NO_CLASS`].
+    pub(crate) const fn new(class: u32, kind: SlotType, state: SlotState) -> Self {
+        Self(class << CLASS_SHIFT | (state as u32) << KIND_BITS | (kind.0 as u32 & 0x1f))
+    }
+
+    /// The same slot with another class.
+    pub(crate) fn with_class(self, class: u32) -> Self {
+        Self::new(class, self.kind(), self.state())
+    }
+
+    /// Its class, an index into [`ObjectSpace::classes`](crate::ObjectSpace::classes): the one that
+    /// `Object#class` returns, never a singleton class. [`Slot::NO_CLASS`] for free slots, and for
+    /// garbage whose class is gone.
+    #[inline]
+    #[must_use]
+    pub fn class(self) -> u32 {
+        self.0 >> CLASS_SHIFT
+    }
+
+    /// Its type.
+    #[inline]
+    #[must_use]
+    pub fn kind(self) -> SlotType {
+        SlotType((self.0 & 0x1f) as u8)
+    }
+
+    /// Its state.
+    #[inline]
+    #[must_use]
+    pub fn state(self) -> SlotState {
+        match self.0 >> KIND_BITS & 3 {
+            0 => SlotState::Free,
+            1 => SlotState::Marked,
+            2 => SlotState::Unmarked,
+            _ => SlotState::Unread,
+        }
+    }
 
     /// Returns true if it holds an object, including garbage that is not swept yet.
     #[must_use]
     pub fn is_live(self) -> bool {
-        matches!(self.state, SlotState::Marked | SlotState::Unmarked)
+        matches!(self.state(), SlotState::Marked | SlotState::Unmarked)
     }
 }

@@ -14,8 +14,6 @@ use crate::model::class::{Class, ClassKind, ClassReference};
 use crate::model::slot::{Slot, SlotState, SlotType};
 use crate::read::slots::Slots;
 
-/// The size of the cache of classes, a power of two.
-const CACHED: usize = 4096;
 /// In any heap this many objects may have no class.
 const MAX_ASTRAY: u64 = 16;
 const NO_CLASS: u32 = Slot::NO_CLASS;
@@ -33,19 +31,19 @@ struct Resolver<'a> {
     imemo_types: ImemoTypes,
     /// In slot order.
     ancestors: &'a [Ancestor],
-    /// The index of each class by its packed [`ClassReference`].
-    known: HashMap<u32, u32>,
+    /// The index of each class by its reference.
+    known: HashMap<ClassReference, u32>,
     classes: Vec<Class>,
 }
 
-/// Replaces the [`ClassReference`]s of all slots by indices into the classes that it returns.
+/// Replaces the numbers of the [`ClassReference`]s of all slots by indices into the classes that it returns.
 pub(crate) fn resolve(context: &Context<'_>, read: &mut Slots) -> Result<Classes, Failure> {
     let (heap, basics) = (context.heap, context.basics);
     let is_no_class = |landmark: &&Landmark| {
         let slot = context.classifier.slot_at(landmark.class.0);
         slot.and_then(|slot| read.slots.get(slot as usize)).is_none_or(|slot| {
-            let is_class = matches!(slot.kind, SlotType::CLASS | SlotType::MODULE);
-            !is_class && slot.state != SlotState::Unread
+            let is_class = matches!(slot.kind(), SlotType::CLASS | SlotType::MODULE);
+            !is_class && slot.state() != SlotState::Unread
         })
     };
     if let Some(landmark) = basics.landmarks.iter().find(is_no_class) {
@@ -53,8 +51,9 @@ pub(crate) fn resolve(context: &Context<'_>, read: &mut Slots) -> Result<Classes
     }
     let reader = reader(context, &read.slots);
     let names = ClassNames::derive(reader, &basics.landmarks, basics.shape_tree);
+    let named = std::mem::take(&mut read.class_references).list;
     let (imemo_types, unverified) =
-        ImemoTypes::verify(context, &read.slots, &std::mem::take(&mut read.imemos));
+        ImemoTypes::verify(context, &read.slots, &named, &std::mem::take(&mut read.imemos));
     let findings = shortcomings(basics.class_layout, names).chain(unverified).collect();
     let ancestors = std::mem::take(&mut read.ancestors);
     let mut resolver = Resolver {
@@ -65,25 +64,18 @@ pub(crate) fn resolve(context: &Context<'_>, read: &mut Slots) -> Result<Classes
         known: HashMap::new(),
         classes: Vec::new(),
     };
-    let mut cache = vec![(NO_CLASS, NO_CLASS); CACHED];
-    for index in 0..read.slots.len() {
-        let Slot { class, state, .. } = read.slots[index];
+    let resolved: Vec<u32> =
+        named.into_iter().map(|class| resolver.resolve(class, &read.slots)).collect();
+    for (index, slot) in (0..).zip(&mut read.slots) {
+        let Some(&class) = resolved.get(slot.class() as usize) else { continue };
         if class == NO_CLASS {
-            continue;
-        }
-        let place = class as usize % CACHED;
-        if cache[place].0 != class {
-            cache[place] = (class, resolver.resolve(class, &read.slots));
-        }
-        let resolved = cache[place].1;
-        if resolved == NO_CLASS {
-            if state == SlotState::Marked && read.counts.unread == 0 {
-                let at = heap.slot_address(index as u32).unwrap_or_default();
+            if slot.state() == SlotState::Marked && read.counts.unread == 0 {
+                let at = heap.slot_address(index).unwrap_or_default();
                 return Err(context.failure(Check::Classes, at));
             }
             read.counts.astray += 1;
         }
-        read.slots[index].class = resolved;
+        *slot = slot.with_class(class);
     }
     // Garbage may outlive its class while a heap is swept, but a wrong layout leads most astray.
     if read.counts.astray > MAX_ASTRAY.max(read.counts.live / 4) {
@@ -113,13 +105,12 @@ fn shortcomings(
 }
 
 impl Resolver<'_> {
-    /// The index of the class that the packed [`ClassReference`] refers to; [`NO_CLASS`] if it refers to no class.
-    fn resolve(&mut self, class: u32, slots: &[Slot]) -> u32 {
+    /// The index of the class that this refers to; [`NO_CLASS`] if it refers to no class.
+    fn resolve(&mut self, class: ClassReference, slots: &[Slot]) -> u32 {
         if let Some(known) = self.known.get(&class) {
             return *known;
         }
-        let resolved = match ClassReference::unpack(class) {
-            ClassReference::None => NO_CLASS,
+        let resolved = match class {
             ClassReference::Classless(SlotType::IMEMO, number) => {
                 let it = self.imemo_types.of(number);
                 self.add(ClassKind::Imemo(it), Some(format!("({it})")))
@@ -135,7 +126,7 @@ impl Resolver<'_> {
                         self.add(ClassKind::Visible(address), name)
                     })
                 }
-                Some(real) => self.resolve(real, slots),
+                Some(real) => self.resolve(ClassReference::Slot(real), slots),
                 None => NO_CLASS,
             },
         };

@@ -173,7 +173,7 @@ fn has_known_types<'t>(
         .collect();
     let mut met = 0;
     for (&slot, &signature) in objects.slots.iter().zip(&objects.types) {
-        let class = slots.get(slot as usize).map_or(Slot::NO_CLASS, |slot| slot.class);
+        let class = slots.get(slot as usize).map_or(Slot::NO_CLASS, |slot| slot.class());
         let Some(expected) = known.get(&class) else { continue };
         if type_of(signature).and_then(|it| it.name.as_deref()) != Some(expected) {
             return false;
@@ -188,7 +188,7 @@ fn has_known_types<'t>(
 fn give_classes_their_types(objects: &DataObjects, slots: &[Slot], classes: &mut [Class]) {
     let mut counts: HashMap<(u32, u32), u64> = HashMap::new();
     for (slot, data_type) in objects.iter() {
-        let class = slots.get(slot as usize).map_or(Slot::NO_CLASS, |slot| slot.class);
+        let class = slots.get(slot as usize).map_or(Slot::NO_CLASS, |slot| slot.class());
         if let Some(data_type) = data_type {
             *counts.entry((class, data_type)).or_default() += 1;
         }

@@ -1,5 +1,6 @@
 //! Reads the slots of all heap pages in one pass, with two reads per page.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Window};
@@ -28,6 +29,10 @@ const ENOUGH_OBJECTS: u64 = 2_000;
 const MARKS_PER_RECYCLED: u64 = 8;
 /// The size of the cache of classes, a power of two.
 const CACHED_CLASSES: usize = 1024;
+/// The key of a place of this cache that is empty.
+const NOTHING_CACHED: u64 = u64::MAX;
+/// No address of a process has this bit.
+const NO_ADDRESS: u64 = 1 << 63;
 /// The bytes of tables that are read at a time.
 const TABLES_BLOCK: usize = 64 << 10;
 
@@ -45,10 +50,73 @@ pub(crate) struct Counts {
     recycled: u64,
 }
 
-/// All slots, with classes as [`ClassReference`]s.
+/// The classes that slots name, each once.
+#[derive(Debug)]
+pub(crate) struct ClassReferences {
+    numbers: HashMap<ClassReference, u32>,
+    /// In the order of the first slots that name them.
+    pub(crate) list: Vec<ClassReference>,
+    /// Addresses of classes, or the types of objects without one, and their numbers.
+    cache: Vec<(u64, u32)>,
+}
+
+impl Default for ClassReferences {
+    fn default() -> Self {
+        Self {
+            numbers: HashMap::new(),
+            list: Vec::new(),
+            cache: vec![(NOTHING_CACHED, Slot::NO_CLASS); CACHED_CLASSES],
+        }
+    }
+}
+
+impl ClassReferences {
+    /// The number of an object's class; [`Slot::NO_CLASS`] if it is in no slot.
+    fn of(&mut self, object: &Object<'_>, classifier: &AddressClassifier<'_>) -> u32 {
+        let class = object.word(1);
+        let is_classless = object.kind.has_no_class() || class == 0;
+        if !is_classless && class >= NO_ADDRESS {
+            return Slot::NO_CLASS;
+        }
+        let key = if is_classless {
+            NO_ADDRESS | u64::from(object.imemo_number()) << 5 | u64::from(object.kind.0)
+        } else {
+            class
+        };
+        let place = (key >> 3 ^ key) as usize % CACHED_CLASSES;
+        let (cached, number) = self.cache[place];
+        if cached == key {
+            return number;
+        }
+        let number = if is_classless {
+            let is_imemo = object.kind == SlotType::IMEMO;
+            let number = if is_imemo { object.imemo_number() } else { 0 };
+            self.number(ClassReference::Classless(object.kind, number))
+        } else {
+            let slot = classifier.slot_at(class);
+            slot.map_or(Slot::NO_CLASS, |slot| self.number(ClassReference::Slot(slot)))
+        };
+        self.cache[place] = (key, number);
+        number
+    }
+
+    /// The number of a reference; [`Slot::NO_CLASS`] if there are too many.
+    fn number(&mut self, class: ClassReference) -> u32 {
+        *self.numbers.entry(class).or_insert_with(|| {
+            let number = self.list.len() as u32;
+            if number < Slot::NO_CLASS {
+                self.list.push(class);
+            }
+            number.min(Slot::NO_CLASS)
+        })
+    }
+}
+
+/// All slots, with the numbers of [`ClassReference`]s as classes.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     pub(crate) slots: Vec<Slot>,
+    pub(crate) class_references: ClassReferences,
     /// In slot order.
     pub(crate) ancestors: Vec<Ancestor>,
     pub(crate) references: References,
@@ -112,7 +180,6 @@ fn read_with(
         layouts,
         body: vec![0; 1 << heap.page_log2()],
         holes: Vec::new(),
-        cached_classes: vec![(0, Slot::NO_CLASS); CACHED_CLASSES],
     };
     let mut all = Slots { slots: vec![Slot::UNREAD; heap.slot_count()], ..Slots::default() };
     for (page, &descriptor) in heap.pages.iter().zip(&heap.descriptors) {
@@ -134,8 +201,6 @@ struct Reader<'a, 'l> {
     body: Vec<u8>,
     /// The parts of the body that could not be read, as offsets; nearly always empty.
     holes: Vec<Range<usize>>,
-    /// Addresses of classes, and the slots that they are in.
-    cached_classes: Vec<(u64, u32)>,
 }
 
 impl Reader<'_, '_> {
@@ -175,7 +240,7 @@ impl Reader<'_, '_> {
                 return Err(context.failure(Check::Types, at));
             }
             let is_marked = bitmaps::bit(&page_bitmaps.marked, bit);
-            let class = class_of(&object, &context.classifier, &mut self.cached_classes);
+            let class = into.class_references.of(&object, &context.classifier);
             if class == Slot::NO_CLASS {
                 if is_marked {
                     return Err(context.failure(Check::Classes, at));
@@ -184,7 +249,7 @@ impl Reader<'_, '_> {
             }
             into.counts.live += 1;
             let state = if is_marked { SlotState::Marked } else { SlotState::Unmarked };
-            *slot = Slot { class, kind: object.kind, state };
+            *slot = Slot::new(class, object.kind, state);
             let (own, classifier) = (page.slots.start as u32 + number, &context.classifier);
             into.ancestors.extend(context.basics.class_layout.ancestor(own, &object, classifier));
             references::for_each(&object, classifier, self.layouts, |found| match found {
@@ -242,24 +307,4 @@ impl Reader<'_, '_> {
 
 fn count(bits: &[u64; MAX_WORDS]) -> u64 {
     bits.iter().map(|word| u64::from(word.count_ones())).sum()
-}
-
-/// The class of an object, a packed [`ClassReference`].
-fn class_of(
-    object: &Object<'_>,
-    classifier: &AddressClassifier<'_>,
-    cache: &mut [(u64, u32)],
-) -> u32 {
-    let class = object.word(1);
-    if object.kind.has_no_class() || class == 0 {
-        return ClassReference::Classless(object.kind, object.imemo_number()).pack();
-    }
-    let place = (class >> 3) as usize % cache.len();
-    let (cached, slot) = cache[place];
-    if cached == class {
-        return slot;
-    }
-    let slot = classifier.slot_at(class).unwrap_or(Slot::NO_CLASS);
-    cache[place] = (class, slot);
-    slot
 }

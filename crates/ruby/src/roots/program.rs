@@ -55,7 +55,7 @@ impl<'a> Program<'a> {
     /// The class or module in this slot.
     fn class(&self, slot: u32) -> Option<Address> {
         let it = self.space.slots.get(slot as usize)?;
-        let is_class = it.is_live() && matches!(it.kind, SlotType::CLASS | SlotType::MODULE);
+        let is_class = it.is_live() && matches!(it.kind(), SlotType::CLASS | SlotType::MODULE);
         is_class.then(|| self.space.slot_address(slot as usize)).flatten()
     }
 

@@ -42,8 +42,8 @@ impl<'a> Symbols<'a> {
     ) -> Option<Self> {
         let hidden = |at: u64| {
             let slot = space.slots.get(space.slot_at(Address(at))? as usize)?;
-            let is_hidden = space.classes.get(slot.class as usize)?.is_internal();
-            (is_hidden && slot.kind == SlotType::ARRAY && slot.state != SlotState::Unread)
+            let is_hidden = space.classes.get(slot.class() as usize)?.is_internal();
+            (is_hidden && slot.kind() == SlotType::ARRAY && slot.state() != SlotState::Unread)
                 .then_some(())
         };
         space.interpreter.variable_words(reader.image).find_map(|(_, word)| {

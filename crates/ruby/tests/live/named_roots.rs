@@ -165,7 +165,7 @@ fn a_busy_program_has_no_wrong_names() {
             read += 1;
             named += usize::from(findings.is_empty());
             for named_root in &named_roots {
-                let kind = space.slots[named_root.value as usize].kind;
+                let kind = space.slots[named_root.value as usize].kind();
                 let Some(name) = named_root.name.strip_prefix("Cache") else { continue };
                 let (prefix, expected) = match named_root.kind {
                     RootKind::Constant if name.is_empty() => ("", SlotType::MODULE),

@@ -108,7 +108,7 @@ fn types_of_extensions_objects_are_those_that_the_process_says() {
     let counted = space
         .data_objects
         .iter()
-        .all(|(slot, _)| space.slots[slot as usize].kind == SlotType::DATA);
+        .all(|(slot, _)| space.slots[slot as usize].kind() == SlotType::DATA);
     assert!(counted && space.data_objects.iter().count() as u64 == space.counts()["T_DATA"]);
     assert!(space.findings.is_empty(), "{:?}", space.findings);
     assert!(target.finish());
@@ -170,7 +170,7 @@ fn links_are_references_that_the_process_dumps_too() {
             .collect();
         linked += own.len();
         // These structs fit into their slots, so their words have all references and no others.
-        let class = space.classes[space.slots[slot as usize].class as usize].name.as_deref();
+        let class = space.classes[space.slots[slot as usize].class() as usize].name.as_deref();
         if class == Some("Pair") || class == Some("Chain") {
             let own: Vec<Address> = own.iter().map(|&to| address(to)).collect();
             let class = address_of(&serde_json::json!({ "address": object["class"] })).unwrap();

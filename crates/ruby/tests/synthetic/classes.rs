@@ -31,7 +31,7 @@ fn objects_with_singleton_classes_count_for_their_class() {
             heap.extend(it);
         }
         let space = assert_read(&heap, release);
-        let class_of = |slot: &Slot| space.classes.get(slot.class as usize);
+        let class_of = |slot: &Slot| space.classes.get(slot.class() as usize);
         let is_it = |class: &&Class| class.name.as_deref() == Some("Extended");
         let own = space.slots.iter().filter_map(class_of).filter(is_it).count();
         assert_eq!(own, 20, "{release:?}");

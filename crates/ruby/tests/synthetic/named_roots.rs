@@ -78,7 +78,7 @@ fn no_names_are_reported_if_a_known_one_is_wrong() {
         heap.write(&mut memory);
         let image = memory.image();
         let space = ruby::read(&image).unwrap();
-        let texts = space.slots.iter().enumerate().filter(|(_, slot)| slot.kind.0 == 5);
+        let texts = space.slots.iter().enumerate().filter(|(_, slot)| slot.kind().0 == 5);
         let mut damaged = 0;
         for (slot, _) in texts {
             let at = space.slot_address(slot).unwrap().0;

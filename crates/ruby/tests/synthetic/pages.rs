@@ -101,7 +101,7 @@ fn slots_on_swapped_pages_are_left_out_and_said_to_be() {
         state.pages = Some(Pages::new(runs.collect()));
         let space = ruby::read(&Image::new(state, memory)).unwrap();
         let unread =
-            space.slots.iter().filter(|slot| slot.state == SlotState::Unread).count() as u64;
+            space.slots.iter().filter(|slot| slot.state() == SlotState::Unread).count() as u64;
         let bytes = u64::from(largest.slot_bytes);
         assert!((8192 / bytes..=8192 / bytes + 2).contains(&unread), "{release:?}: {unread}");
         assert_eq!(space.counts()["TOTAL"], truth.counts["TOTAL"]);
@@ -139,7 +139,7 @@ fn a_slot_that_a_program_recycled_keeps_its_mark_up_to_3_0() {
         memory.write_u64(recycled, 0);
         ruby::read(&memory.image()).map(|space| {
             let slot = space.slot_at(Address(recycled)).unwrap();
-            space.slots[slot as usize].state
+            space.slots[slot as usize].state()
         })
     };
     assert_eq!(read(RubyRelease::V2_7).unwrap(), SlotState::Free);

@@ -144,7 +144,7 @@ proptest! {
             let counts = space.counts();
             prop_assert_eq!(counts["TOTAL"], space.slots.len() as u64);
             prop_assert!(space.sized_slots().map(|(slot, _)| slot).eq(space.slots.iter().copied()));
-            let mut classes = space.slots.iter().map(|slot| slot.class);
+            let mut classes = space.slots.iter().map(|slot| slot.class());
             let count = space.classes.len() as u32;
             prop_assert!(classes.all(|class| class < count || class == Slot::NO_CLASS));
         }

@@ -80,7 +80,7 @@ impl ObjectGraph<'_> {
 
     fn of_slot(&self, slot: u32, mut each: impl FnMut(u32, Level)) {
         let Some(&it) = self.space.slots.get(slot as usize) else { return };
-        if let Some(class) = self.class_slots.get(it.class as usize).copied().flatten() {
+        if let Some(class) = self.class_slots.get(it.class() as usize).copied().flatten() {
             each(self.slot(class), Level::Named);
         }
         let has_others = self.with_others.contains(slot);
@@ -180,8 +180,8 @@ impl ObjectGraph<'_> {
     /// names (inline caches, bytecode, variables of classes), and for classes: a singleton class refers to its object, and
     /// lists of subclasses lead to both.
     fn is_interpreters_object(&self, slot: u32, it: Slot) -> bool {
-        let class = self.space.classes.get(it.class as usize);
-        match it.kind {
+        let class = self.space.classes.get(it.class() as usize);
+        match it.kind() {
             SlotType::CLASS | SlotType::MODULE | SlotType::ICLASS => true,
             SlotType::IMEMO => match class.map(|class| class.kind) {
                 Some(ClassKind::Imemo(ImemoType::Fields)) => self.fields_of_classes.contains(slot),

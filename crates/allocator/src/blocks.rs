@@ -1,0 +1,185 @@
+use capture::Address;
+
+use crate::{Block, BlockState};
+
+/// Blocks, ascending by address. Six bytes each, since there are millions: most end where the next one begins, so their
+/// sizes need no room.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Blocks {
+    /// The address in units of [`Block::MIN_BYTES`] (44 bits), the state (3 bits), and [`Blocks::APART`].
+    packed: Vec<[u8; BYTES]>,
+    /// The sizes of the blocks that do not end where the next one begins: their numbers, ascending, and bytes.
+    apart: Vec<(usize, u64)>,
+    /// The size of the last block.
+    last_bytes: u64,
+}
+
+const BYTES: usize = 6;
+
+impl Blocks {
+    const ADDRESS_BITS: u32 = 44;
+    const STATE_BITS: u32 = 3;
+    /// The block does not end where the next one begins.
+    const APART: u64 = 1 << (Self::ADDRESS_BITS + Self::STATE_BITS);
+
+    /// The number of blocks.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.packed.len()
+    }
+
+    /// Returns true if there are no blocks.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.packed.is_empty()
+    }
+
+    /// The block with this number.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, number: usize) -> Option<Block> {
+        let word = self.word(number)?;
+        let address = Self::address(word);
+        let bytes = if word & Self::APART != 0 {
+            let index = self.apart.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+            self.apart[index].1
+        } else {
+            self.word(number + 1).map_or(self.last_bytes, |next| Self::address(next) - address)
+        };
+        let state = (word >> Self::ADDRESS_BITS & ((1 << Self::STATE_BITS) - 1)) as usize;
+        Some(Block::new(address, bytes, BlockState::ALL[state]))
+    }
+
+    /// The address of the block with this number.
+    #[inline]
+    #[must_use]
+    pub fn address_of(&self, number: usize) -> Option<Address> {
+        self.word(number).map(Self::address)
+    }
+
+    /// All blocks, ascending.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Block> + '_ {
+        (0..self.len()).filter_map(|number| self.get(number))
+    }
+
+    /// The number of blocks that begin at `at` or below.
+    #[must_use]
+    pub fn count_to(&self, at: Address) -> usize {
+        self.packed.partition_point(|packed| Self::address(unpacked(packed)) <= at)
+    }
+
+    /// Adds a block behind all others.
+    pub fn push(&mut self, block: Block) {
+        if let Some(last) = self.packed.len().checked_sub(1) {
+            let word = unpacked(&self.packed[last]);
+            if Self::address(word).offset(self.last_bytes) != block.address {
+                self.packed[last] = packed(word | Self::APART);
+                self.apart.push((last, self.last_bytes));
+            }
+        }
+        let address = (block.address.0 / Block::MIN_BYTES) & ((1 << Self::ADDRESS_BITS) - 1);
+        self.packed.push(packed(address | (block.state() as u64) << Self::ADDRESS_BITS));
+        self.last_bytes = block.bytes();
+    }
+
+    /// Changes the state of the block with this number.
+    pub fn set_state(&mut self, number: usize, state: BlockState) {
+        let Some(word) = self.word(number) else { return };
+        let states = ((1 << Self::STATE_BITS) - 1) << Self::ADDRESS_BITS;
+        self.packed[number] = packed(word & !states | (state as u64) << Self::ADDRESS_BITS);
+    }
+
+    /// Removes all blocks but the first `count`.
+    pub fn truncate(&mut self, count: usize) {
+        let Some(last) = count.checked_sub(1).filter(|_| count < self.len()) else {
+            if count == 0 {
+                *self = Self::default();
+            }
+            return;
+        };
+        self.last_bytes = self.get(last).map_or(0, Block::bytes);
+        self.packed.truncate(count);
+        self.apart.truncate(self.apart.partition_point(|(number, _)| *number < last));
+        if let Some(word) = self.word(last) {
+            self.packed[last] = packed(word & !Self::APART);
+        }
+    }
+
+    /// Makes room for exactly this many more blocks.
+    pub(crate) fn reserve_exact(&mut self, more: usize) {
+        self.packed.reserve_exact(more);
+    }
+
+    #[inline]
+    fn word(&self, number: usize) -> Option<u64> {
+        self.packed.get(number).map(unpacked)
+    }
+
+    #[inline]
+    fn address(word: u64) -> Address {
+        Address((word & ((1 << Self::ADDRESS_BITS) - 1)) * Block::MIN_BYTES)
+    }
+}
+
+#[inline]
+fn unpacked(packed: &[u8; BYTES]) -> u64 {
+    let [a, b, c, d, e, f] = *packed;
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+fn packed(word: u64) -> [u8; BYTES] {
+    let [a, b, c, d, e, f, ..] = word.to_le_bytes();
+    [a, b, c, d, e, f]
+}
+
+impl Extend<Block> for Blocks {
+    fn extend<I: IntoIterator<Item = Block>>(&mut self, blocks: I) {
+        blocks.into_iter().for_each(|block| self.push(block));
+    }
+}
+
+impl FromIterator<Block> for Blocks {
+    fn from_iter<I: IntoIterator<Item = Block>>(blocks: I) -> Self {
+        let mut all = Self::default();
+        all.extend(blocks);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Gaps between blocks, and blocks that overlap the next one, as in a damaged heap.
+        #[test]
+        fn blocks_are_what_was_pushed(
+            parts in prop::collection::vec((0_u64..3, 1_u64..40, 0_usize..7, 0_u64..2), 1..60),
+            first in 0_u64..1 << 43, kept in 0_usize..60, changed in 0_usize..60,
+        ) {
+            let mut at = first * 8;
+            let mut expected = Vec::new();
+            for (gap, units, state, overlap) in parts {
+                expected.push(Block::new(Address(at), (units + overlap) * 8, BlockState::ALL[state]));
+                at += (units + gap) * 8;
+            }
+            let mut blocks: Blocks = expected.iter().copied().collect();
+            prop_assert_eq!(blocks.iter().collect::<Vec<_>>(), &expected[..]);
+            if let Some(block) = expected.get_mut(changed) {
+                *block = block.in_state(BlockState::Tcache);
+            }
+            blocks.set_state(changed, BlockState::Tcache);
+            let below = expected.partition_point(|block| block.address <= Address(first * 8 + 100));
+            prop_assert_eq!(blocks.count_to(Address(first * 8 + 100)), below);
+            blocks.truncate(kept);
+            expected.truncate(kept);
+            prop_assert_eq!(blocks.iter().collect::<Vec<_>>(), &expected[..]);
+            let more = Block::new(Address(at), 64, BlockState::Free);
+            blocks.push(more);
+            expected.push(more);
+            prop_assert_eq!(blocks.iter().collect::<Vec<_>>(), &expected[..]);
+            prop_assert_eq!(blocks.get(blocks.len()), None);
+        }
+    }
+}
