@@ -50,6 +50,19 @@ impl Blocks {
         Some(Block::new(address, bytes, BlockState::ALL[state]))
     }
 
+    /// The last block.
+    #[must_use]
+    pub fn last(&self) -> Option<Block> {
+        self.get(self.len().checked_sub(1)?)
+    }
+
+    /// The number of the block that begins at `at`.
+    #[must_use]
+    pub fn at(&self, at: Address) -> Option<usize> {
+        let number = self.count_to(at).checked_sub(1)?;
+        (self.address_of(number) == Some(at)).then_some(number)
+    }
+
     /// The address of the block with this number.
     #[inline]
     #[must_use]
@@ -89,6 +102,13 @@ impl Blocks {
         self.packed[number] = packed(word & !states | (state as u64) << Self::ADDRESS_BITS);
     }
 
+    /// Changes the state of the last block.
+    pub(crate) fn set_last_state(&mut self, state: BlockState) {
+        if let Some(last) = self.len().checked_sub(1) {
+            self.set_state(last, state);
+        }
+    }
+
     /// Removes all blocks but the first `count`.
     pub fn truncate(&mut self, count: usize) {
         let Some(last) = count.checked_sub(1).filter(|_| count < self.len()) else {
@@ -103,6 +123,17 @@ impl Blocks {
         if let Some(word) = self.word(last) {
             self.packed[last] = packed(word & !Self::APART);
         }
+    }
+
+    /// Adds blocks behind all others.
+    pub(crate) fn append(&mut self, more: Self) {
+        let Some(first) = more.get(0) else { return };
+        let before = self.len();
+        self.push(first);
+        self.packed.pop();
+        self.packed.extend_from_slice(&more.packed);
+        self.apart.extend(more.apart.into_iter().map(|(number, bytes)| (before + number, bytes)));
+        self.last_bytes = more.last_bytes;
     }
 
     /// Makes room for exactly this many more blocks.
@@ -172,6 +203,12 @@ mod tests {
             blocks.set_state(changed, BlockState::Tcache);
             let below = expected.partition_point(|block| block.address <= Address(first * 8 + 100));
             prop_assert_eq!(blocks.count_to(Address(first * 8 + 100)), below);
+            for cut in [0, kept.min(expected.len())] {
+                let part = |blocks: &[Block]| blocks.iter().copied().collect::<Blocks>();
+                let mut joined = part(&expected[..cut]);
+                joined.append(part(&expected[cut..]));
+                prop_assert_eq!(&joined, &blocks);
+            }
             blocks.truncate(kept);
             expected.truncate(kept);
             prop_assert_eq!(blocks.iter().collect::<Vec<_>>(), &expected[..]);

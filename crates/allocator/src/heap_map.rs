@@ -365,9 +365,7 @@ impl HeapMap {
     /// The number of the block for which malloc returned `pointer`.
     #[must_use]
     pub fn block_of(&self, pointer: Address) -> Option<usize> {
-        let address = pointer.before(self.header.bytes);
-        let number = self.blocks.count_to(address).checked_sub(1)?;
-        (self.blocks.address_of(number) == Some(address)).then_some(number)
+        self.blocks.at(pointer.before(self.header.bytes))
     }
 
     /// The extent that `at` lies in.

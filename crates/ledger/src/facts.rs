@@ -4,11 +4,11 @@ use std::sync::LazyLock;
 
 use allocator::{Allocator, HeapMap, Libc};
 use capture::elf::{self, Module};
-use capture::{Address, Finding, Image};
+use capture::{Address, Finding, Image, SparseRows};
 use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, References};
 
 use crate::both::both;
-use crate::ownership::{AddressIndex, PointerGraph, Referent, current_frames};
+use crate::ownership::{AddressIndex, Edge, PointerGraph, Referent, current_frames, slot_edges};
 
 /// The facts that are read from an image during the capture: plain data, without the image's bytes.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub struct Facts {
     pub(crate) modules: Vec<Module>,
     /// The pointers between blocks; `None` if owners are not wanted, or a side is missing.
     pub(crate) graph: Option<PointerGraph>,
+    /// The edges from slots to blocks; empty if there is a graph, which has them.
+    pub(crate) slot_edges: SparseRows<Edge>,
     /// Objects that constants or variables of Ruby refer to; empty if owners are not wanted.
     pub(crate) named_roots: Vec<NamedRoot>,
     /// The files of bytecode; `None` if owners are not wanted, or they could not be read.
@@ -66,10 +68,13 @@ impl Facts {
                 Err(too_many) => facts.findings.push(too_many.finding()),
             }
         }
-        if facts.graph.is_some()
-            && let Ok(space) = &mut facts.ruby
+        if facts.graph.is_none()
+            && let (Ok(heap), Ok(space)) = (&facts.malloc, &facts.ruby)
         {
-            // The graph has them as edges.
+            facts.slot_edges = slot_edges(heap, space);
+        }
+        if let Ok(space) = &mut facts.ruby {
+            // They are edges now.
             space.references = References::default();
         }
         facts
@@ -94,6 +99,7 @@ impl Facts {
             stacks: Vec::new(),
             modules,
             graph: None,
+            slot_edges: SparseRows::default(),
             named_roots: Vec::new(),
             code_paths: None,
             current_frames: HashMap::new(),
@@ -129,6 +135,7 @@ impl Facts {
             stacks,
             modules,
             graph: None,
+            slot_edges: SparseRows::default(),
             named_roots: Vec::new(),
             code_paths: None,
             current_frames: HashMap::new(),
@@ -162,7 +169,9 @@ impl Facts {
 
     /// Drops the facts that only the search for owners needs.
     pub fn forget_owners(&mut self) {
-        self.graph = None;
+        if let Some(graph) = self.graph.take() {
+            self.slot_edges = graph.of_slots;
+        }
         self.named_roots = Vec::new();
         self.code_paths = None;
         self.current_frames = HashMap::new();

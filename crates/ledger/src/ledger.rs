@@ -267,6 +267,7 @@ pub(crate) fn find_owners(facts: &Facts) -> Owners<'_> {
         facts.objects(),
         &facts.modules,
         facts.graph.as_ref(),
+        &facts.slot_edges,
         &facts.named_roots,
         &facts.current_frames,
     )

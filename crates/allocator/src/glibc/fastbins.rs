@@ -19,15 +19,13 @@ pub(crate) fn mark(
     for (index, &head) in state.fastbins.iter().enumerate() {
         let bytes = MINSIZE + HEADER * index as u64;
         let members = lists::walk(memory, head, FD, |at| {
-            find_chunk(segments, at).is_some_and(|(segment, chunk)| {
-                let chunk = segments[segment].chunks[chunk];
-                chunk.state() == BlockState::InUse && chunk.bytes() == bytes
-            })
+            let chunk = find_chunk(segments, at);
+            let chunk = chunk.and_then(|(segment, chunk)| segments[segment].chunks.get(chunk));
+            chunk.is_some_and(|it| it.state() == BlockState::InUse && it.bytes() == bytes)
         })?;
         for at in members {
             let Some((segment, chunk)) = find_chunk(segments, at) else { continue };
-            let chunk = &mut segments[segment].chunks[chunk];
-            *chunk = chunk.in_state(BlockState::Fastbin);
+            segments[segment].chunks.set_state(chunk, BlockState::Fastbin);
         }
     }
     Ok(())

@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use capture::{Address, length};
 
-use crate::{Block, BlockState};
+use crate::{BlockState, Blocks};
 
 /// Contiguous memory of an arena with its chunks.
 #[derive(Debug, Clone)]
@@ -10,7 +10,7 @@ pub(crate) struct Segment {
     /// From its first structure to the end of its last chunk.
     pub(crate) range: Range<Address>,
     /// Its chunks, ascending and without gaps. Chunks in fastbins and tcaches still count as in use.
-    pub(crate) chunks: Vec<Block>,
+    pub(crate) chunks: Blocks,
     /// The links of the free chunks, ascending.
     pub(crate) free: Vec<Links>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Links {
 impl Segment {
     /// Memory whose chunks were not walked.
     pub(crate) fn unwalked(range: Range<Address>) -> Self {
-        Self { range, chunks: Vec::new(), free: Vec::new() }
+        Self { range, chunks: Blocks::default(), free: Vec::new() }
     }
 
     /// Returns true if it ends in the top of its arena.
@@ -38,9 +38,7 @@ impl Segment {
 /// The chunk that begins at `at`: the index of its segment, and its index there.
 pub(crate) fn find_chunk(segments: &[Segment], at: Address) -> Option<(usize, usize)> {
     let segment = segments.partition_point(|it| it.range.start <= at).checked_sub(1)?;
-    let chunks = &segments[segment].chunks;
-    let index = chunks.binary_search_by_key(&at, |chunk| chunk.address).ok()?;
-    Some((segment, index))
+    Some((segment, segments[segment].chunks.at(at)?))
 }
 
 /// The bytes of all `segments`.

@@ -154,13 +154,13 @@ impl Walk<'_, '_> {
         if header.flags & PREV_INUSE != 0 {
             return Ok(());
         }
-        let is_free = |chunk: &&mut Block| {
+        let is_free = |chunk: &Block| {
             chunk.state() == BlockState::InUse && chunk.bytes() == header.previous_bytes
         };
-        let Some(chunk) = self.segment.chunks.last_mut().filter(is_free) else {
+        let Some(chunk) = self.segment.chunks.last().filter(is_free) else {
             return Err(Inconsistency::new(at, "the sizes on both sides of a chunk's end differ"));
         };
-        *chunk = chunk.in_state(BlockState::Free);
+        self.segment.chunks.set_last_state(BlockState::Free);
         let (fd, bk) = self.last_links;
         self.segment.free.push(Links { chunk: chunk.address, fd, bk });
         Ok(())
@@ -191,13 +191,15 @@ impl Walk<'_, '_> {
     /// Ends a heap that is no longer its arena's last one. If its top was too small to be a free chunk, it became
     /// one fencepost of 32 bytes.
     fn end_in_fencepost(&mut self, at: Address) -> Result<(), Inconsistency> {
-        let last = self.segment.chunks.last_mut();
+        let last = self.segment.chunks.last();
         let Some(last) = last.filter(|_| at.offset(HEADER) == self.bounds.limit) else {
             return Err(Inconsistency::new(at, "a heap ends before its end"));
         };
         match (last.state(), last.bytes()) {
             (BlockState::Overhead, _) => {}
-            (BlockState::InUse, MINSIZE) => *last = last.in_state(BlockState::Overhead),
+            (BlockState::InUse, MINSIZE) => {
+                self.segment.chunks.set_last_state(BlockState::Overhead);
+            }
             _ => return Err(Inconsistency::new(at, "a heap ends without a fencepost")),
         }
         self.segment.chunks.push(Block::new(at, HEADER, BlockState::Overhead));

@@ -14,7 +14,7 @@ use crate::glibc::state::State;
 use crate::glibc::trim::{Break, find_break};
 use crate::glibc::{Error, main_heap, mmapped, tcache, totals, trim};
 use crate::module_data::ModuleData;
-use crate::{Block, Extent, Header, HeapMap};
+use crate::{Blocks, Extent, Header, HeapMap};
 
 /// The walk is memory-bound: more workers do not help.
 const MAX_WORKERS: usize = 4;
@@ -91,12 +91,12 @@ pub(crate) fn walk_with(
 struct ExtentDraft {
     range: Range<Address>,
     arena: Option<u32>,
-    chunks: Vec<Block>,
+    chunks: Blocks,
 }
 
 impl From<Mmapped> for ExtentDraft {
     fn from(mmapped: Mmapped) -> Self {
-        Self { range: mmapped.range, arena: None, chunks: vec![mmapped.chunk] }
+        Self { range: mmapped.range, arena: None, chunks: Blocks::from_iter([mmapped.chunk]) }
     }
 }
 
@@ -116,18 +116,25 @@ fn reject_overlaps(heap: &mut HeapMap, drafts: &mut Vec<ExtentDraft>) {
     for (index, at) in rejected {
         heap.arenas[index as usize].walked = false;
         let own = drafts.iter_mut().filter(|draft| draft.arena == Some(index));
-        own.for_each(|draft| draft.chunks = Vec::new());
+        own.for_each(|draft| draft.chunks = Blocks::default());
         let what = "an arena claims memory that another arena has";
         heap.findings.push(Finding::at(Severity::Warning, at, what));
     }
 }
 
-/// Makes one table of all chunks.
+/// Makes one table of all chunks. The first draft's own table is extended, and the others are freed one by
+/// one, so there is never a second copy of all chunks.
 fn join(heap: &mut HeapMap, drafts: Vec<ExtentDraft>) {
-    heap.blocks.reserve_exact(drafts.iter().map(|draft| draft.chunks.len()).sum());
+    let mut left: usize = drafts.iter().map(|draft| draft.chunks.len()).sum();
     for draft in drafts {
         let first = heap.blocks.len();
-        heap.blocks.extend(draft.chunks);
+        left -= draft.chunks.len();
+        if heap.blocks.is_empty() {
+            heap.blocks = draft.chunks;
+            heap.blocks.reserve_exact(left);
+        } else {
+            heap.blocks.append(draft.chunks);
+        }
         let blocks = first..heap.blocks.len();
         heap.extents.push(Extent::new(draft.range, draft.arena, blocks));
     }

@@ -3,10 +3,11 @@ use std::ops::Range;
 
 use allocator::HeapMap;
 use capture::elf::Module;
-use capture::{Address, PageRun, Pages, intersection, length};
+use capture::{Address, PageRun, Pages, SparseRows, intersection, length};
 use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, Slot};
 
 use crate::Cause;
+use crate::ownership::edges::Edge;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::object_graph::{ObjectGraph, Paths, Reach};
 use crate::ownership::owner::{OwnerAccount, OwnerKind};
@@ -56,19 +57,20 @@ pub(crate) struct Owners<'a> {
 }
 
 impl<'a> Owners<'a> {
-    /// Finds the owner of each block by following `graph`; without it, only of the blocks that slots refer to.
+    /// Finds the owner of each block by following `graph`; without it, only of the blocks that `slot_edges` lead to.
     pub(crate) fn find(
         heap: &'a HeapMap,
         space: &'a ObjectSpace,
         modules: &'a [Module],
         graph: Option<&'a PointerGraph>,
+        slot_edges: &SparseRows<Edge>,
         named_roots: &'a [NamedRoot],
         current_frames: &'a HashMap<u32, Frame>,
     ) -> Self {
         let table = OwnerTable { space, modules, is_traced: graph.is_some() };
         let trace = match graph {
             Some(graph) => Trace::new(heap, graph, &table),
-            None => Trace::of_slots(heap, &table),
+            None => Trace::of_slots(heap, slot_edges, &table),
         };
         Self { heap, table, trace, graph, named_roots, current_frames }
     }

@@ -368,6 +368,12 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
     space.pages.get(after).is_some_and(|page| page.range.start < block.end())
 }
 
+/// The edges from slots to blocks.
+pub(crate) fn slot_edges(heap: &HeapMap, space: &ObjectSpace) -> SparseRows<Edge> {
+    let addresses = AddressIndex::new(heap, space, &[]);
+    edges_and_contents(heap, space, &addresses).0
+}
+
 /// The edges from slots to nodes, and the content of each block that is known from its object. Content that does not fit
 /// into its block is ignored.
 fn edges_and_contents(
@@ -403,7 +409,7 @@ fn edges_and_contents(
 }
 
 /// The edge for a word of a slot, if it is a pointer.
-pub(crate) fn edge_of_slot(addresses: &AddressIndex<'_>, address: Address) -> Option<Edge> {
+fn edge_of_slot(addresses: &AddressIndex<'_>, address: Address) -> Option<Edge> {
     match addresses.at(address) {
         Referent::Block { number, is_start: true } => Some(Edge::new(number, false)),
         // Only a region of 8 bytes begins there: other such words are hardly ever pointers.

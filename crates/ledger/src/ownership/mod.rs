@@ -25,8 +25,9 @@ mod weak;
 
 pub(crate) use accounts::{AccountIndex, Owners};
 pub(crate) use address_index::{AddressIndex, Referent};
+pub(crate) use edges::Edge;
 pub use explanation::{Explanation, NoExplanation, Referrer, Subject};
-pub(crate) use graph::PointerGraph;
+pub(crate) use graph::{PointerGraph, slot_edges};
 pub use owner::{OwnerAccount, OwnerKind, Retainer};
 pub(crate) use parts::Parts;
 pub use retained::{Dominator, DominatorKind};

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use allocator::{Block, BlockState, HeapMap};
+use capture::SparseRows;
 use ruby::{ObjectSpace, Slot, SlotType};
 
 use crate::Cause;
-use crate::ownership::address_index::AddressIndex;
 use crate::ownership::bits::Bits;
 use crate::ownership::edges::Edge;
-use crate::ownership::graph::{PointerGraph, Root, edge_of_slot, hosts_heap_page};
+use crate::ownership::graph::{PointerGraph, Root, hosts_heap_page};
 use crate::ownership::jit;
 use crate::ownership::owner::Owner;
 use crate::ownership::table::OwnerTable;
@@ -49,9 +49,7 @@ impl Trace {
         for table in jit::tables(heap.block_count(), table.space, graph) {
             tracer.reach(table, tracer.trace.jit(), false, 1);
         }
-        for (slot, edges) in graph.of_slots.iter() {
-            edges.iter().for_each(|edge| tracer.start_from_slot(slot, *edge));
-        }
+        tracer.start_from_slots(&graph.of_slots);
         for (index, root) in graph.roots.iter().enumerate() {
             if *root != Root::Stacks {
                 tracer.start_from_root(index);
@@ -73,16 +71,15 @@ impl Trace {
     }
 
     /// Finds only the blocks that slots refer to.
-    pub(crate) fn of_slots(heap: &HeapMap, table: &OwnerTable<'_>) -> Self {
+    pub(crate) fn of_slots(
+        heap: &HeapMap,
+        slot_edges: &SparseRows<Edge>,
+        table: &OwnerTable<'_>,
+    ) -> Self {
         let graph = PointerGraph::default();
-        let addresses = AddressIndex::new(heap, table.space, &[]);
         let mut tracer = Tracer::new(heap, &graph, table);
         tracer.claim_heap_pages();
-        for (slot, address) in table.space.references.iter() {
-            if let Some(edge) = edge_of_slot(&addresses, address) {
-                tracer.start_from_slot(slot, edge);
-            }
-        }
+        tracer.start_from_slots(slot_edges);
         tracer.trace
     }
 
@@ -211,14 +208,19 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Starts from a pointer of the slot with this index.
-    fn start_from_slot(&mut self, slot: u32, edge: Edge) {
-        let slot = self.space.slots.get(slot as usize);
-        let Some(owner) = slot.and_then(|slot| self.trace.code_of_slot(*slot)) else { return };
-        if edge.is_uncertain() {
-            self.interior_of_slots.push((edge.to(), owner));
-        } else {
-            self.reach(edge.to(), owner, false, 1);
+    fn start_from_slots(&mut self, slot_edges: &SparseRows<Edge>) {
+        for (slot, edges) in slot_edges.iter() {
+            let slot = self.space.slots.get(slot as usize);
+            let Some(owner) = slot.and_then(|slot| self.trace.code_of_slot(*slot)) else {
+                continue;
+            };
+            for edge in edges {
+                if edge.is_uncertain() {
+                    self.interior_of_slots.push((edge.to(), owner));
+                } else {
+                    self.reach(edge.to(), owner, false, 1);
+                }
+            }
         }
     }
 
