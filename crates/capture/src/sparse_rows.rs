@@ -1,22 +1,46 @@
 use std::ops::Range;
 
-/// Lists of values, one for each of a known number of rows, of which many are empty. An empty row takes one and a half
-/// bits, another one four bytes beside its values.
+/// Lists of values, one for each of a known number of rows, of which many are empty. An empty row takes two bits, another
+/// one a byte more than its values.
 ///
 /// Rows are filled in ascending order. There can be up to 2^32 - 1 values.
 #[derive(Debug, Clone)]
 pub struct SparseRows<T> {
     rows: u32,
-    /// For each 64 rows the bits of those that are not empty, and the number of such rows before.
-    groups: Vec<(u64, u32)>,
-    /// For each row that is not empty the end of its values. They begin at the end of the one before.
-    ends: Vec<u32>,
+    groups: Vec<Group>,
+    /// The number of values of each row that is not empty, or [`LONG`].
+    lengths: Vec<u8>,
+    /// The number of values of the rows that have [`LONG`] or more, by the index of their length.
+    long: Vec<(u32, u32)>,
     values: Vec<T>,
+    /// The number of values in rows that have ended.
+    ended: usize,
 }
+
+/// 64 rows.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    /// The rows that are not empty.
+    bits: u64,
+    /// The number of lengths, and of values, of all rows before.
+    lengths: u32,
+    values: u32,
+}
+
+const GROUP: u32 = 64;
+/// The length of a row that is too long for a byte.
+const LONG: u8 = u8::MAX;
 
 impl<T> Default for SparseRows<T> {
     fn default() -> Self {
-        Self { rows: 0, groups: Vec::new(), ends: Vec::new(), values: Vec::new() }
+        Self {
+            rows: 0,
+            groups: Vec::new(),
+            lengths: Vec::new(),
+            long: Vec::new(),
+            values: Vec::new(),
+            ended: 0,
+        }
     }
 }
 
@@ -36,7 +60,7 @@ impl<T> SparseRows<T> {
     /// The values of the row that is being filled.
     #[must_use]
     pub fn open_row(&self) -> &[T] {
-        &self.values[self.begun()..]
+        &self.values[self.ended..]
     }
 
     /// Adds a value to the row that is being filled. Returns false if there is no room for it.
@@ -50,20 +74,30 @@ impl<T> SparseRows<T> {
 
     /// Removes the values of the row that is being filled.
     pub fn clear_row(&mut self) {
-        self.values.truncate(self.begun());
+        self.values.truncate(self.ended);
     }
 
     /// Ends the row that is being filled: the next values belong to the next row.
     pub fn end_row(&mut self) {
-        let bit = self.rows % 64;
+        self.end_row_with(self.values.len() - self.ended);
+    }
+
+    fn end_row_with(&mut self, length: usize) {
+        let bit = self.rows % GROUP;
         if bit == 0 {
-            self.groups.push((0, self.ends.len() as u32));
+            let (lengths, values) = (self.lengths.len() as u32, self.ended as u32);
+            self.groups.push(Group { bits: 0, lengths, values });
         }
-        if self.begun() < self.values.len()
-            && let Some((bits, _)) = self.groups.last_mut()
+        if length > 0
+            && let Some(group) = self.groups.last_mut()
         {
-            *bits |= 1 << bit;
-            self.ends.push(self.values.len() as u32);
+            group.bits |= 1 << bit;
+            let short = u8::try_from(length).unwrap_or(LONG);
+            if short == LONG {
+                self.long.push((self.lengths.len() as u32, length as u32));
+            }
+            self.lengths.push(short);
+            self.ended += length;
         }
         self.rows += 1;
     }
@@ -80,39 +114,35 @@ impl<T> SparseRows<T> {
     where
         T: Copy,
     {
-        let (mut row, mut rows, mut start, mut kept) = (0, 0, 0, 0);
-        for (bits, before) in &mut self.groups {
-            *before = rows as u32;
-            for bit in (0..64).map(|bit| 1_u64 << bit) {
-                if *bits & bit == 0 {
-                    continue;
-                }
-                let end = self.ends[row] as usize;
-                row += 1;
-                let begun = kept;
+        let old = std::mem::take(self);
+        let (mut values, mut kept, mut start) = (old.values, 0, 0);
+        let lengths = Lengths { lengths: &old.lengths, long: &old.long };
+        let mut index = 0;
+        for row in 0..old.rows {
+            let bits = old.groups[(row / GROUP) as usize].bits;
+            let mut length = 0;
+            if bits >> (row % GROUP) & 1 == 1 {
+                let end = start + lengths.of(index);
+                index += 1;
                 for at in std::mem::replace(&mut start, end)..end {
-                    if keep(&self.values[at]) {
-                        self.values[kept] = self.values[at];
-                        kept += 1;
+                    if keep(&values[at]) {
+                        values[kept + length] = values[at];
+                        length += 1;
                     }
                 }
-                if begun < kept {
-                    self.ends[rows] = kept as u32;
-                    rows += 1;
-                } else {
-                    *bits &= !bit;
-                }
             }
+            kept += length;
+            self.end_row_with(length);
         }
-        self.ends.truncate(rows);
-        self.values.truncate(kept);
+        values.truncate(kept);
+        self.values = values;
         self.shrink();
     }
 
     /// Frees room that was reserved for more values.
     pub fn shrink(&mut self) {
         self.groups.shrink_to_fit();
-        self.ends.shrink_to_fit();
+        self.lengths.shrink_to_fit();
         self.values.shrink_to_fit();
     }
 
@@ -127,18 +157,20 @@ impl<T> SparseRows<T> {
     #[inline]
     #[must_use]
     pub fn is_empty(&self, row: u32) -> bool {
-        self.groups.get(row as usize / 64).is_none_or(|(bits, _)| bits >> (row % 64) & 1 == 0)
+        let group = self.groups.get((row / GROUP) as usize);
+        group.is_none_or(|group| group.bits >> (row % GROUP) & 1 == 0)
     }
 
     /// The rows that are not empty, ascending, with their values.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &[T])> + '_ {
-        let rows = (0..).zip(&self.groups).flat_map(|(group, &(bits, _))| {
-            let bits = (0..64_u32).filter(move |bit| bits >> bit & 1 == 1);
-            bits.map(move |bit| group * 64 + bit)
+        let rows = (0..).zip(&self.groups).flat_map(|(group, &Group { bits, .. })| {
+            let bits = (0..GROUP).filter(move |bit| bits >> bit & 1 == 1);
+            bits.map(move |bit| group * GROUP + bit)
         });
+        let lengths = Lengths { lengths: &self.lengths, long: &self.long };
         let mut start = 0;
-        rows.zip(&self.ends).map(move |(row, &end)| {
-            let range = start..end as usize;
+        rows.enumerate().map(move |(index, row)| {
+            let range = start..start + lengths.of(index);
             start = range.end;
             (row, &self.values[range])
         })
@@ -146,18 +178,48 @@ impl<T> SparseRows<T> {
 
     #[inline]
     fn range_of(&self, row: u32) -> Option<Range<usize>> {
-        let &(bits, before) = self.groups.get(row as usize / 64)?;
-        let bit = 1_u64 << (row % 64);
-        if bits & bit == 0 {
+        let group = self.groups.get((row / GROUP) as usize)?;
+        let bit = 1_u64 << (row % GROUP);
+        if group.bits & bit == 0 {
             return None;
         }
-        let index = before as usize + (bits & (bit - 1)).count_ones() as usize;
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Some(start as usize..self.ends[index] as usize)
+        let first = group.lengths as usize;
+        let index = first + (group.bits & (bit - 1)).count_ones() as usize;
+        let lengths = Lengths { lengths: &self.lengths, long: &self.long };
+        let start = group.values as usize + lengths.sum(first..index);
+        Some(start..start + lengths.of(index))
+    }
+}
+
+/// The lengths of rows that are not empty, by index.
+#[derive(Clone, Copy)]
+struct Lengths<'a> {
+    lengths: &'a [u8],
+    long: &'a [(u32, u32)],
+}
+
+impl Lengths<'_> {
+    #[inline]
+    fn of(self, index: usize) -> usize {
+        match self.lengths[index] {
+            LONG => self.long(index),
+            length => length.into(),
+        }
     }
 
-    fn begun(&self) -> usize {
-        self.ends.last().map_or(0, |&end| end as usize)
+    #[inline]
+    fn sum(self, range: Range<usize>) -> usize {
+        let lengths = &self.lengths[range.clone()];
+        if lengths.contains(&LONG) {
+            return range.map(|index| self.of(index)).sum();
+        }
+        lengths.iter().map(|&length| usize::from(length)).sum()
+    }
+
+    #[cold]
+    fn long(self, index: usize) -> usize {
+        let found = self.long.binary_search_by_key(&(index as u32), |long| long.0);
+        found.map_or(0, |found| self.long[found].1 as usize)
     }
 }
 
@@ -166,9 +228,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Mostly short rows, and some that are too long for a byte.
+    fn row() -> impl Strategy<Value = Vec<u32>> {
+        prop_oneof![
+            20 => prop::collection::vec(0_u32..9, 0..4),
+            1 => prop::collection::vec(0_u32..9, 253..600),
+        ]
+    }
+
     proptest! {
         #[test]
-        fn rows_are_what_was_pushed(rows in prop::collection::vec(prop::collection::vec(0_u32..9, 0..4), 0..300)) {
+        fn rows_are_what_was_pushed(rows in prop::collection::vec(row(), 0..300)) {
             let mut sparse = SparseRows::default();
             for row in &rows {
                 sparse.push(7);
