@@ -109,6 +109,23 @@ impl<T> SparseRows<T> {
         }
     }
 
+    /// Adds the rows of another table behind all rows. Empty rows fill up the last 64.
+    pub fn append(&mut self, more: Self) {
+        self.end_rows(self.rows.next_multiple_of(GROUP));
+        let (lengths, values) = (self.lengths.len() as u32, self.ended as u32);
+        let groups = more.groups.into_iter().map(|group| Group {
+            bits: group.bits,
+            lengths: group.lengths + lengths,
+            values: group.values + values,
+        });
+        self.groups.extend(groups);
+        self.long.extend(more.long.into_iter().map(|(index, length)| (index + lengths, length)));
+        self.lengths.extend(more.lengths);
+        self.values.extend(more.values);
+        self.rows += more.rows;
+        self.ended += more.ended;
+    }
+
     /// Removes the values for which `keep` returns false.
     pub fn retain(&mut self, keep: impl Fn(&T) -> bool)
     where
@@ -258,6 +275,13 @@ mod tests {
             let expected: Vec<_> =
                 (0..).zip(&rows).filter(|(_, row)| !row.is_empty()).map(|(number, row)| (number, &row[..])).collect();
             prop_assert_eq!(sparse.iter().collect::<Vec<_>>(), expected);
+            let filled = sparse.rows().next_multiple_of(64);
+            let mut twice = sparse.clone();
+            twice.append(sparse.clone());
+            for (number, row) in (0..).zip(&rows) {
+                prop_assert_eq!(twice.of(number), row);
+                prop_assert_eq!(twice.of(filled + number), row);
+            }
             sparse.retain(|value| value % 3 == 1);
             for (number, row) in (0..).zip(&rows) {
                 let kept: Vec<_> = row.iter().copied().filter(|value| value % 3 == 1).collect();

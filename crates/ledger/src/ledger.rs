@@ -7,7 +7,7 @@ use ruby::{ObjectSpace, SlotState};
 use crate::both::both;
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
 use crate::interpreter::InterpreterAccount;
-use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, Parts, PointerGraph};
+use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, Parts, PointerGraph, Reach};
 use crate::pages::pages_of;
 use crate::pins::{self, Pin, Pins, SizeClassAccount};
 use crate::{Cause, Causes, Facts, FileAccount, MemoryMap, Size, memory_map};
@@ -202,11 +202,17 @@ impl Ledger {
             findings.push(Finding::general(Severity::Warning, what));
         }
         let pages = pages_of(state);
-        let parts = owners.parts(facts.code_paths.as_ref());
-        let (booking, (accounts, dominators)) = both(
-            || book_all(state, facts, owners, parts.as_ref(), &mut findings),
-            || owners.accounts(pages, extent.retained_sizes),
+        let reach = if extent.retained_sizes { Reach::All } else { Reach::Inner };
+        let ((parts, booking, mut accounts), paths) = both(
+            || {
+                let parts = owners.parts(facts.code_paths.as_ref());
+                let booking = book_all(state, facts, owners, parts.as_ref(), &mut findings);
+                (parts, booking, owners.accounts(pages))
+            },
+            || owners.paths(reach),
         );
+        let dominators = paths
+            .and_then(|paths| owners.add_retainers(&mut accounts, &paths, extent.retained_sizes));
         let rss_bytes = booking.causes.total();
         check_rss(state, rss_bytes, &mut findings);
         if state.process.environment.is_none() {

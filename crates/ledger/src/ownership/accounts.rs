@@ -102,26 +102,27 @@ impl<'a> Owners<'a> {
         AccountIndex { trace: &self.trace, accounts }
     }
 
-    /// The accounts of all owners, by their part of RSS, largest first. Each block in use counts for exactly one.
-    ///
-    /// With `retained_sizes`, the accounts of classes have retained sizes, and the dominator tree is returned too.
-    pub(crate) fn accounts(
-        &self,
-        pages: &Pages,
-        retained_sizes: bool,
-    ) -> (Vec<OwnerAccount>, Option<Vec<Dominator>>) {
-        let mut accounts = self.sums(pages).sorted();
-        let dominators = self.add_retainers(&mut accounts, retained_sizes);
-        (accounts, dominators)
+    /// The accounts of all owners, by their part of RSS, largest first, without retainers. Each block in use counts for
+    /// exactly one.
+    pub(crate) fn accounts(&self, pages: &Pages) -> Vec<OwnerAccount> {
+        self.sums(pages).sorted()
     }
 
-    /// Finds the roots that retain the objects of the classes that hold most.
-    fn add_retainers(
+    /// The references between roots, objects and blocks, and the shortest paths; `None` if pointers were not read.
+    pub(crate) fn paths(&self, reach: Reach) -> Option<(ObjectGraph<'_>, Paths)> {
+        let graph = self.object_graph()?;
+        let paths = Paths::find(&graph, reach);
+        Some((graph, paths))
+    }
+
+    /// Adds the roots that retain the objects of the classes that hold most. With `retained_sizes`, adds retained sizes,
+    /// and returns the dominator tree; `paths` must lead to all nodes then.
+    pub(crate) fn add_retainers(
         &self,
         accounts: &mut [OwnerAccount],
+        (graph, paths): &(ObjectGraph<'_>, Paths),
         retained_sizes: bool,
     ) -> Option<Vec<Dominator>> {
-        let graph = self.object_graph()?;
         let classes = accounts.iter_mut().filter(|account| account.kind == OwnerKind::Class);
         let mut kept: Vec<_> = classes.take(MAX_RETAINED_CLASSES).collect();
         // Classes of one name share an account.
@@ -140,9 +141,7 @@ impl<'a> Owners<'a> {
                 group_of_name.get(name).copied()
             })
             .collect();
-        let reach = if retained_sizes { Reach::All } else { Reach::Inner };
-        let paths = Paths::find(&graph, reach);
-        let retainers = Retainers::new(&graph, &paths);
+        let retainers = Retainers::new(graph, paths);
         let count = kept.len();
         let group_of = |slot: Slot| groups.get(slot.class() as usize).copied().flatten();
         for (account, retainers) in
@@ -153,7 +152,7 @@ impl<'a> Owners<'a> {
         if !retained_sizes {
             return None;
         }
-        let sizes = RetainedSizes::find(&graph, &paths);
+        let sizes = RetainedSizes::find(graph, paths);
         let of_groups = sizes.of_groups(|slot| group_of(*graph.space.slots.get(slot as usize)?));
         for (account, bytes) in kept.iter_mut().zip(of_groups) {
             account.retained_bytes = Some(bytes);

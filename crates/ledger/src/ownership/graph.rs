@@ -371,7 +371,11 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
 /// The edges from slots to blocks.
 pub(crate) fn slot_edges(heap: &HeapMap, space: &ObjectSpace) -> SparseRows<Edge> {
     let addresses = AddressIndex::new(heap, space, &[]);
-    edges_and_contents(heap, space, &addresses).0
+    let [first, second] = halves_of_slots(space);
+    let edges = |slots: &Range<u32>| edges_of_slots(space, &addresses, slots, |_, _| {});
+    let (mut edges, more) = both(|| edges(&first), || edges(&second));
+    edges.append(more);
+    edges
 }
 
 /// The edges from slots to nodes, and the content of each block that is known from its object. Content that does not fit
@@ -381,31 +385,64 @@ fn edges_and_contents(
     space: &ObjectSpace,
     addresses: &AddressIndex<'_>,
 ) -> (SparseRows<Edge>, Vec<Content>) {
-    let mut edges = SparseRows::default();
-    let mut contents = vec![Content::UNKNOWN; heap.block_count()];
-    let mut note = |block: u32, content: Content| {
-        let Some(words) = content.used_words() else { return };
-        let known = &mut contents[block as usize];
-        // Arrays that share elements may each use a part of them; the largest part counts.
-        let is_more = known.used_words().is_none_or(|known| known < words);
-        if is_more && words * 8 <= usable_bytes(heap, block) {
-            *known = content;
-        }
+    let [first, second] = halves_of_slots(space);
+    let of_half = |slots: &Range<u32>| {
+        let mut contents = vec![Content::UNKNOWN; heap.block_count()];
+        let note_content = |block, content| note(heap, &mut contents, block, content);
+        let edges = edges_of_slots(space, addresses, slots, note_content);
+        (edges, contents)
     };
-    for (slot, address, content) in space.references.with_contents() {
+    let ((mut edges, mut contents), (more_edges, more_contents)) =
+        both(|| of_half(&first), || of_half(&second));
+    edges.append(more_edges);
+    for (block, content) in (0..).zip(more_contents) {
+        note(heap, &mut contents, block, content);
+    }
+    for &(address, content) in &space.collector_memory {
+        if let Some(block) = addresses.block_at(address) {
+            note(heap, &mut contents, block, content);
+        }
+    }
+    (edges, contents)
+}
+
+fn halves_of_slots(space: &ObjectSpace) -> [Range<u32>; 2] {
+    let slots = space.slots.len() as u32;
+    // Tables of rows are joined at multiples of 64.
+    let half = (slots / 2).next_multiple_of(64).min(slots);
+    [0..half, half..slots]
+}
+
+/// The edges from these slots to nodes. `note` is called with each block that a slot refers to, and its content.
+fn edges_of_slots(
+    space: &ObjectSpace,
+    addresses: &AddressIndex<'_>,
+    slots: &Range<u32>,
+    mut note: impl FnMut(u32, Content),
+) -> SparseRows<Edge> {
+    let mut edges = SparseRows::default();
+    for (slot, address, content) in space.references.with_contents(slots.clone()) {
         let Some(edge) = edge_of_slot(addresses, address) else { continue };
         if edge.to() < addresses.block_count() && !edge.is_uncertain() {
             note(edge.to(), content);
         }
-        edges.end_rows(slot);
+        edges.end_rows(slot - slots.start);
         edges.push(edge);
     }
-    edges.end_rows(space.slots.len() as u32);
+    edges.end_rows(slots.end - slots.start);
     edges.shrink();
-    for &(address, content) in &space.collector_memory {
-        addresses.block_at(address).into_iter().for_each(|block| note(block, content));
+    edges
+}
+
+/// Notes the content of a block, if it fits into the block.
+fn note(heap: &HeapMap, contents: &mut [Content], block: u32, content: Content) {
+    let Some(words) = content.used_words() else { return };
+    let known = &mut contents[block as usize];
+    // Arrays that share elements may each use a part of them; the largest part counts.
+    let is_more = known.used_words().is_none_or(|known| known < words);
+    if is_more && words * 8 <= usable_bytes(heap, block) {
+        *known = content;
     }
-    (edges, contents)
 }
 
 /// The edge for a word of a slot, if it is a pointer.

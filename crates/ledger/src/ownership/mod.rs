@@ -28,6 +28,7 @@ pub(crate) use address_index::{AddressIndex, Referent};
 pub(crate) use edges::Edge;
 pub use explanation::{Explanation, NoExplanation, Referrer, Subject};
 pub(crate) use graph::{PointerGraph, slot_edges};
+pub(crate) use object_graph::Reach;
 pub use owner::{OwnerAccount, OwnerKind, Retainer};
 pub(crate) use parts::Parts;
 pub use retained::{Dominator, DominatorKind};

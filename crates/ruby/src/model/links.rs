@@ -26,6 +26,11 @@ impl Links {
         Self(all)
     }
 
+    /// The slots that refer to other slots, ascending.
+    pub fn slots(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().map(|(slot, _)| slot)
+    }
+
     /// The live slots that this slot refers to, in the order of its words.
     #[must_use]
     pub fn of(&self, slot: u32) -> &[u32] {

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use capture::Address;
 
 use crate::model::content::Content;
@@ -46,9 +48,14 @@ impl References {
         self.slots.iter().copied().zip(self.addresses.iter().copied())
     }
 
-    /// The index of each slot, a word of it, and the content that the slot has there, ascending by slot.
-    pub fn with_contents(&self) -> impl Iterator<Item = (u32, Address, Content)> + '_ {
-        self.iter().zip(&self.contents).map(|((slot, at), &content)| (slot, at, content))
+    /// The index of each of these slots, a word of it, and the content that the slot has there, ascending by slot.
+    pub fn with_contents(
+        &self,
+        slots: Range<u32>,
+    ) -> impl Iterator<Item = (u32, Address, Content)> + '_ {
+        let [first, end] =
+            [slots.start, slots.end].map(|end| self.slots.partition_point(|&slot| slot < end));
+        (first..end).map(|index| (self.slots[index], self.addresses[index], self.contents[index]))
     }
 
     /// The words of the slot with this index.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::ownership::bits::Ranks;
+use crate::ownership::bits::{Bits, Ranks};
 
 use super::{EVERYTHING, FIRST_NAMED, Node, ObjectGraph};
 
@@ -99,6 +99,7 @@ impl Paths {
         };
         let mut search = Search {
             graph,
+            referring: paths.numbers.inner.as_ref().map(|inner| graph.referring_slots(inner)),
             paths: &mut paths,
             queue: VecDeque::new(),
             waiting: Default::default(),
@@ -115,12 +116,6 @@ impl Paths {
     pub(super) fn level(&self, number: u32) -> Level {
         let level = self.numbers.place(number).and_then(|place| self.levels.get(place));
         level.copied().unwrap_or(Level::Unreached)
-    }
-
-    /// Returns true if the search has not reached a node yet, but may.
-    fn is_missing(&self, number: u32) -> bool {
-        let level = self.numbers.place(number).and_then(|place| self.levels.get(place));
-        level == Some(&Level::Unreached)
     }
 
     /// The node before a node; `None` for the first node, and for nodes that are not reached.
@@ -141,6 +136,8 @@ impl Paths {
 struct Search<'a> {
     graph: &'a ObjectGraph<'a>,
     paths: &'a mut Paths,
+    /// The objects that lead to other nodes than their class; `None` if all may.
+    referring: Option<Bits>,
     queue: VecDeque<u32>,
     /// References of later levels: from and to.
     waiting: [Vec<(u32, u32)>; LEVELS.len()],
@@ -165,9 +162,14 @@ impl Search<'_> {
         self.paths.levels[place] = level;
         self.paths.parents[place] = from;
         self.paths.roots[place] = root;
-        // Most objects are strings.
-        let is_known = |number| !self.paths.is_missing(number);
-        if !matches!(graph.node(number), Node::Slot(slot) if graph.refers_only_to(slot, is_known)) {
+        let leads_nowhere = match (graph.node(number), &self.referring) {
+            (Node::Slot(slot), Some(referring)) => {
+                let is_missing = |class| self.paths.level(class) == Level::Unreached;
+                !referring.contains(slot) && !graph.class_node(slot).is_some_and(is_missing)
+            }
+            _ => false,
+        };
+        if !leads_nowhere {
             self.queue.push_back(number);
         }
     }

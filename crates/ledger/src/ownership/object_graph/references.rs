@@ -3,6 +3,7 @@
 use ruby::{ClassKind, ImemoType, Slot, SlotType};
 
 use crate::Cause;
+use crate::ownership::bits::{Bits, Ranks};
 use crate::ownership::graph::{Keyed, Root};
 use crate::ownership::owner::Owner;
 use crate::ownership::weak::WeakReferences;
@@ -44,15 +45,23 @@ impl ObjectGraph<'_> {
         }
     }
 
-    /// Returns true if an object refers only to nodes for which `is_known` is true. May return false for others, too.
-    pub(super) fn refers_only_to(&self, slot: u32, is_known: impl Fn(u32) -> bool) -> bool {
-        let class = self.class_of(slot).and_then(|class| self.class_slots.get(class as usize));
-        let class = class.copied().flatten();
-        let edges = self.pointers.of_slots.of(slot);
-        !self.with_others.contains(slot)
-            && self.space.links.of(slot).is_empty()
-            && class.is_none_or(|class| is_known(self.slot(class)))
-            && edges.iter().all(|edge| is_known(self.memory(edge.to())))
+    /// The node of the class of the object in a slot, if it has one.
+    pub(super) fn class_node(&self, slot: u32) -> Option<u32> {
+        let class = self.class_slots.get(self.class_of(slot)? as usize)?;
+        class.map(|class| self.slot(class))
+    }
+
+    /// The slots of objects that refer to other objects than their class, or to one of these `inner` nodes. Most objects are
+    /// strings, which do not.
+    pub(super) fn referring_slots(&self, inner: &Ranks) -> Bits {
+        let mut slots = self.with_others.clone();
+        self.space.links.slots().for_each(|slot| _ = slots.insert(slot));
+        for (slot, edges) in self.pointers.of_slots.iter() {
+            if edges.iter().any(|edge| inner.of(edge.to()).is_some()) {
+                slots.insert(slot);
+            }
+        }
+        slots
     }
 
     fn of_everything(&self, mut each: impl FnMut(u32, Level)) {
