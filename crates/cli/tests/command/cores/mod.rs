@@ -198,6 +198,32 @@ fn check_map_of_partial_core(core: &Path, report: &Report) {
     assert_eq!(lost, report.process.lost_bytes);
 }
 
+/// Parts of the work run at the same time, in an order that differs from run to run.
+#[test]
+fn a_report_on_one_processor_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    for scenario in ["healthy", "leak", "native"] {
+        let target = Target::scenario(scenario, &["--scale", "0.05"]);
+        let core = core_by_gdb(&target, folder.path());
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let allowed =
+            status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        let processor = allowed.trim().split([',', '-']).next().unwrap();
+        let report = |mut command: Command| {
+            let arguments = ["report", "--json", "--retained"];
+            let output = command.args(arguments).arg(&core).args(sysroot()).output().unwrap();
+            let mut report: Report = crate::report_of(&output);
+            report.capture.elapsed_ms = 0.0;
+            report
+        };
+        let rbloat = rbloat();
+        let mut on_one = Command::new("taskset");
+        on_one.args(["-c", processor]).arg(rbloat.get_program()).args(rbloat.get_args());
+        assert_eq!(report(on_one), report(rbloat), "{scenario}");
+        assert!(target.finish());
+    }
+}
+
 #[test]
 fn a_core_is_kept_and_drawn_like_a_process() {
     let folder = tempfile::tempdir().unwrap();
