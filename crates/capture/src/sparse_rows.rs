@@ -226,11 +226,13 @@ impl Lengths<'_> {
 
     #[inline]
     fn sum(self, range: Range<usize>) -> usize {
-        let lengths = &self.lengths[range.clone()];
-        if lengths.contains(&LONG) {
-            return range.map(|index| self.of(index)).sum();
+        // Less than 64 lengths, so the sum fits into 16 bits.
+        let (mut sum, mut has_long) = (0_u16, false);
+        for &length in &self.lengths[range.clone()] {
+            sum = sum.wrapping_add(u16::from(length));
+            has_long |= length == LONG;
         }
-        lengths.iter().map(|&length| usize::from(length)).sum()
+        if has_long { range.map(|index| self.of(index)).sum() } else { sum.into() }
     }
 
     #[cold]
