@@ -47,7 +47,7 @@ mod roots;
 mod tests;
 mod word;
 
-pub use backtrace::{backtraces, map_backtraces};
+pub use backtrace::{RunningStack, RunningStacks, backtraces, map_backtraces};
 pub use code_paths::code_paths;
 pub use error::{Check, Error, Failure};
 pub use interpreter::{Interpreter, find, find_in};
