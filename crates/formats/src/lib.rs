@@ -40,7 +40,8 @@ pub use recording::{Recording, RecordingError};
 pub use report::{
     Arena, ArenaSlabs, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FileCode, FindingRow,
     FindingSeverity, GemCode, Interpreter, InterpreterPart, KeptBy, Malloc, MallocTuning,
-    MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby, SizeClass, milliseconds,
+    MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby, SizeClass, ThreadRow,
+    milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};

@@ -16,6 +16,7 @@ mod report;
 mod sample;
 mod stable;
 mod text;
+mod threads;
 mod trim;
 mod why;
 pub mod words;

@@ -29,6 +29,7 @@ mod servers;
 mod snapshots;
 mod survival;
 mod swap;
+mod threads;
 mod trim;
 mod truth;
 
