@@ -242,7 +242,11 @@ fn a_reference_that_no_call_has_resolved_yet_is_followed_as_the_dynamic_linker_w
 }
 
 /// The threads of `pid` that run, with their descriptors, by registers and by the list.
-fn listed_and_true(pid: i32, list: ThreadList, known: &[Address]) -> [BTreeSet<(i32, Address)>; 2] {
+fn listed_and_true(
+    pid: i32,
+    list: &mut ThreadList,
+    known: &[Address],
+) -> [BTreeSet<(i32, Address)>; 2] {
     let running = capture::look(pid).unwrap();
     let frozen = capture::freeze(pid, capture::PATIENCE).unwrap();
     let threads = frozen.image().state.threads.iter();
@@ -266,18 +270,18 @@ fn threads_that_begin_later_and_those_of_forked_children_are_listed() {
         puts \"ready {\\\"child\\\": #{child}}\"; $stdout.flush; $stdin.read";
     let mut target = Target::ruby(program);
     let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
-    let list = ThreadList::derive(frozen.image()).unwrap();
+    let mut list = ThreadList::derive(frozen.image()).unwrap();
     let known: Vec<Address> = frozen.image().state.threads.iter().map(Thread::pthread).collect();
     frozen.thaw().unwrap();
     target.tell("");
     let truth = target.next_truth();
-    let [listed, expected] = listed_and_true(target.pid(), list, &known);
+    let [listed, expected] = listed_and_true(target.pid(), &mut list, &known);
     assert_eq!(listed, expected);
     assert!(expected.len() >= 21, "{expected:?}");
     // The child's first thread was another one in its parent.
     let known: Vec<Address> = expected.iter().map(|it| it.1).collect();
     let child = i32::try_from(number(&truth, "child")).unwrap();
-    let [listed, expected] = listed_and_true(child, list, &known);
+    let [listed, expected] = listed_and_true(child, &mut list, &known);
     assert_eq!(listed, expected);
     assert!(expected.len() >= 2, "{expected:?}");
     let running = capture::look(child).unwrap();

@@ -4,7 +4,7 @@
 //! thread that began after a capture can be found without stopping it. A new thread comes first in its list. The offsets
 //! of its id and of its links are derived from threads whose descriptors are known.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use capture::{Address, Image, Memory, PAGE_SIZE};
 
@@ -19,10 +19,12 @@ const MAX_THREADS: usize = 1 << 16;
 const NEIGHBOURHOOD: u64 = 32 << 10;
 
 /// The places of a thread's id and of its links in a descriptor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadList {
     id_at: u64,
     links_at: u64,
+    /// The heads of lists that were found.
+    heads: BTreeSet<Address>,
 }
 
 impl ThreadList {
@@ -38,16 +40,18 @@ impl ThreadList {
         let is_link = |_, at| is_link(image, at);
         let id_at = (0..SEARCHED_BYTES).step_by(4).find(|at| fits(at, &is_id))?;
         let links_at = (0..SEARCHED_BYTES).step_by(8).find(|at| fits(at, &is_link))?;
-        (!threads.is_empty()).then_some(Self { id_at, links_at })
+        (!threads.is_empty()).then_some(Self { id_at, links_at, heads: BTreeSet::new() })
     }
 
-    /// The ids and descriptors of all threads that can be reached from the descriptors `known`. Threads may have ended, and
-    /// the process may run.
-    #[must_use]
-    pub fn threads(self, memory: &dyn Memory, known: &[Address]) -> Vec<(i32, Address)> {
+    /// The ids and descriptors of all threads that can be reached from the descriptors `known`, and from the lists that were
+    /// found before. Threads may have ended, and the process may run.
+    pub fn threads(&mut self, memory: &dyn Memory, known: &[Address]) -> Vec<(i32, Address)> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
-        let mut heads = Vec::new();
+        let mut heads = self.heads.clone();
+        for head in self.heads.iter().copied() {
+            self.walk(memory, head, &mut seen, &mut found, &mut heads);
+        }
         for &descriptor in known {
             if is_descriptor(memory, descriptor) {
                 let start = descriptor.offset(self.links_at);
@@ -55,23 +59,24 @@ impl ThreadList {
             }
         }
         // The first thread is in a list of its own.
-        if let [head] = heads[..] {
+        if let Some(&head) = heads.first().filter(|_| heads.len() == 1) {
             for head in self.heads_near(memory, head) {
                 self.walk(memory, head, &mut seen, &mut found, &mut heads);
             }
         }
+        self.heads = heads;
         found
     }
 
     /// Returns true if `descriptor` is still the one of the thread `tid`.
     #[must_use]
-    pub fn is(self, memory: &dyn Memory, descriptor: Address, tid: i32) -> bool {
+    pub fn is(&self, memory: &dyn Memory, descriptor: Address, tid: i32) -> bool {
         is_descriptor(memory, descriptor)
             && memory.read_u32(descriptor.offset(self.id_at)) == Ok(tid.cast_unsigned())
     }
 
     /// The heads of other lists near the head of one.
-    fn heads_near(self, memory: &dyn Memory, head: Address) -> Vec<Address> {
+    fn heads_near(&self, memory: &dyn Memory, head: Address) -> Vec<Address> {
         let mut found = Vec::new();
         let start = head.before(NEIGHBOURHOOD.min(head.0));
         let mut bytes = vec![0; 2 * NEIGHBOURHOOD as usize];
@@ -91,12 +96,12 @@ impl ThreadList {
     }
 
     fn walk(
-        self,
+        &self,
         memory: &dyn Memory,
         start: Address,
         seen: &mut HashSet<Address>,
         found: &mut Vec<(i32, Address)>,
-        heads: &mut Vec<Address>,
+        heads: &mut BTreeSet<Address>,
     ) {
         let mut links = start;
         while seen.len() < MAX_THREADS && seen.insert(links) {
@@ -105,7 +110,7 @@ impl ThreadList {
                 let id = memory.read_u32(descriptor.offset(self.id_at)).unwrap_or(0);
                 found.push((id.cast_signed(), descriptor));
             } else {
-                heads.push(links);
+                heads.insert(links);
             }
             match memory.read_address(links) {
                 Ok(next) if next.0 != 0 => links = next,

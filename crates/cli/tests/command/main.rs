@@ -32,6 +32,7 @@ mod swap;
 mod threads;
 mod trim;
 mod truth;
+mod who;
 
 use std::process::{Command, Output};
 

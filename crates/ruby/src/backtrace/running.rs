@@ -24,6 +24,8 @@ const DESCRIPTOR_BYTES: u64 = 0x900;
 /// Reads the stacks of threads of one process while it runs.
 #[derive(Debug, Clone)]
 pub struct RunningStacks {
+    /// The variable of the class Object and its value.
+    anchor: (Address, Address),
     layout: StackLayout,
     context_place: ContextPlace,
     code: CodeReader,
@@ -55,12 +57,26 @@ impl RunningStacks {
     /// `image` is the one that `space` and `paths` were read from, of the same instant.
     #[must_use]
     pub fn derive(image: &Image<'_>, space: &ObjectSpace, paths: &CodePaths) -> Option<Self> {
+        let anchor = space.interpreter.anchor(image)?;
         let context_place = ContextPlace::derive(image, space)?;
         let image = cached(image);
         let reader = ObjectReader::new(&image, &space.slot_index, &space.slots);
         let code = CodeReader::derive(reader, space, paths)?;
         let layout = space.stack_layout?;
-        Some(Self { layout, context_place, code, frames: Vec::new(), known: HashMap::new() })
+        Some(Self {
+            anchor,
+            layout,
+            context_place,
+            code,
+            frames: Vec::new(),
+            known: HashMap::new(),
+        })
+    }
+
+    /// Returns true if the process of this image runs the same program at the same addresses, as forked processes do.
+    #[must_use]
+    pub fn is_of(&self, image: &Image<'_>) -> bool {
+        image.read_address(self.anchor.0) == Ok(self.anchor.1)
     }
 
     /// Reads the stack of the thread with this descriptor; `None` if it runs no Ruby, or its stack could not be read.

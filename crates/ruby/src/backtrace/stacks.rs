@@ -183,13 +183,12 @@ impl Stack {
         if is_top { top..self.innermost } else { self.innermost..self.innermost }
     }
 
-    /// The words in use before the frames, as bytes.
-    fn values(&self, image: &Image<'_>) -> Vec<u8> {
+    /// The words in use before the frames, as bytes; `None` if a part cannot be read.
+    fn values(&self, image: &Image<'_>) -> Option<Vec<u8>> {
         let used = self.unused(image).start - self.all.start;
         let mut bytes = vec![0; used.min(MAX_VALUE_BYTES) as usize];
-        let read = image.read(self.all.start, &mut bytes);
-        bytes.truncate(read);
-        bytes
+        image.read_exact(self.all.start, &mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// Its innermost frames, at most `max`, as bytes.
@@ -286,9 +285,10 @@ impl StackLayout {
             let is_current =
                 image.read_address(thread.offset(self.context_at as u64)) == Ok(context);
             let frames = stack.frames(image, self.frame_bytes, self.max_frames);
-            let values = stack.values(image);
+            let values = stack.values(image)?;
             let again = Stack::of(image, context, thread)?;
-            if !is_current || again.all != stack.all {
+            // A part that cannot be read may be in a mapping that is new.
+            if !is_current || again.all != stack.all || frames.is_empty() {
                 return None;
             }
             moved = moved.max(stack.innermost).max(again.innermost);
