@@ -254,12 +254,9 @@ impl Sampler {
     /// Reads the stacks of threads that have faulted, each once.
     fn read_stacks(&mut self, faults: &[Fault]) {
         let mut readings = HashMap::new();
-        for fault in faults {
-            let thread = (fault.pid, fault.tid);
-            if !readings.contains_key(&thread) {
-                let reading = self.process(fault.pid, None).read_stack(fault.tid);
-                readings.insert(thread, reading);
-            }
+        for &Fault { pid, tid, .. } in faults {
+            let read = || self.process(pid, None).read_stack(tid);
+            readings.entry((pid, tid)).or_insert_with(read);
         }
         let Source::Events(PageFaults { period: pages, .. }) = self.source else { return };
         let mut numbers: HashMap<(i32, i32), Option<u32>> = HashMap::new();

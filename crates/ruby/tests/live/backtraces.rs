@@ -227,6 +227,55 @@ fn stacks_of_a_running_process_equal_those_of_the_paused_one() {
     assert!(target.finish());
 }
 
+/// Methods that come and go, whose bytecode and entries take the slots of earlier ones.
+#[test]
+fn code_that_takes_the_slot_of_other_code_is_noticed() {
+    let program = "
+        thread = nil
+        25.times do |number|
+          Object.send(:undef_method, \"m#{number - 1}\") if number > 0
+          thread&.kill&.join
+          thread = nil
+          3.times { GC.start }
+          eval(\"def m#{number}#{\"\\n\" * number}; sleep; end\", TOPLEVEL_BINDING, '/srv/app/m.rb', 1)
+          thread = Thread.new { send(\"m#{number}\") }
+          Thread.pass until thread.stop?
+          puts 'ready {}'; $stdout.flush; $stdin.gets
+        end";
+    let mut target = Target::ruby(program);
+    let mut stacks: Option<RunningStacks> = None;
+    for number in 0..25 {
+        let frozen = freeze(target.pid(), PATIENCE).unwrap();
+        let image = frozen.image();
+        let threads: Vec<Address> = image.state.threads.iter().map(Thread::pthread).collect();
+        let stacks = stacks.get_or_insert_with(|| {
+            let space = ruby::read(image).unwrap();
+            let paths = ruby::code_paths(image, &space).unwrap();
+            RunningStacks::derive(image, &space, &paths).unwrap()
+        });
+        frozen.thaw().unwrap();
+        let running = look(target.pid()).unwrap();
+        let expected = Frame {
+            label: format!("Object#m{number}"),
+            path: Some("/srv/app/m.rb".to_owned()),
+            line: Some(number + 1),
+        };
+        let found = threads.iter().filter_map(|&thread| stacks.read(&running, thread));
+        let found: Vec<_> = found.map(|stack| stack.frames.get(1).copied()).collect();
+        let frames = found.iter().filter_map(|frame| stacks.frame((*frame)?));
+        assert!(
+            frames.clone().any(|frame| *frame == expected),
+            "{number}: {:?}",
+            frames.collect::<Vec<_>>()
+        );
+        target.tell("");
+        if number < 24 {
+            target.next_truth();
+        }
+    }
+    assert!(target.finish());
+}
+
 /// Threads of which the program has one only, in a fiber and outside, and native threads that run no Ruby.
 #[test]
 fn one_thread_suffices_to_find_stacks() {
