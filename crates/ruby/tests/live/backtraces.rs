@@ -227,7 +227,7 @@ fn stacks_of_a_running_process_equal_those_of_the_paused_one() {
     assert!(target.finish());
 }
 
-/// Methods that come and go, whose bytecode and entries take the slots of earlier ones.
+/// Methods that come and go, whose bytecode takes the slots of earlier ones on some releases.
 #[test]
 fn code_that_takes_the_slot_of_other_code_is_noticed() {
     let program = "
