@@ -24,7 +24,7 @@ mod walk;
 
 pub use blocks::Blocks;
 pub use find::{Allocator, Libc, ServingAllocator, find_allocator, libc};
-pub use glibc::{count_heaps, thread_locals, thread_stacks};
+pub use glibc::{ThreadList, count_heaps, is_in_heap, thread_locals, thread_stacks};
 pub use heap_map::{
     Arena, Block, BlockState, Decay, Extent, ExtentState, Header, HeapMap, Totals, Tuning,
 };

@@ -1,10 +1,11 @@
 //! Compares walks with the figures of real processes about their own heaps, to the byte.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use allocator::{Allocator, BlockState, HeapMap, Totals};
-use capture::{ProcessState, elf};
+use allocator::{Allocator, BlockState, HeapMap, ThreadList, Totals};
+use capture::{Address, ProcessState, Thread, elf};
 use serde_json::Value;
 use testkit::Target;
 
@@ -238,4 +239,55 @@ fn a_reference_that_no_call_has_resolved_yet_is_followed_as_the_dynamic_linker_w
         assert_eq!(found.finding.is_none(), is_resolved, "{:?}", found.finding);
         assert!(target.finish());
     }
+}
+
+/// The threads of `pid` that run, with their descriptors, by registers and by the list.
+fn listed_and_true(
+    pid: i32,
+    list: &mut ThreadList,
+    known: &[Address],
+) -> [BTreeSet<(i32, Address)>; 2] {
+    let running = capture::look(pid).unwrap();
+    let frozen = capture::freeze(pid, capture::PATIENCE).unwrap();
+    let threads = frozen.image().state.threads.iter();
+    let expected: BTreeSet<_> = threads.map(|it| (it.tid, it.pthread())).collect();
+    frozen.thaw().unwrap();
+    // Threads that have ended stay in the list until they are joined.
+    let is_alive = |&(tid, _): &(i32, Address)| expected.iter().any(|it| it.0 == tid);
+    let listed = list.threads(&running, known).into_iter().filter(is_alive).collect();
+    [listed, expected]
+}
+
+#[test]
+fn threads_that_begin_later_and_those_of_forked_children_are_listed() {
+    let program = "
+        puts 'ready {}'; $stdout.flush; $stdin.gets
+        threads = Array.new(20) { Thread.new { sleep } }
+        Array.new(20) { Thread.new {} }.each(&:join)
+        Thread.pass until threads.all?(&:stop?)
+        child = Thread.new { fork { Thread.new { sleep }; $stdin.read } }.value
+        sleep 0.01 while Dir.children(\"/proc/#{child}/task\").size < 2
+        puts \"ready {\\\"child\\\": #{child}}\"; $stdout.flush; $stdin.read";
+    let mut target = Target::ruby(program);
+    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let mut list = ThreadList::derive(frozen.image()).unwrap();
+    let known: Vec<Address> = frozen.image().state.threads.iter().map(Thread::pthread).collect();
+    frozen.thaw().unwrap();
+    target.tell("");
+    let truth = target.next_truth();
+    let [listed, expected] = listed_and_true(target.pid(), &mut list, &known);
+    assert_eq!(listed, expected);
+    assert!(expected.len() >= 21, "{expected:?}");
+    // The child's first thread was another one in its parent.
+    let known: Vec<Address> = expected.iter().map(|it| it.1).collect();
+    let child = i32::try_from(number(&truth, "child")).unwrap();
+    let [listed, expected] = listed_and_true(child, &mut list, &known);
+    assert_eq!(listed, expected);
+    assert!(expected.len() >= 2, "{expected:?}");
+    let running = capture::look(child).unwrap();
+    for &(tid, descriptor) in &expected {
+        assert!(list.is(&running, descriptor, tid));
+        assert!(!list.is(&running, descriptor, tid + 1));
+    }
+    assert!(target.finish());
 }

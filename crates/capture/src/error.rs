@@ -71,6 +71,14 @@ pub enum Error {
         /// The reason, as far as it can be seen from outside, and the remedy.
         remedy: String,
     },
+    /// Its page faults cannot be sampled.
+    #[error("cannot sample the page faults of process {pid}: {source}")]
+    Faults {
+        /// The requested id.
+        pid: i32,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// A thread did not stop in time. The target runs on.
     #[error(
         "thread {tid} of process {pid} did not stop within {milliseconds} ms (state {state}: D waits for a disk or \

@@ -14,6 +14,12 @@ pub trait Source: Memory {
         self.read(at, into)
     }
 
+    /// Reads bytes at `at` that were in no mapping when the state was read. Returns the number of bytes read.
+    fn read_unmapped(&self, at: Address, into: &mut [u8]) -> usize {
+        let _ = (at, into);
+        0
+    }
+
     /// Returns the state of the page at `at` (`None` if it is absent), and the number of the following `bytes` with
     /// the same state. Called only if [`ProcessState::pages`] is `None`.
     fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
@@ -160,7 +166,9 @@ impl<'m> Image<'m> {
     /// Reads from `at` up to the end of the run of pages, of the hole between two runs, or of the mapping. Returns the
     /// number of bytes read.
     fn read_run(&self, at: Address, into: &mut [u8]) -> usize {
-        let Some(mapping) = self.state.mappings.find(at) else { return 0 };
+        let Some(mapping) = self.state.mappings.find(at) else {
+            return self.source.read_unmapped(at, into);
+        };
         let end = mapping.range.end.min(at.offset(into.len() as u64).max(at));
         let (state, bytes) = self.state_at(at, end - at);
         let into = &mut into[..bytes as usize];

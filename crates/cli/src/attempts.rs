@@ -74,6 +74,57 @@ pub(crate) fn take_and_try(
     target.capture(started)
 }
 
+/// Returns what `read` finds in an image of the process: of a forked copy if one can be made, else of the paused process.
+///
+/// # Errors
+/// Also if `read` fails four times; its error is a sentence that gives the reason.
+pub(crate) fn read_image<T: Send>(
+    pid: i32,
+    how: CaptureArguments,
+    read: impl Fn(&Image<'_>) -> Result<T, String> + Sync,
+) -> Result<T, Failure> {
+    let image = capture::look(pid)?;
+    let own_bytes = own_bytes(image.state.process.rss_bytes, Detail::CAUSES);
+    let target = Target { pid, how, owners: false, call: None, image: &image, own_bytes };
+    let unread = |reason| Failure::Unread { pid, reason };
+    let from_copy = |plan: &ForkPlan| {
+        let forked = match inferior::fork(pid, how.max_pause, plan)? {
+            Ok(forked) => forked,
+            Err(refusal) => return Err(target.refused(refusal)),
+        };
+        let found = read(forked.image());
+        forked.end()?;
+        found.map_err(unread)
+    };
+    let from_process = || {
+        let frozen = capture::freeze(pid, how.max_pause)?;
+        let found = read(frozen.image());
+        frozen.thaw()?;
+        found.map_err(unread)
+    };
+    let (mut plan, _) = target.choose()?;
+    let mut attempt = 1;
+    loop {
+        let result = match &plan {
+            Some(plan) => on_a_thread_of_its_own(|| from_copy(plan)),
+            None => from_process(),
+        };
+        match result {
+            Ok(found) => return Ok(found),
+            Err(failure)
+                if attempt < MAX_ATTEMPTS
+                    && (is_transient(&failure) || matches!(failure, Failure::Unread { .. })) => {}
+            Err(failure) if plan.is_some() && target.may_freeze_after(&failure) => {
+                plan = None;
+                attempt = 0;
+            }
+            Err(failure) => return Err(failure),
+        }
+        attempt += 1;
+        std::thread::sleep(BETWEEN_ATTEMPTS);
+    }
+}
+
 /// Returns the memory that rbloat itself needs to read a process, in bytes.
 fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
     let part = match detail {

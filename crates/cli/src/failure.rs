@@ -184,7 +184,7 @@ impl Failure {
             | Self::NothingAt(_)
             | Self::NoObjects(_) => 3,
             Self::NoReferences => 6,
-            Self::Capture(E::NotPermitted { .. }) => 4,
+            Self::Capture(E::NotPermitted { .. } | E::Faults { .. }) => 4,
             Self::Capture(
                 E::Traced { .. } | E::DoesNotStop { .. } | E::NewThreads { .. } | E::Ended { .. },
             )

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand};
 
 /// Each crate, and the lower crates that it may use.
-const LADDER: [(&str, &[&str]); 11] = [
+const LADDER: [(&str, &[&str]); 12] = [
     (
         "rbloat",
         &[
@@ -15,6 +15,7 @@ const LADDER: [(&str, &[&str]); 11] = [
             "formats",
             "ledger",
             "allocator",
+            "sampler",
             "ruby",
             "inferior",
             "capture",
@@ -22,12 +23,13 @@ const LADDER: [(&str, &[&str]); 11] = [
     ),
     ("rbloat-supervise", &["diagnosis", "formats", "ruby", "capture"]),
     ("rbloat-render", &["diagnosis", "formats", "ledger", "capture"]),
-    ("rbloat-diagnosis", &["formats", "ledger", "allocator", "capture"]),
+    ("rbloat-diagnosis", &["formats", "ledger", "allocator", "sampler", "capture"]),
     ("rbloat-formats", &["ledger", "capture"]),
     ("rbloat-ledger", &["allocator", "ruby", "capture"]),
     ("rbloat-allocator", &["capture"]),
     ("rbloat-ruby", &["capture"]),
     ("rbloat-inferior", &["capture"]),
+    ("rbloat-sampler", &["allocator", "ruby", "capture"]),
     ("rbloat-capture", &[]),
     // The tests share it. Nothing else may depend on it.
     ("rbloat-testkit", &["capture"]),

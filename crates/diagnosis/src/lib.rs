@@ -11,6 +11,7 @@ mod stable;
 mod statistics;
 mod trim;
 mod verdict;
+mod who;
 
 pub use advice::advise;
 pub use comparison::{Workload, compare};
@@ -22,6 +23,7 @@ pub use stable::{Early, MIN_STRETCHES, Shape, Slope, StablePoint, Teeth};
 pub use statistics::median;
 pub use trim::{trim_expectation, trim_watch};
 pub use verdict::{MIN_BYTES, MIN_SHARE, judge};
+pub use who::who;
 
 use formats::{Capture, Report};
 use ledger::Ledger;

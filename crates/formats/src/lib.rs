@@ -16,6 +16,7 @@ mod snapshot;
 mod trim;
 mod untrusted;
 mod verdict;
+mod who;
 mod why;
 
 use schemars::JsonSchema;
@@ -40,11 +41,15 @@ pub use recording::{Recording, RecordingError};
 pub use report::{
     Arena, ArenaSlabs, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FileCode, FindingRow,
     FindingSeverity, GemCode, Interpreter, InterpreterPart, KeptBy, Malloc, MallocTuning,
-    MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby, SizeClass, milliseconds,
+    MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby, SizeClass, ThreadRow,
+    milliseconds,
 };
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};
 pub use verdict::{Action, Advice, LargeGem, Verdict};
+pub use who::{
+    Sampling, SamplingMethod, Who, WhoFrame, WhoLine, WhoMethod, WhoProcess, WhoShare, WhoStack,
+};
 pub use why::{Why, WhyKind, WhyReferrer, WhySubject};
 
 /// The version of the JSON documents.
@@ -74,11 +79,12 @@ pub trait Content: Serialize {
 pub type Schema = fn() -> serde_json::Value;
 
 /// The kind of each document, and its schema.
-pub const SCHEMAS: [(&str, Schema); 5] = [
+pub const SCHEMAS: [(&str, Schema); 6] = [
     (Report::KIND, schema::<Report>),
     (Diff::KIND, schema::<Diff>),
     (Comparison::KIND, schema::<Comparison>),
     (TrimReport::KIND, schema::<TrimReport>),
+    (Who::KIND, schema::<Who>),
     (Why::KIND, schema::<Why>),
 ];
 

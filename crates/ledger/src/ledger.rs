@@ -10,6 +10,7 @@ use crate::interpreter::InterpreterAccount;
 use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, Parts, PointerGraph, Reach};
 use crate::pages::pages_of;
 use crate::pins::{self, Pin, Pins, SizeClassAccount};
+use crate::threads::{self, ThreadGroup};
 use crate::{Cause, Causes, Facts, FileAccount, MemoryMap, Size, memory_map};
 
 /// The account of one process at one instant: every resident byte under one cause, with the facts about malloc and
@@ -50,6 +51,8 @@ pub struct Ledger {
     pub files: Vec<FileAccount>,
     /// The interpreter's own memory by kind and by file; `None` if owners were not traced.
     pub interpreter: Option<InterpreterAccount>,
+    /// The threads of Ruby by the method that they run; `None` if that is unknown.
+    pub threads: Option<Vec<ThreadGroup>>,
     /// Problems, and facts that a reader should know, the most severe first.
     pub findings: Vec<Finding>,
 }
@@ -241,6 +244,7 @@ impl Ledger {
             owners: accounts,
             dominators,
             files: booking.files.accounts(),
+            threads: threads::groups(facts),
             interpreter: parts.map(|parts| parts.account(&booking.parts)),
             findings,
         }

@@ -16,6 +16,7 @@ mod ownership;
 mod pages;
 mod pins;
 mod size;
+mod threads;
 pub use allocator::{Decay, Tuning};
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
@@ -31,3 +32,4 @@ pub use ownership::{
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use size::{Count, Size, percent};
+pub use threads::ThreadGroup;

@@ -16,7 +16,9 @@ mod report;
 mod sample;
 mod stable;
 mod text;
+mod threads;
 mod trim;
+mod who;
 mod why;
 pub mod words;
 
@@ -31,4 +33,5 @@ pub use sample::{age, duration, fewer_searches, headline, recording_end, sample,
 pub use stable::stable_point;
 pub use text::bar;
 pub use trim::{trim_outcome, trim_prediction, trim_summary, trim_watch};
+pub use who::{folded, speedscope, who, who_html, who_summary};
 pub use why::{why, why_summary};

@@ -12,6 +12,7 @@ use crate::text::{
     BOLD, DIM, GREEN, RED, align_right, bar, mebibytes, table, trimmed, write_paragraph,
     write_verdict, write_wrapped,
 };
+use crate::threads::write_threads;
 use crate::words;
 
 /// Columns of the bar for all of RSS.
@@ -91,6 +92,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     write_pins(report, out, options.width)?;
     write_files(report, out, options.width)?;
     write_interpreter(report, out, options.width, options.code)?;
+    write_threads(report, out, options.width)?;
     write_advice(report, out, options.width)?;
     write_findings(report, out, options.width)?;
     write_foot(report, out, options.width)

@@ -63,7 +63,7 @@ fn iseqs(space: &ObjectSpace) -> Vec<Iseq> {
 }
 
 fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePaths> {
-    let reader = ObjectReader { image, index: &space.slot_index, slots: &space.slots };
+    let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
     let mut paths = Paths {
         space,
         reader,

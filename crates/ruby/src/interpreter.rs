@@ -116,6 +116,13 @@ impl Interpreter {
         modules.iter().find(|module| module.range == self.range)
     }
 
+    /// The variable that holds the class Object, and its value: another program has neither in the same place.
+    pub(crate) fn anchor(&self, image: &Image<'_>) -> Option<(Address, Address)> {
+        let object =
+            image.read_address(self.object_variable).ok().filter(|object| object.0 != 0)?;
+        Some((self.object_variable, object))
+    }
+
     /// The slot of the class Object, from which every derivation starts.
     pub(crate) fn object_class(&self, image: &Image<'_>) -> Result<Address, Error> {
         let at = self.object_variable;

@@ -20,6 +20,7 @@
 //! | `object_space` | the result, with the facts that later readers need |
 //! | `roots` | constants, variables of classes, global variables |
 //! | `code_paths` | the files that bytecode was compiled from |
+//! | `heap_pages` | heap pages of processes that run |
 //! | `backtrace` | the VM stacks of threads, and the methods that they run, with their files and lines |
 //!
 //! ```no_run
@@ -35,6 +36,7 @@ mod areas;
 mod backtrace;
 mod code_paths;
 mod error;
+mod heap_pages;
 mod interpreter;
 mod layout;
 mod model;
@@ -47,9 +49,10 @@ mod roots;
 mod tests;
 mod word;
 
-pub use backtrace::{backtraces, map_backtraces};
+pub use backtrace::{RunningStack, RunningStacks, backtraces, map_backtraces};
 pub use code_paths::code_paths;
 pub use error::{Check, Error, Failure};
+pub use heap_pages::HeapPages;
 pub use interpreter::{Interpreter, find, find_in};
 pub use layout::st_table::StTable;
 pub use model::backtrace::{Backtrace, Frame};

@@ -6,6 +6,7 @@ use capture::{Address, Finding, Image};
 use crate::backtrace::StackLayout;
 use crate::interpreter::Interpreter;
 use crate::layout::class_names::{ClassNames, ObjectReader};
+use crate::layout::imemo::ImemoTypes;
 use crate::layout::shape_tree::ShapeTree;
 use crate::model::class::Class;
 use crate::model::content::Content;
@@ -51,8 +52,10 @@ pub struct ObjectSpace {
     /// Remarks, mostly on parts that could not be read.
     pub findings: Vec<Finding>,
     pub(crate) slot_index: SlotIndex,
-    /// Derived while the slots were read, and needed once more for [`named_roots`](crate::named_roots).
+    /// Derived while the slots were read, and needed once more for [`named_roots`](crate::named_roots) and
+    /// [`backtraces`](crate::backtraces).
     pub(crate) class_names: Option<ClassNames>,
+    pub(crate) imemo_types: Option<ImemoTypes>,
     pub(crate) shape_tree: Option<ShapeTree>,
     pub(crate) stack_layout: Option<StackLayout>,
 }
@@ -68,7 +71,7 @@ impl ObjectSpace {
     /// `image` is the one that the object space was read from.
     #[must_use]
     pub fn text(&self, image: &Image<'_>, slot: u32) -> Option<String> {
-        let reader = ObjectReader { image, index: &self.slot_index, slots: &self.slots };
+        let reader = ObjectReader::new(image, &self.slot_index, &self.slots);
         self.class_names?.text(reader, self.slot_address(slot as usize)?.0)
     }
 

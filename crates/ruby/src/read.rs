@@ -80,7 +80,8 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Fail
     let context = Context::new(basics, &heap);
     let bitmaps = Bitmaps::find(image, &heap)?;
     let mut read = slots::read(&context, bitmaps)?;
-    let Classes { mut classes, names, mut findings } = classes::resolve(&context, &mut read)?;
+    let Classes { mut classes, names, imemo_types, mut findings } =
+        classes::resolve(&context, &mut read)?;
     let (data_types, data_objects, shortcoming) =
         read.data.resolve(image, &read.slots, &mut classes);
     findings.extend(shortcoming);
@@ -104,6 +105,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Fail
         findings,
         slot_index,
         class_names: names,
+        imemo_types: Some(imemo_types),
         shape_tree: basics.shape_tree,
         stack_layout: None,
         vm_stacks: Vec::new(),

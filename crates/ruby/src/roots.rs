@@ -8,8 +8,9 @@ mod class_variables;
 mod constants;
 mod globals;
 mod id_table;
+pub(crate) mod names;
 pub(crate) mod program;
-mod symbols;
+pub(crate) mod symbols;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ const MAX_ROOTS: usize = 1 << 21;
 #[must_use]
 pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, Vec<Finding>) {
     let image = cached(image);
-    let reader = ObjectReader { image: &image, index: &space.slot_index, slots: &space.slots };
+    let reader = ObjectReader::new(&image, &space.slot_index, &space.slots);
     let note = |what: &str| Finding::general(Severity::Note, what);
     let Some(program) = Program::read(space, reader) else {
         let what = "the names of constants and variables could not be derived: retaining paths do \
@@ -84,18 +85,22 @@ fn add_roots_of(
     let Some(slot) = program.reader.class(class) else { return };
     let constants = program.constants.read(program.reader.image, &slot, &program.budget);
     let mut file_at = |at: u64| {
-        let path = || Some(program.class_names.text(program.reader, at)?.into());
+        let path = || Some(program.names.class_names.text(program.reader, at)?.into());
         files.entry(at).or_insert_with(path).clone()
     };
     let constants = constants.into_iter().filter_map(|constant| {
         let value = program.object(constant.value)?;
-        let name = program.symbols.name(constant.serial).filter(|name| is_constant(name))?;
+        let name = program
+            .names
+            .symbols
+            .name(program.reader, constant.serial)
+            .filter(|name| is_constant(name))?;
         Some((value, (RootKind::Constant, name, file_at(constant.file))))
     });
     let variables = variables.map_or(Vec::new(), |it| it.variables(program, class, &slot));
     let variables = variables.into_iter().filter_map(|(id, value)| {
         let name = |name: String| Some((variable_kind(&name)?, name, None));
-        Some((program.object(value)?, name(program.symbols.name_of_id(id)?)?))
+        Some((program.object(value)?, name(program.names.symbols.name_of_id(program.reader, id)?)?))
     });
     let mut own = None;
     for (value, (kind, name, file)) in constants.chain(variables) {

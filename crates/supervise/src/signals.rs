@@ -106,7 +106,7 @@ pub fn terminate(child: &Child) {
 
 /// Passes a signal on to a program that rbloat started; not a signal from the terminal, which the program has
 /// received itself.
-pub(crate) fn pass_on(event: Event, child: &Child) {
+pub fn pass_on(event: Event, child: &Child) {
     if let Event::Signal { number, by_kernel: false } = event
         && let Ok(signal) = Signal::try_from(number)
     {

@@ -100,3 +100,16 @@ pub fn count_heaps(mappings: &capture::Mappings) -> usize {
     };
     mappings.iter().filter(is_heap).count()
 }
+
+/// Returns true if `at` seems to lie in a heap of an arena other than the main one: the first word of a heap points to its
+/// arena, which lies right behind the head of the same heap or of another one.
+#[must_use]
+pub fn is_in_heap(memory: &dyn Memory, at: Address) -> bool {
+    const MAX_HEAD_BYTES: u64 = 0x40;
+    HEAP_ALIGNMENTS.into_iter().any(|alignment| {
+        let heap = at.align_down(alignment);
+        let arena = memory.read_address(heap).unwrap_or_default();
+        let behind_head = arena - arena.align_down(alignment);
+        heap.0 != 0 && arena.is_aligned(16) && (1..=MAX_HEAD_BYTES).contains(&behind_head)
+    })
+}

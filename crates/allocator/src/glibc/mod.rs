@@ -23,6 +23,7 @@ mod segment;
 mod segment_walk;
 mod state;
 mod tcache;
+mod thread_list;
 mod threads;
 mod totals;
 mod trim;
@@ -32,6 +33,7 @@ mod walk;
 mod tests;
 
 pub(crate) use error::Error;
-pub use heaps::count_heaps;
+pub use heaps::{count_heaps, is_in_heap};
+pub use thread_list::ThreadList;
 pub use threads::{thread_locals, thread_stacks};
 pub(crate) use walk::walk;

@@ -89,6 +89,13 @@ impl Source for LiveMemory {
         }
     }
 
+    /// A running process maps more memory. Only pages of its own are read: reading a device may have effects.
+    fn read_unmapped(&self, at: Address, into: &mut [u8]) -> usize {
+        let Some(pagemap) = &self.pagemap else { return 0 };
+        let own = pagemap.own_bytes_at(at, into.len() as u64) as usize;
+        if own == 0 { 0 } else { self.read(at, &mut into[..own]) }
+    }
+
     fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
         match &self.pagemap {
             Some(pagemap) => pagemap.state_at(at, bytes),

@@ -7,6 +7,7 @@
 mod blocked_signals;
 mod frozen;
 mod memory;
+pub mod page_faults;
 mod pagemap;
 mod pause;
 mod priority;

@@ -145,23 +145,44 @@ impl Pagemap {
     /// Returns the state of the page at `at` (`None` if it is absent), and the number of the following `bytes` that
     /// surely have the same.
     pub(crate) fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
+        let state = |entry: u64| match entry {
+            entry if entry & ENTRY_SWAPPED != 0 => Some(PageState::Swapped),
+            entry if entry & ENTRY_PRESENT == 0 => None,
+            entry if entry & ENTRY_FILE != 0 => Some(PageState::File),
+            _ => Some(PageState::Anonymous),
+        };
+        self.run_at(at, bytes, state).unwrap_or((Some(PageState::Lost), bytes))
+    }
+
+    /// Returns the number of bytes from `at` on, at most `bytes`, that surely lie in resident anonymous pages of the process
+    /// alone: neither of files, nor shared, nor of devices.
+    pub(crate) fn own_bytes_at(&self, at: Address, bytes: u64) -> u64 {
+        let is_own = |entry| {
+            entry & (ENTRY_PRESENT | ENTRY_FILE | ENTRY_EXCLUSIVE)
+                == ENTRY_PRESENT | ENTRY_EXCLUSIVE
+        };
+        self.run_at(at, bytes, is_own).filter(|run| run.0).map_or(0, |run| run.1)
+    }
+
+    /// The property of the page at `at`, and the number of the following `bytes` that surely have the same; `None` if the
+    /// pagemap cannot be read.
+    fn run_at<T: PartialEq>(
+        &self,
+        at: Address,
+        bytes: u64,
+        property: impl Fn(u64) -> T,
+    ) -> Option<(T, u64)> {
         const ENTRIES: usize = 64;
         let first = at.align_down(PAGE_SIZE);
         let pages = (at.offset(bytes) - first).div_ceil(PAGE_SIZE).min(ENTRIES as u64);
         let mut entries = [0; ENTRIES * 8];
         let wanted = &mut entries[..pages as usize * 8];
         let read = self.file.read_at(wanted, first.0 / PAGE_SIZE * 8).unwrap_or(0);
-        let state = |entry: &[u8]| match u64::from_le_bytes(entry.try_into().expect("eight bytes"))
-        {
-            entry if entry & ENTRY_SWAPPED != 0 => Some(PageState::Swapped),
-            entry if entry & ENTRY_PRESENT == 0 => None,
-            entry if entry & ENTRY_FILE != 0 => Some(PageState::File),
-            _ => Some(PageState::Anonymous),
-        };
-        let mut states = wanted[..read].chunks_exact(8).map(state);
-        let Some(first_state) = states.next() else { return (Some(PageState::Lost), bytes) };
-        let alike = 1 + states.take_while(|&state| state == first_state).count() as u64;
-        (first_state, (first.offset(alike * PAGE_SIZE) - at).min(bytes))
+        let entry = |entry: &[u8]| u64::from_le_bytes(entry.try_into().expect("eight bytes"));
+        let mut properties = wanted[..read].chunks_exact(8).map(|it| property(entry(it)));
+        let property = properties.next()?;
+        let alike = 1 + properties.take_while(|it| *it == property).count() as u64;
+        Some((property, (first.offset(alike * PAGE_SIZE) - at).min(bytes)))
     }
 
     fn error(&self, source: io::Error) -> Error {

@@ -73,6 +73,13 @@ pub fn rollup(pid: i32) -> Result<Rollup, Error> {
     })
 }
 
+/// Returns true if process `pid` has transparent huge pages.
+#[must_use]
+pub fn has_huge_pages(pid: i32) -> bool {
+    let text = read(pid, "smaps_rollup").unwrap_or_default();
+    number_after(&String::from_utf8_lossy(&text), "AnonHugePages:").is_some_and(|it| it > 0)
+}
+
 /// Returns the exact resident bytes of process `pid`.
 ///
 /// # Errors
@@ -82,7 +89,10 @@ pub fn rss_bytes(pid: i32) -> Result<u64, Error> {
 }
 
 /// Returns the resident bytes of a process by the kernel's fast count, as in its status.
-pub(crate) fn resident_bytes(pid: i32) -> Result<u64, Error> {
+///
+/// # Errors
+/// If there is no such process.
+pub fn resident_bytes(pid: i32) -> Result<u64, Error> {
     let text = read(pid, "statm")?;
     let pages = std::str::from_utf8(&text).ok().and_then(|it| it.split(' ').nth(1)?.parse().ok());
     Ok(pages.unwrap_or(0_u64) * PAGE_SIZE)

@@ -20,10 +20,16 @@ use crate::text::one_line;
 use crate::{Error, Mappings, ProcessInfo, Sysroot};
 
 pub use cgroup::{ControlGroup, GroupMemory, control_groups, group_memory};
-pub use memory::{MemoryCounts, Rollup, available_bytes, memory_counts, rollup, rss_bytes};
-pub(crate) use memory::{resident_bytes, rss_error_bytes};
+pub use memory::resident_bytes;
+pub(crate) use memory::rss_error_bytes;
+pub use memory::{
+    MemoryCounts, Rollup, available_bytes, has_huge_pages, memory_counts, rollup, rss_bytes,
+};
 pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
-pub use threads::{SignalSets, cpu_time, own_cpu_time, signal_sets, thread_state, threads};
+pub use threads::{
+    SignalSets, cpu_time, minor_faults, own_cpu_time, signal_sets, thread_name, thread_state,
+    threads,
+};
 pub(crate) use threads::{thread_count, thread_ids, thread_names};
 pub use tree::{Member, Tree, children, ended_without_signal};
 

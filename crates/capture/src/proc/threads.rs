@@ -39,11 +39,17 @@ pub fn threads(pid: i32) -> Result<Vec<i32>, Error> {
 /// Returns the names of the threads of process `pid`, ascending, each once. A Ruby thread has the name of the program
 /// unless it was named.
 pub(crate) fn thread_names(pid: i32) -> Vec<String> {
-    let read = |tid| fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok();
-    let names = thread_ids(pid).unwrap_or_default().into_iter().filter_map(read);
+    let threads = thread_ids(pid).unwrap_or_default();
     let names: BTreeSet<String> =
-        names.map(|name| one_line(String::from_utf8_lossy(&name).trim_end_matches('\n'))).collect();
+        threads.into_iter().filter_map(|tid| thread_name(pid, tid)).collect();
     names.into_iter().collect()
+}
+
+/// Returns the name of the thread `tid` of process `pid`; `None` if it is gone.
+#[must_use]
+pub fn thread_name(pid: i32, tid: i32) -> Option<String> {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    Some(one_line(String::from_utf8_lossy(&name).trim_end_matches('\n')))
 }
 
 /// Returns the state of the thread `tid` of process `pid`, a letter of proc(5); `None` if it is gone.
@@ -53,6 +59,16 @@ pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
     // The thread's name, which precedes the state, may contain any bytes, even parentheses.
     let name_end = text.windows(2).rposition(|pair| pair == b") ")?;
     text.get(name_end + 2).map(|&state| char::from(state))
+}
+
+/// Returns the number of minor page faults of the thread `tid` of process `pid`; `None` if it is gone.
+#[must_use]
+pub fn minor_faults(pid: i32, tid: i32) -> Option<u64> {
+    const BEHIND_NAME: usize = 7;
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let name_end = text.windows(2).rposition(|pair| pair == b") ")?;
+    let fields = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
+    fields.split_ascii_whitespace().nth(BEHIND_NAME)?.parse().ok()
 }
 
 /// The signals that a thread has handlers for, and those that it blocks.

@@ -10,6 +10,7 @@ pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod snapshot;
 pub(crate) mod trim;
+pub(crate) mod who;
 pub(crate) mod why;
 
 use clap::Subcommand;
@@ -80,6 +81,14 @@ pub(crate) enum Command {
     /// Without --output it only prints a summary of each recording.
     #[command(after_help = EXAMPLES)]
     Plot(plot::PlotArguments),
+    /// Show which code makes the memory of a process grow
+    ///
+    /// Memory grows by page faults. The kernel samples them, and right afterwards rbloat reads the stack of the thread that
+    /// faulted, while it runs. The result names methods, lines of the application, threads, kinds of memory and native
+    /// libraries. Nothing is loaded into the process. At the beginning it pauses for some milliseconds, as for a report.
+    /// Processes that it forks are followed.
+    #[command(after_help = EXAMPLES)]
+    Who(who::WhoArguments),
     /// Explain why an object, or the objects of a class, are not freed
     ///
     /// Shows the shortest paths that retain it, the objects that refer to it, and what would be freed with it. A snapshot does
@@ -112,6 +121,7 @@ pub(crate) fn run(command: Option<&Command>) -> Result<Outcome, Failure> {
         Some(Command::Record(arguments)) => record::run(arguments),
         Some(Command::Plot(arguments)) => plot::run(arguments),
         Some(Command::Why(arguments)) => why::run(arguments),
+        Some(Command::Who(arguments)) => who::run(arguments),
         Some(Command::Completions { shell }) => print(&arguments::completions(*shell)),
         Some(Command::Manual) => print(&arguments::manual()?),
     }

@@ -96,7 +96,7 @@ fn start_and_record(arguments: &RecordArguments) -> Result<Outcome, Failure> {
 }
 
 /// Starts a program in rbloat's own environment.
-fn start(command: &[OsString]) -> Result<Child, Failure> {
+pub(crate) fn start(command: &[OsString]) -> Result<Child, Failure> {
     let (program, words) = command.split_first().expect("clap requires a program");
     capture::live::unblock_signals(Command::new(program).args(words))
         .spawn()
@@ -104,7 +104,7 @@ fn start(command: &[OsString]) -> Result<Child, Failure> {
 }
 
 /// Returns the exit status as in a shell: 128 plus the signal's number if a signal ended the program.
-fn shell_status(status: ExitStatus) -> u8 {
+pub(crate) fn shell_status(status: ExitStatus) -> u8 {
     let number = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(number).unwrap_or(u8::MAX)
 }

@@ -29,8 +29,10 @@ mod servers;
 mod snapshots;
 mod survival;
 mod swap;
+mod threads;
 mod trim;
 mod truth;
+mod who;
 
 use std::process::{Command, Output};
 

@@ -13,6 +13,7 @@ mod owners;
 mod pins;
 mod process;
 mod ruby;
+mod threads;
 
 use ledger::{Cause, Ledger};
 use schemars::JsonSchema;
@@ -31,11 +32,14 @@ pub use owners::{DominatorRow, KeptBy, Memsize, Owner};
 pub use pins::{ArenaSlabs, MallocTuning, PinRow, SizeClass};
 pub use process::ProcessSummary;
 pub use ruby::{Class, Ruby};
+pub use threads::ThreadRow;
 
 /// The maximum number of classes in a brief report.
 const MAX_CLASSES: usize = 30;
 /// The maximum number of files in a brief report.
 const MAX_FILES: usize = 30;
+/// The maximum number of groups of threads in a brief report.
+const MAX_THREADS: usize = 30;
 /// The maximum number of files of bytecode in a brief report.
 const MAX_CODE_FILES: usize = 100;
 
@@ -53,6 +57,7 @@ pub struct Report {
     pub dominators: Option<Vec<DominatorRow>>,
     pub files: Vec<MappedFile>,
     pub interpreter: Option<Interpreter>,
+    pub threads: Option<Vec<ThreadRow>>,
     pub verdict: Verdict,
     pub advice: Vec<Advice>,
     pub findings: Vec<FindingRow>,
@@ -102,13 +107,17 @@ impl Report {
                 .map(|dominators| dominators.iter().map(DominatorRow::from).collect()),
             files: ledger.files.iter().map(MappedFile::from).collect(),
             interpreter: ledger.interpreter.as_ref().map(Interpreter::from),
+            threads: ledger
+                .threads
+                .as_ref()
+                .map(|groups| groups.iter().map(ThreadRow::from).collect()),
             verdict,
             advice,
             findings: ledger.findings.iter().map(FindingRow::from).collect(),
         }
     }
 
-    /// Shortens a report to the largest classes, the largest mapped files, the `max_owners` largest owners, and the largest
+    /// Shortens a report to the largest classes, mapped files and groups of threads, the `max_owners` largest owners, and the largest
     /// files of bytecode. The other owners are summed up in one row, and so are the other files of bytecode, so that these rows
     /// still add up.
     #[must_use]
@@ -117,6 +126,9 @@ impl Report {
             ruby.classes.truncate(MAX_CLASSES);
         }
         self.files.truncate(MAX_FILES);
+        if let Some(threads) = &mut self.threads {
+            threads.truncate(MAX_THREADS);
+        }
         if let Some(owners) = &mut self.owners
             && owners.len() > max_owners
         {

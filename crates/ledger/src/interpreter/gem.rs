@@ -15,7 +15,8 @@ const APPLICATION: &str = "(application)";
 
 impl Gem {
     /// The gem of the file at `path`.
-    pub(crate) fn of(path: Option<&str>) -> Self {
+    #[must_use]
+    pub fn of(path: Option<&str>) -> Self {
         let Some(path) = path else { return Self::group("(unknown)") };
         let (path, is_internal) = match path.strip_prefix(INTERNAL) {
             Some(path) => (path.trim_end_matches('>'), true),
@@ -40,7 +41,8 @@ impl Gem {
     }
 
     /// Returns true for files that belong neither to a gem nor to Ruby itself, and were not made at run time.
-    pub(crate) fn is_application(&self) -> bool {
+    #[must_use]
+    pub fn is_application(&self) -> bool {
         self.name == APPLICATION
     }
 

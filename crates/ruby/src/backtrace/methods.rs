@@ -5,9 +5,12 @@ use std::collections::HashMap;
 use capture::{Address, Memory};
 
 use crate::backtrace::stacks::Environment;
+use crate::layout::class_names::ObjectReader;
+use crate::layout::imemo::ImemoTypes;
 use crate::model::class::ClassKind;
 use crate::model::imemo::ImemoType;
 use crate::object_space::ObjectSpace;
+use crate::roots::names::Names;
 use crate::roots::program::Program;
 use crate::word::{word, words};
 
@@ -18,6 +21,8 @@ const DEFINITION_BYTES: usize = 64;
 /// The words of a method entry (`rb_method_entry_t` in method.h): flags, the class that it was found in,
 /// its definition, its name, and its owner; the same from 2.7 to 4.1.
 const ENTRY_BYTES: usize = 40;
+/// More methods than threads are seen in; further ones are unknown.
+const MAX_METHODS: usize = 1 << 20;
 /// More blocks within each other than a method has.
 const MAX_BLOCKS: usize = 256;
 
@@ -30,68 +35,102 @@ pub(crate) struct Method {
     pub(crate) name: Option<String>,
 }
 
-/// Reads methods.
-pub(crate) struct Methods<'a> {
-    program: Program<'a>,
+/// Reads methods, and keeps them.
+#[derive(Debug, Clone)]
+pub(crate) struct Methods {
+    imemo_types: ImemoTypes,
+    names: Names,
     /// The offset of a method's original name in its definition; without it, an alias has its own name.
     original_name_at: Option<usize>,
-    known: HashMap<Address, Method>,
+    all: Vec<Method>,
+    /// The number of the method that each entry is of, and the words of the entry, by which a slot with another method
+    /// is recognized.
+    known: HashMap<Address, (u32, [u8; ENTRY_BYTES])>,
 }
 
-impl<'a> Methods<'a> {
-    pub(crate) fn new(program: Program<'a>) -> Self {
+impl Methods {
+    pub(crate) fn derive(program: Program<'_>, imemo_types: ImemoTypes) -> Self {
         let original_name_at = original_name_at(&program);
-        Self { program, original_name_at, known: HashMap::new() }
+        let names = program.names;
+        Self { imemo_types, names, original_name_at, all: Vec::new(), known: HashMap::new() }
     }
 
-    /// The method to which this environment, its own or a block's, belongs; `None` outside of methods
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// The type of the internal object at `at`; `None` for other objects.
+    pub(crate) fn imemo_type(&self, reader: ObjectReader<'_>, at: Address) -> Option<ImemoType> {
+        self.imemo_types.at(reader, at)
+    }
+
+    /// The method with this number.
+    pub(crate) fn get(&self, number: u32) -> Option<&Method> {
+        self.all.get(number as usize)
+    }
+
+    /// The number of the method to which this environment, its own or a block's, belongs; `None` outside of methods
     /// (`rb_vm_frame_method_entry` in vm_insnhelper.c).
-    pub(crate) fn of(&mut self, environment: Environment) -> Option<&Method> {
-        let reader = self.program.reader;
+    pub(crate) fn of(
+        &mut self,
+        reader: ObjectReader<'_>,
+        environment: Environment,
+        environment_at: impl Fn(Address) -> Option<Environment>,
+    ) -> Option<u32> {
         let mut environment = environment;
         for _ in 0..MAX_BLOCKS {
             let outer = environment.outer();
-            let entry = match imemo_type(self.program.space, environment.method) {
+            let entry = match self.imemo_type(reader, environment.method) {
                 Some(ImemoType::Ment) => Some(environment.method),
                 // A method's special variables, such as `$~`, refer to it in its place.
                 Some(ImemoType::Svar) if outer.is_none() => {
                     let method = reader.image.read_address(environment.method.offset(8)).ok();
-                    method.filter(|&at| imemo_type(self.program.space, at) == Some(ImemoType::Ment))
+                    method.filter(|&at| self.imemo_type(reader, at) == Some(ImemoType::Ment))
                 }
                 _ => None,
             };
             if let Some(entry) = entry {
-                if !self.known.contains_key(&entry) {
-                    let method = self.read(entry)?;
-                    self.known.insert(entry, method);
-                }
-                return self.known.get(&entry);
+                return self.number(reader, entry);
             }
-            environment = Environment::read(reader.image, outer?)?;
+            environment = environment_at(outer?)?;
         }
         None
     }
 
-    fn read(&self, entry: Address) -> Option<Method> {
-        let image = self.program.reader.image;
+    /// The number of the method of this entry.
+    fn number(&mut self, reader: ObjectReader<'_>, entry: Address) -> Option<u32> {
         let mut bytes = [0; ENTRY_BYTES];
-        image.read_exact(entry, &mut bytes).ok()?;
-        let [definition, name, owner] = [16, 24, 32].map(|at| word(&bytes, at));
+        reader.image.read_exact(entry, &mut bytes).ok()?;
+        // The first word has flags of the garbage collector.
+        match self.known.get(&entry) {
+            Some((number, known)) if known[8..] == bytes[8..] => return Some(*number),
+            _ if self.all.len() >= MAX_METHODS => return None,
+            _ => {}
+        }
+        let method = self.read(reader, &bytes);
+        let number = self.all.len() as u32;
+        self.all.push(method);
+        self.known.insert(entry, (number, bytes));
+        Some(number)
+    }
+
+    fn read(&self, reader: ObjectReader<'_>, entry: &[u8]) -> Method {
+        let [definition, name, owner] = [16, 24, 32].map(|at| word(entry, at));
+        let symbols = &self.names.symbols;
         let original = self.original_name_at.and_then(|at| {
-            let id = image.read_u64(Address(definition).offset(at as u64)).ok()?;
-            self.program.symbols.name_of_any_id(id)
+            let id = reader.image.read_u64(Address(definition).offset(at as u64)).ok()?;
+            symbols.name_of_any_id(reader, id)
         });
-        Some(Method {
-            owner: self.owner(Address(owner)),
-            name: original.or_else(|| self.program.symbols.name_of_any_id(name)),
-        })
+        Method {
+            owner: self.owner(reader, Address(owner)),
+            name: original.or_else(|| symbols.name_of_any_id(reader, name)),
+        }
     }
 
     /// The name of a class and `#`, or, for a singleton class, the name of its object and a dot.
-    fn owner(&self, class: Address) -> Option<String> {
-        let Program { class_names, reader, .. } = &self.program;
-        let name = |class, separator| Some(class_names.name(*reader, class)? + separator);
-        name(class, "#").or_else(|| name(self.program.attached(class)?, "."))
+    fn owner(&self, reader: ObjectReader<'_>, class: Address) -> Option<String> {
+        let name = |class, separator| Some(self.names.class_names.name(reader, class)? + separator);
+        name(class, "#").or_else(|| name(self.names.attached(reader, class)?, "."))
     }
 }
 
@@ -116,11 +155,6 @@ fn original_name_at(program: &Program<'_>) -> Option<usize> {
         definitions.iter().filter(has_name).count() * 4 >= definitions.len() * 3
     });
     places.next().filter(|_| !definitions.is_empty() && places.next().is_none())
-}
-
-/// The type of the internal object at `at`; `None` for other objects.
-pub(crate) fn imemo_type(space: &ObjectSpace, at: Address) -> Option<ImemoType> {
-    type_of_slot(space, space.slot_at(at)?)
 }
 
 fn type_of_slot(space: &ObjectSpace, slot: u32) -> Option<ImemoType> {

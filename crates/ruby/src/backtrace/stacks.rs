@@ -18,6 +18,8 @@ use crate::word::{word, words};
 
 /// The first bytes of a thread, among which the pointer to its context is searched for.
 const THREAD_BYTES: usize = 256;
+/// The first words of a context: the VM stack, its size in words, and the innermost frame.
+const HEAD_BYTES: usize = 24;
 /// The first bytes of a context, among which the pointer to its thread is searched for.
 const CONTEXT_BYTES: usize = 128;
 /// The threads from which layouts are derived.
@@ -32,6 +34,11 @@ const MAX_SAMPLE_FRAMES: usize = 256;
 const MAX_FRAMES: usize = 4096;
 /// ... and the frames of all threads.
 const MAX_FRAMES_IN_ALL: usize = 1 << 17;
+
+/// The values of a thread that are copied: twice as many as the largest stack of Ruby's default settings has.
+const MAX_VALUE_BYTES: u64 = 2 << 20;
+/// How often a stack that changes is read.
+const MAX_TRIES: usize = 3;
 
 /// The kinds of frames (`VM_FRAME_MAGIC_...` in vm_core.h).
 const KINDS: [u64; 9] = [
@@ -76,12 +83,16 @@ struct Stack {
     context: Address,
     all: Range<Address>,
     innermost: Address,
+    /// The words of its context that point to the thread, one bit for each.
+    thread_places: u32,
 }
 
 /// The layout of threads and their frames.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StackLayout {
-    context_at: usize,
+    pub(crate) context_at: usize,
+    /// The offset of the pointer to the thread in its context.
+    thread_at: usize,
     frame_bytes: usize,
     max_frames: usize,
 }
@@ -96,8 +107,12 @@ impl Environment {
             return None;
         }
         image.read_exact(at.before(ENVIRONMENT_BYTES), &mut bytes).ok()?;
-        let flags = word(&bytes, 16);
-        Some(Self { method: Address(word(&bytes, 0)), outer: word(&bytes, 8), flags })
+        Some(Self::of(&bytes))
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        let flags = word(bytes, 16);
+        Self { method: Address(word(bytes, 0)), outer: word(bytes, 8), flags }
     }
 
     /// The environment around it; `None` if it is a method's.
@@ -120,11 +135,21 @@ impl ControlFrame {
     }
 
     fn read(reader: ObjectReader<'_>, frame: &[u8], stack: &Range<Address>) -> Option<Self> {
-        let [pc, top, iseq, _, environment] = [0, 8, 16, 24, 32].map(|at| Address(word(frame, at)));
+        let read = Self::of(frame, stack, |at| Environment::read(reader.image, at))?;
+        let is_code = read.iseq.0 == 0 || reader.type_at(read.iseq) == Some(SlotType::IMEMO);
+        is_code.then_some(read)
+    }
+
+    /// The frame with these bytes, if it can be one. Its iseq may be any address.
+    fn of(
+        bytes: &[u8],
+        stack: &Range<Address>,
+        environment_at: impl Fn(Address) -> Option<Environment>,
+    ) -> Option<Self> {
+        let [pc, top, iseq, _, environment] = [0, 8, 16, 24, 32].map(|at| Address(word(bytes, at)));
         let is_on_stack = top.0 == 0 || (stack.start..=stack.end).contains(&top);
-        let is_code = iseq.0 == 0 || reader.type_at(iseq) == Some(SlotType::IMEMO);
-        let environment = Environment::read(reader.image, environment)?;
-        let fits = is_on_stack && is_code && KINDS.contains(&environment.kind());
+        let environment = environment_at(environment)?;
+        let fits = is_on_stack && KINDS.contains(&environment.kind());
         fits.then_some(Self { pc, iseq, environment })
     }
 }
@@ -143,8 +168,11 @@ impl Stack {
         }
         let all = Address(start)..Address(start.checked_add(size * 8)?);
         let innermost = Address(innermost);
-        let is_its = words(&bytes[24..]).any(|word| word == thread.0);
-        (is_its && all.contains(&innermost)).then_some(Self { context: at, all, innermost })
+        let places = words(&bytes).enumerate().skip(HEAD_BYTES / 8);
+        let thread_places =
+            places.fold(0, |places, (at, word)| places | u32::from(word == thread.0) << at);
+        let fits = thread_places != 0 && all.contains(&innermost);
+        fits.then_some(Self { context: at, all, innermost, thread_places })
     }
 
     /// The part between its values and its frames. The innermost frame has the end of the values, as the garbage collector
@@ -153,6 +181,14 @@ impl Stack {
         let top = image.read_address(self.innermost.offset(8)).unwrap_or(self.innermost);
         let is_top = (self.all.start..=self.innermost).contains(&top) && top.is_aligned(8);
         if is_top { top..self.innermost } else { self.innermost..self.innermost }
+    }
+
+    /// The words in use before the frames, as bytes; `None` if a part cannot be read.
+    fn values(&self, image: &Image<'_>) -> Option<Vec<u8>> {
+        let used = self.unused(image).start - self.all.start;
+        let mut bytes = vec![0; used.min(MAX_VALUE_BYTES) as usize];
+        image.read_exact(self.all.start, &mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// Its innermost frames, at most `max`, as bytes.
@@ -199,7 +235,10 @@ impl StackLayout {
         });
         let frame_bytes = sizes.next().filter(|_| sizes.next().is_none())?;
         let max_frames = (MAX_FRAMES_IN_ALL / threads.len()).clamp(1, MAX_FRAMES);
-        Some(Self { context_at, frame_bytes, max_frames })
+        let thread_at =
+            stacks.into_iter().map(|stack| stack.thread_places).reduce(|all, its| all & its)?;
+        let thread_at = (thread_at != 0).then(|| thread_at.trailing_zeros() as usize * 8)?;
+        Some(Self { context_at, thread_at, frame_bytes, max_frames })
     }
 
     /// The stack of the Thread object in the slot `thread`, which wraps `structure`; `None` for ended threads.
@@ -232,5 +271,70 @@ impl StackLayout {
             let frame = bytes.get(start..start + self.frame_bytes)?;
             ControlFrame::read(reader, frame, &stack.all)
         }))
+    }
+
+    /// Copies the stack of the thread that runs the context at `context` from a process that runs.
+    ///
+    /// The head of the context is read before the stack and after it. If both are equal, no frame began or ended
+    /// meanwhile. Otherwise it is read again, and after [`MAX_TRIES`] only frames older than all that moved count.
+    pub(crate) fn copy(self, image: &Image<'_>, context: Address) -> Option<StackCopy> {
+        let mut moved = Address(0);
+        for left in (0..MAX_TRIES).rev() {
+            let thread = image.read_address(context.offset(self.thread_at as u64)).ok()?;
+            let stack = Stack::of(image, context, thread)?;
+            let is_current =
+                image.read_address(thread.offset(self.context_at as u64)) == Ok(context);
+            let frames = stack.frames(image, self.frame_bytes, self.max_frames);
+            let values = stack.values(image)?;
+            let again = Stack::of(image, context, thread)?;
+            // A part that cannot be read may be in a mapping that is new.
+            if !is_current || again.all != stack.all || frames.is_empty() {
+                return None;
+            }
+            moved = moved.max(stack.innermost).max(again.innermost);
+            let is_torn = again.innermost != stack.innermost;
+            if left == 0 || !is_torn {
+                let first =
+                    if is_torn { moved.offset(self.frame_bytes as u64) } else { stack.innermost };
+                let skipped = ((first - stack.innermost) as usize).min(frames.len());
+                let (all, frame_bytes) = (stack.all, self.frame_bytes);
+                return Some(StackCopy { all, values, frames, skipped, frame_bytes, is_torn });
+            }
+        }
+        None
+    }
+}
+
+/// A copy of the used parts of a VM stack.
+pub(crate) struct StackCopy {
+    all: Range<Address>,
+    values: Vec<u8>,
+    frames: Vec<u8>,
+    /// The bytes of frames that changed while they were read.
+    skipped: usize,
+    frame_bytes: usize,
+    pub(crate) is_torn: bool,
+}
+
+impl StackCopy {
+    /// The valid frames, innermost first.
+    pub(crate) fn frames<'a>(
+        &'a self,
+        image: &'a Image<'_>,
+    ) -> impl Iterator<Item = ControlFrame> + 'a {
+        self.frames[self.skipped..].chunks_exact(self.frame_bytes).filter_map(move |frame| {
+            ControlFrame::of(frame, &self.all, |at| self.environment(image, at))
+        })
+    }
+
+    /// The environment at `at`: on this stack, or in memory after it left the stack.
+    pub(crate) fn environment(&self, image: &Image<'_>, at: Address) -> Option<Environment> {
+        if !self.all.contains(&at) {
+            return Environment::read(image, at);
+        }
+        let start =
+            usize::try_from(at.before(ENVIRONMENT_BYTES).0.checked_sub(self.all.start.0)?).ok()?;
+        let bytes = self.values.get(start..start + ENVIRONMENT_BYTES as usize + 8);
+        bytes.filter(|_| at.is_aligned(8)).map(Environment::of)
     }
 }

@@ -3,6 +3,7 @@
 use capture::{Address, Image, Memory};
 
 use crate::interpreter::Landmark;
+use crate::layout::object;
 use crate::layout::shape_tree::{ShapeHome, ShapeTree};
 use crate::layout::st_table::read_pairs;
 use crate::model::slot::{Slot, SlotType};
@@ -18,6 +19,10 @@ const SEARCHED_SLOT_BYTES: usize = 512;
 const SEARCHED_EXTENSION_BYTES: u64 = 64;
 /// More class-level instance variables than a class has.
 const MAX_VARIABLES: u64 = 4096;
+/// The bytes of the smallest slot that may hold a string or a class.
+const MIN_SLOT_BYTES: usize = 32;
+/// `RUBY_T_MASK`.
+const TYPE_MASK: u8 = 31;
 /// Strings with this flag have their bytes elsewhere (`RSTRING_NOEMBED`, in all versions).
 const NOT_EMBEDDED: u64 = 1 << 13;
 
@@ -54,25 +59,62 @@ pub(crate) struct ClassNames {
 #[derive(Clone, Copy)]
 pub(crate) struct ObjectReader<'a> {
     pub(crate) image: &'a Image<'a>,
-    pub(crate) index: &'a SlotIndex,
-    pub(crate) slots: &'a [Slot],
+    /// The slots that were read from the same image; `None` for a process that runs, whose slots change. Then the type
+    /// of an object is read from its flags, and callers have to check that there is an object.
+    slots: Option<(&'a SlotIndex, &'a [Slot])>,
 }
 
-impl ObjectReader<'_> {
+impl<'a> ObjectReader<'a> {
+    /// Reads objects of the image that `slots` were read from.
+    pub(crate) fn new(image: &'a Image<'a>, index: &'a SlotIndex, slots: &'a [Slot]) -> Self {
+        Self { image, slots: Some((index, slots)) }
+    }
+
+    /// Reads objects of a running process.
+    pub(crate) fn running(image: &'a Image<'a>) -> Self {
+        Self { image, slots: None }
+    }
+
     /// The type of the object whose slot begins at `at`.
     pub(crate) fn type_at(&self, at: Address) -> Option<SlotType> {
-        Some(self.slots.get(self.index.slot_at(at)? as usize)?.kind())
+        match self.slots {
+            Some((index, slots)) => Some(slots.get(index.slot_at(at)? as usize)?.kind()),
+            None => Some(SlotType(self.flags_at(at)? as u8 & TYPE_MASK)),
+        }
+    }
+
+    /// The flags of the object whose slot begins at `at`.
+    pub(crate) fn flags_at(&self, at: Address) -> Option<u64> {
+        let is_address = at.0 != 0 && at.is_aligned(8);
+        self.image.read_u64(at).ok().filter(|_| is_address)
+    }
+
+    /// The number of the type of the internal object at `at` (`imemo_type` in internal/imemo.h); `None` for other objects.
+    pub(crate) fn imemo_number_at(&self, at: Address) -> Option<u8> {
+        let is_object = self.slots.is_none() || self.type_at(at) == Some(SlotType::IMEMO);
+        let flags = self.flags_at(at).filter(|_| is_object)?;
+        (flags as u8 & TYPE_MASK == SlotType::IMEMO.0).then_some(object::imemo_number(flags))
     }
 
     /// The first bytes of the slot at `at`, if it holds an object of this type.
     fn read(&self, at: Address, kind: SlotType) -> Option<Vec<u8>> {
-        let (slot, slot_bytes) = self.index.slot_and_bytes_at(at)?;
-        if self.slots.get(slot as usize)?.kind() != kind {
+        let Some((index, slots)) = self.slots else { return self.read_running(at, kind) };
+        let (slot, slot_bytes) = index.slot_and_bytes_at(at)?;
+        if slots.get(slot as usize)?.kind() != kind {
             return None;
         }
         let mut bytes = vec![0; (slot_bytes as usize).min(SEARCHED_SLOT_BYTES)];
         self.image.read_exact(at, &mut bytes).ok()?;
         Some(bytes)
+    }
+
+    /// The first bytes from `at` on. The size of the slot is unknown, so other slots may follow.
+    fn read_running(&self, at: Address, kind: SlotType) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; SEARCHED_SLOT_BYTES];
+        let read = self.image.read(at, &mut bytes);
+        bytes.truncate(read);
+        let is_it = SlotType(word(&bytes, 0) as u8 & TYPE_MASK) == kind;
+        (at.is_aligned(8) && is_it && read >= MIN_SLOT_BYTES).then_some(bytes)
     }
 
     /// The first bytes of the slot of a class or module.

@@ -7,6 +7,7 @@
 use capture::{Address, Finding, Memory, Severity};
 
 use crate::address_classifier::Place;
+use crate::layout::class_names::ObjectReader;
 use crate::layout::context::Context;
 use crate::layout::object::Object;
 use crate::model::class::ClassReference;
@@ -122,6 +123,11 @@ impl ImemoTypes {
 
     pub(crate) fn of(self, number: u8) -> ImemoType {
         self.0[usize::from(number) % TYPES]
+    }
+
+    /// The type of the internal object at `at`; `None` for other objects.
+    pub(crate) fn at(self, reader: ObjectReader<'_>, at: Address) -> Option<ImemoType> {
+        Some(self.of(reader.imemo_number_at(at)?))
     }
 }
 

@@ -6,8 +6,9 @@
 
 use capture::Address;
 
-use crate::layout::class_names::ObjectReader;
+use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::model::slot::SlotType;
+use crate::roots::symbols;
 use crate::word::word;
 
 /// The bytes of a body that are searched.
@@ -42,6 +43,24 @@ pub(crate) fn path(reader: ObjectReader<'_>, location: &[u8]) -> Option<Address>
     let has_labels = is(base_label, SlotType::STRING) && is(label, SlotType::STRING);
     let is_path = is(path, SlotType::STRING) || is(path, SlotType::ARRAY);
     (has_labels && is_path).then_some(path)
+}
+
+/// The text of the path in this object: as the program gave it if it is absolute, and else the real path if it is a
+/// file's.
+pub(crate) fn path_text(
+    reader: ObjectReader<'_>,
+    class_names: ClassNames,
+    path: Address,
+) -> Option<String> {
+    let text = |at| class_names.text(reader, at).filter(|text| !text.is_empty());
+    if reader.type_at(path) == Some(SlotType::STRING) {
+        return text(path.0);
+    }
+    let [given, real] = [0, 1].map(|index| text(symbols::element(reader.image, path, index)?));
+    match given {
+        Some(given) if given.starts_with('/') => Some(given),
+        given => real.or(given),
+    }
 }
 
 /// Returns true for the flags of a frozen object.

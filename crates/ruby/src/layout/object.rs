@@ -35,6 +35,11 @@ impl<'a> Object<'a> {
 
     /// The number of an internal object's type: flags FL_USER0 to FL_USER3 (internal/imemo.h).
     pub(crate) fn imemo_number(&self) -> u8 {
-        (self.flags >> 12 & 15) as u8
+        imemo_number(self.flags)
     }
+}
+
+/// The number of the type of the internal object with these flags.
+pub(crate) fn imemo_number(flags: u64) -> u8 {
+    (flags >> 12 & 15) as u8
 }

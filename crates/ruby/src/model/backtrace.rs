@@ -8,7 +8,7 @@ pub struct Backtrace {
 }
 
 /// One method or block that runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frame {
     /// Its name as Ruby 3.4 and later write it, on all releases: `Billing::Export#run`,
     /// `block in Billing::Export.all`, `<main>`.

@@ -22,6 +22,7 @@ const NO_CLASS: u32 = Slot::NO_CLASS;
 pub(crate) struct Classes {
     pub(crate) classes: Vec<Class>,
     pub(crate) names: Option<ClassNames>,
+    pub(crate) imemo_types: ImemoTypes,
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -81,11 +82,11 @@ pub(crate) fn resolve(context: &Context<'_>, read: &mut Slots) -> Result<Classes
     if read.counts.astray > MAX_ASTRAY.max(read.counts.live / 4) {
         return Err(context.failure(Check::Classes, heap.start()));
     }
-    Ok(Classes { classes: resolver.classes, names, findings })
+    Ok(Classes { classes: resolver.classes, names, imemo_types, findings })
 }
 
 fn reader<'a>(context: &'a Context<'_>, slots: &'a [Slot]) -> ObjectReader<'a> {
-    ObjectReader { image: context.basics.image, index: context.classifier.index(), slots }
+    ObjectReader::new(context.basics.image, context.classifier.index(), slots)
 }
 
 fn shortcomings(

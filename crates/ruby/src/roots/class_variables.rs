@@ -5,7 +5,8 @@ use crate::layout::shape_tree::{ShapeHome, ShapeTree};
 use crate::layout::st_table::read_pairs;
 use crate::model::slot::SlotType;
 use crate::roots::id_table::Budget;
-use crate::roots::program::{MAX_VARIABLES, Program};
+use crate::roots::names::MAX_VARIABLES;
+use crate::roots::program::Program;
 use crate::word::word;
 
 /// A variable of all classes that Struct creates; its value is an array.
@@ -30,13 +31,14 @@ impl VariablePlace {
     /// The place at which all classes that Struct created have the names of their members.
     pub(crate) fn derive(program: &Program<'_>) -> Option<Self> {
         let reader = program.reader;
-        if program.classes().any(|it| program.class_names.variables(reader, it).is_some()) {
+        if program.classes().any(|it| program.names.class_names.variables(reader, it).is_some()) {
             return Some(Self::Table);
         }
         let shape_tree = program.space.shape_tree?;
         // Wrong places cost as much as the right one.
         let budget = Budget::new();
-        let is_members = |id| program.symbols.name_of_id(id).as_deref() == Some(MEMBERS);
+        let is_members =
+            |id| program.names.symbols.name_of_id(program.reader, id).as_deref() == Some(MEMBERS);
         let is_array = |value| reader.type_at(Address(value)) == Some(SlotType::ARRAY);
         if shape_tree.home == ShapeHome::Variable {
             // The shapes of these objects show which classes have members.
@@ -105,6 +107,7 @@ impl VariablePlace {
         let image = program.reader.image;
         match self {
             Self::Table => program
+                .names
                 .class_names
                 .variables(program.reader, class)
                 .and_then(|table| read_pairs(image, table, MAX_VARIABLES))

@@ -49,8 +49,10 @@ fn table(program: &Program<'_>, at: Address) -> Option<Vec<(String, Address)>> {
     for (serial, entry) in entries {
         let mut members = [0; 16];
         program.reader.image.read_exact(Address(entry), &mut members).ok()?;
-        let name = program.symbols.name_of_id(word(&members, 8))?;
-        if !name.starts_with('$') || program.symbols.name(serial).as_ref() != Some(&name) {
+        let name = program.names.symbols.name_of_id(program.reader, word(&members, 8))?;
+        if !name.starts_with('$')
+            || program.names.symbols.name(program.reader, serial).as_ref() != Some(&name)
+        {
             return None;
         }
         found.push((name, Address(word(&members, 0))));

@@ -13,30 +13,29 @@ use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::object_layouts::{ARRAY_EMBEDDED, ARRAY_LENGTH_MASK, ARRAY_LENGTH_SHIFT};
 use crate::model::slot::{SlotState, SlotType};
 use crate::object_space::ObjectSpace;
-use crate::word::{word, words};
+use crate::word::word;
 
 /// The names of one array.
 const ID_ENTRY_UNIT: u32 = 512;
 /// An ID is a serial number, and in its lower bits the kind of name.
 const ID_SCOPE_SHIFT: u32 = 4;
-/// More arrays of names than there are: 67 million names.
-const MAX_ARRAYS: u64 = 1 << 17;
 
 /// The names that belong to IDs.
-pub(crate) struct Symbols<'a> {
-    reader: ObjectReader<'a>,
+#[derive(Debug, Clone)]
+pub(crate) struct Symbols {
     class_names: ClassNames,
-    arrays: Vec<u64>,
+    /// The array of arrays.
+    array: Address,
     /// Names that were read already, by serial number.
-    known: RefCell<HashMap<u32, Option<String>>>,
+    known: RefCell<HashMap<u32, String>>,
 }
 
-impl<'a> Symbols<'a> {
+impl Symbols {
     /// Finds the symbols of a process: those by which each of the `known` names belongs to one of the
     /// serial numbers listed with it.
     pub(crate) fn find(
         space: &ObjectSpace,
-        reader: ObjectReader<'a>,
+        reader: ObjectReader<'_>,
         class_names: ClassNames,
         known: &[(&str, Vec<u32>)],
     ) -> Option<Self> {
@@ -48,48 +47,48 @@ impl<'a> Symbols<'a> {
         };
         space.interpreter.variable_words(reader.image).find_map(|(_, word)| {
             hidden(word)?;
-            let arrays = read_array(reader.image, Address(word), MAX_ARRAYS)?;
-            let found = Self { reader, class_names, arrays, known: RefCell::default() };
+            let found = Self { class_names, array: Address(word), known: RefCell::default() };
             let is_right = |(name, serials): &(&str, Vec<u32>)| {
-                serials.iter().any(|&serial| found.name(serial).as_deref() == Some(name))
+                serials.iter().any(|&serial| found.name(reader, serial).as_deref() == Some(name))
             };
             (!known.is_empty() && known.iter().all(is_right)).then_some(found)
         })
     }
 
     /// The name with this serial number.
-    pub(crate) fn name(&self, serial: u32) -> Option<String> {
+    pub(crate) fn name(&self, reader: ObjectReader<'_>, serial: u32) -> Option<String> {
         if let Some(known) = self.known.borrow().get(&serial) {
-            return known.clone();
+            return Some(known.clone());
         }
-        let name = self.read(serial);
+        let name = self.read(reader, serial)?;
         self.known.borrow_mut().insert(serial, name.clone());
-        name
+        Some(name)
     }
 
     /// The name with this ID. (IDs of operators are not serial numbers, but no variable has one.)
-    pub(crate) fn name_of_id(&self, id: u64) -> Option<String> {
-        self.name(u32::try_from(id >> ID_SCOPE_SHIFT).ok()?)
+    pub(crate) fn name_of_id(&self, reader: ObjectReader<'_>, id: u64) -> Option<String> {
+        self.name(reader, u32::try_from(id >> ID_SCOPE_SHIFT).ok()?)
     }
 
     /// The name with this ID, which may be an operator's: the IDs of operators are their serial numbers
     /// (`rb_id_to_serial` in symbol.h).
-    pub(crate) fn name_of_any_id(&self, id: u64) -> Option<String> {
+    pub(crate) fn name_of_any_id(&self, reader: ObjectReader<'_>, id: u64) -> Option<String> {
         const MAX_OPERATOR: u64 = 255;
-        if id <= MAX_OPERATOR { self.name(id as u32) } else { self.name_of_id(id) }
+        if id <= MAX_OPERATOR { self.name(reader, id as u32) } else { self.name_of_id(reader, id) }
     }
 
-    fn read(&self, serial: u32) -> Option<String> {
-        let array = *self.arrays.get((serial / ID_ENTRY_UNIT) as usize)?;
-        let place = serial % ID_ENTRY_UNIT * 2;
-        let image = self.reader.image;
-        let (elements, length) = elements(image, Address(array))?;
-        if u64::from(place) >= length {
-            return None;
-        }
-        let name = image.read_u64(elements.offset(u64::from(place) * 8)).ok()?;
-        self.class_names.text(self.reader, name)
+    fn read(&self, reader: ObjectReader<'_>, serial: u32) -> Option<String> {
+        let array = element(reader.image, self.array, serial / ID_ENTRY_UNIT)?;
+        let name = element(reader.image, Address(array), serial % ID_ENTRY_UNIT * 2)?;
+        self.class_names.text(reader, name)
     }
+}
+
+/// The element with this index of the array in the slot at `at`.
+pub(crate) fn element(image: &Image<'_>, at: Address, index: u32) -> Option<u64> {
+    let (elements, length) = elements(image, at)?;
+    let index = u64::from(index);
+    image.read_u64(elements.offset(index * 8)).ok().filter(|_| index < length)
 }
 
 /// The address and number of the elements of the array in the slot at `at` (`struct RArray` in
@@ -105,14 +104,4 @@ fn elements(image: &Image<'_>, at: Address) -> Option<(Address, u64)> {
         return Some((at.offset(16), flags >> ARRAY_LENGTH_SHIFT & ARRAY_LENGTH_MASK));
     }
     Some((Address(word(&slot, 32)), word(&slot, 16)))
-}
-
-fn read_array(image: &Image<'_>, at: Address, max: u64) -> Option<Vec<u64>> {
-    let (elements, length) = elements(image, at)?;
-    if length > max {
-        return None;
-    }
-    let mut bytes = vec![0; length as usize * 8];
-    image.read_exact(elements, &mut bytes).ok()?;
-    Some(words(&bytes).collect())
 }

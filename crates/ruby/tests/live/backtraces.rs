@@ -1,7 +1,7 @@
 //! Backtraces, compared with the threads' own reports.
 
-use capture::{Address, Image, Memory, PATIENCE, ProcessState, Source, freeze};
-use ruby::{Backtrace, Frame};
+use capture::{Address, Image, Memory, PATIENCE, ProcessState, Source, Thread, freeze, look};
+use ruby::{Backtrace, Frame, RunningStacks};
 use testkit::Target;
 
 /// Threads that wait in methods of every kind. The code claims to be from two files.
@@ -198,6 +198,113 @@ fn threads_are_where_they_say() {
     let others: Vec<_> = backtraces.iter().filter(|it| !own.contains(it)).collect();
     assert_eq!(others.len(), 1, "{others:#?}");
     assert!(labels(others[0]).ends_with(&["Object#report", "<main>"]), "{others:#?}");
+}
+
+#[test]
+fn stacks_of_a_running_process_equal_those_of_the_paused_one() {
+    let target = Target::ruby(PROGRAM);
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let image = frozen.image();
+    let space = ruby::read(image).unwrap();
+    let paths = ruby::code_paths(image, &space).unwrap();
+    let paused = ruby::backtraces(image, &space, &paths);
+    let mut stacks = RunningStacks::derive(image, &space, &paths).unwrap();
+    let threads = image.state.threads.clone();
+    frozen.thaw().unwrap();
+    let running = look(target.pid()).unwrap();
+    let mut found = Vec::new();
+    for thread in threads {
+        let Some(stack) = stacks.read(&running, thread.pthread()) else { continue };
+        assert!(!stack.is_torn, "a thread that waits has a stack at rest");
+        let frames = stack.frames.iter().map(|&frame| stacks.frame(frame).unwrap().clone());
+        found.push(frames.collect::<Vec<Frame>>());
+    }
+    let paused: Vec<Vec<Frame>> = paused.into_iter().map(|it| it.frames).collect();
+    assert_eq!(found.len(), paused.len());
+    for frames in &paused {
+        assert!(found.contains(frames), "{frames:#?}");
+    }
+    assert!(target.finish());
+}
+
+/// Methods that come and go, whose bytecode takes the slots of earlier ones on some releases.
+#[test]
+fn code_that_takes_the_slot_of_other_code_is_noticed() {
+    let program = "
+        thread = nil
+        25.times do |number|
+          Object.send(:undef_method, \"m#{number - 1}\") if number > 0
+          thread&.kill&.join
+          thread = nil
+          3.times { GC.start }
+          eval(\"def m#{number}#{\"\\n\" * number}; sleep; end\", TOPLEVEL_BINDING, '/srv/app/m.rb', 1)
+          thread = Thread.new { send(\"m#{number}\") }
+          Thread.pass until thread.stop?
+          puts 'ready {}'; $stdout.flush; $stdin.gets
+        end";
+    let mut target = Target::ruby(program);
+    let mut stacks: Option<RunningStacks> = None;
+    for number in 0..25 {
+        let frozen = freeze(target.pid(), PATIENCE).unwrap();
+        let image = frozen.image();
+        let threads: Vec<Address> = image.state.threads.iter().map(Thread::pthread).collect();
+        let stacks = stacks.get_or_insert_with(|| {
+            let space = ruby::read(image).unwrap();
+            let paths = ruby::code_paths(image, &space).unwrap();
+            RunningStacks::derive(image, &space, &paths).unwrap()
+        });
+        frozen.thaw().unwrap();
+        let running = look(target.pid()).unwrap();
+        let expected = Frame {
+            label: format!("Object#m{number}"),
+            path: Some("/srv/app/m.rb".to_owned()),
+            line: Some(number + 1),
+        };
+        let found = threads.iter().filter_map(|&thread| stacks.read(&running, thread));
+        let found: Vec<_> = found.map(|stack| stack.frames.get(1).copied()).collect();
+        let frames = found.iter().filter_map(|frame| stacks.frame((*frame)?));
+        assert!(
+            frames.clone().any(|frame| *frame == expected),
+            "{number}: {:?}",
+            frames.collect::<Vec<_>>()
+        );
+        target.tell("");
+        if number < 24 {
+            target.next_truth();
+        }
+    }
+    assert!(target.finish());
+}
+
+/// Threads of which the program has one only, in a fiber and outside, and native threads that run no Ruby.
+#[test]
+fn one_thread_suffices_to_find_stacks() {
+    let ready = "puts 'ready {}'; $stdout.flush; $stdin.read";
+    for program in [
+        ready.to_owned(),
+        format!("Fiber.new {{ {ready} }}.resume"),
+        format!("Thread.new {{}}.join; {ready}"),
+    ] {
+        let target = Target::ruby(&program);
+        let frozen = freeze(target.pid(), PATIENCE).unwrap();
+        let image = frozen.image();
+        let space = ruby::read(image).unwrap();
+        let paths = ruby::code_paths(image, &space).unwrap();
+        let mut stacks = RunningStacks::derive(image, &space, &paths).unwrap();
+        let threads = image.state.threads.iter().map(Thread::pthread);
+        let found: Vec<_> = threads.filter_map(|thread| stacks.read(image, thread)).collect();
+        let labels = found.iter().map(|stack| {
+            let label = |&frame: &u32| stacks.frame(frame).unwrap().label.as_str();
+            stack.frames.iter().map(label).collect::<Vec<_>>()
+        });
+        let labels: Vec<_> = labels.collect();
+        assert_eq!(labels.len(), 1, "{labels:?}");
+        assert_eq!(labels[0].first(), Some(&"IO#read"), "{labels:?}");
+        let is_outermost = |label: &&str| label.ends_with("<main>");
+        assert!(labels[0].last().is_some_and(is_outermost), "{labels:?}");
+        frozen.thaw().unwrap();
+        assert!(target.finish());
+    }
 }
 
 /// An image in which some words differ, at places that depend on the seed.

@@ -1,0 +1,442 @@
+//! Samples of the page faults of a process, by perf_event_open(2).
+//!
+//! RSS grows by page faults and by nothing else. The kernel counts the minor faults of each thread, and writes a record for
+//! every n-th one into a ring of memory that it shares with us: thread, time, address and instruction. Nothing is stopped
+//! or written in the process. Threads and processes that it starts later inherit the counter.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::priority::RealTimePriority;
+use crate::{Address, Error, PAGE_SIZE, proc};
+
+/// `PERF_TYPE_SOFTWARE` and `PERF_COUNT_SW_PAGE_FAULTS_MIN` of linux/perf_event.h.
+const SOFTWARE: u32 = 1;
+const MINOR_FAULTS: u64 = 5;
+/// `PERF_SAMPLE_...`: instruction, thread, time, and address. With the period, the kernel would write a record for each
+/// fault (`perf_swevent_event` in kernel/events/core.c).
+const SAMPLE: u64 = 1 | 2 | 4 | 8;
+/// Bits of the flags of `perf_event_attr`.
+const INHERIT: u64 = 1 << 1;
+const EXCLUDE_KERNEL: u64 = 1 << 5;
+const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+const COMM: u64 = 1 << 9;
+const TASK: u64 = 1 << 13;
+const COMM_EXEC: u64 = 1 << 24;
+const USE_CLOCK_ID: u64 = 1 << 25;
+/// `PERF_FLAG_FD_CLOEXEC`.
+const CLOSE_ON_EXEC: u64 = 8;
+/// `PERF_EVENT_IOC_SET_OUTPUT`.
+const SET_OUTPUT: libc::c_ulong = 0x2405;
+/// Types of records.
+const LOST: u32 = 2;
+const COMM_RECORD: u32 = 3;
+const EXIT: u32 = 4;
+const FORK: u32 = 7;
+const FAULT: u32 = 9;
+/// `PERF_RECORD_MISC_COMM_EXEC`.
+const EXECUTED: u16 = 1 << 13;
+/// Bytes of a ring, a power of two.
+const RING_BYTES: u64 = 64 << 10;
+/// The time between two looks at a ring if the thread of its counter has ended: waiting returns at once then.
+const AFTER_END: Duration = Duration::from_millis(5);
+/// Offsets of `data_head` and `data_tail` in the first page of a ring (`perf_event_mmap_page`).
+const HEAD: usize = 1024;
+const TAIL: usize = 1032;
+/// Bytes of the header of a record: its type, flags, and size.
+const HEADER_BYTES: u64 = 8;
+
+/// `perf_event_attr`, up to its fourth published size.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    period: u64,
+    sample: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint: u32,
+    config1: u64,
+    config2: u64,
+    branches: u64,
+    registers: u64,
+    stack_bytes: u32,
+    clock: i32,
+}
+
+/// A record of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultRecord {
+    /// A thread has faulted in as many pages as the period.
+    Fault(Fault),
+    /// A process was forked.
+    Forked {
+        /// Its id.
+        pid: i32,
+        /// The process that forked it.
+        parent: i32,
+    },
+    /// A thread has ended.
+    ThreadEnded {
+        /// The process.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+    },
+    /// A process runs another program.
+    Executed {
+        /// Its id.
+        pid: i32,
+    },
+    /// Records were lost, because the ring was full.
+    Lost(u64),
+}
+
+/// A page fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// The process.
+    pub pid: i32,
+    /// The thread.
+    pub tid: i32,
+    /// The time, by CLOCK_MONOTONIC.
+    pub time: Duration,
+    /// The address that the thread touched.
+    pub address: Address,
+    /// The address of the instruction; in the kernel if a system call touched the page.
+    pub instruction: Address,
+}
+
+/// The page faults of a process and of the processes that it starts.
+pub struct PageFaults {
+    rings: Vec<Ring>,
+    /// Open counters that write into the rings of others.
+    _counters: Vec<OwnedFd>,
+    /// The number of faults of a thread that each record stands for.
+    pub period: u64,
+    /// False if faults inside of system calls are not seen.
+    pub sees_system_calls: bool,
+}
+
+/// The counter of one thread on one processor, and the ring of that processor.
+struct Ring {
+    counter: OwnedFd,
+    memory: *mut u8,
+}
+
+// SAFETY: the memory is used by one thread at a time, through `&mut self`, and by the kernel.
+unsafe impl Send for Ring {}
+
+impl PageFaults {
+    /// Begins to sample every `period`-th minor fault of the process `pid`, and of `others` that live.
+    ///
+    /// # Errors
+    /// If there is no such process, or the kernel refuses: without CAP_PERFMON it depends on
+    /// /proc/sys/kernel/perf_event_paranoid.
+    pub fn open(pid: i32, others: &[i32], period: u64) -> Result<Self, Error> {
+        match Self::open_all(pid, others, period, true) {
+            // Faults of one's own programs outside of system calls may be counted without rights.
+            Err(Error::Faults { source, .. }) if is_refusal(&source) => {
+                Self::open_all(pid, others, period, false)
+            }
+            result => result,
+        }
+    }
+
+    fn open_all(
+        pid: i32,
+        others: &[i32],
+        period: u64,
+        sees_system_calls: bool,
+    ) -> Result<Self, Error> {
+        let mut rings: Vec<Ring> = Vec::new();
+        let mut counters = Vec::new();
+        let failed = |source| Error::Faults { pid, source };
+        let mut threads = proc::thread_ids(pid)?;
+        threads.extend(others.iter().flat_map(|&it| proc::thread_ids(it).unwrap_or_default()));
+        // SAFETY: sysconf takes a number alone.
+        let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+        for processor in 0..i32::try_from(processors).unwrap_or(1) {
+            let mut first: Option<usize> = None;
+            for &tid in &threads {
+                let counter = match open_counter(tid, processor, period, sees_system_calls) {
+                    // The thread has ended, or the processor is off.
+                    Err(error)
+                        if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV)) =>
+                    {
+                        continue;
+                    }
+                    result => result.map_err(failed)?,
+                };
+                match first {
+                    Some(ring) => {
+                        let ring = rings[ring].counter.as_raw_fd();
+                        // SAFETY: both are open counters.
+                        let set =
+                            unsafe { libc::ioctl(counter.as_raw_fd(), SET_OUTPUT as _, ring) };
+                        if set != 0 {
+                            return Err(failed(io::Error::last_os_error()));
+                        }
+                        counters.push(counter);
+                    }
+                    None => {
+                        first = Some(rings.len());
+                        rings.push(Ring::new(counter).map_err(failed)?);
+                    }
+                }
+            }
+        }
+        if rings.is_empty() {
+            return Err(Error::NoSuchProcess { pid });
+        }
+        Ok(Self { rings, _counters: counters, period, sees_system_calls })
+    }
+
+    /// Waits up to `time` for records, and returns all that have arrived, in the order of their time. Records without a
+    /// time come first.
+    ///
+    /// # Errors
+    /// If the kernel refuses to wait.
+    pub fn wait(&mut self, time: Duration) -> io::Result<Vec<FaultRecord>> {
+        let timeout = PollTimeout::try_from(time.as_millis()).unwrap_or(PollTimeout::MAX);
+        let mut descriptors: Vec<PollFd<'_>> = self
+            .rings
+            .iter()
+            .map(|ring| PollFd::new(ring.counter.as_fd(), PollFlags::POLLIN))
+            .collect();
+        match poll(&mut descriptors, timeout) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // A counter whose thread has ended is always ready.
+        let is_over = |it: &PollFd<'_>| it.revents().is_some_and(|it| it == PollFlags::POLLHUP);
+        let is_any_over = descriptors.iter().any(is_over);
+        let mut records = Vec::new();
+        for ring in &mut self.rings {
+            ring.read(&mut records);
+        }
+        if is_any_over && records.is_empty() {
+            std::thread::sleep(time.min(AFTER_END));
+        }
+        records.sort_by_key(|record| match record {
+            FaultRecord::Fault(fault) => fault.time,
+            _ => Duration::ZERO,
+        });
+        Ok(records)
+    }
+}
+
+/// Gives the calling thread real-time priority if the kernel allows that, until the value is dropped: the sooner a stack
+/// is read after a fault, the surer is it the stack of the fault.
+#[must_use]
+pub fn real_time_priority() -> impl Drop {
+    RealTimePriority::raise()
+}
+
+/// Returns the time by the clock of [`Fault::time`].
+#[must_use]
+pub fn now() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable for the call.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    assert_eq!(failed, 0, "every Linux has this clock");
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
+}
+
+fn open_counter(
+    tid: i32,
+    processor: i32,
+    period: u64,
+    sees_system_calls: bool,
+) -> io::Result<OwnedFd> {
+    let scope = if sees_system_calls { 0 } else { EXCLUDE_KERNEL };
+    let attributes = Attributes {
+        kind: SOFTWARE,
+        size: size_of::<Attributes>() as u32,
+        config: MINOR_FAULTS,
+        period,
+        sample: SAMPLE,
+        flags: scope | INHERIT | EXCLUDE_HYPERVISOR | COMM | TASK | COMM_EXEC | USE_CLOCK_ID,
+        wakeup_events: 1,
+        clock: libc::CLOCK_MONOTONIC,
+        ..Attributes::default()
+    };
+    // SAFETY: the attributes have the layout of linux/perf_event.h, and outlive the call.
+    unsafe {
+        let counter = libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            tid,
+            processor,
+            -1,
+            CLOSE_ON_EXEC,
+        );
+        match i32::try_from(counter) {
+            Ok(counter) if counter >= 0 => Ok(OwnedFd::from_raw_fd(counter)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Ring {
+    fn new(counter: OwnedFd) -> io::Result<Self> {
+        // SAFETY: a new mapping of the counter's ring, which `drop` removes.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                (PAGE_SIZE + RING_BYTES) as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                counter.as_raw_fd(),
+                0,
+            )
+        };
+        match memory {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            memory => Ok(Self { counter, memory: memory.cast() }),
+        }
+    }
+
+    /// The number at this offset of the first page, which the kernel changes.
+    fn position(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: the page is mapped as long as `self` lives, and the offset is aligned and inside of it.
+        unsafe { &*self.memory.add(at).cast::<AtomicU64>() }
+    }
+
+    /// Takes all records out of the ring.
+    fn read(&mut self, records: &mut Vec<FaultRecord>) {
+        let head = self.position(HEAD).load(Ordering::Acquire);
+        let mut tail = self.position(TAIL).load(Ordering::Relaxed);
+        while head.wrapping_sub(tail) >= HEADER_BYTES {
+            let header = self.word(tail);
+            let (kind, flags, bytes) = (header as u32, (header >> 32) as u16, header >> 48);
+            if !(HEADER_BYTES..=head.wrapping_sub(tail)).contains(&bytes) {
+                break;
+            }
+            let words = [8, 16, 24, 32].map(|at| if at < bytes { self.word(tail + at) } else { 0 });
+            records.extend(record(kind, flags, words));
+            tail += bytes;
+        }
+        self.position(TAIL).store(head, Ordering::Release);
+    }
+
+    /// The word at this position of the ring. Records are aligned to 8 bytes.
+    fn word(&self, at: u64) -> u64 {
+        let offset = PAGE_SIZE + ((at % RING_BYTES) & !7);
+        // SAFETY: the offset lies in the mapped ring, and is aligned.
+        unsafe { self.memory.add(offset as usize).cast::<u64>().read_volatile() }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, to which nothing refers any more.
+        unsafe { libc::munmap(self.memory.cast(), (PAGE_SIZE + RING_BYTES) as usize) };
+    }
+}
+
+/// The record of this type with the words behind its header.
+fn record(kind: u32, flags: u16, words: [u64; 4]) -> Option<FaultRecord> {
+    let pair = |word: u64| ((word as u32).cast_signed(), ((word >> 32) as u32).cast_signed());
+    match kind {
+        FAULT => {
+            let (pid, tid) = pair(words[1]);
+            Some(FaultRecord::Fault(Fault {
+                pid,
+                tid,
+                time: Duration::from_nanos(words[2]),
+                address: Address(words[3]),
+                instruction: Address(words[0]),
+            }))
+        }
+        LOST => Some(FaultRecord::Lost(words[1])),
+        FORK | EXIT => {
+            let ((pid, parent), (tid, _)) = (pair(words[0]), pair(words[1]));
+            match kind {
+                FORK if pid != parent => Some(FaultRecord::Forked { pid, parent }),
+                EXIT => Some(FaultRecord::ThreadEnded { pid, tid }),
+                _ => None,
+            }
+        }
+        COMM_RECORD if flags & EXECUTED != 0 => {
+            Some(FaultRecord::Executed { pid: pair(words[0]).0 })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Touches `pages` new pages, and returns their address.
+    fn touch(pages: usize) -> u64 {
+        let bytes = pages * PAGE_SIZE as usize;
+        // SAFETY: a new private anonymous mapping, written within its length, leaked.
+        unsafe {
+            let start = libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE);
+            for page in 0..pages {
+                start.cast::<u8>().add(page * PAGE_SIZE as usize).write_volatile(1);
+            }
+            start as u64
+        }
+    }
+
+    #[test]
+    fn faults_are_counted_where_they_happen_also_in_threads_that_begin_later() {
+        let pid = std::process::id().cast_signed();
+        let mut faults = PageFaults::open(pid, &[], 4).unwrap();
+        let begin = now();
+        let own = touch(400);
+        let others = std::thread::spawn(|| touch(800)).join().unwrap();
+        let end = now();
+        let (mut counts, mut ended) = ([0, 0], 0);
+        loop {
+            let records = faults.wait(Duration::from_millis(100)).unwrap();
+            if records.is_empty() {
+                break;
+            }
+            for record in records {
+                let FaultRecord::Fault(fault) = record else {
+                    ended += usize::from(matches!(record, FaultRecord::ThreadEnded { .. }));
+                    continue;
+                };
+                for (count, (start, pages)) in counts.iter_mut().zip([(own, 400), (others, 800)]) {
+                    if (start..start + pages * PAGE_SIZE).contains(&fault.address.0) {
+                        *count += faults.period;
+                        assert!((begin..=end).contains(&fault.time), "{fault:?}");
+                        assert_eq!(fault.pid, pid);
+                    }
+                }
+            }
+        }
+        // Threads have periods of their own, on each processor.
+        assert!((350..=450).contains(&counts[0]) && (750..=850).contains(&counts[1]), "{counts:?}");
+        assert!(ended > 0);
+    }
+
+    #[test]
+    fn a_process_that_does_not_exist_is_an_error() {
+        let error = PageFaults::open(i32::MAX, &[], 4).err();
+        assert!(matches!(error, Some(Error::NoSuchProcess { .. })), "{error:?}");
+    }
+}

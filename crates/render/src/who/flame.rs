@@ -1,0 +1,36 @@
+//! One HTML file with a flame graph, which needs nothing else.
+
+use askama::Template;
+use formats::Who;
+use serde_json::{Value, json};
+
+use crate::draw::{self, style_sheet};
+use crate::who::{folded, who_summary};
+
+const STYLE: &str = include_str!("page/flame.css");
+const SCRIPT: &str = include_str!("page/flame.js");
+
+#[derive(Template)]
+#[template(path = "who/page/flame.html")]
+struct Page {
+    title: String,
+    palette: String,
+    data: Value,
+}
+
+/// Returns the flame graph as an HTML document, which loads nothing and works from disk.
+///
+/// # Panics
+/// Never: writing to memory does not fail.
+#[must_use]
+pub fn who_html(who: &Who) -> String {
+    let names: Vec<String> = who.frames.iter().map(folded::name).collect();
+    let stacks: Vec<Value> =
+        who.stacks.iter().map(|stack| json!([stack.bytes, stack.frames])).collect();
+    let page = Page {
+        title: who_summary(who),
+        palette: style_sheet(),
+        data: json!({ "names": names, "stacks": stacks, "unknown": who.unknown_bytes }),
+    };
+    page.render().expect("writing to memory does not fail")
+}

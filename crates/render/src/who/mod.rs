@@ -1,0 +1,174 @@
+//! Growth by the code that caused it: text, stacks for other tools, and a flame graph.
+
+mod flame;
+mod folded;
+mod speedscope;
+
+use std::fmt::Write;
+
+use formats::{SamplingMethod, Who, WhoMethod};
+use ledger::{Size, percent};
+
+use crate::text::{BOLD, DIM, RED, align_right, end_of, mebibytes, table, trimmed, write_wrapped};
+
+pub use flame::who_html;
+pub use folded::folded;
+pub use speedscope::speedscope;
+
+/// Rows of a table, at most.
+const MAX_ROWS: usize = 12;
+const MAX_SHARES: usize = 6;
+/// Rows with less than this share of the growth are not shown, in percent.
+const MIN_SHARE: f64 = 0.5;
+/// Columns of the figures, and of a method at most.
+const FIGURES: usize = 26;
+const MAX_METHOD: usize = 56;
+/// The least number of columns for a path.
+const MIN_PATH: usize = 24;
+
+/// One sentence on the growth.
+#[must_use]
+pub fn who_summary(who: &Who) -> String {
+    let time = format!("{:.0} s", who.elapsed_ms / 1e3);
+    if who.growth_bytes == 0 {
+        return format!("Process {} did not grow in {time}.", who.pid);
+    }
+    let growth = format!("Process {} grew by {} in {time}", who.pid, Size(who.growth_bytes));
+    match who.lines.first().map(|line| (line, percent(line.bytes, who.growth_bytes))) {
+        Some((line, share)) if share >= MIN_SHARE => {
+            format!(
+                "{growth}, {share:.0} % of it in {} ({}:{}).",
+                line.method, line.path, line.line
+            )
+        }
+        _ => format!("{growth}."),
+    }
+}
+
+/// The report as text.
+///
+/// # Panics
+/// Never: a string takes all text.
+#[must_use]
+pub fn who(who: &Who, width: usize) -> String {
+    let mut text = String::new();
+    write(who, &mut text, width).expect("a string takes all text");
+    text
+}
+
+fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
+    writeln!(out, "{DIM}{}{DIM:#}", who.command)?;
+    writeln!(out, "{RED}{}{RED:#}", who_summary(who))?;
+    if who.growth_bytes > 0 {
+        let rate = Size(who.bytes_per_minute);
+        write_wrapped(out, " · ", &format!("on average {rate}/min; {}", confidence(who)), width)?;
+        if who.unknown_bytes > 0 {
+            let share = percent(who.unknown_bytes, who.growth_bytes);
+            let unknown = format!("{} ({share:.1} %) have no known code", Size(who.unknown_bytes));
+            write_wrapped(out, " · ", &unknown, width)?;
+        }
+    }
+    let other = who.faulted_bytes.saturating_sub(who.growth_bytes);
+    if other > who.growth_bytes / 10 && other > 1 << 20 {
+        let what = format!(
+            "{} more were faulted in without growth: copied on write after a fork, used again after they had been \
+             returned, or read from files",
+            Size(other)
+        );
+        write_wrapped(out, " · ", &what, width)?;
+    }
+    writeln!(out)?;
+    write_methods(who, out, width)?;
+    write_lines(who, out, width)?;
+    for (head, shares) in [
+        ("THREADS", &who.threads),
+        ("KIND OF MEMORY", &who.kinds),
+        ("MACHINE CODE", &who.libraries),
+    ] {
+        let rows = shares.iter().take(MAX_SHARES).map(|it| (it.bytes, None, it.name.clone()));
+        write_table(out, who, head, None, rows)?;
+    }
+    if who.processes.len() > 1 {
+        let name = |pid: i32| format!("process {pid}");
+        let mut processes: Vec<_> = who.processes.iter().collect();
+        processes.sort_by_key(|it| std::cmp::Reverse(it.growth_bytes));
+        let rows = processes.into_iter().take(MAX_ROWS);
+        let rows = rows.map(|it| (it.growth_bytes, None, name(it.pid)));
+        write_table(out, who, "PROCESS", None, rows)?;
+    }
+    let note = "The code that makes memory grow need not be the code that keeps it: garbage needs room, too. `rbloat diff` \
+                shows which objects stay.";
+    write_wrapped(out, "", note, width)
+}
+
+/// The confidence in words.
+fn confidence(who: &Who) -> String {
+    let prompt = percent(who.sampling.prompt_bytes, who.growth_bytes);
+    match who.sampling.method {
+        SamplingMethod::Polling => "page faults were counted every 20 ms, without events of the kernel (perf_event_open needs CAP_PERFMON): \
+             methods that run for less than 100 ms at a time may have up to 40 % of the growth of others"
+            .into(),
+        method => {
+            let unseen = match method {
+                SamplingMethod::UserPageFaults => {
+                    "; page faults inside of system calls are not seen (that needs CAP_PERFMON)"
+                }
+                _ => "",
+            };
+            let lost = match who.sampling.lost {
+                0 => String::new(),
+                lost => format!("; {lost} samples were lost"),
+            };
+            format!("{prompt:.0} % of the stacks were read within 1 ms{unseen}{lost}")
+        }
+    }
+}
+
+/// The rows of a table: growth, growth of its own, and a name.
+type Row = (u64, Option<u64>, String);
+
+fn write_table(
+    out: &mut String,
+    who: &Who,
+    head: &str,
+    own: Option<&str>,
+    rows: impl Iterator<Item = Row>,
+) -> std::fmt::Result {
+    let is_shown = |row: &Row| percent(row.0, who.growth_bytes) >= MIN_SHARE;
+    let mut rows = rows.filter(is_shown).peekable();
+    if rows.peek().is_none() {
+        return Ok(());
+    }
+    let heads = ["MiB", "%"].into_iter().chain(own).chain([head]);
+    let mut table = table(heads);
+    for (bytes, own, name) in rows {
+        let share = format!("{:.1}", percent(bytes, who.growth_bytes));
+        let own = own.map(mebibytes);
+        table.add_row([mebibytes(bytes), share].into_iter().chain(own).chain([name]));
+    }
+    align_right(&mut table, 0..if own.is_some() { 3 } else { 2 });
+    writeln!(out, "{}\n", trimmed(&table))
+}
+
+fn write_methods(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
+    let name = |it: &WhoMethod| {
+        let method: String = it.method.chars().take(MAX_METHOD).collect();
+        let room = width.saturating_sub(FIGURES + method.chars().count()).max(MIN_PATH);
+        let path = it.path.as_deref().map(|path| end_of(path, room)).unwrap_or_default();
+        format!("{method}  {DIM}{path}{DIM:#}")
+    };
+    let row = |it: &WhoMethod| (it.total_bytes, Some(it.self_bytes), name(it));
+    let head = "METHOD, WITH ALL THAT IT CALLS";
+    write_table(out, who, head, Some("ITSELF"), who.methods.iter().take(MAX_ROWS).map(row))
+}
+
+fn write_lines(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
+    let rows = who.lines.iter().take(MAX_ROWS).map(|it| {
+        let method: String = it.method.chars().take(MAX_METHOD).collect();
+        let room = width.saturating_sub(FIGURES + method.chars().count()).max(MIN_PATH);
+        let place = end_of(&format!("{}:{}", it.path, it.line), room);
+        (it.bytes, None, format!("{BOLD}{place}{BOLD:#}  {method}"))
+    });
+    let head = "LINE OF THE APPLICATION";
+    write_table(out, who, head, None, rows)
+}

@@ -1,0 +1,29 @@
+//! Which code makes RSS grow.
+//!
+//! RSS grows by page faults and by nothing else. [`capture::live::page_faults`] says which thread faulted, when, and where.
+//! [`Sampler`] reads the Ruby stack of that thread right afterwards, while it runs, and divides the growth of RSS among the
+//! samples. The [`Profile`] that results is plain data: growth by stack, thread, kind of memory and native library.
+//!
+//! The offsets by which stacks are read are derived once, from a capture: [`Program::derive`].
+//!
+//! | module | |
+//! |---|---|
+//! | `program` | what is derived of a program |
+//! | `process` | one process: its threads, their stacks, its growth |
+//! | `kind` | what memory is for, by its address |
+//! | `profile` | the result |
+//! | `polling` | page faults without events of the kernel |
+//! | `sampler` | the loop over samples, for a process and those that it starts |
+
+mod kind;
+mod polling;
+mod process;
+mod profile;
+mod program;
+mod sampler;
+
+pub use kind::Kind;
+pub use profile::{Growth, ProcessGrowth, Profile};
+pub use program::Program;
+pub use ruby::Frame;
+pub use sampler::{Method, Sampler};

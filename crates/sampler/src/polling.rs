@@ -1,0 +1,57 @@
+//! Page faults without events of the kernel: the counts of all threads, read again and again.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use capture::proc::{self, Tree};
+
+/// The time between two looks.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
+/// The time between two searches for processes that were started.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The counts of the threads of a process and of those that it starts.
+pub(crate) struct Polling {
+    tree: Tree,
+    members: Vec<i32>,
+    searched: Option<Instant>,
+    counts: HashMap<(i32, i32), u64>,
+}
+
+/// A thread that was seen.
+pub(crate) struct Polled {
+    pub(crate) pid: i32,
+    pub(crate) tid: i32,
+    /// Its page faults since the last look.
+    pub(crate) faults: u64,
+}
+
+impl Polling {
+    pub(crate) fn new(pid: i32) -> Self {
+        let (tree, members) = (Tree::new(pid), vec![pid]);
+        Self { tree, members, searched: None, counts: HashMap::new() }
+    }
+
+    /// All threads, with their faults since the last look. A new thread has none before its second look, except in a process
+    /// whose other threads were seen before: such a thread has begun since.
+    pub(crate) fn look(&mut self) -> Vec<Polled> {
+        if self.searched.is_none_or(|searched| searched.elapsed() >= SEARCH_INTERVAL) {
+            self.searched = Some(Instant::now());
+            self.members = self.tree.look().iter().map(|member| member.pid).collect();
+        }
+        let mut counts = HashMap::new();
+        let mut found = Vec::new();
+        for &pid in &self.members {
+            let is_known = self.counts.keys().any(|known| known.0 == pid);
+            for tid in proc::threads(pid).unwrap_or_default() {
+                let Some(count) = proc::minor_faults(pid, tid) else { continue };
+                let first = if is_known { 0 } else { count };
+                let before = self.counts.get(&(pid, tid)).copied().unwrap_or(first);
+                counts.insert((pid, tid), count);
+                found.push(Polled { pid, tid, faults: count.saturating_sub(before) });
+            }
+        }
+        self.counts = counts;
+        found
+    }
+}

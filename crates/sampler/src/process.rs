@@ -1,0 +1,191 @@
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use capture::live::page_faults;
+use capture::{Address, Backing, Image, PAGE_SIZE, proc};
+
+use crate::kind::Kind;
+use crate::program::Program;
+
+/// The time for which the name of a thread is kept.
+const NAME_LASTS: Duration = Duration::from_secs(1);
+/// The mappings change as the process grows. They are read again after these multiples of the time that it takes: if a stack
+/// cannot be read, and if the kind of memory is unknown.
+const LOOKS_FOR_STACKS: u32 = 2;
+const LOOKS_FOR_KINDS: u32 = 10;
+
+/// One process that is watched.
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    pub(crate) program: Option<Program>,
+    image: Option<Image<'static>>,
+    /// The time at which the mappings were read, and the time that it took.
+    looked: (Instant, Duration),
+    /// The descriptors of threads.
+    threads: HashMap<i32, Address>,
+    names: HashMap<i32, (Instant, String)>,
+    /// RSS when it was first seen, and its peak.
+    pub(crate) start_bytes: u64,
+    pub(crate) peak_bytes: u64,
+    /// The part of the peak that was attributed to samples.
+    attributed_bytes: u64,
+}
+
+/// The result of reading a stack.
+pub(crate) struct StackReading {
+    /// The frames as numbers of the process's own program; `None` if they are unknown.
+    pub(crate) frames: Option<Vec<u32>>,
+    pub(crate) is_torn: bool,
+    /// The time at which it was read.
+    pub(crate) time: Duration,
+}
+
+impl Process {
+    /// A process that is seen for the first time.
+    pub(crate) fn new(pid: i32, program: Option<Program>) -> Self {
+        let rss = proc::resident_bytes(pid).unwrap_or(0);
+        let mut process = Self {
+            pid,
+            program: None,
+            image: capture::look(pid).ok(),
+            looked: (Instant::now(), Duration::ZERO),
+            threads: HashMap::new(),
+            names: HashMap::new(),
+            start_bytes: rss,
+            peak_bytes: rss,
+            attributed_bytes: rss,
+        };
+        if let Some(program) = program {
+            process.learn(program);
+        }
+        process
+    }
+
+    /// Uses what was derived of a program, if the process runs it.
+    pub(crate) fn learn(&mut self, program: Program) {
+        self.look_again(0);
+        let is_its = self.image.as_ref().is_some_and(|image| program.stacks.is_of(image));
+        if is_its {
+            self.threads = program.threads.clone();
+            self.program = Some(program);
+        }
+    }
+
+    /// The process runs another program from now on, with memory of its own.
+    pub(crate) fn execute(&mut self) {
+        *self = Self::new(self.pid, None);
+    }
+
+    pub(crate) fn forget_thread(&mut self, tid: i32) {
+        self.threads.remove(&tid);
+        self.names.remove(&tid);
+    }
+
+    /// Reads the Ruby stack of a thread.
+    pub(crate) fn read_stack(&mut self, tid: i32) -> StackReading {
+        let mut stack = self.try_stack(tid);
+        // A new thread's stack may be in a new mapping.
+        if stack.is_none() && self.program.is_some() && self.look_again(LOOKS_FOR_STACKS) {
+            stack = self.try_stack(tid);
+        }
+        let is_torn = stack.as_ref().is_some_and(|stack| stack.is_torn);
+        let frames = stack.map(|stack| stack.frames);
+        StackReading { frames, is_torn, time: page_faults::now() }
+    }
+
+    fn try_stack(&mut self, tid: i32) -> Option<ruby::RunningStack> {
+        let descriptor = self.descriptor(tid)?;
+        let (image, program) = (self.image.as_ref()?, self.program.as_mut()?);
+        program.stacks.read(image, descriptor)
+    }
+
+    fn descriptor(&mut self, tid: i32) -> Option<Address> {
+        let (image, program) = (self.image.as_ref()?, self.program.as_mut()?);
+        let known = self.threads.get(&tid).copied();
+        let Some(list) = &mut program.list else { return known };
+        if known.is_some_and(|known| list.is(image, known, tid)) {
+            return known;
+        }
+        let known: Vec<Address> = self.threads.values().copied().collect();
+        // Descriptors of ended threads lead to the lists, too, as long as their memory lasts.
+        self.threads.extend(list.threads(image, &known).into_iter().filter(|it| it.0 > 0));
+        self.threads.get(&tid).copied().filter(|&found| list.is(image, found, tid))
+    }
+
+    /// Reads the mappings again if the last time is `interval` times as long ago as it took. Returns true if it did.
+    fn look_again(&mut self, interval: u32) -> bool {
+        let (looked, took) = self.looked;
+        if looked.elapsed() < took * interval {
+            return false;
+        }
+        let now = Instant::now();
+        match (&mut self.image, proc::mappings(self.pid, false)) {
+            (Some(image), Ok(mappings)) => image.state.mappings = mappings,
+            (image, _) => *image = capture::look(self.pid).ok(),
+        }
+        self.looked = (Instant::now(), now.elapsed());
+        true
+    }
+
+    /// Reads the mappings again if one of these addresses is in none that is known.
+    pub(crate) fn map_all(&mut self, mut addresses: impl Iterator<Item = Address>) {
+        let is_unknown = |at: Address| {
+            self.image.as_ref().is_none_or(|image| image.state.mappings.find(at).is_none())
+        };
+        if addresses.any(is_unknown) {
+            self.look_again(LOOKS_FOR_KINDS);
+        }
+    }
+
+    /// The purpose of the memory at `at`, which was touched a short time ago.
+    pub(crate) fn kind(&self, at: Address) -> Kind {
+        let pages = self.program.as_ref().and_then(|program| program.heap_pages);
+        self.image.as_ref().map_or(Kind::Unknown, |image| Kind::of(image, pages, at))
+    }
+
+    /// The name of a thread; empty if it has ended.
+    pub(crate) fn name(&mut self, tid: i32) -> String {
+        match self.names.get(&tid) {
+            Some((read, name)) if read.elapsed() < NAME_LASTS => name.clone(),
+            _ => {
+                let name = proc::thread_name(self.pid, tid).unwrap_or_default();
+                self.names.insert(tid, (Instant::now(), name.clone()));
+                name
+            }
+        }
+    }
+
+    /// The file name of the library with the instruction at `at`.
+    pub(crate) fn library(&self, at: Address) -> String {
+        if at.0 >> 63 != 0 {
+            return "(kernel)".into();
+        }
+        let mapping = self.image.as_ref().and_then(|image| image.state.mappings.find(at));
+        match mapping.map(|mapping| &mapping.backing) {
+            Some(Backing::File(path)) => {
+                let name = path.file_name().unwrap_or(path.as_os_str());
+                capture::one_line(&Path::new(name).to_string_lossy())
+            }
+            Some(_) => "(generated code)".into(),
+            None => "(unknown)".into(),
+        }
+    }
+
+    /// The growth to attribute to samples that stand for `pages`: not more than they touched. The rest belongs to threads
+    /// that are in the middle of a period.
+    pub(crate) fn take_growth(&mut self, pages: u64) -> u64 {
+        self.peak_bytes = self.peak_bytes.max(proc::resident_bytes(self.pid).unwrap_or(0));
+        let bytes = (self.peak_bytes - self.attributed_bytes).min(pages.saturating_mul(PAGE_SIZE));
+        self.attributed_bytes += bytes;
+        bytes
+    }
+
+    /// The growth that was not attributed to samples, up to now.
+    pub(crate) fn rest(&mut self) -> u64 {
+        self.peak_bytes = self.peak_bytes.max(proc::resident_bytes(self.pid).unwrap_or(0));
+        let rest = self.peak_bytes - self.attributed_bytes;
+        self.attributed_bytes = self.peak_bytes;
+        rest
+    }
+}

@@ -1,0 +1,37 @@
+use std::collections::HashMap;
+
+use allocator::ThreadList;
+use capture::{Address, Image, Thread};
+use ruby::{HeapPages, RunningStacks};
+
+/// Everything that is derived of a program, by which its threads are followed while it runs. Processes that it forks have the
+/// same.
+#[derive(Clone)]
+pub struct Program {
+    pub(crate) stacks: RunningStacks,
+    /// `None` if threads that begin later cannot be found.
+    pub(crate) list: Option<ThreadList>,
+    pub(crate) heap_pages: Option<HeapPages>,
+    /// The descriptors of the threads of the captured process.
+    pub(crate) threads: HashMap<i32, Address>,
+}
+
+impl Program {
+    /// Derives everything from a captured process.
+    ///
+    /// # Errors
+    /// A sentence that says which part could not be derived.
+    pub fn derive(image: &Image<'_>) -> Result<Self, String> {
+        let space = ruby::read(image).map_err(|error| error.to_string())?;
+        let paths = ruby::code_paths(image, &space).map_err(|finding| finding.to_string())?;
+        let stacks = RunningStacks::derive(image, &space, &paths)
+            .ok_or("the layout of its threads and stacks could not be derived")?;
+        let descriptor = |thread: &Thread| (thread.tid, thread.pthread());
+        Ok(Self {
+            stacks,
+            list: ThreadList::derive(image),
+            heap_pages: HeapPages::derive(&space),
+            threads: image.state.threads.iter().map(descriptor).collect(),
+        })
+    }
+}
