@@ -1,13 +1,14 @@
 //! The code that makes memory grow, compared with the program's design.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use formats::{SamplingMethod, Who};
 use serde_json::Value;
 
 use crate::{document, rbloat};
-use testkit::Target;
+use testkit::{Browser, Target};
 
 /// Two methods that keep memory, one eight times as much as the other, each with a line of its own, until the standard input
 /// ends. A thread calls them, and another one is idle.
@@ -106,9 +107,35 @@ fn the_method_that_grows_has_most_of_the_growth() {
     let samples = profile["profiles"][0]["samples"].as_array().unwrap().iter();
     let mut indices = samples.flat_map(|sample| sample.as_array().unwrap());
     assert!(indices.all(|index| index.as_u64().unwrap() < frames));
-    let page = fs::read_to_string(&page).unwrap();
-    assert!(page.contains("default-src 'none'") && page.contains("ReportsController#export"));
+    assert!(fs::read_to_string(&page).unwrap().contains("default-src 'none'"));
     assert!(target.finish());
+    assert_flame_graph(&page, &found);
+}
+
+/// The page draws all growth in the lowest row, enlarges a method that is clicked, and marks those that are searched for.
+fn assert_flame_graph(page: &str, who: &Who) {
+    let mut browser = Browser::open(Path::new(page), "", [1200, 800]);
+    browser.wait_until("document.querySelectorAll('.row').length > 3");
+    let text =
+        |browser: &mut Browser| browser.evaluate("document.getElementById('tip').textContent");
+    let all = text(&mut browser);
+    assert!(all.as_str().unwrap().starts_with("all growth: "), "{all}");
+    let button = "[...document.querySelectorAll('.row button')].find(it => it.textContent.startsWith(\
+         'ReportsController#export'))";
+    let width = |browser: &mut Browser| {
+        let width = browser.evaluate(&format!("parseFloat({button}.style.width)"));
+        width.as_f64().unwrap()
+    };
+    let expected = 100.0 * share(who, "ReportsController#export");
+    assert!((width(&mut browser) - expected).abs() < 1.0, "{expected}");
+    browser.evaluate(&format!("{button}.click()"));
+    assert!((width(&mut browser) - 100.0).abs() < 0.01);
+    browser.evaluate(
+        "search.value = 'string#*'; \
+         search.dispatchEvent(new Event('input'))",
+    );
+    let found = browser.evaluate("document.querySelectorAll('.row button.found').length");
+    assert!(found.as_u64().unwrap() > 0);
 }
 
 #[test]

@@ -154,8 +154,10 @@ fn write_methods(who: &Who, out: &mut String, width: usize) -> std::fmt::Result 
     let name = |it: &WhoMethod| {
         let method: String = it.method.chars().take(MAX_METHOD).collect();
         let room = width.saturating_sub(FIGURES + method.chars().count()).max(MIN_PATH);
-        let path = it.path.as_deref().map(|path| end_of(path, room)).unwrap_or_default();
-        format!("{method}  {DIM}{path}{DIM:#}")
+        match &it.path {
+            Some(path) => format!("{method}  {DIM}{}{DIM:#}", end_of(path, room)),
+            None => method,
+        }
     };
     let row = |it: &WhoMethod| (it.total_bytes, Some(it.self_bytes), name(it));
     let head = "METHOD, WITH ALL THAT IT CALLS";
