@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,26 +252,39 @@ static void free_quarter(size_t which)
         }
 }
 
+/* The free pages that background threads still have to purge, but for those that they are purging. */
+static size_t pages_to_purge(void)
+{
+    size_t pages = 0;
+    refresh();
+    for (size_t arena = 0; arena < (size_t)figure("arenas.narenas"); arena++) {
+        char name[64];
+        if (!is_initialized(arena))
+            continue;
+        sprintf(name, "stats.arenas.%zu.pdirty", arena);
+        pages += figure(name);
+        sprintf(name, "stats.arenas.%zu.pmuzzy", arena);
+        pages += figure(name);
+    }
+    return pages;
+}
+
 /* With background threads: returns when they have nothing left to purge. */
 static void wait_for_background_threads(void)
 {
     if (figure("background_thread") != 1)
         return;
-    for (;;) {
-        size_t pages = 0;
-        refresh();
-        for (size_t arena = 0; arena < (size_t)figure("arenas.narenas"); arena++) {
-            char name[64];
-            if (!is_initialized(arena))
-                continue;
-            sprintf(name, "stats.arenas.%zu.pdirty", arena);
-            pages += figure(name);
-            sprintf(name, "stats.arenas.%zu.pmuzzy", arena);
-            pages += figure(name);
-        }
-        if (pages == 0)
-            return;
-        usleep(10000);
+    for (bool is_done = false; !is_done;) {
+        while (pages_to_purge() > 0)
+            usleep(10000);
+        /* Pages that are being purged are in no figure. Threads that are switched off finish their work first. */
+        bool on = false;
+        if (ctl("background_thread", NULL, NULL, &on, sizeof on) != 0)
+            abort();
+        is_done = pages_to_purge() == 0;
+        on = true;
+        if (ctl("background_thread", NULL, NULL, &on, sizeof on) != 0)
+            abort();
     }
 }
 
