@@ -2,7 +2,7 @@
 
 require "json"
 
-# What the programs of this folder know of their own growth: the page faults of the calling thread around each piece of
+# The growth that each program of this folder measures itself: the page faults of the calling thread around each piece of
 # work, by the method that does it. The kernel's count is the same as rbloat's, so the figures differ only if a stack is read
 # too late.
 module Truth

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
-/// Lists of values, one for each of a known number of rows, of which many are empty. An empty row takes two bits, another
-/// one a byte more than its values.
+/// Lists of values, one for each of a known number of rows, of which many are empty. Each row takes two bits. One that is not
+/// empty takes a byte more, and eight more if it has 255 values or more.
 ///
 /// Rows are filled in ascending order. There can be up to 2^32 - 1 values.
 #[derive(Debug, Clone)]
@@ -102,7 +102,7 @@ impl<T> SparseRows<T> {
         self.rows += 1;
     }
 
-    /// Ends empty rows until `rows` have ended.
+    /// Ends rows until `rows` have ended: the row that is being filled, then empty ones.
     pub fn end_rows(&mut self, rows: u32) {
         while self.rows < rows {
             self.end_row();
@@ -168,14 +168,6 @@ impl<T> SparseRows<T> {
     #[must_use]
     pub fn of(&self, row: u32) -> &[T] {
         self.range_of(row).map_or(&[], |range| &self.values[range])
-    }
-
-    /// Returns true if a row has no values.
-    #[inline]
-    #[must_use]
-    pub fn is_empty(&self, row: u32) -> bool {
-        let group = self.groups.get((row / GROUP) as usize);
-        group.is_none_or(|group| group.bits >> (row % GROUP) & 1 == 0)
     }
 
     /// The rows that are not empty, ascending, with their values.
@@ -271,7 +263,6 @@ mod tests {
             prop_assert_eq!(sparse.rows() as usize, rows.len() + 5);
             for (number, row) in (0..).zip(&rows) {
                 prop_assert_eq!(sparse.of(number), row);
-                prop_assert_eq!(sparse.is_empty(number), row.is_empty());
             }
             prop_assert!(sparse.of(rows.len() as u32 + 64).is_empty());
             let expected: Vec<_> =
@@ -285,6 +276,8 @@ mod tests {
                 prop_assert_eq!(twice.of(filled + number), row);
             }
             sparse.retain(|value| value % 3 == 1);
+            let lengths = sparse.iter().map(|(_, row)| row.len());
+            prop_assert_eq!(lengths.sum::<usize>(), sparse.values().len());
             for (number, row) in (0..).zip(&rows) {
                 let kept: Vec<_> = row.iter().copied().filter(|value| value % 3 == 1).collect();
                 prop_assert_eq!(sparse.of(number), kept);

@@ -74,7 +74,7 @@ impl Facts {
             facts.slot_edges = slot_edges(heap, space);
         }
         if let Ok(space) = &mut facts.ruby {
-            // They are edges now.
+            // The edges replace them. Nothing may read `references` after this.
             space.references = References::default();
         }
         facts

@@ -19,10 +19,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, in display order.
-    pub const ALL: [Self; 6] =
-        [Self::MainHeap, Self::Arena, Self::HeapPages, Self::Mapping, Self::File, Self::Unknown];
-
     /// Its name, part of the stable interface.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -23,7 +23,7 @@ const PROMPT: Duration = Duration::from_millis(1);
 const MAX_POLLED_STACKS: usize = 32;
 /// The time between two divisions of growth among samples.
 const DIVISION_INTERVAL: Duration = Duration::from_millis(20);
-/// The samples of a second beyond which the period is doubled, and under which it is halved. A sample costs some 75 µs.
+/// The samples of a second beyond which the period is doubled, and under which it is halved.
 const MAX_SAMPLES_PER_SECOND: u64 = 64;
 const MIN_SAMPLES_PER_SECOND: u64 = 8;
 

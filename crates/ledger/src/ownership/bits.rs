@@ -3,7 +3,7 @@
 pub(crate) struct Bits(Vec<u64>);
 
 impl Bits {
-    /// An empty set of numbers below `count`; larger numbers are never in it.
+    /// An empty set of numbers below `count`. Numbers beyond the next multiple of 64 are never in it.
     pub(crate) fn new(count: usize) -> Self {
         Self(vec![0; count.div_ceil(64)])
     }

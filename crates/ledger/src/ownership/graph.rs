@@ -315,6 +315,11 @@ impl PointerGraph {
         Adjacency::of(&self.parts, node)
     }
 
+    /// The block that an edge leads to for certain; `None` for uncertain edges and for areas.
+    pub(crate) fn block(&self, edge: Edge) -> Option<u32> {
+        (!edge.is_uncertain() && edge.to() < self.blocks).then(|| edge.to())
+    }
+
     /// Returns true if a node points to other nodes.
     pub(crate) fn has_edges(&self, node: u32) -> bool {
         !self.of(node).0.is_empty()
@@ -370,6 +375,10 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
 
 /// The edges from slots to blocks.
 pub(crate) fn slot_edges(heap: &HeapMap, space: &ObjectSpace) -> SparseRows<Edge> {
+    // Edges cannot distinguish more blocks.
+    if heap.block_count() > LIMITS.nodes {
+        return SparseRows::default();
+    }
     let addresses = AddressIndex::new(heap, space, &[]);
     let [first, second] = halves_of_slots(space);
     let edges = |slots: &Range<u32>| edges_of_slots(space, &addresses, slots, |_, _| {});
@@ -593,6 +602,15 @@ mod tests {
         assert_eq!(whole.dropped_words(), 0);
         let of_tables = whole.corrected.iter().map(|&node| whole.of(node).0.len());
         assert_eq!(of_tables.collect::<Vec<_>>(), [2; 3]);
+    }
+
+    /// The first areas have numbers just behind those of the blocks, and passed for blocks in sets of them.
+    #[test]
+    fn an_edge_to_an_area_leads_to_no_block() {
+        let graph = PointerGraph { blocks: 3, ..PointerGraph::default() };
+        let blocks = [2, 3].map(|node| graph.block(Edge::new(node, false)));
+        assert_eq!(blocks, [Some(2), None]);
+        assert_eq!(graph.block(Edge::new(2, true)), None);
     }
 
     #[test]

@@ -27,11 +27,11 @@ pub(crate) fn tables(blocks: usize, space: &ObjectSpace, graph: &PointerGraph) -
         if is_iseq.get(class as usize) != Some(&true) {
             continue;
         }
-        let bodies = bodies.iter().filter(|it| (it.to() as usize) < blocks && !it.is_uncertain());
+        let bodies = bodies.iter().filter_map(|edge| graph.block(*edge));
         // The pointer may be in the last words of the bytecode's block, which an allocator with large steps between its
         // sizes makes uncertain. That the memory names the bytecode proves it.
         for (body, edge) in
-            bodies.flat_map(|body| graph.of(body.to()).0.iter().map(|it| (body.to(), it)))
+            bodies.flat_map(|body| graph.of(body).0.iter().map(move |edge| (body, edge)))
         {
             let mut search = SlotSearch { blocks, graph, slot, visits_left: MAX_VISITS };
             if edge.to() != body && search.is_named_from(edge.to(), MAX_HOPS) {

@@ -99,18 +99,14 @@ impl<'a> ObjectGraph<'a> {
         let threads: Vec<u32> = (0..slots as u32).filter(|&slot| is_thread(space, slot)).collect();
         let mut memory_of_threads = Bits::new(heap.block_count());
         for edge in threads.iter().flat_map(|&slot| pointers.of_slots.of(slot)) {
-            if !edge.is_uncertain() {
-                memory_of_threads.insert(edge.to());
-            }
+            pointers.block(*edge).map(|block| memory_of_threads.insert(block));
         }
         for &(_, block) in &pointers.of_structures {
             memory_of_threads.insert(block);
         }
         let mut structures = Bits::new(heap.block_count());
         for edge in pointers.of_slots.values() {
-            if !edge.is_uncertain() {
-                structures.insert(edge.to());
-            }
+            pointers.block(*edge).map(|block| structures.insert(block));
         }
         let mut named_slots = Bits::new(slots);
         let by_preference = by_preference(named_roots);

@@ -105,8 +105,8 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
 fn confidence(who: &Who) -> String {
     let prompt = percent(who.sampling.prompt_bytes, who.growth_bytes);
     match who.sampling.method {
-        SamplingMethod::Polling => "page faults were counted every 20 ms, without events of the kernel (perf_event_open needs CAP_PERFMON): \
-             methods that run for less than 100 ms at a time may have up to 40 % of the growth of others"
+        SamplingMethod::Polling => "page faults were counted every 20 ms and not sampled (that needs CAP_PERFMON): growth by methods that run for \
+             less than 100 ms is often attributed to others"
             .into(),
         method => {
             let unseen = match method {

@@ -179,10 +179,10 @@ impl ObjectGraph<'_> {
 
     /// Returns true for an extension's block that no object refers to itself.
     fn is_behind_structure(&self, block: u32) -> bool {
-        let (block, number) = (block as usize, block);
-        self.trace.cause_of(block) == Cause::NativeHeld
-            && matches!(self.trace.owner_of(block), Owner::Data(_))
-            && !self.structures.contains(number)
+        let number = block as usize;
+        self.trace.cause_of(number) == Cause::NativeHeld
+            && matches!(self.trace.owner_of(number), Owner::Data(_))
+            && !self.structures.contains(block)
     }
 
     /// Returns true for objects of the interpreter that refer to values of constants and variables because of their
