@@ -13,16 +13,13 @@ $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 require "rbloat"
 require_relative "../../testkit/ruby/extension"
 require Extension.compile(File.join(__dir__, "chunks.c"))
+require_relative "figures"
 
 FREE_CHUNKS = 2_000_000
 # Too large for the fastbins.
 CHUNK_BYTES = 160
 # Long, since checks become rarer in the seconds after a start.
 SECONDS = 20.0
-
-def clock
-  Process.clock_gettime(Process::CLOCK_MONOTONIC)
-end
 
 # Makes strings in the main thread, whose arena has the free chunks. Returns strings per second.
 def work(seconds)

@@ -11,14 +11,11 @@ require "json"
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 library, way = ARGV
 require "rbloat"
+require_relative "figures"
 
 RETAINED = Array.new(400_000) { |number| "string number #{number} of those that are retained" }
 RECENT = Array.new(10)
 RESULTS = 10_000
-
-def clock
-  Process.clock_gettime(Process::CLOCK_MONOTONIC)
-end
 
 POSTGRES_ROWS = "SELECT repeat('x', 1000) FROM generate_series(1, 100)"
 MARIADB_ROWS = "WITH RECURSIVE ids(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM ids WHERE id < 100) " \

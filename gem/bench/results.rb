@@ -46,7 +46,7 @@ WAYS = {
     ->(kept) { ROWS.times { |row| COLUMNS.times { |column| kept.getvalue(row, column) } } }
   ],
   "result_set" => [
-    ->(result) { Rbloat::PG::ResultSet.new(result) }, ->(kept, row, column) { kept.get(row, column) },
+    ->(result) { Rbloat::PGResultSet.new(result) }, ->(kept, row, column) { kept.get(row, column) },
     ->(kept) { kept.each_row { |row| row.each(&:itself) } }
   ],
   # Only creates the strings, without a result.

@@ -5,20 +5,13 @@
 # Threads that allocate strings, like scenarios/burst.rb and churn.rb, but for longer. Prints one line of JSON.
 
 require "json"
+require_relative "figures"
 require_relative "workloads"
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 program, way, extension = ARGV
 
 THREADS = 20
-
-def clock
-  Process.clock_gettime(Process::CLOCK_MONOTONIC)
-end
-
-def rss
-  File.read("/proc/self/statm").split[1].to_i * 4096
-end
 
 # Seconds of CPU time of the gem's threads so far.
 def own_cpu

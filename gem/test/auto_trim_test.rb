@@ -27,6 +27,24 @@ class AutoTrimTest < Minitest::Test
     refute run_ruby("Rbloat::AutoTrim.running?")
   end
 
+  # Sweeps are lazy. A trim waited for a moment without any, which busy programs rarely have.
+  def test_a_busy_process_is_trimmed_while_a_sweep_is_in_progress
+    state = run_ruby(<<~RUBY)
+      burst
+      GC.start(immediate_sweep: false)
+      Rbloat::AutoTrim.start(share: 1.0)
+      100.times do
+        break if Rbloat::AutoTrim.stats[:trims].positive?
+
+        next_look = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.2
+        1 while Process.clock_gettime(Process::CLOCK_MONOTONIC) < next_look
+      end
+      raise "no trim" if Rbloat::AutoTrim.stats[:trims].zero?
+      GC.latest_gc_info(:state)
+    RUBY
+    assert_equal "sweeping", state
+  end
+
   def test_stop_and_start_again
     states = run_ruby(<<~RUBY)
       threads = lambda do
@@ -128,7 +146,28 @@ class AutoTrimTest < Minitest::Test
     assert_equal ["false", "", true], [output, errors, status.success?]
   end
 
+  # The number of malloc's arenas after eight threads have allocated.
+  def arenas(start, env: {})
+    needs "fiddle"
+    run_ruby(<<~RUBY, env: { "MALLOC_ARENA_MAX" => nil, **env })
+      require "fiddle"
+      #{start}
+      Array.new(8) { Thread.new { "x" * 100_000; sleep 0.05 } }.each(&:join)
+      Fiddle::Function.new(Fiddle.dlopen(nil)["malloc_stats"], [], Fiddle::TYPE_VOID).call
+    RUBY
+    errors.scan(/^Arena \d+:/).size
+  end
+
+  def test_it_limits_the_arenas_unless_the_environment_does
+    assert_operator arenas(""), :>, 4
+    assert_equal 2, arenas("Rbloat::AutoTrim.start")
+    assert_operator arenas("Rbloat::AutoTrim.start(arenas: nil)"), :>, 4
+    assert_equal 3, arenas("Rbloat::AutoTrim.start", env: { "MALLOC_ARENA_MAX" => "3" })
+    assert_equal 3, arenas("Rbloat::AutoTrim.start", env: { "GLIBC_TUNABLES" => "glibc.malloc.arena_max=3" })
+  end
+
   def test_wrong_arguments_are_refused
+    assert_raises(ArgumentError) { Rbloat::AutoTrim.start(arenas: 0) }
     assert_raises(ArgumentError) { Rbloat::AutoTrim.start(share: 0) }
     assert_raises(ArgumentError) { Rbloat::AutoTrim.start(share: 2) }
     assert_raises(ArgumentError) { Rbloat::AutoTrim.start(pressure: 0) }

@@ -4,16 +4,21 @@ require_relative "test_helper"
 
 # The hooks for Rails, Puma and Sidekiq, with the real gems.
 class HooksTest < Minitest::Test
-  def start_rails(configuration, env = {})
+  # Starts an application, after code that runs before Rails is loaded. Returns whether AutoTrim runs before and after
+  # its initialization.
+  def start_rails(configuration, env = { "RAILS_ENV" => "production" }, before: "")
     needs "rails"
     run_ruby(<<~RUBY, prelude: "", env: env)
+      #{before}
       require "json"
+      require "securerandom"
       require "logger"
       require "rails"
       require "rbloat"
       class Application < Rails::Application
         config.eager_load = false
         config.logger = Logger.new(IO::NULL)
+        config.secret_key_base = SecureRandom.hex
         #{configuration}
       end
       before = Rbloat::AutoTrim.running?
@@ -26,34 +31,57 @@ class HooksTest < Minitest::Test
     assert_equal [false, true], start_rails("")
   end
 
+  # `plugin :rbloat` loads the gem before Rails, and starts AutoTrim before the application is configured.
+  def test_rails_configures_what_was_started_before_it_was_loaded
+    early = 'require "rbloat/core"; Rbloat.start'
+    assert_equal [true, false], start_rails("config.rbloat.auto_trim = false", before: early)
+  end
+
   def test_rails_does_not_where_the_configuration_or_the_environment_says_so
     assert_equal [false, false], start_rails("config.rbloat.auto_trim = false")
-    assert_equal [false, false], start_rails("", "RBLOAT_AUTO_TRIM" => "0")
+    assert_equal [false, false], start_rails("config.rbloat.profile = :off")
+    assert_equal [false, false], start_rails("", { "RAILS_ENV" => "production", "RBLOAT_AUTO_TRIM" => "0" })
+    assert_equal [false, false], start_rails("", { "RAILS_ENV" => "production", "RBLOAT_PROFILE" => "off" })
+  end
+
+  def test_rails_does_not_in_tests_consoles_and_rake_tasks
+    assert_equal [false, true], start_rails("", { "RAILS_ENV" => "development" })
+    assert_equal [false, false], start_rails("", { "RAILS_ENV" => "test" })
+    assert_equal [false, false], start_rails(<<~RUBY)
+      require "rails/command"
+      require "rails/commands/console/console_command"
+    RUBY
+    assert_equal [false, true], start_rails('require "rake"')
+    assert_equal [false, false], start_rails('require "rake"; Rake.application.top_level_tasks << "db:migrate"')
   end
 
   # A server that responds with its process id, whether AutoTrim is running, and the number of trims.
   PUMA = <<~'RUBY'
     require "json"
+    plugin :rbloat if ENV["PLUGIN"] == "first"
     workers %d
     threads 1, 1
-    plugin :rbloat
+    plugin :rbloat if ENV["PLUGIN"] == "last"
     bind "unix://%s/socket"
+    if defined?(Rbloat)
+      Rbloat::AutoTrim.singleton_class.prepend(Module.new { def prepare_fork; $prepared = 1; super; end })
+    end
     app do |env|
       if env["PATH_INFO"] == "/burst"
         Array.new(50_000) { "x" * rand(64..4_000) }
         GC.start
       end
-      body = JSON.generate([Process.pid, Rbloat::AutoTrim.running?, Rbloat::AutoTrim.stats[:trims]])
+      body = JSON.generate([Process.pid, Rbloat::AutoTrim.running?, Rbloat::AutoTrim.stats[:trims], $prepared])
       [200, { "content-length" => body.bytesize.to_s }, [body]]
     end
   RUBY
 
-  def with_puma(workers)
+  def with_puma(workers, env = { "PLUGIN" => "last" })
     needs "puma"
     Dir.mktmpdir do |folder|
       File.write("#{folder}/puma.rb", format(PUMA, workers, folder))
       log = File.open("#{folder}/log", "w")
-      server = Process.spawn(*ruby, "-S", "puma", "-C", "#{folder}/puma.rb", chdir: folder, out: log, err: log)
+      server = Process.spawn(env, *ruby, "-S", "puma", "-C", "#{folder}/puma.rb", chdir: folder, out: log, err: log)
       wait_until { File.socket?("#{folder}/socket") && get(folder, "/") }
       yield folder
     ensure
@@ -75,8 +103,22 @@ class HooksTest < Minitest::Test
   def test_puma_trims_in_a_single_process
     with_puma(0) do |folder|
       assert get(folder, "/burst")[1]
-      wait_until { get(folder, "/")&.last.to_i.positive? }
+      wait_until { get(folder, "/")&.at(2).to_i.positive? }
       refute_match(/before_fork/, File.read("#{folder}/log"))
+    end
+  end
+
+  def test_the_switch_turns_off_the_plugin
+    with_puma(0, { "PLUGIN" => "last", "RBLOAT_PROFILE" => "off" }) { |folder| refute get(folder, "/burst")[1] }
+  end
+
+  # The plugin looked for workers when it was loaded, so it had to come after them.
+  def test_puma_prepares_forks_wherever_the_plugin_stands
+    %w[first last].each do |place|
+      with_puma(1, { "PLUGIN" => place }) do |folder|
+        # The server loads the gem, and a worker inherits the count.
+        wait_until { get(folder, "/")&.at(3).to_i.positive? }
+      end
     end
   end
 
@@ -84,7 +126,7 @@ class HooksTest < Minitest::Test
     with_puma(2) do |folder|
       trimmed = {}
       wait_until do
-        pid, running, trims = get(folder, trimmed.size < 2 ? "/burst" : "/")
+        pid, running, trims, = get(folder, trimmed.size < 2 ? "/burst" : "/")
         assert running if pid
         trimmed[pid] = trims if trims.to_i.positive?
         trimmed.size == 2
@@ -93,8 +135,16 @@ class HooksTest < Minitest::Test
   end
 
   def test_sidekiq_installs_its_hooks
+    assert_equal [true, true, false, "job", ["Export"]], start_sidekiq
+  end
+
+  def test_the_switch_turns_off_the_hooks_of_sidekiq
+    assert_equal [false, false, false, "off", []], start_sidekiq("RBLOAT_PROFILE" => "off")
+  end
+
+  def start_sidekiq(env = {})
     needs "sidekiq"
-    answer = run_ruby(<<~RUBY, prelude: 'require "json"')
+    run_ruby(<<~RUBY, prelude: 'require "json"', env: env)
       require "sidekiq"
       require "sidekiq/cli"
       require "rbloat/sidekiq"
@@ -103,10 +153,10 @@ class HooksTest < Minitest::Test
       events[:startup].each(&:call)
       started = Rbloat::AutoTrim.running?
       result = nil
-      config.server_middleware.invoke(Object.new, {}, "default") { result = Rbloat::AutoTrim.running? }
+      config.server_middleware.invoke(Object.new, { "wrapped" => "Export" }, "default") { result = Rbloat::AutoTrim.running? }
       events[:shutdown].each(&:call)
-      [started, result, Rbloat::AutoTrim.running?]
+      [started, result, Rbloat::AutoTrim.running?, Rbloat.configuration.profile,
+       Rbloat.growth.map { |row| row[:name] }]
     RUBY
-    assert_equal [true, true, false], answer
   end
 end

@@ -25,7 +25,7 @@ class Mysql2ResultSetTest < Minitest::Test
           "SELECT 2, 'other', 'x', 'y', x'01'"
     options = { cast: false, cache_rows: false }
     expected = @client.query(sql, as: :array, **options).to_a
-    set = Rbloat::Mysql2::ResultSet.new(@client.query(sql, **options))
+    set = Rbloat::Mysql2ResultSet.new(@client.query(sql, **options))
     assert_equal expected, set.values
     assert_equal %w[id name nothing empty raw], set.columns
     assert_equal ["näme", nil, ""], [set[0]["name"], set[0][:nothing], set[0][3]]
@@ -36,18 +36,18 @@ class Mysql2ResultSetTest < Minitest::Test
   def test_a_result_that_was_read_is_refused
     result = @client.query("SELECT 1 AS id UNION SELECT 2")
     result.to_a
-    assert_raises(TypeError, Mysql2::Error) { Rbloat::Mysql2::ResultSet.new(result) }
+    assert_raises(TypeError, Mysql2::Error) { Rbloat::Mysql2ResultSet.new(result) }
   end
 
   def test_other_objects_than_results_are_refused
-    assert_raises(TypeError) { Rbloat::Mysql2::ResultSet.new(@client) }
+    assert_raises(TypeError) { Rbloat::Mysql2ResultSet.new(@client) }
     prepared = @client.prepare("SELECT 1 AS id").execute
     # Its protocol is binary: the values are no strings, and mysql2 warns that it decodes them.
-    capture_io { assert_raises(TypeError) { Rbloat::Mysql2::ResultSet.new(prepared) } }
+    capture_io { assert_raises(TypeError) { Rbloat::Mysql2ResultSet.new(prepared) } }
   end
 
   def test_no_rows
-    set = Rbloat::Mysql2::ResultSet.new(@client.query("SELECT 1 AS a FROM (SELECT 1) t WHERE false"))
+    set = Rbloat::Mysql2ResultSet.new(@client.query("SELECT 1 AS a FROM (SELECT 1) t WHERE false"))
     assert_equal [0, %w[a], []], [set.size, set.columns, set.values]
   end
 end

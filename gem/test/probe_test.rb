@@ -71,8 +71,8 @@ class ProbeTest < Minitest::Test
   end
 
   def test_jemalloc_is_refused
-    answer = run_ruby("begin; Rbloat.probe { 1 }; rescue NotImplementedError => e; e.message; end",
+    answer = run_ruby("begin; Rbloat.probe { 1 }; rescue Rbloat::UnsupportedError => e; e.message; end",
                       env: { "LD_PRELOAD" => jemalloc })
-    assert_equal "a probe needs glibc's malloc, but this process uses jemalloc's", answer
+    assert_equal "a probe needs glibc's malloc, but this process uses the malloc of jemalloc", answer
   end
 end

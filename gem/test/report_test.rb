@@ -37,7 +37,7 @@ class ReportTest < Minitest::Test
 
   def test_a_missing_program_is_told
     { "RBLOAT_BINARY" => "/nowhere", "PATH" => "/nowhere" }.each do |variable, value|
-      message = run_ruby("begin; Rbloat::Program.path; rescue Rbloat::Error => e; e.message; end",
+      message = run_ruby("begin; Rbloat.const_get(:Program).path; rescue Rbloat::Error => e; e.message; end",
                          env: { "RBLOAT_BINARY" => nil }.merge(variable => value))
       assert_match(/RBLOAT_BINARY/, message)
     end
@@ -50,24 +50,31 @@ class ReportTest < Minitest::Test
     assert_raises(ArgumentError) { Rbloat.allow_attach(-2) }
   end
 
-  def test_stats
+  def test_stats_are_flat_and_numeric
+    stats = run_ruby("Rbloat::AutoTrim.start; Rbloat.stats")
+    assert_empty(stats.values.reject { |value| value.is_a?(Numeric) })
+    assert_operator stats["rss_bytes"], :>, 1_000_000
+    assert_equal 0, stats["auto_trim_returned_bytes"]
+    assert_equal 0, stats["native_pressure_told_bytes"]
+  end
+
+  def test_stats_of_malloc
     before, after = run_ruby(<<~RUBY)
       burst
-      before = Rbloat.stats
+      before = Rbloat.malloc_stats
       Rbloat.trim
-      [before, Rbloat.stats]
+      [before, Rbloat.malloc_stats]
     RUBY
-    assert_operator before["unreturned_bytes"], :>, 50_000_000
-    assert_operator before["unreturned_bytes"], :<=, before["malloc_free_bytes"]
-    assert_operator after["unreturned_bytes"], :<, before["unreturned_bytes"] / 2
-    assert_operator after["rss_bytes"], :<, before["rss_bytes"]
-    assert_equal 0, before["auto_trim"]["trims"]
+    assert_operator before["returnable_bytes"], :>, 50_000_000
+    assert_operator before["returnable_bytes"], :<=, before["free_bytes"]
+    assert_operator after["returnable_bytes"], :<, before["returnable_bytes"] / 2
   end
 
   def test_stats_with_another_malloc
-    stats = run_ruby("Rbloat.stats", env: { "LD_PRELOAD" => jemalloc })
-    assert_nil stats["malloc_in_use_bytes"]
-    assert_nil stats["unreturned_bytes"]
-    assert_operator stats["rss_bytes"], :>, 0
+    rss, message = run_ruby(<<~RUBY, env: { "LD_PRELOAD" => jemalloc })
+      [Rbloat.stats[:rss_bytes], begin; Rbloat.malloc_stats; rescue Rbloat::UnsupportedError => e; e.message; end]
+    RUBY
+    assert_operator rss, :>, 0
+    assert_includes message, "this process uses the malloc of jemalloc"
   end
 end

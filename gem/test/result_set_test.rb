@@ -145,7 +145,7 @@ class ResultSetTest < Minitest::Test
     assert_predicate set, :cleared?
     assert_raises(ArgumentError) { row["id"] }
     assert_raises(ArgumentError) { set.size }
-    assert_equal "#<Rbloat::PG::ResultSet cleared>", set.inspect
+    assert_equal "#<Rbloat::PGResultSet cleared>", set.inspect
   end
 
   def test_many_columns
@@ -174,7 +174,7 @@ class ResultSetTest < Minitest::Test
   end
 
   def test_other_objects_than_results_are_refused
-    assert_raises(TypeError) { Rbloat::PG::ResultSet.new(@connection) }
+    assert_raises(TypeError) { Rbloat::PGResultSet.new(@connection) }
     messages = run_ruby(<<~RUBY)
       require "rbloat/pg"
       cells = Rbloat::Cells.new
@@ -203,7 +203,7 @@ class ResultSetTest < Minitest::Test
         Fiddle::Handle.new(#{other.dump}, Fiddle::Handle::RTLD_NOW)
         $LOAD_PATH.unshift(#{folder.dump})
         require "rbloat/pg"
-        set = Rbloat::PG::ResultSet.new(PG.connect.exec("SELECT 'own' AS a"))
+        set = Rbloat::PGResultSet.new(PG.connect.exec("SELECT 'own' AS a"))
         maps = File.read("/proc/self/maps")
         [[#{own.dump}, #{other.dump}].map { |library| maps.include?(library) }, set.values]
       RUBY
@@ -225,7 +225,7 @@ class ResultSetTest < Minitest::Test
   def test_in_a_ractor
     skip "pg works in a Ractor from 1.5 on" if Gem::Version.new(PG::VERSION) < Gem::Version.new("1.5")
     assert_equal [["1", nil]], run_ruby(<<~RUBY, env: Servers.postgres, prelude: 'require "json"; require "rbloat/pg"')
-      ractor = Ractor.new { Rbloat::PG::ResultSet.new(PG.connect.exec("SELECT 1, NULL")).values }
+      ractor = Ractor.new { Rbloat::PGResultSet.new(PG.connect.exec("SELECT 1, NULL")).values }
       ractor.respond_to?(:value) ? ractor.value : ractor.take
     RUBY
   end
@@ -233,7 +233,7 @@ class ResultSetTest < Minitest::Test
   # Used if libpq is not found, as in a static Ruby.
   def test_the_way_over_strings_is_the_same
     @connection.type_map_for_results = PG::BasicTypeMapForResults.new(@connection)
-    slow = Class.new(Rbloat::PG::ResultSet) do
+    slow = Class.new(Rbloat::PGResultSet) do
       def native_copy(*)
         false
       end
@@ -290,10 +290,10 @@ class ResultSetTest < Minitest::Test
       before = GC.count
       GC.disable
       increase = GC.stat(:malloc_increase_bytes)
-      Rbloat::PG::ResultSet.new(connection.exec(sql))
+      Rbloat::PGResultSet.new(connection.exec(sql))
       told = GC.stat(:malloc_increase_bytes) - increase
       GC.enable
-      200.times { Rbloat::PG::ResultSet.new(connection.exec(sql)) }
+      200.times { Rbloat::PGResultSet.new(connection.exec(sql)) }
       [GC.count - before, told]
     RUBY
     assert_operator collected, :>, 3
@@ -311,7 +311,7 @@ class ResultSetTest < Minitest::Test
       set = connection.exec(sql).result_set
       values = set.values
       connection.exec(sql).result_set.clear
-      slow = Class.new(Rbloat::PG::ResultSet) { define_method(:native_copy) { |*| false } }
+      slow = Class.new(Rbloat::PGResultSet) { define_method(:native_copy) { |*| false } }
       copied = slow.new(connection.exec(sql)).values
       GC.stress = false
       double = RUBY_VERSION < "3.2" ? { double_heap: true } : { expand_heap: true }

@@ -6,7 +6,7 @@ module Stress
   WRAPPED = {} # rubocop:disable Style/MutableConstant
 
   # Modules that run or are run by other programs' code.
-  LEFT_ALONE = %w[Rbloat::Program Rbloat::Fork Rbloat::Railtie].freeze
+  LEFT_ALONE = %w[Rbloat::Railtie].freeze
 
   METHOD = <<~'RUBY'
     def %<name>s(...)

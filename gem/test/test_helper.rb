@@ -58,8 +58,9 @@ module Together
   # The standard error of the last program.
   attr_reader :errors
 
+  # The options come first, so they can name another folder of the gem.
   def ruby(options = [])
-    [*UNDER, RbConfig.ruby, "-I", LIB, *options]
+    [*UNDER, RbConfig.ruby, *options, "-I", LIB]
   end
 
   def wait_until(seconds = PATIENCE)

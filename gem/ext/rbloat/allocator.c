@@ -3,6 +3,7 @@
 #include "rbloat.h"
 
 #include <ruby/thread.h>
+#include <stdatomic.h>
 
 #ifdef HAVE_MALLOC_H
 #include <malloc.h>
@@ -43,6 +44,60 @@ const char *rbloat_allocator_name(void)
     if (loaded("mi_version")) return "mimalloc";
 #endif
     return "other";
+}
+
+static int call_mallctl(const char *name, void *old, size_t *old_size, void *new, size_t new_size)
+{
+#ifdef HAVE_DLFCN_H
+    int (*mallctl)(const char *, void *, size_t *, void *, size_t);
+    *(void **)&mallctl = dlsym(RTLD_DEFAULT, "mallctl");
+    if (mallctl) return mallctl(name, old, old_size, new, new_size);
+#endif
+    return -1;
+}
+
+/* Ractors may start it at the same time, which is the same as starting it twice. */
+static atomic_bool jemalloc_started, jemalloc_ran_before;
+
+static bool set_jemalloc_thread(bool on, bool *before)
+{
+    size_t size = sizeof(*before);
+    return call_mallctl("background_thread", before, &size, &on, sizeof(on)) == 0;
+}
+
+bool rbloat_start_jemalloc_thread(void)
+{
+    bool before = false;
+    if (!jemalloc_started && set_jemalloc_thread(true, &before)) {
+        jemalloc_ran_before = before;
+        jemalloc_started = true;
+    }
+    return jemalloc_started;
+}
+
+void rbloat_stop_jemalloc_thread(void)
+{
+    bool before;
+    if (jemalloc_started && !jemalloc_ran_before) set_jemalloc_thread(false, &before);
+    jemalloc_started = false;
+}
+
+bool rbloat_jemalloc_thread_started(void)
+{
+    return jemalloc_started;
+}
+
+void rbloat_resume_jemalloc_thread(void)
+{
+    bool before;
+    if (jemalloc_started) set_jemalloc_thread(true, &before);
+}
+
+/* Returns the free pages of all arenas. */
+static void purge_jemalloc(void)
+{
+    /* MALLCTL_ARENAS_ALL of jemalloc 5. */
+    call_mallctl("arena.4096.purge", NULL, NULL, NULL, 0);
 }
 
 #if RBLOAT_WATCHES
@@ -110,19 +165,22 @@ static void *trim_without_gvl(void *argument)
 {
     rbloat_resident *resident = argument;
     rbloat_read_resident(&resident[0]);
-    rbloat_trim_malloc();
+    if (rbloat_glibc_malloc()) {
+        rbloat_trim_malloc();
+    } else {
+        purge_jemalloc();
+    }
     rbloat_read_resident(&resident[1]);
     return NULL;
 }
 
 /*
  * Returns free memory of malloc to the kernel. Other threads run meanwhile.
- * @return [Integer] the bytes by which RSS fell; 0 if malloc is not glibc's
+ * @return [Integer] the bytes by which RSS fell; 0 if malloc is neither glibc's nor jemalloc's
  */
 static VALUE trim(VALUE self)
 {
     rbloat_resident resident[2] = {{0, 0}, {0, 0}};
-    if (!rbloat_glibc_malloc()) return INT2FIX(0);
     rb_thread_call_without_gvl(trim_without_gvl, resident, NULL, NULL);
     int64_t returned = resident[0].rss - resident[1].rss;
     return LL2NUM(returned > 0 ? returned : 0);
@@ -144,6 +202,16 @@ static VALUE anonymous_bytes(VALUE self)
 {
     rbloat_resident resident;
     return rbloat_read_resident(&resident) ? LL2NUM(resident.anonymous) : INT2FIX(0);
+}
+
+/* Threads that have an arena keep it. glibc looks at the limit for the last time when there are more than eight arenas. */
+static VALUE native_limit_arenas(VALUE self, VALUE count)
+{
+#ifdef M_ARENA_MAX
+    return rbloat_glibc_malloc() && mallopt(M_ARENA_MAX, NUM2INT(count)) == 1 ? Qtrue : Qfalse;
+#else
+    return Qfalse;
+#endif
 }
 
 static void *count_without_gvl(void *argument)
@@ -175,4 +243,5 @@ void rbloat_init_allocator(VALUE rbloat)
     VALUE native = rb_define_module_under(rbloat, "Malloc");
     rb_define_singleton_method(native, "counts", malloc_counts, 0);
     rb_define_singleton_method(native, "exact_in_use", exact_malloc_in_use, 0);
+    rb_define_private_method(rb_singleton_class(native), "native_limit_arenas", native_limit_arenas, 1);
 }

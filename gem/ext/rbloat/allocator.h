@@ -28,4 +28,17 @@ int64_t rbloat_exact_in_use(void);
 /* malloc_trim(0). */
 void rbloat_trim_malloc(void);
 
+/* The counterpart of AutoTrim under jemalloc: its background thread, which returns free memory also of arenas that no
+   thread uses any more. Returns true if the thread runs then; false if it cannot, or malloc is not jemalloc's. */
+bool rbloat_start_jemalloc_thread(void);
+
+/* Switches the background thread off, unless it ran before the start. */
+void rbloat_stop_jemalloc_thread(void);
+
+/* Returns true between a successful start and the stop. */
+bool rbloat_jemalloc_thread_started(void);
+
+/* To be called in a forked process, where jemalloc has switched its thread off. */
+void rbloat_resume_jemalloc_thread(void);
+
 #endif

@@ -12,7 +12,6 @@
 #include "ration.h"
 #include "rbloat.h"
 
-#include <ruby/thread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,6 +25,9 @@ static const double GLANCE = 0.25;
 
 /* malloc's lists are counted only after RSS grew by this much, or after a GC. */
 static const int64_t GROWTH_WORTH_A_LOOK = 8 * 1024 * 1024;
+
+/* While the process is busy, the part of the share that counting malloc's lists may take. */
+static const double LOOKING = 0.25;
 
 /* Near the limit, looks are more frequent, and smaller trims are worth it: those of this share of the room that is left.
    Smaller ones make no difference to whether the limit is reached. */
@@ -56,7 +58,7 @@ typedef struct {
     rbloat_ration ration;
     int64_t floor;
     double looked_at, counted_at, look_took, process_cpu, own_cpu;
-    int64_t faults, rss_counted, rss_trimmed, expected;
+    int64_t faults, rss_counted, expected;
     rbloat_gc_counts counted, trimmed;
 } trimmer;
 
@@ -130,14 +132,15 @@ static bool worth_a_look(const trimmer *state, const rbloat_outlook *outlook, co
 {
     if (outlook->pressure) return now >= state->ration.pressing_not_before;
     if (now < state->ration.not_before || state->ration.credit < 0) return false;
+    int64_t waiting = state->expected >= outlook->least ? state->expected : 0;
     if (!outlook->quiet) {
-        /* A busy process must have enough credit for a trim of all that RSS grew by. */
-        int64_t most = outlook->rss - state->rss_trimmed;
-        if (!outlook->swept || state->ration.credit < rbloat_ration_cost(&state->ration, most > 0 ? most : 0)) return false;
-        if (now - state->counted_at < state->look_took / state->settings->share) return false;
+        double pause = state->look_took / (LOOKING * state->settings->share);
+        if (!outlook->swept || now - state->counted_at < pause) return false;
+        /* The last look may have found more than the credit allowed. */
+        if (!rbloat_ration_affords(&state->ration, waiting ? waiting : outlook->least)) return false;
     }
-    return gc->major_sweeps != state->counted.major_sweeps || outlook->rss >= state->rss_counted + GROWTH_WORTH_A_LOOK ||
-           (outlook->quiet && (gc->starts != state->counted.starts || state->expected >= outlook->least));
+    return gc->sweeps != state->counted.sweeps || outlook->rss >= state->rss_counted + GROWTH_WORTH_A_LOOK || waiting > 0 ||
+           (outlook->quiet && gc->starts != state->counted.starts);
 }
 
 static int64_t expect(trimmer *state, const rbloat_resident *resident, const rbloat_gc_counts *gc)
@@ -178,7 +181,6 @@ static bool trim(trimmer *state, const rbloat_outlook *outlook, const rbloat_gc_
     state->floor = rest_of(state, &after, &counts, gc);
     state->trimmed = *gc;
     state->expected = 0;
-    state->rss_trimmed = after.rss;
     state->rss_counted = after.rss;
     state->faults = rbloat_minor_faults();
 
@@ -208,12 +210,11 @@ static double look(trimmer *state)
     rbloat_gc_counts gc = rbloat_count_gc();
     rbloat_outlook outlook = {.rss = resident.rss};
     outlook.quiet = pass_time(state, now);
-    outlook.swept = gc.sweeps != state->trimmed.sweeps && gc.sweeps >= gc.starts;
+    outlook.swept = gc.sweeps != state->trimmed.sweeps;
     outlook.pressure = close.urgency >= 0;
     outlook.least = least_of(state->settings, &close, resident.rss);
     /* Growth counts from the lowest RSS, which someone else's trim may have caused. */
     if (resident.rss < state->rss_counted) state->rss_counted = resident.rss;
-    if (resident.rss < state->rss_trimmed) state->rss_trimmed = resident.rss;
 
     if (worth_a_look(state, &outlook, &gc, now)) {
         outlook.expected = expect(state, &resident, &gc);
@@ -269,7 +270,8 @@ static void wait_for(rbloat_native_thread *thread, double seconds)
 
 static void run(rbloat_native_thread *thread)
 {
-    trimmer state = {.thread = thread, .settings = &((context *)thread)->settings};
+    /* The first trim needs no sweep: from Ruby 3.3 on, sweeps before the start are not counted. */
+    trimmer state = {.thread = thread, .settings = &((context *)thread)->settings, .trimmed = {.sweeps = UINT64_MAX}};
     find_first_floor(&state);
     state.ration = rbloat_new_ration(state.settings->share, rbloat_measure_fault(), sysconf(_SC_PAGESIZE));
     state.looked_at = rbloat_monotonic();
@@ -306,7 +308,7 @@ static void copy_text(char *to, size_t size, VALUE from)
 static VALUE native_start(VALUE self, VALUE share, VALUE least, VALUE least_of_rss, VALUE page_of_ruby, VALUE pressure,
                           VALUE group)
 {
-    if (!rbloat_glibc_malloc()) return Qfalse;
+    if (!rbloat_glibc_malloc()) return rbloat_start_jemalloc_thread() ? Qtrue : Qfalse;
     context context = {
         .thread = {.service = &service},
         .settings =
@@ -333,13 +335,14 @@ static VALUE native_start(VALUE self, VALUE share, VALUE least, VALUE least_of_r
 
 static VALUE stop(VALUE self)
 {
+    rbloat_stop_jemalloc_thread();
     rbloat_stop_service(&service);
     return Qnil;
 }
 
 static VALUE running_p(VALUE self)
 {
-    return rbloat_service_runs(&service) ? Qtrue : Qfalse;
+    return rbloat_service_runs(&service) || rbloat_jemalloc_thread_started() ? Qtrue : Qfalse;
 }
 
 static VALUE quiet(VALUE self)

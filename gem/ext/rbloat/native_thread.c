@@ -1,4 +1,5 @@
 #include "native_thread.h"
+#include "allocator.h"
 #include "rbloat.h"
 
 #include <ruby/thread.h>
@@ -320,6 +321,7 @@ static VALUE resume_threads(VALUE self)
         rbloat_unlock();
         if (service) call_started_of(service);
     } while (service);
+    rbloat_resume_jemalloc_thread();
     return Qnil;
 }
 

@@ -77,14 +77,18 @@ double rbloat_ration_cost(const rbloat_ration *ration, int64_t expected)
     return (double)expected * ration->cost_per_byte + pages * ration->fault_cost * ration->comeback;
 }
 
+bool rbloat_ration_affords(const rbloat_ration *ration, int64_t expected)
+{
+    return ration->credit >= within(rbloat_ration_cost(ration, expected), 0, MAX_CREDIT);
+}
+
 bool rbloat_ration_allows(const rbloat_ration *ration, const rbloat_outlook *outlook)
 {
     double expected = (double)outlook->expected * ration->accuracy;
     if (outlook->pressure) return expected >= (double)outlook->least;
     if (expected < (double)outlook->least || ration->credit < 0) return false;
     if (outlook->quiet) return true;
-    double cost = rbloat_ration_cost(ration, outlook->expected);
-    return outlook->swept && ration->credit >= within(cost, 0, MAX_CREDIT);
+    return outlook->swept && rbloat_ration_affords(ration, outlook->expected);
 }
 
 void rbloat_ration_trimmed(rbloat_ration *ration, const rbloat_outlook *outlook, double now, double seconds, int64_t bytes)

@@ -43,7 +43,8 @@ typedef struct {
 
 typedef struct {
     bool quiet;    /* the process is idle */
-    bool swept;    /* a sweep ended since the last trim, and none is in progress */
+    bool swept;    /* a sweep ended since the last trim. Another one may be in progress: sweeps are lazy, so in a busy
+                      program nearly always one is */
     bool pressure; /* the memory limit is near */
     int64_t rss;
     int64_t expected; /* bytes that a trim will probably return */
@@ -66,6 +67,9 @@ bool rbloat_ration_allows(const rbloat_ration *ration, const rbloat_outlook *out
 
 /* Seconds that a trim costs, including later page faults, if it returns the expected bytes. */
 double rbloat_ration_cost(const rbloat_ration *ration, int64_t expected);
+
+/* Returns true if the credit suffices for a trim of this many bytes. */
+bool rbloat_ration_affords(const rbloat_ration *ration, int64_t expected);
 
 /* Books a trim: its time, and the bytes that it returned. */
 void rbloat_ration_trimmed(rbloat_ration *ration, const rbloat_outlook *outlook, double now, double seconds, int64_t bytes);

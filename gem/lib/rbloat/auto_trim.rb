@@ -10,8 +10,13 @@ module Rbloat
   # faults that follow them, stays below a fixed share of the time. Near the memory limit of the control group the share
   # is larger.
   #
-  # Forked processes start a thread of their own. With a malloc other than glibc's (jemalloc, tcmalloc, musl) AutoTrim
-  # does nothing and warns once.
+  # It also limits the number of malloc's arenas. Threads cannot use the free memory of another thread's arena, so a
+  # process with many arenas needs more and larger trims.
+  #
+  # Under jemalloc it switches on jemalloc's background thread, which returns the free memory of all arenas a while
+  # after it became free. With other allocators (tcmalloc, mimalloc, musl) it does nothing and warns once.
+  #
+  # Forked processes start a thread of their own.
   #
   # @!method self.stop
   #   Stops trimming. Does nothing if it is not running.
@@ -32,6 +37,8 @@ module Rbloat
     LEAST_OF_RSS = 0.05
     # Above this share of the memory limit, avoiding the limit is more important than speed.
     PRESSURE = 0.85
+    # The number of malloc's arenas.
+    ARENAS = 2
 
     class << self
       # Starts trimming in this process and in the processes that it forks. Does nothing if it is already running.
@@ -40,15 +47,19 @@ module Rbloat
       # @param least_bytes [Integer] the bytes that a trim must return to be worth it
       # @param cgroup [Cgroup, nil] the control group whose memory limit counts
       # @param pressure [Float] the share of the limit above which trims do not wait for the budget
-      # @return [Boolean] true if AutoTrim is running; false if malloc is not glibc's
-      def start(share: SHARE, least_bytes: LEAST_BYTES, cgroup: Cgroup.find, pressure: PRESSURE)
-        raise ArgumentError, "share must be above 0 and at most 1, got #{share}" unless share.positive? && share <= 1
-        raise ArgumentError, "pressure must be above 0, got #{pressure}" unless pressure.positive?
+      # @param arenas [Integer, nil] the number of malloc's arenas, for threads that have none yet; nil for no limit.
+      #   The variables MALLOC_ARENA_MAX and GLIBC_TUNABLES override it. The limit stays in force after {stop}
+      # @return [Boolean] true if AutoTrim is running; false if malloc is neither glibc's nor jemalloc's
+      def start(share: SHARE, least_bytes: LEAST_BYTES, cgroup: Cgroup.find, pressure: PRESSURE, arenas: ARENAS)
+        check("share", share, "above 0 and at most 1") { share.positive? && share <= 1 }
+        check("pressure", pressure, "above 0", &:positive?)
+        check("arenas", arenas, "nil or at least 1") { arenas.nil? || arenas.positive? }
         return true if running?
 
+        Malloc.limit_arenas(arenas) if arenas
         return true if native_start(share, least_bytes, LEAST_OF_RSS, Malloc.page_bytes, pressure, cgroup&.to_a)
 
-        Malloc.warn_once(AutoTrim)
+        Malloc.warn_once
         false
       end
 
@@ -63,6 +74,12 @@ module Rbloat
           Rbloat.trim
         end
         nil
+      end
+
+      private
+
+      def check(name, value, range)
+        raise ArgumentError, "#{name} must be #{range}, got #{value}" unless yield(value)
       end
     end
     private_class_method :native_start

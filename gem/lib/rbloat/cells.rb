@@ -4,7 +4,7 @@ module Rbloat
   # A compact, immutable table of strings. All cells are in one block of memory, whose size is reported to the GC, and
   # the table is one Ruby object. Rows and values become objects when they are read, and are not cached.
   #
-  # {PG::ResultSet} and {Mysql2::ResultSet} are tables of this kind.
+  # {PGResultSet} and {Mysql2ResultSet} are tables of this kind.
   #
   # A decoder, a block or another thread may clear the table while a method reads it. The method then returns all
   # values, or raises the ArgumentError of {#clear}.
@@ -83,7 +83,7 @@ module Rbloat
     def inspect
       return "#<#{self.class} cleared>" if cleared?
 
-      "#<#{self.class} #{row_count} rows of #{columns.join(', ')}, #{Rbloat.binary_size(bytesize)}>"
+      "#<#{self.class} #{row_count} rows of #{columns.join(', ')}, #{Units.binary(bytesize)}>"
     end
   end
 end

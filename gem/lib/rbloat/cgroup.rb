@@ -20,6 +20,15 @@ module Rbloat
       groups = Cgroups.new(root)
       groups.each.min_by(&:limit)
     end
+
+    # @return [Integer, nil] the bytes in use, without cached files, which the kernel drops by itself; nil if they
+    #   cannot be read
+    def used_bytes
+      cache = statistics ? File.read(statistics)[/^#{cache_word} (\d+)$/, 1].to_i : 0
+      File.read(usage).to_i - cache
+    rescue SystemCallError
+      nil
+    end
   end
 
   # All control groups that limit the memory of this process, in hierarchies that are mounted in the usual folders.
@@ -88,4 +97,5 @@ module Rbloat
       nil
     end
   end
+  private_constant :Cgroups
 end

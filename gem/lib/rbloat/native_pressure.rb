@@ -28,7 +28,7 @@ module Rbloat
         return true if running?
         return true if native_start(Malloc.page_bytes)
 
-        Malloc.warn_once(NativePressure)
+        Malloc.warn_once
         false
       end
     end

@@ -41,7 +41,7 @@ module Rbloat
     def verdict
       return "The block kept almost no memory of malloc." if malloc_bytes < Probe::LITTLE
 
-      text = "The block kept #{Rbloat.binary_size(malloc_bytes)} of malloc's memory. " \
+      text = "The block kept #{Units.binary(malloc_bytes)} of malloc's memory. " \
              "The GC knows about #{(seen * 100).round} % of it, and could free #{(freed * 100).round} %."
       return text if seen >= Probe::ENOUGH
 
@@ -58,18 +58,16 @@ module Rbloat
     ENOUGH = 0.75
 
     class << self
-      # @raise [NotImplementedError, Ractor::UnsafeError]
-      # @api private
+      private
+
+      # @raise [UnsupportedError, Ractor::UnsafeError]
       def check_support
-        unless glibc?
-          raise NotImplementedError, "a probe needs glibc's malloc, but this process uses #{Rbloat.allocator}'s"
-        end
+        Malloc.check("a probe")
         raise Ractor::UnsafeError, "a probe works only in the main Ractor" unless main_ractor?
       end
 
       # Measures the block.
       # @return [Probe]
-      # @api private
       def measure(&block)
         was_disabled = settle
         before = snapshot
@@ -82,12 +80,6 @@ module Rbloat
         from(before, after, final)
       ensure
         was_disabled ? GC.disable : GC.enable
-      end
-
-      private
-
-      def glibc?
-        Rbloat.allocator == "glibc"
       end
 
       # ObjectSpace.count_objects_size works only in the main Ractor.
@@ -141,12 +133,12 @@ module Rbloat
   #     puts Rbloat.probe { connection.exec(sql) }
   #
   # @return [Probe]
-  # @raise [NotImplementedError] if malloc is not glibc's
+  # @raise [UnsupportedError] if malloc is not glibc's
   # @raise [Ractor::UnsafeError] in a Ractor other than the main one
   def self.probe(&block)
     raise ArgumentError, "a probe needs a block" unless block
 
-    Probe.check_support
-    Probe.measure(&block)
+    Probe.__send__(:check_support)
+    Probe.__send__(:measure, &block)
   end
 end

@@ -3,21 +3,23 @@
 require "rails/railtie"
 
 module Rbloat
-  # Starts AutoTrim and NativePressure when the application is initialized, according to its configuration:
+  # Calls {Rbloat.start} when the application is initialized, except in consoles, rake tasks and tests. `config.rbloat`
+  # is {Rbloat.configuration}:
   #
-  #     config.rbloat.auto_trim = false      # default: true
-  #     config.rbloat.native_pressure = true # default: false
-  #
-  # RBLOAT_AUTO_TRIM=0 in the environment overrides the configuration.
+  #     config.rbloat.profile = :off # default: :server
   class Railtie < ::Rails::Railtie
-    config.rbloat = ActiveSupport::OrderedOptions.new
-    config.rbloat.auto_trim = true
-    config.rbloat.native_pressure = false
+    config.rbloat = Rbloat.configuration
 
-    config.after_initialize do |application|
-      options = application.config.rbloat
-      AutoTrim.start if options.auto_trim && ENV["RBLOAT_AUTO_TRIM"] != "0"
-      NativePressure.start if options.native_pressure
+    config.after_initialize do
+      Rbloat.configuration.logger ||= ::Rails.logger
+      Rbloat.start unless Railtie.short_lived?
+    end
+
+    # @return [Boolean] true in a console, a rake task or a test
+    # @api private
+    def self.short_lived?
+      rake = defined?(::Rake) && ::Rake.respond_to?(:application) && ::Rake.application.top_level_tasks.any?
+      ::Rails.env.test? || !!defined?(::Rails::Console) || !!rake
     end
   end
 end

@@ -5,10 +5,8 @@ require "open3"
 
 # The report on this process.
 module Rbloat
-  # Raised if the program rbloat was not found or failed.
-  class Error < StandardError; end
-
   # The program `rbloat`, which reports where the memory of a process is.
+  # @api private
   module Program
     # The program in the gem, if the gem was built with it.
     CARRIED = File.expand_path("../../libexec/rbloat", __dir__).freeze
@@ -47,6 +45,7 @@ module Rbloat
       end
     end
   end
+  private_constant :Program
 
   class << self
     # Returns the report of `rbloat report --json` on this process: all resident memory by cause, a verdict, and
@@ -75,17 +74,27 @@ module Rbloat
       native_allow_attach(tracer)
     end
 
-    # Returns figures for metrics, cheap enough to be read every minute. `unreturned_bytes` is an upper bound of the
-    # memory that a trim would return to the kernel. {report} has the exact number.
+    # Returns figures for metrics: RSS, and the counts of {AutoTrim.stats} and {NativePressure.stats} with the prefixes
+    # `auto_trim_` and `native_pressure_`. This takes microseconds. The hash is flat, and all values are numbers.
     #
-    # @return [Hash{Symbol => Integer, nil}] figures of malloc are nil if it is not glibc's
+    # @return [Hash{Symbol => Numeric}]
     def stats
+      services = { auto_trim: AutoTrim.stats, native_pressure: NativePressure.stats }
+      services.each_with_object({ rss_bytes: rss_bytes || 0 }) do |(service, counts), all|
+        counts.each { |name, count| all[:"#{service}_#{name}"] = count }
+      end
+    end
+
+    # Returns malloc's memory in use and free. `returnable_bytes` is an upper bound of the memory that a trim would
+    # return to the kernel; {report} has the exact number. This walks malloc's free lists, which takes longer the more
+    # free chunks there are.
+    #
+    # @return [Hash{Symbol => Integer}]
+    # @raise [UnsupportedError] if malloc is not glibc's
+    def malloc_stats
+      Malloc.check("malloc_stats")
       in_use, free = Malloc.counts
-      {
-        rss_bytes: rss_bytes, malloc_in_use_bytes: in_use, malloc_free_bytes: free,
-        unreturned_bytes: free && [free, unexplained_bytes(in_use)].min.clamp(0, free),
-        auto_trim: AutoTrim.stats, native_pressure: NativePressure.stats
-      }
+      { in_use_bytes: in_use, free_bytes: free, returnable_bytes: [free, unexplained_bytes(in_use)].min.clamp(0, free) }
     end
 
     private

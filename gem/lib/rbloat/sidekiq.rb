@@ -3,9 +3,11 @@
 require "rbloat"
 require "sidekiq"
 
+# The hooks for Sidekiq.
 module Rbloat
-  # Hooks for Sidekiq's server. To use them, `require "rbloat/sidekiq"`.
-  module Sidekiq
+  # Hooks for Sidekiq's server, which call {Rbloat.start}. To use them, `require "rbloat/sidekiq"`. They select the
+  # profile `:job` unless another one was assigned.
+  module SidekiqHooks
     # Middleware that counts running jobs and announces to AutoTrim when none is left.
     class WhenIdle
       @running = 0
@@ -23,18 +25,22 @@ module Rbloat
       end
 
       # Called by Sidekiq for each job.
-      def call(_job, _payload, _queue, &work)
-        self.class.count(&work)
+      def call(job, payload, _queue, &work)
+        # A job of ActiveJob has its class in `wrapped`.
+        name = payload["wrapped"] || job.class.name
+        self.class.count { Rbloat.__send__(:measure_growth, name.to_s, &work) }
       end
     end
 
     # @param config the configuration of a Sidekiq server
     def self.install(config)
-      config.on(:startup) { AutoTrim.start }
-      config.on(:shutdown) { AutoTrim.stop }
+      Rbloat.configuration.profile = :job unless Rbloat.configuration.profile?
+      config.on(:startup) { Rbloat.start }
+      config.on(:shutdown) { Rbloat.stop }
       config.server_middleware { |chain| chain.add(WhenIdle) }
     end
   end
-end
+  private_constant :SidekiqHooks
 
-Sidekiq.configure_server { |config| Rbloat::Sidekiq.install(config) }
+  ::Sidekiq.configure_server { |config| SidekiqHooks.install(config) }
+end

@@ -75,7 +75,7 @@ static void too_little_is_left_alone(void)
     EXPECT(!rbloat_ration_allows(&ration, &now));
 }
 
-static void a_busy_process_is_not_trimmed_between_mark_and_sweep(void)
+static void a_busy_process_is_not_trimmed_twice_between_two_sweeps(void)
 {
     rbloat_ration ration = fresh();
     rbloat_outlook now = outlook(false, 16 * MIB);
@@ -154,7 +154,7 @@ int main(void)
     quiet_times_may_overdraw_once();
     useless_trims_are_put_off_longer_and_longer();
     too_little_is_left_alone();
-    a_busy_process_is_not_trimmed_between_mark_and_sweep();
+    a_busy_process_is_not_trimmed_twice_between_two_sweeps();
     pressure_asks_for_no_credit();
     looks_near_the_limit_stay_within_a_share();
     useless_looks_near_the_limit_become_rare();

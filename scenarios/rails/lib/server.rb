@@ -15,8 +15,8 @@ class Server
   attr_reader :pid, :url, :setting
 
   # Starts Puma on a free port; without workers it is a single process. `before` are the words of a command that
-  # executes Puma.
-  def initialize(database, setting: "default", workers: 0, threads: 5, before: [])
+  # executes Puma, and `environment` adds to the variables of the setting.
+  def initialize(database, setting: "default", workers: 0, threads: 5, before: [], environment: {})
     @setting = setting
     @workers = workers
     port = TCPServer.open("127.0.0.1", 0) { |socket| socket.addr[1] }
@@ -24,7 +24,7 @@ class Server
     variables = { "WORKERS" => workers.to_s, "THREADS" => threads.to_s, "BIND" => "tcp://127.0.0.1:#{port}" }
     @log = Tempfile.create("rbloat-shop")
     # Only Puma may have the preloaded library, not the command before it.
-    words = Setting.environment(setting).map { |name, value| value ? "#{name}=#{value}" : "--unset=#{name}" }
+    words = Setting.environment(setting).merge(environment).map { |name, value| value ? "#{name}=#{value}" : "--unset=#{name}" }
     words.sort_by! { |word| word.start_with?("--") ? 0 : 1 }
     @pid = Process.spawn(database.merge(variables), *before, "env", *words, RbConfig.ruby, "-S", "puma", "-C",
                          CONFIGURATION, in: File::NULL, out: @log, err: @log)

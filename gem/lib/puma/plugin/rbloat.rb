@@ -1,15 +1,21 @@
 # frozen_string_literal: true
 
 require "puma/plugin"
-require "rbloat"
+require "rbloat/core"
 
-# Starts AutoTrim. Also trims when no request is being processed, and before workers are forked. Put `plugin :rbloat`
-# into config/puma.rb, after `workers`.
+# Calls Rbloat.start. AutoTrim then also trims when no request is being processed, and before workers are forked. Put
+# `plugin :rbloat` into config/puma.rb.
 Puma::Plugin.create do
   def config(dsl)
-    Rbloat::AutoTrim.start
     dsl.out_of_band { Rbloat::AutoTrim.quiet! }
-    # Puma warns about the hook if there are no workers.
-    dsl.before_fork { Rbloat::AutoTrim.prepare_fork } if dsl.get(:workers, 0).to_i.positive?
+  end
+
+  # The number of workers is not known before.
+  def start(launcher)
+    return unless Rbloat.start && launcher.options[:workers].to_i.positive?
+
+    # The application may turn AutoTrim off.
+    prepare = proc { Rbloat::AutoTrim.prepare_fork if Rbloat::AutoTrim.running? }
+    launcher.config.configure { |_user, file, _default| file.before_fork(&prepare) }
   end
 end

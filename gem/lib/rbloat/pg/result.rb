@@ -2,16 +2,16 @@
 
 require_relative "../pg"
 
+# The extension of PG::Result.
 module Rbloat
-  module PG
-    # Adds the method `result_set` to PG::Result. To use it, `require "rbloat/pg/result"`.
-    module Result
-      # @return [ResultSet] a compact copy; the original is cleared
-      def result_set
-        ResultSet.new(self)
-      end
+  # Adds the method `result_set` to PG::Result. To use it, `require "rbloat/pg/result"`.
+  module PGResult
+    # @return [PGResultSet] a compact copy; the original is cleared
+    def result_set
+      PGResultSet.new(self)
     end
   end
-end
+  private_constant :PGResult
 
-PG::Result.class_eval { include Rbloat::PG::Result }
+  ::PG::Result.include(PGResult)
+end
