@@ -38,6 +38,10 @@ pub struct HeapMap {
     pub totals: Totals,
     /// The tuning of the allocator; `None` if its parameters were not found.
     pub tuning: Option<Tuning>,
+    /// The bytes between the addresses that are keys of the allocator's caches of lookups, which each thread has among its
+    /// thread-local variables: multiples of this there look like pointers to the blocks at these addresses. `None` if it
+    /// has no such caches.
+    pub lookup_span: Option<u64>,
     /// Problems, and facts that a reader should know.
     pub findings: Vec<Finding>,
 }

@@ -13,6 +13,7 @@
 mod address;
 mod address_map;
 pub mod arch;
+mod both;
 mod call;
 mod core;
 pub mod elf;
@@ -31,6 +32,7 @@ mod text;
 pub use address::{Address, intersection, length, range_at};
 pub use address_map::AddressMap;
 pub use arch::PAGE_SIZE;
+pub use both::both;
 pub use call::{Argument, SystemCall};
 pub use core::{Core, CoreFile, open_core, read_core};
 pub use error::Error;

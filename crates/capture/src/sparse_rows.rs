@@ -109,10 +109,17 @@ impl<T> SparseRows<T> {
         }
     }
 
-    /// Adds the rows of another table behind all rows. Empty rows fill up the last 64.
-    pub fn append(&mut self, more: Self) {
-        self.end_rows(self.rows.next_multiple_of(GROUP));
+    /// Adds the rows of another table. Its row 0 is our last row whose number is a multiple of 64, and its rows that are ours,
+    /// too, are empty.
+    pub fn append(&mut self, mut more: Self) {
         let (lengths, values) = (self.lengths.len() as u32, self.ended as u32);
+        let shared = self.rows % GROUP;
+        if shared > 0
+            && let Some(last) = self.groups.last_mut()
+            && !more.groups.is_empty()
+        {
+            last.bits |= more.groups.remove(0).bits;
+        }
         let groups = more.groups.into_iter().map(|group| Group {
             bits: group.bits,
             lengths: group.lengths + lengths,
@@ -122,7 +129,7 @@ impl<T> SparseRows<T> {
         self.long.extend(more.long.into_iter().map(|(index, length)| (index + lengths, length)));
         self.lengths.extend(more.lengths);
         self.values.extend(more.values);
-        self.rows += more.rows;
+        self.rows += more.rows.saturating_sub(shared);
         self.ended += more.ended;
     }
 
@@ -267,13 +274,23 @@ mod tests {
             prop_assert!(sparse.of(rows.len() as u32 + 64).is_empty());
             let expected: Vec<_> =
                 (0..).zip(&rows).filter(|(_, row)| !row.is_empty()).map(|(number, row)| (number, &row[..])).collect();
-            prop_assert_eq!(sparse.iter().collect::<Vec<_>>(), expected);
-            let filled = sparse.rows().next_multiple_of(64);
-            let mut twice = sparse.clone();
-            twice.append(sparse.clone());
+            prop_assert_eq!(sparse.iter().collect::<Vec<_>>(), &expected[..]);
+            let cut = rows.len() * 2 / 3;
+            let part = |rows: &[Vec<u32>], empty: usize| {
+                let mut part = SparseRows::default();
+                part.end_rows(empty as u32);
+                for row in rows {
+                    row.iter().for_each(|&value| assert!(part.push(value)));
+                    part.end_row();
+                }
+                part
+            };
+            let mut joined = part(&rows[..cut], 0);
+            joined.append(part(&rows[cut..], cut % 64));
+            prop_assert_eq!(joined.rows() as usize, rows.len());
+            prop_assert_eq!(joined.iter().collect::<Vec<_>>(), expected);
             for (number, row) in (0..).zip(&rows) {
-                prop_assert_eq!(twice.of(number), row);
-                prop_assert_eq!(twice.of(filled + number), row);
+                prop_assert_eq!(joined.of(number), row);
             }
             sparse.retain(|value| value % 3 == 1);
             let lengths = sparse.iter().map(|(_, row)| row.len());

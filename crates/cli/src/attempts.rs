@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use capture::live::on_a_thread_of_its_own;
 use capture::{Image, PauseFactors, ProcessState, Thawed};
 use formats::{Capture, CaptureMethod};
-use inferior::{EndedCopy, ForkPlan, Refusal};
+use inferior::{EndedCopy, ForkPlan, ForkedCopy, Refusal};
 use ledger::{Extent, Facts};
 
 use crate::allocator_call::AllocatorCall;
@@ -86,43 +86,20 @@ pub(crate) fn read_image<T: Send>(
     let image = capture::look(pid)?;
     let own_bytes = own_bytes(image.state.process.rss_bytes, Detail::CAUSES);
     let target = Target { pid, how, owners: false, call: None, image: &image, own_bytes };
-    let unread = |reason| Failure::Unread { pid, reason };
-    let from_copy = |plan: &ForkPlan| {
-        let forked = match inferior::fork(pid, how.max_pause, plan)? {
-            Ok(forked) => forked,
-            Err(refusal) => return Err(target.refused(refusal)),
-        };
+    let fork = |plan: &ForkPlan| {
+        let forked = target.forked(plan)?;
         let found = read(forked.image());
-        forked.end()?;
-        found.map_err(unread)
+        Ok(Attempt { is_incomplete: found.is_err(), found, pause: forked.end()?.pause })
     };
-    let from_process = || {
-        let frozen = capture::freeze(pid, how.max_pause)?;
-        let found = read(frozen.image());
-        frozen.thaw()?;
-        found.map_err(unread)
+    let freeze = |reason: &str| {
+        let (found, thawed) = target.while_frozen(reason, &read)?;
+        // Another freeze takes as long as one that had too little time.
+        let is_incomplete = found.as_ref().is_ok_and(Result::is_err);
+        let found = found.and_then(|found| found);
+        Ok(Attempt { is_incomplete, found, pause: thawed.pause })
     };
-    let (mut plan, _) = target.choose()?;
-    let mut attempt = 1;
-    loop {
-        let result = match &plan {
-            Some(plan) => on_a_thread_of_its_own(|| from_copy(plan)),
-            None => from_process(),
-        };
-        match result {
-            Ok(found) => return Ok(found),
-            Err(failure)
-                if attempt < MAX_ATTEMPTS
-                    && (is_transient(&failure) || matches!(failure, Failure::Unread { .. })) => {}
-            Err(failure) if plan.is_some() && target.may_freeze_after(&failure) => {
-                plan = None;
-                attempt = 0;
-            }
-            Err(failure) => return Err(failure),
-        }
-        attempt += 1;
-        std::thread::sleep(BETWEEN_ATTEMPTS);
-    }
+    let done = target.repeat(fork, freeze)?;
+    done.found.map_err(|reason| Failure::Unread { pid, reason })
 }
 
 /// Returns the memory that rbloat itself needs to read a process, in bytes.
@@ -147,12 +124,29 @@ struct Target<'a> {
 }
 
 /// The result of one attempt.
-struct Attempt {
+struct Attempt<T> {
+    found: T,
+    /// True if another attempt may find more.
+    is_incomplete: bool,
+    pause: Duration,
+}
+
+/// The result of the last attempt.
+struct Done<T> {
+    found: T,
+    /// The reason for the method.
+    reason: String,
+    began: SystemTime,
+    /// The pauses of all attempts.
+    pause: Duration,
+}
+
+/// Everything that one attempt read.
+struct Reading {
     facts: Facts,
     state: ProcessState,
     method: CaptureMethod,
     copied_bytes: Option<u64>,
-    pause: Duration,
     unread: Option<String>,
     left: Option<Refusal>,
     tried_bytes: Option<u64>,
@@ -160,31 +154,35 @@ struct Attempt {
 
 impl Target<'_> {
     fn capture(&self, started: Instant) -> Result<Captured, Failure> {
+        let Done { found, reason, began, pause } =
+            self.repeat(|plan| self.fork(plan), |reason| self.freeze(reason))?;
+        let elapsed = started.elapsed();
+        let capture = Capture::new(found.method, reason, began, pause, elapsed, found.copied_bytes);
+        Ok(found.captured(capture))
+    }
+
+    /// Reads the process by `fork` if a copy can be made, else by `freeze`, until that succeeds. Both return what they found.
+    fn repeat<T: Send>(
+        &self,
+        fork: impl Fn(&ForkPlan) -> Result<Attempt<T>, Failure> + Sync,
+        freeze: impl Fn(&str) -> Result<Attempt<T>, Failure>,
+    ) -> Result<Done<T>, Failure> {
         let (mut plan, mut reason) = self.choose()?;
         let mut pause = Duration::ZERO;
         let mut attempt = 1;
         loop {
-            let at = SystemTime::now();
+            let began = SystemTime::now();
             let result = match &plan {
-                Some(plan) => on_a_thread_of_its_own(|| self.fork(plan)),
-                None => self.freeze(&reason),
+                Some(plan) => on_a_thread_of_its_own(|| fork(plan)),
+                None => freeze(&reason),
             };
             let may_try_again = attempt < MAX_ATTEMPTS;
             attempt += 1;
             match result {
                 Ok(done) => {
                     pause += done.pause;
-                    if !done.facts.are_torn() || !may_try_again {
-                        let elapsed = started.elapsed();
-                        let capture = Capture::new(
-                            done.method,
-                            reason,
-                            at,
-                            pause,
-                            elapsed,
-                            done.copied_bytes,
-                        );
-                        return Ok(done.captured(capture));
+                    if !done.is_incomplete || !may_try_again {
+                        return Ok(Done { found: done.found, reason, began, pause });
                     }
                 }
                 Err(failure) if may_try_again && is_transient(&failure) => {}
@@ -239,11 +237,12 @@ impl Target<'_> {
             && matches!(failure, Failure::CallRefused { .. } | Failure::CopyLost(_))
     }
 
-    fn fork(&self, plan: &ForkPlan) -> Result<Attempt, Failure> {
-        let mut forked = match inferior::fork(self.pid, self.how.max_pause, plan)? {
-            Ok(forked) => forked,
-            Err(refusal) => return Err(self.refused(refusal)),
-        };
+    fn forked(&self, plan: &ForkPlan) -> Result<ForkedCopy, Failure> {
+        inferior::fork(self.pid, self.how.max_pause, plan)?.map_err(|refusal| self.refused(refusal))
+    }
+
+    fn fork(&self, plan: &ForkPlan) -> Result<Attempt<Reading>, Failure> {
+        let mut forked = self.forked(plan)?;
         let facts = Facts::read(forked.image(), self.owners);
         let tried_bytes = match self.call {
             Some(call) if !facts.know_heap() => call.try_on(&mut forked)?,
@@ -251,25 +250,38 @@ impl Target<'_> {
         };
         let EndedCopy { state, pause, copied_bytes, left } = forked.end()?;
         let method = CaptureMethod::Fork;
-        Ok(Attempt { method, copied_bytes, left, tried_bytes, ..Attempt::new(facts, state, pause) })
+        let reading =
+            Reading { method, copied_bytes, left, tried_bytes, ..Reading::new(facts, state) };
+        Ok(reading.attempt(pause))
     }
 
-    /// Reads the process while it is paused, if that is possible in time.
-    fn freeze(&self, reason: &str) -> Result<Attempt, Failure> {
+    fn freeze(&self, reason: &str) -> Result<Attempt<Reading>, Failure> {
+        let (facts, Thawed { state, pause, .. }) =
+            self.while_frozen(reason, |image| Facts::read(image, self.owners))?;
+        let reading = match facts {
+            Ok(facts) => Reading::new(facts, state),
+            Err(unread) => {
+                let facts = Facts::unread(self.image, &unread);
+                Reading { unread: Some(unread), ..Reading::new(facts, state) }
+            }
+        };
+        Ok(reading.attempt(pause))
+    }
+
+    /// Returns what `read` finds in the paused process, if that is possible in time, or else the reason.
+    fn while_frozen<T>(
+        &self,
+        reason: &str,
+        read: impl FnOnce(&Image<'_>) -> T,
+    ) -> Result<(Result<T, String>, Thawed), Failure> {
         let frozen = capture::freeze(self.pid, self.how.max_pause)?;
         let expected = self.expected_walk();
         // The deadline is for wrong estimates. If the estimate already exceeds it, do not begin.
         let has_time = frozen.time_left().is_none_or(|left| expected <= left);
-        let facts = has_time.then(|| Facts::read(frozen.image(), self.owners));
-        let Thawed { state, pause, expired } = frozen.thaw()?;
-        match facts.filter(|_| !expired) {
-            Some(facts) => Ok(Attempt::new(facts, state, pause)),
-            None => {
-                let unread = self.unread(expected, reason);
-                let facts = Facts::unread(self.image, &unread);
-                Ok(Attempt { unread: Some(unread), ..Attempt::new(facts, state, pause) })
-            }
-        }
+        let found = has_time.then(|| read(frozen.image()));
+        let thawed = frozen.thaw()?;
+        let found = found.filter(|_| !thawed.expired);
+        Ok((found.ok_or_else(|| self.unread(expected, reason)), thawed))
     }
 
     /// The expected time of the walks during a freeze.
@@ -319,13 +331,16 @@ fn is_transient(failure: &Failure) -> bool {
     }
 }
 
-impl Attempt {
-    /// An attempt that read the target while it was paused.
-    fn new(facts: Facts, state: ProcessState, pause: Duration) -> Self {
-        let method = CaptureMethod::Freeze;
+impl Reading {
+    /// What was read from the paused target.
+    fn new(facts: Facts, state: ProcessState) -> Self {
         let (unread, left, tried_bytes) = (None, None, None);
-        let copied_bytes = None;
-        Self { facts, state, method, copied_bytes, pause, unread, left, tried_bytes }
+        let (method, copied_bytes) = (CaptureMethod::Freeze, None);
+        Self { facts, state, method, copied_bytes, unread, left, tried_bytes }
+    }
+
+    fn attempt(self, pause: Duration) -> Attempt<Self> {
+        Attempt { is_incomplete: self.facts.are_torn(), found: self, pause }
     }
 
     fn captured(self, capture: Capture) -> Captured {

@@ -48,6 +48,13 @@ pub(crate) enum Failure {
     NotRubyCore { path: PathBuf, pid: i32, command: String },
     #[error("cannot read {}: {error}", path.display())]
     NotASnapshot { path: PathBuf, error: SnapshotError },
+    #[error("cannot read {}: {what}; give a file with the output of `rbloat who PID --json`", path.display())]
+    NotSamples { path: PathBuf, what: String },
+    #[error(
+        "{} has no samples of process {pid}: they are of another process, or page faults were counted and not sampled",
+        path.display()
+    )]
+    OtherSamples { path: PathBuf, pid: i32 },
     #[error("cannot write {}: {source}", path.display())]
     Unwritable { path: PathBuf, source: io::Error },
     #[error(
@@ -181,6 +188,8 @@ impl Failure {
             | Self::NoSource { .. }
             | Self::NotRubyCore { .. }
             | Self::NotASnapshot { .. }
+            | Self::NotSamples { .. }
+            | Self::OtherSamples { .. }
             | Self::NothingAt(_)
             | Self::NoObjects(_) => 3,
             Self::NoReferences => 6,

@@ -10,6 +10,7 @@ mod installed_gem;
 mod output;
 mod process;
 mod recording_view;
+mod samples;
 mod sandbox;
 mod source;
 mod terminal;

@@ -92,14 +92,14 @@ impl Source {
         Ok(Self::Core(CoreSource { path, file, sysroot, started }))
     }
 
-    /// Returns the report.
-    pub(crate) fn report(
+    /// Returns the report, and the memory map if `detail` has it.
+    pub(crate) fn account(
         self,
         how: CaptureArguments,
         detail: Detail,
         sandbox: &Sandbox,
-    ) -> Result<Report, Failure> {
-        Ok(self.take(how, detail, sandbox)?.account(detail)?.report)
+    ) -> Result<Snapshot, Failure> {
+        self.take(how, detail, sandbox)?.account(detail)
     }
 
     /// Returns the report with all owners, and the memory map.
@@ -109,8 +109,7 @@ impl Source {
         retained: RetainedArguments,
         sandbox: &Sandbox,
     ) -> Result<Snapshot, Failure> {
-        let detail = Detail::snapshot(retained);
-        self.take(how, detail, sandbox)?.account(detail)
+        self.account(how, Detail::snapshot(retained), sandbox)
     }
 
     /// Returns the reason why a subject exists.

@@ -4,27 +4,31 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use formats::{
-    Sampling, SamplingMethod, Who, WhoFrame, WhoLine, WhoMethod, WhoProcess, WhoShare, WhoStack,
-    milliseconds,
+    Sampling, SamplingMethod, Who, WhoFrame, WhoKind, WhoKindShare, WhoLine, WhoMachineCode,
+    WhoMethod, WhoOrigin, WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched, milliseconds,
 };
 use ledger::Gem;
-use sampler::{Frame, Growth, Kind, Profile};
+use sampler::{Frame, Growth, Kind, MachineCode, Method, Profile, Touched};
+
+use crate::task::{Task, task};
 
 /// Sums up the growth of the process `pid`, which runs `command`, and of the processes that it started.
 #[must_use]
-pub fn who(pid: i32, command: &str, method: SamplingMethod, profile: &Profile) -> Who {
+pub fn who(pid: i32, command: &str, profile: &Profile) -> Who {
     let growth = &profile.growth;
     let attributed: u64 = growth.iter().map(|it| it.bytes).sum();
     let growth_bytes = attributed + profile.unsampled_bytes;
     let without_stack: u64 = growth.iter().filter(|it| it.stack.is_none()).map(|it| it.bytes).sum();
-    let stacks = stacks(profile);
+    let frames: Vec<WhoFrame> = profile.frames.iter().map(frame).collect();
+    let (mut stacks, numbers) = stacks(profile);
+    let tasks = tasks(&frames, &mut stacks);
     let minutes = profile.elapsed.as_secs_f64() / 60.0;
     Who {
         pid,
         command: command.to_owned(),
         elapsed_ms: milliseconds(profile.elapsed),
         sampling: Sampling {
-            method,
+            method: method(profile.method),
             samples: profile.samples,
             lost: profile.lost,
             torn: profile.torn,
@@ -37,13 +41,23 @@ pub fn who(pid: i32, command: &str, method: SamplingMethod, profile: &Profile) -
         unsampled_bytes: profile.unsampled_bytes,
         faulted_bytes: growth.iter().map(|it| it.faulted_bytes).sum(),
         processes: processes(profile),
+        tasks,
         methods: methods(profile, &stacks),
         lines: lines(profile, &stacks),
-        threads: shares(growth, |it| profile.threads.get(it.thread as usize).cloned()),
-        kinds: shares(growth, |it| Some(Kind::name(it.kind).to_owned())),
-        libraries: shares(growth, |it| profile.libraries.get(it.library as usize).cloned()),
-        frames: profile.frames.iter().map(frame).collect(),
+        threads: threads(profile),
+        kinds: kinds(growth),
+        machine_code: machine_code(profile),
+        frames,
         stacks,
+        touched: profile.touched.iter().map(|it| touched(it, &numbers)).collect(),
+    }
+}
+
+fn method(method: Method) -> SamplingMethod {
+    match method {
+        Method::Events => SamplingMethod::PageFaults,
+        Method::UserEvents => SamplingMethod::UserPageFaults,
+        Method::Polling => SamplingMethod::Polling,
     }
 }
 
@@ -65,23 +79,61 @@ fn processes(profile: &Profile) -> Vec<WhoProcess> {
     profile.processes.iter().map(process).collect()
 }
 
-/// The stacks that grew RSS, by their growth, the largest first.
-fn stacks(profile: &Profile) -> Vec<WhoStack> {
+/// The stacks that grew RSS or touched pages that are still there, by their growth, the largest first; and the place of each.
+fn stacks(profile: &Profile) -> (Vec<WhoStack>, HashMap<u32, u32>) {
     let mut by_stack: BTreeMap<u32, u64> = BTreeMap::new();
-    for growth in profile.growth.iter().filter(|it| it.bytes > 0) {
-        if let Some(stack) = growth.stack {
-            *by_stack.entry(stack).or_default() += growth.bytes;
+    let grown = profile.growth.iter().filter(|it| it.bytes > 0).map(|it| (it.stack, it.bytes));
+    let touched = profile.touched.iter().flat_map(|it| &it.pages).map(|page| (page.stack, 0));
+    for (stack, bytes) in grown.chain(touched) {
+        if let Some(stack) = stack {
+            *by_stack.entry(stack).or_default() += bytes;
         }
     }
-    let mut stacks: Vec<WhoStack> = by_stack
-        .into_iter()
-        .filter_map(|(stack, bytes)| {
-            let frames = profile.stacks.get(stack as usize)?;
-            Some(WhoStack { frames: frames.iter().rev().copied().collect(), bytes })
-        })
-        .collect();
-    stacks.sort_by_key(|stack| Reverse(stack.bytes));
-    stacks
+    let mut by_stack: Vec<(u32, u64)> = by_stack.into_iter().collect();
+    by_stack.sort_by_key(|&(_, bytes)| Reverse(bytes));
+    let mut numbers = HashMap::new();
+    let mut stacks = Vec::new();
+    for (stack, bytes) in by_stack {
+        let Some(frames) = profile.stacks.get(stack as usize) else { continue };
+        numbers.insert(stack, stacks.len() as u32);
+        stacks.push(WhoStack { frames: frames.iter().rev().copied().collect(), bytes, task: None });
+    }
+    (stacks, numbers)
+}
+
+/// The requests and jobs, those with most growth first. Sets the task of each stack.
+fn tasks(frames: &[WhoFrame], stacks: &mut [WhoStack]) -> Vec<WhoTask> {
+    let of_stack = |stack: &WhoStack| {
+        task(stack.frames.iter().filter_map(|&frame| frames.get(frame as usize)))
+    };
+    let of_stacks: Vec<Option<Task>> = stacks.iter().map(of_stack).collect();
+    let mut sums: BTreeMap<&Task, u64> = BTreeMap::new();
+    for (task, stack) in of_stacks.iter().zip(stacks.iter()) {
+        if let Some(task) = task {
+            *sums.entry(task).or_default() += stack.bytes;
+        }
+    }
+    let mut sums: Vec<(&Task, u64)> = sums.into_iter().collect();
+    sums.sort_by_key(|&(_, bytes)| Reverse(bytes));
+    let numbers: HashMap<&Task, u32> = sums.iter().map(|it| it.0).zip(0..).collect();
+    for (task, stack) in of_stacks.iter().zip(stacks) {
+        stack.task = task.as_ref().and_then(|task| numbers.get(task).copied());
+    }
+    let row =
+        |(task, bytes): (&Task, u64)| WhoTask { kind: task.kind, name: task.name.clone(), bytes };
+    sums.into_iter().map(row).collect()
+}
+
+fn touched(touched: &Touched, numbers: &HashMap<u32, u32>) -> WhoTouched {
+    let pages = &touched.pages;
+    let number = |stack: u32| numbers.get(&stack).copied();
+    WhoTouched {
+        pid: touched.pid,
+        started_ticks: touched.started_ticks,
+        pages: pages.iter().map(|it| it.page).collect(),
+        stacks: pages.iter().map(|it| it.stack.and_then(number)).collect(),
+        bytes: pages.iter().map(|it| it.bytes).collect(),
+    }
 }
 
 /// The methods, those with most growth first. Their own growth adds up to that of all stacks. A method that calls itself
@@ -141,15 +193,44 @@ fn lines(profile: &Profile, stacks: &[WhoStack]) -> Vec<WhoLine> {
     lines
 }
 
-/// The growth by a name, the largest first.
-fn shares(growth: &[Growth], name: impl Fn(&Growth) -> Option<String>) -> Vec<WhoShare> {
-    let mut rows: BTreeMap<String, u64> = BTreeMap::new();
+fn threads(profile: &Profile) -> Vec<WhoShare> {
+    let name = |it: &Growth| profile.threads.get(it.thread as usize).cloned().unwrap_or_default();
+    let rows = shares(&profile.growth, name).into_iter();
+    rows.map(|(name, bytes)| WhoShare { name, bytes }).collect()
+}
+
+fn kinds(growth: &[Growth]) -> Vec<WhoKindShare> {
+    let kind = |it: &Growth| match it.kind {
+        Kind::MainHeap => WhoKind::MainHeap,
+        Kind::Arena => WhoKind::Arena,
+        Kind::HeapPages => WhoKind::HeapPages,
+        Kind::Mapping => WhoKind::Mapping,
+        Kind::File => WhoKind::File,
+        Kind::Unknown => WhoKind::Unknown,
+    };
+    let rows = shares(growth, kind).into_iter();
+    rows.map(|(kind, bytes)| WhoKindShare { kind, bytes }).collect()
+}
+
+fn machine_code(profile: &Profile) -> Vec<WhoMachineCode> {
+    let code = |it: &Growth| match profile.machine_code.get(it.machine_code as usize) {
+        Some(MachineCode::Library(name)) => (WhoOrigin::Library, Some(name.clone())),
+        Some(MachineCode::Kernel) => (WhoOrigin::Kernel, None),
+        Some(MachineCode::Generated) => (WhoOrigin::Generated, None),
+        Some(MachineCode::Unknown) | None => (WhoOrigin::Unknown, None),
+    };
+    let rows = shares(&profile.growth, code).into_iter();
+    rows.map(|((origin, name), bytes)| WhoMachineCode { origin, name, bytes }).collect()
+}
+
+/// The growth by a key, the largest first.
+fn shares<K: Ord>(growth: &[Growth], key: impl Fn(&Growth) -> K) -> Vec<(K, u64)> {
+    let mut rows: BTreeMap<K, u64> = BTreeMap::new();
     for it in growth.iter().filter(|it| it.bytes > 0) {
-        *rows.entry(name(it).unwrap_or_default()).or_default() += it.bytes;
+        *rows.entry(key(it)).or_default() += it.bytes;
     }
-    let mut shares: Vec<WhoShare> =
-        rows.into_iter().map(|(name, bytes)| WhoShare { name, bytes }).collect();
-    shares.sort_by_key(|share| Reverse(share.bytes));
+    let mut shares: Vec<(K, u64)> = rows.into_iter().collect();
+    shares.sort_by_key(|share| Reverse(share.1));
     shares
 }
 
@@ -167,9 +248,9 @@ mod tests {
     }
 
     fn growth(stack: Option<u32>, thread: u32, bytes: u64) -> Growth {
-        let (kind, library) = (Kind::Arena, 0);
+        let (kind, machine_code) = (Kind::Arena, 0);
         let (prompt_bytes, faulted_bytes) = (bytes / 2, bytes * 2);
-        Growth { stack, thread, kind, library, bytes, prompt_bytes, faulted_bytes }
+        Growth { stack, thread, kind, machine_code, bytes, prompt_bytes, faulted_bytes }
     }
 
     /// A recursive method that calls a gem and C, and growth without a stack or a sample.
@@ -183,7 +264,7 @@ mod tests {
             ],
             stacks: vec![vec![3, 2, 1, 1, 0], vec![1, 0]],
             threads: vec!["web".into(), "job".into()],
-            libraries: vec!["libc.so.6".into()],
+            machine_code: vec![MachineCode::Library("libc.so.6".into())],
             growth: vec![growth(Some(0), 0, 700), growth(Some(1), 1, 200), growth(None, 1, 60)],
             processes: vec![ProcessGrowth { pid: 7, start_bytes: 1000, peak_bytes: 2000 }],
             unsampled_bytes: 40,
@@ -195,23 +276,24 @@ mod tests {
 
     #[test]
     fn all_growth_has_a_method_or_is_unknown() {
-        let who = who(7, "ruby", SamplingMethod::PageFaults, &profile());
+        let who = who(7, "ruby", &profile());
         assert_eq!((who.growth_bytes, who.unknown_bytes, who.unsampled_bytes), (1000, 100, 40));
         assert_eq!(who.bytes_per_minute, 2000);
-        let own: u64 = who.methods.iter().map(|method| method.self_bytes).sum();
-        assert_eq!(own + who.unknown_bytes, who.growth_bytes);
-        let stacks: u64 = who.stacks.iter().map(|stack| stack.bytes).sum();
-        assert_eq!(stacks + who.unknown_bytes, who.growth_bytes);
-        for shares in [&who.threads, &who.kinds, &who.libraries] {
-            let sum: u64 = shares.iter().map(|share| share.bytes).sum();
-            assert_eq!(sum + who.unsampled_bytes, who.growth_bytes);
-        }
+        assert_eq!(who.sampling.prompt_bytes, 480);
+        let threads: Vec<_> = who.threads.iter().map(|it| (it.name.as_str(), it.bytes)).collect();
+        assert_eq!(threads, [("web", 700), ("job", 260)]);
+        let code = WhoMachineCode {
+            origin: WhoOrigin::Library,
+            name: Some("libc.so.6".into()),
+            bytes: 960,
+        };
+        assert_eq!(who.machine_code, [code]);
         assert_eq!(who.processes[0].growth_bytes, 1000);
     }
 
     #[test]
     fn a_recursive_method_counts_once() {
-        let who = who(7, "ruby", SamplingMethod::PageFaults, &profile());
+        let who = who(7, "ruby", &profile());
         let of = |name: &str| {
             let row = who.methods.iter().find(|method| method.method == name).unwrap();
             (row.self_bytes, row.total_bytes)
@@ -224,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_line_is_the_application_s_not_the_gem_s() {
-        let who = who(7, "ruby", SamplingMethod::PageFaults, &profile());
+        let who = who(7, "ruby", &profile());
         let lines: Vec<_> =
             who.lines.iter().map(|it| (it.path.as_str(), it.line, it.bytes)).collect();
         assert_eq!(lines, [("/srv/app/export.rb", 3, 900)]);

@@ -6,7 +6,7 @@ use ledger::Cause;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Confidence, Content, names};
+use crate::{Confidence, Content, MadeBy, names};
 
 /// The document of `rbloat diff`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -27,6 +27,8 @@ pub struct Diff {
     pub pins: Option<Vec<PinChange>>,
     #[serde(default)]
     pub size_classes: Option<Vec<SizeClassChange>>,
+    #[serde(default)]
+    pub made_by: Option<Vec<MadeBy>>,
 }
 
 impl Content for Diff {

@@ -9,6 +9,7 @@ mod csv;
 mod deployment;
 mod diff;
 mod line;
+mod made_by;
 mod names;
 mod recording;
 mod report;
@@ -37,6 +38,7 @@ pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,
     RecordingEnd, RecordingStart, Sample,
 };
+pub use made_by::{MadeBy, MadePages, Maker};
 pub use recording::{Recording, RecordingError};
 pub use report::{
     Arena, ArenaSlabs, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FileCode, FindingRow,
@@ -48,7 +50,8 @@ pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};
 pub use verdict::{Action, Advice, LargeGem, Verdict};
 pub use who::{
-    Sampling, SamplingMethod, Who, WhoFrame, WhoLine, WhoMethod, WhoProcess, WhoShare, WhoStack,
+    Sampling, SamplingMethod, TaskKind, Who, WhoFrame, WhoKind, WhoKindShare, WhoLine,
+    WhoMachineCode, WhoMethod, WhoOrigin, WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched,
 };
 pub use why::{Why, WhyKind, WhyReferrer, WhySubject};
 

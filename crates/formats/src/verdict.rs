@@ -2,7 +2,7 @@ use ledger::Cause;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Confidence, names};
+use crate::{Confidence, Maker, names};
 
 /// The verdict on a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -93,6 +93,17 @@ pub enum Action {
     },
     /// Watch PSS instead of RSS.
     WatchPss,
+    /// Change the code that needs the memory.
+    ChangeCode {
+        /// The cause of the memory.
+        #[serde(with = "names::cause")]
+        #[schemars(schema_with = "names::cause::schema")]
+        of: Cause,
+        /// The owner of the memory, if it has one.
+        owner: Option<String>,
+        /// The code that touched most of it.
+        code: Maker,
+    },
 }
 
 /// A gem with much bytecode.

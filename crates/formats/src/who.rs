@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Content;
+use crate::{Content, untrusted};
 
 /// The document of `rbloat who`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -19,17 +19,41 @@ pub struct Who {
     pub unsampled_bytes: u64,
     pub faulted_bytes: u64,
     pub processes: Vec<WhoProcess>,
+    pub tasks: Vec<WhoTask>,
     pub methods: Vec<WhoMethod>,
     pub lines: Vec<WhoLine>,
     pub threads: Vec<WhoShare>,
-    pub kinds: Vec<WhoShare>,
-    pub libraries: Vec<WhoShare>,
+    pub kinds: Vec<WhoKindShare>,
+    pub machine_code: Vec<WhoMachineCode>,
     pub frames: Vec<WhoFrame>,
     pub stacks: Vec<WhoStack>,
+    pub touched: Vec<WhoTouched>,
 }
 
 impl Content for Who {
     const KIND: &'static str = "who";
+}
+
+impl Who {
+    /// Reads the document that `rbloat who --json` printed.
+    ///
+    /// # Errors
+    /// If it is something else. The error says what is wrong.
+    pub fn from_json(json: &[u8]) -> Result<Self, String> {
+        /// The beginning of every document.
+        #[derive(Deserialize)]
+        struct Head {
+            kind: String,
+        }
+        let head: Head = untrusted::parse_addresses(json)?;
+        if head.kind != Self::KIND {
+            return Err(format!(
+                "it is the document of `rbloat {}`",
+                capture::one_line(&head.kind)
+            ));
+        }
+        untrusted::parse_addresses(json)
+    }
 }
 
 /// The samples, and how sure they are.
@@ -86,7 +110,60 @@ pub struct WhoLine {
     pub bytes: u64,
 }
 
-/// The growth by threads of one name, of one kind of memory, or by one native library.
+/// The purpose of memory, as far as its address tells.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum WhoKind {
+    /// The heap of brk(2): glibc's main arena.
+    MainHeap,
+    /// glibc's other arenas.
+    Arena,
+    /// Ruby's heap pages.
+    HeapPages,
+    /// Other anonymous memory: large chunks with a mapping of their own, stacks, other allocators.
+    Mapping,
+    /// Pages of files.
+    File,
+    /// Memory that is not mapped any more.
+    Unknown,
+}
+
+/// The growth of one kind of memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Who")]
+pub struct WhoKindShare {
+    pub kind: WhoKind,
+    pub bytes: u64,
+}
+
+/// The place of machine code.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum WhoOrigin {
+    /// A library or program.
+    Library,
+    /// The kernel, during a system call.
+    Kernel,
+    /// Code in no file, as of a JIT compiler.
+    Generated,
+    /// Unknown, or not mapped any more.
+    Unknown,
+}
+
+/// The growth by the machine code that touched the memory. The name is a library's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Who")]
+pub struct WhoMachineCode {
+    pub origin: WhoOrigin,
+    pub name: Option<String>,
+    pub bytes: u64,
+}
+
+/// The growth by threads of one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct WhoShare {
@@ -109,4 +186,38 @@ pub struct WhoFrame {
 pub struct WhoStack {
     pub frames: Vec<u32>,
     pub bytes: u64,
+    pub task: Option<u32>,
+}
+
+/// The kind of a task.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskKind {
+    /// A request, by its controller and action.
+    Action,
+    /// A job, by its class.
+    Job,
+}
+
+/// The growth by one action or class of jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Who")]
+pub struct WhoTask {
+    pub kind: TaskKind,
+    pub name: String,
+    pub bytes: u64,
+}
+
+/// The sampled pages of a process in columns: page numbers, ascending, the stacks that touched them last, and the bytes
+/// that they stand for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Who")]
+pub struct WhoTouched {
+    pub pid: i32,
+    pub started_ticks: Option<u64>,
+    pub pages: Vec<u64>,
+    pub stacks: Vec<Option<u32>>,
+    pub bytes: Vec<u64>,
 }

@@ -4,10 +4,9 @@ use std::sync::LazyLock;
 
 use allocator::{Allocator, HeapMap, Libc};
 use capture::elf::{self, Module};
-use capture::{Address, Finding, Image, SparseRows};
+use capture::{Address, Finding, Image, SparseRows, both};
 use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, References};
 
-use crate::both::both;
 use crate::ownership::{AddressIndex, Edge, PointerGraph, Referent, current_frames, slot_edges};
 
 /// The facts that are read from an image during the capture: plain data, without the image's bytes.

@@ -1,10 +1,9 @@
 use std::collections::BTreeMap;
 
 use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
-use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severity};
+use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severity, both};
 use ruby::{ObjectSpace, SlotState};
 
-use crate::both::both;
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
 use crate::interpreter::InterpreterAccount;
 use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, Parts, PointerGraph, Reach};
@@ -206,11 +205,17 @@ impl Ledger {
         }
         let pages = pages_of(state);
         let reach = if extent.retained_sizes { Reach::All } else { Reach::Inner };
-        let ((parts, booking, mut accounts), paths) = both(
+        let ((parts, booking, mut accounts, malloc, ruby), paths) = both(
             || {
                 let parts = owners.parts(facts.code_paths.as_ref());
                 let booking = book_all(state, facts, owners, parts.as_ref(), &mut findings);
-                (parts, booking, owners.accounts(pages))
+                let accounts = owners.accounts(pages);
+                let malloc = malloc.ok().map(|heap| {
+                    let accounts = if facts.graph.is_some() { &accounts[..] } else { &[] };
+                    let pins = pins::find(heap, pages, owners, accounts);
+                    MallocAccount::new(heap, &booking, pages, pins)
+                });
+                (parts, booking, accounts, malloc, space.ok().map(RubyAccount::new))
             },
             || owners.paths(reach),
         );
@@ -235,12 +240,8 @@ impl Ledger {
             causes: booking.causes,
             is_traced: facts.graph.is_some(),
             is_estimated: state.origin == Origin::Core,
-            malloc: malloc.ok().map(|heap| {
-                let accounts = if facts.graph.is_some() { &accounts[..] } else { &[] };
-                let pins = pins::find(heap, pages, owners, accounts);
-                MallocAccount::new(heap, &booking, pages, pins)
-            }),
-            ruby: space.ok().map(RubyAccount::new),
+            malloc,
+            ruby,
             owners: accounts,
             dominators,
             files: booking.files.accounts(),

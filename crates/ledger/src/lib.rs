@@ -4,7 +4,6 @@
 //! [`Facts::read`] is the only part that reads the target, during the capture. [`Ledger::draw_up`] is a pure function of
 //! the facts.
 
-mod both;
 mod cause;
 mod claims;
 mod facts;

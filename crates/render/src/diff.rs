@@ -5,6 +5,7 @@ use std::fmt::Write;
 use formats::{Diff, DiffKind, DominatorChange, Trajectory};
 use ledger::{Cause, Count, Size};
 
+use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
 use crate::text::{
     BOLD, DIM, GREEN, RED, YELLOW, align_right, mebibytes, table, trimmed, write_verdict,
@@ -39,6 +40,7 @@ fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     write_causes(diff, out)?;
     write_classes(diff, out)?;
     write_owners(diff, out)?;
+    write_made_by(diff.made_by.as_ref(), out, width)?;
     write_pin_changes(diff, out)?;
     write_dominators(diff, out)
 }

@@ -8,6 +8,7 @@ mod draw;
 mod files;
 mod fix;
 mod interpreter;
+mod made_by;
 mod map;
 mod pins;
 mod plot;

@@ -7,6 +7,7 @@ use ledger::{Cause, Count, Size, percent};
 
 use crate::files::write_files;
 use crate::interpreter::write_interpreter;
+use crate::made_by::write_made_by;
 use crate::pins::write_pins;
 use crate::text::{
     BOLD, DIM, GREEN, RED, align_right, bar, mebibytes, table, trimmed, write_paragraph,
@@ -87,6 +88,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     if options.arenas {
         write_arenas(report, out)?;
     }
+    write_made_by(report.made_by.as_ref(), out, options.width)?;
     write_owners(report, out, options.width)?;
     write_dominators(report, out, options.width)?;
     write_pins(report, out, options.width)?;

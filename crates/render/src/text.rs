@@ -104,3 +104,17 @@ pub(crate) fn end_of(path: &str, width: usize) -> String {
     let end = path.chars().skip(length - width.saturating_sub(1));
     std::iter::once('…').chain(end).collect()
 }
+
+/// Returns a method in at most `most` columns, and the columns that it leaves for a path beside `figures` columns of others.
+pub(crate) fn method_and_room(
+    method: &str,
+    most: usize,
+    figures: usize,
+    width: usize,
+) -> (String, usize) {
+    /// The least number of columns for a path.
+    const MIN_PATH: usize = 24;
+    let method: String = method.chars().take(most).collect();
+    let room = width.saturating_sub(figures + method.chars().count()).max(MIN_PATH);
+    (method, room)
+}

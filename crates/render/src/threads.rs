@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use formats::{Report, ThreadRow};
 
-use crate::text::{align_right, end_of, table, trimmed};
+use crate::text::{align_right, end_of, method_and_room, table, trimmed};
 use crate::words::{counted, total};
 
 /// Groups of threads that are shown, at most.
@@ -13,8 +13,6 @@ const MAX_ROWS: usize = 8;
 const MAX_METHOD: usize = 60;
 /// Columns of the number and of the spaces between columns.
 const BESIDE_PLACE: usize = 12;
-/// The least number of columns for a path.
-const MIN_PATH: usize = 24;
 
 /// Writes what threads run, the largest groups only.
 pub(crate) fn write_threads(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
@@ -23,8 +21,7 @@ pub(crate) fn write_threads(report: &Report, out: &mut String, width: usize) -> 
     };
     let mut table = table(["THREADS", "RUN", "AT"]);
     for row in threads.iter().take(MAX_ROWS) {
-        let method: String = row.method.chars().take(MAX_METHOD).collect();
-        let room = width.saturating_sub(BESIDE_PLACE + method.chars().count()).max(MIN_PATH);
+        let (method, room) = method_and_room(&row.method, MAX_METHOD, BESIDE_PLACE, width);
         table.add_row([row.threads.to_string(), method, end_of(&place(row), room)]);
     }
     align_right(&mut table, 0..1);

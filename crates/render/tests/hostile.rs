@@ -1,6 +1,6 @@
 //! Texts that a snapshot or a recording chose: they are bounded, and stay text in every picture and page.
 
-use formats::{Owner, Recording, Report, Snapshot};
+use formats::{MadePages, Maker, Owner, Recording, Report, Snapshot};
 use ledger::{Cause, MemoryMap};
 use render::{Plot, TextOptions, map_html, map_png};
 
@@ -24,9 +24,21 @@ fn rename(report: &mut Report, name: &str) {
     }
 }
 
+fn made() -> MadePages {
+    let code = Maker {
+        bytes: 4096,
+        method: MARKUP.into(),
+        calls: None,
+        path: None,
+        line: None,
+        task: None,
+    };
+    MadePages { code: vec![code], pages: vec![(16, 1, 0)] }
+}
+
 #[test]
 fn names_with_markup_stay_text() {
-    let page = map_html(&snapshot(|report| rename(report, MARKUP)));
+    let page = map_html(&snapshot(|report| rename(report, MARKUP)), Some(&made()));
     let lines = include_str!("hostile.jsonl").replace("MARKUP", &MARKUP.replace('"', "\\\""));
     let recording = Recording::from_bytes(lines.as_bytes()).unwrap();
     let mut plot = Plot::new(false);

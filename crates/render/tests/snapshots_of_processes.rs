@@ -175,7 +175,7 @@ proptest! {
             columns[column][index] = byte;
         }
         if let Ok(read) = Snapshot::from_bytes(&snapshot.to_bytes()) {
-            prop_assert!(render::map_html(&read).ends_with("</html>"));
+            prop_assert!(render::map_html(&read, None).ends_with("</html>"));
             prop_assert!(!render::map_png(&read).is_empty());
         }
     }

@@ -134,18 +134,16 @@ impl Paths<'_> {
         index
     }
 
-    /// The path as the program gave it if it is absolute, and else the real path if it is a file's.
     fn read_pair(&mut self, object: Address) -> Option<u32> {
         let (path, real_path) = match self.space.links.of(self.space.slot_at(object)?) {
             [path] => (*path, None),
             [path, real_path] => (*path, Some(*real_path)),
             _ => return None,
         };
-        let path = self.string_in(path);
-        match path.and_then(|path| self.all.paths.get(path as usize)) {
-            Some(text) if text.starts_with('/') => path,
-            _ => real_path.and_then(|slot| self.string_in(slot)).or(path),
-        }
+        let given = self.string_in(path);
+        let text = given.and_then(|path| self.all.paths.get(path as usize));
+        let is_absolute = text.is_some_and(|text| text.starts_with('/'));
+        iseq_location::preferred(given, is_absolute, || self.string_in(real_path?))
     }
 
     fn string_in(&mut self, slot: u32) -> Option<u32> {

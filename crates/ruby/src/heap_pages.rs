@@ -2,15 +2,13 @@
 
 use capture::{Address, Image, Memory};
 
+use crate::layout::page_descriptor::MAX_START;
 use crate::object_space::ObjectSpace;
+use crate::read::PAGE_SIZES_LOG2;
 use crate::word::words;
 
-/// The sizes of heap pages, as powers of two; see [`read`](crate::read()).
-const SIZES_LOG2: std::ops::RangeInclusive<u32> = 13..=17;
 /// The bytes of a page's descriptor that are searched for the page.
 const DESCRIPTOR_BYTES: usize = 128;
-/// The first slot begins at most so many bytes behind the begin of its page.
-const MAX_HEAD_BYTES: u64 = 1032;
 
 /// Recognizes the heap pages of a process that runs.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +20,7 @@ impl HeapPages {
     /// Derives the size of pages; `None` if there are no pages.
     #[must_use]
     pub fn derive(space: &ObjectSpace) -> Option<Self> {
-        let mut sizes = SIZES_LOG2.map(|log2| 1 << log2);
+        let mut sizes = PAGE_SIZES_LOG2.map(|log2| 1 << log2);
         let page_bytes = sizes.find(|&bytes| {
             space.pages.iter().all(|page| {
                 page.range.start.align_down(bytes) == page.range.end.before(1).align_down(bytes)
@@ -40,6 +38,6 @@ impl HeapPages {
         descriptor.0 != 0
             && descriptor.is_aligned(8)
             && image.read_exact(descriptor, &mut bytes).is_ok()
-            && words(&bytes).any(|word| (page.0..=page.0 + MAX_HEAD_BYTES).contains(&word))
+            && words(&bytes).any(|word| (page.0..=page.0 + MAX_START).contains(&word))
     }
 }

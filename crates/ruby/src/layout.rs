@@ -1,5 +1,6 @@
 //! Layouts of CRuby's structures: derived from facts that hold for every Ruby, and checked before use.
 
+pub(crate) mod array;
 pub(crate) mod bitmaps;
 pub(crate) mod class_layout;
 pub(crate) mod class_names;

@@ -12,7 +12,34 @@ type Page = [u8; PAGE_SIZE as usize];
 /// other.
 struct PageCache<'a> {
     image: &'a Image<'a>,
-    pages: Mutex<HashMap<u64, Option<Box<Page>>>>,
+    pages: Mutex<Pages>,
+}
+
+#[derive(Default)]
+struct Pages {
+    /// The place of each page in `bytes`, by its number; `None` if it could not be read.
+    places: HashMap<u64, Option<usize>>,
+    /// One allocation: glibc calls mprotect(2) for each small one of a thread that is not the first.
+    bytes: Vec<Page>,
+}
+
+impl Pages {
+    /// The page that begins at `base`; `None` if it cannot be read.
+    fn at(&mut self, base: Address, image: &Image<'_>) -> Option<&Page> {
+        let number = base.0 / PAGE_SIZE;
+        if self.bytes.len() >= MAX_PAGES && !self.places.contains_key(&number) {
+            self.places.clear();
+            self.bytes.clear();
+        }
+        let bytes = &mut self.bytes;
+        let place = *self.places.entry(number).or_insert_with(|| {
+            let mut page = [0; PAGE_SIZE as usize];
+            image.read_exact(base, &mut page).ok()?;
+            bytes.push(page);
+            Some(bytes.len() - 1)
+        });
+        place.and_then(|place| self.bytes.get(place))
+    }
 }
 
 /// The same image, read through a cache of pages. It has no page states, since the original image
@@ -32,14 +59,7 @@ impl Memory for PageCache<'_> {
             let base = at.align_down(PAGE_SIZE);
             let within = (at - base) as usize;
             let bytes = (into.len() - done).min(PAGE_SIZE as usize - within);
-            if pages.len() >= MAX_PAGES && !pages.contains_key(&base.0) {
-                pages.clear();
-            }
-            let page = pages.entry(base.0).or_insert_with(|| {
-                let mut page = Box::new([0; PAGE_SIZE as usize]);
-                self.image.read_exact(base, &mut page[..]).is_ok().then_some(page)
-            });
-            match page {
+            match pages.at(base, self.image) {
                 Some(page) => into[done..done + bytes].copy_from_slice(&page[within..][..bytes]),
                 None => break,
             }

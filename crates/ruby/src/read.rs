@@ -19,7 +19,7 @@ use crate::read::classes::Classes;
 use crate::read::slots::Counts;
 
 /// The sizes of heap pages that are tried, as powers of two: 16 KiB up to 3.1, 64 KiB since.
-const PAGE_SIZES_LOG2: std::ops::RangeInclusive<u32> = 13..=17;
+pub(crate) const PAGE_SIZES_LOG2: std::ops::RangeInclusive<u32> = 13..=17;
 
 /// Reads the object space of a stopped process.
 ///

@@ -1,7 +1,7 @@
 use capture::{Address, Backing, Image};
 use ruby::HeapPages;
 
-/// The purpose of memory, as far as its address tells.
+/// The purpose of memory, derived from its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The heap of brk(2): glibc's main arena.
@@ -19,19 +19,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name, part of the stable interface.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::MainHeap => "main_heap",
-            Self::Arena => "arena",
-            Self::HeapPages => "heap_pages",
-            Self::Mapping => "mapping",
-            Self::File => "file",
-            Self::Unknown => "unknown",
-        }
-    }
-
     /// The kind of the memory at `at`. A page was just touched there, so reading near it maps nothing in.
     pub(crate) fn of(image: &Image<'_>, pages: Option<HeapPages>, at: Address) -> Self {
         let Some(mapping) = image.state.mappings.find(at) else { return Self::Unknown };

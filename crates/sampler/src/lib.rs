@@ -12,6 +12,7 @@
 //! | `process` | one process: its threads, their stacks, its growth |
 //! | `kind` | what memory is for, by its address |
 //! | `profile` | the result |
+//! | `touched` | the pages that were sampled |
 //! | `polling` | page faults without events of the kernel |
 //! | `sampler` | the loop over samples, for a process and those that it starts |
 
@@ -21,9 +22,10 @@ mod process;
 mod profile;
 mod program;
 mod sampler;
+mod touched;
 
 pub use kind::Kind;
-pub use profile::{Growth, ProcessGrowth, Profile};
+pub use profile::{Growth, MachineCode, Method, ProcessGrowth, Profile, Touched, TouchedPage};
 pub use program::Program;
 pub use ruby::Frame;
-pub use sampler::{Method, Sampler};
+pub use sampler::Sampler;

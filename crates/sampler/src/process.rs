@@ -6,6 +6,7 @@ use capture::live::page_faults;
 use capture::{Address, Backing, Image, PAGE_SIZE, proc};
 
 use crate::kind::Kind;
+use crate::profile::{MachineCode, ProcessGrowth};
 use crate::program::Program;
 
 /// The time for which the name of a thread is kept.
@@ -14,6 +15,9 @@ const NAME_LASTS: Duration = Duration::from_secs(1);
 /// cannot be read, and if the kind of memory is unknown.
 const LOOKS_FOR_STACKS: u32 = 2;
 const LOOKS_FOR_KINDS: u32 = 10;
+
+/// If RSS falls by this fraction, its sampled pages are looked at again.
+const FALL: u64 = 32;
 
 /// One process that is watched.
 pub(crate) struct Process {
@@ -30,6 +34,12 @@ pub(crate) struct Process {
     pub(crate) peak_bytes: u64,
     /// The part of the peak that was attributed to samples.
     attributed_bytes: u64,
+    /// Its page faults before the observation.
+    pub(crate) earlier_faults: u64,
+    /// The time at which it began, in clock ticks since boot.
+    pub(crate) started_ticks: Option<u64>,
+    /// RSS when its sampled pages were looked at last, or its highest since.
+    high_bytes: u64,
 }
 
 /// The result of reading a stack.
@@ -55,6 +65,9 @@ impl Process {
             start_bytes: rss,
             peak_bytes: rss,
             attributed_bytes: rss,
+            earlier_faults: proc::all_minor_faults(pid).unwrap_or(0),
+            started_ticks: proc::start_time(pid).ok(),
+            high_bytes: rss,
         };
         if let Some(program) = program {
             process.learn(program);
@@ -72,9 +85,17 @@ impl Process {
         }
     }
 
-    /// The process runs another program from now on, with memory of its own.
-    pub(crate) fn execute(&mut self) {
-        *self = Self::new(self.pid, None);
+    /// The process runs another program from now on, with memory of its own. Returns the growth of the old program, and
+    /// the part of it that was not attributed to samples.
+    pub(crate) fn execute(&mut self) -> (ProcessGrowth, u64) {
+        let rest = self.peak_bytes - self.attributed_bytes;
+        let old = std::mem::replace(self, Self::new(self.pid, None));
+        (old.growth(), rest)
+    }
+
+    pub(crate) fn growth(&self) -> ProcessGrowth {
+        let Self { pid, start_bytes, peak_bytes, .. } = *self;
+        ProcessGrowth { pid, start_bytes, peak_bytes }
     }
 
     pub(crate) fn forget_thread(&mut self, tid: i32) {
@@ -156,26 +177,46 @@ impl Process {
         }
     }
 
-    /// The file name of the library with the instruction at `at`.
-    pub(crate) fn library(&self, at: Address) -> String {
+    /// The code that has the instruction at `at`.
+    pub(crate) fn machine_code(&self, at: Address) -> MachineCode {
         if at.0 >> 63 != 0 {
-            return "(kernel)".into();
+            return MachineCode::Kernel;
         }
         let mapping = self.image.as_ref().and_then(|image| image.state.mappings.find(at));
         match mapping.map(|mapping| &mapping.backing) {
             Some(Backing::File(path)) => {
                 let name = path.file_name().unwrap_or(path.as_os_str());
-                capture::one_line(&Path::new(name).to_string_lossy())
+                MachineCode::Library(capture::one_line(&Path::new(name).to_string_lossy()))
             }
-            Some(_) => "(generated code)".into(),
-            None => "(unknown)".into(),
+            Some(_) => MachineCode::Generated,
+            None => MachineCode::Unknown,
         }
+    }
+
+    /// Reads RSS. After an exec it is that of the new program. Returns true if it has fallen so much that the process has
+    /// returned memory.
+    pub(crate) fn read_rss(&mut self) -> bool {
+        let rss = proc::resident_bytes(self.pid).unwrap_or(0);
+        self.peak_bytes = self.peak_bytes.max(rss);
+        let has_fallen = rss < self.high_bytes - self.high_bytes / FALL;
+        self.high_bytes = if has_fallen { rss } else { self.high_bytes.max(rss) };
+        has_fallen
+    }
+
+    /// Returns true if the page with this number was not returned to the kernel. If the process has ended, it was not.
+    pub(crate) fn has_page(&self, page: u64) -> bool {
+        let at = Address(page.saturating_mul(PAGE_SIZE));
+        self.image.as_ref().is_none_or(|image| !image.is_absent(at))
+    }
+
+    /// Its page faults during the observation; 0 if it has ended.
+    pub(crate) fn faults(&self) -> u64 {
+        proc::all_minor_faults(self.pid).unwrap_or(0).saturating_sub(self.earlier_faults)
     }
 
     /// The growth to attribute to samples that stand for `pages`: not more than they touched. The rest belongs to threads
     /// that are in the middle of a period.
     pub(crate) fn take_growth(&mut self, pages: u64) -> u64 {
-        self.peak_bytes = self.peak_bytes.max(proc::resident_bytes(self.pid).unwrap_or(0));
         let bytes = (self.peak_bytes - self.attributed_bytes).min(pages.saturating_mul(PAGE_SIZE));
         self.attributed_bytes += bytes;
         bytes
@@ -183,9 +224,7 @@ impl Process {
 
     /// The growth that was not attributed to samples, up to now.
     pub(crate) fn rest(&mut self) -> u64 {
-        self.peak_bytes = self.peak_bytes.max(proc::resident_bytes(self.pid).unwrap_or(0));
-        let rest = self.peak_bytes - self.attributed_bytes;
-        self.attributed_bytes = self.peak_bytes;
-        rest
+        self.read_rss();
+        self.peak_bytes - self.attributed_bytes
     }
 }

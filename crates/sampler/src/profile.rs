@@ -7,18 +7,22 @@ use crate::kind::Kind;
 /// The growth of processes by the code that caused it.
 #[derive(Debug, Clone, Default)]
 pub struct Profile {
+    /// The way in which page faults were noticed.
+    pub method: Method,
     /// The frames of all stacks.
     pub frames: Vec<Frame>,
     /// The stacks, as indices into `frames`, innermost first.
     pub stacks: Vec<Vec<u32>>,
     /// The names of threads.
     pub threads: Vec<String>,
-    /// The native libraries: file names, `(kernel)`, and `(generated code)`.
-    pub libraries: Vec<String>,
+    /// The machine code that touched memory.
+    pub machine_code: Vec<MachineCode>,
     /// The growth. All rows together have all bytes that were attributed to samples.
     pub growth: Vec<Growth>,
     /// The processes, in the order in which they were first seen.
     pub processes: Vec<ProcessGrowth>,
+    /// The sampled pages of each process that it has not returned to the kernel.
+    pub touched: Vec<Touched>,
     /// Bytes of growth without any sample.
     pub unsampled_bytes: u64,
     /// The number of samples.
@@ -33,7 +37,32 @@ pub struct Profile {
     pub elapsed: Duration,
 }
 
-/// The growth that samples with the same stack, thread name, kind and library stand for.
+/// The way in which page faults are noticed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Method {
+    /// By events of the kernel.
+    #[default]
+    Events,
+    /// By events of the kernel, without those inside of system calls.
+    UserEvents,
+    /// By counting the faults of all threads every 20 ms.
+    Polling,
+}
+
+/// The machine code that touched memory.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum MachineCode {
+    /// A library or program, by its file name.
+    Library(String),
+    /// The kernel, during a system call.
+    Kernel,
+    /// Code in no file, as of a JIT compiler.
+    Generated,
+    /// Code at an address that is unknown, or not mapped any more.
+    Unknown,
+}
+
+/// The growth that samples with the same stack, thread name, kind and machine code stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Growth {
     /// The stack; `None` if it is unknown.
@@ -42,8 +71,8 @@ pub struct Growth {
     pub thread: u32,
     /// The purpose of the memory.
     pub kind: Kind,
-    /// The library whose code touched the memory.
-    pub library: u32,
+    /// The machine code that touched the memory.
+    pub machine_code: u32,
     /// The growth, in bytes.
     pub bytes: u64,
     /// The part of `bytes` whose stacks were read within 1 ms.
@@ -51,6 +80,28 @@ pub struct Growth {
     /// The bytes that were faulted in. More than `bytes` if RSS did not grow: pages were copied on write, or returned and
     /// used again.
     pub faulted_bytes: u64,
+}
+
+/// The sampled pages of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touched {
+    /// The process.
+    pub pid: i32,
+    /// The time at which it began, in clock ticks since boot; `None` if that is unknown.
+    pub started_ticks: Option<u64>,
+    /// The pages, ascending.
+    pub pages: Vec<TouchedPage>,
+}
+
+/// A sampled page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TouchedPage {
+    /// Its number: its address divided by the size of a page.
+    pub page: u64,
+    /// The stack that touched it last; `None` if it is unknown.
+    pub stack: Option<u32>,
+    /// The bytes that it stands for.
+    pub bytes: u64,
 }
 
 /// One process.

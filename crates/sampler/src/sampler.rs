@@ -1,15 +1,16 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use capture::live::page_faults::{Fault, FaultRecord, PageFaults};
+use capture::live::page_faults::{Fault, FaultRecord, PageFaults, real_time_priority};
 use capture::{Address, Error, PAGE_SIZE, proc};
 use ruby::Frame;
 
 use crate::kind::Kind;
 use crate::polling::{self, Polled, Polling};
 use crate::process::Process;
-use crate::profile::{Growth, ProcessGrowth, Profile};
+use crate::profile::{Growth, MachineCode, Method, ProcessGrowth, Profile};
 use crate::program::Program;
+use crate::touched::TouchedPages;
 
 /// The faults of a thread between two samples, at first.
 const FIRST_PERIOD: u64 = 16;
@@ -40,6 +41,9 @@ pub struct Sampler {
     order: Vec<i32>,
     /// Processes that have ended, or run another program now.
     ended: Vec<ProcessGrowth>,
+    /// The growth of programs that a process ran before, as far as it was not attributed to samples.
+    rest_bytes: u64,
+    touched: TouchedPages,
     /// Samples by process, and the time at which growth was last divided among samples.
     pending: HashMap<i32, Vec<Sample>>,
     divided: Instant,
@@ -56,17 +60,6 @@ enum Source {
     },
 }
 
-/// The way in which page faults are noticed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    /// By events of the kernel.
-    Events,
-    /// By events of the kernel, without those inside of system calls.
-    UserEvents,
-    /// By counting the faults of all threads every 20 ms.
-    Polling,
-}
-
 /// The numbers of everything that occurs in samples, and their growth.
 #[derive(Default)]
 struct Book {
@@ -74,7 +67,7 @@ struct Book {
     frames: HashMap<Frame, u32>,
     stacks: HashMap<Vec<u32>, u32>,
     threads: HashMap<String, u32>,
-    libraries: HashMap<String, u32>,
+    machine_code: HashMap<MachineCode, u32>,
     growth: HashMap<(Option<u32>, u32, Kind, u32), usize>,
 }
 
@@ -98,11 +91,14 @@ impl Sampler {
         let polling = || Source::Polling { polling: Polling::new(pid), stacks: HashMap::new() };
         let has_huge_pages = proc::has_huge_pages(pid);
         let first_period = if has_huge_pages { PERIOD_OF_HUGE_PAGES } else { FIRST_PERIOD };
-        let source = match PageFaults::open(pid, others, first_period) {
-            _ if poll => polling(),
-            Ok(faults) => Source::Events(faults),
-            Err(Error::Faults { .. }) => polling(),
-            Err(error) => return Err(error),
+        let source = if poll {
+            polling()
+        } else {
+            match PageFaults::open(pid, others, first_period) {
+                Ok(faults) => Source::Events(faults),
+                Err(Error::Faults { .. }) => polling(),
+                Err(error) => return Err(error),
+            }
         };
         let now = Instant::now();
         let mut sampler = Self {
@@ -116,6 +112,8 @@ impl Sampler {
             ended: Vec::new(),
             pending: HashMap::new(),
             divided: now,
+            rest_bytes: 0,
+            touched: TouchedPages::default(),
             book: Book::default(),
         };
         for &pid in [pid].iter().chain(others) {
@@ -124,9 +122,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// The way in which page faults are noticed.
-    #[must_use]
-    pub fn method(&self) -> Method {
+    fn method(&self) -> Method {
         match &self.source {
             Source::Events(faults) if faults.sees_system_calls => Method::Events,
             Source::Events(_) => Method::UserEvents,
@@ -154,6 +150,8 @@ impl Sampler {
     /// # Errors
     /// If the kernel refuses to wait.
     pub fn step(&mut self, time: Duration) -> Result<(), Error> {
+        // The sooner a stack is read after the fault, the surer is it the stack of the fault.
+        let priority = real_time_priority();
         match &mut self.source {
             Source::Events(faults) => {
                 let failed = |source| Error::Faults { pid: self.pid, source };
@@ -165,6 +163,7 @@ impl Sampler {
                 self.poll();
             }
         }
+        drop(priority);
         if self.divided.elapsed() >= DIVISION_INTERVAL {
             self.divide();
         }
@@ -186,17 +185,26 @@ impl Sampler {
                     }
                 }
                 FaultRecord::Executed { pid } => {
-                    self.divide();
-                    if let Some(process) = self.processes.get_mut(&pid) {
-                        self.ended.push(growth_of(process));
-                        process.execute();
-                    }
+                    // Their stacks are gone.
+                    faults.retain(|fault| fault.pid != pid);
+                    self.execute(pid);
                 }
                 FaultRecord::Lost(samples) => self.book.profile.lost += samples,
             }
         }
         self.read_stacks(&faults);
         self.adapt(faults.len() as u64);
+    }
+
+    /// The process runs another program. RSS is the new program's already, so the old one's growth is that seen so far.
+    fn execute(&mut self, pid: i32) {
+        self.divide_of(pid);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            let (growth, rest) = process.execute();
+            self.ended.push(growth);
+            self.rest_bytes += rest;
+            self.touched.forget(pid);
+        }
     }
 
     /// Counts the faults of all threads. Half of the growth of a thread is the code's that it ran at the last look.
@@ -241,11 +249,16 @@ impl Sampler {
     /// The process `pid`; a new one runs the program of its parent.
     fn process(&mut self, pid: i32, parent: Option<i32>) -> &mut Process {
         if !self.processes.contains_key(&pid) {
+            let is_new = parent.is_some();
             let parent = parent.and_then(|parent| self.processes.get(&parent));
             let program = parent.and_then(|parent| parent.program.clone());
             let program =
                 program.or_else(|| self.processes.values().find_map(|it| it.program.clone()));
-            self.processes.insert(pid, Process::new(pid, program));
+            let mut process = Process::new(pid, program);
+            if is_new {
+                process.earlier_faults = 0;
+            }
+            self.processes.insert(pid, process);
             self.order.push(pid);
         }
         self.processes.get_mut(&pid).expect("it was inserted")
@@ -281,30 +294,41 @@ impl Sampler {
     /// Divides the growth of processes among the samples since the last time.
     fn divide(&mut self) {
         self.divided = Instant::now();
-        for (pid, samples) in std::mem::take(&mut self.pending) {
+        for pid in self.pending.keys().copied().collect::<Vec<_>>() {
             let Some(process) = self.processes.get_mut(&pid) else { continue };
-            process.map_all(samples.iter().map(|sample| sample.address));
-            let pages = samples.iter().map(|sample| sample.pages).sum();
-            let growth = process.take_growth(pages);
-            self.book.divide(process, growth, &samples, pages);
+            if process.read_rss() {
+                self.touched.keep(pid, |page| process.has_page(page));
+            }
+            self.divide_of(pid);
         }
     }
 
-    /// Changes the period if there are so many samples that reading stacks would cost too much, or so few that more would
-    /// cost nothing.
+    /// Divides the growth of a process that was seen so far among its samples.
+    fn divide_of(&mut self, pid: i32) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(samples) = self.pending.remove(&pid) else { return };
+        process.map_all(samples.iter().map(|sample| sample.address));
+        let growth = process.take_growth(samples.iter().map(|sample| sample.pages).sum());
+        let place = |sample: &Sample| {
+            (process.kind(sample.address), process.machine_code(sample.instruction))
+        };
+        self.book.divide(growth, &samples, place);
+        if matches!(self.source, Source::Events(_)) {
+            for sample in samples {
+                self.touched.add(pid, sample.address.0 / PAGE_SIZE, sample.stack, sample.pages);
+            }
+        }
+    }
+
+    /// Changes the period once in a second, by the number of samples.
     fn adapt(&mut self, samples: u64) {
         self.second.1 += samples;
         if self.second.0.elapsed() < Duration::from_secs(1) {
             return;
         }
         let Source::Events(PageFaults { period, .. }) = self.source else { return };
-        let samples = self.second.1;
+        let next = next_period(period, self.second.1, self.first_period);
         self.second = (Instant::now(), 0);
-        let next = match samples {
-            MAX_SAMPLES_PER_SECOND.. => (period * 2).min(MAX_PERIOD),
-            ..MIN_SAMPLES_PER_SECOND => (period / 2).max(self.first_period),
-            _ => period,
-        };
         if next != period {
             let others: Vec<i32> =
                 self.order.iter().copied().filter(|&it| it != self.pid).collect();
@@ -319,13 +343,21 @@ impl Sampler {
     #[must_use]
     pub fn end(mut self) -> Profile {
         self.divide();
-        let mut rest = 0;
+        let mut rest = self.rest_bytes;
+        let method = self.method();
         for pid in &self.order {
             let Some(process) = self.processes.get_mut(pid) else { continue };
             rest += process.rest();
-            self.ended.push(growth_of(process));
+            self.ended.push(process.growth());
         }
         let mut profile = self.book.profile;
+        for &pid in &self.order {
+            let Some(process) = self.processes.get(&pid) else { continue };
+            self.touched.keep(pid, |page| process.has_page(page));
+            let faults = process.faults();
+            profile.touched.push(self.touched.take(pid, process.started_ticks, faults));
+        }
+        profile.touched.retain(|touched| !touched.pages.is_empty());
         // Growth between samples is divided as that of the samples.
         let known: u64 = profile.growth.iter().map(|growth| growth.bytes).sum();
         let mut left = rest;
@@ -337,16 +369,24 @@ impl Sampler {
             growth.prompt_bytes += prompt;
             left -= bytes;
         }
+        profile.method = method;
         profile.unsampled_bytes = left;
+        // A forked copy that was made to read the process may be gone before it is seen.
+        self.ended.retain(|process| process.peak_bytes > 0);
         profile.processes = self.ended;
         profile.elapsed = self.started.elapsed();
         profile
     }
 }
 
-fn growth_of(process: &Process) -> ProcessGrowth {
-    let Process { pid, start_bytes, peak_bytes, .. } = *process;
-    ProcessGrowth { pid, start_bytes, peak_bytes }
+/// The period for the next second: longer if there are so many samples that reading stacks would cost too much, and
+/// shorter, down to `first`, if more would cost nothing.
+fn next_period(period: u64, samples: u64, first: u64) -> u64 {
+    match samples {
+        MAX_SAMPLES_PER_SECOND.. => (period * 2).min(MAX_PERIOD),
+        ..MIN_SAMPLES_PER_SECOND => (period / 2).max(first),
+        _ => period,
+    }
 }
 
 impl Book {
@@ -366,30 +406,43 @@ impl Book {
     }
 
     /// The row of the growth of samples like this one.
-    fn row(&mut self, process: &Process, sample: &Sample) -> usize {
+    fn row(&mut self, sample: &Sample, (kind, code): (Kind, MachineCode)) -> &mut Growth {
         let Sample { stack, thread, .. } = *sample;
-        let kind = process.kind(sample.address);
-        let library = process.library(sample.instruction);
-        let library = number(&mut self.libraries, &mut self.profile.libraries, &library);
+        let code = number(&mut self.machine_code, &mut self.profile.machine_code, &code);
         let rows = &mut self.profile.growth;
-        *self.growth.entry((stack, thread, kind, library)).or_insert_with(|| {
+        let row = *self.growth.entry((stack, thread, kind, code)).or_insert_with(|| {
             let (bytes, prompt_bytes, faulted_bytes) = (0, 0, 0);
-            rows.push(Growth { stack, thread, kind, library, bytes, prompt_bytes, faulted_bytes });
+            let machine_code = code;
+            rows.push(Growth {
+                stack,
+                thread,
+                kind,
+                machine_code,
+                bytes,
+                prompt_bytes,
+                faulted_bytes,
+            });
             rows.len() - 1
-        })
+        });
+        &mut rows[row]
     }
 
-    /// Divides growth among samples by their pages.
-    fn divide(&mut self, process: &Process, bytes: u64, samples: &[Sample], pages: u64) {
-        let (mut left, mut pages_left) = (bytes, pages);
+    /// Divides growth among samples by their pages. `place` returns the kind of memory and the machine code of a sample.
+    fn divide(
+        &mut self,
+        bytes: u64,
+        samples: &[Sample],
+        place: impl Fn(&Sample) -> (Kind, MachineCode),
+    ) {
+        let mut left = bytes;
+        let mut pages_left: u64 = samples.iter().map(|sample| sample.pages).sum();
         for sample in samples {
             let part =
                 (u128::from(left) * u128::from(sample.pages)).checked_div(u128::from(pages_left));
             let part = part.unwrap_or(0) as u64;
             left -= part;
             pages_left -= sample.pages;
-            let row = self.row(process, sample);
-            let row = &mut self.profile.growth[row];
+            let row = self.row(sample, place(sample));
             row.bytes += part;
             row.prompt_bytes += if sample.is_prompt { part } else { 0 };
             row.faulted_bytes += sample.pages.saturating_mul(PAGE_SIZE);
@@ -410,4 +463,48 @@ fn number<T: Clone + Eq + std::hash::Hash>(
     all.push(value.clone());
     known.insert(value.clone(), number);
     number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(stack: Option<u32>, pages: u64, is_prompt: bool) -> Sample {
+        let (address, instruction) = (Address(0), Address(0));
+        Sample { stack, thread: 0, address, instruction, pages, is_prompt }
+    }
+
+    #[test]
+    fn growth_is_divided_by_pages_and_no_byte_is_lost() {
+        let place = |_: &Sample| (Kind::Arena, MachineCode::Kernel);
+        let mut book = Book::default();
+        let samples =
+            [sample(Some(0), 16, true), sample(Some(1), 32, false), sample(Some(0), 16, true)];
+        book.divide(1001, &samples, place);
+        let rows: Vec<_> = book.profile.growth.iter().map(|it| (it.stack, it.bytes)).collect();
+        assert_eq!(rows, [(Some(0), 501), (Some(1), 500)]);
+        // Without growth the pages are faulted in all the same.
+        book.divide(0, &[sample(None, 8, true)], place);
+        let faulted: Vec<u64> = book.profile.growth.iter().map(|it| it.faulted_bytes).collect();
+        assert_eq!(faulted, [32 * PAGE_SIZE, 32 * PAGE_SIZE, 8 * PAGE_SIZE]);
+        let prompt: Vec<u64> = book.profile.growth.iter().map(|it| it.prompt_bytes).collect();
+        assert_eq!(prompt, [501, 0, 0]);
+    }
+
+    #[test]
+    fn the_period_follows_the_number_of_samples_within_its_limits() {
+        let periods = [
+            (16, 64, 32),
+            (256, 5000, 256),
+            (64, 63, 64),
+            (64, 8, 64),
+            (64, 7, 32),
+            (16, 0, 16),
+            (1, 0, 1),
+        ];
+        for (period, samples, next) in periods {
+            let first = if period == 1 { 1 } else { 16 };
+            assert_eq!(next_period(period, samples, first), next, "{period} {samples}");
+        }
+    }
 }

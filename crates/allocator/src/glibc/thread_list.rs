@@ -8,10 +8,10 @@ use std::collections::{BTreeSet, HashSet};
 
 use capture::{Address, Image, Memory, PAGE_SIZE};
 
+use super::threads::CONTROL_SELF;
+
 /// The first bytes of a descriptor, among which its members are searched for.
 const SEARCHED_BYTES: u64 = 0x600;
-/// The offset of a descriptor's second pointer to itself (`tcbhead_t.self`); the first is at its beginning.
-const SELF: u64 = 16;
 /// More threads than a process has.
 const MAX_THREADS: usize = 1 << 16;
 /// The bytes before and behind the head of a list that are searched for the heads of others: they are variables of the
@@ -129,5 +129,5 @@ fn is_link(memory: &dyn Memory, at: Address) -> bool {
 
 fn is_descriptor(memory: &dyn Memory, at: Address) -> bool {
     let points_to_itself = |offset| memory.read_address(at.offset(offset)) == Ok(at);
-    at.0 != 0 && at.is_aligned(8) && points_to_itself(0) && points_to_itself(SELF)
+    at.0 != 0 && at.is_aligned(8) && points_to_itself(0) && points_to_itself(CONTROL_SELF)
 }

@@ -19,7 +19,7 @@ use crate::HeapMap;
 /// More bytes than `struct pthread` has in any release.
 const MAX_DESCRIPTOR: u64 = 4 << 10;
 /// The offset of a control block's second pointer to itself (`tcbhead_t.self`); the first is at its beginning.
-const CONTROL_SELF: u64 = 16;
+pub(super) const CONTROL_SELF: u64 = 16;
 /// The maximum size of the thread-local variables below a control block: the dynamic linker reserves a few KiB for
 /// all libraries together.
 const MAX_LOCALS: u64 = 4 << 10;

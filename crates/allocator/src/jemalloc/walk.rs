@@ -54,7 +54,11 @@ pub(crate) fn walk_with(
         return Err(Error::NoArenas { jemalloc: jemalloc.clone(), extents });
     };
 
-    let mut walk = Walk { bins, pad: pad(&extents.descriptors), heap: HeapMap::default() };
+    let mut walk = Walk {
+        bins,
+        pad: pad(&extents.descriptors),
+        heap: HeapMap { lookup_span: Some(tree.layout.leaf_span()), ..HeapMap::default() },
+    };
     walk.heap.walker = match version {
         Some(_) => jemalloc.clone(),
         None => format!("jemalloc with the layout of {}", layout.release),

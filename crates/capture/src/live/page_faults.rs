@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::time::ClockId;
 
 use super::priority::RealTimePriority;
 use crate::{Address, Error, PAGE_SIZE, proc};
@@ -243,11 +244,7 @@ pub fn real_time_priority() -> impl Drop {
 /// Returns the time by the clock of [`Fault::time`].
 #[must_use]
 pub fn now() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is writable for the call.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    assert_eq!(failed, 0, "every Linux has this clock");
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    proc::time_of(ClockId::CLOCK_MONOTONIC)
 }
 
 fn is_refusal(error: &io::Error) -> bool {

@@ -17,6 +17,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::sys::time::TimeSpec;
+use nix::time::ClockId;
+
+use crate::proc::time_of;
 
 /// The lowest real-time priority: above all that compute, below all that were given one on purpose.
 const REAL_TIME: libc::sched_param = libc::sched_param { sched_priority: 1 };
@@ -156,12 +160,8 @@ impl Helper {
     /// Waits for the futex whose owner is, by its value, the thread `tid`, which never releases it.
     fn wait_for(&self, tid: i32) {
         self.owner.store(tid.cast_unsigned(), Ordering::SeqCst);
-        let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `until` is writable for the call. FUTEX_LOCK_PI's time-out is one of this clock.
-        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until) };
-        until.tv_nsec += MAX_DONATION.subsec_nanos() as libc::c_long;
-        until.tv_sec += until.tv_nsec / 1_000_000_000;
-        until.tv_nsec %= 1_000_000_000;
+        // FUTEX_LOCK_PI's time-out is a time of this clock.
+        let until = TimeSpec::from(time_of(ClockId::CLOCK_REALTIME) + MAX_DONATION);
         // SAFETY: the futex and the time-out live as long as the call. Without FUTEX_PRIVATE_FLAG, since the
         // owner is a thread of another process.
         unsafe {

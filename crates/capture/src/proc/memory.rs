@@ -93,9 +93,19 @@ pub fn rss_bytes(pid: i32) -> Result<u64, Error> {
 /// # Errors
 /// If there is no such process.
 pub fn resident_bytes(pid: i32) -> Result<u64, Error> {
-    let text = read(pid, "statm")?;
-    let pages = std::str::from_utf8(&text).ok().and_then(|it| it.split(' ').nth(1)?.parse().ok());
-    Ok(pages.unwrap_or(0_u64) * PAGE_SIZE)
+    let pages = |name: &str| {
+        let text = read(pid, name)?;
+        let text = std::str::from_utf8(&text).ok();
+        Ok(text.and_then(|it| it.split(' ').nth(1)?.parse().ok()).unwrap_or(0_u64))
+    };
+    let mut found = pages("statm")?;
+    // If the main thread has ended, the process's own file has zeros.
+    if found == 0
+        && let Some(&tid) = super::threads(pid)?.first()
+    {
+        found = pages(&format!("task/{tid}/statm"))?;
+    }
+    Ok(found * PAGE_SIZE)
 }
 
 /// Returns the maximum error of the kernel's fast count of resident memory, in bytes.

@@ -27,10 +27,10 @@ pub use memory::{
 };
 pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
 pub use threads::{
-    SignalSets, cpu_time, minor_faults, own_cpu_time, signal_sets, thread_name, thread_state,
-    threads,
+    SignalSets, all_minor_faults, cpu_time, minor_faults, own_cpu_time, signal_sets, thread_name,
+    thread_state, threads,
 };
-pub(crate) use threads::{thread_count, thread_ids, thread_names};
+pub(crate) use threads::{thread_count, thread_ids, thread_names, time_of};
 pub use tree::{Member, Tree, children, ended_without_signal};
 
 /// Clock ticks as /proc counts them (USER_HZ).
@@ -105,7 +105,10 @@ fn status(pid: i32) -> Result<Status, Error> {
 
 /// Returns the time at which the process was started, in clock ticks since boot. Together with its id it identifies
 /// the process.
-pub(crate) fn start_time(pid: i32) -> Result<u64, Error> {
+///
+/// # Errors
+/// If there is no such process.
+pub fn start_time(pid: i32) -> Result<u64, Error> {
     parse::<Stat>(pid, "stat").map(|stat| stat.starttime)
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
+use nix::time::ClockId;
 use procfs_core::process::Stat;
 
 use super::{parse, refusal};
@@ -55,20 +56,29 @@ pub fn thread_name(pid: i32, tid: i32) -> Option<String> {
 /// Returns the state of the thread `tid` of process `pid`, a letter of proc(5); `None` if it is gone.
 #[must_use]
 pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
-    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    // The thread's name, which precedes the state, may contain any bytes, even parentheses.
-    let name_end = text.windows(2).rposition(|pair| pair == b") ")?;
-    text.get(name_end + 2).map(|&state| char::from(state))
+    stat_field(pid, tid, 0)?.chars().next()
 }
 
 /// Returns the number of minor page faults of the thread `tid` of process `pid`; `None` if it is gone.
 #[must_use]
 pub fn minor_faults(pid: i32, tid: i32) -> Option<u64> {
-    const BEHIND_NAME: usize = 7;
+    stat_field(pid, tid, 7)?.parse().ok()
+}
+
+/// Returns the number of minor page faults of all threads of process `pid`, also of those that have ended; `None` if it is
+/// gone.
+#[must_use]
+pub fn all_minor_faults(pid: i32) -> Option<u64> {
+    parse::<Stat>(pid, "stat").ok().map(|stat| stat.minflt)
+}
+
+/// Returns the field of a thread's `stat` with this index behind the thread's name; `None` if the thread is gone.
+fn stat_field(pid: i32, tid: i32, index: usize) -> Option<String> {
     let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    // The name may contain any bytes, even parentheses.
     let name_end = text.windows(2).rposition(|pair| pair == b") ")?;
     let fields = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
-    fields.split_ascii_whitespace().nth(BEHIND_NAME)?.parse().ok()
+    fields.split_ascii_whitespace().nth(index).map(str::to_owned)
 }
 
 /// The signals that a thread has handlers for, and those that it blocks.
@@ -128,9 +138,10 @@ pub fn cpu_time(pid: i32) -> Duration {
 /// Returns the CPU time of this process, of all its threads, in the kernel and outside.
 #[must_use]
 pub fn own_cpu_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is writable for the call.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    assert_eq!(failed, 0, "every Linux has this clock");
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    time_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Returns the time of a clock.
+pub(crate) fn time_of(clock: ClockId) -> Duration {
+    clock.now().map(Duration::from).expect("every Linux has this clock")
 }

@@ -35,6 +35,8 @@ Examples:
   rbloat diff 4242 --every 60s  take three snapshots, and find out whether it leaks
   rbloat why 4242 Cache::Entry  show what retains the objects of a class
   rbloat who 4242 -o who.html   show which code makes it grow, for 60 s
+  rbloat who 4242 --json > who.json; rbloat report 4242 --who who.json
+                                name the code that left free memory behind
   rbloat compare -- ruby job.rb run a program under each allocator, and recommend one
   rbloat trim 4242 --dry-run    predict how much memory malloc_trim would free
   rbloat trim 4242 --watch 60s  free it, and see whether that lasts

@@ -6,6 +6,7 @@ use formats::{Snapshot, to_json};
 
 use crate::arguments::{CaptureArguments, RetainedArguments, SourceName, parse_time};
 use crate::failure::{Failure, Outcome};
+use crate::samples::SamplesArguments;
 use crate::sandbox::{Sandbox, SandboxArguments};
 use crate::source::{self, Source};
 use crate::terminal;
@@ -31,6 +32,8 @@ pub(crate) struct DiffArguments {
     #[command(flatten)]
     pub(crate) retained: RetainedArguments,
     #[command(flatten)]
+    pub(crate) samples: SamplesArguments,
+    #[command(flatten)]
     pub(crate) capture: CaptureArguments,
     #[command(flatten)]
     pub(crate) sandbox: SandboxArguments,
@@ -48,6 +51,7 @@ impl DiffArguments {
 
 pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let names: Vec<_> = arguments.names().collect();
+    let samples = arguments.samples.open()?;
     let repeats = arguments.every.is_some() || arguments.times.is_some();
     let sandbox = Sandbox::new(arguments.sandbox, []);
     let snapshots = match &names[..] {
@@ -63,7 +67,10 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
         }
     };
     let is_complete = snapshots.iter().all(|(_, snapshot)| snapshot.report.is_complete());
-    let diff = diagnosis::growth(&snapshots);
+    let mut diff = diagnosis::growth(&snapshots);
+    if let (Some(samples), Some((_, last))) = (samples, snapshots.last()) {
+        diff.made_by = Some(diagnosis::made_by(last, &samples.of(last)?));
+    }
     let text = if arguments.json {
         to_json(&diff, &render::words::diff_verdict(&diff).summary)
     } else {

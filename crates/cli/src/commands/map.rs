@@ -5,6 +5,7 @@ use clap::Args;
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::samples::SamplesArguments;
 use crate::sandbox::Sandbox;
 use crate::source::Source;
 
@@ -20,6 +21,8 @@ pub(crate) struct MapArguments {
     pub(crate) png: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) retained: RetainedArguments,
+    #[command(flatten)]
+    pub(crate) samples: SamplesArguments,
 }
 
 pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
@@ -27,12 +30,18 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         return Err(Failure::OneFile);
     }
     let source = Source::open(arguments.source.name()?)?;
+    let samples = arguments.samples.open()?;
     let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
     let (page, picture) = (open(&arguments.output)?, open(&arguments.png)?);
     let sandbox = Sandbox::new(arguments.source.sandbox, page.iter().chain(&picture));
-    let snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
+    let mut snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
+    let who = samples.map(|samples| samples.of(&snapshot)).transpose()?;
+    let made = who.map(|who| {
+        diagnosis::name_code(&mut snapshot, &who);
+        diagnosis::made_pages(&snapshot.report, &who)
+    });
     if let Some(page) = page {
-        page.write(render::map_html(&snapshot).as_bytes())?;
+        page.write(render::map_html(&snapshot, made.as_ref()).as_bytes())?;
     }
     if let Some(picture) = picture {
         picture.write(&render::map_png(&snapshot))?;

@@ -1,9 +1,11 @@
 use clap::Args;
 use formats::to_json;
+use ledger::Extent;
 use render::TextOptions;
 
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
+use crate::samples::SamplesArguments;
 use crate::sandbox::Sandbox;
 use crate::source::{Detail, Source};
 use crate::terminal;
@@ -28,6 +30,8 @@ pub(crate) struct ReportArguments {
     owners: Option<usize>,
     #[command(flatten)]
     pub(crate) retained: RetainedArguments,
+    #[command(flatten)]
+    pub(crate) samples: SamplesArguments,
 }
 
 impl ReportArguments {
@@ -43,10 +47,16 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     if owners == 0 && arguments.retained.retained {
         return Err(Failure::RetainedWithoutOwners);
     }
-    let detail =
-        Detail { owners: owners > 0 || arguments.code, extent: arguments.retained.extent() };
+    let samples = arguments.samples.open()?;
+    let extent = Extent { memory_map: samples.is_some(), ..arguments.retained.extent() };
+    let detail = Detail { owners: owners > 0 || arguments.code, extent };
     let sandbox = Sandbox::new(arguments.source.sandbox, []);
-    let mut report = source.report(arguments.source.capture, detail, &sandbox)?.brief(owners);
+    let mut snapshot = source.account(arguments.source.capture, detail, &sandbox)?;
+    if let Some(samples) = samples {
+        let who = samples.of(&snapshot)?;
+        diagnosis::name_code(&mut snapshot, &who);
+    }
+    let mut report = snapshot.report.brief(owners);
     if owners == 0 {
         report.owners = None;
     }

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use capture::live::page_faults::real_time_priority;
-use capture::proc::Tree;
+use capture::proc::{self, Tree};
 use clap::Args;
-use formats::{SamplingMethod, Who, to_json};
-use sampler::{Method, Program, Sampler};
+use formats::{Who, to_json};
+use sampler::{Program, Sampler};
 use supervise::{Event, Orphans, Signals};
 
 use crate::arguments::{CaptureArguments, ProcessName, parse_time};
@@ -135,7 +134,7 @@ impl Watch {
             members.iter().map(|member| member.pid).filter(|&it| it != pid).collect();
         Ok(Self {
             pid,
-            command: capture::proc::command_line(pid)?,
+            command: proc::command_line(pid)?,
             sampler: Sampler::begin(pid, &others, arguments.poll)?,
             capture: arguments.capture,
             end: duration.map(|duration| Instant::now() + duration),
@@ -149,7 +148,6 @@ impl Watch {
         signals: &Signals,
         mut child: Option<&mut Child>,
     ) -> Result<Who, Failure> {
-        let priority = real_time_priority();
         while self.end.is_none_or(|end| Instant::now() < end) {
             self.sampler.step(STEP)?;
             self.derive();
@@ -165,17 +163,14 @@ impl Watch {
                 break;
             }
         }
-        drop(priority);
-        let method = match self.sampler.method() {
-            Method::Events => SamplingMethod::PageFaults,
-            Method::UserEvents => SamplingMethod::UserPageFaults,
-            Method::Polling => SamplingMethod::Polling,
-        };
-        Ok(diagnosis::who(self.pid, &self.command, method, &self.sampler.end()))
+        Ok(diagnosis::who(self.pid, &self.command, &self.sampler.end()))
     }
 
+    /// A process lives on if its main thread ends and others do not.
     fn lives(&self) -> bool {
-        capture::proc::thread_state(self.pid, self.pid).is_some_and(|state| !"ZX".contains(state))
+        let main = proc::thread_state(self.pid, self.pid);
+        main.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+            || proc::threads(self.pid).is_ok_and(|threads| !threads.is_empty())
     }
 
     /// Derives the layouts of processes that have begun to run another program. Until Ruby is ready, that fails.

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use formats::{SamplingMethod, Who};
+use formats::{Action, Diff, MadeBy, Report, SamplingMethod, TaskKind, Who, WhoKind};
+use ledger::Cause;
 use serde_json::Value;
 
-use crate::{document, rbloat};
+use crate::{bytes, document, rbloat, report_of, run};
 use testkit::{Browser, Target};
 
 /// Two methods that keep memory, one eight times as much as the other, each with a line of its own, until the standard input
@@ -62,10 +63,10 @@ fn assert_adds_up(who: &Who) {
     assert_eq!(own + who.unknown_bytes, who.growth_bytes);
     let stacks: u64 = who.stacks.iter().map(|stack| stack.bytes).sum();
     assert_eq!(stacks + who.unknown_bytes, who.growth_bytes);
-    for shares in [&who.threads, &who.kinds, &who.libraries] {
-        let sum: u64 = shares.iter().map(|share| share.bytes).sum();
-        assert_eq!(sum + who.unsampled_bytes, who.growth_bytes);
-    }
+    let threads: u64 = who.threads.iter().map(|it| it.bytes).sum();
+    let kinds: u64 = who.kinds.iter().map(|it| it.bytes).sum();
+    let code: u64 = who.machine_code.iter().map(|it| it.bytes).sum();
+    assert_eq!([threads, kinds, code].map(|it| it + who.unsampled_bytes), [who.growth_bytes; 3]);
     let processes: u64 = who.processes.iter().map(|process| process.growth_bytes).sum();
     assert_eq!(processes, who.growth_bytes);
 }
@@ -96,7 +97,7 @@ fn the_method_that_grows_has_most_of_the_growth() {
     assert_design(&found);
     assert_ne!(found.sampling.method, SamplingMethod::Polling, "the tests run as root");
     let largest = found.kinds.iter().max_by_key(|kind| kind.bytes).unwrap();
-    assert_eq!(largest.name, "arena", "{:?}", found.kinds);
+    assert_eq!(largest.kind, WhoKind::Arena, "{:?}", found.kinds);
     // In other formats it is the same growth.
     let lines = fs::read_to_string(&folded).unwrap();
     let bytes = lines.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
@@ -168,15 +169,322 @@ fn forked_processes_are_followed() {
          $stdin.read; write.close; Process.kill(:KILL, first, second)"
     );
     let mut target = Target::ruby(&program);
-    let first = target.truth["pid"].as_u64();
-    let other = target.next_truth()["pid"].as_u64();
+    let pid_of = |truth: &Value| truth["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    let first = pid_of(&target.truth);
+    let first = first.or(pid_of(&target.next_truth())).unwrap();
     let found = document_of(&who(&[&target.pid().to_string(), "--json"]));
-    let child = first.or(other).and_then(|pid| i32::try_from(pid).ok()).unwrap();
+    let second = pid_of(&target.next_truth()).unwrap();
     assert_design(&found);
-    let grown = found.processes.iter().filter(|process| process.growth_bytes > 1 << 20);
-    let grown: Vec<i32> = grown.map(|process| process.pid).collect();
-    assert!(grown.len() >= 2 && grown.contains(&child), "{child} {:?}", found.processes);
+    let mut pids: Vec<i32> = found.processes.iter().map(|process| process.pid).collect();
+    pids.sort_unstable();
+    let mut expected = [target.pid(), first, second];
+    expected.sort_unstable();
+    assert_eq!(pids, expected);
+    for process in &found.processes {
+        let grows = process.pid != target.pid();
+        assert_eq!(process.growth_bytes > 1 << 20, grows, "{:?}", found.processes);
+    }
+    // The layouts were derived of the process that forked them.
+    assert!(found.unknown_bytes * 5 < found.growth_bytes, "{found:#?}");
     assert!(target.finish());
+}
+
+/// A program that runs another one: the growth of both is in the sums, also that of threads between two samples.
+#[test]
+fn growth_before_an_exec_is_kept() {
+    let program =
+        "threads = 24.times.map { Thread.new { (0...9).map { |i| 'x' * (4096 * 9 + i) } } }
+                   $kept = threads.map(&:value); sleep 0.3; exec('sleep', '0.3')";
+    let mut command = testkit::ruby();
+    command.args(["-e", program]);
+    let mut rbloat = rbloat();
+    rbloat.args(["who", "--json", "--max-pause", "10s", "--"]);
+    rbloat.arg(command.get_program()).args(command.get_args());
+    let found: Who = document_of(&rbloat.output().unwrap());
+    assert_adds_up(&found);
+    // Each program has a row.
+    let rows = found.processes.iter().filter(|process| process.pid == found.pid).count();
+    assert_eq!(rows, 2, "{:?}", found.processes);
+    let grown = found.processes.iter().map(|process| process.growth_bytes).max().unwrap();
+    assert!(grown > 24 * 9 * 9 * 4096, "{:?}", found.processes);
+}
+
+/// A process whose main thread has ended lives on, and grows.
+#[test]
+fn a_process_without_its_main_thread_is_watched() {
+    let program = format!(
+        "require 'fiddle'
+         {GROWTH}
+         Thread.new {{ work }}
+         puts 'ready {{}}'; $stdout.flush
+         $stdin.gets
+         Fiddle::Function.new(Fiddle.dlopen(nil)['pthread_exit'], [Fiddle::TYPE_VOIDP], Fiddle::TYPE_VOID).call(nil)"
+    );
+    let mut target = Target::ruby(&program);
+    let child = rbloat()
+        .args(["who", "--for", "4s", "--json", "--max-pause", "10s", &target.pid().to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    target.tell("");
+    let found = document_of(&child.wait_with_output().unwrap());
+    assert!(found.elapsed_ms > 3900.0, "{}", found.elapsed_ms);
+    assert_adds_up(&found);
+}
+
+/// Watches a program that works when it reads a line, until it is ready again. Returns the output of `rbloat who`.
+fn watch_work(target: &mut Target) -> Output {
+    let child = rbloat()
+        .args(["who", "--for", "1h", "--json", "--max-pause", "10s", &target.pid().to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    target.tell("");
+    target.next_truth();
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    child.wait_with_output().unwrap()
+}
+
+/// A controller of Rails and a job of Sidekiq, called as these do.
+#[test]
+fn requests_and_jobs_are_named() {
+    let libraries = ["-raction_controller/railtie", "-rrack/mock", "-rsidekiq", "-e", ""];
+    let can = testkit::ruby().args(libraries).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return testkit::skip("Rails or Sidekiq is not installed where targets run");
+    }
+    let program = r##"
+        require 'action_controller/railtie'
+        require 'rack/mock'
+        require 'sidekiq'
+        require 'sidekiq/processor'
+        class Tiny < Rails::Application
+          config.eager_load = false
+          config.logger = Logger.new(File::NULL)
+          config.secret_key_base = 'x' * 40
+          config.hosts.clear
+          routes.append { get '/export' => 'reports#export' }
+        end
+        eval(<<~'RUBY', TOPLEVEL_BINDING, '/srv/app/reports.rb', 1)
+          KEPT = []
+          class ReportsController < ActionController::Base
+            before_action { KEPT << Array.new(1000) { |i| "f" * (1200 + i) } }
+            def export
+              KEPT << Array.new(8000) { |i| "x" * (1200 + i % 400) }
+              render plain: 'done'
+            end
+          end
+          class ReportJob
+            include Sidekiq::Worker
+            def perform
+              KEPT << Array.new(4000) { |i| "y" * (1200 + i % 400) }
+            end
+          end
+        RUBY
+        Tiny.initialize!
+        web = Thread.new { Thread.stop; 4.times { Rack::MockRequest.new(Tiny).get('/export').status == 200 or abort } }
+        jobs = Thread.new { Thread.stop; 4.times { Sidekiq::Processor.allocate.send(:execute_job, ReportJob.new, []) } }
+        sleep 0.01 until web.stop? && jobs.stop?
+        puts 'ready {}'; $stdout.flush
+        $stdin.gets
+        [web, jobs].each(&:run).each(&:join)
+        puts 'ready {}'; $stdout.flush
+        $stdin.read
+    "##;
+    let mut target = Target::ruby(program);
+    let found = document_of(&watch_work(&mut target));
+    assert_adds_up(&found);
+    let share = |kind, name: &str| {
+        let task = found.tasks.iter().find(|task| task.kind == kind && task.name == name);
+        task.map_or(0.0, |task| task.bytes as f64 / found.growth_bytes as f64)
+    };
+    let action = share(TaskKind::Action, "ReportsController#export");
+    let job = share(TaskKind::Job, "ReportJob");
+    assert!(action > 0.4 && job > 0.2 && action > job, "{:#?}", found.tasks);
+    // Each stack of a task is in its sum.
+    for (index, task) in found.tasks.iter().enumerate() {
+        let own = found.stacks.iter().filter(|stack| stack.task == Some(index as u32));
+        assert_eq!(own.map(|stack| stack.bytes).sum::<u64>(), task.bytes);
+    }
+    assert!(target.finish());
+    // The flame graph has them as its second row, on request.
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("who.html");
+    fs::write(&page, render::who_html(&found)).unwrap();
+    let mut browser = Browser::open(&page, "", [1200, 800]);
+    browser.wait_until("document.querySelectorAll('.row').length > 3");
+    let names = "[...document.querySelectorAll('.row')[1].querySelectorAll('button')].map(it => it.textContent).join()";
+    let before = browser.evaluate(names);
+    browser.evaluate("document.getElementById('tasks').click()");
+    let after = browser.evaluate(names);
+    let [before, after] = [before, after].map(|names| names.as_str().unwrap().to_owned());
+    for name in ["ReportsController#export", "job ReportJob"] {
+        assert!(!before.contains(name) && after.contains(name), "{before} {after}");
+    }
+}
+
+/// Threads build results at once, of which one kind is kept.
+const BURST: &str = r##"
+    eval(<<~'RUBY', TOPLEVEL_BINDING, '/srv/app/bursts.rb', 1)
+      class Bursts
+        def strings
+          Array.new(5000) { |i| "x" * (900 + i % 7000) }
+        end
+        def arrays
+          Array.new(4000) { |i| Array.new(400, i) }
+        end
+        def kept
+          Array.new(9000) { |i| "y" * (900 + i % 300) }
+        end
+        def run(name)
+          results = Array.new(2) { send(name) }
+          results if name == :kept
+        end
+      end
+    RUBY
+    puts 'ready {}'; $stdout.flush
+    $stdin.gets
+    names = %i[strings arrays kept]
+    $kept = WORK
+    4.times { GC.start }
+    puts 'ready {}'; $stdout.flush
+    $stdin.read
+"##;
+const THREADS: &str =
+    "Array.new(20) { |n| Thread.new { Bursts.new.run(names[n % 3]) } }.map(&:value)";
+const RACTORS: &str =
+    "Array.new(6) { |n| Ractor.new(names[n % 3]) { |name| Bursts.new.run(name) } }
+    .map { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }";
+
+/// The code is known for the memory that the ledger counts as free, and the code whose results are kept has none of it.
+#[test]
+fn the_code_that_left_free_memory_is_named() {
+    let (target, output) = watch_burst(&mut testkit::ruby(), THREADS);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let [samples, snapshot, page] = ["who.json", "a.rbloat", "a.html"].map(file);
+    fs::write(&samples, &output.stdout).unwrap();
+    let pid = target.pid().to_string();
+    let output_of = |words: &[&str]| {
+        let output = rbloat().args(words).args(["--max-pause", "10s"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    output_of(&["snapshot", &pid, "-o", &snapshot]);
+    let report: Report = document(&output_of(&["report", &snapshot, "--who", &samples, "--json"]));
+    let rows = report.made_by.clone().unwrap();
+    let free = rows.iter().find(|row| row.cause == Some(Cause::MallocUnreturned)).unwrap();
+    assert_eq!(free.bytes, bytes(&report, "malloc.unreturned"));
+    assert!(free.bytes > 48 << 20, "{}", free.bytes);
+    assert!(free.known_bytes * 100 >= free.bytes * 97, "{free:#?}");
+    let [strings, arrays, kept] =
+        ["Bursts#strings", "Bursts#arrays", "Bursts#kept"].map(|method| bytes_by(free, method));
+    assert!((strings + arrays) * 100 >= free.bytes * 90, "{free:#?}");
+    assert!(kept * 20 <= free.bytes, "{free:#?}");
+    let live = rows.iter().find(|row| row.owner.as_deref() == Some("String")).unwrap();
+    assert!(bytes_by(live, "Bursts#kept") * 100 >= live.known_bytes * 80, "{live:#?}");
+    // The first step is to change the code.
+    let Action::ChangeCode { code, .. } = &report.advice[0].action else {
+        panic!("{:?}", report.advice)
+    };
+    assert_eq!(code.path.as_deref(), Some("/srv/app/bursts.rb"));
+    let text = String::from_utf8(output_of(&["report", &snapshot, "--who", &samples])).unwrap();
+    assert!(
+        text.contains("MADE BY") && text.contains("first touched in block in Bursts#"),
+        "{text}"
+    );
+    let diff: Diff =
+        document(&output_of(&["diff", &snapshot, &snapshot, "--who", &samples, "--json"]));
+    assert_eq!(diff.made_by.unwrap(), rows);
+    output_of(&["map", &snapshot, "--who", &samples, "-o", &page]);
+    assert_code_of_pages(&page);
+    // Samples of another process.
+    let other = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let words = ["report", &other.pid().to_string(), "--who", &samples];
+    let output = rbloat().args(words).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        complaint.contains(&format!("has no samples of process {}", other.pid())),
+        "{complaint}"
+    );
+    // Another document.
+    fs::write(&samples, output_of(&["report", &snapshot, "--json"])).unwrap();
+    let output = rbloat().args(["report", &snapshot, "--who", &samples]).output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(complaint.contains("it is the document of `rbloat report`"), "{complaint}");
+    assert!(target.finish());
+}
+
+/// Runs [`BURST`], and checks that all three methods are among those that grow, and little code is unknown.
+fn watch_burst(command: &mut Command, work: &str) -> (Target, Output) {
+    let mut target = Target::start(command.args(["-e", &BURST.replace("WORK", work)]));
+    let output = watch_work(&mut target);
+    let found = document_of(&output);
+    assert_adds_up(&found);
+    assert!(found.unknown_bytes * 5 < found.growth_bytes, "{:?}", found.sampling);
+    let shares = ["Bursts#strings", "Bursts#arrays", "Bursts#kept"].map(|name| share(&found, name));
+    assert!(shares.iter().all(|&share| share > 0.04), "{shares:?}");
+    assert!(shares.iter().sum::<f64>() > 0.75, "{shares:?}");
+    (target, output)
+}
+
+/// The code that touched the memory of this row, as far as its method has this name.
+fn bytes_by(row: &MadeBy, method: &str) -> u64 {
+    let own = row.code.iter().filter(|code| code.method.ends_with(method));
+    own.map(|code| code.bytes).sum()
+}
+
+#[test]
+fn ractors_are_followed() {
+    let can = testkit::ruby().args(["-e", "Ractor"]).output().unwrap().status.success();
+    if !can {
+        return testkit::skip("Ruby has Ractors from 3.0 on");
+    }
+    let (target, _) = watch_burst(&mut testkit::ruby(), RACTORS);
+    assert!(target.finish());
+}
+
+/// From Ruby 3.3 on, threads can share native threads.
+#[test]
+fn threads_that_share_native_threads_are_followed() {
+    let (target, _) = watch_burst(testkit::ruby().env("RUBY_MN_THREADS", "1"), THREADS);
+    assert!(target.finish());
+}
+
+#[test]
+fn the_code_that_left_free_memory_is_named_under_jemalloc() {
+    let (target, output) =
+        watch_burst(testkit::ruby().env("LD_PRELOAD", "libjemalloc.so.2"), THREADS);
+    let folder = tempfile::tempdir().unwrap();
+    let samples = folder.path().join("who.json").display().to_string();
+    fs::write(&samples, &output.stdout).unwrap();
+    let report = report_of(&run(target.pid(), &["--who", &samples, "--json"]));
+    if report.process.allocator != "jemalloc" {
+        return testkit::skip("libjemalloc2 is not installed where targets run");
+    }
+    let rows = report.made_by.as_deref().unwrap();
+    let free = rows.iter().find(|row| row.cause == Some(Cause::MallocUnreturned)).unwrap();
+    assert!(free.known_bytes * 100 >= free.bytes * 95, "{free:#?}");
+    assert!(bytes_by(free, "Bursts#kept") * 20 <= free.bytes, "{free:#?}");
+    assert!(target.finish());
+}
+
+/// The map colours pages by their code, with the code in its legend.
+fn assert_code_of_pages(page: &str) {
+    let mut browser = Browser::open(Path::new(page), "", [1200, 800]);
+    browser.wait_until("document.querySelector('[data-view=code]')?.hidden === false");
+    browser.evaluate("document.querySelector('[data-view=code]').click()");
+    let legend = browser.evaluate("document.getElementById('legend').textContent");
+    let legend = legend.as_str().unwrap();
+    for method in ["Bursts#strings", "Bursts#arrays", "Bursts#kept"] {
+        assert!(legend.contains(method), "{legend}");
+    }
+    assert!(legend.contains("/srv/app/bursts.rb:3"), "{legend}");
 }
 
 #[test]

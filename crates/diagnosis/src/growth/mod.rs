@@ -69,6 +69,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
         hours,
     );
     Diff {
+        made_by: None,
         same_process,
         seconds,
         verdict,

@@ -19,7 +19,7 @@ use ledger::{Cause, Ledger};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Advice, Content, Deployment, Verdict};
+use crate::{Advice, Content, Deployment, MadeBy, Verdict};
 
 pub(crate) use check::check_causes;
 
@@ -58,6 +58,8 @@ pub struct Report {
     pub files: Vec<MappedFile>,
     pub interpreter: Option<Interpreter>,
     pub threads: Option<Vec<ThreadRow>>,
+    #[serde(default)]
+    pub made_by: Option<Vec<MadeBy>>,
     pub verdict: Verdict,
     pub advice: Vec<Advice>,
     pub findings: Vec<FindingRow>,
@@ -111,6 +113,7 @@ impl Report {
                 .threads
                 .as_ref()
                 .map(|groups| groups.iter().map(ThreadRow::from).collect()),
+            made_by: None,
             verdict,
             advice,
             findings: ledger.findings.iter().map(FindingRow::from).collect(),

@@ -6,19 +6,18 @@ use std::ops::Range;
 
 use allocator::{Block, HeapMap, thread_locals};
 use capture::elf::Module;
-use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, SparseRows, Thread, length};
+use capture::{
+    Address, Finding, Image, Memory, PAGE_SIZE, Severity, SparseRows, Thread, both, length,
+};
 use ruby::{Content, DataType, Form, ObjectSpace, StTable, VmStack};
 
-use crate::both::both;
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::areas::{areas, live_stacks};
 use crate::ownership::bits::Bits;
 use crate::ownership::edges::{Adjacency, Edge, LIMITS, Limits};
 use crate::ownership::reader::Reader;
+use crate::ownership::slot_edges::edges_and_contents;
 use crate::ownership::threads::StackOwners;
-
-/// The alignment of malloc's blocks, except regions of 8 bytes.
-const MALLOC_ALIGNMENT: u64 = 16;
 
 /// There are more nodes or slots than an edge can distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,7 +227,10 @@ impl PointerGraph {
                 reader.into.end_node();
             }
             for source in &sources {
-                source.ranges.iter().for_each(|range| reader.read(range));
+                source.ranges.iter().for_each(|range| match source.root {
+                    Root::Locals => reader.read_locals(range),
+                    _ => reader.read(range),
+                });
                 source.registers.iter().for_each(|&word| reader.into.take(word, false));
                 reader.into.end_node();
             }
@@ -373,99 +375,6 @@ pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
     space.pages.get(after).is_some_and(|page| page.range.start < block.end())
 }
 
-/// The edges from slots to blocks.
-pub(crate) fn slot_edges(heap: &HeapMap, space: &ObjectSpace) -> SparseRows<Edge> {
-    // Edges cannot distinguish more blocks.
-    if heap.block_count() > LIMITS.nodes {
-        return SparseRows::default();
-    }
-    let addresses = AddressIndex::new(heap, space, &[]);
-    let [first, second] = halves_of_slots(space);
-    let edges = |slots: &Range<u32>| edges_of_slots(space, &addresses, slots, |_, _| {});
-    let (mut edges, more) = both(|| edges(&first), || edges(&second));
-    edges.append(more);
-    edges
-}
-
-/// The edges from slots to nodes, and the content of each block that is known from its object. Content that does not fit
-/// into its block is ignored.
-fn edges_and_contents(
-    heap: &HeapMap,
-    space: &ObjectSpace,
-    addresses: &AddressIndex<'_>,
-) -> (SparseRows<Edge>, Vec<Content>) {
-    let [first, second] = halves_of_slots(space);
-    let of_half = |slots: &Range<u32>| {
-        let mut contents = vec![Content::UNKNOWN; heap.block_count()];
-        let note_content = |block, content| note(heap, &mut contents, block, content);
-        let edges = edges_of_slots(space, addresses, slots, note_content);
-        (edges, contents)
-    };
-    let ((mut edges, mut contents), (more_edges, more_contents)) =
-        both(|| of_half(&first), || of_half(&second));
-    edges.append(more_edges);
-    for (block, content) in (0..).zip(more_contents) {
-        note(heap, &mut contents, block, content);
-    }
-    for &(address, content) in &space.collector_memory {
-        if let Some(block) = addresses.block_at(address) {
-            note(heap, &mut contents, block, content);
-        }
-    }
-    (edges, contents)
-}
-
-fn halves_of_slots(space: &ObjectSpace) -> [Range<u32>; 2] {
-    let slots = space.slots.len() as u32;
-    // Tables of rows are joined at multiples of 64.
-    let half = (slots / 2).next_multiple_of(64).min(slots);
-    [0..half, half..slots]
-}
-
-/// The edges from these slots to nodes. `note` is called with each block that a slot refers to, and its content.
-fn edges_of_slots(
-    space: &ObjectSpace,
-    addresses: &AddressIndex<'_>,
-    slots: &Range<u32>,
-    mut note: impl FnMut(u32, Content),
-) -> SparseRows<Edge> {
-    let mut edges = SparseRows::default();
-    for (slot, address, content) in space.references.with_contents(slots.clone()) {
-        let Some(edge) = edge_of_slot(addresses, address) else { continue };
-        if edge.to() < addresses.block_count() && !edge.is_uncertain() {
-            note(edge.to(), content);
-        }
-        edges.end_rows(slot - slots.start);
-        edges.push(edge);
-    }
-    edges.end_rows(slots.end - slots.start);
-    edges.shrink();
-    edges
-}
-
-/// Notes the content of a block, if it fits into the block.
-fn note(heap: &HeapMap, contents: &mut [Content], block: u32, content: Content) {
-    let Some(words) = content.used_words() else { return };
-    let known = &mut contents[block as usize];
-    // Arrays that share elements may each use a part of them; the largest part counts.
-    let is_more = known.used_words().is_none_or(|known| known < words);
-    if is_more && words * 8 <= usable_bytes(heap, block) {
-        *known = content;
-    }
-}
-
-/// The edge for a word of a slot, if it is a pointer.
-fn edge_of_slot(addresses: &AddressIndex<'_>, address: Address) -> Option<Edge> {
-    match addresses.at(address) {
-        Referent::Block { number, is_start: true } => Some(Edge::new(number, false)),
-        // Only a region of 8 bytes begins there: other such words are hardly ever pointers.
-        _ if !address.is_aligned(MALLOC_ALIGNMENT) => None,
-        Referent::Block { number, is_start: false } => Some(Edge::new(number, true)),
-        Referent::Area(area) => Some(Edge::new(addresses.block_count() + area, false)),
-        Referent::Slot(_) | Referent::Nothing => None,
-    }
-}
-
 /// The structures of threads, and the blocks with their execution contexts and VM stacks.
 fn of_structures(space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<(u32, u32)> {
     let block_at = |address: Address| match addresses.at(address) {
@@ -540,7 +449,7 @@ fn halves(heap: &HeapMap) -> usize {
     cut.map_or(0, |(number, _)| number)
 }
 
-fn usable_bytes(heap: &HeapMap, number: u32) -> u64 {
+pub(crate) fn usable_bytes(heap: &HeapMap, number: u32) -> u64 {
     heap.block(number as usize).map_or(0, |block| length(&heap.header.usable(block)))
 }
 
@@ -604,7 +513,7 @@ mod tests {
         assert_eq!(of_tables.collect::<Vec<_>>(), [2; 3]);
     }
 
-    /// The first areas have numbers just behind those of the blocks, and passed for blocks in sets of them.
+    /// The numbers of areas follow those of the blocks. Sets of blocks used to take the first areas for blocks.
     #[test]
     fn an_edge_to_an_area_leads_to_no_block() {
         let graph = PointerGraph { blocks: 3, ..PointerGraph::default() };

@@ -266,10 +266,13 @@ impl<'a> ObjectGraph<'a> {
         self.thread_names.get(&slot)
     }
 
-    /// The bytes of the blocks that each object refers to, if an object like it owns them: the object's slot, and the bytes
-    /// of one block.
-    pub(crate) fn bytes_of_blocks(&self) -> impl Iterator<Item = (u32, u64)> {
-        let of_slots = self.pointers.of_slots.iter();
+    /// The bytes of the blocks that each of the `wanted` objects refers to, if an object like it owns them: the object's
+    /// slot, and the bytes of one block.
+    pub(crate) fn bytes_of_blocks(
+        &self,
+        wanted: impl Fn(u32) -> bool,
+    ) -> impl Iterator<Item = (u32, u64)> {
+        let of_slots = self.pointers.of_slots.iter().filter(move |&(slot, _)| wanted(slot));
         let edges = of_slots.flat_map(|(slot, edges)| edges.iter().map(move |edge| (slot, *edge)));
         edges.filter_map(|(slot, edge)| {
             let its = *self.space.slots.get(slot as usize)?;

@@ -124,6 +124,17 @@ impl<'a> Reader<'a> {
         self.read_with(range, |into, _, word| into.take(word, false));
     }
 
+    /// Takes the words of thread-local variables, but no keys of the allocator's caches of lookups.
+    pub(crate) fn read_locals(&mut self, range: &Range<Address>) {
+        let span = self.heap.lookup_span;
+        let is_key = |word: u64| span.is_some_and(|span| word.is_multiple_of(span));
+        self.read_with(range, |into, _, word| {
+            if !is_key(word) {
+                into.take(word, false);
+            }
+        });
+    }
+
     /// Calls `each` with the words of a part of the node that is being read, and their addresses.
     fn read_with(&mut self, range: &Range<Address>, mut each: impl Each) {
         if length(range) <= MAX_WHOLE_BYTES {
@@ -187,3 +198,38 @@ impl<'a> Reader<'a> {
 trait Each: FnMut(&mut Collector<'_>, Address, u64) {}
 
 impl<F: FnMut(&mut Collector<'_>, Address, u64)> Each for F {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ownership::edges::LIMITS;
+    use ruby::ObjectSpace;
+    use testkit::{GlibcRelease, MallocHeap, SyntheticMemory};
+
+    /// A block at an address of which jemalloc keeps the lookups used to belong to "(thread-local variables)", with all that
+    /// it refers to.
+    #[test]
+    fn keys_of_cached_lookups_are_no_pointers() {
+        let mut heap = MallocHeap::new(GlibcRelease::V2_36, 1);
+        let [first, second, variables] = [0; 3].map(|_| heap.malloc(0, 104));
+        let mut memory = SyntheticMemory::default();
+        heap.write(&mut memory);
+        for (word, value) in (0..).zip([first, second, first, 7]) {
+            memory.write_u64(variables + word * 8, value);
+        }
+        let image = memory.image();
+        let modules = capture::elf::modules(&image);
+        let found = allocator::find_allocator(&image, &modules, None);
+        let mut heap = allocator::walk(&image, &found).unwrap();
+        let space = ObjectSpace::default();
+        for (lookup_span, expected) in [(None, 3), (Some(first), 1), (Some(1 << 40), 3)] {
+            heap.lookup_span = lookup_span;
+            let addresses = AddressIndex::new(&heap, &space, &[]);
+            let mut reader = Reader::new(&image, &heap, &addresses, &[], 0, LIMITS);
+            reader.read_locals(&(Address(variables)..Address(variables + 32)));
+            reader.into.end_node();
+            let (parts, _) = reader.finish();
+            assert_eq!(Adjacency::of(&parts, 0).0.len(), expected, "{lookup_span:?}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use capture::both;
 use ruby::Slot;
 
 use crate::ownership::object_graph::{Node, ObjectGraph, Paths};
@@ -88,8 +89,23 @@ impl<'a> Retainers<'a> {
         &self,
         groups: usize,
         max: usize,
-        group_of: impl Fn(Slot) -> Option<usize>,
+        group_of: impl Fn(Slot) -> Option<usize> + Sync + Copy,
     ) -> Vec<Vec<Retainer>> {
+        // Large groups come first, so every other group has about half of all objects.
+        let every_other = |first| {
+            self.sums(groups, move |slot| group_of(slot).filter(|group| group % 2 == first))
+        };
+        let (even, odd) = both(|| every_other(0), || every_other(1));
+        let mut steps = 0;
+        let pairs = even.into_iter().zip(odd).enumerate();
+        pairs
+            .map(|(group, (even, odd))| if group % 2 == 0 { even } else { odd })
+            .map(|kept| self.most_of(kept, max, &mut steps))
+            .collect()
+    }
+
+    /// The sums of each of `groups` groups.
+    fn sums(&self, groups: usize, group_of: impl Fn(Slot) -> Option<usize>) -> Vec<Group> {
         let space = self.graph.space;
         let mut kept: Vec<Group> = (0..groups).map(|_| Group::default()).collect();
         space.sized_slots().enumerate().for_each(|(index, (slot, bytes))| {
@@ -98,15 +114,15 @@ impl<'a> Retainers<'a> {
                 kept.of(root).add(index as u32, 1, bytes);
             }
         });
-        for (index, bytes) in self.graph.bytes_of_blocks() {
+        let is_in_group = |index: u32| group_of(space.slots[index as usize]).is_some();
+        for (index, bytes) in self.graph.bytes_of_blocks(is_in_group) {
             let slot = space.slots[index as usize];
             if let Some(kept) = group_of(slot).and_then(|group| kept.get_mut(group)) {
                 let root = self.paths.root(self.graph.slot(index));
                 kept.of(root).add(index, 0, bytes);
             }
         }
-        let mut steps = 0;
-        kept.into_iter().map(|kept| self.most_of(kept, max, &mut steps)).collect()
+        kept
     }
 
     fn most_of(&self, kept: Group, max: usize, steps: &mut usize) -> Vec<Retainer> {

@@ -67,7 +67,7 @@ pub(super) fn gem(deployment: &Deployment) -> Vec<Block> {
     let mut blocks = vec![installation];
     match deployment.server {
         Some(Server::Puma) => {
-            blocks.push(Block::lines("In config/puma.rb, after `workers`:", ["plugin :rbloat"]));
+            blocks.push(Block::lines("In config/puma.rb:", ["plugin :rbloat"]));
         }
         Some(Server::Sidekiq) => blocks.push(Block::lines(
             "In config/initializers/rbloat.rb; without Rails in the file that `sidekiq -r` names:",

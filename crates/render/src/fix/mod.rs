@@ -132,7 +132,7 @@ fn blocks_of(action: &Action, command: &str, deployment: &Deployment) -> Vec<Blo
             ["GC.compact".into(), "5.times { GC.start }".into()],
         )],
         Action::FreeNative { .. } => vec![Block::new("In the program, call:", [command.into()])],
-        Action::ReleaseObjects { .. } | Action::LookForNative => {
+        Action::ReleaseObjects { .. } | Action::LookForNative | Action::ChangeCode { .. } => {
             vec![Block::new("In the program:", [command.into()])]
         }
         Action::LoadLessCode { gems } => {
@@ -188,6 +188,9 @@ fn check(action: &Action) -> &'static str {
         Action::LookForNative => "`rbloat report PID` names the owners of this memory.",
         Action::RunFewerThreads { .. } => {
             "the first line of `rbloat report PID` has the number of threads, and stack.threads is lower."
+        }
+        Action::ChangeCode { .. } => {
+            "`rbloat who PID` shows less growth by this code, and `rbloat report PID` less memory after the same load."
         }
         Action::WatchPss => {
             "the command prints PSS and anonymous memory, which should be well below RSS."

@@ -4,11 +4,12 @@
 use askama::Template;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use formats::{DominatorRow, Report, Snapshot};
+use formats::{DominatorRow, MadePages, Report, Snapshot};
 use ledger::{Cause, Size};
 use serde_json::{Map, Value, json};
 
 use crate::draw::{self, CAUSE_LEGEND, style_sheet};
+use crate::made_by::maker;
 use crate::map::overview::{LEGEND, TITLES};
 use crate::words;
 
@@ -33,12 +34,13 @@ struct Page {
     words: Value,
 }
 
-/// Returns the map of a snapshot as one HTML document, which loads nothing and contains the whole snapshot.
+/// Returns the map of a snapshot as one HTML document, which loads nothing and contains the whole snapshot. `made` has the
+/// pages that are coloured by the code that touched them.
 ///
 /// # Panics
 /// Never: writing to memory does not fail.
 #[must_use]
-pub fn map_html(snapshot: &Snapshot) -> String {
+pub fn map_html(snapshot: &Snapshot, made: Option<&MadePages>) -> String {
     let process = &snapshot.report.process;
     let title = format!("{} of pid {}: {}", Size(process.rss_bytes), process.pid, process.command);
     let sections = snapshot.sections();
@@ -46,7 +48,7 @@ pub fn map_html(snapshot: &Snapshot) -> String {
         title,
         palette: style_sheet(),
         sections: sections.iter().map(|it| (it.name, STANDARD.encode(&it.packed))).collect(),
-        words: words(&snapshot.report),
+        words: words(&snapshot.report, made),
     };
     page.render().expect("writing to memory does not fail")
 }
@@ -69,7 +71,7 @@ fn add_dominators<'a>(
 }
 
 /// Returns the words of the page, and the tables that it shares with other pictures.
-fn words(report: &Report) -> Value {
+fn words(report: &Report, made: Option<&MadePages>) -> Value {
     let verdict = words::verdict(report);
     let steps = report.advice.iter().map(|step| {
         let words = words::advice(step, report);
@@ -94,6 +96,10 @@ fn words(report: &Report) -> Value {
         "steps": steps.collect::<Vec<_>>(),
         "meanings": meanings,
         "dominators": dominators,
+        "made": made.map(|made| json!({
+            "code": made.code.iter().map(maker).collect::<Vec<_>>(),
+            "pages": made.pages,
+        })),
         "groups": CAUSE_LEGEND,
         "legend": LEGEND,
         "titles": TITLES.map(|(kind, title)| (kind.name(), title)),

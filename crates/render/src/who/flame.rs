@@ -5,7 +5,7 @@ use formats::Who;
 use serde_json::{Value, json};
 
 use crate::draw::{self, style_sheet};
-use crate::who::{folded, who_summary};
+use crate::who::{folded, task, who_summary};
 
 const STYLE: &str = include_str!("page/flame.css");
 const SCRIPT: &str = include_str!("page/flame.js");
@@ -25,12 +25,16 @@ struct Page {
 #[must_use]
 pub fn who_html(who: &Who) -> String {
     let names: Vec<String> = who.frames.iter().map(folded::name).collect();
+    let grown = who.stacks.iter().filter(|stack| stack.bytes > 0);
     let stacks: Vec<Value> =
-        who.stacks.iter().map(|stack| json!([stack.bytes, stack.frames])).collect();
+        grown.map(|stack| json!([stack.bytes, stack.frames, stack.task])).collect();
+    let tasks: Vec<String> = who.tasks.iter().map(task).collect();
     let page = Page {
         title: who_summary(who),
         palette: style_sheet(),
-        data: json!({ "names": names, "stacks": stacks, "unknown": who.unknown_bytes }),
+        data: json!({
+            "names": names, "stacks": stacks, "tasks": tasks, "unknown": who.unknown_bytes,
+        }),
     };
     page.render().expect("writing to memory does not fail")
 }

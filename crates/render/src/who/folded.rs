@@ -6,7 +6,7 @@ use formats::{Who, WhoFrame};
 #[must_use]
 pub fn folded(who: &Who) -> String {
     let mut text = String::new();
-    for stack in &who.stacks {
+    for stack in who.stacks.iter().filter(|stack| stack.bytes > 0) {
         let frames = stack.frames.iter().filter_map(|&it| who.frames.get(it as usize));
         let names: Vec<String> =
             frames.map(|frame| name(frame).replace([';', '\n'], ",")).collect();

@@ -6,10 +6,14 @@ mod speedscope;
 
 use std::fmt::Write;
 
-use formats::{SamplingMethod, Who, WhoMethod};
+use formats::{
+    SamplingMethod, TaskKind, Who, WhoKind, WhoMachineCode, WhoMethod, WhoOrigin, WhoTask,
+};
 use ledger::{Size, percent};
 
-use crate::text::{BOLD, DIM, RED, align_right, end_of, mebibytes, table, trimmed, write_wrapped};
+use crate::text::{
+    BOLD, DIM, RED, align_right, end_of, mebibytes, method_and_room, table, trimmed, write_wrapped,
+};
 
 pub use flame::who_html;
 pub use folded::folded;
@@ -23,8 +27,6 @@ const MIN_SHARE: f64 = 0.5;
 /// Columns of the figures, and of a method at most.
 const FIGURES: usize = 26;
 const MAX_METHOD: usize = 56;
-/// The least number of columns for a path.
-const MIN_PATH: usize = 24;
 
 /// One sentence on the growth.
 #[must_use]
@@ -80,14 +82,14 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
     writeln!(out)?;
     write_methods(who, out, width)?;
     write_lines(who, out, width)?;
-    for (head, shares) in [
-        ("THREADS", &who.threads),
-        ("KIND OF MEMORY", &who.kinds),
-        ("MACHINE CODE", &who.libraries),
-    ] {
-        let rows = shares.iter().take(MAX_SHARES).map(|it| (it.bytes, None, it.name.clone()));
-        write_table(out, who, head, None, rows)?;
-    }
+    let tasks = who.tasks.iter().map(|it| (it.bytes, None, task(it)));
+    write_table(out, who, "REQUEST OR JOB", None, tasks.take(MAX_ROWS))?;
+    let threads = who.threads.iter().map(|it| (it.bytes, None, it.name.clone()));
+    write_table(out, who, "THREADS", None, threads.take(MAX_SHARES))?;
+    let kinds = who.kinds.iter().map(|it| (it.bytes, None, kind(it.kind).to_owned()));
+    write_table(out, who, "KIND OF MEMORY", None, kinds.take(MAX_SHARES))?;
+    let code = who.machine_code.iter().map(|it| (it.bytes, None, machine_code(it).to_owned()));
+    write_table(out, who, "MACHINE CODE", None, code.take(MAX_SHARES))?;
     if who.processes.len() > 1 {
         let name = |pid: i32| format!("process {pid}");
         let mut processes: Vec<_> = who.processes.iter().collect();
@@ -99,6 +101,34 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
     let note = "The code that makes memory grow need not be the code that keeps it: garbage needs room, too. `rbloat diff` \
                 shows which objects stay.";
     write_wrapped(out, "", note, width)
+}
+
+fn task(task: &WhoTask) -> String {
+    match task.kind {
+        TaskKind::Action => task.name.clone(),
+        TaskKind::Job => format!("job {}", task.name),
+    }
+}
+
+/// The kind of memory in words.
+fn kind(kind: WhoKind) -> &'static str {
+    match kind {
+        WhoKind::MainHeap => "malloc: the main arena",
+        WhoKind::Arena => "malloc: other arenas",
+        WhoKind::HeapPages => "Ruby's heap pages",
+        WhoKind::Mapping => "mappings of their own: large blocks, stacks, other allocators",
+        WhoKind::File => "files",
+        WhoKind::Unknown => "(unknown)",
+    }
+}
+
+fn machine_code(code: &WhoMachineCode) -> &str {
+    match code.origin {
+        WhoOrigin::Library => code.name.as_deref().unwrap_or_default(),
+        WhoOrigin::Kernel => "(kernel)",
+        WhoOrigin::Generated => "(generated code)",
+        WhoOrigin::Unknown => "(unknown)",
+    }
 }
 
 /// The confidence in words.
@@ -152,8 +182,7 @@ fn write_table(
 
 fn write_methods(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
     let name = |it: &WhoMethod| {
-        let method: String = it.method.chars().take(MAX_METHOD).collect();
-        let room = width.saturating_sub(FIGURES + method.chars().count()).max(MIN_PATH);
+        let (method, room) = method_and_room(&it.method, MAX_METHOD, FIGURES, width);
         match &it.path {
             Some(path) => format!("{method}  {DIM}{}{DIM:#}", end_of(path, room)),
             None => method,
@@ -166,8 +195,7 @@ fn write_methods(who: &Who, out: &mut String, width: usize) -> std::fmt::Result 
 
 fn write_lines(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
     let rows = who.lines.iter().take(MAX_ROWS).map(|it| {
-        let method: String = it.method.chars().take(MAX_METHOD).collect();
-        let room = width.saturating_sub(FIGURES + method.chars().count()).max(MIN_PATH);
+        let (method, room) = method_and_room(&it.method, MAX_METHOD, FIGURES, width);
         let place = end_of(&format!("{}:{}", it.path, it.line), room);
         (it.bytes, None, format!("{BOLD}{place}{BOLD:#}  {method}"))
     });

@@ -10,8 +10,9 @@ pub fn speedscope(who: &Who) -> String {
     let frame = |frame: &formats::WhoFrame| json!({ "name": frame.method, "file": frame.path, "line": frame.line });
     let mut frames: Vec<Value> = who.frames.iter().map(frame).collect();
     frames.push(json!({ "name": "(unknown)" }));
-    let mut samples: Vec<Value> = who.stacks.iter().map(|stack| json!(stack.frames)).collect();
-    let mut weights: Vec<u64> = who.stacks.iter().map(|stack| stack.bytes).collect();
+    let grown = || who.stacks.iter().filter(|stack| stack.bytes > 0);
+    let mut samples: Vec<Value> = grown().map(|stack| json!(stack.frames)).collect();
+    let mut weights: Vec<u64> = grown().map(|stack| stack.bytes).collect();
     if who.unknown_bytes > 0 {
         samples.push(json!([unknown]));
         weights.push(who.unknown_bytes);

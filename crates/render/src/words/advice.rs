@@ -1,6 +1,8 @@
 use diagnosis::{BACKGROUND_THREAD, JEMALLOC, TWO_ARENAS, Variable};
-use formats::{Action, Advice, CaptureMethod, LargeGem, ProcessSummary, Report};
-use ledger::{Count, Size};
+use formats::{Action, Advice, CaptureMethod, LargeGem, Maker, ProcessSummary, Report};
+use ledger::{Cause, Count, Size};
+
+use crate::made_by::maker;
 
 use super::trim_call;
 
@@ -136,6 +138,11 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "RAILS_MAX_THREADS, Puma's threads, Sidekiq's concurrency".into(),
             "less work at the same time.",
         ),
+        Action::ChangeCode { of, owner, code } => (
+            change_code(*of, owner.as_deref(), code),
+            "find_each instead of all, rows that are written one by one, a streamed response".into(),
+            "a change of the program.",
+        ),
         Action::WatchPss => (
             "Change nothing, and watch PSS or anonymous memory instead of RSS: the kernel takes back pages of files on \
              disk when memory is short."
@@ -149,6 +156,17 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         _ => None,
     };
     AdviceWords { action, command, remark, costs: costs.into() }
+}
+
+/// The code to change, for memory that is free again, or for an owner that still holds it.
+fn change_code(of: Cause, owner: Option<&str>, code: &Maker) -> String {
+    let (size, code) = (Size(code.bytes), maker(code));
+    match owner {
+        Some(owner) => format!("Change the code that first touched {size} of {owner}: {code}."),
+        None => format!(
+            "Change the code that first touched {size} of {of}: {code}. If it needs less memory at a time, less remains."
+        ),
+    }
 }
 
 /// Variables as a shell assigns them.

@@ -18,6 +18,11 @@ use crate::word::word;
 
 /// The offset of the body in an iseq (`rb_iseq_struct` in vm_core.h).
 const BODY: u64 = 16;
+/// The type, the number and the address of the instructions, which a body begins with.
+const INSTRUCTIONS_BYTES: usize = 16;
+/// The location of the code (`rb_iseq_location_t`): the path, the labels, and the numbers of lines and columns, in which two
+/// methods with the same labels differ.
+const IDENTITY_BYTES: usize = 48;
 /// More iseqs than threads are seen in; further ones are unknown.
 const MAX_CODES: usize = 1 << 20;
 
@@ -35,6 +40,7 @@ pub(crate) struct CodeReader {
 /// An iseq, as far as frames need it.
 #[derive(Debug, Clone)]
 struct Code {
+    body_at: Address,
     body: Vec<u8>,
     instructions: Instructions,
     label: String,
@@ -100,11 +106,14 @@ impl CodeReader {
         })
     }
 
-    /// The number of the code that a frame runs, and the position in it. If the program counter is not among the
-    /// instructions of the iseq that is known, another one has taken its slot.
+    /// The number of the code that a frame runs, and the position in it.
     fn code_at(&mut self, reader: ObjectReader<'_>, frame: &ControlFrame) -> Option<(u32, u64)> {
         let known = self.known.get(&frame.iseq).and_then(|&number| {
-            Some((number, self.all.get(number as usize)?.instructions.position(frame.pc)?))
+            let code = self
+                .all
+                .get(number as usize)
+                .filter(|it| self.is_unchanged(reader, frame.iseq, it))?;
+            Some((number, code.instructions.position(frame.pc)?))
         });
         if known.is_some() || self.all.len() >= MAX_CODES {
             return known;
@@ -117,13 +126,29 @@ impl CodeReader {
         Some((number, position))
     }
 
+    /// Returns true if this is still the code of the iseq: another one may have taken its slot, and even the memory of its
+    /// body and instructions.
+    fn is_unchanged(&self, reader: ObjectReader<'_>, iseq: Address, code: &Code) -> bool {
+        let mut body = [0; BODY_BYTES];
+        let end = (self.location.0 + IDENTITY_BYTES).min(code.body.len());
+        let (image, now) = (reader.image, &mut body[..end]);
+        if image.read_address(iseq.offset(BODY)) != Ok(code.body_at)
+            || image.read_exact(code.body_at, now).is_err()
+        {
+            return false;
+        }
+        let fixed = [0..INSTRUCTIONS_BYTES, self.location.0..end];
+        fixed.into_iter().all(|range| now.get(range.clone()) == code.body.get(range))
+    }
+
     fn read(&self, reader: ObjectReader<'_>, iseq: Address) -> Option<Code> {
         if self.methods.imemo_type(reader, iseq) != Some(ImemoType::Iseq) {
             return None;
         }
         let image = reader.image;
         let mut body = vec![0; BODY_BYTES];
-        let read = image.read(image.read_address(iseq.offset(BODY)).ok()?, &mut body);
+        let body_at = image.read_address(iseq.offset(BODY)).ok()?;
+        let read = image.read(body_at, &mut body);
         body.truncate(read);
         let class_names = self.methods.names().class_names;
         let text = |at| class_names.text(reader, word(&body, self.location.0 + at));
@@ -134,6 +159,7 @@ impl CodeReader {
             method_label: text(8)?,
             label: text(16)?,
             path: path.and_then(|path| iseq_location::path_text(reader, class_names, path)),
+            body_at,
             body,
         })
     }

@@ -87,7 +87,7 @@ impl ClassLayout {
 }
 
 fn type_at(image: &Image<'_>, at: Address) -> Option<SlotType> {
-    Some(SlotType(image.read_u64(at).ok()? as u8 & 31))
+    Some(SlotType::of_flags(image.read_u64(at).ok()?))
 }
 
 /// Returns true if the pointers to superclasses at offset `at` lead from the class `from` to `to`,

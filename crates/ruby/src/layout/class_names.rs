@@ -21,8 +21,6 @@ const SEARCHED_EXTENSION_BYTES: u64 = 64;
 const MAX_VARIABLES: u64 = 4096;
 /// The bytes of the smallest slot that may hold a string or a class.
 const MIN_SLOT_BYTES: usize = 32;
-/// `RUBY_T_MASK`.
-const TYPE_MASK: u8 = 31;
 /// Strings with this flag have their bytes elsewhere (`RSTRING_NOEMBED`, in all versions).
 const NOT_EMBEDDED: u64 = 1 << 13;
 
@@ -79,7 +77,7 @@ impl<'a> ObjectReader<'a> {
     pub(crate) fn type_at(&self, at: Address) -> Option<SlotType> {
         match self.slots {
             Some((index, slots)) => Some(slots.get(index.slot_at(at)? as usize)?.kind()),
-            None => Some(SlotType(self.flags_at(at)? as u8 & TYPE_MASK)),
+            None => Some(SlotType::of_flags(self.flags_at(at)?)),
         }
     }
 
@@ -93,7 +91,7 @@ impl<'a> ObjectReader<'a> {
     pub(crate) fn imemo_number_at(&self, at: Address) -> Option<u8> {
         let is_object = self.slots.is_none() || self.type_at(at) == Some(SlotType::IMEMO);
         let flags = self.flags_at(at).filter(|_| is_object)?;
-        (flags as u8 & TYPE_MASK == SlotType::IMEMO.0).then_some(object::imemo_number(flags))
+        (SlotType::of_flags(flags) == SlotType::IMEMO).then_some(object::imemo_number(flags))
     }
 
     /// The first bytes of the slot at `at`, if it holds an object of this type.
@@ -113,7 +111,7 @@ impl<'a> ObjectReader<'a> {
         let mut bytes = vec![0; SEARCHED_SLOT_BYTES];
         let read = self.image.read(at, &mut bytes);
         bytes.truncate(read);
-        let is_it = SlotType(word(&bytes, 0) as u8 & TYPE_MASK) == kind;
+        let is_it = SlotType::of_flags(word(&bytes, 0)) == kind;
         (at.is_aligned(8) && is_it && read >= MIN_SLOT_BYTES).then_some(bytes)
     }
 

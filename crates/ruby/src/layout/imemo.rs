@@ -69,8 +69,21 @@ pub(crate) struct Samples {
 impl Samples {
     pub(crate) fn take(&mut self, slot: u32, object: &Object<'_>, is_marked: bool) {
         let number = usize::from(object.imemo_number()) % TYPES;
-        let (samples, marked) = (&mut self.by_number[number], &mut self.marked[number]);
         let sample = Sample { slot, words: std::array::from_fn(|number| object.word(number)) };
+        self.add(number, sample, is_marked);
+    }
+
+    /// Takes the samples of later slots.
+    pub(crate) fn append(&mut self, more: &Self) {
+        for (number, samples) in more.by_number.iter().enumerate() {
+            for (index, &sample) in samples.iter().enumerate() {
+                self.add(number, sample, index < more.marked[number]);
+            }
+        }
+    }
+
+    fn add(&mut self, number: usize, sample: Sample, is_marked: bool) {
+        let (samples, marked) = (&mut self.by_number[number], &mut self.marked[number]);
         let has_room = samples.len() < MAX_SAMPLES;
         if has_room {
             samples.push(sample);

@@ -6,9 +6,9 @@
 
 use capture::Address;
 
+use crate::layout::array::element;
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::model::slot::SlotType;
-use crate::roots::symbols;
 use crate::word::word;
 
 /// The bytes of a body that are searched.
@@ -45,8 +45,7 @@ pub(crate) fn path(reader: ObjectReader<'_>, location: &[u8]) -> Option<Address>
     (has_labels && is_path).then_some(path)
 }
 
-/// The text of the path in this object: as the program gave it if it is absolute, and else the real path if it is a
-/// file's.
+/// The text of the path in this object.
 pub(crate) fn path_text(
     reader: ObjectReader<'_>,
     class_names: ClassNames,
@@ -56,11 +55,19 @@ pub(crate) fn path_text(
     if reader.type_at(path) == Some(SlotType::STRING) {
         return text(path.0);
     }
-    let [given, real] = [0, 1].map(|index| text(symbols::element(reader.image, path, index)?));
-    match given {
-        Some(given) if given.starts_with('/') => Some(given),
-        given => real.or(given),
-    }
+    let at = |index| text(element(reader.image, path, index)?);
+    let given = at(0);
+    let is_absolute = given.as_ref().is_some_and(|given| given.starts_with('/'));
+    preferred(given, is_absolute, || at(1))
+}
+
+/// The path as the program gave it if that is absolute, and else the real path if it is a file's.
+pub(crate) fn preferred<T>(
+    given: Option<T>,
+    is_absolute: bool,
+    real: impl FnOnce() -> Option<T>,
+) -> Option<T> {
+    if is_absolute { given } else { real().or(given) }
 }
 
 /// Returns true for the flags of a frozen object.

@@ -14,7 +14,7 @@ impl<'a> Object<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         let mut object = Self { flags: 0, kind: SlotType::NONE, bytes };
         object.flags = object.word(0);
-        object.kind = SlotType(object.flags as u8 & 31);
+        object.kind = SlotType::of_flags(object.flags);
         object
     }
 

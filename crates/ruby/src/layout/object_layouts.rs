@@ -126,6 +126,26 @@ impl<'a> ObjectLayouts<'a> {
         }
     }
 
+    /// Layouts for other objects: the same types have none, and no object was counted.
+    pub(crate) fn for_others(&self) -> Self {
+        Self {
+            image: self.image,
+            shape_tree: self.shape_tree,
+            cached_shapes: vec![None; CACHED_SHAPES],
+            has_fields_behind_members: self.has_fields_behind_members,
+            agreements: Default::default(),
+            is_refuted: self.is_refuted,
+        }
+    }
+
+    /// Counts the objects that were read with `others`, too.
+    pub(crate) fn count(&mut self, others: &Self) {
+        for (all, more) in self.agreements.iter_mut().zip(&others.agreements) {
+            all.objects += more.objects;
+            all.misfits += more.misfits;
+        }
+    }
+
     /// Gives up the layouts of types that many objects disagree with. Returns true if there are any:
     /// the objects have to be read again then.
     pub(crate) fn refute(&mut self) -> bool {

@@ -15,7 +15,7 @@ const SHORTS: usize = 24;
 /// The slot size of pages that do not state it (up to 3.0): `sizeof(RVALUE)`.
 const ONLY_SLOT_BYTES: u32 = 40;
 /// The farthest that the first slot is from the beginning of its page.
-const MAX_START: u64 = 1032;
+pub(crate) const MAX_START: u64 = 1032;
 /// A page ends at most this much less than a slot behind its last one: up to 3.0, 40 bytes are left
 /// for malloc's header (gc.c, `REQUIRED_SIZE_BY_MALLOC`).
 const MAX_TAIL: u64 = 64;

@@ -67,6 +67,11 @@ impl SlotType {
     /// A forwarding address, left by compaction.
     pub const MOVED: Self = Self(0x1e);
 
+    /// The type of an object with these flags (`RUBY_T_MASK`).
+    pub(crate) const fn of_flags(flags: u64) -> Self {
+        Self(flags as u8 & 0x1f)
+    }
+
     /// Its name in `ObjectSpace.count_objects` (`enum ruby_value_type`, the same numbers from 2.7
     /// to 4.1).
     #[must_use]

@@ -49,8 +49,22 @@ impl Signatures {
             // The object's instance variables (from 4.0 on), not its type.
             first = 0;
         }
-        let signature = (first, second);
-        let own = match self.known.get(&signature) {
+        let own = self.number((first, second));
+        self.objects.slots.push(slot);
+        self.objects.types.push(own);
+    }
+
+    /// Adds the objects of later slots.
+    pub(crate) fn append(&mut self, more: Self) {
+        let numbers: Vec<u32> = more.all.iter().map(|&signature| self.number(signature)).collect();
+        self.objects.slots.extend(more.objects.slots);
+        let number =
+            |&own: &u32| numbers.get(own as usize).copied().unwrap_or(DataObjects::NO_TYPE);
+        self.objects.types.extend(more.objects.types.iter().map(number));
+    }
+
+    fn number(&mut self, signature: (u64, u64)) -> u32 {
+        match self.known.get(&signature) {
             Some(&own) => own,
             None if self.all.len() == MAX_SIGNATURES => DataObjects::NO_TYPE,
             None => {
@@ -59,9 +73,7 @@ impl Signatures {
                 self.all.push(signature);
                 own
             }
-        };
-        self.objects.slots.push(slot);
-        self.objects.types.push(own);
+        }
     }
 
     /// Finds the types of all objects, and gives each class the type of most of its objects.

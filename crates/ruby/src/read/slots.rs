@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Window};
+use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Window, both};
 
 use crate::address_classifier::AddressClassifier;
 use crate::error::{Check, Failure};
@@ -48,6 +48,17 @@ pub(crate) struct Counts {
     unprotected: u64,
     /// Marks of free slots, in releases that may have any.
     recycled: u64,
+}
+
+impl Counts {
+    fn add(&mut self, more: &Self) {
+        self.live += more.live;
+        self.astray += more.astray;
+        self.marked += more.marked;
+        self.unread += more.unread;
+        self.unprotected += more.unprotected;
+        self.recycled += more.recycled;
+    }
 }
 
 /// The classes that slots name, each once.
@@ -131,6 +142,25 @@ pub(crate) struct Slots {
     pub(crate) unknown_layouts: Option<Finding>,
 }
 
+impl Slots {
+    /// Adds the slots of the next pages.
+    fn append(&mut self, more: Self) {
+        let references = more.class_references.list.iter();
+        let classes: Vec<u32> = references.map(|&it| self.class_references.number(it)).collect();
+        let with_class = |slot: Slot| match classes.get(slot.class() as usize) {
+            Some(&class) if slot.is_live() => Slot::new(class, slot.kind(), slot.state()),
+            _ => slot,
+        };
+        self.slots.extend(more.slots.into_iter().map(with_class));
+        self.ancestors.extend(more.ancestors);
+        self.references.append(more.references);
+        self.links.append(more.links);
+        self.data.append(more.data);
+        self.imemos.append(&more.imemos);
+        self.counts.add(&more.counts);
+    }
+}
+
 /// Reads the slots of all pages, and fails if they do not look like slots.
 pub(crate) fn read(context: &Context<'_>, bitmaps: Bitmaps) -> Result<Slots, Failure> {
     let mut layouts = ObjectLayouts::new(context.basics);
@@ -138,10 +168,6 @@ pub(crate) fn read(context: &Context<'_>, bitmaps: Bitmaps) -> Result<Slots, Fai
     if layouts.refute() {
         all = read_with(context, bitmaps, &mut layouts)?;
     }
-    let (image, classifier) = (context.basics.image, &context.classifier);
-    let tables = std::mem::take(&mut all.tables);
-    all.references.merge(memory_of_tables(image, classifier, tables));
-    all.references.merge(io_buffers::memory_of(image, classifier, &all.ios));
     all.unknown_layouts = layouts.findings();
     Ok(all)
 }
@@ -168,29 +194,54 @@ fn memory_of_tables(
     memory
 }
 
+/// Reads the slots of all pages, half of them at the same time as the others.
 fn read_with(
     context: &Context<'_>,
     bitmaps: Bitmaps,
     layouts: &mut ObjectLayouts<'_>,
 ) -> Result<Slots, Failure> {
     let heap = context.heap;
-    let mut reader = Reader {
-        context,
-        bitmaps,
-        layouts,
-        body: vec![0; 1 << heap.page_log2()],
-        holes: Vec::new(),
+    let half = heap.slot_count() / 2;
+    let middle = heap.pages.partition_point(|page| page.slots.start < half);
+    let read = |pages: Range<usize>| {
+        let mut layouts = layouts.for_others();
+        let slots = read_pages(context, bitmaps, &mut layouts, pages)?;
+        Ok((slots, layouts))
     };
-    let mut all = Slots { slots: vec![Slot::UNREAD; heap.slot_count()], ..Slots::default() };
-    for (page, &descriptor) in heap.pages.iter().zip(&heap.descriptors) {
-        reader.read_page(page, descriptor, &mut all)?;
-    }
+    let (first, second) = both(|| read(0..middle), || read(middle..heap.pages.len()));
+    let (mut all, of_first) = first?;
+    let (more, of_second) = second?;
+    all.append(more);
+    layouts.count(&of_first);
+    layouts.count(&of_second);
     all.links = all.links.finish(&all.slots);
     let is_scattered = all.counts.recycled > all.counts.marked / MARKS_PER_RECYCLED;
     if is_scattered || all.counts.live > ENOUGH_OBJECTS && all.counts.unprotected == 0 {
         return Err(context.failure(Check::Bitmaps, heap.start()));
     }
     Ok(all)
+}
+
+/// Reads the slots of some pages, and the memory of their tables and IOs.
+fn read_pages(
+    context: &Context<'_>,
+    bitmaps: Bitmaps,
+    layouts: &mut ObjectLayouts<'_>,
+    pages: Range<usize>,
+) -> Result<Slots, Failure> {
+    let heap = context.heap;
+    let body = vec![0; 1 << heap.page_log2()];
+    let mut reader = Reader { context, bitmaps, layouts, body, holes: Vec::new() };
+    let first = heap.pages.get(pages.start).map_or(0, |page| page.slots.start as u32);
+    let mut read = Slots { links: Links::from_slot(first), ..Slots::default() };
+    for (page, &descriptor) in heap.pages[pages.clone()].iter().zip(&heap.descriptors[pages]) {
+        reader.read_page(page, descriptor, &mut read)?;
+    }
+    let (image, classifier) = (context.basics.image, &context.classifier);
+    let tables = std::mem::take(&mut read.tables);
+    read.references.merge(memory_of_tables(image, classifier, tables));
+    read.references.merge(io_buffers::memory_of(image, classifier, &read.ios));
+    Ok(read)
 }
 
 struct Reader<'a, 'l> {
@@ -211,10 +262,12 @@ impl Reader<'_, '_> {
         into: &mut Slots,
     ) -> Result<(), Failure> {
         let context = self.context;
-        let slots = &mut into.slots[page.slots.clone()];
-        if slots.is_empty() {
+        if page.slots.is_empty() {
             return Ok(());
         }
+        let first = into.slots.len();
+        into.slots.resize(first + page.slots.len(), Slot::UNREAD);
+        let slots = &mut into.slots[first..];
         let unreadable = context.failure(Check::Readable, page.range.start);
         let slot_bytes = page.slot_bytes as usize;
         self.read_body(page.first_slot, slot_bytes * slots.len()).ok_or(unreadable)?;

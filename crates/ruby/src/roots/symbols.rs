@@ -1,19 +1,19 @@
 //! Ruby's global symbols: the names that belong to IDs.
 //!
-//! `ruby_global_symbols` is a variable of the interpreter. Among its words is a hidden array of hidden
-//! arrays, each with the names of 512 serial numbers, alternately a string and a symbol (symbol.c,
-//! `set_id_entry`; up to 3.4). The array is recognized by names that are known.
+//! `ruby_global_symbols` is a variable of the interpreter (symbol.c, `set_id_entry`). Up to 4.0 one of its words is a hidden
+//! array of hidden arrays, each with the names of 512 serial numbers, alternately a string and a symbol. From 4.1 on it is a
+//! T_DATA object instead, the directory, whose structure points to more such objects; each has a list of 512 entries, a
+//! symbol and a string. The word is recognized by names that are known.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use capture::{Address, Image, Memory};
 
+use crate::layout::array::element;
 use crate::layout::class_names::{ClassNames, ObjectReader};
-use crate::layout::object_layouts::{ARRAY_EMBEDDED, ARRAY_LENGTH_MASK, ARRAY_LENGTH_SHIFT};
 use crate::model::slot::{SlotState, SlotType};
 use crate::object_space::ObjectSpace;
-use crate::word::word;
 
 /// The names of one array.
 const ID_ENTRY_UNIT: u32 = 512;
@@ -24,10 +24,72 @@ const ID_SCOPE_SHIFT: u32 = 4;
 #[derive(Debug, Clone)]
 pub(crate) struct Symbols {
     class_names: ClassNames,
-    /// The array of arrays.
-    array: Address,
+    place: Place,
     /// Names that were read already, by serial number.
     known: RefCell<HashMap<u32, String>>,
+}
+
+/// The object with all names.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// The array of arrays.
+    Array(Address),
+    /// The directory of lists.
+    Directory(Address),
+}
+
+/// The name of the directory's type.
+const DIRECTORY_TYPE: &str = "symbol_id_entry_directory";
+/// The offset of the pointer to the structure in T_DATA (`struct RTypedData`, from 3.3 on).
+const DATA: u64 = 32;
+/// The number of values and the capacity, which a list begins with (`rb_darray_meta_t` in darray.h).
+const LIST_HEADER: u64 = 16;
+/// `struct sym_id_entry`, and the offset of the string in it.
+const LIST_ENTRY: u64 = 16;
+const LIST_ENTRY_STRING: u64 = 8;
+
+impl Place {
+    /// The place that the object at `at` may be.
+    fn of(space: &ObjectSpace, at: u64) -> Option<Self> {
+        let index = space.slot_at(Address(at))?;
+        let slot = space.slots.get(index as usize)?;
+        if slot.state() == SlotState::Unread
+            || !space.classes.get(slot.class() as usize)?.is_internal()
+        {
+            return None;
+        }
+        let is_directory =
+            || space.data_type_of(index).and_then(|it| it.name.as_deref()) == Some(DIRECTORY_TYPE);
+        match slot.kind() {
+            SlotType::ARRAY => Some(Self::Array(Address(at))),
+            SlotType::DATA if is_directory() => Some(Self::Directory(Address(at))),
+            _ => None,
+        }
+    }
+
+    /// The string that is the name with this serial number.
+    fn string(self, image: &Image<'_>, serial: u32) -> Option<u64> {
+        let (list, index) = (serial / ID_ENTRY_UNIT, serial % ID_ENTRY_UNIT);
+        match self {
+            Self::Array(array) => {
+                let array = element(image, array, list)?;
+                element(image, Address(array), index * 2)
+            }
+            Self::Directory(object) => {
+                let within =
+                    |count, index: u32| (u64::from(index) < count).then_some(u64::from(index));
+                // `struct id_entry_dir`: the capacity, and the objects with the lists.
+                let directory = image.read_address(object.offset(DATA)).ok()?;
+                let list = within(image.read_u64(directory).ok()?, list)?;
+                let lists = image.read_address(directory.offset(8)).ok()?;
+                let object = image.read_address(lists.offset(list * 8)).ok()?;
+                let list = image.read_address(object.offset(DATA)).ok()?;
+                let index = within(image.read_u64(list).ok()?, index)?;
+                let entry = list.offset(LIST_HEADER + index * LIST_ENTRY);
+                image.read_u64(entry.offset(LIST_ENTRY_STRING)).ok()
+            }
+        }
+    }
 }
 
 impl Symbols {
@@ -39,15 +101,9 @@ impl Symbols {
         class_names: ClassNames,
         known: &[(&str, Vec<u32>)],
     ) -> Option<Self> {
-        let hidden = |at: u64| {
-            let slot = space.slots.get(space.slot_at(Address(at))? as usize)?;
-            let is_hidden = space.classes.get(slot.class() as usize)?.is_internal();
-            (is_hidden && slot.kind() == SlotType::ARRAY && slot.state() != SlotState::Unread)
-                .then_some(())
-        };
         space.interpreter.variable_words(reader.image).find_map(|(_, word)| {
-            hidden(word)?;
-            let found = Self { class_names, array: Address(word), known: RefCell::default() };
+            let place = Place::of(space, word)?;
+            let found = Self { class_names, place, known: RefCell::default() };
             let is_right = |(name, serials): &(&str, Vec<u32>)| {
                 serials.iter().any(|&serial| found.name(reader, serial).as_deref() == Some(name))
             };
@@ -78,30 +134,43 @@ impl Symbols {
     }
 
     fn read(&self, reader: ObjectReader<'_>, serial: u32) -> Option<String> {
-        let array = element(reader.image, self.array, serial / ID_ENTRY_UNIT)?;
-        let name = element(reader.image, Address(array), serial % ID_ENTRY_UNIT * 2)?;
-        self.class_names.text(reader, name)
+        self.class_names.text(reader, self.place.string(reader.image, serial)?)
     }
 }
 
-/// The element with this index of the array in the slot at `at`.
-pub(crate) fn element(image: &Image<'_>, at: Address, index: u32) -> Option<u64> {
-    let (elements, length) = elements(image, at)?;
-    let index = u64::from(index);
-    image.read_u64(elements.offset(index * 8)).ok().filter(|_| index < length)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::SyntheticMemory;
 
-/// The address and number of the elements of the array in the slot at `at` (`struct RArray` in
-/// include/ruby/internal/core/rarray.h: length and pointer at 16 and 32; the same in all versions).
-fn elements(image: &Image<'_>, at: Address) -> Option<(Address, u64)> {
-    let mut slot = [0; 40];
-    image.read_exact(at, &mut slot).ok()?;
-    let flags = word(&slot, 0);
-    if flags & 31 != u64::from(SlotType::ARRAY.0) {
-        return None;
+    /// A directory with room for three lists of 512 entries, of which the second is missing, as Ruby 4.1 writes it.
+    #[test]
+    fn the_strings_of_a_directory_are_found_by_serial_number() {
+        const OBJECTS: u64 = 0x7f00_0000_0000;
+        const STRUCTURES: u64 = 0x7f00_0010_0000;
+        let mut memory = SyntheticMemory::default();
+        memory.map(OBJECTS, 0x1000);
+        memory.map(STRUCTURES, 0x10000);
+        let data = |index: u64| OBJECTS + index * 40;
+        memory.write_u64(data(0) + 32, STRUCTURES);
+        memory.write_u64(STRUCTURES, 3);
+        memory.write_u64(STRUCTURES + 8, STRUCTURES + 64);
+        for (list, at) in [(0, STRUCTURES + 0x1000), (2, STRUCTURES + 0x8000)] {
+            memory.write_u64(STRUCTURES + 64 + list * 8, data(1 + list));
+            memory.write_u64(data(1 + list) + 32, at);
+            memory.write_u64(at, 512);
+            memory.write_u64(at + 8, 512);
+            for entry in 0..512 {
+                memory.write_u64(at + 16 + entry * 16, 0xdead);
+                memory.write_u64(at + 24 + entry * 16, list << 16 | entry);
+            }
+        }
+        memory.write_u64(STRUCTURES + 64 + 8, 0);
+        let image = memory.image();
+        let string = |serial| Place::Directory(Address(data(0))).string(&image, serial);
+        assert_eq!([0, 7, 511].map(string), [Some(0), Some(7), Some(511)]);
+        assert_eq!([512, 1023].map(string), [None; 2]);
+        assert_eq!([1024, 1535].map(string), [Some(2 << 16), Some(2 << 16 | 511)]);
+        assert_eq!([1536, u32::MAX].map(string), [None; 2]);
     }
-    if flags & ARRAY_EMBEDDED != 0 {
-        return Some((at.offset(16), flags >> ARRAY_LENGTH_SHIFT & ARRAY_LENGTH_MASK));
-    }
-    Some((Address(word(&slot, 32)), word(&slot, 16)))
 }

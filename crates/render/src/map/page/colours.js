@@ -1,6 +1,7 @@
 // The colours of pages and blocks, by use and by owner.
 
-const { groups: GROUPS, legend: LEGEND } = words;
+const { groups: GROUPS, legend: LEGEND, made: MADE } = words;
+const VIEWS = ['use', 'owner', ...(MADE ? ['code'] : [])];
 const GROUP_OF_CAUSE = new Map(GROUPS.flatMap(({ causes }, group) => causes.map(cause => [cause, group])));
 /** The causes of areas without blocks. */
 const WHOLE = { thread_stack: 'stack.threads', fiber_stack: 'stack.fibers', jit: 'ruby.jit', file: 'file.shared',
@@ -26,8 +27,29 @@ class Colours {
     this.owner = 0;                                   // the selected owner: index + 1, or 0
     this.groups = new Uint8Array(memoryMap.pages);
     this.findGroups();
+    this.findMakers();
     this.readStyle();
   }
+
+  /** Finds the code that made each page: index + 1, or 0 if it is unknown. */
+  findMakers() {
+    this.makers = new Uint8Array(MADE ? this.memoryMap.pages : 0);
+    for (const [first, count, code] of MADE?.pages ?? []) {
+      const last = (first + count - 1) * PAGE, area = this.memoryMap.areaOf(last);
+      if (!area) continue;
+      const end = area.firstPage + (last - area.start) / PAGE + 1;
+      this.makers.fill(code + 1, Math.max(area.firstPage, end - count), end);
+    }
+  }
+
+  /** Returns the code that made a page, for its description. */
+  codeOf(page) {
+    const code = MADE?.code[this.makers[page] - 1];
+    return code ? `; first touched in ${code}, by the next sample` : '';
+  }
+
+  /** Returns the colour of a page by its code. */
+  ofMaker(page) { return this.makers[page] ? this.codes[this.makers[page] - 1] : this.named.kept; }
 
   /** Finds the group with the most bytes of each page. */
   findGroups() {
@@ -73,6 +95,13 @@ class Colours {
     };
     this.named = Object.fromEntries(['in-use', 'in-use-little', 'kept', 'returned', 'swapped', 'lost', 'ground', 'ink', 'mark', 'line']
       .map(name => [name, read(name)]));
+    // Neighbouring hues are far from each other; the last colour is that of all other code.
+    this.codes = (MADE?.code ?? []).map((_, index) => {
+      pen.fillStyle = `hsl(${index * 137.5 % 360} 60% ${index % 2 ? 42 : 58}%)`;
+      pen.fillRect(0, 0, 1, 1);
+      return [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)];
+    });
+    this.codes.push(this.named.ink);
     this.ofGroup = GROUPS.map(({ colour }) => read(colour));
     this.shades = Array.from({ length: 65 }, (_, step) => this.named['in-use-little'].map((from, part) =>
       Math.round(from + (this.named['in-use'][part] - from) * Math.sqrt(step / 64))));
@@ -99,7 +128,7 @@ class Colours {
       case RETURNED: return named.returned;
       case SWAPPED: colour = named.swapped; break;
       case LOST: colour = named.lost; break;
-      default: colour = this.view === 'owner' ? this.ofGroup[this.groups[page]]
+      default: colour = this.view === 'owner' ? this.ofGroup[this.groups[page]] : this.view === 'code' ? this.ofMaker(page)
         : memoryMap.busy[page] ? this.shades[memoryMap.busy[page] >> 6] : named.kept;
     }
     if (!this.found || this.found[page]) return colour;
@@ -113,6 +142,7 @@ class Colours {
     if (pageUse === RETURNED) return named.returned;
     if (pageUse === SWAPPED) return named.swapped;
     if (pageUse === LOST) return named.lost;
+    if (this.view === 'code') return this.ofMaker(page);
     if (this.view === 'owner') {
       const cause = pageUse === UNRETURNED && memoryMap.uses[block] !== MUZZY ? 'malloc.unreturned' : causeOf(memoryMap, area, block);
       return this.ofGroup[GROUP_OF_CAUSE.get(cause)];
@@ -121,9 +151,24 @@ class Colours {
   }
 
   legend() {
+    if (this.view === 'code') return this.legendOfCode();
     const entries = this.view === 'use' ? LEGEND
       : [...GROUPS.filter((_, group) => this.groups.includes(group)).map(({ label, colour }) => [label, colour]).reverse(),
         ['not resident', 'returned']];
-    return entries.map(([text, name]) => `<span><i class="swatch" style="background: var(--${name})"></i>${text}</span>`).join('');
+    return entries.map(([text, name]) => this.entry(text, `var(--${name})`));
+  }
+
+  legendOfCode() {
+    const names = [...MADE.code, 'other code'];
+    const entries = names.map((name, index) => this.entry(name, this.css(this.codes[index])));
+    return [...entries.filter((_, index) => this.makers.includes(index + 1)), this.entry('unknown', 'var(--kept)'),
+      this.entry('not resident', 'var(--returned)')];
+  }
+
+  entry(text, colour) {
+    const swatch = element('i', undefined, { class: 'swatch', style: `background: ${colour}` });
+    const entry = element('span', swatch);
+    entry.append(text);
+    return entry;
   }
 }

@@ -169,7 +169,7 @@ class Overview {
     const name = area.name ? ` ${area.name}` : '';
     if (!area.pieces) return `${hex(address)}: ${(TITLES.get(area.kind) || 'memory').toLowerCase()}${name}, ${state}`;
     const most = GROUPS[colours.groups[page]].label;
-    return `${hex(address)}: ${state}; ${count(memoryMap.busy[page])} of ${count(PAGE)} bytes in use, mostly: ${most}`;
+    return `${hex(address)}: ${state}; ${count(memoryMap.busy[page])} of ${count(PAGE)} bytes in use, mostly: ${most}${colours.codeOf(page)}`;
   }
 
   resize(step) {
@@ -195,7 +195,7 @@ class Overview {
   }
 
   draw() {
-    byId('legend').innerHTML = this.colours.legend();
+    byId('legend').replaceChildren(...this.colours.legend());
     for (const section of this.sections) this.drawSection(section);
   }
 

@@ -186,7 +186,10 @@ function setUp(memoryMap) {
     if (area) zoom.choose(area, address); else byId('address').reportValidity();
   };
 
-  for (const button of document.querySelectorAll('[data-view]')) button.addEventListener('click', () => setView(button.dataset.view));
+  for (const button of document.querySelectorAll('[data-view]')) {
+    button.hidden = !VIEWS.includes(button.dataset.view);
+    button.addEventListener('click', () => setView(button.dataset.view));
+  }
   byId('scheme').addEventListener('click', () => setScheme(document.documentElement.dataset.scheme === 'dark' ? 'light' : 'dark'));
   byId('smaller').addEventListener('click', () => overview.resize(-1));
   byId('larger').addEventListener('click', () => overview.resize(1));
@@ -195,7 +198,7 @@ function setUp(memoryMap) {
   addEventListener('keydown', event => {
     if (event.target.matches('input') || event.ctrlKey || event.metaKey || event.altKey) return;
     const keys = {
-      v: () => setView(colours.view === 'use' ? 'owner' : 'use'),
+      v: () => setView(VIEWS[(VIEWS.indexOf(colours.view) + 1) % VIEWS.length]),
       d: () => byId('scheme').click(),
       '/': () => byId('address').focus(),
       '+': () => overview.resize(1),

@@ -5,10 +5,12 @@ const data = JSON.parse(document.getElementById('data').textContent);
 const graph = document.getElementById('graph');
 const tip = document.getElementById('tip');
 const search = document.getElementById('search');
+const tasks = document.getElementById('tasks');
+document.getElementById('by').hidden = data.tasks.length === 0;
 const MIN_WIDTH = 0.05;
 
 const node = name => ({ name, bytes: 0, own: 0, children: new Map() });
-const root = node('all growth');
+let root;
 
 /** Adds a stack of names, outermost first. */
 const add = (names, bytes) => {
@@ -21,8 +23,16 @@ const add = (names, bytes) => {
   }
   at.own += bytes;
 };
-for (const [bytes, frames] of data.stacks) add(frames.map(frame => data.names[frame]), bytes);
-if (data.unknown > 0) add(['(unknown)'], data.unknown);
+
+/** Merges all stacks, those of each request or job by themselves if they are asked for. */
+const merge = () => {
+  root = node('all growth');
+  for (const [bytes, frames, task] of data.stacks) {
+    const above = tasks.checked ? [data.tasks[task] ?? '(no request or job)'] : [];
+    add([...above, ...frames.map(frame => data.names[frame])], bytes);
+  }
+  if (data.unknown > 0) add(['(unknown)'], data.unknown);
+};
 
 /** A warm colour that depends on the name only. */
 const colour = name => {
@@ -77,7 +87,12 @@ const draw = path => {
   }));
 };
 
+merge();
 let shown = [root];
+tasks.addEventListener('change', () => {
+  merge();
+  draw(shown = [root]);
+});
 search.addEventListener('input', () => draw(shown));
 draw(shown);
 tip.textContent = describe(root);

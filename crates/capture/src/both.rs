@@ -1,8 +1,9 @@
 use std::thread::{self, Builder};
 
 /// Returns the results of both functions, which run at the same time. If no thread can be started, `second` runs after
-/// `first`.
-pub(crate) fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl Fn() -> B + Sync) -> (A, B) {
+/// `first`. A panic of either is passed on.
+#[must_use]
+pub fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl Fn() -> B + Sync) -> (A, B) {
     thread::scope(|scope| {
         let thread = Builder::new().spawn_scoped(scope, &second);
         let first = first();

@@ -1,0 +1,61 @@
+//! The code that touched memory first.
+
+use std::fmt::Write;
+
+use formats::{MadeBy, Maker};
+use ledger::{Cause, Size};
+
+use crate::text::{BOLD, write_wrapped};
+
+/// Parts of the memory, at most.
+const MAX_PARTS: usize = 20;
+/// Rows of code for each part, at most.
+const MAX_CODE: usize = 3;
+/// Code with less memory is not shown: in bytes, and as a fraction of the part.
+const MIN_BYTES: u64 = 1 << 20;
+const MIN_FRACTION: u64 = 20;
+
+/// Writes the code that touched each part of the memory first.
+pub(crate) fn write_made_by(
+    rows: Option<&Vec<MadeBy>>,
+    out: &mut String,
+    width: usize,
+) -> std::fmt::Result {
+    let Some(rows) = rows else { return Ok(()) };
+    writeln!(out, "{BOLD}MADE BY{BOLD:#}")?;
+    if rows.is_empty() {
+        write_wrapped(out, " · ", "no memory that was touched during the observation", width)?;
+    }
+    for row in rows.iter().take(MAX_PARTS) {
+        let part = row.owner.as_deref().or(row.cause.map(Cause::name)).unwrap_or_default();
+        let least = MIN_BYTES.max(row.bytes / MIN_FRACTION);
+        let large = row.code.iter().filter(|code| code.bytes >= least);
+        for code in large.take(MAX_CODE) {
+            let line = format!(
+                "{part}: {} of {} first touched in {}",
+                Size(code.bytes),
+                Size(row.bytes),
+                maker(code)
+            );
+            write_wrapped(out, " · ", &line, width)?;
+        }
+    }
+    writeln!(out)
+}
+
+/// "ReportsController#export → CSV.generate (/srv/app/reports_controller.rb:24)".
+pub(crate) fn maker(code: &Maker) -> String {
+    let Maker { method, calls, path, line, task, .. } = code;
+    let mut text = match task {
+        Some(task) if !method.ends_with(task.as_str()) => format!("{task} → {method}"),
+        _ => method.clone(),
+    };
+    if let Some(calls) = calls {
+        text += &format!(" → {calls}");
+    }
+    match (path, line) {
+        (Some(path), Some(line)) => text + &format!(" ({path}:{line})"),
+        (Some(path), None) => text + &format!(" ({path})"),
+        (None, _) => text,
+    }
+}
