@@ -13,7 +13,7 @@ require_relative "../lib/scenario"
 module Victims
   NAMES = %i[
     WriteBuffer ReadBuffer ArrayCapacity TableCapacity DeletedEntries StructMembers Variables StringCapacity StringIOBytes
-    Digits FewDigits ArraySlot ObjectSlot StructSlot PairsSlot
+    RegexpTable Digits FewDigits ArraySlot ObjectSlot StructSlot PairsSlot
   ].freeze
   NAMES.each { |name| const_set(name, Class.new(String)) }
 end
@@ -224,6 +224,9 @@ Scenario.run(expect: "native.held") do |_|
       reader
     end
   end
+  # A compiled expression has a table of characters, which is not filled for this way to search. The first seven get what
+  # malloc kept at hand.
+  Slack.in_memory("RegexpTable", 448, 456, native: true) { Array.new(12) { Regexp.new(".") } }
   Slack.in_memory("ArrayCapacity", 3200) { Array.new(3) { Array.new(400, 1).select.with_index { |_, it| it < 3 } } }
   Slack.in_memory("TableCapacity", 3072, through: RUBY_VERSION < "3.3") do
     Array.new(3) { Array.new(65) { |it| [it, it] }.to_h }

@@ -8,13 +8,14 @@ use capture::elf::Module;
 use capture::{Address, Backing, Image, Mapping, Thread, range_at};
 use ruby::ObjectSpace;
 
-/// Private anonymous memory that nothing else claims.
+/// Private anonymous memory that nothing else claims. `locals` are the thread-local variables.
 pub(crate) fn areas(
     image: &Image<'_>,
     modules: &[Module],
     heap: &HeapMap,
     space: &ObjectSpace,
     stacks: &[Range<Address>],
+    locals: &[Range<Address>],
 ) -> Vec<Range<Address>> {
     let mut claimed: Vec<Range<Address>> = Vec::new();
     claimed.extend(heap.extents.iter().map(|extent| extent.range.clone()));
@@ -23,6 +24,8 @@ pub(crate) fn areas(
     claimed.extend(space.fiber_stacks.iter().cloned());
     claimed.extend(space.transient_heap.iter().cloned());
     claimed.extend(stacks.iter().cloned());
+    // The main thread's variables may begin in a page before that of its control block.
+    claimed.extend(locals.iter().cloned());
     claimed.sort_by_key(|range| range.start);
     let mut areas = Vec::new();
     let mut claims = claimed.iter().peekable();
@@ -59,22 +62,22 @@ pub(crate) struct LiveStack {
     pub(crate) thread: Option<usize>,
 }
 
-/// The parts of stacks that are in use.
+/// The parts of stacks that are in use, without the thread-local variables (`locals`) at their ends.
 pub(crate) fn live_stacks(
     image: &Image<'_>,
     space: &ObjectSpace,
     stacks: &[Range<Address>],
+    locals: &[Range<Address>],
 ) -> Vec<LiveStack> {
     let state = &image.state;
     let of_thread = |(index, thread): (usize, &Thread)| {
         let at = thread.stack_pointer;
         let own = range_at(stacks, at).or_else(|| range_at(&space.fiber_stacks, at));
         let all = own.or_else(|| state.mappings.find(at).map(|mapping| &mapping.range))?;
-        Some(LiveStack {
-            range: thread.stack_floor().align_down(8).max(all.start)..all.end,
-            stack: all.clone(),
-            thread: Some(index),
-        })
+        let end = range_at(locals, thread.pthread()).filter(|it| all.contains(&it.start));
+        let end = end.map_or(all.end, |locals| locals.start);
+        let start = thread.stack_floor().align_down(8).max(all.start);
+        Some(LiveStack { range: start.min(end)..end, stack: all.clone(), thread: Some(index) })
     };
     let mut live: Vec<_> = state.threads.iter().enumerate().filter_map(of_thread).collect();
     // The stack pointer of a fiber that does not run is not known, so all of its stack may be in use.

@@ -75,9 +75,9 @@ impl RootSource {
 fn root_sources(
     image: &Image<'_>,
     modules: &[Module],
-    heap: &HeapMap,
     space: &ObjectSpace,
     stacks: &[Range<Address>],
+    locals: &[Range<Address>],
 ) -> Vec<RootSource> {
     let threads = &image.state.threads;
     let variables = modules
@@ -86,12 +86,12 @@ fn root_sources(
         .map(|(index, module)| RootSource::new(Root::Variables(index), module.variables.clone()));
     let mut descriptors: Vec<Address> = threads.iter().map(Thread::pthread).collect();
     descriptors.sort_unstable();
-    let locals = thread_locals(image, heap, stacks).into_iter().map(|range| {
+    let live = live_stacks(image, space, stacks, locals);
+    let locals = locals.iter().cloned().map(|range| {
         let after = descriptors.partition_point(|&descriptor| descriptor < range.start);
         let descriptor = descriptors.get(after).copied().filter(|it| range.contains(it));
         RootSource { descriptor, ..RootSource::new(Root::Locals, vec![range]) }
     });
-    let live = live_stacks(image, space, stacks);
     let mut without_stack: Vec<bool> = vec![true; threads.len()];
     live.iter().filter_map(|it| it.thread).for_each(|thread| without_stack[thread] = false);
     let stacks = live.into_iter().map(|live| {
@@ -183,8 +183,9 @@ impl PointerGraph {
         space: &ObjectSpace,
         stacks: &[Range<Address>],
     ) -> Result<Self, TooMany> {
-        let areas = areas(image, modules, heap, space, stacks);
-        let sources = root_sources(image, modules, heap, space, stacks);
+        let locals = thread_locals(image, heap, stacks);
+        let areas = areas(image, modules, heap, space, stacks, &locals);
+        let sources = root_sources(image, modules, space, stacks, &locals);
         let roots: Vec<Root> = sources.iter().map(|source| source.root).collect();
         let nodes = heap.block_count() + areas.len() + roots.len();
         let nodes = nodes.max(space.slots.len());

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use allocator::{Block, HeapMap};
 use capture::{Address, Image, PAGE_SIZE, Window, intersection, length};
-use ruby::{Content, Form, StTable};
+use ruby::{Content, Form, REGEXP_BYTES, StTable, pointers_of_regexp};
 
 use crate::ownership::address_index::AddressIndex;
 use crate::ownership::edges::{Adjacency, Collector, Limits};
@@ -59,6 +59,11 @@ impl<'a> Reader<'a> {
             let link = memory.start.offset(Content::MARK_STACK_LINK);
             return self.read(&(link..link.offset(8)));
         }
+        if content == Content::REGEXP
+            && let Some(pointers) = self.pointers_of_regexp(&memory)
+        {
+            return pointers.iter().for_each(|range| self.read(range));
+        }
         let Some((form, words)) = content.known() else {
             self.note_table(&memory);
             let requested = memory.start.offset(self.heap.requested_bytes(block));
@@ -77,6 +82,14 @@ impl<'a> Reader<'a> {
                 });
             }
         }
+    }
+
+    /// The parts of a compiled regular expression that may hold pointers.
+    fn pointers_of_regexp(&mut self, memory: &Range<Address>) -> Option<[Range<Address>; 2]> {
+        let bytes = self.window.bytes(memory.start, REGEXP_BYTES).ok()?;
+        let pointers = pointers_of_regexp(bytes)?;
+        let at = |part: Range<u64>| memory.start.offset(part.start)..memory.start.offset(part.end);
+        Some(pointers.map(at))
     }
 
     /// Takes the words of a block, and those whose bit 0 is set without it.

@@ -252,7 +252,8 @@ impl<'a> ObjectLayouts<'a> {
 /// The content of memory that an object of this type points to, if its layout is unknown.
 fn content_of(kind: SlotType) -> Content {
     match kind {
-        SlotType::REGEXP | SlotType::MATCH => Content::NO_OBJECTS,
+        SlotType::REGEXP => Content::REGEXP,
+        SlotType::MATCH => Content::NO_OBJECTS,
         _ => Content::UNKNOWN,
     }
 }
@@ -321,7 +322,7 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
 
     /// `struct RRegexp`: the program, and the source, which is a string.
     fn regexp(&mut self) -> bool {
-        self.memory_at(2, |at| ObjectWord::Memory(at, Content::NO_OBJECTS)) && self.values(3, 1)
+        self.memory_at(2, |at| ObjectWord::Memory(at, Content::REGEXP)) && self.values(3, 1)
     }
 
     /// `struct RArray`: the length, the capacity or the array that owns the elements, the pointer.

@@ -25,13 +25,15 @@ const MAX_WORDS: u64 = (1 << FORM_SHIFT) - 1;
 impl Content {
     /// Nothing is known of it.
     pub const UNKNOWN: Self = Self(u32::MAX);
-    /// Unknown too, but neither its words nor memory behind them refer to objects: the programs of
-    /// regular expressions, and the offsets of matches.
+    /// Unknown too, but neither its words nor memory behind them refer to objects: the offsets of matches.
     pub const NO_OBJECTS: Self = Self(u32::MAX - 1);
     /// A chunk of the mark stack, whose objects are left over: only its last word, the pointer to the next chunk, counts.
     pub const MARK_STACK: Self = Self(u32::MAX - 2);
     /// The offset of that pointer, in bytes.
     pub const MARK_STACK_LINK: u64 = 8 * crate::areas::mark_stack::CHUNK_OBJECTS;
+    /// A compiled regular expression, of which only some words are in use ([`pointers_of_regexp`](crate::pointers_of_regexp)).
+    /// It refers to no objects either.
+    pub const REGEXP: Self = Self(u32::MAX - 3);
     /// Text and numbers.
     pub const BYTES: Self = Self(0);
 
@@ -66,6 +68,7 @@ impl Content {
     pub fn used_words(self) -> Option<u64> {
         match self {
             Self::MARK_STACK => Some(Self::MARK_STACK_LINK / 8 + 1),
+            Self::REGEXP => Some(crate::layout::regexp::POINTERS[1].end / 8),
             _ => self.known().map(|(_, words)| words),
         }
     }
@@ -73,7 +76,9 @@ impl Content {
     /// Returns true if its words, or memory behind them, may refer to objects.
     #[must_use]
     pub fn may_refer_to_objects(self) -> bool {
-        self != Self::NO_OBJECTS && self.known().is_none_or(|(_, words)| words > 0)
+        self != Self::NO_OBJECTS
+            && self != Self::REGEXP
+            && self.known().is_none_or(|(_, words)| words > 0)
     }
 }
 
@@ -84,11 +89,12 @@ mod tests {
     #[test]
     fn contents_are_packed_and_unpacked() {
         assert_eq!([Content::UNKNOWN, Content::NO_OBJECTS].map(Content::known), [None; 2]);
-        let refers = [Content::UNKNOWN, Content::NO_OBJECTS, Content::BYTES];
-        assert_eq!(refers.map(Content::may_refer_to_objects), [true, false, false]);
+        let refers = [Content::UNKNOWN, Content::NO_OBJECTS, Content::REGEXP, Content::BYTES];
+        assert_eq!(refers.map(Content::may_refer_to_objects), [true, false, false, false]);
         assert_eq!(Content::BYTES.known(), Some((Form::Words, 0)));
-        let used = [Content::UNKNOWN, Content::NO_OBJECTS, Content::MARK_STACK, Content::BYTES];
-        assert_eq!(used.map(Content::used_words), [None, None, Some(501), Some(0)]);
+        assert_eq!([Content::UNKNOWN, Content::NO_OBJECTS].map(Content::used_words), [None; 2]);
+        let used = [Content::MARK_STACK, Content::REGEXP, Content::BYTES];
+        assert_eq!(used.map(Content::used_words), [Some(501), Some(53), Some(0)]);
         for form in [Form::Words, Form::Values, Form::Entries] {
             for words in [0, 1, 7, MAX_WORDS] {
                 assert_eq!(Content::new(form, words).known(), Some((form, words)));
