@@ -303,6 +303,23 @@ fn a_word_that_points_into_the_middle_takes_nothing_from_whose_it_is() {
     assert_eq!(held(&ledger, "Zlib::Deflate"), (2 * bytes(4) + bytes(4000), 0));
 }
 
+/// The slack behind the text of an environment variable took a list of 600 buffers: buffers used to be followed after
+/// words that point into the middle.
+#[test]
+fn a_word_that_points_into_the_middle_takes_nothing_from_a_list_of_buffers() {
+    let mut draft = Draft::new();
+    let [digest, head, first, second] = [4, 4, 4000, 4000].map(|words| draft.chunk(words));
+    draft.point(digest, 1, second + 800);
+    draft.object("OpenSSL::Digest", digest);
+    draft.point(head, 0, first);
+    draft.point(first, 0, second);
+    draft.object("Chain", head);
+
+    let ledger = draft.draw_up(&[]);
+    assert_eq!(held(&ledger, "OpenSSL::Digest"), (bytes(4), 0));
+    assert_eq!(held(&ledger, "Chain"), (bytes(4) + 2 * bytes(4000), 0));
+}
+
 /// malloc rounds sizes up: half of all chunks have a last word that the program never wrote.
 #[test]
 fn an_old_word_at_the_end_of_a_chunk_takes_nothing_from_whose_it_is() {
@@ -340,6 +357,7 @@ fn an_old_word_in_a_large_buffer_takes_nothing_from_whose_it_is() {
 }
 
 const OBJECT: u8 = 0x01;
+const REGEXP: u8 = 0x06;
 const HASH: u8 = 0x08;
 const FILE: u8 = 0x0b;
 const NIL: Word = Word::Value(8);
@@ -444,6 +462,24 @@ fn the_buffer_of_an_io_is_not_read() {
         draft.ruby.slot(FILE, 0, class, &[Word::Pointer(io)])
     });
     assert_eq!(held(&ledger, "IO"), (bytes(30) + bytes(1024), 0));
+}
+
+/// A compiled regular expression has a table of characters and two distances, which are set only for some ways to search.
+#[test]
+fn words_that_a_regexp_never_set_are_not_read() {
+    let ledger = assert_slack_is_not_read(RubyRelease::V3_1, |draft, referred, [victim, stale]| {
+        let (compiled, program) = (draft.chunk(57), draft.chunk(8));
+        // The program, its length and capacity, and the way to search.
+        for (word, value) in [(0, program), (1, 2 << 32 | 2), (12, 1 << 30)] {
+            draft.point(compiled, word, value);
+        }
+        for (word, value) in [(18, stale), (19, victim), (50, stale), (53, stale), (54, victim)] {
+            draft.point(compiled, word, value);
+        }
+        let class = draft.ruby.class("Regexp", draft.ruby.object_class());
+        draft.ruby.slot(REGEXP, 0, class, &[Word::Pointer(compiled), Word::Pointer(referred)])
+    });
+    assert_eq!(held(&ledger, "Regexp"), (bytes(57) + bytes(8), 0));
 }
 
 #[test]

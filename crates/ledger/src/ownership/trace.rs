@@ -42,7 +42,7 @@ impl Trace {
     ///
     /// Memory is recycled, so a word may be an earlier owner's. Objects with a known layout show which words are in
     /// use, and other pointers to their memory do not make it shared. Some other memory is *doubtful*
-    /// ([`Tracer::is_doubtful`]): its words are followed last, and they do not make memory shared.
+    /// ([`Tracer::doubt`]): its words are followed after those of other memory, and they do not make memory shared.
     pub(crate) fn new(heap: &HeapMap, graph: &PointerGraph, table: &OwnerTable<'_>) -> Self {
         let mut tracer = Tracer::new(heap, graph, table);
         tracer.claim_heap_pages();
@@ -56,8 +56,10 @@ impl Trace {
             }
         }
         tracer.follow_exact();
+        tracer.follow_doubtful(Doubt::Buffer);
         tracer.follow_interior();
-        tracer.follow_doubtful();
+        tracer.follow_doubtful(Doubt::Structure);
+        tracer.follow_doubtful_interior();
         // A word on a stack may be long out of use, so stacks hold only memory without another owner.
         tracer.shares = false;
         for (index, root) in graph.roots.iter().enumerate() {
@@ -151,6 +153,17 @@ impl Trace {
     }
 }
 
+/// Reasons why words of a node may be an earlier owner's, in the order in which such nodes are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Doubt {
+    None,
+    /// A large block, which was probably recycled. Its pointers to the beginnings of blocks still say more than pointers
+    /// into the middle of blocks, which may be numbers.
+    Buffer,
+    /// A structure of Ruby's that is far from objects and variables.
+    Structure,
+}
+
 struct Tracer<'a> {
     heap: &'a HeapMap,
     space: &'a ObjectSpace,
@@ -160,9 +173,10 @@ struct Tracer<'a> {
     exact: VecDeque<(u32, u32)>,
     /// Nodes whose interior pointers have to be followed, after all exact ones.
     interior: VecDeque<(u32, u32)>,
-    /// True once doubtful nodes are followed. Until then they wait in `doubtful` and, for their interior pointers,
-    /// in `doubtful_interior`.
-    follows_doubtful: bool,
+    /// Nodes of more doubt wait in `doubtful`.
+    followed: Doubt,
+    /// True once interior pointers of doubtful nodes are followed. Until then such nodes wait in `doubtful_interior`.
+    follows_doubtful_interior: bool,
     doubtful: VecDeque<(u32, u32)>,
     doubtful_interior: VecDeque<(u32, u32)>,
     /// True if memory that two owners reach becomes shared.
@@ -191,7 +205,8 @@ impl<'a> Tracer<'a> {
             graph,
             exact: VecDeque::new(),
             interior: VecDeque::new(),
-            follows_doubtful: false,
+            followed: Doubt::None,
+            follows_doubtful_interior: false,
             doubtful: VecDeque::new(),
             doubtful_interior: VecDeque::new(),
             shares: true,
@@ -257,16 +272,17 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Returns true if words of a node, to which `depth` pointers lead, may be an earlier owner's. That is so for
-    /// large recycled blocks (fresh ones are zeros), and for Ruby's own structures far from objects and variables.
-    /// The block that an object wraps is its structure, and not doubtful.
-    fn is_doubtful(&self, node: u32, depth: u32) -> bool {
+    /// Returns why words of a node, to which `depth` pointers lead, may be an earlier owner's. That is so for large
+    /// recycled blocks (fresh ones are zeros), and for Ruby's own structures far from objects and variables. The
+    /// block that an object wraps is its structure, and not doubtful.
+    fn doubt(&self, node: u32, depth: u32) -> Doubt {
         if depth >= MAX_TRUSTED_DEPTH && self.is_of_ruby(self.trace.codes[node as usize]) {
-            return true;
+            return Doubt::Structure;
         }
         let is_buffer =
             |it: Block| it.state() == BlockState::InUse && it.bytes() >= MIN_BUFFER_BYTES;
-        depth > 1 && self.heap.block(node as usize).is_some_and(is_buffer)
+        let is_doubtful = depth > 1 && self.heap.block(node as usize).is_some_and(is_buffer);
+        if is_doubtful { Doubt::Buffer } else { Doubt::None }
     }
 
     fn is_of_ruby(&self, owner: u32) -> bool {
@@ -279,11 +295,12 @@ impl<'a> Tracer<'a> {
 
     fn follow_exact(&mut self) {
         while let Some((node, depth)) = self.exact.pop_front() {
-            let is_doubtful = self.is_doubtful(node, depth);
-            if is_doubtful && !self.follows_doubtful {
+            let doubt = self.doubt(node, depth);
+            if doubt > self.followed {
                 self.doubtful.push_back((node, depth));
                 continue;
             }
+            let is_doubtful = doubt > Doubt::None;
             let owner = self.trace.codes[node as usize];
             let is_shared = self.trace.shared.contains(node);
             for edge in self.graph.of(node).0.iter().filter(|edge| !edge.is_uncertain()) {
@@ -302,7 +319,8 @@ impl<'a> Tracer<'a> {
         self.follow_exact();
         while let Some((node, depth)) = self.interior.pop_front() {
             let owner = self.trace.codes[node as usize];
-            if !self.follows_doubtful && (self.is_of_ruby(owner) || self.is_doubtful(node, depth)) {
+            let is_doubtful = self.is_of_ruby(owner) || self.doubt(node, depth) > Doubt::None;
+            if is_doubtful && !self.follows_doubtful_interior {
                 self.doubtful_interior.push_back((node, depth));
                 continue;
             }
@@ -310,7 +328,7 @@ impl<'a> Tracer<'a> {
             let mut waits = false;
             for edge in self.graph.of(node).0.iter().filter(|edge| edge.is_uncertain()) {
                 // The table that these bins or entries belong to may be doubtful itself, and is followed later.
-                if !self.follows_doubtful && self.graph.is_part_of_hash_table(edge.to()) {
+                if !self.follows_doubtful_interior && self.graph.is_part_of_hash_table(edge.to()) {
                     waits = true;
                 } else {
                     self.reach_unheld(edge.to(), owner, is_shared, depth + 1);
@@ -323,10 +341,15 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    fn follow_doubtful(&mut self) {
-        self.follows_doubtful = true;
+    /// Follows the exact pointers of nodes up to this doubt.
+    fn follow_doubtful(&mut self, doubt: Doubt) {
+        self.followed = doubt;
         self.exact.append(&mut self.doubtful);
         self.follow_exact();
+    }
+
+    fn follow_doubtful_interior(&mut self) {
+        self.follows_doubtful_interior = true;
         self.interior.append(&mut self.doubtful_interior);
         self.follow_interior();
     }
