@@ -140,6 +140,12 @@ impl Target {
         self.smaps_rollup("Rss:")
     }
 
+    /// Its resident anonymous bytes, by /proc/PID/smaps_rollup.
+    #[must_use]
+    pub fn anonymous_bytes(&self) -> u64 {
+        self.smaps_rollup("Anonymous:")
+    }
+
     /// Its bytes in swap, by /proc/PID/smaps_rollup.
     #[must_use]
     pub fn swap_bytes(&self) -> u64 {
