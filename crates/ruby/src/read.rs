@@ -5,7 +5,8 @@ pub(crate) mod slots;
 
 use capture::{Address, Finding, Image, Severity};
 
-use crate::areas::{fiber_stacks, jit_code, mark_stack, transient_heap};
+use crate::areas::transient_heap::TransientHeap;
+use crate::areas::{fiber_stacks, jit_code, mark_stack};
 use crate::backtrace;
 use crate::error::{Check, Error, Failure};
 use crate::interpreter::{self, Interpreter};
@@ -79,7 +80,8 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Fail
     let (image, interpreter) = (basics.image, basics.interpreter);
     let context = Context::new(basics, &heap);
     let bitmaps = Bitmaps::find(image, &heap)?;
-    let mut read = slots::read(&context, bitmaps)?;
+    let transient_heap = TransientHeap::read(image, interpreter);
+    let mut read = slots::read(&context, bitmaps, transient_heap.as_ref())?;
     let Classes { mut classes, names, imemo_types, mut findings } =
         classes::resolve(&context, &mut read)?;
     let (data_types, data_objects, shortcoming) =
@@ -100,7 +102,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Fail
         data_objects,
         fiber_stacks,
         jit_code: jit_code::find(image, interpreter),
-        transient_heap: transient_heap::find(image, interpreter),
+        transient_heap: transient_heap.map(|heap| heap.range),
         collector_memory: collector_memory(image, &heap.spaces),
         findings,
         slot_index,

@@ -54,7 +54,7 @@ fn read(
 ) -> Result<Vec<Slot>, Failure> {
     let basics = Basics::derive(image, interpreter);
     let context = Context::new(&basics, heap);
-    let mut read = slots::read(&context, bitmaps)?;
+    let mut read = slots::read(&context, bitmaps, None)?;
     classes::resolve(&context, &mut read)?;
     Ok(read.slots)
 }

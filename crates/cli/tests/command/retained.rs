@@ -187,6 +187,35 @@ fn why_names_the_paths_the_referrers_and_the_dominators_of_an_object() {
     assert!(text.contains(" · Pool.@index → Hash → Entry  ("), "{text}");
 }
 
+/// Up to 3.2 small arrays, hashes, structs and lists of variables are on the transient heap until they are old. It was not
+/// read, or read as memory of libruby: all that only they refer to seemed to be garbage, or to be kept by libruby.
+#[test]
+fn what_young_collections_refer_to_is_retained_by_them() {
+    let target = Target::ruby(
+        "%w[InArray InHash InStruct InVariable].each { |it| Object.const_set(it, Class.new { def initialize; @a = 1; end }) }
+         Pair = Struct.new(:a, :b, :c, :d)
+         Holder = Class.new { def initialize; @a = @b = @c = 1; @d = InVariable.new; end }
+         ARRAY = [Array.new(10) { InArray.new }]
+         HASH = Array.new(7) { |it| [it, InHash.new] }.to_h
+         STRUCT = Array.new(5) { Pair.new(1, 2, 3, InStruct.new) }
+         OBJECT = Array.new(5) { Holder.new }
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let pid = target.pid().to_string();
+    for (class, path, objects) in [
+        ("InArray", "ARRAY → Array × 2 → InArray", 10),
+        ("InHash", "HASH → Hash → InHash", 7),
+        ("InStruct", "STRUCT → Array → Pair → InStruct", 5),
+        ("InVariable", "OBJECT → Array → Holder → InVariable", 5),
+    ] {
+        let output = rbloat().args(["why", &pid, class, "--json"]).output().unwrap();
+        let why: Why = document(&output.stdout);
+        let paths: Vec<_> = why.paths.iter().map(|it| (it.path.as_deref(), it.objects)).collect();
+        assert_eq!(paths, [(Some(path), objects)]);
+    }
+    assert!(target.finish());
+}
+
 #[test]
 fn why_refuses_what_it_cannot_explain() {
     let folder = tempfile::tempdir().unwrap();

@@ -200,6 +200,8 @@ impl PointerGraph {
         let (of_slots, contents) = edges_and_contents(heap, space, &addresses);
         let concurrent_sets = concurrent_sets(heap, space, &addresses);
         let mut unused: Vec<_> = space.vm_stacks.iter().map(|it| it.unused.clone()).collect();
+        // What objects have there was read with them. It may be in a block of malloc's.
+        unused.extend(space.transient_heap.clone());
         unused.sort_by_key(|range| range.start);
         let read_blocks = |range: Range<usize>| {
             let mut reader =

@@ -6,32 +6,72 @@
 
 use std::ops::Range;
 
-use capture::{Address, Image};
+use capture::{Address, Image, Memory, length};
 
 use crate::address_classifier::is_private;
 use crate::interpreter::Interpreter;
+use crate::model::content::{Content, Form};
+use crate::word::word;
 
 /// `TRANSIENT_HEAP_TOTAL_SIZE`, in bytes.
 const ARENA_BYTES: u64 = 32 << 20;
 /// `TRANSIENT_HEAP_BLOCK_SIZE`, in bytes, which is also the arena's alignment.
 const BLOCK_BYTES: u64 = 32 << 10;
+/// The bytes of a word.
+const WORD: usize = 8;
 /// The words that begin lists of blocks, the arena, and the number of its blocks that were ever in
 /// use.
 const LISTS: Range<usize> = 0..3;
 const ARENA: usize = 7;
 const BLOCKS_USED: usize = 8;
 
-/// The range of the transient heap; `None` if it does not exist, or is not recognized.
-pub(crate) fn find(image: &Image<'_>, interpreter: &Interpreter) -> Option<Range<Address>> {
-    if interpreter.is_at_least(3, 3) {
-        return None;
-    }
-    interpreter.variables(image).find_map(|(_, words)| {
-        words.windows(BLOCKS_USED + 1).find_map(|words| arena_of(image, words))
-    })
+/// The transient heap, and the bytes of its blocks that were ever in use.
+#[derive(Debug)]
+pub(crate) struct TransientHeap {
+    pub(crate) range: Range<Address>,
+    bytes: Vec<u8>,
 }
 
-fn arena_of(image: &Image<'_>, words: &[u64]) -> Option<Range<Address>> {
+impl TransientHeap {
+    /// Finds and reads it; `None` if it does not exist, or is not recognized. Parts in swap are read as zeros.
+    pub(crate) fn read(image: &Image<'_>, interpreter: &Interpreter) -> Option<Self> {
+        if interpreter.is_at_least(3, 3) {
+            return None;
+        }
+        let (range, used) = interpreter.variables(image).find_map(|(_, words)| {
+            words.windows(BLOCKS_USED + 1).find_map(|words| arena_of(image, words))
+        })?;
+        let mut bytes = vec![0; length(&used) as usize];
+        let mut at = used.start;
+        for block in bytes.chunks_mut(BLOCK_BYTES as usize) {
+            if image.read_exact(at, block).is_err() {
+                block.fill(0);
+            }
+            at = at.offset(BLOCK_BYTES);
+        }
+        Some(Self { range, bytes })
+    }
+
+    /// Returns the words of the content at `at`; `None` if it is not on the transient heap, and no words if the content
+    /// is unknown or longer than the heap.
+    pub(crate) fn words(
+        &self,
+        at: Address,
+        content: Content,
+    ) -> Option<impl Iterator<Item = u64> + '_> {
+        if !self.range.contains(&at) {
+            return None;
+        }
+        let start = (at - self.range.start) as usize;
+        let (_, words) = content.known().unwrap_or_else(|| (Form::Values, 0));
+        let end = start.saturating_add(words as usize * WORD);
+        let bytes = self.bytes.get(start..end).unwrap_or_default();
+        Some(bytes.chunks_exact(WORD).map(|bytes| word(bytes, 0)))
+    }
+}
+
+/// Returns the range of the arena with these words before and behind its address, and the part of it that was ever in use.
+fn arena_of(image: &Image<'_>, words: &[u64]) -> Option<(Range<Address>, Range<Address>)> {
     let start = Address(words[ARENA]);
     let blocks_used = words[BLOCKS_USED] & 0xffff_ffff;
     if start.0 == 0
@@ -50,5 +90,5 @@ fn arena_of(image: &Image<'_>, words: &[u64]) -> Option<Range<Address>> {
         && lists.iter().any(|&at| at != 0)
         && mapped.start <= arena.start
         && arena.end <= mapped.end;
-    fits.then_some(arena)
+    fits.then_some((arena, used))
 }

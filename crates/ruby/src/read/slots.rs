@@ -6,6 +6,7 @@ use std::ops::Range;
 use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Window, both};
 
 use crate::address_classifier::AddressClassifier;
+use crate::areas::transient_heap::TransientHeap;
 use crate::error::{Check, Failure};
 use crate::layout::bitmaps::{self, Bitmaps, MAX_WORDS};
 use crate::layout::class_layout::Ancestor;
@@ -162,11 +163,15 @@ impl Slots {
 }
 
 /// Reads the slots of all pages, and fails if they do not look like slots.
-pub(crate) fn read(context: &Context<'_>, bitmaps: Bitmaps) -> Result<Slots, Failure> {
+pub(crate) fn read(
+    context: &Context<'_>,
+    bitmaps: Bitmaps,
+    transient_heap: Option<&TransientHeap>,
+) -> Result<Slots, Failure> {
     let mut layouts = ObjectLayouts::new(context.basics);
-    let mut all = read_with(context, bitmaps, &mut layouts)?;
+    let mut all = read_with(context, bitmaps, transient_heap, &mut layouts)?;
     if layouts.refute() {
-        all = read_with(context, bitmaps, &mut layouts)?;
+        all = read_with(context, bitmaps, transient_heap, &mut layouts)?;
     }
     all.unknown_layouts = layouts.findings();
     Ok(all)
@@ -198,6 +203,7 @@ fn memory_of_tables(
 fn read_with(
     context: &Context<'_>,
     bitmaps: Bitmaps,
+    transient_heap: Option<&TransientHeap>,
     layouts: &mut ObjectLayouts<'_>,
 ) -> Result<Slots, Failure> {
     let heap = context.heap;
@@ -205,7 +211,7 @@ fn read_with(
     let middle = heap.pages.partition_point(|page| page.slots.start < half);
     let read = |pages: Range<usize>| {
         let mut layouts = layouts.for_others();
-        let slots = read_pages(context, bitmaps, &mut layouts, pages)?;
+        let slots = read_pages(context, bitmaps, transient_heap, &mut layouts, pages)?;
         Ok((slots, layouts))
     };
     let (first, second) = both(|| read(0..middle), || read(middle..heap.pages.len()));
@@ -226,12 +232,13 @@ fn read_with(
 fn read_pages(
     context: &Context<'_>,
     bitmaps: Bitmaps,
+    transient_heap: Option<&TransientHeap>,
     layouts: &mut ObjectLayouts<'_>,
     pages: Range<usize>,
 ) -> Result<Slots, Failure> {
     let heap = context.heap;
     let body = vec![0; 1 << heap.page_log2()];
-    let mut reader = Reader { context, bitmaps, layouts, body, holes: Vec::new() };
+    let mut reader = Reader { context, bitmaps, transient_heap, layouts, body, holes: Vec::new() };
     let first = heap.pages.get(pages.start).map_or(0, |page| page.slots.start as u32);
     let mut read = Slots { links: Links::from_slot(first), ..Slots::default() };
     for (page, &descriptor) in heap.pages[pages.clone()].iter().zip(&heap.descriptors[pages]) {
@@ -247,6 +254,7 @@ fn read_pages(
 struct Reader<'a, 'l> {
     context: &'a Context<'a>,
     bitmaps: Bitmaps,
+    transient_heap: Option<&'a TransientHeap>,
     layouts: &'a mut ObjectLayouts<'l>,
     /// The slots of the page that is being read.
     body: Vec<u8>,
@@ -306,7 +314,14 @@ impl Reader<'_, '_> {
             let (own, classifier) = (page.slots.start as u32 + number, &context.classifier);
             into.ancestors.extend(context.basics.class_layout.ancestor(own, &object, classifier));
             references::for_each(&object, classifier, self.layouts, |found| match found {
-                Reference::Memory(to, content) => into.references.push(own, to, content),
+                Reference::Memory(to, content) => {
+                    match self.transient_heap.and_then(|heap| heap.words(to, content)) {
+                        Some(words) => words
+                            .filter_map(|word| classifier.slot_at(word))
+                            .for_each(|to| into.links.push(own, to)),
+                        None => into.references.push(own, to, content),
+                    }
+                }
                 Reference::Table(at) => into.tables.push((own, at)),
                 Reference::Io(at) => into.ios.push((own, at)),
                 Reference::Slot(to) => into.links.push(own, to),
