@@ -22,6 +22,12 @@ pub(crate) enum Failure {
     NotInContainer { namespace_pid: i32 },
     #[error("{} processes have the id {namespace_pid} inside their containers: {}; give one of these ids without --namespace-pid", candidates.len(), candidates.join(", "))]
     Ambiguous { namespace_pid: i32, candidates: Vec<String> },
+    #[error(
+        "there is neither a file `{word}` nor a Ruby process with `{word}` in its command line; `rbloat` lists the Ruby processes"
+    )]
+    NoSuchCommand { word: String },
+    #[error("{} Ruby processes have `{word}` in their command lines: {}; give one of these ids", candidates.len(), candidates.join(", "))]
+    ManyCommands { word: String, candidates: Vec<String> },
     #[error("process {pid}: {reason}")]
     Unread { pid: i32, reason: String },
     #[error(
@@ -57,9 +63,7 @@ pub(crate) enum Failure {
     OtherSamples { path: PathBuf, pid: i32 },
     #[error("cannot write {}: {source}", path.display())]
     Unwritable { path: PathBuf, source: io::Error },
-    #[error(
-        "nothing to compare with: give two or more processes or files, or one process and --every 60s"
-    )]
+    #[error("nothing to compare with: give two or more processes or files, or one process")]
     OneSource,
     #[error(
         "--every and --times are for one process, but {0} were given: leave out the options, or give one process"
@@ -180,9 +184,10 @@ impl Failure {
             | Self::NotRuby { .. }
             | Self::NotInContainer { .. }
             | Self::Ambiguous { .. }
+            | Self::NoSuchCommand { .. }
+            | Self::ManyCommands { .. }
             | Self::NoTrim { .. }
             | Self::Unreadable { .. }
-            | Self::Supervise(supervise::Error::NotStarted { .. })
             | Self::UnreadableRecording { .. }
             | Self::NotARecording { .. }
             | Self::NoSource { .. }
@@ -192,6 +197,10 @@ impl Failure {
             | Self::OtherSamples { .. }
             | Self::NothingAt(_)
             | Self::NoObjects(_) => 3,
+            // As a shell says it.
+            Self::Supervise(supervise::Error::NotStarted { source, .. }) => {
+                if source.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+            }
             Self::NoReferences => 6,
             Self::Capture(E::NotPermitted { .. } | E::Faults { .. }) => 4,
             Self::Capture(

@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
+use supervise::unix_ms;
 
 use crate::failure::Failure;
 
@@ -62,6 +63,12 @@ struct NewFile {
 pub(crate) struct Folder {
     path: PathBuf,
     folder: OwnedFd,
+}
+
+/// Returns the file for the output on a source, if the user gives none. Its name has the time, so that no earlier file is
+/// overwritten.
+pub(crate) fn default_path(source: &str, extension: &str) -> PathBuf {
+    format!("rbloat-{source}-{}.{extension}", unix_ms() / 1000).into()
 }
 
 impl Output {

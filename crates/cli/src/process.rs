@@ -16,6 +16,7 @@ pub(crate) fn find(name: ProcessName) -> Result<i32, Failure> {
     let pid = match name {
         ProcessName::Pid(pid) => pid,
         ProcessName::NamespacePid(pid) => in_container(pid)?,
+        ProcessName::Command(word) => return by_command(word),
     };
     capture::check(pid)?;
     let image = capture::look(pid)?;
@@ -48,12 +49,29 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
     match &candidates[..] {
         [] => Err(Failure::NotInContainer { namespace_pid }),
         [(pid, _)] => Ok(*pid),
-        _ => {
-            let candidates =
-                candidates.into_iter().map(|(pid, command)| format!("{pid} ({command})")).collect();
-            Err(Failure::Ambiguous { namespace_pid, candidates })
+        _ => Err(Failure::Ambiguous { namespace_pid, candidates: shown(candidates) }),
+    }
+}
+
+/// Returns the only Ruby process that has `word` in its command line.
+fn by_command(word: String) -> Result<i32, Failure> {
+    let mut candidates = Vec::new();
+    for pid in capture::proc::processes()? {
+        // Processes of others cannot be read, and processes may have ended meanwhile.
+        let Ok(image) = capture::look(pid) else { continue };
+        if image.state.process.command.contains(&word) && ruby::find(&image).is_some() {
+            candidates.push((pid, command(&image)));
         }
     }
+    match &candidates[..] {
+        [] => Err(Failure::NoSuchCommand { word }),
+        [(pid, _)] => Ok(*pid),
+        _ => Err(Failure::ManyCommands { word, candidates: shown(candidates) }),
+    }
+}
+
+fn shown(candidates: Vec<(i32, String)>) -> Vec<String> {
+    candidates.into_iter().map(|(pid, command)| format!("{pid} ({command})")).collect()
 }
 
 /// Returns the beginning of the command line, for an error.

@@ -15,7 +15,9 @@ const MAX_BYTES: u64 = 256 << 20;
 /// The samples to use.
 #[derive(Debug, Args)]
 pub(crate) struct SamplesArguments {
-    /// Show which code touched the memory first. FILE has the output of `rbloat who PID --json`
+    /// Show which code touched the memory first
+    ///
+    /// FILE has the output of `rbloat who PID --json`
     #[arg(long, value_name = "FILE")]
     pub(crate) who: Option<PathBuf>,
 }

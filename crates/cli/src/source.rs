@@ -75,6 +75,17 @@ impl Source {
         }
     }
 
+    /// Returns the id of the process, or the name of the file without its extension.
+    pub(crate) fn name(&self) -> String {
+        let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into();
+        match self {
+            Self::Process(pid) => pid.to_string(),
+            Self::Snapshot(SnapshotFile { path, .. }) | Self::Core(CoreSource { path, .. }) => {
+                stem(path)
+            }
+        }
+    }
+
     fn of_file(path: PathBuf, sysroot: Option<PathBuf>) -> Result<Self, Failure> {
         let unreadable = |source| Failure::Unreadable { path: path.clone(), source };
         let file = File::open(&path).map_err(unreadable)?;

@@ -29,7 +29,7 @@ pub use fix::fix;
 pub use map::{map_html, map_png};
 pub use plot::Plot;
 pub use processes::{ListedProcess, processes};
-pub use report::{TextOptions, report, saved_snapshot};
+pub use report::{TextOptions, report, saved_snapshot, written_map};
 pub use sample::{age, duration, fewer_searches, headline, recording_end, sample, sparkline};
 pub use stable::stable_point;
 pub use text::bar;

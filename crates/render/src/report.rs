@@ -67,11 +67,17 @@ pub fn report(report: &Report, options: TextOptions) -> String {
     text
 }
 
-/// One line about a report that was saved in the snapshot `path` of `bytes` bytes.
+/// One line about a map that was written to `path`.
+#[must_use]
+pub fn written_map(path: &Path) -> String {
+    format!("{}: open it in a browser\n", path.display())
+}
+
+/// A report that was saved in the snapshot `path` of `bytes` bytes, and the next command.
 #[must_use]
 pub fn saved_snapshot(report: &Report, path: &Path, bytes: u64) -> String {
     format!(
-        "{}: process {} ({}), {} of RSS in {}\n",
+        "{}: process {} ({}), {} of RSS in {}\nNext: rbloat report {0}\n",
         path.display(),
         report.process.pid,
         report.process.command,

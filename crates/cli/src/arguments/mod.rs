@@ -17,49 +17,37 @@ pub(crate) use time::{parse_short_time, parse_time, parse_time_or_never};
 
 use crate::commands::Command;
 
-pub(crate) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
-  rbloat                        list the Ruby processes on this machine
-  rbloat report 4242            show where the memory of process 4242 is
-  rbloat report 4242 --arenas   also show a row for each of malloc's arenas
-  rbloat report 4242 --json     print the same as JSON
-  rbloat report --namespace-pid 7
-                                report on the process that has pid 7 in its container
-  rbloat fix 4242               print the changes that lower it, to be pasted
-  rbloat map 4242 -o heap.html  draw every page of its memory
-  rbloat snapshot 4242 -o app.rbloat
-                                save its state, for report, map and diff
-  rbloat report app.rbloat      report on a snapshot, on any machine
-  rbloat report core.4242       report on a core file of gcore or the kernel
-  rbloat diff a.rbloat b.rbloat show what grew between two snapshots
-  rbloat diff 4242 --every 60s  take three snapshots, and find out whether it leaks
-  rbloat why 4242 Cache::Entry  show what retains the objects of a class
-  rbloat who 4242 -o who.html   show which code makes it grow, for 60 s
-  rbloat who 4242 --json > who.json; rbloat report 4242 --who who.json
-                                name the code that left free memory behind
-  rbloat compare -- ruby job.rb run a program under each allocator, and recommend one
-  rbloat trim 4242 --dry-run    predict how much memory malloc_trim would free
-  rbloat trim 4242 --watch 60s  free it, and see whether that lasts
-  rbloat record 4242            record the memory of a process and its children, until ^C
-  rbloat record -- ruby app.rb  start a program, and record it until it ends
-  rbloat plot a.jsonl b.jsonl -o both.html
-                                draw recordings
+  rbloat               list the Ruby processes on this machine
+  rbloat report 4242   show where the memory of process 4242 is, and what to do
+  rbloat help report   options and examples of a command";
+
+const EXAMPLES_AND_STATUSES: &str = "\
+Examples:
+  rbloat               list the Ruby processes on this machine
+  rbloat report 4242   show where the memory of process 4242 is, and what to do
+  rbloat help report   options and examples of a command
 
 Exit status:
-  0  success
-  1  rbloat failed
-  2  invalid arguments
-  3  nothing to examine: no such process or file, not a Ruby process, a kernel thread, a zombie
-  4  permission denied
-  5  temporary failure: the process ended, is being traced, did not stop, or lacks memory
-  6  incomplete: a part of the process could not be read, or a run of a comparison failed";
+  0         success
+  1         rbloat failed
+  2         invalid arguments
+  3         nothing to examine: no such process or file, not a Ruby process, a kernel
+            thread, a zombie
+  4         permission denied
+  5         temporary failure: the process ended, is being traced, did not stop, or
+            lacks memory
+  6         incomplete: a part of the process could not be read, or a run of a
+            comparison failed
+  126, 127  the program of record, who or compare cannot be started, or was not found";
 
 /// Find out where a Ruby process's memory went, and how to get it back
 ///
 /// rbloat examines the live, unmodified process: no restart, no code loaded into it, no debug symbols.
 /// Without a command it lists the Ruby processes on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "rbloat", version, after_help = EXAMPLES)]
+#[command(name = "rbloat", version, after_help = EXAMPLES, after_long_help = EXAMPLES_AND_STATUSES)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -118,6 +106,7 @@ pub(crate) fn manual() -> std::io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::Duration;
 
     use super::*;
@@ -138,9 +127,13 @@ mod tests {
         assert!(parse(&["rbloat", "report"]).is_err());
         assert!(parse(&["rbloat", "report", "1", "--namespace-pid", "2"]).is_err());
         assert!(parse(&["rbloat", "report", "1", "-p", "2"]).is_err());
-        assert!(parse(&["rbloat", "trim", "ruby"]).is_err());
-        let file = SourceName::File { path: "./42".into(), sysroot: None };
-        assert_eq!(SourceName::from("./42"), file);
+        let process = |word: &str| SourceName::Process(ProcessName::Command(word.to_owned()));
+        assert_eq!(SourceName::of("puma", None), process("puma"));
+        for (word, sysroot) in [("./42", None), ("Cargo.toml", None), ("core", Some("root"))] {
+            let sysroot = sysroot.map(Path::new);
+            let file = SourceName::File { path: word.into(), sysroot: sysroot.map(Path::to_owned) };
+            assert_eq!(SourceName::of(word, sysroot), file);
+        }
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(crate) struct SourceArguments {
 #[group(required = true, multiple = false)]
 struct WhichArguments {
     /// A process, a snapshot, or a core file
+    ///
+    /// A process has an id, or a word of its command line that no other Ruby process has
     #[arg(value_name = "PID|FILE")]
     source: Option<String>,
     /// The process to examine
@@ -40,12 +42,20 @@ struct WhichArguments {
 }
 
 /// The name of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProcessName {
     /// The pid that /proc shows.
     Pid(i32),
     /// The pid in its container.
     NamespacePid(i32),
+    /// A part of its command line.
+    Command(String),
+}
+
+impl From<&str> for ProcessName {
+    fn from(name: &str) -> Self {
+        name.parse().map_or_else(|_| Self::Command(name.to_owned()), Self::Pid)
+    }
 }
 
 /// The name of a process or file.
@@ -59,22 +69,17 @@ pub(crate) enum SourceName {
     },
 }
 
-impl From<&str> for SourceName {
-    /// A number is a process. A file with a number as its name is written `./4242`.
-    fn from(source: &str) -> Self {
-        match source.parse() {
-            Ok(pid) => Self::Process(ProcessName::Pid(pid)),
-            Err(_) => Self::File { path: source.into(), sysroot: None },
-        }
-    }
-}
-
 impl SourceName {
-    /// Returns the name with the folder of the files that the process of a core had mapped.
-    pub(crate) fn below(self, folder: Option<&Path>) -> Self {
-        match self {
-            Self::File { path, .. } => Self::File { path, sysroot: folder.map(Path::to_owned) },
-            process => process,
+    /// Returns the process or file that a word names. A number is a process; a file with a number as its name is written
+    /// `./4242`. Other words are files if there is such a file, or if they cannot be in a command line.
+    /// `sysroot` is the folder with the files that the process of a core had mapped.
+    pub(crate) fn of(word: &str, sysroot: Option<&Path>) -> Self {
+        let is_file = || sysroot.is_some() || word.contains('/') || Path::new(word).exists();
+        match ProcessName::from(word) {
+            ProcessName::Command(_) if is_file() => {
+                Self::File { path: word.into(), sysroot: sysroot.map(Path::to_owned) }
+            }
+            process => Self::Process(process),
         }
     }
 }
@@ -85,7 +90,7 @@ impl SourceArguments {
     pub(crate) fn name(&self) -> Result<SourceName, Failure> {
         let WhichArguments { source, pid, namespace_pid } = &self.which;
         let name = match (source, pid, namespace_pid) {
-            (Some(source), ..) => SourceName::from(source.as_str()).below(self.sysroot.as_deref()),
+            (Some(source), ..) => SourceName::of(source, self.sysroot.as_deref()),
             (_, Some(pid), _) => SourceName::Process(ProcessName::Pid(*pid)),
             (.., namespace_pid) => {
                 let pid = namespace_pid.expect("clap requires one of them");
@@ -149,9 +154,9 @@ pub(crate) enum CaptureMode {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct ProcessArguments {
-    /// The process
+    /// The process: its id, or a word of its command line that no other Ruby process has
     #[arg(value_name = "PID")]
-    source: Option<i32>,
+    source: Option<String>,
     /// The process
     #[arg(short, long, value_name = "PID")]
     pid: Option<i32>,
@@ -162,9 +167,10 @@ pub(crate) struct ProcessArguments {
 
 impl ProcessArguments {
     pub(crate) fn name(&self) -> ProcessName {
-        match (self.source.or(self.pid), self.namespace_pid) {
-            (Some(pid), _) => ProcessName::Pid(pid),
-            (None, namespace_pid) => {
+        match (&self.source, self.pid, self.namespace_pid) {
+            (Some(name), ..) => ProcessName::from(name.as_str()),
+            (_, Some(pid), _) => ProcessName::Pid(pid),
+            (.., namespace_pid) => {
                 ProcessName::NamespacePid(namespace_pid.expect("clap requires one of them"))
             }
         }

@@ -20,23 +20,38 @@ const BOOT: Duration = Duration::from_secs(60);
 /// The longest wait for a command without a load to finish its work.
 const WORK: Duration = Duration::from_secs(24 * 3600);
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  rbloat compare -- ruby job.rb
+      run a program under each allocator
+  rbloat compare --with default,jemalloc -- ruby job.rb
+      under two of them
+  rbloat compare --load \"wrk -d10 http://localhost:3000\" -- bin/puma
+      a server under load";
+
 #[derive(Debug, Args)]
 pub(crate) struct CompareArguments {
-    /// The settings to compare, separated by commas: default, arena2, jemalloc, jemalloc-background (with
-    /// background_thread:true), jemalloc-decay1s (dirty_decay_ms:1000), jemalloc-arena2 (narenas:2), tcmalloc, mimalloc,
-    /// trim, gem. The first one is the baseline. [default: all that are installed but jemalloc-decay1s and jemalloc-arena2]
+    /// The settings to compare, separated by commas [default: those that are installed]
+    ///
+    /// default, arena2, jemalloc, jemalloc-background (with background_thread:true), jemalloc-decay1s
+    /// (dirty_decay_ms:1000), jemalloc-arena2 (narenas:2), tcmalloc, mimalloc, trim, and gem. By default all that are
+    /// installed but jemalloc-decay1s and jemalloc-arena2. The first one is the baseline.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setting)]
     pub(crate) with: Vec<Setting>,
-    /// Also compare a setting of your own, which sets an environment variable: arena1:MALLOC_ARENA_MAX=1. Repeat this
-    /// option with the same NAME for further variables
+    /// Also compare a setting of your own: arena1:MALLOC_ARENA_MAX=1
+    ///
+    /// It sets an environment variable. Repeat this option with the same NAME for further variables
     #[arg(long = "set", value_name = "NAME:VARIABLE=VALUE", value_parser = parse_variable)]
     pub(crate) variables: Vec<Variable>,
-    /// Number of runs under each setting. One run finds no difference. Three find differences of 10 % if the noise is
-    /// 1 %. Ten find most differences of 4 % in noise of 2 %. High confidence takes seven
+    /// Number of runs under each setting
+    ///
+    /// One run finds no difference. Three find differences of 10 % if the noise is 1 %. Ten find most differences of
+    /// 4 % in noise of 2 %. High confidence takes seven
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) runs: u32,
-    /// A shell command that puts load on COMMAND, or on the daemon that it leaves. It must print the output of `wrk
-    /// --latency`, or a line of JSON with "requests"
+    /// A shell command that puts load on COMMAND, or on the daemon that it leaves
+    ///
+    /// It must print the output of `wrk --latency`, or a line of JSON with "requests"
     #[arg(long, value_name = "LINE")]
     pub(crate) load: Option<String>,
     /// Time to wait after the work before the remaining memory is measured. jemalloc needs 10 s to return its memory

@@ -11,13 +11,19 @@ use crate::sandbox::{Sandbox, SandboxArguments};
 use crate::source::{self, Source};
 use crate::terminal;
 
-/// The defaults of `--every` and `--times` if only the other option is given.
+/// The defaults of `--every` and `--times` for one process.
 const EVERY: Duration = Duration::from_secs(60);
 const TIMES: u32 = 3;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  rbloat diff 4242               compare three looks, 60 s apart: does it leak?
+  rbloat diff a.rbloat b.rbloat  what grew between two snapshots
+  rbloat diff app.rbloat 4242    what grew since a snapshot";
+
 #[derive(Debug, Args)]
 pub(crate) struct DiffArguments {
-    /// Two or more snapshots, core files or processes, oldest first; or one process, with --every
+    /// Two or more snapshots, core files or processes, oldest first; or one process, which is looked at three times
     #[arg(value_name = "PID|FILE", required = true)]
     sources: Vec<String>,
     /// Time between two snapshots of one process: 60s, 5m [default: 60s]
@@ -44,7 +50,7 @@ pub(crate) struct DiffArguments {
 
 impl DiffArguments {
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, SourceName)> {
-        let name = |source: &str| SourceName::from(source).below(self.sysroot.as_deref());
+        let name = |source: &str| SourceName::of(source, self.sysroot.as_deref());
         self.sources.iter().map(move |source| (source.as_str(), name(source)))
     }
 }
@@ -55,7 +61,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let repeats = arguments.every.is_some() || arguments.times.is_some();
     let sandbox = Sandbox::new(arguments.sandbox, []);
     let snapshots = match &names[..] {
-        [(_, SourceName::Process(_))] if repeats => watch(arguments, names[0].1.clone(), &sandbox)?,
+        [(_, SourceName::Process(_))] => watch(arguments, names[0].1.clone(), &sandbox)?,
         [_] => return Err(Failure::OneSource),
         many if repeats => return Err(Failure::ManySources(many.len())),
         _ => {
@@ -90,6 +96,10 @@ fn watch(
     let every = arguments.every.unwrap_or(EVERY);
     let times = arguments.times.unwrap_or(TIMES);
     let started = Instant::now();
+    if arguments.every.is_none() && terminal::has_interactive_errors() {
+        let seconds = (every * (times - 1)).as_secs();
+        terminal::print_error(&format!("{times} looks in {seconds} s; ^C ends this\n"));
+    }
     let mut snapshots = Vec::new();
     for number in 1..=times {
         let due = every * (number - 1);

@@ -7,6 +7,12 @@ use crate::sandbox::Sandbox;
 use crate::source::{Detail, Source};
 use crate::terminal;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  rbloat fix 4242                   the changes that lower its memory, to be pasted
+  rbloat fix 4242 --for kubernetes  the same as lines of a manifest
+  rbloat fix app.rbloat             for the process of a snapshot";
+
 #[derive(Debug, Args)]
 pub(crate) struct FixArguments {
     #[command(flatten)]

@@ -4,19 +4,26 @@ use clap::Args;
 
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
+use crate::output::{Output, default_path};
 use crate::samples::SamplesArguments;
 use crate::sandbox::Sandbox;
 use crate::source::Source;
+use crate::terminal;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  rbloat map 4242                     draw it into rbloat-4242-TIME.html
+  rbloat map app.rbloat -o heap.html  draw a snapshot
+  rbloat map 4242 --png heap.png      draw the overview as a picture";
 
 #[derive(Debug, Args)]
 pub(crate) struct MapArguments {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
-    /// The HTML file to write
-    #[arg(short, long, value_name = "FILE", required_unless_present = "png")]
+    /// The HTML file to write [default: rbloat-PID-TIME.html]
+    #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Also write the overview as a PNG picture
+    /// Write the overview as a PNG picture; the map only if --output is given, too
     #[arg(long, value_name = "FILE")]
     pub(crate) png: Option<PathBuf>,
     #[command(flatten)]
@@ -32,7 +39,11 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
     let source = Source::open(arguments.source.name()?)?;
     let samples = arguments.samples.open()?;
     let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
-    let (page, picture) = (open(&arguments.output)?, open(&arguments.png)?);
+    let path = match (&arguments.output, &arguments.png) {
+        (None, None) => Some(default_path(&source.name(), "html")),
+        (path, _) => path.clone(),
+    };
+    let (page, picture) = (open(&path)?, open(&arguments.png)?);
     let sandbox = Sandbox::new(arguments.source.sandbox, page.iter().chain(&picture));
     let mut snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
     let who = samples.map(|samples| samples.of(&snapshot)).transpose()?;
@@ -41,7 +52,11 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         diagnosis::made_pages(&snapshot.report, &who)
     });
     if let Some(page) = page {
+        let is_file = page.is_file();
         page.write(render::map_html(&snapshot, made.as_ref()).as_bytes())?;
+        if is_file && let Some(path) = &path {
+            terminal::print(&render::written_map(path))?;
+        }
     }
     if let Some(picture) = picture {
         picture.write(&render::map_png(&snapshot))?;

@@ -16,7 +16,7 @@ pub(crate) mod why;
 use clap::Subcommand;
 use clap_complete::Shell;
 
-use crate::arguments::{self, EXAMPLES};
+use crate::arguments;
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
@@ -27,45 +27,45 @@ pub(crate) enum Command {
     ///
     /// Every resident byte has exactly one cause. The process pauses for some milliseconds, while the kernel makes a
     /// forked copy of it, which is then read. See --capture and --max-pause.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = report::EXAMPLES)]
     Report(report::ReportArguments),
     /// Print the advice on a process as changes that can be pasted
     ///
     /// Finds out how the process was started (Dockerfile, Kubernetes, systemd, Heroku, Procfile or shell) and configured
     /// (Puma, Sidekiq, Rails, Bundler). For each step it prints the saving if that is known, the costs, the lines to
     /// paste, and a way to check the effect. Nothing is changed.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = fix::EXAMPLES)]
     Fix(fix::FixArguments),
     /// Draw every page of a process's memory: in use, free but kept, or returned
     ///
     /// The map is one HTML file that opens in any browser without network. It shows all arenas, mmapped chunks, Ruby's
     /// heap pages and stacks, by use or by owner. It zooms to single chunks, and finds addresses.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = map::EXAMPLES)]
     Map(map::MapArguments),
     /// Save the state of a process in a small file, for report, map and diff
     ///
     /// The file has no data of the process. It has only names (of classes, types, constants, variables and files), and
     /// the command line.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = snapshot::EXAMPLES)]
     Snapshot(snapshot::SnapshotArguments),
     /// Show what grew between snapshots of a process, and whether it is a leak
     ///
     /// Compares snapshots, or takes them itself: `rbloat diff PID --every 60s --times 3`. Two snapshots show what grew,
     /// three show whether the growth continues.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = diff::EXAMPLES)]
     Diff(diff::DiffArguments),
     /// Run a program under each allocator and setting, and recommend one
     ///
     /// Runs COMMAND several times under each setting, in turns, each time as a new process. The work is done when
     /// COMMAND ends or has used no CPU time for a second. With --load, the load starts then, and the work is done when
     /// the load ends. The standard input of COMMAND stays open until rbloat asks it to end.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = compare::EXAMPLES)]
     Compare(compare::CompareArguments),
     /// Return the free memory of a process to the kernel now
     ///
     /// Prints a prediction first. Then one thread of the process calls malloc_trim(0), or the equivalent of jemalloc or
     /// tcmalloc, in a signal handler. The other threads keep running.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = trim::EXAMPLES)]
     Trim(trim::TrimArguments),
     /// Record the memory use of a process and its children over time
     ///
@@ -73,13 +73,13 @@ pub(crate) enum Command {
     /// and OOM kills of the control group. Every 30 s it records the causes of each Ruby process, as in `rbloat report`.
     /// Readings that cost more than 1 % of a processor in total are made less often. The file has one JSON object
     /// per line. The recording ends with the process, by ^C, or after --duration.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = record::EXAMPLES)]
     Record(record::RecordArguments),
     /// Draw recordings in one picture, and find out whether memory is stable
     ///
     /// The picture shows the memory of all recordings with limits, OOM kills and falls, and below it the causes of each.
     /// Without --output it only prints a summary of each recording.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = plot::EXAMPLES)]
     Plot(plot::PlotArguments),
     /// Show which code makes the memory of a process grow
     ///
@@ -87,13 +87,13 @@ pub(crate) enum Command {
     /// faulted, while it runs. The result names methods, lines of the application, threads, kinds of memory and native
     /// libraries. Nothing is loaded into the process. At the beginning it pauses for some milliseconds, as for a report.
     /// Processes that it forks are followed.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = who::EXAMPLES)]
     Who(who::WhoArguments),
     /// Explain why an object, or the objects of a class, are not freed
     ///
     /// Shows the shortest paths that retain it, the objects that refer to it, and what would be freed with it. A snapshot does
     /// not have the references between objects, so this needs a process or a core.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = why::EXAMPLES)]
     Why(why::WhyArguments),
     /// Print a completion script for a shell
     Completions {

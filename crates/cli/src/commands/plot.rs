@@ -15,6 +15,12 @@ use crate::terminal;
 /// The maximum size of a recording's file. The recording of ten processes over a week is smaller.
 const MAX_BYTES: u64 = 2 << 30;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  rbloat plot a.jsonl                       is memory stable?
+  rbloat plot a.jsonl b.jsonl -o both.html  draw two recordings in one picture
+  rbloat plot a.jsonl -o a.png              as a picture";
+
 #[derive(Debug, Args)]
 pub(crate) struct PlotArguments {
     /// Recordings, finished or not

@@ -10,7 +10,7 @@ use supervise::{Journal, Orphans, Recorder, RecorderOptions, Searches, Signals, 
 
 use crate::arguments::{CaptureArguments, parse_short_time, parse_time, parse_time_or_never};
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
+use crate::output::{Output, default_path};
 use crate::recording_view::View;
 use crate::terminal;
 
@@ -19,6 +19,12 @@ const FIRST_CAUSES_OF_A_NEW_PROGRAM: Duration = Duration::from_secs(2);
 
 /// The time between two searches for the causes, if the user gives none.
 const CAUSES_EVERY: Duration = Duration::from_secs(30);
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  rbloat record 4242                       record it and its children, until ^C
+  rbloat record -o a.jsonl -- ruby app.rb  start a program, and record it
+  rbloat plot a.jsonl -o a.html            draw the recording";
 
 /// The process to record.
 #[derive(Debug, Args)]
@@ -42,14 +48,18 @@ pub(crate) struct RecordArguments {
     /// Also write the samples as comma-separated values
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// Stop recording after this time: 60s, 5m, 1h. A program that rbloat started then gets SIGTERM
+    /// Stop recording after this time: 60s, 5m, 1h
+    ///
+    /// A program that rbloat started then gets SIGTERM
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) duration: Option<Duration>,
     /// Time between two samples: 200ms, 1s, 1m
     #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "1s")]
     pub(crate) every: Duration,
-    /// Time between two searches for the causes; 0 for none. By default 30s, or longer if they would cost more than
-    /// 0.3 % of a processor. A time that you give is kept up to a cost of 5 %
+    /// Time between two searches for the causes; 0 for none
+    ///
+    /// By default 30s, or longer if they would cost more than 0.3 % of a processor. A time that you give is kept up
+    /// to a cost of 5 %
     #[arg(long, value_name = "TIME", value_parser = parse_time_or_never)]
     pub(crate) causes_every: Option<Duration>,
     /// Also print the confidence intervals of the growth rate
@@ -117,10 +127,7 @@ fn record(
     signals: &Signals,
 ) -> Result<RecordingEnd, Failure> {
     let unix_ms = unix_ms();
-    let path = arguments
-        .output
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(format!("rbloat-{pid}-{}.jsonl", unix_ms / 1000)));
+    let path = arguments.output.clone().unwrap_or_else(|| default_path(&pid.to_string(), "jsonl"));
     let publish = |path| Output::open(path)?.publish();
     let csv = arguments.csv.as_deref().map(publish).transpose()?;
     let mut journal = Journal::new(publish(&path)?, csv)?;

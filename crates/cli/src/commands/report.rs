@@ -10,6 +10,12 @@ use crate::sandbox::Sandbox;
 use crate::source::{Detail, Source};
 use crate::terminal;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  rbloat report 4242                 where the memory of process 4242 is
+  rbloat report puma                 of the only Ruby process with puma in its command line
+  rbloat report app.rbloat --arenas  of a snapshot, with a row for each of malloc's arenas";
+
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
     #[command(flatten)]
@@ -20,11 +26,14 @@ pub(crate) struct ReportArguments {
     /// Show a row for each of malloc's arenas. JSON always has them
     #[arg(long)]
     pub(crate) arenas: bool,
-    /// Show the interpreter's own memory: by kind, and its bytecode by gem and file. JSON always has it. Without
-    /// this option, kinds and gems are shown if the interpreter is a large part of the process
+    /// Show the interpreter's own memory: by kind, and its bytecode by gem and file
+    ///
+    /// JSON always has it. Without this option, kinds and gems are shown if the interpreter is a large part of the
+    /// process
     #[arg(long)]
     pub(crate) code: bool,
-    /// Show the N owners that hold most malloc'ed memory [default: 10, in JSON 100; without N: 30].
+    /// Show the N owners that hold most malloc'ed memory [default: 10, in JSON 100; without N: 30]
+    ///
     /// With 0, owners are not searched for, which is faster
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "30")]
     owners: Option<usize>,

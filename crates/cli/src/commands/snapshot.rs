@@ -4,32 +4,42 @@ use clap::Args;
 
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
+use crate::output::{Output, default_path};
 use crate::sandbox::Sandbox;
 use crate::source::Source;
 use crate::terminal;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  rbloat snapshot 4242
+      save its state in rbloat-4242-TIME.rbloat
+  rbloat snapshot 4242 --retained -o app.rbloat
+      with the sizes that objects retain
+  rbloat report app.rbloat
+      report on it, on any machine";
 
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotArguments {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
-    /// The file to write
+    /// The file to write [default: rbloat-PID-TIME.rbloat]
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: PathBuf,
+    pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) retained: RetainedArguments,
 }
 
 pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let source = Source::open(arguments.source.name()?)?;
-    let output = Output::open(&arguments.output)?;
+    let path = arguments.output.clone().unwrap_or_else(|| default_path(&source.name(), "rbloat"));
+    let output = Output::open(&path)?;
     let is_file = output.is_file();
     let sandbox = Sandbox::new(arguments.source.sandbox, [&output]);
     let snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
     let bytes = snapshot.to_bytes();
     output.write(&bytes)?;
     let report = &snapshot.report;
-    let summary = render::saved_snapshot(report, &arguments.output, bytes.len() as u64);
+    let summary = render::saved_snapshot(report, &path, bytes.len() as u64);
     if is_file {
         terminal::print(&summary)?;
     } else {

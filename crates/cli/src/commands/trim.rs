@@ -15,6 +15,12 @@ use crate::{terminal, trimming};
 /// The time between two samples of RSS after a trim.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  rbloat trim 4242 --dry-run    predict how much memory it would return
+  rbloat trim 4242              return it
+  rbloat trim 4242 --watch 60s  return it, and see whether that lasts";
+
 #[derive(Debug, Args)]
 pub(crate) struct TrimArguments {
     #[command(flatten)]

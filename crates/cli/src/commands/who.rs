@@ -26,6 +26,12 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 /// Attempts for each process.
 const MAX_TRIES: u32 = 8;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  rbloat who 4242              which code makes it grow, for 60 s
+  rbloat who 4242 -o who.html  the same as a flame graph
+  rbloat who -- ruby job.rb    of a program, until it ends";
+
 /// The process to watch.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
@@ -33,8 +39,9 @@ pub(crate) struct WatchedArguments {
     /// The process to watch
     #[arg(value_name = "PID")]
     pid: Option<i32>,
-    /// A program to start and watch, with its arguments. rbloat forwards signals to it, and exits with its status. The
-    /// result follows its output
+    /// A program to start and watch, with its arguments. rbloat forwards signals to it, and exits with its status
+    ///
+    /// The result follows its output
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -43,8 +50,9 @@ pub(crate) struct WatchedArguments {
 pub(crate) struct WhoArguments {
     #[command(flatten)]
     pub(crate) watched: WatchedArguments,
-    /// Stop after this time: 60s, 5m [default: 60s for a process; a program is watched until it ends]. A program that
-    /// rbloat started then gets SIGTERM
+    /// Stop after this time: 60s, 5m [default: 60s for a process; a program is watched until it ends]
+    ///
+    /// A program that rbloat started then gets SIGTERM
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub(crate) duration: Option<Duration>,
     /// Print the result as JSON

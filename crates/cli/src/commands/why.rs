@@ -11,6 +11,12 @@ use crate::sandbox::{Sandbox, SandboxArguments};
 use crate::source::Source;
 use crate::terminal;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  rbloat why 4242 Cache::Entry    what retains the objects of a class
+  rbloat why 4242 0x7f12deadbeef  what retains the object at an address
+  rbloat why core.4242 String     in a core file";
+
 #[derive(Debug, Args)]
 pub(crate) struct WhyArguments {
     /// A process, or a core file
@@ -33,7 +39,7 @@ pub(crate) struct WhyArguments {
 
 pub(crate) fn run(arguments: &WhyArguments) -> Result<Outcome, Failure> {
     let subject = subject(&arguments.subject)?;
-    let name = SourceName::from(arguments.source.as_str()).below(arguments.sysroot.as_deref());
+    let name = SourceName::of(&arguments.source, arguments.sysroot.as_deref());
     let sandbox = Sandbox::new(arguments.sandbox, []);
     let why = Source::open(name)?.explain(arguments.capture, &subject, &sandbox)?;
     let text = if arguments.json {

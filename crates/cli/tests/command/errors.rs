@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use crate::{complaint, rbloat, report_of, run};
+use formats::Report;
 use testkit::Target;
 
 const WAITING: &str = "puts 'ready {}'; $stdout.flush; $stdin.read";
@@ -87,11 +88,48 @@ fn what_would_be_ignored_or_lost_is_refused() {
 
 #[test]
 fn arguments_that_make_no_sense_are_told_so() {
-    for arguments in [&["report"][..], &["trim", "ruby"], &["report", "1", "-p", "1"], &["frob"]] {
+    for arguments in [&["report"][..], &["who", "ruby"], &["report", "1", "-p", "1"], &["frob"]] {
         let output = rbloat().args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty());
     }
+}
+
+#[test]
+fn a_process_is_named_by_a_word_that_only_its_command_line_has() {
+    // The words are also in the names of the variables of this test, but not in its command line.
+    let start = |words: &str| {
+        let source = format!("puts 'ready {{}}'; $stdout.flush; $stdin.read # {words}");
+        Target::start(testkit::ruby().args(["-e", &source]))
+    };
+    let (one, other) = (start("only_one_has_it both_have_it"), start("both_have_it"));
+    let run = |verb: &str, word: &str| rbloat().args([verb, word, "--json"]).output().unwrap();
+    let report: Report = crate::document(&run("report", "only_one_has_it").stdout);
+    assert_eq!(report.process.pid, one.pid());
+    let (status, line) = complaint(&run("trim", "both_have_it"));
+    let pids = [one.pid(), other.pid()].map(|pid| format!("{pid} (ruby"));
+    assert!(status == 3 && pids.iter().all(|pid| line.contains(pid)), "{line}");
+    let (status, line) = complaint(&run("report", "none_has_it"));
+    let words = "neither a file `none_has_it` nor a Ruby process";
+    assert!(status == 3 && line.contains(words), "{line}");
+}
+
+#[test]
+fn without_a_name_maps_and_snapshots_get_one_that_overwrites_nothing() {
+    let target = Target::ruby(WAITING);
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    for (verb, extension, next) in
+        [("map", "html", "open it in a browser"), ("snapshot", "rbloat", "Next: rbloat report")]
+    {
+        let output = rbloat().current_dir(folder.path()).args([verb, &pid]).output().unwrap();
+        let shown = String::from_utf8(output.stdout).unwrap();
+        let name = shown.split_once(':').unwrap().0;
+        let time = name.strip_prefix(&format!("rbloat-{pid}-")).unwrap();
+        assert!(time.strip_suffix(&format!(".{extension}")).unwrap().parse::<u64>().is_ok());
+        assert!(folder.path().join(name).is_file() && shown.contains(next), "{shown}");
+    }
+    assert!(target.finish());
 }
 
 #[test]

@@ -476,8 +476,10 @@ fn values_are_written_with_commas_too() {
 fn what_cannot_be_recorded_is_told() {
     let output = rbloat().args(["record", "--", "/no/such/program"]).output().unwrap();
     let (status, text) = crate::complaint(&output);
-    assert_eq!(status, 3);
+    assert_eq!(status, 127);
     assert!(text.contains("cannot start /no/such/program"), "{text}");
+    let output = rbloat().args(["record", "--", "/etc/passwd"]).output().unwrap();
+    assert_eq!(crate::complaint(&output).0, 126);
     let output = rbloat().args(["record", "1", "-o", "/no/such/folder/a"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let output = rbloat().args(["record", "999999999"]).output().unwrap();
