@@ -8,7 +8,8 @@ use ledger::{Cause, Count, Size};
 use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
 use crate::text::{
-    BOLD, DIM, GREEN, RED, YELLOW, align_right, mebibytes, table, trimmed, write_verdict,
+    BOLD, DIM, GREEN, RED, YELLOW, align_right, mebibytes, table, trimmed, write_parts,
+    write_verdict,
 };
 use crate::words::{self, signed, signed_count};
 
@@ -29,7 +30,7 @@ pub fn diff(diff: &Diff, width: usize) -> String {
 }
 
 fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
-    write_head(diff, out)?;
+    write_head(diff, out, width)?;
     let style = match diff.verdict.kind {
         DiffKind::ManagedLeak | DiffKind::NativeLeak => RED,
         DiffKind::Growth | DiffKind::Retention => YELLOW,
@@ -45,23 +46,23 @@ fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     write_dominators(diff, out)
 }
 
-fn write_head(diff: &Diff, out: &mut String) -> std::fmt::Result {
+fn write_head(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     for (index, point) in diff.points.iter().enumerate() {
         let after = match diff.points.first() {
-            Some(first) if index > 0 && diff.same_process => format!(
-                "  ·  {:.0} s later",
+            Some(first) if index > 0 && diff.same_process => Some(format!(
+                "{:.0} s later",
                 point.unix_ms.saturating_sub(first.unix_ms) as f64 / 1e3
-            ),
-            _ => String::new(),
+            )),
+            _ => None,
         };
-        writeln!(
-            out,
-            "{BOLD}{}{BOLD:#}  pid {}  ·  {} resident{after}  {DIM}{}{DIM:#}",
-            point.source,
-            point.pid,
-            Size(diff.rss_bytes.at[index]),
-            point.command.chars().take(NAME).collect::<String>(),
-        )?;
+        let command: String = point.command.chars().take(NAME).collect();
+        let parts = [
+            format!("{BOLD}{}{BOLD:#}  pid {}", point.source, point.pid),
+            format!("{} resident", Size(diff.rss_bytes.at[index])),
+        ];
+        let parts: Vec<_> =
+            parts.into_iter().chain(after).chain([format!("{DIM}{command}{DIM:#}")]).collect();
+        write_parts(out, &parts, width)?;
     }
     writeln!(out)
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use formats::{FileCode, GemCode, Interpreter, InterpreterPart, Report};
 use ledger::{Cause, Count, percent};
 
-use crate::text::{BOLD, DIM, align_right, end_of, mebibytes, table, trimmed};
+use crate::text::{BOLD, align_right, end_of, explained, mebibytes, table, trimmed};
 use crate::words;
 
 /// The least size of the interpreter's memory that a report shows without being asked, in bytes and in percent of RSS.
@@ -49,15 +49,13 @@ pub(crate) fn write_interpreter(
 fn write_kinds(interpreter: &Interpreter, out: &mut String, width: usize) -> std::fmt::Result {
     let mut table = table(["INTERPRETER, MiB", "OBJECTS", "SLOTS", "RESIDENT", ""]);
     let room = width.saturating_sub(BEFORE_MEANING);
-    let room = if room < MIN_TEXT { 0 } else { room };
     for part in &interpreter.kinds {
-        let meaning: String = words::interpreter_kind(part.kind).chars().take(room).collect();
         table.add_row([
             part.kind.name().to_owned(),
             Count(part.objects).to_string(),
             mebibytes(part.slot_bytes),
             mebibytes(part.resident_bytes),
-            format!("{DIM}{meaning}{DIM:#}"),
+            explained(words::interpreter_kind(part.kind), room),
         ]);
     }
     let sum = |of: fn(&InterpreterPart) -> u64| words::total(interpreter.kinds.iter().map(of));

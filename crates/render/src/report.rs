@@ -10,8 +10,8 @@ use crate::interpreter::write_interpreter;
 use crate::made_by::write_made_by;
 use crate::pins::write_pins;
 use crate::text::{
-    BOLD, DIM, GREEN, RED, align_right, bar, mebibytes, table, trimmed, write_paragraph,
-    write_verdict, write_wrapped,
+    BOLD, DIM, GREEN, RED, align_right, bar, explained, mebibytes, styled, table, trimmed,
+    write_paragraph, write_parts, write_verdict, write_wrapped,
 };
 use crate::threads::write_threads;
 use crate::words;
@@ -20,8 +20,11 @@ use crate::words;
 const BAR: u64 = 20;
 /// Columns of a cause's other cells. The rest of a line is for the explanation.
 const BEFORE_MEANING: usize = 57;
-/// The least number of columns for an explanation: half a word explains nothing.
-const MIN_MEANING: usize = 24;
+/// The longest explanation of a cause that stands beside its bar. If there is less room, the bar is left out, and the
+/// explanation takes several lines.
+const MEANING: usize = 58;
+/// Columns of the table of arenas. On a narrower terminal, its columns have less space between them.
+const ARENA_COLUMNS: usize = 96;
 /// Owners whose retaining paths are shown, at most.
 const MAX_RETAINED: usize = 5;
 /// Smaller owners have no retaining paths: in bytes, and as a fraction of RSS.
@@ -87,12 +90,12 @@ pub fn saved_snapshot(report: &Report, path: &Path, bytes: u64) -> String {
 }
 
 fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::Result {
-    write_head(report, out)?;
+    write_head(report, out, options.width)?;
     let style = if report.verdict.cause.is_none() { GREEN } else { RED };
     write_verdict(out, style, &words::verdict(report), options.width)?;
     write_causes(report, out, options.width)?;
     if options.arenas {
-        write_arenas(report, out)?;
+        write_arenas(report, out, options.width)?;
     }
     write_made_by(report.made_by.as_ref(), out, options.width)?;
     write_owners(report, out, options.width)?;
@@ -106,46 +109,43 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     write_foot(report, out, options.width)
 }
 
-fn write_head(report: &Report, out: &mut String) -> std::fmt::Result {
+fn write_head(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
     let process = &report.process;
     let ruby = process.ruby_version.as_deref().unwrap_or("unknown");
-    writeln!(
-        out,
-        "{BOLD}pid {}{BOLD:#}  {} resident  ·  ruby {ruby}  ·  {}  ·  malloc by {}  ·  {}",
-        process.pid,
-        Size(process.rss_bytes),
-        process.libc,
-        words::allocator(report),
-        words::counted(process.threads, "thread")
-    )?;
+    let parts = [
+        format!("{BOLD}pid {}{BOLD:#}  {} resident", process.pid, Size(process.rss_bytes)),
+        format!("ruby {ruby}"),
+        process.libc.clone(),
+        format!("malloc by {}", words::allocator(report)),
+        words::counted(process.threads, "thread"),
+    ];
+    write_parts(out, &parts, width)?;
     writeln!(out, "{DIM}{}{DIM:#}", process.command)?;
     writeln!(out)
 }
 
 fn write_causes(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
     let rss = report.process.rss_bytes;
-    let mut table = table(["CAUSE", "MiB", "%", "", ""]);
+    let with_bar = width.checked_sub(BEFORE_MEANING).filter(|&room| room >= MEANING);
+    let room = with_bar.unwrap_or(width.saturating_sub(BEFORE_MEANING - 2 - BAR as usize));
+    let bar = |bytes| with_bar.map(|_| bar(bytes, rss, BAR));
+    let mut table = table(["CAUSE", "MiB", "%"]);
     for row in report.causes.iter().filter(|row| row.bytes > 0) {
         let is_culprit = Some(row.cause) == report.verdict.cause;
         let style = if is_culprit { RED } else { Style::new() };
         let share = percent(row.bytes, rss);
-        let room = width.saturating_sub(BEFORE_MEANING);
-        let room = if room < MIN_MEANING { 0 } else { room };
-        let meaning: String = words::meaning(row.cause).chars().take(room).collect();
-        table.add_row([
+        let cells = [
             format!("{style}{}{style:#}", row.cause.name()),
             format!("{style}{}{style:#}", mebibytes(row.bytes)),
             format!("{share:.1}"),
-            bar(row.bytes, rss, BAR),
-            format!("{DIM}{meaning}{DIM:#}"),
-        ]);
+        ];
+        let meaning = explained(words::meaning(row.cause), room);
+        table.add_row(cells.into_iter().chain(bar(row.bytes)).chain([meaning]));
     }
     table.add_row([
         format!("{BOLD}RSS{BOLD:#}"),
         format!("{BOLD}{}{BOLD:#}", mebibytes(rss)),
         "100.0".into(),
-        String::new(),
-        String::new(),
     ]);
     align_right(&mut table, [1, 2]);
     writeln!(out, "{}", trimmed(&table))?;
@@ -162,19 +162,19 @@ fn write_causes(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
     writeln!(out)
 }
 
-fn write_arenas(report: &Report, out: &mut String) -> std::fmt::Result {
+fn write_arenas(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
     let Some(arenas) = &report.arenas else { return Ok(()) };
     let mut table = table([
         "ARENA",
         "HEAPS",
-        "OBTAINED",
+        "OB-\nTAINED",
         "IN USE",
-        "UNRETURNED",
-        "FRAGMENTED",
+        "UNRE-\nTURNED",
+        "FRAG-\nMENTED",
         "CACHED",
         "TOP",
-        "OVERHEAD",
-        "NOT RESIDENT",
+        "OVER-\nHEAD",
+        "NOT RE-\nSIDENT",
     ]);
     for arena in arenas {
         let name = if arena.main { "main" } else { &arena.address };
@@ -195,6 +195,11 @@ fn write_arenas(report: &Report, out: &mut String) -> std::fmt::Result {
         table.add_row(row);
     }
     align_right(&mut table, 1..10);
+    if width < ARENA_COLUMNS {
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 1));
+        }
+    }
     writeln!(out, "{}\n", trimmed(&table))
 }
 
@@ -209,7 +214,7 @@ fn write_owners(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
         table.add_row(columns.iter().map(|&column| match column {
             0 => format!("{style}{}{style:#}", row[0].chars().take(name).collect::<String>()),
             3 => format!("{style}{}{style:#}", row[3]),
-            7 => format!("{DIM}{}{DIM:#}", row[7]),
+            7 => styled(DIM, row[7].lines()),
             _ => row[column].clone(),
         }));
     }

@@ -1,11 +1,14 @@
 //! Parts of text output: styles, paragraphs, and tables.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::words::VerdictWords;
+
+/// The least number of columns for an explanation: half a word explains nothing.
+const MIN_EXPLANATION: usize = 16;
 
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -63,11 +66,45 @@ fn options(first: &str, width: usize) -> textwrap::Options<'_> {
         .subsequent_indent(indent)
 }
 
+/// A table with these headings, which may have several lines.
 pub(crate) fn table<'a>(heads: impl IntoIterator<Item = &'a str>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.add_row(heads.into_iter().map(|head| format!("{BOLD}{head}{BOLD:#}")));
+    table.add_row(heads.into_iter().map(|head| styled(BOLD, head.lines())));
     table
+}
+
+/// A cell whose lines have a style.
+pub(crate) fn styled(style: Style, lines: impl IntoIterator<Item = impl Display>) -> String {
+    let lines: Vec<_> = lines.into_iter().map(|line| format!("{style}{line}{style:#}")).collect();
+    lines.join("\n")
+}
+
+/// A cell with an explanation in lines of `room` columns; empty if that is too little for any.
+pub(crate) fn explained(text: &str, room: usize) -> String {
+    let lines = if room < MIN_EXPLANATION { Vec::new() } else { textwrap::wrap(text, room) };
+    styled(DIM, lines)
+}
+
+/// Writes `parts` with dots between them, in as many lines as they need.
+pub(crate) fn write_parts(out: &mut String, parts: &[String], width: usize) -> std::fmt::Result {
+    const DOT: &str = "  ·  ";
+    let mut column = 0;
+    for part in parts {
+        let columns = textwrap::core::display_width(part);
+        let dot = textwrap::core::display_width(DOT);
+        if column > 0 && column + dot + columns > width {
+            writeln!(out)?;
+            column = 0;
+        }
+        if column > 0 {
+            write!(out, "{DOT}")?;
+            column += dot;
+        }
+        write!(out, "{part}")?;
+        column += columns;
+    }
+    writeln!(out)
 }
 
 pub(crate) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
@@ -80,7 +117,26 @@ pub(crate) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = u
 
 /// The table without blanks at the ends of its lines.
 pub(crate) fn trimmed(table: &Table) -> String {
-    table.trim_fmt()
+    let lines: Vec<_> = table.lines().map(|line| without_blanks_at_the_end(&line)).collect();
+    lines.join("\n")
+}
+
+/// Returns a line without the blanks at its end, between which there may be styles.
+fn without_blanks_at_the_end(line: &str) -> String {
+    let mut rest = line;
+    loop {
+        rest = rest.trim_end();
+        let Some(start) = rest.rfind("\x1b[") else { break };
+        let is_style = |it: u8| it.is_ascii_digit() || it == b';';
+        match rest[start + 2..].strip_suffix('m') {
+            Some(style) if style.bytes().all(is_style) => rest = &rest[..start],
+            _ => break,
+        }
+    }
+    let styles = line[rest.len()..].replace(' ', "");
+    // Of styles at the end only the end of the last one with text counts.
+    let end = if styles.starts_with("\x1b[0m") { "\x1b[0m" } else { "" };
+    format!("{rest}{end}")
 }
 
 /// Returns a bar for `part` of `whole`: `columns` for the whole, and never more.

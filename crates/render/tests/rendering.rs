@@ -32,6 +32,21 @@ fn the_text_of_a_report_on_a_narrow_terminal() {
     assert!(prose.skip(2).all(|line| line.chars().count() < 60));
 }
 
+/// On a terminal of 80 columns the explanations of causes were left out, and lines ended with blanks.
+#[test]
+fn a_report_fits_80_columns_and_loses_nothing() {
+    let text =
+        plain(&render::report(&burst(), TextOptions { width: 80, arenas: true, code: true }));
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80 && line.trim_end() == line, "{line}");
+    }
+    let words: Vec<_> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    for row in &burst().causes {
+        assert!(text.contains(words::meaning(row.cause)), "{}", row.cause.name());
+    }
+}
+
 #[test]
 fn the_text_of_the_interpreters_memory() {
     let text =
