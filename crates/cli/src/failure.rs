@@ -93,6 +93,8 @@ pub(crate) enum Failure {
         "`{0}` is neither an address nor the name of a class: addresses look like 0x7f1234567890"
     )]
     NoAddress(String),
+    #[error("there is no explanation of `{0}`: `rbloat explain` lists what it can explain")]
+    NoExplanation(String),
     #[error("there is no live object and no malloc'ed memory in use at {0}")]
     NothingAt(Address),
     #[error("there is no live object of class {0}; `rbloat report` lists the largest classes")]
@@ -167,6 +169,7 @@ impl Failure {
             | Self::NeedlessSysroot
             | Self::OneFile
             | Self::NoAddress(_)
+            | Self::NoExplanation(_)
             | Self::SnapshotWithoutReferences
             | Self::RetainedWithoutOwners
             | Self::NoRetainedSizes => 2,

@@ -5,6 +5,7 @@
 mod comparison;
 mod diff;
 mod draw;
+mod explain;
 mod files;
 mod fix;
 mod interpreter;
@@ -25,6 +26,7 @@ pub mod words;
 
 pub use comparison::{comparison, recommendation};
 pub use diff::diff;
+pub use explain::{explained_words, explanation};
 pub use fix::fix;
 pub use map::{map_html, map_png};
 pub use plot::Plot;

@@ -2,6 +2,7 @@
 
 pub(crate) mod compare;
 pub(crate) mod diff;
+pub(crate) mod explain;
 pub(crate) mod fix;
 mod list;
 pub(crate) mod map;
@@ -95,6 +96,9 @@ pub(crate) enum Command {
     /// not have the references between objects, so this needs a process or a core.
     #[command(after_help = why::EXAMPLES)]
     Why(why::WhyArguments),
+    /// Explain a cause in a report, or a term
+    #[command(after_help = explain::EXAMPLES)]
+    Explain(explain::ExplainArguments),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -122,6 +126,7 @@ pub(crate) fn run(command: Option<&Command>) -> Result<Outcome, Failure> {
         Some(Command::Plot(arguments)) => plot::run(arguments),
         Some(Command::Why(arguments)) => why::run(arguments),
         Some(Command::Who(arguments)) => who::run(arguments),
+        Some(Command::Explain(arguments)) => explain::run(arguments),
         Some(Command::Completions { shell }) => print(&arguments::completions(*shell)),
         Some(Command::Manual) => print(&arguments::manual()?),
     }

@@ -1,0 +1,27 @@
+use clap::Args;
+
+use crate::failure::{Failure, Outcome};
+use crate::terminal;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  rbloat explain                    list what can be explained
+  rbloat explain malloc.unreturned  a row of a report
+  rbloat explain arena              a term";
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArguments {
+    /// A cause in a report, such as malloc.unreturned, or a term, such as arena
+    #[arg(value_name = "WORD")]
+    word: Option<String>,
+}
+
+pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome, Failure> {
+    let text = match &arguments.word {
+        Some(word) => render::explanation(word, terminal::width())
+            .ok_or_else(|| Failure::NoExplanation(word.clone()))?,
+        None => render::explained_words().map(|word| format!("{word}\n")).collect(),
+    };
+    terminal::print(&text)?;
+    Ok(Outcome::Done)
+}
