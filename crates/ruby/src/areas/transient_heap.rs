@@ -10,7 +10,7 @@ use capture::{Address, Image, Memory, length};
 
 use crate::address_classifier::is_private;
 use crate::interpreter::Interpreter;
-use crate::model::content::{Content, Form};
+use crate::model::content::Content;
 use crate::word::word;
 
 /// `TRANSIENT_HEAP_TOTAL_SIZE`, in bytes.
@@ -63,7 +63,7 @@ impl TransientHeap {
             return None;
         }
         let start = (at - self.range.start) as usize;
-        let (_, words) = content.known().unwrap_or_else(|| (Form::Values, 0));
+        let words = content.known().map_or(0, |(_, words)| words);
         let end = start.saturating_add(words as usize * WORD);
         let bytes = self.bytes.get(start..end).unwrap_or_default();
         Some(bytes.chunks_exact(WORD).map(|bytes| word(bytes, 0)))
