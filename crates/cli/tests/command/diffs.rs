@@ -292,9 +292,10 @@ fn a_process_is_looked_at_again_and_again() {
 
 #[test]
 fn a_comparison_of_too_little_or_too_much_is_refused() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let cases: [(&[&str], &str); 3] = [
-        (&["Cargo.toml"], "two or more processes or files, or one process"),
-        (&["Cargo.toml", "--every", "1s"], "two or more processes or files, or one process"),
+        (&[file], "two or more processes or files, or one process"),
+        (&[file, "--every", "1s"], "two or more processes or files, or one process"),
         (&["1", "2", "--every", "1s"], "--every and --times are for one process, but 2 were given"),
     ];
     for (arguments, words) in cases {
