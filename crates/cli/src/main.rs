@@ -24,6 +24,7 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
+    terminal::set(arguments.color, arguments.quiet);
     match commands::run(arguments.command.as_ref()) {
         Ok(outcome) => outcome.into(),
         // The reader has closed the pipe: `rbloat report 42 | head -3`.

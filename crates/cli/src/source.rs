@@ -384,7 +384,7 @@ fn account_for_core(
 /// Shows a progress line on a terminal, before the target is paused. The line is not animated: a thread that draws to
 /// the terminal could be stopped by ^Z, and rbloat with it, while the target is paused.
 pub(crate) fn progress(pid: i32) -> ProgressBar {
-    if !terminal::has_interactive_errors() {
+    if !terminal::shows_progress() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{msg} ...")

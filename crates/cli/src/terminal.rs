@@ -8,12 +8,29 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anstream::ColorChoice;
 
 /// The width of output that does not go to a terminal, in columns.
 const WIDTH: usize = 120;
 
 /// The parameters of the escape sequences that select rbloat's styles, and clap's. None of them hides text.
 const STYLES: [&str; 7] = ["0", "1", "2", "4", "31", "32", "33"];
+
+/// True if no progress is shown.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Sets when colours are used, and whether progress is shown.
+pub(crate) fn set(color: clap::ColorChoice, is_quiet: bool) {
+    match color {
+        clap::ColorChoice::Auto => ColorChoice::Auto,
+        clap::ColorChoice::Always => ColorChoice::Always,
+        clap::ColorChoice::Never => ColorChoice::Never,
+    }
+    .write_global();
+    IS_QUIET.store(is_quiet, Ordering::Relaxed);
+}
 
 /// Returns the width of the terminal in columns.
 pub(crate) fn width() -> usize {
@@ -25,9 +42,9 @@ pub(crate) fn is_interactive() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Returns true if standard error is a terminal.
-pub(crate) fn has_interactive_errors() -> bool {
-    io::stderr().is_terminal()
+/// Returns true if progress is shown: standard error is a terminal, and the user did not ask for silence.
+pub(crate) fn shows_progress() -> bool {
+    io::stderr().is_terminal() && !IS_QUIET.load(Ordering::Relaxed)
 }
 
 /// Writes text to standard output, without its colours if it is no terminal or NO_COLOR is set.

@@ -6,7 +6,7 @@ mod time;
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
+use clap::{ColorChoice, CommandFactory, Parser};
 use clap_complete::Shell;
 
 pub(crate) use source::{
@@ -51,6 +51,20 @@ Exit status:
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+    /// When to use colours
+    ///
+    /// `auto`: on a terminal, unless NO_COLOR is set.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_short_help = true
+    )]
+    pub(crate) color: ColorChoice,
+    /// Show no progress
+    #[arg(short, long, global = true, hide_short_help = true)]
+    pub(crate) quiet: bool,
 }
 
 impl Arguments {
@@ -88,10 +102,15 @@ pub(crate) fn completions(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// Returns the manual page of all commands.
-pub(crate) fn manual() -> std::io::Result<Vec<u8>> {
+/// Returns the manual page of a command, or one of all commands.
+pub(crate) fn manual(of: Option<&str>) -> std::io::Result<Vec<u8>> {
     let mut page = Vec::new();
     let command = Arguments::command();
+    if let Some(subcommand) = of.and_then(|name| command.find_subcommand(name)) {
+        let name = format!("rbloat-{}", subcommand.get_name());
+        clap_mangen::Man::new(subcommand.clone().name(name)).render(&mut page)?;
+        return Ok(page);
+    }
     clap_mangen::Man::new(command.clone()).render(&mut page)?;
     for subcommand in command.get_subcommands() {
         let whole = format!("rbloat {}", subcommand.get_name());

@@ -96,7 +96,7 @@ fn watch(
     let every = arguments.every.unwrap_or(EVERY);
     let times = arguments.times.unwrap_or(TIMES);
     let started = Instant::now();
-    if arguments.every.is_none() && terminal::has_interactive_errors() {
+    if arguments.every.is_none() && terminal::shows_progress() {
         let seconds = (every * (times - 1)).as_secs();
         terminal::print_error(&format!("{times} looks in {seconds} s; ^C ends this\n"));
     }

@@ -104,8 +104,12 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
-    /// Print the manual page in roff
-    Manual,
+    /// Print the manual page in roff: `rbloat manual report | man -l -`
+    Manual {
+        /// The command [default: one page for all commands]
+        #[arg(value_parser = command_name)]
+        command: Option<String>,
+    },
 }
 
 /// Runs a command; without one, lists the Ruby processes on this machine.
@@ -128,8 +132,13 @@ pub(crate) fn run(command: Option<&Command>) -> Result<Outcome, Failure> {
         Some(Command::Who(arguments)) => who::run(arguments),
         Some(Command::Explain(arguments)) => explain::run(arguments),
         Some(Command::Completions { shell }) => print(&arguments::completions(*shell)),
-        Some(Command::Manual) => print(&arguments::manual()?),
+        Some(Command::Manual { command }) => print(&arguments::manual(command.as_deref())?),
     }
+}
+
+fn command_name(name: &str) -> Result<String, String> {
+    let is_known = Command::has_subcommand(name);
+    is_known.then(|| name.to_owned()).ok_or_else(|| "there is no such command".to_owned())
 }
 
 fn print(bytes: &[u8]) -> Result<Outcome, Failure> {

@@ -204,3 +204,17 @@ fn the_help_of_each_command_fits_a_screen_and_ends_with_its_own_examples() {
     }
     assert!(help(&["explain"]).lines().any(|line| line == "malloc.unreturned"));
 }
+
+#[test]
+fn each_command_has_a_manual_page_and_colours_on_request() {
+    let run = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_rbloat")).args(arguments).output().unwrap()
+    };
+    let page = String::from_utf8(run(&["manual", "trim"]).stdout).unwrap();
+    assert!(
+        page.contains("rbloat\\-trim") && page.contains("dry\\-run") && !page.contains("arenas")
+    );
+    assert_eq!(run(&["manual", "frob"]).status.code(), Some(2));
+    let coloured = |when: &str| run(&["explain", "arena", "--color", when]).stdout.contains(&0x1b);
+    assert_eq!(["always", "never", "auto"].map(coloured), [true, false, false]);
+}
