@@ -144,6 +144,8 @@ pub(crate) enum Outcome {
     Done,
     /// The report was printed, but lacks a part of the process.
     Incomplete,
+    /// Memory grew by more than the user allows.
+    GrewTooMuch,
     /// The program that rbloat started ended with this status, which becomes rbloat's.
     Ended(u8),
 }
@@ -153,6 +155,7 @@ impl From<Outcome> for ExitCode {
         match outcome {
             Outcome::Done => Self::SUCCESS,
             Outcome::Incomplete => Self::from(6),
+            Outcome::GrewTooMuch => Self::from(7),
             Outcome::Ended(status) => Self::from(status),
         }
     }

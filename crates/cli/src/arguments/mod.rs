@@ -1,5 +1,6 @@
 //! The command line: its first level, and the arguments that several commands share.
 
+mod size;
 mod source;
 mod time;
 
@@ -9,6 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ColorChoice, CommandFactory, Parser};
 use clap_complete::Shell;
 
+pub(crate) use size::parse_size;
 pub(crate) use source::{
     CaptureArguments, CaptureMode, ProcessArguments, ProcessName, RetainedArguments,
     SourceArguments, SourceName,
@@ -40,6 +42,7 @@ Exit status:
             lacks memory
   6         incomplete: a part of the process could not be read, or a run of a
             comparison failed
+  7         RSS grew by more than --fail-over
   126, 127  the program of record, who or compare cannot be started, or was not found";
 
 /// Find out where a Ruby process's memory went, and how to get it back

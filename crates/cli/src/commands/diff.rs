@@ -3,8 +3,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use formats::{Snapshot, to_json};
+use ledger::Size;
 
-use crate::arguments::{CaptureArguments, RetainedArguments, SourceName, parse_time};
+use crate::arguments::{CaptureArguments, RetainedArguments, SourceName, parse_size, parse_time};
 use crate::failure::{Failure, Outcome};
 use crate::samples::SamplesArguments;
 use crate::sandbox::{Sandbox, SandboxArguments};
@@ -32,6 +33,11 @@ pub(crate) struct DiffArguments {
     /// Number of snapshots [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100))]
     pub(crate) times: Option<u32>,
+    /// Exit with 7 if RSS grew by more than this: 50MiB
+    ///
+    /// The growth is that from the first snapshot to the last one. For tests of memory, for example in CI.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    fail_over: Option<u64>,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -83,6 +89,12 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
         render::diff(&diff, terminal::width())
     };
     terminal::print(&text)?;
+    let grown = u64::try_from(diff.rss_bytes.change).unwrap_or(0);
+    if let Some(most) = arguments.fail_over.filter(|&most| grown > most) {
+        let (grown, most) = (Size(grown), Size(most));
+        terminal::complain(format!("RSS grew by {grown}, which is more than {most}"));
+        return Ok(Outcome::GrewTooMuch);
+    }
     Ok(if is_complete { Outcome::Done } else { Outcome::Incomplete })
 }
 

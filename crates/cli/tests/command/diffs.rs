@@ -305,3 +305,32 @@ fn a_comparison_of_too_little_or_too_much_is_refused() {
         assert!(complaint.contains(words), "{complaint}");
     }
 }
+
+#[test]
+fn growth_beyond_a_limit_has_an_exit_status() {
+    let mut target = Target::ruby(
+        "kept = []
+         loop do
+           puts 'ready {}'; $stdout.flush
+           break unless $stdin.gets
+           kept << 'x' * (20 << 20)
+         end",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let [before, after] = ["before", "after"].map(|name| {
+        let path = folder.path().join(name).display().to_string();
+        let snapshot = rbloat().args(["snapshot", &target.pid().to_string(), "-o", &path]).output();
+        assert!(snapshot.unwrap().status.success());
+        target.tell("");
+        target.next_truth();
+        path
+    });
+    for (limit, status) in [("10MiB", 7), ("30MiB", 0)] {
+        let output =
+            rbloat().args(["diff", &before, &after, "--fail-over", limit]).output().unwrap();
+        assert_eq!(output.status.code(), Some(status));
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(complaint.contains("which is more than 10.0 MiB"), status == 7, "{complaint}");
+    }
+    assert!(target.finish());
+}
