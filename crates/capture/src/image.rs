@@ -1,6 +1,6 @@
 //! The image: a process's state and its memory.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use crate::arch::{self, Registers};
 use crate::{Address, Backing, Finding, Mapping, Mappings, Memory, PageState, Pages};
@@ -98,6 +98,12 @@ impl Thread {
     #[must_use]
     pub fn pthread(&self) -> Address {
         arch::pthread(self.thread_pointer)
+    }
+
+    /// The memory of the thread's variables, if they have `bytes` bytes.
+    #[must_use]
+    pub fn locals(&self, bytes: u64) -> Range<Address> {
+        arch::thread_locals(self.thread_pointer, bytes)
     }
 
     /// The lowest address of the thread's stack that may be in use: the end of the red zone.

@@ -20,7 +20,7 @@ use crate::HeapMap;
 const MAX_DESCRIPTOR: u64 = 4 << 10;
 /// The offset of a control block's second pointer to itself (`tcbhead_t.self`); the first is at its beginning.
 pub(super) const CONTROL_SELF: u64 = 16;
-/// The maximum size of the thread-local variables below a control block: the dynamic linker reserves a few KiB for
+/// The maximum size of the thread-local variables beside a control block: the dynamic linker reserves a few KiB for
 /// all libraries together.
 const MAX_LOCALS: u64 = 4 << 10;
 
@@ -169,7 +169,7 @@ fn block_before(image: &Image<'_>, end: Address) -> Option<Range<Address>> {
     blocks.find(|block| block.end == end)
 }
 
-/// The memory of thread-local variables, below each thread's control block, and the control blocks. `stacks` are
+/// The memory of thread-local variables, beside each thread's control block, and the control blocks. `stacks` are
 /// the [`thread_stacks`].
 #[must_use]
 pub fn thread_locals(
@@ -191,7 +191,8 @@ pub fn thread_locals(
         let block = range_at(stacks, thread.pthread());
         let mapping = &state.mappings.find(thread.pthread())?.range;
         let end = block.map_or(mapping.end, |block| block.end);
-        let all = thread.pthread().before(MAX_LOCALS)..thread.pthread().offset(MAX_DESCRIPTOR);
+        let (control, locals) = (thread.pthread(), thread.locals(MAX_LOCALS));
+        let all = locals.start.min(control)..locals.end.max(control.offset(MAX_DESCRIPTOR));
         let locals = between_extents(thread.pthread(), &intersection(&all, &(mapping.start..end)));
         Some(locals.start.align_up(8)..locals.end)
     };

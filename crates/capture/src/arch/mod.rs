@@ -10,7 +10,7 @@
 //! | [`RED_ZONE`], [`SIGNAL_FRAME_BYTES`] | the use of the stack below the stack pointer |
 //! | [`Registers`] | a stopped thread's registers: reading and setting them, and what the ABI keeps in them |
 //! | [`copy_stack`] | the stack of a process that is to call a function without arguments and end |
-//! | [`pthread`] | the address of a thread's `struct pthread` |
+//! | [`pthread`], [`thread_locals`] | where a thread's `struct pthread` and its thread-local variables are |
 //! | [`returned_address`], [`RETURN_ADDRESS_BYTES`] | the address of a constant that a function returns, from its code |
 //! | [`JIT_REACH`] | the distance that a call in compiled code can reach |
 //! | [`SYSTEM_CALL_RETURN`], [`SYSTEM_CALL_BYTES`] | the instruction that calls the kernel |

@@ -2,6 +2,8 @@
 
 mod registers;
 
+use std::ops::Range;
+
 use object::elf;
 
 use crate::Address;
@@ -68,10 +70,18 @@ pub mod relocations {
 
 /// Returns the address of the `struct pthread` of the thread with this thread pointer.
 ///
-/// Here it is the thread pointer itself: thread-local variables lie below it (TLS variant II).
+/// Here it is the thread pointer itself.
 #[must_use]
 pub fn pthread(thread_pointer: Address) -> Address {
     thread_pointer
+}
+
+/// Returns where the thread-local variables of the thread with this thread pointer are, if they have `bytes` bytes.
+///
+/// They end at the thread pointer (TLS variant II).
+#[must_use]
+pub fn thread_locals(thread_pointer: Address, bytes: u64) -> Range<Address> {
+    thread_pointer.before(bytes)..thread_pointer
 }
 
 /// Returns the address that a function at `address` with this code returns, if it only loads a constant:
