@@ -39,7 +39,7 @@ const MAX_PARTS: usize = 3;
 const MIN_DOMINATOR_BYTES: u64 = 100 << 10;
 const MIN_DOMINATOR_FRACTION: u64 = 200;
 /// Columns of a dominator's other cells.
-const BEFORE_DOMINATOR: usize = 24;
+const BEFORE_DOMINATOR: usize = 25;
 /// Columns of an owner's name, at most, and the least number that is worth dropping a column of figures for.
 const MAX_OWNER: usize = 44;
 const MIN_OWNER: usize = 24;
@@ -236,12 +236,9 @@ fn write_dominators(report: &Report, out: &mut String, width: usize) -> std::fmt
         for (row, depth) in rows {
             let indent = 2 * depth;
             let room = width.saturating_sub(BEFORE_DOMINATOR + indent).max(MIN_OWNER);
-            let name: String = words::dominator(row).chars().take(room).collect();
-            table.add_row([
-                mebibytes(row.retained_bytes),
-                Count(row.objects).to_string(),
-                format!("{}{name}", " ".repeat(indent)),
-            ]);
+            let name = textwrap::fill(&words::dominator(row), room);
+            let name = textwrap::indent(&name, &" ".repeat(indent));
+            table.add_row([mebibytes(row.retained_bytes), Count(row.objects).to_string(), name]);
         }
         align_right(&mut table, 0..2);
         writeln!(out, "{}\n", trimmed(&table))?;

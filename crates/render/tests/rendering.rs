@@ -42,7 +42,7 @@ fn a_report_fits_80_columns_and_loses_nothing() {
     }
     let words: Vec<_> = text.split_whitespace().collect();
     let text = words.join(" ");
-    for row in &burst().causes {
+    for row in burst().causes.iter().filter(|row| row.bytes > 0) {
         assert!(text.contains(words::meaning(row.cause)), "{}", row.cause.name());
     }
 }

@@ -1,6 +1,6 @@
 //! The content of a picture of all pages: sections of areas, and the state of each page.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use capture::{PAGE_SIZE, length};
 use formats::Snapshot;
@@ -35,7 +35,7 @@ pub(crate) enum Shade {
 pub(crate) const LEGEND: [(&str, Colour); 6] = [
     ("in use", Colour::InUse),
     ("partly in use: pins the free rest", Colour::InUseLittle),
-    ("free, but resident", Colour::Kept),
+    ("free, but kept: can be returned", Colour::Kept),
     ("returned, or never touched", Colour::Returned),
     ("in swap", Colour::Swapped),
     ("lost: not in the core", Colour::Lost),
@@ -61,14 +61,13 @@ impl Section<'_> {
     }
 }
 
-/// Returns the sections of a snapshot: arenas, then areas by kind.
+/// Returns the sections of a snapshot: arenas, the largest one first, then areas by kind.
 pub(crate) fn sections(snapshot: &Snapshot) -> Vec<Section<'_>> {
     let own = large_arenas(&snapshot.memory_map);
-    let mut sections = BTreeMap::<(usize, u32), Vec<&Area>>::new();
+    let mut sections = BTreeMap::<(usize, usize), Vec<&Area>>::new();
     for area in &snapshot.memory_map.areas {
         let arena = match area.kind {
-            AreaKind::Arena(index) if own.contains(&index) => index,
-            AreaKind::Arena(_) => u32::MAX,
+            AreaKind::Arena(index) => own.iter().position(|it| *it == index).unwrap_or(own.len()),
             _ => 0,
         };
         sections.entry((rank(area.kind), arena)).or_default().push(area);
@@ -77,8 +76,10 @@ pub(crate) fn sections(snapshot: &Snapshot) -> Vec<Section<'_>> {
         .into_iter()
         .map(|((rank, arena), areas)| {
             let title = match areas[0].kind {
-                AreaKind::Arena(_) if arena == u32::MAX => "Smaller arenas".to_owned(),
-                AreaKind::Arena(_) => arena_title(snapshot, arena),
+                AreaKind::Arena(index) => match own.get(arena) {
+                    Some(_) => arena_title(snapshot, index),
+                    None => "Smaller arenas".to_owned(),
+                },
                 _ => TITLES[rank].1.to_owned(),
             };
             Section { title, areas }
@@ -86,8 +87,8 @@ pub(crate) fn sections(snapshot: &Snapshot) -> Vec<Section<'_>> {
         .collect()
 }
 
-/// Returns the indices of the largest arenas.
-fn large_arenas(map: &MemoryMap) -> BTreeSet<u32> {
+/// Returns the indices of the largest arenas, the largest one first.
+fn large_arenas(map: &MemoryMap) -> Vec<u32> {
     let mut bytes = BTreeMap::<u32, u64>::new();
     for area in &map.areas {
         if let AreaKind::Arena(index) = area.kind {

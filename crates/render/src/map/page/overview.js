@@ -46,8 +46,10 @@ function sections({ areas, report, pageUses }) {
     if (!groups.has(key)) groups.set(key, []);
     groups.get(key).push(area);
   }
-  const rank = ([, [first]]) => ORDER.indexOf(first.kind) * 1e6 + (first.arena ?? 0);
-  return [...groups].sort((one, other) => rank(one) - rank(other)).map(([, areas]) => {
+  const rank = ([, [first]]) => ORDER.indexOf(first.kind);
+  const pages = ([, areas]) => areas.reduce((sum, area) => sum + area.pages, 0);
+  const largestFirst = (one, other) => one[1][0].kind === 'arena' ? pages(other) - pages(one) : 0;
+  return [...groups].sort((one, other) => rank(one) - rank(other) || largestFirst(one, other)).map(([, areas]) => {
     const [{ kind, arena: index }] = areas;
     if (kind === 'arena') {
       const arena = report.arenas[index];
