@@ -22,6 +22,8 @@ pub(crate) enum Failure {
     NotInContainer { namespace_pid: i32 },
     #[error("{} processes have the id {namespace_pid} inside their containers: {}; give one of these ids without --namespace-pid", candidates.len(), candidates.join(", "))]
     Ambiguous { namespace_pid: i32, candidates: Vec<String> },
+    #[error("the name of the process is empty: give its id, or a word of its command line")]
+    NoName,
     #[error(
         "there is neither a file `{word}` nor a Ruby process with `{word}` in its command line; `rbloat` lists the Ruby processes"
     )]
@@ -173,6 +175,7 @@ impl Failure {
             | Self::OneFile
             | Self::NoAddress(_)
             | Self::NoExplanation(_)
+            | Self::NoName
             | Self::SnapshotWithoutReferences
             | Self::RetainedWithoutOwners
             | Self::NoRetainedSizes => 2,
@@ -204,9 +207,11 @@ impl Failure {
             | Self::NothingAt(_)
             | Self::NoObjects(_) => 3,
             // As a shell says it.
-            Self::Supervise(supervise::Error::NotStarted { source, .. }) => {
-                if source.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
-            }
+            Self::Supervise(supervise::Error::NotStarted { source, .. }) => match source.kind() {
+                io::ErrorKind::NotFound => 127,
+                io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => 5,
+                _ => 126,
+            },
             Self::NoReferences => 6,
             Self::Capture(E::NotPermitted { .. } | E::Faults { .. }) => 4,
             Self::Capture(

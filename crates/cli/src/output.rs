@@ -65,10 +65,19 @@ pub(crate) struct Folder {
     folder: OwnedFd,
 }
 
-/// Returns the file for the output on a source, if the user gives none. Its name has the time, so that no earlier file is
-/// overwritten.
+/// Returns a file that does not exist for the output on a source, if the user gives none. Its name has the time.
 pub(crate) fn default_path(source: &str, extension: &str) -> PathBuf {
-    format!("rbloat-{source}-{}.{extension}", unix_ms() / 1000).into()
+    let seconds = unix_ms() / 1000;
+    let name =
+        |suffix: &str| PathBuf::from(format!("rbloat-{source}-{seconds}{suffix}.{extension}"));
+    let mut path = name("");
+    for number in 2.. {
+        if !path.exists() {
+            break;
+        }
+        path = name(&format!("-{number}"));
+    }
+    path
 }
 
 impl Output {

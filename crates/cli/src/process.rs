@@ -4,6 +4,7 @@ use capture::Image;
 
 use crate::arguments::ProcessName;
 use crate::failure::Failure;
+use crate::terminal;
 
 /// The part of a command line that an error shows, in characters.
 const MAX_COMMAND: usize = 60;
@@ -53,21 +54,43 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
     }
 }
 
-/// Returns the only Ruby process that has `word` in its command line.
+/// Returns the only Ruby process that has `word` in its command line, and prints it.
 fn by_command(word: String) -> Result<i32, Failure> {
-    let mut candidates = Vec::new();
+    if word.trim().is_empty() {
+        return Err(Failure::NoName);
+    }
+    let (mut candidates, mut refusal) = (Vec::new(), None);
     for pid in capture::proc::processes()? {
-        // Processes of others cannot be read, and processes may have ended meanwhile.
-        let Ok(image) = capture::look(pid) else { continue };
-        if image.state.process.command.contains(&word) && ruby::find(&image).is_some() {
-            candidates.push((pid, command(&image)));
+        // Processes may have ended meanwhile.
+        let Ok(line) = capture::proc::command_line(pid) else { continue };
+        if !has_word(&line, &word) {
+            continue;
+        }
+        match capture::look(pid) {
+            Ok(image) if ruby::find(&image).is_some() => candidates.push((pid, command(&image))),
+            Err(error @ capture::Error::NotPermitted { .. }) => refusal = Some(error),
+            _ => {}
         }
     }
-    match &candidates[..] {
-        [] => Err(Failure::NoSuchCommand { word }),
-        [(pid, _)] => Ok(*pid),
+    match (&candidates[..], refusal) {
+        ([], None) => Err(Failure::NoSuchCommand { word }),
+        // This process, or another one, may be the right one.
+        ([], Some(refusal)) => Err(refusal.into()),
+        ([(pid, command)], _) => {
+            terminal::print_error(&format!("process {pid}: {command}\n"));
+            Ok(*pid)
+        }
         _ => Err(Failure::ManyCommands { word, candidates: shown(candidates) }),
     }
+}
+
+/// Returns true if `word` is in a command line, and not as a part of a longer word or number.
+fn has_word(line: &str, word: &str) -> bool {
+    let is_part = |it: char| it.is_alphanumeric() || it == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + word.len()..]);
+        !before.ends_with(is_part) && !after.starts_with(is_part)
+    })
 }
 
 fn shown(candidates: Vec<(i32, String)>) -> Vec<String> {
@@ -77,4 +100,25 @@ fn shown(candidates: Vec<(i32, String)>) -> Vec<String> {
 /// Returns the beginning of the command line, for an error.
 pub(crate) fn command(image: &Image<'_>) -> String {
     image.state.process.command.chars().take(MAX_COMMAND).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_whole() {
+        let line = "puma: cluster worker 0: 4242 [shop] /srv/app_two/bin";
+        for (word, expected) in [
+            ("puma", true),
+            ("worker 0", true),
+            ("shop", true),
+            ("bin", true),
+            ("424", false),
+            ("app", false),
+            ("work", false),
+        ] {
+            assert_eq!(has_word(line, word), expected, "{word}");
+        }
+    }
 }

@@ -99,6 +99,9 @@ impl Watcher for View {
     }
 
     fn show(&mut self, sample: &Sample, latest: &LatestFigures) {
+        if terminal::is_quiet() {
+            return;
+        }
         if self.is_live {
             self.rss.push(sample.rss_bytes);
             let lines = self.lines(sample, latest);

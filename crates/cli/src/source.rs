@@ -75,13 +75,14 @@ impl Source {
         }
     }
 
-    /// Returns the id of the process, or the name of the file without its extension.
+    /// Returns a name for files about it: the id of the process, or the name of the file without what rbloat added to it.
     pub(crate) fn name(&self) -> String {
-        let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into();
         match self {
             Self::Process(pid) => pid.to_string(),
             Self::Snapshot(SnapshotFile { path, .. }) | Self::Core(CoreSource { path, .. }) => {
-                stem(path)
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let name = name.strip_suffix(".rbloat").unwrap_or(&name);
+                name.strip_prefix("rbloat-").unwrap_or(name).to_owned()
             }
         }
     }

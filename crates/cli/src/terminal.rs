@@ -42,9 +42,14 @@ pub(crate) fn is_interactive() -> bool {
     io::stdout().is_terminal()
 }
 
+/// Returns true if the user asked for no progress.
+pub(crate) fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
+
 /// Returns true if progress is shown: standard error is a terminal, and the user did not ask for silence.
 pub(crate) fn shows_progress() -> bool {
-    io::stderr().is_terminal() && !IS_QUIET.load(Ordering::Relaxed)
+    io::stderr().is_terminal() && !is_quiet()
 }
 
 /// Writes text to standard output, without its colours if it is no terminal or NO_COLOR is set.

@@ -89,6 +89,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Fail
     findings.extend(shortcoming);
     findings.extend(read.unknown_layouts);
     findings.extend(remarks(&read.counts, image));
+    findings.extend(transient_heap.as_ref().and_then(unread));
     let fiber_stacks = fiber_stacks::find(image, interpreter, &context.classifier);
     let slot_index = context.classifier.into_index();
     let mut space = ObjectSpace {
@@ -124,6 +125,15 @@ fn collector_memory(image: &Image<'_>, spaces: &[SpaceMembers]) -> Vec<(Address,
     });
     let chunks = mark_stack::find(image, spaces).into_iter().map(|at| (at, Content::MARK_STACK));
     arrays.chain(chunks).collect()
+}
+
+fn unread(transient_heap: &TransientHeap) -> Option<Finding> {
+    let kib = transient_heap.unread_bytes >> 10;
+    let what = format!(
+        "{kib} KiB of Ruby's transient heap could not be read: objects that only small young collections refer to may seem to \
+         be garbage"
+    );
+    (kib > 0).then(|| Finding::general(Severity::Warning, what))
 }
 
 fn remarks(counts: &Counts, image: &Image<'_>) -> Vec<Finding> {

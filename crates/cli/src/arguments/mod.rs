@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Option<Command>,
     /// When to use colours
     ///
-    /// `auto`: on a terminal, unless NO_COLOR is set.
+    /// `auto`: on a terminal, unless NO_COLOR is set, or if CLICOLOR_FORCE is.
     #[arg(
         long,
         global = true,
@@ -108,10 +108,14 @@ pub(crate) fn completions(shell: Shell) -> Vec<u8> {
 /// Returns the manual page of a command, or one of all commands.
 pub(crate) fn manual(of: Option<&str>) -> std::io::Result<Vec<u8>> {
     let mut page = Vec::new();
-    let command = Arguments::command();
+    let mut command = Arguments::command();
+    // Options of all commands become those of each.
+    command.build();
     if let Some(subcommand) = of.and_then(|name| command.find_subcommand(name)) {
         let name = format!("rbloat-{}", subcommand.get_name());
-        clap_mangen::Man::new(subcommand.clone().name(name)).render(&mut page)?;
+        let spelled = format!("rbloat {}", subcommand.get_name());
+        let subcommand = subcommand.clone().name(name).bin_name(&spelled).display_name(spelled);
+        clap_mangen::Man::new(subcommand).render(&mut page)?;
         return Ok(page);
     }
     clap_mangen::Man::new(command.clone()).render(&mut page)?;
@@ -151,7 +155,13 @@ mod tests {
         assert!(parse(&["rbloat", "report", "1", "-p", "2"]).is_err());
         let process = |word: &str| SourceName::Process(ProcessName::Command(word.to_owned()));
         assert_eq!(SourceName::of("puma", None), process("puma"));
-        for (word, sysroot) in [("./42", None), ("Cargo.toml", None), ("core", Some("root"))] {
+        for (word, sysroot) in [
+            ("./42", None),
+            ("Cargo.toml", None),
+            ("core.7", None),
+            ("a.rbloat", None),
+            ("x", Some("root")),
+        ] {
             let sysroot = sysroot.map(Path::new);
             let file = SourceName::File { path: word.into(), sysroot: sysroot.map(Path::to_owned) };
             assert_eq!(SourceName::of(word, sysroot), file);

@@ -71,10 +71,11 @@ pub(crate) enum SourceName {
 
 impl SourceName {
     /// Returns the process or file that a word names. A number is a process; a file with a number as its name is written
-    /// `./4242`. Other words are files if there is such a file, or if they cannot be in a command line.
-    /// `sysroot` is the folder with the files that the process of a core had mapped.
+    /// `./4242`. Another word is a file if there is such a file, or if it is a path or the usual name of a snapshot or core;
+    /// otherwise it is a process. `sysroot` is the folder with the files that the process of a core had mapped.
     pub(crate) fn of(word: &str, sysroot: Option<&Path>) -> Self {
-        let is_file = || sysroot.is_some() || word.contains('/') || Path::new(word).exists();
+        let is_usual = word.contains('/') || word.ends_with(".rbloat") || word.starts_with("core");
+        let is_file = || sysroot.is_some() || is_usual || Path::new(word).is_file();
         match ProcessName::from(word) {
             ProcessName::Command(_) if is_file() => {
                 Self::File { path: word.into(), sysroot: sysroot.map(Path::to_owned) }

@@ -225,7 +225,9 @@ fn say_progress(setting: &str, number: u32, done: usize, all: usize, elapsed: Du
         let seconds = elapsed.as_secs_f64() / done as f64 * (all - done) as f64;
         format!(", about {:.0} s left", seconds.ceil())
     };
-    terminal::complain(format!("{} of {all}: {setting}, run {number}{left}", done + 1));
+    if !terminal::is_quiet() {
+        terminal::complain(format!("{} of {all}: {setting}, run {number}{left}", done + 1));
+    }
 }
 
 /// The outcome of a run.

@@ -5,7 +5,9 @@ use clap::Args;
 use formats::{Snapshot, to_json};
 use ledger::Size;
 
-use crate::arguments::{CaptureArguments, RetainedArguments, SourceName, parse_size, parse_time};
+use crate::arguments::{
+    CaptureArguments, ProcessName, RetainedArguments, SourceName, parse_size, parse_time,
+};
 use crate::failure::{Failure, Outcome};
 use crate::samples::SamplesArguments;
 use crate::sandbox::{Sandbox, SandboxArguments};
@@ -18,13 +20,13 @@ const TIMES: u32 = 3;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  rbloat diff 4242               compare three looks, 60 s apart: does it leak?
+  rbloat diff 4242               take three snapshots, 60 s apart: does it leak?
   rbloat diff a.rbloat b.rbloat  what grew between two snapshots
   rbloat diff app.rbloat 4242    what grew since a snapshot";
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArguments {
-    /// Two or more snapshots, core files or processes, oldest first; or one process, which is looked at three times
+    /// Two or more snapshots, core files or processes, oldest first; or one process, of which three snapshots are taken
     #[arg(value_name = "PID|FILE", required = true)]
     sources: Vec<String>,
     /// Time between two snapshots of one process: 60s, 5m [default: 60s]
@@ -67,7 +69,11 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let repeats = arguments.every.is_some() || arguments.times.is_some();
     let sandbox = Sandbox::new(arguments.sandbox, []);
     let snapshots = match &names[..] {
-        [(_, SourceName::Process(_))] => watch(arguments, names[0].1.clone(), &sandbox)?,
+        [(_, SourceName::Process(name))] => {
+            // Another process may have that name later.
+            let pid = crate::process::find(name.clone())?;
+            watch(arguments, SourceName::Process(ProcessName::Pid(pid)), &sandbox)?
+        }
         [_] => return Err(Failure::OneSource),
         many if repeats => return Err(Failure::ManySources(many.len())),
         _ => {
@@ -110,7 +116,9 @@ fn watch(
     let started = Instant::now();
     if arguments.every.is_none() && terminal::shows_progress() {
         let seconds = (every * (times - 1)).as_secs();
-        terminal::print_error(&format!("{times} looks in {seconds} s; ^C ends this\n"));
+        terminal::print_error(&format!(
+            "taking {times} snapshots over {seconds} s; press ^C to cancel\n"
+        ));
     }
     let mut snapshots = Vec::new();
     for number in 1..=times {

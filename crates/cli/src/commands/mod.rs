@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Snapshot(snapshot::SnapshotArguments),
     /// Show what grew between snapshots of a process, and whether it is a leak
     ///
-    /// Compares snapshots, or takes them itself: `rbloat diff PID --every 60s --times 3`. Two snapshots show what grew,
+    /// Compares snapshots, or takes them itself: `rbloat diff PID`. Two snapshots show what grew,
     /// three show whether the growth continues.
     #[command(after_help = diff::EXAMPLES)]
     Diff(diff::DiffArguments),

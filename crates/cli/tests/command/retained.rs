@@ -199,9 +199,15 @@ fn what_young_collections_refer_to_is_retained_by_them() {
          HASH = Array.new(7) { |it| [it, InHash.new] }.to_h
          STRUCT = Array.new(5) { Pair.new(1, 2, 3, InStruct.new) }
          OBJECT = Array.new(5) { Holder.new }
+         Gone, DELETED = Class.new { def initialize; @a = 1; end }, []
+         Thread.new { own = { 1 => Gone.new, 2 => 3 }; own.delete(1); DELETED << own }.join
          puts 'ready {}'; $stdout.flush; $stdin.read",
     );
     let pid = target.pid().to_string();
+    // The value of a deleted pair stays in the memory of a small hash.
+    let gone = rbloat().args(["why", &pid, "Gone", "--json"]).output().unwrap();
+    let gone: Why = document(&gone.stdout);
+    assert!(gone.paths.iter().flat_map(|it| &it.path).all(|path| !path.contains("DELETED")));
     for (class, path, objects) in [
         ("InArray", "ARRAY → Array × 2 → InArray", 10),
         ("InHash", "HASH → Hash → InHash", 7),

@@ -157,7 +157,7 @@ fn jemalloc_is_purged_and_the_walk_says_beforehand_what_that_returns() {
         target.next_truth();
         let before = target.anonymous_bytes();
         let report = trim_report(target.pid(), &[]);
-        let returned = before - target.anonymous_bytes();
+        let returned = before.saturating_sub(target.anonymous_bytes());
         let expected = report.expected.returned_bytes.unwrap();
         assert!(
             expected > 10 << 20 && returned.abs_diff(expected) <= 4096,

@@ -212,9 +212,20 @@ fn each_command_has_a_manual_page_and_colours_on_request() {
     };
     let page = String::from_utf8(run(&["manual", "trim"]).stdout).unwrap();
     assert!(
-        page.contains("rbloat\\-trim") && page.contains("dry\\-run") && !page.contains("arenas")
+        page.contains("rbloat-trim")
+            && page.contains("rbloat trim")
+            && page.contains("color")
+            && page.contains("dry\\-run")
+            && !page.contains("arenas")
     );
     assert_eq!(run(&["manual", "frob"]).status.code(), Some(2));
-    let coloured = |when: &str| run(&["explain", "arena", "--color", when]).stdout.contains(&0x1b);
+    let coloured = |when: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rbloat"));
+        for variable in ["CLICOLOR_FORCE", "CLICOLOR", "NO_COLOR"] {
+            command.env_remove(variable);
+        }
+        let output = command.args(["explain", "arena", "--color", when]).output().unwrap();
+        output.stdout.contains(&0x1b)
+    };
     assert_eq!(["always", "never", "auto"].map(coloured), [true, false, false]);
 }

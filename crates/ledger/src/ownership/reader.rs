@@ -64,6 +64,19 @@ impl<'a> Reader<'a> {
         {
             return pointers.iter().for_each(|range| self.read(range));
         }
+        if let Some(words) = content.words_of_pairs() {
+            let used = memory.start..memory.start.offset(words * 8);
+            let mut is_deleted = false;
+            return self.read_with(&used, |into, at, word| {
+                is_deleted = match (at - memory.start) / 8 % 2 {
+                    0 => Content::is_deleted_key(word),
+                    _ => is_deleted,
+                };
+                if !is_deleted {
+                    into.take_value(word);
+                }
+            });
+        }
         let Some((form, words)) = content.known() else {
             self.note_table(&memory);
             let requested = memory.start.offset(self.heap.requested_bytes(block));

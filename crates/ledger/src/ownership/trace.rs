@@ -157,10 +157,10 @@ impl Trace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Doubt {
     None,
-    /// A large block, which was probably recycled. Its pointers to the beginnings of blocks still say more than pointers
+    /// A large block outside of Ruby, which was probably recycled. Its pointers to the beginnings of blocks still say more than pointers
     /// into the middle of blocks, which may be numbers.
     Buffer,
-    /// A structure of Ruby's that is far from objects and variables.
+    /// A structure of Ruby's that is large, or far from objects and variables.
     Structure,
 }
 
@@ -276,13 +276,18 @@ impl<'a> Tracer<'a> {
     /// recycled blocks (fresh ones are zeros), and for Ruby's own structures far from objects and variables. The
     /// block that an object wraps is its structure, and not doubtful.
     fn doubt(&self, node: u32, depth: u32) -> Doubt {
-        if depth >= MAX_TRUSTED_DEPTH && self.is_of_ruby(self.trace.codes[node as usize]) {
+        let is_of_ruby = self.is_of_ruby(self.trace.codes[node as usize]);
+        if depth >= MAX_TRUSTED_DEPTH && is_of_ruby {
             return Doubt::Structure;
         }
         let is_buffer =
             |it: Block| it.state() == BlockState::InUse && it.bytes() >= MIN_BUFFER_BYTES;
         let is_doubtful = depth > 1 && self.heap.block(node as usize).is_some_and(is_buffer);
-        if is_doubtful { Doubt::Buffer } else { Doubt::None }
+        match (is_doubtful, is_of_ruby) {
+            (false, _) => Doubt::None,
+            (true, false) => Doubt::Buffer,
+            (true, true) => Doubt::Structure,
+        }
     }
 
     fn is_of_ruby(&self, owner: u32) -> bool {

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use capture::{Address, Image, Memory, length};
+use capture::{Address, Image, Memory, PAGE_SIZE, length};
 
 use crate::address_classifier::is_private;
 use crate::interpreter::Interpreter;
@@ -25,15 +25,23 @@ const LISTS: Range<usize> = 0..3;
 const ARENA: usize = 7;
 const BLOCKS_USED: usize = 8;
 
+/// `struct transient_alloc_header` before each allocation: a constant, the size with the header, and the object.
+const HEADER_BYTES: usize = 16;
+const MAGIC: u64 = 0xfeab;
+/// `TRANSIENT_HEAP_ALLOC_MAX`, in bytes, with the header.
+const MAX_ALLOCATION: usize = 2 << 10;
+
 /// The transient heap, and the bytes of its blocks that were ever in use.
 #[derive(Debug)]
 pub(crate) struct TransientHeap {
     pub(crate) range: Range<Address>,
     bytes: Vec<u8>,
+    /// Bytes that could not be read, since they are in swap or not in the core.
+    pub(crate) unread_bytes: u64,
 }
 
 impl TransientHeap {
-    /// Finds and reads it; `None` if it does not exist, or is not recognized. Parts in swap are read as zeros.
+    /// Finds and reads it; `None` if it does not exist, or is not recognized.
     pub(crate) fn read(image: &Image<'_>, interpreter: &Interpreter) -> Option<Self> {
         if interpreter.is_at_least(3, 3) {
             return None;
@@ -41,32 +49,44 @@ impl TransientHeap {
         let (range, used) = interpreter.variables(image).find_map(|(_, words)| {
             words.windows(BLOCKS_USED + 1).find_map(|words| arena_of(image, words))
         })?;
-        let mut bytes = vec![0; length(&used) as usize];
+        let (mut bytes, mut unread_bytes) = (vec![0; length(&used) as usize], 0);
         let mut at = used.start;
-        for block in bytes.chunks_mut(BLOCK_BYTES as usize) {
-            if image.read_exact(at, block).is_err() {
-                block.fill(0);
+        for page in bytes.chunks_mut(PAGE_SIZE as usize) {
+            if image.read_exact(at, page).is_err() {
+                page.fill(0);
+                unread_bytes += PAGE_SIZE;
             }
-            at = at.offset(BLOCK_BYTES);
+            at = at.offset(PAGE_SIZE);
         }
-        Some(Self { range, bytes })
+        Some(Self { range, bytes, unread_bytes })
     }
 
-    /// Returns the words of the content at `at`; `None` if it is not on the transient heap, and no words if the content
-    /// is unknown or longer than the heap.
+    /// Returns the words of the allocation at `at` that the object at `object` uses; all of them if their number is unknown.
+    /// No words if it is another object's. `None` if `at` is not on the transient heap.
     pub(crate) fn words(
         &self,
+        object: Address,
         at: Address,
         content: Content,
     ) -> Option<impl Iterator<Item = u64> + '_> {
         if !self.range.contains(&at) {
             return None;
         }
+        let bytes = self.allocation(object, at).unwrap_or_default();
+        let words = bytes.chunks_exact(WORD).map(|bytes| word(bytes, 0));
+        Some(content.references(words))
+    }
+
+    /// The bytes that belong to this object at `at`. Each allocation has one object, so all objects together have no more
+    /// bytes than the heap.
+    fn allocation(&self, object: Address, at: Address) -> Option<&[u8]> {
         let start = (at - self.range.start) as usize;
-        let words = content.known().map_or(0, |(_, words)| words);
-        let end = start.saturating_add(words as usize * WORD);
-        let bytes = self.bytes.get(start..end).unwrap_or_default();
-        Some(bytes.chunks_exact(WORD).map(|bytes| word(bytes, 0)))
+        let header = self.bytes.get(start.checked_sub(HEADER_BYTES)?..start)?;
+        let (sizes, owner) = (word(header, 0), word(header, WORD));
+        let size = (sizes >> 16 & 0xffff) as usize;
+        let is_own = sizes & 0xffff == MAGIC && owner == object.0 && size <= MAX_ALLOCATION;
+        let bytes = self.bytes.get(start..start + size.checked_sub(HEADER_BYTES)?)?;
+        is_own.then_some(bytes)
     }
 }
 

@@ -289,6 +289,20 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
         are_values
     }
 
+    /// Reads `count` keys and values from this word on. A value whose key was deleted stays, but is no reference.
+    fn pairs(&mut self, first: usize, count: usize) -> bool {
+        if first + 2 * count > self.object.len() {
+            return false;
+        }
+        let words = (first..first + 2 * count).map(|number| self.object.word(number));
+        let mut are_values = true;
+        for word in Content::of_pairs(count as u64).references(words) {
+            (self.each)(ObjectWord::Value(word));
+            are_values &= !word.is_multiple_of(8) || word <= MAX_SPECIAL || self.is_slot(word);
+        }
+        are_values
+    }
+
     /// Reads the pointer in this word, if there is one.
     fn memory_at(&mut self, number: usize, meaning: impl Fn(u64) -> ObjectWord) -> bool {
         let word = self.object.word(number);
@@ -366,12 +380,11 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
                 && if has_table {
                     self.object.word(2) != 0 && self.memory_at(2, ObjectWord::Table)
                 } else {
-                    let content = Content::new(Form::Values, 2 * bound);
-                    self.memory_at(2, |at| ObjectWord::Memory(at, content))
+                    self.memory_at(2, |at| ObjectWord::Memory(at, Content::of_pairs(bound)))
                 };
         }
         if !has_table {
-            return self.values(2, 1) && self.values(HASH_PAIRS_WORD, 2 * bound as usize);
+            return self.values(2, 1) && self.pairs(HASH_PAIRS_WORD, bound as usize);
         }
         let words = std::array::from_fn(|word| self.object.word(HASH_TABLE_WORD + word));
         let table =

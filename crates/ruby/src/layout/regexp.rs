@@ -14,7 +14,7 @@ const PROGRAM_BYTES: usize = 8;
 const SEARCH: usize = 96;
 /// `ONIG_OPTIMIZE_EXACT_BM_NOT_REV_IC` in regint.h.
 const MAX_SEARCH: u64 = 7;
-/// The words up to `exact`, and the two that point to tables of numbers (`int_map`; reserved since 3.3).
+/// The words up to `exact`, and the two that point to tables of numbers (`int_map`; reserved since 4.1).
 pub(crate) const POINTERS: [Range<u64>; 2] = [0..144, 408..424];
 
 /// The bytes of a compiled regular expression (`regex_t`) that [`pointers_of_regexp`] looks at.

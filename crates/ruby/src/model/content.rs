@@ -19,6 +19,11 @@ pub enum Form {
     Entries,
 }
 
+/// The marks of a deleted key: `Qundef` of all versions. No object has such an address.
+const DELETED_KEYS: [u64; 2] = [0x24, 0x34];
+/// The most pairs of a small hash (`RHASH_AR_TABLE_MAX_SIZE`).
+const MAX_PAIRS: u64 = 8;
+const PAIRS: u32 = u32::MAX - 100;
 const FORM_SHIFT: u32 = 30;
 const MAX_WORDS: u64 = (1 << FORM_SHIFT) - 1;
 
@@ -51,6 +56,41 @@ impl Content {
         Self(form << FORM_SHIFT | words as u32)
     }
 
+    /// The pairs of a small hash, without those whose key was deleted: keys and values in turns (`ar_table`).
+    #[must_use]
+    pub fn of_pairs(pairs: u64) -> Self {
+        if pairs > MAX_PAIRS { Self::UNKNOWN } else { Self(PAIRS + pairs as u32) }
+    }
+
+    /// The words of these pairs; `None` for other content.
+    #[must_use]
+    pub fn words_of_pairs(self) -> Option<u64> {
+        self.pairs().map(|pairs| 2 * pairs)
+    }
+
+    /// Returns true for the mark of a key that was deleted.
+    #[must_use]
+    pub fn is_deleted_key(word: u64) -> bool {
+        DELETED_KEYS.contains(&word)
+    }
+
+    fn pairs(self) -> Option<u64> {
+        u64::from(self.0).checked_sub(PAIRS.into()).filter(|pairs| *pairs <= MAX_PAIRS)
+    }
+
+    /// Returns the words among these, which are its memory, that may be references to objects. Of unknown content these are
+    /// all.
+    pub fn references(self, words: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+        let used = self.used_words().unwrap_or(u64::MAX);
+        let has_pairs = self.pairs().is_some();
+        let mut is_deleted = false;
+        words.zip(0..used).filter_map(move |(word, index)| {
+            is_deleted &= index % 2 == 1;
+            is_deleted |= has_pairs && index % 2 == 0 && Self::is_deleted_key(word);
+            (!is_deleted).then_some(word)
+        })
+    }
+
     /// The number of words in use, and their form; `None` if that is unknown.
     #[must_use]
     pub fn known(self) -> Option<(Form, u64)> {
@@ -68,6 +108,7 @@ impl Content {
     pub fn used_words(self) -> Option<u64> {
         match self {
             Self::MARK_STACK => Some(Self::MARK_STACK_LINK / 8 + 1),
+            it if it.pairs().is_some() => it.words_of_pairs(),
             Self::REGEXP => Some(crate::layout::regexp::POINTERS[1].end / 8),
             _ => self.known().map(|(_, words)| words),
         }
@@ -92,6 +133,12 @@ mod tests {
         let refers = [Content::UNKNOWN, Content::NO_OBJECTS, Content::REGEXP, Content::BYTES];
         assert_eq!(refers.map(Content::may_refer_to_objects), [true, false, false, false]);
         assert_eq!(Content::BYTES.known(), Some((Form::Words, 0)));
+        let pairs: Vec<_> = [8, 9].map(Content::of_pairs).map(Content::used_words).into();
+        assert_eq!(pairs, [Some(16), None]);
+        let kept = |content: Content| content.references([1, 10, 0x34, 20, 2, 30, 3].into_iter());
+        assert_eq!(kept(Content::of_pairs(3)).collect::<Vec<_>>(), [1, 10, 2, 30]);
+        assert_eq!(kept(Content::new(Form::Values, 4)).collect::<Vec<_>>(), [1, 10, 0x34, 20]);
+        assert_eq!(kept(Content::UNKNOWN).count(), 7);
         assert_eq!([Content::UNKNOWN, Content::NO_OBJECTS].map(Content::used_words), [None; 2]);
         let used = [Content::MARK_STACK, Content::REGEXP, Content::BYTES];
         assert_eq!(used.map(Content::used_words), [Some(501), Some(53), Some(0)]);

@@ -315,7 +315,7 @@ impl Reader<'_, '_> {
             into.ancestors.extend(context.basics.class_layout.ancestor(own, &object, classifier));
             references::for_each(&object, classifier, self.layouts, |found| match found {
                 Reference::Memory(to, content) => {
-                    match self.transient_heap.and_then(|heap| heap.words(to, content)) {
+                    match self.transient_heap.and_then(|heap| heap.words(at, to, content)) {
                         Some(words) => words
                             .filter_map(|word| classifier.slot_at(word))
                             .for_each(|to| into.links.push(own, to)),
