@@ -286,25 +286,31 @@ fn one_thread_suffices_to_find_stacks() {
         format!("Thread.new {{}}.join; {ready}"),
     ] {
         let target = Target::ruby(&program);
-        let frozen = freeze(target.pid(), PATIENCE).unwrap();
-        let image = frozen.image();
-        let space = ruby::read(image).unwrap();
-        let paths = ruby::code_paths(image, &space).unwrap();
-        let mut stacks = RunningStacks::derive(image, &space, &paths).unwrap();
-        let threads = image.state.threads.iter().map(Thread::pthread);
-        let found: Vec<_> = threads.filter_map(|thread| stacks.read(image, thread)).collect();
-        let labels = found.iter().map(|stack| {
-            let label = |&frame: &u32| stacks.frame(frame).unwrap().label.as_str();
-            stack.frames.iter().map(label).collect::<Vec<_>>()
-        });
-        let labels: Vec<_> = labels.collect();
+        let labels = loop {
+            let frozen = freeze(target.pid(), PATIENCE).unwrap();
+            let labels = running_methods(frozen.image());
+            frozen.thaw().unwrap();
+            // It has printed that it is ready, but may not have begun to read yet.
+            if labels.iter().all(|stack| stack.first().is_none_or(|it| it != "IO#flush")) {
+                break labels;
+            }
+        };
         assert_eq!(labels.len(), 1, "{labels:?}");
-        assert_eq!(labels[0].first(), Some(&"IO#read"), "{labels:?}");
-        let is_outermost = |label: &&str| label.ends_with("<main>");
-        assert!(labels[0].last().is_some_and(is_outermost), "{labels:?}");
-        frozen.thaw().unwrap();
+        assert_eq!(labels[0].first().map(String::as_str), Some("IO#read"), "{labels:?}");
+        assert!(labels[0].last().is_some_and(|it| it.ends_with("<main>")), "{labels:?}");
         assert!(target.finish());
     }
+}
+
+/// The methods on the stack of each thread that runs Ruby, the innermost one first.
+fn running_methods(image: &Image<'_>) -> Vec<Vec<String>> {
+    let space = ruby::read(image).unwrap();
+    let paths = ruby::code_paths(image, &space).unwrap();
+    let mut stacks = RunningStacks::derive(image, &space, &paths).unwrap();
+    let threads = image.state.threads.iter().map(Thread::pthread);
+    let found: Vec<_> = threads.filter_map(|thread| stacks.read(image, thread)).collect();
+    let label = |frame: u32| stacks.frame(frame).unwrap().label.clone();
+    found.iter().map(|stack| stack.frames.iter().copied().map(label).collect()).collect()
 }
 
 /// An image in which some words differ, at places that depend on the seed.
