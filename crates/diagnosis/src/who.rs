@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use formats::{
-    Sampling, SamplingMethod, Who, WhoFrame, WhoKind, WhoKindShare, WhoLine, WhoMachineCode,
-    WhoMethod, WhoOrigin, WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched, milliseconds,
+    Sampling, Who, WhoFrame, WhoKindShare, WhoLine, WhoMachineCode, WhoMethod, WhoOrigin,
+    WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched, milliseconds,
 };
 use ledger::Gem;
-use sampler::{Frame, Growth, Kind, MachineCode, Method, Profile, Touched};
+use sampler::{Frame, Growth, MachineCode, Profile, Touched};
 
 use crate::task::{Task, task};
 
@@ -28,7 +28,7 @@ pub fn who(pid: i32, command: &str, profile: &Profile) -> Who {
         command: command.to_owned(),
         elapsed_ms: milliseconds(profile.elapsed),
         sampling: Sampling {
-            method: method(profile.method),
+            method: profile.method,
             samples: profile.samples,
             lost: profile.lost,
             torn: profile.torn,
@@ -50,14 +50,6 @@ pub fn who(pid: i32, command: &str, profile: &Profile) -> Who {
         frames,
         stacks,
         touched: profile.touched.iter().map(|it| touched(it, &numbers)).collect(),
-    }
-}
-
-fn method(method: Method) -> SamplingMethod {
-    match method {
-        Method::Events => SamplingMethod::PageFaults,
-        Method::UserEvents => SamplingMethod::UserPageFaults,
-        Method::Polling => SamplingMethod::Polling,
     }
 }
 
@@ -200,15 +192,7 @@ fn threads(profile: &Profile) -> Vec<WhoShare> {
 }
 
 fn kinds(growth: &[Growth]) -> Vec<WhoKindShare> {
-    let kind = |it: &Growth| match it.kind {
-        Kind::MainHeap => WhoKind::MainHeap,
-        Kind::Arena => WhoKind::Arena,
-        Kind::HeapPages => WhoKind::HeapPages,
-        Kind::Mapping => WhoKind::Mapping,
-        Kind::File => WhoKind::File,
-        Kind::Unknown => WhoKind::Unknown,
-    };
-    let rows = shares(growth, kind).into_iter();
+    let rows = shares(growth, |it| it.kind).into_iter();
     rows.map(|(kind, bytes)| WhoKindShare { kind, bytes }).collect()
 }
 
@@ -238,7 +222,7 @@ fn shares<K: Ord>(growth: &[Growth], key: impl Fn(&Growth) -> K) -> Vec<(K, u64)
 mod tests {
     use std::time::Duration;
 
-    use sampler::ProcessGrowth;
+    use sampler::{Kind, ProcessGrowth};
 
     use super::*;
 

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use capture::live::page_faults;
+use capture::live::{Pagemap, page_faults};
 use capture::{Address, Backing, Image, PAGE_SIZE, proc};
 
 use crate::kind::Kind;
@@ -16,8 +16,9 @@ const NAME_LASTS: Duration = Duration::from_secs(1);
 const LOOKS_FOR_STACKS: u32 = 2;
 const LOOKS_FOR_KINDS: u32 = 10;
 
-/// If RSS falls by this fraction, its sampled pages are looked at again.
+/// If RSS falls by this fraction, its sampled pages are looked at again, after this time at the earliest.
 const FALL: u64 = 32;
+const FALL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One process that is watched.
 pub(crate) struct Process {
@@ -38,8 +39,8 @@ pub(crate) struct Process {
     pub(crate) earlier_faults: u64,
     /// The time at which it began, in clock ticks since boot.
     pub(crate) started_ticks: Option<u64>,
-    /// RSS when its sampled pages were looked at last, or its highest since.
-    high_bytes: u64,
+    /// The time at which its sampled pages were looked at last, and the highest RSS since.
+    high: (Option<Instant>, u64),
 }
 
 /// The result of reading a stack.
@@ -67,7 +68,7 @@ impl Process {
             attributed_bytes: rss,
             earlier_faults: proc::all_minor_faults(pid).unwrap_or(0),
             started_ticks: proc::start_time(pid).ok(),
-            high_bytes: rss,
+            high: (None, rss),
         };
         if let Some(program) = program {
             process.learn(program);
@@ -88,7 +89,7 @@ impl Process {
     /// The process runs another program from now on, with memory of its own. Returns the growth of the old program, and
     /// the part of it that was not attributed to samples.
     pub(crate) fn execute(&mut self) -> (ProcessGrowth, u64) {
-        let rest = self.peak_bytes - self.attributed_bytes;
+        let rest = self.unattributed_bytes();
         let old = std::mem::replace(self, Self::new(self.pid, None));
         (old.growth(), rest)
     }
@@ -193,20 +194,29 @@ impl Process {
         }
     }
 
-    /// Reads RSS. After an exec it is that of the new program. Returns true if it has fallen so much that the process has
-    /// returned memory.
+    /// Reads RSS. After an exec it is that of the new program. Returns true if it has fallen so much that the sampled pages
+    /// must be looked at.
     pub(crate) fn read_rss(&mut self) -> bool {
         let rss = proc::resident_bytes(self.pid).unwrap_or(0);
         self.peak_bytes = self.peak_bytes.max(rss);
-        let has_fallen = rss < self.high_bytes - self.high_bytes / FALL;
-        self.high_bytes = if has_fallen { rss } else { self.high_bytes.max(rss) };
-        has_fallen
+        let (looked, high) = self.high;
+        let is_due = looked.is_none_or(|looked| looked.elapsed() >= FALL_INTERVAL);
+        let must_look = is_due && rss < high - high / FALL;
+        self.high = if must_look { (Some(Instant::now()), rss) } else { (looked, high.max(rss)) };
+        must_look
     }
 
-    /// Returns true if the page with this number was not returned to the kernel. If the process has ended, it was not.
-    pub(crate) fn has_page(&self, page: u64) -> bool {
-        let at = Address(page.saturating_mul(PAGE_SIZE));
-        self.image.as_ref().is_none_or(|image| !image.is_absent(at))
+    /// Returns which of these pages, in ascending order, were not returned to the kernel. If the process has ended, none was.
+    pub(crate) fn has_pages(&self, pages: &[u64]) -> Vec<bool> {
+        match Pagemap::open(self.pid) {
+            Ok(pagemap) if self.is_alive() => pagemap.are_present(pages),
+            _ => vec![true; pages.len()],
+        }
+    }
+
+    /// Returns false if the process has ended. Its id may be another process's by now.
+    pub(crate) fn is_alive(&self) -> bool {
+        proc::start_time(self.pid).ok() == self.started_ticks
     }
 
     /// Its page faults during the observation; 0 if it has ended.
@@ -222,9 +232,15 @@ impl Process {
         bytes
     }
 
-    /// The growth that was not attributed to samples, up to now.
-    pub(crate) fn rest(&mut self) -> u64 {
-        self.read_rss();
+    /// The growth seen so far that was not attributed to samples.
+    pub(crate) fn unattributed_bytes(&self) -> u64 {
         self.peak_bytes - self.attributed_bytes
+    }
+
+    /// Counts growth from now on.
+    pub(crate) fn begin_again(&mut self) {
+        let rss = proc::resident_bytes(self.pid).unwrap_or(0);
+        (self.start_bytes, self.peak_bytes, self.attributed_bytes) = (rss, rss, rss);
+        self.earlier_faults = proc::all_minor_faults(self.pid).unwrap_or(0);
     }
 }

@@ -124,8 +124,8 @@ impl Sampler {
 
     fn method(&self) -> Method {
         match &self.source {
-            Source::Events(faults) if faults.sees_system_calls => Method::Events,
-            Source::Events(_) => Method::UserEvents,
+            Source::Events(faults) if faults.sees_system_calls => Method::PageFaults,
+            Source::Events(_) => Method::UserPageFaults,
             Source::Polling { .. } => Method::Polling,
         }
     }
@@ -156,7 +156,7 @@ impl Sampler {
             Source::Events(faults) => {
                 let failed = |source| Error::Faults { pid: self.pid, source };
                 let records = faults.wait(time).map_err(failed)?;
-                self.take(records);
+                self.take_records(records);
             }
             Source::Polling { .. } => {
                 std::thread::sleep(time.min(polling::INTERVAL));
@@ -171,13 +171,13 @@ impl Sampler {
     }
 
     /// Takes the records of the kernel.
-    fn take(&mut self, records: Vec<FaultRecord>) {
+    fn take_records(&mut self, records: Vec<FaultRecord>) {
         let mut faults = Vec::new();
         for record in records {
             match record {
                 FaultRecord::Fault(fault) => faults.push(fault),
                 FaultRecord::Forked { pid, parent } => {
-                    self.process(pid, Some(parent));
+                    self.fork(pid, parent);
                 }
                 FaultRecord::ThreadEnded { pid, tid } => {
                     if let Some(process) = self.processes.get_mut(&pid) {
@@ -194,6 +194,20 @@ impl Sampler {
         }
         self.read_stacks(&faults);
         self.adapt(faults.len() as u64);
+    }
+
+    /// A process was forked. Its id may have been that of an earlier one, whose pages are gone.
+    fn fork(&mut self, pid: i32, parent: i32) {
+        if self.processes.get(&pid).is_some_and(|earlier| !earlier.is_alive()) {
+            self.divide_of(pid);
+            self.touched.forget(pid);
+            if let Some(earlier) = self.processes.remove(&pid) {
+                self.rest_bytes += earlier.unattributed_bytes();
+                self.ended.push(earlier.growth());
+            }
+            self.order.retain(|&it| it != pid);
+        }
+        self.process(pid, Some(parent));
     }
 
     /// The process runs another program. RSS is the new program's already, so the old one's growth is that seen so far.
@@ -297,7 +311,7 @@ impl Sampler {
         for pid in self.pending.keys().copied().collect::<Vec<_>>() {
             let Some(process) = self.processes.get_mut(&pid) else { continue };
             if process.read_rss() {
-                self.touched.keep(pid, |page| process.has_page(page));
+                self.touched.keep(pid, |pages| process.has_pages(pages));
             }
             self.divide_of(pid);
         }
@@ -339,25 +353,41 @@ impl Sampler {
         }
     }
 
-    /// Ends the observation.
+    /// Ends the observation. The profile has the sampled pages that are still there.
     #[must_use]
     pub fn end(mut self) -> Profile {
         self.divide();
-        let mut rest = self.rest_bytes;
-        let method = self.method();
-        for pid in &self.order {
-            let Some(process) = self.processes.get_mut(pid) else { continue };
-            rest += process.rest();
-            self.ended.push(process.growth());
-        }
-        let mut profile = self.book.profile;
+        let mut touched = Vec::new();
         for &pid in &self.order {
             let Some(process) = self.processes.get(&pid) else { continue };
-            self.touched.keep(pid, |page| process.has_page(page));
-            let faults = process.faults();
-            profile.touched.push(self.touched.take(pid, process.started_ticks, faults));
+            self.touched.keep(pid, |pages| process.has_pages(pages));
+            touched.push(self.touched.take(pid, process.started_ticks, process.faults()));
         }
-        profile.touched.retain(|touched| !touched.pages.is_empty());
+        touched.retain(|it| !it.pages.is_empty());
+        Profile { touched, ..self.take() }
+    }
+
+    /// Returns the growth since the beginning or the last call, without sampled pages. From now on growth is counted anew.
+    #[must_use]
+    pub fn take(&mut self) -> Profile {
+        self.divide();
+        let mut rest = std::mem::take(&mut self.rest_bytes);
+        for pid in &self.order {
+            let Some(process) = self.processes.get_mut(pid) else { continue };
+            process.read_rss();
+            rest += process.unattributed_bytes();
+            self.ended.push(process.growth());
+            process.begin_again();
+        }
+        self.processes.retain(|_, process| process.is_alive());
+        self.order.retain(|pid| self.processes.contains_key(pid));
+        // All of these have numbers of the book's stacks.
+        let mut profile = std::mem::take(&mut self.book).profile;
+        self.touched = TouchedPages::default();
+        self.pending.clear();
+        if let Source::Polling { stacks, .. } = &mut self.source {
+            stacks.clear();
+        }
         // Growth between samples is divided as that of the samples.
         let known: u64 = profile.growth.iter().map(|growth| growth.bytes).sum();
         let mut left = rest;
@@ -369,12 +399,13 @@ impl Sampler {
             growth.prompt_bytes += prompt;
             left -= bytes;
         }
-        profile.method = method;
+        profile.method = self.method();
         profile.unsampled_bytes = left;
+        profile.processes = std::mem::take(&mut self.ended);
         // A forked copy that was made to read the process may be gone before it is seen.
-        self.ended.retain(|process| process.peak_bytes > 0);
-        profile.processes = self.ended;
+        profile.processes.retain(|process| process.peak_bytes > 0);
         profile.elapsed = self.started.elapsed();
+        self.started = Instant::now();
         profile
     }
 }
@@ -472,6 +503,30 @@ mod tests {
     fn sample(stack: Option<u32>, pages: u64, is_prompt: bool) -> Sample {
         let (address, instruction) = (Address(0), Address(0));
         Sample { stack, thread: 0, address, instruction, pages, is_prompt }
+    }
+
+    #[test]
+    fn the_pages_of_an_ended_process_are_forgotten_when_its_id_is_used_again() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (pid, own) = (child.id().cast_signed(), std::process::id().cast_signed());
+        let mut sampler = Sampler::begin(own, &[pid], true).unwrap();
+        let fork = |sampler: &mut Sampler| {
+            sampler.take_records(vec![FaultRecord::Forked { pid, parent: own }])
+        };
+        sampler.touched.add(pid, 100, None, 16);
+        // The process that is known already.
+        fork(&mut sampler);
+        assert_eq!(sampler.touched.take(pid, None, 16).pages.len(), 1);
+        sampler.touched.add(pid, 100, None, 16);
+        // It began at another time, so it is another process.
+        sampler.process(pid, None).started_ticks = Some(1);
+        fork(&mut sampler);
+        assert_eq!(sampler.touched.take(pid, None, 16).pages, []);
+        assert!(sampler.process(pid, None).is_alive());
+        let rows = sampler.take().processes;
+        assert_eq!(rows.iter().filter(|process| process.pid == pid).count(), 2);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         return Err(Failure::OneFile);
     }
     let source = Source::open(arguments.source.name()?)?;
-    let samples = arguments.samples.open()?;
+    let samples = arguments.samples.read()?;
     let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
     let path = match (&arguments.output, &arguments.png) {
         (None, None) => Some(default_path(&source.name(), "html")),
