@@ -8,6 +8,7 @@ mod confidence;
 mod csv;
 mod deployment;
 mod diff;
+mod growth_sample;
 mod line;
 mod made_by;
 mod names;
@@ -34,6 +35,7 @@ pub use diff::{
     ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, DominatorChange,
     Doubt, OwnerChange, PinChange, SizeClassChange, Subject, Trajectory,
 };
+pub use growth_sample::GrowthSample;
 pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,
     RecordingEnd, RecordingStart, Sample,

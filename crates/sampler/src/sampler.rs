@@ -353,10 +353,20 @@ impl Sampler {
         }
     }
 
+    /// Takes the records that no one has waited for yet, and divides growth among all samples.
+    fn take_rest(&mut self) {
+        let records = match &mut self.source {
+            Source::Events(faults) => faults.wait(Duration::ZERO).unwrap_or_default(),
+            Source::Polling { .. } => Vec::new(),
+        };
+        self.take_records(records);
+        self.divide();
+    }
+
     /// Ends the observation. The profile has the sampled pages that are still there.
     #[must_use]
     pub fn end(mut self) -> Profile {
-        self.divide();
+        self.take_rest();
         let mut touched = Vec::new();
         for &pid in &self.order {
             let Some(process) = self.processes.get(&pid) else { continue };
@@ -367,10 +377,17 @@ impl Sampler {
         Profile { touched, ..self.take() }
     }
 
+    /// The growth since the beginning or the last call of [`Self::take`].
+    #[must_use]
+    pub fn growth_bytes(&self) -> u64 {
+        let ended = self.ended.iter().map(ProcessGrowth::bytes);
+        ended.chain(self.processes.values().map(|process| process.growth().bytes())).sum()
+    }
+
     /// Returns the growth since the beginning or the last call, without sampled pages. From now on growth is counted anew.
     #[must_use]
     pub fn take(&mut self) -> Profile {
-        self.divide();
+        self.take_rest();
         let mut rest = std::mem::take(&mut self.rest_bytes);
         for pid in &self.order {
             let Some(process) = self.processes.get_mut(pid) else { continue };

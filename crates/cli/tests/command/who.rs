@@ -4,10 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use formats::{Action, Diff, MadeBy, Report, SamplingMethod, TaskKind, Who, WhoKind};
+use formats::{
+    Action, Diff, GrowthSample, MadeBy, Recording, Report, SamplingMethod, TaskKind, Who, WhoKind,
+    WhoStack,
+};
 use ledger::Cause;
 use serde_json::Value;
 
+use crate::record::Recorder;
 use crate::{bytes, document, rbloat, report_of, run};
 use testkit::{Browser, Target};
 
@@ -138,6 +142,77 @@ fn assert_flame_graph(page: &str, who: &Who) {
     );
     let found = browser.evaluate("document.querySelectorAll('.row button.found').length");
     assert!(found.as_u64().unwrap() > 0);
+}
+
+/// The recording of a program has the stacks of its growth, and the owners of its memory at a peak. A plot shows both.
+#[test]
+fn a_recording_has_the_code_of_each_rise_and_the_owners_of_a_peak() {
+    let slow = GROWTH.replace("sleep 0.01", "sleep 0.05");
+    let target = Target::ruby(&format!("{slow}; grow"));
+    let options = ["--who", "--every", "100ms", "--causes-every", "0", "--max-pause", "10s"];
+    let recorder = Recorder::of(&target, &options);
+    let bytes_of = |growth: &GrowthSample, method: &str| -> u64 {
+        let has = |stack: &&WhoStack| {
+            let mut frames = stack.frames.iter().map(|&frame| &growth.frames[frame as usize]);
+            frames.any(|frame| frame.method == method)
+        };
+        growth.stacks.iter().filter(has).map(|stack| stack.bytes).sum()
+    };
+    let [export, index] = ["ReportsController#export", "ReportsController#index"];
+    let with_owners =
+        |recording: &Recording| recording.causes().filter(|causes| causes.owners.is_some()).count();
+    recorder.wait_for(|recording| {
+        let grown: u64 = recording.growth().map(|growth| bytes_of(growth, export)).sum();
+        grown > 8 << 20 && with_owners(recording) > 0
+    });
+    recorder.signal("INT");
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("a.html");
+    let _ = recorder.wait_for(|recording| recording.end().is_some());
+    let output = rbloat().arg("plot").arg(&recorder.path).arg("-o").arg(&page).output().unwrap();
+    let (status, recording) = recorder.end();
+    assert_eq!(status, 0);
+    assert!(target.finish());
+    let mut end = 0;
+    for growth in recording.growth() {
+        let stacks: u64 = growth.stacks.iter().map(|stack| stack.bytes).sum();
+        assert_eq!(stacks + growth.unknown_bytes + growth.other_bytes, growth.growth_bytes);
+        assert!(growth.from_ms < growth.t_ms && growth.t_ms > end, "{growth:#?}");
+        end = growth.t_ms;
+    }
+    let sum = |of: &dyn Fn(&GrowthSample) -> u64| recording.growth().map(of).sum::<u64>();
+    let known = sum(&|growth| growth.growth_bytes - growth.unknown_bytes);
+    let [exported, indexed] = [export, index].map(|method| sum(&|it| bytes_of(it, method)));
+    assert!(exported * 2 > known && exported > 3 * indexed, "{exported} {indexed} {known}");
+    // Its strings are the largest owner.
+    let peak = recording.causes().find(|causes| causes.owners.is_some()).unwrap();
+    assert_eq!(peak.owners.as_ref().unwrap()[0].owner, "String", "{peak:#?}");
+
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(" grew by ") && text.contains(" peak of "), "{text}");
+    let mut browser = Browser::open(&page, "", [1300, 1000]);
+    browser.wait_until("document.documentElement?.dataset.drawnMs !== undefined");
+    assert_eq!(browser.evaluate("growth.hidden"), true);
+    let point = "(() => { const box = svg.getBoundingClientRect(), scale = svg.clientWidth / width, panel = panels[0];
+        const rise = runs[0].rises.toSorted((a, b) => b.bytes - a.bytes)[0], t = (rise.from + rise.to) / 2;
+        const x = panel.left + (panel.right - panel.left) * t / panel.seconds;
+        return [box.left + x * scale, box.top + (panel.bottom - 3) * scale]; })()";
+    let at = browser.evaluate(point);
+    browser.click(at[0].as_f64().unwrap(), at[1].as_f64().unwrap());
+    assert_eq!(browser.evaluate("growth.hidden"), false);
+    let text = browser.evaluate("growth.innerText");
+    let text = text.as_str().unwrap();
+    assert!(text.contains(" grew by ") && text.contains("String"), "{text}");
+    let row = browser.evaluate(
+        "[...document.querySelectorAll('#methods tbody tr')].map(it => it.cells[2].textContent).join()",
+    );
+    assert!(row.as_str().unwrap().contains("ReportsController#export (reports.rb)"), "{row}");
+    let button = "[...document.querySelectorAll('#graph button')].find(it => it.textContent.startsWith(\
+         'ReportsController#export'))";
+    let width = browser.evaluate(&format!("parseFloat({button}.style.width)"));
+    assert!(width.as_f64().unwrap() > 40.0, "{width}");
+    browser.evaluate(&format!("{button}.click()"));
+    assert_eq!(browser.evaluate(&format!("{button}.style.width")), "100%");
 }
 
 #[test]
@@ -412,6 +487,9 @@ fn the_code_that_left_free_memory_is_named() {
         complaint.contains(&format!("has no samples of process {}", other.pid())),
         "{complaint}"
     );
+    // A comparison fails before its first capture.
+    let words = ["diff", &other.pid().to_string(), "--every", "24h", "--who", &samples];
+    assert_eq!(rbloat().args(words).output().unwrap().status.code(), Some(3));
     // Another document.
     fs::write(&samples, output_of(&["report", &snapshot, "--json"])).unwrap();
     let output = rbloat().args(["report", &snapshot, "--who", &samples]).output().unwrap();

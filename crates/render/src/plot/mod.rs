@@ -5,6 +5,7 @@
 mod head;
 mod history;
 mod html;
+mod rise;
 mod scale;
 
 use diagnosis::MemorySeries;
@@ -24,6 +25,7 @@ const RIGHT: f64 = 16.0;
 const MEMORY_HEIGHT: f64 = 340.0;
 const CAUSES_HEIGHT: f64 = 240.0;
 const LINE: f64 = 18.0;
+const RISE_HEIGHT: f64 = 6.0;
 /// The rows for the texts of kills. Each run has one, and further runs share them.
 const ROWS_OF_KILLS: usize = 8;
 /// The most characters of a command, and of a label.
@@ -152,6 +154,9 @@ impl Plot {
         if points().any(|point| point.group.is_some()) {
             title += ", control group (dashed)";
         }
+        if self.runs.iter().any(|run| !run.history.rises.is_empty()) {
+            title += ", growth whose code is known (bars)";
+        }
         title += &beyond;
         panel.draw_axes(scene, &title);
         for limit in near {
@@ -161,6 +166,7 @@ impl Plot {
             scene.text((panel.left + 6.0, y - 5.0), Anchor::Start, Colour::InUse, &text);
         }
         for run in &self.runs {
+            run.draw_rises(scene, &panel);
             run.draw_curves(scene, &panel);
         }
         for (row, run) in self.runs.iter().enumerate() {
@@ -232,6 +238,15 @@ impl Run {
             label: label(recording),
             stable: crate::stable_point(&MemorySeries::of(recording), is_verbose),
             colour,
+        }
+    }
+
+    /// Draws a bar at the bottom for each rise whose code is known.
+    fn draw_rises(&self, scene: &mut Scene, panel: &Panel) {
+        for rise in &self.history.rises {
+            let (left, right) = (panel.x(rise.from), panel.x(rise.to));
+            let place = [left, panel.bottom - RISE_HEIGHT, (right - left).max(2.0), RISE_HEIGHT];
+            scene.rect(place, self.colour);
         }
     }
 

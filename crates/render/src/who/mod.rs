@@ -15,8 +15,10 @@ use crate::text::{
     BOLD, DIM, RED, align_right, end_of, mebibytes, method_and_room, table, trimmed, write_wrapped,
 };
 
+pub(crate) use flame::GRAPH;
 pub use flame::who_html;
 pub use folded::folded;
+pub(crate) use folded::name;
 pub use speedscope::speedscope;
 
 /// Rows of a table, at most.
