@@ -18,10 +18,12 @@ pub struct Who {
     pub unknown_bytes: u64,
     pub unsampled_bytes: u64,
     pub faulted_bytes: u64,
+    pub copied_bytes: u64,
     pub processes: Vec<WhoProcess>,
     pub tasks: Vec<WhoTask>,
     pub methods: Vec<WhoMethod>,
     pub lines: Vec<WhoLine>,
+    pub copies: Vec<WhoLine>,
     pub threads: Vec<WhoShare>,
     pub kinds: Vec<WhoKindShare>,
     pub machine_code: Vec<WhoMachineCode>,
@@ -88,7 +90,7 @@ pub struct WhoMethod {
     pub total_bytes: u64,
 }
 
-/// The growth by one line of the application, with everything that it called.
+/// The growth by one line of the application, or the memory that it copied, with everything that it called.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct WhoLine {

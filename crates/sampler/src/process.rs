@@ -8,6 +8,7 @@ use capture::{Address, Backing, Image, PAGE_SIZE, proc};
 use crate::kind::Kind;
 use crate::profile::{MachineCode, ProcessGrowth};
 use crate::program::Program;
+use crate::shared::SharedPages;
 
 /// The time for which the name of a thread is kept.
 const NAME_LASTS: Duration = Duration::from_secs(1);
@@ -15,6 +16,9 @@ const NAME_LASTS: Duration = Duration::from_secs(1);
 /// cannot be read, and if the kind of memory is unknown.
 const LOOKS_FOR_STACKS: u32 = 2;
 const LOOKS_FOR_KINDS: u32 = 10;
+
+/// The pages of a transparent huge page.
+const PAGES_OF_HUGE_PAGE: u64 = 512;
 
 /// If RSS falls by this fraction, its sampled pages are looked at again, after this time at the earliest.
 const FALL: u64 = 32;
@@ -39,6 +43,9 @@ pub(crate) struct Process {
     pub(crate) earlier_faults: u64,
     /// The time at which it began, in clock ticks since boot.
     pub(crate) started_ticks: Option<u64>,
+    pagemap: Option<Pagemap>,
+    /// The pages that it shares since a fork.
+    shared: SharedPages,
     /// The time at which its sampled pages were looked at last, and the highest RSS since.
     high: (Option<Instant>, u64),
 }
@@ -68,6 +75,8 @@ impl Process {
             attributed_bytes: rss,
             earlier_faults: proc::all_minor_faults(pid).unwrap_or(0),
             started_ticks: proc::start_time(pid).ok(),
+            pagemap: Pagemap::open(pid).ok(),
+            shared: SharedPages::default(),
             high: (None, rss),
         };
         if let Some(program) = program {
@@ -208,10 +217,48 @@ impl Process {
 
     /// Returns which of these pages, in ascending order, were not returned to the kernel. If the process has ended, none was.
     pub(crate) fn has_pages(&self, pages: &[u64]) -> Vec<bool> {
-        match Pagemap::open(self.pid) {
-            Ok(pagemap) if self.is_alive() => pagemap.are_present(pages),
-            _ => vec![true; pages.len()],
+        match &self.pagemap {
+            Some(pagemap) => pagemap.are_present(pages),
+            None => vec![true; pages.len()],
         }
+    }
+
+    /// The process has just forked. Returns the pages that the new process shares with it. None if the new process uses the
+    /// same memory, as after vfork(2).
+    pub(crate) fn share(&mut self) -> SharedPages {
+        self.look_again(LOOKS_FOR_KINDS);
+        let (Some(pagemap), Some(image)) = (&self.pagemap, &self.image) else {
+            return SharedPages::default();
+        };
+        let runs = pagemap.anonymous_pages(&image.state.mappings);
+        let shared = SharedPages::new(pagemap.shared_pages(&runs));
+        // The new process may have copied some already. Those are not shared any more, but it did copy them.
+        let inherited = if shared.is_empty() { Vec::new() } else { runs };
+        self.shared = shared;
+        SharedPages::new(inherited)
+    }
+
+    /// The process was forked, and shares these pages.
+    pub(crate) fn inherit(&mut self, shared: SharedPages) {
+        self.shared = shared;
+    }
+
+    /// RSS has fallen: forgets the shared pages that were returned.
+    pub(crate) fn look_at_shared_pages(&mut self) {
+        if let (Some(pagemap), Some(image), false) =
+            (&self.pagemap, &self.image, self.shared.is_empty())
+        {
+            self.shared.keep(&pagemap.anonymous_pages(&image.state.mappings));
+        }
+    }
+
+    /// The pages that a fault at `at` has added, and whether it copied a shared page instead.
+    pub(crate) fn effect(&self, at: Address) -> (u64, bool) {
+        if self.shared.has(at.0 / PAGE_SIZE) {
+            return (1, true);
+        }
+        let is_huge = self.pagemap.as_ref().is_some_and(|pagemap| pagemap.is_huge(at));
+        (if is_huge { PAGES_OF_HUGE_PAGE } else { 1 }, false)
     }
 
     /// Returns false if the process has ended. Its id may be another process's by now.

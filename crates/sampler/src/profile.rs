@@ -81,9 +81,10 @@ pub struct Growth {
     pub bytes: u64,
     /// The part of `bytes` whose stacks were read within 1 ms.
     pub prompt_bytes: u64,
-    /// The bytes that were faulted in. More than `bytes` if RSS did not grow: pages were copied on write, or returned and
-    /// used again.
+    /// The bytes that were faulted in. More than `bytes` if RSS did not grow: pages were copied, or returned and used again.
     pub faulted_bytes: u64,
+    /// The part of `faulted_bytes` in pages that a fork shares: they were copied when they were written to.
+    pub copied_bytes: u64,
 }
 
 /// The sampled pages of a process.

@@ -27,13 +27,11 @@ struct Pages {
 }
 
 impl TouchedPages {
-    /// Adds a sample of a page, which stands for so many faults.
-    pub(crate) fn add(&mut self, pid: i32, page: u64, stack: Option<u32>, faults: u64) {
+    /// Adds a sample of a page, which stands for so many faults; without a page it is only counted.
+    pub(crate) fn add(&mut self, pid: i32, page: Option<u64>, stack: Option<u32>, faults: u64) {
         let pages = self.processes.entry(pid).or_default();
         pages.sampled_faults += faults;
-        if !is_kept(page, self.zero_bits) {
-            return;
-        }
+        let Some(page) = page.filter(|&page| is_kept(page, self.zero_bits)) else { return };
         pages.kept.insert(page, (stack, faults));
         while self.processes.values().map(|pages| pages.kept.len()).sum::<usize>() > MAX_PAGES {
             self.zero_bits += 1;
@@ -90,10 +88,10 @@ mod tests {
     #[test]
     fn the_latest_sample_of_a_page_counts_and_faults_without_samples_count_as_others() {
         let mut touched = TouchedPages::default();
-        touched.add(7, 100, Some(1), 16);
-        touched.add(7, 100, Some(2), 16);
-        touched.add(7, 90, None, 32);
-        touched.add(8, 50, Some(3), 16);
+        touched.add(7, Some(100), Some(1), 16);
+        touched.add(7, Some(100), Some(2), 16);
+        touched.add(7, Some(90), None, 32);
+        touched.add(8, Some(50), Some(3), 16);
         let Touched { pid, started_ticks, pages } = touched.take(7, Some(5), 128);
         assert_eq!((pid, started_ticks), (7, Some(5)));
         let page = |page, stack, faults| TouchedPage { page, stack, bytes: faults * PAGE_SIZE };
@@ -108,7 +106,7 @@ mod tests {
         let mut touched = TouchedPages::default();
         let count = 3 * MAX_PAGES as u64;
         for page in 0..count {
-            touched.add(7, 4096 * page, Some(0), 1);
+            touched.add(7, Some(4096 * page), Some(0), 1);
         }
         let pages = touched.take(7, None, count).pages;
         assert!(pages.len() <= MAX_PAGES, "{}", pages.len());

@@ -167,15 +167,20 @@ impl Pagemap {
         present
     }
 
-    /// Returns the resident anonymous pages that other processes map too, as ascending runs of their numbers: a write to one
-    /// copies it. Empty on kernels without PAGEMAP_SCAN.
+    /// Returns the resident anonymous pages as ascending runs of their numbers. Empty on kernels without PAGEMAP_SCAN.
     #[must_use]
-    pub fn shared_pages(&self, mappings: &Mappings) -> Vec<Range<u64>> {
+    pub fn anonymous_pages(&self, mappings: &Mappings) -> Vec<Range<u64>> {
+        let runs = scan(&self.file, mappings, PageScope::CopiedByFork).unwrap_or_default();
+        let own = runs.into_iter().filter(|run| run.state == PageState::Anonymous);
+        own.map(|run| run.range.start.0 / PAGE_SIZE..run.range.end.0 / PAGE_SIZE).collect()
+    }
+
+    /// Returns those of `runs` of anonymous pages that other processes map too: a write to one copies it.
+    #[must_use]
+    pub fn shared_pages(&self, runs: &[Range<u64>]) -> Vec<Range<u64>> {
         let mut shared: Vec<Range<u64>> = Vec::new();
         let mut entries = Vec::new();
-        let runs = scan(&self.file, mappings, PageScope::CopiedByFork).unwrap_or_default();
-        for run in runs.into_iter().filter(|run| run.state == PageState::Anonymous) {
-            let (mut page, end) = (run.range.start.0 / PAGE_SIZE, run.range.end.0 / PAGE_SIZE);
+        for &Range { start: mut page, end } in runs {
             while page < end {
                 entries.resize((end - page).min(ENTRIES_PER_READ) as usize * 8, 0);
                 let read = self.file.read_at(&mut entries, page * 8).unwrap_or(0);
@@ -195,6 +200,26 @@ impl Pagemap {
             }
         }
         shared
+    }
+
+    /// Returns true if the page at `at` is a part of a huge page. False on kernels without PAGEMAP_SCAN.
+    #[must_use]
+    pub fn is_huge(&self, at: Address) -> bool {
+        let start = at.align_down(PAGE_SIZE).0;
+        let mut region = PageRegion::default();
+        let mut arguments = ScanArguments {
+            size: size_of::<ScanArguments>() as u64,
+            start,
+            end: start + PAGE_SIZE,
+            regions: &raw mut region as u64,
+            regions_length: 1,
+            category_mask: PAGE_IS_HUGE,
+            return_mask: PAGE_IS_HUGE,
+            ..ScanArguments::default()
+        };
+        // SAFETY: the arguments have the layout of linux/fs.h, and the region is writable and outlives the call.
+        let found = unsafe { pagemap_scan(self.file.as_raw_fd(), &raw mut arguments) };
+        found.is_ok_and(|found| found > 0)
     }
 
     /// Returns the state of the page at `at` (`None` if it is absent), and the number of the following `bytes` that

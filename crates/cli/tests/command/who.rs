@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use formats::{
     Action, Diff, GrowthSample, MadeBy, Recording, Report, SamplingMethod, TaskKind, Who, WhoKind,
-    WhoStack,
+    WhoLine, WhoStack,
 };
 use ledger::Cause;
 use serde_json::Value;
@@ -264,6 +264,143 @@ fn forked_processes_are_followed() {
     assert!(target.finish());
 }
 
+/// Two forked processes write to memory that they share with their parent, and grow.
+const WORKERS: &str = r##"
+    require 'json'
+    eval(<<~'RUBY', TOPLEVEL_BINDING, '/srv/app/workers.rb', 1)
+      TEXTS = Array.new(48) { "x" * (1 << 20) }
+      class Worker
+        def write
+          TEXTS.each { |text| 0.step(text.bytesize - 1, 4096) { |at| text.setbyte(at, 65) } }
+        end
+        def grow
+          $kept = Array.new(9000) { |i| "y" * (1200 + i % 400) }
+        end
+      end
+    RUBY
+    def figures
+      kib = Hash.new(0)
+      File.read('/proc/self/smaps_rollup').scan(/^(Rss|Private)\w*: +(\d+) kB$/) { |name, size| kib[name] += size.to_i }
+      kib
+    end
+    # The bytes that were copied and grown.
+    def work
+      before = figures
+      Worker.new.write
+      Worker.new.grow
+      after = figures
+      grown = after['Rss'] - before['Rss']
+      [after['Private'] - before['Private'] - grown, grown].map { |kib| kib * 1024 }
+    end
+    figures
+    answer, out = IO.pipe
+    wait, go = IO.pipe
+    fork { go.close; wait.read; out.puts JSON.generate(work); exit!(0) }
+    puts 'ready {}'; $stdout.flush
+    $stdin.gets
+    go.close
+    fork { out.puts JSON.generate(work); exit!(0) }
+    sums = Array.new(2) { JSON.parse(answer.gets) }.transpose.map(&:sum)
+    puts "ready #{{ 'copied' => sums[0], 'grown' => sums[1] }.to_json}"; $stdout.flush
+    $stdin.read
+"##;
+
+#[test]
+fn copies_of_shared_pages_are_told_apart_from_growth() {
+    let mut target = Target::ruby(WORKERS);
+    let (output, truth) = watch_work(&mut target);
+    let found = document_of(&output);
+    assert_adds_up(&found);
+    let [copied, grown] = ["copied", "grown"].map(|key| truth[key].as_u64().unwrap());
+    assert!(copied > 90 << 20 && grown > 16 << 20, "{truth}");
+    let is_near = |found: u64, truth: u64| found.abs_diff(truth) * 100 <= truth * 15;
+    assert!(is_near(found.copied_bytes, copied), "{} {truth}", found.copied_bytes);
+    let place = |line: &WhoLine| (line.path.clone(), line.line);
+    let line = &found.copies[0];
+    assert_eq!(place(line), ("/srv/app/workers.rb".to_owned(), 4), "{:#?}", found.copies);
+    assert!(line.bytes * 10 > found.copied_bytes * 8, "{:#?}", found.copies);
+    // Growth is that of the other method.
+    let line = &found.lines[0];
+    assert_eq!(place(line), ("/srv/app/workers.rb".to_owned(), 7), "{:#?}", found.lines);
+    let written = share(&found, "Worker#write");
+    assert!(line.bytes * 10 > found.growth_bytes * 7 && written < 0.15, "{:#?}", found.methods);
+    let text = render::who(&found, 100);
+    assert!(text.contains("LINE THAT COPIED SHARED MEMORY"), "{text}");
+    assert!(target.finish());
+}
+
+/// A fault of a transparent huge page adds 512 pages.
+#[test]
+fn huge_pages_count_with_their_size() {
+    let program = r##"
+        require 'fiddle'
+        all = Fiddle.dlopen(nil)
+        pointer, number, int = Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT
+        MAP = Fiddle::Function.new(all['mmap'], [pointer, number, int, int, int, number], number)
+        ADVISE = Fiddle::Function.new(all['madvise'], [number, number, int], int)
+        FILL = Fiddle::Function.new(all['memset'], [number, int, number], number)
+        eval(<<~'RUBY', TOPLEVEL_BINDING, '/srv/app/pages.rb', 1)
+          HUGE = 2 << 20
+          class Pages
+            def large(bytes) = touch(bytes, 14)
+            def small(bytes) = touch(bytes, 15)
+            def touch(bytes, advice)
+              at = (MAP.call(0, bytes + HUGE, 3, 0x22, -1, 0) + HUGE - 1) / HUGE * HUGE
+              ADVISE.call(at, bytes, advice)
+              FILL.call(at, 1, bytes)
+            end
+          end
+        RUBY
+        pages = Pages.new
+        def huge = File.read('/proc/self/smaps_rollup')[/^AnonHugePages: +(\d+)/, 1].to_i * 1024
+        pages.large(HUGE)
+        puts 'ready {}'; $stdout.flush
+        $stdin.gets
+        before = huge
+        60.times { pages.large(2 * HUGE); pages.small(1 << 20); sleep 0.02 }
+        puts "ready {"huge": #{huge - before}}"; $stdout.flush
+        $stdin.read
+    "##;
+    let mut target = Target::ruby(program);
+    let (output, truth) = watch_work(&mut target);
+    let huge = truth["huge"].as_u64().unwrap();
+    if huge == 0 {
+        return testkit::skip("the kernel gives no transparent huge pages");
+    }
+    let found = document_of(&output);
+    assert_adds_up(&found);
+    let whole = (60 * (4 + 1)) << 20;
+    assert!(found.growth_bytes > whole * 9 / 10, "{}", found.growth_bytes);
+    // Without a huge page the kernel had to use small ones.
+    let expected = (60 << 22).min(huge) as f64 / whole as f64;
+    let large = share(&found, "Pages#large");
+    assert!((large - expected).abs() < 0.1, "{large} {expected} {:#?}", found.methods);
+    assert!(target.finish());
+}
+
+/// Stacks and growth do not depend on the allocator.
+fn assert_design_under(library: &str) {
+    let mut command = testkit::ruby();
+    command.env("LD_PRELOAD", library).args(["-e", &format!("{GROWTH}; grow")]);
+    let target = Target::start(&mut command);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid())).unwrap();
+    if !maps.contains(library) {
+        return testkit::skip("the allocator is not installed where targets run");
+    }
+    assert_design(&document_of(&who(&[&target.pid().to_string(), "--json"])));
+    assert!(target.finish());
+}
+
+#[test]
+fn the_method_that_grows_has_most_of_the_growth_under_tcmalloc() {
+    assert_design_under("libtcmalloc_minimal.so.4");
+}
+
+#[test]
+fn the_method_that_grows_has_most_of_the_growth_under_mimalloc() {
+    assert_design_under("libmimalloc.so.2");
+}
+
 /// A program that runs another one: the growth of both is in the sums, also that of threads between two samples.
 #[test]
 fn growth_before_an_exec_is_kept() {
@@ -308,8 +445,9 @@ fn a_process_without_its_main_thread_is_watched() {
     assert_adds_up(&found);
 }
 
-/// Watches a program that works when it reads a line, until it is ready again. Returns the output of `rbloat who`.
-fn watch_work(target: &mut Target) -> Output {
+/// Watches a program that works when it reads a line, until it is ready again. Returns the output of `rbloat who`, and what the
+/// program reports.
+fn watch_work(target: &mut Target) -> (Output, Value) {
     let child = rbloat()
         .args(["who", "--for", "1h", "--json", "--max-pause", "10s", &target.pid().to_string()])
         .stdout(Stdio::piped())
@@ -318,10 +456,10 @@ fn watch_work(target: &mut Target) -> Output {
         .unwrap();
     std::thread::sleep(std::time::Duration::from_secs(2));
     target.tell("");
-    target.next_truth();
+    let truth = target.next_truth();
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
-    child.wait_with_output().unwrap()
+    (child.wait_with_output().unwrap(), truth)
 }
 
 /// A controller of Rails and a job of Sidekiq, called as these do.
@@ -371,7 +509,7 @@ fn requests_and_jobs_are_named() {
         $stdin.read
     "##;
     let mut target = Target::ruby(program);
-    let found = document_of(&watch_work(&mut target));
+    let found = document_of(&watch_work(&mut target).0);
     assert_adds_up(&found);
     let share = |kind, name: &str| {
         let task = found.tasks.iter().find(|task| task.kind == kind && task.name == name);
@@ -501,7 +639,7 @@ fn the_code_that_left_free_memory_is_named() {
 /// Runs [`BURST`], and checks that all three methods are among those that grow, and little code is unknown.
 fn watch_burst(command: &mut Command, work: &str) -> (Target, Output) {
     let mut target = Target::start(command.args(["-e", &BURST.replace("WORK", work)]));
-    let output = watch_work(&mut target);
+    let (output, _) = watch_work(&mut target);
     let found = document_of(&output);
     assert_adds_up(&found);
     assert!(found.unknown_bytes * 5 < found.growth_bytes, "{:?}", found.sampling);
