@@ -342,8 +342,12 @@ fn huge_pages_count_with_their_size() {
         eval(<<~'RUBY', TOPLEVEL_BINDING, '/srv/app/pages.rb', 1)
           HUGE = 2 << 20
           class Pages
-            def large(bytes) = touch(bytes, 14)
-            def small(bytes) = touch(bytes, 15)
+            def large(bytes)
+              touch(bytes, 14)
+            end
+            def small(bytes)
+              touch(bytes, 15)
+            end
             def touch(bytes, advice)
               at = (MAP.call(0, bytes + HUGE, 3, 0x22, -1, 0) + HUGE - 1) / HUGE * HUGE
               ADVISE.call(at, bytes, advice)
@@ -352,13 +356,15 @@ fn huge_pages_count_with_their_size() {
           end
         RUBY
         pages = Pages.new
-        def huge = File.read('/proc/self/smaps_rollup')[/^AnonHugePages: +(\d+)/, 1].to_i * 1024
+        def huge
+          File.read('/proc/self/smaps_rollup')[/^AnonHugePages: +(\d+)/, 1].to_i * 1024
+        end
         pages.large(HUGE)
         puts 'ready {}'; $stdout.flush
         $stdin.gets
         before = huge
         60.times { pages.large(2 * HUGE); pages.small(1 << 20); sleep 0.02 }
-        puts "ready {"huge": #{huge - before}}"; $stdout.flush
+        puts 'ready {"huge": ' + (huge - before).to_s + '}'; $stdout.flush
         $stdin.read
     "##;
     let mut target = Target::ruby(program);
@@ -387,7 +393,13 @@ fn assert_design_under(library: &str) {
     if !maps.contains(library) {
         return testkit::skip("the allocator is not installed where targets run");
     }
-    assert_design(&document_of(&who(&[&target.pid().to_string(), "--json"])));
+    let found = document_of(&who(&[&target.pid().to_string(), "--json"]));
+    assert_adds_up(&found);
+    // On a busy machine more stacks are read when the thread sleeps already.
+    let [export, index] =
+        ["ReportsController#export", "ReportsController#index"].map(|method| share(&found, method));
+    assert!(export > 0.4 && export > 3.0 * index, "{export} {index} {:#?}", found.methods);
+    assert_eq!(found.lines[0].line, 4, "{:#?}", found.lines);
     assert!(target.finish());
 }
 
@@ -613,7 +625,11 @@ fn the_code_that_left_free_memory_is_named() {
     let diff: Diff =
         document(&output_of(&["diff", &snapshot, &snapshot, "--who", &samples, "--json"]));
     assert_eq!(diff.made_by.unwrap(), rows);
-    output_of(&["map", &snapshot, "--who", &samples, "-o", &page]);
+    let pictures = ["a.png", "b.png"].map(file);
+    output_of(&["map", &snapshot, "--who", &samples, "-o", &page, "--png", &pictures[0]]);
+    output_of(&["map", &snapshot, "--png", &pictures[1]]);
+    let [by_code, by_use] = pictures.map(|picture| fs::read(picture).unwrap());
+    assert_ne!(by_code, by_use);
     assert_code_of_pages(&page);
     // Samples of another process.
     let other = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");

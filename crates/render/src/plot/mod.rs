@@ -14,7 +14,8 @@ use ledger::Size;
 use serde::Serialize;
 
 use crate::draw::{
-    Anchor, CAUSE_LEGEND, Colour, Scene, TEXT_SIZE, dark_rules, encode, line_width, rasterize, svg,
+    Anchor, CAUSE_LEGEND, Colour, SERIES, Scene, TEXT_SIZE, dark_rules, encode, line_width,
+    rasterize, svg,
 };
 use history::{Event, History, Mark, Point};
 use scale::{byte_marks, time_marks};
@@ -33,22 +34,6 @@ const MAX_NAME: usize = 100;
 /// The highest limit that is drawn, as a multiple of the highest curve. A higher one would flatten the curves, so only
 /// the title names it.
 const MAX_LIMIT_IN_PICTURE: f64 = 2.5;
-
-/// The colours of runs, in this order.
-const RUN_COLOURS: [Colour; 12] = [
-    Colour::Stacks,
-    Colour::RubyMalloc,
-    Colour::Extensions,
-    Colour::Vm,
-    Colour::Jit,
-    Colour::Untraced,
-    Colour::Unreachable,
-    Colour::Libraries,
-    Colour::LiveSlots,
-    Colour::Files,
-    Colour::Overhead,
-    Colour::Swapped,
-];
 
 /// A picture of some recordings.
 #[derive(Debug, Clone, Default)]
@@ -93,8 +78,7 @@ impl Plot {
     pub fn add(&mut self, name: &str, recording: &Recording) {
         let label = label(recording);
         let alike = self.runs.iter().find(|run| run.label.is_some() && run.label == label);
-        let colour =
-            alike.map_or(RUN_COLOURS[self.entries().len() % RUN_COLOURS.len()], |run| run.colour);
+        let colour = alike.map_or(SERIES[self.entries().len() % SERIES.len()], |run| run.colour);
         self.runs.push(Run::new(name, recording, colour, self.is_verbose));
     }
 
