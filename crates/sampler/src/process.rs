@@ -252,13 +252,15 @@ impl Process {
         }
     }
 
-    /// The pages that a fault at `at` has added, and whether it copied a shared page instead.
-    pub(crate) fn effect(&self, at: Address) -> (u64, bool) {
-        if self.shared.has(at.0 / PAGE_SIZE) {
-            return (1, true);
-        }
+    /// Returns true if a fault at `at` copied a shared page.
+    pub(crate) fn is_copy(&self, at: Address) -> bool {
+        self.shared.has(at.0 / PAGE_SIZE)
+    }
+
+    /// The pages that a fault at `at` has added.
+    pub(crate) fn pages_added(&self, at: Address) -> u64 {
         let is_huge = self.pagemap.as_ref().is_some_and(|pagemap| pagemap.is_huge(at));
-        (if is_huge { PAGES_OF_HUGE_PAGE } else { 1 }, false)
+        if is_huge { PAGES_OF_HUGE_PAGE } else { 1 }
     }
 
     /// Returns false if the process has ended. Its id may be another process's by now.

@@ -307,9 +307,7 @@ impl Sampler {
             let read = || self.process(pid, None).read_stack(tid);
             readings.entry((pid, tid)).or_insert_with(read);
         }
-        let Source::Events(PageFaults { period: faults_of_sample, .. }) = self.source else {
-            return;
-        };
+        let Source::Events(PageFaults { period, .. }) = self.source else { return };
         let mut numbers: HashMap<(i32, i32), Option<u32>> = HashMap::new();
         for fault in faults {
             let Some(process) = self.processes.get_mut(&fault.pid) else { continue };
@@ -324,11 +322,7 @@ impl Sampler {
             let thread = self.book.thread(&process.name(fault.tid));
             let is_prompt = reading.time.saturating_sub(fault.time) <= PROMPT;
             let Fault { address, instruction, .. } = *fault;
-            let (pages, is_copy) = process.effect(address);
-            let is_huge = pages > 1;
-            let pages = if is_copy { 0 } else { pages * faults_of_sample };
-            let faults = faults_of_sample;
-            self.has_huge_pages |= is_huge;
+            let (faults, pages) = (period, if process.is_copy(address) { 0 } else { period });
             let sample = Sample { stack, thread, address, instruction, faults, pages, is_prompt };
             self.pending.entry(fault.pid).or_default().push(sample);
         }
@@ -350,7 +344,13 @@ impl Sampler {
     /// Divides the growth of a process that was seen so far among its samples.
     fn divide_of(&mut self, pid: i32) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        let Some(samples) = self.pending.remove(&pid) else { return };
+        let Some(mut samples) = self.pending.remove(&pid) else { return };
+        // Not when the stacks are read: that must be soon.
+        for sample in samples.iter_mut().filter(|sample| sample.pages > 0) {
+            let added = process.pages_added(sample.address);
+            self.has_huge_pages |= added > 1;
+            sample.pages *= added;
+        }
         process.map_all(samples.iter().map(|sample| sample.address));
         let growth = process.take_growth(samples.iter().map(|sample| sample.pages).sum());
         let place = |sample: &Sample| {
