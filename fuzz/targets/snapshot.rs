@@ -98,7 +98,7 @@ fuzz_target!(|input: &[u8]| {
     match output % 16 {
         0 => assert_eq!(Snapshot::from_bytes(&snapshot.to_bytes()).ok(), Some(snapshot)),
         1 => drop(render::map_html(&snapshot, None)),
-        2 => drop(render::map_png(&snapshot)),
+        2 => drop(render::map_png(&snapshot, None)),
         3..8 => {
             let valid = rbloat_fuzz::snapshot().clone();
             let (one, other) = (("one".to_owned(), valid), ("other".to_owned(), snapshot));

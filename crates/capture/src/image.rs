@@ -196,12 +196,6 @@ impl<'m> Image<'m> {
         }
     }
 
-    /// Returns true if the page at `at` is neither resident nor in swap.
-    #[must_use]
-    pub fn is_absent(&self, at: Address) -> bool {
-        self.state_at(at, 1).0.is_none()
-    }
-
     /// Returns the state of the page at `at` (`None` if it is absent), and the number of the following `bytes` with
     /// the same state.
     fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {

@@ -1,5 +1,6 @@
 //! The choice of a capture method: the one to try first, the number of attempts, and the one to try next.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use capture::live::on_a_thread_of_its_own;
@@ -62,6 +63,7 @@ pub(crate) fn take_and_try(
     detail: Detail,
     call: Option<&AllocatorCall>,
 ) -> Result<Captured, Failure> {
+    let _alone = one_at_a_time();
     let started = Instant::now();
     let image = capture::look(pid)?;
     let own_bytes = own_bytes(image.state.process.rss_bytes, detail);
@@ -83,6 +85,7 @@ pub(crate) fn read_image<T: Send>(
     how: CaptureArguments,
     read: impl Fn(&Image<'_>) -> Result<T, String> + Sync,
 ) -> Result<T, Failure> {
+    let _alone = one_at_a_time();
     let image = capture::look(pid)?;
     let own_bytes = own_bytes(image.state.process.rss_bytes, Detail::CAUSES);
     let target = Target { pid, how, owners: false, call: None, image: &image, own_bytes };
@@ -100,6 +103,12 @@ pub(crate) fn read_image<T: Send>(
     };
     let done = target.repeat(fork, freeze)?;
     done.found.map_err(|reason| Failure::Unread { pid, reason })
+}
+
+/// A process can have one tracer, and `rbloat record --who` has two threads that capture.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static CAPTURE: Mutex<()> = Mutex::new(());
+    CAPTURE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the memory that rbloat itself needs to read a process, in bytes.

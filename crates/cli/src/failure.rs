@@ -58,11 +58,8 @@ pub(crate) enum Failure {
     NotASnapshot { path: PathBuf, error: SnapshotError },
     #[error("cannot read {}: {what}; give a file with the output of `rbloat who PID --json`", path.display())]
     NotSamples { path: PathBuf, what: String },
-    #[error(
-        "{} has no samples of process {pid}: they are of another process, or page faults were counted and not sampled",
-        path.display()
-    )]
-    OtherSamples { path: PathBuf, pid: i32 },
+    #[error("{} has no samples of process {pid}: {why}", path.display())]
+    OtherSamples { path: PathBuf, pid: i32, why: &'static str },
     #[error("cannot write {}: {source}", path.display())]
     Unwritable { path: PathBuf, source: io::Error },
     #[error("nothing to compare with: give two or more processes or files, or one process")]

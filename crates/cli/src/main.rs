@@ -15,6 +15,7 @@ mod sandbox;
 mod source;
 mod terminal;
 mod trimming;
+mod watch;
 
 use std::io;
 use std::process::ExitCode;

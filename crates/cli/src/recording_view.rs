@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use diagnosis::LatestFigures;
-use formats::{Report, Sample};
+use formats::{Report, Sample, Who};
 use ledger::Size;
 use render::{age, bar, headline, sample as line, sparkline};
 use supervise::Watcher;
 
 use crate::arguments::CaptureArguments;
+use crate::source::{Detail, report_quietly};
 use crate::terminal;
+use crate::watch::GrowthWatch;
 
 /// The time between two lines if there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
@@ -29,10 +31,15 @@ pub(crate) struct View {
     next_line: Duration,
     /// RSS of the samples so far, for the sparkline.
     rss: Vec<u64>,
+    growth: Option<GrowthWatch>,
 }
 
 impl View {
-    pub(crate) fn new(capture: CaptureArguments, beside_program: bool) -> Self {
+    pub(crate) fn new(
+        capture: CaptureArguments,
+        beside_program: bool,
+        growth: Option<GrowthWatch>,
+    ) -> Self {
         let is_live = !beside_program && terminal::is_interactive();
         Self {
             capture,
@@ -41,6 +48,7 @@ impl View {
             shown: 0,
             next_line: LINE_INTERVAL,
             rss: Vec::new(),
+            growth,
         }
     }
 
@@ -94,8 +102,13 @@ impl View {
 }
 
 impl Watcher for View {
-    fn capture(&mut self, pid: i32) -> Result<Report, String> {
-        crate::source::report_quietly(pid, self.capture).map_err(|failure| failure.to_string())
+    fn capture(&mut self, pid: i32, owners: bool) -> Result<Report, String> {
+        let detail = if owners { Detail::OWNERS } else { Detail::CAUSES };
+        report_quietly(pid, self.capture, detail).map_err(|failure| failure.to_string())
+    }
+
+    fn growth(&mut self, is_end: bool) -> Option<Result<Who, String>> {
+        self.growth.as_mut()?.growth(is_end)
     }
 
     fn show(&mut self, sample: &Sample, latest: &LatestFigures) {

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
+use capture::proc;
 use clap::Args;
-use formats::{Snapshot, Who};
+use formats::{SamplingMethod, Snapshot, Who};
 
 use crate::failure::Failure;
 
@@ -23,37 +24,54 @@ pub(crate) struct SamplesArguments {
 }
 
 impl SamplesArguments {
-    /// Opens the file, if one was given.
-    pub(crate) fn open(&self) -> Result<Option<Samples>, Failure> {
-        let open = |path: &PathBuf| match File::open(path) {
-            Ok(file) => Ok(Samples { path: path.clone(), file }),
-            Err(source) => {
-                Err(Failure::NotSamples { path: path.clone(), what: source.to_string() })
-            }
-        };
-        self.who.as_ref().map(open).transpose()
+    /// Reads the file, if one was given. Afterwards a capture may take long.
+    pub(crate) fn read(&self) -> Result<Option<Samples>, Failure> {
+        self.who.as_ref().map(|path| Samples::read(path.clone())).transpose()
     }
 }
 
-/// An open file with samples.
+/// The samples of a file.
 pub(crate) struct Samples {
     path: PathBuf,
-    file: File,
+    who: Who,
 }
 
 impl Samples {
+    fn read(path: PathBuf) -> Result<Self, Failure> {
+        let mut json = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut json));
+        match read.map_err(|error| error.to_string()).and_then(|_| Who::from_json(&json)) {
+            Ok(who) => Ok(Self { path, who }),
+            Err(what) => Err(Failure::NotSamples { path, what }),
+        }
+    }
+
+    /// Returns an error if a process that runs has no samples.
+    pub(crate) fn check(&self, pid: i32) -> Result<(), Failure> {
+        self.check_process(pid, proc::start_time(pid).ok())
+    }
+
     /// Returns the samples, if they have some of the process of this snapshot.
     pub(crate) fn of(self, snapshot: &Snapshot) -> Result<Who, Failure> {
-        let Self { path, file } = self;
-        let mut json = Vec::new();
-        let read = file.take(MAX_BYTES).read_to_end(&mut json).map_err(|error| error.to_string());
-        let who = read.and_then(|_| Who::from_json(&json));
-        let who = who.map_err(|what| Failure::NotSamples { path: path.clone(), what })?;
-        let pid = snapshot.report.process.pid;
-        if diagnosis::has_samples(&snapshot.report, &who) {
-            Ok(who)
-        } else {
-            Err(Failure::OtherSamples { path, pid })
+        let process = &snapshot.report.process;
+        self.check_process(process.pid, process.started_ticks)?;
+        Ok(self.who)
+    }
+
+    fn check_process(&self, pid: i32, started_ticks: Option<u64>) -> Result<(), Failure> {
+        let Self { path, who } = self;
+        if diagnosis::touched_by(pid, started_ticks, who).is_some() {
+            return Ok(());
         }
+        let is_watched = who.processes.iter().any(|process| process.pid == pid);
+        let has_pages = who.touched.iter().any(|touched| touched.pid == pid);
+        let why = match who.sampling.method {
+            SamplingMethod::Polling => "page faults were counted, and not sampled",
+            _ if is_watched && !has_pages => {
+                "it touched no new memory while it was watched, or has returned all of it"
+            }
+            _ => "they are of another process",
+        };
+        Err(Failure::OtherSamples { path: path.clone(), pid, why })
     }
 }

@@ -337,16 +337,20 @@ impl Detail {
     }
 }
 
-/// Returns the report on the Ruby process `pid` without owners, and without a progress line on the terminal.
+/// Returns the report on the Ruby process `pid` without a progress line on the terminal.
 ///
 /// # Errors
 /// Also if its memory could not be read in time.
-pub(crate) fn report_quietly(pid: i32, how: CaptureArguments) -> Result<Report, Failure> {
+pub(crate) fn report_quietly(
+    pid: i32,
+    how: CaptureArguments,
+    detail: Detail,
+) -> Result<Report, Failure> {
     let started = Instant::now();
-    let captured = attempts::take(pid, how, Detail::CAUSES)?;
+    let captured = attempts::take(pid, how, detail)?;
     match captured.unread {
         Some(reason) => Err(Failure::Unread { pid, reason }),
-        None => Ok(account(captured, Detail::CAUSES, started).report),
+        None => Ok(account(captured, detail, started).report),
     }
 }
 

@@ -24,7 +24,7 @@ const LADDER: [(&str, &[&str]); 12] = [
     ("rbloat-supervise", &["diagnosis", "formats", "ruby", "capture"]),
     ("rbloat-render", &["diagnosis", "formats", "ledger", "capture"]),
     ("rbloat-diagnosis", &["formats", "ledger", "allocator", "sampler", "capture"]),
-    ("rbloat-formats", &["ledger", "capture"]),
+    ("rbloat-formats", &["ledger", "sampler", "capture"]),
     ("rbloat-ledger", &["allocator", "ruby", "capture"]),
     ("rbloat-allocator", &["capture"]),
     ("rbloat-ruby", &["capture"]),

@@ -19,7 +19,7 @@ pub use advice::advise;
 pub use comparison::{Workload, compare};
 pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, TWO_ARENAS, Variable, steps};
 pub use growth::{growth, has_more_objects, largest_native_owner, totals};
-pub use made_by::{has_samples, made_by, made_pages, name_code};
+pub use made_by::{made_by, made_pages, name_code, touched_by};
 pub use series::{Basis, LatestFigures, MemorySeries, top_causes};
 pub use setting::{Environment, Setting};
 pub use stable::{Early, MIN_STRETCHES, Shape, Slope, StablePoint, Teeth};

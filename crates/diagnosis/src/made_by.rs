@@ -38,12 +38,6 @@ struct Touch {
     bytes: u64,
 }
 
-/// Returns true if `who` has samples of the process of this report.
-#[must_use]
-pub fn has_samples(report: &Report, who: &Who) -> bool {
-    touched_by(report, who).is_some()
-}
-
 /// Adds the code that touched the memory first to the report of a snapshot, and the step to change it.
 pub fn name_code(snapshot: &mut Snapshot, who: &Who) {
     snapshot.report.made_by = Some(made_by(snapshot, who));
@@ -124,13 +118,12 @@ fn change_code(report: &Report) -> Option<Advice> {
     Some(Advice { action, saves_bytes: None })
 }
 
-/// The samples of the process of a report. A pid alone may be another process's by now.
-fn touched_by<'a>(report: &Report, who: &'a Who) -> Option<&'a WhoTouched> {
-    let process = &report.process;
-    who.touched.iter().find(|it| {
-        let starts = it.started_ticks.zip(process.started_ticks);
-        it.pid == process.pid && starts.is_none_or(|(a, b)| a == b)
-    })
+/// Returns the sampled pages of a process. A pid alone may be another process's by now.
+#[must_use]
+pub fn touched_by(pid: i32, started_ticks: Option<u64>, who: &Who) -> Option<&WhoTouched> {
+    who.touched
+        .iter()
+        .find(|it| it.pid == pid && it.started_ticks.zip(started_ticks).is_none_or(|(a, b)| a == b))
 }
 
 /// The resident memory of an owner.
@@ -141,7 +134,8 @@ fn resident(owner: &Owner) -> u64 {
 }
 
 fn touches(report: &Report, who: &Who, makers: &Makers) -> Vec<Touch> {
-    let touched = touched_by(report, who).into_iter();
+    let process = &report.process;
+    let touched = touched_by(process.pid, process.started_ticks, who).into_iter();
     let columns = touched.flat_map(|it| it.pages.iter().zip(&it.stacks).zip(&it.bytes));
     let touch = |((&page, stack), &bytes): ((&u64, &Option<u32>), &u64)| Touch {
         page: Address(page.saturating_mul(PAGE_SIZE)),

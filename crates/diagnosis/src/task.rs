@@ -31,7 +31,10 @@ const JOB_MODULES: [&str; 8] = [
     "SolidQueue::",
     "Sneakers::",
 ];
+/// The method of a job, and those that only the methods of one module call.
 const PERFORM: &str = "perform";
+const CALLED_BY: [(&str, &str); 3] =
+    [("Que::", "run"), ("Sneakers::", "work"), ("Sneakers::", "work_with_params")];
 
 /// A request or a job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,11 +53,10 @@ pub(crate) fn task<'a>(frames: impl Iterator<Item = &'a WhoFrame>) -> Option<Tas
             return Some(Task { kind: TaskKind::Action, name: action(inner)? });
         }
         if is_of(label, &JOB_MODULES) {
-            if let Some(class) = inner.iter().find_map(|frame| job_class(&frame.method)) {
-                return Some(Task { kind: TaskKind::Job, name: class.to_owned() });
-            }
-            // A server's thread that runs no job at the moment.
-            return None;
+            let mut calls = frames[index..].windows(2);
+            let class = calls.find_map(|call| job_class(&call[0].method, &call[1].method));
+            // Without a class it is a server's thread that runs no job at the moment.
+            return class.map(|class| Task { kind: TaskKind::Job, name: class.to_owned() });
         }
     }
     None
@@ -86,10 +88,12 @@ fn action(frames: &[&WhoFrame]) -> Option<String> {
     })
 }
 
-/// The class of a job whose method this is.
-fn job_class(label: &str) -> Option<&str> {
+/// The class of a job whose method this is. Only some modules call other methods than `perform`.
+fn job_class<'a>(caller: &str, label: &'a str) -> Option<&'a str> {
     let (class, method) = label.rsplit_once(['#', '.'])?;
-    (method == PERFORM && !class.contains(' ') && !is_of(class, &JOB_MODULES)).then_some(class)
+    let is_called = |&(module, called): &(&str, &str)| method == called && is_of(caller, &[module]);
+    let is_job = method == PERFORM || CALLED_BY.iter().any(is_called);
+    (is_job && !class.contains(' ') && !is_of(class, &JOB_MODULES)).then_some(class)
 }
 
 /// Returns true if this is a method of one of these modules, or a block in one.
@@ -182,6 +186,14 @@ mod tests {
         assert_eq!(of(&by_active_job), job("SendJob"));
         assert_eq!(of(&["Resque::Job#perform", "Archive.perform"]), job("Archive"));
         assert_eq!(of(&[processor]), None);
+        let que = ["Que::Worker#work_loop", "block in Que::JobMethods#_run", "SendJob#run", "x"];
+        assert_eq!(of(&que), job("SendJob"));
+        let sneakers = "block (3 levels) in Sneakers::Worker#do_work";
+        assert_eq!(of(&[sneakers, "Mail::Inbox#work"]), job("Mail::Inbox"));
+        assert_eq!(of(&[sneakers, "Inbox#work_with_params"]), job("Inbox"));
+        // Such a method is none of a job if another method calls it.
+        assert_eq!(of(&[processor, "Pool#run"]), None);
+        assert_eq!(of(&["Que::Worker#work_loop", "Pool#each", "Pool#run"]), None);
         // A job within a request belongs to the request.
         let within =
             [&RAILS[..], &[CALLS_ACTION, "AController#b", "ActiveJob::Execution#perform_now"]];

@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use formats::{
-    Sampling, SamplingMethod, Who, WhoFrame, WhoKind, WhoKindShare, WhoLine, WhoMachineCode,
-    WhoMethod, WhoOrigin, WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched, milliseconds,
+    Sampling, Who, WhoFrame, WhoKindShare, WhoLine, WhoMachineCode, WhoMethod, WhoOrigin,
+    WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched, milliseconds,
 };
 use ledger::Gem;
-use sampler::{Frame, Growth, Kind, MachineCode, Method, Profile, Touched};
+use sampler::{Frame, Growth, MachineCode, Profile, Touched};
 
 use crate::task::{Task, task};
 
@@ -28,7 +28,7 @@ pub fn who(pid: i32, command: &str, profile: &Profile) -> Who {
         command: command.to_owned(),
         elapsed_ms: milliseconds(profile.elapsed),
         sampling: Sampling {
-            method: method(profile.method),
+            method: profile.method,
             samples: profile.samples,
             lost: profile.lost,
             torn: profile.torn,
@@ -40,24 +40,18 @@ pub fn who(pid: i32, command: &str, profile: &Profile) -> Who {
         unknown_bytes: without_stack + profile.unsampled_bytes,
         unsampled_bytes: profile.unsampled_bytes,
         faulted_bytes: growth.iter().map(|it| it.faulted_bytes).sum(),
+        copied_bytes: growth.iter().map(|it| it.copied_bytes).sum(),
         processes: processes(profile),
         tasks,
         methods: methods(profile, &stacks),
-        lines: lines(profile, &stacks),
+        lines: lines(profile, grown(&stacks)),
+        copies: lines(profile, copied(profile)),
         threads: threads(profile),
         kinds: kinds(growth),
         machine_code: machine_code(profile),
         frames,
         stacks,
         touched: profile.touched.iter().map(|it| touched(it, &numbers)).collect(),
-    }
-}
-
-fn method(method: Method) -> SamplingMethod {
-    match method {
-        Method::Events => SamplingMethod::PageFaults,
-        Method::UserEvents => SamplingMethod::UserPageFaults,
-        Method::Polling => SamplingMethod::Polling,
     }
 }
 
@@ -166,18 +160,29 @@ fn methods(profile: &Profile, stacks: &[WhoStack]) -> Vec<WhoMethod> {
     methods
 }
 
-/// The innermost line of the application on each stack.
-fn lines(profile: &Profile, stacks: &[WhoStack]) -> Vec<WhoLine> {
+/// The growth of stacks, with the innermost frame first.
+fn grown(stacks: &[WhoStack]) -> impl Iterator<Item = (Vec<u32>, u64)> {
+    stacks.iter().map(|stack| (stack.frames.iter().rev().copied().collect(), stack.bytes))
+}
+
+/// The bytes that stacks copied, with the innermost frame first.
+fn copied(profile: &Profile) -> impl Iterator<Item = (Vec<u32>, u64)> {
+    let copies = profile.growth.iter().filter(|it| it.copied_bytes > 0);
+    copies.filter_map(|it| Some((profile.stacks.get(it.stack? as usize)?.clone(), it.copied_bytes)))
+}
+
+/// The innermost line of the application on each stack, with the sum of the bytes of its stacks.
+fn lines(profile: &Profile, stacks: impl Iterator<Item = (Vec<u32>, u64)>) -> Vec<WhoLine> {
     let mut is_application: HashMap<&str, bool> = HashMap::new();
     let mut rows: BTreeMap<(&str, u32), (&str, u64)> = BTreeMap::new();
-    for stack in stacks {
-        let frames = stack.frames.iter().rev().filter_map(|&it| profile.frames.get(it as usize));
+    for (frames, bytes) in stacks {
+        let frames = frames.iter().filter_map(|&it| profile.frames.get(it as usize));
         let own = frames.filter_map(|frame| Some((frame, frame.path.as_deref()?, frame.line?)));
         let mut own = own.filter(|(_, path, _)| {
             *is_application.entry(path).or_insert_with(|| Gem::of(Some(path)).is_application())
         });
         if let Some((frame, path, line)) = own.next() {
-            rows.entry((path, line)).or_insert((&frame.label, 0)).1 += stack.bytes;
+            rows.entry((path, line)).or_insert((&frame.label, 0)).1 += bytes;
         }
     }
     let mut lines: Vec<WhoLine> = rows
@@ -200,15 +205,7 @@ fn threads(profile: &Profile) -> Vec<WhoShare> {
 }
 
 fn kinds(growth: &[Growth]) -> Vec<WhoKindShare> {
-    let kind = |it: &Growth| match it.kind {
-        Kind::MainHeap => WhoKind::MainHeap,
-        Kind::Arena => WhoKind::Arena,
-        Kind::HeapPages => WhoKind::HeapPages,
-        Kind::Mapping => WhoKind::Mapping,
-        Kind::File => WhoKind::File,
-        Kind::Unknown => WhoKind::Unknown,
-    };
-    let rows = shares(growth, kind).into_iter();
+    let rows = shares(growth, |it| it.kind).into_iter();
     rows.map(|(kind, bytes)| WhoKindShare { kind, bytes }).collect()
 }
 
@@ -238,7 +235,7 @@ fn shares<K: Ord>(growth: &[Growth], key: impl Fn(&Growth) -> K) -> Vec<(K, u64)
 mod tests {
     use std::time::Duration;
 
-    use sampler::ProcessGrowth;
+    use sampler::{Kind, ProcessGrowth};
 
     use super::*;
 
@@ -249,8 +246,17 @@ mod tests {
 
     fn growth(stack: Option<u32>, thread: u32, bytes: u64) -> Growth {
         let (kind, machine_code) = (Kind::Arena, 0);
-        let (prompt_bytes, faulted_bytes) = (bytes / 2, bytes * 2);
-        Growth { stack, thread, kind, machine_code, bytes, prompt_bytes, faulted_bytes }
+        let (prompt_bytes, faulted_bytes, copied_bytes) = (bytes / 2, bytes * 2, bytes / 10);
+        Growth {
+            stack,
+            thread,
+            kind,
+            machine_code,
+            bytes,
+            prompt_bytes,
+            faulted_bytes,
+            copied_bytes,
+        }
     }
 
     /// A recursive method that calls a gem and C, and growth without a stack or a sample.
@@ -310,5 +316,7 @@ mod tests {
         let lines: Vec<_> =
             who.lines.iter().map(|it| (it.path.as_str(), it.line, it.bytes)).collect();
         assert_eq!(lines, [("/srv/app/export.rb", 3, 900)]);
+        let copies: Vec<_> = who.copies.iter().map(|it| (it.line, it.bytes)).collect();
+        assert_eq!((copies, who.copied_bytes), (vec![(3, 90)], 96));
     }
 }

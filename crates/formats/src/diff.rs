@@ -27,7 +27,6 @@ pub struct Diff {
     pub pins: Option<Vec<PinChange>>,
     #[serde(default)]
     pub size_classes: Option<Vec<SizeClassChange>>,
-    #[serde(default)]
     pub made_by: Option<Vec<MadeBy>>,
 }
 

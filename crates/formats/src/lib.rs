@@ -8,6 +8,7 @@ mod confidence;
 mod csv;
 mod deployment;
 mod diff;
+mod growth_sample;
 mod line;
 mod made_by;
 mod names;
@@ -34,6 +35,7 @@ pub use diff::{
     ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, DominatorChange,
     Doubt, OwnerChange, PinChange, SizeClassChange, Subject, Trajectory,
 };
+pub use growth_sample::GrowthSample;
 pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,
     RecordingEnd, RecordingStart, Sample,
@@ -46,12 +48,13 @@ pub use report::{
     MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby, SizeClass, ThreadRow,
     milliseconds,
 };
+pub use sampler::{Kind as WhoKind, Method as SamplingMethod};
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};
 pub use verdict::{Action, Advice, LargeGem, Verdict};
 pub use who::{
-    Sampling, SamplingMethod, TaskKind, Who, WhoFrame, WhoKind, WhoKindShare, WhoLine,
-    WhoMachineCode, WhoMethod, WhoOrigin, WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched,
+    Sampling, TaskKind, Who, WhoFrame, WhoKindShare, WhoLine, WhoMachineCode, WhoMethod, WhoOrigin,
+    WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched,
 };
 pub use why::{Why, WhyKind, WhyReferrer, WhySubject};
 

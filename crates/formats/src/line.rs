@@ -5,10 +5,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CauseRow, Report};
+use crate::{CauseRow, GrowthSample, Owner, Report};
 
 /// The version of this format.
 pub(crate) const SCHEMA: u32 = 1;
+/// The maximum number of owners of a capture.
+const MAX_OWNERS: usize = 10;
 
 /// One line of a recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +24,8 @@ pub enum Line {
     Sample(Sample),
     /// The causes of all resident bytes of one process.
     Causes(CauseSample),
+    /// The growth of all processes by code.
+    Growth(GrowthSample),
     /// Something could not be read.
     Failure(ReadFailure),
     /// A process has ended.
@@ -140,6 +144,8 @@ pub struct CauseSample {
     pub slots_free: Option<u64>,
     pub method: crate::CaptureMethod,
     pub pause_ms: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owners: Option<Vec<Owner>>,
     pub recorder_cpu_ms: f64,
 }
 
@@ -221,6 +227,7 @@ impl Line {
             Self::Process(line) => Some(line.t_ms),
             Self::Sample(line) => Some(line.t_ms),
             Self::Causes(line) => Some(line.t_ms),
+            Self::Growth(line) => Some(line.t_ms),
             Self::Failure(line) => Some(line.t_ms),
             Self::Gone(line) => Some(line.t_ms),
             Self::End(line) => Some(line.t_ms),
@@ -229,10 +236,11 @@ impl Line {
 }
 
 impl CauseSample {
-    /// Extracts a sample from a report. Causes without bytes are left out.
+    /// Extracts a sample from a report. Causes without bytes are left out, and so are small owners.
     #[must_use]
     pub fn new(t_ms: u64, report: Report, recorder_cpu_ms: f64) -> Self {
-        let Report { process, capture, causes, malloc, ruby, verdict, .. } = report;
+        let report = report.brief(MAX_OWNERS);
+        let Report { process, capture, causes, malloc, ruby, owners, verdict, .. } = report;
         Self {
             t_ms,
             pid: process.pid,
@@ -248,6 +256,7 @@ impl CauseSample {
             slots_free: ruby.as_ref().map(|ruby| ruby.slots_free),
             method: capture.method,
             pause_ms: capture.pause_ms,
+            owners,
             recorder_cpu_ms,
         }
     }

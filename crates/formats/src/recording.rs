@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::GrowthSample;
 use crate::line::{Arrival, CauseSample, Line, RecordingEnd, RecordingStart, SCHEMA, Sample};
 use crate::report::check_causes;
 use crate::untrusted;
@@ -81,6 +82,14 @@ impl Recording {
         })
     }
 
+    /// The growth by code, by its time.
+    pub fn growth(&self) -> impl Iterator<Item = &GrowthSample> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Growth(growth) => Some(growth),
+            _ => None,
+        })
+    }
+
     /// The processes, by the time at which they were first seen.
     pub fn processes(&self) -> impl Iterator<Item = &Arrival> {
         self.lines.iter().filter_map(|line| match line {
@@ -108,8 +117,10 @@ impl Recording {
 /// Parses a line. The causes of a process must add up to its RSS.
 fn parse(line: &[u8]) -> Result<Line, String> {
     let line = untrusted::parse(line)?;
-    if let Line::Causes(causes) = &line {
-        check_causes(&causes.causes, causes.rss_bytes)?;
+    match &line {
+        Line::Causes(causes) => check_causes(&causes.causes, causes.rss_bytes)?,
+        Line::Growth(growth) => growth.check()?,
+        _ => {}
     }
     Ok(line)
 }

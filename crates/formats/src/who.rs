@@ -18,10 +18,12 @@ pub struct Who {
     pub unknown_bytes: u64,
     pub unsampled_bytes: u64,
     pub faulted_bytes: u64,
+    pub copied_bytes: u64,
     pub processes: Vec<WhoProcess>,
     pub tasks: Vec<WhoTask>,
     pub methods: Vec<WhoMethod>,
     pub lines: Vec<WhoLine>,
+    pub copies: Vec<WhoLine>,
     pub threads: Vec<WhoShare>,
     pub kinds: Vec<WhoKindShare>,
     pub machine_code: Vec<WhoMachineCode>,
@@ -60,24 +62,12 @@ impl Who {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct Sampling {
-    pub method: SamplingMethod,
+    pub method: sampler::Method,
     pub samples: u64,
     pub lost: u64,
     pub torn: u64,
     pub unreadable: u64,
     pub prompt_bytes: u64,
-}
-
-/// The way in which growth was noticed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SamplingMethod {
-    /// By events of the kernel for page faults.
-    PageFaults,
-    /// By such events, without those inside of system calls.
-    UserPageFaults,
-    /// By the number of page faults of each thread, read again and again.
-    Polling,
 }
 
 /// One process.
@@ -100,7 +90,7 @@ pub struct WhoMethod {
     pub total_bytes: u64,
 }
 
-/// The growth by one line of the application, with everything that it called.
+/// The growth by one line of the application, or the memory that it copied, with everything that it called.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct WhoLine {
@@ -110,31 +100,11 @@ pub struct WhoLine {
     pub bytes: u64,
 }
 
-/// The purpose of memory, as far as its address tells.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum WhoKind {
-    /// The heap of brk(2): glibc's main arena.
-    MainHeap,
-    /// glibc's other arenas.
-    Arena,
-    /// Ruby's heap pages.
-    HeapPages,
-    /// Other anonymous memory: large chunks with a mapping of their own, stacks, other allocators.
-    Mapping,
-    /// Pages of files.
-    File,
-    /// Memory that is not mapped any more.
-    Unknown,
-}
-
 /// The growth of one kind of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct WhoKindShare {
-    pub kind: WhoKind,
+    pub kind: sampler::Kind,
     pub bytes: u64,
 }
 
@@ -210,8 +180,8 @@ pub struct WhoTask {
     pub bytes: u64,
 }
 
-/// The sampled pages of a process in columns: page numbers, ascending, the stacks that touched them last, and the bytes
-/// that they stand for.
+/// The sampled pages of a process in columns: page numbers, ascending, the stacks whose page faults mapped them in, and the
+/// bytes that they stand for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct WhoTouched {

@@ -22,23 +22,25 @@ pub(crate) fn write_made_by(
     width: usize,
 ) -> std::fmt::Result {
     let Some(rows) = rows else { return Ok(()) };
-    writeln!(out, "{BOLD}MADE BY{BOLD:#}")?;
-    if rows.is_empty() {
-        write_wrapped(out, " · ", "no memory that was touched during the observation", width)?;
-    }
+    let mut lines = Vec::new();
     for row in rows.iter().take(MAX_PARTS) {
         let part = row.owner.as_deref().or(row.cause.map(Cause::name)).unwrap_or_default();
         let least = MIN_BYTES.max(row.bytes / MIN_FRACTION);
         let large = row.code.iter().filter(|code| code.bytes >= least);
         for code in large.take(MAX_CODE) {
-            let line = format!(
-                "{part}: {} of {} first touched in {}",
-                Size(code.bytes),
-                Size(row.bytes),
-                maker(code)
-            );
-            write_wrapped(out, " · ", &line, width)?;
+            let (bytes, all) = (Size(code.bytes), Size(row.bytes));
+            lines.push(format!("{part}: {bytes} of {all} first touched in {}", maker(code)));
         }
+    }
+    if lines.is_empty() {
+        let least = Size(MIN_BYTES);
+        lines.push(format!(
+            "no code of the observation touched {least} of the memory that is there now"
+        ));
+    }
+    writeln!(out, "{BOLD}MADE BY{BOLD:#}")?;
+    for line in lines {
+        write_wrapped(out, " · ", &line, width)?;
     }
     writeln!(out)
 }

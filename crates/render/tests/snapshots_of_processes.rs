@@ -176,7 +176,7 @@ proptest! {
         }
         if let Ok(read) = Snapshot::from_bytes(&snapshot.to_bytes()) {
             prop_assert!(render::map_html(&read, None).ends_with("</html>"));
-            prop_assert!(!render::map_png(&read).is_empty());
+            prop_assert!(!render::map_png(&read, None).is_empty());
         }
     }
 }

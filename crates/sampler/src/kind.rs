@@ -1,8 +1,14 @@
 use capture::{Address, Backing, Image};
 use ruby::HeapPages;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-/// The purpose of memory, derived from its address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The purpose of memory, as far as its address tells.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "WhoKind")]
 pub enum Kind {
     /// The heap of brk(2): glibc's main arena.
     MainHeap,

@@ -13,6 +13,7 @@
 //! | `kind` | what memory is for, by its address |
 //! | `profile` | the result |
 //! | `touched` | the pages that were sampled |
+//! | `shared` | the pages that a fork shares |
 //! | `polling` | page faults without events of the kernel |
 //! | `sampler` | the loop over samples, for a process and those that it starts |
 
@@ -22,6 +23,7 @@ mod process;
 mod profile;
 mod program;
 mod sampler;
+mod shared;
 mod touched;
 
 pub use kind::Kind;

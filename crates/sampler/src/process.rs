@@ -2,12 +2,13 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use capture::live::page_faults;
+use capture::live::{Pagemap, page_faults};
 use capture::{Address, Backing, Image, PAGE_SIZE, proc};
 
 use crate::kind::Kind;
 use crate::profile::{MachineCode, ProcessGrowth};
 use crate::program::Program;
+use crate::shared::SharedPages;
 
 /// The time for which the name of a thread is kept.
 const NAME_LASTS: Duration = Duration::from_secs(1);
@@ -16,8 +17,12 @@ const NAME_LASTS: Duration = Duration::from_secs(1);
 const LOOKS_FOR_STACKS: u32 = 2;
 const LOOKS_FOR_KINDS: u32 = 10;
 
-/// If RSS falls by this fraction, its sampled pages are looked at again.
+/// The pages of a transparent huge page.
+const PAGES_OF_HUGE_PAGE: u64 = 512;
+
+/// If RSS falls by this fraction, its sampled pages are looked at again, after this time at the earliest.
 const FALL: u64 = 32;
+const FALL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One process that is watched.
 pub(crate) struct Process {
@@ -38,8 +43,11 @@ pub(crate) struct Process {
     pub(crate) earlier_faults: u64,
     /// The time at which it began, in clock ticks since boot.
     pub(crate) started_ticks: Option<u64>,
-    /// RSS when its sampled pages were looked at last, or its highest since.
-    high_bytes: u64,
+    pagemap: Option<Pagemap>,
+    /// The pages that it shares since a fork.
+    shared: SharedPages,
+    /// The time at which its sampled pages were looked at last, and the highest RSS since.
+    high: (Option<Instant>, u64),
 }
 
 /// The result of reading a stack.
@@ -67,7 +75,9 @@ impl Process {
             attributed_bytes: rss,
             earlier_faults: proc::all_minor_faults(pid).unwrap_or(0),
             started_ticks: proc::start_time(pid).ok(),
-            high_bytes: rss,
+            pagemap: Pagemap::open(pid).ok(),
+            shared: SharedPages::default(),
+            high: (None, rss),
         };
         if let Some(program) = program {
             process.learn(program);
@@ -88,7 +98,7 @@ impl Process {
     /// The process runs another program from now on, with memory of its own. Returns the growth of the old program, and
     /// the part of it that was not attributed to samples.
     pub(crate) fn execute(&mut self) -> (ProcessGrowth, u64) {
-        let rest = self.peak_bytes - self.attributed_bytes;
+        let rest = self.unattributed_bytes();
         let old = std::mem::replace(self, Self::new(self.pid, None));
         (old.growth(), rest)
     }
@@ -193,20 +203,69 @@ impl Process {
         }
     }
 
-    /// Reads RSS. After an exec it is that of the new program. Returns true if it has fallen so much that the process has
-    /// returned memory.
+    /// Reads RSS. After an exec it is that of the new program. Returns true if it has fallen so much that the sampled pages
+    /// must be looked at.
     pub(crate) fn read_rss(&mut self) -> bool {
         let rss = proc::resident_bytes(self.pid).unwrap_or(0);
         self.peak_bytes = self.peak_bytes.max(rss);
-        let has_fallen = rss < self.high_bytes - self.high_bytes / FALL;
-        self.high_bytes = if has_fallen { rss } else { self.high_bytes.max(rss) };
-        has_fallen
+        let (looked, high) = self.high;
+        let is_due = looked.is_none_or(|looked| looked.elapsed() >= FALL_INTERVAL);
+        let must_look = is_due && rss < high - high / FALL;
+        self.high = if must_look { (Some(Instant::now()), rss) } else { (looked, high.max(rss)) };
+        must_look
     }
 
-    /// Returns true if the page with this number was not returned to the kernel. If the process has ended, it was not.
-    pub(crate) fn has_page(&self, page: u64) -> bool {
-        let at = Address(page.saturating_mul(PAGE_SIZE));
-        self.image.as_ref().is_none_or(|image| !image.is_absent(at))
+    /// Returns which of these pages, in ascending order, were not returned to the kernel. If the process has ended, none was.
+    pub(crate) fn has_pages(&self, pages: &[u64]) -> Vec<bool> {
+        match &self.pagemap {
+            Some(pagemap) => pagemap.are_present(pages),
+            None => vec![true; pages.len()],
+        }
+    }
+
+    /// The process has just forked. Returns the pages that the new process shares with it. None if the new process uses the
+    /// same memory, as after vfork(2).
+    pub(crate) fn share(&mut self) -> SharedPages {
+        self.look_again(LOOKS_FOR_KINDS);
+        let (Some(pagemap), Some(image)) = (&self.pagemap, &self.image) else {
+            return SharedPages::default();
+        };
+        let runs = pagemap.anonymous_pages(&image.state.mappings);
+        let shared = SharedPages::new(pagemap.shared_pages(&runs));
+        // The new process may have copied some already. Those are not shared any more, but it did copy them.
+        let inherited = if shared.is_empty() { Vec::new() } else { runs };
+        self.shared = shared;
+        SharedPages::new(inherited)
+    }
+
+    /// The process was forked, and shares these pages.
+    pub(crate) fn inherit(&mut self, shared: SharedPages) {
+        self.shared = shared;
+    }
+
+    /// RSS has fallen: forgets the shared pages that were returned.
+    pub(crate) fn look_at_shared_pages(&mut self) {
+        if let (Some(pagemap), Some(image), false) =
+            (&self.pagemap, &self.image, self.shared.is_empty())
+        {
+            self.shared.keep(&pagemap.anonymous_pages(&image.state.mappings));
+        }
+    }
+
+    /// Returns true if a fault at `at` copied a shared page.
+    pub(crate) fn is_copy(&self, at: Address) -> bool {
+        self.shared.has(at.0 / PAGE_SIZE)
+    }
+
+    /// The pages that a fault at `at` has added.
+    pub(crate) fn pages_added(&self, at: Address) -> u64 {
+        let is_huge = self.pagemap.as_ref().is_some_and(|pagemap| pagemap.is_huge(at));
+        if is_huge { PAGES_OF_HUGE_PAGE } else { 1 }
+    }
+
+    /// Returns false if the process has ended. Its id may be another process's by now.
+    pub(crate) fn is_alive(&self) -> bool {
+        proc::start_time(self.pid).ok() == self.started_ticks
     }
 
     /// Its page faults during the observation; 0 if it has ended.
@@ -222,9 +281,15 @@ impl Process {
         bytes
     }
 
-    /// The growth that was not attributed to samples, up to now.
-    pub(crate) fn rest(&mut self) -> u64 {
-        self.read_rss();
+    /// The growth seen so far that was not attributed to samples.
+    pub(crate) fn unattributed_bytes(&self) -> u64 {
         self.peak_bytes - self.attributed_bytes
+    }
+
+    /// Counts growth from now on.
+    pub(crate) fn begin_again(&mut self) {
+        let rss = proc::resident_bytes(self.pid).unwrap_or(0);
+        (self.start_bytes, self.peak_bytes, self.attributed_bytes) = (rss, rss, rss);
+        self.earlier_faults = proc::all_minor_faults(self.pid).unwrap_or(0);
     }
 }

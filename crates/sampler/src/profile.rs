@@ -1,6 +1,8 @@
 use std::time::Duration;
 
 use ruby::Frame;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::kind::Kind;
 
@@ -37,15 +39,17 @@ pub struct Profile {
     pub elapsed: Duration,
 }
 
-/// The way in which page faults are noticed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// The way in which growth is noticed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "SamplingMethod")]
 pub enum Method {
-    /// By events of the kernel.
+    /// By events of the kernel for page faults.
     #[default]
-    Events,
-    /// By events of the kernel, without those inside of system calls.
-    UserEvents,
-    /// By counting the faults of all threads every 20 ms.
+    PageFaults,
+    /// By such events, without those inside of system calls.
+    UserPageFaults,
+    /// By the number of page faults of each thread, read again and again.
     Polling,
 }
 
@@ -77,9 +81,10 @@ pub struct Growth {
     pub bytes: u64,
     /// The part of `bytes` whose stacks were read within 1 ms.
     pub prompt_bytes: u64,
-    /// The bytes that were faulted in. More than `bytes` if RSS did not grow: pages were copied on write, or returned and
-    /// used again.
+    /// The bytes that were faulted in. More than `bytes` if RSS did not grow: pages were copied, or returned and used again.
     pub faulted_bytes: u64,
+    /// The part of `faulted_bytes` in pages that a fork shares: they were copied when they were written to.
+    pub copied_bytes: u64,
 }
 
 /// The sampled pages of a process.
@@ -98,7 +103,7 @@ pub struct Touched {
 pub struct TouchedPage {
     /// Its number: its address divided by the size of a page.
     pub page: u64,
-    /// The stack that touched it last; `None` if it is unknown.
+    /// The stack whose page fault mapped it in, the latest one if there were several; `None` if it is unknown.
     pub stack: Option<u32>,
     /// The bytes that it stands for.
     pub bytes: u64,

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use capture::live::page_faults::{Fault, FaultRecord, PageFaults, real_time_priority};
@@ -14,14 +15,16 @@ use crate::touched::TouchedPages;
 
 /// The faults of a thread between two samples, at first.
 const FIRST_PERIOD: u64 = 16;
-/// The first period of a process with transparent huge pages, which are faulted in as a whole.
-const PERIOD_OF_HUGE_PAGES: u64 = 1;
+/// The first and the longest period of a process with transparent huge pages, of which each fault adds one.
+const PERIODS_OF_HUGE_PAGES: RangeInclusive<u64> = 1..=16;
 /// The longest period: 1 MiB of growth.
 const MAX_PERIOD: u64 = 256;
 /// A stack that was read so soon after the fault is taken for the stack of the fault.
 const PROMPT: Duration = Duration::from_millis(1);
 /// The number of threads beyond which the stacks of idle ones are not read when polling.
 const MAX_POLLED_STACKS: usize = 32;
+/// The pages that a fork shares are looked for after this multiple of the time that it takes.
+const LOOKS_FOR_SHARED_PAGES: u32 = 200;
 /// The time between two divisions of growth among samples.
 const DIVISION_INTERVAL: Duration = Duration::from_millis(20);
 /// The samples of a second beyond which the period is doubled, and under which it is halved.
@@ -32,7 +35,8 @@ const MIN_SAMPLES_PER_SECOND: u64 = 8;
 pub struct Sampler {
     pid: i32,
     source: Source,
-    first_period: u64,
+    /// True if the process has transparent huge pages.
+    has_huge_pages: bool,
     /// The begin of a second, and its samples.
     second: (Instant, u64),
     started: Instant,
@@ -44,6 +48,8 @@ pub struct Sampler {
     /// The growth of programs that a process ran before, as far as it was not attributed to samples.
     rest_bytes: u64,
     touched: TouchedPages,
+    /// The time at which shared pages were looked for, and the time that it took.
+    shared: (Instant, Duration),
     /// Samples by process, and the time at which growth was last divided among samples.
     pending: HashMap<i32, Vec<Sample>>,
     divided: Instant,
@@ -77,6 +83,9 @@ struct Sample {
     thread: u32,
     address: Address,
     instruction: Address,
+    /// The page faults that it stands for.
+    faults: u64,
+    /// The pages that these have added; 0 if they copied shared pages.
     pages: u64,
     is_prompt: bool,
 }
@@ -90,7 +99,7 @@ impl Sampler {
     pub fn begin(pid: i32, others: &[i32], poll: bool) -> Result<Self, Error> {
         let polling = || Source::Polling { polling: Polling::new(pid), stacks: HashMap::new() };
         let has_huge_pages = proc::has_huge_pages(pid);
-        let first_period = if has_huge_pages { PERIOD_OF_HUGE_PAGES } else { FIRST_PERIOD };
+        let first_period = *periods(has_huge_pages).start();
         let source = if poll {
             polling()
         } else {
@@ -104,12 +113,13 @@ impl Sampler {
         let mut sampler = Self {
             pid,
             source,
-            first_period,
+            has_huge_pages,
             second: (now, 0),
             started: now,
             processes: HashMap::new(),
             order: Vec::new(),
             ended: Vec::new(),
+            shared: (now, Duration::ZERO),
             pending: HashMap::new(),
             divided: now,
             rest_bytes: 0,
@@ -117,15 +127,15 @@ impl Sampler {
             book: Book::default(),
         };
         for &pid in [pid].iter().chain(others) {
-            sampler.process(pid, None);
+            sampler.process(pid, None).share();
         }
         Ok(sampler)
     }
 
     fn method(&self) -> Method {
         match &self.source {
-            Source::Events(faults) if faults.sees_system_calls => Method::Events,
-            Source::Events(_) => Method::UserEvents,
+            Source::Events(faults) if faults.sees_system_calls => Method::PageFaults,
+            Source::Events(_) => Method::UserPageFaults,
             Source::Polling { .. } => Method::Polling,
         }
     }
@@ -156,7 +166,7 @@ impl Sampler {
             Source::Events(faults) => {
                 let failed = |source| Error::Faults { pid: self.pid, source };
                 let records = faults.wait(time).map_err(failed)?;
-                self.take(records);
+                self.take_records(records);
             }
             Source::Polling { .. } => {
                 std::thread::sleep(time.min(polling::INTERVAL));
@@ -171,13 +181,13 @@ impl Sampler {
     }
 
     /// Takes the records of the kernel.
-    fn take(&mut self, records: Vec<FaultRecord>) {
+    fn take_records(&mut self, records: Vec<FaultRecord>) {
         let mut faults = Vec::new();
         for record in records {
             match record {
                 FaultRecord::Fault(fault) => faults.push(fault),
                 FaultRecord::Forked { pid, parent } => {
-                    self.process(pid, Some(parent));
+                    self.fork(pid, parent);
                 }
                 FaultRecord::ThreadEnded { pid, tid } => {
                     if let Some(process) = self.processes.get_mut(&pid) {
@@ -194,6 +204,31 @@ impl Sampler {
         }
         self.read_stacks(&faults);
         self.adapt(faults.len() as u64);
+    }
+
+    /// A process was forked. Its id may have been that of an earlier one, whose pages are gone.
+    fn fork(&mut self, pid: i32, parent: i32) {
+        if self.processes.get(&pid).is_some_and(|earlier| !earlier.is_alive()) {
+            self.divide_of(pid);
+            self.touched.forget(pid);
+            if let Some(earlier) = self.processes.remove(&pid) {
+                self.rest_bytes += earlier.unattributed_bytes();
+                self.ended.push(earlier.growth());
+            }
+            self.order.retain(|&it| it != pid);
+        }
+        self.process(pid, Some(parent));
+        // Programs that fork all the time must not cost much.
+        let (looked, took) = self.shared;
+        if looked.elapsed() < took * LOOKS_FOR_SHARED_PAGES {
+            return;
+        }
+        let now = Instant::now();
+        let shared = self.processes.get_mut(&parent).map(Process::share);
+        if let (Some(shared), Some(process)) = (shared, self.processes.get_mut(&pid)) {
+            process.inherit(shared);
+        }
+        self.shared = (Instant::now(), now.elapsed());
     }
 
     /// The process runs another program. RSS is the new program's already, so the old one's growth is that seen so far.
@@ -233,7 +268,8 @@ impl Sampler {
             profile.unreadable += u64::from(stack.is_none());
             let sample = |stack, pages| {
                 let (address, instruction, is_prompt) = (Address(0), Address(0), false);
-                Sample { stack, thread, address, instruction, pages, is_prompt }
+                let faults = pages;
+                Sample { stack, thread, address, instruction, faults, pages, is_prompt }
             };
             let earlier = before.get(&(pid, tid)).copied().flatten();
             let half = if earlier.is_some() { faults / 2 } else { 0 };
@@ -271,7 +307,7 @@ impl Sampler {
             let read = || self.process(pid, None).read_stack(tid);
             readings.entry((pid, tid)).or_insert_with(read);
         }
-        let Source::Events(PageFaults { period: pages, .. }) = self.source else { return };
+        let Source::Events(PageFaults { period, .. }) = self.source else { return };
         let mut numbers: HashMap<(i32, i32), Option<u32>> = HashMap::new();
         for fault in faults {
             let Some(process) = self.processes.get_mut(&fault.pid) else { continue };
@@ -286,7 +322,8 @@ impl Sampler {
             let thread = self.book.thread(&process.name(fault.tid));
             let is_prompt = reading.time.saturating_sub(fault.time) <= PROMPT;
             let Fault { address, instruction, .. } = *fault;
-            let sample = Sample { stack, thread, address, instruction, pages, is_prompt };
+            let (faults, pages) = (period, if process.is_copy(address) { 0 } else { period });
+            let sample = Sample { stack, thread, address, instruction, faults, pages, is_prompt };
             self.pending.entry(fault.pid).or_default().push(sample);
         }
     }
@@ -297,7 +334,8 @@ impl Sampler {
         for pid in self.pending.keys().copied().collect::<Vec<_>>() {
             let Some(process) = self.processes.get_mut(&pid) else { continue };
             if process.read_rss() {
-                self.touched.keep(pid, |page| process.has_page(page));
+                process.look_at_shared_pages();
+                self.touched.keep(pid, |pages| process.has_pages(pages));
             }
             self.divide_of(pid);
         }
@@ -306,7 +344,13 @@ impl Sampler {
     /// Divides the growth of a process that was seen so far among its samples.
     fn divide_of(&mut self, pid: i32) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        let Some(samples) = self.pending.remove(&pid) else { return };
+        let Some(mut samples) = self.pending.remove(&pid) else { return };
+        // Not when the stacks are read: that must be soon.
+        for sample in samples.iter_mut().filter(|sample| sample.pages > 0) {
+            let added = process.pages_added(sample.address);
+            self.has_huge_pages |= added > 1;
+            sample.pages *= added;
+        }
         process.map_all(samples.iter().map(|sample| sample.address));
         let growth = process.take_growth(samples.iter().map(|sample| sample.pages).sum());
         let place = |sample: &Sample| {
@@ -315,7 +359,10 @@ impl Sampler {
         self.book.divide(growth, &samples, place);
         if matches!(self.source, Source::Events(_)) {
             for sample in samples {
-                self.touched.add(pid, sample.address.0 / PAGE_SIZE, sample.stack, sample.pages);
+                let Sample { address, stack, faults, pages, .. } = sample;
+                // A copied page has the contents of other code.
+                let page = (pages > 0).then_some(address.0 / PAGE_SIZE);
+                self.touched.add(pid, page, stack, faults.max(pages));
             }
         }
     }
@@ -327,7 +374,7 @@ impl Sampler {
             return;
         }
         let Source::Events(PageFaults { period, .. }) = self.source else { return };
-        let next = next_period(period, self.second.1, self.first_period);
+        let next = next_period(period, self.second.1, periods(self.has_huge_pages));
         self.second = (Instant::now(), 0);
         if next != period {
             let others: Vec<i32> =
@@ -339,25 +386,58 @@ impl Sampler {
         }
     }
 
-    /// Ends the observation.
+    /// Takes the records that no one has waited for yet, and divides growth among all samples.
+    fn take_rest(&mut self) {
+        let records = match &mut self.source {
+            Source::Events(faults) => faults.wait(Duration::ZERO).unwrap_or_default(),
+            Source::Polling { .. } => Vec::new(),
+        };
+        self.take_records(records);
+        self.divide();
+    }
+
+    /// Ends the observation. The profile has the sampled pages that are still there.
     #[must_use]
     pub fn end(mut self) -> Profile {
-        self.divide();
-        let mut rest = self.rest_bytes;
-        let method = self.method();
-        for pid in &self.order {
-            let Some(process) = self.processes.get_mut(pid) else { continue };
-            rest += process.rest();
-            self.ended.push(process.growth());
-        }
-        let mut profile = self.book.profile;
+        self.take_rest();
+        let mut touched = Vec::new();
         for &pid in &self.order {
             let Some(process) = self.processes.get(&pid) else { continue };
-            self.touched.keep(pid, |page| process.has_page(page));
-            let faults = process.faults();
-            profile.touched.push(self.touched.take(pid, process.started_ticks, faults));
+            self.touched.keep(pid, |pages| process.has_pages(pages));
+            touched.push(self.touched.take(pid, process.started_ticks, process.faults()));
         }
-        profile.touched.retain(|touched| !touched.pages.is_empty());
+        touched.retain(|it| !it.pages.is_empty());
+        Profile { touched, ..self.take() }
+    }
+
+    /// The growth since the beginning or the last call of [`Self::take`].
+    #[must_use]
+    pub fn growth_bytes(&self) -> u64 {
+        let ended = self.ended.iter().map(ProcessGrowth::bytes);
+        ended.chain(self.processes.values().map(|process| process.growth().bytes())).sum()
+    }
+
+    /// Returns the growth since the beginning or the last call, without sampled pages. From now on growth is counted anew.
+    #[must_use]
+    pub fn take(&mut self) -> Profile {
+        self.take_rest();
+        let mut rest = std::mem::take(&mut self.rest_bytes);
+        for pid in &self.order {
+            let Some(process) = self.processes.get_mut(pid) else { continue };
+            process.read_rss();
+            rest += process.unattributed_bytes();
+            self.ended.push(process.growth());
+            process.begin_again();
+        }
+        self.processes.retain(|_, process| process.is_alive());
+        self.order.retain(|pid| self.processes.contains_key(pid));
+        // All of these have numbers of the book's stacks.
+        let mut profile = std::mem::take(&mut self.book).profile;
+        self.touched = TouchedPages::default();
+        self.pending.clear();
+        if let Source::Polling { stacks, .. } = &mut self.source {
+            stacks.clear();
+        }
         // Growth between samples is divided as that of the samples.
         let known: u64 = profile.growth.iter().map(|growth| growth.bytes).sum();
         let mut left = rest;
@@ -369,24 +449,30 @@ impl Sampler {
             growth.prompt_bytes += prompt;
             left -= bytes;
         }
-        profile.method = method;
+        profile.method = self.method();
         profile.unsampled_bytes = left;
+        profile.processes = std::mem::take(&mut self.ended);
         // A forked copy that was made to read the process may be gone before it is seen.
-        self.ended.retain(|process| process.peak_bytes > 0);
-        profile.processes = self.ended;
+        profile.processes.retain(|process| process.peak_bytes > 0);
         profile.elapsed = self.started.elapsed();
+        self.started = Instant::now();
         profile
     }
 }
 
+fn periods(has_huge_pages: bool) -> RangeInclusive<u64> {
+    if has_huge_pages { PERIODS_OF_HUGE_PAGES } else { FIRST_PERIOD..=MAX_PERIOD }
+}
+
 /// The period for the next second: longer if there are so many samples that reading stacks would cost too much, and
-/// shorter, down to `first`, if more would cost nothing.
-fn next_period(period: u64, samples: u64, first: u64) -> u64 {
-    match samples {
-        MAX_SAMPLES_PER_SECOND.. => (period * 2).min(MAX_PERIOD),
-        ..MIN_SAMPLES_PER_SECOND => (period / 2).max(first),
+/// shorter if more would cost nothing.
+fn next_period(period: u64, samples: u64, periods: RangeInclusive<u64>) -> u64 {
+    let next = match samples {
+        MAX_SAMPLES_PER_SECOND.. => period * 2,
+        ..MIN_SAMPLES_PER_SECOND => period / 2,
         _ => period,
-    }
+    };
+    next.clamp(*periods.start(), *periods.end())
 }
 
 impl Book {
@@ -411,7 +497,7 @@ impl Book {
         let code = number(&mut self.machine_code, &mut self.profile.machine_code, &code);
         let rows = &mut self.profile.growth;
         let row = *self.growth.entry((stack, thread, kind, code)).or_insert_with(|| {
-            let (bytes, prompt_bytes, faulted_bytes) = (0, 0, 0);
+            let (bytes, prompt_bytes, faulted_bytes, copied_bytes) = (0, 0, 0, 0);
             let machine_code = code;
             rows.push(Growth {
                 stack,
@@ -421,6 +507,7 @@ impl Book {
                 bytes,
                 prompt_bytes,
                 faulted_bytes,
+                copied_bytes,
             });
             rows.len() - 1
         });
@@ -445,7 +532,9 @@ impl Book {
             let row = self.row(sample, place(sample));
             row.bytes += part;
             row.prompt_bytes += if sample.is_prompt { part } else { 0 };
-            row.faulted_bytes += sample.pages.saturating_mul(PAGE_SIZE);
+            let copied = if sample.pages == 0 { sample.faults } else { 0 };
+            row.copied_bytes += copied.saturating_mul(PAGE_SIZE);
+            row.faulted_bytes += (copied + sample.pages).saturating_mul(PAGE_SIZE);
         }
     }
 }
@@ -471,7 +560,31 @@ mod tests {
 
     fn sample(stack: Option<u32>, pages: u64, is_prompt: bool) -> Sample {
         let (address, instruction) = (Address(0), Address(0));
-        Sample { stack, thread: 0, address, instruction, pages, is_prompt }
+        Sample { stack, thread: 0, address, instruction, faults: 16, pages, is_prompt }
+    }
+
+    #[test]
+    fn the_pages_of_an_ended_process_are_forgotten_when_its_id_is_used_again() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (pid, own) = (child.id().cast_signed(), std::process::id().cast_signed());
+        let mut sampler = Sampler::begin(own, &[pid], true).unwrap();
+        let fork = |sampler: &mut Sampler| {
+            sampler.take_records(vec![FaultRecord::Forked { pid, parent: own }])
+        };
+        sampler.touched.add(pid, Some(100), None, 16);
+        // The process that is known already.
+        fork(&mut sampler);
+        assert_eq!(sampler.touched.take(pid, None, 16).pages.len(), 1);
+        sampler.touched.add(pid, Some(100), None, 16);
+        // It began at another time, so it is another process.
+        sampler.process(pid, None).started_ticks = Some(1);
+        fork(&mut sampler);
+        assert_eq!(sampler.touched.take(pid, None, 16).pages, []);
+        assert!(sampler.process(pid, None).is_alive());
+        let rows = sampler.take().processes;
+        assert_eq!(rows.iter().filter(|process| process.pid == pid).count(), 2);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]
@@ -487,24 +600,28 @@ mod tests {
         book.divide(0, &[sample(None, 8, true)], place);
         let faulted: Vec<u64> = book.profile.growth.iter().map(|it| it.faulted_bytes).collect();
         assert_eq!(faulted, [32 * PAGE_SIZE, 32 * PAGE_SIZE, 8 * PAGE_SIZE]);
+        // A copy of a shared page is no growth.
+        book.divide(4096, &[sample(Some(2), 0, true), sample(Some(0), 16, true)], place);
+        let rows: Vec<_> =
+            book.profile.growth.iter().map(|it| (it.stack, it.bytes, it.copied_bytes)).collect();
+        let copied = 16 * PAGE_SIZE;
+        let expected =
+            [(Some(0), 501 + 4096, 0), (Some(1), 500, 0), (None, 0, 0), (Some(2), 0, copied)];
+        assert_eq!(rows, expected);
         let prompt: Vec<u64> = book.profile.growth.iter().map(|it| it.prompt_bytes).collect();
-        assert_eq!(prompt, [501, 0, 0]);
+        assert_eq!(prompt, [501 + 4096, 0, 0, 0]);
     }
 
     #[test]
     fn the_period_follows_the_number_of_samples_within_its_limits() {
-        let periods = [
-            (16, 64, 32),
-            (256, 5000, 256),
-            (64, 63, 64),
-            (64, 8, 64),
-            (64, 7, 32),
-            (16, 0, 16),
-            (1, 0, 1),
-        ];
+        let periods =
+            [(16, 64, 32), (256, 5000, 256), (64, 63, 64), (64, 8, 64), (64, 7, 32), (16, 0, 16)];
         for (period, samples, next) in periods {
-            let first = if period == 1 { 1 } else { 16 };
-            assert_eq!(next_period(period, samples, first), next, "{period} {samples}");
+            assert_eq!(next_period(period, samples, super::periods(false)), next, "{period}");
+        }
+        // A process that has got huge pages meanwhile.
+        for (period, samples, next) in [(1, 0, 1), (16, 5000, 16), (256, 64, 16), (256, 20, 16)] {
+            assert_eq!(next_period(period, samples, super::periods(true)), next, "{period}");
         }
     }
 }

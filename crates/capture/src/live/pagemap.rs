@@ -18,6 +18,8 @@ use crate::{
 const RUNS_PER_SCAN: usize = 4096;
 /// Pages whose entries are read at a time from /proc/PID/pagemap.
 const ENTRIES_PER_READ: u64 = 16384;
+/// Pages that are read for nothing between two wanted ones, at most.
+const ENTRIES_PER_GAP: u64 = 64;
 
 const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
@@ -129,9 +131,8 @@ impl Pagemap {
     /// Returns true if all pages of `range` are resident and exclusive to the process: writing to them copies nothing.
     #[must_use]
     pub fn are_exclusive(&self, range: &Range<Address>) -> bool {
-        let is_exclusive = |entry: &[u8]| {
-            let entry = u64::from_le_bytes(entry.try_into().expect("eight bytes"));
-            entry & (ENTRY_PRESENT | ENTRY_FILE | ENTRY_EXCLUSIVE)
+        let is_exclusive = |bytes: &[u8]| {
+            entry(bytes) & (ENTRY_PRESENT | ENTRY_FILE | ENTRY_EXCLUSIVE)
                 == ENTRY_PRESENT | ENTRY_EXCLUSIVE
         };
         let first = range.start.align_down(PAGE_SIZE);
@@ -140,6 +141,85 @@ impl Pagemap {
         let Some(wanted) = entries.get_mut(..pages * 8) else { return false };
         let read = self.file.read_exact_at(wanted, first.0 / PAGE_SIZE * 8);
         read.is_ok() && wanted.chunks_exact(8).all(is_exclusive)
+    }
+
+    /// Returns which of these pages are resident or in swap. The pages are numbers (addresses divided by the size of a page),
+    /// ascending. If the process has ended, all of them count as such.
+    #[must_use]
+    pub fn are_present(&self, pages: &[u64]) -> Vec<bool> {
+        let mut present = Vec::with_capacity(pages.len());
+        let mut entries = Vec::new();
+        while let Some(&first) = pages.get(present.len()) {
+            // A read walks the page tables of everything in between, which soon costs more than another read.
+            let rest = &pages[present.len()..];
+            let gap = rest.windows(2).position(|pair| pair[1] - pair[0] > ENTRIES_PER_GAP);
+            let near = &rest[..gap.map_or(rest.len(), |gap| gap + 1)];
+            let near = &near[..near.partition_point(|page| page - first < ENTRIES_PER_READ)];
+            let last = near[near.len() - 1];
+            entries.resize((last - first + 1) as usize * 8, 0);
+            let read = self.file.read_at(&mut entries, first * 8).unwrap_or(0);
+            present.extend(near.iter().map(|page| {
+                let at = (page - first) as usize * 8;
+                let entry = entries[..read].get(at..at + 8).map(entry);
+                entry.is_none_or(|entry| entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0)
+            }));
+        }
+        present
+    }
+
+    /// Returns the resident anonymous pages as ascending runs of their numbers. Empty on kernels without PAGEMAP_SCAN.
+    #[must_use]
+    pub fn anonymous_pages(&self, mappings: &Mappings) -> Vec<Range<u64>> {
+        let runs = scan(&self.file, mappings, PageScope::CopiedByFork).unwrap_or_default();
+        let own = runs.into_iter().filter(|run| run.state == PageState::Anonymous);
+        own.map(|run| run.range.start.0 / PAGE_SIZE..run.range.end.0 / PAGE_SIZE).collect()
+    }
+
+    /// Returns those of `runs` of anonymous pages that other processes map too: a write to one copies it.
+    #[must_use]
+    pub fn shared_pages(&self, runs: &[Range<u64>]) -> Vec<Range<u64>> {
+        let mut shared: Vec<Range<u64>> = Vec::new();
+        let mut entries = Vec::new();
+        for &Range { start: mut page, end } in runs {
+            while page < end {
+                entries.resize((end - page).min(ENTRIES_PER_READ) as usize * 8, 0);
+                let read = self.file.read_at(&mut entries, page * 8).unwrap_or(0);
+                for entry in entries[..read].chunks_exact(8).map(entry) {
+                    let is_shared = entry & (ENTRY_PRESENT | ENTRY_FILE | ENTRY_EXCLUSIVE);
+                    if is_shared == ENTRY_PRESENT {
+                        match shared.last_mut().filter(|last| last.end == page) {
+                            Some(last) => last.end += 1,
+                            None => shared.push(page..page + 1),
+                        }
+                    }
+                    page += 1;
+                }
+                if read < 8 {
+                    break;
+                }
+            }
+        }
+        shared
+    }
+
+    /// Returns true if the page at `at` is a part of a huge page. False on kernels without PAGEMAP_SCAN.
+    #[must_use]
+    pub fn is_huge(&self, at: Address) -> bool {
+        let start = at.align_down(PAGE_SIZE).0;
+        let mut region = PageRegion::default();
+        let mut arguments = ScanArguments {
+            size: size_of::<ScanArguments>() as u64,
+            start,
+            end: start + PAGE_SIZE,
+            regions: &raw mut region as u64,
+            regions_length: 1,
+            category_mask: PAGE_IS_HUGE,
+            return_mask: PAGE_IS_HUGE,
+            ..ScanArguments::default()
+        };
+        // SAFETY: the arguments have the layout of linux/fs.h, and the region is writable and outlives the call.
+        let found = unsafe { pagemap_scan(self.file.as_raw_fd(), &raw mut arguments) };
+        found.is_ok_and(|found| found > 0)
     }
 
     /// Returns the state of the page at `at` (`None` if it is absent), and the number of the following `bytes` that
@@ -178,7 +258,6 @@ impl Pagemap {
         let mut entries = [0; ENTRIES * 8];
         let wanted = &mut entries[..pages as usize * 8];
         let read = self.file.read_at(wanted, first.0 / PAGE_SIZE * 8).unwrap_or(0);
-        let entry = |entry: &[u8]| u64::from_le_bytes(entry.try_into().expect("eight bytes"));
         let mut properties = wanted[..read].chunks_exact(8).map(|it| property(entry(it)));
         let property = properties.next()?;
         let alike = 1 + properties.take_while(|it| *it == property).count() as u64;
@@ -188,6 +267,11 @@ impl Pagemap {
     fn error(&self, source: io::Error) -> Error {
         refusal(self.pid, format!("/proc/{}/pagemap", self.pid), source)
     }
+}
+
+/// The entry of one page.
+fn entry(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
 }
 
 /// Returns the mappings that may have pages in RSS or swap.

@@ -65,7 +65,11 @@ impl DiffArguments {
 
 pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let names: Vec<_> = arguments.names().collect();
-    let samples = arguments.samples.open()?;
+    let samples = arguments.samples.read()?;
+    // The last source may be a process that will be captured in hours.
+    if let (Some(samples), Some((_, SourceName::Process(name)))) = (&samples, names.last()) {
+        samples.check(crate::process::find(name.clone())?)?;
+    }
     let repeats = arguments.every.is_some() || arguments.times.is_some();
     let sandbox = Sandbox::new(arguments.sandbox, []);
     let snapshots = match &names[..] {

@@ -23,7 +23,7 @@ pub(crate) struct MapArguments {
     /// The HTML file to write [default: rbloat-PID-TIME.html]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Write the overview as a PNG picture; the map only if --output is given, too
+    /// Write the overview as a PNG picture, with --who in colours of the code; the map only if --output is given, too
     #[arg(long, value_name = "FILE")]
     pub(crate) png: Option<PathBuf>,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         return Err(Failure::OneFile);
     }
     let source = Source::open(arguments.source.name()?)?;
-    let samples = arguments.samples.open()?;
+    let samples = arguments.samples.read()?;
     let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
     let path = match (&arguments.output, &arguments.png) {
         (None, None) => Some(default_path(&source.name(), "html")),
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         }
     }
     if let Some(picture) = picture {
-        picture.write(&render::map_png(&snapshot))?;
+        picture.write(&render::map_png(&snapshot, made.as_ref()))?;
     }
     Ok(if snapshot.report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }

@@ -13,9 +13,13 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Output, default_path};
 use crate::recording_view::View;
 use crate::terminal;
+use crate::watch::GrowthWatch;
 
 /// The first capture of a new program waits, since its heap is still empty.
 const FIRST_CAUSES_OF_A_NEW_PROGRAM: Duration = Duration::from_secs(2);
+
+/// The samples in the interval after which growth by code is recorded.
+const SAMPLES_PER_GROWTH: u32 = 10;
 
 /// The time between two searches for the causes, if the user gives none.
 const CAUSES_EVERY: Duration = Duration::from_secs(30);
@@ -62,6 +66,10 @@ pub(crate) struct RecordArguments {
     /// to a cost of 5 %
     #[arg(long, value_name = "TIME", value_parser = parse_time_or_never)]
     pub(crate) causes_every: Option<Duration>,
+    /// Also record which code makes RSS grow, as `rbloat who`, and capture the owners of memory when RSS reaches a new peak.
+    /// `rbloat plot` shows both
+    #[arg(long)]
+    pub(crate) who: bool,
     /// Also print the confidence intervals of the growth rate
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -145,13 +153,16 @@ fn record(
         label: None,
     };
     journal.write(&Line::Start(start))?;
-    let mut view = View::new(arguments.capture, child.is_some());
+    let interval = arguments.every * SAMPLES_PER_GROWTH;
+    let growth = arguments.who.then(|| GrowthWatch::begin(pid, arguments.capture, interval));
+    let mut view = View::new(arguments.capture, child.is_some(), growth.transpose()?);
     view.print(&format!("recording process {pid} into {}", path.display()));
     let options = RecorderOptions {
         every: arguments.every,
         causes_every,
         causes_are_requested: arguments.causes_every.is_some(),
         first_causes: if child.is_some() { FIRST_CAUSES_OF_A_NEW_PROGRAM } else { Duration::ZERO },
+        peaks: arguments.who,
         duration: arguments.duration,
     };
     let mut recorder = Recorder::new(options, pid, orphans, journal, &mut view);

@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     if owners == 0 && arguments.retained.retained {
         return Err(Failure::RetainedWithoutOwners);
     }
-    let samples = arguments.samples.open()?;
+    let samples = arguments.samples.read()?;
     let extent = Extent { memory_map: samples.is_some(), ..arguments.retained.extent() };
     let detail = Detail { owners: owners > 0 || arguments.code, extent };
     let sandbox = Sandbox::new(arguments.source.sandbox, []);

@@ -1,13 +1,11 @@
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use capture::proc::{self, Tree};
 use clap::Args;
 use formats::{Who, to_json};
-use sampler::{Program, Sampler};
+use sampler::Program;
 use supervise::{Event, Orphans, Signals};
 
 use crate::arguments::{CaptureArguments, ProcessName, parse_time};
@@ -16,16 +14,10 @@ use crate::commands::record::{shell_status, start};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::terminal;
+use crate::watch::Watch;
 
 /// The time for which a process is watched, if the user gives none.
 const WATCHED: Duration = Duration::from_secs(60);
-/// The longest wait for samples, after which signals are looked for.
-const STEP: Duration = Duration::from_millis(100);
-/// The time between two attempts to derive the layouts of a process, at first; each time it doubles.
-const FIRST_RETRY: Duration = Duration::from_millis(100);
-/// Attempts for each process.
-const MAX_TRIES: u32 = 8;
-
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat who 4242              which code makes it grow, for 60 s
@@ -93,10 +85,10 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
             let pid = crate::process::find(ProcessName::Pid(pid))?;
             let signals = Signals::block(false)?;
             let program = attempts::read_image(pid, arguments.capture, Program::derive)?;
+            let mut begun = Watch::begin(pid, arguments.capture, arguments.poll)?;
+            begun.learn(&program);
             let duration = arguments.duration.or(Some(WATCHED));
-            let mut watch = Watch::begin(pid, arguments, duration)?;
-            watch.sampler.learn(&program);
-            let who = watch.until_end(&signals, None)?;
+            let who = watch(begun, duration, &signals, None)?;
             print(&who, arguments.json, files)?;
             Ok(Outcome::Done)
         }
@@ -110,8 +102,8 @@ fn start_and_watch(arguments: &WhoArguments, files: Files) -> Result<Outcome, Fa
     let orphans = Orphans::take_in();
     let mut child = start(&arguments.watched.command)?;
     let pid = child.id().cast_signed();
-    let who = Watch::begin(pid, arguments, arguments.duration)
-        .and_then(|watch| watch.until_end(&signals, Some(&mut child)));
+    let who = Watch::begin(pid, arguments.capture, arguments.poll)
+        .and_then(|begun| watch(begun, arguments.duration, &signals, Some(&mut child)));
     if who.is_ok() && child.try_wait().is_ok_and(|status| status.is_none()) {
         supervise::terminate(&child);
     }
@@ -120,86 +112,29 @@ fn start_and_watch(arguments: &WhoArguments, files: Files) -> Result<Outcome, Fa
     Ok(Outcome::Ended(shell_status(status)))
 }
 
-/// An observation.
-struct Watch {
-    pid: i32,
-    command: String,
-    sampler: Sampler,
-    capture: CaptureArguments,
-    end: Option<Instant>,
-    /// For each process without a known program the time of the next attempt to derive it, and the number of attempts.
-    tries: HashMap<i32, (Instant, u32)>,
-}
-
-impl Watch {
-    fn begin(
-        pid: i32,
-        arguments: &WhoArguments,
-        duration: Option<Duration>,
-    ) -> Result<Self, Failure> {
-        let members = Tree::new(pid).look();
-        let others: Vec<i32> =
-            members.iter().map(|member| member.pid).filter(|&it| it != pid).collect();
-        Ok(Self {
-            pid,
-            command: proc::command_line(pid)?,
-            sampler: Sampler::begin(pid, &others, arguments.poll)?,
-            capture: arguments.capture,
-            end: duration.map(|duration| Instant::now() + duration),
-            tries: HashMap::new(),
-        })
-    }
-
-    /// Watches until the time is over, a signal arrives, or the process ends.
-    fn until_end(
-        mut self,
-        signals: &Signals,
-        mut child: Option<&mut Child>,
-    ) -> Result<Who, Failure> {
-        while self.end.is_none_or(|end| Instant::now() < end) {
-            self.sampler.step(STEP)?;
-            self.derive();
-            let event = signals.next(Duration::ZERO)?;
-            let has_ended = match &mut child {
-                Some(child) => {
-                    supervise::pass_on(event, child);
-                    child.try_wait().is_ok_and(|status| status.is_some())
-                }
-                None => matches!(event, Event::Signal { .. }) || !self.lives(),
-            };
-            if has_ended {
-                break;
+/// Watches until the time is over, a signal arrives, or the process ends.
+fn watch(
+    mut watch: Watch,
+    duration: Option<Duration>,
+    signals: &Signals,
+    mut child: Option<&mut Child>,
+) -> Result<Who, Failure> {
+    let end = duration.map(|duration| Instant::now() + duration);
+    while end.is_none_or(|end| Instant::now() < end) {
+        watch.step()?;
+        let event = signals.next(Duration::ZERO)?;
+        let has_ended = match &mut child {
+            Some(child) => {
+                supervise::pass_on(event, child);
+                child.try_wait().is_ok_and(|status| status.is_some())
             }
-        }
-        Ok(diagnosis::who(self.pid, &self.command, &self.sampler.end()))
-    }
-
-    /// A process lives on if its main thread ends and others do not.
-    fn lives(&self) -> bool {
-        let main = proc::thread_state(self.pid, self.pid);
-        main.is_some_and(|state| !matches!(state, 'Z' | 'X'))
-            || proc::threads(self.pid).is_ok_and(|threads| !threads.is_empty())
-    }
-
-    /// Derives the layouts of processes that have begun to run another program. Until Ruby is ready, that fails.
-    fn derive(&mut self) {
-        let now = Instant::now();
-        for pid in self.sampler.unknown_processes() {
-            let (next, tries) = self.tries.entry(pid).or_insert((now + FIRST_RETRY, 0));
-            if now < *next || *tries >= MAX_TRIES {
-                continue;
-            }
-            *tries += 1;
-            *next = now + FIRST_RETRY * (1 << *tries);
-            let is_ruby = capture::look(pid).is_ok_and(|image| ruby::find(&image).is_some());
-            if !is_ruby {
-                continue;
-            }
-            if let Ok(program) = attempts::read_image(pid, self.capture, Program::derive) {
-                self.sampler.learn(&program);
-            }
+            None => matches!(event, Event::Signal { .. }) || !watch.lives(),
+        };
+        if has_ended {
+            break;
         }
     }
+    Ok(watch.end())
 }
 
 fn print(who: &Who, json: bool, files: Files) -> Result<(), Failure> {

@@ -125,7 +125,7 @@ fn memory(pid: i32) -> BTreeMap<String, u64> {
 /// Each way to examine a process, with `PID` in place of its id.
 fn ways(folder: &Path) -> Vec<Vec<String>> {
     let file = |name: &str| folder.join(name).display().to_string();
-    let ways: [&[&str]; 10] = [
+    let ways: [&[&str]; 11] = [
         &["report", "--capture", "freeze", "--max-pause", "10s"],
         &["report", "--capture", "fork", "--max-pause", "10s"],
         &["fix", "--max-pause", "10s"],
@@ -143,6 +143,7 @@ fn ways(folder: &Path) -> Vec<Vec<String>> {
             "-o",
             &file("a.jsonl"),
         ],
+        &["record", "--max-pause", "10s", "--duration", "2s", "--who", "-o", &file("b.jsonl")],
         &["trim", "--max-pause", "10s", "--dry-run"],
         &["why", "--max-pause", "10s", "PID", "String"],
         &["who", "--max-pause", "10s", "--for", "2s"],

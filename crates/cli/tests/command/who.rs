@@ -4,10 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use formats::{Action, Diff, MadeBy, Report, SamplingMethod, TaskKind, Who, WhoKind};
+use formats::{
+    Action, Diff, GrowthSample, MadeBy, Recording, Report, SamplingMethod, TaskKind, Who, WhoKind,
+    WhoLine, WhoStack,
+};
 use ledger::Cause;
 use serde_json::Value;
 
+use crate::record::Recorder;
 use crate::{bytes, document, rbloat, report_of, run};
 use testkit::{Browser, Target};
 
@@ -140,6 +144,77 @@ fn assert_flame_graph(page: &str, who: &Who) {
     assert!(found.as_u64().unwrap() > 0);
 }
 
+/// The recording of a program has the stacks of its growth, and the owners of its memory at a peak. A plot shows both.
+#[test]
+fn a_recording_has_the_code_of_each_rise_and_the_owners_of_a_peak() {
+    let slow = GROWTH.replace("sleep 0.01", "sleep 0.05");
+    let target = Target::ruby(&format!("{slow}; grow"));
+    let options = ["--who", "--every", "100ms", "--causes-every", "0", "--max-pause", "10s"];
+    let recorder = Recorder::of(&target, &options);
+    let bytes_of = |growth: &GrowthSample, method: &str| -> u64 {
+        let has = |stack: &&WhoStack| {
+            let mut frames = stack.frames.iter().map(|&frame| &growth.frames[frame as usize]);
+            frames.any(|frame| frame.method == method)
+        };
+        growth.stacks.iter().filter(has).map(|stack| stack.bytes).sum()
+    };
+    let [export, index] = ["ReportsController#export", "ReportsController#index"];
+    let with_owners =
+        |recording: &Recording| recording.causes().filter(|causes| causes.owners.is_some()).count();
+    recorder.wait_for(|recording| {
+        let grown: u64 = recording.growth().map(|growth| bytes_of(growth, export)).sum();
+        grown > 8 << 20 && with_owners(recording) > 0
+    });
+    recorder.signal("INT");
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("a.html");
+    let _ = recorder.wait_for(|recording| recording.end().is_some());
+    let output = rbloat().arg("plot").arg(&recorder.path).arg("-o").arg(&page).output().unwrap();
+    let (status, recording) = recorder.end();
+    assert_eq!(status, 0);
+    assert!(target.finish());
+    let mut end = 0;
+    for growth in recording.growth() {
+        let stacks: u64 = growth.stacks.iter().map(|stack| stack.bytes).sum();
+        assert_eq!(stacks + growth.unknown_bytes + growth.other_bytes, growth.growth_bytes);
+        assert!(growth.from_ms < growth.t_ms && growth.t_ms > end, "{growth:#?}");
+        end = growth.t_ms;
+    }
+    let sum = |of: &dyn Fn(&GrowthSample) -> u64| recording.growth().map(of).sum::<u64>();
+    let known = sum(&|growth| growth.growth_bytes - growth.unknown_bytes);
+    let [exported, indexed] = [export, index].map(|method| sum(&|it| bytes_of(it, method)));
+    assert!(exported * 2 > known && exported > 3 * indexed, "{exported} {indexed} {known}");
+    // Its strings are the largest owner.
+    let peak = recording.causes().find(|causes| causes.owners.is_some()).unwrap();
+    assert_eq!(peak.owners.as_ref().unwrap()[0].owner, "String", "{peak:#?}");
+
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(" grew by ") && text.contains(" peak of "), "{text}");
+    let mut browser = Browser::open(&page, "", [1300, 1000]);
+    browser.wait_until("document.documentElement?.dataset.drawnMs !== undefined");
+    assert_eq!(browser.evaluate("growth.hidden"), true);
+    let point = "(() => { const box = svg.getBoundingClientRect(), scale = svg.clientWidth / width, panel = panels[0];
+        const rise = runs[0].rises.toSorted((a, b) => b.bytes - a.bytes)[0], t = (rise.from + rise.to) / 2;
+        const x = panel.left + (panel.right - panel.left) * t / panel.seconds;
+        return [box.left + x * scale, box.top + (panel.bottom - 3) * scale]; })()";
+    let at = browser.evaluate(point);
+    browser.click(at[0].as_f64().unwrap(), at[1].as_f64().unwrap());
+    assert_eq!(browser.evaluate("growth.hidden"), false);
+    let text = browser.evaluate("growth.innerText");
+    let text = text.as_str().unwrap();
+    assert!(text.contains(" grew by ") && text.contains("String"), "{text}");
+    let row = browser.evaluate(
+        "[...document.querySelectorAll('#methods tbody tr')].map(it => it.cells[2].textContent).join()",
+    );
+    assert!(row.as_str().unwrap().contains("ReportsController#export (reports.rb)"), "{row}");
+    let button = "[...document.querySelectorAll('#graph button')].find(it => it.textContent.startsWith(\
+         'ReportsController#export'))";
+    let width = browser.evaluate(&format!("parseFloat({button}.style.width)"));
+    assert!(width.as_f64().unwrap() > 40.0, "{width}");
+    browser.evaluate(&format!("{button}.click()"));
+    assert_eq!(browser.evaluate(&format!("{button}.style.width")), "100%");
+}
+
 #[test]
 fn without_events_the_method_that_grows_has_most_of_the_growth() {
     // Counting shows what a thread runs most of the time: so it computes there.
@@ -189,6 +264,155 @@ fn forked_processes_are_followed() {
     assert!(target.finish());
 }
 
+/// Two forked processes write to memory that they share with their parent, and grow.
+const WORKERS: &str = r##"
+    require 'json'
+    eval(<<~'RUBY', TOPLEVEL_BINDING, '/srv/app/workers.rb', 1)
+      TEXTS = Array.new(48) { "x" * (1 << 20) }
+      class Worker
+        def write
+          TEXTS.each { |text| 0.step(text.bytesize - 1, 4096) { |at| text.setbyte(at, 65) } }
+        end
+        def grow
+          $kept = Array.new(9000) { |i| "y" * (1200 + i % 400) }
+        end
+      end
+    RUBY
+    def figures
+      kib = Hash.new(0)
+      File.read('/proc/self/smaps_rollup').scan(/^(Rss|Private)\w*: +(\d+) kB$/) { |name, size| kib[name] += size.to_i }
+      kib
+    end
+    # The bytes that were copied and grown.
+    def work
+      before = figures
+      Worker.new.write
+      Worker.new.grow
+      after = figures
+      grown = after['Rss'] - before['Rss']
+      [after['Private'] - before['Private'] - grown, grown].map { |kib| kib * 1024 }
+    end
+    figures
+    answer, out = IO.pipe
+    wait, go = IO.pipe
+    fork { go.close; wait.read; out.puts JSON.generate(work); exit!(0) }
+    puts 'ready {}'; $stdout.flush
+    $stdin.gets
+    go.close
+    fork { out.puts JSON.generate(work); exit!(0) }
+    sums = Array.new(2) { JSON.parse(answer.gets) }.transpose.map(&:sum)
+    puts "ready #{{ 'copied' => sums[0], 'grown' => sums[1] }.to_json}"; $stdout.flush
+    $stdin.read
+"##;
+
+#[test]
+fn copies_of_shared_pages_are_told_apart_from_growth() {
+    let mut target = Target::ruby(WORKERS);
+    let (output, truth) = watch_work(&mut target);
+    let found = document_of(&output);
+    assert_adds_up(&found);
+    let [copied, grown] = ["copied", "grown"].map(|key| truth[key].as_u64().unwrap());
+    assert!(copied > 90 << 20 && grown > 16 << 20, "{truth}");
+    let is_near = |found: u64, truth: u64| found.abs_diff(truth) * 100 <= truth * 15;
+    assert!(is_near(found.copied_bytes, copied), "{} {truth}", found.copied_bytes);
+    let place = |line: &WhoLine| (line.path.clone(), line.line);
+    let line = &found.copies[0];
+    assert_eq!(place(line), ("/srv/app/workers.rb".to_owned(), 4), "{:#?}", found.copies);
+    assert!(line.bytes * 10 > found.copied_bytes * 8, "{:#?}", found.copies);
+    // Growth is that of the other method.
+    let line = &found.lines[0];
+    assert_eq!(place(line), ("/srv/app/workers.rb".to_owned(), 7), "{:#?}", found.lines);
+    let written = share(&found, "Worker#write");
+    assert!(line.bytes * 10 > found.growth_bytes * 7 && written < 0.15, "{:#?}", found.methods);
+    let text = render::who(&found, 100);
+    assert!(text.contains("LINE THAT COPIED SHARED MEMORY"), "{text}");
+    assert!(target.finish());
+}
+
+/// A fault of a transparent huge page adds 512 pages.
+#[test]
+fn huge_pages_count_with_their_size() {
+    let program = r##"
+        require 'fiddle'
+        all = Fiddle.dlopen(nil)
+        pointer, number, int = Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT
+        MAP = Fiddle::Function.new(all['mmap'], [pointer, number, int, int, int, number], number)
+        ADVISE = Fiddle::Function.new(all['madvise'], [number, number, int], int)
+        FILL = Fiddle::Function.new(all['memset'], [number, int, number], number)
+        eval(<<~'RUBY', TOPLEVEL_BINDING, '/srv/app/pages.rb', 1)
+          HUGE = 2 << 20
+          class Pages
+            def large(bytes)
+              touch(bytes, 14)
+            end
+            def small(bytes)
+              touch(bytes, 15)
+            end
+            def touch(bytes, advice)
+              at = (MAP.call(0, bytes + HUGE, 3, 0x22, -1, 0) + HUGE - 1) / HUGE * HUGE
+              ADVISE.call(at, bytes, advice)
+              FILL.call(at, 1, bytes)
+            end
+          end
+        RUBY
+        pages = Pages.new
+        def huge
+          File.read('/proc/self/smaps_rollup')[/^AnonHugePages: +(\d+)/, 1].to_i * 1024
+        end
+        pages.large(HUGE)
+        puts 'ready {}'; $stdout.flush
+        $stdin.gets
+        before = huge
+        60.times { pages.large(2 * HUGE); pages.small(1 << 20); sleep 0.02 }
+        puts 'ready {"huge": ' + (huge - before).to_s + '}'; $stdout.flush
+        $stdin.read
+    "##;
+    let mut target = Target::ruby(program);
+    let (output, truth) = watch_work(&mut target);
+    let huge = truth["huge"].as_u64().unwrap();
+    if huge == 0 {
+        return testkit::skip("the kernel gives no transparent huge pages");
+    }
+    let found = document_of(&output);
+    assert_adds_up(&found);
+    let whole = (60 * (4 + 1)) << 20;
+    assert!(found.growth_bytes > whole * 9 / 10, "{}", found.growth_bytes);
+    // Without a huge page the kernel had to use small ones.
+    let expected = (60 << 22).min(huge) as f64 / whole as f64;
+    let large = share(&found, "Pages#large");
+    assert!((large - expected).abs() < 0.1, "{large} {expected} {:#?}", found.methods);
+    assert!(target.finish());
+}
+
+/// Stacks and growth do not depend on the allocator.
+fn assert_design_under(library: &str) {
+    let mut command = testkit::ruby();
+    command.env("LD_PRELOAD", library).args(["-e", &format!("{GROWTH}; grow")]);
+    let target = Target::start(&mut command);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid())).unwrap();
+    if !maps.contains(library) {
+        return testkit::skip("the allocator is not installed where targets run");
+    }
+    let found = document_of(&who(&[&target.pid().to_string(), "--json"]));
+    assert_adds_up(&found);
+    // On a busy machine more stacks are read when the thread sleeps already.
+    let [export, index] =
+        ["ReportsController#export", "ReportsController#index"].map(|method| share(&found, method));
+    assert!(export > 0.4 && export > 3.0 * index, "{export} {index} {:#?}", found.methods);
+    assert_eq!(found.lines[0].line, 4, "{:#?}", found.lines);
+    assert!(target.finish());
+}
+
+#[test]
+fn the_method_that_grows_has_most_of_the_growth_under_tcmalloc() {
+    assert_design_under("libtcmalloc_minimal.so.4");
+}
+
+#[test]
+fn the_method_that_grows_has_most_of_the_growth_under_mimalloc() {
+    assert_design_under("libmimalloc.so.2");
+}
+
 /// A program that runs another one: the growth of both is in the sums, also that of threads between two samples.
 #[test]
 fn growth_before_an_exec_is_kept() {
@@ -233,8 +457,9 @@ fn a_process_without_its_main_thread_is_watched() {
     assert_adds_up(&found);
 }
 
-/// Watches a program that works when it reads a line, until it is ready again. Returns the output of `rbloat who`.
-fn watch_work(target: &mut Target) -> Output {
+/// Watches a program that works when it reads a line, until it is ready again. Returns the output of `rbloat who`, and what the
+/// program reports.
+fn watch_work(target: &mut Target) -> (Output, Value) {
     let child = rbloat()
         .args(["who", "--for", "1h", "--json", "--max-pause", "10s", &target.pid().to_string()])
         .stdout(Stdio::piped())
@@ -243,10 +468,10 @@ fn watch_work(target: &mut Target) -> Output {
         .unwrap();
     std::thread::sleep(std::time::Duration::from_secs(2));
     target.tell("");
-    target.next_truth();
+    let truth = target.next_truth();
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
-    child.wait_with_output().unwrap()
+    (child.wait_with_output().unwrap(), truth)
 }
 
 /// A controller of Rails and a job of Sidekiq, called as these do.
@@ -296,7 +521,7 @@ fn requests_and_jobs_are_named() {
         $stdin.read
     "##;
     let mut target = Target::ruby(program);
-    let found = document_of(&watch_work(&mut target));
+    let found = document_of(&watch_work(&mut target).0);
     assert_adds_up(&found);
     let share = |kind, name: &str| {
         let task = found.tasks.iter().find(|task| task.kind == kind && task.name == name);
@@ -400,7 +625,11 @@ fn the_code_that_left_free_memory_is_named() {
     let diff: Diff =
         document(&output_of(&["diff", &snapshot, &snapshot, "--who", &samples, "--json"]));
     assert_eq!(diff.made_by.unwrap(), rows);
-    output_of(&["map", &snapshot, "--who", &samples, "-o", &page]);
+    let pictures = ["a.png", "b.png"].map(file);
+    output_of(&["map", &snapshot, "--who", &samples, "-o", &page, "--png", &pictures[0]]);
+    output_of(&["map", &snapshot, "--png", &pictures[1]]);
+    let [by_code, by_use] = pictures.map(|picture| fs::read(picture).unwrap());
+    assert_ne!(by_code, by_use);
     assert_code_of_pages(&page);
     // Samples of another process.
     let other = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
@@ -412,6 +641,9 @@ fn the_code_that_left_free_memory_is_named() {
         complaint.contains(&format!("has no samples of process {}", other.pid())),
         "{complaint}"
     );
+    // A comparison fails before its first capture.
+    let words = ["diff", &other.pid().to_string(), "--every", "24h", "--who", &samples];
+    assert_eq!(rbloat().args(words).output().unwrap().status.code(), Some(3));
     // Another document.
     fs::write(&samples, output_of(&["report", &snapshot, "--json"])).unwrap();
     let output = rbloat().args(["report", &snapshot, "--who", &samples]).output().unwrap();
@@ -423,7 +655,7 @@ fn the_code_that_left_free_memory_is_named() {
 /// Runs [`BURST`], and checks that all three methods are among those that grow, and little code is unknown.
 fn watch_burst(command: &mut Command, work: &str) -> (Target, Output) {
     let mut target = Target::start(command.args(["-e", &BURST.replace("WORK", work)]));
-    let output = watch_work(&mut target);
+    let (output, _) = watch_work(&mut target);
     let found = document_of(&output);
     assert_adds_up(&found);
     assert!(found.unknown_bytes * 5 < found.growth_bytes, "{:?}", found.sampling);

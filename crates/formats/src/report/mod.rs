@@ -58,7 +58,6 @@ pub struct Report {
     pub files: Vec<MappedFile>,
     pub interpreter: Option<Interpreter>,
     pub threads: Option<Vec<ThreadRow>>,
-    #[serde(default)]
     pub made_by: Option<Vec<MadeBy>>,
     pub verdict: Verdict,
     pub advice: Vec<Advice>,

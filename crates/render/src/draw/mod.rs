@@ -9,7 +9,7 @@ mod svg;
 
 pub(crate) use font::{cut, line_width, wrap};
 pub(crate) use groups::{CAUSE_LEGEND, group_of};
-pub(crate) use palette::{Colour, style_sheet};
+pub(crate) use palette::{Colour, SERIES, style_sheet};
 pub(crate) use png::{encode, rasterize};
 pub(crate) use scene::{Anchor, Element, Scene, TEXT_SIZE};
 pub(crate) use svg::{dark_rules, svg};

@@ -28,6 +28,22 @@ macro_rules! palette {
     };
 }
 
+/// The colours of runs, and of code, in this order.
+pub(crate) const SERIES: [Colour; 12] = [
+    Colour::Stacks,
+    Colour::RubyMalloc,
+    Colour::Extensions,
+    Colour::Vm,
+    Colour::Jit,
+    Colour::Untraced,
+    Colour::Unreachable,
+    Colour::Libraries,
+    Colour::LiveSlots,
+    Colour::Files,
+    Colour::Overhead,
+    Colour::Swapped,
+];
+
 palette! {
     Ground, "ground", 0xfb_faf8, 0x16_1513;
     Ink, "ink", 0x1d_1c1a, 0xec_e9e4;

@@ -41,6 +41,15 @@ pub(crate) const LEGEND: [(&str, Colour); 6] = [
     ("lost: not in the core", Colour::Lost),
 ];
 
+/// The legend of the map by code, beside the code.
+pub(crate) const LEGEND_OF_CODE: [(&str, Colour); 5] = [
+    ("other code", Colour::Ink),
+    ("resident, unknown code", Colour::Kept),
+    ("returned, or never touched", Colour::Returned),
+    ("in swap", Colour::Swapped),
+    ("lost: not in the core", Colour::Lost),
+];
+
 /// The kinds of areas in the order in which they are shown, and their titles. An arena has a title of its own.
 pub(crate) const TITLES: [(AreaKind, &str); 9] = [
     (AreaKind::Arena(0), ""),

@@ -1,12 +1,15 @@
 //! The overview as a PNG: for a ticket or a chat.
 
 use capture::PAGE_SIZE;
-use formats::Snapshot;
-use ledger::Size;
+use formats::{MadePages, Snapshot};
+use ledger::{Area, Size};
 use resvg::tiny_skia::Pixmap;
 
-use crate::draw::{Anchor, Colour, Scene, TEXT_SIZE, cut, encode, line_width, rasterize, wrap};
-use crate::map::overview::{LEGEND, Section, Shade, each_run, sections};
+use crate::draw::{
+    Anchor, Colour, SERIES, Scene, TEXT_SIZE, cut, encode, line_width, rasterize, wrap,
+};
+use crate::made_by::maker;
+use crate::map::overview::{LEGEND, LEGEND_OF_CODE, Section, Shade, each_run, sections};
 use crate::words;
 
 const WIDTH: usize = 1200;
@@ -60,13 +63,17 @@ impl Cells {
 }
 
 /// Returns the overview as PNG, 1200 pixels wide: the verdict, and a cell for each page. In the map of a large process
-/// a cell is several pages.
+/// a cell is several pages. With `made`, resident pages have the colour of the code that touched them first.
 #[must_use]
-pub fn map_png(snapshot: &Snapshot) -> Vec<u8> {
+pub fn map_png(snapshot: &Snapshot, made: Option<&MadePages>) -> Vec<u8> {
+    encode(&draw(snapshot, made))
+}
+
+fn draw(snapshot: &Snapshot, made: Option<&MadePages>) -> Pixmap {
     let sections = sections(snapshot);
     let cells = Cells::fitting(&sections);
     let mut page = Page { scene: Scene::new(WIDTH as f64), at: MARGIN };
-    write_head(snapshot, &mut page, cells);
+    write_head(snapshot, made, &mut page, cells);
     let mut tops = Vec::new();
     for section in &sections {
         page.at += 10;
@@ -80,12 +87,12 @@ pub fn map_png(snapshot: &Snapshot) -> Vec<u8> {
     page.scene.height = (page.at + MARGIN) as f64;
     let mut pixmap = rasterize(&page.scene);
     for (section, top) in sections.iter().zip(tops) {
-        draw_cells(&mut pixmap, snapshot, section, cells, top);
+        draw_cells(&mut pixmap, snapshot, made, section, cells, top);
     }
-    encode(&pixmap)
+    pixmap
 }
 
-fn write_head(snapshot: &Snapshot, page: &mut Page, cells: Cells) {
+fn write_head(snapshot: &Snapshot, made: Option<&MadePages>, page: &mut Page, cells: Cells) {
     let process = &snapshot.report.process;
     let summary = words::verdict(&snapshot.report).summary;
     for line in wrap(&summary, HEADLINE, ROOM as f64).iter().take(MAX_LINES) {
@@ -101,15 +108,27 @@ fn write_head(snapshot: &Snapshot, page: &mut Page, cells: Cells) {
     );
     page.write(&line, TEXT_SIZE, Colour::Dim);
     page.at += 4;
-    let (mut left, at) = (MARGIN as f64, page.at as f64);
-    for (text, colour) in LEGEND {
-        page.scene.rect([left, at, 13.0, 13.0], Colour::Line);
-        page.scene.rect([left + 1.0, at + 1.0, 11.0, 11.0], colour);
-        page.scene.text((left + 19.0, at + 11.0), Anchor::Start, Colour::Dim, text);
-        left += 19.0 + line_width(text, TEXT_SIZE) + 20.0;
+    // The names of code are long: each has a line.
+    for (index, code) in made.iter().flat_map(|made| &made.code).enumerate() {
+        let text = format!("{}: {}", Size(code.bytes), maker(code));
+        page.write_entry(MARGIN as f64, &text, code_colour(made, index as u32));
+        page.at += 18;
     }
-    page.scene.text((left, at + 11.0), Anchor::Start, Colour::Dim, &cells.describe());
+    let mut left = MARGIN as f64;
+    let legend: &[_] = if made.is_some() { &LEGEND_OF_CODE } else { &LEGEND };
+    for &(text, colour) in legend {
+        left += page.write_entry(left, text, colour);
+    }
+    let place = (left, page.at as f64 + 11.0);
+    page.scene.text(place, Anchor::Start, Colour::Dim, &cells.describe());
     page.at += 18;
+}
+
+/// The colour of the code with this number: the last one is that of all other code.
+fn code_colour(made: Option<&MadePages>, number: u32) -> Colour {
+    let number = number as usize;
+    let is_named = made.is_some_and(|made| number < made.code.len());
+    if is_named { SERIES[number % SERIES.len()] } else { Colour::Ink }
 }
 
 /// A scene that is filled from the top down.
@@ -127,6 +146,16 @@ impl Page {
         self.at += (size * 1.4) as usize;
     }
 
+    /// Writes an entry of the legend, and returns its width.
+    fn write_entry(&mut self, left: f64, text: &str, colour: Colour) -> f64 {
+        let at = self.at as f64;
+        let text = cut(text, TEXT_SIZE, ROOM as f64 - 19.0);
+        self.scene.rect([left, at, 13.0, 13.0], Colour::Line);
+        self.scene.rect([left + 1.0, at + 1.0, 11.0, 11.0], colour);
+        self.scene.text((left + 19.0, at + 11.0), Anchor::Start, Colour::Dim, text);
+        19.0 + line_width(text, TEXT_SIZE) + 20.0
+    }
+
     /// Leaves room for cells, with a border around it.
     fn make_room(&mut self, width: usize, height: usize) {
         let place = [MARGIN, self.at, width, height].map(|it| it as f64);
@@ -141,6 +170,7 @@ impl Page {
 fn draw_cells(
     pixmap: &mut Pixmap,
     snapshot: &Snapshot,
+    made: Option<&MadePages>,
     section: &Section<'_>,
     cells: Cells,
     top: usize,
@@ -160,11 +190,17 @@ fn draw_cells(
     };
     let mut mixture = Mixture::default();
     for area in &section.areas {
+        let mut page = area.range.start.0 / PAGE_SIZE;
         each_run(&snapshot.memory_map, area, |mut pages, shade| {
             while pages > 0 {
                 let part = pages.min(cells.pages - mixture.pages);
-                mixture.add(part, colour(shade));
+                let (part, colour) = match made {
+                    Some(made) => colour_by_code(made, area, page, part, shade),
+                    None => (part, colour(shade)),
+                };
+                mixture.add(part, colour);
                 pages -= part;
+                page += part;
                 if mixture.pages == cells.pages {
                     draw(std::mem::take(&mut mixture).colour());
                 }
@@ -173,6 +209,35 @@ fn draw_cells(
     }
     if mixture.pages > 0 {
         draw(mixture.colour());
+    }
+}
+
+/// The colour of the page with this number by the code that touched it first, and how many of the next `pages` have the same. A
+/// sample counts for pages of its own area only.
+fn colour_by_code(
+    made: &MadePages,
+    area: &Area,
+    page: u64,
+    pages: u64,
+    shade: Shade,
+) -> (u64, [u8; 3]) {
+    if !matches!(shade, Shade::InUse(_) | Shade::Kept) {
+        return (pages, colour(shade));
+    }
+    let end = area.range.end.0 / PAGE_SIZE;
+    let next = made.pages.partition_point(|&(first, count, _)| first.saturating_add(count) <= page);
+    match made
+        .pages
+        .get(next)
+        .map(|&(first, count, code)| (first, first.saturating_add(count), code))
+    {
+        Some((first, last, code)) if first <= page && last <= end => {
+            (pages.min(last - page), code_colour(Some(made), code).rgb())
+        }
+        Some((first, last, _)) if first > page && last <= end => {
+            (pages.min(first - page), Colour::Kept.rgb())
+        }
+        _ => (pages, Colour::Kept.rgb()),
     }
 }
 
@@ -217,19 +282,24 @@ fn colour(shade: Shade) -> [u8; 3] {
 #[cfg(test)]
 mod tests {
     use capture::Address;
-    use ledger::{Area, AreaKind, MemoryMap};
+    use formats::Maker;
+    use ledger::{AreaKind, MemoryMap, PageUse};
 
     use super::*;
 
     /// A snapshot of areas of this many pages each, which never were resident.
     fn snapshot(kinds: &[AreaKind], pages: u64) -> Snapshot {
+        snapshot_of(kinds, pages, PageUse::Returned)
+    }
+
+    fn snapshot_of(kinds: &[AreaKind], pages: u64, used: PageUse) -> Snapshot {
         let report = serde_json::from_str(include_str!("../../tests/burst.json")).unwrap();
         let mut map = MemoryMap::default();
         let mut start = Address(0);
         for &kind in kinds {
             let end = start.offset(pages * PAGE_SIZE);
             let from = map.columns.pages.len();
-            let mut number = pages << 3;
+            let mut number = pages << 3 | used as u64;
             while number > 127 {
                 map.columns.pages.push(number as u8 | 128);
                 number >>= 7;
@@ -269,9 +339,39 @@ mod tests {
     #[test]
     fn the_png_of_a_huge_address_space_is_small() {
         let tib = snapshot(&[AreaKind::Anonymous], 1 << 50);
-        assert!(height(&map_png(&tib)) < 2600);
+        assert!(height(&map_png(&tib, None)) < 2600);
         let arenas: Vec<AreaKind> = (0..3000).map(AreaKind::Arena).collect();
-        assert!(height(&map_png(&snapshot(&arenas, 1 << 14))) < 4000);
+        assert!(height(&map_png(&snapshot(&arenas, 1 << 14), None)) < 4000);
+    }
+
+    #[test]
+    fn resident_pages_have_the_colour_of_their_code() {
+        let maker = |method: &str| Maker {
+            bytes: 4096,
+            method: method.into(),
+            calls: None,
+            path: None,
+            line: None,
+            task: None,
+        };
+        let made = MadePages {
+            code: vec![maker("a"), maker("b")],
+            // Code "b" also has the last pages of an area that ended.
+            pages: vec![(0, 100, 0), (300, 50, 2), (350, 10, 1), (900, 200, 1)],
+        };
+        let counts = |used, made: Option<&MadePages>| {
+            let pixmap = draw(&snapshot_of(&[AreaKind::Anonymous], 1000, used), made);
+            let count = |colour: Colour| {
+                // The legend is above the cells.
+                let pixels = pixmap.data().chunks_exact(4);
+                pixels.filter(|pixel| pixel[..3] == colour.rgb()).count() / 64
+            };
+            [count(SERIES[0]), count(SERIES[1])]
+        };
+        // A cell has 64 pixels, and an entry of the legend 121.
+        assert_eq!(counts(PageUse::Resident, Some(&made)), [100 + 1, 10 + 1]);
+        assert_eq!(counts(PageUse::Returned, Some(&made)), [1, 1]);
+        assert_eq!(counts(PageUse::Resident, None), [0, 0]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use ledger::Size;
 
 use crate::draw::{Anchor, Colour, Scene, TEXT_SIZE, wrap};
 
+use super::rise::Peak;
 use super::{LEFT, LINE, Plot, RIGHT, Run, WIDTH};
 
 /// A recording, or all recordings with the same label.
@@ -47,6 +48,14 @@ impl Plot {
             let _ = writeln!(text, "{}", entry.title(common));
             if let Some(stable) = entry.stable() {
                 let _ = writeln!(text, "  {stable}");
+            }
+            for history in entry.runs.iter().map(|run| &run.history) {
+                let rise = history.rises.iter().max_by_key(|rise| rise.bytes);
+                let peak = history.peaks.iter().max_by_key(|peak| peak.rss);
+                let rise = rise.map(|rise| rise.sentence(&history.names));
+                for sentence in rise.into_iter().chain(peak.map(Peak::sentence)) {
+                    let _ = writeln!(text, "  {sentence}");
+                }
             }
         }
         text

@@ -8,6 +8,8 @@ use formats::{CauseSample, Line, Recording, Sample};
 
 use crate::draw::{CAUSE_LEGEND, group_of};
 
+use super::rise::{Peak, Rise, peaks, rises};
+
 /// The most points of a curve. Of more samples, each chunk is drawn by its lowest and its highest.
 const MAX_POINTS: usize = 1000;
 /// A drop between two samples is marked if it exceeds this share of RSS, and these bytes.
@@ -24,6 +26,10 @@ pub(super) struct History {
     pub(super) stacks: Vec<(f64, Vec<u64>)>,
     pub(super) marks: Vec<Mark>,
     pub(super) limit: Option<u64>,
+    /// The names of the frames of rises.
+    pub(super) names: Vec<String>,
+    pub(super) rises: Vec<Rise>,
+    pub(super) peaks: Vec<Peak>,
 }
 
 /// The kernel's counters at one time. A counter that was not read has its previous value.
@@ -58,6 +64,7 @@ pub(super) enum Event {
 impl History {
     pub(super) fn of(name: &str, recording: &Recording) -> Self {
         let samples: Vec<&Sample> = recording.samples().collect();
+        let (names, rises) = rises(recording);
         Self {
             name: name.into(),
             seconds: recording.length_ms() as f64 / 1e3,
@@ -65,6 +72,9 @@ impl History {
             stacks: stacks(recording),
             marks: marks(&samples),
             limit: samples.iter().rev().find_map(|sample| sample.group?.limit_bytes),
+            names,
+            rises,
+            peaks: peaks(recording),
         }
     }
 

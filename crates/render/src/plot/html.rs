@@ -5,9 +5,11 @@ use serde_json::{Value, json};
 
 use crate::draw::{self, CAUSE_LEGEND, dark_rules, style_sheet, svg};
 
+use crate::who::GRAPH;
+
 use super::Plot;
 
-const STYLE: &str = include_str!("page/plot.css");
+const STYLE: &str = concat!(include_str!("page/plot.css"), include_str!("../who/page/graph.css"));
 const SCRIPT: &str = include_str!("page/plot.js");
 
 #[derive(Template)]

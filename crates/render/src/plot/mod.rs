@@ -5,6 +5,7 @@
 mod head;
 mod history;
 mod html;
+mod rise;
 mod scale;
 
 use diagnosis::MemorySeries;
@@ -13,7 +14,8 @@ use ledger::Size;
 use serde::Serialize;
 
 use crate::draw::{
-    Anchor, CAUSE_LEGEND, Colour, Scene, TEXT_SIZE, dark_rules, encode, line_width, rasterize, svg,
+    Anchor, CAUSE_LEGEND, Colour, SERIES, Scene, TEXT_SIZE, dark_rules, encode, line_width,
+    rasterize, svg,
 };
 use history::{Event, History, Mark, Point};
 use scale::{byte_marks, time_marks};
@@ -24,6 +26,7 @@ const RIGHT: f64 = 16.0;
 const MEMORY_HEIGHT: f64 = 340.0;
 const CAUSES_HEIGHT: f64 = 240.0;
 const LINE: f64 = 18.0;
+const RISE_HEIGHT: f64 = 6.0;
 /// The rows for the texts of kills. Each run has one, and further runs share them.
 const ROWS_OF_KILLS: usize = 8;
 /// The most characters of a command, and of a label.
@@ -31,22 +34,6 @@ const MAX_NAME: usize = 100;
 /// The highest limit that is drawn, as a multiple of the highest curve. A higher one would flatten the curves, so only
 /// the title names it.
 const MAX_LIMIT_IN_PICTURE: f64 = 2.5;
-
-/// The colours of runs, in this order.
-const RUN_COLOURS: [Colour; 12] = [
-    Colour::Stacks,
-    Colour::RubyMalloc,
-    Colour::Extensions,
-    Colour::Vm,
-    Colour::Jit,
-    Colour::Untraced,
-    Colour::Unreachable,
-    Colour::Libraries,
-    Colour::LiveSlots,
-    Colour::Files,
-    Colour::Overhead,
-    Colour::Swapped,
-];
 
 /// A picture of some recordings.
 #[derive(Debug, Clone, Default)]
@@ -91,8 +78,7 @@ impl Plot {
     pub fn add(&mut self, name: &str, recording: &Recording) {
         let label = label(recording);
         let alike = self.runs.iter().find(|run| run.label.is_some() && run.label == label);
-        let colour =
-            alike.map_or(RUN_COLOURS[self.entries().len() % RUN_COLOURS.len()], |run| run.colour);
+        let colour = alike.map_or(SERIES[self.entries().len() % SERIES.len()], |run| run.colour);
         self.runs.push(Run::new(name, recording, colour, self.is_verbose));
     }
 
@@ -152,6 +138,9 @@ impl Plot {
         if points().any(|point| point.group.is_some()) {
             title += ", control group (dashed)";
         }
+        if self.runs.iter().any(|run| !run.history.rises.is_empty()) {
+            title += ", growth whose code is known (bars)";
+        }
         title += &beyond;
         panel.draw_axes(scene, &title);
         for limit in near {
@@ -161,6 +150,7 @@ impl Plot {
             scene.text((panel.left + 6.0, y - 5.0), Anchor::Start, Colour::InUse, &text);
         }
         for run in &self.runs {
+            run.draw_rises(scene, &panel);
             run.draw_curves(scene, &panel);
         }
         for (row, run) in self.runs.iter().enumerate() {
@@ -232,6 +222,15 @@ impl Run {
             label: label(recording),
             stable: crate::stable_point(&MemorySeries::of(recording), is_verbose),
             colour,
+        }
+    }
+
+    /// Draws a bar at the bottom for each rise whose code is known.
+    fn draw_rises(&self, scene: &mut Scene, panel: &Panel) {
+        for rise in &self.history.rises {
+            let (left, right) = (panel.x(rise.from), panel.x(rise.to));
+            let place = [left, panel.bottom - RISE_HEIGHT, (right - left).max(2.0), RISE_HEIGHT];
+            scene.rect(place, self.colour);
         }
     }
 

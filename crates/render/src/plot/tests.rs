@@ -65,6 +65,7 @@ fn by_name(name: &str) -> Cause {
 pub(super) fn causes(second: u64, pid: i32, causes: &[(&str, u64)]) -> Line {
     let row = |&(cause, bytes): &(&str, u64)| CauseRow { cause: by_name(cause), bytes };
     Line::Causes(CauseSample {
+        owners: None,
         t_ms: second * 1000,
         pid,
         started_ticks: 1,

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use crate::draw::{self, style_sheet};
 use crate::who::{folded, task, who_summary};
 
-const STYLE: &str = include_str!("page/flame.css");
+const STYLE: &str = concat!(include_str!("page/flame.css"), include_str!("page/graph.css"));
+/// The script of a flame graph; it needs [`draw::SCRIPT`].
+pub(crate) const GRAPH: &str = include_str!("page/graph.js");
 const SCRIPT: &str = include_str!("page/flame.js");
 
 #[derive(Template)]

@@ -20,7 +20,7 @@ pub fn folded(who: &Who) -> String {
 }
 
 /// A frame as one name: the method, and the end of its path.
-pub(super) fn name(frame: &WhoFrame) -> String {
+pub(crate) fn name(frame: &WhoFrame) -> String {
     let file = |path: &String| path.rsplit('/').next().unwrap_or(path).to_owned();
     match (&frame.path, frame.line) {
         (Some(path), Some(line)) => format!("{} ({}:{line})", frame.method, file(path)),

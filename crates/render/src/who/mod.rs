@@ -7,7 +7,7 @@ mod speedscope;
 use std::fmt::Write;
 
 use formats::{
-    SamplingMethod, TaskKind, Who, WhoKind, WhoMachineCode, WhoMethod, WhoOrigin, WhoTask,
+    SamplingMethod, TaskKind, Who, WhoKind, WhoLine, WhoMachineCode, WhoMethod, WhoOrigin, WhoTask,
 };
 use ledger::{Size, percent};
 
@@ -15,8 +15,10 @@ use crate::text::{
     BOLD, DIM, RED, align_right, end_of, mebibytes, method_and_room, table, trimmed, write_wrapped,
 };
 
+pub(crate) use flame::GRAPH;
 pub use flame::who_html;
 pub use folded::folded;
+pub(crate) use folded::name;
 pub use speedscope::speedscope;
 
 /// Rows of a table, at most.
@@ -70,11 +72,18 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
             write_wrapped(out, " · ", &unknown, width)?;
         }
     }
-    let other = who.faulted_bytes.saturating_sub(who.growth_bytes);
+    let copied = who.copied_bytes;
+    if copied > 1 << 20 {
+        let what = format!(
+            "{} of shared memory were copied when they were written to after a fork: PSS grows, and RSS does not",
+            Size(copied)
+        );
+        write_wrapped(out, " · ", &what, width)?;
+    }
+    let other = who.faulted_bytes.saturating_sub(who.growth_bytes.saturating_add(copied));
     if other > who.growth_bytes / 10 && other > 1 << 20 {
         let what = format!(
-            "{} more were faulted in without growth: copied on write after a fork, used again after they had been \
-             returned, or read from files",
+            "{} more were faulted in without growth: used again after they had been returned, or read from files",
             Size(other)
         );
         write_wrapped(out, " · ", &what, width)?;
@@ -83,20 +92,20 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
     write_methods(who, out, width)?;
     write_lines(who, out, width)?;
     let tasks = who.tasks.iter().map(|it| (it.bytes, None, task(it)));
-    write_table(out, who, "REQUEST OR JOB", None, tasks.take(MAX_ROWS))?;
+    write_table(out, who.growth_bytes, "REQUEST OR JOB", None, tasks.take(MAX_ROWS))?;
     let threads = who.threads.iter().map(|it| (it.bytes, None, it.name.clone()));
-    write_table(out, who, "THREADS", None, threads.take(MAX_SHARES))?;
+    write_table(out, who.growth_bytes, "THREADS", None, threads.take(MAX_SHARES))?;
     let kinds = who.kinds.iter().map(|it| (it.bytes, None, kind(it.kind).to_owned()));
-    write_table(out, who, "KIND OF MEMORY", None, kinds.take(MAX_SHARES))?;
+    write_table(out, who.growth_bytes, "KIND OF MEMORY", None, kinds.take(MAX_SHARES))?;
     let code = who.machine_code.iter().map(|it| (it.bytes, None, machine_code(it).to_owned()));
-    write_table(out, who, "MACHINE CODE", None, code.take(MAX_SHARES))?;
+    write_table(out, who.growth_bytes, "MACHINE CODE", None, code.take(MAX_SHARES))?;
     if who.processes.len() > 1 {
         let name = |pid: i32| format!("process {pid}");
         let mut processes: Vec<_> = who.processes.iter().collect();
         processes.sort_by_key(|it| std::cmp::Reverse(it.growth_bytes));
         let rows = processes.into_iter().take(MAX_ROWS);
         let rows = rows.map(|it| (it.growth_bytes, None, name(it.pid)));
-        write_table(out, who, "PROCESS", None, rows)?;
+        write_table(out, who.growth_bytes, "PROCESS", None, rows)?;
     }
     let note = "The code that makes memory grow need not be the code that keeps it: garbage needs room, too. `rbloat diff` \
                 shows which objects stay.";
@@ -159,12 +168,12 @@ type Row = (u64, Option<u64>, String);
 
 fn write_table(
     out: &mut String,
-    who: &Who,
+    all: u64,
     head: &str,
     own: Option<&str>,
     rows: impl Iterator<Item = Row>,
 ) -> std::fmt::Result {
-    let is_shown = |row: &Row| percent(row.0, who.growth_bytes) >= MIN_SHARE;
+    let is_shown = |row: &Row| percent(row.0, all) >= MIN_SHARE;
     let mut rows = rows.filter(is_shown).peekable();
     if rows.peek().is_none() {
         return Ok(());
@@ -172,7 +181,7 @@ fn write_table(
     let heads = ["MiB", "%"].into_iter().chain(own).chain([head]);
     let mut table = table(heads);
     for (bytes, own, name) in rows {
-        let share = format!("{:.1}", percent(bytes, who.growth_bytes));
+        let share = format!("{:.1}", percent(bytes, all));
         let own = own.map(mebibytes);
         table.add_row([mebibytes(bytes), share].into_iter().chain(own).chain([name]));
     }
@@ -190,15 +199,35 @@ fn write_methods(who: &Who, out: &mut String, width: usize) -> std::fmt::Result 
     };
     let row = |it: &WhoMethod| (it.total_bytes, Some(it.self_bytes), name(it));
     let head = "METHOD, WITH ALL THAT IT CALLS";
-    write_table(out, who, head, Some("ITSELF"), who.methods.iter().take(MAX_ROWS).map(row))
+    write_table(
+        out,
+        who.growth_bytes,
+        head,
+        Some("ITSELF"),
+        who.methods.iter().take(MAX_ROWS).map(row),
+    )
 }
 
 fn write_lines(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
-    let rows = who.lines.iter().take(MAX_ROWS).map(|it| {
+    write_line_table(&who.lines, who.growth_bytes, "LINE OF THE APPLICATION", out, width)?;
+    if who.copied_bytes <= 1 << 20 {
+        return Ok(());
+    }
+    let head = "LINE THAT COPIED SHARED MEMORY";
+    write_line_table(&who.copies, who.copied_bytes, head, out, width)
+}
+
+fn write_line_table(
+    lines: &[WhoLine],
+    all: u64,
+    head: &str,
+    out: &mut String,
+    width: usize,
+) -> std::fmt::Result {
+    let rows = lines.iter().take(MAX_ROWS).map(|it| {
         let (method, room) = method_and_room(&it.method, MAX_METHOD, FIGURES, width);
         let place = end_of(&format!("{}:{}", it.path, it.line), room);
         (it.bytes, None, format!("{BOLD}{place}{BOLD:#}  {method}"))
     });
-    let head = "LINE OF THE APPLICATION";
-    write_table(out, who, head, None, rows)
+    write_table(out, all, head, None, rows)
 }

@@ -140,7 +140,11 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         ),
         Action::ChangeCode { of, owner, code } => (
             change_code(*of, owner.as_deref(), code),
-            "find_each instead of all, rows that are written one by one, a streamed response".into(),
+            match owner {
+                Some(_) => "a limit for a cache, entries that are deleted, ids instead of objects",
+                None => "find_each instead of all, rows that are written one by one, a streamed response",
+            }
+            .into(),
             "a change of the program.",
         ),
         Action::WatchPss => (
@@ -162,9 +166,11 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
 fn change_code(of: Cause, owner: Option<&str>, code: &Maker) -> String {
     let (size, code) = (Size(code.bytes), maker(code));
     match owner {
-        Some(owner) => format!("Change the code that first touched {size} of {owner}: {code}."),
+        Some(owner) => format!(
+            "Look at the code that first touched {size} of {owner}: {code}. If it keeps fewer objects, less is in use."
+        ),
         None => format!(
-            "Change the code that first touched {size} of {of}: {code}. If it needs less memory at a time, less remains."
+            "Look at the code that first touched {size} of {of}: {code}. If it needs less memory at a time, less remains."
         ),
     }
 }

@@ -2,6 +2,7 @@
 
 mod journal;
 mod known_processes;
+mod peaks;
 mod run;
 mod sample;
 
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant};
 use capture::proc::{Member, Rollup, Tree};
 use diagnosis::{LatestFigures, MemorySeries, top_causes};
 use formats::{
-    CauseSample, EndReason, Line, ReadFailure, RecordingEnd, Report, Sample, milliseconds,
+    CauseSample, EndReason, GrowthSample, Line, ReadFailure, RecordingEnd, Report, Sample, Who,
+    milliseconds,
 };
 
 use crate::Error;
@@ -23,6 +25,7 @@ use crate::signals::{Event, Signals, pass_on};
 
 pub use journal::Journal;
 use known_processes::{KnownProcesses, ProgramId};
+use peaks::Peaks;
 pub(crate) use run::RunRecorder;
 pub use run::unix_ms;
 
@@ -31,6 +34,12 @@ pub use run::unix_ms;
 const SHARE_OF_SAMPLES: f64 = 0.0025;
 const SHARE_OF_EXACT_SAMPLES: f64 = 0.004;
 const SHARE_OF_CAUSES: f64 = 0.003;
+/// The part of it for captures of peaks, if they are wanted. The first reading of a kind is not limited.
+const SHARE_OF_PEAKS: f64 = 0.001;
+/// The least time between two captures of peaks.
+const PEAKS_EVERY: Duration = Duration::from_secs(30);
+/// The bytes of lines with growth in a second, on average.
+const GROWTH_BYTES_PER_SECOND: f64 = 512.0;
 /// The share of searches for causes whose interval the user chose.
 const SHARE_OF_REQUESTED_CAUSES: f64 = 0.05;
 
@@ -45,17 +54,26 @@ pub struct RecorderOptions {
     pub causes_are_requested: bool,
     /// The time of the first capture, since the beginning of the recording.
     pub first_causes: Duration,
+    /// True if the memory of processes is captured with its owners when RSS reaches a new peak.
+    pub peaks: bool,
     /// The length of the recording; `None` if only its target or a signal ends it.
     pub duration: Option<Duration>,
 }
 
 /// The other side of a recorder: it captures Ruby processes, and shows samples.
 pub trait Watcher {
-    /// Reads the Ruby process `pid`. An error is written to the recording.
+    /// Reads the Ruby process `pid`, with the owners of its memory if `owners` is true. An error is written to the recording.
     ///
     /// # Errors
     /// If it cannot be read, with the reason.
-    fn capture(&mut self, pid: i32) -> Result<Report, String>;
+    fn capture(&mut self, pid: i32, owners: bool) -> Result<Report, String>;
+
+    /// Returns the growth by code since the last growth that was returned, if there is enough of it. If the recording ends now,
+    /// it returns all of it.
+    ///
+    /// # Errors
+    /// If growth cannot be observed any more, with the reason.
+    fn growth(&mut self, is_end: bool) -> Option<Result<Who, String>>;
 
     /// Shows a sample, and the latest figures that not every sample has.
     fn show(&mut self, sample: &Sample, latest: &LatestFigures);
@@ -86,6 +104,11 @@ pub struct Recorder<'a> {
     exact_samples: Pace,
     causes: Option<Pace>,
     share_of_causes: f64,
+    /// The schedule of captures of peaks; `None` for no captures.
+    peak_captures: Option<Pace>,
+    peaks: Peaks,
+    /// The time from which on the next line with growth may be written.
+    growth_due: Duration,
     /// The time at which it was last checked whether a search for causes is due.
     checked: Duration,
     /// PSS of the latest exact sample, and its time.
@@ -118,8 +141,10 @@ impl<'a> Recorder<'a> {
     ) -> Self {
         let share_of_causes = match options.causes_are_requested {
             true => SHARE_OF_REQUESTED_CAUSES,
+            false if options.peaks => SHARE_OF_CAUSES - SHARE_OF_PEAKS,
             false => SHARE_OF_CAUSES,
         };
+        let peak_captures = options.peaks.then(|| Pace::new(PEAKS_EVERY, SHARE_OF_PEAKS));
         let causes = options
             .causes_every
             .map(|every| Pace::new(every, share_of_causes).from(options.first_causes));
@@ -135,6 +160,9 @@ impl<'a> Recorder<'a> {
             exact_samples: Pace::new(options.every, SHARE_OF_EXACT_SAMPLES),
             causes,
             share_of_causes,
+            peak_captures,
+            peaks: Peaks::default(),
+            growth_due: Duration::ZERO,
             checked: Duration::ZERO,
             last_pss: None,
             known: KnownProcesses::default(),
@@ -183,6 +211,10 @@ impl<'a> Recorder<'a> {
                     break (EndReason::TargetEnded, None);
                 }
                 self.take_causes()?;
+                self.take_peak()?;
+                if self.now() >= self.growth_due {
+                    self.take_growth(false)?;
+                }
             }
             let until = self.samples.due().min(self.duration.unwrap_or(Duration::MAX));
             let event = signals.next(until.saturating_sub(self.now()))?;
@@ -241,6 +273,7 @@ impl<'a> Recorder<'a> {
         };
         self.watcher.show(&sample, &latest);
         self.series.add(&sample);
+        self.peaks.update(&sample);
         self.journal.write(&Line::Sample(sample))?;
         if is_exact {
             self.exact_samples.done(now, walked - counted);
@@ -276,7 +309,7 @@ impl<'a> Recorder<'a> {
         }
         while let Some(program) = self.round.pop_front() {
             if self.known.is_ruby(program) {
-                self.capture(program)?;
+                self.capture(program, false)?;
                 break;
             }
         }
@@ -290,8 +323,44 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    fn capture(&mut self, (pid, ..): ProgramId) -> Result<(), Error> {
-        let report = self.watcher.capture(pid);
+    /// Captures a process whose RSS has a new peak, so that the peak can be explained after it has passed.
+    fn take_peak(&mut self) -> Result<(), Error> {
+        let now = self.now();
+        let Some(id) = self.peaks.unexplained() else { return Ok(()) };
+        if !self.peak_captures.as_ref().is_some_and(|pace| pace.is_due(now)) {
+            return Ok(());
+        }
+        let cpu = capture::proc::own_cpu_time();
+        self.peaks.explain(id);
+        let program = self.known.programs().find(|program| (program.0, program.1) == id);
+        let Some(program) = program.filter(|&program| self.known.is_ruby(program)) else {
+            return Ok(());
+        };
+        self.capture(program, true)?;
+        if let Some(pace) = &mut self.peak_captures {
+            pace.done(now, capture::proc::own_cpu_time() - cpu);
+        }
+        Ok(())
+    }
+
+    /// Writes the growth by code, if there is some. Its lines are written so seldom that their bytes are limited.
+    fn take_growth(&mut self, is_end: bool) -> Result<(), Error> {
+        let Some(grown) = self.watcher.growth(is_end) else { return Ok(()) };
+        let t_ms = self.t_ms();
+        let line = match grown {
+            Ok(who) => {
+                let cpu_ms = milliseconds(capture::proc::own_cpu_time());
+                Line::Growth(GrowthSample::new(t_ms, who, cpu_ms))
+            }
+            Err(what) => Line::Failure(ReadFailure { t_ms, pid: self.pid, what }),
+        };
+        let seconds = line.to_json().len() as f64 / GROWTH_BYTES_PER_SECOND;
+        self.growth_due = self.now() + Duration::from_secs_f64(seconds);
+        self.journal.write(&line)
+    }
+
+    fn capture(&mut self, (pid, ..): ProgramId, owners: bool) -> Result<(), Error> {
+        let report = self.watcher.capture(pid, owners);
         let t_ms = self.t_ms();
         let line = match report {
             Ok(report) => {
@@ -307,6 +376,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn end(&mut self, why: EndReason, status: Option<ExitStatus>) -> Result<RecordingEnd, Error> {
+        self.take_growth(true)?;
         let end = RecordingEnd {
             t_ms: self.t_ms(),
             why,

@@ -122,6 +122,82 @@ picture.addEventListener('keydown', event => {
   if (place) show();
 });
 
+// The code of a rise.
+
+const growth = document.getElementById('growth');
+const graph = new FlameGraph(document.getElementById('graph'), document.getElementById('method'));
+const MAX_METHODS = 12;
+document.getElementById('bars').hidden = runs.every(run => run.rises.length === 0);
+
+/** Fills the body of a table with rows of numbers and texts. */
+function fill(table, rows) {
+  table.tBodies[0].replaceChildren(...rows.map(values => {
+    const line = document.createElement('tr');
+    for (const value of values) {
+      const cell = line.insertCell();
+      const isNumber = typeof value === 'number';
+      cell.textContent = isNumber ? (value / 1048576).toFixed(1) : value;
+      if (isNumber) cell.className = 'number';
+    }
+    return line;
+  }));
+}
+
+/** Returns rows of the methods of some stacks. A method that calls itself counts once. */
+function methodsOf(stacks) {
+  const sums = new Map();
+  for (const [bytes, names] of stacks) {
+    // Without its line, a method is one row.
+    const methods = names.map(name => name.replace(/:\d+\)$/, ')'));
+    for (const method of new Set(methods)) {
+      if (!sums.has(method)) sums.set(method, [0, 0, method]);
+      sums.get(method)[0] += bytes;
+    }
+    sums.get(methods[methods.length - 1])[1] += bytes;
+  }
+  return [...sums.values()].sort((a, b) => b[0] - a[0] || b[1] - a[1]).slice(0, MAX_METHODS);
+}
+
+/** Returns the rise at a time, and its run. Short rises have a few pixels. */
+function riseAt(t) {
+  const room = panels[0].seconds / 300;
+  const found = runs.flatMap(run => run.rises.map(rise => ({ run, rise })));
+  return found.filter(({ rise }) => t >= rise.from - room && t <= rise.to + room)
+    .sort((a, b) => b.rise.bytes - a.rise.bytes)[0];
+}
+
+function showRise(t) {
+  const found = riseAt(t);
+  growth.hidden = !found;
+  if (!found) return;
+  const { run, rise } = found;
+  growth.querySelector('h2').textContent =
+    `${run.name} grew by ${size(rise.bytes)} from ${clock(rise.from)} to ${clock(rise.to)}`;
+  const stacks = rise.stacks.map(([bytes, frames]) => [bytes, frames.map(frame => run.names[frame])]);
+  const known = stacks.filter(stack => stack[1].length > 0);
+  fill(document.getElementById('methods'), methodsOf(known));
+  if (rise.other > 0) known.push([rise.other, ['(other stacks)']]);
+  if (rise.unknown > 0) known.push([rise.unknown, ['(unknown)']]);
+  graph.show('all growth', known);
+  // The peak at the end of the rise, or soon after.
+  const peak = run.peaks.filter(it => it.t >= rise.from && it.t <= rise.to + Math.max(60, rise.to - rise.from))
+    .sort((a, b) => b.rss - a.rss)[0];
+  const owners = document.getElementById('peak');
+  owners.hidden = !peak;
+  if (peak) {
+    owners.querySelector('h3').textContent =
+      `The owners of malloc'ed memory of process ${peak.pid} at ${clock(peak.t)}, when RSS was ${size(peak.rss)}`;
+    fill(owners.querySelector('table'), peak.owners.map(([name, bytes, path]) => [bytes, name, path ?? '']));
+  }
+  growth.focus({ preventScroll: true });
+  growth.scrollIntoView({ block: 'nearest' });
+}
+
+svg.addEventListener('click', () => { if (place?.panel.run === null) showRise(place.t); });
+picture.addEventListener('keydown', event => {
+  if (event.key === 'Enter' && place?.panel.run === null) showRise(place.t);
+});
+
 const scheme = document.getElementById('scheme');
 function setScheme(name) {
   document.documentElement.dataset.scheme = name;

@@ -1,0 +1,92 @@
+// A flame graph: stacks are merged from their outermost frame on.
+
+class FlameGraph {
+  static MIN_WIDTH = 0.05;
+
+  /** A graph inside of one element, with the description of a method in another one. */
+  constructor(graph, tip) {
+    this.graph = graph;
+    this.tip = tip;
+    this.text = '';
+  }
+
+  /** Shows stacks: pairs of bytes and names, the outermost first. */
+  show(title, stacks) {
+    const node = name => ({ name, bytes: 0, own: 0, children: new Map() });
+    this.root = node(title);
+    for (const [bytes, names] of stacks) {
+      let at = this.root;
+      at.bytes += bytes;
+      for (const name of names) {
+        if (!at.children.has(name)) at.children.set(name, node(name));
+        at = at.children.get(name);
+        at.bytes += bytes;
+      }
+      at.own += bytes;
+    }
+    this.draw([this.root]);
+    this.tip.textContent = this.describe(this.root);
+  }
+
+  /** Marks the methods whose name has this text. */
+  mark(text) {
+    this.text = text.toLowerCase();
+    this.draw(this.shown);
+  }
+
+  /** A warm colour that depends on the name only. */
+  static colour(name) {
+    let hash = 7;
+    for (const char of name) hash = (hash * 31 + char.codePointAt(0)) % 9973;
+    return `hsl(${20 + hash % 40} ${55 + hash % 30}% ${66 + hash % 14}%)`;
+  }
+
+  describe(it) {
+    const percent = (100 * it.bytes / Math.max(this.root.bytes, 1)).toFixed(1);
+    return `${it.name}: ${size(it.bytes)} (${percent} %), ${size(it.own)} in itself`;
+  }
+
+  /** Draws the path to a node in full width, and everything above it. */
+  draw(path) {
+    this.shown = path;
+    const rows = [];
+    const place = (it, depth, left, width, above) => {
+      if (width < FlameGraph.MIN_WIDTH) return;
+      (rows[depth] ??= []).push({ it, left, width, above });
+    };
+    path.forEach((it, depth) => place(it, depth, 0, 100, path.slice(0, depth + 1)));
+    const climb = (it, depth, left, width, above) => {
+      const children = [...it.children.values()].sort((a, b) => b.bytes - a.bytes);
+      for (const child of children) {
+        const part = width * child.bytes / Math.max(it.bytes, 1);
+        if (part < FlameGraph.MIN_WIDTH) break;
+        place(child, depth, left, part, [...above, child]);
+        climb(child, depth + 1, left, part, [...above, child]);
+        left += part;
+      }
+    };
+    climb(path[path.length - 1], path.length, 0, 100, path);
+    this.graph.replaceChildren(...rows.map(row => {
+      const line = document.createElement('div');
+      line.className = 'row';
+      line.append(...row.map(place => this.button(place)));
+      return line;
+    }));
+  }
+
+  button({ it, left, width, above }) {
+    const button = document.createElement('button');
+    button.type = 'button';
+    button.textContent = it.name;
+    button.style.left = `${left}%`;
+    button.style.width = `${width}%`;
+    button.style.background = FlameGraph.colour(it.name);
+    button.title = this.describe(it);
+    button.classList.toggle('found', this.text !== '' && it.name.toLowerCase().includes(this.text));
+    const show = () => { this.tip.textContent = this.describe(it); };
+    button.addEventListener('mouseenter', show);
+    button.addEventListener('focus', show);
+    button.addEventListener('click', () => this.draw(above));
+    return button;
+  }
+}
