@@ -8,7 +8,9 @@ use clap::Args;
 use formats::{EndReason, Line, RecordingEnd, RecordingStart};
 use supervise::{Journal, Orphans, Recorder, RecorderOptions, Searches, Signals, unix_ms};
 
-use crate::arguments::{CaptureArguments, parse_short_time, parse_time, parse_time_or_never};
+use crate::arguments::{
+    CaptureArguments, ProcessName, parse_short_time, parse_time, parse_time_or_never,
+};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Output, default_path};
 use crate::recording_view::View;
@@ -34,9 +36,9 @@ Examples:
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct RecordedArguments {
-    /// The process to record
+    /// The process to record: its id, or a word of its command line that no other Ruby process has
     #[arg(value_name = "PID")]
-    pub(crate) pid: Option<i32>,
+    pub(crate) process: Option<String>,
     /// A program to start and record, with its arguments. rbloat forwards signals to it, and exits with its status
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -78,9 +80,13 @@ pub(crate) struct RecordArguments {
 }
 
 pub(crate) fn run(arguments: &RecordArguments) -> Result<Outcome, Failure> {
-    match arguments.recorded.pid {
-        Some(pid) => {
-            capture::check(pid)?;
+    match &arguments.recorded.process {
+        Some(name) => {
+            let pid = match ProcessName::from(name.as_str()) {
+                // It need not be a Ruby process.
+                ProcessName::Pid(pid) => capture::check(pid).map(|()| pid)?,
+                name => crate::process::find(name)?,
+            };
             let signals = Signals::block(false)?;
             record(arguments, pid, None, None, &signals)?;
             Ok(Outcome::Done)

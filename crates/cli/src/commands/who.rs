@@ -28,9 +28,9 @@ Examples:
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct WatchedArguments {
-    /// The process to watch
+    /// The process to watch: its id, or a word of its command line that no other Ruby process has
     #[arg(value_name = "PID")]
-    pid: Option<i32>,
+    process: Option<String>,
     /// A program to start and watch, with its arguments. rbloat forwards signals to it, and exits with its status
     ///
     /// The result follows its output
@@ -80,9 +80,9 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
         folded: open(&arguments.folded)?,
         speedscope: open(&arguments.speedscope)?,
     };
-    match arguments.watched.pid {
-        Some(pid) => {
-            let pid = crate::process::find(ProcessName::Pid(pid))?;
+    match &arguments.watched.process {
+        Some(name) => {
+            let pid = crate::process::find(ProcessName::from(name.as_str()))?;
             let signals = Signals::block(false)?;
             let program = attempts::read_image(pid, arguments.capture, Program::derive)?;
             let mut begun = Watch::begin(pid, arguments.capture, arguments.poll)?;

@@ -88,7 +88,7 @@ fn what_would_be_ignored_or_lost_is_refused() {
 
 #[test]
 fn arguments_that_make_no_sense_are_told_so() {
-    for arguments in [&["report"][..], &["who", "ruby"], &["report", "1", "-p", "1"], &["frob"]] {
+    for arguments in [&["report"][..], &["who", "1", "2"], &["report", "1", "-p", "1"], &["frob"]] {
         let output = rbloat().args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty());
@@ -108,6 +108,13 @@ fn a_process_is_named_by_a_word_that_only_its_command_line_has() {
     let run = |verb: &str, word: &str| rbloat().args([verb, word, "--json"]).output().unwrap();
     let report: Report = crate::document(&run("report", &unique).stdout);
     assert_eq!(report.process.pid, one.pid());
+    let recording = tempfile::tempdir().unwrap();
+    let recording = recording.path().join("a.jsonl").display().to_string();
+    let arguments =
+        ["record", &unique, "--duration", "1s", "--causes-every", "0", "-o", &recording];
+    let output = rbloat().args(arguments).output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains(&format!("recording process {}", one.pid())), "{shown}");
     let (status, line) = complaint(&run("trim", &common));
     let pids = [one.pid(), other.pid()].map(|pid| format!("{pid} (ruby"));
     assert!(status == 3 && pids.iter().all(|pid| line.contains(pid)), "{line}");
