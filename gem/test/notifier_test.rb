@@ -74,7 +74,8 @@ class NotifierTest < Minitest::Test
         [Array.new(EVENTS.size) { EVENTS.pop }.select { |name, _| name == "pressure.rbloat" }, LOG.string]
       RUBY
       assert_equal [900, 990], (events.map { |_name, payload| payload["used_bytes"] })
-      assert_includes log, "WARN rbloat: the memory limit is near: 900 B of 1000 B are in use\n"
+      # The second line would come less than a minute after the first.
+      assert_equal ["WARN rbloat: the memory limit is near: 900 B of 1000 B are in use\n"], log.lines.grep(/limit/)
     end
   end
 
@@ -91,6 +92,22 @@ class NotifierTest < Minitest::Test
     RUBY
     assert_includes log, "ERROR rbloat: a subscriber of trim.rbloat failed"
     assert alive
+  end
+
+  # It ended the thread of the notifications, so the rest of Rbloat.stop never ran.
+  def test_a_subscriber_may_stop_everything
+    needs "active_support"
+    assert_equal [false, 0], run_ruby(<<~RUBY)
+      #{EVENTS}
+      stopped = Queue.new
+      ActiveSupport::Notifications.subscribe("trim.rbloat") { stopped << Rbloat.stop }
+      Rbloat.start
+      burst
+      stopped.pop
+      threads = -> { Thread.list.count { |thread| thread.name == "rbloat-notifier" } }
+      wait_until { threads.().zero? }
+      [Rbloat::AutoTrim.running?, threads.()]
+    RUBY
   end
 
   def test_a_forked_process_is_notified_too
