@@ -20,10 +20,7 @@ Gem::Specification.new do |spec|
     "rubygems_mfa_required" => "true"
   }
 
-  # `libexec/rbloat` is the program, if `rake binary` was run before.
-  spec.files = Dir.chdir(__dir__) do
-    Dir["{lib,sig}/**/*.{rb,rbs}", "ext/**/*.{c,h,rb}", "libexec/rbloat", "*.md", "LICENSE-*", ".yardopts"]
-  end
+  spec.files = Dir.glob(%w[{lib,sig}/**/*.{rb,rbs} ext/**/*.{c,h,rb} *.md LICENSE-* .yardopts], base: __dir__)
   spec.require_paths = ["lib"]
   spec.extensions = ["ext/rbloat/extconf.rb"]
 end
