@@ -106,10 +106,10 @@ class GrowthTest < Minitest::Test
       require "stringio"
       output = StringIO.new
       Rbloat.configuration.logger = Logger.new(output)
-      notifier = Rbloat.const_get(:Notifier).new(Rbloat.configuration)
+      events = Rbloat.const_get(:EventLog).new(Rbloat.configuration)
       kept = nil
       Rbloat.__send__(:measure_growth, "OrdersController#index") { kept = "x" * 10_000_000 }
-      notifier.__send__(:log_growth)
+      events.pressure({ used_bytes: 900, limit_bytes: 1_000 })
       output.string
     RUBY
     assert_match(/RSS grew most in: OrdersController#index \(1 times, (9|10)\.\d MiB on average\)$/, log)

@@ -32,16 +32,12 @@ module Rbloat
 
       write(:warn, "the memory limit is near: #{Units.binary(event[:used_bytes])} of " \
                    "#{Units.binary(event[:limit_bytes])} are in use")
-      growth(PERIOD)
+      @logged_at[:growth] = now
+      write_growth
     end
 
-    def growth(period = GROWTH_PERIOD)
-      return unless due?(:growth, period)
-
-      rows = Rbloat.growth.select { |row| row[:rss_bytes].positive? }.map do |row|
-        "#{row[:name]} (#{row[:requests]} times, #{Units.binary(row[:rss_bytes])} on average)"
-      end
-      write(:info, "RSS grew most in: #{rows.join(', ')}") if rows.any?
+    def growth
+      write_growth if due?(:growth, GROWTH_PERIOD)
     end
 
     def write(level, text)
@@ -49,6 +45,13 @@ module Rbloat
     end
 
     private
+
+    def write_growth
+      rows = Rbloat.growth.select { |row| row[:rss_bytes].positive? }.map do |row|
+        "#{row[:name]} (#{row[:requests]} times, #{Units.binary(row[:rss_bytes])} on average)"
+      end
+      write(:info, "RSS grew most in: #{rows.join(', ')}") if rows.any?
+    end
 
     # Returns false if there was such a line less than a period ago.
     def due?(kind, period)
