@@ -101,6 +101,7 @@ class GrowthTest < Minitest::Test
   end
 
   def test_the_log_names_requests_when_the_limit_is_near
+    needs "logger"
     log = run_ruby(<<~RUBY)
       require "logger"
       require "stringio"

@@ -112,6 +112,7 @@ class NotifierTest < Minitest::Test
 
   def test_a_forked_process_is_notified_too
     skip "Process._fork came with Ruby 3.1" unless Process.respond_to?(:_fork)
+    needs "logger"
     assert_equal [1, 0], run_ruby(<<~RUBY)
       #{LOGGER}
       threads = -> { Thread.list.count { |thread| thread.name == "rbloat-notifier" } }
