@@ -9,7 +9,7 @@ Gem::Specification.new do |spec|
   spec.summary = "Keeps the memory use of a Ruby process low, and reports where the memory is"
   spec.description = <<~TEXT
     Returns free memory of malloc to the kernel when the saving is worth the cost. Reports native memory to the GC that
-    extensions do not report. Stores database results compactly. Reports on the memory of its own process.
+    extensions do not report. Holds database results in single objects. Reports on the memory of its own process.
   TEXT
   spec.licenses = ["MIT", "Apache-2.0"]
   spec.required_ruby_version = ">= 2.7"
