@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix matrix matrix-slice lint schemas fuzz torture bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist matrix matrix-slice lint schemas fuzz torture bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -39,6 +39,10 @@ gem-valgrind: ## run the tests of the gem's extension, and its threads, under va
 
 gem-matrix: ## run the gem's tests on four Debian releases, and on Ruby 3.4; or on some: ROWS="trixie sid:ruby3.4"
 	@scripts/gem-matrix $(ROWS)
+
+gem-dist: ## build the gems, with the program, and test them on four Debian releases; also for RUBIES="/opt/4.0/bin/ruby"
+	@scripts/setup ruby gcc libc6-dev
+	@scripts/gem-dist $(foreach ruby,$(RUBIES),--ruby $(ruby))
 
 matrix: ## run the tests of live processes on four Debian releases
 	@scripts/matrix

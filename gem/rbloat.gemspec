@@ -9,7 +9,7 @@ Gem::Specification.new do |spec|
   spec.summary = "Keeps the memory use of a Ruby process low, and reports where the memory is"
   spec.description = <<~TEXT
     Returns free memory of malloc to the kernel when the saving is worth the cost. Reports native memory to the GC that
-    extensions do not report. Stores database results compactly. Reports on the memory of its own process.
+    extensions do not report. Holds database results in single objects. Reports on the memory of its own process.
   TEXT
   spec.licenses = ["MIT", "Apache-2.0"]
   spec.required_ruby_version = ">= 2.7"
@@ -20,10 +20,7 @@ Gem::Specification.new do |spec|
     "rubygems_mfa_required" => "true"
   }
 
-  # `libexec/rbloat` is the program, if `rake binary` was run before.
-  spec.files = Dir.chdir(__dir__) do
-    Dir["{lib,sig}/**/*.{rb,rbs}", "ext/**/*.{c,h,rb}", "libexec/rbloat", "*.md", "LICENSE-*", ".yardopts"]
-  end
+  spec.files = Dir.glob(%w[{lib,sig}/**/*.{rb,rbs} ext/**/*.{c,h,rb} *.md LICENSE-* .yardopts], base: __dir__)
   spec.require_paths = ["lib"]
   spec.extensions = ["ext/rbloat/extconf.rb"]
 end

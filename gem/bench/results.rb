@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# usage: results.rb values|to_a|tuple|getvalue|result_set|strings
+# usage: results.rb values|to_a|tuple|getvalue|result_set|shrink|strings
 #
 # Reads a result of 10,000 rows of 20 text columns in one way: all cells, and 1 % of them. Prints one line of JSON:
 # milliseconds from the PG::Result on, retained objects, and the growth of RSS. Environment variables name the server.
@@ -47,6 +47,10 @@ WAYS = {
   ],
   "result_set" => [
     ->(result) { Rbloat::PGResultSet.new(result) }, ->(kept, row, column) { kept.get(row, column) },
+    ->(kept) { kept.each_row { |row| row.each(&:itself) } }
+  ],
+  "shrink" => [
+    ->(result) { Rbloat::PGResultSet.new(result).shrink }, ->(kept, row, column) { kept.get(row, column) },
     ->(kept) { kept.each_row { |row| row.each(&:itself) } }
   ],
   # Only creates the strings, without a result.

@@ -59,6 +59,7 @@ class AdaptersTest < Minitest::Test
   end
 
   def test_the_log_of_requests
+    needs "logger"
     log = run_ruby(<<~RUBY)
       require "logger"
       require "stringio"

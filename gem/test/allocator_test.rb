@@ -1,11 +1,22 @@
 # frozen_string_literal: true
 
+require "etc"
 require_relative "test_helper"
 
 # The name of the allocator, and its statistics.
 class AllocatorTest < Minitest::Test
   def test_glibc_is_known
     assert_equal "glibc", Rbloat.allocator
+  end
+
+  # mallinfo counts modulo 4 GiB, mallinfo2 does not.
+  def test_more_than_4_gib
+    version = Etc.confstr(Etc::CS_GNU_LIBC_VERSION)[/[\d.]+/]
+    skip "glibc #{version} has no mallinfo2" if Gem::Version.new(version) < Gem::Version.new("2.33")
+    assert_operator run_ruby(<<~RUBY), :>, 5 << 30
+      string = String.new(capacity: 5 << 30)
+      Rbloat.malloc_stats[:in_use_bytes]
+    RUBY
   end
 
   def test_jemalloc_is_known

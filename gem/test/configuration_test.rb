@@ -49,13 +49,18 @@ class ConfigurationTest < Minitest::Test
   def test_an_unknown_profile_is_refused
     error = assert_raises(ArgumentError) { Rbloat::Configuration.new.profile = :sevrer }
     assert_equal "profile must be one of server, job, batch, off, got :sevrer", error.message
-    _output, errors, status = Open3.capture3({ "RBLOAT_PROFILE" => "no" }, *ruby, "-e", "require 'rbloat'")
-    refute status.success?
-    assert_includes errors, "RBLOAT_PROFILE must be one of"
+  end
+
+  # It raised an error while the gem was loaded.
+  def test_an_unknown_profile_in_the_environment_is_ignored_with_one_warning
+    configured = "Rbloat.configuration.profile = :job; [Rbloat.start, Rbloat.configuration.profile]"
+    assert_equal [true, "job"], run_ruby(configured, env: { "RBLOAT_PROFILE" => "Sevrer" })
+    assert_equal "rbloat: ignored RBLOAT_PROFILE=sevrer: it must be one of server, job, batch, off\n", errors
+    assert_equal "server", run_ruby("Rbloat.configuration.profile", env: { "RBLOAT_PROFILE" => "0" })
   end
 
   def test_internals_are_private
-    internals = %i[Malloc Fork Program Cgroups Notifier Growth Units]
+    internals = %i[Malloc Fork Program Cgroups Notifier EventLog Growth Units]
     assert internals.all? { |name| Rbloat.const_defined?(name, false) }
     assert_empty internals & Rbloat.constants
   end

@@ -55,6 +55,34 @@ class HooksTest < Minitest::Test
     assert_equal [false, false], start_rails('require "rake"; Rake.application.top_level_tasks << "db:migrate"')
   end
 
+  # The lines of the README. Nothing started AutoTrim in a worker that is a rake task.
+  def test_a_worker_that_rake_starts
+    needs "rails"
+    Dir.mktmpdir do |folder|
+      FileUtils.mkdir_p("#{folder}/config")
+      File.write("#{folder}/config/environment.rb", "Rails.application.initialize!")
+      lines = File.read("#{__dir__}/../README.md")[%r{^# lib/tasks/rbloat\.rake\n(.*?)```}m, 1]
+      assert_equal [false, true, "job"], run_ruby(<<~RUBY, prelude: "", env: { "RAILS_ENV" => "production" })
+        %w[json securerandom logger rails rake rbloat].each { |library| require library }
+        class Application < Rails::Application
+          config.root = "#{folder}"
+          config.eager_load = false
+          config.logger = Logger.new(IO::NULL)
+          config.secret_key_base = SecureRandom.hex
+        end
+        Rake.application.init("rake", ["jobs:work"])
+        Application.load_tasks
+        running = []
+        # After the initialization, before the prerequisites that the application adds.
+        Rake::Task.define_task(:initialized => :environment) { running << Rbloat::AutoTrim.running? }
+        Rake::Task.define_task("jobs:work" => :initialized) { running << Rbloat::AutoTrim.running? }
+        #{lines}
+        Rake.application.top_level
+        [*running, Rbloat.configuration.profile]
+      RUBY
+    end
+  end
+
   # A server that responds with its process id, whether AutoTrim is running, and the number of trims.
   PUMA = <<~'RUBY'
     require "json"

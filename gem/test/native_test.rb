@@ -20,7 +20,7 @@ class NativeTest < Minitest::Test
     Dir.mktmpdir do |folder|
       FileUtils.cp_r("#{LIB}/.", "#{folder}/lib")
       build("#{folder}/build", "-UHAVE_LINUX_FUTEX_H")
-      FileUtils.cp("#{folder}/build/rbloat.so", "#{folder}/lib/rbloat")
+      Dir["#{folder}/lib/**/rbloat.so"].each { |file| FileUtils.cp("#{folder}/build/rbloat.so", file) }
       answer = run_ruby(<<~RUBY, options: ["-I", "#{folder}/lib"])
         Rbloat.configuration.profile = :job
         2.times { Rbloat.start }
@@ -31,7 +31,30 @@ class NativeTest < Minitest::Test
     end
   end
 
+  EXTENSION = %r{rbloat/(?:[\d.]+/)?rbloat\.so\z}.freeze
+
+  def test_a_platform_gem_has_an_extension_for_each_ruby
+    assert_equal 1, extensions_loaded_from("lib/rbloat/#{RUBY_VERSION[/\A\d+\.\d+/]}").size
+  end
+
+  # RubyGems need not copy it into `lib`, where it was expected.
+  def test_the_extension_may_be_in_a_folder_of_its_own
+    assert_equal 1, extensions_loaded_from("extensions/rbloat").size
+  end
+
   private
+
+  # Puts the extension into this folder only.
+  def extensions_loaded_from(place)
+    Dir.mktmpdir do |folder|
+      FileUtils.cp_r(LIB, "#{folder}/lib")
+      FileUtils.rm(Dir["#{folder}/lib/**/rbloat.so"])
+      FileUtils.mkdir_p("#{folder}/#{place}")
+      FileUtils.cp($LOADED_FEATURES.grep(EXTENSION).first, "#{folder}/#{place}/rbloat.so")
+      loaded = run_ruby("$LOADED_FEATURES", options: ["-I", "#{folder}/lib", "-I", "#{folder}/extensions"])
+      loaded.grep(EXTENSION).select { |file| File.dirname(file) == "#{folder}/#{place}" }
+    end
+  end
 
   def build(folder, flag)
     FileUtils.mkdir_p(folder)

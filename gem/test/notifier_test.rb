@@ -74,7 +74,8 @@ class NotifierTest < Minitest::Test
         [Array.new(EVENTS.size) { EVENTS.pop }.select { |name, _| name == "pressure.rbloat" }, LOG.string]
       RUBY
       assert_equal [900, 990], (events.map { |_name, payload| payload["used_bytes"] })
-      assert_includes log, "WARN rbloat: the memory limit is near: 900 B of 1000 B are in use\n"
+      # The second line would come less than a minute after the first.
+      assert_equal ["WARN rbloat: the memory limit is near: 900 B of 1000 B are in use\n"], log.lines.grep(/limit/)
     end
   end
 
@@ -93,8 +94,25 @@ class NotifierTest < Minitest::Test
     assert alive
   end
 
+  # It ended the thread of the notifications, so the rest of Rbloat.stop never ran.
+  def test_a_subscriber_may_stop_everything
+    needs "active_support"
+    assert_equal [false, 0], run_ruby(<<~RUBY)
+      #{EVENTS}
+      stopped = Queue.new
+      ActiveSupport::Notifications.subscribe("trim.rbloat") { stopped << Rbloat.stop }
+      Rbloat.start
+      burst
+      stopped.pop
+      threads = -> { Thread.list.count { |thread| thread.name == "rbloat-notifier" } }
+      wait_until { threads.().zero? }
+      [Rbloat::AutoTrim.running?, threads.()]
+    RUBY
+  end
+
   def test_a_forked_process_is_notified_too
     skip "Process._fork came with Ruby 3.1" unless Process.respond_to?(:_fork)
+    needs "logger"
     assert_equal [1, 0], run_ruby(<<~RUBY)
       #{LOGGER}
       threads = -> { Thread.list.count { |thread| thread.name == "rbloat-notifier" } }

@@ -40,7 +40,11 @@ end
 found = public_modules(Rbloat).flat_map { |owner| differences(owner) }
 abort found.join("\n") unless found.empty?
 
-Rbloat.configure { |config| config.profile = :job }
+Rbloat.configure do |config|
+  config.profile = :job
+  config.share = 1 / 50r
+  config.pressure = 1
+end
 Rbloat.start
 Rbloat::AutoTrim.quiet!
 Rbloat.probe { "x" * 100_000 }.then { |probe| [probe.verdict, probe.seen, probe.freed, probe.unseen_bytes] }

@@ -102,22 +102,34 @@ static void purge_jemalloc(void)
 
 #if RBLOAT_WATCHES
 
-rbloat_malloc_counts rbloat_count_malloc(void)
+#ifndef HAVE_MALLINFO2
+/* Since glibc 2.33. The extension of a platform gem is compiled with an older glibc than it runs with. */
+struct mallinfo2 {
+    size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
+};
+__attribute__((weak)) struct mallinfo2 mallinfo2(void);
+
+/* Each count is modulo 4 GiB. */
+static rbloat_malloc_counts count_modulo(void)
 {
-#ifdef HAVE_MALLINFO2
-    struct mallinfo2 info = mallinfo2();
-    return (rbloat_malloc_counts){
-        .in_use = (int64_t)(info.uordblks + info.hblkhd),
-        .free = (int64_t)info.fordblks,
-    };
-#else
-    /* Before glibc 2.33 each count is modulo 4 GiB. */
     struct mallinfo info = mallinfo();
     return (rbloat_malloc_counts){
         .in_use = (int64_t)(uint32_t)info.uordblks + (int64_t)(uint32_t)info.hblkhd,
         .free = (int64_t)(uint32_t)info.fordblks,
     };
+}
 #endif
+
+rbloat_malloc_counts rbloat_count_malloc(void)
+{
+#ifndef HAVE_MALLINFO2
+    if (!mallinfo2) return count_modulo();
+#endif
+    struct mallinfo2 info = mallinfo2();
+    return (rbloat_malloc_counts){
+        .in_use = (int64_t)(info.uordblks + info.hblkhd),
+        .free = (int64_t)info.fordblks,
+    };
 }
 
 int64_t rbloat_exact_in_use(void)

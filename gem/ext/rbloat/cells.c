@@ -1,6 +1,7 @@
 /*
  * Rbloat::Cells: a table of strings that is one Ruby object, however many cells it has. A cell becomes a String, or the
- * value that its decoder returns, each time it is read.
+ * value that its decoder returns, each time it is read. The cells are in a table of ours, or in a result of libpq that was
+ * taken over.
  */
 #include "libpq.h"
 #include "rbloat.h"
@@ -12,6 +13,8 @@
 typedef struct {
     rbloat_table table;
     rbloat_table names;
+    void *result; /* the PGresult with the cells; NULL if they are in `table` */
+    rbloat_libpq libpq;
     bool cleared; /* A cleared table is never filled again. Otherwise it could change while a method runs Ruby code. */
     size_t rows, columns;
     size_t accounted; /* bytes that were reported to the GC */
@@ -40,6 +43,8 @@ static void account(rbloat_cells *cells, size_t bytes)
 
 static void release(rbloat_cells *cells)
 {
+    if (cells->result) cells->libpq.clear(cells->result);
+    cells->result = NULL;
     rbloat_table_free(&cells->table);
     rbloat_table_free(&cells->names);
     free(cells->decoder);
@@ -63,7 +68,8 @@ static size_t cells_size(const void *argument)
 {
     const rbloat_cells *cells = argument;
     size_t each = (cells->decoder ? sizeof(VALUE) : 0) + sizeof(int) + sizeof(unsigned int);
-    return sizeof(*cells) + cells->table.size + cells->names.size + cells->columns * each;
+    size_t result = cells->result ? cells->libpq.size(cells->result) : 0;
+    return sizeof(*cells) + result + cells->table.size + cells->names.size + cells->columns * each;
 }
 
 static const rb_data_type_t cells_type = {
@@ -188,46 +194,92 @@ static VALUE native_keep(VALUE self, VALUE decoders)
     return Qnil;
 }
 
+/* The beginning of the struct of a PG::Result since pg 1.1. Earlier versions give it no type. */
+typedef struct {
+    void *pgresult; /* NULL if it was cleared */
+    VALUE connection, type_map;
+} pg_result;
+
 /*
- * The PGresult of a PG::Result, or NULL if that was cleared. The struct is private to the gem pg. It is read only if its
- * type has the name that pg uses, and accepted only if it contains the type map that PG::Result#type_map returns.
+ * The struct of a PG::Result, which is private to the gem pg. It is read only if its type has the name that pg uses, and
+ * accepted only if it contains the type map that PG::Result#type_map returns.
  */
-static const void *pgresult_of(VALUE result)
+static pg_result *struct_of(VALUE result)
 {
     const char *type = RB_TYPE_P(result, T_DATA) && RTYPEDDATA_P(result) ? RTYPEDDATA_TYPE(result)->wrap_struct_name : "";
     if (strcmp(type, "PG::Result") != 0 && strcmp(type, "pg") != 0) {
         rb_raise(rb_eTypeError, "wrong argument type %s (expected PG::Result)", rb_obj_classname(result));
     }
     VALUE type_map = rb_funcall(result, rb_intern("type_map"), 0);
-    /* The beginning of the struct since pg 1.1. Earlier versions give it no type. */
-    const struct {
-        const void *pgresult;
-        VALUE connection, type_map;
-    } *data = rb_check_typeddata(result, RTYPEDDATA_TYPE(result));
+    pg_result *data = rb_check_typeddata(result, RTYPEDDATA_TYPE(result));
     if (!data || data->type_map != type_map) {
         rb_raise(rb_eTypeError, "cannot read the PG::Result: unknown layout in this version of pg");
     }
-    return data->pgresult;
+    return data;
 }
 
-/* native_copy(result, rows): copies a PG::Result with the functions of libpq. Returns false if these were not found, or the
+/* Returns the struct of a PG::Result that the table can read, and finds its libpq. Returns NULL if that was not found, or the
    result was cleared. */
+static pg_result *readable(rbloat_cells *cells, VALUE result, VALUE row_count, rbloat_libpq *libpq)
+{
+    int rows = NUM2INT(row_count);
+    pg_result *data = struct_of(result);
+    check_filled(cells);
+    if (cells->table.block || cells->result) rb_raise(rb_eArgError, "the rows are known already");
+    if (!data->pgresult || !rbloat_find_libpq(libpq, RTYPEDDATA_TYPE(result))) return NULL;
+    if (libpq->rows(data->pgresult) != rows || libpq->columns(data->pgresult) != (int)cells->columns) {
+        rb_raise(rb_eTypeError, "cannot read the PG::Result: pg and libpq disagree on its size");
+    }
+    return data;
+}
+
+static void set_rows(rbloat_cells *cells, size_t rows)
+{
+    cells->rows = rows;
+    account(cells, cells_size(cells));
+}
+
+/* native_take(result, rows): takes over the PGresult of a PG::Result, which gets an empty one. pg then clears that, and
+   corrects what it reported to the GC. Returns false if that is not possible. */
+static VALUE native_take(VALUE self, VALUE result, VALUE row_count)
+{
+    rb_check_frozen(self);
+    rb_check_frozen(result);
+    rbloat_cells *cells = cells_of(self);
+    rbloat_libpq libpq;
+    pg_result *data = readable(cells, result, row_count, &libpq);
+    /* PGRES_EMPTY_QUERY */
+    void *empty = data ? libpq.make_empty(NULL, 0) : NULL;
+    if (!empty) return Qfalse;
+    cells->libpq = libpq;
+    cells->result = data->pgresult;
+    data->pgresult = empty;
+    set_rows(cells, (size_t)NUM2INT(row_count));
+    return Qtrue;
+}
+
+/* native_copy(result, rows): copies a PG::Result with the functions of libpq. Returns false if that is not possible. */
 static VALUE native_copy(VALUE self, VALUE result, VALUE row_count)
 {
     rb_check_frozen(self);
-    int rows = NUM2INT(row_count);
-    const void *pgresult = pgresult_of(result);
-    rbloat_cells *cells = filled(self);
-    if (cells->table.block) rb_raise(rb_eArgError, "the rows are known already");
+    rbloat_cells *cells = cells_of(self);
     rbloat_libpq libpq;
-    if (!pgresult || !rbloat_find_libpq(&libpq, RTYPEDDATA_TYPE(result))) return Qfalse;
-    if (libpq.rows(pgresult) != rows || libpq.columns(pgresult) != (int)cells->columns) {
-        rb_raise(rb_eTypeError, "cannot read the PG::Result: pg and libpq disagree on its size");
-    }
-    if (!rbloat_copy_pgresult(&libpq, &cells->table, pgresult)) return Qfalse;
-    cells->rows = (size_t)rows;
-    account(cells, cells_size(cells));
+    pg_result *data = readable(cells, result, row_count, &libpq);
+    if (!data || !rbloat_copy_pgresult(&libpq, &cells->table, data->pgresult)) return Qfalse;
+    set_rows(cells, (size_t)NUM2INT(row_count));
     return Qtrue;
+}
+
+/* Copies the cells of a result of libpq into a table. */
+static VALUE cells_shrink(VALUE self)
+{
+    rbloat_cells *cells = filled(self);
+    if (!cells->result) return self;
+    if (!rbloat_copy_pgresult(&cells->libpq, &cells->table, cells->result)) rb_memerror();
+    cells->libpq.clear(cells->result);
+    cells->result = NULL;
+    account(cells, cells_size(cells));
+    return self;
 }
 
 /* native_rows(rows): fills the table from an array of arrays of strings and nils. */
@@ -236,7 +288,7 @@ static VALUE native_rows(VALUE self, VALUE rows)
     rbloat_cells *cells = filled(self);
     rb_check_frozen(self);
     Check_Type(rows, T_ARRAY);
-    if (cells->table.block) rb_raise(rb_eArgError, "the rows are known already");
+    if (cells->table.block || cells->result) rb_raise(rb_eArgError, "the rows are known already");
     size_t bytes = 0;
     for (long row = 0; row < RARRAY_LEN(rows); row++) {
         VALUE strings = RARRAY_AREF(rows, row);
@@ -249,15 +301,19 @@ static VALUE native_rows(VALUE self, VALUE rows)
     for (long row = 0; row < RARRAY_LEN(rows); row++) {
         if (!append_all(&cells->table, RARRAY_AREF(rows, row))) no_memory(cells);
     }
-    cells->rows = count;
-    account(cells, cells_size(cells));
+    set_rows(cells, count);
     return Qnil;
 }
 
-static VALUE string_of(const rbloat_table *table, size_t index, int encoding)
+/* The bytes of a cell, or NULL if it is nil. */
+static inline const char *cell_at(const rbloat_cells *cells, size_t row, size_t column, size_t *length)
 {
-    size_t length;
-    const char *bytes = rbloat_table_cell(table, index, &length);
+    if (cells->result) return rbloat_pgresult_cell(&cells->libpq, cells->result, row, column, length);
+    return rbloat_table_cell(&cells->table, row * cells->columns + column, length);
+}
+
+static inline VALUE new_string(const char *bytes, size_t length, int encoding)
+{
     if (!bytes) return Qnil;
     VALUE string = rb_str_new(bytes, (long)length);
     /* Faster than rb_enc_associate_index, whose checks a new string does not need. */
@@ -269,10 +325,17 @@ static VALUE string_of(const rbloat_table *table, size_t index, int encoding)
     return string;
 }
 
+static inline VALUE string_at(const rbloat_cells *cells, size_t row, size_t column)
+{
+    size_t length;
+    const char *bytes = cell_at(cells, row, column, &length);
+    return new_string(bytes, length, cells->encoding[column]);
+}
+
 static VALUE value_at(const rbloat_cells *cells, size_t row, size_t column)
 {
     check_filled(cells);
-    VALUE string = string_of(&cells->table, row * cells->columns + column, cells->encoding[column]);
+    VALUE string = string_at(cells, row, column);
     if (!cells->decoder || NIL_P(cells->decoder[column]) || NIL_P(string)) return string;
     return rb_funcall(cells->decoder[column], id_decode, 3, string, SIZET2NUM(row), SIZET2NUM(column));
 }
@@ -329,14 +392,14 @@ static VALUE cells_raw(VALUE self, VALUE row_index, VALUE column_index)
 {
     const rbloat_cells *cells = filled(self);
     size_t row = row_at(cells, row_index), column = column_at(cells, column_index);
-    return string_of(&cells->table, row * cells->columns + column, cells->encoding[column]);
+    return string_at(cells, row, column);
 }
 
 static VALUE cells_null_p(VALUE self, VALUE row_index, VALUE column_index)
 {
     const rbloat_cells *cells = filled(self);
     size_t row = row_at(cells, row_index), column = column_at(cells, column_index), length;
-    return rbloat_table_cell(&cells->table, row * cells->columns + column, &length) ? Qfalse : Qtrue;
+    return cell_at(cells, row, column, &length) ? Qfalse : Qtrue;
 }
 
 /* Returns all values of a row. Raises an error if a decoder clears the table. */
@@ -345,8 +408,19 @@ static VALUE row_values(const rbloat_cells *cells, size_t row)
     /* Appending to an array takes as long as creating a short string. So an array of the usual length is created at once. */
     enum { USUAL = 32 };
     VALUE first[USUAL] = {Qnil};
-    size_t column = 0, columns = cells->columns;
-    for (; column < columns && column < USUAL; column++) first[column] = value_at(cells, row, column);
+    size_t column = 0, columns = cells->columns, usual = columns < USUAL ? columns : USUAL;
+    if (cells->decoder) {
+        for (; column < usual; column++) first[column] = value_at(cells, row, column);
+    } else {
+        /* No Ruby code runs in between. The strings are usually in no cache of the processor. */
+        const char *bytes[USUAL];
+        size_t length[USUAL];
+        for (size_t next = 0; next < usual; next++) {
+            bytes[next] = cell_at(cells, row, next, &length[next]);
+            __builtin_prefetch(bytes[next]);
+        }
+        for (; column < usual; column++) first[column] = new_string(bytes[column], length[column], cells->encoding[column]);
+    }
     VALUE values = rb_ary_new_from_values((long)column, first);
     for (; column < columns; column++) rb_ary_push(values, value_at(cells, row, column));
     return values;
@@ -392,7 +466,9 @@ static VALUE cells_column_index(VALUE self, VALUE name)
 static VALUE cells_column_name(VALUE self, VALUE index)
 {
     const rbloat_cells *cells = filled(self);
-    return string_of(&cells->names, column_at(cells, index), rb_utf8_encindex());
+    size_t length;
+    const char *bytes = rbloat_table_cell(&cells->names, column_at(cells, index), &length);
+    return new_string(bytes, length, rb_utf8_encindex());
 }
 
 static VALUE cells_column_type(VALUE self, VALUE index)
@@ -454,6 +530,7 @@ void rbloat_init_cells(VALUE rbloat)
     rb_define_alloc_func(cells, cells_allocate);
     rb_define_private_method(cells, "native_columns", native_columns, 4);
     rb_define_private_method(cells, "native_keep", native_keep, 1);
+    rb_define_private_method(cells, "native_take", native_take, 2);
     rb_define_private_method(cells, "native_copy", native_copy, 2);
     rb_define_private_method(cells, "native_rows", native_rows, 1);
     rb_define_private_method(cells, "raw", cells_raw, 2);
@@ -471,6 +548,7 @@ void rbloat_init_cells(VALUE rbloat)
     rb_define_method(cells, "row_count", cells_row_count, 0);
     rb_define_method(cells, "column_count", cells_column_count, 0);
     rb_define_method(cells, "bytesize", cells_bytesize, 0);
+    rb_define_method(cells, "shrink", cells_shrink, 0);
     rb_define_method(cells, "clear", cells_clear, 0);
     rb_define_method(cells, "cleared?", cells_cleared_p, 0);
 }

@@ -16,8 +16,11 @@ bool rbloat_find_libpq(rbloat_libpq *libpq, const void *in_extension)
     *(void **)&libpq->length = dlsym(library, "PQgetlength");
     *(void **)&libpq->is_null = dlsym(library, "PQgetisnull");
     *(void **)&libpq->size = dlsym(library, "PQresultMemorySize");
+    *(void **)&libpq->clear = dlsym(library, "PQclear");
+    *(void **)&libpq->make_empty = dlsym(library, "PQmakeEmptyPGresult");
     dlclose(library);
-    return libpq->rows && libpq->columns && libpq->value && libpq->length && libpq->is_null && libpq->size;
+    return libpq->rows && libpq->columns && libpq->value && libpq->length && libpq->is_null && libpq->size &&
+           libpq->clear && libpq->make_empty;
 }
 
 #else
@@ -36,9 +39,8 @@ bool rbloat_copy_pgresult(const rbloat_libpq *libpq, rbloat_table *table, const 
     if (!rbloat_table_open(table, (size_t)rows * (size_t)columns, libpq->size(result))) return false;
     for (int row = 0; row < rows; row++) {
         for (int column = 0; column < columns; column++) {
-            size_t length = (size_t)libpq->length(result, row, column);
-            const char *value = libpq->value(result, row, column);
-            if (length == 0 && libpq->is_null(result, row, column)) value = NULL;
+            size_t length;
+            const char *value = rbloat_pgresult_cell(libpq, result, (size_t)row, (size_t)column, &length);
             if (!rbloat_table_append(table, value, length)) {
                 rbloat_table_free(table);
                 return false;

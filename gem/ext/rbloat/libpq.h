@@ -1,4 +1,4 @@
-/* The functions of libpq that copy a result, from the library that the gem pg uses. */
+/* The functions of libpq that read and copy a result, from the library that the gem pg uses. */
 #ifndef RBLOAT_LIBPQ_H
 #define RBLOAT_LIBPQ_H
 
@@ -13,6 +13,8 @@ typedef struct {
     int (*length)(const void *, int, int);
     int (*is_null)(const void *, int, int);
     size_t (*size)(const void *);
+    void (*clear)(void *);
+    void *(*make_empty)(void *, int);
 } rbloat_libpq;
 
 /*
@@ -21,6 +23,15 @@ typedef struct {
  * is missing before PostgreSQL 12.
  */
 bool rbloat_find_libpq(rbloat_libpq *libpq, const void *in_extension);
+
+/* The bytes of a cell, or NULL if it is nil. */
+static inline const char *rbloat_pgresult_cell(const rbloat_libpq *libpq, const void *result, size_t row, size_t column,
+                                               size_t *length)
+{
+    *length = (size_t)libpq->length(result, (int)row, (int)column);
+    if (*length == 0 && libpq->is_null(result, (int)row, (int)column)) return NULL;
+    return libpq->value(result, (int)row, (int)column);
+}
 
 /* Copies all cells of a PGresult into the table. Returns false, and frees the table, if they do not fit. */
 bool rbloat_copy_pgresult(const rbloat_libpq *libpq, rbloat_table *table, const void *result);

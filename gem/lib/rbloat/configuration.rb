@@ -9,11 +9,11 @@ module Rbloat
   # @!attribute native_pressure
   #   @return [Boolean] true if NativePressure is to run. RBLOAT_NATIVE_PRESSURE=1 or 0 overrides it in the same way
   # @!attribute share
-  #   @return [Float] the share of the time that trims may cost; see {AutoTrim.start}
+  #   @return [Numeric] the share of the time that trims may cost; see {AutoTrim.start}
   # @!attribute least_bytes
   #   @return [Integer] the bytes that a trim must return; see {AutoTrim.start}
   # @!attribute pressure
-  #   @return [Float] the share of the memory limit above which it is near; see {AutoTrim.start}
+  #   @return [Numeric] the share of the memory limit above which it is near; see {AutoTrim.start}
   # @!attribute arenas
   #   @return [Integer, nil] the number of malloc's arenas; see {AutoTrim.start}
   # @!attribute growth
@@ -30,7 +30,8 @@ module Rbloat
     }.freeze
     # The settings that an environment variable overrides.
     VARIABLES = { auto_trim: "RBLOAT_AUTO_TRIM", native_pressure: "RBLOAT_NATIVE_PRESSURE" }.freeze
-    private_constant :VARIABLES
+    NAMES = PROFILES.keys.join(", ").freeze
+    private_constant :VARIABLES, :NAMES
 
     # @return [Logger, nil] receives a line when a trim returned memory, or the memory limit is near; in Rails the
     #   logger of Rails
@@ -40,19 +41,22 @@ module Rbloat
       @profile = nil
       @assigned = {}
       @logger = nil
+      @warned = false
     end
 
-    # @return [Symbol] the profile: RBLOAT_PROFILE, or else the profile that was assigned, or else `:server`
-    # @raise [ArgumentError] if RBLOAT_PROFILE names no profile
+    # @return [Symbol] the profile: RBLOAT_PROFILE, or else the profile that was assigned, or else `:server`. If
+    #   RBLOAT_PROFILE names no profile, it is ignored with a warning
     def profile
       named = ENV.fetch("RBLOAT_PROFILE", "").strip.downcase
-      named.empty? ? @profile || :server : known(named, "RBLOAT_PROFILE")
+      found = find(named)
+      warn_once(named) unless found || named.empty?
+      found || @profile || :server
     end
 
     # @param name [Symbol, String] `:server`, `:job`, `:batch` or `:off`
     # @raise [ArgumentError] if there is no such profile
     def profile=(name)
-      @profile = known(name, "profile")
+      @profile = find(name) || raise(ArgumentError, "profile must be one of #{NAMES}, got #{name.inspect}")
     end
 
     # @return [Boolean] true if a profile was assigned
@@ -74,9 +78,16 @@ module Rbloat
       @assigned.fetch(name) { PROFILES.fetch(profile).fetch(name) }
     end
 
-    def known(name, place)
-      found = PROFILES.keys.find { |profile| profile.to_s == name.to_s }
-      found || raise(ArgumentError, "#{place} must be one of #{PROFILES.keys.join(', ')}, got #{name.inspect}")
+    def find(name)
+      PROFILES.keys.find { |profile| profile.to_s == name.to_s }
+    end
+
+    # A wrong variable must not stop a server.
+    def warn_once(named)
+      return if @warned
+
+      @warned = true
+      warn "rbloat: ignored RBLOAT_PROFILE=#{named}: it must be one of #{NAMES}"
     end
   end
 

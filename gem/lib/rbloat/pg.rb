@@ -4,8 +4,8 @@ require "pg"
 require_relative "../rbloat"
 
 module Rbloat
-  # A compact copy of a PG::Result. The original is cleared, so its memory is freed at a known time. The GC knows the
-  # size of the copy, and rows and values become objects only when they are read.
+  # The rows of a PG::Result in a single object. The set takes over the memory of the result, which is cleared, and
+  # frees it at a known time. The GC knows its size, and rows and values become objects only when they are read.
   #
   # The type map of the result decodes each value when it is read.
   class PGResultSet < Cells
@@ -28,7 +28,7 @@ module Rbloat
       native_columns(result.fields, encodings(result, columns), columns.map { |column| result.ftype(column) },
                      map && coders(map))
       native_keep(map)
-      copy(result)
+      take(result)
       result.clear
       freeze
     end
@@ -79,25 +79,31 @@ module Rbloat
       columns.map { |column| result.fformat(column) == BINARY ? Encoding::BINARY : text }
     end
 
-    def copy(result)
-      return if KNOWN && native_copy(result, result.ntuples) && same_corners?(result)
-
-      strings = Array.new(result.ntuples) { |row| as_strings(result, row) }
-      native_rows(strings)
+    # Takes over the memory of the result. If libpq owns it, as in a notice receiver, or if this pg is unknown, the
+    # cells are copied.
+    def take(result)
+      rows = result.ntuples
+      corners = corners_of(result)
+      if KNOWN && (result.autoclear? ? native_copy(result, rows) : native_take(result, rows))
+        compare(corners)
+      else
+        native_rows(Array.new(rows) { |row| as_strings(result, row) })
+      end
     end
 
-    # Compares four cells with the values that pg returns, since the copy was made without pg.
-    def same_corners?(result)
-      return true if empty? || column_count.zero?
+    # Four cells, to be compared afterwards, since the extension reads the result without pg.
+    def corners_of(result)
+      return [] if result.ntuples.zero? || result.nfields.zero?
 
-      strings = ::PG::TypeMapAllStrings.new
-      map = result.type_map
-      result.type_map = strings
-      [0, row_count - 1].product([0, column_count - 1]).all? do |row, column|
-        raw(row, column) == result.getvalue(row, column)
-      end || raise(Error, "pg #{::PG::VERSION} and libpq disagree on a result; please report this")
-    ensure
-      result.type_map = map if map
+      [0, result.ntuples - 1].uniq.map { |row| [row, as_strings(result, row).values_at(0, -1)] }
+    end
+
+    def compare(corners)
+      last = column_count - 1
+      corners.each do |row, strings|
+        read = [raw(row, 0), raw(row, last)]
+        raise Error, "pg #{::PG::VERSION} and libpq disagree on a result; please report this" if read != strings
+      end
     end
 
     def as_strings(result, row)

@@ -30,3 +30,13 @@ size_t PQresultMemorySize(const void *result)
 {
     abort();
 }
+
+void PQclear(void *result)
+{
+    abort();
+}
+
+void *PQmakeEmptyPGresult(void *connection, int status)
+{
+    abort();
+}
