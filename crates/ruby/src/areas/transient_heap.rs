@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use capture::{Address, Image, Memory, PAGE_SIZE, length};
+use capture::{Address, Image, Memory, PAGE_SIZE, intersection, length};
 
 use crate::address_classifier::is_private;
 use crate::interpreter::Interpreter;
@@ -50,13 +50,10 @@ impl TransientHeap {
             words.windows(BLOCKS_USED + 1).find_map(|words| arena_of(image, words))
         })?;
         let (mut bytes, mut unread_bytes) = (vec![0; length(&used) as usize], 0);
-        let mut at = used.start;
-        for page in bytes.chunks_mut(PAGE_SIZE as usize) {
-            if image.read_exact(at, page).is_err() {
-                page.fill(0);
-                unread_bytes += PAGE_SIZE;
-            }
-            at = at.offset(PAGE_SIZE);
+        for part in present(image, &used) {
+            let offset = (part.start - used.start) as usize;
+            let bytes = &mut bytes[offset..offset + length(&part) as usize];
+            unread_bytes += read_pages(image, part.start, bytes);
         }
         Some(Self { range, bytes, unread_bytes })
     }
@@ -88,6 +85,29 @@ impl TransientHeap {
         let bytes = self.bytes.get(start..start + size.checked_sub(HEADER_BYTES)?)?;
         is_own.then_some(bytes)
     }
+}
+
+/// Returns the parts of `range` that have pages. The others are zeros: Ruby has not used them, or returned them.
+fn present(image: &Image<'_>, range: &Range<Address>) -> Vec<Range<Address>> {
+    let Some(pages) = &image.state.pages else { return vec![range.clone()] };
+    pages.runs_in(range).map(|run| intersection(&run.range, range)).collect()
+}
+
+/// Reads whole pages at `at`. Those that cannot be read are zeros; returns their bytes.
+fn read_pages(image: &Image<'_>, at: Address, into: &mut [u8]) -> u64 {
+    if image.read_exact(at, into).is_ok() {
+        return 0;
+    }
+    let mut unread_bytes = 0;
+    let mut at = at;
+    for page in into.chunks_mut(PAGE_SIZE as usize) {
+        if image.read_exact(at, page).is_err() {
+            page.fill(0);
+            unread_bytes += PAGE_SIZE;
+        }
+        at = at.offset(PAGE_SIZE);
+    }
+    unread_bytes
 }
 
 /// Returns the range of the arena with these words before and behind its address, and the part of it that was ever in use.
