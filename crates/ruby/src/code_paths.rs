@@ -147,8 +147,9 @@ impl Paths<'_> {
     }
 
     fn string_in(&mut self, slot: u32) -> Option<u32> {
-        let is_string = self.space.slots.get(slot as usize)?.kind() == SlotType::STRING;
-        self.index(self.space.slot_address(slot as usize).filter(|_| is_string)?)
+        let string = self.reader.current_place(self.space.slot_address(slot as usize)?);
+        let is_string = self.reader.type_at(string) == Some(SlotType::STRING);
+        is_string.then(|| self.index(string)).flatten()
     }
 
     fn read_string(&mut self, string: Address) -> Option<u32> {

@@ -16,7 +16,7 @@ const SEARCHED_BYTES: u64 = 128;
 const SINGLETON_FLAGS: [u64; 2] = [1 << 12, 1 << 13];
 /// The words of a moved object that may have its new address (`struct RMoved` in gc.c): the second
 /// in 2.7, whose third word belongs to a list; the third since, whose second word is no address.
-const DESTINATIONS: [usize; 2] = [1, 2];
+pub(crate) const DESTINATIONS: [usize; 2] = [1, 2];
 
 /// The layout of classes.
 #[derive(Debug, Clone, Copy)]

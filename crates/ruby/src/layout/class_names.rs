@@ -3,6 +3,7 @@
 use capture::{Address, Image, Memory};
 
 use crate::interpreter::Landmark;
+use crate::layout::class_layout::DESTINATIONS;
 use crate::layout::object;
 use crate::layout::shape_tree::{ShapeHome, ShapeTree};
 use crate::layout::st_table::read_pairs;
@@ -79,6 +80,17 @@ impl<'a> ObjectReader<'a> {
             Some((index, slots)) => Some(slots.get(index.slot_at(at)? as usize)?.kind()),
             None => Some(SlotType::of_flags(self.flags_at(at)?)),
         }
+    }
+
+    /// Where the object is to which `at` refers: at its new place if compaction has moved it, and not yet updated this reference.
+    pub(crate) fn current_place(&self, at: Address) -> Address {
+        if self.slots.is_none() || self.type_at(at) != Some(SlotType::MOVED) {
+            return at;
+        }
+        let place = |word| self.image.read_address(at.offset(8 * word as u64)).ok();
+        let is_object =
+            |&at: &Address| self.type_at(at).is_some_and(|kind| kind != SlotType::MOVED);
+        DESTINATIONS.into_iter().filter_map(place).find(is_object).unwrap_or(at)
     }
 
     /// The flags of the object whose slot begins at `at`.

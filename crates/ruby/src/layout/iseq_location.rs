@@ -38,7 +38,8 @@ impl IseqLocation {
 
 /// The object that is the path of this location; `None` if it is no location.
 pub(crate) fn path(reader: ObjectReader<'_>, location: &[u8]) -> Option<Address> {
-    let [path, base_label, label] = [0, 8, 16].map(|at| Address(word(location, at)));
+    let [path, base_label, label] =
+        [0, 8, 16].map(|at| reader.current_place(Address(word(location, at))));
     let is = |at, kind| reader.type_at(at) == Some(kind);
     let has_labels = is(base_label, SlotType::STRING) && is(label, SlotType::STRING);
     let is_path = is(path, SlotType::STRING) || is(path, SlotType::ARRAY);
