@@ -189,7 +189,8 @@ impl Ledger {
                 Origin::Core => "not in the core",
             };
             let what = format!(
-                "{} of malloc'ed memory are {where_they_are}: memory that only they point to is listed as unreachable",
+                "{} of malloc'ed memory, stacks and variables are {where_they_are}: memory that only they point to is \
+                 listed as unreachable",
                 Size(bytes)
             );
             findings.push(Finding::general(Severity::Warning, what));

@@ -75,6 +75,17 @@ pub(crate) fn core_by_gdb(target: &Target, folder: &Path) -> PathBuf {
     folder.join(format!("gdb.{pid}"))
 }
 
+/// Checks the exit status of a command that read a core of gcore. From glibc 2.42 on, gdb cannot read the stacks of threads, so
+/// that the core is incomplete.
+fn check_status(output: &Output) {
+    let version = testkit::command("getconf").arg("GNU_LIBC_VERSION").output().unwrap().stdout;
+    let version = String::from_utf8(version).unwrap();
+    let minor: u32 = version.trim().rsplit('.').next().unwrap().parse().unwrap();
+    let expected = if minor >= 42 { 6 } else { 0 };
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(expected), "{complaint}");
+}
+
 fn run_on(core: &Path, arguments: &[&str]) -> Output {
     rbloat().arg("report").arg(core).args(arguments).output().unwrap()
 }
@@ -88,7 +99,13 @@ pub(crate) fn sysroot() -> Vec<String> {
 fn report_on(core: &Path, sysroot: &[String]) -> Report {
     let mut arguments = vec!["--json", "--owners", "1000"];
     arguments.extend(sysroot.iter().map(String::as_str));
-    report_of(&run_on(core, &arguments))
+    let output = run_on(core, &arguments);
+    // The kernel calls its cores so.
+    if core.file_name().unwrap().to_str().unwrap().starts_with("core") {
+        return report_of(&output);
+    }
+    check_status(&output);
+    crate::document(&output.stdout)
 }
 
 #[test]
@@ -101,7 +118,7 @@ fn a_core_gets_no_advice_that_needs_the_process() {
     let report = report_on(&core, &[]);
     assert_eq!(report.verdict.cause.map(ledger::Cause::name), Some("malloc.unreturned"));
     let output = run_on(&core, &[]);
-    assert!(output.status.success());
+    check_status(&output);
     let text = String::from_utf8(output.stdout).unwrap();
     let trim = format!("rbloat trim {}", report.process.pid);
     for word in [&trim, "Paused for", "Nothing was written"] {
@@ -212,7 +229,8 @@ fn a_report_on_one_processor_is_the_same() {
         let report = |mut command: Command| {
             let arguments = ["report", "--json", "--retained"];
             let output = command.args(arguments).arg(&core).args(sysroot()).output().unwrap();
-            let mut report: Report = crate::report_of(&output);
+            check_status(&output);
+            let mut report: Report = crate::document(&output.stdout);
             report.capture.elapsed_ms = 0.0;
             report
         };
@@ -234,7 +252,7 @@ fn a_core_is_kept_and_drawn_like_a_process() {
     let page = folder.path().join("heap.html");
     for (command, file) in [("snapshot", &kept), ("map", &page)] {
         let output = rbloat().arg(command).arg(&core).arg("-o").arg(file).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        check_status(&output);
     }
     let of_core = report_on(&core, &[]);
     let of_kept = report_on(&kept, &[]);
@@ -262,7 +280,7 @@ fn two_cores_of_a_process_tell_what_grew() {
     let second = core_by_gdb(&target, folder.path());
     assert!(target.finish());
     let output = rbloat().arg("diff").args([&first, &second]).arg("--json").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    check_status(&output);
     let diff: formats::Diff = crate::document(&output.stdout);
     assert!(diff.same_process);
     let strings = diff.classes.iter().find(|class| class.name == "String").unwrap();
