@@ -14,13 +14,13 @@ pub(crate) struct Descriptor {
     pub(crate) range: Range<Address>,
     /// The pointer that malloc returned for a large allocation: in the first page, but not always its beginning.
     pub(crate) pointer: Address,
-    pub(crate) arena: u64,
+    pub(crate) arena: u16,
     pub(crate) is_slab: bool,
     /// `None` while it changes hands.
     pub(crate) state: Option<ExtentState>,
     /// The index of its size class.
-    pub(crate) class: u64,
-    pub(crate) free_regions: u64,
+    pub(crate) class: u8,
+    pub(crate) free_regions: u16,
 }
 
 impl Descriptor {
@@ -45,7 +45,7 @@ impl Descriptor {
             at,
             range: start..Address(end),
             pointer,
-            arena: layout.arena.of(bits),
+            arena: layout.arena.of(bits) as u16,
             is_slab: layout.is_slab.of(bits) == 1,
             state: match layout.state.of(bits) {
                 0 => Some(ExtentState::Active),
@@ -54,8 +54,8 @@ impl Descriptor {
                 3 => Some(ExtentState::Retained),
                 _ => None,
             },
-            class: layout.class.of(bits),
-            free_regions: layout.free_regions.of(bits),
+            class: layout.class.of(bits) as u8,
+            free_regions: layout.free_regions.of(bits) as u16,
         }))
     }
 

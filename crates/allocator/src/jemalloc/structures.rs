@@ -70,40 +70,38 @@ impl<'a> Structures<'a> {
     pub(crate) fn lies_in_memory(&self, range: &Range<Address>) -> bool {
         lies_in_memory(self.image, range)
     }
+}
 
-    /// Visits the parts of `range` that were ever written to, with their addresses, in ascending order. Parts begin and
-    /// end at the bounds of pages or of the range. The first part is one page, which is often enough to recognize that
-    /// memory is not a structure.
-    ///
-    /// # Errors
-    /// If a part cannot be read.
-    pub(crate) fn written_parts(
-        &self,
-        range: &Range<Address>,
-        mut visit: impl FnMut(Address, &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), Unreadable> {
-        let runs: Vec<_> = match &self.image.state.pages {
-            Some(pages) => {
-                pages.runs_in(range).map(|run| intersection(&run.range, range)).collect()
+/// Visits the parts of `range` that were ever written to, with their addresses, in ascending order. Parts begin and
+/// end at the bounds of pages or of the range. The first part is one page, which is often enough to recognize that
+/// memory is not a structure.
+///
+/// # Errors
+/// If a part cannot be read.
+pub(crate) fn written_parts(
+    image: &Image<'_>,
+    range: &Range<Address>,
+    mut visit: impl FnMut(Address, &[u8]) -> ControlFlow<()>,
+) -> Result<(), Unreadable> {
+    let runs: Vec<_> = match &image.state.pages {
+        Some(pages) => pages.runs_in(range).map(|run| intersection(&run.range, range)).collect(),
+        None => vec![range.clone()],
+    };
+    let mut buffer = Vec::new();
+    let mut bytes = PAGE_SIZE;
+    for run in runs {
+        let mut at = run.start;
+        while at < run.end {
+            let end = at.align_down(PAGE_SIZE).offset(bytes).min(run.end);
+            buffer.resize(bytes as usize, 0);
+            bytes = PART;
+            let part = &mut buffer[..(end - at) as usize];
+            image.read_exact(at, part)?;
+            if visit(at, part).is_break() {
+                return Ok(());
             }
-            None => vec![range.clone()],
-        };
-        let mut buffer = Vec::new();
-        let mut bytes = PAGE_SIZE;
-        for run in runs {
-            let mut at = run.start;
-            while at < run.end {
-                let end = at.align_down(PAGE_SIZE).offset(bytes).min(run.end);
-                buffer.resize(bytes as usize, 0);
-                bytes = PART;
-                let part = &mut buffer[..(end - at) as usize];
-                self.image.read_exact(at, part)?;
-                if visit(at, part).is_break() {
-                    return Ok(());
-                }
-                at = end;
-            }
+            at = end;
         }
-        Ok(())
     }
+    Ok(())
 }

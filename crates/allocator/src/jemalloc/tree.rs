@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 
 use capture::elf::Module;
-use capture::{Address, PAGE_SIZE, Unreadable, arch};
+use capture::{Address, Image, PAGE_SIZE, Unreadable, arch};
 
 use crate::ExtentState;
 use crate::jemalloc::descriptor::Descriptor;
 use crate::jemalloc::layout::{Generation, NO_CLASS, TreeLayout};
-use crate::jemalloc::structures::Structures;
+use crate::jemalloc::structures::{Structures, written_parts};
 use crate::module_data::ModuleData;
 
 /// The elements of a leaf that are examined to recognise it.
@@ -46,14 +46,15 @@ impl Element {
     fn agrees(&self, descriptor: &Descriptor) -> Option<bool> {
         let state = match descriptor.state {
             // An extent that is cached or changes hands has no class; its old one may remain here.
-            Some(ExtentState::Active) if descriptor.class >= NO_CLASS => return None,
+            Some(ExtentState::Active) if u64::from(descriptor.class) >= NO_CLASS => return None,
             Some(ExtentState::Active) => 0,
             Some(ExtentState::Dirty) => 1,
             Some(ExtentState::Muzzy) => 2,
             Some(ExtentState::Retained) => 3,
             _ => return None,
         };
-        let is_of_class = || self.class == descriptor.class && self.is_slab == descriptor.is_slab;
+        let is_of_class =
+            || self.class == u64::from(descriptor.class) && self.is_slab == descriptor.is_slab;
         Some(self.state.is_none_or(|it| it == state) && (state != 0 || is_of_class()))
     }
 }
@@ -130,25 +131,30 @@ impl Tree {
         let mut extents = Extents::default();
         let mut next = Address(0);
         for (start, leaf) in leaves {
-            let mut elements = Vec::new();
-            for_each_element(structures, self.layout, leaf, |index, element| {
-                elements.push((start.offset(index * PAGE_SIZE), element));
-                ControlFlow::Continue(())
-            })?;
-            for (page, element) in elements {
+            let mut failure = None;
+            for_each_element(structures.image, self.layout, leaf, |index, element| {
+                let page = start.offset(index * PAGE_SIZE);
                 // The inner pages of slabs have elements, too.
                 if page < next {
-                    continue;
+                    return ControlFlow::Continue(());
                 }
-                let descriptor =
-                    Descriptor::read(structures, self.layout.generation, element.descriptor)?;
-                let Some(descriptor) = descriptor.filter(|it| it.range.start == page) else {
-                    extents.contradictions += 1;
-                    continue;
-                };
-                extents.contradictions += u64::from(element.agrees(&descriptor) == Some(false));
-                next = descriptor.range.end;
-                extents.descriptors.push(descriptor);
+                match Descriptor::read(structures, self.layout.generation, element.descriptor) {
+                    Ok(Some(descriptor)) if descriptor.range.start == page => {
+                        let is_contradiction = element.agrees(&descriptor) == Some(false);
+                        extents.contradictions += u64::from(is_contradiction);
+                        next = descriptor.range.end;
+                        extents.descriptors.push(descriptor);
+                    }
+                    Ok(_) => extents.contradictions += 1,
+                    Err(unreadable) => {
+                        failure = Some(unreadable);
+                        return ControlFlow::Break(());
+                    }
+                }
+                ControlFlow::Continue(())
+            })?;
+            if let Some(unreadable) = failure {
+                return Err(unreadable.into());
             }
         }
         Ok(extents)
@@ -164,7 +170,7 @@ impl Tree {
         leaves: &mut BTreeMap<Address, Address>,
     ) -> Result<(), Damage> {
         let mut children = Vec::new();
-        for_each_child(structures, self.layout, level, node, |index, child| {
+        for_each_child(structures.image, self.layout, level, node, |index, child| {
             // A child that is not mapped is left out.
             if structures.is_structure(child, 64) {
                 children.push((index, child));
@@ -185,14 +191,14 @@ impl Tree {
 
 /// Visits the children of a node that are not null, ascending by index.
 fn for_each_child(
-    structures: &Structures<'_>,
+    image: &Image<'_>,
     layout: TreeLayout,
     level: usize,
     node: Address,
     mut visit: impl FnMut(u64, Address) -> ControlFlow<()>,
 ) -> Result<(), Unreadable> {
     let range = node..node.offset(layout.node_bytes(level));
-    structures.written_parts(&range, |at, bytes| {
+    written_parts(image, &range, |at, bytes| {
         let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
         for (index, word) in ((at - node) / 8..).zip(words) {
             if word != 0 {
@@ -205,13 +211,13 @@ fn for_each_child(
 
 /// Visits the elements of a leaf that lead to a descriptor.
 fn for_each_element(
-    structures: &Structures<'_>,
+    image: &Image<'_>,
     layout: TreeLayout,
     leaf: Address,
     mut visit: impl FnMut(u64, Element) -> ControlFlow<()>,
 ) -> Result<(), Unreadable> {
     let range = leaf..leaf.offset(layout.leaf_bytes());
-    structures.written_parts(&range, |at, bytes| {
+    written_parts(image, &range, |at, bytes| {
         let elements = bytes.chunks_exact(layout.element as usize);
         for (index, bytes) in ((at - leaf) / layout.element..).zip(elements) {
             let Some(element) = Element::decode(layout, bytes) else { continue };
@@ -276,7 +282,7 @@ fn recognise_child(
     }
     let mut leaves = Vec::new();
     let mut is_none = false;
-    for_each_child(structures, layout, 1, child, |index, leaf| {
+    for_each_child(structures.image, layout, 1, child, |index, leaf| {
         is_none = !structures.is_structure(leaf, 64);
         leaves.push((index, leaf));
         let is_enough = leaves.len() >= MAX_LEAVES;
@@ -310,7 +316,7 @@ fn recognise_leaf(
     let alignment = layout.generation.descriptor().alignment;
     let mut elements = Vec::new();
     let mut is_none = false;
-    for_each_element(structures, layout, leaf, |index, element| {
+    for_each_element(structures.image, layout, leaf, |index, element| {
         is_none = !structures.is_structure(element.descriptor, alignment);
         elements.push((index, element));
         let is_enough = elements.len() as u64 >= MAX_VOTES;

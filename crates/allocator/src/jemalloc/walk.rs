@@ -90,7 +90,7 @@ impl Counted {
     fn by_arena(descriptors: &[Descriptor]) -> BTreeMap<u64, Self> {
         let mut arenas = BTreeMap::<u64, Self>::new();
         for descriptor in descriptors {
-            let counted = arenas.entry(descriptor.arena).or_default();
+            let counted = arenas.entry(u64::from(descriptor.arena)).or_default();
             match descriptor.state {
                 Some(state) if !is_moving(descriptor) => {
                     counted.pages.add(state, descriptor.pages())
@@ -110,7 +110,7 @@ impl Counted {
 
 /// Returns true for an extent that is neither free nor handed out yet, such as one that is being purged.
 fn is_moving(descriptor: &Descriptor) -> bool {
-    descriptor.state.is_none() || descriptor.is_active() && descriptor.class >= NO_CLASS
+    descriptor.state.is_none() || descriptor.is_active() && u64::from(descriptor.class) >= NO_CLASS
 }
 
 /// An arena, and whether its own counts agree with the walk.
@@ -156,8 +156,9 @@ fn pad(descriptors: &[Descriptor]) -> u64 {
     let is_padded = |it: &Descriptor| {
         it.is_active()
             && !it.is_slab
-            && (BINS..NO_CLASS).contains(&it.class)
-            && (!it.pointer.is_aligned(PAGE_SIZE) || length(&it.range) > class_bytes(it.class))
+            && (BINS..NO_CLASS).contains(&u64::from(it.class))
+            && (!it.pointer.is_aligned(PAGE_SIZE)
+                || length(&it.range) > class_bytes(it.class.into()))
     };
     if descriptors.iter().any(is_padded) { PAGE_SIZE } else { 0 }
 }
@@ -197,6 +198,24 @@ impl Part {
             Self::Base(range, _) => range,
         }
     }
+}
+
+/// Merges extents and the blocks of bases. Each ascend.
+fn by_address(
+    descriptors: Vec<Descriptor>,
+    bases: Vec<(Range<Address>, usize)>,
+) -> impl Iterator<Item = Part> {
+    let mut descriptors = descriptors.into_iter().peekable();
+    let mut bases = bases.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let extent = descriptors.peek().map(|it| it.range.start);
+        if let Some((range, index)) =
+            bases.next_if(|(base, _)| extent.is_none_or(|extent| base.start < extent))
+        {
+            return Some(Part::Base(range, index));
+        }
+        descriptors.next().map(Part::Extent)
+    })
 }
 
 impl Walk {
@@ -241,17 +260,19 @@ impl Walk {
         let index_of: BTreeMap<u64, usize> =
             arenas.iter().enumerate().map(|(index, it)| (it.record.number, index)).collect();
         let bases = arenas.iter().enumerate().flat_map(|(index, arena)| {
-            arena.record.blocks.iter().map(move |block| Part::Base(block.clone(), index))
+            arena.record.blocks.iter().map(move |block| (block.clone(), index))
         });
-        let mut parts: Vec<_> = descriptors.into_iter().map(Part::Extent).chain(bases).collect();
-        parts.sort_by_key(|part| part.range().start);
-        self.heap.blocks.reserve_exact(parts.iter().map(|part| self.block_count(part)).sum());
+        let mut bases: Vec<_> = bases.collect();
+        bases.sort_by_key(|(range, _)| range.start);
+        let blocks: usize = descriptors.iter().map(|it| self.block_count(it)).sum();
+        self.heap.blocks.reserve_exact(blocks + bases.len());
+        self.heap.extents.reserve_exact(descriptors.len() + bases.len());
         let mut end = Address(0);
         let mut moving = (0_u64, 0_u64);
-        for part in parts {
+        for part in by_address(descriptors, bases) {
             let range = part.range().clone();
             let index = match &part {
-                Part::Extent(descriptor) => index_of.get(&descriptor.arena).copied(),
+                Part::Extent(descriptor) => index_of.get(&u64::from(descriptor.arena)).copied(),
                 Part::Base(_, index) => Some(*index),
             };
             if range.start < end {
@@ -283,7 +304,7 @@ impl Walk {
                             }
                         }
                     }
-                    let bin = self.bins.get(descriptor.class as usize);
+                    let bin = self.bins.get(usize::from(descriptor.class));
                     let region = bin.filter(|_| descriptor.is_slab && descriptor.is_active());
                     // While it is purged, an extent is neither dirty nor returned yet.
                     let state = descriptor.state.unwrap_or(ExtentState::Active);
@@ -307,13 +328,14 @@ impl Walk {
         Ok(())
     }
 
-    fn block_count(&self, part: &Part) -> usize {
-        match part {
-            Part::Extent(descriptor) if descriptor.is_slab && descriptor.is_active() => {
-                self.bins.get(descriptor.class as usize).map_or(0, |bin| bin.regions as usize)
-            }
-            _ => 1,
+    fn block_count(&self, descriptor: &Descriptor) -> usize {
+        if descriptor.is_slab && descriptor.is_active() {
+            return self
+                .bins
+                .get(usize::from(descriptor.class))
+                .map_or(0, |bin| bin.regions as usize);
         }
+        1
     }
 
     /// Adds the blocks of an extent. If the inner result is an error, some may have been added.
@@ -326,7 +348,7 @@ impl Walk {
         let (start, bytes) = (descriptor.range.start, length(&descriptor.range));
         match descriptor.state {
             None => Ok(Err(Problem::Moving)),
-            Some(ExtentState::Active) if descriptor.class >= NO_CLASS => {
+            Some(ExtentState::Active) if u64::from(descriptor.class) >= NO_CLASS => {
                 if !is_cached {
                     return Ok(Err(Problem::Moving));
                 }
@@ -347,7 +369,7 @@ impl Walk {
     }
 
     fn add_regions(&mut self, slab: &Descriptor, bitmap: [u64; 8]) -> Result<(), Problem> {
-        let bin = self.bins.get(slab.class as usize).copied();
+        let bin = self.bins.get(usize::from(slab.class)).copied();
         let Some(bin) = bin.filter(|bin| bin.slab_bytes == length(&slab.range)) else {
             return Err(Problem::Contradiction("a slab does not have the size of its class"));
         };
@@ -358,16 +380,17 @@ impl Walk {
             free += u64::from(is_free(region));
             self.push(slab.range.start.offset(region * bin.region_bytes), bin.region_bytes, state);
         }
-        if free != slab.free_regions {
+        if free != u64::from(slab.free_regions) {
             return Err(Problem::Contradiction("a slab counts other free regions than it has"));
         }
         Ok(())
     }
 
     fn add_large(&mut self, large: &Descriptor) -> Result<(), Problem> {
-        let usable = if large.class < BINS {
+        let class = u64::from(large.class);
+        let usable = if class < BINS {
             // A small allocation that the profiler samples has an extent of its own.
-            class_bytes(large.class)
+            class_bytes(class)
         } else {
             length(&large.range).saturating_sub(self.pad)
         };
