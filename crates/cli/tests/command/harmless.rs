@@ -156,6 +156,22 @@ fn ways(folder: &Path) -> Vec<Vec<String>> {
     ways.map(with_pid).into()
 }
 
+/// The memory that processes no longer share. All else has to be as before.
+fn copied_kilobytes(before: &[BTreeMap<String, u64>], after: &[BTreeMap<String, u64>]) -> u64 {
+    let mut most = 0;
+    for (before, after) in before.iter().zip(after) {
+        let copied = after["Private_Dirty:"].saturating_sub(before["Private_Dirty:"]);
+        let mut expected = before.clone();
+        *expected.get_mut("Private_Dirty:").unwrap() += copied;
+        *expected.get_mut("Shared_Dirty:").unwrap() -= copied;
+        expected.insert("Pss:".into(), after["Pss:"]);
+        assert_eq!(after, &expected);
+        assert!(after["Pss:"].abs_diff(before["Pss:"]) <= copied);
+        most = most.max(copied);
+    }
+    most
+}
+
 #[test]
 fn no_command_changes_what_a_family_of_processes_shares() {
     let parent = Target::start(&mut family(300, "idle"));
@@ -170,6 +186,7 @@ fn no_command_changes_what_a_family_of_processes_shares() {
     }
     assert!(before[1]["Shared_Dirty:"] > 290_000, "{:?}", before[1]);
     let folder = tempfile::tempdir().unwrap();
+    let mut copied = 0;
     for way in ways(folder.path()) {
         for &pid in &members {
             let words = way.iter().map(|word| word.replace("PID", &pid.to_string()));
@@ -180,7 +197,11 @@ fn no_command_changes_what_a_family_of_processes_shares() {
                 fs::remove_file(file.unwrap().path()).unwrap();
             }
         }
-        assert_eq!(all(), before, "after {way:?}");
+        let after = all();
+        copied += copied_kilobytes(&before, &after);
+        // docs/effects.md: the first frame of a signal handler may need four pages of stack.
+        assert!(copied <= 16, "after {way:?}: {before:?} became {after:?}");
+        before = after;
     }
     assert!(parent.finish());
 }
