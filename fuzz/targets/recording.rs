@@ -18,7 +18,7 @@ fuzz_target!(|input: &[u8]| {
     } else {
         bytes = damaged_values(input);
     }
-    if let Ok(recording) = Recording::from_bytes(&bytes) {
+    if let Ok(recording) = Recording::read(&bytes[..]) {
         let mut plot = render::Plot::new(true);
         plot.add("recording", &recording);
         match output % 16 {

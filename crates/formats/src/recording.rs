@@ -1,11 +1,18 @@
 //! Reads the file of a recording.
 
+use std::io::{BufRead, Read};
+
 use serde::Deserialize;
 
 use crate::GrowthSample;
 use crate::line::{Arrival, CauseSample, Line, RecordingEnd, RecordingStart, SCHEMA, Sample};
 use crate::report::check_causes;
 use crate::untrusted;
+
+/// The maximum size of a recording. That of ten processes over a week is smaller.
+const MAX_BYTES: u64 = 2 << 30;
+/// More bytes than a line has, also with the stacks of many threads.
+const MAX_LINE_BYTES: u64 = 64 << 20;
 
 /// A recording, as far as it was written.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +34,12 @@ pub enum RecordingError {
         "the recording has version {0}, but this rbloat reads version {SCHEMA}: read it with the rbloat that wrote it"
     )]
     OtherVersion(u64),
+    /// The recording is larger than any that rbloat writes.
+    #[error("it is larger than {} GiB", MAX_BYTES >> 30)]
+    TooLarge,
+    /// The file cannot be read. The text is the system's.
+    #[error("{0}")]
+    Unreadable(String),
     /// A complete line cannot be parsed.
     #[error("line {number} is invalid: {what}")]
     Line {
@@ -47,22 +60,43 @@ impl Recording {
     ///
     /// # Errors
     /// If the file is not a recording, or a line is invalid.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordingError> {
-        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        let mut lines = bytes[..whole].split_inclusive(|&byte| byte == b'\n');
-        let first = lines.next().ok_or(RecordingError::NotARecording)?;
+    pub fn read(mut from: impl BufRead) -> Result<Self, RecordingError> {
+        let mut line = Vec::new();
+        let (mut number, mut bytes) = (0, 0);
+        // Reads the next line; false at the end, or if the last line is incomplete.
+        let mut next = |line: &mut Vec<u8>| {
+            line.clear();
+            number += 1;
+            let mut limited = from.by_ref().take(MAX_LINE_BYTES);
+            let read = limited.read_until(b'\n', line);
+            bytes += read.map_err(|error| RecordingError::Unreadable(error.to_string()))? as u64;
+            if bytes > MAX_BYTES {
+                return Err(RecordingError::TooLarge);
+            }
+            match line.last() {
+                Some(b'\n') => Ok(Some(number)),
+                _ if line.len() as u64 == MAX_LINE_BYTES => {
+                    let what = format!("it is longer than {} MiB", MAX_LINE_BYTES >> 20);
+                    Err(RecordingError::Line { number, what })
+                }
+                _ => Ok(None),
+            }
+        };
+        if next(&mut line)?.is_none() {
+            return Err(RecordingError::NotARecording);
+        }
         let Version { schema } =
-            serde_json::from_slice(first).map_err(|_| RecordingError::NotARecording)?;
+            serde_json::from_slice(&line).map_err(|_| RecordingError::NotARecording)?;
         if schema != u64::from(SCHEMA) {
             return Err(RecordingError::OtherVersion(schema));
         }
-        let Ok(Line::Start(start)) = untrusted::parse(first) else {
+        let Ok(Line::Start(start)) = untrusted::parse(&line) else {
             return Err(RecordingError::NotARecording);
         };
-        let read = |(index, line): (usize, &[u8])| {
-            parse(line).map_err(|what| RecordingError::Line { number: index + 2, what })
-        };
-        let lines = lines.enumerate().map(read).collect::<Result<_, _>>()?;
+        let mut lines = Vec::new();
+        while let Some(number) = next(&mut line)? {
+            lines.push(parse(&line).map_err(|what| RecordingError::Line { number, what })?);
+        }
         Ok(Self { start, lines })
     }
 
@@ -168,11 +202,11 @@ mod tests {
         let text = written(&recording);
         assert_eq!(text.lines().count(), 4);
         assert!(text.lines().all(|line| line.starts_with(r#"{"schema":1,"kind":""#)), "{text}");
-        assert_eq!(Recording::from_bytes(text.as_bytes()).unwrap(), recording);
+        assert_eq!(Recording::read(text.as_bytes()).unwrap(), recording);
         assert_eq!(recording.length_ms(), 1500);
         let first = text.find('\n').unwrap() + 1;
         for end in 0..text.len() {
-            let read = Recording::from_bytes(&text.as_bytes()[..end]);
+            let read = Recording::read(&text.as_bytes()[..end]);
             if end < first {
                 assert_eq!(read, Err(RecordingError::NotARecording));
             } else {
@@ -186,7 +220,7 @@ mod tests {
     fn no_text_of_a_recording_controls_the_terminal() {
         let mut recording = recording();
         recording.start.label = Some("a\n\u{1b}]0;b".into());
-        let read = Recording::from_bytes(written(&recording).as_bytes()).unwrap();
+        let read = Recording::read(written(&recording).as_bytes()).unwrap();
         assert_eq!(read.start.label.as_deref(), Some("a  ]0;b"));
     }
 
@@ -201,9 +235,8 @@ mod tests {
             )
             .replace('\n', "")
         };
-        assert!(Recording::from_bytes(with(&causes(4096)).as_bytes()).is_ok());
-        let error =
-            |line: &str| Recording::from_bytes(with(line).as_bytes()).unwrap_err().to_string();
+        assert!(Recording::read(with(&causes(4096)).as_bytes()).is_ok());
+        let error = |line: &str| Recording::read(with(line).as_bytes()).unwrap_err().to_string();
         let expected = "line 5 is invalid: its causes add up to 4096 bytes, but RSS is 4095 bytes";
         assert_eq!(error(&causes(4095)), expected);
         let failure =
@@ -217,14 +250,18 @@ mod tests {
         let later = text
             .replace("\"failure\"", "\"a_later_kind\"")
             .replace("\"exact\"", "\"new\":[1],\"exact\"");
-        let lines = Recording::from_bytes(later.as_bytes()).unwrap().lines;
+        let lines = Recording::read(later.as_bytes()).unwrap().lines;
         assert_eq!(lines[2], Line::Unknown);
         assert_eq!(lines[..2], recording().lines[..2]);
-        let of = |text: &str| Recording::from_bytes(text.as_bytes());
+        let of = |text: &str| Recording::read(text.as_bytes());
         let broken = text.replacen("\"exact\"", "\"exact", 1);
         assert!(matches!(of(&broken), Err(RecordingError::Line { number: 2, .. })));
         let next = text.replacen("\"schema\":1", "\"schema\":2", 1);
         assert_eq!(of(&next), Err(RecordingError::OtherVersion(2)));
+        let first = format!("{}\n", text.lines().next().unwrap());
+        let endless = first.as_bytes().chain(std::io::repeat(b' '));
+        let read = Recording::read(std::io::BufReader::new(endless));
+        assert!(matches!(read, Err(RecordingError::Line { number: 2, .. })));
         for other in ["", "{}\n", "\u{0}\n", "{\"schema\":1,\"kind\":\"sample\"}\n"] {
             assert_eq!(of(other), Err(RecordingError::NotARecording), "{other}");
         }

@@ -40,7 +40,7 @@ fn made() -> MadePages {
 fn names_with_markup_stay_text() {
     let page = map_html(&snapshot(|report| rename(report, MARKUP)), Some(&made()));
     let lines = include_str!("hostile.jsonl").replace("MARKUP", &MARKUP.replace('"', "\\\""));
-    let recording = Recording::from_bytes(lines.as_bytes()).unwrap();
+    let recording = Recording::read(lines.as_bytes()).unwrap();
     let mut plot = Plot::new(false);
     plot.add(MARKUP, &recording);
     for picture in [page, plot.render_html(), plot.render_svg()] {

@@ -5,6 +5,8 @@
 //! the next arena. The list is circular, and the heaps of the other arenas refer to their arenas, so only the right
 //! layout leads back to the main arena.
 
+use std::collections::HashSet;
+
 use capture::elf::Module;
 use capture::{Address, Image, Memory};
 
@@ -133,5 +135,6 @@ pub(crate) fn find_unlinked(
         })?;
         Some(start.offset(layout.bytes))
     });
-    arenas.filter(|arena| !list.arenas.contains(arena)).collect()
+    let linked: HashSet<Address> = list.arenas.iter().copied().collect();
+    arenas.filter(|arena| !linked.contains(arena)).collect()
 }

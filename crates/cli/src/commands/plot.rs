@@ -1,6 +1,6 @@
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -11,9 +11,6 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::sandbox::{Sandbox, SandboxArguments};
 use crate::terminal;
-
-/// The maximum size of a recording's file. The recording of ten processes over a week is smaller.
-const MAX_BYTES: u64 = 2 << 30;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -111,10 +108,7 @@ impl Input {
     /// If it cannot be read, or is not a recording.
     pub(crate) fn read(self) -> Result<Recording, Failure> {
         let Self { path, file } = self;
-        let mut bytes = Vec::new();
-        if let Err(source) = file.take(MAX_BYTES).read_to_end(&mut bytes) {
-            return Err(Failure::UnreadableRecording { path, source });
-        }
-        Recording::from_bytes(&bytes).map_err(|error| Failure::NotARecording { path, error })
+        let read = Recording::read(BufReader::new(file));
+        read.map_err(|error| Failure::NotARecording { path, error })
     }
 }

@@ -268,7 +268,7 @@ fn a_comparison_is_written_into_a_folder() {
     let comparison: Comparison = serde_json::from_str(&read("comparison.json")).unwrap();
     assert_eq!(read("comparison.md"), render::comparison(&comparison));
     // The runs are recordings, from which the picture is drawn.
-    let recording = Recording::from_bytes(read("default-1.jsonl").as_bytes()).unwrap();
+    let recording = Recording::read(read("default-1.jsonl").as_bytes()).unwrap();
     assert_eq!(recording.start.label.as_deref(), Some("default"));
     assert_eq!(recording.start.command.as_ref(), Some(&comparison.command));
     let rss: Vec<u64> = recording.samples().map(|sample| sample.rss_bytes).collect();

@@ -41,7 +41,7 @@ impl Recorder {
         loop {
             let has_ended = self.has_ended();
             let bytes = fs::read(&self.path).unwrap_or_default();
-            if let Ok(recording) = Recording::from_bytes(&bytes)
+            if let Ok(recording) = Recording::read(&bytes[..])
                 && enough(&recording)
             {
                 return recording;
@@ -82,7 +82,7 @@ impl Drop for Recorder {
 }
 
 fn read(path: &Path) -> Recording {
-    Recording::from_bytes(&fs::read(path).unwrap()).unwrap()
+    Recording::read(&fs::read(path).unwrap()[..]).unwrap()
 }
 
 fn why(recording: &Recording) -> EndReason {
