@@ -3,8 +3,8 @@ use std::ops::Range;
 use crate::Address;
 use crate::arch::USER_SPACE_END;
 
-/// A table of 2^12 granules takes 16 KiB.
-const TABLE_LOG2: u32 = 12;
+/// A table of 2^14 granules takes 64 KiB.
+const TABLE_LOG2: u32 = 14;
 const TABLE_ENTRIES: u64 = 1 << TABLE_LOG2;
 /// An entry of the directory with this bit is the index of a table, any other a value.
 const TABLE: u32 = 1 << 31;
@@ -12,13 +12,13 @@ const TABLE: u32 = 1 << 31;
 /// A map from addresses to numbers with lookups in constant time, for walks over millions of words. Memory is divided
 /// into granules, and each has one value.
 ///
-/// 2^12 granules with one value take 4 bytes; with several values, they take a table of 16 KiB.
+/// 2^14 granules with one value take 4 bytes; with several values, they take a table of 64 KiB.
 #[derive(Debug, Clone)]
 pub struct AddressMap {
     granule_log2: u32,
     max_tables: usize,
     crowded: u32,
-    /// For each 2^12 granules: the value of all, or `TABLE` and the index of a table.
+    /// For each 2^14 granules: the value of all, or `TABLE` and the index of a table.
     directory: Vec<u32>,
     tables: Vec<Box<[u32]>>,
 }

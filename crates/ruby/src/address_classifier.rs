@@ -8,7 +8,7 @@ use crate::model::heap_page::HeapPage;
 use crate::model::slot_index::SlotIndex;
 
 /// 64 MiB of tables: more than a process needs that does not try to exhaust our memory.
-const MAX_TABLES: usize = 4096;
+const MAX_TABLES: usize = 1024;
 
 /// The values of granules.
 const ELSEWHERE: u32 = 0;

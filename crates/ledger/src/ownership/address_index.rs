@@ -9,11 +9,11 @@ use ruby::ObjectSpace;
 /// Granules of 1 KiB: a lookup examines a few neighbouring blocks, and the map takes 0.4 % of the memory that it
 /// describes.
 const GRANULE_LOG2: u32 = 10;
-/// The tables that every map may have, 16 KiB each: 256 MiB for 64 GiB of memory.
-const MIN_TABLES: usize = 16384;
+/// The tables that every map may have, 64 KiB each: 256 MiB for 64 GiB of memory.
+const MIN_TABLES: usize = 4096;
 /// Processes with many blocks get one more table for this many blocks, 4 bytes per block. Memory beyond that is
 /// searched: its blocks are larger than a granule, or strewn over the address space.
-const BLOCKS_PER_TABLE: usize = 4096;
+const BLOCKS_PER_TABLE: usize = 16384;
 /// The block that an address lies in is at most this many blocks behind the first one of its granule.
 const MAX_NEIGHBOURS: u32 = (1 << GRANULE_LOG2) / Block::MIN_BYTES as u32;
 
