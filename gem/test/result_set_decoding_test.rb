@@ -104,9 +104,14 @@ class ResultSetDecodingTest < Minitest::Test
     set
   end
 
+  # Before pg 1.3, the GC frees the default map of a map in Ruby.
+  def usable_maps
+    Gem::Version.new(PG::VERSION) < Gem::Version.new("1.3") ? maps.reject { |name, _map| name =~ /in Ruby,/ } : maps
+  end
+
   # A map by OID chooses by the number of rows whether it becomes a map by column.
   def test_values_are_those_of_the_result_with_each_kind_of_map
-    maps.each do |name, map|
+    usable_maps.each do |name, map|
       [1, 10, 11, 100].each do |rows|
         result = mixed(rows)
         result.type_map = map
@@ -130,7 +135,7 @@ class ResultSetDecodingTest < Minitest::Test
 
   def test_maps_that_need_the_result_are_refused_and_the_result_lives
     [Needing.new, by_column(integer, default: Needing.new), boolean_by_oid(default: Needing.new),
-     by_column(default: Passing.new.with_default_type_map(Needing.new))].each do |map|
+     by_column(default: PG::TypeMapByOid.new.with_default_type_map(Needing.new))].each do |map|
       [1, 100].each do |rows|
         result = mixed(rows)
         result.type_map = map
