@@ -199,6 +199,16 @@ class ResultSetDecodingTest < Minitest::Test
     end
   end
 
+  def test_the_encoding_is_that_of_the_query
+    result = @connection.exec('SELECT 1 AS "näme", U&\'n\00E4me\' AS word')
+    @connection.set_client_encoding("LATIN1")
+    other = connect.tap { |connection| connection.set_client_encoding("EUC_JP") }
+    assert_same_as_the_result(other.exec("SELECT 1 AS one"), "EUC_JP")
+    assert_equal ["näme"], assert_same_as_the_result(result, "UTF8").column_values("word")
+  ensure
+    other&.close
+  end
+
   def test_names_are_symbols_if_those_of_the_result_are
     skip "this pg has no symbols as names" unless PG::Result.method_defined?(:field_name_type=)
     result = @connection.exec("SELECT 1 AS id, 2 AS \"näme\", 3 AS \"a b\"")
