@@ -12,11 +12,11 @@ build: ## build target/release/rbloat
 	cargo build --release --locked
 
 dist: ## build one static binary that runs on any Linux: target/dist/rbloat
-	@scripts/setup gcc libc6-dev
+	@scripts/setup ruby gcc libc6-dev
 	@scripts/dist
 
 reproduce: ## check that two builds of it from two folders are the same
-	@scripts/setup gcc libc6-dev
+	@scripts/setup ruby gcc libc6-dev
 	@scripts/reproduce
 
 demo: build ## report on a process that went through a burst of threads

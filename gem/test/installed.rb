@@ -117,6 +117,10 @@ class Installed
   def check_program
     expect(/\Arbloat \d/, "-S", "rbloat", "--version")
     expect(/\Atrue/, "-e", "require 'rbloat'; p Rbloat.report[:process][:pid] == Process.pid")
+    expect(/\A4$/, "-e", <<~'RUBY')
+      file = File.join(Gem::Specification.find_by_name("rbloat").gem_dir, "THIRD-PARTY-LICENSES")
+      p File.read(file, encoding: "UTF-8").scan(/^- (DejaVu Sans|glibc|object \d|the Rust standard library)/).size
+    RUBY
     @checks << "program"
   end
 

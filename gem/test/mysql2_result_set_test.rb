@@ -50,4 +50,12 @@ class Mysql2ResultSetTest < Minitest::Test
     set = Rbloat::Mysql2ResultSet.new(@client.query("SELECT 1 AS a FROM (SELECT 1) t WHERE false"))
     assert_equal [0, %w[a], []], [set.size, set.columns, set.values]
   end
+
+  def test_names_are_symbols_if_those_of_the_result_are
+    result = @client.query("SELECT 1 AS id, 2 AS `näme`", symbolize_keys: true, cast: false, cache_rows: false)
+    set = Rbloat::Mysql2ResultSet.new(result)
+    assert_equal %i[id näme], set.columns
+    assert_equal({ id: "1", näme: "2" }, set[0].to_h)
+    assert_equal "2", set.get(0, "näme")
+  end
 end

@@ -3,38 +3,11 @@
 require "objspace"
 require_relative "test_helper"
 require_relative "../../testkit/ruby/extension"
-require_relative "../../testkit/ruby/servers"
-
-begin
-  require "rbloat/pg/result"
-rescue LoadError
-  nil
-end
+require_relative "postgres"
 
 # Results of PostgreSQL that the gem takes over, or copies.
 class ResultSetTest < Minitest::Test
-  ROWS = <<~SQL
-    SELECT g AS id, CASE WHEN g % 3 = 0 THEN NULL ELSE 'näme ' || g END AS name, '' AS empty, g * 1.5 AS "a b",
-           g % 2 = 0 AS even
-    FROM generate_series(1, 100) g
-  SQL
-
-  def setup
-    skip "ruby-pg is not installed" unless defined?(PG::Connection)
-    @connection = PG.connect(hash_of(Servers.postgres))
-  end
-
-  def teardown
-    @connection&.close
-  end
-
-  def hash_of(variables)
-    { host: variables["PGHOST"], port: variables["PGPORT"], user: variables["PGUSER"], dbname: variables["PGDATABASE"] }
-  end
-
-  def result_set(sql = ROWS, *arguments)
-    @connection.exec_params(sql, *(arguments.empty? ? [[]] : arguments)).result_set
-  end
+  include Postgres
 
   def test_it_has_what_the_result_has
     result = @connection.exec(ROWS)
@@ -99,31 +72,6 @@ class ResultSetTest < Minitest::Test
     assert_equal set.values, set.each_row.to_a
   end
 
-  def test_type_maps_decode_each_value_when_asked
-    @connection.type_map_for_results = PG::BasicTypeMapForResults.new(@connection)
-    expected = @connection.exec(ROWS).values
-    assert_equal expected, result_set.values
-    # A type map chooses by the number of rows whether it builds a map by column.
-    few = @connection.exec("SELECT 1 AS a, true AS b, NULL AS c").result_set
-    assert_equal [1, true, nil], few[0].values
-    assert_kind_of PG::TypeMapByColumn, few.type_map
-  end
-
-  def test_a_map_that_needs_the_result_is_refused_and_the_result_lives
-    result = @connection.exec(ROWS)
-    result.type_map = PG::TypeMapInRuby.new
-    assert_raises(ArgumentError) { result.result_set }
-    refute_predicate result, :cleared?
-  end
-
-  def test_bytes_and_encodings
-    set = result_set("SELECT '\\x00ff00'::bytea AS raw", [], 1)
-    assert_equal ["\x00\xFF\x00".b, Encoding::BINARY], [set.get(0, 0), set.column_encoding(0)]
-    @connection.set_client_encoding("LATIN1")
-    set = @connection.exec("SELECT 'n\u00e4me' AS name".encode("ISO-8859-1")).result_set
-    assert_equal "näme".encode("ISO-8859-1"), set.get(0, 0)
-  end
-
   def test_results_without_rows_or_columns
     set = result_set("SELECT 1 AS a WHERE false")
     assert_equal [0, [], %w[a]], [set.size, set.values, set.columns]
@@ -183,7 +131,7 @@ class ResultSetTest < Minitest::Test
       require #{Extension.compile(File.join(__dir__, 'native/impostor.c')).dump}
       objects = [Object.new, Thread.current, Hoard.new(1_000), Impostor.new]
       %i[native_take native_copy].product(objects).map do |method, object|
-        cells.send(method, object, 1)
+        cells.send(method, object, 1, [])
       rescue TypeError => error
         error.message
       end
@@ -357,13 +305,23 @@ class ResultSetTest < Minitest::Test
       end
       assert_operator seen, :<=, 2
       assert_operator ObjectSpace.memsize_of(set), :>=, 1_000_000
-      # In libpq a cell takes 17 bytes more than its text, and each block is filled up.
+      # In libpq a cell takes 17 bytes more than its text. The ends of blocks are unused.
       assert_operator set.bytesize, :<=, (1_000 * 20 * 70) + 8_192
       assert_operator ObjectSpace.memsize_of(set.shrink), :>=, 1_000_000
       assert_operator set.bytesize, :<=, (1_000 * 20 * 54) + 8_192
     ensure
       GC.enable
     end
+  end
+
+  # libpq puts cells of less than 1,024 bytes into blocks of 2 KiB, and leaves the end of a block unused.
+  def test_size_of_cells_of_which_a_block_has_few
+    columns = Array.new(20) { |n| "repeat('x', 700) AS c#{n}" }.join(", ")
+    set = result_set("SELECT #{columns} FROM generate_series(1, 1000)")
+    cells = 1_000 * 20
+    assert_operator set.bytesize, :>=, cells * (700 + 17 + 200)
+    assert_operator set.bytesize, :<=, (cells * (700 + 17) * 2) + 8_192
+    assert_operator set.shrink.bytesize, :<=, (cells * (700 + 4)) + 8_192
   end
 
   # The object, and the objects that it refers to, except for classes.

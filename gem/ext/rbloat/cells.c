@@ -22,6 +22,8 @@ typedef struct {
     VALUE *decoder;   /* by column, nil for none; NULL if no column has one */
     int *encoding;    /* by column: the index of the encoding */
     unsigned int *type;
+    int name_encoding; /* the index of the encoding of all names */
+    bool symbols;      /* names are Symbols */
 } rbloat_cells;
 
 static ID id_decode;
@@ -122,6 +124,30 @@ static bool append_all(rbloat_table *table, VALUE strings)
     return true;
 }
 
+/* Returns the names as strings, in an array of our own. */
+static VALUE strings_of(VALUE names)
+{
+    VALUE strings = rb_ary_new_capa(RARRAY_LEN(names));
+    for (long index = 0; index < RARRAY_LEN(names); index++) {
+        VALUE name = RARRAY_AREF(names, index);
+        if (SYMBOL_P(name)) name = rb_sym2str(name);
+        Check_Type(name, T_STRING);
+        rb_ary_push(strings, name);
+    }
+    return strings;
+}
+
+/* Returns the index of the encoding of the names. The string of a Symbol is US-ASCII if it can be. */
+static int encoding_of(VALUE names)
+{
+    for (long index = 0; index < RARRAY_LEN(names); index++) {
+        if (rb_enc_str_coderange(RARRAY_AREF(names, index)) != ENC_CODERANGE_7BIT) {
+            return rb_enc_get_index(RARRAY_AREF(names, index));
+        }
+    }
+    return RARRAY_LEN(names) > 0 ? rb_enc_get_index(RARRAY_AREF(names, 0)) : rb_utf8_encindex();
+}
+
 static size_t bytes_in(VALUE strings)
 {
     size_t bytes = 0;
@@ -143,7 +169,8 @@ static void check_lengths(VALUE names, VALUE encodings, VALUE types, VALUE decod
     }
 }
 
-/* native_columns(names, encodings, types, decoders): defines the columns. `decoders` is nil or an array. */
+/* native_columns(names, encodings, types, decoders): defines the columns. The names are Strings or Symbols. `decoders` is
+   nil or an array. */
 static VALUE native_columns(VALUE self, VALUE names, VALUE encodings, VALUE types, VALUE decoders)
 {
     rb_check_frozen(self);
@@ -163,7 +190,8 @@ static VALUE native_columns(VALUE self, VALUE names, VALUE encodings, VALUE type
     }
     check_lengths(names, encodings, types, decoders);
     if ((size_t)RARRAY_LEN(names) != columns) rb_raise(rb_eArgError, "the columns changed while they were read");
-    size_t bytes = bytes_in(names);
+    VALUE strings = strings_of(names);
+    size_t bytes = bytes_in(strings);
     rbloat_cells *cells = cells_of(self);
     if (cells->cleared) rb_raise(rb_eArgError, "the result set was cleared");
     if (cells->encoding) rb_raise(rb_eArgError, "the columns are known already");
@@ -172,7 +200,7 @@ static VALUE native_columns(VALUE self, VALUE names, VALUE encodings, VALUE type
     cells->type = calloc(columns + 1, sizeof(*cells->type));
     if (!NIL_P(decoders)) cells->decoder = calloc(columns + 1, sizeof(*cells->decoder));
     if (!cells->encoding || !cells->type || (!NIL_P(decoders) && !cells->decoder) ||
-        !rbloat_table_open(&cells->names, columns, bytes) || !append_all(&cells->names, names)) {
+        !rbloat_table_open(&cells->names, columns, bytes) || !append_all(&cells->names, strings)) {
         no_memory(cells);
     }
     memcpy(cells->encoding, encoding, columns * sizeof(*encoding));
@@ -181,6 +209,8 @@ static VALUE native_columns(VALUE self, VALUE names, VALUE encodings, VALUE type
         cells->decoder[column] = RARRAY_AREF(decoders, (long)column);
     }
     cells->columns = columns;
+    cells->symbols = columns > 0 && SYMBOL_P(RARRAY_AREF(names, 0));
+    cells->name_encoding = encoding_of(strings);
     ALLOCV_END(encoding_buffer);
     ALLOCV_END(type_buffer);
     return Qnil;
@@ -218,18 +248,36 @@ static pg_result *struct_of(VALUE result)
     return data;
 }
 
-/* Returns the struct of a PG::Result that the table can read, and finds its libpq. Returns NULL if that was not found, or the
-   result was cleared. */
-static pg_result *readable(rbloat_cells *cells, VALUE result, VALUE row_count, rbloat_libpq *libpq)
+/* True if the cell of a result has the bytes of a sample [row, column, bytes or nil]. Runs no Ruby code. */
+static bool agrees(const rbloat_libpq *libpq, const void *result, VALUE sample)
+{
+    if (!RB_TYPE_P(sample, T_ARRAY) || RARRAY_LEN(sample) != 3) return false;
+    VALUE row = RARRAY_AREF(sample, 0), column = RARRAY_AREF(sample, 1), expected = RARRAY_AREF(sample, 2);
+    if (!FIXNUM_P(row) || FIX2LONG(row) < 0 || FIX2LONG(row) >= libpq->rows(result)) return false;
+    if (!FIXNUM_P(column) || FIX2LONG(column) < 0 || FIX2LONG(column) >= libpq->columns(result)) return false;
+    size_t length;
+    const char *bytes = rbloat_pgresult_cell(libpq, result, (size_t)FIX2LONG(row), (size_t)FIX2LONG(column), &length);
+    if (!bytes || !RB_TYPE_P(expected, T_STRING)) return !bytes && NIL_P(expected);
+    return length == (size_t)RSTRING_LEN(expected) && memcmp(bytes, RSTRING_PTR(expected), length) == 0;
+}
+
+/*
+ * Returns the struct of a PG::Result that the table can read, and finds its libpq. Returns NULL if that was not found, or the
+ * result was cleared. The extension reads the result without pg, so `samples` has cells that pg read: both must agree.
+ */
+static pg_result *readable(rbloat_cells *cells, VALUE result, VALUE row_count, VALUE samples, rbloat_libpq *libpq)
 {
     int rows = NUM2INT(row_count);
+    Check_Type(samples, T_ARRAY);
     pg_result *data = struct_of(result);
     check_filled(cells);
     if (cells->table.block || cells->result) rb_raise(rb_eArgError, "the rows are known already");
     if (!data->pgresult || !rbloat_find_libpq(libpq, RTYPEDDATA_TYPE(result))) return NULL;
-    if (libpq->rows(data->pgresult) != rows || libpq->columns(data->pgresult) != (int)cells->columns) {
-        rb_raise(rb_eTypeError, "cannot read the PG::Result: pg and libpq disagree on its size");
+    bool same = libpq->rows(data->pgresult) == rows && libpq->columns(data->pgresult) == (int)cells->columns;
+    for (long index = 0; same && index < RARRAY_LEN(samples); index++) {
+        same = agrees(libpq, data->pgresult, RARRAY_AREF(samples, index));
     }
+    if (!same) rb_raise(rb_eTypeError, "cannot read the PG::Result: pg and libpq disagree on its cells");
     return data;
 }
 
@@ -239,34 +287,42 @@ static void set_rows(rbloat_cells *cells, size_t rows)
     account(cells, cells_size(cells));
 }
 
-/* native_take(result, rows): takes over the PGresult of a PG::Result, which gets an empty one. pg then clears that, and
-   corrects what it reported to the GC. Returns false if that is not possible. */
-static VALUE native_take(VALUE self, VALUE result, VALUE row_count)
+/*
+ * native_take(result, rows, samples): takes over the PGresult of a PG::Result, which is cleared. Returns false if that is
+ * not possible. All errors come before the first change. Ruby runs no other code during the changes, so no thread, signal
+ * or exception can find a result that is neither whole nor cleared.
+ */
+static VALUE native_take(VALUE self, VALUE result, VALUE row_count, VALUE samples)
 {
     rb_check_frozen(self);
     rb_check_frozen(result);
     rbloat_cells *cells = cells_of(self);
     rbloat_libpq libpq;
-    pg_result *data = readable(cells, result, row_count, &libpq);
-    /* PGRES_EMPTY_QUERY */
-    void *empty = data ? libpq.make_empty(NULL, 0) : NULL;
-    if (!empty) return Qfalse;
+    pg_result *data = readable(cells, result, row_count, samples, &libpq);
+    if (!data) return Qfalse;
+    /* pg reports to the GC what this function returns, and does not correct that for a result without PGresult. */
+    size_t (*size)(const void *) = RTYPEDDATA_TYPE(result)->function.dsize;
+    size_t reported = size ? size(data) : 0;
     cells->libpq = libpq;
     cells->result = data->pgresult;
-    data->pgresult = empty;
-    set_rows(cells, (size_t)NUM2INT(row_count));
+    data->pgresult = NULL;
+    set_rows(cells, (size_t)libpq.rows(cells->result));
+#ifdef HAVE_RB_GC_ADJUST_MEMORY_USAGE
+    rb_gc_adjust_memory_usage(-(ssize_t)reported);
+#endif
     return Qtrue;
 }
 
-/* native_copy(result, rows): copies a PG::Result with the functions of libpq. Returns false if that is not possible. */
-static VALUE native_copy(VALUE self, VALUE result, VALUE row_count)
+/* native_copy(result, rows, samples): copies a PG::Result with the functions of libpq. Returns false if that is not
+   possible. */
+static VALUE native_copy(VALUE self, VALUE result, VALUE row_count, VALUE samples)
 {
     rb_check_frozen(self);
     rbloat_cells *cells = cells_of(self);
     rbloat_libpq libpq;
-    pg_result *data = readable(cells, result, row_count, &libpq);
+    pg_result *data = readable(cells, result, row_count, samples, &libpq);
     if (!data || !rbloat_copy_pgresult(&libpq, &cells->table, data->pgresult)) return Qfalse;
-    set_rows(cells, (size_t)NUM2INT(row_count));
+    set_rows(cells, (size_t)libpq.rows(data->pgresult));
     return Qtrue;
 }
 
@@ -468,7 +524,8 @@ static VALUE cells_column_name(VALUE self, VALUE index)
     const rbloat_cells *cells = filled(self);
     size_t length;
     const char *bytes = rbloat_table_cell(&cells->names, column_at(cells, index), &length);
-    return new_string(bytes, length, rb_utf8_encindex());
+    VALUE name = new_string(bytes, length, cells->name_encoding);
+    return cells->symbols ? rb_str_intern(name) : name;
 }
 
 static VALUE cells_column_type(VALUE self, VALUE index)
@@ -530,8 +587,8 @@ void rbloat_init_cells(VALUE rbloat)
     rb_define_alloc_func(cells, cells_allocate);
     rb_define_private_method(cells, "native_columns", native_columns, 4);
     rb_define_private_method(cells, "native_keep", native_keep, 1);
-    rb_define_private_method(cells, "native_take", native_take, 2);
-    rb_define_private_method(cells, "native_copy", native_copy, 2);
+    rb_define_private_method(cells, "native_take", native_take, 3);
+    rb_define_private_method(cells, "native_copy", native_copy, 3);
     rb_define_private_method(cells, "native_rows", native_rows, 1);
     rb_define_private_method(cells, "raw", cells_raw, 2);
     rb_define_private_method(cells, "decoders", cells_decoders, 0);

@@ -17,10 +17,9 @@ bool rbloat_find_libpq(rbloat_libpq *libpq, const void *in_extension)
     *(void **)&libpq->is_null = dlsym(library, "PQgetisnull");
     *(void **)&libpq->size = dlsym(library, "PQresultMemorySize");
     *(void **)&libpq->clear = dlsym(library, "PQclear");
-    *(void **)&libpq->make_empty = dlsym(library, "PQmakeEmptyPGresult");
     dlclose(library);
     return libpq->rows && libpq->columns && libpq->value && libpq->length && libpq->is_null && libpq->size &&
-           libpq->clear && libpq->make_empty;
+           libpq->clear;
 }
 
 #else

@@ -14,7 +14,6 @@ typedef struct {
     int (*is_null)(const void *, int, int);
     size_t (*size)(const void *);
     void (*clear)(void *);
-    void *(*make_empty)(void *, int);
 } rbloat_libpq;
 
 /*

@@ -42,7 +42,7 @@ module Rbloat
       further.empty? || value.nil? ? value : value.dig(*further)
     end
 
-    # @return [Array<String>] the names of the columns
+    # @return [Array<String>, Array<Symbol>] the names of the columns
     def keys
       @cells.columns
     end
@@ -64,7 +64,7 @@ module Rbloat
       (names || keys.map(&:to_sym)).select { |name| key?(name) }.to_h { |name| [name, self[name]] }
     end
 
-    # @yieldparam name [String]
+    # @yieldparam name [String, Symbol]
     # @yieldparam value [Object, nil]
     def each
       return to_enum(:each) { size } unless block_given?
@@ -73,7 +73,7 @@ module Rbloat
       self
     end
 
-    # @return [Hash{String => Object}]
+    # @return [Hash{String, Symbol => Object}]
     def to_h(&block)
       hash = keys.zip(values).to_h
       block ? hash.to_h(&block) : hash

@@ -35,8 +35,3 @@ void PQclear(void *result)
 {
     abort();
 }
-
-void *PQmakeEmptyPGresult(void *connection, int status)
-{
-    abort();
-}

@@ -6,7 +6,7 @@ require_relative "../pg"
 module Rbloat
   # Adds the method `result_set` to PG::Result. To use it, `require "rbloat/pg/result"`.
   module PGResult
-    # @return [PGResultSet] a compact copy; the original is cleared
+    # @return [PGResultSet] which takes over the memory of this result, and clears it
     def result_set
       PGResultSet.new(self)
     end
