@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist matrix matrix-slice lint schemas fuzz torture bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist release matrix matrix-slice lint schemas fuzz torture bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -14,6 +14,10 @@ build: ## build target/release/rbloat
 dist: ## build one static binary that runs on any Linux: target/dist/rbloat
 	@scripts/setup ruby gcc libc6-dev
 	@scripts/dist
+
+release: ## build what users install into target/packages (archive, .deb, image, SBOM), and test each
+	@scripts/setup ruby gcc libc6-dev podman runc
+	@scripts/release
 
 reproduce: ## check that two builds of it from two folders are the same
 	@scripts/setup ruby gcc libc6-dev
