@@ -95,6 +95,22 @@ impl Blocks {
         self.last_bytes = block.bytes();
     }
 
+    /// Adds blocks of `bytes` bytes each, a multiple of [`Block::MIN_BYTES`], from `start` on, behind all others.
+    pub(crate) fn push_row(
+        &mut self,
+        start: Address,
+        bytes: u64,
+        mut states: impl Iterator<Item = BlockState>,
+    ) {
+        let Some(first) = states.next() else { return };
+        self.push(Block::new(start, bytes, first));
+        let (start, step) = (start.0 / Block::MIN_BYTES, bytes / Block::MIN_BYTES);
+        self.packed.extend((1..).zip(states).map(|(index, state)| {
+            let address = (start + index * step) & ((1 << Self::ADDRESS_BITS) - 1);
+            packed(address | (state as u64) << Self::ADDRESS_BITS)
+        }));
+    }
+
     /// Changes the state of the block with this number.
     pub fn set_state(&mut self, number: usize, state: BlockState) {
         let Some(word) = self.word(number) else { return };
@@ -201,6 +217,12 @@ mod tests {
                 *block = block.in_state(BlockState::Tcache);
             }
             blocks.set_state(changed, BlockState::Tcache);
+            let mut row = blocks.clone();
+            let states = (0..kept as u64 % 5).map(|index| BlockState::ALL[index as usize]);
+            row.push_row(Address(at), 48, states.clone());
+            let blocks_of_row =
+                states.zip(0..).map(|(state, index)| Block::new(Address(at + 48 * index), 48, state));
+            prop_assert_eq!(row, expected.iter().copied().chain(blocks_of_row).collect::<Blocks>());
             let below = expected.partition_point(|block| block.address <= Address(first * 8 + 100));
             prop_assert_eq!(blocks.count_to(Address(first * 8 + 100)), below);
             for cut in [0, kept.min(expected.len())] {

@@ -374,12 +374,10 @@ impl Walk {
             return Err(Problem::Contradiction("a slab does not have the size of its class"));
         };
         let is_free = |region: u64| bitmap[region as usize / 64] >> (region % 64) & 1 == 1;
-        let mut free = 0;
-        for region in 0..bin.regions {
-            let state = if is_free(region) { BlockState::Free } else { BlockState::InUse };
-            free += u64::from(is_free(region));
-            self.push(slab.range.start.offset(region * bin.region_bytes), bin.region_bytes, state);
-        }
+        let free = (0..bin.regions).filter(|&region| is_free(region)).count() as u64;
+        let state = |region| if is_free(region) { BlockState::Free } else { BlockState::InUse };
+        let states = (0..bin.regions).map(state);
+        self.heap.blocks.push_row(slab.range.start, bin.region_bytes, states);
         if free != u64::from(slab.free_regions) {
             return Err(Problem::Contradiction("a slab counts other free regions than it has"));
         }
