@@ -33,6 +33,18 @@ class ResultSetDecodingTest < Minitest::Test
     end
   end
 
+  # A decoder with an argument, so `dup` fails.
+  class Marked < (defined?(PG::SimpleDecoder) ? PG::SimpleDecoder : Object)
+    def initialize(mark)
+      super()
+      @mark = mark
+    end
+
+    def decode(string, _row, _column)
+      [@mark, string, string.encoding]
+    end
+  end
+
   def mixed(rows, format = 0)
     @connection.exec_params(MIXED, [rows], format)
   end
@@ -121,8 +133,8 @@ class ResultSetDecodingTest < Minitest::Test
   end
 
   def test_values_in_binary_format_are_those_of_the_result
-    coders = [PG::BinaryDecoder::Integer.new(format: 1), PG::BinaryDecoder::String.new(format: 1), Shown.new,
-              Shown.new(format: 1), PG::TextDecoder::String.new, PG::TextDecoder::Bytea.new]
+    coders = [PG::BinaryDecoder::Integer.new(format: 1), PG::BinaryDecoder::String.new(format: 1),
+              Marked.new("x"), Shown.new(format: 1), PG::TextDecoder::String.new, PG::TextDecoder::Bytea.new]
     { "none" => PG::TypeMapAllStrings.new, "basic" => basic, "by column" => by_column(*coders),
       "by column, basic" => by_column(integer, default: basic) }.each do |name, map|
       [1, 100].each do |rows|

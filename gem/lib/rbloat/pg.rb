@@ -11,7 +11,8 @@ module Rbloat
   # The result is cleared: its methods raise a PG::Error, and so do its PG::Tuples that were not read before. So read
   # `cmd_tuples`, `ftable` and the like before.
   #
-  # The type map of the result decodes each value when it is read. The type of its field names is that of the set's.
+  # The type map of the result decodes each value when it is read. The names of the set are Symbols if the
+  # `field_name_type` of the result is `:symbol`.
   class PGResultSet < Cells
     BINARY = 1
     # Statuses of results that have the data of a COPY instead of rows.
@@ -108,20 +109,26 @@ module Rbloat
         (map.is_a?(::PG::TypeMapInRuby) && map.method(:typecast_result_value).owner == ::PG::TypeMapInRuby)
     end
 
-    # A result passes a value to a decoder in any format, but `decode` accepts zero bytes only in binary format.
+    # A result passes values to pg's own decoders in any format, but their `decode` accepts zero bytes only in binary
+    # format.
     def in_format(coders, result)
       coders.each_with_index.map do |coder, column|
         format = result.fformat(column)
-        coder.nil? || coder.format == format ? coder : coder.dup.tap { |copy| copy.format = format }
+        own?(coder) && coder.format != format ? coder.dup.tap { |copy| copy.format = format } : coder
       end
     end
 
-    # Text has the encoding of the connection, and so have the strings that pg's own decoders, written in C, make of
-    # binary values. Other binary values have none.
+    # True for the decoders of pg itself, which are written in C.
+    def own?(coder)
+      !coder.nil? && coder.class.const_defined?(:CFUNC)
+    end
+
+    # Text has the encoding of the connection, and so have the strings that pg's own decoders make of binary values.
+    # Other binary values have none.
     def encodings(result, columns, coders)
       text = result.cmd_status.encoding
       columns.zip(coders).map do |column, coder|
-        result.fformat(column) == BINARY && !coder&.class&.const_defined?(:CFUNC) ? Encoding::BINARY : text
+        result.fformat(column) == BINARY && !own?(coder) ? Encoding::BINARY : text
       end
     end
 
