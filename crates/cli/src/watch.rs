@@ -1,6 +1,7 @@
 //! The observation of a process's growth by code.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use capture::proc::{self, Tree};
 use formats::Who;
-use sampler::{Program, Sampler};
+use sampler::{Profile, Program, Sampler};
 
 use crate::arguments::CaptureArguments;
 use crate::attempts;
@@ -49,6 +50,12 @@ impl Watch {
             capture,
             tries: HashMap::new(),
         })
+    }
+
+    /// The result for a program that ended before it could be observed.
+    pub(crate) fn nothing(pid: i32, command: &[OsString]) -> Who {
+        let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+        diagnosis::who(pid, &capture::one_line(&words.join(" ")), &Profile::default())
     }
 
     /// Uses what was derived of a capture of the process.

@@ -103,6 +103,12 @@ fn status(pid: i32) -> Result<Status, Error> {
     parse(pid, "status")
 }
 
+/// Returns true if `pid` is a process, not a thread, whose parent is rbloat.
+pub(crate) fn is_own_child(pid: i32) -> bool {
+    let own = std::process::id().cast_signed();
+    status(pid).is_ok_and(|status| status.tgid == pid && status.ppid == own)
+}
+
 /// Returns the time at which the process was started, in clock ticks since boot. Together with its id it identifies
 /// the process.
 ///

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use formats::{Who, to_json};
 use sampler::Program;
-use supervise::{Event, Orphans, Signals};
+use supervise::{Event, Orphans, Signals, exit_status};
 
 use crate::arguments::{CaptureArguments, ProcessName, parse_time};
 use crate::attempts;
@@ -102,9 +102,13 @@ fn start_and_watch(arguments: &WhoArguments, files: Files) -> Result<Outcome, Fa
     let orphans = Orphans::take_in();
     let mut child = start(&arguments.watched.command)?;
     let pid = child.id().cast_signed();
-    let who = Watch::begin(pid, arguments.capture, arguments.poll)
-        .and_then(|begun| watch(begun, arguments.duration, &signals, Some(&mut child)));
-    if who.is_ok() && child.try_wait().is_ok_and(|status| status.is_none()) {
+    let who = match Watch::begin(pid, arguments.capture, arguments.poll) {
+        Ok(begun) => watch(begun, arguments.duration, &signals, Some(&mut child)),
+        // It ended before the observation began.
+        Err(failure) if failure.is_end() => Ok(Watch::nothing(pid, &arguments.watched.command)),
+        Err(failure) => Err(failure),
+    };
+    if who.is_ok() && exit_status(&mut child)?.is_none() {
         supervise::terminate(&child);
     }
     let status = signals.wait_for(&mut child, &orphans)?;
@@ -126,7 +130,7 @@ fn watch(
         let has_ended = match &mut child {
             Some(child) => {
                 supervise::pass_on(event, child);
-                child.try_wait().is_ok_and(|status| status.is_some())
+                exit_status(child)?.is_some()
             }
             None => matches!(event, Event::Signal { .. }) || !watch.lives(),
         };

@@ -734,6 +734,38 @@ fn a_program_is_watched_until_it_ends() {
     assert_eq!(found.lines[0].path, "/srv/app/reports.rb", "{:?}", found.lines);
 }
 
+/// The capture of a program's layouts begins after 100 ms. A program that ended during it had its status taken by the tracer,
+/// and rbloat waited for it without end.
+#[test]
+fn a_program_that_ends_during_the_capture_keeps_its_status() {
+    for milliseconds in (60..=180).step_by(6) {
+        let word = format!("sleep {}; exit 7", f64::from(milliseconds) / 1e3);
+        for command in [&["who"][..], &["record", "--who", "--every", "100ms", "-o", "/dev/null"]] {
+            let mut rbloat = rbloat();
+            rbloat.args(command).arg("--");
+            rbloat.arg(testkit::ruby().get_program()).args(testkit::ruby().get_args());
+            let output = rbloat.args(["-e", &word]).output().unwrap();
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(7), "{word} {command:?}: {complaint}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_ends_before_the_observation_keeps_its_status() {
+    for _ in 0..10 {
+        for (program, expected) in [("true", 0), ("false", 1)] {
+            let output = rbloat().args(["who", "--json", "--", program]).output().unwrap();
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(expected), "{complaint}");
+            let found: Who = document(&output.stdout);
+            assert!(found.command.contains(program), "{}", found.command);
+            let words = ["record", "--who", "-o", "/dev/null", "--", program];
+            assert_eq!(rbloat().args(words).output().unwrap().status.code(), Some(expected));
+        }
+    }
+}
+
 #[test]
 fn a_signal_ends_the_observation_and_not_the_program() {
     let target = Target::ruby(&format!("{GROWTH}; grow"));

@@ -21,7 +21,7 @@ use formats::{
 use crate::Error;
 use crate::orphans::Orphans;
 use crate::pace::Pace;
-use crate::signals::{Event, Signals, pass_on};
+use crate::signals::{Event, Signals, exit_status, pass_on};
 
 pub use journal::Journal;
 use known_processes::{KnownProcesses, ProgramId};
@@ -199,7 +199,7 @@ impl<'a> Recorder<'a> {
     ) -> Result<RecordingEnd, Error> {
         let (why, status) = loop {
             if let Some(child) = &mut child
-                && let Some(status) = child.try_wait().map_err(Error::Signals)?
+                && let Some(status) = exit_status(child)?
             {
                 break (EndReason::TargetEnded, Some(status));
             }
