@@ -27,10 +27,10 @@ pub use memory::{
 };
 pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
 pub use threads::{
-    SignalSets, all_minor_faults, cpu_time, minor_faults, own_cpu_time, signal_sets, thread_name,
-    thread_state, threads,
+    SignalSets, all_minor_faults, cpu_time, lives, minor_faults, own_cpu_time, own_thread_cpu_time,
+    signal_sets, thread_ids, thread_name, thread_state, threads,
 };
-pub(crate) use threads::{thread_count, thread_ids, thread_names, time_of};
+pub(crate) use threads::{thread_count, thread_names, time_of};
 pub use tree::{Member, Tree, children, ended_without_signal};
 
 /// Clock ticks as /proc counts them (USER_HZ).
