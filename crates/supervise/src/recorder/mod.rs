@@ -327,7 +327,8 @@ impl<'a> Recorder<'a> {
     fn take_peak(&mut self) -> Result<(), Error> {
         let now = self.now();
         let Some(id) = self.peaks.unexplained() else { return Ok(()) };
-        if !self.peak_captures.as_ref().is_some_and(|pace| pace.is_due(now)) {
+        let Some(pace) = &self.peak_captures else { return Ok(()) };
+        if !pace.is_due(now) && !self.peaks.is_spike(id) {
             return Ok(());
         }
         let cpu = capture::proc::own_cpu_time();

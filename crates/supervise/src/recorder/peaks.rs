@@ -7,6 +7,8 @@ use formats::Sample;
 /// A new peak exceeds the last one that was explained by this fraction, and these bytes.
 const RISE: u64 = 10;
 const MIN_RISE_BYTES: u64 = 1 << 20;
+/// A spike doubles RSS, and adds these bytes. A process has few such peaks in its life, so they need not wait for their turn.
+const MIN_SPIKE_BYTES: u64 = 16 << 20;
 
 /// A process's id and start time.
 type ProcessId = (i32, u64);
@@ -40,6 +42,14 @@ impl Peaks {
     pub(super) fn unexplained(&self) -> Option<ProcessId> {
         let due = self.peaks.iter().filter(|(_, peak)| peak.is_new());
         due.max_by_key(|(_, peak)| peak.rss_bytes - peak.explained_bytes).map(|(id, _)| *id)
+    }
+
+    /// Returns true if the process has so high a peak that it is explained at once, however short ago the last one was.
+    pub(super) fn is_spike(&self, id: ProcessId) -> bool {
+        self.peaks.get(&id).is_some_and(|peak| {
+            let explained = peak.explained_bytes;
+            peak.rss_bytes >= explained.saturating_add(explained.max(MIN_SPIKE_BYTES))
+        })
     }
 
     /// Notes that the memory of a process was explained.
@@ -115,6 +125,15 @@ mod tests {
     #[test]
     fn a_spike_is_explained_before_it_is_over() {
         assert_eq!(explained(&[13, 400, 13, 13]), [1]);
+        let mut peaks = Peaks::default();
+        let spikes = [13, 15, 70, 90, 200, 13, 201].map(|mib| {
+            peaks.update(&sample(mib));
+            let id = peaks.unexplained();
+            let is_spike = id.is_some_and(|id| peaks.is_spike(id));
+            id.into_iter().filter(|_| is_spike).for_each(|id| peaks.explain(id));
+            is_spike
+        });
+        assert_eq!(spikes, [false, false, true, false, true, false, false]);
     }
 
     #[test]
