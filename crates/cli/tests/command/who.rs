@@ -234,8 +234,10 @@ fn without_events_the_method_that_grows_has_most_of_the_growth() {
 /// A process that was forked before the observation, and one that is forked meanwhile.
 #[test]
 fn forked_processes_are_followed() {
+    // They compute between two pieces of work: the stack of a thread that sleeps by then is unknown.
+    let growth = GROWTH.replace("sleep 0.01", "x = 0; x += 1 while x < 400_000");
     let program = format!(
-        "{GROWTH}
+        "{growth}
          read, write = IO.pipe
          first = fork {{ $stdin.reopen(read); grow }}
          puts 'ready {{}}'; $stdout.flush
@@ -806,10 +808,11 @@ fn a_process_that_starts_many_others_does_not_exhaust_the_descriptors() {
     std::thread::sleep(std::time::Duration::from_secs(2));
     target.tell("");
     target.next_truth();
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count();
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
-    let found = document_of(&child.wait_with_output().unwrap());
-    assert!(found.processes.len() > 100, "{}", found.processes.len());
+    let _ = document_of(&child.wait_with_output().unwrap());
+    assert!(descriptors < 40, "{descriptors}");
     assert!(target.finish());
 }
 
