@@ -226,7 +226,7 @@ fn without_events_the_method_that_grows_has_most_of_the_growth() {
     assert_eq!(found.sampling.method, SamplingMethod::Polling);
     assert_design(&found);
     let text = String::from_utf8(who(&[&pid, "--poll"]).stdout).unwrap();
-    assert!(text.contains("page faults were counted every 20 ms"), "{text}");
+    assert!(text.contains("page faults were counted every "), "{text}");
     assert!(text.contains("/srv/app/reports.rb:4"), "{text}");
     assert!(target.finish());
 }
