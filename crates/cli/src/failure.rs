@@ -161,6 +161,12 @@ impl From<Outcome> for ExitCode {
 }
 
 impl Failure {
+    /// Returns true if the process has ended.
+    pub(crate) fn is_end(&self) -> bool {
+        use capture::Error as E;
+        matches!(self, Self::Capture(E::NoSuchProcess { .. } | E::Ended { .. } | E::Zombie { .. }))
+    }
+
     /// The exit status, as `rbloat --help` documents it.
     pub(crate) fn exit_code(&self) -> ExitCode {
         use capture::Error as E;

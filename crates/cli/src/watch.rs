@@ -1,6 +1,7 @@
 //! The observation of a process's growth by code.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use capture::proc::{self, Tree};
 use formats::Who;
-use sampler::{Program, Sampler};
+use sampler::{Profile, Program, Sampler};
 
 use crate::arguments::CaptureArguments;
 use crate::attempts;
@@ -17,15 +18,14 @@ use crate::failure::Failure;
 
 /// The longest wait for samples, after which signals are looked for.
 const STEP: Duration = Duration::from_millis(100);
-/// The time between two attempts to derive the layouts of a process, at first; each time it doubles.
+/// The time between two attempts to derive the layouts of a process, at first. After each attempt at Ruby it doubles, up to the
+/// longest one; a process that does not run Ruby yet costs little.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
-/// Attempts for each process.
-const MAX_TRIES: u32 = 8;
+const MAX_RETRY: Duration = Duration::from_secs(30);
+const RETRY_OF_OTHERS: Duration = Duration::from_millis(500);
 /// Growth beside a recording is taken when it has this size. Less growth is taken after ten intervals.
 const ENOUGH_BYTES: u64 = 1 << 20;
 const MAX_INTERVALS: u32 = 10;
-/// The growth of an interval that counts as none.
-const NO_BYTES: u64 = 64 << 10;
 
 /// An observation.
 pub(crate) struct Watch {
@@ -33,8 +33,10 @@ pub(crate) struct Watch {
     command: String,
     sampler: Sampler,
     capture: CaptureArguments,
-    /// For each process without a known program the time of the next attempt to derive it, and the number of attempts.
-    tries: HashMap<i32, (Instant, u32)>,
+    /// For each process without a known program the time of the next attempt to derive it, and the time to wait after that.
+    tries: HashMap<i32, (Instant, Duration)>,
+    /// The reason why the last attempt failed; `None` if it succeeded.
+    pub(crate) refusal: Option<String>,
 }
 
 impl Watch {
@@ -48,7 +50,14 @@ impl Watch {
             sampler: Sampler::begin(pid, &others, poll)?,
             capture,
             tries: HashMap::new(),
+            refusal: None,
         })
+    }
+
+    /// The result for a program that ended before it could be observed.
+    pub(crate) fn nothing(pid: i32, command: &[OsString]) -> Who {
+        let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+        diagnosis::who(pid, &capture::one_line(&words.join(" ")), &Profile::default())
     }
 
     /// Uses what was derived of a capture of the process.
@@ -64,10 +73,8 @@ impl Watch {
     }
 
     /// A process lives on if its main thread ends and others do not.
-    pub(crate) fn lives(&self) -> bool {
-        let main = proc::thread_state(self.pid, self.pid);
-        main.is_some_and(|state| !matches!(state, 'Z' | 'X'))
-            || proc::threads(self.pid).is_ok_and(|threads| !threads.is_empty())
+    pub(crate) fn lives(&self) -> Result<bool, Failure> {
+        Ok(proc::lives(self.pid)?)
     }
 
     /// Ends the observation.
@@ -83,19 +90,33 @@ impl Watch {
     /// Derives the layouts of processes that have begun to run another program. Until Ruby is ready, that fails.
     fn derive(&mut self) {
         let now = Instant::now();
-        for pid in self.sampler.unknown_processes() {
-            let (next, tries) = self.tries.entry(pid).or_insert((now + FIRST_RETRY, 0));
-            if now < *next || *tries >= MAX_TRIES {
+        for pid in self.sampler.take_executed() {
+            self.tries.remove(&pid);
+        }
+        let unknown = self.sampler.unknown_processes();
+        self.tries.retain(|pid, _| unknown.contains(pid));
+        for pid in unknown {
+            let (next, wait) = self.tries.entry(pid).or_insert((now + FIRST_RETRY, FIRST_RETRY));
+            if now < *next {
                 continue;
             }
-            *tries += 1;
-            *next = now + FIRST_RETRY * (1 << *tries);
             let is_ruby = capture::look(pid).is_ok_and(|image| ruby::find(&image).is_some());
             if !is_ruby {
+                *next = now + RETRY_OF_OTHERS.min(*wait * 5);
                 continue;
             }
-            if let Ok(program) = attempts::read_image(pid, self.capture, Program::derive) {
-                self.sampler.learn(&program);
+            *wait = (*wait * 2).min(MAX_RETRY);
+            *next = now + *wait;
+            match attempts::read_image(pid, self.capture, Program::derive) {
+                Ok(program) => {
+                    self.refusal = None;
+                    self.sampler.learn(&program);
+                }
+                Err(failure) if failure.is_end() => {}
+                Err(failure) => {
+                    self.refusal =
+                        Some(format!("the stacks of process {pid} are unknown: {failure}"));
+                }
             }
         }
     }
@@ -134,18 +155,20 @@ impl GrowthWatch {
                 due = Instant::now() + interval;
                 intervals += 1;
                 let bytes = watch.sampler.growth_bytes();
-                let is_enough =
-                    bytes >= ENOUGH_BYTES || (bytes >= NO_BYTES && intervals >= MAX_INTERVALS);
+                let is_enough = bytes >= ENOUGH_BYTES || (bytes > 0 && intervals >= MAX_INTERVALS);
                 if is_enough && wanted.swap(false, Ordering::Relaxed) {
                     let _ = send.send(Ok(watch.take()));
                     intervals = 0;
-                } else if bytes < NO_BYTES {
+                } else if bytes == 0 {
                     let _ = watch.take();
                     intervals = 0;
                 }
             }
-            if watch.sampler.growth_bytes() >= NO_BYTES {
+            if watch.sampler.growth_bytes() > 0 {
                 let _ = send.send(Ok(watch.take()));
+            }
+            if let Some(refusal) = watch.refusal {
+                let _ = send.send(Err(refusal));
             }
         };
         let thread = Some(std::thread::spawn(work));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{SamplingMethod, Who, WhoFrame, WhoStack, WhoTask};
+use crate::{Sampling, Who, WhoFrame, WhoStack, WhoTask};
 
 /// The maximum number of stacks of a line, and of the frames of a stack.
 const MAX_STACKS: usize = 24;
@@ -18,7 +18,7 @@ const MAX_FRAMES: usize = 160;
 pub struct GrowthSample {
     pub t_ms: u64,
     pub from_ms: u64,
-    pub method: SamplingMethod,
+    pub sampling: Sampling,
     pub growth_bytes: u64,
     pub unknown_bytes: u64,
     pub other_bytes: u64,
@@ -37,7 +37,7 @@ impl GrowthSample {
         let mut sample = Self {
             t_ms,
             from_ms,
-            method: who.sampling.method,
+            sampling: who.sampling,
             growth_bytes: who.growth_bytes,
             unknown_bytes: who.unknown_bytes,
             other_bytes: 0,

@@ -59,7 +59,7 @@ impl Who {
 }
 
 /// The samples, and how sure they are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct Sampling {
     pub method: sampler::Method,
@@ -67,7 +67,9 @@ pub struct Sampling {
     pub lost: u64,
     pub torn: u64,
     pub unreadable: u64,
+    pub late: u64,
     pub prompt_bytes: u64,
+    pub interval_ms: Option<f64>,
 }
 
 /// One process.

@@ -8,6 +8,7 @@
 //!
 //! | module | |
 //! |---|---|
+//! | `budget` | the CPU time for everything but stacks |
 //! | `program` | what is derived of a program |
 //! | `process` | one process: its threads, their stacks, its growth |
 //! | `kind` | what memory is for, by its address |
@@ -17,6 +18,7 @@
 //! | `polling` | page faults without events of the kernel |
 //! | `sampler` | the loop over samples, for a process and those that it starts |
 
+mod budget;
 mod kind;
 mod polling;
 mod process;

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use capture::proc::{self, Tree};
 
-/// The time between two looks.
-pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
+/// The time between two looks, if they cost at most [`SHARE`] of a processor.
+const INTERVAL: Duration = Duration::from_millis(20);
+const SHARE: f64 = 0.005;
+const MAX_INTERVAL: Duration = Duration::from_secs(2);
 /// The time between two searches for processes that were started.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -16,6 +18,8 @@ pub(crate) struct Polling {
     members: Vec<i32>,
     searched: Option<Instant>,
     counts: HashMap<(i32, i32), u64>,
+    /// The time between two looks.
+    pub(crate) interval: Duration,
 }
 
 /// A thread that was seen.
@@ -29,7 +33,13 @@ pub(crate) struct Polled {
 impl Polling {
     pub(crate) fn new(pid: i32) -> Self {
         let (tree, members) = (Tree::new(pid), vec![pid]);
-        Self { tree, members, searched: None, counts: HashMap::new() }
+        Self { tree, members, searched: None, counts: HashMap::new(), interval: INTERVAL }
+    }
+
+    /// Looks have cost this time, on average: the next one waits longer if they cost too much.
+    pub(crate) fn adapt(&mut self, cost: Duration) {
+        let wanted = cost.div_f64(SHARE).clamp(INTERVAL, MAX_INTERVAL);
+        self.interval = (self.interval * 7 + wanted) / 8;
     }
 
     /// All threads, with their faults since the last look. A new thread has none before its second look, except in a process
@@ -43,7 +53,7 @@ impl Polling {
         let mut found = Vec::new();
         for &pid in &self.members {
             let is_known = self.counts.keys().any(|known| known.0 == pid);
-            for tid in proc::threads(pid).unwrap_or_default() {
+            for tid in proc::thread_ids(pid).unwrap_or_default() {
                 let Some(count) = proc::minor_faults(pid, tid) else { continue };
                 let first = if is_known { 0 } else { count };
                 let before = self.counts.get(&(pid, tid)).copied().unwrap_or(first);
@@ -53,5 +63,22 @@ impl Polling {
         }
         self.counts = counts;
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_that_cost_much_are_rare() {
+        let mut polling = Polling::new(std::process::id().cast_signed());
+        let settle = |polling: &mut Polling, cost| {
+            (0..100).for_each(|_| polling.adapt(cost));
+            polling.interval.as_millis()
+        };
+        assert_eq!(settle(&mut polling, Duration::from_micros(50)), 20);
+        assert!((995..=1000).contains(&settle(&mut polling, Duration::from_millis(5))));
+        assert!(settle(&mut polling, Duration::from_secs(1)) <= 2000);
     }
 }

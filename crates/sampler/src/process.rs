@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use capture::live::{Pagemap, page_faults};
 use capture::{Address, Backing, Image, PAGE_SIZE, proc};
 
+use crate::budget::Budget;
 use crate::kind::Kind;
 use crate::profile::{MachineCode, ProcessGrowth};
 use crate::program::Program;
@@ -12,11 +13,6 @@ use crate::shared::SharedPages;
 
 /// The time for which the name of a thread is kept.
 const NAME_LASTS: Duration = Duration::from_secs(1);
-/// The mappings change as the process grows. They are read again after these multiples of the time that it takes: if a stack
-/// cannot be read, and if the kind of memory is unknown.
-const LOOKS_FOR_STACKS: u32 = 2;
-const LOOKS_FOR_KINDS: u32 = 10;
-
 /// The pages of a transparent huge page.
 const PAGES_OF_HUGE_PAGE: u64 = 512;
 
@@ -29,8 +25,6 @@ pub(crate) struct Process {
     pub(crate) pid: i32,
     pub(crate) program: Option<Program>,
     image: Option<Image<'static>>,
-    /// The time at which the mappings were read, and the time that it took.
-    looked: (Instant, Duration),
     /// The descriptors of threads.
     threads: HashMap<i32, Address>,
     names: HashMap<i32, (Instant, String)>,
@@ -39,6 +33,12 @@ pub(crate) struct Process {
     pub(crate) peak_bytes: u64,
     /// The part of the peak that was attributed to samples.
     attributed_bytes: u64,
+    /// That part by rows of the profile.
+    pub(crate) rows: HashMap<usize, u64>,
+    /// The number of its threads that have ended.
+    pub(crate) ended_threads: u64,
+    /// The most pages that one of its page faults has added.
+    pub(crate) pages_per_fault: u64,
     /// Its page faults before the observation.
     pub(crate) earlier_faults: u64,
     /// The time at which it began, in clock ticks since boot.
@@ -55,6 +55,10 @@ pub(crate) struct StackReading {
     /// The frames as numbers of the process's own program; `None` if they are unknown.
     pub(crate) frames: Option<Vec<u32>>,
     pub(crate) is_torn: bool,
+    /// True if the thread only waits there: it was read too late.
+    pub(crate) is_late: bool,
+    /// True if the thread was still on a processor, or waited for one.
+    pub(crate) is_running: bool,
     /// The time at which it was read.
     pub(crate) time: Duration,
 }
@@ -66,16 +70,18 @@ impl Process {
         let mut process = Self {
             pid,
             program: None,
-            image: capture::look(pid).ok(),
-            looked: (Instant::now(), Duration::ZERO),
+            image: None,
             threads: HashMap::new(),
             names: HashMap::new(),
             start_bytes: rss,
             peak_bytes: rss,
             attributed_bytes: rss,
+            rows: HashMap::new(),
+            ended_threads: 0,
+            pages_per_fault: 1,
             earlier_faults: proc::all_minor_faults(pid).unwrap_or(0),
             started_ticks: proc::start_time(pid).ok(),
-            pagemap: Pagemap::open(pid).ok(),
+            pagemap: None,
             shared: SharedPages::default(),
             high: (None, rss),
         };
@@ -85,22 +91,22 @@ impl Process {
         process
     }
 
+    /// A process that was just forked, by one with this program. Its mappings are read when they are needed.
+    pub(crate) fn forked(pid: i32, program: Program) -> Self {
+        let mut process = Self::new(pid, None);
+        process.threads.clone_from(&program.threads);
+        process.program = Some(program);
+        process
+    }
+
     /// Uses what was derived of a program, if the process runs it.
     pub(crate) fn learn(&mut self, program: Program) {
-        self.look_again(0);
+        self.image = capture::look(self.pid).ok();
         let is_its = self.image.as_ref().is_some_and(|image| program.stacks.is_of(image));
         if is_its {
             self.threads = program.threads.clone();
             self.program = Some(program);
         }
-    }
-
-    /// The process runs another program from now on, with memory of its own. Returns the growth of the old program, and
-    /// the part of it that was not attributed to samples.
-    pub(crate) fn execute(&mut self) -> (ProcessGrowth, u64) {
-        let rest = self.unattributed_bytes();
-        let old = std::mem::replace(self, Self::new(self.pid, None));
-        (old.growth(), rest)
     }
 
     pub(crate) fn growth(&self) -> ProcessGrowth {
@@ -109,20 +115,28 @@ impl Process {
     }
 
     pub(crate) fn forget_thread(&mut self, tid: i32) {
+        self.ended_threads += 1;
         self.threads.remove(&tid);
         self.names.remove(&tid);
     }
 
     /// Reads the Ruby stack of a thread.
-    pub(crate) fn read_stack(&mut self, tid: i32) -> StackReading {
+    pub(crate) fn read_stack(&mut self, tid: i32, budget: &mut Budget) -> StackReading {
         let mut stack = self.try_stack(tid);
         // A new thread's stack may be in a new mapping.
-        if stack.is_none() && self.program.is_some() && self.look_again(LOOKS_FOR_STACKS) {
+        if stack.is_none() && self.program.is_some() && budget.has_room() {
+            self.look_again(budget);
             stack = self.try_stack(tid);
         }
+        let time = page_faults::now();
         let is_torn = stack.as_ref().is_some_and(|stack| stack.is_torn);
         let frames = stack.map(|stack| stack.frames);
-        StackReading { frames, is_torn, time: page_faults::now() }
+        let innermost = frames.as_ref().and_then(|frames| frames.first());
+        let innermost = innermost.zip(self.program.as_ref());
+        let innermost = innermost.and_then(|(&frame, program)| program.stacks.frame(frame));
+        let is_late = !is_torn && innermost.is_some_and(ruby::Frame::only_waits);
+        let is_running = proc::thread_state(self.pid, tid) == Some('R');
+        StackReading { frames, is_torn, is_late, is_running, time }
     }
 
     fn try_stack(&mut self, tid: i32) -> Option<ruby::RunningStack> {
@@ -144,29 +158,34 @@ impl Process {
         self.threads.get(&tid).copied().filter(|&found| list.is(image, found, tid))
     }
 
-    /// Reads the mappings again if the last time is `interval` times as long ago as it took. Returns true if it did.
-    fn look_again(&mut self, interval: u32) -> bool {
-        let (looked, took) = self.looked;
-        if looked.elapsed() < took * interval {
-            return false;
-        }
-        let now = Instant::now();
-        match (&mut self.image, proc::mappings(self.pid, false)) {
+    /// Reads the mappings again.
+    fn look_again(&mut self, budget: &mut Budget) {
+        budget.spend(|| match (&mut self.image, proc::mappings(self.pid, false)) {
             (Some(image), Ok(mappings)) => image.state.mappings = mappings,
             (image, _) => *image = capture::look(self.pid).ok(),
-        }
-        self.looked = (Instant::now(), now.elapsed());
-        true
+        });
     }
 
     /// Reads the mappings again if one of these addresses is in none that is known.
-    pub(crate) fn map_all(&mut self, mut addresses: impl Iterator<Item = Address>) {
+    pub(crate) fn map_all(
+        &mut self,
+        mut addresses: impl Iterator<Item = Address>,
+        budget: &mut Budget,
+    ) {
         let is_unknown = |at: Address| {
             self.image.as_ref().is_none_or(|image| image.state.mappings.find(at).is_none())
         };
-        if addresses.any(is_unknown) {
-            self.look_again(LOOKS_FOR_KINDS);
+        if budget.has_room() && addresses.any(is_unknown) {
+            self.look_again(budget);
         }
+    }
+
+    /// Its page states; opened when they are needed first.
+    fn pagemap(&mut self) -> Option<&Pagemap> {
+        if self.pagemap.is_none() {
+            self.pagemap = Pagemap::open(self.pid).ok();
+        }
+        self.pagemap.as_ref()
     }
 
     /// The purpose of the memory at `at`, which was touched a short time ago.
@@ -215,9 +234,9 @@ impl Process {
         must_look
     }
 
-    /// Returns which of these pages, in ascending order, were not returned to the kernel. If the process has ended, none was.
-    pub(crate) fn has_pages(&self, pages: &[u64]) -> Vec<bool> {
-        match &self.pagemap {
+    /// Returns which of these pages, in ascending order, were not returned to the kernel.
+    pub(crate) fn has_pages(&mut self, pages: &[u64]) -> Vec<bool> {
+        match self.pagemap() {
             Some(pagemap) => pagemap.are_present(pages),
             None => vec![true; pages.len()],
         }
@@ -225,17 +244,20 @@ impl Process {
 
     /// The process has just forked. Returns the pages that the new process shares with it. None if the new process uses the
     /// same memory, as after vfork(2).
-    pub(crate) fn share(&mut self) -> SharedPages {
-        self.look_again(LOOKS_FOR_KINDS);
+    pub(crate) fn share(&mut self, budget: &mut Budget) -> SharedPages {
+        self.look_again(budget);
+        self.pagemap();
         let (Some(pagemap), Some(image)) = (&self.pagemap, &self.image) else {
             return SharedPages::default();
         };
-        let runs = pagemap.anonymous_pages(&image.state.mappings);
-        let shared = SharedPages::new(pagemap.shared_pages(&runs));
-        // The new process may have copied some already. Those are not shared any more, but it did copy them.
-        let inherited = if shared.is_empty() { Vec::new() } else { runs };
-        self.shared = shared;
-        SharedPages::new(inherited)
+        budget.spend(|| {
+            let runs = pagemap.anonymous_pages(&image.state.mappings);
+            let shared = SharedPages::new(pagemap.shared_pages(&runs));
+            // The new process may have copied some already. Those are not shared any more, but it did copy them.
+            let inherited = if shared.is_empty() { Vec::new() } else { runs };
+            self.shared = shared;
+            SharedPages::new(inherited)
+        })
     }
 
     /// The process was forked, and shares these pages.
@@ -258,9 +280,16 @@ impl Process {
     }
 
     /// The pages that a fault at `at` has added.
-    pub(crate) fn pages_added(&self, at: Address) -> u64 {
-        let is_huge = self.pagemap.as_ref().is_some_and(|pagemap| pagemap.is_huge(at));
-        if is_huge { PAGES_OF_HUGE_PAGE } else { 1 }
+    pub(crate) fn pages_added(&mut self, at: Address) -> u64 {
+        let is_huge = self.pagemap().is_some_and(|pagemap| pagemap.is_huge(at));
+        let pages = if is_huge { PAGES_OF_HUGE_PAGE } else { 1 };
+        self.pages_per_fault = self.pages_per_fault.max(pages);
+        pages
+    }
+
+    /// The number of its threads, those that have ended included.
+    pub(crate) fn threads(&self) -> u64 {
+        self.ended_threads + proc::threads(self.pid).map_or(0, |threads| threads.len() as u64)
     }
 
     /// Returns false if the process has ended. Its id may be another process's by now.
@@ -291,5 +320,7 @@ impl Process {
         let rss = proc::resident_bytes(self.pid).unwrap_or(0);
         (self.start_bytes, self.peak_bytes, self.attributed_bytes) = (rss, rss, rss);
         self.earlier_faults = proc::all_minor_faults(self.pid).unwrap_or(0);
+        self.rows.clear();
+        self.ended_threads = 0;
     }
 }

@@ -25,7 +25,7 @@ pub struct Profile {
     pub processes: Vec<ProcessGrowth>,
     /// The sampled pages of each process that it has not returned to the kernel.
     pub touched: Vec<Touched>,
-    /// Bytes of growth without any sample.
+    /// Bytes of growth without any sample. A rest of at most a period for each thread counts as the samples of its process.
     pub unsampled_bytes: u64,
     /// The number of samples.
     pub samples: u64,
@@ -35,6 +35,10 @@ pub struct Profile {
     pub torn: u64,
     /// Samples of threads whose stack could not be read.
     pub unreadable: u64,
+    /// Samples whose stack was read too late: the thread already waited.
+    pub late: u64,
+    /// The time between two looks, if page faults were counted.
+    pub interval: Option<Duration>,
     /// The time of the observation.
     pub elapsed: Duration,
 }
@@ -79,7 +83,7 @@ pub struct Growth {
     pub machine_code: u32,
     /// The growth, in bytes.
     pub bytes: u64,
-    /// The part of `bytes` whose stacks were read within 1 ms.
+    /// The part of `bytes` whose stacks were read within 1 ms, while the thread was still running.
     pub prompt_bytes: u64,
     /// The bytes that were faulted in. More than `bytes` if RSS did not grow: pages were copied, or returned and used again.
     pub faulted_bytes: u64,

@@ -1,14 +1,18 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use capture::live::page_faults::{Fault, FaultRecord, PageFaults, real_time_priority};
+use capture::live::page_faults::{
+    Fault, FaultRecord, PageFaults, is_forbidden, real_time_priority,
+};
+use capture::proc::own_thread_cpu_time;
 use capture::{Address, Error, PAGE_SIZE, proc};
 use ruby::Frame;
 
+use crate::budget::Budget;
 use crate::kind::Kind;
-use crate::polling::{self, Polled, Polling};
-use crate::process::Process;
+use crate::polling::{Polled, Polling};
+use crate::process::{Process, StackReading};
 use crate::profile::{Growth, MachineCode, Method, ProcessGrowth, Profile};
 use crate::program::Program;
 use crate::touched::TouchedPages;
@@ -23,8 +27,6 @@ const MAX_PERIOD: u64 = 256;
 const PROMPT: Duration = Duration::from_millis(1);
 /// The number of threads beyond which the stacks of idle ones are not read when polling.
 const MAX_POLLED_STACKS: usize = 32;
-/// The pages that a fork shares are looked for after this multiple of the time that it takes.
-const LOOKS_FOR_SHARED_PAGES: u32 = 200;
 /// The time between two divisions of growth among samples.
 const DIVISION_INTERVAL: Duration = Duration::from_millis(20);
 /// The samples of a second beyond which the period is doubled, and under which it is halved.
@@ -45,11 +47,18 @@ pub struct Sampler {
     order: Vec<i32>,
     /// Processes that have ended, or run another program now.
     ended: Vec<ProcessGrowth>,
-    /// The growth of programs that a process ran before, as far as it was not attributed to samples.
-    rest_bytes: u64,
+    /// Processes that may have ended.
+    ending: Vec<i32>,
+    /// Processes that have begun to run another program.
+    executed: Vec<i32>,
+    /// Processes that have ended and whose pages were sampled.
+    gone: Vec<Gone>,
+    /// The growth of processes whose account has ended, as far as it was not attributed to samples.
+    unsampled_bytes: u64,
+    /// The longest period since the beginning or the last call of [`Self::take`].
+    longest_period: u64,
     touched: TouchedPages,
-    /// The time at which shared pages were looked for, and the time that it took.
-    shared: (Instant, Duration),
+    budget: Budget,
     /// Samples by process, and the time at which growth was last divided among samples.
     pending: HashMap<i32, Vec<Sample>>,
     divided: Instant,
@@ -61,10 +70,20 @@ enum Source {
     Events(PageFaults),
     Polling {
         polling: Polling,
-        /// The stack of each thread at the last look.
+        /// The stack of each thread at the last look; `None` if it waited, or was unreadable.
         stacks: HashMap<(i32, i32), Option<u32>>,
     },
 }
+
+/// A process that has ended.
+struct Gone {
+    pid: i32,
+    started_ticks: Option<u64>,
+    faults: u64,
+}
+
+/// The stacks of threads that have faulted, each read once.
+type Readings = HashMap<(i32, i32), StackReading>;
 
 /// The numbers of everything that occurs in samples, and their growth.
 #[derive(Default)]
@@ -105,7 +124,7 @@ impl Sampler {
         } else {
             match PageFaults::open(pid, others, first_period) {
                 Ok(faults) => Source::Events(faults),
-                Err(Error::Faults { .. }) => polling(),
+                Err(Error::Faults { source, .. }) if is_forbidden(&source) => polling(),
                 Err(error) => return Err(error),
             }
         };
@@ -119,16 +138,24 @@ impl Sampler {
             processes: HashMap::new(),
             order: Vec::new(),
             ended: Vec::new(),
-            shared: (now, Duration::ZERO),
+            ending: Vec::new(),
+            executed: Vec::new(),
+            gone: Vec::new(),
             pending: HashMap::new(),
             divided: now,
-            rest_bytes: 0,
+            unsampled_bytes: 0,
+            longest_period: first_period,
+            budget: Budget::new(),
             touched: TouchedPages::default(),
             book: Book::default(),
         };
         for &pid in [pid].iter().chain(others) {
-            sampler.process(pid, None).share();
+            sampler.process(pid, None);
+            if let Some(process) = sampler.processes.get_mut(&pid) {
+                process.share(&mut sampler.budget);
+            }
         }
+        sampler.budget = Budget::new();
         Ok(sampler)
     }
 
@@ -155,107 +182,215 @@ impl Sampler {
         }
     }
 
+    /// The processes that have begun to run another program since the last call.
+    pub fn take_executed(&mut self) -> Vec<i32> {
+        std::mem::take(&mut self.executed)
+    }
+
     /// Waits up to `time` for samples, and attributes growth to them.
     ///
     /// # Errors
-    /// If the kernel refuses to wait.
+    /// If the kernel refuses to wait, or to sample any longer.
     pub fn step(&mut self, time: Duration) -> Result<(), Error> {
-        // The sooner a stack is read after the fault, the surer is it the stack of the fault.
-        let priority = real_time_priority();
         match &mut self.source {
             Source::Events(faults) => {
+                // The sooner a stack is read after the fault, the surer is it the stack of the fault.
+                let priority = real_time_priority();
                 let failed = |source| Error::Faults { pid: self.pid, source };
                 let records = faults.wait(time).map_err(failed)?;
-                self.take_records(records);
+                let readings = self.read_stacks(&records);
+                drop(priority);
+                let samples = self.take_records(records, &readings);
+                self.adapt(samples)?;
             }
-            Source::Polling { .. } => {
-                std::thread::sleep(time.min(polling::INTERVAL));
+            Source::Polling { polling, .. } => {
+                std::thread::sleep(polling.interval);
                 self.poll();
             }
         }
-        drop(priority);
         if self.divided.elapsed() >= DIVISION_INTERVAL {
             self.divide();
         }
         Ok(())
     }
 
-    /// Takes the records of the kernel.
-    fn take_records(&mut self, records: Vec<FaultRecord>) {
-        let mut faults = Vec::new();
+    /// Reads the stacks of threads that have faulted, each once.
+    fn read_stacks(&mut self, records: &[FaultRecord]) -> Readings {
+        let mut readings = HashMap::new();
+        for record in records {
+            match *record {
+                FaultRecord::Fault(Fault { pid, tid, .. })
+                    if !readings.contains_key(&(pid, tid)) =>
+                {
+                    self.process(pid, None);
+                    if let Some(process) = self.processes.get_mut(&pid) {
+                        readings.insert((pid, tid), process.read_stack(tid, &mut self.budget));
+                    }
+                }
+                FaultRecord::Forked { pid, parent } => {
+                    self.process(pid, Some(parent));
+                }
+                _ => {}
+            }
+        }
+        // The process runs another program than the one by which its stacks were read.
+        for record in records {
+            if let FaultRecord::Executed { pid } = *record {
+                readings.retain(|key, _| key.0 != pid);
+            }
+        }
+        readings
+    }
+
+    /// Takes the records of the kernel, in the order of their time. Returns the number of samples.
+    fn take_records(&mut self, records: Vec<FaultRecord>, readings: &Readings) -> u64 {
+        let mut samples = 0;
+        let mut numbers = HashMap::new();
         for record in records {
             match record {
-                FaultRecord::Fault(fault) => faults.push(fault),
-                FaultRecord::Forked { pid, parent } => {
-                    self.fork(pid, parent);
+                FaultRecord::Fault(fault) => {
+                    samples += 1;
+                    self.sample(fault, readings, &mut numbers);
                 }
+                FaultRecord::Forked { pid, parent } => self.fork(pid, parent),
                 FaultRecord::ThreadEnded { pid, tid } => {
                     if let Some(process) = self.processes.get_mut(&pid) {
                         process.forget_thread(tid);
                     }
+                    if pid == tid {
+                        self.ending.push(pid);
+                    }
                 }
-                FaultRecord::Executed { pid } => {
-                    // Their stacks are gone.
-                    faults.retain(|fault| fault.pid != pid);
-                    self.execute(pid);
-                }
+                FaultRecord::Executed { pid } => self.execute(pid),
                 FaultRecord::Lost(samples) => self.book.profile.lost += samples,
             }
         }
-        self.read_stacks(&faults);
-        self.adapt(faults.len() as u64);
+        samples
+    }
+
+    /// Adds a sample.
+    fn sample(
+        &mut self,
+        fault: Fault,
+        readings: &Readings,
+        numbers: &mut HashMap<(i32, i32), Option<u32>>,
+    ) {
+        let Source::Events(PageFaults { period, .. }) = self.source else { return };
+        let Fault { pid, tid, address, instruction, .. } = fault;
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let reading = readings.get(&(pid, tid));
+        let stack = *numbers.entry((pid, tid)).or_insert_with(|| {
+            let (program, reading) = process.program.as_ref().zip(reading)?;
+            self.book.profile.torn += u64::from(reading.is_torn);
+            let frames = reading.frames.as_deref().filter(|_| !reading.is_late)?;
+            self.book.stack(program, frames)
+        });
+        let is_late = reading.is_some_and(|reading| reading.is_late);
+        let profile = &mut self.book.profile;
+        profile.samples += 1;
+        profile.late += u64::from(is_late);
+        profile.unreadable += u64::from(stack.is_none() && !is_late);
+        let thread = self.book.thread(&process.name(tid));
+        let is_prompt = reading.is_some_and(|reading| {
+            let lag = reading.time.saturating_sub(fault.time);
+            stack.is_some() && reading.is_running && lag <= PROMPT
+        });
+        let (faults, pages) = (period, if process.is_copy(address) { 0 } else { period });
+        let sample = Sample { stack, thread, address, instruction, faults, pages, is_prompt };
+        self.pending.entry(pid).or_default().push(sample);
     }
 
     /// A process was forked. Its id may have been that of an earlier one, whose pages are gone.
     fn fork(&mut self, pid: i32, parent: i32) {
         if self.processes.get(&pid).is_some_and(|earlier| !earlier.is_alive()) {
-            self.divide_of(pid);
-            self.touched.forget(pid);
-            if let Some(earlier) = self.processes.remove(&pid) {
-                self.rest_bytes += earlier.unattributed_bytes();
-                self.ended.push(earlier.growth());
-            }
-            self.order.retain(|&it| it != pid);
+            self.finish(pid);
         }
-        self.process(pid, Some(parent));
+        if !self.processes.contains_key(&pid) {
+            self.touched.forget(pid);
+            self.gone.retain(|gone| gone.pid != pid);
+        }
+        self.process(pid, Some(parent)).earlier_faults = 0;
         // Programs that fork all the time must not cost much.
-        let (looked, took) = self.shared;
-        if looked.elapsed() < took * LOOKS_FOR_SHARED_PAGES {
+        if !self.budget.has_room() {
             return;
         }
-        let now = Instant::now();
-        let shared = self.processes.get_mut(&parent).map(Process::share);
+        let shared = self.processes.get_mut(&parent).map(|it| it.share(&mut self.budget));
         if let (Some(shared), Some(process)) = (shared, self.processes.get_mut(&pid)) {
             process.inherit(shared);
         }
-        self.shared = (Instant::now(), now.elapsed());
     }
 
     /// The process runs another program. RSS is the new program's already, so the old one's growth is that seen so far.
     fn execute(&mut self, pid: i32) {
-        self.divide_of(pid);
-        if let Some(process) = self.processes.get_mut(&pid) {
-            let (growth, rest) = process.execute();
-            self.ended.push(growth);
-            self.rest_bytes += rest;
+        self.executed.push(pid);
+        if self.processes.contains_key(&pid) {
+            self.divide_of(pid);
+            self.settle(pid);
+            self.processes.insert(pid, Process::new(pid, None));
             self.touched.forget(pid);
         }
     }
 
+    /// Ends the account of a process that has ended, and closes everything that is open for it.
+    fn finish(&mut self, pid: i32) {
+        self.divide_of(pid);
+        self.settle(pid);
+        self.order.retain(|&it| it != pid);
+        if let Some(process) = self.processes.remove(&pid)
+            && self.touched.has(pid)
+        {
+            let (started_ticks, faults) = (process.started_ticks, process.faults());
+            self.gone.push(Gone { pid, started_ticks, faults });
+        }
+    }
+
+    /// Finishes processes that have ended.
+    fn finish_ended(&mut self) {
+        for pid in std::mem::take(&mut self.ending) {
+            match proc::lives(pid) {
+                Ok(false) => self.finish(pid),
+                // Its first thread has ended, and others have not.
+                Ok(true) if proc::thread_state(pid, pid) == Some('Z') => self.ending.push(pid),
+                Ok(true) => {}
+                Err(_) => self.ending.push(pid),
+            }
+        }
+    }
+
+    /// Ends the account of a process. Growth without samples belongs to threads that are in the middle of a period, or were when
+    /// they ended: at most a period for each. So much is divided as that of the process's samples. Anything more is unknown.
+    fn settle(&mut self, pid: i32) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let rest = process.unattributed_bytes();
+        let pages = match self.source {
+            Source::Events(_) if rest > 0 => {
+                self.longest_period * process.pages_per_fault * process.threads()
+            }
+            _ => 0,
+        };
+        let divided = self.book.extend(&process.rows, rest.min(pages.saturating_mul(PAGE_SIZE)));
+        self.unsampled_bytes += rest - divided;
+        self.ended.push(process.growth());
+    }
+
     /// Counts the faults of all threads. Half of the growth of a thread is the code's that it ran at the last look.
     fn poll(&mut self) {
+        let begin = own_thread_cpu_time();
         let Source::Polling { polling, stacks } = &mut self.source else { return };
         let threads = polling.look();
         let before = std::mem::take(stacks);
         let mut after = HashMap::new();
         let are_few = threads.len() <= MAX_POLLED_STACKS;
+        let pids: HashSet<i32> = threads.iter().map(|it| it.pid).collect();
         for Polled { pid, tid, faults } in threads {
             if faults == 0 && !are_few {
                 continue;
             }
-            let reading = self.process(pid, None).read_stack(tid);
+            self.process(pid, None);
             let Some(process) = self.processes.get_mut(&pid) else { continue };
-            let stack = process.program.as_ref().zip(reading.frames.as_deref());
+            let reading = process.read_stack(tid, &mut self.budget);
+            let frames = reading.frames.as_deref().filter(|_| !reading.is_late);
+            let stack = process.program.as_ref().zip(frames);
             let stack = stack.and_then(|(program, frames)| self.book.stack(program, frames));
             after.insert((pid, tid), stack);
             if faults == 0 {
@@ -265,67 +400,47 @@ impl Sampler {
             let profile = &mut self.book.profile;
             profile.samples += 1;
             profile.torn += u64::from(reading.is_torn);
-            profile.unreadable += u64::from(stack.is_none());
+            profile.late += u64::from(reading.is_late);
+            profile.unreadable += u64::from(stack.is_none() && !reading.is_late);
             let sample = |stack, pages| {
                 let (address, instruction, is_prompt) = (Address(0), Address(0), false);
                 let faults = pages;
                 Sample { stack, thread, address, instruction, faults, pages, is_prompt }
             };
             let earlier = before.get(&(pid, tid)).copied().flatten();
-            let half = if earlier.is_some() { faults / 2 } else { 0 };
+            let first = match earlier {
+                // While a thread waits, it touches nothing.
+                Some(_) if reading.is_late => faults,
+                Some(_) => faults / 2,
+                None => 0,
+            };
             let pending = self.pending.entry(pid).or_default();
-            pending.extend(earlier.map(|earlier| sample(Some(earlier), half)));
-            pending.push(sample(stack, faults - half));
+            pending.extend(earlier.map(|earlier| sample(Some(earlier), first)));
+            pending.push(sample(stack, faults - first));
         }
-        if let Source::Polling { stacks, .. } = &mut self.source {
+        self.ending = self.order.iter().copied().filter(|pid| !pids.contains(pid)).collect();
+        if let Source::Polling { polling, stacks } = &mut self.source {
             *stacks = after;
+            polling.adapt(own_thread_cpu_time().saturating_sub(begin));
         }
     }
 
     /// The process `pid`; a new one runs the program of its parent.
     fn process(&mut self, pid: i32, parent: Option<i32>) -> &mut Process {
         if !self.processes.contains_key(&pid) {
-            let is_new = parent.is_some();
-            let parent = parent.and_then(|parent| self.processes.get(&parent));
-            let program = parent.and_then(|parent| parent.program.clone());
-            let program =
-                program.or_else(|| self.processes.values().find_map(|it| it.program.clone()));
-            let mut process = Process::new(pid, program);
-            if is_new {
-                process.earlier_faults = 0;
-            }
+            let program_of = |parent| self.processes.get(&parent).and_then(|it| it.program.clone());
+            let process = match parent.and_then(program_of) {
+                Some(program) => Process::forked(pid, program),
+                None => {
+                    Process::new(pid, self.processes.values().find_map(|it| it.program.clone()))
+                }
+            };
             self.processes.insert(pid, process);
             self.order.push(pid);
+            // Its records may have come after it had ended.
+            self.ending.push(pid);
         }
         self.processes.get_mut(&pid).expect("it was inserted")
-    }
-
-    /// Reads the stacks of threads that have faulted, each once.
-    fn read_stacks(&mut self, faults: &[Fault]) {
-        let mut readings = HashMap::new();
-        for &Fault { pid, tid, .. } in faults {
-            let read = || self.process(pid, None).read_stack(tid);
-            readings.entry((pid, tid)).or_insert_with(read);
-        }
-        let Source::Events(PageFaults { period, .. }) = self.source else { return };
-        let mut numbers: HashMap<(i32, i32), Option<u32>> = HashMap::new();
-        for fault in faults {
-            let Some(process) = self.processes.get_mut(&fault.pid) else { continue };
-            let Some(reading) = readings.get(&(fault.pid, fault.tid)) else { continue };
-            let stack = *numbers.entry((fault.pid, fault.tid)).or_insert_with(|| {
-                let program = process.program.as_ref()?;
-                self.book.profile.torn += u64::from(reading.is_torn);
-                self.book.stack(program, reading.frames.as_deref()?)
-            });
-            self.book.profile.samples += 1;
-            self.book.profile.unreadable += u64::from(stack.is_none());
-            let thread = self.book.thread(&process.name(fault.tid));
-            let is_prompt = reading.time.saturating_sub(fault.time) <= PROMPT;
-            let Fault { address, instruction, .. } = *fault;
-            let (faults, pages) = (period, if process.is_copy(address) { 0 } else { period });
-            let sample = Sample { stack, thread, address, instruction, faults, pages, is_prompt };
-            self.pending.entry(fault.pid).or_default().push(sample);
-        }
     }
 
     /// Divides the growth of processes among the samples since the last time.
@@ -339,6 +454,7 @@ impl Sampler {
             }
             self.divide_of(pid);
         }
+        self.finish_ended();
     }
 
     /// Divides the growth of a process that was seen so far among its samples.
@@ -351,12 +467,15 @@ impl Sampler {
             self.has_huge_pages |= added > 1;
             sample.pages *= added;
         }
-        process.map_all(samples.iter().map(|sample| sample.address));
+        process.map_all(samples.iter().map(|sample| sample.address), &mut self.budget);
         let growth = process.take_growth(samples.iter().map(|sample| sample.pages).sum());
         let place = |sample: &Sample| {
             (process.kind(sample.address), process.machine_code(sample.instruction))
         };
-        self.book.divide(growth, &samples, place);
+        let rows = self.book.divide(growth, &samples, place);
+        for (row, bytes) in rows {
+            *process.rows.entry(row).or_default() += bytes;
+        }
         if matches!(self.source, Source::Events(_)) {
             for sample in samples {
                 let Sample { address, stack, faults, pages, .. } = sample;
@@ -368,31 +487,32 @@ impl Sampler {
     }
 
     /// Changes the period once in a second, by the number of samples.
-    fn adapt(&mut self, samples: u64) {
+    fn adapt(&mut self, samples: u64) -> Result<(), Error> {
         self.second.1 += samples;
         if self.second.0.elapsed() < Duration::from_secs(1) {
-            return;
+            return Ok(());
         }
-        let Source::Events(PageFaults { period, .. }) = self.source else { return };
-        let next = next_period(period, self.second.1, periods(self.has_huge_pages));
+        let Source::Events(faults) = &mut self.source else { return Ok(()) };
+        let next = next_period(faults.period, self.second.1, periods(self.has_huge_pages));
         self.second = (Instant::now(), 0);
-        if next != period {
-            let others: Vec<i32> =
-                self.order.iter().copied().filter(|&it| it != self.pid).collect();
-            // If the process has ended meanwhile, the samples so far remain.
-            if let Ok(faults) = PageFaults::open(self.pid, &others, next) {
-                self.source = Source::Events(faults);
-            }
+        if next == faults.period {
+            return Ok(());
         }
+        let others: Vec<i32> = self.order.iter().copied().filter(|&it| it != self.pid).collect();
+        let rest = faults.change_period(self.pid, &others, next)?;
+        self.longest_period = self.longest_period.max(next);
+        let readings = self.read_stacks(&rest);
+        self.take_records(rest, &readings);
+        Ok(())
     }
 
     /// Takes the records that no one has waited for yet, and divides growth among all samples.
     fn take_rest(&mut self) {
-        let records = match &mut self.source {
-            Source::Events(faults) => faults.wait(Duration::ZERO).unwrap_or_default(),
-            Source::Polling { .. } => Vec::new(),
-        };
-        self.take_records(records);
+        if let Source::Events(faults) = &mut self.source {
+            let records = faults.wait(Duration::ZERO).unwrap_or_default();
+            let readings = self.read_stacks(&records);
+            self.take_records(records, &readings);
+        }
         self.divide();
     }
 
@@ -402,9 +522,12 @@ impl Sampler {
         self.take_rest();
         let mut touched = Vec::new();
         for &pid in &self.order {
-            let Some(process) = self.processes.get(&pid) else { continue };
+            let Some(process) = self.processes.get_mut(&pid) else { continue };
             self.touched.keep(pid, |pages| process.has_pages(pages));
             touched.push(self.touched.take(pid, process.started_ticks, process.faults()));
+        }
+        for Gone { pid, started_ticks, faults } in std::mem::take(&mut self.gone) {
+            touched.push(self.touched.take(pid, started_ticks, faults));
         }
         touched.retain(|it| !it.pages.is_empty());
         Profile { touched, ..self.take() }
@@ -421,36 +544,29 @@ impl Sampler {
     #[must_use]
     pub fn take(&mut self) -> Profile {
         self.take_rest();
-        let mut rest = std::mem::take(&mut self.rest_bytes);
-        for pid in &self.order {
-            let Some(process) = self.processes.get_mut(pid) else { continue };
-            process.read_rss();
-            rest += process.unattributed_bytes();
-            self.ended.push(process.growth());
-            process.begin_again();
+        for pid in self.order.clone() {
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.read_rss();
+            }
+            self.settle(pid);
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.begin_again();
+            }
         }
-        self.processes.retain(|_, process| process.is_alive());
-        self.order.retain(|pid| self.processes.contains_key(pid));
         // All of these have numbers of the book's stacks.
         let mut profile = std::mem::take(&mut self.book).profile;
         self.touched = TouchedPages::default();
+        self.gone.clear();
         self.pending.clear();
-        if let Source::Polling { stacks, .. } = &mut self.source {
-            stacks.clear();
-        }
-        // Growth between samples is divided as that of the samples.
-        let known: u64 = profile.growth.iter().map(|growth| growth.bytes).sum();
-        let mut left = rest;
-        for growth in profile.growth.iter_mut().filter(|_| known > 0) {
-            let part =
-                |bytes: u64| (u128::from(bytes) * u128::from(rest) / u128::from(known)) as u64;
-            let (bytes, prompt) = (part(growth.bytes), part(growth.prompt_bytes));
-            growth.bytes += bytes;
-            growth.prompt_bytes += prompt;
-            left -= bytes;
+        match &mut self.source {
+            Source::Events(faults) => self.longest_period = faults.period,
+            Source::Polling { polling, stacks } => {
+                stacks.clear();
+                profile.interval = Some(polling.interval);
+            }
         }
         profile.method = self.method();
-        profile.unsampled_bytes = left;
+        profile.unsampled_bytes = std::mem::take(&mut self.unsampled_bytes);
         profile.processes = std::mem::take(&mut self.ended);
         // A forked copy that was made to read the process may be gone before it is seen.
         profile.processes.retain(|process| process.peak_bytes > 0);
@@ -491,12 +607,12 @@ impl Book {
         number(&mut self.threads, &mut self.profile.threads, name)
     }
 
-    /// The row of the growth of samples like this one.
-    fn row(&mut self, sample: &Sample, (kind, code): (Kind, MachineCode)) -> &mut Growth {
+    /// The index of the row of the growth of samples like this one.
+    fn row(&mut self, sample: &Sample, (kind, code): (Kind, MachineCode)) -> usize {
         let Sample { stack, thread, .. } = *sample;
         let code = number(&mut self.machine_code, &mut self.profile.machine_code, &code);
         let rows = &mut self.profile.growth;
-        let row = *self.growth.entry((stack, thread, kind, code)).or_insert_with(|| {
+        *self.growth.entry((stack, thread, kind, code)).or_insert_with(|| {
             let (bytes, prompt_bytes, faulted_bytes, copied_bytes) = (0, 0, 0, 0);
             let machine_code = code;
             rows.push(Growth {
@@ -510,19 +626,20 @@ impl Book {
                 copied_bytes,
             });
             rows.len() - 1
-        });
-        &mut rows[row]
+        })
     }
 
-    /// Divides growth among samples by their pages. `place` returns the kind of memory and the machine code of a sample.
+    /// Divides growth among samples by their pages. `place` returns the kind of memory and the machine code of a sample. Returns
+    /// the row of each sample, and the bytes that it got.
     fn divide(
         &mut self,
         bytes: u64,
         samples: &[Sample],
         place: impl Fn(&Sample) -> (Kind, MachineCode),
-    ) {
+    ) -> Vec<(usize, u64)> {
         let mut left = bytes;
         let mut pages_left: u64 = samples.iter().map(|sample| sample.pages).sum();
+        let mut parts = Vec::with_capacity(samples.len());
         for sample in samples {
             let part =
                 (u128::from(left) * u128::from(sample.pages)).checked_div(u128::from(pages_left));
@@ -530,12 +647,28 @@ impl Book {
             left -= part;
             pages_left -= sample.pages;
             let row = self.row(sample, place(sample));
+            parts.push((row, part));
+            let row = &mut self.profile.growth[row];
             row.bytes += part;
             row.prompt_bytes += if sample.is_prompt { part } else { 0 };
             let copied = if sample.pages == 0 { sample.faults } else { 0 };
             row.copied_bytes += copied.saturating_mul(PAGE_SIZE);
             row.faulted_bytes += (copied + sample.pages).saturating_mul(PAGE_SIZE);
         }
+        parts
+    }
+
+    /// Divides growth without samples among rows by their bytes. Returns the bytes that were divided.
+    fn extend(&mut self, rows: &HashMap<usize, u64>, bytes: u64) -> u64 {
+        let known: u64 = rows.values().sum();
+        let mut divided = 0;
+        for (&row, &own) in rows {
+            let part = (u128::from(own) * u128::from(bytes)).checked_div(u128::from(known));
+            let part = part.unwrap_or(0) as u64;
+            self.profile.growth[row].bytes += part;
+            divided += part;
+        }
+        divided
     }
 }
 
@@ -569,7 +702,7 @@ mod tests {
         let (pid, own) = (child.id().cast_signed(), std::process::id().cast_signed());
         let mut sampler = Sampler::begin(own, &[pid], true).unwrap();
         let fork = |sampler: &mut Sampler| {
-            sampler.take_records(vec![FaultRecord::Forked { pid, parent: own }])
+            sampler.take_records(vec![FaultRecord::Forked { pid, parent: own }], &HashMap::new())
         };
         sampler.touched.add(pid, Some(100), None, 16);
         // The process that is known already.
@@ -610,6 +743,30 @@ mod tests {
         assert_eq!(rows, expected);
         let prompt: Vec<u64> = book.profile.growth.iter().map(|it| it.prompt_bytes).collect();
         assert_eq!(prompt, [501 + 4096, 0, 0, 0]);
+    }
+
+    #[test]
+    fn growth_without_samples_is_unknown_beyond_a_period_for_each_thread() {
+        let own = std::process::id().cast_signed();
+        let mut sampler = Sampler::begin(own, &[], false).unwrap();
+        assert_ne!(sampler.method(), Method::Polling, "the tests run as root");
+        let place = |_: &Sample| (Kind::Arena, MachineCode::Kernel);
+        let rows = sampler.book.divide(1 << 20, &[sample(Some(0), 256, true)], place);
+        let threads = {
+            let process = sampler.process(own, None);
+            process.rows = rows.into_iter().collect();
+            process.start_bytes = 0;
+            process.peak_bytes = 1 << 30;
+            process.take_growth(256);
+            process.threads()
+        };
+        sampler.settle(own);
+        let growth = sampler.book.profile.growth[0];
+        let bound = threads * sampler.longest_period * PAGE_SIZE;
+        assert!(growth.bytes > 1 << 20 && growth.bytes <= (1 << 20) + bound, "{growth:?}");
+        // What is not known to be prompt does not count as prompt.
+        assert_eq!(growth.prompt_bytes, 1 << 20);
+        assert!(sampler.unsampled_bytes >= (1 << 29) - bound);
     }
 
     #[test]

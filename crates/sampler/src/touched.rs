@@ -42,7 +42,7 @@ impl TouchedPages {
     }
 
     /// Keeps the pages of a process that are still there: `are_present` returns that for pages in ascending order.
-    pub(crate) fn keep(&mut self, pid: i32, are_present: impl Fn(&[u64]) -> Vec<bool>) {
+    pub(crate) fn keep(&mut self, pid: i32, are_present: impl FnOnce(&[u64]) -> Vec<bool>) {
         if let Some(Pages { kept, .. }) = self.processes.get_mut(&pid) {
             let mut pages: Vec<u64> = kept.keys().copied().collect();
             pages.sort_unstable();
@@ -52,6 +52,11 @@ impl TouchedPages {
                 }
             }
         }
+    }
+
+    /// Returns true if pages of the process were sampled.
+    pub(crate) fn has(&self, pid: i32) -> bool {
+        self.processes.contains_key(&pid)
     }
 
     /// Forgets the pages of a process, which has a new memory.

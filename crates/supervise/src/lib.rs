@@ -14,4 +14,4 @@ pub use load::{LoadError, parse_load};
 pub use measured_program::{LoadOutcome, MeasuredProgram, ResourceUsage, WatchEnd};
 pub use orphans::Orphans;
 pub use recorder::{Journal, Recorder, RecorderOptions, Searches, Watcher, unix_ms};
-pub use signals::{Event, Signals, pass_on, terminate};
+pub use signals::{Event, Signals, exit_status, pass_on, terminate};

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use capture::live::tracee::has_ended;
 use nix::sys::prctl::set_child_subreaper;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 /// Makes rbloat the parent of orphans in place of init (a child subreaper), so that none of them gets lost.
@@ -24,8 +25,11 @@ impl Orphans {
     pub fn look(&self, waited_for: &[i32]) -> Vec<i32> {
         let is_orphan = |pid: &i32| !waited_for.contains(pid) && !self.not_ours.contains(pid);
         let lives = |pid: &i32| {
-            let status = waitpid(Pid::from_raw(*pid), Some(WaitPidFlag::WNOHANG));
-            matches!(status, Ok(WaitStatus::StillAlive))
+            let has_ended = has_ended(*pid);
+            if has_ended {
+                let _ = waitpid(Pid::from_raw(*pid), Some(WaitPidFlag::WNOHANG));
+            }
+            !has_ended
         };
         children().into_iter().filter(is_orphan).filter(lives).collect()
     }

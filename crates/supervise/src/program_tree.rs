@@ -8,6 +8,8 @@ use capture::proc::{Member, Tree};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
 
+use crate::signals::exit_status;
+
 /// The processes of a program.
 pub(crate) struct ProgramTree {
     pub(crate) child: Child,
@@ -34,7 +36,7 @@ impl ProgramTree {
     pub(crate) fn look(&mut self) {
         // A program that has ended is a zombie until it is waited for.
         if self.status.is_none() {
-            self.status = self.child.try_wait().ok().flatten();
+            self.status = exit_status(&mut self.child).ok().flatten();
         }
         self.members = self.tree.look();
         self.has_orphans = false;

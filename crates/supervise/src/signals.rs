@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
+use capture::live::tracee::has_ended;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -87,12 +88,25 @@ impl Signals {
     pub fn wait_for(&self, child: &mut Child, orphans: &Orphans) -> Result<ExitStatus, Error> {
         loop {
             orphans.look(&[child.id().cast_signed()]);
-            if let Some(status) = child.try_wait().map_err(Error::Signals)? {
+            if let Some(status) = exit_status(child)? {
                 return Ok(status);
             }
             let event = self.next(Duration::from_secs(1))?;
             pass_on(event, child);
         }
+    }
+}
+
+/// Returns the status of a program that rbloat started; `None` if it has not ended.
+///
+/// `Child::try_wait` alone would take a stop of a program that another thread traces for its end.
+///
+/// # Errors
+/// If its status was lost: then it has ended.
+pub fn exit_status(child: &mut Child) -> Result<Option<ExitStatus>, Error> {
+    match has_ended(child.id().cast_signed()) {
+        true => child.try_wait().map_err(Error::Signals),
+        false => Ok(None),
     }
 }
 

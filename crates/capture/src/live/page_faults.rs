@@ -4,6 +4,7 @@
 //! every n-th one into a ring of memory that it shares with us: thread, time, address and instruction. Nothing is stopped
 //! or written in the process. Threads and processes that it starts later inherit the counter.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +28,8 @@ const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const COMM: u64 = 1 << 9;
 const TASK: u64 = 1 << 13;
+/// All records end with thread and time (`sample_id_all`).
+const TIME_OF_ALL: u64 = 1 << 18;
 const COMM_EXEC: u64 = 1 << 24;
 const USE_CLOCK_ID: u64 = 1 << 25;
 /// `PERF_FLAG_FD_CLOEXEC`.
@@ -48,6 +51,8 @@ const AFTER_END: Duration = Duration::from_millis(5);
 /// Offsets of `data_head` and `data_tail` in the first page of a ring (`perf_event_mmap_page`).
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
+/// Attempts to open the counters of all threads while the process starts new ones.
+const MAX_LISTS: usize = 5;
 /// Bytes of the header of a record: its type, flags, and size.
 const HEADER_BYTES: u64 = 8;
 
@@ -119,7 +124,7 @@ pub struct Fault {
 pub struct PageFaults {
     rings: Vec<Ring>,
     /// Open counters that write into the rings of others.
-    _counters: Vec<OwnedFd>,
+    counters: Vec<OwnedFd>,
     /// The number of faults of a thread that each record stands for.
     pub period: u64,
     /// False if faults inside of system calls are not seen.
@@ -142,6 +147,7 @@ impl PageFaults {
     /// If there is no such process, or the kernel refuses: without CAP_PERFMON it depends on
     /// /proc/sys/kernel/perf_event_paranoid.
     pub fn open(pid: i32, others: &[i32], period: u64) -> Result<Self, Error> {
+        raise_file_limit();
         match Self::open_all(pid, others, period, true) {
             // Faults of one's own programs outside of system calls may be counted without rights.
             Err(Error::Faults { source, .. }) if is_refusal(&source) => {
@@ -157,51 +163,75 @@ impl PageFaults {
         period: u64,
         sees_system_calls: bool,
     ) -> Result<Self, Error> {
-        let mut rings: Vec<Ring> = Vec::new();
-        let mut counters = Vec::new();
         let failed = |source| Error::Faults { pid, source };
-        let mut threads = proc::thread_ids(pid)?;
-        threads.extend(others.iter().flat_map(|&it| proc::thread_ids(it).unwrap_or_default()));
-        // SAFETY: sysconf takes a number alone.
-        let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-        for processor in 0..i32::try_from(processors).unwrap_or(1) {
-            let mut first: Option<usize> = None;
-            for &tid in &threads {
-                let counter = match open_counter(tid, processor, period, sees_system_calls) {
-                    // The thread has ended, or the processor is off.
-                    Err(error)
-                        if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV)) =>
-                    {
-                        continue;
-                    }
-                    result => result.map_err(failed)?,
-                };
-                match first {
-                    Some(ring) => {
-                        let ring = rings[ring].counter.as_raw_fd();
-                        // SAFETY: both are open counters.
-                        let set =
-                            unsafe { libc::ioctl(counter.as_raw_fd(), SET_OUTPUT as _, ring) };
-                        if set != 0 {
-                            return Err(failed(io::Error::last_os_error()));
-                        }
-                        counters.push(counter);
-                    }
-                    None => {
-                        first = Some(rings.len());
-                        rings.push(Ring::new(counter).map_err(failed)?);
-                    }
-                }
+        let list = || -> Result<BTreeSet<i32>, Error> {
+            let mut threads: BTreeSet<i32> = proc::thread_ids(pid)?.into_iter().collect();
+            threads.extend(others.iter().flat_map(|&it| proc::thread_ids(it).unwrap_or_default()));
+            Ok(threads)
+        };
+        let mut threads = list()?;
+        let (mut rings, mut counters) = (Vec::new(), Vec::new());
+        for _ in 0..MAX_LISTS {
+            (rings, counters) =
+                open_counters(&threads, period, sees_system_calls).map_err(failed)?;
+            // A thread that was started before its creator had a counter has none.
+            let now = list()?;
+            if now.is_subset(&threads) {
+                break;
             }
+            threads = now;
         }
         if rings.is_empty() {
             return Err(Error::NoSuchProcess { pid });
         }
-        Ok(Self { rings, _counters: counters, period, sees_system_calls })
+        Ok(Self { rings, counters, period, sees_system_calls })
     }
 
-    /// Waits up to `time` for records, and returns all that have arrived, in the order of their time. Records without a
-    /// time come first.
+    /// Samples every `period`-th fault from now on. Returns the records that were not read yet.
+    ///
+    /// The kernel has no way to change the period of the counters that threads inherited, so all are opened anew.
+    ///
+    /// # Errors
+    /// If the kernel refuses. Nothing is sampled then.
+    pub fn change_period(
+        &mut self,
+        pid: i32,
+        others: &[i32],
+        period: u64,
+    ) -> Result<Vec<FaultRecord>, Error> {
+        let begin = now();
+        match Self::open(pid, others, period) {
+            Ok(new) => {
+                let mut old = std::mem::replace(self, new);
+                // Later faults have been counted by the new counters.
+                let mut records = old.read();
+                records.retain(|&(time, _)| time < begin);
+                Ok(records.into_iter().map(|it| it.1).collect())
+            }
+            // Its other threads and processes keep their counters.
+            Err(Error::NoSuchProcess { .. }) => Ok(Vec::new()),
+            // Two counters for each thread may be too many.
+            Err(_) => {
+                let records = self.read().into_iter().map(|it| it.1).collect();
+                self.rings.clear();
+                self.counters.clear();
+                *self = Self::open(pid, others, period)?;
+                Ok(records)
+            }
+        }
+    }
+
+    /// Takes all records out of the rings, in the order of their time.
+    fn read(&mut self) -> Vec<(Duration, FaultRecord)> {
+        let mut records = Vec::new();
+        for ring in &mut self.rings {
+            ring.read(&mut records);
+        }
+        records.sort_by_key(|&(time, _)| time);
+        records
+    }
+
+    /// Waits up to `time` for records, and returns all that have arrived, in the order of their time.
     ///
     /// # Errors
     /// If the kernel refuses to wait.
@@ -219,18 +249,63 @@ impl PageFaults {
         // A counter whose thread has ended is always ready.
         let is_over = |it: &PollFd<'_>| it.revents().is_some_and(|it| it == PollFlags::POLLHUP);
         let is_any_over = descriptors.iter().any(is_over);
-        let mut records = Vec::new();
-        for ring in &mut self.rings {
-            ring.read(&mut records);
-        }
+        let records = self.read();
         if is_any_over && records.is_empty() {
             std::thread::sleep(time.min(AFTER_END));
         }
-        records.sort_by_key(|record| match record {
-            FaultRecord::Fault(fault) => fault.time,
-            _ => Duration::ZERO,
-        });
-        Ok(records)
+        Ok(records.into_iter().map(|it| it.1).collect())
+    }
+}
+
+/// Opens counters of these threads on each processor, and a ring for each processor.
+fn open_counters(
+    threads: &BTreeSet<i32>,
+    period: u64,
+    sees_system_calls: bool,
+) -> io::Result<(Vec<Ring>, Vec<OwnedFd>)> {
+    let mut rings: Vec<Ring> = Vec::new();
+    let mut counters = Vec::new();
+    // SAFETY: sysconf takes a number alone.
+    let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    for processor in 0..i32::try_from(processors).unwrap_or(1) {
+        let mut first: Option<usize> = None;
+        for &tid in threads {
+            let counter = match open_counter(tid, processor, period, sees_system_calls) {
+                // The thread has ended, or the processor is off.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV)) => {
+                    continue;
+                }
+                result => result?,
+            };
+            match first {
+                Some(ring) => {
+                    let ring = rings[ring].counter.as_raw_fd();
+                    // SAFETY: both are open counters.
+                    let set = unsafe { libc::ioctl(counter.as_raw_fd(), SET_OUTPUT as _, ring) };
+                    if set != 0 {
+                        return Err(io::Error::last_os_error());
+                    }
+                    counters.push(counter);
+                }
+                None => {
+                    first = Some(rings.len());
+                    rings.push(Ring::new(counter)?);
+                }
+            }
+        }
+    }
+    Ok((rings, counters))
+}
+
+/// Raises the limit of open files to the highest that is allowed: a process needs a counter for each thread and processor.
+fn raise_file_limit() {
+    // SAFETY: the limits are plain data, and outlive the calls.
+    unsafe {
+        let mut limits: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) == 0 {
+            limits.rlim_cur = limits.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits);
+        }
     }
 }
 
@@ -245,6 +320,12 @@ pub fn real_time_priority() -> impl Drop {
 #[must_use]
 pub fn now() -> Duration {
     proc::time_of(ClockId::CLOCK_MONOTONIC)
+}
+
+/// Returns true if the kernel does not allow events, or has none.
+#[must_use]
+pub fn is_forbidden(error: &io::Error) -> bool {
+    is_refusal(error) || error.raw_os_error() == Some(libc::ENOSYS)
 }
 
 fn is_refusal(error: &io::Error) -> bool {
@@ -264,7 +345,14 @@ fn open_counter(
         config: MINOR_FAULTS,
         period,
         sample: SAMPLE,
-        flags: scope | INHERIT | EXCLUDE_HYPERVISOR | COMM | TASK | COMM_EXEC | USE_CLOCK_ID,
+        flags: scope
+            | INHERIT
+            | EXCLUDE_HYPERVISOR
+            | COMM
+            | TASK
+            | TIME_OF_ALL
+            | COMM_EXEC
+            | USE_CLOCK_ID,
         wakeup_events: 1,
         clock: libc::CLOCK_MONOTONIC,
         ..Attributes::default()
@@ -312,7 +400,7 @@ impl Ring {
     }
 
     /// Takes all records out of the ring.
-    fn read(&mut self, records: &mut Vec<FaultRecord>) {
+    fn read(&mut self, records: &mut Vec<(Duration, FaultRecord)>) {
         let head = self.position(HEAD).load(Ordering::Acquire);
         let mut tail = self.position(TAIL).load(Ordering::Relaxed);
         while head.wrapping_sub(tail) >= HEADER_BYTES {
@@ -322,7 +410,10 @@ impl Ring {
                 break;
             }
             let words = [8, 16, 24, 32].map(|at| if at < bytes { self.word(tail + at) } else { 0 });
-            records.extend(record(kind, flags, words));
+            // A sample begins with its place and time, other records end with it.
+            let time = if kind == FAULT { words[2] } else { self.word(tail + bytes - 8) };
+            let time = Duration::from_nanos(time);
+            records.extend(record(kind, flags, words).map(|record| (time, record)));
             tail += bytes;
         }
         self.position(TAIL).store(head, Ordering::Release);

@@ -1,15 +1,17 @@
-//! ptrace(2) and waitpid(2) for one seized thread. Signals are numbers, since nix has no names for real-time signals.
+//! ptrace(2) and waitid(2) for one seized thread. Signals are numbers, since nix has no names for real-time signals.
 
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+
+use crate::proc;
 
 /// The number of polls that only yield the processor.
 const SPINS: u32 = 200;
 /// The time between later polls.
 const POLL: Duration = Duration::from_micros(50);
 
-/// The state of a seized thread, from waitpid(2).
+/// The state of a seized thread, from waitid(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// It runs.
@@ -64,16 +66,58 @@ pub fn resume(tid: i32, how: Resume, signal: i32) -> Result<(), Errno> {
 }
 
 /// Returns the state of a seized thread, without waiting.
+///
+/// A process that rbloat started is never reaped here: its exit status belongs to the owner of its `Child`.
 #[must_use]
 pub fn wait(tid: i32) -> Wait {
-    let mut status = 0;
-    // SAFETY: `status` is writable for the length of the call.
-    let waited = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
-    match waited {
-        0 => Wait::Running,
-        _ if waited == tid && libc::WIFSTOPPED(status) => Wait::Stopped(event(status)),
-        _ => Wait::Gone,
+    match look(tid, libc::WSTOPPED) {
+        Ok(Some(Look::Stopped(status))) => return Wait::Stopped(event(status)),
+        Ok(_) => {}
+        Err(_) => return Wait::Gone,
     }
+    match look(tid, libc::WEXITED | libc::WNOWAIT) {
+        Ok(Some(Look::Ended)) => {
+            if !proc::is_own_child(tid) {
+                // The kernel tells the real parent of the end only after the tracer has waited.
+                let _ = look(tid, libc::WEXITED);
+            }
+            Wait::Gone
+        }
+        // It stopped between the two calls: the next one returns the stop.
+        Ok(_) => Wait::Running,
+        Err(_) => Wait::Gone,
+    }
+}
+
+/// Returns true if the child process `pid` has ended, or has been reaped already. Consumes nothing: neither its exit status,
+/// nor a stop that a tracer in another thread waits for.
+#[must_use]
+pub fn has_ended(pid: i32) -> bool {
+    !matches!(look(pid, libc::WEXITED | libc::WNOWAIT), Ok(None | Some(Look::Stopped(_))))
+}
+
+/// A change of state that waitid(2) reports.
+enum Look {
+    /// With the status that waitpid(2) returns.
+    Stopped(i32),
+    Ended,
+}
+
+/// Calls waitid(2) for one thread or process, without waiting.
+fn look(tid: i32, options: i32) -> Result<Option<Look>, Errno> {
+    let options = options | libc::__WALL | libc::WNOHANG;
+    // SAFETY: `information` is plain data, and writable for the length of the call. The kernel sets all fields that are read.
+    let (pid, code, status) = unsafe {
+        let mut information: libc::siginfo_t = std::mem::zeroed();
+        let waited = libc::waitid(libc::P_PID, tid.cast_unsigned(), &raw mut information, options);
+        Errno::result(waited)?;
+        (information.si_pid(), information.si_code, information.si_status())
+    };
+    Ok(match (pid, code) {
+        (0, _) => None,
+        (_, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) => Some(Look::Ended),
+        _ => Some(Look::Stopped(status << 8 | 0x7f)),
+    })
 }
 
 fn event(status: i32) -> Event {
@@ -103,4 +147,42 @@ pub fn wait_for_stop(tid: i32, patience: Duration) -> Wait {
         }
     }
     Wait::Running
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use nix::sys::ptrace;
+    use nix::unistd::Pid;
+
+    use super::*;
+
+    #[test]
+    fn the_tracer_leaves_the_exit_status_of_a_child_to_its_owner() {
+        let mut child = Command::new("sh")
+            .args(["-c", "read word; exit 7"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id().cast_signed();
+        ptrace::seize(Pid::from_raw(pid), ptrace::Options::empty()).unwrap();
+        ptrace::interrupt(Pid::from_raw(pid)).unwrap();
+        // A look for the end does not consume the stop.
+        assert!(!has_ended(pid));
+        let stopped = wait_for_stop(pid, Duration::from_secs(60));
+        assert!(matches!(stopped, Wait::Stopped(_)), "{stopped:?}");
+        resume(pid, Resume::Run, 0).unwrap();
+        drop(child.stdin.take());
+        while !has_ended(pid) {
+            let waited = wait(pid);
+            if let Wait::Stopped(Event::Signal(signal)) = waited {
+                resume(pid, Resume::Run, signal).unwrap();
+            }
+        }
+        assert_eq!(wait(pid), Wait::Gone);
+        assert_eq!(wait(pid), Wait::Gone);
+        assert_eq!(child.wait().unwrap().code(), Some(7));
+        assert!(has_ended(pid));
+    }
 }

@@ -27,10 +27,10 @@ pub use memory::{
 };
 pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
 pub use threads::{
-    SignalSets, all_minor_faults, cpu_time, minor_faults, own_cpu_time, signal_sets, thread_name,
-    thread_state, threads,
+    SignalSets, all_minor_faults, cpu_time, lives, minor_faults, own_cpu_time, own_thread_cpu_time,
+    signal_sets, thread_ids, thread_name, thread_state, threads,
 };
-pub(crate) use threads::{thread_count, thread_ids, thread_names, time_of};
+pub(crate) use threads::{thread_count, thread_names, time_of};
 pub use tree::{Member, Tree, children, ended_without_signal};
 
 /// Clock ticks as /proc counts them (USER_HZ).
@@ -101,6 +101,12 @@ fn parse<T: FromRead>(pid: i32, name: &str) -> Result<T, Error> {
 /// Parses /proc/PID/status.
 fn status(pid: i32) -> Result<Status, Error> {
     parse(pid, "status")
+}
+
+/// Returns true if `pid` is a process, not a thread, whose parent is rbloat.
+pub(crate) fn is_own_child(pid: i32) -> bool {
+    let own = std::process::id().cast_signed();
+    status(pid).is_ok_and(|status| status.tgid == pid && status.ppid == own)
 }
 
 /// Returns the time at which the process was started, in clock ticks since boot. Together with its id it identifies

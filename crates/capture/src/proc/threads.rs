@@ -17,7 +17,10 @@ pub(crate) fn thread_count(pid: i32) -> Result<usize, Error> {
 }
 
 /// Returns the ids of the process's threads, ascending. If a thread ends meanwhile, others may be missing.
-pub(crate) fn thread_ids(pid: i32) -> Result<Vec<i32>, Error> {
+///
+/// # Errors
+/// If there is no such process, or the kernel refuses.
+pub fn thread_ids(pid: i32) -> Result<Vec<i32>, Error> {
     let path = format!("/proc/{pid}/task");
     let entries = fs::read_dir(&path).map_err(|source| refusal(pid, path, source))?;
     let mut tids: Vec<i32> =
@@ -35,6 +38,32 @@ pub fn threads(pid: i32) -> Result<Vec<i32>, Error> {
     let mut tids = thread_ids(pid)?;
     tids.retain(|&tid| !matches!(thread_state(pid, tid), None | Some('Z' | 'X')));
     Ok(tids)
+}
+
+/// Returns true if a thread of the process `pid` has not ended.
+///
+/// # Errors
+/// If that cannot be read. A process that does not exist is no error.
+pub fn lives(pid: i32) -> Result<bool, Error> {
+    let tids = match thread_ids(pid) {
+        Ok(tids) => tids,
+        Err(Error::NoSuchProcess { .. } | Error::Ended { .. }) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    for tid in tids {
+        let path = format!("/proc/{pid}/task/{tid}/stat");
+        match fs::read(&path) {
+            Ok(text) => {
+                let state = stat_text(&text, 0).and_then(|state| state.chars().next());
+                if !matches!(state, None | Some('Z' | 'X')) {
+                    return Ok(true);
+                }
+            }
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {}
+            Err(error) => return Err(refusal(pid, path, error)),
+        }
+    }
+    Ok(false)
 }
 
 /// Returns the names of the threads of process `pid`, ascending, each once. A Ruby thread has the name of the program
@@ -74,11 +103,15 @@ pub fn all_minor_faults(pid: i32) -> Option<u64> {
 
 /// Returns the field of a thread's `stat` with this index behind the thread's name; `None` if the thread is gone.
 fn stat_field(pid: i32, tid: i32, index: usize) -> Option<String> {
-    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    stat_text(&fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?, index).map(str::to_owned)
+}
+
+/// Returns the field of the text of a `stat` with this index behind the name.
+fn stat_text(text: &[u8], index: usize) -> Option<&str> {
     // The name may contain any bytes, even parentheses.
     let name_end = text.windows(2).rposition(|pair| pair == b") ")?;
     let fields = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
-    fields.split_ascii_whitespace().nth(index).map(str::to_owned)
+    fields.split_ascii_whitespace().nth(index)
 }
 
 /// The signals that a thread has handlers for, and those that it blocks.
@@ -139,6 +172,12 @@ pub fn cpu_time(pid: i32) -> Duration {
 #[must_use]
 pub fn own_cpu_time() -> Duration {
     time_of(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Returns the CPU time of the calling thread, in the kernel and outside.
+#[must_use]
+pub fn own_thread_cpu_time() -> Duration {
+    time_of(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// Returns the time of a clock.

@@ -160,8 +160,12 @@ fn record(
     };
     journal.write(&Line::Start(start))?;
     let interval = arguments.every * SAMPLES_PER_GROWTH;
-    let growth = arguments.who.then(|| GrowthWatch::begin(pid, arguments.capture, interval));
-    let mut view = View::new(arguments.capture, child.is_some(), growth.transpose()?);
+    let growth = match arguments.who.then(|| GrowthWatch::begin(pid, arguments.capture, interval)) {
+        // The recording has the program's end.
+        Some(Err(failure)) if failure.is_end() && child.is_some() => None,
+        growth => growth.transpose()?,
+    };
+    let mut view = View::new(arguments.capture, child.is_some(), growth);
     view.print(&format!("recording process {pid} into {}", path.display()));
     let options = RecorderOptions {
         every: arguments.every,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use formats::{Who, to_json};
 use sampler::Program;
-use supervise::{Event, Orphans, Signals};
+use supervise::{Event, Orphans, Signals, exit_status};
 
 use crate::arguments::{CaptureArguments, ProcessName, parse_time};
 use crate::attempts;
@@ -88,9 +88,9 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
             let mut begun = Watch::begin(pid, arguments.capture, arguments.poll)?;
             begun.learn(&program);
             let duration = arguments.duration.or(Some(WATCHED));
-            let who = watch(begun, duration, &signals, None)?;
-            print(&who, arguments.json, files)?;
-            Ok(Outcome::Done)
+            let watched = watch(begun, duration, &signals, None);
+            watched.print(arguments.json, files)?;
+            Ok(if watched.failed { Outcome::Incomplete } else { Outcome::Done })
         }
         None => start_and_watch(arguments, files),
     }
@@ -102,14 +102,33 @@ fn start_and_watch(arguments: &WhoArguments, files: Files) -> Result<Outcome, Fa
     let orphans = Orphans::take_in();
     let mut child = start(&arguments.watched.command)?;
     let pid = child.id().cast_signed();
-    let who = Watch::begin(pid, arguments.capture, arguments.poll)
-        .and_then(|begun| watch(begun, arguments.duration, &signals, Some(&mut child)));
-    if who.is_ok() && child.try_wait().is_ok_and(|status| status.is_none()) {
+    let watched = match Watch::begin(pid, arguments.capture, arguments.poll) {
+        Ok(begun) => Ok(watch(begun, arguments.duration, &signals, Some(&mut child))),
+        Err(failure) if failure.is_end() => Ok(Watched {
+            who: Watch::nothing(pid, &arguments.watched.command),
+            notes: vec!["the program ended before the observation began".into()],
+            failed: false,
+        }),
+        Err(failure) => Err(failure),
+    };
+    let is_over = watched.as_ref().is_ok_and(|watched| !watched.failed);
+    if is_over && exit_status(&mut child)?.is_none() {
         supervise::terminate(&child);
     }
     let status = signals.wait_for(&mut child, &orphans)?;
-    print(&who?, arguments.json, files)?;
-    Ok(Outcome::Ended(shell_status(status)))
+    let watched = watched?;
+    watched.print(arguments.json, files)?;
+    let status = shell_status(status);
+    Ok(if watched.failed && status == 0 { Outcome::Incomplete } else { Outcome::Ended(status) })
+}
+
+/// The result of an observation.
+struct Watched {
+    who: Who,
+    /// Sentences for standard error.
+    notes: Vec<String>,
+    /// True if the observation ended early because something failed.
+    failed: bool,
 }
 
 /// Watches until the time is over, a signal arrives, or the process ends.
@@ -118,39 +137,78 @@ fn watch(
     duration: Option<Duration>,
     signals: &Signals,
     mut child: Option<&mut Child>,
-) -> Result<Who, Failure> {
-    let end = duration.map(|duration| Instant::now() + duration);
+) -> Watched {
+    let begin = Instant::now();
+    let end = duration.map(|duration| begin + duration);
+    let (mut notes, mut failed) = (Vec::new(), false);
     while end.is_none_or(|end| Instant::now() < end) {
-        watch.step()?;
-        let event = signals.next(Duration::ZERO)?;
-        let has_ended = match &mut child {
-            Some(child) => {
-                supervise::pass_on(event, child);
-                child.try_wait().is_ok_and(|status| status.is_some())
+        match next(&mut watch, signals, child.as_deref_mut()) {
+            Ok(None) => {}
+            Ok(Some(End::OfProcess)) => {
+                if child.is_none() {
+                    let seconds = begin.elapsed().as_secs();
+                    notes.push(format!("the process ended after {seconds} s"));
+                }
+                break;
             }
-            None => matches!(event, Event::Signal { .. }) || !watch.lives(),
-        };
-        if has_ended {
-            break;
+            Ok(Some(End::BySignal)) => break,
+            Err(failure) => {
+                let seconds = begin.elapsed().as_secs();
+                notes.push(format!("the observation ended after {seconds} s: {failure}"));
+                failed = true;
+                break;
+            }
         }
     }
-    Ok(watch.end())
+    notes.extend(watch.refusal.take());
+    Watched { who: watch.end(), notes, failed }
 }
 
-fn print(who: &Who, json: bool, files: Files) -> Result<(), Failure> {
-    let outputs = [
-        (files.page, render::who_html as fn(&Who) -> String),
-        (files.folded, render::folded),
-        (files.speedscope, render::speedscope),
-    ];
-    for (output, text) in outputs {
-        if let Some(output) = output {
-            output.write(text(who).as_bytes())?;
+/// The reason for which an observation ends before its time.
+enum End {
+    OfProcess,
+    BySignal,
+}
+
+/// Waits for samples, for a short time, and returns the end of the observation if it has come.
+fn next(
+    watch: &mut Watch,
+    signals: &Signals,
+    child: Option<&mut Child>,
+) -> Result<Option<End>, Failure> {
+    watch.step()?;
+    let event = signals.next(Duration::ZERO)?;
+    let lives = match child {
+        Some(child) => {
+            supervise::pass_on(event, child);
+            exit_status(child)?.is_none()
         }
-    }
-    let text = match json {
-        true => to_json(who, &render::who_summary(who)),
-        false => render::who(who, terminal::width()),
+        None if matches!(event, Event::Signal { .. }) => return Ok(Some(End::BySignal)),
+        None => watch.lives()?,
     };
-    Ok(terminal::print(&text)?)
+    Ok((!lives).then_some(End::OfProcess))
+}
+
+impl Watched {
+    /// Writes the files, and prints the result and the notes.
+    fn print(&self, json: bool, files: Files) -> Result<(), Failure> {
+        let who = &self.who;
+        let outputs = [
+            (files.page, render::who_html as fn(&Who) -> String),
+            (files.folded, render::folded),
+            (files.speedscope, render::speedscope),
+        ];
+        for (output, text) in outputs {
+            if let Some(output) = output {
+                output.write(text(who).as_bytes())?;
+            }
+        }
+        let text = match json {
+            true => to_json(who, &render::who_summary(who)),
+            false => render::who(who, terminal::width()),
+        };
+        terminal::print(&text)?;
+        self.notes.iter().for_each(terminal::complain);
+        Ok(())
+    }
 }

@@ -226,7 +226,7 @@ fn without_events_the_method_that_grows_has_most_of_the_growth() {
     assert_eq!(found.sampling.method, SamplingMethod::Polling);
     assert_design(&found);
     let text = String::from_utf8(who(&[&pid, "--poll"]).stdout).unwrap();
-    assert!(text.contains("page faults were counted every 20 ms"), "{text}");
+    assert!(text.contains("page faults were counted every "), "{text}");
     assert!(text.contains("/srv/app/reports.rb:4"), "{text}");
     assert!(target.finish());
 }
@@ -234,8 +234,10 @@ fn without_events_the_method_that_grows_has_most_of_the_growth() {
 /// A process that was forked before the observation, and one that is forked meanwhile.
 #[test]
 fn forked_processes_are_followed() {
+    // They compute between two pieces of work: the stack of a thread that sleeps by then is unknown.
+    let growth = GROWTH.replace("sleep 0.01", "x = 0; x += 1 while x < 400_000");
     let program = format!(
-        "{GROWTH}
+        "{growth}
          read, write = IO.pipe
          first = fork {{ $stdin.reopen(read); grow }}
          puts 'ready {{}}'; $stdout.flush
@@ -732,6 +734,118 @@ fn a_program_is_watched_until_it_ends() {
     let found: Who = document(&output.stdout);
     assert_adds_up(&found);
     assert_eq!(found.lines[0].path, "/srv/app/reports.rb", "{:?}", found.lines);
+}
+
+/// A method that grows by mmap with MAP_POPULATE, which makes no page faults, and one that grows by strings.
+const POPULATE: &str = r##"
+    require 'fiddle'
+    MMAP = Fiddle::Function.new(Fiddle.dlopen(nil)['mmap'], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, *[Fiddle::TYPE_INT] * 3, Fiddle::TYPE_LONG], Fiddle::TYPE_VOIDP)
+    KEPT = []
+    def small
+      KEPT << Array.new(20) { "s" * 1000 }
+    end
+    # Private, anonymous, populated.
+    def large
+      MMAP.call(nil, 4 << 20, 3, 0x8022, -1, 0)
+    end
+    puts 'ready {}'; $stdout.flush
+    $stdin.gets
+    50.times { small; large }
+    puts 'ready {}'; $stdout.flush
+    $stdin.read
+"##;
+
+#[test]
+fn growth_without_page_faults_is_not_that_of_other_code() {
+    let has_fiddle = testkit::ruby().args(["-e", "require 'fiddle'"]).output().unwrap();
+    if !has_fiddle.status.success() {
+        return testkit::skip("Ruby has no fiddle");
+    }
+    let mut target = Target::ruby(POPULATE);
+    let (output, _) = watch_work(&mut target);
+    let found = document_of(&output);
+    assert_adds_up(&found);
+    assert!(found.growth_bytes > 200 << 20, "{}", found.growth_bytes);
+    assert!(share(&found, "Object#small") < 0.05, "{:#?}", found.methods);
+    assert!(found.unsampled_bytes * 100 > found.growth_bytes * 90, "{}", found.unsampled_bytes);
+    assert!(target.finish());
+}
+
+/// By the time at which the stack of a thread is read that allocates and sleeps in turn, it often sleeps.
+#[test]
+fn no_growth_is_that_of_a_method_that_only_waits() {
+    let program = "KEPT = []
+        def work = KEPT << ('x' * 60_000)
+        Thread.new { loop { work; sleep 0.002 } }
+        puts 'ready {}'; $stdout.flush
+        $stdin.read";
+    let target = Target::ruby(program);
+    let found = document_of(&who(&[&target.pid().to_string(), "--json"]));
+    assert_adds_up(&found);
+    assert!(found.growth_bytes > 4 << 20, "{}", found.growth_bytes);
+    assert!(share(&found, "Kernel#sleep") < 0.05, "{:#?}", found.methods);
+    assert!(found.sampling.prompt_bytes <= found.growth_bytes - found.unknown_bytes);
+    assert!(target.finish());
+}
+
+/// Each process took two descriptors of rbloat until the observation ended.
+#[test]
+fn a_process_that_starts_many_others_does_not_exhaust_the_descriptors() {
+    let mut target = Target::ruby(
+        "puts 'ready {}'; $stdout.flush
+         $stdin.gets
+         150.times { system('true') }
+         puts 'ready {}'; $stdout.flush
+         $stdin.read",
+    );
+    let limited = "ulimit -n 64; exec \"$0\" \"$@\"";
+    let child = Command::new("sh")
+        .args(["-c", limited, rbloat().get_program().to_str().unwrap()])
+        .args(["who", "--for", "1h", "--json", "--max-pause", "10s", &target.pid().to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    target.tell("");
+    target.next_truth();
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count();
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let _ = document_of(&child.wait_with_output().unwrap());
+    assert!(descriptors < 40, "{descriptors}");
+    assert!(target.finish());
+}
+
+/// The capture of a program's layouts begins after 100 ms. A program that ended during it had its status taken by the tracer,
+/// and rbloat waited for it without end.
+#[test]
+fn a_program_that_ends_during_the_capture_keeps_its_status() {
+    for milliseconds in (60..=180).step_by(6) {
+        let word = format!("sleep {}; exit 7", f64::from(milliseconds) / 1e3);
+        for command in [&["who"][..], &["record", "--who", "--every", "100ms", "-o", "/dev/null"]] {
+            let mut rbloat = rbloat();
+            rbloat.args(command).arg("--");
+            rbloat.arg(testkit::ruby().get_program()).args(testkit::ruby().get_args());
+            let output = rbloat.args(["-e", &word]).output().unwrap();
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(7), "{word} {command:?}: {complaint}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_ends_before_the_observation_keeps_its_status() {
+    for _ in 0..10 {
+        for (program, expected) in [("true", 0), ("false", 1)] {
+            let output = rbloat().args(["who", "--json", "--", program]).output().unwrap();
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(expected), "{complaint}");
+            let found: Who = document(&output.stdout);
+            assert!(found.command.contains(program), "{}", found.command);
+            let words = ["record", "--who", "-o", "/dev/null", "--", program];
+            assert_eq!(rbloat().args(words).output().unwrap().status.code(), Some(expected));
+        }
+    }
 }
 
 #[test]

@@ -156,7 +156,7 @@ impl Peak {
 
 #[cfg(test)]
 mod tests {
-    use formats::{Line, SamplingMethod, WhoFrame, WhoStack};
+    use formats::{Line, Sampling, SamplingMethod, WhoFrame, WhoStack};
 
     use super::*;
     use crate::plot::tests::{causes, recording};
@@ -166,7 +166,16 @@ mod tests {
         Line::Growth(GrowthSample {
             t_ms,
             from_ms,
-            method: SamplingMethod::PageFaults,
+            sampling: Sampling {
+                method: SamplingMethod::PageFaults,
+                samples: 1,
+                lost: 0,
+                torn: 0,
+                unreadable: 0,
+                late: 0,
+                prompt_bytes: bytes,
+                interval_ms: None,
+            },
             growth_bytes: bytes + 5,
             unknown_bytes: 3,
             other_bytes: 2,

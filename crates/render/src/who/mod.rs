@@ -21,6 +21,9 @@ pub use folded::folded;
 pub(crate) use folded::name;
 pub use speedscope::speedscope;
 
+/// The names of the rows of growth by unknown code, and of growth without a sample.
+const UNKNOWN: &str = "(unknown)";
+const UNSAMPLED: &str = "(not sampled)";
 /// Rows of a table, at most.
 const MAX_ROWS: usize = 12;
 const MAX_SHARES: usize = 6;
@@ -34,14 +37,24 @@ const MAX_METHOD: usize = 56;
 #[must_use]
 pub fn who_summary(who: &Who) -> String {
     let time = format!("{:.0} s", who.elapsed_ms / 1e3);
+    let others = who.processes.iter().filter(|it| it.pid != who.pid && it.growth_bytes > 0).count();
+    let whose = match others {
+        0 => format!("Process {}", who.pid),
+        1 => format!("Process {} and a process that it started", who.pid),
+        others => format!("Process {} and {others} processes that it started", who.pid),
+    };
     if who.growth_bytes == 0 {
         return format!("Process {} did not grow in {time}.", who.pid);
     }
-    let growth = format!("Process {} grew by {} in {time}", who.pid, Size(who.growth_bytes));
+    let mut growth = format!("{whose} grew by {} in {time}", Size(who.growth_bytes));
+    if others > 0 {
+        let own = who.processes.iter().filter(|it| it.pid == who.pid).map(|it| it.growth_bytes);
+        let _ = write!(growth, ", process {} itself by {}", who.pid, Size(own.sum()));
+    }
     match who.lines.first().map(|line| (line, percent(line.bytes, who.growth_bytes))) {
         Some((line, share)) if share >= MIN_SHARE => {
             format!(
-                "{growth}, {share:.0} % of it in {} ({}:{}).",
+                "{growth}; {share:.0} % of it in {} ({}:{}).",
                 line.method, line.path, line.line
             )
         }
@@ -93,12 +106,14 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
     write_lines(who, out, width)?;
     let tasks = who.tasks.iter().map(|it| (it.bytes, None, task(it)));
     write_table(out, who.growth_bytes, "REQUEST OR JOB", None, tasks.take(MAX_ROWS))?;
-    let threads = who.threads.iter().map(|it| (it.bytes, None, it.name.clone()));
-    write_table(out, who.growth_bytes, "THREADS", None, threads.take(MAX_SHARES))?;
-    let kinds = who.kinds.iter().map(|it| (it.bytes, None, kind(it.kind).to_owned()));
-    write_table(out, who.growth_bytes, "KIND OF MEMORY", None, kinds.take(MAX_SHARES))?;
+    let unsampled = (who.unsampled_bytes, None, UNSAMPLED.to_owned());
+    let with_unsampled = |rows: Vec<Row>| with(unsampled.clone(), rows, MAX_SHARES);
+    let threads = who.threads.iter().map(|it| (it.bytes, None, it.name.clone())).collect();
+    write_table(out, who.growth_bytes, "THREADS", None, with_unsampled(threads))?;
+    let kinds = who.kinds.iter().map(|it| (it.bytes, None, kind(it.kind).to_owned())).collect();
+    write_table(out, who.growth_bytes, "KIND OF MEMORY", None, with_unsampled(kinds))?;
     let code = who.machine_code.iter().map(|it| (it.bytes, None, machine_code(it).to_owned()));
-    write_table(out, who.growth_bytes, "MACHINE CODE", None, code.take(MAX_SHARES))?;
+    write_table(out, who.growth_bytes, "MACHINE CODE", None, with_unsampled(code.collect()))?;
     if who.processes.len() > 1 {
         let name = |pid: i32| format!("process {pid}");
         let mut processes: Vec<_> = who.processes.iter().collect();
@@ -144,9 +159,14 @@ fn machine_code(code: &WhoMachineCode) -> &str {
 fn confidence(who: &Who) -> String {
     let prompt = percent(who.sampling.prompt_bytes, who.growth_bytes);
     match who.sampling.method {
-        SamplingMethod::Polling => "page faults were counted every 20 ms and not sampled (that needs CAP_PERFMON): growth by methods that run for \
-             less than 100 ms is often attributed to others"
-            .into(),
+        SamplingMethod::Polling => {
+            let interval = who.sampling.interval_ms.unwrap_or_default();
+            format!(
+                "page faults were counted every {interval:.0} ms and not sampled (that needs CAP_PERFMON): growth by methods \
+                 that run for less than {:.0} ms is often attributed to others",
+                5.0 * interval
+            )
+        }
         method => {
             let unseen = match method {
                 SamplingMethod::UserPageFaults => {
@@ -158,13 +178,31 @@ fn confidence(who: &Who) -> String {
                 0 => String::new(),
                 lost => format!("; {lost} samples were lost"),
             };
-            format!("{prompt:.0} % of the stacks were read within 1 ms{unseen}{lost}")
+            let late = percent(who.sampling.late, who.sampling.samples);
+            let late = if late >= MIN_SHARE {
+                format!(
+                    "; {late:.0} % of the stacks were read too late: the thread already waited, so the code is unknown"
+                )
+            } else {
+                String::new()
+            };
+            format!(
+                "the stacks of {prompt:.0} % of it were read within 1 ms, before the thread waited{unseen}{lost}{late}"
+            )
         }
     }
 }
 
 /// The rows of a table: growth, growth of its own, and a name.
 type Row = (u64, Option<u64>, String);
+
+/// The largest rows, with one for the growth that is not in `rows`.
+fn with(unknown: Row, mut rows: Vec<Row>, max: usize) -> impl Iterator<Item = Row> {
+    rows.truncate(max);
+    let at = rows.iter().position(|row| row.0 < unknown.0).unwrap_or(rows.len());
+    rows.insert(at, unknown);
+    rows.into_iter()
+}
 
 fn write_table(
     out: &mut String,
@@ -198,36 +236,35 @@ fn write_methods(who: &Who, out: &mut String, width: usize) -> std::fmt::Result 
         }
     };
     let row = |it: &WhoMethod| (it.total_bytes, Some(it.self_bytes), name(it));
+    let rows = who.methods.iter().take(MAX_ROWS).map(row).collect();
+    let unknown = (who.unknown_bytes, Some(who.unknown_bytes), UNKNOWN.to_owned());
     let head = "METHOD, WITH ALL THAT IT CALLS";
-    write_table(
-        out,
-        who.growth_bytes,
-        head,
-        Some("ITSELF"),
-        who.methods.iter().take(MAX_ROWS).map(row),
-    )
+    write_table(out, who.growth_bytes, head, Some("ITSELF"), with(unknown, rows, MAX_ROWS))
 }
 
 fn write_lines(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
-    write_line_table(&who.lines, who.growth_bytes, "LINE OF THE APPLICATION", out, width)?;
+    let head = "LINE OF THE APPLICATION";
+    write_line_table(&who.lines, who.growth_bytes, who.unknown_bytes, head, out, width)?;
     if who.copied_bytes <= 1 << 20 {
         return Ok(());
     }
     let head = "LINE THAT COPIED SHARED MEMORY";
-    write_line_table(&who.copies, who.copied_bytes, head, out, width)
+    write_line_table(&who.copies, who.copied_bytes, 0, head, out, width)
 }
 
 fn write_line_table(
     lines: &[WhoLine],
     all: u64,
+    unknown: u64,
     head: &str,
     out: &mut String,
     width: usize,
 ) -> std::fmt::Result {
-    let rows = lines.iter().take(MAX_ROWS).map(|it| {
+    let row = |it: &WhoLine| {
         let (method, room) = method_and_room(&it.method, MAX_METHOD, FIGURES, width);
         let place = end_of(&format!("{}:{}", it.path, it.line), room);
         (it.bytes, None, format!("{BOLD}{place}{BOLD:#}  {method}"))
-    });
-    write_table(out, all, head, None, rows)
+    };
+    let rows = lines.iter().take(MAX_ROWS).map(row).collect();
+    write_table(out, all, head, None, with((unknown, None, UNKNOWN.to_owned()), rows, MAX_ROWS))
 }

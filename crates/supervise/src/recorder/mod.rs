@@ -21,7 +21,7 @@ use formats::{
 use crate::Error;
 use crate::orphans::Orphans;
 use crate::pace::Pace;
-use crate::signals::{Event, Signals, pass_on};
+use crate::signals::{Event, Signals, exit_status, pass_on};
 
 pub use journal::Journal;
 use known_processes::{KnownProcesses, ProgramId};
@@ -199,7 +199,7 @@ impl<'a> Recorder<'a> {
     ) -> Result<RecordingEnd, Error> {
         let (why, status) = loop {
             if let Some(child) = &mut child
-                && let Some(status) = child.try_wait().map_err(Error::Signals)?
+                && let Some(status) = exit_status(child)?
             {
                 break (EndReason::TargetEnded, Some(status));
             }
@@ -327,7 +327,8 @@ impl<'a> Recorder<'a> {
     fn take_peak(&mut self) -> Result<(), Error> {
         let now = self.now();
         let Some(id) = self.peaks.unexplained() else { return Ok(()) };
-        if !self.peak_captures.as_ref().is_some_and(|pace| pace.is_due(now)) {
+        let Some(pace) = &self.peak_captures else { return Ok(()) };
+        if !pace.is_due(now) && !self.peaks.is_spike(id) {
             return Ok(());
         }
         let cpu = capture::proc::own_cpu_time();

@@ -7,9 +7,8 @@ use formats::Sample;
 /// A new peak exceeds the last one that was explained by this fraction, and these bytes.
 const RISE: u64 = 10;
 const MIN_RISE_BYTES: u64 = 1 << 20;
-/// A process still grows if its RSS exceeds the last one by this fraction. It is explained after so many samples all the same.
-const STILL_GROWING: u64 = 100;
-const MAX_WAIT: u32 = 10;
+/// A spike doubles RSS, and adds these bytes. A process has few such peaks in its life, so they need not wait for their turn.
+const MIN_SPIKE_BYTES: u64 = 16 << 20;
 
 /// A process's id and start time.
 type ProcessId = (i32, u64);
@@ -25,9 +24,6 @@ struct Peak {
     /// RSS when the process was first seen, or its memory was last explained.
     explained_bytes: u64,
     rss_bytes: u64,
-    /// The number of samples since RSS exceeds `explained_bytes` enough; 0 if it does not.
-    waited: u32,
-    is_growing: bool,
 }
 
 impl Peaks {
@@ -35,39 +31,39 @@ impl Peaks {
         let mut before = std::mem::take(&mut self.peaks);
         for process in &sample.processes {
             let (id, rss) = ((process.pid, process.started_ticks), process.rss_bytes);
-            let peak = before.remove(&id).map_or_else(
-                || Peak { explained_bytes: rss, rss_bytes: rss, waited: 0, is_growing: false },
-                |before| before.next(rss),
-            );
+            let explained = before.remove(&id).map_or(rss, |before| before.explained_bytes);
+            let peak = Peak { explained_bytes: explained, rss_bytes: rss };
             self.peaks.insert(id, peak);
         }
     }
 
-    /// Returns the process to explain, if there is one: that with the greatest rise.
+    /// Returns the process to explain, if there is one: that with the greatest rise. It is explained while it may still rise: a
+    /// spike can be over at the next sample.
     pub(super) fn unexplained(&self) -> Option<ProcessId> {
-        let is_due = |it: &Peak| it.waited > 0 && (!it.is_growing || it.waited > MAX_WAIT);
-        let due = self.peaks.iter().filter(|(_, peak)| is_due(peak));
+        let due = self.peaks.iter().filter(|(_, peak)| peak.is_new());
         due.max_by_key(|(_, peak)| peak.rss_bytes - peak.explained_bytes).map(|(id, _)| *id)
+    }
+
+    /// Returns true if the process has so high a peak that it is explained at once, however short ago the last one was.
+    pub(super) fn is_spike(&self, id: ProcessId) -> bool {
+        self.peaks.get(&id).is_some_and(|peak| {
+            let explained = peak.explained_bytes;
+            peak.rss_bytes >= explained.saturating_add(explained.max(MIN_SPIKE_BYTES))
+        })
     }
 
     /// Notes that the memory of a process was explained.
     pub(super) fn explain(&mut self, id: ProcessId) {
         if let Some(peak) = self.peaks.get_mut(&id) {
-            (peak.explained_bytes, peak.waited) = (peak.rss_bytes, 0);
+            peak.explained_bytes = peak.rss_bytes;
         }
     }
 }
 
 impl Peak {
-    fn next(self, rss: u64) -> Self {
+    fn is_new(&self) -> bool {
         let explained = self.explained_bytes;
-        let is_peak = rss > explained.saturating_add((explained / RISE).max(MIN_RISE_BYTES));
-        Self {
-            explained_bytes: explained,
-            rss_bytes: rss,
-            waited: if is_peak { self.waited + 1 } else { 0 },
-            is_growing: rss > self.rss_bytes + self.rss_bytes / STILL_GROWING,
-        }
+        self.rss_bytes > explained.saturating_add((explained / RISE).max(MIN_RISE_BYTES))
     }
 }
 
@@ -122,16 +118,28 @@ mod tests {
     #[test]
     fn a_peak_is_explained_when_it_is_reached_and_not_again_at_the_same_height() {
         assert!(explained(&[100, 109, 100, 109]).is_empty());
-        // Not while it rises, and before it has passed.
-        assert_eq!(explained(&[100, 150, 200, 300, 300, 300, 120, 300, 320]), [4]);
-        assert_eq!(explained(&[100, 150, 200, 300, 280]), [4]);
-        assert_eq!(explained(&[100, 200, 200, 230, 230]), [2, 4]);
+        assert_eq!(explained(&[100, 200, 200, 230, 230]), [1, 3]);
+        assert_eq!(explained(&[100, 150, 160, 300, 300, 300, 120, 300, 320]), [1, 3]);
+    }
+
+    #[test]
+    fn a_spike_is_explained_before_it_is_over() {
+        assert_eq!(explained(&[13, 400, 13, 13]), [1]);
+        let mut peaks = Peaks::default();
+        let spikes = [13, 15, 70, 90, 200, 13, 201].map(|mib| {
+            peaks.update(&sample(mib));
+            let id = peaks.unexplained();
+            let is_spike = id.is_some_and(|id| peaks.is_spike(id));
+            id.into_iter().filter(|_| is_spike).for_each(|id| peaks.explain(id));
+            is_spike
+        });
+        assert_eq!(spikes, [false, false, true, false, true, false, false]);
     }
 
     #[test]
     fn a_process_that_never_stops_growing_is_explained_too() {
         let series: Vec<u64> = (0..30).map(|step| 100 + 20 * step).collect();
-        assert_eq!(explained(&series).first(), Some(&(MAX_WAIT as usize + 1)));
+        assert_eq!(explained(&series)[..3], [1, 2, 3]);
     }
 
     #[test]
