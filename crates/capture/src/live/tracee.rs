@@ -70,10 +70,9 @@ pub fn resume(tid: i32, how: Resume, signal: i32) -> Result<(), Errno> {
 /// A process that rbloat started is never reaped here: its exit status belongs to the owner of its `Child`.
 #[must_use]
 pub fn wait(tid: i32) -> Wait {
-    match look(tid, libc::WSTOPPED) {
-        Ok(Some(Look::Stopped(status))) => return Wait::Stopped(event(status)),
-        Ok(_) => {}
-        Err(_) => return Wait::Gone,
+    // For a zombie, this is ECHILD.
+    if let Ok(Some(Look::Stopped(status))) = look(tid, libc::WSTOPPED) {
+        return Wait::Stopped(event(status));
     }
     match look(tid, libc::WEXITED | libc::WNOWAIT) {
         Ok(Some(Look::Ended)) => {
