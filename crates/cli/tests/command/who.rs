@@ -567,8 +567,8 @@ const BURST: &str = r##"
         def kept
           Array.new(9000) { |i| "y" * (900 + i % 300) }
         end
-        def run(name)
-          results = Array.new(2) { send(name) }
+        def run(name, times = 2)
+          results = Array.new(times) { send(name) }
           results if name == :kept
         end
       end
@@ -581,10 +581,10 @@ const BURST: &str = r##"
     puts 'ready {}'; $stdout.flush
     $stdin.read
 "##;
-const THREADS: &str =
-    "Array.new(20) { |n| Thread.new { Bursts.new.run(names[n % 3]) } }.map(&:value)";
+/// Without collections: no method gets memory that another one touched first.
+const THREADS: &str = "GC.disable.then { Array.new(20) { |n| Thread.new { Bursts.new.run(names[n % 3]) } }.map(&:value) }.tap { GC.enable }";
 const RACTORS: &str =
-    "Array.new(6) { |n| Ractor.new(names[n % 3]) { |name| Bursts.new.run(name) } }
+    "Array.new(6) { |n| Ractor.new(names[n % 3]) { |name| Bursts.new.run(name, 6) } }
     .map { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }";
 
 /// The code is known for the memory that the ledger counts as free, and the code whose results are kept has none of it.
