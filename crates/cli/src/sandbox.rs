@@ -3,6 +3,10 @@
 //! From then on it only reads open files, computes and writes its output. It needs no capabilities, no other files, no
 //! network and no other processes. Three layers take them away: capset(2), Landlock, and a seccomp filter.
 //!
+//! A command that needs its rights again, such as `record`, keeps them and analyses on threads that give them up. This
+//! protects against errors in the logic of an analysis, but not against code that an attacker runs in rbloat, since
+//! threads share their memory.
+//!
 //! The filter lists the allowed system calls. All others fail with ENOSYS, as on an old kernel, which C libraries and
 //! allocators are built to handle. If the filter killed rbloat instead, a harmless call of a future library would cost
 //! the report.
@@ -12,6 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Once;
 
 use clap::Args;
 use landlock::{
@@ -37,16 +42,26 @@ pub(crate) struct SandboxArguments {
     no_sandbox: bool,
 }
 
-/// A sandbox that has not begun yet. It applies to the calling thread and to the threads that this thread starts later.
-/// The filter applies to all threads, because some threads of the capture may not have ended yet.
+/// A sandbox that has not begun yet.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
-    is_wanted: bool,
+    arguments: SandboxArguments,
+    reach: Reach,
     has_begun: Cell<bool>,
     /// The folders of outputs that have no name yet.
     folders: Vec<Rc<OwnedFd>>,
     /// True if giving them their names needs root's rights.
     takes_rights: bool,
+}
+
+/// What gives up its rights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// The calling thread and the threads that it starts later. The filter applies to all threads, because some threads
+    /// of the capture may not have ended yet.
+    Process,
+    /// A new thread for each analysis.
+    Analyses,
 }
 
 /// The work that remains when a sandbox begins.
@@ -66,42 +81,70 @@ const TO_NAME: CapabilitySet = TO_READ.union(CapabilitySet::FOWNER);
 const LANDLOCK: ABI = ABI::V7;
 
 impl Sandbox {
-    /// Returns a sandbox in which these outputs can be completed.
+    /// Returns a sandbox for the process, in which these outputs can be completed.
     pub(crate) fn new<'a>(
         arguments: SandboxArguments,
         outputs: impl IntoIterator<Item = &'a Output>,
     ) -> Self {
         let pending: Vec<_> = outputs.into_iter().filter_map(Output::pending).collect();
         Self {
-            is_wanted: !arguments.no_sandbox,
+            arguments,
+            reach: Reach::Process,
             has_begun: Cell::new(false),
             takes_rights: pending.iter().any(|(_, takes_rights)| *takes_rights),
             folders: pending.into_iter().map(|(folder, _)| folder).collect(),
         }
     }
 
-    /// Returns a sandbox that sets no limits.
-    pub(crate) fn none() -> Self {
-        Self::new(SandboxArguments { no_sandbox: true }, [])
+    /// Returns a sandbox for the analyses of a process that needs its rights again afterwards.
+    pub(crate) fn of_analyses(arguments: SandboxArguments) -> Self {
+        Self { reach: Reach::Analyses, ..Self::new(arguments, []) }
     }
 
-    /// Begins the sandbox for an analysis that first opens files beneath `folders`.
+    /// Begins the sandbox of the process for an analysis that first opens files beneath `folders`.
     pub(crate) fn begin_with_files(&self, folders: &[BorrowedFd<'_>]) {
-        self.enter(Stage::Opening(folders));
+        if self.reach == Reach::Process {
+            self.enter(Stage::Opening(folders));
+        }
     }
 
-    /// Begins the sandbox. From now on, no further files can be opened. Further calls have no effect.
+    /// Begins the sandbox of the process. From now on, no further files can be opened. Further calls have no effect.
     pub(crate) fn begin(&self) {
-        if !self.has_begun.replace(true) {
+        if self.reach == Reach::Process && !self.has_begun.replace(true) {
             self.enter(Stage::Computing);
         }
     }
 
-    fn enter(&self, stage: Stage<'_>) {
-        if self.is_wanted {
-            for failure in self.restrict(stage, seccompiler::apply_filter_all_threads) {
-                terminal::complain(format!("a part of the sandbox is missing: {failure}"));
+    /// Runs an analysis in the sandbox.
+    pub(crate) fn run<T: Send>(&self, analysis: impl FnOnce() -> T + Send) -> T {
+        let arguments = self.arguments;
+        match self.reach {
+            Reach::Process => {
+                self.begin();
+                analysis()
             }
+            Reach::Analyses => on_a_thread(move || {
+                Self::of_analyses(arguments).enter(Stage::Computing);
+                analysis()
+            }),
+        }
+    }
+
+    fn enter(&self, stage: Stage<'_>) {
+        // A recording makes many analyses.
+        static COMPLAINT: Once = Once::new();
+        if self.arguments.no_sandbox {
+            return;
+        }
+        let failures = match self.reach {
+            Reach::Process => self.restrict(stage, seccompiler::apply_filter_all_threads),
+            Reach::Analyses => self.restrict(stage, seccompiler::apply_filter),
+        };
+        if !failures.is_empty() {
+            let failures = failures.join("; ");
+            COMPLAINT.call_once(|| {
+                terminal::complain(format!("a part of the sandbox is missing: {failures}"));
+            });
         }
     }
 
@@ -179,6 +222,14 @@ impl Sandbox {
         let arch = std::env::consts::ARCH.try_into()?;
         Ok(SeccompFilter::new(rules, other, listed, arch)?.try_into()?)
     }
+}
+
+/// Runs `work` on a new thread, and returns its result or its panic.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(work);
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// The calls of an analysis: to read and write open files, to allocate memory, to start threads, and to end.
@@ -294,11 +345,6 @@ mod tests {
         Sandbox::new(SandboxArguments { no_sandbox: false }, outputs.iter().copied())
     }
 
-    /// Runs `test` in a thread of its own, since a sandbox cannot be left.
-    fn in_a_thread<T: Send>(test: impl FnOnce() -> T + Send) -> T {
-        thread::scope(|scope| scope.spawn(test).join().unwrap())
-    }
-
     fn restrict(stage: Stage<'_>) {
         assert_eq!(sandbox(&[]).restrict(stage, apply_filter), Vec::<String>::new());
     }
@@ -310,7 +356,7 @@ mod tests {
 
     #[test]
     fn no_file_program_socket_or_process_can_be_reached() {
-        in_a_thread(|| {
+        on_a_thread(|| {
             restrict(Stage::Computing);
             assert_forbidden(File::open("/etc/passwd"));
             assert_forbidden(File::create("/tmp/rbloat-sandbox"));
@@ -349,7 +395,7 @@ mod tests {
     fn an_analysis_can_compute_read_open_files_and_write_its_output() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
-        in_a_thread(|| {
+        on_a_thread(|| {
             let output = Output::open(&path).unwrap();
             let mut open = File::open("/proc/self/exe").unwrap();
             assert_eq!(
@@ -374,6 +420,33 @@ mod tests {
     }
 
     #[test]
+    fn only_the_thread_of_an_analysis_loses_its_rights() {
+        let sandbox = Sandbox::of_analyses(SandboxArguments { no_sandbox: false });
+        let had = rustix::thread::capabilities(None).unwrap();
+        for _ in 0..2 {
+            let sum = sandbox.run(|| {
+                assert_forbidden(File::open("/proc/self/exe"));
+                assert_forbidden(Command::new("/bin/true").spawn());
+                let left = rustix::thread::capabilities(None);
+                assert!(left.is_err() || left.unwrap().permitted.is_empty());
+                let sums = thread::scope(|scope| {
+                    let forbidden = || assert_forbidden(File::open("/proc/self/exe"));
+                    scope.spawn(forbidden).join().map(|()| 3)
+                });
+                sums.unwrap()
+            });
+            assert_eq!(sum, 3);
+            // It begins neither of these for the process.
+            sandbox.begin();
+            sandbox.begin_with_files(&[]);
+            assert!(File::open("/proc/self/exe").is_ok());
+            assert_eq!(rustix::thread::capabilities(None).unwrap(), had);
+        }
+        let without = Sandbox::of_analyses(SandboxArguments { no_sandbox: true });
+        assert!(without.run(|| File::open("/proc/self/exe")).is_ok());
+    }
+
+    #[test]
     fn files_beneath_a_folder_can_be_opened_at_first() {
         let folder = tempfile::tempdir().unwrap();
         let (within, outside) = (folder.path().join("within"), tempfile::tempdir().unwrap());
@@ -382,7 +455,7 @@ mod tests {
         std::fs::write(&file, "a").unwrap();
         std::fs::write(&other, "b").unwrap();
         let opened = File::open(&within).unwrap();
-        in_a_thread(|| {
+        on_a_thread(|| {
             let sandbox = sandbox(&[]);
             let folders = [std::os::fd::AsFd::as_fd(&opened)];
             let status = File::open("/proc/thread-self/status").unwrap();
@@ -405,7 +478,7 @@ mod tests {
     }
 
     fn has_landlock() -> bool {
-        let status = in_a_thread(|| sandbox(&[]).restrict_files(Stage::Computing).unwrap());
+        let status = on_a_thread(|| sandbox(&[]).restrict_files(Stage::Computing).unwrap());
         status != RulesetStatus::NotEnforced
     }
 
@@ -414,7 +487,7 @@ mod tests {
         if !has_landlock() {
             return testkit::skip("this kernel has no Landlock");
         }
-        in_a_thread(|| {
+        on_a_thread(|| {
             sandbox(&[]).restrict_files(Stage::Computing).unwrap();
             let denied = Some(libc::EACCES);
             let error = |result: io::Result<()>| result.err().and_then(|it| it.raw_os_error());
@@ -426,7 +499,7 @@ mod tests {
 
     #[test]
     fn no_capability_is_left() {
-        in_a_thread(|| {
+        on_a_thread(|| {
             sandbox(&[]).drop_capabilities(Stage::Computing).unwrap();
             let left = rustix::thread::capabilities(None).unwrap();
             assert!(left.permitted.is_empty() && left.effective.is_empty());
@@ -437,7 +510,7 @@ mod tests {
     /// Such as a kernel before 5.13, or a container whose filter denies these calls.
     #[test]
     fn a_kernel_without_a_sandbox_is_no_error() {
-        in_a_thread(|| {
+        on_a_thread(|| {
             let denied = [libc::SYS_landlock_create_ruleset, libc::SYS_seccomp, libc::SYS_capset];
             let rules = denied.iter().map(|&call| (call, Vec::new())).collect();
             let (allow, deny) = (SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32));

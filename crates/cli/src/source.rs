@@ -111,7 +111,8 @@ impl Source {
         detail: Detail,
         sandbox: &Sandbox,
     ) -> Result<Snapshot, Failure> {
-        self.take(how, detail, sandbox)?.account(detail)
+        let taken = self.take(how, detail, sandbox)?;
+        sandbox.run(|| taken.account(detail))
     }
 
     /// Returns the report with all owners, and the memory map.
@@ -136,7 +137,8 @@ impl Source {
         if let Self::Snapshot(_) = self {
             return Err(Failure::SnapshotWithoutReferences);
         }
-        self.take(how, detail, sandbox)?.explain(subject, detail)
+        let taken = self.take(how, detail, sandbox)?;
+        sandbox.run(|| taken.explain(subject, detail))
     }
 
     fn take(
@@ -172,7 +174,11 @@ fn take(
                 let taken = Taken::Process { pid, captured, started, progress };
                 Opened::Taken(match processes {
                     0 => taken,
-                    _ => Taken::Done(Box::new(taken.account(detail)?)),
+                    // The next capture needs all rights.
+                    _ => {
+                        let earlier = Sandbox::of_analyses(how.sandbox);
+                        Taken::Done(Box::new(earlier.run(|| taken.account(detail))?))
+                    }
                 })
             }
             Source::Snapshot(file) => Opened::Taken(Taken::Snapshot(file)),
@@ -350,7 +356,10 @@ pub(crate) fn report_quietly(
     let captured = attempts::take(pid, how, detail)?;
     match captured.unread {
         Some(reason) => Err(Failure::Unread { pid, reason }),
-        None => Ok(account(captured, detail, started).report),
+        None => {
+            let sandbox = Sandbox::of_analyses(how.sandbox);
+            Ok(sandbox.run(|| account(captured, detail, started)).report)
+        }
     }
 }
 

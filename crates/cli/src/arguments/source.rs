@@ -17,8 +17,6 @@ pub(crate) struct SourceArguments {
     which: WhichArguments,
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
-    #[command(flatten)]
-    pub(crate) sandbox: SandboxArguments,
     /// For a core file from another machine or a container: the folder with the files that the process had mapped
     /// (libruby, libc ...), laid out as below its root
     #[arg(long, value_name = "DIR")]
@@ -122,6 +120,8 @@ pub(crate) struct CaptureArguments {
     /// that instant.
     #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "50ms")]
     pub(crate) max_pause: Duration,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArguments,
 }
 
 /// Retained sizes, on request.

@@ -10,7 +10,7 @@ use crate::arguments::{
 };
 use crate::failure::{Failure, Outcome};
 use crate::samples::SamplesArguments;
-use crate::sandbox::{Sandbox, SandboxArguments};
+use crate::sandbox::Sandbox;
 use crate::source::{self, Source};
 use crate::terminal;
 
@@ -49,8 +49,6 @@ pub(crate) struct DiffArguments {
     pub(crate) samples: SamplesArguments,
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
-    #[command(flatten)]
-    pub(crate) sandbox: SandboxArguments,
     /// For core files: the folder with the files that the processes had mapped, as in `rbloat report`
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
@@ -71,7 +69,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
         samples.check(crate::process::find(name.clone())?)?;
     }
     let repeats = arguments.every.is_some() || arguments.times.is_some();
-    let sandbox = Sandbox::new(arguments.sandbox, []);
+    let sandbox = Sandbox::new(arguments.capture.sandbox, []);
     let snapshots = match &names[..] {
         [(_, SourceName::Process(name))] => {
             // Another process may have that name later.
@@ -114,7 +112,7 @@ fn watch(
     name: SourceName,
     sandbox: &Sandbox,
 ) -> Result<Vec<(String, Snapshot)>, Failure> {
-    let no_sandbox = Sandbox::none();
+    let earlier = Sandbox::of_analyses(arguments.capture.sandbox);
     let every = arguments.every.unwrap_or(EVERY);
     let times = arguments.times.unwrap_or(TIMES);
     let started = Instant::now();
@@ -129,7 +127,7 @@ fn watch(
         let due = every * (number - 1);
         std::thread::sleep(due.saturating_sub(started.elapsed()));
         // The next capture needs all rights again.
-        let sandbox = if number == times { sandbox } else { &no_sandbox };
+        let sandbox = if number == times { sandbox } else { &earlier };
         let taken = Source::open(name.clone())
             .and_then(|source| source.snapshot(arguments.capture, arguments.retained, sandbox));
         match taken {

@@ -57,7 +57,7 @@ impl From<Target> for Platform {
 
 pub(crate) fn run(arguments: &FixArguments) -> Result<Outcome, Failure> {
     let source = Source::open(arguments.source.name()?)?;
-    let sandbox = Sandbox::new(arguments.source.sandbox, []);
+    let sandbox = Sandbox::new(arguments.source.capture.sandbox, []);
     let report = source.account(arguments.source.capture, Detail::OWNERS, &sandbox)?.report;
     let platform = arguments.target.map(Platform::from);
     terminal::print(&render::fix(&report, platform, terminal::width()))?;

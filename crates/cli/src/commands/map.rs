@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         (path, _) => path.clone(),
     };
     let (page, picture) = (open(&path)?, open(&arguments.png)?);
-    let sandbox = Sandbox::new(arguments.source.sandbox, page.iter().chain(&picture));
+    let sandbox = Sandbox::new(arguments.source.capture.sandbox, page.iter().chain(&picture));
     let mut snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
     let who = samples.map(|samples| samples.of(&snapshot)).transpose()?;
     let made = who.map(|who| {

@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let samples = arguments.samples.read()?;
     let extent = Extent { memory_map: samples.is_some(), ..arguments.retained.extent() };
     let detail = Detail { owners: owners > 0 || arguments.code, extent };
-    let sandbox = Sandbox::new(arguments.source.sandbox, []);
+    let sandbox = Sandbox::new(arguments.source.capture.sandbox, []);
     let mut snapshot = source.account(arguments.source.capture, detail, &sandbox)?;
     if let Some(samples) = samples {
         let who = samples.of(&snapshot)?;

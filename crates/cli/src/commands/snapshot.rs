@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let path = arguments.output.clone().unwrap_or_else(|| default_path(&source.name(), "rbloat"));
     let output = Output::open(&path)?;
     let is_file = output.is_file();
-    let sandbox = Sandbox::new(arguments.source.sandbox, [&output]);
+    let sandbox = Sandbox::new(arguments.source.capture.sandbox, [&output]);
     let snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
     let bytes = snapshot.to_bytes();
     output.write(&bytes)?;

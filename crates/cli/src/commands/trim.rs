@@ -9,6 +9,7 @@ use crate::arguments::{CaptureArguments, ProcessArguments, parse_time};
 use crate::attempts::{self, Captured};
 use crate::failure::{Failure, Outcome};
 
+use crate::sandbox::Sandbox;
 use crate::source::{Detail, progress};
 use crate::{terminal, trimming};
 
@@ -76,8 +77,11 @@ fn expect(
     if let Some(reason) = unread {
         return Err(Failure::Unread { pid, reason });
     }
-    let ledger = Ledger::draw_up(&state, &facts);
-    let expected = diagnosis::trim_expectation(&ledger, tried_bytes);
+    let (ledger, expected) = Sandbox::of_analyses(how.sandbox).run(|| {
+        let ledger = Ledger::draw_up(&state, &facts);
+        let expected = diagnosis::trim_expectation(&ledger, tried_bytes);
+        (ledger, expected)
+    });
     let allocator = ledger.allocator.to_string();
     Ok((TrimReport::new(&ledger.process, allocator, call.shown.into(), expected), ledger))
 }
@@ -105,7 +109,9 @@ fn watch(
     if let Some(reason) = unread {
         return Err(Failure::Unread { pid, reason });
     }
-    let after = Ledger::draw_up(&state, &facts);
     let returned_bytes = report.outcome.as_ref().map_or(0, TrimOutcome::returned_bytes);
-    Ok(diagnosis::trim_watch(samples, length.as_secs_f64(), returned_bytes, before, &after))
+    Ok(Sandbox::of_analyses(how.sandbox).run(|| {
+        let after = Ledger::draw_up(&state, &facts);
+        diagnosis::trim_watch(samples, length.as_secs_f64(), returned_bytes, before, &after)
+    }))
 }

@@ -13,6 +13,7 @@ use crate::attempts;
 use crate::commands::record::{shell_status, start};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::sandbox::Sandbox;
 use crate::terminal;
 use crate::watch::Watch;
 
@@ -89,7 +90,7 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
             begun.learn(&program);
             let duration = arguments.duration.or(Some(WATCHED));
             let watched = watch(begun, duration, &signals, None);
-            watched.print(arguments.json, files)?;
+            watched.print(arguments, files)?;
             Ok(if watched.failed { Outcome::Incomplete } else { Outcome::Done })
         }
         None => start_and_watch(arguments, files),
@@ -117,7 +118,7 @@ fn start_and_watch(arguments: &WhoArguments, files: Files) -> Result<Outcome, Fa
     }
     let status = signals.wait_for(&mut child, &orphans)?;
     let watched = watched?;
-    watched.print(arguments.json, files)?;
+    watched.print(arguments, files)?;
     let status = shell_status(status);
     Ok(if watched.failed && status == 0 { Outcome::Incomplete } else { Outcome::Ended(status) })
 }
@@ -190,9 +191,11 @@ fn next(
 }
 
 impl Watched {
-    /// Writes the files, and prints the result and the notes.
-    fn print(&self, json: bool, files: Files) -> Result<(), Failure> {
+    /// Writes the files, and prints the result and the notes. Nothing else can be done afterwards.
+    fn print(&self, arguments: &WhoArguments, files: Files) -> Result<(), Failure> {
         let who = &self.who;
+        let pending = [&files.page, &files.folded, &files.speedscope].into_iter().flatten();
+        Sandbox::new(arguments.capture.sandbox, pending).begin();
         let outputs = [
             (files.page, render::who_html as fn(&Who) -> String),
             (files.folded, render::folded),
@@ -203,7 +206,7 @@ impl Watched {
                 output.write(text(who).as_bytes())?;
             }
         }
-        let text = match json {
+        let text = match arguments.json {
             true => to_json(who, &render::who_summary(who)),
             false => render::who(who, terminal::width()),
         };

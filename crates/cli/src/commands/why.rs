@@ -7,7 +7,7 @@ use ledger::Subject;
 
 use crate::arguments::{CaptureArguments, SourceName};
 use crate::failure::{Failure, Outcome};
-use crate::sandbox::{Sandbox, SandboxArguments};
+use crate::sandbox::Sandbox;
 use crate::source::Source;
 use crate::terminal;
 
@@ -30,8 +30,6 @@ pub(crate) struct WhyArguments {
     pub(crate) json: bool,
     #[command(flatten)]
     capture: CaptureArguments,
-    #[command(flatten)]
-    sandbox: SandboxArguments,
     /// For a core file: the folder with the files that the process had mapped, as in `rbloat report`
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
@@ -40,7 +38,7 @@ pub(crate) struct WhyArguments {
 pub(crate) fn run(arguments: &WhyArguments) -> Result<Outcome, Failure> {
     let subject = subject(&arguments.subject)?;
     let name = SourceName::of(&arguments.source, arguments.sysroot.as_deref());
-    let sandbox = Sandbox::new(arguments.sandbox, []);
+    let sandbox = Sandbox::new(arguments.capture.sandbox, []);
     let why = Source::open(name)?.explain(arguments.capture, &subject, &sandbox)?;
     let text = if arguments.json {
         to_json(&why, &render::why_summary(&why))

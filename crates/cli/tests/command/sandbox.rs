@@ -63,7 +63,7 @@ fn analyses_have_no_rights_of_root() {
     let recording = recording.to_str().unwrap();
     let recorded = rbloat().args(["record", "-o", recording, "--", "true"]).output().unwrap();
     assert!(recorded.status.success());
-    let commands: [&[&str]; 14] = [
+    let commands: [&[&str]; 15] = [
         &["report", &pid],
         &["report", &pid, "--json"],
         &["report", &pid, "--capture", "freeze", "--max-pause", "10s"],
@@ -78,6 +78,7 @@ fn analyses_have_no_rights_of_root() {
         &["diff", &pid, "--times", "2", "--every", "1s"],
         &["why", core, "String"],
         &["plot", recording],
+        &["who", &pid, "--for", "1s"],
     ];
     for arguments in commands {
         let waiting = Waiting::start(rbloat().args(arguments));
@@ -102,6 +103,51 @@ fn analyses_have_no_rights_of_root() {
     assert_eq!((waiting.status("Seccomp"), waiting.status("NoNewPrivs")), ("0".into(), "0".into()));
     assert_ne!(waiting.status("CapEff"), "0000000000000000");
     waiting.finish();
+}
+
+/// Commands that capture again, or trim afterwards.
+#[test]
+fn threads_of_an_analysis_have_no_rights_while_the_command_keeps_its_own() {
+    if !is_root() {
+        return testkit::skip("only root has rights to lose");
+    }
+    let target = Target::scenario("healthy", &["--scale", "0.5"]);
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("a.jsonl");
+    let record = ["record", &pid, "--causes-every", "1s", "--every", "200ms", "--duration", "1m"];
+    let record = [&record[..], &["-o", recording.to_str().unwrap()]].concat();
+    let commands: [&[&str]; 3] =
+        [&record, &["trim", &pid, "--dry-run"], &["diff", &pid, "--times", "2", "--every", "1s"]];
+    for arguments in commands {
+        let is_seen = (0..100).any(|_| {
+            let mut child = rbloat().args(arguments).stdout(Stdio::null()).spawn().unwrap();
+            let mut is_seen = false;
+            while !is_seen && child.try_wait().unwrap().is_none() {
+                is_seen = has_thread_without_rights(child.id());
+            }
+            // A recording would last.
+            let _ = Command::new("kill").arg(child.id().to_string()).status();
+            child.wait().unwrap();
+            is_seen
+        });
+        assert!(is_seen, "{arguments:?}");
+    }
+    assert!(target.finish());
+}
+
+/// Returns true if a thread of the process has a filter and no capabilities, and the main thread has its capabilities and no
+/// filter.
+fn has_thread_without_rights(pid: u32) -> bool {
+    let has = |status: &str, filter: &str, is_empty: bool| {
+        let capabilities = status.lines().find_map(|line| line.strip_prefix("CapPrm:\t"));
+        status.contains(&format!("\nSeccomp:\t{filter}\n"))
+            && capabilities.is_some_and(|it| (it.trim_start_matches('0').is_empty()) == is_empty)
+    };
+    let status = |path: String| fs::read_to_string(path).unwrap_or_default();
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let mut threads = threads.flatten().map(|it| status(format!("{}/status", it.path().display())));
+    threads.any(|it| has(&it, "2", true)) && has(&status(format!("/proc/{pid}/status")), "0", false)
 }
 
 #[test]
