@@ -86,6 +86,8 @@ pub(crate) enum Failure {
         "--sysroot is for core files only: leave it out (the files of a process are found through /proc)"
     )]
     NeedlessSysroot,
+    #[error("--tree needs a live process: a snapshot or a core has one process only")]
+    TreeOfFile,
     #[error("-o and --png name the same file: give each a file of its own")]
     OneFile,
     #[error(
@@ -175,6 +177,7 @@ impl Failure {
             | Self::ManySources(_)
             | Self::NoFormat { .. }
             | Self::NeedlessSysroot
+            | Self::TreeOfFile
             | Self::OneFile
             | Self::NoAddress(_)
             | Self::NoExplanation(_)

@@ -3,6 +3,7 @@
 mod advice;
 mod comparison;
 mod deployment;
+mod family;
 mod fix;
 mod growth;
 mod made_by;
@@ -17,6 +18,7 @@ mod who;
 
 pub use advice::advise;
 pub use comparison::{Workload, compare};
+pub use family::{FamilyFrames, MemberAccount, family};
 pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, TWO_ARENAS, Variable, steps};
 pub use growth::{growth, has_more_objects, largest_native_owner, totals};
 pub use made_by::{made_by, made_pages, name_code, touched_by};

@@ -8,6 +8,7 @@ mod confidence;
 mod csv;
 mod deployment;
 mod diff;
+mod family;
 mod growth_sample;
 mod line;
 mod made_by;
@@ -35,6 +36,7 @@ pub use diff::{
     ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, DominatorChange,
     Doubt, OwnerChange, PinChange, SizeClassChange, Subject, Trajectory,
 };
+pub use family::{CopiedOwner, Family, FamilyCause, FamilyGroup, FamilyMember};
 pub use growth_sample::GrowthSample;
 pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,
@@ -85,9 +87,10 @@ pub trait Content: Serialize {
 pub type Schema = fn() -> serde_json::Value;
 
 /// The kind of each document, and its schema.
-pub const SCHEMAS: [(&str, Schema); 6] = [
+pub const SCHEMAS: [(&str, Schema); 7] = [
     (Report::KIND, schema::<Report>),
     (Diff::KIND, schema::<Diff>),
+    (Family::KIND, schema::<Family>),
     (Comparison::KIND, schema::<Comparison>),
     (TrimReport::KIND, schema::<TrimReport>),
     (Who::KIND, schema::<Who>),

@@ -209,7 +209,7 @@ impl Ledger {
         let ((parts, booking, mut accounts, malloc, ruby), paths) = both(
             || {
                 let parts = owners.parts(facts.code_paths.as_ref());
-                let booking = book_all(state, facts, owners, parts.as_ref(), &mut findings);
+                let booking = book_all(state, facts, owners, pages, parts.as_ref(), &mut findings);
                 let accounts = owners.accounts(pages);
                 let malloc = malloc.ok().map(|heap| {
                     let accounts = if facts.graph.is_some() { &accounts[..] } else { &[] };
@@ -285,10 +285,22 @@ pub(crate) fn find_owners(facts: &Facts) -> Owners<'_> {
     )
 }
 
+/// Returns the resident bytes of a part of the pages by cause.
+pub(crate) fn causes_of(
+    state: &ProcessState,
+    facts: &Facts,
+    owners: &Owners<'_>,
+    pages: &Pages,
+) -> Causes {
+    // The whole ledger has the findings.
+    book_all(state, facts, owners, pages, None, &mut Vec::new()).causes
+}
+
 fn book_all(
     state: &ProcessState,
     facts: &Facts,
     owners: &Owners<'_>,
+    pages: &Pages,
     parts: Option<&Parts<'_>>,
     findings: &mut Vec<Finding>,
 ) -> Booking {
@@ -322,14 +334,8 @@ fn book_all(
         }
     });
     let libraries: Vec<_> = facts.modules.iter().map(|module| module.range.clone()).collect();
-    let booking = book(
-        state,
-        pages_of(state),
-        &libraries,
-        spans,
-        heap.arenas.len(),
-        parts.map_or(0, Parts::count),
-    );
+    let booking =
+        book(state, pages, &libraries, spans, heap.arenas.len(), parts.map_or(0, Parts::count));
     findings.extend(clashes.finding());
     findings.extend(carved_clashes.finding());
     booking

@@ -14,6 +14,7 @@ mod memory_map;
 mod ownership;
 mod pages;
 mod pins;
+mod sharing;
 mod size;
 mod threads;
 pub use allocator::{Decay, Tuning};
@@ -30,5 +31,6 @@ pub use ownership::{
     Retainer, Subject,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
+pub use sharing::{FamilyPages, MemberPages, MemberParts, PartAccount};
 pub use size::{Count, Size, percent};
 pub use threads::ThreadGroup;

@@ -135,7 +135,9 @@ fn the_list_of_processes() {
     let process = |pid, rss_bytes, command: &str| ListedProcess {
         pid,
         namespace_pid: (pid == 77).then_some(1),
+        parent: None,
         rss_bytes,
+        pss_bytes: Some(rss_bytes / 2),
         ruby_version: "3.1.2".into(),
         libc: "glibc 2.36".into(),
         allocator: "glibc".into(),
@@ -147,4 +149,13 @@ fn the_list_of_processes() {
         process(77, 37_000_000, "ruby -e sleep"),
     ];
     insta::assert_snapshot!(plain(&render::processes(&processes, 0, 100)));
+    // The family with most memory comes first, and its members below their parents.
+    let families = [
+        ListedProcess { parent: Some(5), ..process(9, 300 << 20, "puma: cluster worker 1") },
+        process(7, 500 << 20, "sidekiq"),
+        ListedProcess { parent: Some(5), ..process(8, 400 << 20, "puma: cluster worker 0") },
+        ListedProcess { parent: Some(8), ..process(10, 10 << 20, "ruby child") },
+        ListedProcess { pss_bytes: None, ..process(5, 200 << 20, "puma 5.6.5") },
+    ];
+    insta::assert_snapshot!(plain(&render::processes(&families, 1, 100)));
 }

@@ -5,6 +5,7 @@
 //! ([`tracee`]), page states ([`Pagemap`]) and memory ([`LiveMemory`]).
 
 mod blocked_signals;
+mod frames;
 mod frozen;
 mod memory;
 pub mod page_faults;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use crate::{Error, Image, ProcessState, proc};
 
 pub use blocked_signals::{BlockedSignals, unblock_signals};
+pub use frames::{PageFrame, map_counts, page_frames};
 pub use frozen::{Frozen, Thawed, freeze};
 pub use memory::LiveMemory;
 pub use pagemap::{PageScope, Pagemap};

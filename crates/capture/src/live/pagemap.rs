@@ -264,6 +264,12 @@ impl Pagemap {
         Some((property, (first.offset(alike * PAGE_SIZE) - at).min(bytes)))
     }
 
+    /// Returns the pages of `range` that are present or swapped.
+    pub(super) fn entries(&self, range: &Range<Address>) -> Result<Vec<(Address, Entry)>, Error> {
+        let entries = mapping_entries(&self.file, range).map_err(|source| self.error(source))?;
+        Ok(entries.into_iter().map(|(at, entry)| (at, Entry(entry))).collect())
+    }
+
     fn error(&self, source: io::Error) -> Error {
         refusal(self.pid, format!("/proc/{}/pagemap", self.pid), source)
     }
@@ -340,6 +346,17 @@ const ENTRY_SWAPPED: u64 = 1 << 62;
 const ENTRY_FILE: u64 = 1 << 61;
 const ENTRY_EXCLUSIVE: u64 = 1 << 56;
 const ENTRY_FRAME: u64 = (1 << 55) - 1;
+
+/// An entry of /proc/PID/pagemap.
+pub(super) struct Entry(u64);
+
+impl Entry {
+    /// Returns the number of the page's frame, and true if it is mapped once; `None` if the page is not present.
+    pub(super) fn frame(&self) -> Option<(u64, bool)> {
+        let is_present = self.0 & ENTRY_PRESENT != 0;
+        is_present.then_some((self.0 & ENTRY_FRAME, self.0 & ENTRY_EXCLUSIVE != 0))
+    }
+}
 
 fn entries(file: &File, mappings: &Mappings) -> io::Result<Vec<PageRun>> {
     let zero_frame = zero_frame();

@@ -92,6 +92,33 @@ impl Tree {
     }
 }
 
+/// Returns the family of process `pid`, the oldest first: the processes that have forked from each other without an exec, as
+/// far as their parents live. Empty if there is no such process.
+#[must_use]
+pub fn family(pid: i32) -> Vec<Member> {
+    let Some(mut root) = member(pid) else { return Vec::new() };
+    while let Some(parent) = member(root.parent).filter(|parent| are_related(parent, &root)) {
+        root = parent;
+    }
+    let mut members = Tree::new(root.pid).look();
+    members.retain(|it| it.pid == root.pid || are_related(&root, it));
+    members.sort_by_key(|it| (it.pid != root.pid, it.started_ticks, it.pid));
+    members
+}
+
+/// Returns the parent of process `pid`, if `pid` was forked from it without an exec.
+#[must_use]
+pub fn parent_in_family(pid: i32) -> Option<i32> {
+    let child = member(pid)?;
+    let parent = member(child.parent)?;
+    are_related(&parent, &child).then_some(parent.pid)
+}
+
+/// An exec moves the stack, whose address is random.
+fn are_related(parent: &Member, child: &Member) -> bool {
+    parent.program != 0 && parent.program == child.program
+}
+
 /// Returns the children of process `pid`, zombies included; none if there is no such process.
 #[must_use]
 pub fn children(pid: i32) -> Vec<i32> {

@@ -16,7 +16,6 @@ pub(super) fn run() -> Result<Outcome, Failure> {
             Err(_) => {}
         }
     }
-    processes.sort_by_key(|process| (std::cmp::Reverse(process.rss_bytes), process.pid));
     terminal::print(&render::processes(&processes, refused, terminal::width()))?;
     Ok(Outcome::Done)
 }
@@ -30,7 +29,9 @@ fn describe(image: &capture::Image<'_>) -> Option<ListedProcess> {
     Some(ListedProcess {
         pid: process.pid,
         namespace_pid: process.namespace_pid,
+        parent: capture::proc::parent_in_family(process.pid),
         rss_bytes: process.rss_bytes,
+        pss_bytes: capture::proc::rollup(process.pid).ok().map(|rollup| rollup.pss_bytes),
         ruby_version: interpreter.version,
         libc: allocator::libc(image, &modules).to_string(),
         allocator: allocator.to_string(),

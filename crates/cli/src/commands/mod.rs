@@ -3,6 +3,7 @@
 pub(crate) mod compare;
 pub(crate) mod diff;
 pub(crate) mod explain;
+mod family;
 pub(crate) mod fix;
 mod list;
 pub(crate) mod map;

@@ -37,6 +37,12 @@ pub(crate) struct ReportArguments {
     /// With 0, owners are not searched for, which is faster
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "30")]
     owners: Option<usize>,
+    /// Report on the whole family of the process, as one account in which shared memory counts once
+    ///
+    /// The family are the processes that were forked from each other: a Puma master and its workers. The report shows the
+    /// memory that they share, the memory of each, and which memory was copied since the fork
+    #[arg(long, conflicts_with_all = ["arenas", "code", "retained", "who", "sysroot"])]
+    tree: bool,
     #[command(flatten)]
     pub(crate) retained: RetainedArguments,
     #[command(flatten)]
@@ -51,6 +57,9 @@ impl ReportArguments {
 }
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
+    if arguments.tree {
+        return super::family::run(arguments);
+    }
     let owners = arguments.owners();
     let source = Source::open(arguments.source.name()?)?;
     if owners == 0 && arguments.retained.retained {

@@ -125,9 +125,10 @@ fn memory(pid: i32) -> BTreeMap<String, u64> {
 /// Each way to examine a process, with `PID` in place of its id.
 fn ways(folder: &Path) -> Vec<Vec<String>> {
     let file = |name: &str| folder.join(name).display().to_string();
-    let ways: [&[&str]; 11] = [
+    let ways: [&[&str]; 12] = [
         &["report", "--capture", "freeze", "--max-pause", "10s"],
         &["report", "--capture", "fork", "--max-pause", "10s"],
+        &["report", "--tree", "--max-pause", "10s"],
         &["fix", "--max-pause", "10s"],
         &["snapshot", "--max-pause", "10s", "-o", &file("a.rbloat")],
         &["map", "--max-pause", "10s", "-o", &file("a.html")],

@@ -8,6 +8,7 @@ mod containers;
 mod cores;
 mod diffs;
 mod errors;
+mod family;
 mod files;
 mod fix;
 mod harmless;

@@ -1,0 +1,101 @@
+//! Page frames: which pages of several processes are the same memory.
+//!
+//! The kernel shows the numbers of frames to processes with CAP_SYS_ADMIN only (Documentation/admin-guide/mm/pagemap.rst).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::pagemap::{PageScope, Pagemap};
+use crate::{Error, PAGE_SIZE, PageState, proc};
+
+/// Frames whose counts are read at a time.
+const COUNTS_PER_READ: u64 = 512;
+
+/// A resident page of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageFrame {
+    /// The number of the page: its address divided by [`PAGE_SIZE`].
+    pub page: u64,
+    /// The number of its frame; 0 if the kernel hides it.
+    pub frame: u64,
+    /// True if no other process maps the frame.
+    pub is_exclusive: bool,
+    /// True if it is anonymous, or a private copy of a file's page.
+    pub is_anonymous: bool,
+}
+
+/// Returns the resident pages of the running process `pid`, ascending.
+///
+/// # Errors
+/// If there is no such process, or the kernel refuses.
+pub fn page_frames(pid: i32) -> Result<Vec<PageFrame>, Error> {
+    let pagemap = Pagemap::open(pid)?;
+    let (_, pages, _) = pagemap.read(&proc::mappings(pid, false)?, PageScope::All)?;
+    let mut frames = Vec::new();
+    for run in pages.iter().filter(|run| run.state.is_resident()) {
+        let is_anonymous = run.state == PageState::Anonymous;
+        for (at, entry) in pagemap.entries(&run.range)? {
+            // The process runs, so the page may be gone.
+            if let Some((frame, is_exclusive)) = entry.frame() {
+                frames.push(PageFrame {
+                    page: at.0 / PAGE_SIZE,
+                    frame,
+                    is_exclusive,
+                    is_anonymous,
+                });
+            }
+        }
+    }
+    Ok(frames)
+}
+
+/// Returns how often each of these frames is mapped, by any process (/proc/kpagecount). The frames are ascending.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn map_counts(frames: &[u64]) -> io::Result<Vec<u64>> {
+    let file = File::open("/proc/kpagecount")?;
+    let mut counts = Vec::with_capacity(frames.len());
+    let mut bytes = [0; COUNTS_PER_READ as usize * 8];
+    while let Some(&first) = frames.get(counts.len()) {
+        let rest = &frames[counts.len()..];
+        let near = &rest[..rest.partition_point(|frame| frame - first < COUNTS_PER_READ)];
+        let wanted = (near[near.len() - 1] - first + 1) as usize * 8;
+        file.read_exact_at(&mut bytes[..wanted], first * 8)?;
+        counts.extend(near.iter().map(|frame| {
+            let at = (frame - first) as usize * 8;
+            u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+        }));
+    }
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_pages_are_exclusive_and_a_childs_are_shared() {
+        let own: Vec<u8> = (0..64 * PAGE_SIZE).map(|at| at as u8).collect();
+        let first = (own.as_ptr() as u64).div_ceil(PAGE_SIZE);
+        let pid = std::process::id().cast_signed();
+        let frames = page_frames(pid).unwrap();
+        assert!(frames.is_sorted_by_key(|it| it.page));
+        let mine: Vec<_> =
+            frames.iter().filter(|it| (first..first + 63).contains(&it.page)).collect();
+        assert_eq!(mine.len(), 63);
+        assert!(mine.iter().all(|it| it.is_anonymous && it.is_exclusive));
+        if mine[0].frame == 0 {
+            return testkit::skip("frame numbers take CAP_SYS_ADMIN");
+        }
+        let mut numbers: Vec<u64> = mine.iter().map(|it| it.frame).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 63);
+        assert_eq!(map_counts(&numbers).unwrap(), [1; 63]);
+        // A library is mapped by others, too.
+        let files = frames.iter().filter(|it| !it.is_anonymous);
+        assert!(files.filter(|it| !it.is_exclusive).count() > 0);
+    }
+}

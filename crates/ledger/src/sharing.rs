@@ -1,0 +1,277 @@
+//! The memory of a family of processes, in which each page frame counts once.
+
+use std::collections::HashSet;
+
+use capture::live::PageFrame;
+use capture::{Address, PAGE_SIZE, PageRun, PageState, Pages, ProcessState};
+
+use crate::ledger::{causes_of, find_owners};
+use crate::{Causes, Facts, OwnerAccount};
+
+/// The resident pages of all members of a family, at about the same time.
+#[derive(Debug)]
+pub struct FamilyPages<'a> {
+    members: Vec<MemberPages<'a>>,
+    /// The frames that more than one process maps, ascending.
+    shared: Vec<SharedFrame>,
+}
+
+/// The pages of one member.
+#[derive(Debug, Clone, Copy)]
+pub struct MemberPages<'a> {
+    /// Its resident pages, ascending.
+    pub frames: &'a [PageFrame],
+    /// The index of its parent, if that is a member.
+    pub parent: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SharedFrame {
+    frame: u64,
+    /// The first member that maps it, by which it is counted.
+    first: u32,
+    /// The number of members that map it.
+    members: u32,
+}
+
+/// The resident pages of a member, by the other members that map them. Frames that an earlier member maps, too, are in none of
+/// the first three.
+#[derive(Debug, Clone, Default)]
+pub struct MemberParts {
+    /// All members map them.
+    pub all: Pages,
+    /// Some members map them.
+    pub some: Pages,
+    /// No other member maps them.
+    pub private: Pages,
+    /// The part of `private` of which its parent has another copy at the same address.
+    pub copied: Pages,
+}
+
+/// The account of a part of a process's pages.
+#[derive(Debug, Clone)]
+pub struct PartAccount {
+    /// The resident bytes by cause.
+    pub causes: Causes,
+    /// The owners of malloc'ed memory and of slots, largest first; only classes if owners were not traced.
+    pub owners: Vec<OwnerAccount>,
+}
+
+impl<'a> FamilyPages<'a> {
+    /// Finds the frames that members share. If the kernel hides the numbers of frames, pages that are not exclusive count
+    /// as the same if their addresses are the same; this is an estimate.
+    #[must_use]
+    pub fn new(members: Vec<MemberPages<'a>>) -> Self {
+        let mut mapped: Vec<(u64, u32)> = Vec::new();
+        for (member, index) in members.iter().zip(0_u32..) {
+            let shared = member.frames.iter().filter(|frame| !frame.is_exclusive);
+            mapped.extend(shared.map(|frame| (identity(frame), index)));
+        }
+        mapped.sort_unstable();
+        mapped.dedup();
+        let shared = mapped.chunk_by(|one, other| one.0 == other.0).map(|same| {
+            let (frame, first) = same[0];
+            SharedFrame { frame, first, members: same.len() as u32 }
+        });
+        let shared = shared.collect();
+        Self { members, shared }
+    }
+
+    /// Returns the frames that members map and that others may map, too, ascending, with the number of members. Empty if
+    /// their numbers are hidden.
+    pub fn shared_frames(&self) -> impl Iterator<Item = (u64, u64)> {
+        let known = self.shared.iter().filter(|_| !self.is_estimated());
+        known.map(|it| (it.frame, it.members.into()))
+    }
+
+    /// True if the numbers of frames are hidden.
+    #[must_use]
+    pub fn is_estimated(&self) -> bool {
+        self.members.iter().flat_map(|it| it.frames).any(|it| it.frame == 0)
+    }
+
+    /// Divides the pages of a member, as they were when it was captured. Pages that it did not have before are private.
+    ///
+    /// # Panics
+    /// If there is no member with this index.
+    #[must_use]
+    pub fn parts(&self, index: usize, pages: &Pages) -> MemberParts {
+        let member = &self.members[index];
+        let parent = member.parent.map_or(&[][..], |parent| self.members[parent].frames);
+        let (mut own, mut parents) = (Cursor(member.frames), Cursor(parent));
+        let mut counted = HashSet::new();
+        let [mut all, mut some, mut private, mut copied] = [(); 4].map(|()| Vec::new());
+        for run in pages.iter().filter(|run| run.state.is_resident()) {
+            for page in run.range.start.0 / PAGE_SIZE..run.range.end.0 / PAGE_SIZE {
+                let start = Address(page * PAGE_SIZE);
+                let alone = || PageRun { range: start..start.offset(PAGE_SIZE), ..run.clone() };
+                let frame = own.at(page);
+                let shared = frame.and_then(|frame| self.shared(frame));
+                match shared {
+                    Some(it) if it.members > 1 => {
+                        if it.first as usize == index && counted.insert(it.frame) {
+                            let is_all = it.members as usize == self.members.len();
+                            if is_all { &mut all } else { &mut some }.push(alone());
+                        }
+                    }
+                    // A frame that the member maps twice.
+                    Some(it) if !counted.insert(it.frame) => {}
+                    _ => {
+                        private.push(alone());
+                        let is_other = |it: &PageFrame| {
+                            it.is_anonymous
+                                && frame.is_none_or(|own| own.frame != it.frame || it.frame == 0)
+                        };
+                        if run.state == PageState::Anonymous
+                            && parents.at(page).is_some_and(is_other)
+                        {
+                            copied.push(alone());
+                        }
+                    }
+                }
+            }
+        }
+        let [all, some, private, copied] = [all, some, private, copied].map(Pages::new);
+        MemberParts { all, some, private, copied }
+    }
+
+    fn shared(&self, frame: &PageFrame) -> Option<&SharedFrame> {
+        if frame.is_exclusive {
+            return None;
+        }
+        let identity = identity(frame);
+        let found = self.shared.binary_search_by_key(&identity, |it| it.frame).ok()?;
+        self.shared.get(found)
+    }
+}
+
+impl MemberParts {
+    /// Accounts for each part of a member that was captured in this state.
+    #[must_use]
+    pub fn accounts(&self, state: &ProcessState, facts: &Facts) -> [PartAccount; 4] {
+        let owners = find_owners(facts);
+        [&self.all, &self.some, &self.private, &self.copied].map(|pages| PartAccount {
+            causes: causes_of(state, facts, &owners, pages),
+            owners: owners.accounts(pages),
+        })
+    }
+}
+
+/// The pages of a process, looked up in ascending order.
+struct Cursor<'a>(&'a [PageFrame]);
+
+impl<'a> Cursor<'a> {
+    fn at(&mut self, page: u64) -> Option<&'a PageFrame> {
+        let before = self.0.iter().take_while(|it| it.page < page).count();
+        self.0 = &self.0[before..];
+        self.0.first().filter(|it| it.page == page)
+    }
+}
+
+/// A number that pages have in common if they are the same memory.
+fn identity(frame: &PageFrame) -> u64 {
+    if frame.frame == 0 { frame.page } else { frame.frame }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Members with these frames at the pages 0, 1, 2 …; none for 0. Each page is anonymous.
+    fn frames(members: &[Vec<u64>]) -> Vec<Vec<PageFrame>> {
+        let uses = |frame: u64| members.iter().flatten().filter(|&&it| it == frame).count();
+        let page = |(&frame, page): (&u64, u64)| PageFrame {
+            page,
+            frame,
+            is_exclusive: uses(frame) == 1,
+            is_anonymous: true,
+        };
+        let present =
+            |member: &Vec<u64>| member.iter().zip(0..).filter(|it| *it.0 > 0).map(page).collect();
+        members.iter().map(present).collect()
+    }
+
+    fn family(frames: &[Vec<PageFrame>]) -> FamilyPages<'_> {
+        let parent = |index: usize| index.checked_sub(1).map(|_| 0);
+        let members = frames.iter().enumerate();
+        let members = members.map(|(index, frames)| MemberPages { frames, parent: parent(index) });
+        FamilyPages::new(members.collect())
+    }
+
+    fn resident(frames: &[PageFrame]) -> Pages {
+        let run = |it: &PageFrame| PageRun {
+            range: Address(it.page * PAGE_SIZE)..Address((it.page + 1) * PAGE_SIZE),
+            state: PageState::Anonymous,
+            huge: false,
+        };
+        Pages::new(frames.iter().map(run).collect())
+    }
+
+    fn count(pages: &Pages) -> usize {
+        (pages.resident_bytes(&(Address(0)..Address(u64::MAX))) / PAGE_SIZE) as usize
+    }
+
+    proptest! {
+        #[test]
+        fn every_frame_is_in_one_part_of_one_member(
+            members in prop::collection::vec(prop::collection::vec(0_u64..12, 0..20), 1..5)
+        ) {
+            let frames = frames(&members);
+            let family = family(&frames);
+            let mut users: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
+            for (index, member) in members.iter().enumerate() {
+                for &frame in member.iter().filter(|&&frame| frame > 0) {
+                    users.entry(frame).or_default().insert(index);
+                }
+            }
+            let parts: Vec<_> = (0..members.len())
+                .map(|index| family.parts(index, &resident(&frames[index])))
+                .collect();
+            let sum = |of: fn(&MemberParts) -> &Pages| parts.iter().map(|it| count(of(it))).sum::<usize>();
+            let used_by = |is: &dyn Fn(usize) -> bool| users.values().filter(|it| is(it.len())).count();
+            prop_assert_eq!(sum(|it| &it.private), used_by(&|users| users == 1));
+            // The frames of a single process are private.
+            let all = used_by(&|users| users > 1 && users == members.len());
+            prop_assert_eq!(sum(|it| &it.all), all);
+            prop_assert_eq!(sum(|it| &it.some), used_by(&|users| users > 1) - all);
+            for (index, parts) in parts.iter().enumerate() {
+                prop_assert!(count(&parts.copied) <= count(&parts.private));
+                prop_assert!(index > 0 || count(&parts.copied) == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_is_copied_if_the_parent_has_another_one_there() {
+        // Shared, copied by the child, only the child's, and only the parent's.
+        let frames = frames(&[vec![1, 2, 0, 3], vec![1, 4, 5, 0]]);
+        let family = family(&frames);
+        let parts = family.parts(1, &resident(&frames[1]));
+        assert_eq!((count(&parts.private), count(&parts.copied)), (2, 1));
+        assert_eq!(parts.copied.iter().next().unwrap().range.start, Address(PAGE_SIZE));
+    }
+
+    #[test]
+    fn hidden_frames_are_the_same_at_the_same_address() {
+        let mut frames = frames(&[vec![1, 2, 3], vec![1, 2, 4]]);
+        frames.iter_mut().flatten().for_each(|it| it.frame = 0);
+        let family = family(&frames);
+        assert!(family.is_estimated() && family.shared_frames().next().is_none());
+        let parts = family.parts(1, &resident(&frames[1]));
+        assert_eq!((count(&parts.all), count(&parts.private), count(&parts.copied)), (0, 1, 1));
+        assert_eq!(count(&family.parts(0, &resident(&frames[0])).all), 2);
+    }
+
+    #[test]
+    fn pages_that_came_after_the_look_are_private() {
+        let frames = frames(&[vec![1], vec![1]]);
+        let family = family(&frames);
+        let later = resident(&[frames[0][0], PageFrame { page: 7, ..frames[0][0] }]);
+        let parts = family.parts(0, &later);
+        assert_eq!((count(&parts.all), count(&parts.private)), (1, 1));
+    }
+}

@@ -1,0 +1,42 @@
+# frozen_string_literal: true
+
+# A parent with 60 MB of strings and 200,000 objects, and a child for each word: `idle` does nothing, `append` appends
+# to 20,000 of the strings, `collect` collects garbage three times, and `grow` makes 20 MB of its own and then a child.
+#
+# Usage: ruby scenarios/family.rb idle append collect grow
+
+KEPT = Array.new(60_000) { |i| +"#{'x' * 1000}#{i}" }
+OBJECTS = Array.new(200_000) { Object.new }
+3.times { GC.start }
+GC.disable
+
+# A child ends when the parent has closed its end of this pipe.
+ended, ends = IO.pipe
+ready, write = IO.pipe
+wait = lambda do |_kept = nil|
+  write << "."
+  ended.read
+  Process.waitall
+  exit!(0)
+end
+children = ARGV.map do |word|
+  fork do
+    ends.close
+    case word
+    when "append" then KEPT.first(20_000).each { |text| text << "y" }
+    when "collect" then 3.times { GC.start }
+    when "grow"
+      own = Array.new(20_000) { |i| "#{'z' * 1000}#{i}" }
+      fork { wait.call }
+    end
+    wait.call(own)
+  end
+end
+ready.read(ARGV.size + ARGV.count("grow"))
+puts "ready {\"children\": #{children}}"
+$stdout.flush
+warn "\nIn another terminal: rbloat report --tree #{Process.pid}\nCtrl-D ends it." if $stdin.tty?
+$stdin.read
+ends.close
+Process.waitall
+exit!(0)
