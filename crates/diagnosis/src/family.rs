@@ -6,12 +6,16 @@ use std::collections::HashMap;
 use capture::Finding;
 use capture::proc::GroupMemory;
 use formats::{
-    Capture, CauseRow, CopiedOwner, Family, FamilyCause, FamilyGroup, FamilyMember, FindingRow,
+    Capture, CauseRow, CopiedOwner, Family, FamilyCause, FamilyGroup, FamilyMember, FamilyStep,
+    FindingRow,
 };
-use ledger::{Cause, Causes, OwnerAccount, PartAccount};
+use ledger::{Cause, Causes, OwnerAccount, PartAccount, percent};
 
 /// The largest owners of copied memory are listed.
 const MAX_COPIED_OWNERS: usize = 10;
+/// Copied slots are worth a step if they are at least this large, and this share of the family's memory in percent.
+const MIN_COPIED_SLOTS: u64 = 4 << 20;
+const MIN_COPIED_PERCENT: f64 = 2.0;
 
 /// A member of a family.
 pub struct MemberAccount {
@@ -37,10 +41,11 @@ pub struct FamilyFrames {
     pub is_estimated: bool,
 }
 
-/// Returns the account of a family. `group` is its control group.
+/// Returns the account of a family. `ruby_version` is that of a member, and `group` is its control group.
 #[must_use]
 pub fn family(
     members: Vec<MemberAccount>,
+    ruby_version: Option<String>,
     frames: FamilyFrames,
     group: Option<GroupMemory>,
     owners: bool,
@@ -62,10 +67,15 @@ pub fn family(
         .collect();
     let copied = Cause::ALL.iter().map(|&cause| CauseRow { cause, bytes: sum(3, cause) }).collect();
     let copied_owners = owners.then(|| copied_owners(&members));
+    let memory_bytes = causes.iter().map(FamilyCause::total).sum();
+    let slots = [Cause::RubyLiveSlots, Cause::RubyFreeSlots, Cause::RubyOverhead];
+    let copied_slots = slots.iter().map(|&cause| sum(3, cause)).sum();
     Family {
+        ruby_version,
+        steps: steps(copied_slots, memory_bytes),
         rss_bytes: members.iter().map(|it| it.rollup.rss_bytes).sum(),
         pss_bytes: members.iter().map(|it| it.rollup.pss_bytes).sum(),
-        memory_bytes: causes.iter().map(FamilyCause::total).sum(),
+        memory_bytes,
         outside_bytes: frames.outside_bytes,
         is_estimated: frames.is_estimated,
         causes,
@@ -79,6 +89,12 @@ pub fn family(
         findings: findings.iter().map(FindingRow::from).collect(),
         members: members.into_iter().map(member).collect(),
     }
+}
+
+fn steps(copied_bytes: u64, memory_bytes: u64) -> Vec<FamilyStep> {
+    let is_large = copied_bytes >= MIN_COPIED_SLOTS
+        && percent(copied_bytes, memory_bytes) >= MIN_COPIED_PERCENT;
+    is_large.then_some(FamilyStep::PrepareHeap { copied_bytes }).into_iter().collect()
 }
 
 fn member(account: MemberAccount) -> FamilyMember {

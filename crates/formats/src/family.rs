@@ -10,6 +10,8 @@ use crate::{Capture, CauseRow, Content, FindingRow};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "docs/json.md describes the fields, once for all readers")]
 pub struct Family {
+    /// `None` if no member could be read.
+    pub ruby_version: Option<String>,
     pub members: Vec<FamilyMember>,
     pub rss_bytes: u64,
     pub pss_bytes: u64,
@@ -21,6 +23,7 @@ pub struct Family {
     pub copied: Vec<CauseRow>,
     /// The owners of copied malloc'ed memory, largest first; `None` if owners were not searched for.
     pub copied_owners: Option<Vec<CopiedOwner>>,
+    pub steps: Vec<FamilyStep>,
     pub group: Option<FamilyGroup>,
     pub findings: Vec<FindingRow>,
 }
@@ -81,6 +84,17 @@ pub struct CopiedOwner {
     #[schemars(schema_with = "crate::names::cause::schema")]
     pub cause: Cause,
     pub bytes: u64,
+}
+
+/// A step that lets a family share more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum FamilyStep {
+    /// Collect garbage and compact the heap before the fork.
+    PrepareHeap {
+        /// The copied bytes of slots.
+        copied_bytes: u64,
+    },
 }
 
 /// The control group of a family.

@@ -154,6 +154,12 @@ impl Facts {
         self.ruby.as_ref().unwrap_or(&NOTHING)
     }
 
+    /// Returns the version of Ruby; `None` if Ruby could not be read.
+    #[must_use]
+    pub fn ruby_version(&self) -> Option<&str> {
+        self.ruby.as_ref().ok().map(|space| &space.interpreter.version[..])
+    }
+
     /// Returns true if malloc's heap was read.
     #[must_use]
     pub fn know_heap(&self) -> bool {

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use formats::{CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember};
+use formats::{CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember, FamilyStep};
 use ledger::{Size, percent};
 
-use crate::text::{BOLD, align_right, explained, mebibytes, table, trimmed, write_wrapped};
+use crate::text::{BOLD, GREEN, align_right, explained, mebibytes, table, trimmed, write_wrapped};
 use crate::words;
 
 /// Columns before the explanation of a cause.
@@ -49,6 +49,7 @@ fn write(family: &Family, out: &mut String, width: usize) -> std::fmt::Result {
     write_causes(family, out, width)?;
     write_members(&family.members, out, width)?;
     write_copied(family, out, width)?;
+    write_steps(family, out, width)?;
     for finding in &family.findings {
         write_wrapped(out, " note: ", &finding.what, width)?;
     }
@@ -169,4 +170,35 @@ fn write_copied(family: &Family, out: &mut String, width: usize) -> std::fmt::Re
     }
     align_right(&mut table, [1]);
     writeln!(out, "{}\n", trimmed(&table))
+}
+
+fn write_steps(family: &Family, out: &mut String, width: usize) -> std::fmt::Result {
+    if family.steps.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{BOLD}WHAT TO DO{BOLD:#}")?;
+    for (step, number) in family.steps.iter().zip(1..) {
+        let FamilyStep::PrepareHeap { copied_bytes } = step;
+        let action = format!(
+            "Prepare Ruby's heap before the fork, so that fewer pages with slots are written to afterwards: \
+             {} of them were copied. Collections age objects, and compaction leaves no free slots between them.",
+            Size(*copied_bytes)
+        );
+        write_wrapped(out, &format!(" {number}. "), &action, width)?;
+        let call = match has_warmup(family.ruby_version.as_deref()) {
+            true => "Process.warmup",
+            false => "3.times { GC.start }; GC.compact",
+        };
+        writeln!(out, "    {GREEN}before_fork {{ {call} }}{GREEN:#}   (in config/puma.rb)")?;
+        let costs = "Costs: a restart, and a longer start, by some collections of garbage.";
+        write_wrapped(out, "    ", costs, width)?;
+    }
+    writeln!(out)
+}
+
+/// Ruby has Process.warmup from 3.3 on.
+fn has_warmup(version: Option<&str>) -> bool {
+    let mut numbers = version.unwrap_or_default().split('.').map(|it| it.parse().unwrap_or(0));
+    let [major, minor] = [(); 2].map(|()| numbers.next().unwrap_or(0));
+    (major, minor) >= (3, 3)
 }

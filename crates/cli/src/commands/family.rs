@@ -35,9 +35,13 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let outside_bytes = if is_estimated { None } else { outside_bytes(&pages) };
     let mut findings = Vec::new();
     let mut accounts = Vec::new();
+    let mut ruby_version = None;
     for (index, (member, &(_, rollup))) in members.iter().zip(&looks).enumerate() {
         let read = match read(member.pid, index, &pages, how, detail) {
-            Ok(read) => Some(read),
+            Ok((version, capture, parts)) => {
+                ruby_version = ruby_version.or(version);
+                Some((capture, parts))
+            }
             Err(failure) if failure.is_end() => {
                 let what = format!("process {} ended before it was read", member.pid);
                 findings.push(Finding::general(Severity::Warning, what));
@@ -53,7 +57,7 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let is_complete = findings.is_empty();
     let frames = FamilyFrames { outside_bytes, is_estimated };
     let group = proc::group_memory(pid);
-    let family = diagnosis::family(accounts, frames, group, detail.owners, &findings);
+    let family = diagnosis::family(accounts, ruby_version, frames, group, detail.owners, &findings);
     terminal::print(&match arguments.json {
         true => to_json(&family, &render::family_summary(&family)),
         false => render::family(&family, terminal::width()),
@@ -70,21 +74,22 @@ fn look(member: &Member) -> Result<(Vec<PageFrame>, Rollup), Failure> {
     })
 }
 
-/// Captures a member, and accounts for the parts of its memory.
+/// Captures a member, and accounts for the parts of its memory. Returns the version of its Ruby, too.
 fn read(
     pid: i32,
     index: usize,
     pages: &FamilyPages<'_>,
     how: CaptureArguments,
     detail: Detail,
-) -> Result<(Capture, [PartAccount; 4]), Failure> {
+) -> Result<(Option<String>, Capture, [PartAccount; 4]), Failure> {
     let Captured { facts, state, capture, unread, .. } = attempts::take(pid, how, detail)?;
     if let Some(reason) = unread {
         return Err(Failure::Unread { pid, reason });
     }
     let resident = state.pages.as_ref().expect("a captured process has page states");
     let accounts = || pages.parts(index, resident).accounts(&state, &facts);
-    Ok((capture, Sandbox::of_analyses(how.sandbox).run(accounts)))
+    let version = facts.ruby_version().map(str::to_owned);
+    Ok((version, capture, Sandbox::of_analyses(how.sandbox).run(accounts)))
 }
 
 /// Returns the bytes of the frames that processes outside of the family map, too; `None` if the kernel does not tell.
