@@ -16,7 +16,7 @@ use crate::terminal;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat report 4242                 where the memory of process 4242 is
-  rbloat report puma -o report.html  the same as a page, of the only process with puma in its command line
+  rbloat report puma -o report.html  of the only one with puma in its command line, as a page
   rbloat report app.rbloat --arenas  of a snapshot, with a row for each of malloc's arenas";
 
 #[derive(Debug, Args)]
@@ -26,16 +26,18 @@ pub(crate) struct ReportArguments {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a page that opens in any browser without network, or JSON if the name ends in .json
+    /// Write a page, or JSON if the name ends in .json
+    ///
+    /// The page opens in any browser without network
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Show a row for each of malloc's arenas. JSON always has them
     #[arg(long)]
     pub(crate) arenas: bool,
-    /// Show the interpreter's own memory: by kind, and its bytecode by gem and file
+    /// Show the interpreter's own memory by kind, gem and file
     ///
-    /// JSON always has it. Without this option, kinds and gems are shown if the interpreter is a large part of the
-    /// process
+    /// Gems and files are those of its bytecode. JSON always has them. Without this option, kinds and gems are shown if the
+    /// interpreter is a large part of the process
     #[arg(long)]
     pub(crate) code: bool,
     /// Show the N owners that hold most malloc'ed memory [default: 10, in files and JSON 100; without N: 30]
