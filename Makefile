@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist release matrix matrix-slice lint schemas fuzz torture bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist release matrix matrix-slice lint schemas docs fuzz torture bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -61,6 +61,10 @@ lint: ## check formatting, clippy, docs, dependencies, scripts, scenarios
 schemas: ## write the JSON Schemas of the documents to docs/schemas
 	@scripts/setup gcc libc6-dev
 	RBLOAT_WRITE_SCHEMAS=1 cargo test --locked --package rbloat-formats --test schemas
+
+docs: build ## build the documentation site: target/site/index.html
+	@scripts/setup ruby
+	@scripts/docs
 
 fuzz: ## fuzz what reads foreign memory and files for a minute; for longer: SECONDS=3600
 	@scripts/setup gcc libc6-dev g++

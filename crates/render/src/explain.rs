@@ -1,12 +1,17 @@
-//! Explanations of causes and terms, which are those of docs/causes.md.
+//! Explanations of causes, verdicts and terms, which are those of the documentation.
 
 use std::fmt::Write;
 
 use crate::text::BOLD;
 
-const PAGE: &str = include_str!("../../../docs/causes.md");
+/// The pages with a section for each word. A section whose heading begins with "The" is for readers of the page only.
+const PAGES: [&str; 3] = [
+    include_str!("../../../docs/causes.md"),
+    include_str!("../../../docs/verdicts.md"),
+    include_str!("../../../docs/glossary.md"),
+];
 
-/// The causes and terms that can be explained, in the order of the page.
+/// The causes, verdicts and terms that can be explained, in the order of the pages.
 pub fn explained_words() -> impl Iterator<Item = &'static str> {
     sections().map(|(word, _)| word)
 }
@@ -24,12 +29,12 @@ pub fn explanation(word: &str, width: usize) -> Option<String> {
     Some(out)
 }
 
-/// The headings and texts of the page.
+/// The headings and texts of the pages.
 fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let (_, sections) = PAGE.split_once("\n## ").unwrap_or_default();
-    sections.split("\n## ").filter_map(|section| {
+    let sections = PAGES.iter().flat_map(|page| page.split("\n## ").skip(1));
+    sections.filter_map(|section| {
         let (word, text) = section.split_once('\n')?;
-        Some((word.trim(), text.trim()))
+        (!word.starts_with("The ")).then_some((word.trim(), text.trim()))
     })
 }
 
@@ -47,9 +52,23 @@ mod tests {
         for word in words {
             let text = explanation(&word.to_uppercase(), 80).unwrap();
             assert!(
-                text.lines().count() > 2 && text.lines().all(|line| line.chars().count() <= 80)
+                text.lines().count() > 2
+                    && text.lines().all(|line| line.chars().count() <= 80)
+                    && !text.contains("](")
             );
         }
-        assert_eq!(explanation("malloc", 80), None);
+        assert_eq!(explanation("The verdict of a diff", 80), None);
+    }
+
+    #[test]
+    fn every_verdict_of_a_diff_is_explained() {
+        let schema = include_str!("../../../docs/schemas/diff.schema.json");
+        let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+        let kinds = schema["$defs"]["DiffKind"]["oneOf"].as_array().unwrap();
+        let kinds: Vec<_> = kinds.iter().map(|kind| kind["const"].as_str().unwrap()).collect();
+        assert!(kinds.contains(&"managed_leak"), "{kinds:?}");
+        for kind in kinds {
+            assert!(explanation(kind, 80).is_some(), "{kind}");
+        }
     }
 }

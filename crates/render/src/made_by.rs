@@ -22,6 +22,15 @@ pub(crate) fn write_made_by(
     width: usize,
 ) -> std::fmt::Result {
     let Some(rows) = rows else { return Ok(()) };
+    writeln!(out, "{BOLD}MADE BY{BOLD:#}")?;
+    for line in made_lines(rows) {
+        write_wrapped(out, " · ", &line, width)?;
+    }
+    writeln!(out)
+}
+
+/// Returns a sentence for each code that touched much of a part of the memory first.
+pub(crate) fn made_lines(rows: &[MadeBy]) -> Vec<String> {
     let mut lines = Vec::new();
     for row in rows.iter().take(MAX_PARTS) {
         let part = row.owner.as_deref().or(row.cause.map(Cause::name)).unwrap_or_default();
@@ -38,11 +47,7 @@ pub(crate) fn write_made_by(
             "no code of the observation touched {least} of the memory that is there now"
         ));
     }
-    writeln!(out, "{BOLD}MADE BY{BOLD:#}")?;
-    for line in lines {
-        write_wrapped(out, " · ", &line, width)?;
-    }
-    writeln!(out)
+    lines
 }
 
 /// "ReportsController#export → CSV.generate (/srv/app/reports_controller.rb:24)".

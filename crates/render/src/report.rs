@@ -76,6 +76,15 @@ pub fn written_map(path: &Path) -> String {
     format!("{}: open it in a browser\n", path.display())
 }
 
+/// One line about a report that was written to `path`.
+#[must_use]
+pub fn written_report(path: &Path) -> String {
+    match path.extension().and_then(|it| it.to_str()) {
+        Some("json") => format!("{}\n", path.display()),
+        _ => written_map(path),
+    }
+}
+
 /// A report that was saved in the snapshot `path` of `bytes` bytes, and the next command.
 #[must_use]
 pub fn saved_snapshot(report: &Report, path: &Path, bytes: u64) -> String {
@@ -106,7 +115,7 @@ fn write(report: &Report, out: &mut String, options: TextOptions) -> std::fmt::R
     write_threads(report, out, options.width)?;
     write_advice(report, out, options.width)?;
     write_findings(report, out, options.width)?;
-    write_foot(report, out, options.width)
+    write_paragraph(out, DIM, &foot(report), "", options.width)
 }
 
 fn write_head(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
@@ -318,10 +327,11 @@ fn severity(severity: FindingSeverity) -> &'static str {
     }
 }
 
-fn write_foot(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
+/// Returns how the process was captured, and what that cost it.
+pub(crate) fn foot(report: &Report) -> String {
     let capture = &report.capture;
     let (pause, total) = (capture.pause_ms, capture.elapsed_ms);
-    let foot = match capture.method {
+    match capture.method {
         CaptureMethod::Core => format!("{}. {total:.0} ms in total.", capture.reason),
         CaptureMethod::Freeze => format!(
             "Paused for {pause:.0} ms ({}), {total:.0} ms in total. Nothing was written to the process.",
@@ -343,8 +353,7 @@ fn write_foot(report: &Report, out: &mut String, width: usize) -> std::fmt::Resu
                 capture.reason
             )
         }
-    };
-    write_paragraph(out, DIM, &foot, "", width)
+    }
 }
 
 /// The cells of an owner.

@@ -11,7 +11,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArguments {
-    /// A cause in a report, such as malloc.unreturned, or a term, such as arena
+    /// A cause in a report, such as malloc.unreturned, a verdict of a diff, such as managed_leak, or a term, such as arena
     #[arg(value_name = "WORD")]
     word: Option<String>,
 }

@@ -1,10 +1,13 @@
+use std::path::PathBuf;
+
 use clap::Args;
-use formats::to_json;
+use formats::{Report, to_json};
 use ledger::Extent;
 use render::TextOptions;
 
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
+use crate::output::Output;
 use crate::samples::SamplesArguments;
 use crate::sandbox::Sandbox;
 use crate::source::{Detail, Source};
@@ -13,7 +16,7 @@ use crate::terminal;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat report 4242                 where the memory of process 4242 is
-  rbloat report puma                 of the only Ruby process with puma in its command line
+  rbloat report puma -o report.html  of the only one with puma in its command line, as a page
   rbloat report app.rbloat --arenas  of a snapshot, with a row for each of malloc's arenas";
 
 #[derive(Debug, Args)]
@@ -23,16 +26,21 @@ pub(crate) struct ReportArguments {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write a page, or JSON if the name ends in .json
+    ///
+    /// The page opens in any browser without network
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
     /// Show a row for each of malloc's arenas. JSON always has them
     #[arg(long)]
     pub(crate) arenas: bool,
-    /// Show the interpreter's own memory: by kind, and its bytecode by gem and file
+    /// Show the interpreter's own memory by kind, gem and file
     ///
-    /// JSON always has it. Without this option, kinds and gems are shown if the interpreter is a large part of the
-    /// process
+    /// Gems and files are those of its bytecode. JSON always has them. Without this option, kinds and gems are shown if the
+    /// interpreter is a large part of the process
     #[arg(long)]
     pub(crate) code: bool,
-    /// Show the N owners that hold most malloc'ed memory [default: 10, in JSON 100; without N: 30]
+    /// Show the N owners that hold most malloc'ed memory [default: 10, in files and JSON 100; without N: 30]
     ///
     /// With 0, owners are not searched for, which is faster
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "30")]
@@ -41,7 +49,7 @@ pub(crate) struct ReportArguments {
     ///
     /// The family are the processes that were forked from each other: a Puma master and its workers. The report shows the
     /// memory that they share, the memory of each, and which memory was copied since the fork
-    #[arg(long, conflicts_with_all = ["arenas", "code", "retained", "who", "sysroot"])]
+    #[arg(long, conflicts_with_all = ["arenas", "code", "output", "retained", "who", "sysroot"])]
     tree: bool,
     #[command(flatten)]
     pub(crate) retained: RetainedArguments,
@@ -52,7 +60,14 @@ pub(crate) struct ReportArguments {
 impl ReportArguments {
     /// Returns the number of owners to show. 0 means that owners are not searched for.
     pub(crate) fn owners(&self) -> usize {
-        self.owners.unwrap_or(if self.json { 100 } else { 10 })
+        let for_people = !self.json && self.output.is_none();
+        self.owners.unwrap_or(if for_people { 10 } else { 100 })
+    }
+
+    /// Returns true if the file has JSON.
+    fn writes_json(&self) -> bool {
+        let extension = self.output.as_ref().and_then(|path| path.extension());
+        self.json || extension.is_some_and(|it| it == "json")
     }
 }
 
@@ -68,7 +83,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let samples = arguments.samples.read()?;
     let extent = Extent { memory_map: samples.is_some(), ..arguments.retained.extent() };
     let detail = Detail { owners: owners > 0 || arguments.code, extent };
-    let sandbox = Sandbox::new(arguments.source.capture.sandbox, []);
+    let output = arguments.output.as_deref().map(Output::open).transpose()?;
+    let sandbox = Sandbox::new(arguments.source.capture.sandbox, &output);
     let mut snapshot = source.account(arguments.source.capture, detail, &sandbox)?;
     if let Some(samples) = samples {
         let who = samples.of(&snapshot)?;
@@ -78,12 +94,24 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     if owners == 0 {
         report.owners = None;
     }
-    if arguments.json {
-        terminal::print(&to_json(&report, &render::words::verdict(&report).summary))?;
+    if let (Some(output), Some(path)) = (output, &arguments.output) {
+        let is_file = output.is_file();
+        let page =
+            if arguments.writes_json() { json(&report) } else { render::report_html(&report) };
+        output.write(page.as_bytes())?;
+        if is_file {
+            terminal::print(&render::written_report(path))?;
+        }
+    } else if arguments.json {
+        terminal::print(&json(&report))?;
     } else {
         let (arenas, code) = (arguments.arenas, arguments.code);
         let options = TextOptions { width: terminal::width(), arenas, code };
         terminal::print(&render::report(&report, options))?;
     }
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
+}
+
+fn json(report: &Report) -> String {
+    to_json(report, &render::words::verdict(report).summary)
 }

@@ -20,6 +20,7 @@ mod maps;
 mod orphans;
 mod outputs;
 mod owners;
+mod pages;
 mod plots;
 mod programs;
 mod record;

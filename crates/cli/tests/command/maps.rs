@@ -209,6 +209,106 @@ fn a_click_on_a_chunk_shows_its_owner() {
     assert!((chunk.address.0..chunk.address.0 + chunk.bytes).contains(&number(&link)), "{link}");
 }
 
+/// A free chunk may have whole free pages, which a trim returns, and ends on pages in use, which it does not.
+#[test]
+fn no_part_of_a_free_chunk_is_both_fragmented_and_returnable() {
+    let target = Target::scenario("burst", &["--scale", "0.1"]);
+    let drawn = Drawn::of(target.pid());
+    let mut browser = drawn.open("", WINDOW);
+    let described = browser.evaluate(
+        "(() => { const { memoryMap, zoom } = window.rbloat, texts = [];
+            for (const area of memoryMap.areas) {
+              for (let block = area.firstBlock; block < area.firstBlock + area.pieces; block++) {
+                if (memoryMap.uses[block] !== FREE && memoryMap.uses[block] !== TOP) continue;
+                const start = memoryMap.addressOf(area, block), bytes = memoryMap.bytesOf(area, block);
+                for (const address of [start, start + Math.floor(bytes / 16) * 8, start + bytes - 8]) texts.push(zoom.describe(area, address));
+              }
+            }
+            return texts; })()",
+    );
+    let described: Vec<String> = serde_json::from_value(described).unwrap();
+    let returnable = |text: &&String| text.contains("a trim would return it");
+    let (returned, kept): (Vec<_>, Vec<_>) = described.iter().partition(returnable);
+    assert!(returned.len() > 100 && kept.len() > 100, "{} {}", returned.len(), kept.len());
+    for text in returned {
+        assert!(text.contains("here: malloc.unreturned"), "{text}");
+    }
+    for text in kept {
+        assert!(!text.contains("here: malloc.unreturned"), "{text}");
+    }
+    let both = described.iter().find(|text| {
+        text.contains("bytes on whole free pages") && text.contains("bytes on pages in use")
+    });
+    assert!(both.is_some(), "{:?}", &described[..9]);
+    let legend = browser.evaluate("document.getElementById('legend').textContent");
+    assert!(legend.as_str().unwrap().contains("free: you can have it back"), "{legend}");
+}
+
+#[test]
+fn a_chosen_owner_dims_the_rest_of_the_map_in_both_browsers() {
+    let target = Target::scenario("pin", &["--scale", "0.1"]);
+    let drawn = Drawn::of(target.pid());
+    // The pixels of the largest section.
+    let pixels = "(() => { const { canvas } = rbloat.overview.sections[0];
+        return canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.join(); })()";
+    for mut browser in Browser::each(&drawn.page, "", WINDOW) {
+        browser.wait_until(DRAWN);
+        let before = browser.evaluate(pixels);
+        browser.evaluate("document.querySelector('#owners tbody button').click()");
+        assert_ne!(browser.evaluate(pixels), before);
+        let name = browser.evaluate("document.querySelector('#owners tbody button').textContent");
+        let choice = browser.evaluate("document.querySelector('#choice .name').textContent");
+        assert!(choice.as_str().unwrap().starts_with(name.as_str().unwrap()), "{choice} {name}");
+        browser.evaluate("document.getElementById('show-choice').click()");
+        browser.wait_until("document.getElementById('choice').getBoundingClientRect().top >= 0");
+        browser.press("Escape");
+        assert_eq!(browser.evaluate(pixels), before);
+    }
+}
+
+#[test]
+fn pages_are_enlarged_by_dragging_in_both_browsers() {
+    let target = Target::scenario("pin", &["--scale", "0.1"]);
+    let drawn = Drawn::of(target.pid());
+    let shown = "(() => { const { first, end, size } = rbloat.overview.sections[0]; return [first, end, size]; })()";
+    for mut browser in Browser::each(&drawn.page, "", WINDOW) {
+        browser.wait_until(DRAWN);
+        let all: [u64; 3] = serde_json::from_value(browser.evaluate(shown)).unwrap();
+        let place = browser.evaluate(
+            "(() => { const { canvas, size } = rbloat.overview.sections[0]; canvas.scrollIntoView({ block: 'center' });
+                const { left, top } = canvas.getBoundingClientRect();
+                return [left + 10.5 * size, left + 60.5 * size, Math.max(top, 0) + size / 2]; })()",
+        );
+        let [from, to, y]: [f64; 3] = serde_json::from_value(place).unwrap();
+        browser.drag([from, y], [to, y]);
+        let part: [u64; 3] = serde_json::from_value(browser.evaluate(shown)).unwrap();
+        assert!((50..=52).contains(&(part[1] - part[0])) && part[2] >= all[2], "{all:?} {part:?}");
+        assert_eq!(browser.evaluate("rbloat.overview.sections[0].whole.hidden"), false);
+        browser.press("Escape");
+        let again: [u64; 3] = serde_json::from_value(browser.evaluate(shown)).unwrap();
+        assert_eq!(again, all);
+    }
+}
+
+#[test]
+fn the_largest_arena_comes_first_and_small_ones_are_folded() {
+    let target = Target::scenario("burst", &["--scale", "0.1"]);
+    let drawn = Drawn::of(target.pid());
+    let mut browser = drawn.open("", WINDOW);
+    let cells = browser.evaluate(
+        "rbloat.overview.sections.filter(it => it.areas[0].kind === 'arena').map(it => [it.cells, it.box.closest('details') !== null])",
+    );
+    let cells: Vec<(u64, bool)> = serde_json::from_value(cells).unwrap();
+    assert!(cells.windows(2).all(|pair| pair[0].0 >= pair[1].0), "{cells:?}");
+    assert!(!cells[0].1, "{cells:?}");
+    let pages = number(&browser.evaluate("rbloat.memoryMap.pages"));
+    let folded = browser.evaluate(
+        "rbloat.overview.sections.filter(it => it.box.closest('details')).map(it => it.cells)",
+    );
+    let folded: Vec<u64> = serde_json::from_value(folded).unwrap();
+    assert!(!folded.is_empty() && folded.iter().all(|cells| cells * 100 < pages), "{folded:?}");
+}
+
 /// Returns the address that a description begins with.
 fn address_of(description: &str) -> &str {
     description.split(':').next().unwrap()

@@ -158,6 +158,22 @@ fn the_page_shows_values_at_the_pointer_on_light_and_dark() {
 }
 
 #[test]
+fn a_phone_gets_a_picture_of_its_own_with_text_that_can_be_read() {
+    let (_folder, page) = draw("plot.html");
+    let mut browser = Browser::open(&page, "", [390, 844]);
+    browser.wait_until("document.documentElement?.dataset.drawnMs !== undefined");
+    let widest = browser.evaluate("document.documentElement.scrollWidth");
+    assert!(widest.as_u64().unwrap() <= 390, "{widest}");
+    let height = "Math.min(...[...svg.querySelectorAll('text')].map(text => text.getBoundingClientRect().height))";
+    assert!(browser.evaluate(height).as_f64().unwrap() >= 10.0);
+    // The values at the pointer are those of this picture.
+    browser.evaluate("picture.focus()");
+    browser.press("ArrowRight");
+    assert_eq!(browser.evaluate("document.getElementById('tip').hidden"), false);
+    assert_eq!(browser.evaluate("width < 500 && svg === svgs[1]"), true);
+}
+
+#[test]
 fn svg_and_png_are_whole_pictures() {
     let (_folder, svg) = draw("plot.svg");
     let mut browser = Browser::open(&svg, "", [1300, 1000]);

@@ -63,7 +63,7 @@ fn analyses_have_no_rights_of_root() {
     let recording = recording.to_str().unwrap();
     let recorded = rbloat().args(["record", "-o", recording, "--", "true"]).output().unwrap();
     assert!(recorded.status.success());
-    let commands: [&[&str]; 15] = [
+    let commands: [&[&str]; 16] = [
         &["report", &pid],
         &["report", &pid, "--json"],
         &["report", &pid, "--capture", "freeze", "--max-pause", "10s"],
@@ -71,6 +71,7 @@ fn analyses_have_no_rights_of_root() {
         &["report", core],
         &["fix", &pid],
         &["map", &pid, "-o", "/dev/stdout"],
+        &["report", &pid, "-o", "/dev/stdout"],
         &["map", core, "-o", "/dev/stdout"],
         &["snapshot", &snapshot, "-o", "/dev/stdout"],
         &["diff", &pid, &snapshot],

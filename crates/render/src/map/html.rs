@@ -4,21 +4,22 @@
 use askama::Template;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use formats::{DominatorRow, MadePages, Report, Snapshot};
-use ledger::{Cause, Size};
-use serde_json::{Map, Value, json};
+use formats::{MadePages, Report, Snapshot};
+use serde_json::{Value, json};
 
-use crate::draw::{self, CAUSE_LEGEND, style_sheet};
+use crate::draw::{self, style_sheet};
 use crate::made_by::maker;
 use crate::map::overview::{LEGEND, TITLES};
-use crate::words;
+use crate::page;
 
-const STYLE: &str = include_str!("page/page.css");
+const STYLE: &str = concat!(include_str!("../page/page.css"), include_str!("page/map.css"));
 /// In the order in which they run.
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 8] = [
     draw::SCRIPT,
+    page::TABLES,
+    page::REPORT,
+    page::OWNERS,
     include_str!("page/memory_map.js"),
-    include_str!("page/tables.js"),
     include_str!("page/colours.js"),
     include_str!("page/overview.js"),
     include_str!("page/zoom.js"),
@@ -41,11 +42,9 @@ struct Page {
 /// Never: writing to memory does not fail.
 #[must_use]
 pub fn map_html(snapshot: &Snapshot, made: Option<&MadePages>) -> String {
-    let process = &snapshot.report.process;
-    let title = format!("{} of pid {}: {}", Size(process.rss_bytes), process.pid, process.command);
     let sections = snapshot.sections();
     let page = Page {
-        title,
+        title: page::title(&snapshot.report),
         palette: style_sheet(),
         sections: sections.iter().map(|it| (it.name, STANDARD.encode(&it.packed))).collect(),
         words: words(&snapshot.report, made),
@@ -53,55 +52,14 @@ pub fn map_html(snapshot: &Snapshot, made: Option<&MadePages>) -> String {
     page.render().expect("writing to memory does not fail")
 }
 
-/// Adds the rows of dominators, each before those of its parts.
-fn add_dominators<'a>(
-    dominators: impl Iterator<Item = &'a DominatorRow>,
-    depth: u32,
-    rows: &mut Vec<Value>,
-) {
-    for row in dominators {
-        rows.push(json!({
-            "depth": depth,
-            "name": words::dominator(row),
-            "objects": row.objects,
-            "retained_bytes": row.retained_bytes,
-        }));
-        add_dominators(row.parts.iter(), depth + 1, rows);
-    }
-}
-
 /// Returns the words of the page, and the tables that it shares with other pictures.
 fn words(report: &Report, made: Option<&MadePages>) -> Value {
-    let verdict = words::verdict(report);
-    let steps = report.advice.iter().map(|step| {
-        let words = words::advice(step, report);
-        json!({
-            "action": words.action,
-            "command": words.command,
-            "remark": words.remark,
-            "costs": words.costs,
-            "saves_bytes": step.saves_bytes,
-        })
+    let mut words = page::words(report);
+    let made = made.map(|made| {
+        json!({ "code": made.code.iter().map(maker).collect::<Vec<_>>(), "pages": made.pages })
     });
-    let mut dominators = Vec::new();
-    add_dominators(report.dominators.iter().flatten(), 0, &mut dominators);
-    let meanings: Map<String, Value> = Cause::ALL
-        .iter()
-        .map(|cause| (cause.name().into(), words::meaning(*cause).into()))
-        .collect();
-    json!({
-        "summary": verdict.summary,
-        "evidence": verdict.evidence,
-        "check": verdict.check,
-        "steps": steps.collect::<Vec<_>>(),
-        "meanings": meanings,
-        "dominators": dominators,
-        "made": made.map(|made| json!({
-            "code": made.code.iter().map(maker).collect::<Vec<_>>(),
-            "pages": made.pages,
-        })),
-        "groups": CAUSE_LEGEND,
-        "legend": LEGEND,
-        "titles": TITLES.map(|(kind, title)| (kind.name(), title)),
-    })
+    words.insert("made".into(), json!(made));
+    words.insert("legend".into(), json!(LEGEND));
+    words.insert("titles".into(), json!(TITLES.map(|(kind, title)| (kind.name(), title))));
+    words.into()
 }

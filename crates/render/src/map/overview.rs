@@ -35,7 +35,7 @@ pub(crate) enum Shade {
 pub(crate) const LEGEND: [(&str, Colour); 6] = [
     ("in use", Colour::InUse),
     ("partly in use: pins the free rest", Colour::InUseLittle),
-    ("free, but kept: can be returned", Colour::Kept),
+    ("free: you can have it back", Colour::Kept),
     ("returned, or never touched", Colour::Returned),
     ("in swap", Colour::Swapped),
     ("lost: not in the core", Colour::Lost),

@@ -8,12 +8,12 @@ use ledger::Size;
 use crate::draw::{Anchor, Colour, Scene, TEXT_SIZE, wrap};
 
 use super::rise::Peak;
-use super::{LEFT, LINE, Plot, RIGHT, Run, WIDTH};
+use super::{LEFT, LINE, Plot, RIGHT, Run};
 
 /// A recording, or all recordings with the same label.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
-    runs: Vec<&'a Run>,
+    pub(super) runs: Vec<&'a Run>,
 }
 
 impl Plot {
@@ -37,6 +37,17 @@ impl Plot {
         let command = self.runs.first()?.command.as_str();
         let is_same = |run: &Run| run.label.is_some() && run.command == command;
         self.runs.iter().all(is_same).then_some(command)
+    }
+
+    /// Returns a title: the commands that were recorded, and the settings that are compared.
+    pub(super) fn title(&self) -> String {
+        let names: Vec<&str> = self.entries().iter().map(Entry::name).collect();
+        let mut commands: Vec<&str> = self.runs.iter().map(|run| run.command.as_str()).collect();
+        commands.dedup();
+        match self.common_command() {
+            Some(command) => format!("Memory of {command}: {}", names.join(", ")),
+            None => format!("Memory of {}", commands.join(", ")),
+        }
     }
 
     /// Describes each recording in a few lines: the process, and its stable point.
@@ -63,7 +74,7 @@ impl Plot {
 
     /// Draws the head from `top` on, and returns its end.
     pub(super) fn draw_head(&self, scene: &mut Scene, mut top: f64) -> f64 {
-        let width = WIDTH - LEFT - RIGHT;
+        let width = scene.width - LEFT - RIGHT;
         let common = self.common_command();
         for line in common.iter().flat_map(|command| wrap(command, TEXT_SIZE, width)) {
             top += LINE;
@@ -85,14 +96,15 @@ impl Plot {
     }
 }
 
-impl Entry<'_> {
-    fn is_labelled(&self) -> bool {
+impl<'a> Entry<'a> {
+    pub(super) fn is_labelled(&self) -> bool {
         self.runs[0].label.is_some()
     }
 
     /// Returns the label, or the name of the only recording.
-    pub(super) fn name(&self) -> &str {
-        self.runs[0].label.as_deref().unwrap_or(&self.runs[0].history.name)
+    pub(super) fn name(&self) -> &'a str {
+        let first: &'a Run = self.runs[0];
+        first.label.as_deref().unwrap_or(&first.history.name)
     }
 
     /// Describes the process, the length of the recording, and its memory.

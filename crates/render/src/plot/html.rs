@@ -7,7 +7,7 @@ use crate::draw::{self, CAUSE_LEGEND, dark_rules, style_sheet, svg};
 
 use crate::who::GRAPH;
 
-use super::Plot;
+use super::{NARROW, Plot, WIDTH};
 
 const STYLE: &str = concat!(include_str!("page/plot.css"), include_str!("../who/page/graph.css"));
 const SCRIPT: &str = include_str!("page/plot.js");
@@ -18,7 +18,8 @@ struct Page {
     title: String,
     palette: String,
     dark: String,
-    picture: String,
+    /// The picture for large windows, and for phones.
+    pictures: [String; 2],
     data: Value,
 }
 
@@ -29,9 +30,11 @@ impl Plot {
     /// Never: writing to memory does not fail.
     #[must_use]
     pub fn render_html(&self) -> String {
-        let (scene, panels) = self.scene();
-        let entries = self.entries();
-        let names: Vec<&str> = entries.iter().map(|entry| entry.name()).collect();
+        let scenes = [WIDTH, NARROW].map(|width| self.scene(width));
+        let pictures = scenes.each_ref().map(|(scene, _)| svg(scene, ""));
+        let places = scenes
+            .each_ref()
+            .map(|(scene, panels)| json!({ "width": scene.width, "panels": panels }));
         let runs: Vec<Value> = self
             .runs
             .iter()
@@ -43,11 +46,11 @@ impl Plot {
             })
             .collect();
         let page = Page {
-            title: format!("Memory over time: {}", names.join(", ")),
+            title: self.title(),
             palette: style_sheet(),
-            dark: dark_rules(&scene, ":root[data-scheme=\"dark\"] "),
-            picture: svg(&scene, ""),
-            data: json!({ "width": scene.width, "panels": panels, "runs": runs, "groups": CAUSE_LEGEND }),
+            dark: dark_rules(&scenes[0].0, ":root[data-scheme=\"dark\"] "),
+            pictures,
+            data: json!({ "pictures": places, "runs": runs, "groups": CAUSE_LEGEND }),
         };
         page.render().expect("writing to memory does not fail")
     }

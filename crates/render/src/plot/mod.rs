@@ -6,21 +6,24 @@ mod head;
 mod history;
 mod html;
 mod rise;
+mod runs;
 mod scale;
 
-use diagnosis::MemorySeries;
+use diagnosis::{MemorySeries, Setting};
 use formats::Recording;
 use ledger::Size;
 use serde::Serialize;
 
 use crate::draw::{
     Anchor, CAUSE_LEGEND, Colour, SERIES, Scene, TEXT_SIZE, dark_rules, encode, line_width,
-    rasterize, svg,
+    rasterize, svg, wrap,
 };
 use history::{Event, History, Mark, Point};
 use scale::{byte_marks, time_marks};
 
+/// The width of a picture, and that of one for a phone.
 const WIDTH: f64 = 1200.0;
+const NARROW: f64 = 420.0;
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 16.0;
 const MEMORY_HEIGHT: f64 = 340.0;
@@ -51,6 +54,8 @@ struct Run {
     command: String,
     label: Option<String>,
     stable: String,
+    /// The reason for which there is no history of its causes, if there is none.
+    without_causes: Option<&'static str>,
     colour: Colour,
 }
 
@@ -78,14 +83,24 @@ impl Plot {
     pub fn add(&mut self, name: &str, recording: &Recording) {
         let label = label(recording);
         let alike = self.runs.iter().find(|run| run.label.is_some() && run.label == label);
-        let colour = alike.map_or(SERIES[self.entries().len() % SERIES.len()], |run| run.colour);
+        let colour = alike.map_or_else(|| self.new_colour(label.as_deref()), |run| run.colour);
         self.runs.push(Run::new(name, recording, colour, self.is_verbose));
+    }
+
+    /// Returns the colour of a new entry. A setting that rbloat has by itself has the same colour in every picture.
+    fn new_colour(&self, label: Option<&str>) -> Colour {
+        let built_in = Setting::ALL.iter().position(|setting| Some(setting.name()) == label);
+        let next = match label {
+            Some(_) => Setting::ALL.len() + self.entries().len(),
+            None => self.entries().len(),
+        };
+        SERIES[built_in.unwrap_or(next) % SERIES.len()]
     }
 
     /// Returns the picture as SVG: light or dark as the reader prefers it.
     #[must_use]
     pub fn render_svg(&self) -> String {
-        let scene = self.scene().0;
+        let scene = self.scene(WIDTH).0;
         let dark = dark_rules(&scene, "");
         let style =
             format!("<style>@media screen and (prefers-color-scheme: dark) {{ {dark} }}</style>");
@@ -95,28 +110,33 @@ impl Plot {
     /// Returns the picture as PNG, 1200 pixels wide, on a light ground.
     #[must_use]
     pub fn render_png(&self) -> Vec<u8> {
-        encode(&rasterize(&self.scene().0))
+        encode(&rasterize(&self.scene(WIDTH).0))
     }
 
-    /// Returns the picture and its panels.
-    fn scene(&self) -> (Scene, Vec<Panel>) {
-        let mut scene = Scene::new(WIDTH);
+    /// Returns the picture in this width, and its panels.
+    fn scene(&self, width: f64) -> (Scene, Vec<Panel>) {
+        let mut scene = Scene::new(width);
         let mut panels = Vec::new();
         let seconds = self.runs.iter().map(|run| run.history.seconds).fold(0.0, f64::max).max(1.0);
-        let mut top = self.draw_head(&mut scene, 12.0) + 30.0;
-        panels.push(self.draw_memory(&mut scene, top, seconds));
-        top += MEMORY_HEIGHT + 44.0;
+        let mut top = self.draw_head(&mut scene, 12.0);
+        top = self.draw_runs(&mut scene, top);
+        panels.push(self.draw_memory(&mut scene, &mut top, seconds));
         for (index, run) in self.runs.iter().enumerate() {
-            // A single capture is no history.
-            if run.history.stacks.len() > 1 {
-                panels.push(run.draw_causes(&mut scene, &mut top, seconds, index));
+            match run.without_causes {
+                None => panels.push(run.draw_causes(&mut scene, &mut top, seconds, index)),
+                // The runs of a comparison are captured at most once.
+                Some(_) if run.label.is_some() => {}
+                Some(reason) => {
+                    let text = format!("No causes of {}: {reason}", run.history.name);
+                    top = draw_lines(&mut scene, top, Colour::Dim, &text) + 20.0;
+                }
             }
         }
         scene.height = top;
         (scene, panels)
     }
 
-    fn draw_memory(&self, scene: &mut Scene, top: f64, seconds: f64) -> Panel {
+    fn draw_memory(&self, scene: &mut Scene, top: &mut f64, seconds: f64) -> Panel {
         let most = self.runs.iter().map(|run| run.history.most()).max().unwrap_or(0).max(1) as f64;
         let mut limits: Vec<u64> = self.runs.iter().filter_map(|run| run.history.limit).collect();
         limits.sort_unstable();
@@ -124,7 +144,6 @@ impl Plot {
         let (near, far): (Vec<u64>, Vec<u64>) =
             limits.into_iter().partition(|&limit| limit as f64 <= most * MAX_LIMIT_IN_PICTURE);
         let highest = near.last().map_or(most, |&limit| most.max(limit as f64));
-        let panel = Panel::new(top, MEMORY_HEIGHT, seconds, highest * 1.06, None);
         let far: Vec<String> = far.iter().map(|&limit| Size(limit).to_string()).collect();
         let beyond = match far.len() {
             0 => String::new(),
@@ -142,7 +161,19 @@ impl Plot {
             title += ", growth whose code is known (bars)";
         }
         title += &beyond;
-        panel.draw_axes(scene, &title);
+        *top = draw_lines(scene, *top + 8.0, Colour::Ink, &title) + 8.0;
+        let panel = Panel::new(scene, *top, MEMORY_HEIGHT, seconds, highest * 1.06, None);
+        panel.draw_axes(scene);
+        if points().next().is_none() {
+            let at = (panel.left + 12.0, panel.top + 24.0);
+            scene.text(
+                at,
+                Anchor::Start,
+                Colour::Dim,
+                "No samples: the recording ended before the first one.",
+            );
+        }
+        *top += MEMORY_HEIGHT + 44.0;
         for limit in near {
             let y = panel.y(limit as f64);
             scene.dashed(vec![(panel.left, y), (panel.right, y)], Colour::InUse, 1.5);
@@ -153,6 +184,7 @@ impl Plot {
             run.draw_rises(scene, &panel);
             run.draw_curves(scene, &panel);
         }
+        self.label_curves(scene, &panel);
         for (row, run) in self.runs.iter().enumerate() {
             let kills = run.history.marks.iter().filter(|mark| mark.event == Event::OomKill);
             // With several runs, the colour shows whose kill it is.
@@ -165,6 +197,27 @@ impl Plot {
                 .for_each(|mark| draw_drop(scene, &panel, mark, &run.history));
         }
         panel
+    }
+}
+
+impl Plot {
+    /// Writes the name of each setting at the end of its first curve, one below the other.
+    fn label_curves(&self, scene: &mut Scene, panel: &Panel) {
+        let entries = self.entries();
+        let labelled = entries.iter().filter(|entry| entry.is_labelled());
+        let end = |run: &Run| run.history.points.last().map(|point| panel.y(point.rss as f64));
+        let mut labels: Vec<_> =
+            labelled.filter_map(|entry| Some((end(entry.runs[0])?, entry))).collect();
+        labels.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let mut free_from = panel.top + TEXT_SIZE;
+        for (y, entry) in labels {
+            let y = y.max(free_from);
+            if y > panel.bottom {
+                return;
+            }
+            scene.text((panel.right - 4.0, y), Anchor::End, entry.runs[0].colour, entry.name());
+            free_from = y + TEXT_SIZE + 2.0;
+        }
     }
 }
 
@@ -215,12 +268,15 @@ impl Run {
             Some(words) => words.join(" "),
             None => recording.processes().next().map_or(String::new(), |it| it.command.clone()),
         };
+        let without_causes = without_causes(recording, &history);
+        let plain = command.chars().filter(|char| !char.is_control());
         Self {
             history,
             pid: recording.start.pid,
-            command: command.chars().take(MAX_NAME).collect(),
+            command: plain.take(MAX_NAME).collect(),
             label: label(recording),
             stable: crate::stable_point(&MemorySeries::of(recording), is_verbose),
+            without_causes,
             colour,
         }
     }
@@ -253,12 +309,11 @@ impl Run {
         let stacks = &self.history.stacks;
         let most =
             stacks.iter().map(|(_, sums)| sums.iter().sum::<u64>()).max().unwrap_or(1).max(1);
-        *top = draw_legend(scene, *top, stacks) + 22.0;
-        let panel = Panel::new(*top, CAUSES_HEIGHT, seconds, most as f64 * 1.06, Some(run));
-        panel.draw_axes(
-            scene,
-            &format!("Causes of {}: RSS of its Ruby processes", self.history.name),
-        );
+        *top = draw_legend(scene, *top, stacks);
+        let title = format!("Causes of {}: RSS of its Ruby processes", self.history.name);
+        *top = draw_lines(scene, *top, Colour::Ink, &title) + 8.0;
+        let panel = Panel::new(scene, *top, CAUSES_HEIGHT, seconds, most as f64 * 1.06, Some(run));
+        panel.draw_axes(scene);
         let mut floor = vec![0_u64; stacks.len()];
         for (index, group) in CAUSE_LEGEND.iter().enumerate() {
             let ceiling: Vec<u64> =
@@ -279,6 +334,25 @@ impl Run {
     }
 }
 
+/// Returns the reason for which a recording has no history of causes, if it has none.
+fn without_causes(recording: &Recording, history: &History) -> Option<&'static str> {
+    match (history.stacks.len(), recording.start.causes_every_ms) {
+        (2.., _) => None,
+        (1, _) => Some("they were captured only once, and a history takes two captures."),
+        (_, None | Some(0)) => Some("`rbloat record --causes-every 0` does not search for them."),
+        _ => Some("none of its processes could be captured, or it ended before the first capture."),
+    }
+}
+
+/// Draws a text in as many lines as it needs below `top`, and returns their end.
+fn draw_lines(scene: &mut Scene, mut top: f64, colour: Colour, text: &str) -> f64 {
+    for line in wrap(text, TEXT_SIZE, scene.width - LEFT - RIGHT) {
+        top += LINE;
+        scene.text((LEFT, top), Anchor::Start, colour, &line);
+    }
+    top
+}
+
 /// Draws the legend of the groups that a stack has, in lines above it. Returns the end of the last line.
 fn draw_legend(scene: &mut Scene, top: f64, stacks: &[(f64, Vec<u64>)]) -> f64 {
     let (mut x, mut y) = (LEFT, top + LINE);
@@ -287,7 +361,7 @@ fn draw_legend(scene: &mut Scene, top: f64, stacks: &[(f64, Vec<u64>)]) -> f64 {
             continue;
         }
         let width = 20.0 + line_width(group.label, TEXT_SIZE) + 14.0;
-        if x + width > WIDTH - RIGHT {
+        if x + width > scene.width - RIGHT {
             (x, y) = (LEFT, y + LINE);
         }
         scene.rect([x, y - 10.0, 14.0, 10.0], group.colour);
@@ -298,8 +372,15 @@ fn draw_legend(scene: &mut Scene, top: f64, stacks: &[(f64, Vec<u64>)]) -> f64 {
 }
 
 impl Panel {
-    fn new(top: f64, height: f64, seconds: f64, bytes: f64, run: Option<usize>) -> Self {
-        let (left, right, bottom) = (LEFT, WIDTH - RIGHT, top + height);
+    fn new(
+        scene: &Scene,
+        top: f64,
+        height: f64,
+        seconds: f64,
+        bytes: f64,
+        run: Option<usize>,
+    ) -> Self {
+        let (left, right, bottom) = (LEFT, scene.width - RIGHT, top + height);
         Self { left, right, top, bottom, seconds, bytes, run }
     }
 
@@ -311,8 +392,7 @@ impl Panel {
         self.bottom - (self.bottom - self.top) * (bytes / self.bytes).clamp(0.0, 1.0)
     }
 
-    fn draw_axes(&self, scene: &mut Scene, title: &str) {
-        scene.text((self.left, self.top - 8.0), Anchor::Start, Colour::Ink, title);
+    fn draw_axes(&self, scene: &mut Scene) {
         let place = [self.left, self.top, self.right - self.left, self.bottom - self.top];
         scene.rect(place, Colour::Panel);
         for (bytes, name) in byte_marks(self.bytes, 5.0) {
@@ -320,7 +400,8 @@ impl Panel {
             scene.line(vec![(self.left, y), (self.right, y)], Colour::Line, 1.0);
             scene.text((self.left - 8.0, y + 4.0), Anchor::End, Colour::Dim, &name);
         }
-        for (seconds, name) in time_marks(self.seconds, 8.0) {
+        for (seconds, name) in time_marks(self.seconds, if scene.width < WIDTH { 3.0 } else { 8.0 })
+        {
             let x = self.x(seconds);
             scene.line(vec![(x, self.bottom), (x, self.bottom + 5.0)], Colour::Dim, 1.0);
             // The last name would be cut off at the edge.

@@ -127,20 +127,33 @@ fn runs_that_have_the_same_label_share_a_colour_and_a_line_of_the_head() {
     let jemalloc = text.lines().find(|line| line.starts_with("jemalloc: ")).unwrap();
     let expected = "jemalloc: 3 runs, 0:00:29, peak RSS 191.0 MiB to 193.0 MiB, final RSS 191.0 MiB to 193.0 MiB";
     assert_eq!(jemalloc, expected);
-    let (scene, panels) = plot.scene();
+    let (scene, panels) = plot.scene(WIDTH);
     assert_eq!(panels.len(), 1);
     // Each of the falls would be a mark.
     let areas = scene.elements.iter().filter(|it| matches!(it, Element::Area { .. }));
     assert_eq!(areas.count(), 0);
     let html = plot.render_html();
-    assert!(html.contains("<title>Memory over time: default, arena2, jemalloc"));
+    assert!(html.contains("<title>Memory of ruby &#60;b&#62;&#38;]0;x: default, arena2, jemalloc"));
     assert!(!html.contains("<gem>"));
 }
 
 #[test]
 fn all_that_is_drawn_lies_within_the_picture() {
-    let (scene, panels) = plot().scene();
+    for width in [WIDTH, NARROW] {
+        lies_within_the_picture(plot().scene(width));
+        all_lies_within(&compared().scene(width).0);
+    }
+}
+
+fn lies_within_the_picture((scene, panels): (Scene, Vec<Panel>)) {
     assert_eq!(panels.iter().map(|panel| panel.run).collect::<Vec<_>>(), [None, Some(0)]);
+    all_lies_within(&scene);
+    let texts = texts(&scene);
+    assert!(texts.contains(&"limit 500.0 MiB") && texts.contains(&"OOM kill"), "{texts:?}");
+    assert!(texts.contains(&"free, a trim returns it") && !texts.contains(&"JIT"), "{texts:?}");
+}
+
+fn all_lies_within(scene: &Scene) {
     let inside =
         |(x, y): (f64, f64)| (0.0..=scene.width).contains(&x) && (0.0..=scene.height).contains(&y);
     for element in &scene.elements {
@@ -157,16 +170,62 @@ fn all_that_is_drawn_lies_within_the_picture() {
         };
         assert!(is_inside, "{element:?}");
     }
-    let texts: Vec<&str> = scene
-        .elements
-        .iter()
-        .filter_map(|element| match element {
-            Element::Text { text, .. } => Some(text.as_str()),
-            _ => None,
-        })
-        .collect();
-    assert!(texts.contains(&"limit 500.0 MiB") && texts.contains(&"OOM kill"), "{texts:?}");
-    assert!(texts.contains(&"free, a trim returns it") && !texts.contains(&"JIT"), "{texts:?}");
+}
+
+fn texts(scene: &Scene) -> Vec<&str> {
+    let text = |element| match element {
+        &Element::Text { ref text, .. } => Some(text.as_str()),
+        _ => None,
+    };
+    scene.elements.iter().filter_map(text).collect()
+}
+
+#[test]
+fn a_comparison_has_a_mark_for_each_run_and_the_median_of_each_setting() {
+    let plot = compared();
+    let scene = plot.scene(WIDTH).0;
+    let jemalloc = plot.runs.iter().find(|run| run.label.as_deref() == Some("jemalloc")).unwrap();
+    let is_mark = |it: &&Element| {
+        matches!(it, Element::Rect { width, height, fill, .. }
+            if *fill == jemalloc.colour && width == height)
+    };
+    // The highest and the last RSS of three runs.
+    assert_eq!(scene.elements.iter().filter(is_mark).count(), 6);
+    let texts = texts(&scene);
+    // The second of three runs, and its name beside it, twice; the name again at the curve.
+    assert_eq!(texts.iter().filter(|text| **text == "192.0 MiB").count(), 2, "{texts:?}");
+    assert_eq!(texts.iter().filter(|text| **text == "jemalloc").count(), 3, "{texts:?}");
+}
+
+#[test]
+fn a_setting_has_the_same_colour_in_every_picture() {
+    let labelled = |label: &str| {
+        let mut recording = recording(vec![Line::Sample(sample(1, MIB, 0))]);
+        recording.start.label = Some(label.into());
+        recording
+    };
+    let mut alone = Plot::default();
+    alone.add("a", &labelled("jemalloc"));
+    let compared = compared();
+    let of_jemalloc = compared.runs.iter().find(|run| run.label.as_deref() == Some("jemalloc"));
+    assert_eq!(alone.runs[0].colour, of_jemalloc.unwrap().colour);
+}
+
+#[test]
+fn a_picture_without_causes_or_samples_gives_the_reason() {
+    let mut plot = Plot::default();
+    plot.add("empty", &recording(Vec::new()));
+    let mut without = recording(vec![Line::Sample(sample(1, MIB, 0))]);
+    without.start.causes_every_ms = None;
+    plot.add("without", &without);
+    let scene = plot.scene(WIDTH).0;
+    let texts = texts(&scene);
+    let reasons: Vec<_> = texts.iter().filter(|text| text.starts_with("No causes of ")).collect();
+    assert!(reasons[0].contains("empty: none of its processes"), "{reasons:?}");
+    assert!(reasons[1].contains("without: `rbloat record --causes-every 0`"), "{reasons:?}");
+    let mut empty = Plot::default();
+    empty.add("empty", &recording(Vec::new()));
+    assert!(empty.render_svg().contains("No samples: "));
 }
 
 #[test]
@@ -183,7 +242,7 @@ fn whatever_a_program_is_called_is_text() {
 fn a_png_is_of_the_size_of_the_scene_and_shows_its_colours() {
     let plot = plot();
     let png = plot.render_png();
-    let scene = plot.scene().0;
+    let scene = plot.scene(WIDTH).0;
     let mut reader = ::png::Decoder::new(std::io::Cursor::new(png)).read_info().unwrap();
     let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
     let info = reader.next_frame(&mut pixels).unwrap();
@@ -213,7 +272,7 @@ fn kills_are_drawn_in_their_runs_colour_and_no_text_covers_another() {
         let samples = (0..600).map(|second| Line::Sample(sample(second, 100 * MIB, second / 20)));
         plot.add(name, &recording(samples.collect()));
     }
-    let scene = plot.scene().0;
+    let scene = plot.scene(WIDTH).0;
     let texts: Vec<(f64, f64)> = scene
         .elements
         .iter()

@@ -26,3 +26,13 @@ pub fn dominator(row: &DominatorRow) -> String {
         _ => row.name.clone(),
     }
 }
+
+/// Returns a short name of a dominator, for a box in a picture.
+#[must_use]
+pub fn dominator_label(row: &DominatorRow) -> String {
+    match (row.kind.as_str(), row.count) {
+        ("memory", _) => format!("memory of {}", row.name),
+        (_, 0 | 1) => row.name.clone(),
+        (_, count) => format!("{} × {}", row.name, Count(count)),
+    }
+}

@@ -13,7 +13,7 @@ pub use advice::{AdviceWords, advice};
 pub use cause::meaning;
 pub use diff::diff_verdict;
 pub(crate) use diff::{signed, signed_count};
-pub use dominator::dominator;
+pub use dominator::{dominator, dominator_label};
 pub use interpreter::interpreter_kind;
 pub use verdict::verdict;
 

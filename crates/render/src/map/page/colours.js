@@ -20,6 +20,12 @@ function causeOf(memoryMap, area, block) {
   return OF_USE[use];
 }
 
+/** Returns the cause of the part of a block that is on a page: a trim returns the whole free pages of a free chunk, but not its ends. */
+function causeOn(memoryMap, area, block, page) {
+  const cause = causeOf(memoryMap, area, block);
+  return memoryMap.pageUses[page] === UNRETURNED && cause !== 'malloc.muzzy' ? 'malloc.unreturned' : cause;
+}
+
 class Colours {
   constructor(memoryMap) {
     this.memoryMap = memoryMap;
@@ -143,10 +149,7 @@ class Colours {
     if (pageUse === SWAPPED) return named.swapped;
     if (pageUse === LOST) return named.lost;
     if (this.view === 'code') return this.ofMaker(page);
-    if (this.view === 'owner') {
-      const cause = pageUse === UNRETURNED && memoryMap.uses[block] !== MUZZY ? 'malloc.unreturned' : causeOf(memoryMap, area, block);
-      return this.ofGroup[GROUP_OF_CAUSE.get(cause)];
-    }
+    if (this.view === 'owner') return this.ofGroup[GROUP_OF_CAUSE.get(causeOn(memoryMap, area, block, page))];
     return block < 0 || isBusy(memoryMap.uses[block]) ? named['in-use'] : named.kept;
   }
 

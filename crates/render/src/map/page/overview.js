@@ -5,6 +5,8 @@ const CELLS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16];
 const TITLES = new Map(words.titles);
 const ORDER = [...TITLES.keys()];
 const MAX_ROWS = 16000;                               // the canvas height that all browsers support
+const MIN_SHARE = 1 / 100;                            // smaller sections are folded
+const MIN_DRAG = 8;                                   // pages: a shorter way of the pointer is a click
 
 /** Areas that are drawn together. */
 class Section {
@@ -17,7 +19,18 @@ class Section {
       this.cells += area.pages;
       area.section = this;
     }
+    this.showAll();
   }
+
+  /** Shows a range of cells only, enlarged. */
+  showRange(first, last) {
+    this.first = Math.max(0, Math.min(first, last));
+    this.end = Math.min(this.cells, Math.max(first, last) + 1);
+  }
+
+  showAll() { Object.assign(this, { first: 0, end: this.cells }); }
+
+  get isEnlarged() { return this.end - this.first < this.cells; }
 
   /** Returns the page of a cell. */
   page(cell) {
@@ -77,7 +90,8 @@ class Overview {
     this.sections = sections(memoryMap);
     this.cell = this.fittingCell();
     this.chosen = null;                               // { area, page }
-    for (const section of this.sections) this.build(section);
+    for (const section of this.sections) this.build(section, this.root);
+    this.foldSmall();
     this.cursor = element('div', undefined, { class: 'cursor' });
     this.layOut();
     let width = this.root.clientWidth;
@@ -95,36 +109,78 @@ class Overview {
     return CELLS.findLast(cell => cell <= 12 && this.memoryMap.pages * cell * cell <= room) ?? 1;
   }
 
-  build(section) {
+  build(section, root) {
     const title = element('h3', section.title);
+    section.whole = title.appendChild(element('button', `Show all ${count(section.cells)} pages`, { type: 'button', class: 'whole', hidden: '' }));
+    section.whole.addEventListener('click', () => { section.showAll(); this.layOut(); });
     const canvas = element('canvas', undefined, { tabindex: 0, role: 'img', 'aria-label': `${section.title}: ${section.totals}` });
     section.canvas = canvas;
     section.box = element('div', canvas, { class: 'cells' });
     section.grid = section.box.appendChild(element('div', undefined, { class: 'grid' }));
-    this.root.append(title, element('p', section.totals, { class: 'totals' }), section.box);
+    section.parts = [title, element('p', section.totals, { class: 'totals' }), section.box];
+    root.append(...section.parts);
     const cellAt = event => {
-      const column = Math.floor(event.offsetX / this.cell), row = Math.floor(event.offsetY / this.cell);
-      const cell = row * section.columns + column;
-      return column >= 0 && column < section.columns && row >= 0 && cell < section.cells ? cell : -1;
+      const column = Math.floor(event.offsetX / section.size), row = Math.floor(event.offsetY / section.size);
+      const cell = section.first + row * section.columns + column;
+      return column >= 0 && column < section.columns && row >= 0 && cell < section.end ? cell : -1;
     };
     canvas.addEventListener('mousemove', event => this.hover(event, section, cellAt(event)));
     canvas.addEventListener('mouseleave', () => { byId('tip').hidden = true; });
+    canvas.addEventListener('mousedown', event => { this.dragged = event.button ? -1 : cellAt(event); });
     canvas.addEventListener('click', event => {
-      const cell = cellAt(event);
-      if (cell >= 0) this.pick(section, cell);
+      const cell = cellAt(event), from = this.dragged;
+      this.dragged = -1;
+      if (cell < 0) return;
+      if (from >= 0 && Math.abs(cell - from) >= MIN_DRAG) this.enlarge(section, from, cell); else this.pick(section, cell);
     });
+    canvas.addEventListener('wheel', event => {
+      const cell = cellAt(event);
+      // Without the key, the wheel scrolls the page.
+      if (!event.ctrlKey || cell < 0) return;
+      event.preventDefault();
+      const factor = event.deltaY < 0 ? .5 : 2, place = (cell - section.first) / (section.end - section.first);
+      const shown = Math.max(MIN_DRAG, Math.round((section.end - section.first) * factor)), first = Math.round(cell - place * shown);
+      this.enlarge(section, first, Math.max(0, first) + shown - 1);
+    }, { passive: false });
     canvas.addEventListener('focus', () => {
-      if (this.chosen?.area.section !== section) this.pick(section, 0, false);
+      if (this.chosen?.area.section !== section) this.pick(section, section.first, false);
     });
     canvas.addEventListener('keydown', event => this.key(event, section));
+  }
+
+  /** Shows a range of a section's cells only. */
+  enlarge(section, first, last) {
+    section.showRange(first, last);
+    this.layOut();
+  }
+
+  /** Shows all cells of all sections; returns to the usual size. */
+  showAll() {
+    for (const section of this.sections) section.showAll();
+    this.layOut();
+  }
+
+  /** Moves small arenas, and other small sections, into parts that are closed at first. */
+  foldSmall() {
+    const isSmall = section => section.cells < this.memoryMap.pages * MIN_SHARE;
+    for (const [what, isArena] of [['arena', true], ['other part', false]]) {
+      const sections = this.sections.filter(section => (section.areas[0].kind === 'arena') === isArena);
+      const small = sections.filter(isSmall);
+      if (small.length < 2) continue;
+      const bytes = small.reduce((sum, { cells }) => sum + cells * PAGE, 0);
+      const fold = element('details', element('summary', `${count(small.length)} small ${what}s: ${size(bytes)} of addresses`));
+      const last = sections.findLast(section => !isSmall(section)) ?? this.sections.findLast(section => !isSmall(section));
+      if (last) last.box.after(fold); else this.root.append(fold);
+      for (const { parts } of small) fold.append(...parts);
+    }
   }
 
   key(event, section) {
     const at = section.cell(this.chosen.area, this.chosen.page);
     const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -section.columns, ArrowDown: section.columns,
-      PageUp: -10 * section.columns, PageDown: 10 * section.columns, Home: -at, End: section.cells };
+      PageUp: -10 * section.columns, PageDown: 10 * section.columns, Home: section.first - at, End: section.cells };
     if (event.key in steps) {
-      this.pick(section, Math.max(0, Math.min(section.cells - 1, at + steps[event.key])));
+      this.pick(section, Math.max(section.first, Math.min(section.end - 1, at + steps[event.key])));
     } else if (event.key === 'Enter') {
       this.enter();
     } else {
@@ -142,9 +198,14 @@ class Overview {
   mark(area, page) {
     this.chosen = { area, page };
     const { section } = area;
-    const cell = section.cell(area, page);
+    if (section.cell(area, page) < section.first || section.cell(area, page) >= section.end) {
+      section.showAll();
+      this.layOut();
+    }
+    const cell = section.cell(area, page) - section.first;
+    section.box.closest('details')?.setAttribute('open', '');
     section.box.append(this.cursor);
-    const pixels = number => number * this.cell + 'px';
+    const pixels = number => number * section.size + 'px';
     Object.assign(this.cursor.style, { left: pixels(cell % section.columns), top: pixels(Math.floor(cell / section.columns)),
       width: pixels(1), height: pixels(1) });
     const { top, bottom } = this.cursor.getBoundingClientRect();
@@ -183,17 +244,23 @@ class Overview {
   layOut() {
     const room = this.root.clientWidth - 2;
     for (const section of this.sections) {
-      const least = Math.ceil(section.cells / MAX_ROWS);
-      section.columns = Math.max(1, least, Math.min(Math.floor(room / this.cell), section.cells));
-      const rows = Math.ceil(section.cells / section.columns);
+      const cells = section.end - section.first;
+      // An enlarged range takes at least some rows.
+      section.size = section.isEnlarged ? CELLS.findLast(cell => cell * cell * cells <= room * 400) ?? this.cell : this.cell;
+      const least = Math.ceil(cells / MAX_ROWS);
+      section.columns = Math.max(1, least, Math.min(Math.floor(room / section.size), cells));
+      const rows = Math.ceil(cells / section.columns);
+      section.whole.hidden = !section.isEnlarged;
       Object.assign(section.canvas, { width: section.columns, height: rows });
-      Object.assign(section.canvas.style, { width: section.columns * this.cell + 'px', height: rows * this.cell + 'px' });
-      const line = `1px, transparent 1px) 0 0 / ${this.cell}px ${this.cell}px`;
-      section.grid.style.background = this.cell < 5 ? ''
+      Object.assign(section.canvas.style, { width: section.columns * section.size + 'px', height: rows * section.size + 'px' });
+      const line = `1px, transparent 1px) 0 0 / ${section.size}px ${section.size}px`;
+      section.grid.style.background = section.size < 5 ? ''
         : `linear-gradient(to right, #00000018 ${line}, linear-gradient(to bottom, #00000018 ${line}`;
     }
     this.draw();
-    if (this.chosen) this.mark(this.chosen.area, this.chosen.page);
+    if (!this.chosen) return;
+    const { area, page } = this.chosen, { section } = area, cell = section.cell(area, page);
+    if (cell >= section.first && cell < section.end) this.mark(area, page); else this.cursor.remove();
   }
 
   draw() {
@@ -206,15 +273,16 @@ class Overview {
     const pen = section.canvas.getContext('2d');
     const image = pen.createImageData(width, height);
     let at = 0;
-    for (const area of section.areas) {
-      for (let page = area.firstPage; page < area.firstPage + area.pages; page++, at += 4) {
+    section.areas.forEach((area, index) => {
+      const first = Math.max(section.first - section.firsts[index], 0), end = Math.min(section.end - section.firsts[index], area.pages);
+      for (let page = area.firstPage + first; page < area.firstPage + end; page++, at += 4) {
         const [red, green, blue] = this.colours.ofPage(page);
         image.data[at] = red;
         image.data[at + 1] = green;
         image.data[at + 2] = blue;
         image.data[at + 3] = 255;
       }
-    }
+    });
     pen.putImageData(image, 0, 0);
   }
 }

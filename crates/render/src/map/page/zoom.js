@@ -77,8 +77,20 @@ class Zoom {
       const others = owner.kept_by.length > 1 ? ' and others' : '';
       if (owner.kept_by[0]?.path) parts.push(`retained by ${owner.kept_by[0].path}${others}`);
     }
-    parts.push(causeOf(memoryMap, area, block), `page: ${PAGE_USES[memoryMap.pageUses[page]]}`);
+    if (use === FREE) parts.push(this.divide(area, block));
+    parts.push(`here: ${causeOn(memoryMap, area, block, page)}`, `page: ${PAGE_USES[memoryMap.pageUses[page]]}`);
     return parts.join(' · ');
+  }
+
+  /** Divides a free chunk by what can become of it. */
+  divide(area, block) {
+    const { memoryMap } = this, bytes = new Map();
+    memoryMap.spread(area, block, (page, part) => {
+      const use = memoryMap.pageUses[page];
+      const fate = use === UNRETURNED ? 'on whole free pages' : use === RETURNED ? 'not resident' : 'on pages in use';
+      bytes.set(fate, (bytes.get(fate) ?? 0) + part);
+    });
+    return [...bytes].map(([fate, sum]) => `${count(sum)} bytes ${fate}`).join(', ');
   }
 
   draw() {
@@ -164,21 +176,14 @@ function setUp(memoryMap) {
     for (const button of document.querySelectorAll('[data-view]')) button.setAttribute('aria-pressed', button.dataset.view === view);
     redraw();
   };
-  const setScheme = scheme => {
-    document.documentElement.dataset.scheme = scheme;
-    byId('scheme').textContent = scheme === 'dark' ? 'Light' : 'Dark';
-    colours.readStyle();
-    redraw();
-  };
-  const chooseOwner = owner => {
-    colours.owner = colours.owner === owner ? 0 : owner;
-    for (const button of document.querySelectorAll('[data-owner]')) {
-      button.closest('tr').setAttribute('aria-selected', Number(button.dataset.owner) === colours.owner);
-    }
+  const owners = new Owners(memoryMap.report, owner => {
+    if (owner === colours.owner) return;
+    colours.owner = owner;
     colours.findOwner();
+    byId('show-choice').hidden = !owner;
     redraw();
-    byId('picture').scrollIntoView();
-  };
+  });
+  byId('show-choice').addEventListener('click', () => byId('map-title').scrollIntoView());
   const find = text => {
     const address = Number(text.trim().replace(/^(0x)?/i, '0x'));
     const area = Number.isFinite(address) && address > 0 ? memoryMap.areaOf(address) : null;
@@ -190,29 +195,23 @@ function setUp(memoryMap) {
     button.hidden = !VIEWS.includes(button.dataset.view);
     button.addEventListener('click', () => setView(button.dataset.view));
   }
-  byId('scheme').addEventListener('click', () => setScheme(document.documentElement.dataset.scheme === 'dark' ? 'light' : 'dark'));
   byId('smaller').addEventListener('click', () => overview.resize(-1));
   byId('larger').addEventListener('click', () => overview.resize(1));
   byId('find').addEventListener('submit', event => { event.preventDefault(); find(byId('address').value); });
   byId('address').addEventListener('input', event => event.target.setCustomValidity(''));
-  addEventListener('keydown', event => {
-    if (event.target.matches('input') || event.ctrlKey || event.metaKey || event.altKey) return;
-    const keys = {
-      v: () => setView(VIEWS[(VIEWS.indexOf(colours.view) + 1) % VIEWS.length]),
-      d: () => byId('scheme').click(),
-      '/': () => byId('address').focus(),
-      '+': () => overview.resize(1),
-      '-': () => overview.resize(-1),
-      Escape: () => zoom.close(),
-    };
-    if (!(event.key in keys)) return;
-    keys[event.key]();
-    event.preventDefault();
+  setUpScheme(() => { colours.readStyle(); redraw(); });
+  listenToKeys({
+    v: () => setView(VIEWS[(VIEWS.indexOf(colours.view) + 1) % VIEWS.length]),
+    d: () => byId('scheme').click(),
+    '/': () => byId('address').focus(),
+    '+': () => overview.resize(1),
+    '-': () => overview.resize(-1),
+    Escape: () => { if (zoom.area) zoom.close(); else if (owners.chosen) owners.choose(null); else overview.showAll(); },
   });
-  showTables(memoryMap, chooseOwner);
-  if (matchMedia('(prefers-color-scheme: dark)').matches) setScheme('dark');
+  showHead(memoryMap.report);
+  showDetails(memoryMap.report);
   if (location.hash.length > 1) find(location.hash.slice(1));
-  return { memoryMap, colours, overview, zoom };
+  return { memoryMap, colours, overview, zoom, owners };
 }
 
 (async () => {

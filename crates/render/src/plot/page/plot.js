@@ -1,8 +1,9 @@
 // The values at the pointer, and the switch between light and dark.
 
-const { panels, runs, groups, width } = JSON.parse(document.getElementById('data').textContent);
+const { pictures, runs, groups } = JSON.parse(document.getElementById('data').textContent);
 const picture = document.getElementById('picture');
-const svg = picture.querySelector('svg');
+const svgs = [...picture.querySelectorAll('svg')];
+let svg, panels, width;                               // the picture that is shown: the second one is for phones
 const cursor = document.getElementById('cursor');
 const tip = document.getElementById('tip');
 let place = null;                                     // the panel and the second at the cursor
@@ -95,7 +96,17 @@ function hide() {
   cursor.hidden = tip.hidden = true;
 }
 
-svg.addEventListener('pointermove', event => {
+const isNarrow = matchMedia('(max-width: 40rem)');
+function choosePicture() {
+  svg = svgs[Number(isNarrow.matches)];
+  ({ panels, width } = pictures[Number(isNarrow.matches)]);
+  hide();
+}
+isNarrow.addEventListener('change', choosePicture);
+choosePicture();
+
+const onPicture = (event, listener) => svgs.forEach(it => it.addEventListener(event, listener));
+onPicture('pointermove', event => {
   const scale = svg.clientWidth / width;
   const box = svg.getBoundingClientRect();
   const [x, y] = [(event.clientX - box.left) / scale, (event.clientY - box.top) / scale];
@@ -104,7 +115,7 @@ svg.addEventListener('pointermove', event => {
   place = { panel, t: (x - panel.left) / (panel.right - panel.left) * panel.seconds };
   show();
 });
-svg.addEventListener('pointerleave', hide);
+onPicture('pointerleave', hide);
 
 picture.addEventListener('keydown', event => {
   const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -20, PageDown: 20 };
@@ -193,7 +204,7 @@ function showRise(t) {
   growth.scrollIntoView({ block: 'nearest' });
 }
 
-svg.addEventListener('click', () => { if (place?.panel.run === null) showRise(place.t); });
+onPicture('click', () => { if (place?.panel.run === null) showRise(place.t); });
 picture.addEventListener('keydown', event => {
   if (event.key === 'Enter' && place?.panel.run === null) showRise(place.t);
 });

@@ -1,13 +1,11 @@
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A page in a headless Chromium, controlled as its developer tools do. The browser ends when this value is dropped.
-pub struct Browser {
+/// A page in a headless Chromium, controlled as its developer tools do.
+pub(super) struct Chromium {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -16,14 +14,8 @@ pub struct Browser {
     _profile: TempDir,
 }
 
-impl Browser {
-    /// Opens the file at `path` in a window of `width` by `height` pixels, at `anchor` (`#` and a name) if it is not
-    /// empty.
-    ///
-    /// # Panics
-    /// If there is no Chromium, or it does not answer.
-    #[must_use]
-    pub fn open(path: &Path, anchor: &str, [width, height]: [u32; 2]) -> Self {
+impl Chromium {
+    pub(super) fn open(url: &str, [width, height]: [u32; 2]) -> Self {
         let profile = tempfile::tempdir().expect("a folder can be made");
         // It communicates over the descriptors 3 and 4, to which the shell duplicates its standard input and output.
         let mut child = Command::new("sh")
@@ -48,16 +40,11 @@ impl Browser {
             "Emulation.setDeviceMetricsOverride",
             &json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false }),
         );
-        let url = format!("file://{}{anchor}", path.display());
         browser.call("Page.navigate", &json!({ "url": url }));
         browser
     }
 
-    /// The value of a JavaScript expression; of a promise, the value that it resolves to.
-    ///
-    /// # Panics
-    /// If it throws.
-    pub fn evaluate(&mut self, expression: &str) -> Value {
+    pub(super) fn evaluate(&mut self, expression: &str) -> Value {
         let answer = self.call(
             "Runtime.evaluate",
             &json!({ "expression": expression, "awaitPromise": true, "returnByValue": true }),
@@ -66,24 +53,14 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// Returns when the expression is true.
-    pub fn wait_until(&mut self, expression: &str) {
-        // This polls, because code that waits in a page is lost when another page replaces it.
-        while self.evaluate(expression) != true {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// Clicks at a point of the window.
-    pub fn click(&mut self, x: f64, y: f64) {
+    pub(super) fn click(&mut self, x: f64, y: f64) {
         for kind in ["mouseMoved", "mousePressed", "mouseReleased"] {
             let event = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
             self.call("Input.dispatchMouseEvent", &event);
         }
     }
 
-    /// Presses a key, given by its name in JavaScript's events.
-    pub fn press(&mut self, key: &str) {
+    pub(super) fn press(&mut self, key: &str) {
         let code = match key {
             "ArrowLeft" => 37,
             "ArrowUp" => 38,
@@ -102,13 +79,40 @@ impl Browser {
         self.call("Input.dispatchKeyEvent", &up);
     }
 
-    /// Types text where the focus is.
-    pub fn write(&mut self, text: &str) {
+    pub(super) fn write(&mut self, text: &str) {
         self.call("Input.insertText", &json!({ "text": text }));
     }
 
-    /// A picture of the window, as a PNG in base64.
-    pub fn screenshot(&mut self) -> String {
+    pub(super) fn drag(&mut self, from: [f64; 2], to: [f64; 2]) {
+        for (kind, [x, y]) in [
+            ("mouseMoved", from),
+            ("mousePressed", from),
+            ("mouseMoved", to),
+            ("mouseReleased", to),
+        ] {
+            let buttons = u8::from(kind != "mouseReleased");
+            let event = json!({
+                "type": kind, "x": x, "y": y, "button": "left", "buttons": buttons, "clickCount": 1,
+            });
+            self.call("Input.dispatchMouseEvent", &event);
+        }
+    }
+
+    pub(super) fn prefer_dark(&mut self) {
+        let feature = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
+        self.call("Emulation.setEmulatedMedia", &json!({ "features": feature }));
+        self.call("Page.reload", &json!({}));
+    }
+
+    pub(super) fn accessibility_tree(&mut self) -> Vec<(String, String)> {
+        let tree = self.call("Accessibility.getFullAXTree", &json!({}));
+        let nodes = tree["nodes"].as_array().expect("a tree has nodes");
+        let text = |value: &Value| value["value"].as_str().unwrap_or_default().to_owned();
+        let shown = nodes.iter().filter(|node| node["ignored"] != true);
+        shown.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
+    }
+
+    pub(super) fn screenshot(&mut self) -> String {
         let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
         shot["data"].as_str().expect("a screenshot has data").to_owned()
     }
@@ -136,7 +140,7 @@ impl Browser {
     }
 }
 
-impl Drop for Browser {
+impl Drop for Chromium {
     fn drop(&mut self) {
         let _ = write!(self.input, "{}\0", json!({ "id": 0, "method": "Browser.close" }));
         let _ = self.input.flush();
