@@ -5,6 +5,7 @@ use std::fmt::Write;
 use formats::{CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember, FamilyStep};
 use ledger::{Size, percent};
 
+use crate::report::severity;
 use crate::text::{BOLD, GREEN, align_right, explained, mebibytes, table, trimmed, write_wrapped};
 use crate::words;
 
@@ -51,7 +52,8 @@ fn write(family: &Family, out: &mut String, width: usize) -> std::fmt::Result {
     write_copied(family, out, width)?;
     write_steps(family, out, width)?;
     for finding in &family.findings {
-        write_wrapped(out, " note: ", &finding.what, width)?;
+        let severity = severity(finding.severity);
+        write_wrapped(out, &format!(" {severity}: "), &finding.what, width)?;
     }
     Ok(())
 }

@@ -319,7 +319,7 @@ fn write_findings(report: &Report, out: &mut String, width: usize) -> std::fmt::
     writeln!(out)
 }
 
-fn severity(severity: FindingSeverity) -> &'static str {
+pub(crate) fn severity(severity: FindingSeverity) -> &'static str {
     match severity {
         FindingSeverity::Note => "note",
         FindingSeverity::Warning => "warning",

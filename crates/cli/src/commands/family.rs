@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let mut accounts = Vec::new();
     let mut ruby_version = None;
     for (index, (member, &(_, rollup))) in members.iter().zip(&looks).enumerate() {
-        let read = match read(member.pid, index, &pages, how, detail) {
+        let read = match read(member.pid, index, &pages, how, detail, &mut findings) {
             Ok((version, capture, parts)) => {
                 ruby_version = ruby_version.or(version);
                 Some((capture, parts))
@@ -81,10 +81,12 @@ fn read(
     pages: &FamilyPages<'_>,
     how: CaptureArguments,
     detail: Detail,
+    findings: &mut Vec<Finding>,
 ) -> Result<(Option<String>, Capture, [PartAccount; 4]), Failure> {
     let Captured { facts, state, capture, unread, .. } = attempts::take(pid, how, detail)?;
+    // Its pages are known all the same.
     if let Some(reason) = unread {
-        return Err(Failure::Unread { pid, reason });
+        findings.push(Finding::general(Severity::Error, format!("process {pid}: {reason}")));
     }
     let resident = state.pages.as_ref().expect("a captured process has page states");
     let accounts = || pages.parts(index, resident).accounts(&state, &facts);
