@@ -105,8 +105,9 @@ pub(crate) fn read_image<T: Send>(
     done.found.map_err(|reason| Failure::Unread { pid, reason })
 }
 
-/// A process can have one tracer, and `rbloat record --who` has two threads that capture.
-fn one_at_a_time() -> MutexGuard<'static, ()> {
+/// A process can have one tracer, and `rbloat record --who` and `rbloat top` have several threads that capture. While the guard
+/// exists, none of them does.
+pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
     static CAPTURE: Mutex<()> = Mutex::new(());
     CAPTURE.lock().unwrap_or_else(PoisonError::into_inner)
 }

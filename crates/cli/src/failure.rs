@@ -108,6 +108,11 @@ pub(crate) enum Failure {
     RetainedWithoutOwners,
     #[error("the snapshot has no retained sizes: take it with `rbloat snapshot --retained`")]
     NoRetainedSizes,
+    #[error(
+        "`rbloat top` needs a terminal: {0}. `rbloat` lists the Ruby processes once, and `rbloat record PID` records the memory \
+         of a process over time"
+    )]
+    NoScreen(&'static str),
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -182,6 +187,7 @@ impl Failure {
             | Self::NoAddress(_)
             | Self::NoExplanation(_)
             | Self::NoName
+            | Self::NoScreen(_)
             | Self::SnapshotWithoutReferences
             | Self::RetainedWithoutOwners
             | Self::NoRetainedSizes => 2,

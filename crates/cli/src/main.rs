@@ -9,9 +9,11 @@ mod failure;
 mod installed_gem;
 mod output;
 mod process;
+mod progress;
 mod recording_view;
 mod samples;
 mod sandbox;
+mod screen;
 mod source;
 mod terminal;
 mod trimming;
@@ -41,9 +43,13 @@ fn main() -> ExitCode {
 
 /// Prints the help, the version, or an error in the arguments, which may quote a file's name, and exits.
 fn refuse(error: &clap::Error) -> ! {
+    let text = error.render().ansi().to_string();
     if error.use_stderr() {
-        terminal::print_error(&error.render().ansi().to_string());
-        std::process::exit(error.exit_code());
+        terminal::print_error(&text);
+    } else {
+        // clap leaves blanks on empty lines. Nobody may read the text: `rbloat --help | head -3`.
+        let lines = text.lines().map(|line| format!("{}\n", line.trim_end()));
+        let _ = terminal::print(&lines.collect::<String>());
     }
-    error.exit()
+    std::process::exit(error.exit_code());
 }

@@ -38,7 +38,7 @@ pub(crate) struct SandboxArguments {
     ///
     /// By default rbloat gives up its rights once it has read the process or opened the files: it drops its capabilities
     /// (capset), can open no further files (Landlock), and can make only the system calls of an analysis (seccomp).
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     no_sandbox: bool,
 }
 

@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use capture::{Core, CoreFile, Finding, Severity, Sysroot, one_line};
 use formats::{Capture, CaptureMethod, Report, Snapshot, Why};
-use indicatif::{ProgressBar, ProgressStyle};
 use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
 
 use crate::arguments::{CaptureArguments, RetainedArguments, SourceName};
 use crate::attempts::{self, Captured};
 use crate::failure::Failure;
+use crate::progress::Progress;
 use crate::sandbox::Sandbox;
-use crate::terminal;
 
 /// The maximum size of a snapshot's file. The snapshot of a process of 100 GiB is smaller.
 const MAX_BYTES: u64 = 2 << 30;
@@ -51,7 +50,7 @@ pub(crate) enum Taken {
         pid: i32,
         captured: Box<Captured>,
         started: Instant,
-        progress: ProgressBar,
+        progress: Progress,
     },
     Snapshot(SnapshotFile),
     Core {
@@ -83,6 +82,16 @@ impl Source {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 let name = name.strip_suffix(".rbloat").unwrap_or(&name);
                 name.strip_prefix("rbloat-").unwrap_or(name).to_owned()
+            }
+        }
+    }
+
+    /// Returns the source as an argument of another command.
+    pub(crate) fn argument(&self) -> String {
+        match self {
+            Self::Process(pid) => pid.to_string(),
+            Self::Snapshot(SnapshotFile { path, .. }) | Self::Core(CoreSource { path, .. }) => {
+                path.display().to_string()
             }
         }
     }
@@ -169,7 +178,7 @@ fn take(
         opened.push(match source {
             Source::Process(pid) => {
                 processes -= 1;
-                let (progress, started) = (progress(pid), Instant::now());
+                let (progress, started) = (Progress::of_capture(pid), Instant::now());
                 let captured = Box::new(attempts::take(pid, how, detail)?);
                 let taken = Taken::Process { pid, captured, started, progress };
                 Opened::Taken(match processes {
@@ -260,8 +269,9 @@ impl Taken {
     fn account(self, detail: Detail) -> Result<Snapshot, Failure> {
         let snapshot = match self {
             Self::Process { captured, started, progress, .. } => {
+                progress.account();
                 let snapshot = account(*captured, detail, started);
-                progress.finish_and_clear();
+                progress.end();
                 snapshot
             }
             Self::Snapshot(file) => file.read()?,
@@ -286,10 +296,11 @@ impl Taken {
                 if let Some(reason) = captured.unread {
                     return Err(Failure::Unread { pid, reason });
                 }
+                progress.account();
                 let explanation = Explanation::find(&captured.facts, subject);
                 captured.facts.forget_owners();
                 let report = account(*captured, detail, started).report;
-                progress.finish_and_clear();
+                progress.end();
                 (explanation, report)
             }
             Self::Core { path, core, started } => {
@@ -338,7 +349,7 @@ impl Detail {
         Self { owners: false, extent: Extent { retained_sizes: false, memory_map: false } };
 
     /// Everything that a snapshot has.
-    fn snapshot(retained: RetainedArguments) -> Self {
+    pub(crate) fn snapshot(retained: RetainedArguments) -> Self {
         Self { owners: true, extent: Extent { memory_map: true, ..retained.extent() } }
     }
 }
@@ -352,13 +363,22 @@ pub(crate) fn report_quietly(
     how: CaptureArguments,
     detail: Detail,
 ) -> Result<Report, Failure> {
+    snapshot_quietly(pid, how, detail).map(|snapshot| snapshot.report)
+}
+
+/// Like [`report_quietly`], with the memory map if `detail` has it.
+pub(crate) fn snapshot_quietly(
+    pid: i32,
+    how: CaptureArguments,
+    detail: Detail,
+) -> Result<Snapshot, Failure> {
     let started = Instant::now();
     let captured = attempts::take(pid, how, detail)?;
     match captured.unread {
         Some(reason) => Err(Failure::Unread { pid, reason }),
         None => {
             let sandbox = Sandbox::of_analyses(how.sandbox);
-            Ok(sandbox.run(|| account(captured, detail, started)).report)
+            Ok(sandbox.run(|| account(captured, detail, started)))
         }
     }
 }
@@ -393,18 +413,4 @@ fn account_for_core(
     let capture =
         Capture::new(CaptureMethod::Core, reason, core.written, pause, started.elapsed(), None);
     Snapshot { report: diagnosis::report(&ledger, capture), memory_map }
-}
-
-/// Shows a progress line on a terminal, before the target is paused. The line is not animated: a thread that draws to
-/// the terminal could be stopped by ^Z, and rbloat with it, while the target is paused.
-pub(crate) fn progress(pid: i32) -> ProgressBar {
-    if !terminal::shows_progress() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{msg} ...")
-        .unwrap_or_else(|_| ProgressStyle::default_spinner());
-    let progress = ProgressBar::new_spinner().with_style(style);
-    progress.set_message(format!("reading process {pid}"));
-    progress.tick();
-    progress
 }

@@ -1,5 +1,5 @@
-//! Standard output and standard error. Beside this module only clap (help and version) and indicatif (the line of progress)
-//! write to them. clippy checks the rest.
+//! Standard output and standard error. Beside this module only clap (help and version), indicatif (the line of progress) and
+//! `screen` (`rbloat top`) write to them. clippy checks the rest.
 //!
 //! Text may contain names that a process, a file or a file name chose. So each text passes [`plain`] on its way out.
 
@@ -42,6 +42,16 @@ pub(crate) fn is_interactive() -> bool {
     io::stdout().is_terminal()
 }
 
+/// Returns true if standard input is a terminal.
+pub(crate) fn has_keyboard() -> bool {
+    io::stdin().is_terminal()
+}
+
+/// Returns true if standard output is shown in colours.
+pub(crate) fn has_colours() -> bool {
+    anstream::AutoStream::choice(&io::stdout()) != ColorChoice::Never
+}
+
 /// Returns true if the user asked for no progress.
 pub(crate) fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed)
@@ -64,8 +74,11 @@ pub(crate) fn print_generated(bytes: &[u8]) -> io::Result<()> {
     io::stdout().write_all(bytes)
 }
 
-/// Writes text to standard error. Errors are ignored: there is no other place to report them.
+/// Writes text to standard error, unless a screen is drawn. Errors are ignored: there is no other place to report them.
 pub(crate) fn print_error(text: &str) {
+    if crate::screen::is_taken() {
+        return;
+    }
     let _ = anstream::stderr().write_all(plain(text).as_bytes());
 }
 
@@ -73,6 +86,24 @@ pub(crate) fn print_error(text: &str) {
 pub(crate) fn complain(message: impl Display) {
     let message = message.to_string().replace('\n', "\\n");
     print_error(&format!("rbloat: {message}\n"));
+}
+
+/// Prints the next useful command, in one line. Only people on a terminal read it, unless they asked for silence.
+pub(crate) fn suggest(command: &[&str]) -> io::Result<()> {
+    if !is_interactive() || is_quiet() {
+        return Ok(());
+    }
+    let words: Vec<_> = command.iter().map(|word| quoted(word)).collect();
+    print(&format!("\nNext: {}\n", words.join(" ")))
+}
+
+/// Returns a word as a shell takes it.
+fn quoted(word: &str) -> Cow<'_, str> {
+    let is_plain = |it: char| it.is_alphanumeric() || "-_./:=,+@%".contains(it);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', "'\\''")).into(),
+    }
 }
 
 /// Erases the last `lines` lines on standard output.
@@ -83,7 +114,7 @@ pub(crate) fn erase(lines: usize) -> io::Result<()> {
 }
 
 /// Escapes all characters but line breaks, styles, and plain text: no other sequence reaches a terminal.
-fn plain(text: &str) -> Cow<'_, str> {
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let is_special = |it: char| it != '\n' && capture::is_control(it);
     if !text.contains(is_special) {
         return text.into();
@@ -125,6 +156,19 @@ mod tests {
         // Hidden text, and sequences that never end.
         assert_eq!(plain("\x1b[8mhidden\x1b["), "\\u{1b}[8mhidden\\u{1b}[");
         assert_eq!(plain("\x1b[1;8m\x1b[31"), "\\u{1b}[1;8m\\u{1b}[31");
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        for (word, expected) in [
+            ("a-b_c.rbloat", "a-b_c.rbloat"),
+            ("a b", "'a b'"),
+            ("it's", "'it'\\''s'"),
+            ("$(reboot)", "'$(reboot)'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), expected);
+        }
     }
 
     #[test]

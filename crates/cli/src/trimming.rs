@@ -1,21 +1,47 @@
-//! The call by which an allocator returns memory, in a live process.
+//! The call by which an allocator returns memory, in a live process, and its prediction.
 
 use std::time::{Duration, Instant};
 
 use capture::proc::rss_bytes;
-use formats::TrimOutcome;
+use formats::{TrimOutcome, TrimReport};
 use inferior::{CallOutcome, Refusal};
+use ledger::Ledger;
 
 use crate::allocator_call::AllocatorCall;
+use crate::arguments::CaptureArguments;
+use crate::attempts::{self, Captured};
 use crate::failure::Failure;
+use crate::sandbox::Sandbox;
+use crate::source::Detail;
 
 /// The longest wait for a thread that can make the call.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest wait for the end of the call. It continues by itself afterwards.
 const CALL: Duration = Duration::from_secs(60);
 
+/// Predicts the effect of the call: for glibc from its heap, for another allocator by a call in a forked copy.
+pub(crate) fn predict(
+    pid: i32,
+    call: &AllocatorCall,
+    how: CaptureArguments,
+) -> Result<(TrimReport, Ledger), Failure> {
+    let captured = attempts::take_and_try(pid, how, Detail::CAUSES, Some(call))?;
+    let Captured { facts, state, tried_bytes, unread, .. } = captured;
+    if let Some(reason) = unread {
+        return Err(Failure::Unread { pid, reason });
+    }
+    let (ledger, expected) = Sandbox::of_analyses(how.sandbox).run(|| {
+        let ledger = Ledger::draw_up(&state, &facts);
+        let expected = diagnosis::trim_expectation(&ledger, tried_bytes);
+        (ledger, expected)
+    });
+    let allocator = ledger.allocator.to_string();
+    Ok((TrimReport::new(&ledger.process, allocator, call.shown.into(), expected), ledger))
+}
+
 /// Makes `call` in process `pid`.
 pub(crate) fn trim(pid: i32, call: &AllocatorCall) -> Result<TrimOutcome, Failure> {
+    let _alone = attempts::one_at_a_time();
     let before = rss_bytes(pid)?;
     let started = Instant::now();
     let called = inferior::call(pid, ruby::WAKEUP_SIGNAL, call.function_call(), PATIENCE, CALL)

@@ -77,6 +77,16 @@ impl Watch {
         Ok(proc::lives(self.pid)?)
     }
 
+    /// The id of the process.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The growth so far.
+    pub(crate) fn growth_bytes(&self) -> u64 {
+        self.sampler.growth_bytes()
+    }
+
     /// Ends the observation.
     pub(crate) fn end(self) -> Who {
         diagnosis::who(self.pid, &self.command, &self.sampler.end())

@@ -22,7 +22,7 @@ pub use family::{FamilyFrames, MemberAccount, family};
 pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, TWO_ARENAS, Variable, steps};
 pub use growth::{growth, has_more_objects, largest_native_owner, totals};
 pub use made_by::{made_by, made_pages, name_code, touched_by};
-pub use series::{Basis, LatestFigures, MemorySeries, top_causes};
+pub use series::{Basis, LatestFigures, MemorySeries, growth_per_minute, top_causes};
 pub use setting::{Environment, Setting};
 pub use stable::{Early, MIN_STRETCHES, Shape, Slope, StablePoint, Teeth};
 pub use statistics::median;

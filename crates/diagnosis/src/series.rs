@@ -125,6 +125,23 @@ impl MemorySeries {
     }
 }
 
+/// Returns the growth of memory in bytes per minute: the slope of the straight line that fits `points` best (least squares).
+/// A point has a time in seconds and bytes. `None` for less than ten seconds.
+#[must_use]
+pub fn growth_per_minute(points: &[(f64, f64)]) -> Option<f64> {
+    const MIN_SECONDS: f64 = 10.0;
+    let (first, last) = (points.first()?, points.last()?);
+    if last.0 - first.0 < MIN_SECONDS {
+        return None;
+    }
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (time, bytes) = (mean(|it| it.0), mean(|it| it.1));
+    let covariance: f64 = points.iter().map(|it| (it.0 - time) * (it.1 - bytes)).sum();
+    let variance: f64 = points.iter().map(|it| (it.0 - time).powi(2)).sum();
+    Some(covariance / variance * 60.0)
+}
+
 /// Returns the sums of the causes of several processes, the largest first.
 #[must_use]
 pub fn top_causes<'a>(causes: impl Iterator<Item = &'a CauseSample>) -> Vec<CauseRow> {
@@ -196,6 +213,20 @@ mod tests {
         assert_eq!(killed([7, 7, 7]), 0);
         assert_eq!(killed([7, 7, 8]), 1);
         assert_eq!(killed([7, 8, 10]), 3);
+    }
+
+    #[test]
+    fn growth_is_the_slope_of_all_points() {
+        let points = |seconds: u64, bytes: fn(u64) -> f64| -> Vec<(f64, f64)> {
+            (0..=seconds).map(|second| (second as f64, bytes(second))).collect()
+        };
+        let growth = |seconds, bytes| growth_per_minute(&points(seconds, bytes));
+        assert_eq!(growth(9, |second| second as f64), None);
+        assert_eq!(growth_per_minute(&[]), None);
+        assert_eq!(growth(60, |_| 7e9), Some(0.0));
+        assert!((growth(60, |second| 7e9 + 50.0 * second as f64).unwrap() - 3000.0).abs() < 1e-3);
+        // A saw-tooth that ends at its top.
+        assert!(growth(60, |second| 100.0 * (second % 2) as f64).unwrap().abs() < 10.0);
     }
 
     #[test]

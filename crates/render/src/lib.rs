@@ -21,6 +21,7 @@ mod sample;
 mod stable;
 mod text;
 mod threads;
+mod top;
 mod trim;
 mod who;
 mod why;
@@ -38,7 +39,10 @@ pub use processes::{ListedProcess, processes};
 pub use report::{TextOptions, report, saved_snapshot, written_map, written_report};
 pub use sample::{age, duration, fewer_searches, headline, recording_end, sample, sparkline};
 pub use stable::stable_point;
-pub use text::bar;
+pub use text::{bar, wrapped};
+pub use top::{
+    TopCauses, TopOrder, TopProcess, top_detail, top_head, top_help, top_keys, top_row, top_title,
+};
 pub use trim::{trim_outcome, trim_prediction, trim_summary, trim_watch};
 pub use who::{folded, speedscope, who, who_html, who_summary};
 pub use why::{why, why_summary};

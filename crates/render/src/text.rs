@@ -57,6 +57,12 @@ pub(crate) fn write_wrapped(
     Ok(())
 }
 
+/// Returns text in lines of at most `width` columns.
+#[must_use]
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    textwrap::wrap(text, width.max(20)).into_iter().map(Into::into).collect()
+}
+
 /// Wrapping at `width` with `first` before the first line and as many blanks before the others.
 fn options(first: &str, width: usize) -> textwrap::Options<'_> {
     const BLANKS: &str = "                ";

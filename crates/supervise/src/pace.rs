@@ -2,9 +2,17 @@
 
 use std::time::Duration;
 
+/// The share of a processor for each kind of reading; together less than 1 %. A sample reads the kernel's counters. For
+/// an exact sample, the kernel walks the page tables.
+pub const SHARE_OF_SAMPLES: f64 = 0.0025;
+/// The share for exact samples.
+pub const SHARE_OF_EXACT_SAMPLES: f64 = 0.004;
+/// The share for captures of causes.
+pub const SHARE_OF_CAUSES: f64 = 0.003;
+
 /// The schedule of a task: at fixed intervals, or less often if the task costs more than its share.
 #[derive(Debug, Clone)]
-pub(crate) struct Pace {
+pub struct Pace {
     every: Duration,
     /// The share of one processor that the task may use: 0.01 is one hundredth.
     share: f64,
@@ -19,51 +27,51 @@ pub(crate) struct Pace {
 impl Pace {
     /// A task that is due now, and then after each `every`.
     #[must_use]
-    pub(crate) fn new(every: Duration, share: f64) -> Self {
+    pub fn new(every: Duration, share: f64) -> Self {
         let (first, due, spent) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         Self { every, share, first, due, spent, runs: 0, is_limited: false }
     }
 
     /// The same task, due at `first` for the first time.
     #[must_use]
-    pub(crate) fn from(self, first: Duration) -> Self {
+    pub fn from(self, first: Duration) -> Self {
         Self { first, due: first, ..self }
     }
 
     /// The next due time, by the clock of the recording.
     #[must_use]
-    pub(crate) fn due(&self) -> Duration {
+    pub fn due(&self) -> Duration {
         self.due
     }
 
     /// Returns true if the task is due at `now`.
     #[must_use]
-    pub(crate) fn is_due(&self, now: Duration) -> bool {
+    pub fn is_due(&self, now: Duration) -> bool {
         now >= self.due
     }
 
     /// The number of runs so far.
     #[must_use]
-    pub(crate) fn runs(&self) -> u64 {
+    pub fn runs(&self) -> u64 {
         self.runs
     }
 
     /// The number of runs until `now` at the fixed intervals.
     #[must_use]
-    pub(crate) fn planned(&self, now: Duration) -> u64 {
+    pub fn planned(&self, now: Duration) -> u64 {
         let since = now.checked_sub(self.first);
         since.map_or(0, |since| 1 + (since.as_nanos() / self.every.as_nanos().max(1)) as u64)
     }
 
     /// Returns true if a run was delayed because of its cost.
     #[must_use]
-    pub(crate) fn is_limited(&self) -> bool {
+    pub fn is_limited(&self) -> bool {
         self.is_limited
     }
 
     /// Notes that the task ran at `now` and took `cost` of CPU time. It is due again when its share covers another run
     /// of that cost, so only the first run can exceed the share.
-    pub(crate) fn done(&mut self, now: Duration, cost: Duration) {
+    pub fn done(&mut self, now: Duration, cost: Duration) {
         self.spent += cost;
         self.runs += 1;
         // In step with the clock, so that delays do not add up. Missed runs are skipped.

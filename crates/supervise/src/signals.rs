@@ -1,6 +1,6 @@
 //! Waits for the next event: a timeout, a signal, or the end of a program that rbloat started.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
@@ -18,6 +18,9 @@ use crate::orphans::Orphans;
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 /// Further signals that are passed on, since the program may handle them.
 const PASSED_ON: [Signal; 2] = [Signal::SIGUSR1, Signal::SIGUSR2];
+/// The signals of a terminal to a program that draws on its whole screen.
+const OF_A_SCREEN: [Signal; 5] =
+    [Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT, Signal::SIGTTIN, Signal::SIGTTOU];
 /// SI_KERNEL, the `ssi_code` of a signal from the kernel, such as ^C in a terminal, which goes to the whole foreground.
 const BY_KERNEL: i32 = 0x80;
 
@@ -44,12 +47,18 @@ impl Signals {
     /// Blocks the signals in this thread and in threads that are created later; with SIGCHLD and the passed-on signals
     /// if `with_child`.
     pub fn block(with_child: bool) -> Result<Self, Error> {
-        let mut set = SigSet::empty();
-        ENDING.iter().for_each(|&signal| set.add(signal));
-        if with_child {
-            PASSED_ON.iter().for_each(|&signal| set.add(signal));
-            set.add(Signal::SIGCHLD);
-        }
+        let of_a_child = PASSED_ON.into_iter().chain([Signal::SIGCHLD]);
+        Self::block_with(of_a_child.filter(|_| with_child))
+    }
+
+    /// Blocks the signals for a program that draws on the whole screen of a terminal, as [`block`](Self::block) does: also
+    /// those by which the terminal stops it, so that it can restore the screen first.
+    pub fn block_for_screen() -> Result<Self, Error> {
+        Self::block_with(OF_A_SCREEN)
+    }
+
+    fn block_with(others: impl IntoIterator<Item = Signal>) -> Result<Self, Error> {
+        let set: SigSet = ENDING.into_iter().chain(others).collect();
         let failed = |error: Errno| Error::Signals(error.into());
         set.thread_block().map_err(failed)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
@@ -95,6 +104,22 @@ impl Signals {
             pass_on(event, child);
         }
     }
+}
+
+impl AsFd for Signals {
+    /// A descriptor that can be read when a signal has arrived.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Stops this process and its process group, as a terminal does on ^Z, until it continues. SIGTSTP must be blocked in all
+/// other threads, which could be in a capture.
+pub fn stop_until_continued() {
+    let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
+    let stop: SigSet = [Signal::SIGTSTP].into_iter().collect();
+    let _ = stop.thread_unblock();
+    let _ = stop.thread_block();
 }
 
 /// Returns the status of a program that rbloat started; `None` if it has not ended.

@@ -31,7 +31,7 @@ pub use threads::{
     signal_sets, thread_ids, thread_name, thread_state, threads,
 };
 pub(crate) use threads::{thread_count, thread_names, time_of};
-pub use tree::{Member, Tree, children, ended_without_signal, family, parent_in_family};
+pub use tree::{Member, Tree, children, ended_without_signal, family, member, parent_in_family};
 
 /// Clock ticks as /proc counts them (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;

@@ -22,7 +22,7 @@ pub struct Tree {
     members: BTreeMap<i32, u64>,
 }
 
-/// A process of a [`Tree`] at one instant.
+/// A process at one instant, of a [`Tree`] or alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// The process id.
@@ -131,8 +131,9 @@ pub fn children(pid: i32) -> Vec<i32> {
     children
 }
 
-/// Returns `None` if the process is gone, a zombie, or about to be one: its memory goes first.
-fn member(pid: i32) -> Option<Member> {
+/// Returns the process `pid`; `None` if it is gone, a zombie, or about to be one: its memory goes first.
+#[must_use]
+pub fn member(pid: i32) -> Option<Member> {
     let stat: Stat = parse(pid, "stat").ok()?;
     // Its first thread may have ended before the others.
     if matches!(stat.state, 'Z' | 'X') && threads(pid).ok()?.is_empty() {

@@ -50,7 +50,13 @@ Exit status:
 /// rbloat examines the live, unmodified process: no restart, no code loaded into it, no debug symbols.
 /// Without a command it lists the Ruby processes on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "rbloat", version, after_help = EXAMPLES, after_long_help = EXAMPLES_AND_STATUSES)]
+#[command(
+    name = "rbloat",
+    version,
+    max_term_width = 80,
+    after_help = EXAMPLES,
+    after_long_help = EXAMPLES_AND_STATUSES
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,

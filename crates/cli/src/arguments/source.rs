@@ -19,7 +19,7 @@ pub(crate) struct SourceArguments {
     pub(crate) capture: CaptureArguments,
     /// For a core file from another machine or a container: the folder with the files that the process had mapped
     /// (libruby, libc ...), laid out as below its root
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
 }
 
@@ -32,10 +32,10 @@ struct WhichArguments {
     #[arg(value_name = "PID|FILE")]
     source: Option<String>,
     /// The process to examine
-    #[arg(short, long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID", hide_short_help = true)]
     pid: Option<i32>,
     /// The process, by the pid that it has in its container
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", hide_short_help = true)]
     namespace_pid: Option<i32>,
 }
 
@@ -111,14 +111,20 @@ pub(crate) struct CaptureArguments {
     /// `fork`: it pauses while one of its threads makes a forked copy, by clone(2) in a signal handler. rbloat then
     /// reads the copy. `freeze`: it pauses while rbloat reads it. Nothing is written to it. `auto`: `fork` if that is
     /// safe, else `freeze`.
-    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    #[arg(long, value_enum, default_value_t, value_name = "HOW", hide_short_help = true)]
     pub(crate) capture: CaptureMode,
     /// The longest pause of the process: 50ms, 2s
     ///
     /// A freeze that reaches this limit resumes the process at once, and the report is incomplete. A forked copy is made
     /// only if it is expected to take less. The process may be paused up to four times, if its heap is being changed at
     /// that instant.
-    #[arg(long, value_name = "TIME", value_parser = parse_short_time, default_value = "50ms")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = parse_short_time,
+        default_value = "50ms",
+        hide_short_help = true
+    )]
     pub(crate) max_pause: Duration,
     #[command(flatten)]
     pub(crate) sandbox: SandboxArguments,
@@ -127,9 +133,9 @@ pub(crate) struct CaptureArguments {
 /// Retained sizes, on request.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct RetainedArguments {
-    /// Also find what would be freed if a constant, a thread, an object, or all objects of a class went away
+    /// Also find the memory that objects retain
     ///
-    /// This takes some seconds more if the process has millions of objects, after the pause. Snapshots contain it only if
+    /// That is what would be freed if a constant, a thread, an object, or all objects of a class went away. This takes some seconds more if the process has millions of objects, after the pause. Snapshots contain it only if
     /// they were taken with --retained.
     #[arg(long)]
     pub(crate) retained: bool,
@@ -155,14 +161,16 @@ pub(crate) enum CaptureMode {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct ProcessArguments {
-    /// The process: its id, or a word of its command line that no other Ruby process has
+    /// The process: its id, or a word of its command line
+    ///
+    /// No other Ruby process may have the word in its command line
     #[arg(value_name = "PID")]
     source: Option<String>,
     /// The process
-    #[arg(short, long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID", hide_short_help = true)]
     pid: Option<i32>,
     /// The process, by the pid that it has in its container
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", hide_short_help = true)]
     namespace_pid: Option<i32>,
 }
 

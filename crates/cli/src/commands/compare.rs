@@ -22,18 +22,15 @@ const WORK: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  rbloat compare -- ruby job.rb
-      run a program under each allocator
-  rbloat compare --with default,jemalloc -- ruby job.rb
-      under two of them
-  rbloat compare --load \"wrk -d10 http://localhost:3000\" -- bin/puma
-      a server under load";
+  rbloat compare -- ruby job.rb                    under each allocator
+  rbloat compare --with default,trim -- job.rb     under two settings
+  rbloat compare --load 'wrk --latency -d10 http://localhost:3000' -- bin/puma";
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArguments {
-    /// The settings to compare, separated by commas [default: those that are installed]
+    /// The settings to compare, separated by commas
     ///
-    /// default, arena2, jemalloc, jemalloc-background (with background_thread:true), jemalloc-decay1s
+    /// They are: default, arena2, jemalloc, jemalloc-background (with background_thread:true), jemalloc-decay1s
     /// (dirty_decay_ms:1000), jemalloc-arena2 (narenas:2), tcmalloc, mimalloc, trim, and gem. By default all that are
     /// installed but jemalloc-decay1s and jemalloc-arena2. The first one is the baseline.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setting)]
@@ -41,7 +38,12 @@ pub(crate) struct CompareArguments {
     /// Also compare a setting of your own: arena1:MALLOC_ARENA_MAX=1
     ///
     /// It sets an environment variable. Repeat this option with the same NAME for further variables
-    #[arg(long = "set", value_name = "NAME:VARIABLE=VALUE", value_parser = parse_variable)]
+    #[arg(
+        long = "set",
+        value_name = "NAME:VARIABLE=VALUE",
+        value_parser = parse_variable,
+        hide_short_help = true
+    )]
     pub(crate) variables: Vec<Variable>,
     /// Number of runs under each setting
     ///
@@ -49,21 +51,25 @@ pub(crate) struct CompareArguments {
     /// 4 % in noise of 2 %. High confidence takes seven
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) runs: u32,
-    /// A shell command that puts load on COMMAND, or on the daemon that it leaves
+    /// A shell command that puts load on COMMAND
     ///
-    /// It must print the output of `wrk --latency`, or a line of JSON with "requests"
+    /// The load may be on the daemon that COMMAND leaves. It must print the output of `wrk --latency`, or a line of JSON with "requests"
     #[arg(long, value_name = "LINE")]
     pub(crate) load: Option<String>,
-    /// Time to wait after the work before the remaining memory is measured. jemalloc needs 10 s to return its memory
+    /// Time to wait before the remaining memory is measured
+    ///
+    /// It begins after the work. jemalloc needs 10 s to return its memory
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_time)]
     pub(crate) settle: Duration,
     /// The folder of rbloat's gem, for the setting gem. [default: the gem that is installed for COMMAND's Ruby]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", hide_short_help = true)]
     pub(crate) gem: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write comparison.json, comparison.md, comparison.svg and a recording of each run to this folder
+    /// Write the comparison and its recordings to this folder
+    ///
+    /// The files are comparison.json, comparison.md, comparison.svg and a recording of each run
     #[arg(short, long, value_name = "FOLDER")]
     pub(crate) output: Option<PathBuf>,
     /// The program to run, with its arguments
@@ -153,6 +159,20 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
     // Printed even if the folder could not be written: the comparison may have taken hours.
     terminal::print(&text)?;
     written?;
+    if !arguments.json {
+        match &arguments.output {
+            Some(folder) => {
+                let picture = folder.join("comparison.svg").display().to_string();
+                terminal::suggest(&["xdg-open", &picture])?;
+            }
+            None => {
+                let command = words(arguments);
+                let command = command.iter().map(String::as_str);
+                let start = ["rbloat", "compare", "--runs", "7", "-o", "comparison", "--"];
+                terminal::suggest(&start.into_iter().chain(command).collect::<Vec<_>>())?;
+            }
+        }
+    }
     let is_whole = comparison.failed.is_empty() && !is_interrupted;
     Ok(if is_whole { Outcome::Done } else { Outcome::Incomplete })
 }

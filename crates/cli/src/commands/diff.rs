@@ -9,6 +9,7 @@ use crate::arguments::{
     CaptureArguments, ProcessName, RetainedArguments, SourceName, parse_size, parse_time,
 };
 use crate::failure::{Failure, Outcome};
+use crate::progress::Progress;
 use crate::samples::SamplesArguments;
 use crate::sandbox::Sandbox;
 use crate::source::{self, Source};
@@ -50,7 +51,7 @@ pub(crate) struct DiffArguments {
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
     /// For core files: the folder with the files that the processes had mapped, as in `rbloat report`
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
 }
 
@@ -97,6 +98,13 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
         render::diff(&diff, terminal::width())
     };
     terminal::print(&text)?;
+    if let (false, Some((argument, last))) = (arguments.json, names.last()) {
+        let is_process = matches!(last, SourceName::Process(_));
+        let next = if is_process && diff.rss_bytes.change > 0 { "who" } else { "report" };
+        let pid = snapshots.last().map(|(_, snapshot)| snapshot.report.process.pid.to_string());
+        let argument = pid.filter(|_| is_process).unwrap_or_else(|| (*argument).to_owned());
+        terminal::suggest(&["rbloat", next, &argument])?;
+    }
     let grown = u64::try_from(diff.rss_bytes.change).unwrap_or(0);
     if let Some(most) = arguments.fail_over.filter(|&most| grown > most) {
         let (grown, most) = (Size(grown), Size(most));
@@ -124,8 +132,10 @@ fn watch(
     }
     let mut snapshots = Vec::new();
     for number in 1..=times {
-        let due = every * (number - 1);
-        std::thread::sleep(due.saturating_sub(started.elapsed()));
+        let due = started + every * (number - 1);
+        let progress = Progress::new();
+        progress.wait_until(due, &format!("waiting for snapshot {number} of {times}"));
+        progress.end();
         // The next capture needs all rights again.
         let sandbox = if number == times { sandbox } else { &earlier };
         let taken = Source::open(name.clone())

@@ -23,5 +23,9 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome, Failure> {
         None => render::explained_words().map(|word| format!("{word}\n")).collect(),
     };
     terminal::print(&text)?;
+    match &arguments.word {
+        Some(_) => terminal::suggest(&["rbloat"])?,
+        None => terminal::suggest(&["rbloat", "explain", "malloc.unreturned"])?,
+    }
     Ok(Outcome::Done)
 }

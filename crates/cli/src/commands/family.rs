@@ -11,8 +11,9 @@ use super::report::ReportArguments;
 use crate::arguments::{CaptureArguments, SourceName};
 use crate::attempts::{self, Captured};
 use crate::failure::{Failure, Outcome};
+use crate::progress::Progress;
 use crate::sandbox::Sandbox;
-use crate::source::{Detail, progress};
+use crate::source::Detail;
 use crate::terminal;
 
 pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
@@ -23,7 +24,7 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let how = arguments.source.capture;
     let detail = if arguments.owners() > 0 { Detail::OWNERS } else { Detail::CAUSES };
     let members = proc::family(pid);
-    let progress = progress(pid);
+    let progress = Progress::of_capture(pid);
     // All at nearly the same time. A member that has ended meanwhile has no pages.
     let looks: Vec<(Vec<PageFrame>, Rollup)> =
         members.iter().map(look).collect::<Result<_, _>>()?;
@@ -53,7 +54,7 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
         let command = proc::command_line(member.pid).unwrap_or_default();
         accounts.push(MemberAccount { pid: member.pid, parent, command, rollup, read });
     }
-    progress.finish_and_clear();
+    progress.end();
     let is_complete = findings.is_empty();
     let frames = FamilyFrames { outside_bytes, is_estimated };
     let group = proc::group_memory(pid);

@@ -9,7 +9,7 @@ use crate::terminal;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  rbloat fix 4242                   the changes that lower its memory, to be pasted
+  rbloat fix 4242                   the changes that lower its memory
   rbloat fix 4242 --for kubernetes  the same as lines of a manifest
   rbloat fix app.rbloat             for the process of a snapshot";
 
@@ -57,9 +57,13 @@ impl From<Target> for Platform {
 
 pub(crate) fn run(arguments: &FixArguments) -> Result<Outcome, Failure> {
     let source = Source::open(arguments.source.name()?)?;
+    let argument = source.argument();
+    let next = if matches!(source, Source::Process(_)) { "snapshot" } else { "report" };
     let sandbox = Sandbox::new(arguments.source.capture.sandbox, []);
     let report = source.account(arguments.source.capture, Detail::OWNERS, &sandbox)?.report;
     let platform = arguments.target.map(Platform::from);
     terminal::print(&render::fix(&report, platform, terminal::width()))?;
+    // A snapshot before the change shows its effect: `rbloat diff`.
+    terminal::suggest(&["rbloat", next, &argument])?;
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }

@@ -17,6 +17,9 @@ pub(super) fn run() -> Result<Outcome, Failure> {
         }
     }
     terminal::print(&render::processes(&processes, refused, terminal::width()))?;
+    if let Some(largest) = processes.iter().max_by_key(|process| process.rss_bytes) {
+        terminal::suggest(&["rbloat", "report", &largest.pid.to_string()])?;
+    }
     Ok(Outcome::Done)
 }
 

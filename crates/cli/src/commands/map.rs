@@ -14,16 +14,20 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat map 4242                     draw it into rbloat-4242-TIME.html
   rbloat map app.rbloat -o heap.html  draw a snapshot
-  rbloat map 4242 --png heap.png      draw the overview as a picture";
+  rbloat map 4242 -o heap.png         draw the overview as a picture";
 
 #[derive(Debug, Args)]
 pub(crate) struct MapArguments {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
-    /// The HTML file to write [default: rbloat-PID-TIME.html]
+    /// The file to write [default: rbloat-PID-TIME.html]
+    ///
+    /// A name that ends in .png gets the overview as a picture, as --png
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Write the overview as a PNG picture, with --who in colours of the code; the map only if --output is given, too
+    /// Write the overview as a PNG picture
+    ///
+    /// With --who it has the colours of the code. The map is written only if --output is given, too
     #[arg(long, value_name = "FILE")]
     pub(crate) png: Option<PathBuf>,
     #[command(flatten)]
@@ -37,13 +41,17 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         return Err(Failure::OneFile);
     }
     let source = Source::open(arguments.source.name()?)?;
+    let argument = source.argument();
     let samples = arguments.samples.read()?;
     let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
-    let path = match (&arguments.output, &arguments.png) {
-        (None, None) => Some(default_path(&source.name(), "html")),
-        (path, _) => path.clone(),
+    let (path, picture) = match (&arguments.output, &arguments.png) {
+        (None, None) => (Some(default_path(&source.name(), "html")), None),
+        (Some(path), None) if path.extension().is_some_and(|it| it == "png") => {
+            (None, Some(path.clone()))
+        }
+        (path, picture) => (path.clone(), picture.clone()),
     };
-    let (page, picture) = (open(&path)?, open(&arguments.png)?);
+    let (page, picture) = (open(&path)?, open(&picture)?);
     let sandbox = Sandbox::new(arguments.source.capture.sandbox, page.iter().chain(&picture));
     let mut snapshot = source.snapshot(arguments.source.capture, arguments.retained, &sandbox)?;
     let who = samples.map(|samples| samples.of(&snapshot)).transpose()?;
@@ -61,5 +69,6 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
     if let Some(picture) = picture {
         picture.write(&render::map_png(&snapshot, made.as_ref()))?;
     }
+    terminal::suggest(&["rbloat", "report", &argument])?;
     Ok(if snapshot.report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }

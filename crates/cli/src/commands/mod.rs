@@ -11,6 +11,7 @@ pub(crate) mod plot;
 pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod snapshot;
+pub(crate) mod top;
 pub(crate) mod trim;
 pub(crate) mod who;
 pub(crate) mod why;
@@ -25,6 +26,13 @@ use crate::terminal;
 /// A command with its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Watch the Ruby processes on this machine, and examine them with single keys
+    ///
+    /// Shows a list that is updated every second: master processes with their workers, RSS, PSS, the use of the memory limit,
+    /// the growth, and the causes of the memory. Keys open the report on a process, trim it, save a snapshot, or find the code
+    /// that makes it grow. Processes are captured one at a time, for at most 0.3 % of a processor.
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::TopArguments),
     /// Show where the memory of a process is, what causes it, and what to do
     ///
     /// Every resident byte has exactly one cause. The process pauses for some milliseconds, while the kernel makes a
@@ -120,6 +128,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Option<&Command>) -> Result<Outcome, Failure> {
     match command {
         None => list::run(),
+        Some(Command::Top(arguments)) => top::run(arguments),
         Some(Command::Report(arguments)) => report::run(arguments),
         Some(Command::Fix(arguments)) => fix::run(arguments),
         Some(Command::Map(arguments)) => map::run(arguments),

@@ -52,6 +52,17 @@ pub(crate) fn run(arguments: &PlotArguments) -> Result<Outcome, Failure> {
         })?;
     }
     terminal::print(&plot.render_text())?;
+    let shown = |path: &Path| path.display().to_string();
+    match &arguments.output {
+        Some(path) => terminal::suggest(&["xdg-open", &shown(path)])?,
+        None => {
+            let files: Vec<String> = arguments.files.iter().map(|path| shown(path)).collect();
+            let picture = shown(&arguments.files[0].with_extension("html"));
+            let files = files.iter().map(String::as_str);
+            let command = ["rbloat", "plot"].into_iter().chain(files).chain(["-o", &picture]);
+            terminal::suggest(&command.collect::<Vec<_>>())?;
+        }
+    }
     Ok(Outcome::Done)
 }
 

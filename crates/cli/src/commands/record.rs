@@ -36,10 +36,14 @@ Examples:
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct RecordedArguments {
-    /// The process to record: its id, or a word of its command line that no other Ruby process has
+    /// The process: its id, or a word of its command line
+    ///
+    /// No other Ruby process may have the word in its command line
     #[arg(value_name = "PID")]
     pub(crate) process: Option<String>,
-    /// A program to start and record, with its arguments. rbloat forwards signals to it, and exits with its status
+    /// A program to start and record, with its arguments
+    ///
+    /// rbloat forwards signals to it, and exits with its status
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
@@ -52,7 +56,7 @@ pub(crate) struct RecordArguments {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Also write the samples as comma-separated values
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) csv: Option<PathBuf>,
     /// Stop recording after this time: 60s, 5m, 1h
     ///
@@ -68,12 +72,13 @@ pub(crate) struct RecordArguments {
     /// to a cost of 5 %
     #[arg(long, value_name = "TIME", value_parser = parse_time_or_never)]
     pub(crate) causes_every: Option<Duration>,
-    /// Also record which code makes RSS grow, as `rbloat who`, and capture the owners of memory when RSS reaches a new peak.
-    /// `rbloat plot` shows both
+    /// Also record which code makes RSS grow, as `rbloat who`
+    ///
+    /// It also captures the owners of memory when RSS reaches a new peak. `rbloat plot` shows both
     #[arg(long)]
     pub(crate) who: bool,
     /// Also print the confidence intervals of the growth rate
-    #[arg(short, long)]
+    #[arg(short, long, hide_short_help = true)]
     pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
@@ -140,7 +145,7 @@ fn record(
     orphans: Option<&Orphans>,
     signals: &Signals,
 ) -> Result<RecordingEnd, Failure> {
-    let unix_ms = unix_ms();
+    let (unix_ms, is_beside_program) = (unix_ms(), child.is_some());
     let path = arguments.output.clone().unwrap_or_else(|| default_path(&pid.to_string(), "jsonl"));
     let publish = |path| Output::open(path)?.publish();
     let csv = arguments.csv.as_deref().map(publish).transpose()?;
@@ -186,5 +191,10 @@ fn record(
         view.print(&render::fewer_searches(made, planned, limited_to));
     }
     view.print(&stable_point);
+    let picture = path.with_extension("html").display().to_string();
+    // The output of a program that rbloat started has the terminal for itself.
+    if !is_beside_program {
+        terminal::suggest(&["rbloat", "plot", &path.display().to_string(), "-o", &picture])?;
+    }
     Ok(end)
 }

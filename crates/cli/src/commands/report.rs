@@ -16,8 +16,8 @@ use crate::terminal;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat report 4242                 where the memory of process 4242 is
-  rbloat report puma -o report.html  of the only one with puma in its command line, as a page
-  rbloat report app.rbloat --arenas  of a snapshot, with a row for each of malloc's arenas";
+  rbloat report puma -o report.html  of the only one with this word, as a page
+  rbloat report app.rbloat --arenas  of a snapshot, with malloc's arenas";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
@@ -31,7 +31,9 @@ pub(crate) struct ReportArguments {
     /// The page opens in any browser without network
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Show a row for each of malloc's arenas. JSON always has them
+    /// Show a row for each of malloc's arenas
+    ///
+    /// JSON always has them
     #[arg(long)]
     pub(crate) arenas: bool,
     /// Show the interpreter's own memory by kind, gem and file
@@ -40,14 +42,15 @@ pub(crate) struct ReportArguments {
     /// interpreter is a large part of the process
     #[arg(long)]
     pub(crate) code: bool,
-    /// Show the N owners that hold most malloc'ed memory [default: 10, in files and JSON 100; without N: 30]
+    /// Show the N owners that hold most malloc'ed memory
     ///
-    /// With 0, owners are not searched for, which is faster
+    /// [default: 10, in files and JSON 100; without N: 30] With 0, owners are not searched for, which is faster
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "30")]
     owners: Option<usize>,
-    /// Report on the whole family of the process, as one account in which shared memory counts once
+    /// Report on the whole family of forked processes
     ///
-    /// The family are the processes that were forked from each other: a Puma master and its workers. The report shows the
+    /// It is one account in which shared memory counts once. The family are the processes that were forked from each other: a
+    /// Puma master and its workers. The report shows the
     /// memory that they share, the memory of each, and which memory was copied since the fork
     #[arg(long, conflicts_with_all = ["arenas", "code", "output", "retained", "who", "sysroot"])]
     tree: bool,
@@ -80,6 +83,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     if owners == 0 && arguments.retained.retained {
         return Err(Failure::RetainedWithoutOwners);
     }
+    let (argument, is_process) = (source.argument(), matches!(source, Source::Process(_)));
     let samples = arguments.samples.read()?;
     let extent = Extent { memory_map: samples.is_some(), ..arguments.retained.extent() };
     let detail = Detail { owners: owners > 0 || arguments.code, extent };
@@ -108,6 +112,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
         let (arenas, code) = (arguments.arenas, arguments.code);
         let options = TextOptions { width: terminal::width(), arenas, code };
         terminal::print(&render::report(&report, options))?;
+        let command = render::words::command_after(&report, is_process);
+        terminal::suggest(&["rbloat", command, &argument])?;
     }
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })
 }

@@ -11,12 +11,9 @@ use crate::terminal;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  rbloat snapshot 4242
-      save its state in rbloat-4242-TIME.rbloat
-  rbloat snapshot 4242 --retained -o app.rbloat
-      with the sizes that objects retain
-  rbloat report app.rbloat
-      report on it, on any machine";
+  rbloat snapshot 4242                save it in rbloat-4242-TIME.rbloat
+  rbloat snapshot 4242 -o app.rbloat  save it in this file
+  rbloat report app.rbloat            report on it, on any machine";
 
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotArguments {

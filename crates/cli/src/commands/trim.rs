@@ -8,9 +8,9 @@ use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CaptureArguments, ProcessArguments, parse_time};
 use crate::attempts::{self, Captured};
 use crate::failure::{Failure, Outcome};
-
+use crate::progress::{Progress, with_time_left};
 use crate::sandbox::Sandbox;
-use crate::source::{Detail, progress};
+use crate::source::Detail;
 use crate::{terminal, trimming};
 
 /// The time between two samples of RSS after a trim.
@@ -43,10 +43,10 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     let pid = crate::process::find(arguments.process.name())?;
     let print = |text: &str| if arguments.json { Ok(()) } else { terminal::print(text) };
     let call = AllocatorCall::find(pid)?;
-    let progress = progress(pid);
+    let progress = Progress::of_capture(pid);
     let how = arguments.capture;
-    let (mut report, ledger) = expect(pid, &call, how)?;
-    progress.finish_and_clear();
+    let (mut report, ledger) = trimming::predict(pid, &call, how)?;
+    progress.end();
     print(&render::trim_prediction(&report))?;
     if !arguments.dry_run {
         report.outcome = Some(trimming::trim(pid, &call)?);
@@ -62,28 +62,12 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     };
     if arguments.json {
         terminal::print(&to_json(&report, &render::trim_summary(&report)))?;
+    } else {
+        // The lasting counterpart of a trim is a setting.
+        let next = if arguments.dry_run { "trim" } else { "fix" };
+        terminal::suggest(&["rbloat", next, &pid.to_string()])?;
     }
     watched.map(|()| Outcome::Done)
-}
-
-/// Predicts the effect of the call: for glibc from its heap, for another allocator by a call in a forked copy.
-fn expect(
-    pid: i32,
-    call: &AllocatorCall,
-    how: CaptureArguments,
-) -> Result<(TrimReport, Ledger), Failure> {
-    let captured = attempts::take_and_try(pid, how, Detail::CAUSES, Some(call))?;
-    let Captured { facts, state, tried_bytes, unread, .. } = captured;
-    if let Some(reason) = unread {
-        return Err(Failure::Unread { pid, reason });
-    }
-    let (ledger, expected) = Sandbox::of_analyses(how.sandbox).run(|| {
-        let ledger = Ledger::draw_up(&state, &facts);
-        let expected = diagnosis::trim_expectation(&ledger, tried_bytes);
-        (ledger, expected)
-    });
-    let allocator = ledger.allocator.to_string();
-    Ok((TrimReport::new(&ledger.process, allocator, call.shown.into(), expected), ledger))
 }
 
 /// Watches RSS for `length` after a trim, and then accounts for the process again.
@@ -94,7 +78,7 @@ fn watch(
     before: &Ledger,
     report: &TrimReport,
 ) -> Result<TrimWatch, Failure> {
-    let started = Instant::now();
+    let (started, progress) = (Instant::now(), Progress::new());
     let mut samples = Vec::new();
     loop {
         let seconds = started.elapsed().as_secs_f64();
@@ -103,8 +87,10 @@ fn watch(
         if left.is_zero() {
             break;
         }
+        progress.show(&with_time_left("watching RSS", left));
         std::thread::sleep(SAMPLE_INTERVAL.min(left));
     }
+    progress.end();
     let Captured { facts, state, unread, .. } = attempts::take(pid, how, Detail::CAUSES)?;
     if let Some(reason) = unread {
         return Err(Failure::Unread { pid, reason });

@@ -1,10 +1,11 @@
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use formats::{Who, to_json};
+use ledger::Size;
 use sampler::Program;
 use supervise::{Event, Orphans, Signals, exit_status};
 
@@ -13,6 +14,7 @@ use crate::attempts;
 use crate::commands::record::{shell_status, start};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::progress::{Progress, with_time_left};
 use crate::sandbox::Sandbox;
 use crate::terminal;
 use crate::watch::Watch;
@@ -29,12 +31,14 @@ Examples:
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct WatchedArguments {
-    /// The process to watch: its id, or a word of its command line that no other Ruby process has
+    /// The process: its id, or a word of its command line
+    ///
+    /// No other Ruby process may have the word in its command line
     #[arg(value_name = "PID")]
     process: Option<String>,
-    /// A program to start and watch, with its arguments. rbloat forwards signals to it, and exits with its status
+    /// A program to start and watch, with its arguments
     ///
-    /// The result follows its output
+    /// rbloat forwards signals to it, and exits with its status. The result follows its output
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -43,25 +47,28 @@ pub(crate) struct WatchedArguments {
 pub(crate) struct WhoArguments {
     #[command(flatten)]
     pub(crate) watched: WatchedArguments,
-    /// Stop after this time: 60s, 5m [default: 60s for a process; a program is watched until it ends]
+    /// Stop after this time: 60s, 5m
     ///
-    /// A program that rbloat started then gets SIGTERM
+    /// [default: 60s for a process; a program is watched until it ends] A program that rbloat started then gets SIGTERM
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub(crate) duration: Option<Duration>,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a flame graph, one HTML file that opens in any browser without network
+    /// Write a flame graph as an HTML file
+    ///
+    /// It opens in any browser without network. A name that ends in .folded gets stacks as --folded, one in .json as
+    /// --speedscope
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Write the stacks for flame graph tools: a line for each, frames separated by semicolons, and bytes
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) folded: Option<PathBuf>,
     /// Write the stacks for speedscope (JSON)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) speedscope: Option<PathBuf>,
     /// Count page faults every 20 ms instead of sampling them, as rbloat does if the kernel does not allow events
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) poll: bool,
     #[command(flatten)]
     pub(crate) capture: CaptureArguments,
@@ -76,10 +83,15 @@ struct Files {
 
 pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
     let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
+    // The extension decides the format.
+    let output = |has: fn(&str) -> bool| {
+        let of = |path: &&PathBuf| has(path.extension().and_then(OsStr::to_str).unwrap_or(""));
+        arguments.output.as_ref().filter(of).cloned()
+    };
     let files = Files {
-        page: open(&arguments.output)?,
-        folded: open(&arguments.folded)?,
-        speedscope: open(&arguments.speedscope)?,
+        page: open(&output(|it| !matches!(it, "folded" | "json")))?,
+        folded: open(&output(|it| it == "folded").or(arguments.folded.clone()))?,
+        speedscope: open(&output(|it| it == "json").or(arguments.speedscope.clone()))?,
     };
     match &arguments.watched.process {
         Some(name) => {
@@ -91,6 +103,13 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
             let duration = arguments.duration.or(Some(WATCHED));
             let watched = watch(begun, duration, &signals, None);
             watched.print(arguments, files)?;
+            if !arguments.json {
+                let pid = pid.to_string();
+                match &arguments.output {
+                    Some(page) => terminal::suggest(&["xdg-open", &page.display().to_string()])?,
+                    None => terminal::suggest(&["rbloat", "who", &pid, "-o", "who.html"])?,
+                }
+            }
             Ok(if watched.failed { Outcome::Incomplete } else { Outcome::Done })
         }
         None => start_and_watch(arguments, files),
@@ -142,7 +161,18 @@ fn watch(
     let begin = Instant::now();
     let end = duration.map(|duration| begin + duration);
     let (mut notes, mut failed) = (Vec::new(), false);
+    // The output of a program has the terminal for itself.
+    let (progress, mut due) = (child.is_none().then(Progress::new), begin);
     while end.is_none_or(|end| Instant::now() < end) {
+        if let (Some(progress), Some(end)) = (&progress, end)
+            && Instant::now() >= due
+        {
+            due += Duration::from_secs(1);
+            let growth = Size(watch.growth_bytes());
+            let what =
+                format!("watching process {}, which grew by {growth}; ^C ends it", watch.pid());
+            progress.show(&with_time_left(&what, end.saturating_duration_since(Instant::now())));
+        }
         match next(&mut watch, signals, child.as_deref_mut()) {
             Ok(None) => {}
             Ok(Some(End::OfProcess)) => {
@@ -160,6 +190,9 @@ fn watch(
                 break;
             }
         }
+    }
+    if let Some(progress) = progress {
+        progress.end();
     }
     notes.extend(watch.refusal.take());
     Watched { who: watch.end(), notes, failed }

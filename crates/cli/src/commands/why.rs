@@ -31,7 +31,7 @@ pub(crate) struct WhyArguments {
     #[command(flatten)]
     capture: CaptureArguments,
     /// For a core file: the folder with the files that the process had mapped, as in `rbloat report`
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     sysroot: Option<PathBuf>,
 }
 
@@ -39,13 +39,18 @@ pub(crate) fn run(arguments: &WhyArguments) -> Result<Outcome, Failure> {
     let subject = subject(&arguments.subject)?;
     let name = SourceName::of(&arguments.source, arguments.sysroot.as_deref());
     let sandbox = Sandbox::new(arguments.capture.sandbox, []);
-    let why = Source::open(name)?.explain(arguments.capture, &subject, &sandbox)?;
+    let source = Source::open(name)?;
+    let argument = source.argument();
+    let why = source.explain(arguments.capture, &subject, &sandbox)?;
     let text = if arguments.json {
         to_json(&why, &render::why_summary(&why))
     } else {
         render::why(&why, terminal::width())
     };
     terminal::print(&text)?;
+    if !arguments.json {
+        terminal::suggest(&["rbloat", "report", &argument, "--retained"])?;
+    }
     Ok(Outcome::Done)
 }
 

@@ -297,6 +297,26 @@ fn a_busy_target_lives_on_after_rbloat_is_killed_in_trims() {
 }
 
 #[test]
+fn a_busy_target_lives_on_after_rbloat_top_is_killed() {
+    let (_folder, mut target) = busy_with_natives();
+    // A linear congruential generator: moments throughout the first captures, the same in every test.
+    let mut random = 1_u64;
+    for _ in 0..kills() / 4 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let mut top = crate::top::Top::start("$done", (80, 24));
+        top.wait(|screen| screen.contains("LIMIT %"));
+        // A report, and a trim.
+        top.press("\rqty");
+        std::thread::sleep(Duration::from_micros((random >> 33) % 1_500_000));
+        let kill = format!("kill -KILL {}", top.pid());
+        testkit::command("sh").args(["-c", &kill]).output().unwrap();
+        assert_eq!(top.end().0, 128 + 9);
+    }
+    check(&mut target);
+    assert!(target.finish());
+}
+
+#[test]
 fn ten_fork_captures_and_ten_trims_at_once_neither_hang_nor_do_harm() {
     let (_folder, mut target) = busy_with_natives();
     let pid = target.pid().to_string();

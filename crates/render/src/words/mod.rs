@@ -5,6 +5,7 @@ mod cause;
 mod diff;
 mod dominator;
 mod interpreter;
+mod next;
 mod verdict;
 
 use formats::Report;
@@ -15,6 +16,7 @@ pub use diff::diff_verdict;
 pub(crate) use diff::{signed, signed_count};
 pub use dominator::{dominator, dominator_label};
 pub use interpreter::interpreter_kind;
+pub use next::command_after;
 pub use verdict::verdict;
 
 pub use crate::stable::shape;

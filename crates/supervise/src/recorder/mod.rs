@@ -20,7 +20,7 @@ use formats::{
 
 use crate::Error;
 use crate::orphans::Orphans;
-use crate::pace::Pace;
+use crate::pace::{Pace, SHARE_OF_CAUSES, SHARE_OF_EXACT_SAMPLES, SHARE_OF_SAMPLES};
 use crate::signals::{Event, Signals, exit_status, pass_on};
 
 pub use journal::Journal;
@@ -29,12 +29,7 @@ use peaks::Peaks;
 pub(crate) use run::RunRecorder;
 pub use run::unix_ms;
 
-/// The share of a processor for each kind of reading; together less than 1 %. A sample reads the kernel's counters. For
-/// an exact sample, the kernel walks the page tables.
-const SHARE_OF_SAMPLES: f64 = 0.0025;
-const SHARE_OF_EXACT_SAMPLES: f64 = 0.004;
-const SHARE_OF_CAUSES: f64 = 0.003;
-/// The part of it for captures of peaks, if they are wanted. The first reading of a kind is not limited.
+/// The part of [`SHARE_OF_CAUSES`] for captures of peaks, if they are wanted. The first reading of a kind is not limited.
 const SHARE_OF_PEAKS: f64 = 0.001;
 /// The least time between two captures of peaks.
 const PEAKS_EVERY: Duration = Duration::from_secs(30);

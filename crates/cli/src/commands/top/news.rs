@@ -1,0 +1,68 @@
+//! What other threads tell the one that draws.
+
+use std::io::{self, PipeReader, PipeWriter, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use formats::{CauseRow, Group, Report, TrimReport, Who};
+
+use crate::allocator_call::AllocatorCall;
+
+/// The id of a process and its start time, since the kernel reuses ids.
+pub(super) type Id = (i32, u64);
+
+/// A Ruby process, and the kernel's figures about it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Listed {
+    pub(super) id: Id,
+    /// The Ruby process that started it, or started its parent.
+    pub(super) parent: Option<i32>,
+    pub(super) command: String,
+    pub(super) rss_bytes: u64,
+    pub(super) pss_bytes: Option<u64>,
+    pub(super) group: Option<Group>,
+    pub(super) growth_per_minute: Option<f64>,
+}
+
+/// News of another thread.
+pub(super) enum News {
+    /// The Ruby processes, and the number of processes that could not be examined.
+    Processes(Vec<Listed>, usize),
+    /// The causes of a process's memory, or the reason why they could not be read.
+    Causes(Id, Result<Vec<CauseRow>, String>),
+    /// The result of a job, with its number. An error is a sentence.
+    Done(u64, Result<Answer, String>),
+}
+
+/// The result of a job.
+pub(super) enum Answer {
+    Report(Box<Report>),
+    Prediction(Box<(TrimReport, AllocatorCall)>),
+    Trimmed(Box<TrimReport>),
+    /// A snapshot in this file.
+    Saved(PathBuf),
+    Who(Box<Who>),
+}
+
+/// Sends news, and wakes the thread that draws.
+#[derive(Clone)]
+pub(super) struct NewsSender {
+    sender: Sender<News>,
+    wake: Arc<PipeWriter>,
+}
+
+impl NewsSender {
+    pub(super) fn send(&self, news: News) {
+        // At the end nobody listens any more.
+        let _ = self.sender.send(news);
+        let _ = (&*self.wake).write(&[0]);
+    }
+}
+
+/// Returns a way to send news, a pipe that can be read when there are some, and the news.
+pub(super) fn channel() -> io::Result<(NewsSender, PipeReader, Receiver<News>)> {
+    let (sender, news) = mpsc::channel();
+    let (reader, writer) = io::pipe()?;
+    Ok((NewsSender { sender, wake: Arc::new(writer) }, reader, news))
+}

@@ -1,0 +1,215 @@
+//! The Ruby processes on this machine, and the kernel's figures about them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use capture::proc::{self, Member};
+use formats::Group;
+use supervise::{Pace, SHARE_OF_EXACT_SAMPLES, SHARE_OF_SAMPLES};
+
+use super::news::{Id, Listed, News, NewsSender};
+
+/// The times between two readings, if they cost little.
+const EVERY: Duration = Duration::from_secs(1);
+const SEARCH_EVERY: Duration = Duration::from_secs(2);
+/// A program that has just begun may not have loaded Ruby yet, so it is looked at again after this time.
+const LOADED: Duration = Duration::from_secs(3);
+/// The time over which growth is measured.
+const GROWTH: f64 = 60.0;
+
+/// Begins to read, on a thread of its own.
+pub(super) fn start(news: NewsSender) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().spawn(move || Processes::new().run(&news))
+}
+
+/// The processes of this machine.
+struct Processes {
+    started: Instant,
+    /// By id, start time, and program.
+    known: BTreeMap<(i32, u64, u64), Known>,
+    refused: usize,
+    paces: [Pace; READINGS.len()],
+}
+
+/// The readings, in the order of [`Processes::paces`].
+const READINGS: [fn(&mut Processes, Duration); 3] =
+    [Processes::search, Processes::sample, Processes::sample_exactly];
+
+/// A process.
+struct Known {
+    seen: Duration,
+    /// True if it was looked at after it had time to load Ruby.
+    is_settled: bool,
+    is_refused: bool,
+    ruby: Option<Ruby>,
+}
+
+/// A Ruby process.
+#[derive(Default)]
+struct Ruby {
+    command: String,
+    parent: Option<i32>,
+    /// RSS by the kernel's fast count over the last minute: seconds and bytes.
+    rss: VecDeque<(f64, f64)>,
+    fast_bytes: u64,
+    /// The latest exact figures: RSS, the fast count at that time, and PSS.
+    exact: Option<(u64, u64, u64)>,
+    group: Option<Group>,
+}
+
+impl Processes {
+    fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            known: BTreeMap::new(),
+            refused: 0,
+            paces: [
+                Pace::new(SEARCH_EVERY, SHARE_OF_SAMPLES),
+                Pace::new(EVERY, SHARE_OF_SAMPLES),
+                Pace::new(EVERY, SHARE_OF_EXACT_SAMPLES),
+            ],
+        }
+    }
+
+    fn run(mut self, news: &NewsSender) {
+        loop {
+            for (at, read) in READINGS.into_iter().enumerate() {
+                let now = self.started.elapsed();
+                if self.paces[at].is_due(now) {
+                    let before = proc::own_thread_cpu_time();
+                    read(&mut self, now);
+                    let cost = proc::own_thread_cpu_time().saturating_sub(before);
+                    self.paces[at].done(now, cost);
+                }
+            }
+            news.send(News::Processes(self.listed(), self.refused));
+            let next = self.paces.iter().map(Pace::due).min().unwrap_or(EVERY);
+            std::thread::sleep(next.saturating_sub(self.started.elapsed()));
+        }
+    }
+
+    /// Searches for processes that began or ended.
+    fn search(&mut self, now: Duration) {
+        let pids = proc::processes().unwrap_or_default();
+        let members: BTreeMap<i32, Member> =
+            pids.into_iter().filter_map(|pid| Some((pid, proc::member(pid)?))).collect();
+        let mut before = std::mem::take(&mut self.known);
+        for member in members.values() {
+            let key = (member.pid, member.started_ticks, member.program);
+            let mut known = before.remove(&key).unwrap_or(Known {
+                seen: now,
+                is_settled: false,
+                is_refused: false,
+                ruby: None,
+            });
+            let has_loaded = now >= known.seen + LOADED;
+            if known.ruby.is_none() && !known.is_settled && (known.seen == now || has_loaded) {
+                known.look(member);
+                known.is_settled = has_loaded;
+            }
+            self.known.insert(key, known);
+        }
+        self.refused = self.known.values().filter(|known| known.is_refused).count();
+        let rubies: Vec<i32> =
+            self.known.iter().filter(|(_, it)| it.ruby.is_some()).map(|(key, _)| key.0).collect();
+        for ((pid, ..), known) in &mut self.known {
+            if let Some(ruby) = &mut known.ruby {
+                ruby.parent = ancestor(*pid, &members, &rubies);
+            }
+        }
+    }
+
+    /// Reads the kernel's counters.
+    fn sample(&mut self, now: Duration) {
+        let seconds = now.as_secs_f64();
+        self.known.retain(|(pid, started, _), known| {
+            let Some(ruby) = &mut known.ruby else { return true };
+            let member = proc::member(*pid).filter(|member| member.started_ticks == *started);
+            let Some(member) = member else { return false };
+            ruby.fast_bytes = member.rss_bytes;
+            ruby.rss.push_back((seconds, member.rss_bytes as f64));
+            while ruby.rss.front().is_some_and(|(time, _)| *time < seconds - GROWTH) {
+                ruby.rss.pop_front();
+            }
+            true
+        });
+    }
+
+    /// Reads the figures for which the kernel walks the page tables, and the control groups.
+    fn sample_exactly(&mut self, _: Duration) {
+        for ((pid, started, _), known) in &mut self.known {
+            let Some(ruby) = &mut known.ruby else { continue };
+            if proc::start_time(*pid).ok() != Some(*started) {
+                continue;
+            }
+            if let (Ok(rollup), Some(member)) = (proc::rollup(*pid), proc::member(*pid)) {
+                ruby.fast_bytes = member.rss_bytes;
+                ruby.exact = Some((rollup.rss_bytes, member.rss_bytes, rollup.pss_bytes));
+            }
+            // Servers write their state into it.
+            if let Ok(command) = proc::command_line(*pid) {
+                ruby.command = command;
+            }
+            ruby.group = proc::group_memory(*pid).map(|group| Group {
+                usage_bytes: group.usage_bytes,
+                limit_bytes: group.limit_bytes,
+                cache_bytes: group.cache_bytes,
+                oom_kills: group.oom_kills,
+            });
+        }
+    }
+
+    fn listed(&mut self) -> Vec<Listed> {
+        let rubies = self.known.iter_mut().filter_map(|((pid, started, _), known)| {
+            let ruby = known.ruby.as_mut()?;
+            Some(ruby.listed((*pid, *started)))
+        });
+        rubies.collect()
+    }
+}
+
+impl Known {
+    /// Finds out whether a process is a Ruby process.
+    fn look(&mut self, member: &Member) {
+        self.is_refused = false;
+        match capture::look(member.pid) {
+            Ok(image) if ruby::find(&image).is_some() => {
+                let command = image.state.process.command.clone();
+                self.ruby = Some(Ruby { command, fast_bytes: member.rss_bytes, ..Ruby::default() });
+            }
+            Err(capture::Error::NotPermitted { .. }) => self.is_refused = true,
+            // Kernel threads have no memory, and processes may have ended meanwhile.
+            _ => {}
+        }
+    }
+}
+
+impl Ruby {
+    fn listed(&mut self, id: Id) -> Listed {
+        let rss_bytes = match self.exact {
+            // The fast count, without the error that it had at the last exact reading.
+            Some((rss, fast, _)) => (self.fast_bytes + rss).saturating_sub(fast),
+            None => self.fast_bytes,
+        };
+        Listed {
+            id,
+            parent: self.parent,
+            command: self.command.clone(),
+            rss_bytes,
+            pss_bytes: self.exact.map(|(.., pss)| pss),
+            group: self.group,
+            growth_per_minute: diagnosis::growth_per_minute(self.rss.make_contiguous()),
+        }
+    }
+}
+
+/// Returns the nearest ancestor of a process that is a Ruby process.
+fn ancestor(pid: i32, members: &BTreeMap<i32, Member>, rubies: &[i32]) -> Option<i32> {
+    /// Ids that are used again could form a ring.
+    const MAX_GENERATIONS: usize = 64;
+    let parents = std::iter::successors(members.get(&pid), |member| members.get(&member.parent));
+    let mut parents = parents.map(|member| member.parent).take(MAX_GENERATIONS);
+    parents.find(|parent| *parent != pid && rubies.binary_search(parent).is_ok())
+}

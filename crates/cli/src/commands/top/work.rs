@@ -1,0 +1,214 @@
+//! Captures of processes: those that are due, within a share of a processor, and those that a key asks for.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use capture::proc;
+use sampler::Program;
+use supervise::{Pace, SHARE_OF_CAUSES};
+
+use super::news::{Answer, Id, News, NewsSender};
+use crate::allocator_call::AllocatorCall;
+use crate::arguments::{CaptureArguments, RetainedArguments};
+use crate::attempts;
+use crate::failure::Failure;
+use crate::output::{Output, default_path};
+use crate::source::{Detail, report_quietly, snapshot_quietly};
+use crate::trimming;
+use crate::watch::Watch;
+
+/// The time between two rounds of captures, if they cost little, and between two captures of a round.
+const ROUND: Duration = Duration::from_secs(30);
+const BETWEEN_CAPTURES: Duration = Duration::from_millis(500);
+/// The time for which `w` watches a process.
+pub(super) const WATCHED: Duration = Duration::from_secs(60);
+
+/// Work that a key asked for.
+pub(super) struct Job {
+    pub(super) number: u64,
+    pub(super) id: Id,
+    pub(super) kind: JobKind,
+}
+
+pub(super) enum JobKind {
+    Report,
+    Predict,
+    Trim(Box<(formats::TrimReport, AllocatorCall)>),
+    Snapshot,
+    Who,
+}
+
+/// The thread that captures.
+pub(super) struct Worker {
+    jobs: Sender<Job>,
+    thread: JoinHandle<()>,
+    shown: Arc<Mutex<Shown>>,
+    capture: CaptureArguments,
+    news: NewsSender,
+}
+
+/// The processes that are shown.
+#[derive(Default)]
+struct Shown {
+    ids: Vec<Id>,
+    selected: Option<Id>,
+}
+
+impl Worker {
+    pub(super) fn start(capture: CaptureArguments, news: &NewsSender) -> io::Result<Self> {
+        let (sender, jobs) = mpsc::channel();
+        let shown = Arc::<Mutex<Shown>>::default();
+        let captures = Captures {
+            capture,
+            news: news.clone(),
+            shown: shown.clone(),
+            started: Instant::now(),
+            pace: Pace::new(ROUND, SHARE_OF_CAUSES),
+            round: VecDeque::new(),
+            round_cost: Duration::ZERO,
+        };
+        let thread = std::thread::Builder::new().spawn(move || captures.run(&jobs))?;
+        Ok(Self { jobs: sender, thread, shown, capture, news: news.clone() })
+    }
+
+    pub(super) fn thread(&self) -> &JoinHandle<()> {
+        &self.thread
+    }
+
+    /// Takes the processes that are shown. The selected one comes first in a round.
+    pub(super) fn follow(&self, ids: Vec<Id>, selected: Option<Id>) {
+        *lock(&self.shown) = Shown { ids, selected };
+    }
+
+    pub(super) fn start_job(&self, job: Job) {
+        if !matches!(job.kind, JobKind::Who) {
+            // The thread ends only by a panic, which ends rbloat.
+            let _ = self.jobs.send(job);
+            return;
+        }
+        // It takes a minute, in which other processes may be captured.
+        let (capture, news) = (self.capture, self.news.clone());
+        let watch = move || {
+            let answer = who(job.id, capture).map_err(|failure| failure.to_string());
+            news.send(News::Done(job.number, answer));
+        };
+        std::thread::spawn(watch);
+    }
+}
+
+fn lock(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
+    shown.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Captures {
+    capture: CaptureArguments,
+    news: NewsSender,
+    shown: Arc<Mutex<Shown>>,
+    started: Instant,
+    /// The schedule of rounds. The first round is not limited.
+    pace: Pace,
+    /// The processes that this round has yet to capture, and its CPU time so far.
+    round: VecDeque<Id>,
+    round_cost: Duration,
+}
+
+impl Captures {
+    fn run(mut self, jobs: &Receiver<Job>) {
+        loop {
+            match jobs.recv_timeout(BETWEEN_CAPTURES) {
+                Ok(Job { number, id, kind }) => {
+                    let answer = self.answer(id, kind).map_err(|failure| failure.to_string());
+                    self.news.send(News::Done(number, answer));
+                }
+                Err(RecvTimeoutError::Timeout) => self.take_causes(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Begins a round of captures if one is due, or continues it with one process.
+    fn take_causes(&mut self) {
+        let now = self.started.elapsed();
+        if self.round.is_empty() {
+            if !self.pace.is_due(now) {
+                return;
+            }
+            self.round = lock(&self.shown).ids.iter().copied().collect();
+            self.round_cost = Duration::ZERO;
+        }
+        let selected = lock(&self.shown).selected;
+        let place = self.round.iter().position(|&id| Some(id) == selected).unwrap_or(0);
+        let Some(id) = self.round.remove(place) else { return };
+        let cpu = proc::own_cpu_time();
+        self.send_causes(id);
+        self.round_cost += proc::own_cpu_time().saturating_sub(cpu);
+        if self.round.is_empty() {
+            self.pace.done(now, self.round_cost);
+        }
+    }
+
+    /// Captures a process for its causes.
+    fn send_causes(&self, id: Id) {
+        match check(id).and_then(|pid| report_quietly(pid, self.capture, Detail::CAUSES)) {
+            Ok(report) => self.news.send(News::Causes(id, Ok(report.causes))),
+            Err(failure) if failure.is_end() => {}
+            Err(failure) => self.news.send(News::Causes(id, Err(failure.to_string()))),
+        }
+    }
+
+    fn answer(&self, id: Id, kind: JobKind) -> Result<Answer, Failure> {
+        let pid = check(id)?;
+        Ok(match kind {
+            JobKind::Report => {
+                let report = report_quietly(pid, self.capture, Detail::OWNERS)?;
+                self.news.send(News::Causes(id, Ok(report.causes.clone())));
+                Answer::Report(Box::new(report))
+            }
+            JobKind::Predict => {
+                let call = AllocatorCall::find(pid)?;
+                let (report, _) = trimming::predict(pid, &call, self.capture)?;
+                Answer::Prediction(Box::new((report, call)))
+            }
+            JobKind::Trim(prediction) => {
+                let (mut report, call) = *prediction;
+                report.outcome = Some(trimming::trim(pid, &call)?);
+                self.send_causes(id);
+                Answer::Trimmed(Box::new(report))
+            }
+            JobKind::Snapshot => {
+                let path = default_path(&pid.to_string(), "rbloat");
+                let output = Output::open(&path)?;
+                let retained = RetainedArguments { retained: false };
+                let snapshot = snapshot_quietly(pid, self.capture, Detail::snapshot(retained))?;
+                output.write(&snapshot.to_bytes())?;
+                Answer::Saved(path)
+            }
+            JobKind::Who => who(id, self.capture)?,
+        })
+    }
+}
+
+/// Watches the growth of a process.
+fn who(id: Id, capture: CaptureArguments) -> Result<Answer, Failure> {
+    let pid = check(id)?;
+    let program = attempts::read_image(pid, capture, Program::derive)?;
+    let mut watch = Watch::begin(pid, capture, false)?;
+    watch.learn(&program);
+    let end = Instant::now() + WATCHED;
+    while Instant::now() < end && watch.lives()? {
+        watch.step()?;
+    }
+    Ok(Answer::Who(Box::new(watch.end())))
+}
+
+/// Returns the pid of a process that has not ended: another process may have its id by now.
+fn check((pid, started_ticks): Id) -> Result<i32, Failure> {
+    match proc::start_time(pid)? {
+        started if started == started_ticks => Ok(pid),
+        _ => Err(capture::Error::NoSuchProcess { pid }.into()),
+    }
+}
