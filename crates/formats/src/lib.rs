@@ -50,7 +50,7 @@ pub use report::{
     MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby, SizeClass, ThreadRow,
     milliseconds,
 };
-pub use sampler::{Kind as WhoKind, Method as SamplingMethod};
+pub use sampler::{Kind as WhoKind, Method as SamplingMethod, UnknownStacks};
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};
 pub use verdict::{Action, Advice, LargeGem, Verdict};

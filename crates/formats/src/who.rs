@@ -65,9 +65,9 @@ pub struct Sampling {
     pub method: sampler::Method,
     pub samples: u64,
     pub lost: u64,
+    pub copied: u64,
     pub torn: u64,
-    pub unreadable: u64,
-    pub late: u64,
+    pub unknown_stacks: sampler::UnknownStacks,
     pub prompt_bytes: u64,
     pub interval_ms: Option<f64>,
 }

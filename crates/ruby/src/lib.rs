@@ -49,7 +49,9 @@ mod roots;
 mod tests;
 mod word;
 
-pub use backtrace::{RunningStack, RunningStacks, backtraces, map_backtraces};
+pub use backtrace::{
+    ContextPath, NoStack, RunningStack, RunningStacks, backtraces, map_backtraces,
+};
 pub use code_paths::code_paths;
 pub use error::{Check, Error, Failure};
 pub use heap_pages::HeapPages;

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use capture::live::{Pagemap, page_faults};
 use capture::{Address, Backing, Image, PAGE_SIZE, proc};
+use ruby::{ContextPath, NoStack, RunningStack};
 
 use crate::budget::Budget;
 use crate::kind::Kind;
-use crate::profile::{MachineCode, ProcessGrowth};
+use crate::profile::{MachineCode, ProcessGrowth, UnknownStack};
 use crate::program::Program;
 use crate::shared::SharedPages;
 
@@ -52,11 +53,11 @@ pub(crate) struct Process {
 
 /// The result of reading a stack.
 pub(crate) struct StackReading {
-    /// The frames as numbers of the process's own program; `None` if they are unknown.
-    pub(crate) frames: Option<Vec<u32>>,
+    /// The frames as numbers of the process's own program.
+    pub(crate) frames: Result<Vec<u32>, UnknownStack>,
     pub(crate) is_torn: bool,
-    /// True if the thread only waits there: it was read too late.
-    pub(crate) is_late: bool,
+    /// True if the kernel copied it at the fault.
+    pub(crate) is_of_fault: bool,
     /// True if the thread was still on a processor, or waited for one.
     pub(crate) is_running: bool,
     /// The time at which it was read.
@@ -124,25 +125,58 @@ impl Process {
     pub(crate) fn read_stack(&mut self, tid: i32, budget: &mut Budget) -> StackReading {
         let mut stack = self.try_stack(tid);
         // A new thread's stack may be in a new mapping.
-        if stack.is_none() && self.program.is_some() && budget.has_room() {
+        if stack.is_err() && self.program.is_some() && budget.has_room() {
             self.look_again(budget);
             stack = self.try_stack(tid);
         }
         let time = page_faults::now();
-        let is_torn = stack.as_ref().is_some_and(|stack| stack.is_torn);
-        let frames = stack.map(|stack| stack.frames);
-        let innermost = frames.as_ref().and_then(|frames| frames.first());
-        let innermost = innermost.zip(self.program.as_ref());
-        let innermost = innermost.and_then(|(&frame, program)| program.stacks.frame(frame));
-        let is_late = !is_torn && innermost.is_some_and(ruby::Frame::only_waits);
-        let is_running = proc::thread_state(self.pid, tid) == Some('R');
-        StackReading { frames, is_torn, is_late, is_running, time }
+        let state = proc::thread_state(self.pid, tid);
+        let is_torn = stack.as_ref().is_ok_and(|stack| stack.is_torn);
+        let frames = match stack {
+            Ok(stack) if !is_torn && self.only_waits(&stack) => Err(UnknownStack::Late),
+            Ok(stack) => Ok(stack.frames),
+            Err(_) if matches!(state, None | Some('Z' | 'X')) => Err(UnknownStack::Ended),
+            Err(reason) => Err(reason),
+        };
+        let is_running = state == Some('R');
+        StackReading { frames, is_torn, is_of_fault: false, is_running, time }
     }
 
-    fn try_stack(&mut self, tid: i32) -> Option<ruby::RunningStack> {
-        let descriptor = self.descriptor(tid)?;
+    /// The stack that the kernel copied at a page fault; `None` if that is none of this program's.
+    pub(crate) fn stack_of_fault(
+        &mut self,
+        path: &ContextPath,
+        copy: &[u8],
+        budget: &mut Budget,
+    ) -> Option<StackReading> {
+        if self.image.is_none() && budget.has_room() {
+            self.look_again(budget);
+        }
         let (image, program) = (self.image.as_ref()?, self.program.as_mut()?);
-        program.stacks.read(image, descriptor)
+        if program.stacks.context_path() != *path {
+            return None;
+        }
+        let frames = Ok(program.stacks.read_copy(image, copy).ok()?.frames);
+        let time = page_faults::now();
+        Some(StackReading { frames, is_torn: false, is_of_fault: true, is_running: true, time })
+    }
+
+    /// Returns true if the thread does nothing but wait there.
+    fn only_waits(&self, stack: &RunningStack) -> bool {
+        let innermost = stack.frames.first().zip(self.program.as_ref());
+        let innermost = innermost.and_then(|(&frame, program)| program.stacks.frame(frame));
+        innermost.is_some_and(ruby::Frame::only_waits)
+    }
+
+    fn try_stack(&mut self, tid: i32) -> Result<RunningStack, UnknownStack> {
+        let descriptor = self.descriptor(tid).ok_or(UnknownStack::NotFound);
+        let program = self.program.as_mut().ok_or(UnknownStack::NotDerived)?;
+        let image = self.image.as_ref().ok_or(UnknownStack::Unreadable)?;
+        program.stacks.read(image, descriptor?).map_err(|reason| match reason {
+            NoStack::NoRuby => UnknownStack::NoRuby,
+            NoStack::Ended => UnknownStack::Ended,
+            NoStack::Unreadable => UnknownStack::Unreadable,
+        })
     }
 
     fn descriptor(&mut self, tid: i32) -> Option<Address> {

@@ -1,19 +1,21 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use capture::live::kernel_program::FaultCopies;
 use capture::live::page_faults::{
     Fault, FaultRecord, PageFaults, is_forbidden, real_time_priority,
 };
 use capture::proc::own_thread_cpu_time;
 use capture::{Address, Error, PAGE_SIZE, proc};
-use ruby::Frame;
+use ruby::{ContextPath, Frame};
 
 use crate::budget::Budget;
 use crate::kind::Kind;
 use crate::polling::{Polled, Polling};
 use crate::process::{Process, StackReading};
-use crate::profile::{Growth, MachineCode, Method, ProcessGrowth, Profile};
+use crate::profile::{Growth, MachineCode, Method, ProcessGrowth, Profile, UnknownStack};
 use crate::program::Program;
 use crate::touched::TouchedPages;
 
@@ -37,6 +39,10 @@ const MIN_SAMPLES_PER_SECOND: u64 = 8;
 pub struct Sampler {
     pid: i32,
     source: Source,
+    /// The way to the stacks that the kernel copies at page faults; `None` if it does not.
+    copied: Option<ContextPath>,
+    /// That of a program that was learned.
+    to_copy: Option<ContextPath>,
     /// True if the process has transparent huge pages.
     has_huge_pages: bool,
     /// The begin of a second, and its samples.
@@ -82,8 +88,8 @@ struct Gone {
     faults: u64,
 }
 
-/// The stacks of threads that have faulted, each read once.
-type Readings = HashMap<(i32, i32), StackReading>;
+/// The stacks of faults, in the order of their records.
+type Readings = Vec<Option<Rc<StackReading>>>;
 
 /// The numbers of everything that occurs in samples, and their growth.
 #[derive(Default)]
@@ -132,6 +138,8 @@ impl Sampler {
         let mut sampler = Self {
             pid,
             source,
+            copied: None,
+            to_copy: None,
             has_huge_pages,
             second: (now, 0),
             started: now,
@@ -180,6 +188,22 @@ impl Sampler {
         for process in self.processes.values_mut().filter(|process| process.program.is_none()) {
             process.learn(program.clone());
         }
+        self.to_copy = Some(program.stacks.context_path());
+    }
+
+    /// Lets the kernel copy the stacks of a program that was learned. If it refuses, they are read.
+    fn copy_stacks(&mut self) -> Result<(), Error> {
+        let Some(path) = self.to_copy.take().filter(|path| self.copied.as_ref() != Some(path))
+        else {
+            return Ok(());
+        };
+        let Source::Events(faults) = &mut self.source else { return Ok(()) };
+        let Ok(copies) = FaultCopies::load(|code| path.write(code)) else { return Ok(()) };
+        let others: Vec<i32> = self.order.iter().copied().filter(|&it| it != self.pid).collect();
+        let rest = faults.copy_at_faults(self.pid, &others, copies)?;
+        self.take_in(rest);
+        self.copied = Some(path);
+        Ok(())
     }
 
     /// The processes that have begun to run another program since the last call.
@@ -192,6 +216,7 @@ impl Sampler {
     /// # Errors
     /// If the kernel refuses to wait, or to sample any longer.
     pub fn step(&mut self, time: Duration) -> Result<(), Error> {
+        self.copy_stacks()?;
         match &mut self.source {
             Source::Events(faults) => {
                 // The sooner a stack is read after the fault, the surer is it the stack of the fault.
@@ -200,7 +225,7 @@ impl Sampler {
                 let records = faults.wait(time).map_err(failed)?;
                 let readings = self.read_stacks(&records);
                 drop(priority);
-                let samples = self.take_records(records, &readings);
+                let samples = self.take_records(records, readings);
                 self.adapt(samples)?;
             }
             Source::Polling { polling, .. } => {
@@ -214,43 +239,60 @@ impl Sampler {
         Ok(())
     }
 
-    /// Reads the stacks of threads that have faulted, each once.
+    /// The stacks of threads that have faulted: those of the fault, or else those that are read now, each once.
     fn read_stacks(&mut self, records: &[FaultRecord]) -> Readings {
-        let mut readings = HashMap::new();
+        let (mut readings, mut read) = (Readings::new(), HashMap::new());
         for record in records {
-            match *record {
-                FaultRecord::Fault(Fault { pid, tid, .. })
-                    if !readings.contains_key(&(pid, tid)) =>
-                {
-                    self.process(pid, None);
-                    if let Some(process) = self.processes.get_mut(&pid) {
-                        readings.insert((pid, tid), process.read_stack(tid, &mut self.budget));
-                    }
-                }
+            readings.push(match record {
+                FaultRecord::Fault(fault) => self.stack_of(fault, &mut read),
                 FaultRecord::Forked { pid, parent } => {
-                    self.process(pid, Some(parent));
+                    self.process(*pid, Some(*parent));
+                    None
                 }
-                _ => {}
-            }
+                _ => None,
+            });
         }
         // The process runs another program than the one by which its stacks were read.
-        for record in records {
-            if let FaultRecord::Executed { pid } = *record {
-                readings.retain(|key, _| key.0 != pid);
-            }
+        let executed = |record: &FaultRecord| match *record {
+            FaultRecord::Executed { pid } => Some(pid),
+            _ => None,
+        };
+        for executed in records.iter().filter_map(executed) {
+            let is_its = |record| matches!(record, &FaultRecord::Fault(it) if it.pid == executed);
+            let its = readings.iter_mut().zip(records).filter(|it| is_its(it.1));
+            its.for_each(|(reading, _)| *reading = None);
         }
         readings
     }
 
+    fn stack_of(
+        &mut self,
+        fault: &Fault,
+        read: &mut HashMap<(i32, i32), Rc<StackReading>>,
+    ) -> Option<Rc<StackReading>> {
+        let Source::Events(faults) = &mut self.source else { return None };
+        let copy = faults.copy(fault);
+        let Fault { pid, tid, .. } = *fault;
+        self.process(pid, None);
+        let process = self.processes.get_mut(&pid)?;
+        let budget = &mut self.budget;
+        if let (Some(path), Some(copy)) = (&self.copied, copy)
+            && let Some(stack) = process.stack_of_fault(path, &copy, budget)
+        {
+            return Some(Rc::new(stack));
+        }
+        let read = read.entry((pid, tid));
+        Some(read.or_insert_with(|| Rc::new(process.read_stack(tid, budget))).clone())
+    }
+
     /// Takes the records of the kernel, in the order of their time. Returns the number of samples.
-    fn take_records(&mut self, records: Vec<FaultRecord>, readings: &Readings) -> u64 {
+    fn take_records(&mut self, records: Vec<FaultRecord>, readings: Readings) -> u64 {
         let mut samples = 0;
-        let mut numbers = HashMap::new();
-        for record in records {
+        for (record, reading) in records.into_iter().zip(readings) {
             match record {
                 FaultRecord::Fault(fault) => {
                     samples += 1;
-                    self.sample(fault, readings, &mut numbers);
+                    self.sample(fault, reading.as_deref());
                 }
                 FaultRecord::Forked { pid, parent } => self.fork(pid, parent),
                 FaultRecord::ThreadEnded { pid, tid } => {
@@ -269,31 +311,26 @@ impl Sampler {
     }
 
     /// Adds a sample.
-    fn sample(
-        &mut self,
-        fault: Fault,
-        readings: &Readings,
-        numbers: &mut HashMap<(i32, i32), Option<u32>>,
-    ) {
+    fn sample(&mut self, fault: Fault, reading: Option<&StackReading>) {
         let Source::Events(PageFaults { period, .. }) = self.source else { return };
         let Fault { pid, tid, address, instruction, .. } = fault;
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        let reading = readings.get(&(pid, tid));
-        let stack = *numbers.entry((pid, tid)).or_insert_with(|| {
-            let (program, reading) = process.program.as_ref().zip(reading)?;
-            self.book.profile.torn += u64::from(reading.is_torn);
-            let frames = reading.frames.as_deref().filter(|_| !reading.is_late)?;
-            self.book.stack(program, frames)
+        let frames = reading.map_or(Err(UnknownStack::NotDerived), |reading| {
+            reading.frames.as_deref().map_err(|&reason| reason)
         });
-        let is_late = reading.is_some_and(|reading| reading.is_late);
+        let stack = process.program.as_ref().zip(frames.ok());
+        let stack = stack.and_then(|(program, frames)| self.book.stack(program, frames));
         let profile = &mut self.book.profile;
         profile.samples += 1;
-        profile.late += u64::from(is_late);
-        profile.unreadable += u64::from(stack.is_none() && !is_late);
+        profile.torn += u64::from(reading.is_some_and(|reading| reading.is_torn));
+        profile.copied += u64::from(reading.is_some_and(|reading| reading.is_of_fault));
+        if stack.is_none() {
+            profile.unknown_stacks.add(frames.err().unwrap_or(UnknownStack::Unreadable));
+        }
         let thread = self.book.thread(&process.name(tid));
         let is_prompt = reading.is_some_and(|reading| {
-            let lag = reading.time.saturating_sub(fault.time);
-            stack.is_some() && reading.is_running && lag <= PROMPT
+            let is_soon = reading.time.saturating_sub(fault.time) <= PROMPT;
+            stack.is_some() && (reading.is_of_fault || reading.is_running && is_soon)
         });
         let (faults, pages) = (period, if process.is_copy(address) { 0 } else { period });
         let sample = Sample { stack, thread, address, instruction, faults, pages, is_prompt };
@@ -389,8 +426,7 @@ impl Sampler {
             self.process(pid, None);
             let Some(process) = self.processes.get_mut(&pid) else { continue };
             let reading = process.read_stack(tid, &mut self.budget);
-            let frames = reading.frames.as_deref().filter(|_| !reading.is_late);
-            let stack = process.program.as_ref().zip(frames);
+            let stack = process.program.as_ref().zip(reading.frames.as_deref().ok());
             let stack = stack.and_then(|(program, frames)| self.book.stack(program, frames));
             after.insert((pid, tid), stack);
             if faults == 0 {
@@ -400,8 +436,10 @@ impl Sampler {
             let profile = &mut self.book.profile;
             profile.samples += 1;
             profile.torn += u64::from(reading.is_torn);
-            profile.late += u64::from(reading.is_late);
-            profile.unreadable += u64::from(stack.is_none() && !reading.is_late);
+            if stack.is_none() {
+                let reason = reading.frames.as_ref().err().copied();
+                profile.unknown_stacks.add(reason.unwrap_or(UnknownStack::Unreadable));
+            }
             let sample = |stack, pages| {
                 let (address, instruction, is_prompt) = (Address(0), Address(0), false);
                 let faults = pages;
@@ -410,7 +448,7 @@ impl Sampler {
             let earlier = before.get(&(pid, tid)).copied().flatten();
             let first = match earlier {
                 // While a thread waits, it touches nothing.
-                Some(_) if reading.is_late => faults,
+                Some(_) if reading.frames == Err(UnknownStack::Late) => faults,
                 Some(_) => faults / 2,
                 None => 0,
             };
@@ -486,10 +524,11 @@ impl Sampler {
         }
     }
 
-    /// Changes the period once in a second, by the number of samples.
+    /// Changes the period once in a second, by the number of samples; at once if so many arrived together that we are behind.
     fn adapt(&mut self, samples: u64) -> Result<(), Error> {
         self.second.1 += samples;
-        if self.second.0.elapsed() < Duration::from_secs(1) {
+        let is_behind = samples >= MAX_SAMPLES_PER_SECOND;
+        if !is_behind && self.second.0.elapsed() < Duration::from_secs(1) {
             return Ok(());
         }
         let Source::Events(faults) = &mut self.source else { return Ok(()) };
@@ -501,17 +540,20 @@ impl Sampler {
         let others: Vec<i32> = self.order.iter().copied().filter(|&it| it != self.pid).collect();
         let rest = faults.change_period(self.pid, &others, next)?;
         self.longest_period = self.longest_period.max(next);
-        let readings = self.read_stacks(&rest);
-        self.take_records(rest, &readings);
+        self.take_in(rest);
         Ok(())
+    }
+
+    fn take_in(&mut self, records: Vec<FaultRecord>) {
+        let readings = self.read_stacks(&records);
+        self.take_records(records, readings);
     }
 
     /// Takes the records that no one has waited for yet, and divides growth among all samples.
     fn take_rest(&mut self) {
         if let Source::Events(faults) = &mut self.source {
             let records = faults.wait(Duration::ZERO).unwrap_or_default();
-            let readings = self.read_stacks(&records);
-            self.take_records(records, &readings);
+            self.take_in(records);
         }
         self.divide();
     }
@@ -702,7 +744,7 @@ mod tests {
         let (pid, own) = (child.id().cast_signed(), std::process::id().cast_signed());
         let mut sampler = Sampler::begin(own, &[pid], true).unwrap();
         let fork = |sampler: &mut Sampler| {
-            sampler.take_records(vec![FaultRecord::Forked { pid, parent: own }], &HashMap::new())
+            sampler.take_records(vec![FaultRecord::Forked { pid, parent: own }], vec![None])
         };
         sampler.touched.add(pid, Some(100), None, 16);
         // The process that is known already.

@@ -7,7 +7,8 @@ mod speedscope;
 use std::fmt::Write;
 
 use formats::{
-    SamplingMethod, TaskKind, Who, WhoKind, WhoLine, WhoMachineCode, WhoMethod, WhoOrigin, WhoTask,
+    SamplingMethod, TaskKind, UnknownStacks, Who, WhoKind, WhoLine, WhoMachineCode, WhoMethod,
+    WhoOrigin, WhoTask,
 };
 use ledger::{Size, percent};
 
@@ -178,19 +179,44 @@ fn confidence(who: &Who) -> String {
                 0 => String::new(),
                 lost => format!("; {lost} samples were lost"),
             };
-            let late = percent(who.sampling.late, who.sampling.samples);
-            let late = if late >= MIN_SHARE {
-                format!(
-                    "; {late:.0} % of the stacks were read too late: the thread already waited, so the code is unknown"
-                )
-            } else {
-                String::new()
+            let copied = percent(who.sampling.copied, who.sampling.samples);
+            let known = match who.sampling.copied {
+                0 => format!(
+                    "the stacks of {prompt:.0} % of it were read within 1 ms, before the thread waited"
+                ),
+                _ => format!(
+                    "{copied:.0} % of the stacks were copied at the page fault; those of {prompt:.0} % of the growth then or \
+                     within 1 ms"
+                ),
             };
-            format!(
-                "the stacks of {prompt:.0} % of it were read within 1 ms, before the thread waited{unseen}{lost}{late}"
-            )
+            format!("{known}{unseen}{lost}{}", unknown_stacks(who))
         }
     }
+}
+
+/// The share of samples whose stacks are unknown, with the reasons.
+fn unknown_stacks(who: &Who) -> String {
+    let UnknownStacks { not_derived, ended, not_found, no_ruby, unreadable, late } =
+        who.sampling.unknown_stacks;
+    let share = |samples| percent(samples, who.sampling.samples);
+    let mut reasons = [
+        (late, "were read too late, when the thread already waited"),
+        (ended, "are of threads that had ended"),
+        (no_ruby, "are of threads that did not run Ruby"),
+        (not_derived, "are of processes whose layouts were not known, or that do not run Ruby"),
+        (not_found, "are of threads that were not found"),
+        (unreadable, "could not be read"),
+    ];
+    reasons.sort_by_key(|&(samples, _)| std::cmp::Reverse(samples));
+    let all = share(reasons.iter().map(|it| it.0).sum());
+    if all < MIN_SHARE {
+        return String::new();
+    }
+    let is_shown = |it: &&(u64, &str)| share(it.0) >= MIN_SHARE;
+    let reason = |it: &(u64, &str)| format!("{:.1} % {}", share(it.0), it.1);
+    let reasons: Vec<String> = reasons.iter().filter(is_shown).map(reason).collect();
+    let reasons = if reasons.is_empty() { "various reasons".into() } else { reasons.join(", ") };
+    format!("; {all:.1} % of the stacks are unknown: {reasons}")
 }
 
 /// The rows of a table: growth, growth of its own, and a name.
