@@ -55,8 +55,8 @@ pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};
 pub use verdict::{Action, Advice, LargeGem, Verdict};
 pub use who::{
-    Sampling, TaskKind, Who, WhoFrame, WhoKindShare, WhoLine, WhoMachineCode, WhoMethod, WhoOrigin,
-    WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched,
+    Sampling, TaskKind, Who, WhoFrame, WhoKindShare, WhoLine, WhoMachineCode, WhoMethod,
+    WhoOldObjects, WhoOrigin, WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched,
 };
 pub use why::{Why, WhyKind, WhyReferrer, WhySubject};
 

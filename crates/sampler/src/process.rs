@@ -36,6 +36,8 @@ pub(crate) struct Process {
     attributed_bytes: u64,
     /// That part by rows of the profile.
     pub(crate) rows: HashMap<usize, u64>,
+    /// Its numbers of old objects, at intervals of equal length.
+    pub(crate) old_objects: Vec<u64>,
     /// The number of its threads that have ended.
     pub(crate) ended_threads: u64,
     /// The most pages that one of its page faults has added.
@@ -78,6 +80,7 @@ impl Process {
             peak_bytes: rss,
             attributed_bytes: rss,
             rows: HashMap::new(),
+            old_objects: Vec::new(),
             ended_threads: 0,
             pages_per_fault: 1,
             earlier_faults: proc::all_minor_faults(pid).unwrap_or(0),
@@ -349,12 +352,20 @@ impl Process {
         self.peak_bytes - self.attributed_bytes
     }
 
+    /// Adds the number of old objects now.
+    pub(crate) fn count_old_objects(&mut self) {
+        let place = self.program.as_ref().and_then(|program| program.old_objects);
+        let number = place.zip(self.image.as_ref()).and_then(|(place, image)| place.read(image));
+        self.old_objects.extend(number);
+    }
+
     /// Counts growth from now on.
     pub(crate) fn begin_again(&mut self) {
         let rss = proc::resident_bytes(self.pid).unwrap_or(0);
         (self.start_bytes, self.peak_bytes, self.attributed_bytes) = (rss, rss, rss);
         self.earlier_faults = proc::all_minor_faults(self.pid).unwrap_or(0);
         self.rows.clear();
+        self.old_objects.clear();
         self.ended_threads = 0;
     }
 }

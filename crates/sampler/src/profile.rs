@@ -23,6 +23,8 @@ pub struct Profile {
     pub growth: Vec<Growth>,
     /// The processes, in the order in which they were first seen.
     pub processes: Vec<ProcessGrowth>,
+    /// The numbers of old objects of processes that still run, at intervals of equal length.
+    pub old_objects: Vec<(i32, Vec<u64>)>,
     /// The sampled pages of each process that it has not returned to the kernel.
     pub touched: Vec<Touched>,
     /// Bytes of growth without any sample. A rest of at most a period for each thread counts as the samples of its process.

@@ -30,7 +30,10 @@ const PROMPT: Duration = Duration::from_millis(1);
 /// The number of threads beyond which the stacks of idle ones are not read when polling.
 const MAX_POLLED_STACKS: usize = 32;
 /// The time between two divisions of growth among samples.
-const DIVISION_INTERVAL: Duration = Duration::from_millis(20);
+const DIVISION_INTERVAL: Duration = Duration::from_millis(100);
+/// The time between two counts of old objects, at first, and the counts of a process that are kept.
+const OLD_OBJECTS_INTERVAL: Duration = Duration::from_millis(500);
+const MAX_OLD_OBJECTS: usize = 512;
 /// The samples of a second beyond which the period is doubled, and under which it is halved.
 const MAX_SAMPLES_PER_SECOND: u64 = 64;
 const MIN_SAMPLES_PER_SECOND: u64 = 8;
@@ -65,6 +68,8 @@ pub struct Sampler {
     longest_period: u64,
     touched: TouchedPages,
     budget: Budget,
+    /// The time of the next count of old objects, and the time between two.
+    old_objects_due: (Instant, Duration),
     /// Samples by process, and the time at which growth was last divided among samples.
     pending: HashMap<i32, Vec<Sample>>,
     divided: Instant,
@@ -154,6 +159,7 @@ impl Sampler {
             unsampled_bytes: 0,
             longest_period: first_period,
             budget: Budget::new(),
+            old_objects_due: (now, OLD_OBJECTS_INTERVAL),
             touched: TouchedPages::default(),
             book: Book::default(),
         };
@@ -493,6 +499,31 @@ impl Sampler {
             self.divide_of(pid);
         }
         self.finish_ended();
+        self.count_old_objects();
+    }
+
+    /// Counts old objects at intervals, which double when there are many counts.
+    fn count_old_objects(&mut self) {
+        let (due, interval) = &mut self.old_objects_due;
+        if Instant::now() < *due {
+            return;
+        }
+        *due = Instant::now() + *interval;
+        let is_full = |process: &Process| process.old_objects.len() >= MAX_OLD_OBJECTS;
+        let is_full = self.processes.values().any(is_full);
+        if is_full {
+            *interval *= 2;
+        }
+        for process in self.processes.values_mut() {
+            process.count_old_objects();
+            if is_full {
+                let mut is_kept = false;
+                process.old_objects.retain(|_| {
+                    is_kept = !is_kept;
+                    is_kept
+                });
+            }
+        }
     }
 
     /// Divides the growth of a process that was seen so far among its samples.
@@ -586,6 +617,9 @@ impl Sampler {
     #[must_use]
     pub fn take(&mut self) -> Profile {
         self.take_rest();
+        let old_objects = |&pid: &i32| Some((pid, self.processes.get(&pid)?.old_objects.clone()));
+        let old_objects = self.order.iter().filter_map(old_objects).collect();
+        self.old_objects_due = (Instant::now(), OLD_OBJECTS_INTERVAL);
         for pid in self.order.clone() {
             if let Some(process) = self.processes.get_mut(&pid) {
                 process.read_rss();
@@ -608,6 +642,7 @@ impl Sampler {
             }
         }
         profile.method = self.method();
+        profile.old_objects = old_objects;
         profile.unsampled_bytes = std::mem::take(&mut self.unsampled_bytes);
         profile.processes = std::mem::take(&mut self.ended);
         // A forked copy that was made to read the process may be gone before it is seen.
@@ -760,6 +795,38 @@ mod tests {
         assert_eq!(rows.iter().filter(|process| process.pid == pid).count(), 2);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// Faults of the old program were those of the new one if both were in the same batch.
+    #[test]
+    fn faults_before_an_exec_are_those_of_the_old_program() {
+        let own = std::process::id().cast_signed();
+        let mut sampler = Sampler::begin(own, &[], false).unwrap();
+        assert_ne!(sampler.method(), Method::Polling, "the tests run as root");
+        sampler.process(own, None).peak_bytes += 1 << 30;
+        let (time, at) = (Duration::ZERO, Address(0));
+        let fault = Fault { pid: own, tid: own, time, address: at, instruction: at };
+        let records = [FaultRecord::Fault(fault), FaultRecord::Executed { pid: own }];
+        sampler.take_records([records, records].concat(), vec![None; 4]);
+        // Each program has a row, the last one later.
+        assert_eq!(sampler.ended.len(), 2);
+        assert!(sampler.ended[0].bytes() >= 1 << 30 && sampler.ended[1].bytes() < 1 << 29);
+        assert_eq!(sampler.book.profile.samples, 2);
+        assert!(!sampler.pending.contains_key(&own));
+    }
+
+    /// The period was changed, and forks were looked at, with real-time priority.
+    #[test]
+    fn the_priority_is_an_ordinary_one_after_stacks_were_read() {
+        let priority = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            let fields = stat.rsplit_once(") ").unwrap().1;
+            fields.split(' ').nth(15).unwrap().to_owned()
+        };
+        let before = priority();
+        let mut sampler = Sampler::begin(std::process::id().cast_signed(), &[], false).unwrap();
+        sampler.step(Duration::from_millis(1)).unwrap();
+        assert_eq!(priority(), before);
     }
 
     #[test]

@@ -220,9 +220,9 @@ impl PageFaults {
         match Self::open_with(pid, others, period, self.copies.as_ref()) {
             Ok(new) => {
                 let mut old = std::mem::replace(self, new);
-                self.copies = old.copies.take();
                 // Later faults have been counted by the new counters.
                 let mut records = old.read();
+                self.copies = old.copies.take();
                 records.retain(|&(time, _)| time < begin);
                 Ok(records.into_iter().map(|it| it.1).collect())
             }
@@ -566,6 +566,48 @@ mod tests {
         // Threads have periods of their own, on each processor.
         assert!((350..=450).contains(&counts[0]) && (750..=850).contains(&counts[1]), "{counts:?}");
         assert!(ended > 0);
+    }
+
+    /// Records of an exec had no time, so they came before all faults of the old program.
+    #[test]
+    fn faults_before_an_exec_come_before_it() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read word; word=$word$word; exec sleep 0"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id().cast_signed();
+        // The shell itself is the first program.
+        while std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap().trim() != "sh" {}
+        let mut faults = PageFaults::open(pid, &[], 1).unwrap();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let records = faults.wait(Duration::ZERO).unwrap();
+        let exec = records.iter().position(|it| *it == FaultRecord::Executed { pid }).unwrap();
+        let times = |records: &[FaultRecord]| {
+            let time = |record: &FaultRecord| match record {
+                FaultRecord::Fault(fault) => Some(fault.time),
+                _ => None,
+            };
+            records.iter().filter_map(time).collect::<Vec<_>>()
+        };
+        let (before, after) = (times(&records[..exec]), times(&records[exec..]));
+        assert!(before.iter().max() < after.iter().min() && !before.is_empty(), "{records:?}");
+    }
+
+    /// The records that were not read yet were lost with their rings.
+    #[test]
+    fn a_change_of_the_period_loses_no_records() {
+        let pid = std::process::id().cast_signed();
+        let mut faults = PageFaults::open(pid, &[], 1).unwrap();
+        let start = touch(300);
+        let records = faults.change_period(pid, &[], 2).unwrap();
+        let is_own = |record: &FaultRecord| {
+            let memory = start..start + 300 * PAGE_SIZE;
+            matches!(record, FaultRecord::Fault(fault) if memory.contains(&fault.address.0))
+        };
+        assert_eq!(records.iter().filter(|it| is_own(it)).count(), 300);
+        assert_eq!(faults.period, 2);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use formats::{
     SamplingMethod, TaskKind, UnknownStacks, Who, WhoKind, WhoLine, WhoMachineCode, WhoMethod,
-    WhoOrigin, WhoTask,
+    WhoOldObjects, WhoOrigin, WhoTask,
 };
 use ledger::{Size, percent};
 
@@ -79,7 +79,8 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
     writeln!(out, "{RED}{}{RED:#}", who_summary(who))?;
     if who.growth_bytes > 0 {
         let rate = Size(who.bytes_per_minute);
-        write_wrapped(out, " · ", &format!("on average {rate}/min; {}", confidence(who)), width)?;
+        write_wrapped(out, " · ", &format!("on average {rate}/min{}", peak(who)), width)?;
+        write_wrapped(out, " · ", &confidence(who), width)?;
         if who.unknown_bytes > 0 {
             let share = percent(who.unknown_bytes, who.growth_bytes);
             let unknown = format!("{} ({share:.1} %) have no known code", Size(who.unknown_bytes));
@@ -123,9 +124,26 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
         let rows = rows.map(|it| (it.growth_bytes, None, name(it.pid)));
         write_table(out, who.growth_bytes, "PROCESS", None, rows)?;
     }
-    let note = "The code that makes memory grow need not be the code that keeps it: garbage needs room, too. `rbloat diff` \
-                shows which objects stay.";
-    write_wrapped(out, "", note, width)
+    let note = "The code that makes memory grow need not be the code that keeps it: garbage needs room, too.";
+    let diff = match &who.old_objects {
+        Some(WhoOldObjects { pid, first, last }) => format!(
+            "The number of old objects of process {pid} rose steadily, from {first} to {last}, so a part of the growth is probably \
+             kept. `rbloat diff {pid} --every 60s` shows which objects stay."
+        ),
+        None => "`rbloat diff` shows which objects stay.".into(),
+    };
+    write_wrapped(out, "", &format!("{note} {diff}"), width)
+}
+
+/// The way of the watched process to its peak, in words. After an exec it has several rows; the last one counts.
+fn peak(who: &Who) -> String {
+    match who.processes.iter().rfind(|it| it.pid == who.pid) {
+        Some(it) if it.growth_bytes > 0 => {
+            let (start, peak) = (Size(it.start_bytes), Size(it.peak_bytes));
+            format!("; RSS of process {} rose from {start} to a peak of {peak}", it.pid)
+        }
+        _ => String::new(),
+    }
 }
 
 fn task(task: &WhoTask) -> String {
