@@ -203,8 +203,8 @@ fn confidence(who: &Who) -> String {
                     "the stacks of {prompt:.0} % of it were read within 1 ms, before the thread waited"
                 ),
                 _ => format!(
-                    "{copied:.0} % of the stacks were copied at the page fault; those of {prompt:.0} % of the growth then or \
-                     within 1 ms"
+                    "{copied:.0} % of the stacks were copied at the page fault; with those that were read within 1 ms they stand for \
+                     {prompt:.0} % of the growth"
                 ),
             };
             format!("{known}{unseen}{lost}{}", unknown_stacks(who))
