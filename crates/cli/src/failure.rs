@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use capture::Address;
 use formats::{RecordingError, SnapshotError};
+use nix::errno::Errno;
 
 /// The reason why a command failed. Each message states the event, the reason, and a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -140,6 +141,9 @@ fn advice(error: &capture::Error) -> &'static str {
         E::Itself { .. } => "; give the id of a Ruby process",
         E::DoesNotStop { .. } => "; try again, or allow more with --max-pause",
         E::NewThreads { .. } => "; try again",
+        E::Faults { source, .. } if source.raw_os_error() == Some(Errno::EMFILE as i32) => {
+            "; it takes a descriptor for each thread and processor: raise the limit of open files (ulimit -Hn)"
+        }
         _ => "",
     }
 }

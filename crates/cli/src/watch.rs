@@ -16,8 +16,8 @@ use crate::arguments::CaptureArguments;
 use crate::attempts;
 use crate::failure::Failure;
 
-/// The longest wait for samples, after which signals are looked for.
-const STEP: Duration = Duration::from_millis(100);
+/// The longest wait for samples, after which signals are looked for: each wakeup costs processor time.
+const STEP: Duration = Duration::from_millis(500);
 /// The time between two attempts to derive the layouts of a process, at first. After each attempt at Ruby it doubles, up to the
 /// longest one; a process that does not run Ruby yet costs little.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -67,7 +67,8 @@ impl Watch {
 
     /// Waits for samples, for a short time.
     pub(crate) fn step(&mut self) -> Result<(), Failure> {
-        self.sampler.step(STEP)?;
+        let is_known = self.sampler.unknown_processes().is_empty();
+        self.sampler.step(if is_known { STEP } else { FIRST_RETRY })?;
         self.derive();
         Ok(())
     }

@@ -4,13 +4,19 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use formats::{
-    Sampling, Who, WhoFrame, WhoKindShare, WhoLine, WhoMachineCode, WhoMethod, WhoOrigin,
-    WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched, milliseconds,
+    Sampling, Who, WhoFrame, WhoKindShare, WhoLine, WhoMachineCode, WhoMethod, WhoOldObjects,
+    WhoOrigin, WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched, milliseconds,
 };
 use ledger::Gem;
 use sampler::{Frame, Growth, MachineCode, Profile, Touched};
 
 use crate::task::{Task, task};
+
+/// The parts of an observation, in each of which the number of old objects must rise; the counts that are needed for a judgement,
+/// and the least rise, which is also a tenth of the first number.
+const QUARTERS: usize = 4;
+const MIN_COUNTS: usize = 8;
+const MIN_OLD_OBJECTS: u64 = 2000;
 
 /// Sums up the growth of the process `pid`, which runs `command`, and of the processes that it started.
 #[must_use]
@@ -31,9 +37,9 @@ pub fn who(pid: i32, command: &str, profile: &Profile) -> Who {
             method: profile.method,
             samples: profile.samples,
             lost: profile.lost,
+            copied: profile.copied,
             torn: profile.torn,
-            unreadable: profile.unreadable,
-            late: profile.late,
+            unknown_stacks: profile.unknown_stacks,
             prompt_bytes: growth.iter().map(|it| it.prompt_bytes).sum(),
             interval_ms: profile.interval.map(milliseconds),
         },
@@ -43,6 +49,7 @@ pub fn who(pid: i32, command: &str, profile: &Profile) -> Who {
         unsampled_bytes: profile.unsampled_bytes,
         faulted_bytes: growth.iter().map(|it| it.faulted_bytes).sum(),
         copied_bytes: growth.iter().map(|it| it.copied_bytes).sum(),
+        old_objects: profile.old_objects.iter().filter_map(old_objects).max_by_key(|it| it.last),
         processes: processes(profile),
         tasks,
         methods: methods(profile, &stacks),
@@ -55,6 +62,21 @@ pub fn who(pid: i32, command: &str, profile: &Profile) -> Who {
         stacks,
         touched: profile.touched.iter().map(|it| touched(it, &numbers)).collect(),
     }
+}
+
+/// The number of old objects of a process, if it has risen steadily: each quarter of the time has more than the one before, by the
+/// least number of each.
+fn old_objects((pid, numbers): &(i32, Vec<u64>)) -> Option<WhoOldObjects> {
+    let parts: Vec<&[u64]> = numbers.chunks(numbers.len().div_ceil(QUARTERS).max(1)).collect();
+    let least: Vec<u64> = parts.iter().filter_map(|part| part.iter().min().copied()).collect();
+    let (first, last) = (*least.first()?, *least.last()?);
+    let is_steady = least.len() == QUARTERS && least.is_sorted_by(|a, b| a < b);
+    let is_much = last - first.min(last) >= MIN_OLD_OBJECTS.max(first / 10);
+    (numbers.len() >= MIN_COUNTS && is_steady && is_much).then_some(WhoOldObjects {
+        pid: *pid,
+        first,
+        last,
+    })
 }
 
 fn frame(frame: &Frame) -> WhoFrame {

@@ -50,13 +50,13 @@ pub use report::{
     MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby, SizeClass, ThreadRow,
     milliseconds,
 };
-pub use sampler::{Kind as WhoKind, Method as SamplingMethod};
+pub use sampler::{Kind as WhoKind, Method as SamplingMethod, UnknownStacks};
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
 pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};
 pub use verdict::{Action, Advice, LargeGem, Verdict};
 pub use who::{
-    Sampling, TaskKind, Who, WhoFrame, WhoKindShare, WhoLine, WhoMachineCode, WhoMethod, WhoOrigin,
-    WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched,
+    Sampling, TaskKind, Who, WhoFrame, WhoKindShare, WhoLine, WhoMachineCode, WhoMethod,
+    WhoOldObjects, WhoOrigin, WhoProcess, WhoShare, WhoStack, WhoTask, WhoTouched,
 };
 pub use why::{Why, WhyKind, WhyReferrer, WhySubject};
 

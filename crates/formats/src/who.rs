@@ -19,6 +19,7 @@ pub struct Who {
     pub unsampled_bytes: u64,
     pub faulted_bytes: u64,
     pub copied_bytes: u64,
+    pub old_objects: Option<WhoOldObjects>,
     pub processes: Vec<WhoProcess>,
     pub tasks: Vec<WhoTask>,
     pub methods: Vec<WhoMethod>,
@@ -65,11 +66,20 @@ pub struct Sampling {
     pub method: sampler::Method,
     pub samples: u64,
     pub lost: u64,
+    pub copied: u64,
     pub torn: u64,
-    pub unreadable: u64,
-    pub late: u64,
+    pub unknown_stacks: sampler::UnknownStacks,
     pub prompt_bytes: u64,
     pub interval_ms: Option<f64>,
+}
+
+/// The rise of the number of old objects of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Who")]
+pub struct WhoOldObjects {
+    pub pid: i32,
+    pub first: u64,
+    pub last: u64,
 }
 
 /// One process.

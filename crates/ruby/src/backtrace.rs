@@ -6,7 +6,9 @@
 //! | `code` | the methods, files and lines of frames |
 //! | `methods` | the names of methods and of their owners |
 //! | `running` | the stacks of processes that run |
+//! | `at_fault` | the copy of a stack that the kernel makes at a page fault |
 
+mod at_fault;
 mod code;
 mod methods;
 mod running;
@@ -15,7 +17,7 @@ mod stacks;
 use capture::{Address, Image};
 
 use crate::backtrace::code::CodeReader;
-pub use crate::backtrace::running::{RunningStack, RunningStacks};
+pub use crate::backtrace::running::{ContextPath, NoStack, RunningStack, RunningStacks};
 pub(crate) use crate::backtrace::stacks::StackLayout;
 use crate::backtrace::stacks::{ControlFrame, Environment};
 use crate::layout::class_names::ObjectReader;

@@ -41,6 +41,7 @@ mod interpreter;
 mod layout;
 mod model;
 mod object_space;
+mod old_objects;
 mod page_cache;
 mod process;
 mod read;
@@ -49,7 +50,9 @@ mod roots;
 mod tests;
 mod word;
 
-pub use backtrace::{RunningStack, RunningStacks, backtraces, map_backtraces};
+pub use backtrace::{
+    ContextPath, NoStack, RunningStack, RunningStacks, backtraces, map_backtraces,
+};
 pub use code_paths::code_paths;
 pub use error::{Check, Error, Failure};
 pub use heap_pages::HeapPages;
@@ -69,6 +72,7 @@ pub use model::references::References;
 pub use model::slot::{Slot, SlotState, SlotType};
 pub use model::vm_stack::VmStack;
 pub use object_space::ObjectSpace;
+pub use old_objects::OldObjects;
 pub use process::{ENVIRONMENT_PREFIXES, WAKEUP_SIGNAL};
 pub use read::{read, read_with};
 pub use roots::named_roots;

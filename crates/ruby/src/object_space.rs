@@ -17,6 +17,7 @@ use crate::model::references::References;
 use crate::model::slot::{Slot, SlotState, SlotType};
 use crate::model::slot_index::SlotIndex;
 use crate::model::vm_stack::VmStack;
+use crate::old_objects::OldObjects;
 
 /// CRuby's object space of one process at one instant, as plain data.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +48,8 @@ pub struct ObjectSpace {
     /// Malloc'ed memory of the garbage collector of which only a part is in use: the array of pages, and the stack of
     /// objects to mark. For each its address and content.
     pub collector_memory: Vec<(Address, Content)>,
+    /// The collector's number of old objects; `None` if it could not be derived.
+    pub old_objects: Option<OldObjects>,
     /// The VM stacks of threads; empty if their layout could not be derived.
     pub vm_stacks: Vec<VmStack>,
     /// Remarks, mostly on parts that could not be read.

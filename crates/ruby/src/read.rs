@@ -16,6 +16,7 @@ use crate::layout::heap_layout::{HeapLayout, SpaceMembers};
 use crate::layout::page_finder;
 use crate::model::content::{Content, Form};
 use crate::object_space::ObjectSpace;
+use crate::old_objects::OldObjects;
 use crate::read::classes::Classes;
 use crate::read::slots::Counts;
 
@@ -105,6 +106,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Fail
         jit_code: jit_code::find(image, interpreter),
         transient_heap: transient_heap.map(|heap| heap.range),
         collector_memory: collector_memory(image, &heap.spaces),
+        old_objects: OldObjects::find(image, &heap.spaces, read.counts.old),
         findings,
         slot_index,
         class_names: names,

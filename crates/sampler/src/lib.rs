@@ -29,7 +29,9 @@ mod shared;
 mod touched;
 
 pub use kind::Kind;
-pub use profile::{Growth, MachineCode, Method, ProcessGrowth, Profile, Touched, TouchedPage};
+pub use profile::{
+    Growth, MachineCode, Method, ProcessGrowth, Profile, Touched, TouchedPage, UnknownStacks,
+};
 pub use program::Program;
 pub use ruby::Frame;
 pub use sampler::Sampler;

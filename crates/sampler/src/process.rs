@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use capture::live::{Pagemap, page_faults};
 use capture::{Address, Backing, Image, PAGE_SIZE, proc};
+use ruby::{ContextPath, NoStack, RunningStack};
 
 use crate::budget::Budget;
 use crate::kind::Kind;
-use crate::profile::{MachineCode, ProcessGrowth};
+use crate::profile::{MachineCode, ProcessGrowth, UnknownStack};
 use crate::program::Program;
 use crate::shared::SharedPages;
 
@@ -35,6 +36,8 @@ pub(crate) struct Process {
     attributed_bytes: u64,
     /// That part by rows of the profile.
     pub(crate) rows: HashMap<usize, u64>,
+    /// Its numbers of old objects, at intervals of equal length.
+    pub(crate) old_objects: Vec<u64>,
     /// The number of its threads that have ended.
     pub(crate) ended_threads: u64,
     /// The most pages that one of its page faults has added.
@@ -52,11 +55,11 @@ pub(crate) struct Process {
 
 /// The result of reading a stack.
 pub(crate) struct StackReading {
-    /// The frames as numbers of the process's own program; `None` if they are unknown.
-    pub(crate) frames: Option<Vec<u32>>,
+    /// The frames as numbers of the process's own program.
+    pub(crate) frames: Result<Vec<u32>, UnknownStack>,
     pub(crate) is_torn: bool,
-    /// True if the thread only waits there: it was read too late.
-    pub(crate) is_late: bool,
+    /// True if the kernel copied it at the fault.
+    pub(crate) is_of_fault: bool,
     /// True if the thread was still on a processor, or waited for one.
     pub(crate) is_running: bool,
     /// The time at which it was read.
@@ -77,6 +80,7 @@ impl Process {
             peak_bytes: rss,
             attributed_bytes: rss,
             rows: HashMap::new(),
+            old_objects: Vec::new(),
             ended_threads: 0,
             pages_per_fault: 1,
             earlier_faults: proc::all_minor_faults(pid).unwrap_or(0),
@@ -124,25 +128,58 @@ impl Process {
     pub(crate) fn read_stack(&mut self, tid: i32, budget: &mut Budget) -> StackReading {
         let mut stack = self.try_stack(tid);
         // A new thread's stack may be in a new mapping.
-        if stack.is_none() && self.program.is_some() && budget.has_room() {
+        if stack.is_err() && self.program.is_some() && budget.has_room() {
             self.look_again(budget);
             stack = self.try_stack(tid);
         }
         let time = page_faults::now();
-        let is_torn = stack.as_ref().is_some_and(|stack| stack.is_torn);
-        let frames = stack.map(|stack| stack.frames);
-        let innermost = frames.as_ref().and_then(|frames| frames.first());
-        let innermost = innermost.zip(self.program.as_ref());
-        let innermost = innermost.and_then(|(&frame, program)| program.stacks.frame(frame));
-        let is_late = !is_torn && innermost.is_some_and(ruby::Frame::only_waits);
-        let is_running = proc::thread_state(self.pid, tid) == Some('R');
-        StackReading { frames, is_torn, is_late, is_running, time }
+        let state = proc::thread_state(self.pid, tid);
+        let is_torn = stack.as_ref().is_ok_and(|stack| stack.is_torn);
+        let frames = match stack {
+            Ok(stack) if !is_torn && self.only_waits(&stack) => Err(UnknownStack::Late),
+            Ok(stack) => Ok(stack.frames),
+            Err(_) if matches!(state, None | Some('Z' | 'X')) => Err(UnknownStack::Ended),
+            Err(reason) => Err(reason),
+        };
+        let is_running = state == Some('R');
+        StackReading { frames, is_torn, is_of_fault: false, is_running, time }
     }
 
-    fn try_stack(&mut self, tid: i32) -> Option<ruby::RunningStack> {
-        let descriptor = self.descriptor(tid)?;
+    /// The stack that the kernel copied at a page fault; `None` if that is none of this program's.
+    pub(crate) fn stack_of_fault(
+        &mut self,
+        path: &ContextPath,
+        copy: &[u8],
+        budget: &mut Budget,
+    ) -> Option<StackReading> {
+        if self.image.is_none() && budget.has_room() {
+            self.look_again(budget);
+        }
         let (image, program) = (self.image.as_ref()?, self.program.as_mut()?);
-        program.stacks.read(image, descriptor)
+        if program.stacks.context_path() != *path {
+            return None;
+        }
+        let frames = Ok(program.stacks.read_copy(image, copy).ok()?.frames);
+        let time = page_faults::now();
+        Some(StackReading { frames, is_torn: false, is_of_fault: true, is_running: true, time })
+    }
+
+    /// Returns true if the thread does nothing but wait there.
+    fn only_waits(&self, stack: &RunningStack) -> bool {
+        let innermost = stack.frames.first().zip(self.program.as_ref());
+        let innermost = innermost.and_then(|(&frame, program)| program.stacks.frame(frame));
+        innermost.is_some_and(ruby::Frame::only_waits)
+    }
+
+    fn try_stack(&mut self, tid: i32) -> Result<RunningStack, UnknownStack> {
+        let descriptor = self.descriptor(tid).ok_or(UnknownStack::NotFound);
+        let program = self.program.as_mut().ok_or(UnknownStack::NotDerived)?;
+        let image = self.image.as_ref().ok_or(UnknownStack::Unreadable)?;
+        program.stacks.read(image, descriptor?).map_err(|reason| match reason {
+            NoStack::NoRuby => UnknownStack::NoRuby,
+            NoStack::Ended => UnknownStack::Ended,
+            NoStack::Unreadable => UnknownStack::Unreadable,
+        })
     }
 
     fn descriptor(&mut self, tid: i32) -> Option<Address> {
@@ -315,12 +352,20 @@ impl Process {
         self.peak_bytes - self.attributed_bytes
     }
 
+    /// Adds the number of old objects now.
+    pub(crate) fn count_old_objects(&mut self) {
+        let place = self.program.as_ref().and_then(|program| program.old_objects);
+        let number = place.zip(self.image.as_ref()).and_then(|(place, image)| place.read(image));
+        self.old_objects.extend(number);
+    }
+
     /// Counts growth from now on.
     pub(crate) fn begin_again(&mut self) {
         let rss = proc::resident_bytes(self.pid).unwrap_or(0);
         (self.start_bytes, self.peak_bytes, self.attributed_bytes) = (rss, rss, rss);
         self.earlier_faults = proc::all_minor_faults(self.pid).unwrap_or(0);
         self.rows.clear();
+        self.old_objects.clear();
         self.ended_threads = 0;
     }
 }

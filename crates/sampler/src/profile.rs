@@ -23,6 +23,8 @@ pub struct Profile {
     pub growth: Vec<Growth>,
     /// The processes, in the order in which they were first seen.
     pub processes: Vec<ProcessGrowth>,
+    /// The numbers of old objects of processes that still run, at intervals of equal length.
+    pub old_objects: Vec<(i32, Vec<u64>)>,
     /// The sampled pages of each process that it has not returned to the kernel.
     pub touched: Vec<Touched>,
     /// Bytes of growth without any sample. A rest of at most a period for each thread counts as the samples of its process.
@@ -31,12 +33,12 @@ pub struct Profile {
     pub samples: u64,
     /// The number of samples that the kernel lost because a ring was full.
     pub lost: u64,
+    /// The number of samples whose stacks the kernel copied at the page fault.
+    pub copied: u64,
     /// Stacks whose innermost frames are missing, because they changed while they were read.
     pub torn: u64,
-    /// Samples of threads whose stack could not be read.
-    pub unreadable: u64,
-    /// Samples whose stack was read too late: the thread already waited.
-    pub late: u64,
+    /// The samples without a stack.
+    pub unknown_stacks: UnknownStacks,
     /// The time between two looks, if page faults were counted.
     pub interval: Option<Duration>,
     /// The time of the observation.
@@ -55,6 +57,48 @@ pub enum Method {
     UserPageFaults,
     /// By the number of page faults of each thread, read again and again.
     Polling,
+}
+
+/// The reason why the stack of a sample is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnknownStack {
+    NotDerived,
+    Ended,
+    NotFound,
+    NoRuby,
+    Unreadable,
+    Late,
+}
+
+/// The numbers of samples without a stack, by the reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnknownStacks {
+    /// The layouts of the process were not known yet, or it does not run Ruby.
+    pub not_derived: u64,
+    /// The thread had ended, or the code that it ran.
+    pub ended: u64,
+    /// The thread was not found in the list of threads.
+    pub not_found: u64,
+    /// The thread runs no Ruby, or did not run it yet.
+    pub no_ruby: u64,
+    /// A part of the stack could not be read.
+    pub unreadable: u64,
+    /// The stack was read too late: the thread already waited.
+    pub late: u64,
+}
+
+impl UnknownStacks {
+    /// Counts a sample.
+    pub(crate) fn add(&mut self, reason: UnknownStack) {
+        *match reason {
+            UnknownStack::NotDerived => &mut self.not_derived,
+            UnknownStack::Ended => &mut self.ended,
+            UnknownStack::NotFound => &mut self.not_found,
+            UnknownStack::NoRuby => &mut self.no_ruby,
+            UnknownStack::Unreadable => &mut self.unreadable,
+            UnknownStack::Late => &mut self.late,
+        } += 1;
+    }
 }
 
 /// The machine code that touched memory.
@@ -83,7 +127,7 @@ pub struct Growth {
     pub machine_code: u32,
     /// The growth, in bytes.
     pub bytes: u64,
-    /// The part of `bytes` whose stacks were read within 1 ms, while the thread was still running.
+    /// The part of `bytes` whose stacks were copied at the fault, or read within 1 ms, while the thread was still running.
     pub prompt_bytes: u64,
     /// The bytes that were faulted in. More than `bytes` if RSS did not grow: pages were copied, or returned and used again.
     pub faulted_bytes: u64,

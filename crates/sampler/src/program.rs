@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use allocator::ThreadList;
 use capture::{Address, Image, Thread};
-use ruby::{HeapPages, RunningStacks};
+use ruby::{HeapPages, OldObjects, RunningStacks};
 
 /// Everything that is derived of a program, by which its threads are followed while it runs. Processes that it forks have the
 /// same.
@@ -12,6 +12,7 @@ pub struct Program {
     /// `None` if threads that begin later cannot be found.
     pub(crate) list: Option<ThreadList>,
     pub(crate) heap_pages: Option<HeapPages>,
+    pub(crate) old_objects: Option<OldObjects>,
     /// The descriptors of the threads of the captured process.
     pub(crate) threads: HashMap<i32, Address>,
 }
@@ -31,6 +32,7 @@ impl Program {
             stacks,
             list: ThreadList::derive(image),
             heap_pages: HeapPages::derive(&space),
+            old_objects: space.old_objects,
             threads: image.state.threads.iter().map(descriptor).collect(),
         })
     }

@@ -1,19 +1,21 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use capture::live::kernel_program::FaultCopies;
 use capture::live::page_faults::{
     Fault, FaultRecord, PageFaults, is_forbidden, real_time_priority,
 };
 use capture::proc::own_thread_cpu_time;
 use capture::{Address, Error, PAGE_SIZE, proc};
-use ruby::Frame;
+use ruby::{ContextPath, Frame};
 
 use crate::budget::Budget;
 use crate::kind::Kind;
 use crate::polling::{Polled, Polling};
 use crate::process::{Process, StackReading};
-use crate::profile::{Growth, MachineCode, Method, ProcessGrowth, Profile};
+use crate::profile::{Growth, MachineCode, Method, ProcessGrowth, Profile, UnknownStack};
 use crate::program::Program;
 use crate::touched::TouchedPages;
 
@@ -28,7 +30,10 @@ const PROMPT: Duration = Duration::from_millis(1);
 /// The number of threads beyond which the stacks of idle ones are not read when polling.
 const MAX_POLLED_STACKS: usize = 32;
 /// The time between two divisions of growth among samples.
-const DIVISION_INTERVAL: Duration = Duration::from_millis(20);
+const DIVISION_INTERVAL: Duration = Duration::from_millis(100);
+/// The time between two counts of old objects, at first, and the counts of a process that are kept.
+const OLD_OBJECTS_INTERVAL: Duration = Duration::from_millis(500);
+const MAX_OLD_OBJECTS: usize = 512;
 /// The samples of a second beyond which the period is doubled, and under which it is halved.
 const MAX_SAMPLES_PER_SECOND: u64 = 64;
 const MIN_SAMPLES_PER_SECOND: u64 = 8;
@@ -37,6 +42,10 @@ const MIN_SAMPLES_PER_SECOND: u64 = 8;
 pub struct Sampler {
     pid: i32,
     source: Source,
+    /// The way to the stacks that the kernel copies at page faults; `None` if it does not.
+    copied: Option<ContextPath>,
+    /// That of a program that was learned.
+    to_copy: Option<ContextPath>,
     /// True if the process has transparent huge pages.
     has_huge_pages: bool,
     /// The begin of a second, and its samples.
@@ -59,6 +68,8 @@ pub struct Sampler {
     longest_period: u64,
     touched: TouchedPages,
     budget: Budget,
+    /// The time of the next count of old objects, and the time between two.
+    old_objects_due: (Instant, Duration),
     /// Samples by process, and the time at which growth was last divided among samples.
     pending: HashMap<i32, Vec<Sample>>,
     divided: Instant,
@@ -82,8 +93,8 @@ struct Gone {
     faults: u64,
 }
 
-/// The stacks of threads that have faulted, each read once.
-type Readings = HashMap<(i32, i32), StackReading>;
+/// The stacks of faults, in the order of their records.
+type Readings = Vec<Option<Rc<StackReading>>>;
 
 /// The numbers of everything that occurs in samples, and their growth.
 #[derive(Default)]
@@ -132,6 +143,8 @@ impl Sampler {
         let mut sampler = Self {
             pid,
             source,
+            copied: None,
+            to_copy: None,
             has_huge_pages,
             second: (now, 0),
             started: now,
@@ -146,6 +159,7 @@ impl Sampler {
             unsampled_bytes: 0,
             longest_period: first_period,
             budget: Budget::new(),
+            old_objects_due: (now, OLD_OBJECTS_INTERVAL),
             touched: TouchedPages::default(),
             book: Book::default(),
         };
@@ -180,6 +194,22 @@ impl Sampler {
         for process in self.processes.values_mut().filter(|process| process.program.is_none()) {
             process.learn(program.clone());
         }
+        self.to_copy = Some(program.stacks.context_path());
+    }
+
+    /// Lets the kernel copy the stacks of a program that was learned. If it refuses, they are read.
+    fn copy_stacks(&mut self) -> Result<(), Error> {
+        let Some(path) = self.to_copy.take().filter(|path| self.copied.as_ref() != Some(path))
+        else {
+            return Ok(());
+        };
+        let Source::Events(faults) = &mut self.source else { return Ok(()) };
+        let Ok(copies) = FaultCopies::load(|code| path.write(code)) else { return Ok(()) };
+        let others: Vec<i32> = self.order.iter().copied().filter(|&it| it != self.pid).collect();
+        let rest = faults.copy_at_faults(self.pid, &others, copies)?;
+        self.take_in(rest);
+        self.copied = Some(path);
+        Ok(())
     }
 
     /// The processes that have begun to run another program since the last call.
@@ -192,6 +222,7 @@ impl Sampler {
     /// # Errors
     /// If the kernel refuses to wait, or to sample any longer.
     pub fn step(&mut self, time: Duration) -> Result<(), Error> {
+        self.copy_stacks()?;
         match &mut self.source {
             Source::Events(faults) => {
                 // The sooner a stack is read after the fault, the surer is it the stack of the fault.
@@ -200,7 +231,7 @@ impl Sampler {
                 let records = faults.wait(time).map_err(failed)?;
                 let readings = self.read_stacks(&records);
                 drop(priority);
-                let samples = self.take_records(records, &readings);
+                let samples = self.take_records(records, readings);
                 self.adapt(samples)?;
             }
             Source::Polling { polling, .. } => {
@@ -214,43 +245,60 @@ impl Sampler {
         Ok(())
     }
 
-    /// Reads the stacks of threads that have faulted, each once.
+    /// The stacks of threads that have faulted: those of the fault, or else those that are read now, each once.
     fn read_stacks(&mut self, records: &[FaultRecord]) -> Readings {
-        let mut readings = HashMap::new();
+        let (mut readings, mut read) = (Readings::new(), HashMap::new());
         for record in records {
-            match *record {
-                FaultRecord::Fault(Fault { pid, tid, .. })
-                    if !readings.contains_key(&(pid, tid)) =>
-                {
-                    self.process(pid, None);
-                    if let Some(process) = self.processes.get_mut(&pid) {
-                        readings.insert((pid, tid), process.read_stack(tid, &mut self.budget));
-                    }
-                }
+            readings.push(match record {
+                FaultRecord::Fault(fault) => self.stack_of(fault, &mut read),
                 FaultRecord::Forked { pid, parent } => {
-                    self.process(pid, Some(parent));
+                    self.process(*pid, Some(*parent));
+                    None
                 }
-                _ => {}
-            }
+                _ => None,
+            });
         }
         // The process runs another program than the one by which its stacks were read.
-        for record in records {
-            if let FaultRecord::Executed { pid } = *record {
-                readings.retain(|key, _| key.0 != pid);
-            }
+        let executed = |record: &FaultRecord| match *record {
+            FaultRecord::Executed { pid } => Some(pid),
+            _ => None,
+        };
+        for executed in records.iter().filter_map(executed) {
+            let is_its = |record| matches!(record, &FaultRecord::Fault(it) if it.pid == executed);
+            let its = readings.iter_mut().zip(records).filter(|it| is_its(it.1));
+            its.for_each(|(reading, _)| *reading = None);
         }
         readings
     }
 
+    fn stack_of(
+        &mut self,
+        fault: &Fault,
+        read: &mut HashMap<(i32, i32), Rc<StackReading>>,
+    ) -> Option<Rc<StackReading>> {
+        let Source::Events(faults) = &mut self.source else { return None };
+        let copy = faults.copy(fault);
+        let Fault { pid, tid, .. } = *fault;
+        self.process(pid, None);
+        let process = self.processes.get_mut(&pid)?;
+        let budget = &mut self.budget;
+        if let (Some(path), Some(copy)) = (&self.copied, copy)
+            && let Some(stack) = process.stack_of_fault(path, &copy, budget)
+        {
+            return Some(Rc::new(stack));
+        }
+        let read = read.entry((pid, tid));
+        Some(read.or_insert_with(|| Rc::new(process.read_stack(tid, budget))).clone())
+    }
+
     /// Takes the records of the kernel, in the order of their time. Returns the number of samples.
-    fn take_records(&mut self, records: Vec<FaultRecord>, readings: &Readings) -> u64 {
+    fn take_records(&mut self, records: Vec<FaultRecord>, readings: Readings) -> u64 {
         let mut samples = 0;
-        let mut numbers = HashMap::new();
-        for record in records {
+        for (record, reading) in records.into_iter().zip(readings) {
             match record {
                 FaultRecord::Fault(fault) => {
                     samples += 1;
-                    self.sample(fault, readings, &mut numbers);
+                    self.sample(fault, reading.as_deref());
                 }
                 FaultRecord::Forked { pid, parent } => self.fork(pid, parent),
                 FaultRecord::ThreadEnded { pid, tid } => {
@@ -269,31 +317,26 @@ impl Sampler {
     }
 
     /// Adds a sample.
-    fn sample(
-        &mut self,
-        fault: Fault,
-        readings: &Readings,
-        numbers: &mut HashMap<(i32, i32), Option<u32>>,
-    ) {
+    fn sample(&mut self, fault: Fault, reading: Option<&StackReading>) {
         let Source::Events(PageFaults { period, .. }) = self.source else { return };
         let Fault { pid, tid, address, instruction, .. } = fault;
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        let reading = readings.get(&(pid, tid));
-        let stack = *numbers.entry((pid, tid)).or_insert_with(|| {
-            let (program, reading) = process.program.as_ref().zip(reading)?;
-            self.book.profile.torn += u64::from(reading.is_torn);
-            let frames = reading.frames.as_deref().filter(|_| !reading.is_late)?;
-            self.book.stack(program, frames)
+        let frames = reading.map_or(Err(UnknownStack::NotDerived), |reading| {
+            reading.frames.as_deref().map_err(|&reason| reason)
         });
-        let is_late = reading.is_some_and(|reading| reading.is_late);
+        let stack = process.program.as_ref().zip(frames.ok());
+        let stack = stack.and_then(|(program, frames)| self.book.stack(program, frames));
         let profile = &mut self.book.profile;
         profile.samples += 1;
-        profile.late += u64::from(is_late);
-        profile.unreadable += u64::from(stack.is_none() && !is_late);
+        profile.torn += u64::from(reading.is_some_and(|reading| reading.is_torn));
+        profile.copied += u64::from(reading.is_some_and(|reading| reading.is_of_fault));
+        if stack.is_none() {
+            profile.unknown_stacks.add(frames.err().unwrap_or(UnknownStack::Unreadable));
+        }
         let thread = self.book.thread(&process.name(tid));
         let is_prompt = reading.is_some_and(|reading| {
-            let lag = reading.time.saturating_sub(fault.time);
-            stack.is_some() && reading.is_running && lag <= PROMPT
+            let is_soon = reading.time.saturating_sub(fault.time) <= PROMPT;
+            stack.is_some() && (reading.is_of_fault || reading.is_running && is_soon)
         });
         let (faults, pages) = (period, if process.is_copy(address) { 0 } else { period });
         let sample = Sample { stack, thread, address, instruction, faults, pages, is_prompt };
@@ -389,8 +432,7 @@ impl Sampler {
             self.process(pid, None);
             let Some(process) = self.processes.get_mut(&pid) else { continue };
             let reading = process.read_stack(tid, &mut self.budget);
-            let frames = reading.frames.as_deref().filter(|_| !reading.is_late);
-            let stack = process.program.as_ref().zip(frames);
+            let stack = process.program.as_ref().zip(reading.frames.as_deref().ok());
             let stack = stack.and_then(|(program, frames)| self.book.stack(program, frames));
             after.insert((pid, tid), stack);
             if faults == 0 {
@@ -400,8 +442,10 @@ impl Sampler {
             let profile = &mut self.book.profile;
             profile.samples += 1;
             profile.torn += u64::from(reading.is_torn);
-            profile.late += u64::from(reading.is_late);
-            profile.unreadable += u64::from(stack.is_none() && !reading.is_late);
+            if stack.is_none() {
+                let reason = reading.frames.as_ref().err().copied();
+                profile.unknown_stacks.add(reason.unwrap_or(UnknownStack::Unreadable));
+            }
             let sample = |stack, pages| {
                 let (address, instruction, is_prompt) = (Address(0), Address(0), false);
                 let faults = pages;
@@ -410,7 +454,7 @@ impl Sampler {
             let earlier = before.get(&(pid, tid)).copied().flatten();
             let first = match earlier {
                 // While a thread waits, it touches nothing.
-                Some(_) if reading.is_late => faults,
+                Some(_) if reading.frames == Err(UnknownStack::Late) => faults,
                 Some(_) => faults / 2,
                 None => 0,
             };
@@ -455,6 +499,31 @@ impl Sampler {
             self.divide_of(pid);
         }
         self.finish_ended();
+        self.count_old_objects();
+    }
+
+    /// Counts old objects at intervals, which double when there are many counts.
+    fn count_old_objects(&mut self) {
+        let (due, interval) = &mut self.old_objects_due;
+        if Instant::now() < *due {
+            return;
+        }
+        *due = Instant::now() + *interval;
+        let is_full = |process: &Process| process.old_objects.len() >= MAX_OLD_OBJECTS;
+        let is_full = self.processes.values().any(is_full);
+        if is_full {
+            *interval *= 2;
+        }
+        for process in self.processes.values_mut() {
+            process.count_old_objects();
+            if is_full {
+                let mut is_kept = false;
+                process.old_objects.retain(|_| {
+                    is_kept = !is_kept;
+                    is_kept
+                });
+            }
+        }
     }
 
     /// Divides the growth of a process that was seen so far among its samples.
@@ -486,10 +555,11 @@ impl Sampler {
         }
     }
 
-    /// Changes the period once in a second, by the number of samples.
+    /// Changes the period once in a second, by the number of samples; at once if so many arrived together that we are behind.
     fn adapt(&mut self, samples: u64) -> Result<(), Error> {
         self.second.1 += samples;
-        if self.second.0.elapsed() < Duration::from_secs(1) {
+        let is_behind = samples >= MAX_SAMPLES_PER_SECOND;
+        if !is_behind && self.second.0.elapsed() < Duration::from_secs(1) {
             return Ok(());
         }
         let Source::Events(faults) = &mut self.source else { return Ok(()) };
@@ -501,17 +571,20 @@ impl Sampler {
         let others: Vec<i32> = self.order.iter().copied().filter(|&it| it != self.pid).collect();
         let rest = faults.change_period(self.pid, &others, next)?;
         self.longest_period = self.longest_period.max(next);
-        let readings = self.read_stacks(&rest);
-        self.take_records(rest, &readings);
+        self.take_in(rest);
         Ok(())
+    }
+
+    fn take_in(&mut self, records: Vec<FaultRecord>) {
+        let readings = self.read_stacks(&records);
+        self.take_records(records, readings);
     }
 
     /// Takes the records that no one has waited for yet, and divides growth among all samples.
     fn take_rest(&mut self) {
         if let Source::Events(faults) = &mut self.source {
             let records = faults.wait(Duration::ZERO).unwrap_or_default();
-            let readings = self.read_stacks(&records);
-            self.take_records(records, &readings);
+            self.take_in(records);
         }
         self.divide();
     }
@@ -544,6 +617,9 @@ impl Sampler {
     #[must_use]
     pub fn take(&mut self) -> Profile {
         self.take_rest();
+        let old_objects = |&pid: &i32| Some((pid, self.processes.get(&pid)?.old_objects.clone()));
+        let old_objects = self.order.iter().filter_map(old_objects).collect();
+        self.old_objects_due = (Instant::now(), OLD_OBJECTS_INTERVAL);
         for pid in self.order.clone() {
             if let Some(process) = self.processes.get_mut(&pid) {
                 process.read_rss();
@@ -566,6 +642,7 @@ impl Sampler {
             }
         }
         profile.method = self.method();
+        profile.old_objects = old_objects;
         profile.unsampled_bytes = std::mem::take(&mut self.unsampled_bytes);
         profile.processes = std::mem::take(&mut self.ended);
         // A forked copy that was made to read the process may be gone before it is seen.
@@ -702,7 +779,7 @@ mod tests {
         let (pid, own) = (child.id().cast_signed(), std::process::id().cast_signed());
         let mut sampler = Sampler::begin(own, &[pid], true).unwrap();
         let fork = |sampler: &mut Sampler| {
-            sampler.take_records(vec![FaultRecord::Forked { pid, parent: own }], &HashMap::new())
+            sampler.take_records(vec![FaultRecord::Forked { pid, parent: own }], vec![None])
         };
         sampler.touched.add(pid, Some(100), None, 16);
         // The process that is known already.
@@ -718,6 +795,38 @@ mod tests {
         assert_eq!(rows.iter().filter(|process| process.pid == pid).count(), 2);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// Faults of the old program were those of the new one if both were in the same batch.
+    #[test]
+    fn faults_before_an_exec_are_those_of_the_old_program() {
+        let own = std::process::id().cast_signed();
+        let mut sampler = Sampler::begin(own, &[], false).unwrap();
+        assert_ne!(sampler.method(), Method::Polling, "the tests run as root");
+        sampler.process(own, None).peak_bytes += 1 << 30;
+        let (time, at) = (Duration::ZERO, Address(0));
+        let fault = Fault { pid: own, tid: own, time, address: at, instruction: at };
+        let records = [FaultRecord::Fault(fault), FaultRecord::Executed { pid: own }];
+        sampler.take_records([records, records].concat(), vec![None; 4]);
+        // Each program has a row, the last one later.
+        assert_eq!(sampler.ended.len(), 2);
+        assert!(sampler.ended[0].bytes() >= 1 << 30 && sampler.ended[1].bytes() < 1 << 29);
+        assert_eq!(sampler.book.profile.samples, 2);
+        assert!(!sampler.pending.contains_key(&own));
+    }
+
+    /// The period was changed, and forks were looked at, with real-time priority.
+    #[test]
+    fn the_priority_is_an_ordinary_one_after_stacks_were_read() {
+        let priority = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            let fields = stat.rsplit_once(") ").unwrap().1;
+            fields.split(' ').nth(15).unwrap().to_owned()
+        };
+        let before = priority();
+        let mut sampler = Sampler::begin(std::process::id().cast_signed(), &[], false).unwrap();
+        sampler.step(Duration::from_millis(1)).unwrap();
+        assert_eq!(priority(), before);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! | [`copy_stack`] | the stack of a process that is to call a function without arguments and end |
 //! | [`pthread`], [`thread_locals`] | where a thread's `struct pthread` and its thread-local variables are |
 //! | [`returned_address`], [`RETURN_ADDRESS_BYTES`] | the address of a constant that a function returns, from its code |
+//! | [`own_thread_pointer`], [`REGISTERS_BYTES`] | the address of our own `struct pthread`, and the size of the kernel's `struct pt_regs` |
 //! | [`JIT_REACH`] | the distance that a call in compiled code can reach |
 //! | [`SYSTEM_CALL_RETURN`], [`SYSTEM_CALL_BYTES`] | the instruction that calls the kernel |
 //! | [`system_calls`] | numbers of system calls that not every CPU has |

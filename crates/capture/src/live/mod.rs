@@ -7,6 +7,7 @@
 mod blocked_signals;
 mod frames;
 mod frozen;
+pub mod kernel_program;
 mod memory;
 pub mod page_faults;
 mod pagemap;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::ClockId;
 
+use super::kernel_program::FaultCopies;
 use super::priority::RealTimePriority;
 use crate::{Address, Error, PAGE_SIZE, proc};
 
@@ -36,6 +37,8 @@ const USE_CLOCK_ID: u64 = 1 << 25;
 const CLOSE_ON_EXEC: u64 = 8;
 /// `PERF_EVENT_IOC_SET_OUTPUT`.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
+/// `PERF_EVENT_IOC_SET_BPF`.
+const SET_PROGRAM: libc::c_ulong = 0x4004_2408;
 /// Types of records.
 const LOST: u32 = 2;
 const COMM_RECORD: u32 = 3;
@@ -129,6 +132,16 @@ pub struct PageFaults {
     pub period: u64,
     /// False if faults inside of system calls are not seen.
     pub sees_system_calls: bool,
+    /// The program that the kernel runs at each sample.
+    copies: Option<FaultCopies>,
+}
+
+/// The way in which faults are counted.
+#[derive(Clone, Copy)]
+struct Counting<'a> {
+    period: u64,
+    sees_system_calls: bool,
+    copies: Option<&'a FaultCopies>,
 }
 
 /// The counter of one thread on one processor, and the ring of that processor.
@@ -147,22 +160,26 @@ impl PageFaults {
     /// If there is no such process, or the kernel refuses: without CAP_PERFMON it depends on
     /// /proc/sys/kernel/perf_event_paranoid.
     pub fn open(pid: i32, others: &[i32], period: u64) -> Result<Self, Error> {
+        Self::open_with(pid, others, period, None)
+    }
+
+    fn open_with(
+        pid: i32,
+        others: &[i32],
+        period: u64,
+        copies: Option<&FaultCopies>,
+    ) -> Result<Self, Error> {
         raise_file_limit();
-        match Self::open_all(pid, others, period, true) {
+        match Self::open_all(pid, others, Counting { period, sees_system_calls: true, copies }) {
             // Faults of one's own programs outside of system calls may be counted without rights.
             Err(Error::Faults { source, .. }) if is_refusal(&source) => {
-                Self::open_all(pid, others, period, false)
+                Self::open_all(pid, others, Counting { period, sees_system_calls: false, copies })
             }
             result => result,
         }
     }
 
-    fn open_all(
-        pid: i32,
-        others: &[i32],
-        period: u64,
-        sees_system_calls: bool,
-    ) -> Result<Self, Error> {
+    fn open_all(pid: i32, others: &[i32], counting: Counting<'_>) -> Result<Self, Error> {
         let failed = |source| Error::Faults { pid, source };
         let list = || -> Result<BTreeSet<i32>, Error> {
             let mut threads: BTreeSet<i32> = proc::thread_ids(pid)?.into_iter().collect();
@@ -172,8 +189,7 @@ impl PageFaults {
         let mut threads = list()?;
         let (mut rings, mut counters) = (Vec::new(), Vec::new());
         for _ in 0..MAX_LISTS {
-            (rings, counters) =
-                open_counters(&threads, period, sees_system_calls).map_err(failed)?;
+            (rings, counters) = open_counters(&threads, counting).map_err(failed)?;
             // A thread that was started before its creator had a counter has none.
             let now = list()?;
             if now.is_subset(&threads) {
@@ -184,7 +200,8 @@ impl PageFaults {
         if rings.is_empty() {
             return Err(Error::NoSuchProcess { pid });
         }
-        Ok(Self { rings, counters, period, sees_system_calls })
+        let Counting { period, sees_system_calls, .. } = counting;
+        Ok(Self { rings, counters, period, sees_system_calls, copies: None })
     }
 
     /// Samples every `period`-th fault from now on. Returns the records that were not read yet.
@@ -200,11 +217,12 @@ impl PageFaults {
         period: u64,
     ) -> Result<Vec<FaultRecord>, Error> {
         let begin = now();
-        match Self::open(pid, others, period) {
+        match Self::open_with(pid, others, period, self.copies.as_ref()) {
             Ok(new) => {
                 let mut old = std::mem::replace(self, new);
                 // Later faults have been counted by the new counters.
                 let mut records = old.read();
+                self.copies = old.copies.take();
                 records.retain(|&(time, _)| time < begin);
                 Ok(records.into_iter().map(|it| it.1).collect())
             }
@@ -215,10 +233,31 @@ impl PageFaults {
                 let records = self.read().into_iter().map(|it| it.1).collect();
                 self.rings.clear();
                 self.counters.clear();
-                *self = Self::open(pid, others, period)?;
+                let copies = self.copies.take();
+                *self = Self::open_with(pid, others, period, copies.as_ref())?;
+                self.copies = copies;
                 Ok(records)
             }
         }
+    }
+
+    /// Lets the kernel run a program at each sample of threads that have a counter already, and of all that they start.
+    ///
+    /// # Errors
+    /// As [`Self::change_period`].
+    pub fn copy_at_faults(
+        &mut self,
+        pid: i32,
+        others: &[i32],
+        copies: FaultCopies,
+    ) -> Result<Vec<FaultRecord>, Error> {
+        self.copies = Some(copies);
+        self.change_period(pid, others, self.period)
+    }
+
+    /// Returns what the program copied at this fault, once; `None` if nothing was.
+    pub fn copy(&mut self, fault: &Fault) -> Option<Vec<u8>> {
+        self.copies.as_mut()?.claim(fault.time, fault.address)
     }
 
     /// Takes all records out of the rings, in the order of their time.
@@ -226,6 +265,10 @@ impl PageFaults {
         let mut records = Vec::new();
         for ring in &mut self.rings {
             ring.read(&mut records);
+        }
+        // Each was written before the record of the same fault.
+        if let Some(copies) = &mut self.copies {
+            copies.read();
         }
         records.sort_by_key(|&(time, _)| time);
         records
@@ -260,8 +303,7 @@ impl PageFaults {
 /// Opens counters of these threads on each processor, and a ring for each processor.
 fn open_counters(
     threads: &BTreeSet<i32>,
-    period: u64,
-    sees_system_calls: bool,
+    counting: Counting<'_>,
 ) -> io::Result<(Vec<Ring>, Vec<OwnedFd>)> {
     let mut rings: Vec<Ring> = Vec::new();
     let mut counters = Vec::new();
@@ -270,13 +312,18 @@ fn open_counters(
     for processor in 0..i32::try_from(processors).unwrap_or(1) {
         let mut first: Option<usize> = None;
         for &tid in threads {
-            let counter = match open_counter(tid, processor, period, sees_system_calls) {
+            let counter = match open_counter(tid, processor, counting) {
                 // The thread has ended, or the processor is off.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV)) => {
                     continue;
                 }
                 result => result?,
             };
+            if let Some(copies) = counting.copies {
+                let program = copies.program().as_raw_fd();
+                // SAFETY: both are open. Without the program there are fewer copies.
+                unsafe { libc::ioctl(counter.as_raw_fd(), SET_PROGRAM as _, program) };
+            }
             match first {
                 Some(ring) => {
                     let ring = rings[ring].counter.as_raw_fd();
@@ -335,8 +382,7 @@ fn is_refusal(error: &io::Error) -> bool {
 fn open_counter(
     tid: i32,
     processor: i32,
-    period: u64,
-    sees_system_calls: bool,
+    Counting { period, sees_system_calls, .. }: Counting<'_>,
 ) -> io::Result<OwnedFd> {
     let scope = if sees_system_calls { 0 } else { EXCLUDE_KERNEL };
     let attributes = Attributes {
@@ -520,6 +566,48 @@ mod tests {
         // Threads have periods of their own, on each processor.
         assert!((350..=450).contains(&counts[0]) && (750..=850).contains(&counts[1]), "{counts:?}");
         assert!(ended > 0);
+    }
+
+    /// Records of an exec had no time, so they came before all faults of the old program.
+    #[test]
+    fn faults_before_an_exec_come_before_it() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read word; word=$word$word; exec sleep 0"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id().cast_signed();
+        // The shell itself is the first program.
+        while std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap().trim() != "sh" {}
+        let mut faults = PageFaults::open(pid, &[], 1).unwrap();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let records = faults.wait(Duration::ZERO).unwrap();
+        let exec = records.iter().position(|it| *it == FaultRecord::Executed { pid }).unwrap();
+        let times = |records: &[FaultRecord]| {
+            let time = |record: &FaultRecord| match record {
+                FaultRecord::Fault(fault) => Some(fault.time),
+                _ => None,
+            };
+            records.iter().filter_map(time).collect::<Vec<_>>()
+        };
+        let (before, after) = (times(&records[..exec]), times(&records[exec..]));
+        assert!(before.iter().max() < after.iter().min() && !before.is_empty(), "{records:?}");
+    }
+
+    /// The records that were not read yet were lost with their rings.
+    #[test]
+    fn a_change_of_the_period_loses_no_records() {
+        let pid = std::process::id().cast_signed();
+        let mut faults = PageFaults::open(pid, &[], 1).unwrap();
+        let start = touch(300);
+        let records = faults.change_period(pid, &[], 2).unwrap();
+        let is_own = |record: &FaultRecord| {
+            let memory = start..start + 300 * PAGE_SIZE;
+            matches!(record, FaultRecord::Fault(fault) if memory.contains(&fault.address.0))
+        };
+        assert_eq!(records.iter().filter(|it| is_own(it)).count(), 300);
+        assert_eq!(faults.period, 2);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The code that makes memory grow, compared with the program's design.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -12,8 +13,8 @@ use ledger::Cause;
 use serde_json::Value;
 
 use crate::record::Recorder;
-use crate::{bytes, document, rbloat, report_of, run};
-use testkit::{Browser, Target};
+use crate::{bytes, document, limited, rbloat, report_of, run};
+use testkit::{Browser, Server, Target};
 
 /// Two methods that keep memory, one eight times as much as the other, each with a line of its own, until the standard input
 /// ends. A thread calls them, and another one is idle.
@@ -785,6 +786,162 @@ fn no_growth_is_that_of_a_method_that_only_waits() {
     assert!(found.growth_bytes > 4 << 20, "{}", found.growth_bytes);
     assert!(share(&found, "Kernel#sleep") < 0.05, "{:#?}", found.methods);
     assert!(found.sampling.prompt_bytes <= found.growth_bytes - found.unknown_bytes);
+    assert!(target.finish());
+}
+
+/// Works for some seconds, in steps of the same length.
+const RETAINS_OR_NOT: &str = r##"
+    KEPT = []
+    def retain = KEPT.concat(Array.new(4000) { |i| "kept #{i}" })
+    def waste = 40.times { Array.new(4000) { |i| "garbage #{i}" * 9 } }
+    GC.start
+    puts 'ready {}'; $stdout.flush
+    $stdin.gets
+    60.times { WORK; GC.start(full_mark: false); sleep 0.1 }
+    puts 'ready {}'; $stdout.flush
+    $stdin.read
+"##;
+
+#[test]
+fn a_steady_rise_of_old_objects_is_noted() {
+    for (work, retains) in [("retain", true), ("waste", false)] {
+        let mut target = Target::ruby(&RETAINS_OR_NOT.replace("WORK", work));
+        let (output, _) = watch_work(&mut target);
+        let found = document_of(&output);
+        assert_eq!(found.old_objects.is_some(), retains, "{work} {:?}", found.old_objects);
+        if let Some(old) = &found.old_objects {
+            // 240,000 objects are kept. In the first and the last quarter some are missing.
+            assert_eq!(old.pid, target.pid());
+            assert!((80_000..240_000).contains(&(old.last - old.first)), "{old:?}");
+        }
+        let text = render::who(&found, 100);
+        assert_eq!(text.contains("rose steadily"), retains, "{text}");
+        assert!(text.contains("to a peak of ") && text.contains("rbloat diff"), "{text}");
+        assert!(target.finish());
+    }
+}
+
+/// The share of growth in the wrong method, by the program's own truth, as `scripts/who` computes it.
+fn wrong_share(who: &Who, truth: &Value) -> f64 {
+    let own = truth["bytes"].as_object().unwrap();
+    let mut growth = BTreeMap::from([(None, who.unknown_bytes)]);
+    for stack in &who.stacks {
+        let mut methods = stack.frames.iter().map(|&frame| &who.frames[frame as usize].method);
+        let method = methods.rfind(|&method| own.contains_key(method));
+        *growth.entry(method).or_default() += stack.bytes;
+    }
+    let whole: u64 = own.values().map(|bytes| bytes.as_u64().unwrap()).sum();
+    let difference = |method: Option<&String>| {
+        let truth = method.map_or(0, |method| own[method].as_u64().unwrap());
+        let found = growth.get(&method).copied().unwrap_or(0);
+        (truth as f64 / whole as f64 - found as f64 / who.growth_bytes as f64).abs()
+    };
+    own.keys().map(Some).chain([None]).map(difference).sum::<f64>() / 2.0
+}
+
+/// Stacks that were read after the fault attributed 8 to 38 % of the growth of these programs to the wrong code: their threads
+/// wait or end at once.
+#[test]
+fn the_kernel_copies_the_stacks_of_page_faults() {
+    for program in ["who/pauses", "who/threads", "who/fibers", "who/native", "who/burst"] {
+        let mut target = Target::scenario(program, &[]);
+        let (output, truth) = watch_work(&mut target);
+        let found = document_of(&output);
+        if found.sampling.copied == 0 {
+            return testkit::skip("the kernel loads no programs for page faults");
+        }
+        let sampling = &found.sampling;
+        assert!(sampling.copied * 10 > sampling.samples * 9, "{program}: {sampling:?}");
+        let wrong = wrong_share(&found, &truth);
+        assert!(wrong < 0.08, "{program}: {wrong} {sampling:?} {truth} {:#?}", found.methods);
+        let text = render::who(&found, 100);
+        assert!(text.contains(" of the stacks were copied at the page fault"), "{text}");
+        assert!(target.finish());
+    }
+}
+
+/// A JIT compiler writes the program counter of a frame only where it must.
+#[test]
+fn stacks_are_right_with_a_jit_compiler() {
+    let mut is_tested = false;
+    for (option, name) in [("--yjit", "YJIT"), ("--zjit", "ZJIT")] {
+        let has = format!("exit!(RubyVM.const_defined?(:{name}) && RubyVM::{name}.enabled?)");
+        let enabled = testkit::ruby().args([option, "-e", &has]).output();
+        if !enabled.is_ok_and(|output| output.status.success()) {
+            continue;
+        }
+        for program in ["who/burst", "who/fibers", "who/pauses"] {
+            let mut target = Target::start(testkit::scenario(program).env("RUBYOPT", option));
+            let (output, truth) = watch_work(&mut target);
+            let found = document_of(&output);
+            assert_adds_up(&found);
+            if found.sampling.copied == 0 {
+                return testkit::skip("the kernel loads no programs for page faults");
+            }
+            let wrong = wrong_share(&found, &truth);
+            assert!(wrong < 0.08, "{option} {program}: {wrong} {:?}", found.sampling);
+            assert!(target.finish());
+        }
+        is_tested = true;
+    }
+    if !is_tested {
+        testkit::skip("Ruby was built without a JIT compiler");
+    }
+}
+
+/// The memory of libpq, and of strings that are copied from it. The function that waits for a result runs without the GVL.
+#[test]
+fn results_of_a_database_are_those_of_the_method_that_asked() {
+    let can = testkit::ruby().args(["-rpg", "-e", ""]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return testkit::skip("ruby-pg is not installed where targets run");
+    }
+    let server = Server::postgres();
+    let variables = server.variables().iter().map(|(name, value)| (name, value));
+    let mut target = Target::start(testkit::scenario("who/postgres").envs(variables));
+    let (output, truth) = watch_work(&mut target);
+    let found = document_of(&output);
+    assert_adds_up(&found);
+    if found.sampling.copied == 0 {
+        return testkit::skip("the kernel loads no programs for page faults");
+    }
+    let wrong = wrong_share(&found, &truth);
+    assert!(wrong < 0.08, "{wrong} {:?} {truth} {:#?}", found.sampling, found.methods);
+    assert!(target.finish());
+}
+
+/// Without CAP_BPF stacks are read after the fault.
+#[test]
+fn stacks_are_read_if_the_kernel_copies_none() {
+    let target = Target::ruby(&format!("{GROWTH}; grow"));
+    let rbloat = rbloat();
+    let output = Command::new("setpriv")
+        .args(["--bounding-set=-bpf,-sys_admin", rbloat.get_program().to_str().unwrap(), "who"])
+        .args(["--for", "3s", "--max-pause", "10s", "--json", &target.pid().to_string()])
+        .output()
+        .unwrap();
+    let found = document_of(&output);
+    assert_eq!(found.sampling.copied, 0);
+    assert_ne!(found.sampling.method, SamplingMethod::Polling, "the tests run as root");
+    assert_adds_up(&found);
+    assert!(share(&found, "ReportsController#export") > 0.4, "{:#?}", found.methods);
+    assert!(target.finish());
+}
+
+/// A process with more threads than rbloat may open counters for.
+#[test]
+fn too_few_descriptors_are_an_error_with_advice() {
+    let target = Target::ruby(
+        "40.times { Thread.new { sleep } }
+         puts 'ready {}'; $stdout.flush
+         $stdin.read",
+    );
+    let mut rbloat = limited("-n 40");
+    rbloat.args(["who", "--for", "1s", "--max-pause", "10s", &target.pid().to_string()]);
+    let output = rbloat.output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{complaint}");
+    assert!(complaint.contains("raise the limit of open files (ulimit -Hn)"), "{complaint}");
     assert!(target.finish());
 }
 

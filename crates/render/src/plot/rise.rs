@@ -156,7 +156,7 @@ impl Peak {
 
 #[cfg(test)]
 mod tests {
-    use formats::{Line, Sampling, SamplingMethod, WhoFrame, WhoStack};
+    use formats::{Line, Sampling, SamplingMethod, UnknownStacks, WhoFrame, WhoStack};
 
     use super::*;
     use crate::plot::tests::{causes, recording};
@@ -170,9 +170,9 @@ mod tests {
                 method: SamplingMethod::PageFaults,
                 samples: 1,
                 lost: 0,
+                copied: 0,
                 torn: 0,
-                unreadable: 0,
-                late: 0,
+                unknown_stacks: UnknownStacks::default(),
                 prompt_bytes: bytes,
                 interval_ms: None,
             },

@@ -7,7 +7,8 @@ mod speedscope;
 use std::fmt::Write;
 
 use formats::{
-    SamplingMethod, TaskKind, Who, WhoKind, WhoLine, WhoMachineCode, WhoMethod, WhoOrigin, WhoTask,
+    SamplingMethod, TaskKind, UnknownStacks, Who, WhoKind, WhoLine, WhoMachineCode, WhoMethod,
+    WhoOldObjects, WhoOrigin, WhoTask,
 };
 use ledger::{Size, percent};
 
@@ -78,7 +79,8 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
     writeln!(out, "{RED}{}{RED:#}", who_summary(who))?;
     if who.growth_bytes > 0 {
         let rate = Size(who.bytes_per_minute);
-        write_wrapped(out, " · ", &format!("on average {rate}/min; {}", confidence(who)), width)?;
+        write_wrapped(out, " · ", &format!("on average {rate}/min{}", peak(who)), width)?;
+        write_wrapped(out, " · ", &confidence(who), width)?;
         if who.unknown_bytes > 0 {
             let share = percent(who.unknown_bytes, who.growth_bytes);
             let unknown = format!("{} ({share:.1} %) have no known code", Size(who.unknown_bytes));
@@ -122,9 +124,26 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
         let rows = rows.map(|it| (it.growth_bytes, None, name(it.pid)));
         write_table(out, who.growth_bytes, "PROCESS", None, rows)?;
     }
-    let note = "The code that makes memory grow need not be the code that keeps it: garbage needs room, too. `rbloat diff` \
-                shows which objects stay.";
-    write_wrapped(out, "", note, width)
+    let note = "The code that makes memory grow need not be the code that keeps it: garbage needs room, too.";
+    let diff = match &who.old_objects {
+        Some(WhoOldObjects { pid, first, last }) => format!(
+            "The number of old objects of process {pid} rose steadily, from {first} to {last}, so a part of the growth is probably \
+             kept. `rbloat diff {pid} --every 60s` shows which objects stay."
+        ),
+        None => "`rbloat diff` shows which objects stay.".into(),
+    };
+    write_wrapped(out, "", &format!("{note} {diff}"), width)
+}
+
+/// The way of the watched process to its peak, in words. After an exec it has several rows; the last one counts.
+fn peak(who: &Who) -> String {
+    match who.processes.iter().rfind(|it| it.pid == who.pid) {
+        Some(it) if it.growth_bytes > 0 => {
+            let (start, peak) = (Size(it.start_bytes), Size(it.peak_bytes));
+            format!("; RSS of process {} rose from {start} to a peak of {peak}", it.pid)
+        }
+        _ => String::new(),
+    }
 }
 
 fn task(task: &WhoTask) -> String {
@@ -178,19 +197,44 @@ fn confidence(who: &Who) -> String {
                 0 => String::new(),
                 lost => format!("; {lost} samples were lost"),
             };
-            let late = percent(who.sampling.late, who.sampling.samples);
-            let late = if late >= MIN_SHARE {
-                format!(
-                    "; {late:.0} % of the stacks were read too late: the thread already waited, so the code is unknown"
-                )
-            } else {
-                String::new()
+            let copied = percent(who.sampling.copied, who.sampling.samples);
+            let known = match who.sampling.copied {
+                0 => format!(
+                    "the stacks of {prompt:.0} % of it were read within 1 ms, before the thread waited"
+                ),
+                _ => format!(
+                    "{copied:.0} % of the stacks were copied at the page fault; with those that were read within 1 ms they stand for \
+                     {prompt:.0} % of the growth"
+                ),
             };
-            format!(
-                "the stacks of {prompt:.0} % of it were read within 1 ms, before the thread waited{unseen}{lost}{late}"
-            )
+            format!("{known}{unseen}{lost}{}", unknown_stacks(who))
         }
     }
+}
+
+/// The share of samples whose stacks are unknown, with the reasons.
+fn unknown_stacks(who: &Who) -> String {
+    let UnknownStacks { not_derived, ended, not_found, no_ruby, unreadable, late } =
+        who.sampling.unknown_stacks;
+    let share = |samples| percent(samples, who.sampling.samples);
+    let mut reasons = [
+        (late, "were read too late, when the thread already waited"),
+        (ended, "are of threads that had ended"),
+        (no_ruby, "are of threads that did not run Ruby"),
+        (not_derived, "are of processes whose layouts were not known, or that do not run Ruby"),
+        (not_found, "are of threads that were not found"),
+        (unreadable, "could not be read"),
+    ];
+    reasons.sort_by_key(|&(samples, _)| std::cmp::Reverse(samples));
+    let all = share(reasons.iter().map(|it| it.0).sum());
+    if all < MIN_SHARE {
+        return String::new();
+    }
+    let is_shown = |it: &&(u64, &str)| share(it.0) >= MIN_SHARE;
+    let reason = |it: &(u64, &str)| format!("{:.1} % {}", share(it.0), it.1);
+    let reasons: Vec<String> = reasons.iter().filter(is_shown).map(reason).collect();
+    let reasons = if reasons.is_empty() { "various reasons".into() } else { reasons.join(", ") };
+    format!("; {all:.1} % of the stacks are unknown: {reasons}")
 }
 
 /// The rows of a table: growth, growth of its own, and a name.

@@ -81,7 +81,7 @@ impl CodeReader {
             let method = self.methods.of(reader, frame.environment, environment_at)?;
             return Some(Place { code: None, method: Some(method) });
         }
-        if frame.pc.0 == 0 || frame.is_dummy() {
+        if !frame.runs_code() {
             return None;
         }
         let code = self.code_at(reader, frame)?;

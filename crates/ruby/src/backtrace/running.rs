@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use capture::{Address, Image, Memory};
+use capture::live::kernel_program::Code;
+use capture::{Address, Image, Memory, Thread};
 
+use crate::backtrace::at_fault;
 use crate::backtrace::code::{CodeReader, Place};
-use crate::backtrace::stacks::StackLayout;
+use crate::backtrace::stacks::{StackCopy, StackLayout};
 use crate::layout::class_names::ObjectReader;
 use crate::model::backtrace::Frame;
 use crate::model::code_paths::CodePaths;
@@ -40,6 +42,31 @@ pub struct RunningStack {
     pub frames: Vec<u32>,
     /// True if it changed while it was read: then its innermost frames are missing.
     pub is_torn: bool,
+}
+
+/// The reason why a thread has no stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoStack {
+    /// The thread runs no Ruby, or does not run it yet.
+    NoRuby,
+    /// The thread has no VM stack any more: its code has ended.
+    Ended,
+    /// A part could not be read, or changed too much while it was read.
+    Unreadable,
+}
+
+/// The offsets that lead from a thread's descriptor to its context, each from the pointer before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextPath(Vec<i64>);
+
+impl ContextPath {
+    /// Writes a program that copies a stack at a page fault.
+    pub fn write(&self, code: &mut Code) {
+        for &offset in &self.0 {
+            code.follow(i32::try_from(offset).expect("it is near the descriptor"));
+        }
+        at_fault::write(code);
+    }
 }
 
 /// The place that has the context of the thread that runs.
@@ -79,18 +106,57 @@ impl RunningStacks {
         image.read_address(self.anchor.0) == Ok(self.anchor.1)
     }
 
-    /// Reads the stack of the thread with this descriptor; `None` if it runs no Ruby, or its stack could not be read.
-    pub fn read(&mut self, image: &Image<'_>, descriptor: Address) -> Option<RunningStack> {
+    /// Reads the stack of the thread with this descriptor.
+    ///
+    /// # Errors
+    /// If it has none, or it could not be read.
+    pub fn read(
+        &mut self,
+        image: &Image<'_>,
+        descriptor: Address,
+    ) -> Result<RunningStack, NoStack> {
         let context = self.context_place.context(image, descriptor, self.layout)?;
-        let copy = self.layout.copy(image, context)?;
+        let Some(copy) = self.layout.copy(image, context) else {
+            let has_ended = image.read_address(context) == Ok(Address(0));
+            return Err(if has_ended { NoStack::Ended } else { NoStack::Unreadable });
+        };
+        self.stack(image, &copy)
+    }
+
+    /// The place of the contexts of threads, which programs for page faults follow.
+    #[must_use]
+    pub fn context_path(&self) -> ContextPath {
+        let context = self.layout.context_at as i64;
+        ContextPath(match self.context_place {
+            ContextPlace { is_context: true, at } => vec![at],
+            ContextPlace { is_context: false, at } => vec![at, context],
+        })
+    }
+
+    /// Reads the stack that a program of [`ContextPath::write`] copied.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn read_copy(&mut self, image: &Image<'_>, copy: &[u8]) -> Result<RunningStack, NoStack> {
+        let copy = self.layout.copied(image, copy).ok_or(NoStack::Unreadable)?;
+        self.stack(image, &copy)
+    }
+
+    fn stack(&mut self, image: &Image<'_>, copy: &StackCopy) -> Result<RunningStack, NoStack> {
         let reader = ObjectReader::running(image);
         let mut stack = RunningStack { frames: Vec::new(), is_torn: copy.is_torn };
+        let mut runs_code = copy.is_torn;
         for frame in copy.frames(image) {
+            runs_code |= frame.runs_code();
             let environment_at = |at| copy.environment(image, at);
             let place = self.code.place(reader, &frame, environment_at);
             stack.frames.extend(place.and_then(|place| self.number(reader, place)));
         }
-        Some(stack)
+        match (stack.frames.is_empty(), runs_code) {
+            (false, _) => Ok(stack),
+            (true, true) => Err(NoStack::Unreadable),
+            (true, false) => Err(NoStack::NoRuby),
+        }
     }
 
     /// The frame with this number.
@@ -131,7 +197,8 @@ impl ContextPlace {
         let most = votes.values().map(HashSet::len).max()?;
         let leads_elsewhere = |place: &Self| {
             let known = known[usize::from(place.is_context)].1;
-            let words = image.state.threads.iter().filter_map(|it| place.word(image, it.pthread()));
+            let word = |it: &Thread| place.word(image, it.pthread()).ok();
+            let words = image.state.threads.iter().filter_map(word);
             words.into_iter().any(|word| !known.contains(&word.0))
         };
         let best = votes.into_iter().filter(|(_, found)| found.len() == most).map(|it| it.0);
@@ -139,9 +206,12 @@ impl ContextPlace {
     }
 
     /// The word at this place of the thread with this descriptor, unless it is zero.
-    fn word(self, image: &Image<'_>, descriptor: Address) -> Option<Address> {
-        let at = Address(descriptor.0.checked_add_signed(self.at)?);
-        image.read_address(at).ok().filter(|found| found.0 != 0)
+    fn word(self, image: &Image<'_>, descriptor: Address) -> Result<Address, NoStack> {
+        let at = Address(descriptor.0.wrapping_add_signed(self.at));
+        match image.read_address(at) {
+            Ok(Address(0)) => Err(NoStack::NoRuby),
+            found => found.map_err(|_| NoStack::Unreadable),
+        }
     }
 
     /// The context that the thread with this descriptor runs.
@@ -150,12 +220,13 @@ impl ContextPlace {
         image: &Image<'_>,
         descriptor: Address,
         layout: StackLayout,
-    ) -> Option<Address> {
+    ) -> Result<Address, NoStack> {
         let found = self.word(image, descriptor)?;
         if self.is_context {
-            return Some(found);
+            return Ok(found);
         }
-        image.read_address(found.offset(layout.context_at as u64)).ok()
+        let at = found.offset(layout.context_at as u64);
+        image.read_address(at).map_err(|_| NoStack::Unreadable)
     }
 }
 

@@ -19,13 +19,13 @@ use crate::word::{word, words};
 /// The first bytes of a thread, among which the pointer to its context is searched for.
 const THREAD_BYTES: usize = 256;
 /// The first words of a context: the VM stack, its size in words, and the innermost frame.
-const HEAD_BYTES: usize = 24;
+pub(crate) const HEAD_BYTES: usize = 24;
 /// The first bytes of a context, among which the pointer to its thread is searched for.
 const CONTEXT_BYTES: usize = 128;
 /// The threads from which layouts are derived.
 const MAX_SAMPLES: usize = 64;
 /// More words than a VM stack has.
-const MAX_STACK_WORDS: u64 = 1 << 32;
+pub(crate) const MAX_STACK_WORDS: u64 = 1 << 32;
 /// The sizes of a frame that are tried, in words.
 const FRAME_WORDS: std::ops::RangeInclusive<usize> = 6..=10;
 /// The frames of each thread from which their size is derived.
@@ -130,8 +130,9 @@ impl ControlFrame {
         self.iseq.0 == 0 && self.environment.kind() == C_FUNCTION
     }
 
-    pub(crate) fn is_dummy(&self) -> bool {
-        self.environment.kind() == DUMMY
+    /// Returns false for frames without code, such as the outermost one.
+    pub(crate) fn runs_code(&self) -> bool {
+        self.is_c_function() || (self.pc.0 != 0 && self.environment.kind() != DUMMY)
     }
 
     fn read(reader: ObjectReader<'_>, frame: &[u8], stack: &Range<Address>) -> Option<Self> {
@@ -273,6 +274,12 @@ impl StackLayout {
         }))
     }
 
+    /// The bytes of the frames from `innermost` on that are read.
+    pub(crate) fn frame_limit(self, innermost: Address, end: Address) -> usize {
+        let used = usize::try_from(end - innermost).unwrap_or(usize::MAX);
+        used.min(self.frame_bytes * self.max_frames)
+    }
+
     /// Copies the stack of the thread that runs the context at `context` from a process that runs.
     ///
     /// The head of the context is read before the stack and after it. If both are equal, no frame began or ended
@@ -297,8 +304,9 @@ impl StackLayout {
                 let first =
                     if is_torn { moved.offset(self.frame_bytes as u64) } else { stack.innermost };
                 let skipped = ((first - stack.innermost) as usize).min(frames.len());
-                let (all, frame_bytes) = (stack.all, self.frame_bytes);
-                return Some(StackCopy { all, values, frames, skipped, frame_bytes, is_torn });
+                let values = (stack.all.start, values);
+                let copy = StackCopy::new(stack.all, values, frames, self);
+                return Some(StackCopy { skipped, is_torn, ..copy });
             }
         }
         None
@@ -308,6 +316,8 @@ impl StackLayout {
 /// A copy of the used parts of a VM stack.
 pub(crate) struct StackCopy {
     all: Range<Address>,
+    /// The address of the first value that was copied.
+    values_start: Address,
     values: Vec<u8>,
     frames: Vec<u8>,
     /// The bytes of frames that changed while they were read.
@@ -317,6 +327,15 @@ pub(crate) struct StackCopy {
 }
 
 impl StackCopy {
+    pub(crate) fn new(
+        all: Range<Address>,
+        (values_start, values): (Address, Vec<u8>),
+        frames: Vec<u8>,
+        StackLayout { frame_bytes, .. }: StackLayout,
+    ) -> Self {
+        Self { all, values_start, values, frames, skipped: 0, frame_bytes, is_torn: false }
+    }
+
     /// The valid frames, innermost first.
     pub(crate) fn frames<'a>(
         &'a self,
@@ -329,11 +348,11 @@ impl StackCopy {
 
     /// The environment at `at`: on this stack, or in memory after it left the stack.
     pub(crate) fn environment(&self, image: &Image<'_>, at: Address) -> Option<Environment> {
-        if !self.all.contains(&at) {
+        let first = at.0.checked_sub(ENVIRONMENT_BYTES)?;
+        if !self.all.contains(&at) || first < self.values_start.0 {
             return Environment::read(image, at);
         }
-        let start =
-            usize::try_from(at.before(ENVIRONMENT_BYTES).0.checked_sub(self.all.start.0)?).ok()?;
+        let start = usize::try_from(first - self.values_start.0).ok()?;
         let bytes = self.values.get(start..start + ENVIRONMENT_BYTES as usize + 8);
         bytes.filter(|_| at.is_aligned(8)).map(Environment::of)
     }

@@ -75,13 +75,16 @@ pub(crate) fn read_with(
 
 /// The readable words of the object space around its list head.
 pub(crate) fn words_around(image: &Image<'_>, head: Address) -> Vec<u64> {
-    let from = match image.state.mappings.find(head) {
-        Some(mapping) => mapping.range.start.max(head.before(SEARCHED_BEFORE)),
-        None => return Vec::new(),
-    };
+    let Some(from) = words_around_start(image, head) else { return Vec::new() };
     let mut bytes = vec![0; (head.offset(SEARCHED_BEHIND) - from) as usize];
     let read = image.read(from, &mut bytes);
     words(&bytes[..read]).collect()
+}
+
+/// The address of the first of [`words_around`].
+pub(crate) fn words_around_start(image: &Image<'_>, head: Address) -> Option<Address> {
+    let mapping = image.state.mappings.find(head)?;
+    Some(mapping.range.start.max(head.before(SEARCHED_BEFORE)))
 }
 
 /// Searches for descriptors, and remembers those that it has read.

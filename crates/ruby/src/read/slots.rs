@@ -47,6 +47,8 @@ pub(crate) struct Counts {
     /// Slots that could not be read because they are swapped out.
     pub(crate) unread: u64,
     unprotected: u64,
+    /// Objects that minor collections leave alone.
+    pub(crate) old: u64,
     /// Marks of free slots, in releases that may have any.
     recycled: u64,
 }
@@ -58,6 +60,7 @@ impl Counts {
         self.marked += more.marked;
         self.unread += more.unread;
         self.unprotected += more.unprotected;
+        self.old += more.old;
         self.recycled += more.recycled;
     }
 }
@@ -341,6 +344,7 @@ impl Reader<'_, '_> {
         }
         into.counts.marked += count(&page_bitmaps.marked);
         into.counts.unprotected += count(&page_bitmaps.unprotected);
+        into.counts.old += count(&page_bitmaps.old);
         Ok(())
     }
 

@@ -214,7 +214,7 @@ fn stacks_of_a_running_process_equal_those_of_the_paused_one() {
     let running = look(target.pid()).unwrap();
     let mut found = Vec::new();
     for thread in threads {
-        let Some(stack) = stacks.read(&running, thread.pthread()) else { continue };
+        let Ok(stack) = stacks.read(&running, thread.pthread()) else { continue };
         assert!(!stack.is_torn, "a thread that waits has a stack at rest");
         let frames = stack.frames.iter().map(|&frame| stacks.frame(frame).unwrap().clone());
         found.push(frames.collect::<Vec<Frame>>());
@@ -260,7 +260,7 @@ fn code_that_takes_the_slot_of_other_code_is_noticed() {
             path: Some("/srv/app/m.rb".to_owned()),
             line: Some(number + 1),
         };
-        let found = threads.iter().filter_map(|&thread| stacks.read(&running, thread));
+        let found = threads.iter().filter_map(|&thread| stacks.read(&running, thread).ok());
         let found: Vec<_> = found.map(|stack| stack.frames.get(1).copied()).collect();
         let frames = found.iter().filter_map(|frame| stacks.frame((*frame)?));
         assert!(
@@ -308,7 +308,7 @@ fn running_methods(image: &Image<'_>) -> Vec<Vec<String>> {
     let paths = ruby::code_paths(image, &space).unwrap();
     let mut stacks = RunningStacks::derive(image, &space, &paths).unwrap();
     let threads = image.state.threads.iter().map(Thread::pthread);
-    let found: Vec<_> = threads.filter_map(|thread| stacks.read(image, thread)).collect();
+    let found: Vec<_> = threads.filter_map(|thread| stacks.read(image, thread).ok()).collect();
     let label = |frame: u32| stacks.frame(frame).unwrap().label.clone();
     found.iter().map(|stack| stack.frames.iter().copied().map(label).collect()).collect()
 }

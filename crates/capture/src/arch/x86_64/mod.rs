@@ -42,6 +42,11 @@ pub const JIT_REACH: u64 = 1 << 31;
 /// Bytes of code that [`returned_address`] needs.
 pub const RETURN_ADDRESS_BYTES: usize = 11;
 
+/// Bytes of the registers that the kernel saves (`struct pt_regs`).
+pub const REGISTERS_BYTES: i16 = 168;
+/// `ARCH_GET_FS` of asm/prctl.h.
+const ARCH_GET_FS: i32 = 0x1003;
+
 /// Numbers of system calls that newer CPUs lack; `None` there.
 pub mod system_calls {
     /// poll(2).
@@ -66,6 +71,15 @@ pub mod relocations {
     pub const GLOB_DAT: elf::RelocationType = elf::R_X86_64_GLOB_DAT;
     /// The offset of a thread-local variable from the thread pointer.
     pub const TPOFF: elf::RelocationType = elf::R_X86_64_TPOFF64;
+}
+
+/// Returns the thread pointer of the calling thread.
+#[must_use]
+pub fn own_thread_pointer() -> u64 {
+    let mut found = 0_u64;
+    // SAFETY: the kernel writes the base of FS to the variable.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &raw mut found) };
+    found
 }
 
 /// Returns the address of the `struct pthread` of the thread with this thread pointer.
