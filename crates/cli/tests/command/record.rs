@@ -390,7 +390,9 @@ fn several_processes_are_shown_by_their_pss() {
     let (pss, rest) = rest.split_once(" in 3 processes; sum of RSS ").unwrap();
     let mib = |text: &str| text.split_once(" MiB").unwrap().0.parse::<f64>().unwrap();
     assert!(mib(pss) > 50.0 && mib(pss) < 100.0 && mib(rest) > 150.0, "{shown}");
-    let last = shown.lines().last().unwrap();
+    // The suggestion of the next command follows.
+    let is_summary = |line: &&str| !line.trim().is_empty() && !line.starts_with("Next: ");
+    let last = shown.lines().rev().find(is_summary).unwrap();
     assert!(
         last.contains("PSS: ") || last.contains("sum of RSS (shared pages counted once"),
         "{shown}"
