@@ -173,11 +173,11 @@ fn all_lies_within(scene: &Scene) {
 }
 
 fn texts(scene: &Scene) -> Vec<&str> {
-    let text = |element| match element {
-        &Element::Text { ref text, .. } => Some(text.as_str()),
+    let texts = scene.elements.iter().filter_map(|element| match element {
+        Element::Text { text, .. } => Some(text.as_str()),
         _ => None,
-    };
-    scene.elements.iter().filter_map(text).collect()
+    });
+    texts.collect()
 }
 
 #[test]
