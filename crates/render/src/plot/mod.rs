@@ -205,7 +205,8 @@ impl Plot {
     fn label_curves(&self, scene: &mut Scene, panel: &Panel) {
         let entries = self.entries();
         let labelled = entries.iter().filter(|entry| entry.is_labelled());
-        let end = |run: &Run| run.history.points.last().map(|point| panel.y(point.rss as f64));
+        let above = |point: &Point| panel.y(point.rss as f64) - 5.0;
+        let end = |run: &Run| run.history.points.last().map(above);
         let mut labels: Vec<_> =
             labelled.filter_map(|entry| Some((end(entry.runs[0])?, entry))).collect();
         labels.sort_by(|one, other| one.0.total_cmp(&other.0));
