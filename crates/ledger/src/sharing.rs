@@ -80,8 +80,8 @@ impl<'a> FamilyPages<'a> {
     /// Returns the frames that members map and that others may map, too, ascending, with the number of members. Empty if
     /// their numbers are hidden.
     pub fn shared_frames(&self) -> impl Iterator<Item = (u64, u64)> {
-        let known = self.shared.iter().filter(|_| !self.is_estimated());
-        known.map(|it| (it.frame, it.members.into()))
+        let known = if self.is_estimated() { &[][..] } else { &self.shared };
+        known.iter().map(|it| (it.frame, it.members.into()))
     }
 
     /// True if the numbers of frames are hidden.
