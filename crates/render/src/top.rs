@@ -260,7 +260,7 @@ pub fn top_detail(process: &TopProcess<'_>, width: usize, height: usize) -> Vec<
             lines.extend(wrapped(&format!("{limit}causes: not read: {reason}"), width));
         }
         TopCauses::Known(rows, age) => {
-            lines.push(format!("{limit}causes, {} s ago:", age.as_secs()));
+            lines.extend(wrapped(&format!("{limit}causes, {} s ago:", age.as_secs()), width));
             lines.extend(cause_lines(rows, width));
         }
     }

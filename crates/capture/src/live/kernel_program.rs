@@ -529,7 +529,8 @@ mod tests {
                 }
             }
         }
-        assert!(found.iter().all(|&found| found > 150), "{found:?}");
+        // The kernel drops samples if other tests make too many at the same time.
+        assert!(found.iter().all(|&found| found > 20), "{found:?}");
     }
 
     #[test]

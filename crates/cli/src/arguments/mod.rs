@@ -35,15 +35,16 @@ Exit status:
   0         success
   1         rbloat failed
   2         invalid arguments
-  3         nothing to examine: no such process or file, not a Ruby process, a kernel
-            thread, a zombie
+  3         nothing to examine: no such process or file, not a Ruby process,
+            a kernel thread, a zombie
   4         permission denied
-  5         temporary failure: the process ended, is being traced, did not stop, or
-            lacks memory
+  5         temporary failure: the process ended, is being traced, did not stop,
+            or lacks memory
   6         incomplete: a part of the process could not be read, or a run of a
             comparison failed
   7         RSS grew by more than --fail-over
-  126, 127  the program of record, who or compare cannot be started, or was not found";
+  126, 127  the program of record, who or compare cannot be started, or was
+            not found";
 
 /// Find out where a Ruby process's memory went, and how to get it back
 ///
