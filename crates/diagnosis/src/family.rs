@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use capture::Finding;
 use capture::proc::GroupMemory;
 use formats::{
-    Capture, CauseRow, CopiedOwner, Family, FamilyCause, FamilyGroup, FamilyMember, FamilyStep,
-    FindingRow,
+    Capture, CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember, FamilyStep, FindingRow,
+    Group,
 };
 use ledger::{Cause, Causes, OwnerAccount, PartAccount, percent};
 
@@ -71,8 +71,8 @@ pub fn family(
     let slots = [Cause::RubyLiveSlots, Cause::RubyFreeSlots, Cause::RubyOverhead];
     let copied_slots = slots.iter().map(|&cause| sum(3, cause)).sum();
     Family {
+        steps: steps(copied_slots, memory_bytes, has_warmup(ruby_version.as_deref())),
         ruby_version,
-        steps: steps(copied_slots, memory_bytes),
         rss_bytes: members.iter().map(|it| it.rollup.rss_bytes).sum(),
         pss_bytes: members.iter().map(|it| it.rollup.pss_bytes).sum(),
         memory_bytes,
@@ -81,20 +81,23 @@ pub fn family(
         causes,
         copied,
         copied_owners,
-        group: group.map(|it| FamilyGroup {
-            usage_bytes: it.usage_bytes,
-            limit_bytes: it.limit_bytes,
-            cache_bytes: it.cache_bytes,
-        }),
+        group: group.map(Group::from),
         findings: findings.iter().map(FindingRow::from).collect(),
         members: members.into_iter().map(member).collect(),
     }
 }
 
-fn steps(copied_bytes: u64, memory_bytes: u64) -> Vec<FamilyStep> {
+fn steps(copied_bytes: u64, memory_bytes: u64, has_warmup: bool) -> Vec<FamilyStep> {
     let is_large = copied_bytes >= MIN_COPIED_SLOTS
         && percent(copied_bytes, memory_bytes) >= MIN_COPIED_PERCENT;
-    is_large.then_some(FamilyStep::PrepareHeap { copied_bytes }).into_iter().collect()
+    is_large.then_some(FamilyStep::PrepareHeap { copied_bytes, has_warmup }).into_iter().collect()
+}
+
+/// Ruby has Process.warmup from 3.3 on.
+fn has_warmup(version: Option<&str>) -> bool {
+    let mut numbers = version.unwrap_or_default().split('.').map(|it| it.parse().unwrap_or(0));
+    let [major, minor] = [(); 2].map(|()| numbers.next().unwrap_or(0));
+    (major, minor) >= (3, 3)
 }
 
 fn member(account: MemberAccount) -> FamilyMember {

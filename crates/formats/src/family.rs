@@ -4,7 +4,7 @@ use ledger::Cause;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Capture, CauseRow, Content, FindingRow};
+use crate::{Capture, CauseRow, Content, FindingRow, Group};
 
 /// The document of `rbloat report --tree`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,7 +24,7 @@ pub struct Family {
     /// The owners of copied malloc'ed memory, largest first; `None` if owners were not searched for.
     pub copied_owners: Option<Vec<CopiedOwner>>,
     pub steps: Vec<FamilyStep>,
-    pub group: Option<FamilyGroup>,
+    pub group: Option<Group>,
     pub findings: Vec<FindingRow>,
 }
 
@@ -94,14 +94,7 @@ pub enum FamilyStep {
     PrepareHeap {
         /// The copied bytes of slots.
         copied_bytes: u64,
+        /// True if Ruby has `Process.warmup`.
+        has_warmup: bool,
     },
-}
-
-/// The control group of a family.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "see Family")]
-pub struct FamilyGroup {
-    pub usage_bytes: u64,
-    pub limit_bytes: Option<u64>,
-    pub cache_bytes: u64,
 }

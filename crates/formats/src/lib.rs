@@ -36,7 +36,7 @@ pub use diff::{
     ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, DominatorChange,
     Doubt, OwnerChange, PinChange, SizeClassChange, Subject, Trajectory,
 };
-pub use family::{CopiedOwner, Family, FamilyCause, FamilyGroup, FamilyMember, FamilyStep};
+pub use family::{CopiedOwner, Family, FamilyCause, FamilyMember, FamilyStep};
 pub use growth_sample::GrowthSample;
 pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,

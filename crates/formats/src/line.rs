@@ -2,6 +2,7 @@
 //!
 //! Sizes are bytes, times are milliseconds. Fields may be added; none is renamed.
 
+use capture::proc::GroupMemory;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +113,13 @@ pub struct Group {
     pub limit_bytes: Option<u64>,
     pub cache_bytes: u64,
     pub oom_kills: Option<u64>,
+}
+
+impl From<GroupMemory> for Group {
+    fn from(memory: GroupMemory) -> Self {
+        let GroupMemory { usage_bytes, limit_bytes, cache_bytes, oom_kills } = memory;
+        Self { usage_bytes, limit_bytes, cache_bytes, oom_kills }
+    }
 }
 
 impl Group {

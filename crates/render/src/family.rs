@@ -180,27 +180,20 @@ fn write_steps(family: &Family, out: &mut String, width: usize) -> std::fmt::Res
     }
     writeln!(out, "{BOLD}WHAT TO DO{BOLD:#}")?;
     for (step, number) in family.steps.iter().zip(1..) {
-        let FamilyStep::PrepareHeap { copied_bytes } = step;
+        let FamilyStep::PrepareHeap { copied_bytes, has_warmup } = step;
         let action = format!(
             "Prepare Ruby's heap before the fork, so that fewer pages with slots are written to afterwards: \
              {} of them were copied. Collections age objects, and compaction leaves no free slots between them.",
             Size(*copied_bytes)
         );
         write_wrapped(out, &format!(" {number}. "), &action, width)?;
-        let call = match has_warmup(family.ruby_version.as_deref()) {
+        let call = match has_warmup {
             true => "Process.warmup",
             false => "3.times { GC.start }; GC.compact",
         };
-        writeln!(out, "    {GREEN}before_fork {{ {call} }}{GREEN:#}   (in config/puma.rb)")?;
+        writeln!(out, "    {GREEN}before_fork {{ {call} }}{GREEN:#}   (Puma, in config/puma.rb)")?;
         let costs = "Costs: a restart, and a longer start, by some collections of garbage.";
         write_wrapped(out, "    ", costs, width)?;
     }
     writeln!(out)
-}
-
-/// Ruby has Process.warmup from 3.3 on.
-fn has_warmup(version: Option<&str>) -> bool {
-    let mut numbers = version.unwrap_or_default().split('.').map(|it| it.parse().unwrap_or(0));
-    let [major, minor] = [(); 2].map(|()| numbers.next().unwrap_or(0));
-    (major, minor) >= (3, 3)
 }

@@ -77,7 +77,7 @@ pub fn wait(tid: i32) -> Wait {
     match look(tid, libc::WEXITED | libc::WNOWAIT) {
         Ok(Some(Look::Ended)) => {
             if !proc::is_own_child(tid) {
-                // The kernel tells the real parent of the end only after the tracer has waited.
+                // The kernel notifies the real parent of the end only after the tracer has waited.
                 let _ = look(tid, libc::WEXITED);
             }
             Wait::Gone

@@ -22,12 +22,7 @@ pub(crate) fn sample(
         uss_bytes: sum(|process| process.uss_bytes),
         swap_bytes: sum(|process| process.swap_bytes),
         processes,
-        group: group.map(|group| Group {
-            usage_bytes: group.usage_bytes,
-            limit_bytes: group.limit_bytes,
-            cache_bytes: group.cache_bytes,
-            oom_kills: group.oom_kills,
-        }),
+        group: group.map(Group::from),
         recorder_cpu_ms,
     }
 }

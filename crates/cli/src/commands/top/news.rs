@@ -54,7 +54,7 @@ pub(super) struct NewsSender {
 
 impl NewsSender {
     pub(super) fn send(&self, news: News) {
-        // At the end nobody listens any more.
+        // The receiver may be gone at the end.
         let _ = self.sender.send(news);
         let _ = (&*self.wake).write(&[0]);
     }

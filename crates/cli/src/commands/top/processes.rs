@@ -152,12 +152,7 @@ impl Processes {
             if let Ok(command) = proc::command_line(*pid) {
                 ruby.command = command;
             }
-            ruby.group = proc::group_memory(*pid).map(|group| Group {
-                usage_bytes: group.usage_bytes,
-                limit_bytes: group.limit_bytes,
-                cache_bytes: group.cache_bytes,
-                oom_kills: group.oom_kills,
-            });
+            ruby.group = proc::group_memory(*pid).map(Group::from);
         }
     }
 
