@@ -1,16 +1,20 @@
+use std::sync::Mutex;
 use std::thread::{self, Builder};
 
 /// Returns the results of both functions, which run at the same time. If no thread can be started, `second` runs after
 /// `first`. A panic of either is passed on.
 #[must_use]
-pub fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl Fn() -> B + Sync) -> (A, B) {
+pub fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send) -> (A, B) {
+    // A thread that could not be started has taken nothing.
+    let second = Mutex::new(Some(second));
+    let take = || second.lock().ok().and_then(|mut second| second.take());
     thread::scope(|scope| {
-        let thread = Builder::new().spawn_scoped(scope, &second);
+        let thread = Builder::new().spawn_scoped(scope, || take().map(|second| second()));
         let first = first();
         let second = match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(_) => second(),
+            Err(_) => take().map(|second| second()),
         };
-        (first, second)
+        (first, second.expect("it is taken once"))
     })
 }

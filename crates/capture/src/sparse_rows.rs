@@ -57,6 +57,19 @@ impl<T> SparseRows<T> {
         &self.values
     }
 
+    /// All values, to be replaced.
+    pub fn values_mut(&mut self) -> &mut [T] {
+        &mut self.values
+    }
+
+    /// Replaces all values.
+    #[must_use]
+    pub fn map<U>(self, replace: impl FnMut(T) -> U) -> SparseRows<U> {
+        let Self { rows, groups, lengths, long, values, ended } = self;
+        let values = values.into_iter().map(replace).collect();
+        SparseRows { rows, groups, lengths, long, values, ended }
+    }
+
     /// The values of the row that is being filled.
     #[must_use]
     pub fn open_row(&self) -> &[T] {
@@ -105,7 +118,16 @@ impl<T> SparseRows<T> {
     /// Ends rows until `rows` have ended: the row that is being filled, then empty ones.
     pub fn end_rows(&mut self, rows: u32) {
         while self.rows < rows {
-            self.end_row();
+            if self.rows.is_multiple_of(GROUP)
+                && rows - self.rows >= GROUP
+                && self.open_row().is_empty()
+            {
+                let (lengths, values) = (self.lengths.len() as u32, self.ended as u32);
+                self.groups.push(Group { bits: 0, lengths, values });
+                self.rows += GROUP;
+            } else {
+                self.end_row();
+            }
         }
     }
 
@@ -131,6 +153,31 @@ impl<T> SparseRows<T> {
         self.values.extend(more.values);
         self.rows += more.rows.saturating_sub(shared);
         self.ended += more.ended;
+    }
+
+    /// Adds values at the ends of rows, ascending by row. Returns for each the index of the value before which it was
+    /// inserted, for tables with the same indices ([`insert_each`]).
+    pub fn insert(&mut self, added: &[(u32, T)]) -> Vec<usize>
+    where
+        T: Copy,
+    {
+        self.end_rows(added.last().map_or(0, |last| last.0 + 1));
+        let old = std::mem::take(self);
+        let mut places = Vec::with_capacity(added.len());
+        let mut added_rows = added.iter().peekable();
+        let mut end = 0;
+        for row in 0..old.rows {
+            let length = old.range_of(row).map_or(0, |range| range.len());
+            end += length;
+            let before = places.len();
+            while added_rows.next_if(|added| added.0 == row).is_some() {
+                places.push(end);
+            }
+            self.end_row_with(length + places.len() - before);
+        }
+        self.values = old.values;
+        insert_each(&mut self.values, &places, added.iter().map(|added| added.1));
+        places
     }
 
     /// Removes the values for which `keep` returns false.
@@ -192,8 +239,10 @@ impl<T> SparseRows<T> {
         })
     }
 
+    /// The indices of a row's values; `None` if it is empty or has not ended.
     #[inline]
-    fn range_of(&self, row: u32) -> Option<Range<usize>> {
+    #[must_use]
+    pub fn range_of(&self, row: u32) -> Option<Range<usize>> {
         let group = self.groups.get((row / GROUP) as usize)?;
         let bit = 1_u64 << (row % GROUP);
         if group.bits & bit == 0 {
@@ -204,6 +253,24 @@ impl<T> SparseRows<T> {
         let lengths = Lengths { lengths: &self.lengths, long: &self.long };
         let start = group.values as usize + lengths.sum(first..index);
         Some(start..start + lengths.of(index))
+    }
+}
+
+/// Inserts each of the values before the index in `places`, which are ascending, and as many.
+pub fn insert_each<T: Copy>(
+    into: &mut Vec<T>,
+    places: &[usize],
+    values: impl DoubleEndedIterator<Item = T> + Clone,
+) {
+    let mut old = into.len();
+    into.extend(values.clone());
+    let mut end = into.len();
+    // Backwards, so that each value is moved once.
+    for (&place, value) in places.iter().rev().zip(values.rev()) {
+        let start = end - (old - place);
+        into.copy_within(place..old, start);
+        into[start - 1] = value;
+        (old, end) = (place, start - 1);
     }
 }
 
@@ -256,7 +323,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_are_what_was_pushed(rows in prop::collection::vec(row(), 0..300)) {
+        fn rows_are_what_was_pushed(
+            rows in prop::collection::vec(row(), 0..300),
+            mut more in prop::collection::vec(0_u32..300, 0..30),
+        ) {
+            more.sort_unstable();
             let mut sparse = SparseRows::default();
             for row in &rows {
                 sparse.push(7);
@@ -291,6 +362,20 @@ mod tests {
             prop_assert_eq!(joined.iter().collect::<Vec<_>>(), expected);
             for (number, row) in (0..).zip(&rows) {
                 prop_assert_eq!(joined.of(number), row);
+            }
+            let mut doubled = sparse.clone().map(|value| u64::from(value) * 2);
+            doubled.values_mut().iter_mut().for_each(|value| *value += 1);
+            for (number, row) in (0..).zip(&rows) {
+                let expected: Vec<u64> = row.iter().map(|&value| u64::from(value) * 2 + 1).collect();
+                prop_assert_eq!(doubled.of(number), expected);
+            }
+            let mut with_more = sparse.clone();
+            let added: Vec<(u32, u32)> = more.into_iter().map(|row| (row, 90 + row)).collect();
+            with_more.insert(&added);
+            for (number, row) in (0..).zip(&rows) {
+                let of_row = added.iter().filter(|added| added.0 == number).map(|added| added.1);
+                let expected: Vec<u32> = row.iter().copied().chain(of_row).collect();
+                prop_assert_eq!(with_more.of(number), expected);
             }
             sparse.retain(|value| value % 3 == 1);
             let lengths = sparse.iter().map(|(_, row)| row.len());

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use capture::live::on_a_thread_of_its_own;
-use capture::{Image, PauseFactors, ProcessState, Thawed};
+use capture::{Image, PauseFactors, ProcessState, Thawed, both};
 use formats::{Capture, CaptureMethod};
 use inferior::{EndedCopy, ForkPlan, ForkedCopy, Refusal};
 use ledger::{Extent, Facts};
@@ -253,12 +253,13 @@ impl Target<'_> {
 
     fn fork(&self, plan: &ForkPlan) -> Result<Attempt<Reading>, Failure> {
         let mut forked = self.forked(plan)?;
-        let facts = Facts::read(forked.image(), self.owners);
+        let facts = Facts::begin(forked.image(), self.owners);
         let tried_bytes = match self.call {
             Some(call) if !facts.know_heap() => call.try_on(&mut forked)?,
             _ => None,
         };
-        let EndedCopy { state, pause, copied_bytes, left } = forked.end()?;
+        let (ended, facts) = both(|| forked.end(), || facts.resolved());
+        let EndedCopy { state, pause, copied_bytes, left } = ended?;
         let method = CaptureMethod::Fork;
         let reading =
             Reading { method, copied_bytes, left, tried_bytes, ..Reading::new(facts, state) };

@@ -26,6 +26,7 @@ use arguments::Arguments;
 use failure::Failure;
 
 fn main() -> ExitCode {
+    capture::return_freed_memory();
     let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
     terminal::set(arguments.color, arguments.quiet);
     match commands::run(arguments.command.as_ref()) {

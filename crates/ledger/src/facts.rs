@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use allocator::{Allocator, HeapMap, Libc};
 use capture::elf::{self, Module};
 use capture::{Address, Finding, Image, SparseRows, both};
-use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, References};
+use ruby::{CodePaths, Depth, Frame, NamedRoot, ObjectSpace, References};
 
 use crate::ownership::{AddressIndex, Edge, PointerGraph, Referent, current_frames, slot_edges};
 
@@ -25,6 +25,8 @@ pub struct Facts {
     pub(crate) modules: Vec<Module>,
     /// The pointers between blocks; `None` if owners are not wanted, or a side is missing.
     pub(crate) graph: Option<PointerGraph>,
+    /// The words of slots that are not resolved yet.
+    references: References,
     /// The edges from slots to blocks; empty if there is a graph, which has them.
     pub(crate) slot_edges: SparseRows<Edge>,
     /// Objects that constants or variables of Ruby refer to; empty if owners are not wanted.
@@ -44,13 +46,24 @@ impl Facts {
     /// [`Ledger::draw_up`](crate::Ledger::draw_up) can find owners.
     #[must_use]
     pub fn read(image: &Image<'_>, owners: bool) -> Self {
-        let mut facts = Self::read_sides(image, elf::modules(image));
+        Self::begin(image, owners).resolved()
+    }
+
+    /// Like [`read`](Self::read), but not [resolved](Self::resolved).
+    #[must_use]
+    pub fn begin(image: &Image<'_>, owners: bool) -> Self {
+        let depth = if owners { Depth::Graph } else { Depth::Memory };
+        let mut facts = Self::read_sides(image, elf::modules(image), depth);
+        if let Ok(space) = &mut facts.ruby {
+            facts.references = std::mem::take(&mut space.references);
+        }
         if owners
             && !facts.torn
             && let (Ok(heap), Ok(space)) = (&facts.malloc, &facts.ruby)
         {
-            let Facts { modules, stacks, .. } = &facts;
-            match PointerGraph::read(image, modules, heap, space, stacks) {
+            let (modules, stacks, references) =
+                (&facts.modules, &facts.stacks, &mut facts.references);
+            match PointerGraph::read(image, modules, heap, space, references, stacks) {
                 Ok(graph) => {
                     let ((named_roots, findings), code) = roots_and_code(image, space);
                     facts.named_roots = named_roots;
@@ -67,16 +80,19 @@ impl Facts {
                 Err(too_many) => facts.findings.push(too_many.finding()),
             }
         }
-        if facts.graph.is_none()
-            && let (Ok(heap), Ok(space)) = (&facts.malloc, &facts.ruby)
-        {
-            facts.slot_edges = slot_edges(heap, space);
-        }
-        if let Ok(space) = &mut facts.ruby {
-            // The edges replace them. Nothing may read `references` after this.
-            space.references = References::default();
-        }
         facts
+    }
+
+    /// Finds the blocks that slots refer to, unless the search for owners did. The image is not needed any more.
+    #[must_use]
+    pub fn resolved(mut self) -> Self {
+        let references = std::mem::take(&mut self.references);
+        if self.graph.is_none()
+            && let (Ok(heap), Ok(space)) = (&self.malloc, &self.ruby)
+        {
+            self.slot_edges = slot_edges(heap, space, references);
+        }
+        self
     }
 
     /// No facts but the libraries, for a process whose memory was not read. `running` is an image of the process
@@ -98,6 +114,7 @@ impl Facts {
             stacks: Vec::new(),
             modules,
             graph: None,
+            references: References::default(),
             slot_edges: SparseRows::default(),
             named_roots: Vec::new(),
             code_paths: None,
@@ -107,10 +124,10 @@ impl Facts {
     }
 
     /// `modules` are in the order in which the dynamic linker searches them.
-    fn read_sides(image: &Image<'_>, mut modules: Vec<Module>) -> Self {
+    fn read_sides(image: &Image<'_>, mut modules: Vec<Module>, depth: Depth) -> Self {
         let interpreter = ruby::find_in(image, &modules);
         let read_ruby = || match &interpreter {
-            Some(interpreter) => ruby::read_with(image, interpreter),
+            Some(interpreter) => ruby::read_with(image, interpreter, depth),
             None => Err(ruby::Error::NotRuby),
         };
         let read_malloc = || {
@@ -134,6 +151,7 @@ impl Facts {
             stacks,
             modules,
             graph: None,
+            references: References::default(),
             slot_edges: SparseRows::default(),
             named_roots: Vec::new(),
             code_paths: None,

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
 use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severity, both};
@@ -206,20 +207,32 @@ impl Ledger {
         }
         let pages = pages_of(state);
         let reach = if extent.retained_sizes { Reach::All } else { Reach::Inner };
-        let ((parts, booking, mut accounts, malloc, ruby), paths) = both(
+        // Without paths, the second thread has time for these; with them, the first one is usually earlier.
+        let (accounts, ruby) = (OnceLock::new(), OnceLock::new());
+        let sum_up_owners = || accounts.get_or_init(|| owners.accounts(pages));
+        let sum_up_slots = || ruby.get_or_init(|| space.ok().map(RubyAccount::new));
+        let ((parts, booking, malloc), paths) = both(
             || {
                 let parts = owners.parts(facts.code_paths.as_ref());
                 let booking = book_all(state, facts, owners, pages, parts.as_ref(), &mut findings);
-                let accounts = owners.accounts(pages);
+                let accounts = sum_up_owners();
+                sum_up_slots();
                 let malloc = malloc.ok().map(|heap| {
                     let accounts = if facts.graph.is_some() { &accounts[..] } else { &[] };
                     let pins = pins::find(heap, pages, owners, accounts);
                     MallocAccount::new(heap, &booking, pages, pins)
                 });
-                (parts, booking, accounts, malloc, space.ok().map(RubyAccount::new))
+                (parts, booking, malloc)
             },
-            || owners.paths(reach),
+            || {
+                let paths = owners.paths(reach);
+                sum_up_slots();
+                sum_up_owners();
+                paths
+            },
         );
+        let mut accounts = accounts.into_inner().unwrap_or_default();
+        let ruby = ruby.into_inner().flatten();
         let dominators = paths
             .and_then(|paths| owners.add_retainers(&mut accounts, &paths, extent.retained_sizes));
         let rss_bytes = booking.causes.total();

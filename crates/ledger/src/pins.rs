@@ -81,6 +81,10 @@ pub(crate) fn find(
     owners: &Owners<'_>,
     accounts: &[OwnerAccount],
 ) -> Pins {
+    let has_slabs = heap.extents.iter().any(|extent| extent.region_bytes.is_some());
+    if accounts.is_empty() && !has_slabs {
+        return Pins::default();
+    }
     let mut finder = Finder {
         index: owners.index(accounts),
         resident: Resident { runs: pages.iter().as_slice() },

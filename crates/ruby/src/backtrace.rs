@@ -88,7 +88,5 @@ fn threads(space: &ObjectSpace) -> Vec<(u32, Address)> {
         |data_type: u32| space.data_types.get(data_type as usize).is_some_and(DataType::is_thread);
     let objects = space.data_objects.iter();
     let threads = objects.filter(|(_, data_type)| data_type.is_some_and(is_thread));
-    threads
-        .flat_map(|(slot, _)| space.references.of(slot).iter().map(move |&it| (slot, it)))
-        .collect()
+    threads.flat_map(|(slot, _)| space.references.of(slot).map(move |(at, _)| (slot, at))).collect()
 }

@@ -24,7 +24,7 @@ const INTERNAL: &str = "<internal:";
 
 /// An iseq, by its slot, and its body.
 #[derive(Debug, Clone, Copy)]
-struct Iseq {
+pub(crate) struct Iseq {
     body: Address,
     slot: u32,
 }
@@ -34,11 +34,10 @@ struct Iseq {
 /// # Errors
 /// If the place of paths could not be derived, or the words there do not point to paths.
 pub fn code_paths(image: &Image<'_>, space: &ObjectSpace) -> Result<CodePaths, Finding> {
-    let iseqs = iseqs(space);
-    if iseqs.is_empty() {
+    if space.iseqs.is_empty() {
         return Ok(CodePaths::default());
     }
-    read(image, space, &iseqs).ok_or_else(|| {
+    read(image, space, &space.iseqs).ok_or_else(|| {
         let what = "the files of bytecode could not be derived: the interpreter's memory is shown by \
                     kind, but not by gem";
         Finding::general(Severity::Note, what)
@@ -46,12 +45,12 @@ pub fn code_paths(image: &Image<'_>, space: &ObjectSpace) -> Result<CodePaths, F
 }
 
 /// All iseqs with a body, by its address, so that bodies are read in this order.
-fn iseqs(space: &ObjectSpace) -> Vec<Iseq> {
+pub(crate) fn iseqs(space: &ObjectSpace) -> Vec<Iseq> {
     let is_iseq: Vec<bool> =
         space.classes.iter().map(|class| class.kind == ClassKind::Imemo(ImemoType::Iseq)).collect();
     let mut iseqs: Vec<Iseq> = Vec::new();
     // The body is the first pointer of the slot (`rb_iseq_struct` in vm_core.h).
-    for (slot, body) in space.references.iter() {
+    for (slot, body, _) in space.references.iter() {
         let class = space.slots.get(slot as usize).map_or(Slot::NO_CLASS, |slot| slot.class());
         let is_first = iseqs.last().is_none_or(|last| last.slot != slot);
         if is_first && is_iseq.get(class as usize) == Some(&true) {

@@ -74,5 +74,5 @@ pub use model::vm_stack::VmStack;
 pub use object_space::ObjectSpace;
 pub use old_objects::OldObjects;
 pub use process::{ENVIRONMENT_PREFIXES, WAKEUP_SIGNAL};
-pub use read::{read, read_with};
+pub use read::{Depth, read, read_with};
 pub use roots::named_roots;

@@ -4,6 +4,7 @@ use std::ops::Range;
 use capture::{Address, Finding, Image};
 
 use crate::backtrace::StackLayout;
+use crate::code_paths::Iseq;
 use crate::interpreter::Interpreter;
 use crate::layout::class_names::{ClassNames, ObjectReader};
 use crate::layout::imemo::ImemoTypes;
@@ -32,7 +33,7 @@ pub struct ObjectSpace {
     pub classes: Vec<Class>,
     /// The words of live slots that may point to malloc'ed memory.
     pub references: References,
-    /// The words of live slots that refer to other live slots.
+    /// The words of live slots that refer to other live slots; empty unless everything was read.
     pub links: Links,
     /// The C structures that objects of C extensions, and of Ruby's own C classes, wrap.
     pub data_types: Vec<DataType>,
@@ -60,6 +61,8 @@ pub struct ObjectSpace {
     pub(crate) class_names: Option<ClassNames>,
     pub(crate) imemo_types: Option<ImemoTypes>,
     pub(crate) shape_tree: Option<ShapeTree>,
+    /// All iseqs with a body, by its address.
+    pub(crate) iseqs: Vec<Iseq>,
     pub(crate) stack_layout: Option<StackLayout>,
 }
 

@@ -7,7 +7,6 @@ use capture::{Address, Finding, Image, Severity};
 
 use crate::areas::transient_heap::TransientHeap;
 use crate::areas::{fiber_stacks, jit_code, mark_stack};
-use crate::backtrace;
 use crate::error::{Check, Error, Failure};
 use crate::interpreter::{self, Interpreter};
 use crate::layout::bitmaps::Bitmaps;
@@ -19,9 +18,20 @@ use crate::object_space::ObjectSpace;
 use crate::old_objects::OldObjects;
 use crate::read::classes::Classes;
 use crate::read::slots::Counts;
+use crate::{backtrace, code_paths};
 
 /// The sizes of heap pages that are tried, as powers of two: 16 KiB up to 3.1, 64 KiB since.
 pub(crate) const PAGE_SIZES_LOG2: std::ops::RangeInclusive<u32> = 13..=17;
+
+/// The depth to which an object space is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Slots, and their references to malloc'ed memory without its contents. There are no links between slots, and no bodies
+    /// of iseqs.
+    Memory,
+    /// Everything.
+    Graph,
+}
 
 /// Reads the object space of a stopped process.
 ///
@@ -30,7 +40,7 @@ pub(crate) const PAGE_SIZES_LOG2: std::ops::RangeInclusive<u32> = 13..=17;
 /// nothing is known of its Ruby side; other sides of the image are not affected.
 pub fn read(image: &Image<'_>) -> Result<ObjectSpace, Error> {
     let interpreter = interpreter::find(image).ok_or(Error::NotRuby)?;
-    read_with(image, &interpreter)
+    read_with(image, &interpreter, Depth::Graph)
 }
 
 /// Reads the object space of a stopped process, for callers that have found its interpreter already
@@ -38,15 +48,19 @@ pub fn read(image: &Image<'_>) -> Result<ObjectSpace, Error> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_with(image: &Image<'_>, interpreter: &Interpreter) -> Result<ObjectSpace, Error> {
+pub fn read_with(
+    image: &Image<'_>,
+    interpreter: &Interpreter,
+    depth: Depth,
+) -> Result<ObjectSpace, Error> {
     interpreter.check_collector(image)?;
     let object = interpreter.object_class(image)?;
-    read_heap(&Basics::derive(image, interpreter), object)
+    read_heap(&Basics::derive(image, interpreter), object, depth)
         .map_err(|failure| Error::Layout { version: interpreter.version.clone(), failure })
 }
 
 /// Tries all page sizes, and accepts the heap if exactly one layout passes all checks.
-fn read_heap(basics: &Basics<'_>, object: Address) -> Result<ObjectSpace, Failure> {
+fn read_heap(basics: &Basics<'_>, object: Address, depth: Depth) -> Result<ObjectSpace, Failure> {
     let mut furthest: Option<Failure> = None;
     let mut accepted: Option<ObjectSpace> = None;
     let mut note = |failure: Failure| {
@@ -61,7 +75,7 @@ fn read_heap(basics: &Basics<'_>, object: Address) -> Result<ObjectSpace, Failur
                 Vec::new()
             });
         for heap in layouts {
-            match read_pages(basics, heap) {
+            match read_pages(basics, heap, depth) {
                 Ok(_) if accepted.is_some() => {
                     let page_bytes = 1 << page_log2;
                     return Err(Failure { check: Check::Unique, at: object, page_bytes });
@@ -77,12 +91,12 @@ fn read_heap(basics: &Basics<'_>, object: Address) -> Result<ObjectSpace, Failur
 }
 
 /// Reads the slots of these pages, checks them, and finds Ruby's other memory.
-fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Failure> {
+fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<ObjectSpace, Failure> {
     let (image, interpreter) = (basics.image, basics.interpreter);
     let context = Context::new(basics, &heap);
     let bitmaps = Bitmaps::find(image, &heap)?;
-    let transient_heap = TransientHeap::read(image, interpreter);
-    let mut read = slots::read(&context, bitmaps, transient_heap.as_ref())?;
+    let transient_heap = TransientHeap::read(image, interpreter, depth);
+    let mut read = slots::read(&context, bitmaps, transient_heap.as_ref(), depth)?;
     let Classes { mut classes, names, imemo_types, mut findings } =
         classes::resolve(&context, &mut read)?;
     let (data_types, data_objects, shortcoming) =
@@ -112,10 +126,14 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout) -> Result<ObjectSpace, Fail
         class_names: names,
         imemo_types: Some(imemo_types),
         shape_tree: basics.shape_tree,
+        iseqs: Vec::new(),
         stack_layout: None,
         vm_stacks: Vec::new(),
     };
     (space.stack_layout, space.vm_stacks) = backtrace::vm_stacks(image, &space);
+    if depth == Depth::Graph {
+        space.iseqs = code_paths::iseqs(&space);
+    }
     Ok(space)
 }
 

@@ -12,7 +12,7 @@ use crate::layout::page_descriptor::{DescriptorLayout, SlotMembers};
 use crate::layout::page_finder;
 use crate::model::heap_page::HeapPage;
 use crate::model::slot::Slot;
-use crate::read::{classes, slots};
+use crate::read::{Depth, classes, slots};
 
 /// A heap with objects of all sizes, enough that every wrong layout affects some of them.
 fn heap(release: RubyRelease) -> RubyHeap {
@@ -54,7 +54,7 @@ fn read(
 ) -> Result<Vec<Slot>, Failure> {
     let basics = Basics::derive(image, interpreter);
     let context = Context::new(&basics, heap);
-    let mut read = slots::read(&context, bitmaps, None)?;
+    let mut read = slots::read(&context, bitmaps, None, Depth::Graph)?;
     classes::resolve(&context, &mut read)?;
     Ok(read.slots)
 }

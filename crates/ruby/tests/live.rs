@@ -242,8 +242,8 @@ fn strings_name_the_memory_of_their_bytes_and_only_of_their_own() {
     let named: BTreeMap<u64, u64> = space
         .references
         .iter()
-        .filter(|(slot, _)| space.slots[*slot as usize].kind() == SlotType::STRING)
-        .fold(BTreeMap::new(), |mut named, (_, to)| {
+        .filter(|(slot, ..)| space.slots[*slot as usize].kind() == SlotType::STRING)
+        .fold(BTreeMap::new(), |mut named, (_, to, _)| {
             *named.entry(to.0).or_default() += 1;
             named
         });
@@ -261,7 +261,7 @@ fn references_lead_into_private_memory_outside_the_heap_pages() {
         standing("$kept = Array.new(5000) { |it| { it => 'z' * 1500, it.to_s => [it] * 299 } }");
     assert!(space.references.iter().count() > 10_000);
     let mut last = 0;
-    for (slot, to) in space.references.iter() {
+    for (slot, to, _) in space.references.iter() {
         assert!(to.is_aligned(16) && slot >= last && space.slots[slot as usize].is_live());
         let page = space.pages.partition_point(|page| page.range.end <= to);
         assert!(space.pages.get(page).is_none_or(|page| !page.range.contains(&to)));
@@ -380,7 +380,7 @@ fn the_transient_heap_is_found_where_there_is_one() {
     assert_eq!(space.transient_heap.is_some(), has_one);
     if let Some(heap) = &space.transient_heap {
         assert_eq!(capture::length(heap), 32 << 20);
-        assert!(space.references.iter().all(|(_, to)| !heap.contains(&to)), "they were read");
+        assert!(space.references.iter().all(|(_, to, _)| !heap.contains(&to)), "they were read");
     }
     let kind = |slot: u32| space.slots[slot as usize].kind();
     let is_own = |&slot: &u32| {

@@ -37,7 +37,7 @@ fn as_truth(space: &ObjectSpace) -> RubyTruth {
         references: space
             .references
             .iter()
-            .map(|(slot, to)| (address(slot as usize), to.0))
+            .map(|(slot, to, _)| (address(slot as usize), to.0))
             .collect(),
         links: (0..space.slots.len())
             .flat_map(|from| space.links.of(from as u32).iter().map(move |&to| (from, to)))
@@ -225,8 +225,8 @@ fn bytes_of_strings_belong_to_the_one_that_owns_them() {
             heap.shared_string(owner, pointer, 4000);
         }
         let space = assert_read(&heap, release);
-        let named: Vec<_> = space.references.iter().filter(|(_, to)| to.0 == pointer).collect();
-        let slot = named.first().map(|(slot, _)| space.slot_address(*slot as usize));
+        let named: Vec<_> = space.references.iter().filter(|(_, to, _)| to.0 == pointer).collect();
+        let slot = named.first().map(|(slot, ..)| space.slot_address(*slot as usize));
         assert_eq!((named.len(), slot), (1, Some(Some(Address(owner)))), "{release:?}");
     }
 }

@@ -571,8 +571,12 @@ mod tests {
     /// Records of an exec had no time, so they came before all faults of the old program.
     #[test]
     fn faults_before_an_exec_come_before_it() {
+        // A string of 1 MiB takes new pages, whatever the shell has touched before.
+        let program = "read word; word=0123456789abcdef
+            for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do word=$word$word; done
+            exec sleep 0";
         let mut child = std::process::Command::new("sh")
-            .args(["-c", "read word; word=$word$word; exec sleep 0"])
+            .args(["-c", program])
             .stdin(std::process::Stdio::piped())
             .spawn()
             .unwrap();

@@ -39,6 +39,16 @@ impl Edge {
         Self(node & !Self::UNCERTAIN | if is_uncertain { Self::UNCERTAIN } else { 0 })
     }
 
+    /// The edge with this [number](Self::number).
+    pub(crate) fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// A number for the edge, which is below 2^32 - 1.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
     /// The node or slot that it leads to.
     pub(crate) fn to(self) -> u32 {
         self.0 & !Self::UNCERTAIN

@@ -9,7 +9,7 @@ use capture::elf::Module;
 use capture::{
     Address, Finding, Image, Memory, PAGE_SIZE, Severity, SparseRows, Thread, both, length,
 };
-use ruby::{Content, DataType, Form, ObjectSpace, StTable, VmStack};
+use ruby::{Content, DataType, Form, ObjectSpace, References, StTable, VmStack};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::areas::{areas, live_stacks};
@@ -141,6 +141,8 @@ pub(crate) struct PointerGraph {
     pub(crate) concurrent_sets: Bits,
     /// The values of entries whose keys are objects, by key.
     pub(crate) keyed_values: Vec<KeyedValue>,
+    /// Pointers in slots that were not kept.
+    dropped_references: u64,
 }
 
 /// A value in a hash table whose key is an object.
@@ -170,9 +172,10 @@ impl PointerGraph {
         modules: &[Module],
         heap: &HeapMap,
         space: &ObjectSpace,
+        references: &mut References,
         stacks: &[Range<Address>],
     ) -> Result<Self, TooMany> {
-        Self::read_within(LIMITS, image, modules, heap, space, stacks)
+        Self::read_within(LIMITS, image, modules, heap, space, references, stacks)
     }
 
     fn read_within(
@@ -181,6 +184,7 @@ impl PointerGraph {
         modules: &[Module],
         heap: &HeapMap,
         space: &ObjectSpace,
+        references: &mut References,
         stacks: &[Range<Address>],
     ) -> Result<Self, TooMany> {
         let locals = thread_locals(image, heap, stacks);
@@ -193,12 +197,14 @@ impl PointerGraph {
             return Err(TooMany { nodes, max: limits.nodes });
         }
         let addresses = AddressIndex::new(heap, space, &areas);
-        let stack_owners = StackOwners::find(image, heap, space, &addresses);
+        let stack_owners = StackOwners::find(image, heap, space, references, &addresses);
         let root_objects = sources.iter().map(|source| source.object(&stack_owners)).collect();
         let blocks = heap.block_count() as u32;
         let cuts = halves(heap);
-        let (of_slots, contents) = edges_and_contents(heap, space, &addresses);
-        let concurrent_sets = concurrent_sets(heap, space, &addresses);
+        let concurrent_sets = concurrent_sets(heap, space, references, &addresses);
+        let references = std::mem::take(references);
+        let dropped_references = references.dropped();
+        let (of_slots, contents) = edges_and_contents(heap, space, references, &addresses);
         let mut unused: Vec<_> = space.vm_stacks.iter().map(|it| it.unused.clone()).collect();
         // What objects have there was read with them. It may be in a block of malloc's.
         unused.extend(space.transient_heap.clone());
@@ -288,6 +294,7 @@ impl PointerGraph {
             hash_tables,
             concurrent_sets,
             keyed_values,
+            dropped_references,
         })
     }
 
@@ -335,9 +342,10 @@ impl PointerGraph {
         self.parts.iter().map(|part| part.unread_bytes).sum()
     }
 
-    /// Pointers that were not kept, since a node has too many.
+    /// Pointers that were not kept, since a node or the whole heap has too many.
     pub(crate) fn dropped_words(&self) -> u64 {
-        self.parts.iter().chain(&self.corrections).map(|part| part.dropped_words).sum()
+        let parts = self.parts.iter().chain(&self.corrections);
+        self.dropped_references + parts.map(|part| part.dropped_words).sum::<u64>()
     }
 }
 
@@ -394,15 +402,19 @@ fn of_structures(space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Vec<(u32,
 }
 
 /// The blocks that sets of symbols and deduplicated strings refer to.
-fn concurrent_sets(heap: &HeapMap, space: &ObjectSpace, addresses: &AddressIndex<'_>) -> Bits {
+fn concurrent_sets(
+    heap: &HeapMap,
+    space: &ObjectSpace,
+    references: &References,
+    addresses: &AddressIndex<'_>,
+) -> Bits {
     let mut blocks = Bits::new(heap.block_count());
     let is_set = |data_type: u32| {
         space.data_types.get(data_type as usize).is_some_and(DataType::is_concurrent_set)
     };
     let sets = space.data_objects.iter().filter(|(_, data_type)| data_type.is_some_and(is_set));
-    for block in sets
-        .flat_map(|(slot, _)| space.references.of(slot))
-        .filter_map(|&at| addresses.block_at(at))
+    for block in
+        sets.flat_map(|(slot, _)| references.of(slot)).filter_map(|(at, _)| addresses.block_at(at))
     {
         blocks.insert(block);
     }
@@ -488,7 +500,15 @@ mod tests {
         let image = memory.image();
         let found = allocator::find_allocator(&image, &modules, None);
         let heap = allocator::walk(&image, &found).unwrap();
-        PointerGraph::read_within(limits, &image, &modules, &heap, &ObjectSpace::default(), &[])
+        PointerGraph::read_within(
+            limits,
+            &image,
+            &modules,
+            &heap,
+            &ObjectSpace::default(),
+            &mut References::default(),
+            &[],
+        )
     }
 
     fn all(graph: &PointerGraph) -> Vec<(Vec<Edge>, Vec<Edge>)> {

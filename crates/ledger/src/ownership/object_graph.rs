@@ -255,7 +255,7 @@ impl<'a> ObjectGraph<'a> {
 
     /// The name of the class of the object in a slot; of a thread its own name and its current method.
     pub(crate) fn class_name(&self, slot: u32) -> &str {
-        match self.thread_names.get(&slot) {
+        match self.thread_name(slot) {
             Some(name) => &name.whole,
             None => class_name(self.space, slot),
         }
@@ -263,7 +263,8 @@ impl<'a> ObjectGraph<'a> {
 
     /// The name of the thread in a slot; `None` for other objects, and for threads that have none.
     pub(crate) fn thread_name(&self, slot: u32) -> Option<&ThreadName> {
-        self.thread_names.get(&slot)
+        let is_data = self.space.slots.get(slot as usize)?.kind() == SlotType::DATA;
+        is_data.then(|| self.thread_names.get(&slot)).flatten()
     }
 
     /// The bytes of the blocks that each of the `wanted` objects refers to, if an object like it owns them: the object's

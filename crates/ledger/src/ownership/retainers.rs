@@ -208,7 +208,8 @@ impl<'a> Retainers<'a> {
 
 fn add_step<'a>(path: &mut Vec<(&'a str, usize)>, name: &'a str) {
     match path.last_mut() {
-        Some((last, count)) if *last == name => *count += 1,
+        // Objects of one class share its name, and a list may have millions.
+        Some((last, count)) if std::ptr::eq(*last, name) || *last == name => *count += 1,
         _ => path.push((name, 1)),
     }
 }

@@ -1,10 +1,10 @@
 //! The edges from slots to blocks, and the contents of blocks as objects describe them.
 
-use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use allocator::HeapMap;
-use capture::{Address, SparseRows, both};
-use ruby::{Content, ObjectSpace};
+use capture::{Address, SparseRows};
+use ruby::{Content, ObjectSpace, References};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 use crate::ownership::edges::{Edge, LIMITS};
@@ -14,17 +14,18 @@ use crate::ownership::graph::usable_bytes;
 const MALLOC_ALIGNMENT: u64 = 16;
 
 /// The edges from slots to blocks.
-pub(crate) fn slot_edges(heap: &HeapMap, space: &ObjectSpace) -> SparseRows<Edge> {
+pub(crate) fn slot_edges(
+    heap: &HeapMap,
+    space: &ObjectSpace,
+    references: References,
+) -> SparseRows<Edge> {
     // Edges cannot distinguish more blocks.
     if heap.block_count() > LIMITS.nodes {
         return SparseRows::default();
     }
     let addresses = AddressIndex::new(heap, space, &[]);
-    let [first, second] = halves_of_slots(space);
-    let edges = |slots: &Range<u32>| edges_of_slots(space, &addresses, slots, |_, _| {});
-    let (mut edges, more) = both(|| edges(&first), || edges(&second));
-    edges.append(more);
-    edges
+    let edge = |address, _| edge_of_slot(&addresses, address).map(Edge::number);
+    references.resolve(edge).map(Edge::from_number)
 }
 
 /// The edges from slots to nodes, and the content of each block that is known from its object. Content that does not fit
@@ -32,76 +33,44 @@ pub(crate) fn slot_edges(heap: &HeapMap, space: &ObjectSpace) -> SparseRows<Edge
 pub(crate) fn edges_and_contents(
     heap: &HeapMap,
     space: &ObjectSpace,
+    references: References,
     addresses: &AddressIndex<'_>,
 ) -> (SparseRows<Edge>, Vec<Content>) {
-    let [first, second] = halves_of_slots(space);
-    let of_half = |slots: &Range<u32>| {
-        let mut contents = vec![Content::UNKNOWN; heap.block_count()];
-        let note_content = |block, content| note(heap, &mut contents, block, content);
-        let edges = edges_of_slots(space, addresses, slots, note_content);
-        (edges, contents)
-    };
-    let ((mut edges, mut contents), (more_edges, more_contents)) =
-        both(|| of_half(&first), || of_half(&second));
-    edges.append(more_edges);
-    for (known, content) in contents.iter_mut().zip(more_contents) {
-        if is_more(content, *known) {
-            *known = content;
-        }
-    }
-    for &(address, content) in &space.collector_memory {
-        if let Some(block) = addresses.block_at(address) {
-            note(heap, &mut contents, block, content);
-        }
-    }
-    (edges, contents)
-}
-
-/// Two ranges of slots with about the same number of references.
-fn halves_of_slots(space: &ObjectSpace) -> [Range<u32>; 2] {
-    let slots = space.slots.len() as u32;
-    // Tables of rows are joined at multiples of 64.
-    let half = space.references.middle().next_multiple_of(64).min(slots);
-    [0..half, half..slots]
-}
-
-/// The edges from these slots to nodes. `note` is called with each block that a slot refers to, and its content.
-fn edges_of_slots(
-    space: &ObjectSpace,
-    addresses: &AddressIndex<'_>,
-    slots: &Range<u32>,
-    mut note: impl FnMut(u32, Content),
-) -> SparseRows<Edge> {
-    let mut edges = SparseRows::default();
-    for (slot, address, content) in space.references.with_contents(slots.clone()) {
-        let Some(edge) = edge_of_slot(addresses, address) else { continue };
+    let unknown = || AtomicU32::new(Content::UNKNOWN.number());
+    let contents: Vec<AtomicU32> = (0..heap.block_count()).map(|_| unknown()).collect();
+    let note = |block: u32, content| note(heap, &contents[block as usize], block, content);
+    let edges = references.resolve(|address, content| {
+        let edge = edge_of_slot(addresses, address)?;
         if edge.to() < addresses.block_count() && !edge.is_uncertain() {
             note(edge.to(), content);
         }
-        edges.end_rows(slot - slots.start);
-        edges.push(edge);
+        Some(edge.number())
+    });
+    for &(address, content) in &space.collector_memory {
+        if let Some(block) = addresses.block_at(address) {
+            note(block, content);
+        }
     }
-    edges.end_rows(slots.end - slots.start);
-    edges.shrink();
-    edges
+    let contents = contents.into_iter().map(|it| Content::from_number(it.into_inner()));
+    (edges.map(Edge::from_number), contents.collect())
 }
 
-/// Notes the content of a block, if it fits into the block.
-fn note(heap: &HeapMap, contents: &mut [Content], block: u32, content: Content) {
-    let known = &mut contents[block as usize];
-    let fits = |content: Content| {
-        content.used_words().is_some_and(|words| words * 8 <= usable_bytes(heap, block))
-    };
-    if is_more(content, *known) && fits(content) {
-        *known = content;
+/// Notes the content of a block, if it fits into the block. Blocks are noted on two threads at a time.
+fn note(heap: &HeapMap, known: &AtomicU32, block: u32, content: Content) {
+    let fits = || content.used_words().is_some_and(|words| words * 8 <= usable_bytes(heap, block));
+    if !is_more(content, Content::from_number(known.load(Relaxed))) || !fits() {
+        return;
     }
+    let more = |known| is_more(content, Content::from_number(known)).then(|| content.number());
+    _ = known.fetch_update(Relaxed, Relaxed, more);
 }
 
 /// Returns true if `content` is a larger part of a block. Arrays that share elements may each use a part of them; the
-/// largest one counts.
+/// largest one counts. The order of the calls makes no difference.
 fn is_more(content: Content, known: Content) -> bool {
     // Unknown is less than nothing.
-    content.used_words() > known.used_words()
+    let rank = |content: Content| content.used_words().map(|words| (words, content.number()));
+    rank(content) > rank(known)
 }
 
 /// The edge for a word of a slot, if it is a pointer.

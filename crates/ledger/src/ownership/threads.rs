@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use allocator::HeapMap;
 use capture::{Address, Image, Memory, Thread, length};
-use ruby::{CodePaths, DataType, Frame, ObjectSpace, SlotType};
+use ruby::{CodePaths, DataType, Frame, ObjectSpace, References, SlotType};
 
 use crate::interpreter::Gem;
 
@@ -38,6 +38,7 @@ impl StackOwners {
         image: &Image<'_>,
         heap: &HeapMap,
         space: &ObjectSpace,
+        references: &References,
         addresses: &AddressIndex<'_>,
     ) -> Self {
         let reader = StructureReader { image, heap, addresses };
@@ -46,7 +47,7 @@ impl StackOwners {
         let kernel_names: HashSet<&[u8]> =
             image.state.process.thread_names.iter().map(String::as_bytes).collect();
         for (slot, data_type) in objects(space) {
-            let structures = space.references.of(slot).iter().filter_map(|&at| reader.block_at(at));
+            let structures = references.of(slot).filter_map(|(at, _)| reader.block_at(at));
             for structure in structures {
                 let words = reader.words(structure);
                 if data_type.is_fiber() {

@@ -20,10 +20,48 @@ pub(crate) struct Trace {
     classes: u32,
     roots: Vec<Root>,
     /// The codes of owners by node, as [`Trace::owner`] understands them.
-    codes: Vec<u32>,
+    codes: Codes,
     shared: Bits,
     /// The causes of the memory that owners hold, by code.
     causes: Vec<Cause>,
+}
+
+/// Numbers up to a maximum, in two bytes each if they fit.
+#[derive(Debug)]
+enum Codes {
+    Narrow(Vec<u16>),
+    Wide(Vec<u32>),
+}
+
+impl Default for Codes {
+    fn default() -> Self {
+        Self::Narrow(Vec::new())
+    }
+}
+
+impl Codes {
+    /// `count` times the number `max`.
+    fn new(count: usize, max: u32) -> Self {
+        match u16::try_from(max) {
+            Ok(max) => Self::Narrow(vec![max; count]),
+            Err(_) => Self::Wide(vec![max; count]),
+        }
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> Option<u32> {
+        match self {
+            Self::Narrow(codes) => codes.get(index).map(|&code| code.into()),
+            Self::Wide(codes) => codes.get(index).copied(),
+        }
+    }
+
+    fn set(&mut self, index: usize, code: u32) {
+        match self {
+            Self::Narrow(codes) => codes[index] = code as u16,
+            Self::Wide(codes) => codes[index] = code,
+        }
+    }
 }
 
 /// The number of pointers beyond which Ruby's own structures are doubtful: its tables and structures are closer to
@@ -93,7 +131,7 @@ impl Trace {
     /// The code of the owner of the block with this number: below [`Trace::code_count`].
     #[inline]
     pub(crate) fn code_of(&self, block: usize) -> u32 {
-        self.codes.get(block).copied().unwrap_or(self.nobody())
+        self.codes.get(block).unwrap_or(self.nobody())
     }
 
     /// The number of codes. The last one is that of [`Owner::Nobody`].
@@ -192,11 +230,11 @@ impl<'a> Tracer<'a> {
         let mut trace = Trace {
             classes: space.classes.len() as u32,
             roots: graph.roots.clone(),
-            codes: Vec::new(),
+            codes: Codes::default(),
             shared: Bits::new(nodes),
             causes: Vec::new(),
         };
-        trace.codes = vec![trace.nobody(); nodes];
+        trace.codes = Codes::new(nodes, trace.nobody());
         let codes = 0..trace.code_count() as u32;
         trace.causes = codes.map(|code| table.cause_of(trace.owner(code))).collect();
         Self {
@@ -216,9 +254,13 @@ impl<'a> Tracer<'a> {
     }
 
     fn claim_heap_pages(&mut self) {
-        for (number, block) in self.heap.all_blocks() {
-            if block.state().is_in_use() && hosts_heap_page(self.space, block) {
-                self.trace.codes[number] = self.trace.heap_pages();
+        let heap_pages = self.trace.heap_pages();
+        for page in &self.space.pages {
+            let after = self.heap.blocks.count_to(page.range.start);
+            let Some(number) = after.checked_sub(1) else { continue };
+            let block = self.heap.block(number).filter(|block| block.state().is_in_use());
+            if block.is_some_and(|block| hosts_heap_page(self.space, block)) {
+                self.trace.codes.set(number, heap_pages);
             }
         }
     }
@@ -249,11 +291,11 @@ impl<'a> Tracer<'a> {
 
     /// Gives `node`, to which `depth` pointers lead, to `owner` if it has no owner yet; otherwise marks it as shared.
     fn reach(&mut self, node: u32, owner: u32, is_shared: bool, depth: u32) {
-        let Some(&known) = self.trace.codes.get(node as usize) else { return };
+        let Some(known) = self.trace.codes.get(node as usize) else { return };
         // Bytecode and the interpreter's variables refer to the JIT compiler's tables, but only for its use.
         let is_part = known == self.trace.jit() && self.is_of_ruby(owner);
         if known == self.trace.nobody() {
-            self.trace.codes[node as usize] = owner;
+            self.trace.codes.set(node as usize, owner);
             if is_shared {
                 self.trace.shared.insert(node);
             }
@@ -276,7 +318,7 @@ impl<'a> Tracer<'a> {
     /// recycled blocks (fresh ones are zeros), and for Ruby's own structures far from objects and variables. The
     /// block that an object wraps is its structure, and not doubtful.
     fn doubt(&self, node: u32, depth: u32) -> Doubt {
-        let is_of_ruby = self.is_of_ruby(self.trace.codes[node as usize]);
+        let is_of_ruby = self.is_of_ruby(self.trace.code_of(node as usize));
         if depth >= MAX_TRUSTED_DEPTH && is_of_ruby {
             return Doubt::Structure;
         }
@@ -306,7 +348,7 @@ impl<'a> Tracer<'a> {
                 continue;
             }
             let is_doubtful = doubt > Doubt::None;
-            let owner = self.trace.codes[node as usize];
+            let owner = self.trace.code_of(node as usize);
             let is_shared = self.trace.shared.contains(node);
             for edge in self.graph.of(node).0.iter().filter(|edge| !edge.is_uncertain()) {
                 let is_taken = self.is_taken(edge.to());
@@ -323,7 +365,7 @@ impl<'a> Tracer<'a> {
         }
         self.follow_exact();
         while let Some((node, depth)) = self.interior.pop_front() {
-            let owner = self.trace.codes[node as usize];
+            let owner = self.trace.code_of(node as usize);
             let is_doubtful = self.is_of_ruby(owner) || self.doubt(node, depth) > Doubt::None;
             if is_doubtful && !self.follows_doubtful_interior {
                 self.doubtful_interior.push_back((node, depth));

@@ -11,6 +11,7 @@ use capture::{Address, Image, Memory, PAGE_SIZE, intersection, length};
 use crate::address_classifier::is_private;
 use crate::interpreter::Interpreter;
 use crate::model::content::Content;
+use crate::read::Depth;
 use crate::word::word;
 
 /// `TRANSIENT_HEAP_TOTAL_SIZE`, in bytes.
@@ -41,14 +42,18 @@ pub(crate) struct TransientHeap {
 }
 
 impl TransientHeap {
-    /// Finds and reads it; `None` if it does not exist, or is not recognized.
-    pub(crate) fn read(image: &Image<'_>, interpreter: &Interpreter) -> Option<Self> {
+    /// Finds it, and reads it unless references between objects are not wanted; `None` if it does not exist, or is not
+    /// recognized.
+    pub(crate) fn read(image: &Image<'_>, interpreter: &Interpreter, depth: Depth) -> Option<Self> {
         if interpreter.is_at_least(3, 3) {
             return None;
         }
         let (range, used) = interpreter.variables(image).find_map(|(_, words)| {
             words.windows(BLOCKS_USED + 1).find_map(|words| arena_of(image, words))
         })?;
+        if depth == Depth::Memory {
+            return Some(Self { range, bytes: Vec::new(), unread_bytes: 0 });
+        }
         let (mut bytes, mut unread_bytes) = (vec![0; length(&used) as usize], 0);
         for part in present(image, &used) {
             let offset = (part.start - used.start) as usize;

@@ -42,6 +42,18 @@ impl Content {
     /// Text and numbers.
     pub const BYTES: Self = Self(0);
 
+    /// The content with this [number](Self::number).
+    #[must_use]
+    pub fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// A number for the content.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
     /// `words` words of a form; unknown if there are too many to count.
     #[must_use]
     pub fn new(form: Form, words: u64) -> Self {

@@ -30,6 +30,9 @@ impl Links {
 
     /// Adds the links of later slots.
     pub(crate) fn append(&mut self, more: Self) {
+        if more.rows.values().is_empty() {
+            return;
+        }
         if !self.rows.open_row().is_empty() {
             self.rows.end_row();
         }

@@ -21,6 +21,7 @@ use crate::model::heap_page::HeapPage;
 use crate::model::links::Links;
 use crate::model::references::References;
 use crate::model::slot::{Slot, SlotState, SlotType};
+use crate::read::Depth;
 use crate::read::data_types::Signatures;
 use crate::read::references::{self, Reference};
 
@@ -170,11 +171,13 @@ pub(crate) fn read(
     context: &Context<'_>,
     bitmaps: Bitmaps,
     transient_heap: Option<&TransientHeap>,
+    depth: Depth,
 ) -> Result<Slots, Failure> {
     let mut layouts = ObjectLayouts::new(context.basics);
-    let mut all = read_with(context, bitmaps, transient_heap, &mut layouts)?;
+    let mut all = read_with(context, bitmaps, transient_heap, depth, &mut layouts)?;
     if layouts.refute() {
-        all = read_with(context, bitmaps, transient_heap, &mut layouts)?;
+        drop(all);
+        all = read_with(context, bitmaps, transient_heap, depth, &mut layouts)?;
     }
     all.unknown_layouts = layouts.findings();
     Ok(all)
@@ -207,6 +210,7 @@ fn read_with(
     context: &Context<'_>,
     bitmaps: Bitmaps,
     transient_heap: Option<&TransientHeap>,
+    depth: Depth,
     layouts: &mut ObjectLayouts<'_>,
 ) -> Result<Slots, Failure> {
     let heap = context.heap;
@@ -214,7 +218,7 @@ fn read_with(
     let middle = heap.pages.partition_point(|page| page.slots.start < half);
     let read = |pages: Range<usize>| {
         let mut layouts = layouts.for_others();
-        let slots = read_pages(context, bitmaps, transient_heap, &mut layouts, pages)?;
+        let slots = read_pages(context, bitmaps, transient_heap, depth, &mut layouts, pages)?;
         Ok((slots, layouts))
     };
     let (first, second) = both(|| read(0..middle), || read(middle..heap.pages.len()));
@@ -223,7 +227,9 @@ fn read_with(
     all.append(more);
     layouts.count(&of_first);
     layouts.count(&of_second);
-    all.links = all.links.finish(&all.slots);
+    if depth == Depth::Graph {
+        all.links = all.links.finish(&all.slots);
+    }
     let is_scattered = all.counts.recycled > all.counts.marked / MARKS_PER_RECYCLED;
     if is_scattered || all.counts.live > ENOUGH_OBJECTS && all.counts.unprotected == 0 {
         return Err(context.failure(Check::Bitmaps, heap.start()));
@@ -236,21 +242,28 @@ fn read_pages(
     context: &Context<'_>,
     bitmaps: Bitmaps,
     transient_heap: Option<&TransientHeap>,
+    depth: Depth,
     layouts: &mut ObjectLayouts<'_>,
     pages: Range<usize>,
 ) -> Result<Slots, Failure> {
     let heap = context.heap;
     let body = vec![0; 1 << heap.page_log2()];
-    let mut reader = Reader { context, bitmaps, transient_heap, layouts, body, holes: Vec::new() };
+    let holes = Vec::new();
+    let mut reader = Reader { context, bitmaps, transient_heap, depth, layouts, body, holes };
     let first = heap.pages.get(pages.start).map_or(0, |page| page.slots.start as u32);
-    let mut read = Slots { links: Links::from_slot(first), ..Slots::default() };
+    let mut read = Slots {
+        links: Links::from_slot(first),
+        references: References::from_slot(first, depth == Depth::Graph),
+        ..Slots::default()
+    };
     for (page, &descriptor) in heap.pages[pages.clone()].iter().zip(&heap.descriptors[pages]) {
         reader.read_page(page, descriptor, &mut read)?;
     }
     let (image, classifier) = (context.basics.image, &context.classifier);
     let tables = std::mem::take(&mut read.tables);
-    read.references.merge(memory_of_tables(image, classifier, tables));
-    read.references.merge(io_buffers::memory_of(image, classifier, &read.ios));
+    let mut more = memory_of_tables(image, classifier, tables);
+    more.extend(io_buffers::memory_of(image, classifier, &read.ios));
+    read.references = read.references.merge(more);
     Ok(read)
 }
 
@@ -258,6 +271,7 @@ struct Reader<'a, 'l> {
     context: &'a Context<'a>,
     bitmaps: Bitmaps,
     transient_heap: Option<&'a TransientHeap>,
+    depth: Depth,
     layouts: &'a mut ObjectLayouts<'l>,
     /// The slots of the page that is being read.
     body: Vec<u8>,
@@ -316,18 +330,21 @@ impl Reader<'_, '_> {
             *slot = Slot::new(class, object.kind, state);
             let (own, classifier) = (page.slots.start as u32 + number, &context.classifier);
             into.ancestors.extend(context.basics.class_layout.ancestor(own, &object, classifier));
+            let depth = self.depth;
             references::for_each(&object, classifier, self.layouts, |found| match found {
                 Reference::Memory(to, content) => {
                     match self.transient_heap.and_then(|heap| heap.words(at, to, content)) {
-                        Some(words) => words
+                        Some(words) if depth == Depth::Graph => words
                             .filter_map(|word| classifier.slot_at(word))
                             .for_each(|to| into.links.push(own, to)),
+                        Some(_) => {}
                         None => into.references.push(own, to, content),
                     }
                 }
                 Reference::Table(at) => into.tables.push((own, at)),
                 Reference::Io(at) => into.ios.push((own, at)),
-                Reference::Slot(to) => into.links.push(own, to),
+                Reference::Slot(to) if depth == Depth::Graph => into.links.push(own, to),
+                Reference::Slot(_) => {}
             });
             if object.kind == SlotType::IMEMO {
                 into.imemos.take(own, &object, is_marked);

@@ -14,7 +14,7 @@ fn found(heap: &RubyHeap, object: u64) -> (Vec<(u64, Content)>, Vec<u64>) {
     let space = ruby::read(&heap.image().0).unwrap();
     assert!(!space.findings.iter().any(|it| it.what.contains("layout")), "{:?}", space.findings);
     let slot = space.slot_at(capture::Address(object)).unwrap();
-    let own = space.references.with_contents(slot..slot + 1).map(|(_, at, it)| (at.0, it));
+    let own = space.references.of(slot).map(|(at, it)| (at.0, it));
     let address = |to: &u32| space.slot_address(*to as usize).unwrap().0;
     (own.collect(), space.links.of(slot).iter().map(address).collect())
 }

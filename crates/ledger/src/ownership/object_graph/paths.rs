@@ -43,8 +43,7 @@ pub(crate) struct Paths {
     numbers: Numbers,
     /// For each node the one before it.
     parents: Vec<u32>,
-    /// For each node the root that its path begins with.
-    roots: Vec<u32>,
+    roots: Roots,
     levels: Vec<Level>,
     /// The named roots whose class nothing leads to.
     pub(super) orphans: Vec<u32>,
@@ -92,7 +91,7 @@ impl Paths {
         let numbers = Numbers::new(graph, reach);
         let mut paths = Self {
             parents: vec![EVERYTHING; numbers.count],
-            roots: vec![EVERYTHING; numbers.count],
+            roots: Roots::new(numbers.count),
             levels: vec![Level::Unreached; numbers.count],
             orphans: Vec::new(),
             numbers,
@@ -128,7 +127,49 @@ impl Paths {
     /// The root that the path to a node begins with; `None` for nodes that are not reached.
     pub(crate) fn root(&self, number: u32) -> Option<u32> {
         let place = self.numbers.place(number)?;
-        (self.level(number) != Level::Unreached).then(|| self.roots[place])
+        (self.level(number) != Level::Unreached).then(|| self.roots.of(place))
+    }
+}
+
+/// For each node the root that its path begins with, in two bytes if there are few roots, else in four.
+struct Roots {
+    /// The roots, in the order in which they were reached.
+    all: Vec<u32>,
+    /// For each node the lower half of the index of its root.
+    lower: Vec<u16>,
+    /// The upper half; empty as long as all are 0.
+    upper: Vec<u16>,
+}
+
+impl Roots {
+    fn new(nodes: usize) -> Self {
+        Self { all: vec![EVERYTHING], lower: vec![0; nodes], upper: Vec::new() }
+    }
+
+    fn of(&self, place: usize) -> u32 {
+        let upper = self.upper.get(place).copied().unwrap_or_default();
+        self.all[usize::from(self.lower[place]) | usize::from(upper) << 16]
+    }
+
+    /// The path to a node begins with this root.
+    fn begin(&mut self, place: usize, root: u32) {
+        let index = self.all.len();
+        self.all.push(root);
+        self.lower[place] = index as u16;
+        if index >> 16 > 0 && self.upper.is_empty() {
+            self.upper = vec![0; self.lower.len()];
+        }
+        if let Some(upper) = self.upper.get_mut(place) {
+            *upper = (index >> 16) as u16;
+        }
+    }
+
+    /// The path to a node begins with the same root as the path to `from`.
+    fn inherit(&mut self, place: usize, from: usize) {
+        self.lower[place] = self.lower[from];
+        if !self.upper.is_empty() {
+            self.upper[place] = self.upper[from];
+        }
     }
 }
 
@@ -158,10 +199,12 @@ impl Search<'_> {
             Node::Memory(node) => graph.root_at(node).is_some() && from == EVERYTHING,
             _ => true,
         };
-        let root = if is_root { number } else { self.paths.root(from).unwrap_or(EVERYTHING) };
         self.paths.levels[place] = level;
         self.paths.parents[place] = from;
-        self.paths.roots[place] = root;
+        match self.paths.numbers.place(from) {
+            Some(from) if !is_root => self.paths.roots.inherit(place, from),
+            _ => self.paths.roots.begin(place, number),
+        }
         let leads_nowhere = match (graph.node(number), &self.referring) {
             (Node::Slot(slot), Some(referring)) => {
                 let is_missing = |class| self.paths.level(class) == Level::Unreached;
@@ -214,5 +257,25 @@ impl Search<'_> {
         } else if self.paths.level(to) == Level::Unreached {
             self.waiting[its as usize].push((from, to));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_roots_than_two_bytes_can_tell_apart_are_told_apart() {
+        const ROOTS: u32 = 70_000;
+        let mut roots = Roots::new(2 * ROOTS as usize);
+        for root in 1..ROOTS {
+            roots.begin(root as usize, 3 * root);
+            roots.inherit((ROOTS + root) as usize, root as usize);
+        }
+        for root in 1..ROOTS {
+            assert_eq!(roots.of(root as usize), 3 * root);
+            assert_eq!(roots.of((ROOTS + root) as usize), 3 * root);
+        }
+        assert_eq!(roots.of(0), EVERYTHING);
     }
 }
