@@ -12,6 +12,7 @@ use ledger::{Extent, Facts};
 use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CaptureArguments, CaptureMode};
 use crate::failure::Failure;
+use crate::interruption;
 use crate::source::Detail;
 
 /// The maximum number of captures of a target that changes its heap, has no thread at a safe point, or does not stop in
@@ -63,7 +64,7 @@ pub(crate) fn take_and_try(
     detail: Detail,
     call: Option<&AllocatorCall>,
 ) -> Result<Captured, Failure> {
-    let _alone = one_at_a_time();
+    let alone = one_at_a_time();
     let started = Instant::now();
     let image = capture::look(pid)?;
     let own_bytes = own_bytes(image.state.process.rss_bytes, detail);
@@ -73,7 +74,10 @@ pub(crate) fn take_and_try(
         return Err(Failure::NoRoom { pid, own_bytes, room_bytes });
     }
     let target = Target { pid, how, owners: detail.owners, call, image: &image, own_bytes };
-    target.capture(started)
+    let captured = target.capture(started);
+    drop(alone);
+    interruption::wait_if_requested();
+    captured
 }
 
 /// Returns what `read` finds in an image of the process: of a forked copy if one can be made, else of the paused process.
@@ -195,6 +199,7 @@ impl Target<'_> {
                         return Ok(Done { found: done.found, reason, began, pause });
                     }
                 }
+                Err(failure) if interruption::is_requested() => return Err(failure),
                 Err(failure) if may_try_again && is_transient(&failure) => {}
                 Err(failure) if plan.is_some() && self.may_freeze_after(&failure) => {
                     plan = None;

@@ -7,6 +7,7 @@ mod commands;
 mod comparison_folder;
 mod failure;
 mod installed_gem;
+mod interruption;
 mod output;
 mod process;
 mod progress;
@@ -29,7 +30,9 @@ fn main() -> ExitCode {
     capture::return_freed_memory();
     let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
     terminal::set(arguments.color, arguments.quiet);
-    match commands::run(arguments.command.as_ref()) {
+    let result = commands::run(arguments.command.as_ref());
+    interruption::wait_if_requested();
+    match result {
         Ok(outcome) => outcome.into(),
         // The reader has closed the pipe: `rbloat report 42 | head -3`.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {

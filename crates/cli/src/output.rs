@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
@@ -50,13 +50,23 @@ enum Way {
 /// A new file, and the name that it will have.
 #[derive(Debug)]
 struct NewFile {
-    folder: Rc<OwnedFd>,
+    folder: Arc<OwnedFd>,
     name: OsString,
     /// Its present name, if the file system has no files without names.
-    temporary: Option<OsString>,
+    temporary: Option<TemporaryName>,
     /// True if giving it its name needs root's rights: it is in another user's folder, or has another owner.
     takes_rights: bool,
 }
+
+/// A name that a file has until it gets its own. It is removed with this value.
+#[derive(Debug)]
+struct TemporaryName {
+    folder: Arc<OwnedFd>,
+    name: OsString,
+}
+
+/// All temporary names.
+static TEMPORARY_NAMES: Mutex<Vec<(Arc<OwnedFd>, OsString)>> = Mutex::new(Vec::new());
 
 /// A folder for several files.
 #[derive(Debug)]
@@ -100,9 +110,9 @@ impl Output {
     }
 
     /// Returns the folder of a file that has no name yet, and true if giving it a name needs root's rights.
-    pub(crate) fn pending(&self) -> Option<(Rc<OwnedFd>, bool)> {
+    pub(crate) fn pending(&self) -> Option<(Arc<OwnedFd>, bool)> {
         match &self.way {
-            Way::New(file) => Some((Rc::clone(&file.folder), file.takes_rights)),
+            Way::New(file) => Some((Arc::clone(&file.folder), file.takes_rights)),
             _ => None,
         }
     }
@@ -304,6 +314,7 @@ fn open_end(end: End) -> io::Result<(File, Way)> {
             return Ok((open_existing(&folder, &name, &folder_stat)?, Way::Direct));
         }
     }
+    let folder = Arc::new(folder);
     let (file, temporary) = match create(&folder) {
         // We may write to the file, though not to its folder.
         Err(error) if existing.is_some() && error.kind() == io::ErrorKind::PermissionDenied => {
@@ -313,7 +324,7 @@ fn open_end(end: End) -> io::Result<(File, Way)> {
     };
     let is_own_folder = is_own(&folder_stat) && folder_stat.st_mode & 0o300 == 0o300;
     let takes_rights = !is_own_folder || !existing.as_ref().is_none_or(is_own);
-    let new = NewFile { folder: folder.into(), name, temporary, takes_rights };
+    let new = NewFile { folder, name, temporary, takes_rights };
     match &existing {
         // If `new` has a temporary name, that is removed with it.
         Some(stat) if keep_owner(&file, stat).is_err() => {
@@ -331,7 +342,7 @@ fn open_existing(folder: &OwnedFd, name: &OsStr, folder_stat: &Stat) -> io::Resu
 }
 
 /// Creates a file in `folder`. It has no name, or a temporary one if the file system has no files without names.
-fn create(folder: &OwnedFd) -> io::Result<(File, Option<OsString>)> {
+fn create(folder: &Arc<OwnedFd>) -> io::Result<(File, Option<TemporaryName>)> {
     match rustix::fs::openat(folder, ".", WRITE | OFlags::TMPFILE, NEW_FILE) {
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             create_named(folder).map(|(name, file)| (file, Some(name)))
@@ -341,10 +352,10 @@ fn create(folder: &OwnedFd) -> io::Result<(File, Option<OsString>)> {
 }
 
 /// Creates a file in `folder` under a temporary name.
-fn create_named(folder: &OwnedFd) -> io::Result<(OsString, File)> {
+fn create_named(folder: &Arc<OwnedFd>) -> io::Result<(TemporaryName, File)> {
     let flags = WRITE | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let create = |name: &OsStr| rustix::fs::openat(folder, name, flags, NEW_FILE);
-    under_a_new_name(create).map(|(name, file)| (name, file.into()))
+    TemporaryName::give(folder, create).map(|(name, file)| (name, file.into()))
 }
 
 /// Calls `make` with temporary names until it finds one that no file has.
@@ -381,24 +392,55 @@ impl NewFile {
                 rustix::fs::linkat(CWD, &open, &**folder, name, AtFlags::SYMLINK_FOLLOW)
             };
             match link(name) {
-                Err(Errno::EXIST) => *temporary = Some(under_a_new_name(link)?.0),
+                Err(Errno::EXIST) => *temporary = Some(TemporaryName::give(folder, link)?.0),
                 linked => return Ok(linked?),
             }
         }
-        if let Some(old) = temporary {
-            rustix::fs::renameat(&**folder, &*old, &**folder, &*name)?;
-            *temporary = None;
-        }
-        Ok(())
+        temporary.take().map_or(Ok(()), |old| old.replace_by(name))
     }
 }
 
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if let Some(name) = &self.temporary {
-            let _ = rustix::fs::unlinkat(&*self.folder, name, AtFlags::empty());
-        }
+impl TemporaryName {
+    /// Calls `make` to make a file with such a name.
+    fn give<T>(
+        folder: &Arc<OwnedFd>,
+        make: impl FnMut(&OsStr) -> Result<T, Errno>,
+    ) -> io::Result<(Self, T)> {
+        let mut all = temporary_names();
+        let (name, made) = under_a_new_name(make)?;
+        all.push((Arc::clone(folder), name.clone()));
+        Ok((Self { folder: Arc::clone(folder), name }, made))
     }
+
+    /// Gives the file its own name. An existing file with this name is replaced.
+    fn replace_by(self, name: &OsStr) -> io::Result<()> {
+        // No other thread removes the temporary name meanwhile.
+        let all = temporary_names();
+        let renamed = rustix::fs::renameat(&*self.folder, &*self.name, &*self.folder, name);
+        drop(all);
+        Ok(renamed?)
+    }
+}
+
+impl Drop for TemporaryName {
+    fn drop(&mut self) {
+        let mut all = temporary_names();
+        let _ = rustix::fs::unlinkat(&*self.folder, &*self.name, AtFlags::empty());
+        all.retain(|(folder, name)| !Arc::ptr_eq(folder, &self.folder) || *name != self.name);
+    }
+}
+
+/// Removes the files that are not complete, and lets no further one be completed. For the end of rbloat.
+pub(crate) fn abandon() {
+    let all = temporary_names();
+    for (folder, name) in &*all {
+        let _ = rustix::fs::unlinkat(&**folder, &**name, AtFlags::empty());
+    }
+    std::mem::forget(all);
+}
+
+fn temporary_names() -> MutexGuard<'static, Vec<(Arc<OwnedFd>, OsString)>> {
+    TEMPORARY_NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Refuses an existing file that another user may have planted: any file in a folder that others can write to, and in
@@ -544,11 +586,12 @@ mod tests {
         let path = folder.path().join("a");
         fs::write(&path, "old").unwrap();
         for is_whole in [false, true] {
-            let open = rustix::fs::open(folder.path(), FOLDER, Mode::empty()).unwrap();
+            let open = Arc::new(rustix::fs::open(folder.path(), FOLDER, Mode::empty()).unwrap());
             let (temporary, file) = create_named(&open).unwrap();
-            assert_eq!(fs::metadata(folder.path().join(&temporary)).unwrap().mode() & 0o777, 0o600);
+            let present = folder.path().join(&temporary.name);
+            assert_eq!(fs::metadata(present).unwrap().mode() & 0o777, 0o600);
             let way = Way::New(NewFile {
-                folder: open.into(),
+                folder: open,
                 name: "a".into(),
                 temporary: Some(temporary),
                 takes_rights: false,

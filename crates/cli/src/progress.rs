@@ -1,6 +1,7 @@
 //! The line of progress on a terminal. It is never animated while a target is paused: a thread that draws to the terminal could
 //! be stopped by ^Z, and rbloat with it.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,6 +14,9 @@ const PER_GIB: Duration = Duration::from_millis(550);
 const PART_OF_CAPTURE: f64 = 0.6;
 /// A shorter wait is not announced with its time.
 const MIN_TIME: Duration = Duration::from_secs(1);
+
+/// The line that is on the terminal. rbloat shows one at a time.
+static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// A line that is replaced by the next one, and erased at the end.
 pub(crate) struct Progress {
@@ -53,6 +57,7 @@ impl Progress {
 
     /// Replaces the line.
     pub(crate) fn show(&self, what: &str) {
+        *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.line.clone());
         self.line.set_message(what.to_owned());
         self.line.tick();
     }
@@ -80,6 +85,15 @@ impl Progress {
         let left = PER_GIB.mul_f64(gib * part);
         if left < MIN_TIME { String::new() } else { format!(", about {:.0} s", left.as_secs_f64()) }
     }
+}
+
+/// Erases the line that another thread shows, and lets none appear again. For the end of rbloat.
+pub(crate) fn abandon() {
+    let shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(line) = &*shown {
+        line.finish_and_clear();
+    }
+    std::mem::forget(shown);
 }
 
 /// Returns a line with the time that is left.

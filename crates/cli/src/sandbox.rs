@@ -15,8 +15,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::rc::Rc;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 use clap::Args;
 use landlock::{
@@ -30,7 +29,7 @@ use seccompiler::{
 };
 
 use crate::output::Output;
-use crate::terminal;
+use crate::{interruption, terminal};
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct SandboxArguments {
@@ -49,7 +48,7 @@ pub(crate) struct Sandbox {
     reach: Reach,
     has_begun: Cell<bool>,
     /// The folders of outputs that have no name yet.
-    folders: Vec<Rc<OwnedFd>>,
+    folders: Vec<Arc<OwnedFd>>,
     /// True if giving them their names needs root's rights.
     takes_rights: bool,
 }
@@ -137,7 +136,9 @@ impl Sandbox {
             return;
         }
         let failures = match self.reach {
-            Reach::Process => self.restrict(stage, seccompiler::apply_filter_all_threads),
+            Reach::Process => interruption::restricted(|| {
+                self.restrict(stage, seccompiler::apply_filter_all_threads)
+            }),
             Reach::Analyses => self.restrict(stage, seccompiler::apply_filter),
         };
         if !failures.is_empty() {
@@ -303,7 +304,7 @@ const OPENING: [i64; 11] = [
 type Conditional = (i64, u8, u32, Vec<u32>);
 
 /// The calls that are allowed only with certain arguments.
-fn conditions() -> [Conditional; 7] {
+fn conditions() -> [Conditional; 8] {
     const ALL: u32 = u32::MAX;
     let (executable, thread) = (libc::PROT_EXEC as u32, libc::CLONE_THREAD as u32);
     let terminal = [libc::TCGETS, libc::TCGETS2, libc::TIOCGWINSZ].map(|it| it as u32);
@@ -318,8 +319,9 @@ fn conditions() -> [Conditional; 7] {
         (libc::SYS_ioctl, 1, ALL, terminal.to_vec()),
         // In debug builds, the standard library checks each descriptor before it closes it.
         (libc::SYS_fcntl, 1, ALL, vec![libc::F_GETFD as u32]),
-        // abort(3).
+        // abort(3), and the end by a signal.
         (libc::SYS_tgkill, 0, ALL, vec![std::process::id()]),
+        (libc::SYS_kill, 0, ALL, vec![std::process::id()]),
     ]
 }
 

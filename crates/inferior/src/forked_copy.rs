@@ -13,6 +13,7 @@
 //! end, also if a signal asks rbloat to end meanwhile, or else in the next run, if rbloat was killed.
 
 use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use capture::arch::Registers;
@@ -172,6 +173,7 @@ pub fn fork(
         CopyProcess { pid: child, parent: pid, signal: plan.signal, functions, ended: false };
     let pause = released?;
     copy.tie_to_us();
+    *present() = Some(child);
     let guard = plan
         .scarce
         .as_ref()
@@ -185,6 +187,21 @@ pub fn fork(
     let copied_bytes = None;
     let forked = ForkedCopy { image, copy, stack, pause, copied_bytes, guard, _blocked: blocked };
     Ok(Ok(forked))
+}
+
+/// The copy that exists, if rbloat ends it early. Each copy is ended under this lock.
+static PRESENT: Mutex<Option<i32>> = Mutex::new(None);
+
+/// Ends the forked copy that another thread reads, if there is one: its reads fail from now on, and it is lost.
+pub fn end_copy_early() {
+    if let Some(copy) = *present() {
+        // SAFETY: kill takes numbers alone. The copy is our tracee, and is not reaped while it is registered.
+        unsafe { libc::kill(copy, libc::SIGKILL) };
+    }
+}
+
+fn present() -> MutexGuard<'static, Option<i32>> {
+    PRESENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns all page states of the copy `pid`, and its memory. `state` has the page states of `scope`.
@@ -294,6 +311,7 @@ impl CopyProcess {
 
     fn end(&mut self) -> Result<(), Refusal> {
         self.ended = true;
+        *present() = None;
         // SAFETY: kill takes numbers alone. The process is our tracee, so its id belongs to no other process.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
         let deadline = Instant::now() + DYING;

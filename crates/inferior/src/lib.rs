@@ -35,5 +35,5 @@ mod seccomp;
 
 pub use call::{CallOutcome, FunctionCall, call};
 pub use error::{Error, Refusal};
-pub use forked_copy::{EndedCopy, ForkPlan, ForkedCopy, fork};
+pub use forked_copy::{EndedCopy, ForkPlan, ForkedCopy, end_copy_early, fork};
 pub use room::room_bytes;

@@ -5,6 +5,7 @@ use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 use capture::live::tracee::has_ended;
+use capture::proc::signal_sets;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -58,7 +59,12 @@ impl Signals {
     }
 
     fn block_with(others: impl IntoIterator<Item = Signal>) -> Result<Self, Error> {
-        let set: SigSet = ENDING.into_iter().chain(others).collect();
+        // A signal that is blocked arrives even if it is ignored, as SIGHUP is under nohup(1).
+        let own = std::process::id().cast_signed();
+        let is_ignored =
+            |signal: &Signal| signal_sets(own, own).is_some_and(|it| it.ignores(*signal as i32));
+        let ending = ENDING.into_iter().filter(|signal| !is_ignored(signal));
+        let set: SigSet = ending.chain(others).collect();
         let failed = |error: Errno| Error::Signals(error.into());
         set.thread_block().map_err(failed)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
@@ -120,6 +126,15 @@ pub fn stop_until_continued() {
     let stop: SigSet = [Signal::SIGTSTP].into_iter().collect();
     let _ = stop.thread_unblock();
     let _ = stop.thread_block();
+}
+
+/// Ends this process by the signal `number`, which is blocked, or with the exit status that a shell gives it.
+pub fn end_by(number: i32) -> ! {
+    if let Ok(signal) = Signal::try_from(number) {
+        let _ = kill(Pid::this(), signal);
+        let _ = SigSet::from(signal).thread_unblock();
+    }
+    std::process::exit(128 + number)
 }
 
 /// Returns the status of a program that rbloat started; `None` if it has not ended.

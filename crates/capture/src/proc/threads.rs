@@ -114,11 +114,12 @@ fn stat_text(text: &[u8], index: usize) -> Option<&str> {
     fields.split_ascii_whitespace().nth(index)
 }
 
-/// The signals that a thread has handlers for, and those that it blocks.
+/// The signals that a thread has handlers for, those that it blocks, and those that it ignores.
 #[derive(Debug, Clone, Copy)]
 pub struct SignalSets {
     caught: u64,
     blocked: u64,
+    ignored: u64,
     pending: u64,
 }
 
@@ -140,6 +141,12 @@ impl SignalSets {
     pub fn blocks(&self, signal: i32) -> bool {
         self.blocked & 1 << (signal - 1) != 0
     }
+
+    /// Returns true if the process ignores `signal`.
+    #[must_use]
+    pub fn ignores(&self, signal: i32) -> bool {
+        self.ignored & 1 << (signal - 1) != 0
+    }
 }
 
 /// Returns the signal sets of the thread `tid` of process `pid`; `None` if it is gone.
@@ -154,6 +161,7 @@ pub fn signal_sets(pid: i32, tid: i32) -> Option<SignalSets> {
     Some(SignalSets {
         caught: set("SigCgt:")?,
         blocked: set("SigBlk:")?,
+        ignored: set("SigIgn:")?,
         pending: set("SigPnd:")? | set("ShdPnd:")?,
     })
 }

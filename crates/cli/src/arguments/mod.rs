@@ -44,7 +44,8 @@ Exit status:
             comparison failed
   7         RSS grew by more than --fail-over
   126, 127  the program of record, who or compare cannot be started, or was
-            not found";
+            not found
+  130       interrupted by ^C; by another signal, 128 and its number";
 
 /// Find out where a Ruby process's memory went, and how to get it back
 ///

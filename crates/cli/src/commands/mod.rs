@@ -21,7 +21,7 @@ use clap_complete::Shell;
 
 use crate::arguments;
 use crate::failure::{Failure, Outcome};
-use crate::terminal;
+use crate::{interruption, terminal};
 
 /// A command with its arguments.
 #[derive(Debug, Subcommand)]
@@ -126,6 +126,9 @@ pub(crate) enum Command {
 /// # Errors
 /// See [`Failure`].
 pub(crate) fn run(command: Option<&Command>) -> Result<Outcome, Failure> {
+    if command.is_some_and(Command::may_be_interrupted) {
+        interruption::handle()?;
+    }
     match command {
         None => list::run(),
         Some(Command::Top(arguments)) => top::run(arguments),
@@ -143,6 +146,20 @@ pub(crate) fn run(command: Option<&Command>) -> Result<Outcome, Failure> {
         Some(Command::Explain(arguments)) => explain::run(arguments),
         Some(Command::Completions { shell }) => print(&arguments::completions(*shell)),
         Some(Command::Manual { command }) => print(&arguments::manual(command.as_deref())?),
+    }
+}
+
+impl Command {
+    /// Returns true if the command does not handle the signals that ask it to end, and takes long.
+    fn may_be_interrupted(&self) -> bool {
+        match self {
+            Self::Report(_) | Self::Fix(_) | Self::Map(_) | Self::Snapshot(_) | Self::Diff(_) => {
+                true
+            }
+            Self::Trim(_) | Self::Plot(_) | Self::Why(_) => true,
+            Self::Top(_) | Self::Compare(_) | Self::Record(_) | Self::Who(_) => false,
+            Self::Explain(_) | Self::Completions { .. } | Self::Manual { .. } => false,
+        }
     }
 }
 

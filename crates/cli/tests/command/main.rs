@@ -16,6 +16,7 @@ mod healthy;
 mod help;
 mod hostile;
 mod interpreter;
+mod interruptions;
 mod jemalloc;
 mod maps;
 mod next;
