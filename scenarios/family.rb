@@ -1,14 +1,22 @@
 # frozen_string_literal: true
 
 # A parent with 60 MB of strings and 200,000 objects, and a child for each word: `idle` does nothing, `write` writes
-# to 20,000 of the strings, `collect` collects garbage three times, and `grow` makes 20 MB of its own and then a child.
-# With the word `young`, the parent does not prepare its heap before it forks.
+# to 20,000 of the strings, `objects` changes all objects, `collect` collects garbage three times, `load` loads the code of
+# 100 files of a gem, and `grow` makes 20 MB of its own and then a child. With the word `young`, the parent does not
+# prepare its heap before it forks; with `loaded`, it loads the code itself.
 #
 # Usage: ruby scenarios/family.rb idle write collect grow
 
 KEPT = Array.new(60_000) { |i| "x" * (1000 + (i % 8)) }
 GC.disable
 OBJECTS = Array.new(200_000) { Object.new }
+load_code = lambda do
+  methods = Array.new(50) { |i| "def run#{i}(a, b = 1, *c) = c.map { |d| [a.to_s, b + d.size, d.inspect] }.sort.first" }
+  100.times do |i|
+    eval("class Late#{i}; #{methods.join("\n")}; end", TOPLEVEL_BINDING, "/app/gems/late-1.0/lib/late#{i}.rb", 1)
+  end
+end
+load_code.call if ARGV.delete("loaded")
 # The advice of `rbloat report --tree`.
 prepare = lambda do
   next Process.warmup if Process.respond_to?(:warmup)
@@ -32,6 +40,8 @@ children = ARGV.map do |word|
     ends.close
     case word
     when "write" then KEPT.first(20_000).each { |text| text.setbyte(0, 121) }
+    when "objects" then OBJECTS.each { |object| object.instance_variable_set(:@changed, 1) }
+    when "load" then load_code.call
     when "collect" then 3.times { GC.start }
     when "grow"
       own = Array.new(20_000) { |i| "z" * (1000 + (i % 8)) }

@@ -89,6 +89,12 @@ pub(crate) enum Failure {
     NeedlessSysroot,
     #[error("--tree needs a live process: a snapshot or a core has one process only")]
     TreeOfFile,
+    #[error(
+        "there is no control group {}: give its folder, or its path as in /proc/PID/cgroup", path.display()
+    )]
+    NoGroup { path: PathBuf },
+    #[error("no Ruby process is in the control group {}", path.display())]
+    NoRubyInGroup { path: PathBuf },
     #[error("-o and --png name the same file: give each a file of its own")]
     OneFile,
     #[error(
@@ -210,6 +216,8 @@ impl Failure {
             | Self::NotInContainer { .. }
             | Self::Ambiguous { .. }
             | Self::NoSuchCommand { .. }
+            | Self::NoGroup { .. }
+            | Self::NoRubyInGroup { .. }
             | Self::ManyCommands { .. }
             | Self::NoTrim { .. }
             | Self::Unreadable { .. }

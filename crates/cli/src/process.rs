@@ -54,8 +54,34 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
     }
 }
 
+/// Returns the ids in /proc of all Ruby processes with this name.
+///
+/// # Errors
+/// If there is none, or it cannot be read.
+pub(crate) fn find_all(name: ProcessName) -> Result<Vec<i32>, Failure> {
+    match name {
+        ProcessName::Command(word) => {
+            let candidates = with_word(word)?;
+            Ok(candidates.into_iter().map(|(pid, _)| pid).collect())
+        }
+        name => find(name).map(|pid| vec![pid]),
+    }
+}
+
 /// Returns the only Ruby process that has `word` in its command line, and prints it.
 fn by_command(word: String) -> Result<i32, Failure> {
+    let candidates = with_word(word.clone())?;
+    match &candidates[..] {
+        [(pid, command)] => {
+            terminal::print_error(&format!("process {pid}: {command}\n"));
+            Ok(*pid)
+        }
+        _ => Err(Failure::ManyCommands { word, candidates: shown(candidates) }),
+    }
+}
+
+/// Returns the Ruby processes that have `word` in their command lines, at least one.
+fn with_word(word: String) -> Result<Vec<(i32, String)>, Failure> {
     if word.trim().is_empty() {
         return Err(Failure::NoName);
     }
@@ -72,15 +98,11 @@ fn by_command(word: String) -> Result<i32, Failure> {
             _ => {}
         }
     }
-    match (&candidates[..], refusal) {
-        ([], None) => Err(Failure::NoSuchCommand { word }),
+    match refusal {
         // This process, or another one, may be the right one.
-        ([], Some(refusal)) => Err(refusal.into()),
-        ([(pid, command)], _) => {
-            terminal::print_error(&format!("process {pid}: {command}\n"));
-            Ok(*pid)
-        }
-        _ => Err(Failure::ManyCommands { word, candidates: shown(candidates) }),
+        Some(refusal) if candidates.is_empty() => Err(refusal.into()),
+        None if candidates.is_empty() => Err(Failure::NoSuchCommand { word }),
+        _ => Ok(candidates),
     }
 }
 

@@ -5,8 +5,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use capture::proc::{self, Rollup};
 use capture::{Core, CoreFile, Finding, Severity, Sysroot, one_line};
-use formats::{Capture, CaptureMethod, Report, Snapshot, Why};
+use formats::{Capture, CaptureMethod, FamilyMemory, Report, Snapshot, Why};
 use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
 
 use crate::arguments::{CaptureArguments, RetainedArguments, SourceName};
@@ -51,6 +52,7 @@ pub(crate) enum Taken {
         captured: Box<Captured>,
         started: Instant,
         progress: Progress,
+        family: Option<FamilyMemory>,
     },
     Snapshot(SnapshotFile),
     Core {
@@ -180,7 +182,8 @@ fn take(
                 processes -= 1;
                 let (progress, started) = (Progress::of_capture(pid), Instant::now());
                 let captured = Box::new(attempts::take(pid, how, detail)?);
-                let taken = Taken::Process { pid, captured, started, progress };
+                let family = family_memory(pid);
+                let taken = Taken::Process { pid, captured, started, progress, family };
                 Opened::Taken(match processes {
                     0 => taken,
                     // The next capture needs all rights.
@@ -268,9 +271,10 @@ impl Taken {
     /// Accounts for the memory, unless that is done.
     fn account(self, detail: Detail) -> Result<Snapshot, Failure> {
         let snapshot = match self {
-            Self::Process { captured, started, progress, .. } => {
+            Self::Process { captured, started, progress, family, .. } => {
                 progress.account();
-                let snapshot = account(*captured, detail, started);
+                let mut snapshot = account(*captured, detail, started);
+                snapshot.report.family = family;
                 progress.end();
                 snapshot
             }
@@ -292,7 +296,7 @@ impl Taken {
     /// Returns the reason why a subject exists.
     fn explain(self, subject: &Subject, detail: Detail) -> Result<Why, Failure> {
         let (explanation, report) = match self {
-            Self::Process { pid, mut captured, started, progress } => {
+            Self::Process { pid, mut captured, started, progress, .. } => {
                 if let Some(reason) = captured.unread {
                     return Err(Failure::Unread { pid, reason });
                 }
@@ -413,4 +417,19 @@ fn account_for_core(
     let capture =
         Capture::new(CaptureMethod::Core, reason, core.written, pause, started.elapsed(), None);
     Snapshot { report: diagnosis::report(&ledger, capture), memory_map }
+}
+
+/// Returns the sums over the family of process `pid`; `None` if it is alone.
+fn family_memory(pid: i32) -> Option<FamilyMemory> {
+    let members = proc::family(pid);
+    if members.len() < 2 {
+        return None;
+    }
+    let rollups: Vec<Rollup> =
+        members.iter().filter_map(|member| proc::rollup(member.pid).ok()).collect();
+    Some(FamilyMemory {
+        processes: rollups.len() as u64,
+        rss_bytes: rollups.iter().map(|it| it.rss_bytes).sum(),
+        pss_bytes: rollups.iter().map(|it| it.pss_bytes).sum(),
+    })
 }

@@ -1,21 +1,69 @@
 //! The account of a family of processes, from the accounts of its members.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use capture::Finding;
-use capture::proc::GroupMemory;
+use capture::proc::{GroupMemory, KernelMemory};
 use formats::{
-    Capture, CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember, FamilyStep, FindingRow,
-    Group,
+    Capture, CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep,
+    FindingRow, Group, GroupParts, IdenticalPages, LateCode, LateFile, LateGem, OtherProcess,
+    WriteRow, WrittenOwner,
 };
-use ledger::{Cause, Causes, OwnerAccount, PartAccount, percent};
+use ledger::{
+    Cause, Causes, CodeFileAccount, Gem, MemberAccounts, OwnerAccount, Write, WriteAccount, percent,
+};
 
 /// The largest owners of copied memory are listed.
 const MAX_COPIED_OWNERS: usize = 10;
 /// Copied slots are worth a step if they are at least this large, and this share of the family's memory in percent.
 const MIN_COPIED_SLOTS: u64 = 4 << 20;
 const MIN_COPIED_PERCENT: f64 = 2.0;
+/// Bytecode that several members have for themselves is worth a step if it is at least this large. Classes, methods and strings
+/// come with it.
+const MIN_REPEATED_CODE: u64 = 1 << 20;
+/// The largest gems and files of late code, and the largest owners of a reason, are listed.
+const MAX_LATE: usize = 10;
+const MAX_WRITTEN: usize = 5;
+/// The beginnings of the command lines of workers and masters.
+const TITLES: [(&str, FamilyServer); 6] = [
+    ("puma", FamilyServer::Puma),
+    ("sidekiq", FamilyServer::Sidekiq),
+    ("unicorn", FamilyServer::Unicorn),
+    ("pitchfork", FamilyServer::Pitchfork),
+    ("Passenger RubyApp", FamilyServer::Passenger),
+    ("Passenger AppPreloader", FamilyServer::Passenger),
+];
+
+/// The facts about a family.
+pub struct FamilyFacts {
+    /// The members, in the order of the document.
+    pub members: Vec<MemberAccount>,
+    /// The version of Ruby of a member.
+    pub ruby_version: Option<String>,
+    /// What is known about its frames.
+    pub frames: FamilyFrames,
+    /// Its control group.
+    pub group: Option<GroupMemory>,
+    /// The rest of the group's memory, if the members are all Ruby processes of the group.
+    pub group_facts: Option<GroupFacts>,
+    /// Its pages by their contents, if they were compared.
+    pub identical: Option<IdenticalPages>,
+    /// True if owners were traced.
+    pub has_owners: bool,
+    /// Problems with the captures.
+    pub findings: Vec<Finding>,
+}
+
+/// The memory of a control group beside that of its Ruby processes.
+pub struct GroupFacts {
+    /// Caches, and the kernel's own memory.
+    pub kernel: KernelMemory,
+    /// Processes that are not Ruby.
+    pub others: Vec<OtherProcess>,
+    /// Bytes of the family's frames that are charged to other groups, or to none; `None` if unknown.
+    pub charged_elsewhere_bytes: Option<u64>,
+}
 
 /// A member of a family.
 pub struct MemberAccount {
@@ -23,13 +71,14 @@ pub struct MemberAccount {
     pub pid: i32,
     /// The process id of its parent, if that is a member.
     pub parent: Option<i32>,
+    /// True if its parent has ended.
+    pub is_orphan: bool,
     /// Its command line.
     pub command: String,
     /// The kernel's counts of its memory, taken at the same time as those of the other members.
     pub rollup: capture::proc::Rollup,
-    /// Its capture, and the accounts of the parts of its memory: shared by all members, shared by some, private, and copied. `None` if
-    /// it ended before.
-    pub read: Option<(Capture, [PartAccount; 4])>,
+    /// Its capture, and the accounts of its memory; `None` if it could not be read.
+    pub read: Option<(Capture, MemberAccounts)>,
 }
 
 /// What is known about the frames of a family.
@@ -41,19 +90,24 @@ pub struct FamilyFrames {
     pub is_estimated: bool,
 }
 
-/// Returns the account of a family. `ruby_version` is that of a member, and `group` is its control group.
+/// Returns the account of a family.
 #[must_use]
-pub fn family(
-    members: Vec<MemberAccount>,
-    ruby_version: Option<String>,
-    frames: FamilyFrames,
-    group: Option<GroupMemory>,
-    owners: bool,
-    findings: &[Finding],
-) -> Family {
+pub fn family(facts: FamilyFacts) -> Family {
+    let FamilyFacts {
+        members,
+        ruby_version,
+        frames,
+        group,
+        group_facts,
+        identical,
+        has_owners,
+        findings,
+    } = facts;
     let parts = |part: usize| {
         let read = members.iter().map(|it| it.read.as_ref());
-        read.map(move |read| read.map_or_else(Causes::default, |(_, parts)| parts[part].causes))
+        read.map(move |read| {
+            read.map_or_else(Causes::default, |(_, accounts)| accounts.parts[part].causes)
+        })
     };
     let sum = |part: usize, cause: Cause| parts(part).map(|causes| causes[cause]).sum::<u64>();
     let causes: Vec<FamilyCause> = Cause::ALL
@@ -66,12 +120,20 @@ pub fn family(
         })
         .collect();
     let copied = Cause::ALL.iter().map(|&cause| CauseRow { cause, bytes: sum(3, cause) }).collect();
-    let copied_owners = owners.then(|| copied_owners(&members));
+    let copied_owners = has_owners.then(|| copied_owners(&members));
     let memory_bytes = causes.iter().map(FamilyCause::total).sum();
-    let slots = [Cause::RubyLiveSlots, Cause::RubyFreeSlots, Cause::RubyOverhead];
-    let copied_slots = slots.iter().map(|&cause| sum(3, cause)).sum();
+    let writes = writes(&members);
+    let late_code = has_owners.then(|| late_code(&members)).flatten();
+    let steps = [
+        prepare_heap(&writes, memory_bytes, has_warmup(ruby_version.as_deref())),
+        late_code.as_ref().and_then(load_before_fork),
+    ];
     Family {
-        steps: steps(copied_slots, memory_bytes, has_warmup(ruby_version.as_deref())),
+        steps: steps.into_iter().flatten().collect(),
+        server: server(&members),
+        writes,
+        late_code,
+        identical,
         ruby_version,
         rss_bytes: members.iter().map(|it| it.rollup.rss_bytes).sum(),
         pss_bytes: members.iter().map(|it| it.rollup.pss_bytes).sum(),
@@ -82,15 +144,130 @@ pub fn family(
         copied,
         copied_owners,
         group: group.map(Group::from),
+        group_parts: group
+            .zip(group_facts)
+            .map(|(group, facts)| group_parts(memory_bytes, group, facts)),
         findings: findings.iter().map(FindingRow::from).collect(),
         members: members.into_iter().map(member).collect(),
     }
 }
 
-fn steps(copied_bytes: u64, memory_bytes: u64, has_warmup: bool) -> Vec<FamilyStep> {
+fn group_parts(memory_bytes: u64, group: GroupMemory, facts: GroupFacts) -> GroupParts {
+    let GroupFacts { kernel, others, charged_elsewhere_bytes } = facts;
+    let KernelMemory { unmapped_cache_bytes, kernel_bytes } = kernel;
+    let others_bytes: u64 = others.iter().map(|it| it.pss_bytes).sum();
+    let charged = memory_bytes.saturating_sub(charged_elsewhere_bytes.unwrap_or(0));
+    let explained = charged + others_bytes + unmapped_cache_bytes + kernel_bytes;
+    GroupParts {
+        charged_elsewhere_bytes,
+        others,
+        unmapped_cache_bytes,
+        kernel_bytes,
+        unexplained_bytes: group.usage_bytes.wrapping_sub(explained).cast_signed(),
+    }
+}
+
+/// A page counts for the reason that is hardest to avoid, so these pages would be shared if the heap had been prepared.
+fn prepare_heap(writes: &[WriteRow], memory_bytes: u64, has_warmup: bool) -> Option<FamilyStep> {
+    let is_avoidable = |row: &&WriteRow| {
+        matches!(row.reason, Write::Collector | Write::FreedSlots | Write::NewObjects)
+    };
+    let copied_bytes = writes.iter().filter(is_avoidable).map(|row| row.bytes).sum();
     let is_large = copied_bytes >= MIN_COPIED_SLOTS
         && percent(copied_bytes, memory_bytes) >= MIN_COPIED_PERCENT;
-    is_large.then_some(FamilyStep::PrepareHeap { copied_bytes, has_warmup }).into_iter().collect()
+    is_large.then_some(FamilyStep::PrepareHeap { copied_bytes, has_warmup })
+}
+
+fn load_before_fork(code: &LateCode) -> Option<FamilyStep> {
+    let has_application = code.gems.iter().any(|gem| gem.name == Gem::APPLICATION);
+    let &LateCode { repeated_bytes, .. } = code;
+    (repeated_bytes >= MIN_REPEATED_CODE)
+        .then_some(FamilyStep::LoadBeforeFork { repeated_bytes, has_application })
+}
+
+fn server(members: &[MemberAccount]) -> Option<FamilyServer> {
+    let of = |command: &str| TITLES.iter().find(|(title, _)| command.starts_with(title));
+    members.iter().find_map(|it| of(&it.command)).map(|(_, server)| *server)
+}
+
+fn writes(members: &[MemberAccount]) -> Vec<WriteRow> {
+    let mut sums: BTreeMap<Write, (u64, HashMap<&str, u64>)> = BTreeMap::new();
+    let all = members.iter().filter_map(|it| it.read.as_ref()).flat_map(|(_, it)| &it.writes);
+    for WriteAccount { write, owner, bytes } in all {
+        let (sum, owners) = sums.entry(*write).or_default();
+        *sum += bytes;
+        if let Some(owner) = owner {
+            *owners.entry(owner).or_default() += bytes;
+        }
+    }
+    let row = |(reason, (bytes, owners)): (Write, (u64, HashMap<&str, u64>))| {
+        let owners = owners.into_iter();
+        let mut owners: Vec<_> =
+            owners.map(|(name, bytes)| WrittenOwner { name: name.to_owned(), bytes }).collect();
+        owners.sort_by(|a, b| (b.bytes, &a.name).cmp(&(a.bytes, &b.name)));
+        owners.truncate(MAX_WRITTEN);
+        WriteRow { reason, bytes, owners }
+    };
+    let mut rows: Vec<WriteRow> = sums.into_iter().map(row).collect();
+    rows.sort_by_key(|row| Reverse(row.bytes));
+    rows
+}
+
+/// Returns the files with bytecode that members have and their parents do not.
+fn late_code(members: &[MemberAccount]) -> Option<LateCode> {
+    let mut late: BTreeMap<&str, (&Gem, Vec<u64>)> = BTreeMap::new();
+    let mut is_known = false;
+    for member in members {
+        let parent = members.iter().find(|it| Some(it.pid) == member.parent);
+        let Some((own, parents)) = bytecode(member).zip(parent.and_then(bytecode)) else {
+            continue;
+        };
+        is_known = true;
+        let parents: HashSet<Option<&str>> = parents.iter().map(|it| it.path.as_deref()).collect();
+        for CodeFileAccount { path, gem, size } in own {
+            if let Some(path) = path.as_deref().filter(|path| !parents.contains(&Some(path))) {
+                let (_, sizes) = late.entry(path).or_insert_with(|| (gem, Vec::new()));
+                sizes.push(size.weight_bytes());
+            }
+        }
+    }
+    if !is_known {
+        return None;
+    }
+    let sum = |sizes: &[u64]| sizes.iter().sum::<u64>();
+    let repeated = |sizes: &[u64]| sum(sizes) - sizes.iter().max().unwrap_or(&0);
+    let mut gems: BTreeMap<&Gem, (u64, u64)> = BTreeMap::new();
+    for (gem, sizes) in late.values() {
+        let (files, bytes) = gems.entry(gem).or_default();
+        *files += 1;
+        *bytes += sum(sizes);
+    }
+    let gem = |(gem, (files, bytes)): (&Gem, (u64, u64))| {
+        let Gem { name, version } = gem.clone();
+        LateGem { name, version, files, bytes }
+    };
+    let mut gems: Vec<LateGem> = gems.into_iter().map(gem).collect();
+    gems.sort_by_key(|gem| Reverse(gem.bytes));
+    gems.truncate(MAX_LATE);
+    let file = |(path, (_, sizes)): (&&str, &(&Gem, Vec<u64>))| LateFile {
+        path: (*path).to_owned(),
+        members: sizes.len() as u64,
+        bytes: sum(sizes),
+    };
+    let mut largest_files: Vec<LateFile> = late.iter().map(file).collect();
+    largest_files.sort_by_key(|file| Reverse(file.bytes));
+    largest_files.truncate(MAX_LATE);
+    Some(LateCode {
+        files: late.len() as u64,
+        bytes: late.values().map(|(_, sizes)| sum(sizes)).sum(),
+        repeated_bytes: late.values().map(|(_, sizes)| repeated(sizes)).sum(),
+        gems,
+        largest_files,
+    })
+}
+
+fn bytecode(member: &MemberAccount) -> Option<&[CodeFileAccount]> {
+    member.read.as_ref()?.1.bytecode.as_deref()
 }
 
 /// Ruby has Process.warmup from 3.3 on.
@@ -101,11 +278,13 @@ fn has_warmup(version: Option<&str>) -> bool {
 }
 
 fn member(account: MemberAccount) -> FamilyMember {
-    let MemberAccount { pid, parent, command, rollup, read } = account;
-    let total = |part: usize| read.as_ref().map_or(0, |(_, parts)| parts[part].causes.total());
+    let MemberAccount { pid, parent, is_orphan, command, rollup, read } = account;
+    let total =
+        |part: usize| read.as_ref().map_or(0, |(_, accounts)| accounts.parts[part].causes.total());
     FamilyMember {
         pid,
         parent,
+        is_orphan,
         command,
         rss_bytes: rollup.rss_bytes,
         pss_bytes: rollup.pss_bytes,
@@ -118,7 +297,7 @@ fn member(account: MemberAccount) -> FamilyMember {
 fn copied_owners(members: &[MemberAccount]) -> Vec<CopiedOwner> {
     let mut sums: HashMap<(&str, Cause), u64> = HashMap::new();
     let copied =
-        members.iter().filter_map(|it| it.read.as_ref()).flat_map(|(_, parts)| &parts[3].owners);
+        members.iter().filter_map(|it| it.read.as_ref()).flat_map(|(_, it)| &it.parts[3].owners);
     for OwnerAccount { name, cause, resident_bytes, .. } in copied {
         *sums.entry((name, *cause)).or_default() += resident_bytes;
     }

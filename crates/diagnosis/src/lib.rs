@@ -18,7 +18,7 @@ mod who;
 
 pub use advice::advise;
 pub use comparison::{Workload, compare};
-pub use family::{FamilyFrames, MemberAccount, family};
+pub use family::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount, family};
 pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, TWO_ARENAS, Variable, steps};
 pub use growth::{growth, has_more_objects, largest_native_owner, totals};
 pub use made_by::{made_by, made_pages, name_code, touched_by};

@@ -36,7 +36,10 @@ pub use diff::{
     ArenaChange, CauseChange, ClassChange, Diff, DiffKind, DiffPoint, DiffVerdict, DominatorChange,
     Doubt, OwnerChange, PinChange, SizeClassChange, Subject, Trajectory,
 };
-pub use family::{CopiedOwner, Family, FamilyCause, FamilyMember, FamilyStep};
+pub use family::{
+    CopiedOwner, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep, GroupParts,
+    IdenticalPages, LateCode, LateFile, LateGem, OtherProcess, WriteRow, WrittenOwner,
+};
 pub use growth_sample::GrowthSample;
 pub use line::{
     Arrival, CauseSample, Departure, EndReason, Group, Line, ProcessSample, ReadFailure,
@@ -45,10 +48,10 @@ pub use line::{
 pub use made_by::{MadeBy, MadePages, Maker};
 pub use recording::{Recording, RecordingError};
 pub use report::{
-    Arena, ArenaSlabs, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FileCode, FindingRow,
-    FindingSeverity, GemCode, Interpreter, InterpreterPart, KeptBy, Malloc, MallocTuning,
-    MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby, SizeClass, ThreadRow,
-    milliseconds,
+    Arena, ArenaSlabs, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FamilyMemory,
+    FileCode, FindingRow, FindingSeverity, GemCode, Interpreter, InterpreterPart, KeptBy, Malloc,
+    MallocTuning, MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby, SizeClass,
+    ThreadRow, milliseconds,
 };
 pub use sampler::{Kind as WhoKind, Method as SamplingMethod, UnknownStacks};
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};

@@ -1,6 +1,6 @@
 //! The names of the ledger's vocabulary in documents.
 
-use ledger::{Cause, InterpreterKind};
+use ledger::{Cause, InterpreterKind, Write};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -121,6 +121,26 @@ pub(crate) mod interpreter_kind {
 
     pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
         let names = InterpreterKind::ALL.map(InterpreterKind::name);
+        json_schema!({ "type": "string", "enum": names })
+    }
+}
+
+/// The reason of a copied page by its name.
+pub(crate) mod write {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(write: &Write, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(write.name())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Write, D::Error> {
+        let name = String::deserialize(from)?;
+        let write = Write::ALL.into_iter().find(|write| write.name() == name);
+        write.ok_or_else(|| de::Error::custom("there is no such reason of a copy"))
+    }
+
+    pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
+        let names: Vec<&str> = Write::ALL.iter().map(|write| write.name()).collect();
         json_schema!({ "type": "string", "enum": names })
     }
 }

@@ -6,7 +6,7 @@ use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severi
 use ruby::{ObjectSpace, SlotState};
 
 use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
-use crate::interpreter::InterpreterAccount;
+use crate::interpreter::{CodeFileAccount, InterpreterAccount};
 use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, Parts, PointerGraph, Reach};
 use crate::pages::pages_of;
 use crate::pins::{self, Pin, Pins, SizeClassAccount};
@@ -307,6 +307,18 @@ pub(crate) fn causes_of(
 ) -> Causes {
     // The whole ledger has the findings.
     book_all(state, facts, owners, pages, None, &mut Vec::new()).causes
+}
+
+/// Returns the bytecode on a part of the pages by file; `None` if owners were not traced, or files are unknown.
+pub(crate) fn bytecode_of(
+    state: &ProcessState,
+    facts: &Facts,
+    owners: &Owners<'_>,
+    pages: &Pages,
+) -> Option<Vec<CodeFileAccount>> {
+    let parts = owners.parts(facts.code_paths.as_ref())?;
+    let booking = book_all(state, facts, owners, pages, Some(&parts), &mut Vec::new());
+    parts.account(&booking.parts).files
 }
 
 fn book_all(

@@ -17,6 +17,7 @@ mod pins;
 mod sharing;
 mod size;
 mod threads;
+mod writes;
 pub use allocator::{Decay, Tuning};
 pub use cause::{Cause, CauseGroup, Causes};
 pub use facts::Facts;
@@ -31,6 +32,9 @@ pub use ownership::{
     Retainer, Subject,
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
-pub use sharing::{FamilyPages, MemberPages, MemberParts, PartAccount};
+pub use sharing::{
+    DistinctPages, FamilyPages, MemberAccounts, MemberPages, MemberParts, PartAccount,
+};
 pub use size::{Count, Size, percent};
 pub use threads::ThreadGroup;
+pub use writes::{Write, WriteAccount};

@@ -1,12 +1,13 @@
 //! The memory of a family of processes, in which each page frame counts once.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 
 use capture::live::PageFrame;
-use capture::{Address, PAGE_SIZE, PageRun, PageState, Pages, ProcessState};
+use capture::{Address, Memory, PAGE_SIZE, PageRun, PageState, Pages, ProcessState};
 
-use crate::ledger::{causes_of, find_owners};
-use crate::{Causes, Facts, OwnerAccount};
+use crate::ledger::{bytecode_of, causes_of, find_owners};
+use crate::{Causes, CodeFileAccount, Facts, OwnerAccount, WriteAccount, writes};
 
 /// The resident pages of all members of a family, at about the same time.
 #[derive(Debug)]
@@ -57,6 +58,45 @@ pub struct PartAccount {
     pub owners: Vec<OwnerAccount>,
 }
 
+/// The accounts of a member's memory.
+#[derive(Debug, Clone)]
+pub struct MemberAccounts {
+    /// Shared by all, shared by some, private, and copied.
+    pub parts: [PartAccount; 4],
+    /// The reasons of its copies, largest first.
+    pub writes: Vec<WriteAccount>,
+    /// All files with bytecode, with the size that it has on private pages, largest first; `None` if unknown.
+    pub bytecode: Option<Vec<CodeFileAccount>>,
+}
+
+/// Pages by their contents, of which only hashes are kept. A random key makes the hashes worthless to others.
+#[derive(Debug, Default)]
+pub struct DistinctPages {
+    key: RandomState,
+    hashes: HashSet<u64>,
+    pages: u64,
+}
+
+impl DistinctPages {
+    /// Adds a page.
+    pub fn add(&mut self, page: &[u8]) {
+        self.pages += 1;
+        self.hashes.insert(self.key.hash_one(page));
+    }
+
+    /// The bytes of all pages that were added.
+    #[must_use]
+    pub fn read_bytes(&self) -> u64 {
+        self.pages * PAGE_SIZE
+    }
+
+    /// The bytes of the pages with different contents.
+    #[must_use]
+    pub fn distinct_bytes(&self) -> u64 {
+        self.hashes.len() as u64 * PAGE_SIZE
+    }
+}
+
 impl<'a> FamilyPages<'a> {
     /// Finds the frames that members share. If the kernel hides the numbers of frames, pages that are not exclusive count
     /// as the same if their addresses are the same; this is an estimate.
@@ -82,6 +122,30 @@ impl<'a> FamilyPages<'a> {
     pub fn shared_frames(&self) -> impl Iterator<Item = (u64, u64)> {
         let known = if self.is_estimated() { &[][..] } else { &self.shared };
         known.iter().map(|it| (it.frame, it.members.into()))
+    }
+
+    /// Returns all frames that members map, ascending. Empty if their numbers are hidden.
+    #[must_use]
+    pub fn all_frames(&self) -> Vec<u64> {
+        if self.is_estimated() {
+            return Vec::new();
+        }
+        let mut frames: Vec<u64> =
+            self.members.iter().flat_map(|it| it.frames).map(|it| it.frame).collect();
+        frames.sort_unstable();
+        frames.dedup();
+        frames
+    }
+
+    /// Returns the numbers of the pages by which a member's frames are counted, ascending: no earlier member maps them.
+    ///
+    /// # Panics
+    /// If there is no member with this index.
+    pub fn counted_pages(&self, index: usize) -> impl Iterator<Item = u64> {
+        let is_counted = move |frame: &&PageFrame| {
+            self.shared(frame).is_none_or(|shared| shared.first as usize == index)
+        };
+        self.members[index].frames.iter().filter(is_counted).map(|frame| frame.page)
     }
 
     /// True if the numbers of frames are hidden.
@@ -146,14 +210,29 @@ impl<'a> FamilyPages<'a> {
 }
 
 impl MemberParts {
-    /// Accounts for each part of a member that was captured in this state.
+    /// Accounts for each part of a member that was captured in this state. `memories` are its own memory and that of its
+    /// parent; `None` if it has no parent.
     #[must_use]
-    pub fn accounts(&self, state: &ProcessState, facts: &Facts) -> [PartAccount; 4] {
+    pub fn accounts(
+        &self,
+        state: &ProcessState,
+        facts: &Facts,
+        memories: Option<[&dyn Memory; 2]>,
+    ) -> MemberAccounts {
         let owners = find_owners(facts);
-        [&self.all, &self.some, &self.private, &self.copied].map(|pages| PartAccount {
+        let parts = [&self.all, &self.some, &self.private, &self.copied].map(|pages| PartAccount {
             causes: causes_of(state, facts, &owners, pages),
             owners: owners.accounts(pages),
-        })
+        });
+        let writes = memories.map(|memories| {
+            let accounts = &parts[3].owners;
+            writes::compare(facts, &owners, accounts, &self.copied, memories)
+        });
+        MemberAccounts {
+            parts,
+            writes: writes.unwrap_or_default(),
+            bytecode: bytecode_of(state, facts, &owners, &self.private),
+        }
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
-use formats::{CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember, FamilyStep};
-use ledger::{Size, percent};
+use formats::{
+    CauseRow, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep, IdenticalPages, LateCode,
+};
+use ledger::{Size, Write as Reason, percent};
 
 use crate::report::severity;
 use crate::text::{BOLD, GREEN, align_right, explained, mebibytes, table, trimmed, write_wrapped};
@@ -13,6 +15,10 @@ use crate::words;
 const BEFORE_MEANING: usize = 62;
 /// Columns before the command of a member.
 const BEFORE_COMMAND: usize = 50;
+
+/// The owners of a reason, and the gems and files of late code, that the text shows.
+const MAX_OWNERS: usize = 3;
+const MAX_GEMS: usize = 5;
 
 /// Smaller rows of copied memory are summed up.
 const SHOWN: u64 = 100 << 10;
@@ -49,7 +55,9 @@ fn write(family: &Family, out: &mut String, width: usize) -> std::fmt::Result {
     writeln!(out)?;
     write_causes(family, out, width)?;
     write_members(&family.members, out, width)?;
+    write_group(family, out)?;
     write_copied(family, out, width)?;
+    write_late_code(family, out, width)?;
     write_steps(family, out, width)?;
     for finding in &family.findings {
         let severity = severity(finding.severity);
@@ -85,6 +93,22 @@ fn facts(family: &Family) -> Vec<String> {
             Size(limit),
             percent(group.usage_bytes, limit),
             Size(group.cache_bytes)
+        ));
+    }
+    if let Some(IdenticalPages { read_bytes, distinct_bytes }) = family.identical {
+        let saved = read_bytes.saturating_sub(distinct_bytes);
+        facts.push(format!(
+            "{} would be left if all identical pages were shared: {} of the {} that were compared repeat others",
+            Size(family.memory_bytes.saturating_sub(saved)),
+            Size(saved),
+            Size(read_bytes)
+        ));
+    }
+    let orphans = family.members.iter().filter(|it| it.is_orphan).count() as u64;
+    if orphans > 0 {
+        facts.push(format!(
+            "the parent of {} has ended, so it is unknown which memory was copied there since the fork",
+            processes(orphans)
         ));
     }
     facts
@@ -134,6 +158,41 @@ fn write_members(members: &[FamilyMember], out: &mut String, width: usize) -> st
     writeln!(out, "{}\n", trimmed(&table))
 }
 
+fn processes(count: u64) -> String {
+    if count == 1 { "1 process".into() } else { format!("{count} processes") }
+}
+
+/// The memory of a control group, from the family's account.
+fn write_group(family: &Family, out: &mut String) -> std::fmt::Result {
+    let (Some(group), Some(parts)) = (&family.group, &family.group_parts) else { return Ok(()) };
+    let signed = |bytes: i64| {
+        let sign = if bytes < 0 { "-" } else { "" };
+        format!("{sign}{}", mebibytes(bytes.unsigned_abs()))
+    };
+    let mut table = table(["CONTROL GROUP", "MiB"]);
+    table.add_row(["these Ruby processes".into(), mebibytes(family.memory_bytes)]);
+    if let Some(bytes) = parts.charged_elsewhere_bytes {
+        let charged = signed(-bytes.cast_signed());
+        table.add_row(["their memory that is charged to other groups".into(), charged]);
+    }
+    if !parts.others.is_empty() {
+        let name = format!("{}, not Ruby (PSS)", processes(parts.others.len() as u64));
+        let bytes = words::total(parts.others.iter().map(|it| it.pss_bytes));
+        table.add_row([name, mebibytes(bytes)]);
+    }
+    for (name, bytes) in [
+        ("caches of files that no process maps", parts.unmapped_cache_bytes),
+        ("the kernel: page tables, stacks, buffers", parts.kernel_bytes),
+    ] {
+        table.add_row([name.into(), mebibytes(bytes)]);
+    }
+    table.add_row(["not explained".into(), signed(parts.unexplained_bytes)]);
+    let sum = ["memory".to_owned(), mebibytes(group.usage_bytes)];
+    table.add_row(sum.map(|cell| format!("{BOLD}{cell}{BOLD:#}")));
+    align_right(&mut table, [1]);
+    writeln!(out, "{}\n", trimmed(&table))
+}
+
 fn write_copied(family: &Family, out: &mut String, width: usize) -> std::fmt::Result {
     let total = words::total(family.copied.iter().map(|row| row.bytes));
     let mut rows: Vec<&CauseRow> = family.copied.iter().filter(|row| row.bytes >= SHOWN).collect();
@@ -160,17 +219,61 @@ fn write_copied(family: &Family, out: &mut String, width: usize) -> std::fmt::Re
     }
     align_right(&mut table, [1, 2]);
     writeln!(out, "{}\n", trimmed(&table))?;
-    let owners = family.copied_owners.as_deref().unwrap_or_default();
-    let owners: Vec<_> = owners.iter().filter(|owner| owner.bytes >= SHOWN).collect();
-    if owners.is_empty() {
+    let rows: Vec<_> = family.writes.iter().filter(|row| row.bytes >= SHOWN).collect();
+    if rows.is_empty() {
         return Ok(());
     }
-    let mut table = crate::text::table(["OWNER OF COPIED MALLOC MEMORY", "MiB", "CAUSE"]);
-    for CopiedOwner { name, cause, bytes } in owners {
-        let name = crate::text::end_of(name, 40);
-        table.add_row([name, mebibytes(*bytes), cause.name().to_owned()]);
+    let mut table = crate::text::table(["REASON OF THE COPY", "MiB", "CLASSES, MiB"]);
+    for row in rows {
+        let owners = row.owners.iter().filter(|owner| owner.bytes >= SHOWN);
+        let owners: Vec<String> = owners
+            .take(MAX_OWNERS)
+            .map(|it| format!("{} {}", crate::text::end_of(&it.name, 30), mebibytes(it.bytes)))
+            .collect();
+        table.add_row([meaning(row.reason).into(), mebibytes(row.bytes), owners.join(", ")]);
     }
     align_right(&mut table, [1]);
+    writeln!(out, "{}\n", trimmed(&table))
+}
+
+/// The meaning of a reason. A page counts for one.
+fn meaning(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Same => "the contents are the same again",
+        Reason::Collector => "marks and ages by the garbage collector",
+        Reason::Allocator => "malloc's headers, and free memory",
+        Reason::FreedSlots => "objects were freed",
+        Reason::NewObjects => "new objects in free slots",
+        Reason::Code => "inline caches, methods, classes",
+        Reason::Objects => "objects were changed",
+        Reason::Contents => "contents of objects were changed",
+        Reason::Other => "stacks, libraries, other memory",
+        Reason::Unread => "unknown: not readable",
+    }
+}
+
+fn write_late_code(family: &Family, out: &mut String, width: usize) -> std::fmt::Result {
+    let Some(code) = family.late_code.as_ref().filter(|code| code.bytes >= SHOWN) else {
+        return Ok(());
+    };
+    let LateCode { files, bytes, gems, largest_files, .. } = code;
+    let text = format!(
+        "{} of bytecode in {} were loaded after the fork: their parents do not have them.",
+        Size(*bytes),
+        words::counted(*files, "file")
+    );
+    write_wrapped(out, "", &text, width)?;
+    let mut table = table(["LOADED AFTER THE FORK", "FILES", "MiB"]);
+    for gem in gems.iter().take(MAX_GEMS) {
+        let version = gem.version.as_deref().unwrap_or_default();
+        let name = format!("{} {version}", gem.name);
+        table.add_row([name.trim_end().into(), gem.files.to_string(), mebibytes(gem.bytes)]);
+    }
+    for file in largest_files.iter().take(MAX_GEMS) {
+        let path = crate::text::end_of(&file.path, 60);
+        table.add_row([path, String::new(), mebibytes(file.bytes)]);
+    }
+    align_right(&mut table, [1, 2]);
     writeln!(out, "{}\n", trimmed(&table))
 }
 
@@ -180,20 +283,77 @@ fn write_steps(family: &Family, out: &mut String, width: usize) -> std::fmt::Res
     }
     writeln!(out, "{BOLD}WHAT TO DO{BOLD:#}")?;
     for (step, number) in family.steps.iter().zip(1..) {
-        let FamilyStep::PrepareHeap { copied_bytes, has_warmup } = step;
-        let action = format!(
-            "Prepare Ruby's heap before the fork, so that fewer pages with slots are written to afterwards: \
-             {} of them were copied. Collections age objects, and compaction leaves no free slots between them.",
-            Size(*copied_bytes)
-        );
-        write_wrapped(out, &format!(" {number}. "), &action, width)?;
-        let call = match has_warmup {
-            true => "Process.warmup",
-            false => "3.times { GC.start }; GC.compact",
+        let (action, lines, costs) = match step {
+            FamilyStep::PrepareHeap { copied_bytes, has_warmup } => (
+                format!(
+                    "Prepare Ruby's heap before the fork, so that fewer pages with slots are written to afterwards: \
+                     {} of them were copied. Collections age objects, and compaction leaves no free slots between them.",
+                    Size(*copied_bytes)
+                ),
+                prepare_heap(family.server, *has_warmup),
+                "a restart, and a longer start, by some collections of garbage.",
+            ),
+            FamilyStep::LoadBeforeFork { repeated_bytes, has_application } => (
+                format!(
+                    "Load the code before the fork, so that workers share it: {} of bytecode are in several processes. Classes, \
+                     methods and strings of this code come with it.",
+                    Size(*repeated_bytes)
+                ),
+                load_before_fork(family.server, *has_application),
+                "a restart. Connections and threads must be opened after the fork.",
+            ),
         };
-        writeln!(out, "    {GREEN}before_fork {{ {call} }}{GREEN:#}   (Puma, in config/puma.rb)")?;
-        let costs = "Costs: a restart, and a longer start, by some collections of garbage.";
-        write_wrapped(out, "    ", costs, width)?;
+        write_wrapped(out, &format!(" {number}. "), &action, width)?;
+        for (line, place) in lines {
+            let place = if place.is_empty() { String::new() } else { format!("   ({place})") };
+            writeln!(out, "    {GREEN}{line}{GREEN:#}{place}")?;
+        }
+        write_wrapped(out, "    ", &format!("Costs: {costs}"), width)?;
     }
     writeln!(out)
+}
+
+/// The lines of a configuration, and their place.
+type Lines = Vec<(String, &'static str)>;
+
+fn prepare_heap(server: Option<FamilyServer>, has_warmup: bool) -> Lines {
+    let call = if has_warmup { "Process.warmup" } else { "3.times { GC.start }; GC.compact" };
+    let (line, place) = match server {
+        Some(FamilyServer::Puma) => {
+            (format!("before_fork {{ {call} }}"), "Puma, in config/puma.rb")
+        }
+        Some(FamilyServer::Pitchfork) => (
+            format!("after_mold_fork {{ |_server, _mold| {call} }}"),
+            "Pitchfork, in its configuration",
+        ),
+        Some(FamilyServer::Unicorn) => (
+            format!("before_fork {{ |_server, worker| {call} if worker.nr.zero? }}"),
+            "Unicorn, in config/unicorn.rb",
+        ),
+        Some(FamilyServer::Sidekiq | FamilyServer::Passenger) | None => {
+            (call.into(), "in the parent, after it has loaded the program and before it forks")
+        }
+    };
+    vec![(line, place)]
+}
+
+fn load_before_fork(server: Option<FamilyServer>, has_application: bool) -> Lines {
+    // A master that has the program loads the rest of its code by `require`.
+    let preload = match server.filter(|_| has_application) {
+        Some(FamilyServer::Puma) => ("preload_app!", "Puma, in config/puma.rb"),
+        Some(FamilyServer::Unicorn) => ("preload_app true", "Unicorn, in config/unicorn.rb"),
+        Some(FamilyServer::Sidekiq) => {
+            ("SIDEKIQ_PRELOAD_APP=1", "sidekiqswarm, in the environment")
+        }
+        Some(FamilyServer::Passenger) => {
+            ("passenger_spawn_method smart;", "Passenger, in nginx's configuration")
+        }
+        Some(FamilyServer::Pitchfork) | None => {
+            return vec![("require".into(), "the files above, in the parent, before it forks")];
+        }
+    };
+    vec![
+        (preload.0.into(), preload.1),
+        ("config.eager_load = true".into(), "Rails, in config/environments/production.rb"),
+    ]
 }

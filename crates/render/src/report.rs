@@ -130,6 +130,17 @@ fn write_head(report: &Report, out: &mut String, width: usize) -> std::fmt::Resu
     ];
     write_parts(out, &parts, width)?;
     writeln!(out, "{DIM}{}{DIM:#}", process.command)?;
+    if let Some(family) = report.family {
+        let text = format!(
+            "One of {} forked processes: their RSS adds up to {}, of which {} exist once. All of them as one account: \
+             rbloat report --tree {}",
+            family.processes,
+            Size(family.rss_bytes),
+            Size(family.pss_bytes),
+            process.pid
+        );
+        write_wrapped(out, "", &text, width)?;
+    }
     writeln!(out)
 }
 

@@ -1,5 +1,5 @@
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -66,6 +66,12 @@ impl ControlGroup {
         let variables = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
         inside.envs(variables);
         inside
+    }
+
+    /// The folder of the group.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     fn number(&self, file: &str) -> u64 {

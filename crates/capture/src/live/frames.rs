@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use super::pagemap::{PageScope, Pagemap};
 use crate::{Error, PAGE_SIZE, PageState, proc};
 
-/// Frames whose counts are read at a time.
-const COUNTS_PER_READ: u64 = 512;
+/// Frames whose words are read at a time.
+const WORDS_PER_READ: u64 = 512;
 
 /// A resident page of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,25 +50,38 @@ pub fn page_frames(pid: i32) -> Result<Vec<PageFrame>, Error> {
     Ok(frames)
 }
 
-/// Returns how often each of these frames is mapped, by any process (/proc/kpagecount). The frames are ascending.
+/// Returns how often each of these frames is mapped, by any process. The frames are ascending.
 ///
 /// # Errors
 /// If the kernel refuses.
 pub fn map_counts(frames: &[u64]) -> io::Result<Vec<u64>> {
-    let file = File::open("/proc/kpagecount")?;
-    let mut counts = Vec::with_capacity(frames.len());
-    let mut bytes = [0; COUNTS_PER_READ as usize * 8];
-    while let Some(&first) = frames.get(counts.len()) {
-        let rest = &frames[counts.len()..];
-        let near = &rest[..rest.partition_point(|frame| frame - first < COUNTS_PER_READ)];
+    words_of_frames("/proc/kpagecount", frames)
+}
+
+/// Returns the number of the control group that each of these frames is charged to; 0 for none. The frames are ascending.
+///
+/// # Errors
+/// If the kernel refuses, or has no control groups for memory.
+pub fn groups_of_frames(frames: &[u64]) -> io::Result<Vec<u64>> {
+    words_of_frames("/proc/kpagecgroup", frames)
+}
+
+/// Returns the words of these frames in a file with a word for each frame.
+fn words_of_frames(path: &str, frames: &[u64]) -> io::Result<Vec<u64>> {
+    let file = File::open(path)?;
+    let mut words = Vec::with_capacity(frames.len());
+    let mut bytes = [0; WORDS_PER_READ as usize * 8];
+    while let Some(&first) = frames.get(words.len()) {
+        let rest = &frames[words.len()..];
+        let near = &rest[..rest.partition_point(|frame| frame - first < WORDS_PER_READ)];
         let wanted = (near[near.len() - 1] - first + 1) as usize * 8;
         file.read_exact_at(&mut bytes[..wanted], first * 8)?;
-        counts.extend(near.iter().map(|frame| {
+        words.extend(near.iter().map(|frame| {
             let at = (frame - first) as usize * 8;
             u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
         }));
     }
-    Ok(counts)
+    Ok(words)
 }
 
 #[cfg(test)]

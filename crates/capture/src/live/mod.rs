@@ -21,7 +21,7 @@ use std::time::Duration;
 use crate::{Error, Image, ProcessState, proc};
 
 pub use blocked_signals::{BlockedSignals, unblock_signals};
-pub use frames::{PageFrame, map_counts, page_frames};
+pub use frames::{PageFrame, groups_of_frames, map_counts, page_frames};
 pub use frozen::{Frozen, Thawed, freeze};
 pub use memory::LiveMemory;
 pub use pagemap::{PageScope, Pagemap};

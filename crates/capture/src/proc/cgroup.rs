@@ -1,6 +1,7 @@
 //! The memory of control groups, in versions 1 and 2.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::memory::number_after;
@@ -69,11 +70,107 @@ pub struct ControlGroup {
 }
 
 impl ControlGroup {
+    /// Returns the control group at `path`: its folder, or its path as /proc/PID/cgroup shows it. A group that counts memory is
+    /// preferred. `None` if there is no such group.
+    #[must_use]
+    pub fn at(path: &Path) -> Option<Self> {
+        let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = String::from_utf8_lossy(&mounts);
+        let mounted = HIERARCHIES.iter().filter_map(|hierarchy| {
+            let (root, mount) = hierarchy.mount(&mounts)?;
+            Some((hierarchy, below(path, &root, &mount)?))
+        });
+        let named = HIERARCHIES.iter().map(|hierarchy| (hierarchy, path.to_owned()));
+        let folders = mounted.chain(named).filter(|(_, folder)| folder.join(PROCESSES).is_file());
+        let mut groups = folders.map(|(hierarchy, folder)| Self { hierarchy, folder });
+        let first = groups.next()?;
+        if first.memory().is_some() {
+            return Some(first);
+        }
+        Some(groups.find(|group| group.memory().is_some()).unwrap_or(first))
+    }
+
     /// Returns the memory of the group; `None` if it does not count memory.
     #[must_use]
     pub fn memory(&self) -> Option<GroupMemory> {
         self.hierarchy.memory(&self.folder)
     }
+
+    /// Returns the memory that is charged to the group but may be in no process; `None` if it does not count memory.
+    #[must_use]
+    pub fn memory_of_kernel(&self) -> Option<KernelMemory> {
+        let read = |name: &str| fs::read_to_string(self.folder.join(name)).ok();
+        let counts = read("memory.stat")?;
+        let bytes = |name: &str| number_after(&counts, name);
+        let [all, mapped] = self.hierarchy.files;
+        let kernel = match self.hierarchy.kernel {
+            Some(file) => read(file).and_then(|text| text.trim().parse().ok()),
+            // Its sum is there from Linux 5.18 on.
+            None => bytes("kernel ").or_else(|| {
+                let parts = ["kernel_stack ", "pagetables ", "percpu ", "vmalloc ", "slab "];
+                Some(parts.into_iter().filter_map(bytes).sum())
+            }),
+        };
+        Some(KernelMemory {
+            unmapped_cache_bytes: bytes(all)?.saturating_sub(bytes(mapped)?),
+            kernel_bytes: kernel? + bytes("sock ").unwrap_or(0),
+        })
+    }
+
+    /// Returns the processes in the group and in those below it, ascending.
+    #[must_use]
+    pub fn processes(&self) -> Vec<i32> {
+        let mut pids: Vec<i32> = Vec::new();
+        for folder in self.folders() {
+            let text = fs::read_to_string(folder.join(PROCESSES)).unwrap_or_default();
+            pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+        }
+        // 0 is a process that our pid namespace does not have.
+        pids.retain(|&pid| pid > 0);
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Returns the numbers by which the kernel names this group and those below it.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<u64> {
+        let number = |folder: PathBuf| fs::metadata(folder).ok().map(|found| found.ino());
+        self.folders().into_iter().filter_map(number).collect()
+    }
+
+    /// The folders of this group and of those below it.
+    fn folders(&self) -> Vec<PathBuf> {
+        let mut folders = vec![self.folder.clone()];
+        let mut next = 0;
+        while let Some(folder) = folders.get(next) {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            let inner = entries.filter(|it| it.file_type().is_ok_and(|kind| kind.is_dir()));
+            let inner: Vec<PathBuf> = inner.map(|it| it.path()).collect();
+            folders.extend(inner);
+            next += 1;
+        }
+        folders
+    }
+}
+
+/// The file with the processes of a group.
+const PROCESSES: &str = "cgroup.procs";
+
+/// Memory that is charged to a control group, but not as the memory of processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelMemory {
+    /// Caches of files that no process maps.
+    pub unmapped_cache_bytes: u64,
+    /// The kernel's own memory: page tables, stacks, buffers.
+    pub kernel_bytes: u64,
+}
+
+/// Returns the folder of the group at `path`, in a hierarchy whose group `root` is mounted at `mount`. In a container the root
+/// may be a group, and the path be relative to that or above it.
+fn below(path: &Path, root: &str, mount: &Path) -> Option<PathBuf> {
+    let inside = path.strip_prefix(root).or_else(|_| path.strip_prefix("/"));
+    Some(mount.join(inside.ok()?))
 }
 
 /// Returns the control groups that process `pid` is in: for each hierarchy, from the innermost group outwards.
@@ -108,6 +205,10 @@ struct Hierarchy {
     cache: &'static str,
     /// The file with a line of `oom_kill`.
     events: &'static str,
+    /// The lines with caches of files: all, and those that processes map.
+    files: [&'static str; 2],
+    /// The file with the kernel's own memory; `None` if memory.stat has it.
+    kernel: Option<&'static str>,
 }
 
 /// Version 1 shows the maximum of a counter in whole pages if no limit is set. Anything above half of that is no
@@ -122,6 +223,8 @@ static HIERARCHIES: [Hierarchy; 2] = [
         usage: "memory.current",
         cache: "inactive_file ",
         events: "memory.events",
+        files: ["file ", "file_mapped "],
+        kernel: None,
     },
     Hierarchy {
         controller: "memory",
@@ -130,6 +233,8 @@ static HIERARCHIES: [Hierarchy; 2] = [
         usage: "memory.usage_in_bytes",
         cache: "total_inactive_file ",
         events: "memory.oom_control",
+        files: ["total_cache ", "total_mapped_file "],
+        kernel: Some("memory.kmem.usage_in_bytes"),
     },
 ];
 
@@ -141,21 +246,22 @@ impl Hierarchy {
             let (_number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
             controllers.split(',').any(|name| name == self.controller).then_some(path)
         })?;
-        let (root, mount) = mounts.lines().find_map(|line| {
+        let (root, mount) = self.mount(mounts)?;
+        let folder = below(Path::new(path), &root, &mount)?;
+        Some((if folder.is_dir() { folder } else { mount.clone() }, mount))
+    }
+
+    /// Returns the group that is mounted, and the mount point.
+    fn mount(&self, mounts: &str) -> Option<(String, PathBuf)> {
+        mounts.lines().find_map(|line| {
             let (left, right) = line.split_once(" - ")?;
             let mut right = right.split(' ');
             let is_ours = right.next() == Some(self.filesystem)
                 && (self.controller.is_empty()
                     || right.nth(1)?.split(',').any(|name| name == self.controller));
             let mut left = left.split(' ').skip(3);
-            is_ours.then(|| Some((left.next()?, left.next()?)))?
-        })?;
-        // In a container the root of the mount may be a group, and the path be relative to that or above it.
-        let below =
-            Path::new(path).strip_prefix(root).or_else(|_| Path::new(path).strip_prefix("/"));
-        let mount = PathBuf::from(mount);
-        let folder = mount.join(below.ok()?);
-        Some((if folder.is_dir() { folder } else { mount.clone() }, mount))
+            is_ours.then(|| Some((left.next()?.to_owned(), left.next()?.into())))?
+        })
     }
 
     /// Returns the memory of the group in the folder `level`; `None` if it does not count memory.

@@ -19,7 +19,7 @@ use procfs_core::process::{Stat, Status};
 use crate::text::one_line;
 use crate::{Error, Mappings, ProcessInfo, Sysroot};
 
-pub use cgroup::{ControlGroup, GroupMemory, control_groups, group_memory};
+pub use cgroup::{ControlGroup, GroupMemory, KernelMemory, control_groups, group_memory};
 pub use memory::resident_bytes;
 pub(crate) use memory::rss_error_bytes;
 pub use memory::{
@@ -31,7 +31,9 @@ pub use threads::{
     signal_sets, thread_ids, thread_name, thread_state, threads,
 };
 pub(crate) use threads::{thread_count, thread_names, time_of};
-pub use tree::{Member, Tree, children, ended_without_signal, family, member, parent_in_family};
+pub use tree::{
+    Member, Tree, children, ended_without_signal, family, member, parent_in_family, sort_by_age,
+};
 
 /// Clock ticks as /proc counts them (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;

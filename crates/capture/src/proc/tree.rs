@@ -1,11 +1,12 @@
 //! A process and its descendants.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use procfs_core::process::Stat;
 
-use super::{parse, processes, status, threads, time};
+use super::{open, parse, processes, read, status, threads, time};
 use crate::PAGE_SIZE;
 
 /// A process and its descendants over time.
@@ -92,18 +93,25 @@ impl Tree {
     }
 }
 
-/// Returns the family of process `pid`, the oldest first: the processes that have forked from each other without an exec, as
-/// far as their parents live. Empty if there is no such process.
+/// Returns the family of process `pid`: the processes that have forked from each other without an exec, also if their parents have
+/// ended. Those whose parents are no members come first, then the others by their start. Empty if there is no such process.
 #[must_use]
 pub fn family(pid: i32) -> Vec<Member> {
-    let Some(mut root) = member(pid) else { return Vec::new() };
-    while let Some(parent) = member(root.parent).filter(|parent| are_related(parent, &root)) {
-        root = parent;
+    let Some(named) = member(pid) else { return Vec::new() };
+    let mut members: Vec<Member> =
+        processes().unwrap_or_default().into_iter().filter_map(member).collect();
+    members.retain(|it| are_related(&named, it) && have_same_random_bytes(pid, it.pid));
+    if members.is_empty() {
+        members.push(named);
     }
-    let mut members = Tree::new(root.pid).look();
-    members.retain(|it| it.pid == root.pid || are_related(&root, it));
-    members.sort_by_key(|it| (it.pid != root.pid, it.started_ticks, it.pid));
+    sort_by_age(&mut members);
     members
+}
+
+/// Sorts members: those whose parents are no members first, then the others by their start.
+pub fn sort_by_age(members: &mut [Member]) {
+    let pids: BTreeSet<i32> = members.iter().map(|it| it.pid).collect();
+    members.sort_by_key(|it| (pids.contains(&it.parent), it.started_ticks, it.pid));
 }
 
 /// Returns the parent of process `pid`, if `pid` was forked from it without an exec.
@@ -117,6 +125,25 @@ pub fn parent_in_family(pid: i32) -> Option<i32> {
 /// An exec moves the stack, whose address is random.
 fn are_related(parent: &Member, child: &Member) -> bool {
     parent.program != 0 && parent.program == child.program
+}
+
+/// True if both processes were started by the same exec, to which the kernel gave random bytes. Stacks may begin at the same
+/// address by chance, or because their addresses are not random.
+fn have_same_random_bytes(one: i32, other: i32) -> bool {
+    one == other || random_bytes(one).is_some_and(|bytes| random_bytes(other) == Some(bytes))
+}
+
+/// Returns the random bytes of the last exec, which the auxiliary vector refers to.
+fn random_bytes(pid: i32) -> Option<[u8; 16]> {
+    let vector = read(pid, "auxv").ok()?;
+    let (words, _) = vector.as_chunks::<8>();
+    let mut pairs = words.chunks_exact(2);
+    let [_, at] = pairs.find(|pair| u64::from_ne_bytes(pair[0]) == libc::AT_RANDOM)? else {
+        return None;
+    };
+    let mut bytes = [0; 16];
+    open(pid, "mem").ok()?.read_exact_at(&mut bytes, u64::from_ne_bytes(*at)).ok()?;
+    Some(bytes)
 }
 
 /// Returns the children of process `pid`, zombies included; none if there is no such process.

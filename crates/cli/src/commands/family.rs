@@ -1,11 +1,13 @@
 //! `rbloat report --tree`: the account of a family of processes.
 
-use capture::live::{PageFrame, map_counts, page_frames};
-use capture::proc::{self, Member, Rollup};
-use capture::{Finding, PAGE_SIZE, Severity};
-use diagnosis::{FamilyFrames, MemberAccount};
-use formats::{Capture, to_json};
-use ledger::{FamilyPages, MemberPages, PartAccount};
+use std::path::Path;
+
+use capture::live::{PageFrame, groups_of_frames, map_counts, page_frames};
+use capture::proc::{self, ControlGroup, Member, Rollup};
+use capture::{Address, Finding, Memory, PAGE_SIZE, Severity};
+use diagnosis::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount};
+use formats::{Capture, IdenticalPages, OtherProcess, to_json};
+use ledger::{DistinctPages, FamilyPages, MemberAccounts, MemberPages};
 
 use super::report::ReportArguments;
 use crate::arguments::{CaptureArguments, SourceName};
@@ -16,49 +18,77 @@ use crate::sandbox::Sandbox;
 use crate::source::Detail;
 use crate::terminal;
 
+/// Pages that are read at a time.
+const PAGES_PER_READ: u64 = 64;
+
 pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
-    let SourceName::Process(name) = arguments.source.name()? else {
-        return Err(Failure::TreeOfFile);
-    };
-    let pid = crate::process::find(name)?;
     let how = arguments.source.capture;
     let detail = if arguments.owners() > 0 { Detail::OWNERS } else { Detail::CAUSES };
-    let members = proc::family(pid);
-    let progress = Progress::of_capture(pid);
-    // All at nearly the same time. A member that has ended meanwhile has no pages.
-    let looks: Vec<(Vec<PageFrame>, Rollup)> =
-        members.iter().map(look).collect::<Result<_, _>>()?;
+    let group = arguments.cgroup.as_deref().map(Group::find).transpose()?;
+    let members = match &group {
+        Some(group) => group.rubies.clone(),
+        None => families(arguments)?,
+    };
+    let progress = Progress::of_capture(members[0].pid);
+    // All at nearly the same time. A member that cannot be read has no pages.
+    let mut looks: Vec<Look> = members.iter().map(look).collect();
+    let frames: Vec<Vec<PageFrame>> =
+        looks.iter_mut().map(|look| std::mem::take(&mut look.frames)).collect();
     let parent = |member: &Member| members.iter().position(|it| it.pid == member.parent);
-    let pages = looks.iter().zip(&members);
-    let pages = pages.map(|((frames, _), member)| MemberPages { frames, parent: parent(member) });
+    let pages = frames.iter().zip(&members);
+    let pages = pages.map(|(frames, member)| MemberPages { frames, parent: parent(member) });
     let pages = FamilyPages::new(pages.collect());
     let is_estimated = pages.is_estimated();
     let outside_bytes = if is_estimated { None } else { outside_bytes(&pages) };
+    let group_facts = group.as_ref().and_then(|group| group.facts(&pages));
+    let identical = arguments.identical.then(|| identical_pages(&members, &pages));
     let mut findings = Vec::new();
     let mut accounts = Vec::new();
     let mut ruby_version = None;
-    for (index, (member, &(_, rollup))) in members.iter().zip(&looks).enumerate() {
-        let read = match read(member.pid, index, &pages, how, detail, &mut findings) {
-            Ok((version, capture, parts)) => {
+    let mut first_failure = None;
+    for (index, (member, look)) in members.iter().zip(looks).enumerate() {
+        let read = match look.failure {
+            None => read(&members, index, &pages, how, detail, &mut findings),
+            Some(failure) => Err(failure),
+        };
+        let read = match read {
+            Ok((version, capture, accounts)) => {
                 ruby_version = ruby_version.or(version);
-                Some((capture, parts))
+                Some((capture, accounts))
             }
-            Err(failure) if failure.is_end() => {
-                let what = format!("process {} ended before it was read", member.pid);
-                findings.push(Finding::general(Severity::Warning, what));
+            Err(failure) => {
+                findings.push(not_read(member.pid, &failure));
+                first_failure.get_or_insert(failure);
                 None
             }
-            Err(failure) => return Err(failure),
         };
-        let parent = parent(member).map(|index| members[index].pid);
-        let command = proc::command_line(member.pid).unwrap_or_default();
-        accounts.push(MemberAccount { pid: member.pid, parent, command, rollup, read });
+        accounts.push(MemberAccount {
+            pid: member.pid,
+            parent: parent(member).map(|index| members[index].pid),
+            is_orphan: is_orphan(member, &members),
+            command: proc::command_line(member.pid).unwrap_or_default(),
+            rollup: look.rollup,
+            read,
+        });
     }
     progress.end();
+    if let Some(failure) = first_failure.filter(|_| accounts.iter().all(|it| it.read.is_none())) {
+        return Err(failure);
+    }
     let is_complete = findings.is_empty();
-    let frames = FamilyFrames { outside_bytes, is_estimated };
-    let group = proc::group_memory(pid);
-    let family = diagnosis::family(accounts, ruby_version, frames, group, detail.owners, &findings);
+    let family = diagnosis::family(FamilyFacts {
+        ruby_version,
+        frames: FamilyFrames { outside_bytes, is_estimated },
+        group: match &group {
+            Some(group) => group.group.memory(),
+            None => proc::group_memory(members[0].pid),
+        },
+        group_facts,
+        identical,
+        has_owners: detail.owners,
+        members: accounts,
+        findings,
+    });
     terminal::print(&match arguments.json {
         true => to_json(&family, &render::family_summary(&family)),
         false => render::family(&family, terminal::width()),
@@ -66,33 +96,162 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     Ok(if is_complete { Outcome::Done } else { Outcome::Incomplete })
 }
 
-/// Returns the pages of a member and the kernel's counts, none if it has ended.
-fn look(member: &Member) -> Result<(Vec<PageFrame>, Rollup), Failure> {
+/// Returns the families of the processes that the arguments name.
+fn families(arguments: &ReportArguments) -> Result<Vec<Member>, Failure> {
+    let mut names = vec![arguments.source.name()?];
+    names.extend(arguments.more.iter().map(|word| SourceName::of(word, None)));
+    let mut members: Vec<Member> = Vec::new();
+    for name in names {
+        let SourceName::Process(name) = name else { return Err(Failure::TreeOfFile) };
+        for pid in crate::process::find_all(name)? {
+            if members.iter().any(|it| it.pid == pid) {
+                continue;
+            }
+            let family = proc::family(pid);
+            if family.is_empty() {
+                return Err(capture::Error::NoSuchProcess { pid }.into());
+            }
+            members.extend(family);
+        }
+    }
+    proc::sort_by_age(&mut members);
+    Ok(members)
+}
+
+/// The Ruby processes of a control group, and the others.
+struct Group {
+    group: ControlGroup,
+    rubies: Vec<Member>,
+    others: Vec<i32>,
+}
+
+impl Group {
+    fn find(path: &Path) -> Result<Self, Failure> {
+        let path = || path.to_owned();
+        let group = ControlGroup::at(&path()).ok_or_else(|| Failure::NoGroup { path: path() })?;
+        let (mut rubies, mut others, mut refusal) = (Vec::new(), Vec::new(), None);
+        for pid in group.processes() {
+            match capture::look(pid) {
+                Ok(image) if ruby::find(&image).is_some() => rubies.extend(proc::member(pid)),
+                Ok(_) => others.push(pid),
+                Err(error @ capture::Error::NotPermitted { .. }) => refusal = Some(error),
+                // It has ended.
+                Err(_) => {}
+            }
+        }
+        match refusal {
+            // It may be a Ruby process.
+            Some(refusal) if rubies.is_empty() => return Err(refusal.into()),
+            None if rubies.is_empty() => return Err(Failure::NoRubyInGroup { path: path() }),
+            _ => {}
+        }
+        proc::sort_by_age(&mut rubies);
+        Ok(Self { group, rubies, others })
+    }
+
+    /// Returns the group's memory beside that of its Ruby processes; `None` if the group does not count memory.
+    fn facts(&self, pages: &FamilyPages<'_>) -> Option<GroupFacts> {
+        let other = |&pid: &i32| {
+            let pss_bytes = proc::rollup(pid).ok()?.pss_bytes;
+            Some(OtherProcess { pid, command: proc::command_line(pid).ok()?, pss_bytes })
+        };
+        let charged_elsewhere_bytes = if pages.is_estimated() {
+            None
+        } else {
+            let own = self.group.numbers();
+            let groups = groups_of_frames(&pages.all_frames()).ok();
+            groups.map(|groups| {
+                groups.iter().filter(|group| !own.contains(group)).count() as u64 * PAGE_SIZE
+            })
+        };
+        Some(GroupFacts {
+            kernel: self.group.memory_of_kernel()?,
+            others: self.others.iter().filter_map(other).collect(),
+            charged_elsewhere_bytes,
+        })
+    }
+}
+
+/// True if the parent of a member has ended: another member was started by the same exec, and both have no parent among the
+/// members. The master has children there.
+fn is_orphan(member: &Member, members: &[Member]) -> bool {
+    let has_parent = |member: &Member| members.iter().any(|it| it.pid == member.parent);
+    let is_other = |it: &Member| it.program == member.program && it.pid != member.pid;
+    !has_parent(member)
+        && member.program != 0
+        && members.iter().any(|it| is_other(it) && !has_parent(it))
+        && members.iter().all(|it| it.parent != member.pid)
+}
+
+/// The pages of a member, and the kernel's counts.
+#[derive(Default)]
+struct Look {
+    frames: Vec<PageFrame>,
+    rollup: Rollup,
+    /// The reason if they could not be read.
+    failure: Option<Failure>,
+}
+
+fn look(member: &Member) -> Look {
     let looked = page_frames(member.pid).and_then(|frames| Ok((frames, proc::rollup(member.pid)?)));
-    looked.map_err(Failure::from).or_else(|failure| match failure.is_end() {
-        true => Ok(<_>::default()),
-        false => Err(failure),
-    })
+    match looked {
+        Ok((frames, rollup)) => Look { frames, rollup, failure: None },
+        Err(error) => Look { failure: Some(error.into()), ..Look::default() },
+    }
+}
+
+/// Returns the finding that a member could not be read.
+fn not_read(pid: i32, failure: &Failure) -> Finding {
+    if failure.is_end() {
+        let what = format!("process {pid} ended before it was read: the account lacks it");
+        return Finding::general(Severity::Warning, what);
+    }
+    Finding::general(Severity::Error, format!("the account lacks process {pid}: {failure}"))
 }
 
 /// Captures a member, and accounts for the parts of its memory. Returns the version of its Ruby, too.
 fn read(
-    pid: i32,
+    members: &[Member],
     index: usize,
     pages: &FamilyPages<'_>,
     how: CaptureArguments,
     detail: Detail,
     findings: &mut Vec<Finding>,
-) -> Result<(Option<String>, Capture, [PartAccount; 4]), Failure> {
+) -> Result<(Option<String>, Capture, MemberAccounts), Failure> {
+    let Member { pid, parent, .. } = members[index];
     let Captured { facts, state, capture, unread, .. } = attempts::take(pid, how, detail)?;
     // Its pages are known all the same.
     if let Some(reason) = unread {
         findings.push(Finding::general(Severity::Error, format!("process {pid}: {reason}")));
     }
     let resident = state.pages.as_ref().expect("a captured process has page states");
-    let accounts = || pages.parts(index, resident).accounts(&state, &facts);
+    let is_member = members.iter().any(|it| it.pid == parent);
+    let memories = is_member.then(|| capture::look(pid).ok().zip(capture::look(parent).ok()));
+    let memories = memories.flatten();
+    let accounts = || {
+        let memories = memories.as_ref().map(|(own, parents)| [own as &dyn Memory, parents]);
+        pages.parts(index, resident).accounts(&state, &facts, memories)
+    };
     let version = facts.ruby_version().map(str::to_owned);
     Ok((version, capture, Sandbox::of_analyses(how.sandbox).run(accounts)))
+}
+
+/// Reads each frame once, and counts different contents.
+fn identical_pages(members: &[Member], pages: &FamilyPages<'_>) -> IdenticalPages {
+    let mut distinct = DistinctPages::default();
+    for (index, member) in members.iter().enumerate() {
+        let Ok(image) = capture::look(member.pid) else { continue };
+        let numbers: Vec<u64> = pages.counted_pages(index).collect();
+        let mut bytes = vec![0; (PAGES_PER_READ * PAGE_SIZE) as usize];
+        for run in numbers.chunk_by(|one, next| one + 1 == *next) {
+            for run in run.chunks(PAGES_PER_READ as usize) {
+                let wanted = run.len() * PAGE_SIZE as usize;
+                let read = image.read(Address(run[0] * PAGE_SIZE), &mut bytes[..wanted]);
+                bytes[..read].chunks_exact(PAGE_SIZE as usize).for_each(|page| distinct.add(page));
+            }
+        }
+    }
+    IdenticalPages { read_bytes: distinct.read_bytes(), distinct_bytes: distinct.distinct_bytes() }
 }
 
 /// Returns the bytes of the frames that processes outside of the family map, too; `None` if the kernel does not tell.

@@ -23,6 +23,9 @@ Examples:
 pub(crate) struct ReportArguments {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
+    /// With --tree: more processes
+    #[arg(value_name = "PID", requires = "tree", hide_short_help = true)]
+    pub(crate) more: Vec<String>,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -51,9 +54,26 @@ pub(crate) struct ReportArguments {
     ///
     /// It is one account in which shared memory counts once. The family are the processes that were forked from each other: a
     /// Puma master and its workers. The report shows the
-    /// memory that they share, the memory of each, and which memory was copied since the fork
+    /// memory that they share, the memory of each, and which memory was copied since the fork. Any member names the family,
+    /// and a word names all processes that have it in their command lines
     #[arg(long, conflicts_with_all = ["arenas", "code", "output", "retained", "who", "sysroot"])]
     tree: bool,
+    /// With --tree: the Ruby processes of this control group
+    ///
+    /// PATH is its folder, or its path as in /proc/PID/cgroup. The report also explains the rest of the group's memory
+    #[arg(
+        long,
+        value_name = "PATH",
+        group = "WhichArguments",
+        requires = "tree",
+        hide_short_help = true
+    )]
+    pub(crate) cgroup: Option<PathBuf>,
+    /// With --tree: also find out how small the family would be if all identical pages were shared
+    ///
+    /// This reads all memory of the family once more, and keeps only hashes of it
+    #[arg(long, requires = "tree", hide_short_help = true)]
+    pub(crate) identical: bool,
     #[command(flatten)]
     pub(crate) retained: RetainedArguments,
     #[command(flatten)]

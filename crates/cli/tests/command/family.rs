@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 
-use formats::{Family, FamilyMember, FamilyStep};
-use ledger::Cause;
+use formats::{Family, FamilyMember, FamilyServer, FamilyStep};
+use ledger::{Cause, Write};
 use testkit::Target;
 
 use crate::errors::is_root;
@@ -19,11 +19,25 @@ fn family(words: &[&str]) -> Target {
 }
 
 fn account(pid: i32, words: &[&str]) -> Family {
-    let mut command = rbloat();
-    command.args(["report", "--tree", "--json", "--max-pause", "10s", &pid.to_string()]);
-    let output = command.args(words).output().unwrap();
+    account_of(&[&[pid.to_string().as_str()], words].concat())
+}
+
+fn account_of(words: &[&str]) -> Family {
+    let output = tree(words);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     document(&output.stdout)
+}
+
+fn tree(words: &[&str]) -> std::process::Output {
+    let mut command = rbloat();
+    command.args(["report", "--tree", "--json", "--max-pause", "10s"]);
+    command.args(words).output().unwrap()
+}
+
+fn pids(family: &Family) -> Vec<i32> {
+    let mut pids: Vec<i32> = family.members.iter().map(|it| it.pid).collect();
+    pids.sort_unstable();
+    pids
 }
 
 /// The frames of a process's resident pages: anonymous or not, by address.
@@ -166,6 +180,127 @@ fn an_account_without_rights_is_an_estimate() {
     assert!(target.finish());
 }
 
+/// A process whose child, a master, ends before its two workers.
+const ORPHANS: &str = r#"
+    KEPT = Array.new(10_000) { 'x' * 1000 }
+    ended, ends = IO.pipe
+    ready, write = IO.pipe
+    master = fork do
+      own = Process.pid
+      2.times do
+        fork do
+          ends.close
+          sleep 0.01 while Process.ppid == own
+          write.puts Process.pid
+          ended.read
+          exit!(0)
+        end
+      end
+      exit!(0)
+    end
+    Process.wait(master)
+    children = Array.new(2) { ready.gets.to_i }
+    puts %(ready {"children": #{children}})
+    $stdout.flush
+    $stdin.read
+    exit!(0)
+"#;
+
+#[test]
+fn workers_whose_master_ended_are_found() {
+    let word = format!("orphans_of_{}", std::process::id());
+    let target = Target::ruby(&format!("# {word}\n{ORPHANS}"));
+    let children = target.truth["children"].as_array().unwrap();
+    let pid = |child: &serde_json::Value| i32::try_from(child.as_i64().unwrap()).unwrap();
+    let mut all: Vec<i32> = children.iter().map(pid).chain([target.pid()]).collect();
+    all.sort_unstable();
+    for &pid in &all {
+        assert_eq!(pids(&account(pid, &["--owners", "0"])), all);
+    }
+    // A word names all processes, and other processes may be named with it.
+    let other = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let both = account_of(&[&word, &other.pid().to_string(), "--owners", "0"]);
+    assert_eq!(both.members.len(), 4);
+    assert!(both.members.iter().any(|it| it.pid == other.pid() && !it.is_orphan));
+    let orphans = both.members.iter().filter(|it| it.is_orphan);
+    assert!(orphans.clone().all(|it| it.pid != target.pid()) && orphans.count() == 2, "{both:?}");
+    assert!(sum(&both, |row| row.shared_by_some_bytes) > 10_000_000, "{:?}", both.causes);
+    assert!(other.finish() && target.finish());
+}
+
+/// The books of a control group balance: its usage is the memory of processes, caches, and the kernel's own memory.
+#[test]
+fn the_memory_of_a_control_group_is_explained() {
+    let Some(group) = testkit::ControlGroup::make() else { return };
+    let folder = group.folder().to_str().unwrap();
+    let (status, line) = complaint(&tree(&["--cgroup", folder]));
+    assert!(status == 3 && line.contains("no Ruby process"), "{status} {line}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let script = format!(
+        "KEPT = 'x' * 30_000_000
+         File.write({:?}, 'y' * 20_000_000)
+         GC.start
+         fork {{ $stdin.read; exit!(0) }}
+         puts 'ready {{}}'; $stdout.flush; $stdin.read; Process.waitall; exit!(0)",
+        file.path()
+    );
+    let ruby = testkit::ruby();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "\"$@\"; true", "sh"]);
+    command.arg(ruby.get_program()).args(ruby.get_args()).args(["-e", &script]);
+    let target = Target::start(&mut group.command(&command));
+    let account = account_of(&["--cgroup", folder, "--owners", "0"]);
+    let name = format!("/{}", group.folder().file_name().unwrap().to_str().unwrap());
+    let by_path = account_of(&["--cgroup", &name, "--owners", "0"]);
+    assert_eq!(pids(&account), pids(&by_path));
+    assert_eq!(account.members.len(), 2, "{account:?}");
+    let parts = account.group_parts.as_ref().unwrap();
+    // The shell.
+    assert_eq!(parts.others.len(), 1, "{parts:?}");
+    assert!(parts.unmapped_cache_bytes >= 20_000_000, "{parts:?}");
+    assert!(account.memory_bytes >= 30_000_000);
+    let usage = account.group.unwrap().usage_bytes;
+    let others: u64 = parts.others.iter().map(|it| it.pss_bytes).sum();
+    let elsewhere = parts.charged_elsewhere_bytes.unwrap_or(0);
+    let explained =
+        account.memory_bytes - elsewhere + others + parts.unmapped_cache_bytes + parts.kernel_bytes;
+    assert_eq!(usage.wrapping_sub(explained).cast_signed(), parts.unexplained_bytes);
+    // Each processor keeps some pages that are charged in advance.
+    if is_root() {
+        assert!(parts.unexplained_bytes.unsigned_abs() < 6 << 20, "{parts:?} {usage}");
+    }
+    assert!(target.finish());
+}
+
+#[test]
+fn there_is_no_such_control_group() {
+    let (status, line) = complaint(&tree(&["--cgroup", "/no/such/group"]));
+    assert!(status == 3 && line.contains("no control group"), "{status} {line}");
+}
+
+/// Members may end at any time: the others count all the same.
+#[test]
+fn a_family_whose_members_come_and_go_has_an_account() {
+    let target = Target::ruby(
+        "KEPT = Array.new(10_000) { 'x' * 1000 }
+         lasting = fork { sleep }
+         Thread.new { loop { Process.wait(fork { sleep rand / 20; exit!(0) }) } }
+         puts %(ready {\"lasting\": #{lasting}}); $stdout.flush; $stdin.read
+         Process.kill(:KILL, lasting); exit!(0)",
+    );
+    let lasting = i32::try_from(target.truth["lasting"].as_i64().unwrap()).unwrap();
+    for _ in 0..5 {
+        let output = tree(&[&lasting.to_string(), "--owners", "0"]);
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(matches!(output.status.code(), Some(0 | 6)), "{complaint}");
+        let account: Family = document(&output.stdout);
+        assert_eq!(output.status.success(), account.findings.is_empty(), "{account:?}");
+        assert!(account.members.iter().any(|it| it.pid == lasting && it.capture.is_some()));
+        assert!(account.memory_bytes > 10_000_000);
+    }
+    assert!(target.finish());
+}
+
 /// The pages of a member that cannot be read belong to the family all the same.
 #[test]
 fn an_account_with_a_member_that_was_not_read_is_incomplete() {
@@ -209,6 +344,184 @@ fn a_heap_that_was_not_prepared_for_the_fork_is_named() {
     let [FamilyStep::PrepareHeap { copied_bytes, .. }] = young[..] else { panic!("{young:?}") };
     // 200,000 objects of 40 bytes.
     assert!(copied_bytes > 200_000 * 40 * 3 / 4, "{copied_bytes}");
+}
+
+/// Each copied page counts for one reason, and for the classes that were written to.
+#[test]
+fn copies_have_reasons_and_classes() {
+    let target = family(&["young", "collect", "objects", "write", "idle"]);
+    let account = account(target.pid(), &[]);
+    assert!(target.finish());
+    let written: u64 = account.writes.iter().map(|row| row.bytes).sum();
+    assert_eq!(written, account.members.iter().map(|it| it.copied_bytes).sum::<u64>());
+    let row = |reason: Write| account.writes.iter().find(|row| row.reason == reason).unwrap();
+    let most =
+        |reason: Write| row(reason).owners.first().map(|it| (&it.name[..], it.bytes)).unwrap();
+    // 200,000 objects of 40 bytes, once marked and once changed.
+    for reason in [Write::Collector, Write::Objects] {
+        let (name, bytes) = most(reason);
+        assert_eq!(name, "Object", "{:?}", account.writes);
+        assert!((6_000_000..10_000_000).contains(&bytes), "{:?}", account.writes);
+    }
+    let (name, bytes) = most(Write::Contents);
+    assert_eq!(name, "String", "{:?}", account.writes);
+    assert!((18_000_000..26_000_000).contains(&bytes), "{:?}", account.writes);
+    assert!(account.writes.iter().all(|row| row.reason != Write::Unread), "{:?}", account.writes);
+}
+
+/// Only a program whose workers load the same code is advised to load it before.
+#[test]
+fn code_that_workers_load_is_named() {
+    let report = |words: &[&str]| {
+        let target = family(words);
+        let account = account(target.pid(), &[]);
+        assert!(target.finish());
+        account
+    };
+    let late = report(&["load", "load", "objects"]);
+    let code = late.late_code.as_ref().unwrap();
+    let gem = &code.gems[0];
+    assert_eq!((&gem.name[..], gem.version.as_deref(), gem.files), ("late", Some("1.0"), 100));
+    assert!(code.largest_files[0].path.starts_with("/app/gems/late-1.0/lib/late"), "{code:?}");
+    assert_eq!(code.largest_files[0].members, 2);
+    let step = |account: &Family| {
+        let is_load = |it: &&FamilyStep| matches!(it, FamilyStep::LoadBeforeFork { .. });
+        account.steps.iter().find(is_load).cloned()
+    };
+    let Some(FamilyStep::LoadBeforeFork { repeated_bytes, has_application }) = step(&late) else {
+        panic!("{:?} {code:?}", late.steps)
+    };
+    assert!(!has_application && repeated_bytes > 1 << 20);
+    // Half of it: two processes have it.
+    assert!(repeated_bytes.abs_diff(code.bytes / 2) < code.bytes / 20, "{code:?}");
+    // The objects that one of them changed cannot be helped by preparing the heap.
+    assert!(late.steps.len() == 1, "{:?}", late.steps);
+    let early = report(&["loaded", "load", "idle"]);
+    assert!(early.late_code.as_ref().is_some_and(|code| code.files == 0), "{early:?}");
+    assert_eq!(step(&early), None);
+}
+
+/// The account of a Puma cluster with two workers.
+fn cluster(preloads: bool) -> (Family, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let method = |number: u32| {
+        format!("def run{number}(a, *c) = c.map {{ |d| [a.to_s, d.size, d.inspect] }}.sort.first\n")
+    };
+    let methods: String = (0..50).map(method).collect();
+    let name = |number: u32| path(&format!("part{number}.rb"));
+    for number in 0..80 {
+        fs::write(name(number), format!("class Part{number}\n{methods}end\n")).unwrap();
+    }
+    let socket = path("puma.socket");
+    fs::write(
+        path("config.ru"),
+        "80.times { |number| require_relative \"part#{number}\" }
+         run lambda { |_| sleep 0.05; [200, { 'content-type' => 'text/plain' }, [Process.pid.to_s]] }",
+    )
+    .unwrap();
+    fs::write(
+        path("puma.rb"),
+        format!(
+            "workers 2; threads 1, 1; preload_app! {preloads}
+             bind 'unix://{0}'; rackup '{1}'
+             Thread.new {{ sleep 0.01 until File.socket?('{0}'); puts 'ready {{}}'; $stdout.flush; $stdin.read; exit!(0) }}",
+            socket.display(),
+            path("config.ru").display()
+        ),
+    )
+    .unwrap();
+    let mut command = testkit::ruby();
+    command.args(["-S", "puma", "--quiet", "--config"]).arg(path("puma.rb"));
+    let target = Target::start(&mut command);
+    // Until both workers have answered.
+    let mut workers = BTreeSet::new();
+    while workers.len() < 2 {
+        std::thread::scope(|scope| {
+            let ask = || crate::servers::ask(&socket).unwrap_or_default();
+            let answers = [(); 2].map(|()| scope.spawn(ask));
+            let answers = answers.map(|answer| answer.join().unwrap());
+            workers.extend(answers.iter().filter_map(|it| it.lines().last()?.parse::<i32>().ok()));
+        });
+    }
+    let words = target.pid().to_string();
+    let text = rbloat().args(["report", "--tree", "--max-pause", "10s", &words]).output().unwrap();
+    let account = account(*workers.first().unwrap(), &[]);
+    assert!(workers.iter().all(|pid| account.members.iter().any(|it| it.pid == *pid)));
+    assert!(target.finish());
+    (account, String::from_utf8(text.stdout).unwrap())
+}
+
+/// Puma's workers load the program by themselves unless the master does.
+#[test]
+fn a_puma_cluster_is_advised_to_preload_unless_it_does() {
+    let (account, text) = cluster(false);
+    assert_eq!((account.members.len(), account.server), (3, Some(FamilyServer::Puma)));
+    let is_preload =
+        |it: &FamilyStep| matches!(it, FamilyStep::LoadBeforeFork { has_application: true, .. });
+    assert!(account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
+    assert!(text.contains("preload_app!"), "{text}");
+    let (account, text) = cluster(true);
+    assert_eq!(account.members.len(), 3);
+    assert!(!account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
+    assert!(!text.contains("preload_app!"), "{text}");
+}
+
+/// Of three children, two have made the same memory.
+#[test]
+fn identical_pages_are_counted() {
+    let target = Target::ruby(
+        "KEPT = Random.new(1).bytes(20_000_000)
+         ended, ends = IO.pipe
+         ready, write = IO.pipe
+         [7, 7, 8].each do |seed|
+           fork do
+             ends.close
+             own = Random.new(seed).bytes(12_000_000)
+             write << '.'
+             ended.read
+             exit!(own.empty?)
+           end
+         end
+         ready.read(3)
+         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
+    );
+    let pid = target.pid();
+    assert_eq!(account(pid, &["--owners", "0"]).identical, None);
+    let account = account(pid, &["--owners", "0", "--identical"]);
+    let pages = account.identical.unwrap();
+    assert!(pages.read_bytes <= account.memory_bytes + (1 << 20), "{account:?}");
+    assert!(pages.read_bytes > 20_000_000 + 3 * 12_000_000, "{pages:?}");
+    let saved = pages.read_bytes - pages.distinct_bytes;
+    assert!((11_900_000..18_000_000).contains(&saved), "{pages:?}");
+    assert!(target.finish());
+}
+
+/// The report on a member has the family's sums, which equal the kernel's.
+#[test]
+fn the_report_on_a_member_mentions_its_family() {
+    let target = family(&["idle", "idle"]);
+    let report = crate::report_of(&crate::run(target.pid(), &["--json", "--owners", "0"]));
+    let memory = report.family.unwrap();
+    let children = target.truth["children"].as_array().unwrap();
+    let pid = |child: &serde_json::Value| i32::try_from(child.as_i64().unwrap()).unwrap();
+    let pids = children.iter().map(pid).chain([target.pid()]);
+    let rollups: Vec<_> = pids.map(|pid| capture::proc::rollup(pid).unwrap()).collect();
+    assert_eq!(memory.processes, 3);
+    // PSS depends on the other processes that map the libraries.
+    let pss = rollups.iter().map(|it| it.pss_bytes).sum::<u64>();
+    let rss = rollups.iter().map(|it| it.rss_bytes).sum::<u64>();
+    // The kernel may take pages of files back.
+    assert!(memory.rss_bytes.abs_diff(rss) < 8 << 20, "{memory:?} {rss}");
+    assert!(memory.pss_bytes.abs_diff(pss) < 8 << 20 && memory.pss_bytes * 2 < memory.rss_bytes);
+    let text = String::from_utf8(crate::run(target.pid(), &["--owners", "0"]).stdout).unwrap();
+    let command = format!("rbloat report --tree {}", target.pid());
+    assert!(text.replace('\n', " ").contains(&command), "{text}");
+    assert!(target.finish());
+    let alone = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let report = crate::report_of(&crate::run(alone.pid(), &["--json", "--owners", "0"]));
+    assert_eq!(report.family, None);
+    assert!(alone.finish());
 }
 
 #[test]

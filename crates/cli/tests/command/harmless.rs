@@ -128,7 +128,7 @@ fn ways(folder: &Path) -> Vec<Vec<String>> {
     let ways: [&[&str]; 13] = [
         &["report", "--capture", "freeze", "--max-pause", "10s"],
         &["report", "--capture", "fork", "--max-pause", "10s"],
-        &["report", "--tree", "--max-pause", "10s"],
+        &["report", "--tree", "--identical", "--max-pause", "10s"],
         &["fix", "--max-pause", "10s"],
         &["snapshot", "--max-pause", "10s", "-o", &file("a.rbloat")],
         &["map", "--max-pause", "10s", "-o", &file("a.html")],

@@ -63,7 +63,7 @@ impl Drop for Stopper<'_> {
 }
 
 /// Sends a request to an HTTP server and returns its whole answer.
-fn ask(socket: &Path) -> std::io::Result<String> {
+pub(crate) fn ask(socket: &Path) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     stream.write_all(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")?;

@@ -49,6 +49,8 @@ const MAX_CODE_FILES: usize = 100;
 pub struct Report {
     pub process: ProcessSummary,
     pub capture: Capture,
+    /// `None` for a process that was not forked and has no forked children, and for a core.
+    pub family: Option<FamilyMemory>,
     pub causes: Vec<CauseRow>,
     pub malloc: Option<Malloc>,
     pub arenas: Option<Vec<Arena>>,
@@ -62,6 +64,15 @@ pub struct Report {
     pub verdict: Verdict,
     pub advice: Vec<Advice>,
     pub findings: Vec<FindingRow>,
+}
+
+/// The memory of a process's family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct FamilyMemory {
+    pub processes: u64,
+    pub rss_bytes: u64,
+    pub pss_bytes: u64,
 }
 
 impl Content for Report {
@@ -94,6 +105,7 @@ impl Report {
                 deployment,
             },
             capture,
+            family: None,
             causes: ledger.causes.iter().map(|(cause, bytes)| CauseRow { cause, bytes }).collect(),
             malloc: ledger.malloc.as_ref().map(Malloc::from),
             arenas: ledger

@@ -11,9 +11,11 @@ pub struct Gem {
 
 /// Methods that the interpreter has in Ruby. The path of RubyGems' `require` is within these brackets, too.
 const INTERNAL: &str = "<internal:";
-const APPLICATION: &str = "(application)";
 
 impl Gem {
+    /// The name of the group of files that belong neither to a gem nor to Ruby itself.
+    pub const APPLICATION: &str = "(application)";
+
     /// The gem of the file at `path`.
     #[must_use]
     pub fn of(path: Option<&str>) -> Self {
@@ -30,7 +32,7 @@ impl Gem {
             _ if is_of_ruby(&folders) => "(standard library)",
             _ if is_internal => "(internal)",
             _ if path.starts_with("(eval") => "(eval)",
-            _ => APPLICATION,
+            _ => Self::APPLICATION,
         })
     }
 
@@ -43,7 +45,7 @@ impl Gem {
     /// Returns true for files that belong neither to a gem nor to Ruby itself, and were not made at run time.
     #[must_use]
     pub fn is_application(&self) -> bool {
-        self.name == APPLICATION
+        self.name == Self::APPLICATION
     }
 
     fn group(name: &str) -> Self {
