@@ -304,7 +304,7 @@ const OPENING: [i64; 11] = [
 type Conditional = (i64, u8, u32, Vec<u32>);
 
 /// The calls that are allowed only with certain arguments.
-fn conditions() -> [Conditional; 8] {
+fn conditions() -> [Conditional; 7] {
     const ALL: u32 = u32::MAX;
     let (executable, thread) = (libc::PROT_EXEC as u32, libc::CLONE_THREAD as u32);
     let terminal = [libc::TCGETS, libc::TCGETS2, libc::TIOCGWINSZ].map(|it| it as u32);
@@ -321,7 +321,6 @@ fn conditions() -> [Conditional; 8] {
         (libc::SYS_fcntl, 1, ALL, vec![libc::F_GETFD as u32]),
         // abort(3), and the end by a signal.
         (libc::SYS_tgkill, 0, ALL, vec![std::process::id()]),
-        (libc::SYS_kill, 0, ALL, vec![std::process::id()]),
     ]
 }
 

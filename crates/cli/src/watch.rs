@@ -39,6 +39,23 @@ pub(crate) struct Watch {
     pub(crate) refusal: Option<String>,
 }
 
+/// The result of an observation.
+pub(crate) struct Watched {
+    pub(crate) who: Who,
+    /// Sentences about the observation.
+    pub(crate) notes: Vec<String>,
+    /// True if the observation ended early because something failed.
+    pub(crate) failed: bool,
+}
+
+/// The reason for which an observation ends before its time.
+pub(crate) enum End {
+    /// The process ended.
+    OfProcess,
+    /// The user ended it, or it had no other end.
+    Wanted,
+}
+
 impl Watch {
     pub(crate) fn begin(pid: i32, capture: CaptureArguments, poll: bool) -> Result<Self, Failure> {
         let members = Tree::new(pid).look();
@@ -63,6 +80,39 @@ impl Watch {
     /// Uses what was derived of a capture of the process.
     pub(crate) fn learn(&mut self, program: &Program) {
         self.sampler.learn(program);
+    }
+
+    /// Watches for this time, or until `look`, which is called after each step, returns an end.
+    pub(crate) fn run(
+        mut self,
+        duration: Option<Duration>,
+        mut look: impl FnMut(&Self) -> Result<Option<End>, Failure>,
+    ) -> Watched {
+        let begin = Instant::now();
+        let (mut notes, mut failed) = (Vec::new(), false);
+        while duration.is_none_or(|duration| begin.elapsed() < duration) {
+            let seconds = || begin.elapsed().as_secs();
+            match self.step().and_then(|()| look(&self)) {
+                Ok(None) => {}
+                Ok(Some(End::OfProcess)) => {
+                    notes.push(format!("the process ended after {} s", seconds()));
+                    break;
+                }
+                Ok(Some(End::Wanted)) => break,
+                Err(failure) => {
+                    notes.push(format!("the observation ended after {} s: {failure}", seconds()));
+                    failed = true;
+                    break;
+                }
+            }
+        }
+        notes.extend(self.refusal.take());
+        Watched { who: self.end(), notes, failed }
+    }
+
+    /// Returns the end if the process has ended.
+    pub(crate) fn end_of_process(&self) -> Result<Option<End>, Failure> {
+        Ok((!self.lives()?).then_some(End::OfProcess))
     }
 
     /// Waits for samples, for a short time.

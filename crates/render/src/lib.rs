@@ -22,6 +22,7 @@ mod stable;
 mod text;
 mod threads;
 mod top;
+mod tree;
 mod trim;
 mod who;
 mod why;
@@ -43,6 +44,7 @@ pub use text::{bar, wrapped};
 pub use top::{
     TopCauses, TopOrder, TopProcess, top_detail, top_head, top_help, top_keys, top_row, top_title,
 };
+pub use tree::trees;
 pub use trim::{trim_outcome, trim_prediction, trim_summary, trim_watch};
 pub use who::{folded, speedscope, who, who_html, who_summary};
 pub use why::{why, why_summary};

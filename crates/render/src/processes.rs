@@ -1,16 +1,14 @@
 //! The list of Ruby processes.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
 
 use ledger::Count;
 
 use crate::text::{align_right, mebibytes, table, trimmed};
+use crate::tree::trees;
 
 /// Columns of a process's other cells in the list.
 const BEFORE_COMMAND: usize = 68;
-/// Deeper branches of a tree are drawn like this one.
-const MAX_DEPTH: usize = 8;
 
 /// A Ruby process in the list that bare `rbloat` prints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +17,7 @@ pub struct ListedProcess {
     pub pid: i32,
     /// Its process id within its container, if it is in one.
     pub namespace_pid: Option<i32>,
-    /// The process that it was forked from, if that is a Ruby process with the same program.
+    /// The Ruby process that started it, or started its parent.
     pub parent: Option<i32>,
     /// Its resident bytes, as ps(1) shows them.
     pub rss_bytes: u64,
@@ -44,55 +42,26 @@ pub fn processes(processes: &[ListedProcess], refused: usize, width: usize) -> S
     let mut text = if processes.is_empty() {
         "No Ruby processes found.\n".to_owned()
     } else {
-        let mut ordered = Vec::new();
-        add_trees(&children(processes), None, 0, &mut ordered);
-        list(&ordered, width)
+        let ids: Vec<_> = processes.iter().map(|process| (process.pid, process.parent)).collect();
+        let size = |process: &ListedProcess| process.pss_bytes.unwrap_or(process.rss_bytes);
+        let lines = trees(&ids, |family| {
+            let sizes = family.iter().map(|&index| size(&processes[index]));
+            (Reverse(sizes.fold(0, u64::saturating_add)), processes[family[0]].pid)
+        });
+        let lines: Vec<_> =
+            lines.iter().map(|(index, branch)| (&processes[*index], branch.as_str())).collect();
+        list(&lines, width)
     };
     if refused > 0 {
         let processes = if refused == 1 { "process" } else { "processes" };
         text += &format!(
-            "Skipped {refused} {processes}: permission denied. Run as root to see all of them.\n"
+            "Skipped {refused} {processes}: permission denied. Root with CAP_SYS_PTRACE sees all of them.\n"
         );
     }
     text
 }
 
-/// The processes by their parents; `None` has those whose parents are not listed.
-type Children<'a> = HashMap<Option<i32>, Vec<&'a ListedProcess>>;
-
-fn children(processes: &[ListedProcess]) -> Children<'_> {
-    let listed: HashSet<i32> = processes.iter().map(|process| process.pid).collect();
-    let mut children = Children::new();
-    for process in processes {
-        let parent = process.parent.filter(|pid| listed.contains(pid));
-        children.entry(parent).or_default().push(process);
-    }
-    children
-}
-
-/// Adds the children of a process, the largest first, each with its depth and followed by its own children.
-fn add_trees<'a>(
-    children: &Children<'a>,
-    parent: Option<i32>,
-    depth: usize,
-    ordered: &mut Vec<(usize, &'a ListedProcess)>,
-) {
-    let mut own = children.get(&parent).cloned().unwrap_or_default();
-    own.sort_by_key(|process| (Reverse(tree_bytes(children, process)), process.pid));
-    for child in own {
-        ordered.push((depth, child));
-        add_trees(children, Some(child.pid), depth + 1, ordered);
-    }
-}
-
-/// Returns the proportional bytes of a process and its descendants.
-fn tree_bytes(children: &Children<'_>, root: &ListedProcess) -> u64 {
-    let own = root.pss_bytes.unwrap_or(root.rss_bytes);
-    let others = children.get(&Some(root.pid)).into_iter().flatten();
-    others.fold(own, |sum, child| sum.saturating_add(tree_bytes(children, child)))
-}
-
-fn list(processes: &[(usize, &ListedProcess)], width: usize) -> String {
+fn list(processes: &[(&ListedProcess, &str)], width: usize) -> String {
     let mut table = table([
         "PID",
         "IN CON-\nTAINER",
@@ -104,12 +73,8 @@ fn list(processes: &[(usize, &ListedProcess)], width: usize) -> String {
         "THREADS",
         "COMMAND",
     ]);
-    for (depth, process) in processes {
-        let branch = match depth {
-            0 => String::new(),
-            depth => " ".repeat(2 * (depth - 1).min(MAX_DEPTH)) + "└ ",
-        };
-        let command = branch + &process.command;
+    for (process, branch) in processes {
+        let command = format!("{branch}{}", process.command);
         table.add_row([
             process.pid.to_string(),
             process.namespace_pid.map_or_else(String::new, |pid| pid.to_string()),

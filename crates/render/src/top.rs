@@ -69,14 +69,32 @@ pub enum TopOrder {
 }
 
 impl TopOrder {
-    /// All orders, each with its key.
-    pub const KEYS: [(char, Self); 5] = [
-        ('r', Self::Rss),
-        ('p', Self::Pss),
-        ('l', Self::Limit),
-        ('g', Self::Growth),
-        ('n', Self::Pid),
-    ];
+    /// All orders.
+    pub const ALL: [Self; 5] = [Self::Rss, Self::Pss, Self::Limit, Self::Growth, Self::Pid];
+
+    /// Returns the key that selects it.
+    #[must_use]
+    pub fn key(self) -> char {
+        match self {
+            Self::Rss => 'r',
+            Self::Pss => 'p',
+            Self::Limit => 'l',
+            Self::Growth => 'g',
+            Self::Pid => 'n',
+        }
+    }
+
+    /// Returns the word that selects it in arguments.
+    #[must_use]
+    pub fn column(self) -> &'static str {
+        match self {
+            Self::Rss => "rss",
+            Self::Pss => "pss",
+            Self::Limit => "limit",
+            Self::Growth => "growth",
+            Self::Pid => "pid",
+        }
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -316,7 +334,7 @@ pub fn top_help() -> String {
   Enter      report on the selected process: owners, retaining paths, advice
   t          trim: predicts how much memory it returns, and asks first
   s          save a snapshot in a file of this folder
-  w          show which code makes it grow, after 60 s
+  w          show which code makes it grow, after 60 s or at Esc
   /          show only processes with a word in their command lines
   r p l g n  sort by RSS, PSS, use of the limit, growth, process id
   ↑ ↓ j k, PageUp, PageDown, Home, End   move

@@ -7,7 +7,7 @@ mod time;
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ColorChoice, CommandFactory, Parser};
+use clap::{ArgAction, ColorChoice, CommandFactory, Parser};
 use clap_complete::Shell;
 
 pub(crate) use size::parse_size;
@@ -19,11 +19,9 @@ pub(crate) use time::{parse_short_time, parse_time, parse_time_or_never};
 
 use crate::commands::Command;
 
-const EXAMPLES: &str = "\
-Examples:
-  rbloat               list the Ruby processes on this machine
-  rbloat report 4242   show where the memory of process 4242 is, and what to do
-  rbloat help report   options and examples of a command";
+/// The last line of a screen of 24 lines.
+const EXAMPLES: &str =
+    "`rbloat report 4242` examines a process; `rbloat help report` has all options";
 
 const EXAMPLES_AND_STATUSES: &str = "\
 Examples:
@@ -56,6 +54,8 @@ Exit status:
     name = "rbloat",
     version,
     max_term_width = 80,
+    disable_help_flag = true,
+    disable_version_flag = true,
     after_help = EXAMPLES,
     after_long_help = EXAMPLES_AND_STATUSES
 )]
@@ -76,6 +76,12 @@ pub(crate) struct Arguments {
     /// Show no progress
     #[arg(short, long, global = true, hide_short_help = true)]
     pub(crate) quiet: bool,
+    /// Print help
+    #[arg(short, long, global = true, action = ArgAction::Help, hide_short_help = true)]
+    help: Option<bool>,
+    /// Print the version
+    #[arg(short = 'V', long, action = ArgAction::Version, hide_short_help = true)]
+    version: Option<bool>,
 }
 
 impl Arguments {

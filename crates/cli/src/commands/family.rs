@@ -93,6 +93,11 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
         true => to_json(&family, &render::family_summary(&family)),
         false => render::family(&family, terminal::width()),
     })?;
+    if let (false, Some(largest)) =
+        (arguments.json, family.members.iter().max_by_key(|member| member.private_bytes))
+    {
+        terminal::suggest(&["rbloat", "report", &largest.pid.to_string()])?;
+    }
     Ok(if is_complete { Outcome::Done } else { Outcome::Incomplete })
 }
 

@@ -1,20 +1,26 @@
-use capture::elf;
+use capture::{elf, proc};
 use render::ListedProcess;
 
 use crate::failure::{Failure, Outcome};
+use crate::process::nearest_ancestor;
 use crate::terminal;
 
 /// Lists the Ruby processes on this machine.
 pub(super) fn run() -> Result<Outcome, Failure> {
     let mut refused = 0;
     let mut processes: Vec<ListedProcess> = Vec::new();
-    for pid in capture::proc::processes()? {
+    for pid in proc::processes()? {
         match capture::look(pid) {
             Ok(image) => processes.extend(describe(&image)),
             Err(capture::Error::NotPermitted { .. }) => refused += 1,
             // Kernel threads have no memory, and processes may have ended meanwhile.
             Err(_) => {}
         }
+    }
+    let rubies = processes.iter().map(|process| process.pid).collect();
+    for process in &mut processes {
+        let parent = |pid| Some(proc::member(pid)?.parent);
+        process.parent = nearest_ancestor(process.pid, &rubies, parent);
     }
     terminal::print(&render::processes(&processes, refused, terminal::width()))?;
     if let Some(largest) = processes.iter().max_by_key(|process| process.rss_bytes) {
@@ -32,9 +38,9 @@ fn describe(image: &capture::Image<'_>) -> Option<ListedProcess> {
     Some(ListedProcess {
         pid: process.pid,
         namespace_pid: process.namespace_pid,
-        parent: capture::proc::parent_in_family(process.pid),
+        parent: None,
         rss_bytes: process.rss_bytes,
-        pss_bytes: capture::proc::rollup(process.pid).ok().map(|rollup| rollup.pss_bytes),
+        pss_bytes: proc::rollup(process.pid).ok().map(|rollup| rollup.pss_bytes),
         ruby_version: interpreter.version,
         libc: allocator::libc(image, &modules).to_string(),
         allocator: allocator.to_string(),

@@ -26,14 +26,14 @@ use crate::{interruption, terminal};
 /// A command with its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Watch the Ruby processes on this machine, and examine them with single keys
+    /// Watch the Ruby processes on this machine, examine them by keys
     ///
     /// Shows a list that is updated every second: master processes with their workers, RSS, PSS, the use of the memory limit,
     /// the growth, and the causes of the memory. Keys open the report on a process, trim it, save a snapshot, or find the code
     /// that makes it grow. Processes are captured one at a time, for at most 0.3 % of a processor.
     #[command(after_help = top::EXAMPLES)]
     Top(top::TopArguments),
-    /// Show where the memory of a process is, what causes it, and what to do
+    /// Show where the memory of a process is, why, and what to do
     ///
     /// Every resident byte has exactly one cause. The process pauses for some milliseconds, while the kernel makes a
     /// forked copy of it, which is then read. See --capture and --max-pause.
@@ -46,19 +46,19 @@ pub(crate) enum Command {
     /// paste, and a way to check the effect. Nothing is changed.
     #[command(after_help = fix::EXAMPLES)]
     Fix(fix::FixArguments),
-    /// Draw every page of a process's memory: in use, free but kept, or returned
+    /// Draw every page of a process: in use, free but kept, or returned
     ///
     /// The map is one HTML file that opens in any browser without network. It shows all arenas, mmapped chunks, Ruby's
     /// heap pages and stacks, by use or by owner. It zooms to single chunks, and finds addresses.
     #[command(after_help = map::EXAMPLES)]
     Map(map::MapArguments),
-    /// Save the state of a process in a small file, for report, map and diff
+    /// Save the state of a process in a file, for report, map and diff
     ///
-    /// The file has no data of the process. It has only names (of classes, types, constants, variables and files), and
+    /// The file is small, and has no data of the process. It has only names (of classes, types, constants, variables and files), and
     /// the command line.
     #[command(after_help = snapshot::EXAMPLES)]
     Snapshot(snapshot::SnapshotArguments),
-    /// Show what grew between snapshots of a process, and whether it is a leak
+    /// Show what grew between snapshots, and whether it is a leak
     ///
     /// Compares snapshots, or takes them itself: `rbloat diff PID`. Two snapshots show what grew,
     /// three show whether the growth continues.
@@ -85,7 +85,7 @@ pub(crate) enum Command {
     /// per line. The recording ends with the process, by ^C, or after --duration.
     #[command(after_help = record::EXAMPLES)]
     Record(record::RecordArguments),
-    /// Draw recordings in one picture, and find out whether memory is stable
+    /// Draw recordings in one picture, find out if memory is stable
     ///
     /// The picture shows the memory of all recordings with limits, OOM kills and falls, and below it the causes of each.
     /// Without --output it only prints a summary of each recording.

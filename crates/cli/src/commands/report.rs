@@ -118,13 +118,18 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     if owners == 0 {
         report.owners = None;
     }
+    let command = render::words::command_after(&report, is_process);
     if let (Some(output), Some(path)) = (output, &arguments.output) {
         let is_file = output.is_file();
-        let page =
-            if arguments.writes_json() { json(&report) } else { render::report_html(&report) };
-        output.write(page.as_bytes())?;
+        let is_page = !arguments.writes_json();
+        let text = if is_page { render::report_html(&report) } else { json(&report) };
+        output.write(text.as_bytes())?;
         if is_file {
             terminal::print(&render::written_report(path))?;
+            match is_page {
+                true => terminal::suggest(&["xdg-open", &path.display().to_string()])?,
+                false => terminal::suggest(&["rbloat", command, &argument])?,
+            }
         }
     } else if arguments.json {
         terminal::print(&json(&report))?;
@@ -132,7 +137,6 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
         let (arenas, code) = (arguments.arenas, arguments.code);
         let options = TextOptions { width: terminal::width(), arenas, code };
         terminal::print(&render::report(&report, options))?;
-        let command = render::words::command_after(&report, is_process);
         terminal::suggest(&["rbloat", command, &argument])?;
     }
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })

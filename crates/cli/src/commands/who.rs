@@ -17,7 +17,7 @@ use crate::output::Output;
 use crate::progress::{Progress, with_time_left};
 use crate::sandbox::Sandbox;
 use crate::terminal;
-use crate::watch::Watch;
+use crate::watch::{End, Watch, Watched};
 
 /// The time for which a process is watched, if the user gives none.
 const WATCHED: Duration = Duration::from_secs(60);
@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
             begun.learn(&program);
             let duration = arguments.duration.or(Some(WATCHED));
             let watched = watch(begun, duration, &signals, None);
-            watched.print(arguments, files)?;
+            print(&watched, arguments, files)?;
             if !arguments.json {
                 let pid = pid.to_string();
                 match &arguments.output {
@@ -137,114 +137,74 @@ fn start_and_watch(arguments: &WhoArguments, files: Files) -> Result<Outcome, Fa
     }
     let status = signals.wait_for(&mut child, &orphans)?;
     let watched = watched?;
-    watched.print(arguments, files)?;
+    print(&watched, arguments, files)?;
     let status = shell_status(status);
     Ok(if watched.failed && status == 0 { Outcome::Incomplete } else { Outcome::Ended(status) })
 }
 
-/// The result of an observation.
-struct Watched {
-    who: Who,
-    /// Sentences for standard error.
-    notes: Vec<String>,
-    /// True if the observation ended early because something failed.
-    failed: bool,
-}
-
 /// Watches until the time is over, a signal arrives, or the process ends.
 fn watch(
-    mut watch: Watch,
+    watch: Watch,
     duration: Option<Duration>,
     signals: &Signals,
     mut child: Option<&mut Child>,
 ) -> Watched {
-    let begin = Instant::now();
-    let end = duration.map(|duration| begin + duration);
-    let (mut notes, mut failed) = (Vec::new(), false);
     // The output of a program has the terminal for itself.
-    let (progress, mut due) = (child.is_none().then(Progress::new), begin);
-    while end.is_none_or(|end| Instant::now() < end) {
-        if let (Some(progress), Some(end)) = (&progress, end)
-            && Instant::now() >= due
-        {
-            due += Duration::from_secs(1);
-            let growth = Size(watch.growth_bytes());
-            let what =
-                format!("watching process {}, which grew by {growth}; ^C ends it", watch.pid());
-            progress.show(&with_time_left(&what, end.saturating_duration_since(Instant::now())));
-        }
-        match next(&mut watch, signals, child.as_deref_mut()) {
-            Ok(None) => {}
-            Ok(Some(End::OfProcess)) => {
-                if child.is_none() {
-                    let seconds = begin.elapsed().as_secs();
-                    notes.push(format!("the process ended after {seconds} s"));
-                }
-                break;
-            }
-            Ok(Some(End::BySignal)) => break,
-            Err(failure) => {
-                let seconds = begin.elapsed().as_secs();
-                notes.push(format!("the observation ended after {seconds} s: {failure}"));
-                failed = true;
-                break;
-            }
-        }
+    let progress = child.is_none().then(Progress::new);
+    let (begin, mut shown) = (Instant::now(), 0);
+    let show = |watch: &Watch, left: Duration| {
+        let growth = Size(watch.growth_bytes());
+        let what = format!("watching process {}, which grew by {growth}; ^C ends it", watch.pid());
+        with_time_left(&what, left)
+    };
+    if let (Some(progress), Some(duration)) = (&progress, duration) {
+        progress.show(&show(&watch, duration));
     }
+    let watched = watch.run(duration, |watch| {
+        let seconds = begin.elapsed().as_secs();
+        if let (Some(progress), Some(duration)) = (&progress, duration)
+            && seconds > shown
+            && begin.elapsed() < duration
+        {
+            shown = seconds;
+            progress.show(&show(watch, duration.saturating_sub(begin.elapsed())));
+        }
+        let event = signals.next(Duration::ZERO)?;
+        match &mut child {
+            Some(child) => {
+                supervise::pass_on(event, child);
+                Ok(exit_status(child)?.map(|_| End::Wanted))
+            }
+            None if matches!(event, Event::Signal { .. }) => Ok(Some(End::Wanted)),
+            None => watch.end_of_process(),
+        }
+    });
     if let Some(progress) = progress {
         progress.end();
     }
-    notes.extend(watch.refusal.take());
-    Watched { who: watch.end(), notes, failed }
+    watched
 }
 
-/// The reason for which an observation ends before its time.
-enum End {
-    OfProcess,
-    BySignal,
-}
-
-/// Waits for samples, for a short time, and returns the end of the observation if it has come.
-fn next(
-    watch: &mut Watch,
-    signals: &Signals,
-    child: Option<&mut Child>,
-) -> Result<Option<End>, Failure> {
-    watch.step()?;
-    let event = signals.next(Duration::ZERO)?;
-    let lives = match child {
-        Some(child) => {
-            supervise::pass_on(event, child);
-            exit_status(child)?.is_none()
+/// Writes the files, and prints the result and the notes. Nothing else can be done afterwards.
+fn print(watched: &Watched, arguments: &WhoArguments, files: Files) -> Result<(), Failure> {
+    let who = &watched.who;
+    let pending = [&files.page, &files.folded, &files.speedscope].into_iter().flatten();
+    Sandbox::new(arguments.capture.sandbox, pending).begin();
+    let outputs = [
+        (files.page, render::who_html as fn(&Who) -> String),
+        (files.folded, render::folded),
+        (files.speedscope, render::speedscope),
+    ];
+    for (output, text) in outputs {
+        if let Some(output) = output {
+            output.write(text(who).as_bytes())?;
         }
-        None if matches!(event, Event::Signal { .. }) => return Ok(Some(End::BySignal)),
-        None => watch.lives()?,
-    };
-    Ok((!lives).then_some(End::OfProcess))
-}
-
-impl Watched {
-    /// Writes the files, and prints the result and the notes. Nothing else can be done afterwards.
-    fn print(&self, arguments: &WhoArguments, files: Files) -> Result<(), Failure> {
-        let who = &self.who;
-        let pending = [&files.page, &files.folded, &files.speedscope].into_iter().flatten();
-        Sandbox::new(arguments.capture.sandbox, pending).begin();
-        let outputs = [
-            (files.page, render::who_html as fn(&Who) -> String),
-            (files.folded, render::folded),
-            (files.speedscope, render::speedscope),
-        ];
-        for (output, text) in outputs {
-            if let Some(output) = output {
-                output.write(text(who).as_bytes())?;
-            }
-        }
-        let text = match arguments.json {
-            true => to_json(who, &render::who_summary(who)),
-            false => render::who(who, terminal::width()),
-        };
-        terminal::print(&text)?;
-        self.notes.iter().for_each(terminal::complain);
-        Ok(())
     }
+    let text = match arguments.json {
+        true => to_json(who, &render::who_summary(who)),
+        false => render::who(who, terminal::width()),
+    };
+    terminal::print(&text)?;
+    watched.notes.iter().for_each(terminal::complain);
+    Ok(())
 }

@@ -48,7 +48,11 @@ fn short_help_fits_one_screen_with_three_examples() {
             assert!(long.contains(option), "{option}: {long}");
         }
     }
-    assert_fits(&shown(&["-h"]));
+    // That of all commands had 36 lines.
+    let help = shown(&["-h"]);
+    assert_fits(&help);
+    assert!(help.lines().count() <= 24, "{help}");
+    assert!(commands.iter().all(|command| help.contains(&format!("\n  {command} "))), "{help}");
     assert_fits(&shown(&["--help"]));
 }
 

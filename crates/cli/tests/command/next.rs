@@ -28,6 +28,9 @@ fn output_ends_with_the_next_useful_command() {
     let patient = format!("{pid} --max-pause 10s");
     for (arguments, next) in [
         (format!("report {patient}"), format!("rbloat fix {pid}")),
+        (format!("report {patient} --tree"), format!("rbloat report {pid}")),
+        (format!("report {patient} -o 'a page.html'"), "xdg-open 'a page.html'".into()),
+        (format!("report {patient} -o a.json"), format!("rbloat fix {pid}")),
         (format!("fix {patient}"), format!("rbloat snapshot {pid}")),
         (format!("snapshot {patient} -o 'a b.rbloat'"), "rbloat report a b.rbloat".into()),
         ("report 'a b.rbloat'".into(), "rbloat fix 'a b.rbloat'".into()),

@@ -12,9 +12,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use render::TopOrder;
 use supervise::{Event, Signals};
 
 use crate::arguments::CaptureArguments;
@@ -43,33 +45,18 @@ pub(crate) struct TopArguments {
     #[arg(value_name = "WORD", default_value = "", hide_default_value = true)]
     filter: String,
     /// The order of the processes at first
-    #[arg(long, value_enum, default_value_t, value_name = "COLUMN")]
-    sort: Sort,
+    #[arg(long, value_parser = order(), default_value = TopOrder::default().column(), value_name = "COLUMN")]
+    sort: TopOrder,
     #[command(flatten)]
     capture: CaptureArguments,
 }
 
-/// The order of processes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Sort {
-    #[default]
-    Rss,
-    Pss,
-    Limit,
-    Growth,
-    Pid,
-}
-
-impl From<Sort> for render::TopOrder {
-    fn from(sort: Sort) -> Self {
-        match sort {
-            Sort::Rss => Self::Rss,
-            Sort::Pss => Self::Pss,
-            Sort::Limit => Self::Limit,
-            Sort::Growth => Self::Growth,
-            Sort::Pid => Self::Pid,
-        }
-    }
+/// Reads the order of processes.
+fn order() -> impl TypedValueParser<Value = TopOrder> {
+    PossibleValuesParser::new(TopOrder::ALL.map(TopOrder::column)).map(|column| {
+        let order = TopOrder::ALL.into_iter().find(|order| order.column() == column);
+        order.expect("it is one of these columns")
+    })
 }
 
 pub(crate) fn run(arguments: &TopArguments) -> Result<Outcome, Failure> {
@@ -80,7 +67,7 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<Outcome, Failure> {
     let (sender, mut wake, news) = news::channel()?;
     let mut worker = Worker::start(arguments.capture, &sender)?;
     let sampler = processes::start(sender)?;
-    let mut view = View::new(arguments.sort.into(), &arguments.filter);
+    let mut view = View::new(arguments.sort, &arguments.filter);
     let mut keyboard = Vec::new();
     let status = loop {
         receive(&news, &mut view, &worker);

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use formats::{CauseRow, Group, Report, TrimReport, Who};
+use formats::{CauseRow, Group, Report, TrimReport};
 
 use crate::allocator_call::AllocatorCall;
+use crate::watch::Watched;
 
 /// The id of a process and its start time, since the kernel reuses ids.
 pub(super) type Id = (i32, u64);
@@ -42,7 +43,7 @@ pub(super) enum Answer {
     Trimmed(Box<TrimReport>),
     /// A snapshot in this file.
     Saved(PathBuf),
-    Who(Box<Who>),
+    Who(Box<Watched>),
 }
 
 /// Sends news, and wakes the thread that draws.

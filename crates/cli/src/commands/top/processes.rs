@@ -1,6 +1,6 @@
 //! The Ruby processes on this machine, and the kernel's figures about them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use formats::Group;
 use supervise::{Pace, SHARE_OF_EXACT_SAMPLES, SHARE_OF_SAMPLES};
 
 use super::news::{Id, Listed, News, NewsSender};
+use crate::process::nearest_ancestor;
 
 /// The times between two readings, if they cost little.
 const EVERY: Duration = Duration::from_secs(1);
@@ -112,11 +113,12 @@ impl Processes {
             self.known.insert(key, known);
         }
         self.refused = self.known.values().filter(|known| known.is_refused).count();
-        let rubies: Vec<i32> =
+        let rubies: BTreeSet<i32> =
             self.known.iter().filter(|(_, it)| it.ruby.is_some()).map(|(key, _)| key.0).collect();
         for ((pid, ..), known) in &mut self.known {
             if let Some(ruby) = &mut known.ruby {
-                ruby.parent = ancestor(*pid, &members, &rubies);
+                let parent = |pid| members.get(&pid).map(|member| member.parent);
+                ruby.parent = nearest_ancestor(*pid, &rubies, parent);
             }
         }
     }
@@ -198,13 +200,4 @@ impl Ruby {
             growth_per_minute: diagnosis::growth_per_minute(self.rss.make_contiguous()),
         }
     }
-}
-
-/// Returns the nearest ancestor of a process that is a Ruby process.
-fn ancestor(pid: i32, members: &BTreeMap<i32, Member>, rubies: &[i32]) -> Option<i32> {
-    /// Ids that are used again could form a ring.
-    const MAX_GENERATIONS: usize = 64;
-    let parents = std::iter::successors(members.get(&pid), |member| members.get(&member.parent));
-    let mut parents = parents.map(|member| member.parent).take(MAX_GENERATIONS);
-    parents.find(|parent| *parent != pid && rubies.binary_search(parent).is_ok())
 }

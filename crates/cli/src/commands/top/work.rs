@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -19,7 +20,7 @@ use crate::failure::Failure;
 use crate::output::{Output, default_path};
 use crate::source::{Detail, report_quietly, snapshot_quietly};
 use crate::trimming;
-use crate::watch::Watch;
+use crate::watch::{End, Watch};
 
 /// The time between two rounds of captures, if they cost little, and between two captures of a round.
 const ROUND: Duration = Duration::from_secs(30);
@@ -39,7 +40,8 @@ pub(super) enum JobKind {
     Predict,
     Trim(Box<(formats::TrimReport, AllocatorCall)>),
     Snapshot,
-    Who,
+    /// Ends early when the value becomes true.
+    Who(Arc<AtomicBool>),
 }
 
 /// The thread that captures.
@@ -85,15 +87,15 @@ impl Worker {
     }
 
     pub(super) fn start_job(&self, job: Job) {
-        if !matches!(job.kind, JobKind::Who) {
+        let JobKind::Who(is_ended) = &job.kind else {
             // The thread ends only by a panic, which ends rbloat.
             let _ = self.jobs.send(job);
             return;
-        }
+        };
         // It takes a minute, in which other processes may be captured.
-        let (capture, news) = (self.capture, self.news.clone());
+        let (capture, news, is_ended) = (self.capture, self.news.clone(), Arc::clone(is_ended));
         let watch = move || {
-            let answer = who(job.id, capture).map_err(|failure| failure.to_string());
+            let answer = who(job.id, capture, &is_ended).map_err(|failure| failure.to_string());
             news.send(News::Done(job.number, answer));
         };
         std::thread::spawn(watch);
@@ -187,22 +189,22 @@ impl Captures {
                 output.write(&snapshot.to_bytes())?;
                 Answer::Saved(path)
             }
-            JobKind::Who => who(id, self.capture)?,
+            JobKind::Who(is_ended) => who(id, self.capture, &is_ended)?,
         })
     }
 }
 
 /// Watches the growth of a process.
-fn who(id: Id, capture: CaptureArguments) -> Result<Answer, Failure> {
+fn who(id: Id, capture: CaptureArguments, is_ended: &AtomicBool) -> Result<Answer, Failure> {
     let pid = check(id)?;
     let program = attempts::read_image(pid, capture, Program::derive)?;
     let mut watch = Watch::begin(pid, capture, false)?;
     watch.learn(&program);
-    let end = Instant::now() + WATCHED;
-    while Instant::now() < end && watch.lives()? {
-        watch.step()?;
-    }
-    Ok(Answer::Who(Box::new(watch.end())))
+    let watched = watch.run(Some(WATCHED), |watch| match is_ended.load(Ordering::Relaxed) {
+        true => Ok(Some(End::Wanted)),
+        false => watch.end_of_process(),
+    });
+    Ok(Answer::Who(Box::new(watched)))
 }
 
 /// Returns the pid of a process that has not ended: another process may have its id by now.
