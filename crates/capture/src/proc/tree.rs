@@ -34,6 +34,8 @@ pub struct Member {
     pub started_ticks: u64,
     /// A number that changes when the process becomes another program by exec; 0 if the kernel hides it.
     pub program: u64,
+    /// True if it was forked and has not become another program by exec since.
+    pub is_forked: bool,
     /// The state, a letter of proc(5).
     pub state: char,
     /// CPU time in user mode.
@@ -49,6 +51,9 @@ pub struct Member {
     /// Resident bytes by the kernel's fast count, which may be off by some pages for each processor.
     pub rss_bytes: u64,
 }
+
+/// `PF_FORKNOEXEC` among the flags of a process.
+const FORKED_WITHOUT_EXEC: u32 = 0x40;
 
 impl Tree {
     /// Creates the tree of the process `root`.
@@ -174,6 +179,7 @@ pub fn member(pid: i32) -> Option<Member> {
         parent: stat.ppid,
         started_ticks: stat.starttime,
         program: stat.startstack,
+        is_forked: stat.flags & FORKED_WITHOUT_EXEC != 0,
         state: stat.state,
         user_time: time(stat.utime),
         system_time: time(stat.stime),

@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
         accounts.push(MemberAccount {
             pid: member.pid,
             parent: parent(member).map(|index| members[index].pid),
-            is_orphan: is_orphan(member, &members),
+            is_orphan: member.is_forked && proc::parent_in_family(member.pid).is_none(),
             command: proc::command_line(member.pid).unwrap_or_default(),
             rollup: look.rollup,
             read,
@@ -175,17 +175,6 @@ impl Group {
             charged_elsewhere_bytes,
         })
     }
-}
-
-/// True if the parent of a member has ended: another member was started by the same exec, and both have no parent among the
-/// members. The master has children there.
-fn is_orphan(member: &Member, members: &[Member]) -> bool {
-    let has_parent = |member: &Member| members.iter().any(|it| it.pid == member.parent);
-    let is_other = |it: &Member| it.program == member.program && it.pid != member.pid;
-    !has_parent(member)
-        && member.program != 0
-        && members.iter().any(|it| is_other(it) && !has_parent(it))
-        && members.iter().all(|it| it.parent != member.pid)
 }
 
 /// The pages of a member, and the kernel's counts.
