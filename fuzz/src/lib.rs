@@ -253,6 +253,18 @@ fn add_places(value: &Value, at: String, places: &mut Vec<String>) {
     places.push(at);
 }
 
+/// The most values in an array that a patch makes by repetition.
+const MAX_VALUES: usize = 1 << 16;
+
+/// The number of values within a value, itself included.
+fn count(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(values) => values.iter().map(count).sum(),
+        Value::Object(values) => values.values().map(count).sum::<usize>(),
+        _ => 0,
+    }
+}
+
 /// Replaces a value by one that the bytes of a patch describe.
 fn replace(value: &mut Value, bytes: &[u8]) {
     let (&kind, bytes) = bytes.split_first().unwrap_or((&0, &[]));
@@ -267,7 +279,9 @@ fn replace(value: &mut Value, bytes: &[u8]) {
         (2, _) => word.into(),
         (3, _) => word.cast_signed().wrapping_neg().into(),
         (4, Value::Array(values)) => {
-            let times = 1 + (word % 64) as usize;
+            // Patches may repeat values that contain repeated ones.
+            let room = MAX_VALUES / count(value).max(1);
+            let times = (1 + (word % 64) as usize).min(room.max(1));
             values.iter().take(64).flat_map(|it| std::iter::repeat_n(it.clone(), times)).collect()
         }
         (5, Value::Array(values)) => values.iter().skip(1).cloned().collect(),
