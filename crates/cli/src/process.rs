@@ -126,6 +126,19 @@ pub(crate) fn command(image: &Image<'_>) -> String {
     image.state.process.command.chars().take(MAX_COMMAND).collect()
 }
 
+/// Returns the nearest ancestor of a process that is one of `processes`. So workers are below their master, also if a shell
+/// or another program is in between. `parent` returns the parent of a process.
+pub(crate) fn nearest_ancestor(
+    pid: i32,
+    processes: &BTreeSet<i32>,
+    parent: impl Fn(i32) -> Option<i32>,
+) -> Option<i32> {
+    /// Ids that are used again could form a ring.
+    const MAX_GENERATIONS: usize = 64;
+    let ancestors = std::iter::successors(parent(pid), |&pid| parent(pid));
+    ancestors.take(MAX_GENERATIONS).find(|it| *it != pid && processes.contains(it))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,17 +158,4 @@ mod tests {
             assert_eq!(has_word(line, word), expected, "{word}");
         }
     }
-}
-
-/// Returns the nearest ancestor of a process that is one of `processes`. So workers are below their master, also if a shell
-/// or another program is in between. `parent` returns the parent of a process.
-pub(crate) fn nearest_ancestor(
-    pid: i32,
-    processes: &BTreeSet<i32>,
-    parent: impl Fn(i32) -> Option<i32>,
-) -> Option<i32> {
-    /// Ids that are used again could form a ring.
-    const MAX_GENERATIONS: usize = 64;
-    let ancestors = std::iter::successors(parent(pid), |&pid| parent(pid));
-    ancestors.take(MAX_GENERATIONS).find(|it| *it != pid && processes.contains(it))
 }

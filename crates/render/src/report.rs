@@ -89,7 +89,7 @@ pub fn written_report(path: &Path) -> String {
 #[must_use]
 pub fn saved_snapshot(report: &Report, path: &Path, bytes: u64) -> String {
     format!(
-        "{}: process {} ({}), {} of RSS in {}\nNext: rbloat report {0}\n",
+        "{}: process {} ({}), {} of RSS in {}\n",
         path.display(),
         report.process.pid,
         report.process.command,

@@ -235,3 +235,41 @@ fn a_report_is_written_as_a_page_or_as_json() {
     let refused = rbloat().args(["report", "1", "-o"]).arg(&none).output().unwrap();
     assert!(!refused.status.success() && !none.exists());
 }
+
+/// The page of who was always light.
+#[test]
+fn the_pages_of_who_and_plot_fit_a_phone_in_light_and_dark_in_both_browsers() {
+    let source = "$kept = []; Thread.new { loop { $kept << 'x' * (1 << 20); sleep 0.05 } }
+                  puts 'ready {}'; $stdout.flush; $stdin.read";
+    let (target, folder) = (Target::ruby(source), tempfile::tempdir().unwrap());
+    let pid = target.pid().to_string();
+    let done = |arguments: &[&str]| {
+        let output = rbloat().args(arguments).current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    done(&["who", &pid, "--for", "2s", "--max-pause", "10s", "-o", "who.html"]);
+    done(&["record", &pid, "--duration", "2s", "--max-pause", "10s", "-o", "a.jsonl"]);
+    done(&["plot", "a.jsonl", "-o", "plot.html"]);
+    for (page, is_drawn) in [
+        ("who.html", "document.querySelectorAll('#graph button').length > 1"),
+        ("plot.html", "document.documentElement?.dataset.drawnMs !== undefined"),
+    ] {
+        for mut browser in Browser::each(&folder.path().join(page), "", WINDOWS[0]) {
+            let mut grounds = Vec::new();
+            for scheme in ["light", "dark"] {
+                if scheme == "dark" {
+                    browser.prefer_dark();
+                }
+                let has_scheme = format!("document.documentElement?.dataset.scheme === '{scheme}'");
+                browser.wait_until(&format!("{has_scheme} && {is_drawn}"));
+                let width = "[document.documentElement.scrollWidth, innerWidth]";
+                let [widest, window] =
+                    [0, 1].map(|at| browser.evaluate(width)[at].as_u64().unwrap());
+                assert!(widest <= window, "{page}, {scheme}: {widest} of {window}");
+                grounds.push(text(&mut browser, "getComputedStyle(document.body).backgroundColor"));
+            }
+            assert_ne!(grounds[0], grounds[1], "{page}");
+        }
+    }
+    assert!(target.finish());
+}

@@ -45,7 +45,13 @@ impl Firefox {
         let profile = tempfile::tempdir().expect("a folder can be made");
         fs::write(profile.path().join("user.js"), SETTINGS).expect("a file can be written");
         let mut child = Command::new(name)
-            .args(["--headless", "--no-remote", "--marionette", "--profile"])
+            .args([
+                "--headless",
+                "--no-remote",
+                "--marionette",
+                "--remote-allow-system-access",
+                "--profile",
+            ])
             .arg(profile.path())
             // The tests run as root, and in containers, where its own sandbox cannot be set up.
             .env("MOZ_DISABLE_CONTENT_SANDBOX", "1")

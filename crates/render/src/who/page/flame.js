@@ -1,5 +1,11 @@
 // The flame graph of an observation.
 
+// The scheme that the reader prefers, also when that changes.
+const dark = matchMedia('(prefers-color-scheme: dark)');
+const follow = () => { document.documentElement.dataset.scheme = dark.matches ? 'dark' : 'light'; };
+dark.addEventListener('change', follow);
+follow();
+
 const data = JSON.parse(document.getElementById('data').textContent);
 const search = document.getElementById('search');
 const tasks = document.getElementById('tasks');
