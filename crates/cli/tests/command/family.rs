@@ -224,7 +224,7 @@ fn workers_whose_master_ended_are_found() {
     assert!(both.members.iter().any(|it| it.pid == other.pid() && !it.is_orphan));
     let orphans = both.members.iter().filter(|it| it.is_orphan);
     assert!(orphans.clone().all(|it| it.pid != target.pid()) && orphans.count() == 2, "{both:?}");
-    assert!(sum(&both, |row| row.shared_by_some_bytes) > 10_000_000, "{:?}", both.causes);
+    assert!(sum(&both, |row| row.shared_by_some_bytes) > 9_000_000, "{:?}", both.causes);
     assert!(other.finish() && target.finish());
 }
 
@@ -467,34 +467,36 @@ fn a_puma_cluster_is_advised_to_preload_unless_it_does() {
     assert!(!text.contains("preload_app!"), "{text}");
 }
 
-/// Of three children, two have made the same memory.
+/// If two of three children have made the same memory, that much more is identical than if all have made their own.
 #[test]
 fn identical_pages_are_counted() {
-    let target = Target::ruby(
-        "KEPT = Random.new(1).bytes(20_000_000)
-         ended, ends = IO.pipe
-         ready, write = IO.pipe
-         [7, 7, 8].each do |seed|
-           fork do
-             ends.close
-             own = Random.new(seed).bytes(12_000_000)
-             write << '.'
-             ended.read
-             exit!(own.empty?)
-           end
-         end
-         ready.read(3)
-         puts 'ready {}'; $stdout.flush; $stdin.read; exit!(0)",
-    );
-    let pid = target.pid();
-    assert_eq!(account(pid, &["--owners", "0"]).identical, None);
-    let account = account(pid, &["--owners", "0", "--identical"]);
-    let pages = account.identical.unwrap();
-    assert!(pages.read_bytes <= account.memory_bytes + (1 << 20), "{account:?}");
-    assert!(pages.read_bytes > 20_000_000 + 3 * 12_000_000, "{pages:?}");
-    let saved = pages.read_bytes - pages.distinct_bytes;
-    assert!((11_900_000..18_000_000).contains(&saved), "{pages:?}");
-    assert!(target.finish());
+    let saved = |seeds: &str| {
+        let target = Target::ruby(&format!(
+            "KEPT = Random.new(1).bytes(20_000_000)
+             ended, ends = IO.pipe
+             ready, write = IO.pipe
+             {seeds}.each do |seed|
+               fork do
+                 ends.close
+                 own = Random.new(seed).bytes(12_000_000)
+                 write << '.'
+                 ended.read
+                 exit!(own.empty?)
+               end
+             end
+             ready.read(3)
+             puts 'ready {{}}'; $stdout.flush; $stdin.read; exit!(0)"
+        ));
+        let account = account(target.pid(), &["--owners", "0", "--identical"]);
+        assert!(target.finish());
+        let pages = account.identical.unwrap();
+        assert!(pages.read_bytes <= account.memory_bytes + (1 << 20), "{account:?}");
+        assert!(pages.read_bytes > 20_000_000 + 3 * 12_000_000, "{pages:?}");
+        pages.read_bytes - pages.distinct_bytes
+    };
+    let (different, same) = (saved("[7, 8, 9]"), saved("[7, 7, 9]"));
+    let more = same.saturating_sub(different);
+    assert!((11_000_000..13_000_000).contains(&more), "{same} {different}");
 }
 
 /// The report on a member has the family's sums, which equal the kernel's.
