@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 # A parent with 60 MB of strings and 200,000 objects, and a child for each word: `idle` does nothing, `write` writes
-# to 20,000 of the strings, `objects` changes all objects, `collect` collects garbage three times, `load` loads the code of
-# 100 files of a gem, and `grow` makes 20 MB of its own and then a child. With the word `young`, the parent does not
+# to 20,000 of the strings, `objects` changes all objects, `collect` collects garbage three times, `load` loads the code
+# of 100 files of a gem, and `grow` makes 20 MB of its own and then a child. With the word `young`, the parent does not
 # prepare its heap before it forks; with `loaded`, it loads the code itself.
 #
 # Usage: ruby scenarios/family.rb idle write collect grow
@@ -11,9 +11,12 @@ KEPT = Array.new(60_000) { |i| "x" * (1000 + (i % 8)) }
 GC.disable
 OBJECTS = Array.new(200_000) { Object.new }
 load_code = lambda do
-  methods = Array.new(50) { |i| "def run#{i}(a, b = 1, *c) = c.map { |d| [a.to_s, b + d.size, d.inspect] }.sort.first" }
+  methods = Array.new(50) do |i|
+    "def run#{i}(a, b = 1, *c); c.map { |d| [a.to_s, b + d.size, d.inspect] }.sort.first; end"
+  end
   100.times do |i|
-    eval("class Late#{i}; #{methods.join("\n")}; end", TOPLEVEL_BINDING, "/app/gems/late-1.0/lib/late#{i}.rb", 1)
+    path = "/app/gems/late-1.0/lib/late#{i}.rb"
+    RubyVM::InstructionSequence.compile("class Late#{i}; #{methods.join("\n")}; end", path, path).eval
   end
 end
 load_code.call if ARGV.delete("loaded")
