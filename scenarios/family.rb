@@ -16,7 +16,8 @@ load_code = lambda do
   end
   100.times do |i|
     path = "/app/gems/late-1.0/lib/late#{i}.rb"
-    RubyVM::InstructionSequence.compile("class Late#{i}; #{methods.join("\n")}; end", path, path).eval
+    code = "class Late#{i}; #{methods.join("\n")}; end"
+    TOPLEVEL_BINDING.eval(code, path, 1) # rubocop:disable Style/EvalWithLocation
   end
 end
 load_code.call if ARGV.delete("loaded")
