@@ -17,7 +17,7 @@ load_code = lambda do
   100.times do |i|
     path = "/app/gems/late-1.0/lib/late#{i}.rb"
     code = "class Late#{i}; #{methods.join("\n")}; end"
-    TOPLEVEL_BINDING.eval(code, path, 1) # rubocop:disable Style/EvalWithLocation
+    TOPLEVEL_BINDING.eval(code, path, 1)
   end
 end
 load_code.call if ARGV.delete("loaded")
