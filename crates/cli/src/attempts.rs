@@ -110,8 +110,23 @@ pub(crate) fn read_image<T: Send>(
 }
 
 /// A process can have one tracer, and `rbloat record --who` and `rbloat top` have several threads that capture. While the guard
-/// exists, none of them does.
+/// exists, none of them does. Does not return if rbloat is about to end.
 pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
+    let alone = lock();
+    if interruption::is_requested() {
+        drop(alone);
+        interruption::wait_if_requested();
+        return one_at_a_time();
+    }
+    alone
+}
+
+/// Waits until nothing is captured or trimmed, and lets nothing more begin. The end of rbloat must have been requested.
+pub(crate) fn end_all() {
+    std::mem::forget(lock());
+}
+
+fn lock() -> MutexGuard<'static, ()> {
     static CAPTURE: Mutex<()> = Mutex::new(());
     CAPTURE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -273,9 +288,9 @@ impl Target<'_> {
 
     fn freeze(&self, reason: &str) -> Result<Attempt<Reading>, Failure> {
         let (facts, Thawed { state, pause, .. }) =
-            self.while_frozen(reason, |image| Facts::read(image, self.owners))?;
+            self.while_frozen(reason, |image| Facts::begin(image, self.owners))?;
         let reading = match facts {
-            Ok(facts) => Reading::new(facts, state),
+            Ok(facts) => Reading::new(facts.resolved(), state),
             Err(unread) => {
                 let facts = Facts::unread(self.image, &unread);
                 Reading { unread: Some(unread), ..Reading::new(facts, state) }

@@ -83,9 +83,9 @@ impl Watch {
 /// Ends rbloat by a signal.
 fn end(number: i32) -> ! {
     IS_REQUESTED.store(true, Ordering::SeqCst);
-    // Without the copy, the capture ends soon. No other capture begins.
+    // Without the copy, the capture ends soon.
     inferior::end_copy_early();
-    std::mem::forget(attempts::one_at_a_time());
+    attempts::end_all();
     output::abandon();
     progress::abandon();
     terminal::complain("interrupted");

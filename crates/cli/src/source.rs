@@ -427,7 +427,8 @@ fn family_memory(pid: i32) -> Option<FamilyMemory> {
     }
     let rollups: Vec<Rollup> =
         members.iter().filter_map(|member| proc::rollup(member.pid).ok()).collect();
-    Some(FamilyMemory {
+    // The others may not be ours to look at.
+    (rollups.len() > 1).then(|| FamilyMemory {
         processes: rollups.len() as u64,
         rss_bytes: rollups.iter().map(|it| it.rss_bytes).sum(),
         pss_bytes: rollups.iter().map(|it| it.pss_bytes).sum(),

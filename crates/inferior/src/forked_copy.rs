@@ -173,7 +173,11 @@ pub fn fork(
         CopyProcess { pid: child, parent: pid, signal: plan.signal, functions, ended: false };
     let pause = released?;
     copy.tie_to_us();
-    *present() = Some(child);
+    {
+        let mut present = present();
+        present.copy = Some(child);
+        present.end_if_wanted();
+    }
     let guard = plan
         .scarce
         .as_ref()
@@ -189,18 +193,33 @@ pub fn fork(
     Ok(Ok(forked))
 }
 
-/// The copy that exists, if rbloat ends it early. Each copy is ended under this lock.
-static PRESENT: Mutex<Option<i32>> = Mutex::new(None);
+/// The copy that exists. Each copy is ended under this lock.
+static PRESENT: Mutex<Present> = Mutex::new(Present { copy: None, ends_early: false });
 
-/// Ends the forked copy that another thread reads, if there is one: its reads fail from now on, and it is lost.
-pub fn end_copy_early() {
-    if let Some(copy) = *present() {
-        // SAFETY: kill takes numbers alone. The copy is our tracee, and is not reaped while it is registered.
-        unsafe { libc::kill(copy, libc::SIGKILL) };
+struct Present {
+    copy: Option<i32>,
+    /// True if no copy is wanted any more.
+    ends_early: bool,
+}
+
+impl Present {
+    fn end_if_wanted(&self) {
+        if let Some(copy) = self.copy.filter(|_| self.ends_early) {
+            // SAFETY: kill takes numbers alone. The copy is our tracee, and is not reaped while it is registered.
+            unsafe { libc::kill(copy, libc::SIGKILL) };
+        }
     }
 }
 
-fn present() -> MutexGuard<'static, Option<i32>> {
+/// Ends the forked copy that another thread reads, and each one that is made later: its reads fail from now on, and it is
+/// lost.
+pub fn end_copy_early() {
+    let mut present = present();
+    present.ends_early = true;
+    present.end_if_wanted();
+}
+
+fn present() -> MutexGuard<'static, Present> {
     PRESENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -311,7 +330,7 @@ impl CopyProcess {
 
     fn end(&mut self) -> Result<(), Refusal> {
         self.ended = true;
-        *present() = None;
+        present().copy = None;
         // SAFETY: kill takes numbers alone. The process is our tracee, so its id belongs to no other process.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
         let deadline = Instant::now() + DYING;

@@ -161,8 +161,9 @@ fn each_pair(
         while at < run.range.end {
             let wanted = ((run.range.end - at) as usize).min(PAGES_PER_READ * page);
             let mut read = wanted;
-            for (memory, buffer) in memories.iter().zip(&mut buffers) {
-                read = read.min(memory.read(at, &mut buffer[..wanted]) / page * page);
+            // The second one, a parent that may have ended, limits what is read of the first.
+            for (memory, buffer) in memories.iter().zip(&mut buffers).rev() {
+                read = memory.read(at, &mut buffer[..read]) / page * page;
             }
             for start in (0..read).step_by(page) {
                 for (words, buffer) in words.iter_mut().zip(&buffers) {

@@ -327,7 +327,8 @@ fn prepare_heap(server: Option<FamilyServer>, has_warmup: bool) -> Lines {
             "Pitchfork, in its configuration",
         ),
         Some(FamilyServer::Unicorn) => (
-            format!("before_fork {{ |_server, worker| {call} if worker.nr.zero? }}"),
+            // Unicorn runs this before each worker, also later ones. Compaction then would copy pages that all others share.
+            format!("before_fork {{ |_server, _worker| $prepared ||= ({call}; true) }}"),
             "Unicorn, in config/unicorn.rb",
         ),
         Some(FamilyServer::Sidekiq | FamilyServer::Passenger) | None => {

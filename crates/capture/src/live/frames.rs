@@ -31,7 +31,7 @@ pub struct PageFrame {
 /// If there is no such process, or the kernel refuses.
 pub fn page_frames(pid: i32) -> Result<Vec<PageFrame>, Error> {
     let pagemap = Pagemap::open(pid)?;
-    let (_, pages, _) = pagemap.read(&proc::mappings(pid, false)?, PageScope::All)?;
+    let (_, pages, _) = pagemap.read(&proc::mappings(pid, true)?, PageScope::All)?;
     let mut frames = Vec::new();
     for run in pages.iter().filter(|run| run.state.is_resident()) {
         let is_anonymous = run.state == PageState::Anonymous;

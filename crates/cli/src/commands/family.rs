@@ -29,6 +29,8 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
         Some(group) => group.rubies.clone(),
         None => families(arguments)?,
     };
+    let is_orphan = |it: &Member| it.is_forked && proc::parent_in_family(it.pid).is_none();
+    let orphans: Vec<bool> = members.iter().map(is_orphan).collect();
     let progress = Progress::of_capture(members[0].pid);
     // All at nearly the same time. A member that cannot be read has no pages.
     let mut looks: Vec<Look> = members.iter().map(look).collect();
@@ -41,7 +43,11 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let is_estimated = pages.is_estimated();
     let outside_bytes = if is_estimated { None } else { outside_bytes(&pages) };
     let group_facts = group.as_ref().and_then(|group| group.facts(&pages));
-    let identical = arguments.identical.then(|| identical_pages(&members, &pages));
+    // Of the same time as the parts that explain it.
+    let group_memory = match &group {
+        Some(group) => group.group.memory(),
+        None => proc::group_memory(members[0].pid),
+    };
     let mut findings = Vec::new();
     let mut accounts = Vec::new();
     let mut ruby_version = None;
@@ -65,12 +71,13 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
         accounts.push(MemberAccount {
             pid: member.pid,
             parent: parent(member).map(|index| members[index].pid),
-            is_orphan: member.is_forked && proc::parent_in_family(member.pid).is_none(),
+            is_orphan: orphans[index],
             command: proc::command_line(member.pid).unwrap_or_default(),
             rollup: look.rollup,
             read,
         });
     }
+    let identical = arguments.identical.then(|| identical_pages(&members, &pages));
     progress.end();
     if let Some(failure) = first_failure.filter(|_| accounts.iter().all(|it| it.read.is_none())) {
         return Err(failure);
@@ -79,10 +86,7 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let family = diagnosis::family(FamilyFacts {
         ruby_version,
         frames: FamilyFrames { outside_bytes, is_estimated },
-        group: match &group {
-            Some(group) => group.group.memory(),
-            None => proc::group_memory(members[0].pid),
-        },
+        group: group_memory,
         group_facts,
         identical,
         has_owners: detail.owners,
@@ -105,7 +109,7 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
 fn families(arguments: &ReportArguments) -> Result<Vec<Member>, Failure> {
     let mut names = vec![arguments.source.name()?];
     names.extend(arguments.more.iter().map(|word| SourceName::of(word, None)));
-    let mut members: Vec<Member> = Vec::new();
+    let (mut members, mut ended): (Vec<Member>, _) = (Vec::new(), None);
     for name in names {
         let SourceName::Process(name) = name else { return Err(Failure::TreeOfFile) };
         for pid in crate::process::find_all(name)? {
@@ -113,11 +117,16 @@ fn families(arguments: &ReportArguments) -> Result<Vec<Member>, Failure> {
                 continue;
             }
             let family = proc::family(pid);
-            if family.is_empty() {
-                return Err(capture::Error::NoSuchProcess { pid }.into());
+            ended = ended.or(family.is_empty().then_some(pid));
+            for member in family {
+                if members.iter().all(|it| it.pid != member.pid) {
+                    members.push(member);
+                }
             }
-            members.extend(family);
         }
+    }
+    if let Some(pid) = ended.filter(|_| members.is_empty()) {
+        return Err(capture::Error::NoSuchProcess { pid }.into());
     }
     proc::sort_by_age(&mut members);
     Ok(members)
@@ -213,14 +222,17 @@ fn read(
     findings: &mut Vec<Finding>,
 ) -> Result<(Option<String>, Capture, MemberAccounts), Failure> {
     let Member { pid, parent, .. } = members[index];
+    if !lives(&members[index]) {
+        return Err(capture::Error::NoSuchProcess { pid }.into());
+    }
     let Captured { facts, state, capture, unread, .. } = attempts::take(pid, how, detail)?;
     // Its pages are known all the same.
     if let Some(reason) = unread {
         findings.push(Finding::general(Severity::Error, format!("process {pid}: {reason}")));
     }
     let resident = state.pages.as_ref().expect("a captured process has page states");
-    let is_member = members.iter().any(|it| it.pid == parent);
-    let memories = is_member.then(|| capture::look(pid).ok().zip(capture::look(parent).ok()));
+    let has_parent = members.iter().any(|it| it.pid == parent && lives(it));
+    let memories = has_parent.then(|| capture::look(pid).ok().zip(capture::look(parent).ok()));
     let memories = memories.flatten();
     let accounts = || {
         let memories = memories.as_ref().map(|(own, parents)| [own as &dyn Memory, parents]);
@@ -230,10 +242,18 @@ fn read(
     Ok((version, capture, Sandbox::of_analyses(how.sandbox).run(accounts)))
 }
 
+/// Returns true unless the process has ended. Another one may have its id by now.
+fn lives(member: &Member) -> bool {
+    proc::member(member.pid).is_some_and(|now| now.started_ticks == member.started_ticks)
+}
+
 /// Reads each frame once, and counts different contents.
 fn identical_pages(members: &[Member], pages: &FamilyPages<'_>) -> IdenticalPages {
     let mut distinct = DistinctPages::default();
     for (index, member) in members.iter().enumerate() {
+        if !lives(member) {
+            continue;
+        }
         let Ok(image) = capture::look(member.pid) else { continue };
         let numbers: Vec<u64> = pages.counted_pages(index).collect();
         let mut bytes = vec![0; (PAGES_PER_READ * PAGE_SIZE) as usize];
