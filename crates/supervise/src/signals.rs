@@ -59,10 +59,12 @@ impl Signals {
     }
 
     fn block_with(others: impl IntoIterator<Item = Signal>) -> Result<Self, Error> {
-        // A signal that is blocked arrives even if it is ignored, as SIGHUP is under nohup(1).
+        // A signal that is blocked arrives even if it is ignored, as SIGHUP is under nohup(1). A shell script ignores SIGINT
+        // and SIGQUIT for what it starts in the background, and ends that by these signals all the same.
         let own = std::process::id().cast_signed();
-        let is_ignored =
-            |signal: &Signal| signal_sets(own, own).is_some_and(|it| it.ignores(*signal as i32));
+        let ignores_hangup =
+            signal_sets(own, own).is_some_and(|it| it.ignores(Signal::SIGHUP as i32));
+        let is_ignored = |signal: &Signal| *signal == Signal::SIGHUP && ignores_hangup;
         let ending = ENDING.into_iter().filter(|signal| !is_ignored(signal));
         let set: SigSet = ending.chain(others).collect();
         let failed = |error: Errno| Error::Signals(error.into());

@@ -101,6 +101,22 @@ fn an_interrupted_command_leaves_the_process_the_folder_and_the_terminal_as_they
     assert!(target.finish());
 }
 
+/// A shell script ignores SIGINT for what it starts in the background. Recordings could not be ended by it for a while.
+#[test]
+fn a_recording_in_the_background_of_a_script_ends_by_sigint() {
+    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!(
+        "{} record {} -o a.jsonl --causes-every 0 & while kill -INT $! 2>/dev/null; do sleep 0.1; done; wait $!",
+        env!("CARGO_BIN_EXE_rbloat"),
+        target.pid()
+    );
+    let mut command = Command::new("sh");
+    let output = command.args(["-c", &line]).current_dir(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(target.finish());
+}
+
 /// nohup(1) makes a program ignore SIGHUP, which ended recordings.
 #[test]
 fn a_signal_that_is_ignored_at_the_start_does_not_end_rbloat() {
