@@ -37,7 +37,7 @@ pub(crate) enum Command {
     ///
     /// Every resident byte has exactly one cause. The process pauses for some milliseconds, while the kernel makes a
     /// forked copy of it, which is then read. See --capture and --max-pause.
-    #[command(after_help = report::EXAMPLES)]
+    #[command(override_usage = report::USAGE, after_help = report::EXAMPLES)]
     Report(report::ReportArguments),
     /// Print the advice on a process as changes that can be pasted
     ///

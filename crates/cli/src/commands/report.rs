@@ -19,12 +19,18 @@ Examples:
   rbloat report puma -o report.html  of the only one with this word, as a page
   rbloat report app.rbloat --arenas  of a snapshot, with malloc's arenas";
 
+/// The usage that clap makes is longer than a line.
+pub(super) const USAGE: &str = "\
+rbloat report [OPTIONS] <PID|WORD|FILE>
+       rbloat report --tree [OPTIONS] <PID|WORD>...
+       rbloat report --tree [OPTIONS] --cgroup <PATH>";
+
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
     /// With --tree: more processes
-    #[arg(value_name = "PID", requires = "tree", hide_short_help = true)]
+    #[arg(value_name = "PID|WORD", requires = "tree", hide_short_help = true)]
     pub(crate) more: Vec<String>,
     /// Print the result as JSON
     #[arg(long)]
