@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 
+use capture::arch::USER_SPACE_END;
 use capture::elf::Module;
 use capture::{Address, Image, Memory};
 
@@ -125,8 +126,9 @@ pub(crate) fn find_unlinked(
     let [alignment, ..] = HEAP_ALIGNMENTS;
     let starts = mmapped_memory(image).into_iter().flat_map(|memory| {
         let first = memory.start.align_up(alignment);
-        (0..(memory.end - first).div_ceil(alignment))
-            .map(move |index| first.offset(index * alignment))
+        // A damaged core may have a mapping of any size.
+        let end = memory.end.min(Address(USER_SPACE_END));
+        (0..(end - first).div_ceil(alignment)).map(move |index| first.offset(index * alignment))
     });
     let arenas = starts.filter_map(|start| {
         let layout = layouts.heaps.iter().find(|layout| {
