@@ -98,8 +98,7 @@ impl<T> SparseRows<T> {
     fn end_row_with(&mut self, length: usize) {
         let bit = self.rows % GROUP;
         if bit == 0 {
-            let (lengths, values) = (self.lengths.len() as u32, self.ended as u32);
-            self.groups.push(Group { bits: 0, lengths, values });
+            self.begin_group();
         }
         if length > 0
             && let Some(group) = self.groups.last_mut()
@@ -115,6 +114,11 @@ impl<T> SparseRows<T> {
         self.rows += 1;
     }
 
+    fn begin_group(&mut self) {
+        let (lengths, values) = (self.lengths.len() as u32, self.ended as u32);
+        self.groups.push(Group { bits: 0, lengths, values });
+    }
+
     /// Ends rows until `rows` have ended: the row that is being filled, then empty ones.
     pub fn end_rows(&mut self, rows: u32) {
         while self.rows < rows {
@@ -122,8 +126,7 @@ impl<T> SparseRows<T> {
                 && rows - self.rows >= GROUP
                 && self.open_row().is_empty()
             {
-                let (lengths, values) = (self.lengths.len() as u32, self.ended as u32);
-                self.groups.push(Group { bits: 0, lengths, values });
+                self.begin_group();
                 self.rows += GROUP;
             } else {
                 self.end_row();

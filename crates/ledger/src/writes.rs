@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use allocator::{Block, BlockState, HeapMap};
 use capture::{Address, Memory, PAGE_SIZE, Pages};
-use ruby::{HeapPage, ObjectSpace, Slot, SlotState, SlotType};
+use ruby::{HeapPage, ObjectHead, ObjectSpace, SlotState, SlotType};
 
 use crate::ownership::{AccountIndex, Owners};
 use crate::{Cause, Facts, OwnerAccount};
@@ -16,9 +16,6 @@ const PAGES_PER_READ: usize = 64;
 
 /// The words of a page.
 type Words = [u64; WORDS];
-
-/// The flags of an object that the garbage collector changes: its age (`RUBY_FL_PROMOTED`).
-const AGE_FLAGS: u64 = 0x60;
 
 /// A reason why a page differs from the parent's. A page counts for one: the last one here that any of its words has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,7 +106,7 @@ pub(crate) fn compare(
         heap,
         owners,
         index: owners.index(accounts),
-        descriptors: descriptors(&pages, own),
+        descriptors: pages.iter().filter_map(|page| page.descriptor(own)).collect(),
         pages: &pages,
         block: blocks.next(),
     };
@@ -136,15 +133,6 @@ pub(crate) fn compare(
     let mut all: Vec<_> = sums.into_iter().filter(|it| it.1 > 0).map(account).collect();
     all.sort_by(|a, b| (b.bytes, a.write, &a.owner).cmp(&(a.bytes, b.write, &b.owner)));
     all
-}
-
-/// The addresses of the collector's descriptors of heap pages, which have the marks; each page refers to its own.
-fn descriptors(pages: &[&HeapPage], memory: &dyn Memory) -> HashSet<u64> {
-    let word = |page: &&HeapPage| {
-        let mut word = [0; WORD as usize];
-        (memory.read(page.range.start, &mut word) == word.len()).then(|| u64::from_le_bytes(word))
-    };
-    pages.iter().filter_map(word).collect()
 }
 
 /// Calls `visit` with the address of each page and its words in both memories; `None` if one of them could not be read.
@@ -189,7 +177,8 @@ struct Comparison<'a> {
     heap: &'a HeapMap,
     owners: &'a Owners<'a>,
     index: AccountIndex<'a>,
-    descriptors: HashSet<u64>,
+    /// The collector's descriptors of heap pages, which have the marks.
+    descriptors: HashSet<Address>,
     /// Ruby's heap pages that do not end before the last address, ascending.
     pages: &'a [&'a HeapPage],
     /// The first block that does not end before the last address.
@@ -260,16 +249,20 @@ impl<'a> Comparison<'a> {
         }
         let owner = self.index.of_slot(slot);
         let first = page.first_slot.offset(number * u64::from(page.slot_bytes));
-        // The flags and the class; they may lie on the page before.
-        let head = (first >= start).then(|| ((first - start) / WORD) as usize);
-        if let Some(head) = head
-            && is_another(slot, [before[head], after[head]], head + 1, before, after)
-        {
-            return (Write::NewObjects, owner);
-        }
-        let is_age = |head: usize| head == word && (before[word] ^ after[word]) & !AGE_FLAGS == 0;
-        if head.is_some_and(is_age) {
-            return (Write::Collector, owner);
+        // The flags may lie on the page before, and the class on the next one.
+        let flags = (first >= start).then(|| ((first - start) / WORD) as usize);
+        if let Some(flags) = flags {
+            let head = |words: &Words| ObjectHead {
+                flags: words[flags],
+                class: words.get(flags + 1).copied(),
+            };
+            let (head, head_before) = (head(after), head(before));
+            if !head.is_same_object(head_before) {
+                return (Write::NewObjects, owner);
+            }
+            if flags == word && head.has_only_aged(head_before) {
+                return (Write::Collector, owner);
+            }
         }
         let is_code = matches!(
             slot.kind(),
@@ -298,7 +291,7 @@ impl<'a> Comparison<'a> {
         if !matches!(block.state(), BlockState::InUse | BlockState::Mmapped) || at < pointer {
             return (Write::Allocator, None);
         }
-        if self.descriptors.contains(&pointer.0) {
+        if self.descriptors.contains(&pointer) {
             return (Write::Collector, None);
         }
         let owner = self.index.of_block(number);
@@ -308,18 +301,4 @@ impl<'a> Comparison<'a> {
             _ => (Write::Contents, owner),
         }
     }
-}
-
-/// True if the slot has another object than before: its type or its class differ. Flags are the first word, and the class is the
-/// second one, unless that is on the next page.
-fn is_another(
-    slot: Slot,
-    [before, after]: [u64; 2],
-    class: usize,
-    words_before: &Words,
-    words_after: &Words,
-) -> bool {
-    const TYPE: u64 = 0x1f;
-    let has_class = !matches!(slot.kind(), SlotType::IMEMO | SlotType::ICLASS);
-    (before ^ after) & TYPE != 0 || has_class && words_before.get(class) != words_after.get(class)
 }

@@ -11,6 +11,7 @@ pub(crate) mod io_buffers;
 pub(crate) mod iseq_location;
 pub(crate) mod line_tables;
 pub(crate) mod object;
+pub(crate) mod object_head;
 pub(crate) mod object_layouts;
 pub(crate) mod page_descriptor;
 pub(crate) mod page_finder;

@@ -77,6 +77,23 @@ fn assert_read(heap: &RubyHeap, release: RubyRelease) -> ObjectSpace {
     space
 }
 
+/// Without owners, links and contents are left out, and everything else is the same.
+#[test]
+fn a_space_without_its_graph_has_the_same_slots_and_references() {
+    for release in RubyRelease::ALL {
+        let (image, truth) = lively(release).image();
+        let interpreter = ruby::find(&image).unwrap();
+        let space = ruby::read_with(&image, &interpreter, ruby::Depth::Memory).unwrap();
+        let expected = RubyTruth { links: Default::default(), ..truth };
+        assert_eq!(as_truth(&space), expected, "{release:?}");
+        let is_unknown = |content| content == ruby::Content::UNKNOWN;
+        assert!(space.references.iter().all(|(.., content)| is_unknown(content)), "{release:?}");
+        let whole = ruby::read_with(&image, &interpreter, ruby::Depth::Graph).unwrap();
+        assert_eq!(whole.slots, space.slots);
+        assert!(!whole.references.iter().all(|(.., content)| is_unknown(content)), "{release:?}");
+    }
+}
+
 /// Types of internal objects that all releases have.
 const INTERNAL: [&str; 11] = [
     "iseq",

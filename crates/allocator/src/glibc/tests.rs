@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use capture::{Address, Finding, Image, PageRun, PageState, Pages, Severity, elf, length};
+use capture::{
+    Address, Finding, Image, Mapping, Mappings, PageRun, PageState, Pages, Severity, elf, length,
+};
 use proptest::prelude::*;
 use testkit::{ChunkUse, GlibcRelease, MallocHeap, MallocTruth, SyntheticChunk, SyntheticMemory};
 
@@ -16,6 +18,21 @@ fn walk(image: &Image<'_>) -> Result<HeapMap, Error> {
     let modules = elf::modules(image);
     let glibc = glibc_module(&modules).ok_or(Error::NoAllocator)?;
     Ok(super::walk(image, glibc)?)
+}
+
+/// A damaged core may have a mapping of any size. The search for arenas outside of the list took hours.
+#[test]
+fn a_mapping_that_no_process_has_room_for_takes_no_longer() {
+    let heap = run(GlibcRelease::V2_36, &[Step::HeapMap { thread: 1, bytes: 500 }]);
+    let mut memory = SyntheticMemory::default();
+    heap.write(&mut memory);
+    let mut image = memory.image();
+    let expected = walk(&image).unwrap();
+    let huge = Mapping::anonymous(Address(1 << 47)..Address(1 << 62));
+    let mappings = image.state.mappings.iter().cloned().chain([huge]);
+    image.state.mappings = Mappings::new(mappings.collect());
+    let walked = walk(&image).unwrap();
+    assert_eq!((walked.totals, walked.findings), (expected.totals, expected.findings));
 }
 
 /// An action of a program.

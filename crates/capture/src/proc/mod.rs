@@ -32,7 +32,8 @@ pub use threads::{
 };
 pub(crate) use threads::{thread_count, thread_names, time_of};
 pub use tree::{
-    Member, Tree, children, ended_without_signal, family, member, parent_in_family, sort_by_age,
+    Member, Tree, children, ended_without_signal, family, member, member_since, parent_in_family,
+    sort_by_age,
 };
 
 /// Clock ticks as /proc counts them (USER_HZ).

@@ -163,6 +163,12 @@ pub fn children(pid: i32) -> Vec<i32> {
     children
 }
 
+/// Returns the process `pid` if it was started at this time, in clock ticks since boot. Another one may have its id by now.
+#[must_use]
+pub fn member_since(pid: i32, started_ticks: u64) -> Option<Member> {
+    member(pid).filter(|member| member.started_ticks == started_ticks)
+}
+
 /// Returns the process `pid`; `None` if it is gone, a zombie, or about to be one: its memory goes first.
 #[must_use]
 pub fn member(pid: i32) -> Option<Member> {

@@ -141,8 +141,7 @@ struct Group {
 
 impl Group {
     fn find(path: &Path) -> Result<Self, Failure> {
-        let path = || path.to_owned();
-        let group = ControlGroup::at(&path()).ok_or_else(|| Failure::NoGroup { path: path() })?;
+        let group = ControlGroup::at(path).ok_or_else(|| Failure::NoGroup { path: path.into() })?;
         let (mut rubies, mut others, mut refusal) = (Vec::new(), Vec::new(), None);
         for pid in group.processes() {
             match capture::look(pid) {
@@ -156,7 +155,7 @@ impl Group {
         match refusal {
             // It may be a Ruby process.
             Some(refusal) if rubies.is_empty() => return Err(refusal.into()),
-            None if rubies.is_empty() => return Err(Failure::NoRubyInGroup { path: path() }),
+            None if rubies.is_empty() => return Err(Failure::NoRubyInGroup { path: path.into() }),
             _ => {}
         }
         proc::sort_by_age(&mut rubies);
@@ -242,9 +241,9 @@ fn read(
     Ok((version, capture, Sandbox::of_analyses(how.sandbox).run(accounts)))
 }
 
-/// Returns true unless the process has ended. Another one may have its id by now.
+/// Returns true unless the process has ended.
 fn lives(member: &Member) -> bool {
-    proc::member(member.pid).is_some_and(|now| now.started_ticks == member.started_ticks)
+    proc::member_since(member.pid, member.started_ticks).is_some()
 }
 
 /// Reads each frame once, and counts different contents.

@@ -48,7 +48,7 @@ fn short_help_fits_one_screen_with_three_examples() {
             assert!(long.contains(option), "{option}: {long}");
         }
     }
-    // That of all commands had 36 lines.
+    // The help of rbloat itself had 36 lines.
     let help = shown(&["-h"]);
     assert_fits(&help);
     assert!(help.lines().count() <= 24, "{help}");

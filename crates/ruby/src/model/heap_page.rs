@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use capture::Address;
+use capture::{Address, Memory};
 
 /// A heap page: a header, slots of one size, and the remainder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,12 @@ pub struct HeapPage {
 }
 
 impl HeapPage {
+    /// The address of the collector's descriptor, which has the page's marks; `None` if `memory` cannot be read. It is the first
+    /// word of the page (`struct heap_page_header`).
+    pub fn descriptor(&self, memory: &dyn Memory) -> Option<Address> {
+        memory.read_address(self.range.start).ok()
+    }
+
     /// The bytes of all of its slots.
     pub(crate) fn slots_bytes(&self) -> usize {
         self.slots.len() * self.slot_bytes as usize

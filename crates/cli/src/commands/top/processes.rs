@@ -128,8 +128,7 @@ impl Processes {
         let seconds = now.as_secs_f64();
         self.known.retain(|(pid, started, _), known| {
             let Some(ruby) = &mut known.ruby else { return true };
-            let member = proc::member(*pid).filter(|member| member.started_ticks == *started);
-            let Some(member) = member else { return false };
+            let Some(member) = proc::member_since(*pid, *started) else { return false };
             ruby.fast_bytes = member.rss_bytes;
             ruby.rss.push_back((seconds, member.rss_bytes as f64));
             while ruby.rss.front().is_some_and(|(time, _)| *time < seconds - GROWTH) {
