@@ -106,8 +106,10 @@ fn an_interrupted_command_leaves_the_process_the_folder_and_the_terminal_as_they
 fn a_recording_in_the_background_of_a_script_ends_by_sigint() {
     let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
     let folder = tempfile::tempdir().unwrap();
+    // SIGINT would end the shell's copy that has not begun to ignore it, so the recording must have begun.
     let line = format!(
-        "{} record {} -o a.jsonl --causes-every 0 & while kill -INT $! 2>/dev/null; do sleep 0.1; done; wait $!",
+        "{} record {} -o a.jsonl --causes-every 0 & while kill -0 $! && [ ! -s a.jsonl ]; do sleep 0.1; done; \
+         kill -INT $!; wait $!",
         env!("CARGO_BIN_EXE_rbloat"),
         target.pid()
     );
