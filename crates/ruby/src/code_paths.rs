@@ -10,8 +10,9 @@ use crate::layout::line_tables::LineTables;
 use crate::model::class::ClassKind;
 use crate::model::code_paths::CodePaths;
 use crate::model::imemo::ImemoType;
-use crate::model::slot::{Slot, SlotState, SlotType};
+use crate::model::slot::{SlotState, SlotType};
 use crate::object_space::ObjectSpace;
+use crate::page_cache::cached;
 
 /// The bodies from which the place of their location is derived.
 const MAX_SAMPLES: usize = 256;
@@ -48,21 +49,20 @@ pub fn code_paths(image: &Image<'_>, space: &ObjectSpace) -> Result<CodePaths, F
 pub(crate) fn iseqs(space: &ObjectSpace) -> Vec<Iseq> {
     let is_iseq: Vec<bool> =
         space.classes.iter().map(|class| class.kind == ClassKind::Imemo(ImemoType::Iseq)).collect();
-    let mut iseqs: Vec<Iseq> = Vec::new();
+    let slots = (0..)
+        .zip(&space.slots)
+        .filter(|(_, slot)| slot.is_live() && is_iseq.get(slot.class() as usize) == Some(&true));
     // The body is the first pointer of the slot (`rb_iseq_struct` in vm_core.h).
-    for (slot, body, _) in space.references.iter() {
-        let class = space.slots.get(slot as usize).map_or(Slot::NO_CLASS, |slot| slot.class());
-        let is_first = iseqs.last().is_none_or(|last| last.slot != slot);
-        if is_first && is_iseq.get(class as usize) == Some(&true) {
-            iseqs.push(Iseq { body, slot });
-        }
-    }
+    let body = |slot| space.references.of(slot).next().map(|(body, _)| Iseq { body, slot });
+    let mut iseqs: Vec<Iseq> = slots.filter_map(|(slot, _)| body(slot)).collect();
     iseqs.sort_unstable_by_key(|iseq| iseq.body);
     iseqs
 }
 
 fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePaths> {
-    let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
+    // Paths are read one by one. Bodies are read in the order of their addresses, so they need no cache.
+    let strings = cached(image);
+    let reader = ObjectReader::new(&strings, &space.slot_index, &space.slots);
     let mut paths = Paths {
         space,
         reader,

@@ -170,13 +170,15 @@ fn read_cache(
     layout: &CacheLayout,
     at: Address,
 ) -> Result<Vec<Bin>, Inconsistency> {
-    let bins = (0..layout.bins).map(|index| {
-        Ok(Bin {
-            count: memory.read_u16(at.offset(2 * index))?.into(),
-            head: memory.read_address(at.offset(layout.heads + 8 * index))?,
-        })
-    });
-    bins.collect()
+    let bins = layout.bins as usize;
+    let (mut counts, mut heads) = (vec![0; 2 * bins], vec![0; 8 * bins]);
+    memory.read_exact(at, &mut counts)?;
+    memory.read_exact(at.offset(layout.heads), &mut heads)?;
+    let bin = |(count, head): (&[u8; 2], &[u8; 8])| Bin {
+        count: u16::from_le_bytes(*count).into(),
+        head: Address(u64::from_le_bytes(*head)),
+    };
+    Ok(counts.as_chunks().0.iter().zip(heads.as_chunks().0).map(bin).collect())
 }
 
 /// Marks the chunks of the cache at `at`. A list that is not in order does not keep the others from being marked.

@@ -11,11 +11,13 @@ use std::os::unix::fs::FileExt;
 
 use crate::proc::refusal;
 use crate::{
-    Address, Error, Mapping, Mappings, PAGE_SIZE, PageRun, PageState, Pages, length, proc,
+    Address, Error, Mapping, Mappings, PAGE_SIZE, PageRun, PageState, Pages, both, length, proc,
 };
 
 /// Runs that one call of PAGEMAP_SCAN may return.
 const RUNS_PER_SCAN: usize = 4096;
+/// The bytes of mappings from which two threads find their pages earlier than one: 256 MiB take some 4 ms.
+const ENOUGH_BYTES: u64 = 256 << 20;
 /// Pages whose entries are read at a time from /proc/PID/pagemap.
 const ENTRIES_PER_READ: u64 = 16384;
 /// Pages that are read for nothing between two wanted ones, at most.
@@ -288,14 +290,35 @@ fn populated(mappings: &Mappings) -> impl Iterator<Item = &Mapping> {
     })
 }
 
+/// Returns the pages of the mappings in `scope`. Those of large processes are read on two threads.
 fn scan(
     file: &File,
     mappings: &Mappings,
     scope: PageScope,
 ) -> Result<Vec<PageRun>, nix::errno::Errno> {
+    let mappings: Vec<&Mapping> = populated(mappings).filter(|it| scope.has(it)).collect();
+    // What is reserved for later has no pages.
+    let bytes_of = |it: &&Mapping| if it.readable { length(&it.range) } else { 0 };
+    let all_bytes: u64 = mappings.iter().map(bytes_of).sum();
+    if all_bytes < ENOUGH_BYTES {
+        return scan_each(file, &mappings);
+    }
+    let ends = mappings.iter().scan(0, |end, mapping| {
+        *end += bytes_of(mapping);
+        Some(*end)
+    });
+    let half = ends.take_while(|&end| end <= all_bytes / 2).count();
+    let (first, second) = mappings.split_at(half);
+    let (runs, more) = both(|| scan_each(file, first), || scan_each(file, second));
+    let mut runs = runs?;
+    runs.extend(more?);
+    Ok(runs)
+}
+
+fn scan_each(file: &File, mappings: &[&Mapping]) -> Result<Vec<PageRun>, nix::errno::Errno> {
     let mut regions = vec![PageRegion::default(); RUNS_PER_SCAN];
     let mut runs = Vec::new();
-    for mapping in populated(mappings).filter(|mapping| scope.has(mapping)) {
+    for mapping in mappings {
         let mut start = mapping.range.start.0;
         while start < mapping.range.end.0 {
             let mut arguments = ScanArguments {
