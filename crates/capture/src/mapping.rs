@@ -161,6 +161,15 @@ impl Mappings {
         (at < mapping.range.end).then_some(mapping)
     }
 
+    /// Adds a mapping in the place of those that it overlaps.
+    pub fn replace(&mut self, mapping: Mapping) {
+        let first = self.0.partition_point(|it| it.range.end <= mapping.range.start);
+        let behind = self.0.partition_point(|it| it.range.start < mapping.range.end);
+        if self.0[first..behind] != [mapping.clone()] {
+            self.0.splice(first..behind, [mapping]);
+        }
+    }
+
     /// Returns the range around `at` that consists of adjoining mappings that all satisfy `alike`; empty if the mapping
     /// at `at` does not.
     #[must_use]
@@ -266,6 +275,25 @@ VmFlags: ex
         let mappings = Mappings::parse(line).unwrap();
         assert_eq!(mappings.iter().count(), 1);
         assert!(mappings.iter().next().unwrap().file().is_some());
+    }
+
+    #[test]
+    fn a_mapping_replaces_those_that_it_overlaps() {
+        let anonymous = |range: Range<u64>| {
+            Mapping::anonymous(Address(range.start << 12)..Address(range.end << 12))
+        };
+        let mut mappings = Mappings::new([1..2, 2..4, 6..8].map(anonymous).into());
+        for (added, expected) in [
+            // A heap that has grown, a new mapping, one that has split, and one that is known.
+            (2..5, vec![1..2, 2..5, 6..8]),
+            (9..10, vec![1..2, 2..5, 6..8, 9..10]),
+            (3..4, vec![1..2, 3..4, 6..8, 9..10]),
+            (0..7, vec![0..7, 9..10]),
+            (9..10, vec![0..7, 9..10]),
+        ] {
+            mappings.replace(anonymous(added));
+            assert!(mappings.iter().cloned().eq(expected.into_iter().map(anonymous)));
+        }
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(crate) struct Watch {
     tries: HashMap<i32, (Instant, Duration)>,
     /// The reason why the last attempt failed; `None` if it succeeded.
     pub(crate) refusal: Option<String>,
+    /// The time at which the process was last seen to live.
+    seen: Instant,
 }
 
 /// The result of an observation.
@@ -68,6 +70,7 @@ impl Watch {
             capture,
             tries: HashMap::new(),
             refusal: None,
+            seen: Instant::now(),
         })
     }
 
@@ -86,13 +89,13 @@ impl Watch {
     pub(crate) fn run(
         mut self,
         duration: Option<Duration>,
-        mut look: impl FnMut(&Self) -> Result<Option<End>, Failure>,
+        mut look: impl FnMut(&mut Self) -> Result<Option<End>, Failure>,
     ) -> Watched {
         let begin = Instant::now();
         let (mut notes, mut failed) = (Vec::new(), false);
         while duration.is_none_or(|duration| begin.elapsed() < duration) {
             let seconds = || begin.elapsed().as_secs();
-            match self.step().and_then(|()| look(&self)) {
+            match self.step().and_then(|()| look(&mut self)) {
                 Ok(None) => {}
                 Ok(Some(End::OfProcess)) => {
                     notes.push(format!("the process ended after {} s", seconds()));
@@ -110,9 +113,14 @@ impl Watch {
         Watched { who: self.end(), notes, failed }
     }
 
-    /// Returns the end if the process has ended.
-    pub(crate) fn end_of_process(&self) -> Result<Option<End>, Failure> {
-        Ok((!self.lives()?).then_some(End::OfProcess))
+    /// Returns the end if the process has ended. It is looked for as often as [`STEP`].
+    pub(crate) fn end_of_process(&mut self) -> Result<Option<End>, Failure> {
+        if self.seen.elapsed() < STEP {
+            return Ok(None);
+        }
+        self.seen = Instant::now();
+        // A process lives on if its main thread ends and others do not.
+        Ok((!proc::lives(self.pid)?).then_some(End::OfProcess))
     }
 
     /// Waits for samples, for a short time.
@@ -121,11 +129,6 @@ impl Watch {
         self.sampler.step(if is_known { STEP } else { FIRST_RETRY })?;
         self.derive();
         Ok(())
-    }
-
-    /// A process lives on if its main thread ends and others do not.
-    pub(crate) fn lives(&self) -> Result<bool, Failure> {
-        Ok(proc::lives(self.pid)?)
     }
 
     /// The id of the process.

@@ -8,20 +8,28 @@
 //!
 //! | module | |
 //! |---|---|
-//! | `budget` | the CPU time for everything but stacks |
-//! | `program` | what is derived of a program |
-//! | `process` | one process: its threads, their stacks, its growth |
-//! | `kind` | what memory is for, by its address |
-//! | `profile` | the result |
-//! | `touched` | the pages that were sampled |
-//! | `shared` | the pages that a fork shares |
+//! | `sampler` | the loop: `records` of the kernel or `polls` become samples, and growth is divided among them |
+//! | `events` | which page faults the kernel records, and where it copies stacks |
 //! | `polling` | page faults without events of the kernel |
-//! | `sampler` | the loop over samples, for a process and those that it starts |
+//! | `processes` | the processes that are watched |
+//! | `process` | one process: its threads, their stacks, its growth |
+//! | `program` | what is derived of a program |
+//! | `shared` | the pages that a fork shares |
+//! | `kind` | what memory is for, by its address |
+//! | `account` | who has grown, by which code |
+//! | `book` | the numbers of stacks, and the rows of the profile |
+//! | `touched` | the pages that were sampled |
+//! | `profile` | the result |
+//! | `budget` | the CPU time for everything but stacks |
 
+mod account;
+mod book;
 mod budget;
+mod events;
 mod kind;
 mod polling;
 mod process;
+mod processes;
 mod profile;
 mod program;
 mod sampler;

@@ -18,6 +18,8 @@ pub(crate) struct Polling {
     members: Vec<i32>,
     searched: Option<Instant>,
     counts: HashMap<(i32, i32), u64>,
+    /// The stack of each thread at the last look, as a number of the book; `None` if it waited, or was unreadable.
+    pub(crate) stacks: HashMap<(i32, i32), Option<u32>>,
     /// The time between two looks.
     pub(crate) interval: Duration,
 }
@@ -33,7 +35,13 @@ pub(crate) struct Polled {
 impl Polling {
     pub(crate) fn new(pid: i32) -> Self {
         let (tree, members) = (Tree::new(pid), vec![pid]);
-        Self { tree, members, searched: None, counts: HashMap::new(), interval: INTERVAL }
+        let (counts, stacks) = (HashMap::new(), HashMap::new());
+        Self { tree, members, searched: None, counts, stacks, interval: INTERVAL }
+    }
+
+    /// The book begins anew.
+    pub(crate) fn begin_again(&mut self) {
+        self.stacks.clear();
     }
 
     /// Looks have cost this time, on average: the next one waits longer if they cost too much.

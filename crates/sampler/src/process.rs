@@ -2,10 +2,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use capture::live::{Pagemap, page_faults};
-use capture::{Address, Backing, Image, PAGE_SIZE, proc};
+use capture::live::{MappingQuery, Pagemap, page_faults};
+use capture::{Address, Backing, Image, Mapping, PAGE_SIZE, proc};
 use ruby::{ContextPath, NoStack, RunningStack};
 
+use crate::book::Access;
 use crate::budget::Budget;
 use crate::kind::Kind;
 use crate::profile::{MachineCode, ProcessGrowth, UnknownStack};
@@ -26,6 +27,8 @@ pub(crate) struct Process {
     pub(crate) pid: i32,
     pub(crate) program: Option<Program>,
     image: Option<Image<'static>>,
+    /// Opened when the first mapping is looked up.
+    query: Option<MappingQuery>,
     /// The descriptors of threads.
     threads: HashMap<i32, Address>,
     names: HashMap<i32, (Instant, String)>,
@@ -66,6 +69,12 @@ pub(crate) struct StackReading {
     pub(crate) time: Duration,
 }
 
+impl StackReading {
+    pub(crate) fn frames(&self) -> Result<&[u32], UnknownStack> {
+        self.frames.as_deref().map_err(|&reason| reason)
+    }
+}
+
 impl Process {
     /// A process that is seen for the first time.
     pub(crate) fn new(pid: i32, program: Option<Program>) -> Self {
@@ -74,6 +83,7 @@ impl Process {
             pid,
             program: None,
             image: None,
+            query: None,
             threads: HashMap::new(),
             names: HashMap::new(),
             start_bytes: rss,
@@ -203,18 +213,36 @@ impl Process {
         });
     }
 
-    /// Reads the mappings again if one of these addresses is in none that is known.
-    pub(crate) fn map_all(
-        &mut self,
-        mut addresses: impl Iterator<Item = Address>,
-        budget: &mut Budget,
-    ) {
-        let is_unknown = |at: Address| {
-            self.image.as_ref().is_none_or(|image| image.state.mappings.find(at).is_none())
-        };
-        if budget.has_room() && addresses.any(is_unknown) {
+    /// Looks up the mappings of these accesses, which may be new. Before Linux 6.11, all mappings are read again if one is unknown.
+    pub(crate) fn map_all(&mut self, accesses: &[Access], budget: &mut Budget) {
+        let is_answered = accesses.iter().all(|&access| self.map(access).is_some());
+        let is_unknown =
+            |it: &Access| self.mapping(it.address).is_none() || self.is_code_unknown(*it);
+        if !is_answered && accesses.iter().any(is_unknown) && budget.has_room() {
             self.look_again(budget);
         }
+    }
+
+    /// Looks up the mappings of an access; `None` if the kernel does not answer.
+    fn map(&mut self, access: Access) -> Option<()> {
+        if self.query.is_none() {
+            self.query = Some(MappingQuery::open(self.pid).ok()?);
+        }
+        let code = self.is_code_unknown(access).then_some(access.instruction);
+        for at in [access.address].into_iter().chain(code) {
+            let mapping = self.query.as_ref()?.at(at).ok()?;
+            let mappings = &mut self.image.as_mut()?.state.mappings;
+            mapping.into_iter().for_each(|mapping| mappings.replace(mapping));
+        }
+        Some(())
+    }
+
+    fn mapping(&self, at: Address) -> Option<&Mapping> {
+        self.image.as_ref()?.state.mappings.find(at)
+    }
+
+    fn is_code_unknown(&self, Access { instruction, .. }: Access) -> bool {
+        !is_kernel(instruction) && self.mapping(instruction).is_none()
     }
 
     /// Its page states; opened when they are needed first.
@@ -225,10 +253,12 @@ impl Process {
         self.pagemap.as_ref()
     }
 
-    /// The purpose of the memory at `at`, which was touched a short time ago.
-    pub(crate) fn kind(&self, at: Address) -> Kind {
+    /// The purpose of the memory that was touched a short time ago, and the code that did it.
+    pub(crate) fn place(&self, Access { address, instruction }: Access) -> (Kind, MachineCode) {
         let pages = self.program.as_ref().and_then(|program| program.heap_pages);
-        self.image.as_ref().map_or(Kind::Unknown, |image| Kind::of(image, pages, at))
+        let kind =
+            self.image.as_ref().map_or(Kind::Unknown, |image| Kind::of(image, pages, address));
+        (kind, self.machine_code(instruction))
     }
 
     /// The name of a thread; empty if it has ended.
@@ -244,12 +274,11 @@ impl Process {
     }
 
     /// The code that has the instruction at `at`.
-    pub(crate) fn machine_code(&self, at: Address) -> MachineCode {
-        if at.0 >> 63 != 0 {
+    fn machine_code(&self, at: Address) -> MachineCode {
+        if is_kernel(at) {
             return MachineCode::Kernel;
         }
-        let mapping = self.image.as_ref().and_then(|image| image.state.mappings.find(at));
-        match mapping.map(|mapping| &mapping.backing) {
+        match self.mapping(at).map(|mapping| &mapping.backing) {
             Some(Backing::File(path)) => {
                 let name = path.file_name().unwrap_or(path.as_os_str());
                 MachineCode::Library(capture::one_line(&Path::new(name).to_string_lossy()))
@@ -368,4 +397,9 @@ impl Process {
         self.old_objects.clear();
         self.ended_threads = 0;
     }
+}
+
+/// Returns true if the address belongs to the kernel.
+fn is_kernel(at: Address) -> bool {
+    at.0 >> 63 != 0
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use formats::{
     Action, Diff, GrowthSample, MadeBy, Recording, Report, SamplingMethod, TaskKind, Who, WhoKind,
@@ -44,6 +44,9 @@ const GROWTH: &str = r##"
       exit!(0)
     end
 "##;
+
+/// The name of the descriptor of a counter.
+const COUNTER: &str = "anon_inode:[perf_event]";
 
 /// `rbloat who` with these arguments, for long enough on a busy machine.
 fn who(arguments: &[&str]) -> Output {
@@ -429,11 +432,13 @@ fn growth_before_an_exec_is_kept() {
     rbloat.arg(command.get_program()).args(command.get_args());
     let found: Who = document_of(&rbloat.output().unwrap());
     assert_adds_up(&found);
-    // Each program has a row.
-    let rows = found.processes.iter().filter(|process| process.pid == found.pid).count();
-    assert_eq!(rows, 2, "{:?}", found.processes);
-    let grown = found.processes.iter().map(|process| process.growth_bytes).max().unwrap();
-    assert!(grown > 24 * 9 * 9 * 4096, "{:?}", found.processes);
+    // Each program has a row. The programs that enter another root are the first ones.
+    let own = found.processes.iter().filter(|process| process.pid == found.pid);
+    let rows: Vec<u64> = own.map(|process| process.growth_bytes).collect();
+    let [first @ .., grown, last] = &rows[..] else { panic!("{:?}", found.processes) };
+    let is_in_root = testkit::root().is_some();
+    assert!(is_in_root || first.is_empty(), "{:?}", found.processes);
+    assert!(*grown > 24 * 9 * 9 * 4096 && *last < grown / 2, "{:?}", found.processes);
 }
 
 /// A process whose main thread has ended lives on, and grows.
@@ -448,28 +453,46 @@ fn a_process_without_its_main_thread_is_watched() {
          Fiddle::Function.new(Fiddle.dlopen(nil)['pthread_exit'], [Fiddle::TYPE_VOIDP], Fiddle::TYPE_VOID).call(nil)"
     );
     let mut target = Target::ruby(&program);
-    let child = rbloat()
+    let mut child = rbloat()
         .args(["who", "--for", "4s", "--json", "--max-pause", "10s", &target.pid().to_string()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    wait_until_it_samples(&mut child);
     target.tell("");
     let found = document_of(&child.wait_with_output().unwrap());
     assert!(found.elapsed_ms > 3900.0, "{}", found.elapsed_ms);
     assert_adds_up(&found);
 }
 
+/// Waits until rbloat has opened its counters of page faults and sleeps, since it has then read which pages are shared. Without
+/// the right to such counters, until it has surely begun.
+fn wait_until_it_samples(child: &mut Child) {
+    let mut before = 0;
+    for _ in 0..600 {
+        let files = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten();
+        let target = |file: fs::DirEntry| fs::read_link(file.path()).ok();
+        let counters = files.flatten().filter_map(target).filter(|to| to.ends_with(COUNTER));
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+        let now = if stat.contains(") S ") { counters.count() } else { 0 };
+        if (now > 0 && now == before) || child.try_wait().unwrap().is_some() {
+            return;
+        }
+        before = now;
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
 /// Watches a program that works when it reads a line, until it is ready again. Returns the output of `rbloat who`, and what the
 /// program reports.
 fn watch_work(target: &mut Target) -> (Output, Value) {
-    let child = rbloat()
+    let mut child = rbloat()
         .args(["who", "--for", "1h", "--json", "--max-pause", "10s", &target.pid().to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    wait_until_it_samples(&mut child);
     target.tell("");
     let truth = target.next_truth();
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
@@ -776,7 +799,7 @@ fn growth_without_page_faults_is_not_that_of_other_code() {
 #[test]
 fn no_growth_is_that_of_a_method_that_only_waits() {
     let program = "KEPT = []
-        def work = KEPT << ('x' * 60_000)
+        def work; KEPT << ('x' * 60_000); end
         Thread.new { loop { work; sleep 0.002 } }
         puts 'ready {}'; $stdout.flush
         $stdin.read";
@@ -792,8 +815,8 @@ fn no_growth_is_that_of_a_method_that_only_waits() {
 /// Works for some seconds, in steps of the same length.
 const RETAINS_OR_NOT: &str = r##"
     KEPT = []
-    def retain = KEPT.concat(Array.new(4000) { |i| "kept #{i}" })
-    def waste = 40.times { Array.new(4000) { |i| "garbage #{i}" * 9 } }
+    def retain; KEPT.concat(Array.new(4000) { |i| "kept #{i}" }); end
+    def waste; 40.times { Array.new(4000) { |i| "garbage #{i}" * 9 } }; end
     GC.start
     puts 'ready {}'; $stdout.flush
     $stdin.gets
@@ -953,13 +976,13 @@ fn a_process_that_starts_many_others_does_not_exhaust_the_descriptors() {
          $stdin.read",
     );
     let limited = "ulimit -n 64; exec \"$0\" \"$@\"";
-    let child = Command::new("sh")
+    let mut child = Command::new("sh")
         .args(["-c", limited, rbloat().get_program().to_str().unwrap()])
         .args(["who", "--for", "1h", "--json", "--max-pause", "10s", &target.pid().to_string()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    wait_until_it_samples(&mut child);
     target.tell("");
     target.next_truth();
     let descriptors = fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count();
@@ -1006,12 +1029,12 @@ fn a_program_that_ends_before_the_observation_keeps_its_status() {
 fn a_signal_ends_the_observation_and_not_the_program() {
     let target = Target::ruby(&format!("{GROWTH}; grow"));
     let pid = target.pid().to_string();
-    let child = rbloat()
+    let mut child = rbloat()
         .args(["who", "--for", "1h", "--json", "--max-pause", "10s", &pid])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    wait_until_it_samples(&mut child);
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     assert_adds_up(&document_of(&child.wait_with_output().unwrap()));

@@ -4,13 +4,14 @@
 //! native thread is found by its descriptor (`struct pthread`), and its stack is copied while the thread runs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use capture::live::kernel_program::Code;
 use capture::{Address, Image, Memory, Thread};
 
 use crate::backtrace::at_fault;
 use crate::backtrace::code::{CodeReader, Place};
-use crate::backtrace::stacks::{StackCopy, StackLayout};
+use crate::backtrace::stacks::{ControlFrame, StackCopy, StackLayout};
 use crate::layout::class_names::ObjectReader;
 use crate::model::backtrace::Frame;
 use crate::model::code_paths::CodePaths;
@@ -22,6 +23,9 @@ use crate::word::words;
 const LOCALS_BYTES: u64 = 4 << 10;
 /// The bytes of a descriptor that are searched, with the first keys of `pthread_setspecific`.
 const DESCRIPTOR_BYTES: u64 = 0x900;
+/// The time for which a frame is recognized by its words. Other code can take its place, and then its frames have the same words
+/// only if the same memory has its instructions, too.
+const RECOGNIZED_FOR: Duration = Duration::from_secs(1);
 
 /// Reads the stacks of threads of one process while it runs.
 #[derive(Debug, Clone)]
@@ -33,6 +37,8 @@ pub struct RunningStacks {
     code: CodeReader,
     frames: Vec<Frame>,
     known: HashMap<Place, u32>,
+    /// The numbers of the frames that were copied since this time, by their words.
+    recent: (Instant, HashMap<Vec<u64>, Option<u32>>),
 }
 
 /// The frames of one thread.
@@ -97,6 +103,7 @@ impl RunningStacks {
             code,
             frames: Vec::new(),
             known: HashMap::new(),
+            recent: (Instant::now(), HashMap::new()),
         })
     }
 
@@ -120,7 +127,7 @@ impl RunningStacks {
             let has_ended = image.read_address(context) == Ok(Address(0));
             return Err(if has_ended { NoStack::Ended } else { NoStack::Unreadable });
         };
-        self.stack(image, &copy)
+        self.stack(image, &copy, |stacks, frame| stacks.frame_of(image, &copy, frame))
     }
 
     /// The place of the contexts of threads, which programs for page faults follow.
@@ -139,18 +146,32 @@ impl RunningStacks {
     /// If it is none.
     pub fn read_copy(&mut self, image: &Image<'_>, copy: &[u8]) -> Result<RunningStack, NoStack> {
         let copy = self.layout.copied(image, copy).ok_or(NoStack::Unreadable)?;
-        self.stack(image, &copy)
+        if self.recent.0.elapsed() > RECOGNIZED_FOR {
+            self.recent = (Instant::now(), HashMap::new());
+        }
+        self.stack(image, &copy, |stacks, frame| {
+            let identity = copy.identity(frame);
+            if let Some(&known) = stacks.recent.1.get(&identity) {
+                return known;
+            }
+            let number = stacks.frame_of(image, &copy, frame);
+            stacks.recent.1.insert(identity, number);
+            number
+        })
     }
 
-    fn stack(&mut self, image: &Image<'_>, copy: &StackCopy) -> Result<RunningStack, NoStack> {
-        let reader = ObjectReader::running(image);
+    /// The stack whose frames have the numbers that `number` returns.
+    fn stack(
+        &mut self,
+        image: &Image<'_>,
+        copy: &StackCopy,
+        number: impl Fn(&mut Self, &ControlFrame) -> Option<u32>,
+    ) -> Result<RunningStack, NoStack> {
         let mut stack = RunningStack { frames: Vec::new(), is_torn: copy.is_torn };
         let mut runs_code = copy.is_torn;
         for frame in copy.frames(image) {
             runs_code |= frame.runs_code();
-            let environment_at = |at| copy.environment(image, at);
-            let place = self.code.place(reader, &frame, environment_at);
-            stack.frames.extend(place.and_then(|place| self.number(reader, place)));
+            stack.frames.extend(number(self, &frame));
         }
         match (stack.frames.is_empty(), runs_code) {
             (false, _) => Ok(stack),
@@ -163,6 +184,18 @@ impl RunningStacks {
     #[must_use]
     pub fn frame(&self, number: u32) -> Option<&Frame> {
         self.frames.get(number as usize)
+    }
+
+    /// The number of a frame of this copy, as the process's memory describes it now.
+    fn frame_of(
+        &mut self,
+        image: &Image<'_>,
+        copy: &StackCopy,
+        frame: &ControlFrame,
+    ) -> Option<u32> {
+        let reader = ObjectReader::running(image);
+        let place = self.code.place(reader, frame, |at| copy.environment(image, at))?;
+        self.number(reader, place)
     }
 
     fn number(&mut self, reader: ObjectReader<'_>, place: Place) -> Option<u32> {

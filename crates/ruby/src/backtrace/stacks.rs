@@ -37,6 +37,8 @@ const MAX_FRAMES_IN_ALL: usize = 1 << 17;
 
 /// The values of a thread that are copied: twice as many as the largest stack of Ruby's default settings has.
 const MAX_VALUE_BYTES: u64 = 2 << 20;
+/// The words by which a frame is recognized, at most: more blocks within each other than a method has.
+const MAX_IDENTITY_WORDS: usize = 256;
 /// How often a stack that changes is read.
 const MAX_TRIES: usize = 3;
 
@@ -348,11 +350,29 @@ impl StackCopy {
 
     /// The environment at `at`: on this stack, or in memory after it left the stack.
     pub(crate) fn environment(&self, image: &Image<'_>, at: Address) -> Option<Environment> {
-        let first = at.0.checked_sub(ENVIRONMENT_BYTES)?;
-        if !self.all.contains(&at) || first < self.values_start.0 {
-            return Environment::read(image, at);
+        if self.has(at) { self.own_environment(at) } else { Environment::read(image, at) }
+    }
+
+    /// The words that determine the code and the method of a frame. Environments that left the stack count by their address.
+    pub(crate) fn identity(&self, frame: &ControlFrame) -> Vec<u64> {
+        let mut words = vec![frame.pc.0, frame.iseq.0, frame.environment.method.0];
+        let mut outer = frame.environment.outer();
+        while let Some(at) = outer.filter(|_| words.len() < MAX_IDENTITY_WORDS) {
+            let own = if self.has(at) { self.own_environment(at) } else { None };
+            words.push(own.map_or(at.0, |environment| environment.method.0));
+            outer = own.and_then(Environment::outer);
         }
-        let start = usize::try_from(first - self.values_start.0).ok()?;
+        words
+    }
+
+    /// Returns true if the environment at `at` was copied with the stack.
+    fn has(&self, at: Address) -> bool {
+        let first = at.0.checked_sub(ENVIRONMENT_BYTES);
+        self.all.contains(&at) && first.is_some_and(|first| first >= self.values_start.0)
+    }
+
+    fn own_environment(&self, at: Address) -> Option<Environment> {
+        let start = usize::try_from(at.before(ENVIRONMENT_BYTES) - self.values_start).ok()?;
         let bytes = self.values.get(start..start + ENVIRONMENT_BYTES as usize + 8);
         bytes.filter(|_| at.is_aligned(8)).map(Environment::of)
     }
