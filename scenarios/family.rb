@@ -2,8 +2,9 @@
 
 # A parent with 60 MB of strings and 200,000 objects, and a child for each word: `idle` does nothing, `write` writes
 # to 20,000 of the strings, `objects` changes all objects, `collect` collects garbage three times, `load` loads the code
-# of 100 files of a gem, and `grow` makes 20 MB of its own and then a child. With the word `young`, the parent does not
-# prepare its heap before it forks; with `loaded`, it loads the code itself.
+# of 100 files of a gem, `refork` loads it and then makes a child, `free` frees most of 80 MB, and `grow` makes 20 MB of its own and
+# then a child. With the word `young`, the parent does not prepare its heap before it forks; with `loaded`, it loads the code
+# itself; with `puma`, it has the name of a Puma cluster.
 #
 # Usage: ruby scenarios/family.rb idle write collect grow
 
@@ -29,6 +30,14 @@ prepare = lambda do
   GC.compact
 end
 prepare.call unless ARGV.delete("young")
+Process.setproctitle("puma 6.4.0 (unix:///run/shop.socket) [shop]") if ARGV.delete("puma")
+# What was allocated last keeps the memory before it from being returned. The stack of a thread that has ended retains nothing.
+free = lambda do
+  Thread.new do
+    strings = Array.new(28_000) { "f" * 3000 }
+    strings.last
+  end.value
+end
 
 # A child ends when the parent has closed its end of this pipe.
 ended, ends = IO.pipe
@@ -47,6 +56,12 @@ children = ARGV.map do |word|
     when "objects" then OBJECTS.each { |object| object.instance_variable_set(:@changed, 1) }
     when "load" then load_code.call
     when "collect" then 3.times { GC.start }
+    when "free"
+      own = free.call
+      3.times { GC.start }
+    when "refork"
+      load_code.call
+      fork { wait.call }
     when "grow"
       own = Array.new(20_000) { |i| "z" * (1000 + (i % 8)) }
       fork { wait.call }
@@ -54,7 +69,7 @@ children = ARGV.map do |word|
     wait.call(own)
   end
 end
-ready.read(ARGV.size + ARGV.count("grow"))
+ready.read(ARGV.size + ARGV.count { |word| %w[grow refork].include?(word) })
 puts "ready {\"children\": #{children}}"
 $stdout.flush
 warn "\nIn another terminal: rbloat report --tree #{Process.pid}\nCtrl-D ends it." if $stdin.tty?

@@ -68,16 +68,22 @@ pub(crate) fn take_and_try(
     let started = Instant::now();
     let image = capture::look(pid)?;
     let own_bytes = own_bytes(image.state.process.rss_bytes, detail);
-    if let Some(room_bytes) = inferior::room_bytes(pid, 0)
-        && inferior::room_bytes(pid, own_bytes) == Some(0)
-    {
-        return Err(Failure::NoRoom { pid, own_bytes, room_bytes });
-    }
+    check_room(pid, own_bytes)?;
     let target = Target { pid, how, owners: detail.owners, call, image: &image, own_bytes };
     let captured = target.capture(started);
     drop(alone);
     interruption::wait_if_requested();
     captured
+}
+
+/// Returns an error if the limits of process `pid` do not leave room for `own_bytes` of rbloat's own memory.
+pub(crate) fn check_room(pid: i32, own_bytes: u64) -> Result<(), Failure> {
+    match inferior::room_bytes(pid, 0) {
+        Some(room_bytes) if inferior::room_bytes(pid, own_bytes) == Some(0) => {
+            Err(Failure::NoRoom { pid, own_bytes, room_bytes })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns what `read` finds in an image of the process: of a forked copy if one can be made, else of the paused process.

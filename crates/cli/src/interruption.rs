@@ -4,6 +4,7 @@
 //! A thread waits for the signals, since the others may be in a long computation. rbloat then ends by the same signal, so that
 //! a shell script that runs it ends as well.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +32,8 @@ struct Watch {
 
 /// Makes the signals that ask rbloat to end wait until it can end. For commands that do not handle these signals themselves.
 pub(crate) fn handle() -> Result<(), Failure> {
-    let watch = Watch::start(Arc::new(Signals::block(false)?));
+    let signals = Arc::new(Signals::block(false)?);
+    let watch = Watch::start(signals).map_err(supervise::Error::Signals)?;
     *WATCH.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
     Ok(())
 }
@@ -42,7 +44,13 @@ pub(crate) fn restricted<T>(restrict: impl FnOnce() -> T) -> T {
     let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
     let signals = watch.take().map(Watch::stop);
     let restricted = restrict();
-    *watch = signals.map(Watch::start);
+    if let Some(signals) = signals {
+        match Watch::start(signals) {
+            Ok(started) => *watch = Some(started),
+            // No process has a copy any more, so the signals may end rbloat at once.
+            Err(_) => Signals::unblock(),
+        }
+    }
     restricted
 }
 
@@ -59,17 +67,17 @@ pub(crate) fn wait_if_requested() {
 }
 
 impl Watch {
-    fn start(signals: Arc<Signals>) -> Self {
+    fn start(signals: Arc<Signals>) -> io::Result<Self> {
         let (stop, stopped) = channel();
         let watched = Arc::clone(&signals);
-        let thread = std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().spawn(move || {
             while stopped.recv_timeout(BETWEEN_LOOKS) == Err(RecvTimeoutError::Timeout) {
                 if let Ok(Event::Signal { number, .. }) = watched.next(Duration::ZERO) {
                     end(number);
                 }
             }
-        });
-        Self { signals, stop, thread }
+        })?;
+        Ok(Self { signals, stop, thread })
     }
 
     /// Ends the thread. Signals that arrive wait for the next one.

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     capture::return_freed_memory();
     let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
     terminal::set(arguments.color, arguments.quiet);
-    let result = commands::run(arguments.command.as_ref());
+    let result = commands::run(&arguments);
     interruption::wait_if_requested();
     match result {
         Ok(outcome) => outcome.into(),

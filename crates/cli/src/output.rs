@@ -391,7 +391,11 @@ impl NewFile {
             let link = |name: &OsStr| {
                 rustix::fs::linkat(CWD, &open, &**folder, name, AtFlags::SYMLINK_FOLLOW)
             };
-            match link(name) {
+            // No file gets its name any more when rbloat is about to end.
+            let all = temporary_names();
+            let linked = link(name);
+            drop(all);
+            match linked {
                 Err(Errno::EXIST) => *temporary = Some(TemporaryName::give(folder, link)?.0),
                 linked => return Ok(linked?),
             }

@@ -91,7 +91,9 @@ fn with_word(word: String) -> Result<Vec<(i32, String)>, Failure> {
     for pid in capture::proc::processes()? {
         // Processes may have ended meanwhile.
         let Ok(line) = capture::proc::command_line(pid) else { continue };
-        if !has_word(&line, &word) {
+        // Another rbloat may read one of them.
+        let is_copy = || capture::proc::member(pid).is_none_or(|member| member.is_copy);
+        if !has_word(&line, &word) || is_copy() {
             continue;
         }
         match capture::look(pid) {

@@ -143,8 +143,11 @@ impl Source {
         subject: &Subject,
         sandbox: &Sandbox,
     ) -> Result<Why, Failure> {
-        let detail =
-            Detail { owners: true, extent: Extent { retained_sizes: true, memory_map: false } };
+        let detail = Detail {
+            owners: true,
+            extent: Extent { retained_sizes: true, memory_map: false },
+            family: false,
+        };
         if let Self::Snapshot(_) = self {
             return Err(Failure::SnapshotWithoutReferences);
         }
@@ -182,7 +185,7 @@ fn take(
                 processes -= 1;
                 let (progress, started) = (Progress::of_capture(pid), Instant::now());
                 let captured = Box::new(attempts::take(pid, how, detail)?);
-                let family = family_memory(pid);
+                let family = detail.family.then(|| family_memory(pid)).flatten();
                 let taken = Taken::Process { pid, captured, started, progress, family };
                 Opened::Taken(match processes {
                     0 => taken,
@@ -208,14 +211,14 @@ fn take(
     taken
 }
 
-/// Returns the snapshot of each of these sources.
+/// Returns the snapshot of each of these sources, to be compared: without their families.
 pub(crate) fn snapshots(
     sources: Vec<Source>,
     how: CaptureArguments,
     retained: RetainedArguments,
     sandbox: &Sandbox,
 ) -> Result<Vec<Snapshot>, Failure> {
-    let detail = Detail::snapshot(retained);
+    let detail = Detail { family: false, ..Detail::snapshot(retained) };
     take(sources, how, detail, sandbox)?.into_iter().map(|taken| taken.account(detail)).collect()
 }
 
@@ -343,18 +346,24 @@ pub(crate) struct Detail {
     pub(crate) owners: bool,
     /// The extent of the ledger.
     pub(crate) extent: Extent,
+    /// True if the sums over its family are wanted, for which the kernel walks the page tables of all members.
+    pub(crate) family: bool,
 }
 
 impl Detail {
     /// Causes and owners.
     pub(crate) const OWNERS: Self = Self { owners: true, ..Self::CAUSES };
     /// Causes only.
-    pub(crate) const CAUSES: Self =
-        Self { owners: false, extent: Extent { retained_sizes: false, memory_map: false } };
+    pub(crate) const CAUSES: Self = Self {
+        owners: false,
+        extent: Extent { retained_sizes: false, memory_map: false },
+        family: false,
+    };
 
     /// Everything that a snapshot has.
     pub(crate) fn snapshot(retained: RetainedArguments) -> Self {
-        Self { owners: true, extent: Extent { memory_map: true, ..retained.extent() } }
+        let extent = Extent { memory_map: true, ..retained.extent() };
+        Self { owners: true, extent, family: true }
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use capture::ProcessState;
 use capture::proc::rss_bytes;
 use formats::{TrimOutcome, TrimReport};
 use inferior::{CallOutcome, Refusal};
-use ledger::Ledger;
+use ledger::{Facts, Ledger};
 
 use crate::allocator_call::AllocatorCall;
 use crate::arguments::CaptureArguments;
@@ -25,18 +26,29 @@ pub(crate) fn predict(
     call: &AllocatorCall,
     how: CaptureArguments,
 ) -> Result<(TrimReport, Ledger), Failure> {
+    predict_and(pid, call, how, |_, _| ()).map(|(report, ledger, ())| (report, ledger))
+}
+
+/// Like [`predict`]. Also returns what `account` makes of the capture.
+pub(crate) fn predict_and<T: Send>(
+    pid: i32,
+    call: &AllocatorCall,
+    how: CaptureArguments,
+    account: impl FnOnce(&ProcessState, &Facts) -> T + Send,
+) -> Result<(TrimReport, Ledger, T), Failure> {
     let captured = attempts::take_and_try(pid, how, Detail::CAUSES, Some(call))?;
     let Captured { facts, state, tried_bytes, unread, .. } = captured;
     if let Some(reason) = unread {
         return Err(Failure::Unread { pid, reason });
     }
-    let (ledger, expected) = Sandbox::of_analyses(how.sandbox).run(|| {
+    let (ledger, expected, account) = Sandbox::of_analyses(how.sandbox).run(|| {
         let ledger = Ledger::draw_up(&state, &facts);
         let expected = diagnosis::trim_expectation(&ledger, tried_bytes);
-        (ledger, expected)
+        (ledger, expected, account(&state, &facts))
     });
     let allocator = ledger.allocator.to_string();
-    Ok((TrimReport::new(&ledger.process, allocator, call.shown.into(), expected), ledger))
+    let report = TrimReport::new(&ledger.process, allocator, call.shown.into(), expected);
+    Ok((report, ledger, account))
 }
 
 /// Makes `call` in process `pid`.

@@ -14,6 +14,8 @@ use ledger::{
     Cause, Causes, CodeFileAccount, Gem, MemberAccounts, OwnerAccount, Write, WriteAccount, percent,
 };
 
+use crate::{MIN_BYTES, MIN_SHARE};
+
 /// The largest owners of copied memory are listed.
 const MAX_COPIED_OWNERS: usize = 10;
 /// Copied slots are worth a step if they are at least this large, and this share of the family's memory in percent.
@@ -22,6 +24,8 @@ const MIN_COPIED_PERCENT: f64 = 2.0;
 /// Bytecode that several members have for themselves is worth a step if it is at least this large. Classes, methods and strings
 /// come with it.
 const MIN_REPEATED_CODE: u64 = 1 << 20;
+/// Code and caches of workers are worth another fork if they are at least this large for each worker.
+const MIN_REFORKED: u64 = 4 << 20;
 /// The largest gems and files of late code, and the largest owners of a reason, are listed.
 const MAX_LATE: usize = 10;
 const MAX_WRITTEN: usize = 5;
@@ -127,6 +131,8 @@ pub fn family(facts: FamilyFacts) -> Family {
     let steps = [
         prepare_heap(&writes, memory_bytes, has_warmup(ruby_version.as_deref())),
         late_code.as_ref().and_then(load_before_fork),
+        refork(&members),
+        return_free_memory(&members, memory_bytes),
     ];
     Family {
         steps: steps.into_iter().flatten().collect(),
@@ -183,6 +189,47 @@ fn load_before_fork(code: &LateCode) -> Option<FamilyStep> {
     let &LateCode { repeated_bytes, .. } = code;
     (repeated_bytes >= MIN_REPEATED_CODE)
         .then_some(FamilyStep::LoadBeforeFork { repeated_bytes, has_application })
+}
+
+/// Finds the code and caches that workers of one parent have for themselves. Workers of the same program have the same ones, so the
+/// others would share those of the worker that has most. Only Puma and Pitchfork can fork workers again.
+fn refork(members: &[MemberAccount]) -> Option<FamilyStep> {
+    if !matches!(server(members), Some(FamilyServer::Puma | FamilyServer::Pitchfork)) {
+        return None;
+    }
+    let mut workers: BTreeMap<i32, Vec<(u64, i32)>> = BTreeMap::new();
+    for member in members {
+        if let (Some(parent), Some(causes)) = (member.parent, private_causes(member)) {
+            workers.entry(parent).or_default().push((causes[Cause::RubyVm], member.pid));
+        }
+    }
+    let workers = workers.into_values().max_by_key(Vec::len)?;
+    let &(most, worker) = workers.iter().max()?;
+    let shared_bytes = workers.iter().map(|(bytes, _)| bytes).sum::<u64>() - most;
+    let others = workers.len() as u64 - 1;
+    (others > 0 && shared_bytes / others >= MIN_REFORKED).then_some(FamilyStep::Refork {
+        worker,
+        shared_bytes,
+        workers: others,
+    })
+}
+
+/// The free memory of malloc is worth a step as it is worth a verdict on one process.
+fn return_free_memory(members: &[MemberAccount], memory_bytes: u64) -> Option<FamilyStep> {
+    const FREE: [Cause; 2] = [Cause::MallocUnreturned, Cause::MallocFragmented];
+    let free = |member: &MemberAccount| {
+        let causes = private_causes(member)?;
+        Some((FREE.iter().map(|&cause| causes[cause]).sum::<u64>(), member.pid))
+    };
+    let all: Vec<(u64, i32)> = members.iter().filter_map(free).collect();
+    let free_bytes = all.iter().map(|(bytes, _)| bytes).sum();
+    let &(_, member) = all.iter().max()?;
+    (free_bytes >= MIN_BYTES && percent(free_bytes, memory_bytes) >= MIN_SHARE)
+        .then_some(FamilyStep::ReturnFreeMemory { free_bytes, member })
+}
+
+fn private_causes(member: &MemberAccount) -> Option<&Causes> {
+    member.read.as_ref().map(|(_, accounts)| &accounts.parts[2].causes)
 }
 
 fn server(members: &[MemberAccount]) -> Option<FamilyServer> {

@@ -210,4 +210,20 @@ pub enum FamilyStep {
         /// True if the program's own files are among it.
         has_application: bool,
     },
+    /// Fork the workers again from one of them that has run for a while.
+    Refork {
+        /// The process id of the worker with most code and caches of its own.
+        worker: i32,
+        /// The bytes of code and caches that the other workers have for themselves: an estimate of what they would share.
+        shared_bytes: u64,
+        /// The number of other workers.
+        workers: u64,
+    },
+    /// Choose other settings of malloc, or return its free memory.
+    ReturnFreeMemory {
+        /// The bytes of malloc's free memory on private pages.
+        free_bytes: u64,
+        /// The process id of the member with most of them.
+        member: i32,
+    },
 }

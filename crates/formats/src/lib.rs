@@ -13,6 +13,7 @@ mod growth_sample;
 mod line;
 mod made_by;
 mod names;
+mod processes;
 mod recording;
 mod report;
 mod snapshot;
@@ -46,6 +47,7 @@ pub use line::{
     RecordingEnd, RecordingStart, Sample,
 };
 pub use made_by::{MadeBy, MadePages, Maker};
+pub use processes::{ListedProcess, Processes};
 pub use recording::{Recording, RecordingError};
 pub use report::{
     Arena, ArenaSlabs, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FamilyMemory,
@@ -55,7 +57,9 @@ pub use report::{
 };
 pub use sampler::{Kind as WhoKind, Method as SamplingMethod, UnknownStacks};
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};
-pub use trim::{TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint};
+pub use trim::{
+    FamilyTrim, TrimConclusion, TrimExpectation, TrimOutcome, TrimReport, TrimWatch, WatchPoint,
+};
 pub use verdict::{Action, Advice, LargeGem, Verdict};
 pub use who::{
     Sampling, TaskKind, Who, WhoFrame, WhoKindShare, WhoLine, WhoMachineCode, WhoMethod,
@@ -90,12 +94,14 @@ pub trait Content: Serialize {
 pub type Schema = fn() -> serde_json::Value;
 
 /// The kind of each document, and its schema.
-pub const SCHEMAS: [(&str, Schema); 7] = [
+pub const SCHEMAS: [(&str, Schema); 9] = [
+    (Processes::KIND, schema::<Processes>),
     (Report::KIND, schema::<Report>),
     (Diff::KIND, schema::<Diff>),
     (Family::KIND, schema::<Family>),
     (Comparison::KIND, schema::<Comparison>),
     (TrimReport::KIND, schema::<TrimReport>),
+    (FamilyTrim::KIND, schema::<FamilyTrim>),
     (Who::KIND, schema::<Who>),
     (Why::KIND, schema::<Why>),
 ];

@@ -5,8 +5,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Content;
 use crate::report::milliseconds;
+use crate::{Content, FindingRow};
 
 /// The document of `rbloat trim`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +23,23 @@ pub struct TrimReport {
 
 impl Content for TrimReport {
     const KIND: &'static str = "trim";
+}
+
+/// The document of `rbloat trim --tree`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see TrimReport")]
+pub struct FamilyTrim {
+    pub members: Vec<TrimReport>,
+    /// `None` if the effect on a member cannot be predicted.
+    pub expected_private_bytes: Option<u64>,
+    pub pss_bytes_before: u64,
+    /// `None` for a prediction alone.
+    pub pss_bytes_after: Option<u64>,
+    pub findings: Vec<FindingRow>,
+}
+
+impl Content for FamilyTrim {
+    const KIND: &'static str = "family_trim";
 }
 
 /// The predicted effect of a trim.

@@ -13,7 +13,7 @@
 //! end, also if a signal asks rbloat to end meanwhile, or else in the next run, if rbloat was killed.
 
 use std::fs;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use capture::arch::Registers;
@@ -26,6 +26,7 @@ use nix::sys::ptrace;
 use nix::unistd::Pid;
 
 use crate::call::write;
+use crate::handle::ProcessHandle;
 use crate::handler::{BorrowedHandler, Functions, SystemCallOutcome, at_a_safe_point};
 use crate::room::{MemoryGuard, MemoryLimits, MemoryNeed};
 use crate::{Error, Refusal, safe_point, seccomp};
@@ -169,19 +170,25 @@ pub fn fork(
         Err(refusal) => return Ok(Err(refusal)),
     };
     let functions = plan.functions;
-    let copy =
-        CopyProcess { pid: child, parent: pid, signal: plan.signal, functions, ended: false };
+    let handle = Arc::new(ProcessHandle::open(child));
+    let copy = CopyProcess {
+        pid: child,
+        handle,
+        parent: pid,
+        signal: plan.signal,
+        functions,
+        ended: false,
+    };
     let pause = released?;
     copy.tie_to_us();
     {
         let mut present = present();
-        present.copy = Some(child);
+        present.copy = Some(Arc::clone(&copy.handle));
         present.end_if_wanted();
     }
-    let guard = plan
-        .scarce
-        .as_ref()
-        .and_then(|(limits, room)| MemoryGuard::start(limits.clone(), *room, child));
+    let guard = plan.scarce.as_ref().and_then(|(limits, room)| {
+        MemoryGuard::start(limits.clone(), *room, Arc::clone(&copy.handle))
+    });
     let (pages, memory) = match open_copy(child, &state, scope) {
         Ok(opened) => opened,
         Err(error) => return Err(copy.loss(guard.as_ref()).unwrap_or_else(|| error.into())),
@@ -197,16 +204,15 @@ pub fn fork(
 static PRESENT: Mutex<Present> = Mutex::new(Present { copy: None, ends_early: false });
 
 struct Present {
-    copy: Option<i32>,
+    copy: Option<Arc<ProcessHandle>>,
     /// True if no copy is wanted any more.
     ends_early: bool,
 }
 
 impl Present {
     fn end_if_wanted(&self) {
-        if let Some(copy) = self.copy.filter(|_| self.ends_early) {
-            // SAFETY: kill takes numbers alone. The copy is our tracee, and is not reaped while it is registered.
-            unsafe { libc::kill(copy, libc::SIGKILL) };
+        if let Some(copy) = self.copy.as_ref().filter(|_| self.ends_early) {
+            copy.kill();
         }
     }
 }
@@ -293,6 +299,7 @@ impl ForkedCopy {
 /// The process of a forked copy, traced by us.
 struct CopyProcess {
     pid: i32,
+    handle: Arc<ProcessHandle>,
     parent: i32,
     signal: i32,
     functions: Functions,
@@ -331,8 +338,7 @@ impl CopyProcess {
     fn end(&mut self) -> Result<(), Refusal> {
         self.ended = true;
         present().copy = None;
-        // SAFETY: kill takes numbers alone. The process is our tracee, so its id belongs to no other process.
-        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        self.handle.kill();
         let deadline = Instant::now() + DYING;
         while !matches!(wait_for_stop(self.pid, DYING), Wait::Gone) && Instant::now() < deadline {}
         reap(self.parent, self.signal, &self.functions)
@@ -461,7 +467,8 @@ mod tests {
         let pid = child.id().cast_signed();
         assert!(open_copy(pid, &ProcessState::default(), PageScope::All).is_err());
         let functions = Functions::find(&capture::look(own).unwrap()).unwrap();
-        let copy = CopyProcess { pid, parent: own, signal: 0, functions, ended: true };
+        let handle = Arc::new(ProcessHandle::open(pid));
+        let copy = CopyProcess { pid, handle, parent: own, signal: 0, functions, ended: true };
         assert!(matches!(copy.loss(None), Some(Error::CopyKilled { pid }) if pid == own));
     }
 }

@@ -28,6 +28,7 @@
 mod call;
 mod error;
 mod forked_copy;
+mod handle;
 mod handler;
 mod room;
 mod safe_point;

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use capture::proc::{self, ControlGroup, MemoryCounts};
 
+use crate::handle::ProcessHandle;
+
 /// Kernel memory for a forked copy beside its page tables: a task, its stack, lists.
 const COPY_BYTES: u64 = 1 << 20;
 /// Kernel memory for each mapping of a forked copy: `vm_area_struct`, its lists and its place in the
@@ -103,9 +105,12 @@ pub(crate) struct MemoryGuard {
 }
 
 impl MemoryGuard {
-    /// Watches the room, initially `room_bytes`, until this value is dropped. Ends the process `copy` by SIGKILL if
-    /// little is left.
-    pub(crate) fn start(limits: MemoryLimits, room_bytes: u64, copy: i32) -> Option<Self> {
+    /// Watches the room, initially `room_bytes`, until this value is dropped. Kills the process `copy` if little is left.
+    pub(crate) fn start(
+        limits: MemoryLimits,
+        room_bytes: u64,
+        copy: Arc<ProcessHandle>,
+    ) -> Option<Self> {
         let (stop, stopped) = channel();
         let ended_copy = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ended_copy);
@@ -114,9 +119,7 @@ impl MemoryGuard {
                 let is_scarce = |left| left < room_bytes / RESERVE;
                 if limits.room_bytes(0).is_some_and(is_scarce) {
                     ended.store(true, Ordering::SeqCst);
-                    // SAFETY: kill takes numbers alone. The copy is our tracee and is not reaped before this
-                    // thread has ended, so its id belongs to no other process.
-                    unsafe { libc::kill(copy, libc::SIGKILL) };
+                    copy.kill();
                     return;
                 }
             }

@@ -137,13 +137,16 @@ impl<'a> FamilyPages<'a> {
         frames
     }
 
-    /// Returns the numbers of the pages by which a member's frames are counted, ascending: no earlier member maps them.
+    /// Returns the numbers of the pages by which a member's frames are counted, ascending: no earlier member maps them, and no
+    /// earlier page of the member.
     ///
     /// # Panics
     /// If there is no member with this index.
     pub fn counted_pages(&self, index: usize) -> impl Iterator<Item = u64> {
+        let mut counted = HashSet::new();
         let is_counted = move |frame: &&PageFrame| {
-            self.shared(frame).is_none_or(|shared| shared.first as usize == index)
+            self.shared(frame)
+                .is_none_or(|shared| shared.first as usize == index && counted.insert(shared.frame))
         };
         self.members[index].frames.iter().filter(is_counted).map(|frame| frame.page)
     }
@@ -210,6 +213,12 @@ impl<'a> FamilyPages<'a> {
 }
 
 impl MemberParts {
+    /// Accounts for the private pages alone.
+    #[must_use]
+    pub fn private_causes(&self, state: &ProcessState, facts: &Facts) -> Causes {
+        causes_of(state, facts, &find_owners(facts), &self.private)
+    }
+
     /// Accounts for each part of a member that was captured in this state. `memories` are its own memory and that of its
     /// parent; `None` if it has no parent.
     #[must_use]
@@ -310,6 +319,9 @@ mod tests {
             let parts: Vec<_> = (0..members.len())
                 .map(|index| family.parts(index, &resident(&frames[index])))
                 .collect();
+            let counted: usize =
+                (0..members.len()).map(|index| family.counted_pages(index).count()).sum();
+            prop_assert_eq!(counted, users.len());
             let sum = |of: fn(&MemberParts) -> &Pages| parts.iter().map(|it| count(of(it))).sum::<usize>();
             let used_by = |is: &dyn Fn(usize) -> bool| users.values().filter(|it| is(it.len())).count();
             prop_assert_eq!(sum(|it| &it.private), used_by(&|users| users == 1));

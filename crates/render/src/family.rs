@@ -158,7 +158,7 @@ fn write_members(members: &[FamilyMember], out: &mut String, width: usize) -> st
     writeln!(out, "{}\n", trimmed(&table))
 }
 
-fn processes(count: u64) -> String {
+pub(crate) fn processes(count: u64) -> String {
     if count == 1 { "1 process".into() } else { format!("{count} processes") }
 }
 
@@ -302,6 +302,28 @@ fn write_steps(family: &Family, out: &mut String, width: usize) -> std::fmt::Res
                 load_before_fork(family.server, *has_application),
                 "a restart. Connections and threads must be opened after the fork.",
             ),
+            FamilyStep::Refork { worker, shared_bytes, workers } => (
+                format!(
+                    "Fork the workers again from one that has run for a while. Reforking from process {worker} would share about \
+                     {} per worker. This is an estimate: the {} that the other workers have for themselves, in code, caches and \
+                     classes.",
+                    Size(shared_bytes / workers.max(&1)),
+                    Size(*shared_bytes)
+                ),
+                refork(family.server),
+                "connections and threads must be opened again after each fork. Memory that this worker leaked is in all of them.",
+            ),
+            FamilyStep::ReturnFreeMemory { free_bytes, member } => (
+                format!(
+                    "Change the settings of malloc: it keeps {} of free memory on private pages.",
+                    Size(*free_bytes)
+                ),
+                vec![(
+                    format!("rbloat fix {member}"),
+                    "prints the lines for the process with most of it",
+                )],
+                "a restart.",
+            ),
         };
         write_wrapped(out, &format!(" {number}. "), &action, width)?;
         for (line, place) in lines {
@@ -336,6 +358,18 @@ fn prepare_heap(server: Option<FamilyServer>, has_warmup: bool) -> Lines {
         }
     };
     vec![(line, place)]
+}
+
+fn refork(server: Option<FamilyServer>) -> Lines {
+    match server {
+        Some(FamilyServer::Puma) => {
+            vec![("fork_worker".into(), "Puma 5 or later, in config/puma.rb; experimental there")]
+        }
+        Some(FamilyServer::Pitchfork) => {
+            vec![("refork_after [50, 100, 1000]".into(), "Pitchfork, in its configuration")]
+        }
+        _ => Lines::new(),
+    }
 }
 
 fn load_before_fork(server: Option<FamilyServer>, has_application: bool) -> Lines {

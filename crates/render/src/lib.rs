@@ -36,7 +36,7 @@ pub use fix::fix;
 pub use map::{map_html, map_png};
 pub use page::report_html;
 pub use plot::Plot;
-pub use processes::{ListedProcess, processes};
+pub use processes::{processes, processes_summary};
 pub use report::{TextOptions, report, saved_snapshot, written_map, written_report};
 pub use sample::{age, duration, fewer_searches, headline, recording_end, sample, sparkline};
 pub use stable::stable_point;
@@ -45,6 +45,9 @@ pub use top::{
     TopCauses, TopOrder, TopProcess, top_detail, top_head, top_help, top_keys, top_row, top_title,
 };
 pub use tree::trees;
-pub use trim::{trim_outcome, trim_prediction, trim_summary, trim_watch};
+pub use trim::{
+    family_trim, family_trim_summary, trim_of_member, trim_outcome, trim_prediction, trim_summary,
+    trim_watch,
+};
 pub use who::{folded, speedscope, who, who_html, who_summary};
 pub use why::{why, why_summary};

@@ -1,6 +1,6 @@
 //! A trim as text.
 
-use formats::{TrimConclusion, TrimExpectation, TrimReport, TrimWatch, WatchPoint};
+use formats::{FamilyTrim, TrimConclusion, TrimExpectation, TrimReport, TrimWatch, WatchPoint};
 use ledger::{Count, Size, percent};
 
 /// Returns the prediction of a trim in one line.
@@ -50,6 +50,44 @@ pub fn trim_outcome(report: &TrimReport) -> String {
         Size(before),
         Size(after)
     )
+}
+
+/// Returns the trim of a member of a family in some lines.
+#[must_use]
+pub fn trim_of_member(report: &TrimReport) -> String {
+    let TrimReport { pid, command, .. } = report;
+    format!("{pid}  {command}\n{}{}\n", trim_prediction(report), trim_outcome(report))
+}
+
+/// Returns the trim of a family: its memory, and the problems.
+#[must_use]
+pub fn family_trim(report: &FamilyTrim) -> String {
+    let findings = report.findings.iter();
+    let findings: String = findings.map(|it| format!("error: {}\n", it.what)).collect();
+    format!("{}\n{findings}", family_trim_summary(report))
+}
+
+/// Returns the trim of a family in one sentence. Pages that members share are free only when the last one has returned them.
+#[must_use]
+pub fn family_trim_summary(report: &FamilyTrim) -> String {
+    let FamilyTrim { members, expected_private_bytes: expected, pss_bytes_before: before, .. } =
+        report;
+    let number = crate::family::processes(members.len() as u64);
+    match (report.pss_bytes_after, expected) {
+        (None, None) => {
+            format!("{number} with {} (PSS): the effect cannot be predicted", Size(*before))
+        }
+        (None, Some(expected)) => format!(
+            "{number} with {} (PSS): a trim of all should return at least {}, the private part",
+            Size(*before),
+            Size(*expected)
+        ),
+        (Some(after), _) => {
+            let sign = if after > *before { "+" } else { "-" };
+            let change = Size(after.abs_diff(*before));
+            format!("{number}: PSS {} → {} ({sign}{change})", Size(*before), Size(after))
+        }
+    }
 }
 
 /// Returns a trim in one sentence.

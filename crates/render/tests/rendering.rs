@@ -1,7 +1,7 @@
 //! The output for users and programs, word for word. `burst.json` is a shortened report on scenarios/burst.rb.
 
-use formats::{Action, Advice, LargeGem, Report, to_json};
-use render::{ListedProcess, TextOptions, words};
+use formats::{Action, Advice, LargeGem, ListedProcess, Processes, Report, to_json};
+use render::{TextOptions, words};
 
 fn burst() -> Report {
     serde_json::from_str(include_str!("burst.json")).unwrap()
@@ -144,11 +144,14 @@ fn the_list_of_processes() {
         threads: 25,
         command: command.into(),
     };
+    let shown = |processes: &[ListedProcess], refused| {
+        plain(&render::processes(&Processes { processes: processes.into(), refused }, 100))
+    };
     let processes = [
         process(4242, 1_372_585_984, "puma 5.6.5 (tcp://0.0.0.0:3000) [shop]"),
         process(77, 37_000_000, "ruby -e sleep"),
     ];
-    insta::assert_snapshot!(plain(&render::processes(&processes, 0, 100)));
+    insta::assert_snapshot!(shown(&processes, 0));
     // The family with most memory comes first, and its members below their parents.
     let families = [
         ListedProcess { parent: Some(5), ..process(9, 300 << 20, "puma: cluster worker 1") },
@@ -157,5 +160,5 @@ fn the_list_of_processes() {
         ListedProcess { parent: Some(8), ..process(10, 10 << 20, "ruby child") },
         ListedProcess { pss_bytes: None, ..process(5, 200 << 20, "puma 5.6.5") },
     ];
-    insta::assert_snapshot!(plain(&render::processes(&families, 1, 100)));
+    insta::assert_snapshot!(shown(&families, 1));
 }

@@ -56,6 +56,44 @@ fn a_process_that_was_read_in_part_is_not_called_free_or_in_use() {
     assert_eq!(words.evidence, evidence);
 }
 
+/// A process of 34 MiB was called healthy although nothing referred to 59 % of it.
+#[test]
+fn a_small_process_of_useless_memory_is_not_called_healthy() {
+    let summary = |useless: Cause, mebibytes: u64| {
+        let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+        report.verdict.cause = None;
+        report.process.rss_bytes = 34 << 20;
+        for row in &mut report.causes {
+            row.bytes = match row.cause {
+                cause if cause == useless => mebibytes << 20,
+                Cause::RubyVm => (34 - mebibytes) << 20,
+                _ => 0,
+            };
+        }
+        words::verdict(&report).summary
+    };
+    let text = summary(Cause::NativeUnreachable, 20);
+    assert!(
+        text.starts_with(
+            "Too small for a verdict: 34.0 MiB resident. But 59 % of it are native.unreachable: "
+        ),
+        "{text}"
+    );
+    for cause in [Cause::MallocUnreturned, Cause::MallocFragmented, Cause::RubyFreeSlots] {
+        let text = summary(cause, 9);
+        assert!(text.contains(&format!("But 26 % of it are {}: ", cause.name())), "{text}");
+    }
+    for (cause, mebibytes) in [
+        (Cause::NativeUnreachable, 8),
+        (Cause::RubyFreeSlots, 8),
+        (Cause::RubyMalloc, 20),
+        (Cause::FileShared, 20),
+    ] {
+        let text = summary(cause, mebibytes);
+        assert!(text.starts_with("Healthy: 34.0 MiB resident."), "{text}");
+    }
+}
+
 /// Replaces every number that is a size by the largest one.
 fn inflate(value: &mut serde_json::Value) {
     match value {

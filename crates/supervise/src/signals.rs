@@ -73,6 +73,11 @@ impl Signals {
         SignalFd::with_flags(&set, flags).map(Self).map_err(failed)
     }
 
+    /// Lets the signals that ask to end arrive in the calling thread again, as if they had never been blocked.
+    pub fn unblock() {
+        let _ = ENDING.into_iter().collect::<SigSet>().thread_unblock();
+    }
+
     /// Waits up to `time` for the next event.
     pub fn next(&self, time: Duration) -> Result<Event, Error> {
         let failed = |error: Errno| Error::Signals(error.into());

@@ -11,6 +11,8 @@ use crate::{Error, PAGE_SIZE, PageState, proc};
 
 /// Frames whose words are read at a time.
 const WORDS_PER_READ: u64 = 512;
+/// The most frames of a large page that a control group is charged for: those of a huge page. It begins at a multiple of its size.
+const LARGE: u64 = 512;
 
 /// A resident page of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +65,30 @@ pub fn map_counts(frames: &[u64]) -> io::Result<Vec<u64>> {
 /// # Errors
 /// If the kernel refuses, or has no control groups for memory.
 pub fn groups_of_frames(frames: &[u64]) -> io::Result<Vec<u64>> {
-    words_of_frames("/proc/kpagecgroup", frames)
+    let mut groups = words_of_frames("/proc/kpagecgroup", frames)?;
+    // Before Linux 6.6, only the first frame of a large page has a group.
+    let unknown: Vec<usize> = (0..groups.len()).filter(|&index| groups[index] == 0).collect();
+    for near in unknown.chunk_by(|&one, &next| frames[one] / LARGE == frames[next] / LARGE) {
+        let first = frames[near[0]] / LARGE * LARGE;
+        let last = frames[near[near.len() - 1]];
+        let window: Vec<u64> = (first..=last).collect();
+        let flags = words_of_frames("/proc/kpageflags", &window)?;
+        for &index in near {
+            if let Some(head) = head_of(&flags[..=(frames[index] - first) as usize]) {
+                groups[index] = words_of_frames("/proc/kpagecgroup", &[first + head as u64])?[0];
+            }
+        }
+    }
+    Ok(groups)
+}
+
+/// Returns the index of the first frame of the large page (a compound page) that the last of these frames continues; `None` if it
+/// continues none. `flags` are their words of /proc/kpageflags.
+fn head_of(flags: &[u64]) -> Option<usize> {
+    const HEAD: u64 = 1 << 15;
+    const TAIL: u64 = 1 << 16;
+    flags.last().filter(|&&last| last & TAIL != 0)?;
+    flags.iter().rposition(|it| it & HEAD != 0)
 }
 
 /// Returns the words of these frames in a file with a word for each frame.
@@ -87,6 +112,16 @@ fn words_of_frames(path: &str, frames: &[u64]) -> io::Result<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_frame_of_a_large_page_leads_to_the_first_one() {
+        const HEAD: u64 = 1 << 15 | 1 << 12;
+        const TAIL: u64 = 1 << 16;
+        let flags = [TAIL, 0, HEAD, TAIL, TAIL, HEAD, TAIL, 0];
+        let heads: Vec<_> = (0..flags.len()).map(|last| head_of(&flags[..=last])).collect();
+        // The first one belongs to a page that begins before.
+        assert_eq!(heads, [None, None, None, Some(2), Some(2), None, Some(5), None]);
+    }
 
     #[test]
     fn own_pages_are_exclusive_and_a_childs_are_shared() {

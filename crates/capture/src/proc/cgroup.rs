@@ -1,5 +1,6 @@
 //! The memory of control groups, in versions 1 and 2.
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -134,7 +135,7 @@ impl ControlGroup {
 
     /// Returns the numbers by which the kernel names this group and those below it.
     #[must_use]
-    pub fn numbers(&self) -> Vec<u64> {
+    pub fn numbers(&self) -> HashSet<u64> {
         let number = |folder: PathBuf| fs::metadata(folder).ok().map(|found| found.ino());
         self.folders().into_iter().filter_map(number).collect()
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use procfs_core::process::Stat;
 
 use super::{open, parse, processes, read, status, threads, time};
-use crate::PAGE_SIZE;
+use crate::live::Pagemap;
+use crate::{Address, PAGE_SIZE, PageState};
 
 /// A process and its descendants over time.
 ///
@@ -36,6 +37,8 @@ pub struct Member {
     pub program: u64,
     /// True if it was forked and has not become another program by exec since.
     pub is_forked: bool,
+    /// True if its end sends no signal to its parent: a forked copy that rbloat made. fork(2) and its like create no such process.
+    pub is_copy: bool,
     /// The state, a letter of proc(5).
     pub state: char,
     /// CPU time in user mode.
@@ -73,8 +76,8 @@ impl Tree {
         self.members.contains_key(&pid)
     }
 
-    /// Returns the living processes of the tree, ascending by id; none when the last one has ended. Zombies have no
-    /// memory and are left out.
+    /// Returns the living processes of the tree, ascending by id; none when the last one has ended. Zombies, which have no
+    /// memory, and forked copies that rbloat made are left out.
     pub fn look(&mut self) -> Vec<Member> {
         let mut found: BTreeMap<i32, Member> = BTreeMap::new();
         let mut looked_at = BTreeSet::new();
@@ -85,7 +88,7 @@ impl Tree {
             if !looked_at.insert(pid) {
                 continue;
             }
-            let Some(member) = member(pid) else { continue };
+            let Some(member) = member(pid).filter(|it| !it.is_copy) else { continue };
             // Another process may have this id by now.
             if started.is_some_and(|started| started != member.started_ticks) {
                 continue;
@@ -105,7 +108,9 @@ pub fn family(pid: i32) -> Vec<Member> {
     let Some(named) = member(pid) else { return Vec::new() };
     let mut members: Vec<Member> =
         processes().unwrap_or_default().into_iter().filter_map(member).collect();
-    members.retain(|it| are_related(&named, it) && have_same_random_bytes(pid, it.pid));
+    // Another rbloat may read one of them.
+    members
+        .retain(|it| !it.is_copy && are_related(&named, it) && were_started_together(pid, it.pid));
     if members.is_empty() {
         members.push(named);
     }
@@ -132,22 +137,34 @@ fn are_related(parent: &Member, child: &Member) -> bool {
     parent.program != 0 && parent.program == child.program
 }
 
-/// True if both processes were started by the same exec, to which the kernel gave random bytes. Stacks may begin at the same
-/// address by chance, or because their addresses are not random.
-fn have_same_random_bytes(one: i32, other: i32) -> bool {
-    one == other || random_bytes(one).is_some_and(|bytes| random_bytes(other) == Some(bytes))
+/// True if both processes were started by the same exec: it gave them the same auxiliary vector, which has the random addresses of
+/// the program and its stack, and the same random bytes. These decide if addresses are not random. They are not compared if one of
+/// both processes has their page in swap.
+fn were_started_together(one: i32, other: i32) -> bool {
+    if one == other {
+        return true;
+    }
+    let [Ok(vector), Ok(others)] = [one, other].map(|pid| read(pid, "auxv")) else { return false };
+    vector == others
+        && random_bytes(one, &vector)
+            .zip(random_bytes(other, &vector))
+            .is_none_or(|(one, other)| one == other)
 }
 
-/// Returns the random bytes of the last exec, which the auxiliary vector refers to.
-fn random_bytes(pid: i32) -> Option<[u8; 16]> {
-    let vector = read(pid, "auxv").ok()?;
+/// Returns the random bytes of the last exec, to which this auxiliary vector refers, if their page is resident.
+fn random_bytes(pid: i32, vector: &[u8]) -> Option<[u8; 16]> {
     let (words, _) = vector.as_chunks::<8>();
     let mut pairs = words.chunks_exact(2);
     let [_, at] = pairs.find(|pair| u64::from_ne_bytes(pair[0]) == libc::AT_RANDOM)? else {
         return None;
     };
+    let at = Address(u64::from_ne_bytes(*at));
     let mut bytes = [0; 16];
-    open(pid, "mem").ok()?.read_exact_at(&mut bytes, u64::from_ne_bytes(*at)).ok()?;
+    let length = bytes.len() as u64;
+    if Pagemap::open(pid).ok()?.state_at(at, length) != (Some(PageState::Anonymous), length) {
+        return None;
+    }
+    open(pid, "mem").ok()?.read_exact_at(&mut bytes, at.0).ok()?;
     Some(bytes)
 }
 
@@ -186,6 +203,7 @@ pub fn member(pid: i32) -> Option<Member> {
         started_ticks: stat.starttime,
         program: stat.startstack,
         is_forked: stat.flags & FORKED_WITHOUT_EXEC != 0,
+        is_copy: stat.exit_signal == Some(0),
         state: stat.state,
         user_time: time(stat.utime),
         system_time: time(stat.stime),
@@ -196,8 +214,8 @@ pub fn member(pid: i32) -> Option<Member> {
     })
 }
 
-/// Returns the ended children of process `pid` whose end sends no signal, by their ids in its own pid namespace.
-/// fork(2) and its like create no such children.
+/// Returns the ended children of process `pid` whose end sends no signal ([`Member::is_copy`]), by their ids in its own pid
+/// namespace.
 #[must_use]
 pub fn ended_without_signal(pid: i32) -> Vec<i32> {
     let has_ended = |child: &i32| {

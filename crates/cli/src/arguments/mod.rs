@@ -62,6 +62,9 @@ Exit status:
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+    /// Without a command: print the list as a JSON document
+    #[arg(long, hide_short_help = true)]
+    pub(crate) json: bool,
     /// When to use colours
     ///
     /// `auto`: on a terminal, unless NO_COLOR is set, or if CLICOLOR_FORCE is.
@@ -91,7 +94,7 @@ impl Arguments {
     /// If the arguments are invalid. clap prints the error and exits.
     pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let words: Vec<OsString> = words.into_iter().collect();
-        Self::try_parse_from(&words).map_err(|mut error| {
+        let arguments = Self::try_parse_from(&words).map_err(|mut error| {
             if error.kind() == ErrorKind::MissingRequiredArgument
                 && let Some(pid) = pid_taken_for_a_number(&words)
             {
@@ -102,7 +105,12 @@ impl Arguments {
                 error.insert(ContextKind::Suggested, tips);
             }
             error
-        })
+        })?;
+        if arguments.json && arguments.command.is_some() {
+            let message = "write --json behind the command: `rbloat report 4242 --json`";
+            return Err(Self::command().error(ErrorKind::ArgumentConflict, message));
+        }
+        Ok(arguments)
     }
 }
 

@@ -1,15 +1,19 @@
 use capture::{elf, proc};
-use render::ListedProcess;
+use formats::{ListedProcess, Processes, to_json};
 
 use crate::failure::{Failure, Outcome};
 use crate::process::nearest_ancestor;
 use crate::terminal;
 
 /// Lists the Ruby processes on this machine.
-pub(super) fn run() -> Result<Outcome, Failure> {
+pub(super) fn run(json: bool) -> Result<Outcome, Failure> {
     let mut refused = 0;
     let mut processes: Vec<ListedProcess> = Vec::new();
     for pid in proc::processes()? {
+        // Another rbloat may read a process.
+        if proc::member(pid).is_none_or(|member| member.is_copy) {
+            continue;
+        }
         match capture::look(pid) {
             Ok(image) => processes.extend(describe(&image)),
             Err(capture::Error::NotPermitted { .. }) => refused += 1,
@@ -22,8 +26,13 @@ pub(super) fn run() -> Result<Outcome, Failure> {
         let parent = |pid| Some(proc::member(pid)?.parent);
         process.parent = nearest_ancestor(process.pid, &rubies, parent);
     }
-    terminal::print(&render::processes(&processes, refused, terminal::width()))?;
-    if let Some(largest) = processes.iter().max_by_key(|process| process.rss_bytes) {
+    let list = Processes { processes, refused };
+    terminal::print(&match json {
+        true => to_json(&list, &render::processes_summary(&list)),
+        false => render::processes(&list, terminal::width()),
+    })?;
+    let largest = list.processes.iter().max_by_key(|process| process.rss_bytes);
+    if let Some(largest) = largest.filter(|_| !json) {
         terminal::suggest(&["rbloat", "report", &largest.pid.to_string()])?;
     }
     Ok(Outcome::Done)

@@ -19,7 +19,7 @@ pub(crate) mod why;
 use clap::Subcommand;
 use clap_complete::Shell;
 
-use crate::arguments;
+use crate::arguments::{self, Arguments};
 use crate::failure::{Failure, Outcome};
 use crate::{interruption, terminal};
 
@@ -125,12 +125,13 @@ pub(crate) enum Command {
 ///
 /// # Errors
 /// See [`Failure`].
-pub(crate) fn run(command: Option<&Command>) -> Result<Outcome, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    let command = arguments.command.as_ref();
     if command.is_some_and(Command::may_be_interrupted) {
         interruption::handle()?;
     }
     match command {
-        None => list::run(),
+        None => list::run(arguments.json),
         Some(Command::Top(arguments)) => top::run(arguments),
         Some(Command::Report(arguments)) => report::run(arguments),
         Some(Command::Fix(arguments)) => fix::run(arguments),

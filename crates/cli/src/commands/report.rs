@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let (argument, is_process) = (source.argument(), matches!(source, Source::Process(_)));
     let samples = arguments.samples.read()?;
     let extent = Extent { memory_map: samples.is_some(), ..arguments.retained.extent() };
-    let detail = Detail { owners: owners > 0 || arguments.code, extent };
+    let detail = Detail { owners: owners > 0 || arguments.code, extent, family: true };
     let output = arguments.output.as_deref().map(Output::open).transpose()?;
     let sandbox = Sandbox::new(arguments.source.capture.sandbox, &output);
     let mut snapshot = source.account(arguments.source.capture, detail, &sandbox)?;

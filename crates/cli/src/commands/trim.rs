@@ -1,8 +1,10 @@
 use std::time::{Duration, Instant};
 
+use capture::live::{PageFrame, page_frames};
+use capture::{Finding, Severity, proc};
 use clap::Args;
-use formats::{TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json};
-use ledger::Ledger;
+use formats::{FamilyTrim, FindingRow, TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json};
+use ledger::{Cause, FamilyPages, Ledger, MemberPages};
 
 use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CaptureArguments, ProcessArguments, parse_time};
@@ -22,6 +24,11 @@ Examples:
   rbloat trim 4242              return it
   rbloat trim 4242 --watch 60s  return it, and see whether that lasts";
 
+/// The processes of a family that cannot be trimmed are left out.
+fn not_trimmed(pid: i32, failure: &Failure) -> Finding {
+    Finding::general(Severity::Error, format!("process {pid} was not trimmed: {failure}"))
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct TrimArguments {
     #[command(flatten)]
@@ -34,6 +41,12 @@ pub(crate) struct TrimArguments {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Trim the whole family of forked processes, one after the other
+    ///
+    /// The family are the processes that were forked from each other without another program in between. Any member names the
+    /// family.
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) tree: bool,
     /// Then watch RSS for this time, and report how much memory comes back: 60s, 5m
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) watch: Option<Duration>,
@@ -41,6 +54,9 @@ pub(crate) struct TrimArguments {
 
 pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     let pid = crate::process::find(arguments.process.name())?;
+    if arguments.tree {
+        return trim_family(pid, arguments);
+    }
     let print = |text: &str| if arguments.json { Ok(()) } else { terminal::print(text) };
     let call = AllocatorCall::find(pid)?;
     let progress = Progress::of_capture(pid);
@@ -68,6 +84,77 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
         terminal::suggest(&["rbloat", next, &pid.to_string()])?;
     }
     watched.map(|()| Outcome::Done)
+}
+
+/// Trims all members of the family of process `pid`, or predicts that.
+fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> {
+    let members = proc::family(pid);
+    let frames: Vec<Vec<PageFrame>> =
+        members.iter().map(|it| page_frames(it.pid)).collect::<Result<_, _>>()?;
+    let pages = frames.iter().map(|frames| MemberPages { frames, parent: None });
+    let pages = FamilyPages::new(pages.collect());
+    let pss_bytes = || -> u64 {
+        let rollups = members.iter().filter_map(|it| proc::rollup(it.pid).ok());
+        rollups.map(|it| it.pss_bytes).sum()
+    };
+    let mut report = FamilyTrim {
+        members: Vec::new(),
+        expected_private_bytes: Some(0),
+        pss_bytes_before: pss_bytes(),
+        pss_bytes_after: None,
+        findings: Vec::new(),
+    };
+    let mut first_failure = None;
+    for (index, member) in members.iter().enumerate() {
+        match trim_member(member.pid, index, &pages, arguments) {
+            Ok((trim, private)) => {
+                let sum = report.expected_private_bytes.zip(private);
+                report.expected_private_bytes = sum.map(|(sum, private)| sum + private);
+                if !arguments.json {
+                    terminal::print(&render::trim_of_member(&trim))?;
+                }
+                report.members.push(trim);
+            }
+            Err(failure) => {
+                report.findings.push(FindingRow::from(&not_trimmed(member.pid, &failure)));
+                first_failure.get_or_insert(failure);
+            }
+        }
+    }
+    if let Some(failure) = first_failure.filter(|_| report.members.is_empty()) {
+        return Err(failure);
+    }
+    report.pss_bytes_after = (!arguments.dry_run).then(pss_bytes);
+    if arguments.json {
+        terminal::print(&to_json(&report, &render::family_trim_summary(&report)))?;
+    } else {
+        terminal::print(&render::family_trim(&report))?;
+        let next = if arguments.dry_run { "trim" } else { "report" };
+        terminal::suggest(&["rbloat", next, "--tree", &pid.to_string()])?;
+    }
+    Ok(if report.findings.is_empty() { Outcome::Done } else { Outcome::Incomplete })
+}
+
+/// Trims a member, or predicts that. Also returns the bytes of its private pages that the trim should return.
+fn trim_member(
+    pid: i32,
+    index: usize,
+    pages: &FamilyPages<'_>,
+    arguments: &TrimArguments,
+) -> Result<(TrimReport, Option<u64>), Failure> {
+    let call = AllocatorCall::find(pid)?;
+    let progress = Progress::of_capture(pid);
+    let predicted = trimming::predict_and(pid, &call, arguments.capture, |state, facts| {
+        let resident = state.pages.as_ref().expect("a captured process has page states");
+        pages.parts(index, resident).private_causes(state, facts)[Cause::MallocUnreturned]
+    });
+    progress.end();
+    let (mut trim, _, unreturned) = predicted?;
+    if !arguments.dry_run {
+        trim.outcome = Some(trimming::trim(pid, &call)?);
+    }
+    let private = trim.expected.returned_bytes.map(|returned| returned.min(unreturned));
+    Ok((trim, private))
 }
 
 /// Watches RSS for `length` after a trim, and then accounts for the process again.

@@ -52,15 +52,19 @@ pub(super) fn jemalloc(deployment: &Deployment, is_broken: bool) -> Vec<Block> {
 pub(super) fn gem(deployment: &Deployment) -> Vec<Block> {
     let is_image = matches!(deployment.platform, Some(Platform::Kubernetes | Platform::Container));
     let installation = match (deployment.bundler, is_image) {
-        (true, _) => {
-            Block::lines("In the Gemfile, followed by `bundle install`:", ["gem \"rbloat\""])
-        }
+        (true, _) => Block::lines(
+            "In the Gemfile, followed by `bundle install`. If no gem server of yours has the gem, copy its file into vendor/cache \
+             before:",
+            ["gem \"rbloat\""],
+        ),
         (false, true) => Block::lines(
-            "In the Dockerfile (the gem has a C extension, so this needs a C compiler and make):",
+            "In the Dockerfile, after a line that copies the gem's file, unless a gem server of yours has it (the gem has a C \
+             extension, so this needs a C compiler and make):",
             ["RUN gem install rbloat"],
         ),
         (false, false) => Block::lines(
-            "On the machine (the gem has a C extension, so this needs a C compiler, make and Ruby's headers):",
+            "On the machine, in the folder with the gem's file, unless a gem server of yours has it (the gem has a C extension, so \
+             this needs a C compiler, make and Ruby's headers):",
             ["gem install rbloat"],
         ),
     };

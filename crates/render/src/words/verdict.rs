@@ -52,14 +52,35 @@ fn bytes(report: &Report, cause: Cause) -> u64 {
     report.causes.iter().find(|row| row.cause == cause).map_or(0, |row| row.bytes)
 }
 
+/// Memory that serves no purpose of the program. A process that largely consists of it is not called healthy.
+const USELESS: [CauseGroup; 4] = [
+    CauseGroup::Unreturned,
+    CauseGroup::Fragmented,
+    CauseGroup::FreeSlots,
+    CauseGroup::NativeUnreachable,
+];
+
 fn healthy(report: &Report) -> (String, Vec<String>, String) {
     let is_read = report.malloc.is_some() && report.ruby.is_some();
-    let summary = format!(
-        "{}: {} resident. Nothing stands out: no cause exceeds {:.0} MiB and {MIN_SHARE:.0} % of RSS.",
-        if is_read { "Healthy" } else { "Healthy as far as it could be read" },
-        Size(report.process.rss_bytes),
-        MIN_BYTES as f64 / f64::from(1 << 20),
-    );
+    let rss = report.process.rss_bytes;
+    let useless = report.causes.iter().filter(|row| USELESS.contains(&row.cause.group()));
+    let most =
+        useless.max_by_key(|row| row.bytes).filter(|row| percent(row.bytes, rss) >= MIN_SHARE);
+    let summary = match most {
+        Some(row) => format!(
+            "Too small for a verdict: {} resident. But {:.0} % of it are {}: {}.",
+            Size(rss),
+            percent(row.bytes, rss),
+            row.cause.name(),
+            super::meaning(row.cause)
+        ),
+        None => format!(
+            "{}: {} resident. Nothing stands out: no cause exceeds {:.0} MiB and {MIN_SHARE:.0} % of RSS.",
+            if is_read { "Healthy" } else { "Healthy as far as it could be read" },
+            Size(rss),
+            MIN_BYTES as f64 / f64::from(1 << 20),
+        ),
+    };
     let check = "report again later, and see that no cause has grown beyond these bounds.";
     (summary, composition(report), check.into())
 }
