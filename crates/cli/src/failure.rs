@@ -120,6 +120,8 @@ pub(crate) enum Failure {
          of a process over time"
     )]
     NoScreen(&'static str),
+    #[error("cannot listen on {address}: {source}; give another address with --listen")]
+    CannotListen { address: std::net::SocketAddr, source: io::Error },
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -249,6 +251,7 @@ impl Failure {
                 E::Proc { .. } | E::TooManyFiles { .. } | E::Ptrace { .. } | E::ForeignProc,
             )
             | Self::Unwritable { .. }
+            | Self::CannotListen { .. }
             | Self::NoRun { .. }
             | Self::NothingMeasured
             | Self::NoSetting { .. }

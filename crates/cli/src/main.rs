@@ -12,6 +12,7 @@ mod output;
 mod process;
 mod progress;
 mod recording_view;
+mod rubies;
 mod samples;
 mod sandbox;
 mod screen;

@@ -3,6 +3,7 @@
 //! A [`Report`], a [`Diff`], a [`Comparison`] and a [`TrimReport`] are JSON documents. A [`Snapshot`] and a
 //! [`Recording`] are files. docs/json.md, docs/snapshot.md and docs/recording.md describe them for users.
 
+mod agent;
 mod comparison;
 mod confidence;
 mod csv;
@@ -26,6 +27,9 @@ mod why;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use agent::{
+    CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Pauses, Place,
+};
 pub use comparison::{
     Comparison, Drawback, FailedRun, LoadResult, Medians, MissingSetting, PassedOver, Reason,
     Recommendation, Run, RunPoint, Spread, TriedSetting,

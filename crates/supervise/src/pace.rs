@@ -85,6 +85,42 @@ impl Pace {
     }
 }
 
+/// Processor time for tasks that come at any time: a share of a processor, which adds up while it is not used.
+#[derive(Debug, Clone)]
+pub struct Allowance {
+    share: f64,
+    most: Duration,
+    left: Duration,
+    /// The time up to which the share was added.
+    counted: Duration,
+    /// The time that was used beyond the allowance.
+    debt: Duration,
+}
+
+impl Allowance {
+    /// An allowance that adds up to `most`, which is there at the beginning.
+    #[must_use]
+    pub fn new(share: f64, most: Duration) -> Self {
+        Self { share, most, left: most, counted: Duration::ZERO, debt: Duration::ZERO }
+    }
+
+    /// Returns true if something is left at `now`.
+    pub fn is_left(&mut self, now: Duration) -> bool {
+        let added = now.saturating_sub(self.counted).mul_f64(self.share);
+        self.counted = self.counted.max(now);
+        let paid = added.min(self.debt);
+        self.debt -= paid;
+        self.left = (self.left + added - paid).min(self.most);
+        self.debt.is_zero() && !self.left.is_zero()
+    }
+
+    /// Notes that a task took `cost` of CPU time.
+    pub fn spend(&mut self, cost: Duration) {
+        self.debt += cost.saturating_sub(self.left);
+        self.left = self.left.saturating_sub(cost);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,5 +177,21 @@ mod tests {
             assert!(spent == 20 * MS || spent <= now.mul_f64(0.003), "{spent:?} in {now:?}");
         }
         assert_eq!(spent, 2 * SECOND);
+    }
+
+    #[test]
+    fn an_allowance_adds_up_and_what_exceeds_it_is_saved_afterwards() {
+        let mut allowance = Allowance::new(0.01, 2 * SECOND);
+        assert!(allowance.is_left(Duration::ZERO));
+        allowance.spend(SECOND);
+        assert!(allowance.is_left(Duration::ZERO));
+        allowance.spend(3 * SECOND);
+        // A debt of 2 s takes 200 s.
+        assert!(!allowance.is_left(199 * SECOND));
+        assert!(allowance.is_left(201 * SECOND));
+        // A day of rest adds up to 2 s, not to more.
+        assert!(allowance.is_left(86_400 * SECOND));
+        allowance.spend(2 * SECOND + MS);
+        assert!(!allowance.is_left(86_400 * SECOND));
     }
 }

@@ -73,6 +73,18 @@ pub fn rollup(pid: i32) -> Result<Rollup, Error> {
     })
 }
 
+/// Returns the share of the last 10 s in which some process waited for memory, in percent (/proc/pressure/memory); `None` if
+/// the kernel does not tell.
+#[must_use]
+pub fn memory_pressure() -> Option<f64> {
+    pressure(&std::fs::read_to_string("/proc/pressure/memory").ok()?)
+}
+
+/// Reads the first line: `some avg10=1.53 avg60=0.87 avg300=0.20 total=345`.
+fn pressure(text: &str) -> Option<f64> {
+    text.strip_prefix("some avg10=")?.split(' ').next()?.parse().ok()
+}
+
 /// Returns true if process `pid` has transparent huge pages.
 #[must_use]
 pub fn has_huge_pages(pid: i32) -> bool {
@@ -133,4 +145,17 @@ pub fn available_bytes() -> Option<u64> {
 pub(super) fn number_after(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_is_the_share_of_time_in_which_some_process_waited() {
+        let text = "some avg10=12.53 avg60=0.87 avg300=0.20 total=345\nfull avg10=0.10 avg60=0.00";
+        assert_eq!(pressure(text), Some(12.53));
+        assert_eq!(pressure(""), None);
+        assert_eq!(pressure("full avg10=1"), None);
+    }
 }

@@ -23,7 +23,8 @@ pub use cgroup::{ControlGroup, GroupMemory, KernelMemory, control_groups, group_
 pub use memory::resident_bytes;
 pub(crate) use memory::rss_error_bytes;
 pub use memory::{
-    MemoryCounts, Rollup, available_bytes, has_huge_pages, memory_counts, rollup, rss_bytes,
+    MemoryCounts, Rollup, available_bytes, has_huge_pages, memory_counts, memory_pressure, rollup,
+    rss_bytes,
 };
 pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
 pub use threads::{

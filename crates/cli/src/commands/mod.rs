@@ -1,5 +1,6 @@
 //! The commands, one file for each, with its arguments. A command calls the other crates, and prints what they return.
 
+pub(crate) mod agent;
 pub(crate) mod compare;
 pub(crate) mod diff;
 pub(crate) mod explain;
@@ -105,6 +106,14 @@ pub(crate) enum Command {
     /// not have the references between objects, so this needs a process or a core.
     #[command(after_help = why::EXAMPLES)]
     Why(why::WhyArguments),
+    /// Serve the memory of all Ruby processes on this machine as metrics
+    ///
+    /// Prometheus, or anything that reads its format, gets them from http://ADDRESS/metrics: the kernel's figures, the
+    /// causes of each process's memory, the verdict, the limits of control groups, and the agent's own cost. Processes are
+    /// named by container and role. They are captured one at a time, for at most 0.3 % of a processor, and not while memory
+    /// is short.
+    #[command(after_help = agent::EXAMPLES)]
+    Agent(agent::AgentArguments),
     /// Explain a cause in a report, or a term
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArguments),
@@ -144,6 +153,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Some(Command::Plot(arguments)) => plot::run(arguments),
         Some(Command::Why(arguments)) => why::run(arguments),
         Some(Command::Who(arguments)) => who::run(arguments),
+        Some(Command::Agent(arguments)) => agent::run(arguments),
         Some(Command::Explain(arguments)) => explain::run(arguments),
         Some(Command::Completions { shell }) => print(&arguments::completions(*shell)),
         Some(Command::Manual { command }) => print(&arguments::manual(command.as_deref())?),
@@ -159,6 +169,7 @@ impl Command {
             }
             Self::Trim(_) | Self::Plot(_) | Self::Why(_) => true,
             Self::Top(_) | Self::Compare(_) | Self::Record(_) | Self::Who(_) => false,
+            Self::Agent(_) => false,
             Self::Explain(_) | Self::Completions { .. } | Self::Manual { .. } => false,
         }
     }

@@ -1,6 +1,7 @@
 //! The rbloat command on real processes.
 
 mod advice;
+mod agent;
 mod busy;
 mod collections;
 mod compares;

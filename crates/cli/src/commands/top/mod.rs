@@ -1,8 +1,7 @@
-//! `rbloat top`. This thread draws and reads keys. One thread reads the kernel's figures ([`processes`]), another one captures
+//! `rbloat top`. This thread draws and reads keys. One thread reads the kernel's figures ([`Rubies`]), another one captures
 //! processes ([`work`]), so that the keyboard works while a capture takes long.
 
 mod news;
-mod processes;
 mod view;
 mod work;
 
@@ -22,12 +21,18 @@ use supervise::{Event, Signals};
 use crate::arguments::CaptureArguments;
 use crate::attempts;
 use crate::failure::{Failure, Outcome};
+use crate::rubies::{Intervals, Rubies};
 use crate::screen::{Key, Screen, take_keys};
 
-use news::News;
+use news::{News, NewsSender};
 use view::{Action, View};
 use work::Worker;
 
+const EVERY: Intervals = Intervals {
+    search: Duration::from_secs(2),
+    sample: Duration::from_secs(1),
+    exact: Duration::from_secs(1),
+};
 /// The longest time between two drawings: ages of figures are shown in seconds.
 const REDRAW: Duration = Duration::from_secs(1);
 /// The longest wait for the rest of a key's sequence.
@@ -66,7 +71,7 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<Outcome, Failure> {
     let mut screen = Screen::take()?;
     let (sender, mut wake, news) = news::channel()?;
     let mut worker = Worker::start(arguments.capture, &sender)?;
-    let sampler = processes::start(sender)?;
+    let sampler = start_reading(sender)?;
     let mut view = View::new(arguments.sort, &arguments.filter);
     let mut keyboard = Vec::new();
     let status = loop {
@@ -91,6 +96,18 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<Outcome, Failure> {
     // A capture that is interrupted would leave a zombie of its forked copy.
     let _no_capture = attempts::one_at_a_time();
     Ok(if status == 0 { Outcome::Done } else { Outcome::Ended(status) })
+}
+
+/// Begins to read the kernel's figures, on a thread of its own.
+fn start_reading(news: NewsSender) -> std::io::Result<JoinHandle<()>> {
+    let mut rubies = Rubies::new(EVERY);
+    std::thread::Builder::new().spawn(move || {
+        loop {
+            let wait = rubies.read();
+            news.send(News::Processes(rubies.listed(), rubies.refused()));
+            std::thread::sleep(wait);
+        }
+    })
 }
 
 fn receive(news: &Receiver<News>, view: &mut View, worker: &Worker) {

@@ -5,26 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use formats::{CauseRow, Group, Report, TrimReport};
+use formats::{CauseRow, Report, TrimReport};
 
 use crate::allocator_call::AllocatorCall;
+use crate::rubies::{Id, Listed};
 use crate::watch::Watched;
-
-/// The id of a process and its start time, since the kernel reuses ids.
-pub(super) type Id = (i32, u64);
-
-/// A Ruby process, and the kernel's figures about it.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Listed {
-    pub(super) id: Id,
-    /// The Ruby process that started it, or started its parent.
-    pub(super) parent: Option<i32>,
-    pub(super) command: String,
-    pub(super) rss_bytes: u64,
-    pub(super) pss_bytes: Option<u64>,
-    pub(super) group: Option<Group>,
-    pub(super) growth_per_minute: Option<f64>,
-}
 
 /// News of another thread.
 pub(super) enum News {

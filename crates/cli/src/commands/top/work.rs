@@ -12,12 +12,13 @@ use capture::proc;
 use sampler::Program;
 use supervise::{Pace, SHARE_OF_CAUSES};
 
-use super::news::{Answer, Id, News, NewsSender};
+use super::news::{Answer, News, NewsSender};
 use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CaptureArguments, RetainedArguments};
 use crate::attempts;
 use crate::failure::Failure;
 use crate::output::{Output, default_path};
+use crate::rubies::Id;
 use crate::source::{Detail, report_quietly, snapshot_quietly};
 use crate::trimming;
 use crate::watch::{End, Watch};

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use render::{TopCauses, TopOrder, TopProcess};
 
 use super::View;
-use crate::commands::top::news::Listed;
+use crate::rubies::Listed;
 
 /// The least number of lines of a terminal for the part about the selected process.
 const MIN_HEIGHT_FOR_DETAIL: usize = 16;
@@ -33,7 +33,7 @@ impl View {
         };
         let figure = |process: &Listed| match self.order {
             TopOrder::Rss => Some(process.rss_bytes as f64),
-            TopOrder::Pss => process.pss_bytes.map(|bytes| bytes as f64),
+            TopOrder::Pss => process.exact.map(|it| it.pss_bytes as f64),
             TopOrder::Limit => share(process),
             TopOrder::Growth => process.growth_per_minute,
             TopOrder::Pid => None,
@@ -89,7 +89,7 @@ impl View {
             pid: process.id.0,
             branch,
             rss_bytes: process.rss_bytes,
-            pss_bytes: process.pss_bytes,
+            pss_bytes: process.exact.map(|it| it.pss_bytes),
             group: process.group,
             growth_per_minute: process.growth_per_minute,
             causes: causes.map_or(TopCauses::Unknown, |causes| match &causes.rows {

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use formats::CauseRow;
 use render::TopOrder;
 
-use super::news::{Answer, Id, Listed, News};
+use super::news::{Answer, News};
 use super::work::{Job, JobKind, WATCHED};
+use crate::rubies::{Id, Listed};
 use crate::screen::Key;
 use page::{Content, Page};
 

@@ -4,7 +4,8 @@ use formats::{Report, TrimReport};
 use render::TextOptions;
 
 use crate::allocator_call::AllocatorCall;
-use crate::commands::top::news::{Answer, Id};
+use crate::commands::top::news::Answer;
+use crate::rubies::Id;
 use crate::watch::Watched;
 
 /// The owners in a report.

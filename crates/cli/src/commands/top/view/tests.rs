@@ -1,3 +1,4 @@
+use capture::proc::Rollup;
 use formats::Group;
 use ledger::Cause;
 use ratatui_core::backend::TestBackend;
@@ -20,7 +21,8 @@ fn listed(pid: i32, parent: Option<i32>, mib: u64, command: &str) -> Listed {
         parent,
         command: command.into(),
         rss_bytes: mib * MIB,
-        pss_bytes: Some(mib * MIB / 2),
+        exact: Some(Rollup { pss_bytes: mib * MIB / 2, ..Rollup::default() }),
+        group_path: None,
         group: parent.map(|_| group),
         growth_per_minute: Some(mib as f64 * 1e4),
     }

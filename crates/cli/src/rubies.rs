@@ -1,32 +1,49 @@
 //! The Ruby processes on this machine, and the kernel's figures about them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use capture::proc::{self, Member};
+use capture::proc::{self, Member, Rollup};
 use formats::Group;
 use supervise::{Pace, SHARE_OF_EXACT_SAMPLES, SHARE_OF_SAMPLES};
 
-use super::news::{Id, Listed, News, NewsSender};
 use crate::process::nearest_ancestor;
 
-/// The times between two readings, if they cost little.
-const EVERY: Duration = Duration::from_secs(1);
-const SEARCH_EVERY: Duration = Duration::from_secs(2);
 /// A program that has just begun may not have loaded Ruby yet, so it is looked at again after this time.
 const LOADED: Duration = Duration::from_secs(3);
 /// The time over which growth is measured.
 const GROWTH: f64 = 60.0;
 
-/// Begins to read, on a thread of its own.
-pub(super) fn start(news: NewsSender) -> io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().spawn(move || Processes::new().run(&news))
+/// The id of a process and its start time, since the kernel reuses ids.
+pub(crate) type Id = (i32, u64);
+
+/// A Ruby process, and the kernel's figures about it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Listed {
+    pub(crate) id: Id,
+    /// The Ruby process that started it, or started its parent.
+    pub(crate) parent: Option<i32>,
+    pub(crate) command: String,
+    /// By the kernel's fast count, without the error that it had at the last exact reading.
+    pub(crate) rss_bytes: u64,
+    /// The latest exact figures.
+    pub(crate) exact: Option<Rollup>,
+    /// Its control group, and the group's memory.
+    pub(crate) group_path: Option<String>,
+    pub(crate) group: Option<Group>,
+    pub(crate) growth_per_minute: Option<f64>,
+}
+
+/// The times between two readings, if they cost little.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Intervals {
+    pub(crate) search: Duration,
+    pub(crate) sample: Duration,
+    pub(crate) exact: Duration,
 }
 
 /// The processes of this machine.
-struct Processes {
+pub(crate) struct Rubies {
     started: Instant,
     /// By id, start time, and program.
     known: BTreeMap<(i32, u64, u64), Known>,
@@ -34,9 +51,9 @@ struct Processes {
     paces: [Pace; READINGS.len()],
 }
 
-/// The readings, in the order of [`Processes::paces`].
-const READINGS: [fn(&mut Processes, Duration); 3] =
-    [Processes::search, Processes::sample, Processes::sample_exactly];
+/// The readings, in the order of [`Rubies::paces`].
+const READINGS: [fn(&mut Rubies, Duration); 3] =
+    [Rubies::search, Rubies::sample, Rubies::sample_exactly];
 
 /// A process.
 struct Known {
@@ -55,40 +72,53 @@ struct Ruby {
     /// RSS by the kernel's fast count over the last minute: seconds and bytes.
     rss: VecDeque<(f64, f64)>,
     fast_bytes: u64,
-    /// The latest exact figures: RSS, the fast count at that time, and PSS.
-    exact: Option<(u64, u64, u64)>,
+    /// The latest exact figures, and the fast count at that time.
+    exact: Option<(Rollup, u64)>,
+    group_path: Option<String>,
     group: Option<Group>,
 }
 
-impl Processes {
-    fn new() -> Self {
+impl Rubies {
+    pub(crate) fn new(every: Intervals) -> Self {
         Self {
             started: Instant::now(),
             known: BTreeMap::new(),
             refused: 0,
             paces: [
-                Pace::new(SEARCH_EVERY, SHARE_OF_SAMPLES),
-                Pace::new(EVERY, SHARE_OF_SAMPLES),
-                Pace::new(EVERY, SHARE_OF_EXACT_SAMPLES),
+                Pace::new(every.search, SHARE_OF_SAMPLES),
+                Pace::new(every.sample, SHARE_OF_SAMPLES),
+                Pace::new(every.exact, SHARE_OF_EXACT_SAMPLES),
             ],
         }
     }
 
-    fn run(mut self, news: &NewsSender) {
-        loop {
-            for (at, read) in READINGS.into_iter().enumerate() {
-                let now = self.started.elapsed();
-                if self.paces[at].is_due(now) {
-                    let before = proc::own_thread_cpu_time();
-                    read(&mut self, now);
-                    let cost = proc::own_thread_cpu_time().saturating_sub(before);
-                    self.paces[at].done(now, cost);
-                }
+    /// Reads what is due. Returns the time until the next reading.
+    pub(crate) fn read(&mut self) -> Duration {
+        for (at, read) in READINGS.into_iter().enumerate() {
+            let now = self.started.elapsed();
+            if self.paces[at].is_due(now) {
+                let before = proc::own_thread_cpu_time();
+                read(self, now);
+                let cost = proc::own_thread_cpu_time().saturating_sub(before);
+                self.paces[at].done(now, cost);
             }
-            news.send(News::Processes(self.listed(), self.refused));
-            let next = self.paces.iter().map(Pace::due).min().unwrap_or(EVERY);
-            std::thread::sleep(next.saturating_sub(self.started.elapsed()));
         }
+        let next = self.paces.iter().map(Pace::due).min().unwrap_or_default();
+        next.saturating_sub(self.started.elapsed())
+    }
+
+    /// The number of processes that could not be examined.
+    pub(crate) fn refused(&self) -> usize {
+        self.refused
+    }
+
+    /// The Ruby processes.
+    pub(crate) fn listed(&mut self) -> Vec<Listed> {
+        let rubies = self.known.iter_mut().filter_map(|((pid, started, _), known)| {
+            let ruby = known.ruby.as_mut()?;
+            Some(ruby.listed((*pid, *started)))
+        });
+        rubies.collect()
     }
 
     /// Searches for processes that began or ended.
@@ -147,7 +177,7 @@ impl Processes {
             }
             if let (Ok(rollup), Some(member)) = (proc::rollup(*pid), proc::member(*pid)) {
                 ruby.fast_bytes = member.rss_bytes;
-                ruby.exact = Some((rollup.rss_bytes, member.rss_bytes, rollup.pss_bytes));
+                ruby.exact = Some((rollup, member.rss_bytes));
             }
             // Servers write their state into it.
             if let Ok(command) = proc::command_line(*pid) {
@@ -155,14 +185,6 @@ impl Processes {
             }
             ruby.group = proc::group_memory(*pid).map(Group::from);
         }
-    }
-
-    fn listed(&mut self) -> Vec<Listed> {
-        let rubies = self.known.iter_mut().filter_map(|((pid, started, _), known)| {
-            let ruby = known.ruby.as_mut()?;
-            Some(ruby.listed((*pid, *started)))
-        });
-        rubies.collect()
     }
 }
 
@@ -172,8 +194,11 @@ impl Known {
         self.is_refused = false;
         match capture::look(member.pid) {
             Ok(image) if ruby::find(&image).is_some() => {
-                let command = image.state.process.command.clone();
-                self.ruby = Some(Ruby { command, fast_bytes: member.rss_bytes, ..Ruby::default() });
+                let process = &image.state.process;
+                let (command, group_path) =
+                    (process.command.clone(), process.control_group.clone());
+                let fast_bytes = member.rss_bytes;
+                self.ruby = Some(Ruby { command, group_path, fast_bytes, ..Ruby::default() });
             }
             Err(capture::Error::NotPermitted { .. }) => self.is_refused = true,
             // Kernel threads have no memory, and processes may have ended meanwhile.
@@ -185,8 +210,9 @@ impl Known {
 impl Ruby {
     fn listed(&mut self, id: Id) -> Listed {
         let rss_bytes = match self.exact {
-            // The fast count, without the error that it had at the last exact reading.
-            Some((rss, fast, _)) => (self.fast_bytes + rss).saturating_sub(fast),
+            Some((rollup, fast_bytes)) => {
+                (self.fast_bytes + rollup.rss_bytes).saturating_sub(fast_bytes)
+            }
             None => self.fast_bytes,
         };
         Listed {
@@ -194,7 +220,8 @@ impl Ruby {
             parent: self.parent,
             command: self.command.clone(),
             rss_bytes,
-            pss_bytes: self.exact.map(|(.., pss)| pss),
+            exact: self.exact.map(|(rollup, _)| rollup),
+            group_path: self.group_path.clone(),
             group: self.group,
             growth_per_minute: diagnosis::growth_per_minute(self.rss.make_contiguous()),
         }

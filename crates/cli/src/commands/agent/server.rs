@@ -1,0 +1,156 @@
+//! A server of HTTP/1.1 that answers GET and closes the connection: scrapers need no more.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use render::MetricsFormat;
+
+use super::Shared;
+
+/// The longest request, and the headers in it.
+const MAX_REQUEST: usize = 8 << 10;
+const MAX_HEADERS: usize = 64;
+/// The time for a request and its answer.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The connections that are answered at a time; others are closed.
+const MAX_CONNECTIONS: usize = 16;
+/// The wait after a connection could not be accepted, as when no more files can be open.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+
+/// Answers for ever.
+pub(super) fn serve(listener: &TcpListener, shared: &Shared) {
+    static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+    loop {
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(AFTER_FAILURE);
+            continue;
+        };
+        if CONNECTIONS.fetch_add(1, Ordering::Relaxed) < MAX_CONNECTIONS {
+            let shared = shared.clone();
+            let answer = move || {
+                // The scraper may have gone.
+                let _ = answer(stream, &shared);
+                CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
+            };
+            if std::thread::Builder::new().spawn(answer).is_ok() {
+                continue;
+            }
+        }
+        CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An answer.
+struct Answer {
+    status: &'static str,
+    content_type: &'static str,
+    body: String,
+}
+
+impl Answer {
+    fn plain(status: &'static str, body: &str) -> Self {
+        Self { status, content_type: "text/plain; charset=utf-8", body: format!("{body}\n") }
+    }
+}
+
+fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+    let until = Instant::now() + DEADLINE;
+    stream.set_write_timeout(Some(DEADLINE))?;
+    let mut request = Vec::new();
+    let (is_head, answer) = loop {
+        if let Some(answer) = answer_to(&request, shared) {
+            break answer;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let mut bytes = [0; 1024];
+        match stream.read(&mut bytes)? {
+            0 => return Ok(()),
+            read => request.extend_from_slice(&bytes[..read]),
+        }
+    };
+    let Answer { status, content_type, body } = answer;
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    if !is_head {
+        stream.write_all(body.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The answer to a request, and true if only its head is wanted; `None` if the request is not complete.
+fn answer_to(bytes: &[u8], shared: &Shared) -> Option<(bool, Answer)> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(bytes) {
+        Ok(status) if status.is_complete() => {}
+        Ok(_) if bytes.len() <= MAX_REQUEST => return None,
+        _ => {
+            return Some((
+                false,
+                Answer::plain("400 Bad Request", "this is no request of HTTP/1.1"),
+            ));
+        }
+    }
+    let method = request.method.unwrap_or_default();
+    let path = request.path.unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default();
+    let answer = match (method, path) {
+        ("GET" | "HEAD", "/metrics") => {
+            let accept = request.headers.iter().find(|it| it.name.eq_ignore_ascii_case("accept"));
+            let accept = accept.map_or("".into(), |it| String::from_utf8_lossy(it.value));
+            let format = MetricsFormat::for_accept(&accept);
+            Answer {
+                status: "200 OK",
+                content_type: format.content_type(),
+                body: render::metrics(&shared.get(), format),
+            }
+        }
+        ("GET" | "HEAD", "/healthz") => Answer::plain("200 OK", "ok"),
+        ("GET" | "HEAD", _) => {
+            Answer::plain("404 Not Found", "rbloat agent serves /metrics and /healthz")
+        }
+        _ => Answer::plain("405 Method Not Allowed", "rbloat agent answers GET only"),
+    };
+    Some((method == "HEAD", answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(request: &[u8]) -> Option<&'static str> {
+        answer_to(request, &Shared::default()).map(|(_, answer)| answer.status)
+    }
+
+    #[test]
+    fn requests_are_answered_when_they_are_complete() {
+        let request = b"GET /metrics?x=1 HTTP/1.1\r\nHost: node\r\nAccept: */*\r\n\r\n";
+        for end in 0..request.len() {
+            assert_eq!(status(&request[..end]), None, "{end}");
+        }
+        assert_eq!(status(request), Some("200 OK"));
+        assert_eq!(status(b"GET /healthz HTTP/1.0\r\n\r\n"), Some("200 OK"));
+        assert_eq!(status(b"GET /etc/passwd HTTP/1.1\r\n\r\n"), Some("404 Not Found"));
+        assert_eq!(status(b"POST /metrics HTTP/1.1\r\n\r\n"), Some("405 Method Not Allowed"));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_and_a_long_one_is_not_awaited() {
+        assert_eq!(status(b"\x16\x03\x01\x02\x00"), Some("400 Bad Request"));
+        let mut long = b"GET / HTTP/1.1\r\nA: ".to_vec();
+        long.resize(MAX_REQUEST + 1, b'a');
+        assert_eq!(status(&long), Some("400 Bad Request"));
+        let many = "A: b\r\n".repeat(MAX_HEADERS + 1);
+        let many = format!("GET / HTTP/1.1\r\n{many}\r\n");
+        assert_eq!(status(many.as_bytes()), Some("400 Bad Request"));
+    }
+}
