@@ -420,6 +420,31 @@ fn the_method_that_grows_has_most_of_the_growth_under_mimalloc() {
     assert_design_under("libmimalloc.so.2");
 }
 
+/// The types of internal objects are derived from objects that a collection has marked, if there are few of them.
+#[test]
+fn a_program_without_a_collection_is_watched_or_refused_with_the_reason() {
+    for (collect, is_collected) in [("", false), ("GC.start", true)] {
+        let program = format!(
+            "{collect}
+             def work; 'x' * 100_000; end
+             Thread.new {{ loop {{ ($kept ||= []) << work; sleep 0.01 }} }}
+             puts 'ready {{}}'; $stdout.flush
+             $stdin.read"
+        );
+        let target = Target::start(testkit::ruby().args(["--disable-gems", "-e", &program]));
+        let output = who(&[&target.pid().to_string(), "--json"]);
+        if !is_collected && !output.status.success() {
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            assert!(complaint.contains("Ruby has not collected garbage yet"), "{complaint}");
+        } else {
+            let found = document_of(&output);
+            assert_adds_up(&found);
+            assert!(share(&found, "Object#work") > 0.5, "{:#?}", found.methods);
+        }
+        assert!(target.finish());
+    }
+}
+
 /// A program that runs another one: the growth of both is in the sums, also that of threads between two samples.
 #[test]
 fn growth_before_an_exec_is_kept() {
