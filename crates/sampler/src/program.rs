@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use allocator::ThreadList;
 use capture::{Address, Image, Thread};
-use ruby::{HeapPages, OldObjects, RunningStacks};
+use ruby::{HeapPages, OldObjects, RunningStacks, Slot, SlotState};
 
 /// Everything that is derived of a program, by which its threads are followed while it runs. Processes that it forks have the
 /// same.
@@ -25,8 +25,14 @@ impl Program {
     pub fn derive(image: &Image<'_>) -> Result<Self, String> {
         let space = ruby::read(image).map_err(|error| error.to_string())?;
         let paths = ruby::code_paths(image, &space).map_err(|finding| finding.to_string())?;
-        let stacks = RunningStacks::derive(image, &space, &paths)
-            .ok_or("the layout of its threads and stacks could not be derived")?;
+        let is_marked = |slot: &Slot| slot.state() == SlotState::Marked;
+        let stacks = RunningStacks::derive(image, &space, &paths).ok_or_else(|| {
+            let hint = match space.slots.iter().any(is_marked) {
+                true => "",
+                false => ": Ruby has not collected garbage yet. Try again later",
+            };
+            format!("the layout of its threads and stacks could not be derived{hint}")
+        })?;
         let descriptor = |thread: &Thread| (thread.tid, thread.pthread());
         Ok(Self {
             stacks,
