@@ -28,6 +28,11 @@ const BETWEEN_CAPTURES: Duration = Duration::from_millis(500);
 const MOST: Duration = Duration::from_secs(5);
 /// Memory is short if processes wait for it for this share of the time, in percent (the first figure of /proc/pressure/memory).
 const MAX_PRESSURE: f64 = 10.0;
+/// The roles of a container: a program that writes numbers into its title would have a new one each time, and each is a series
+/// that Prometheus keeps for long.
+const MAX_ROLES: usize = 100;
+/// The role of the processes beyond that.
+const OTHER: &str = "other";
 /// The folder in which the kubelet keeps links to the logs of containers.
 const LOGS: &str = "/var/log/containers";
 
@@ -40,6 +45,7 @@ pub(super) struct Observer {
     known: BTreeMap<Id, Known>,
     /// Containers by their ids.
     containers: BTreeMap<String, Container>,
+    roles: Roles,
     /// The reasons of failed captures that were printed.
     printed: BTreeSet<String>,
     node: Node,
@@ -71,6 +77,7 @@ impl Observer {
             allowance: Allowance::new(SHARE_OF_CAUSES, MOST),
             known: BTreeMap::new(),
             containers: BTreeMap::new(),
+            roles: Roles::default(),
             printed: BTreeSet::new(),
             node: Node::default(),
             shared,
@@ -106,6 +113,9 @@ impl Observer {
             };
             self.known.insert(id, known);
         }
+        let containers: BTreeSet<_> =
+            self.known.values().map(|known| &known.place.container).collect();
+        self.roles.0.retain(|container, _| containers.contains(container));
         self.publish();
         wait
     }
@@ -123,7 +133,8 @@ impl Observer {
             self.containers.get(id).cloned()
         });
         let container = of_kubelet.unwrap_or_else(|| ids.named());
-        Place { container, role: diagnosis::role(&listed.command) }
+        let role = self.roles.admit(&container, diagnosis::role(&listed.command));
+        Place { container, role }
     }
 
     /// Captures the process that is due first, if one is.
@@ -199,6 +210,21 @@ impl Observer {
     }
 }
 
+/// The roles that were seen in each container.
+#[derive(Default)]
+struct Roles(BTreeMap<Container, BTreeSet<String>>);
+
+impl Roles {
+    /// Returns the role, or another one if the container has too many.
+    fn admit(&mut self, container: &Container, role: String) -> String {
+        let roles = self.0.entry(container.clone()).or_default();
+        if roles.len() < MAX_ROLES {
+            roles.insert(role.clone());
+        }
+        if roles.contains(&role) { role } else { OTHER.to_owned() }
+    }
+}
+
 impl Known {
     fn process(&self) -> NodeProcess {
         let exact = self.listed.exact.map(|it| NodeMemory {
@@ -213,5 +239,21 @@ impl Known {
             group: self.listed.group,
             captured: self.captured.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each role is a series, and a process can change its title as often as it likes.
+    #[test]
+    fn the_number_of_roles_is_bounded() {
+        let (mut roles, container) = (Roles::default(), Container::default());
+        let mut admit = |number| roles.admit(&container, format!("job-{number}"));
+        let admitted: BTreeSet<String> = (0..1000).map(&mut admit).collect();
+        assert_eq!(admitted.len(), MAX_ROLES + 1);
+        assert_eq!(admit(MAX_ROLES - 1), format!("job-{}", MAX_ROLES - 1));
+        assert_eq!(admit(MAX_ROLES), OTHER);
     }
 }
