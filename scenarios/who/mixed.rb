@@ -7,6 +7,8 @@
 require "json"
 
 ROUNDS = Integer(ARGV.fetch(0, "300"))
+# Of so many results one is kept; the others become garbage.
+KEPT_EVERY = 5
 
 def work(round)
   rows = Array.new(1500) { |i| { "id" => i, "name" => "customer #{i}", "total" => i * 1.25 } }
@@ -25,7 +27,12 @@ $stdin.gets
 clocks = [Process::CLOCK_MONOTONIC, Process::CLOCK_PROCESS_CPUTIME_ID]
 before = clocks.map { |name| clock(name) }
 threads = Array.new(2) do
-  Thread.new { Array.new(ROUNDS) { |round| work(round) } }
+  Thread.new do
+    (0...ROUNDS).filter_map do |round|
+      result = work(round)
+      result if (round % KEPT_EVERY).zero?
+    end
+  end
 end
 kept = threads.map(&:value)
 wall, cpu = clocks.map { |name| clock(name) }.zip(before).map { |now, then_| now - then_ }
