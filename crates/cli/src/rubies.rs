@@ -127,7 +127,7 @@ impl Rubies {
         let members: BTreeMap<i32, Member> =
             pids.into_iter().filter_map(|pid| Some((pid, proc::member(pid)?))).collect();
         let mut before = std::mem::take(&mut self.known);
-        // A capture makes a copy of a process, which is none of the program's.
+        // The forked copies of captures do not count.
         for member in members.values().filter(|member| !member.is_copy) {
             let key = (member.pid, member.started_ticks, member.program);
             let mut known = before.remove(&key).unwrap_or(Known {

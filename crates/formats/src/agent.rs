@@ -12,7 +12,7 @@ use crate::{CauseRow, Confidence, Group};
 pub struct Place {
     /// The container, and where it runs.
     pub container: Container,
-    /// The role of the process in the container, such as "puma cluster worker 1".
+    /// The role of the process in the container, such as "puma worker 1".
     pub role: String,
 }
 

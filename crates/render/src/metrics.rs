@@ -340,8 +340,8 @@ mod tests {
         [1, 2, 3, 14, 300].map(Duration::from_millis).into_iter().for_each(|it| pauses.add(it));
         Node {
             processes: vec![
-                process("web-1", "puma cluster worker 0", 300),
-                process("web-1", "puma cluster worker 1", 600),
+                process("web-1", "puma worker 0", 300),
+                process("web-1", "puma worker 1", 600),
                 process("web-1", "job", 30),
                 process("web-1", "job", 60),
                 process("ev\"il\\\n\u{1b}[31m", "puma", 90),

@@ -35,9 +35,9 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     };
     let is_orphan = |it: &Member| it.is_forked && proc::parent_in_family(it.pid).is_none();
     let orphans: Vec<bool> = members.iter().map(is_orphan).collect();
+    let resident: u64 = members.iter().map(|it| it.rss_bytes).sum();
+    let part = if arguments.identical { OWN_PART_WITH_HASHES } else { OWN_PART };
     for member in &members {
-        let resident: u64 = members.iter().map(|it| it.rss_bytes).sum();
-        let part = if arguments.identical { OWN_PART_WITH_HASHES } else { OWN_PART };
         attempts::check_room(member.pid, resident / part)?;
     }
     let progress = Progress::of_capture(members[0].pid);

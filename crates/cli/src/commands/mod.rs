@@ -110,8 +110,8 @@ pub(crate) enum Command {
     ///
     /// Prometheus, or anything that reads its format, gets them from http://ADDRESS/metrics: the kernel's figures, the
     /// causes of each process's memory, the verdict, the limits of control groups, and the agent's own cost. Processes are
-    /// named by container and role. They are captured one at a time, for at most 0.3 % of a processor, and not while memory
-    /// is short.
+    /// named by container and role. They are captured one at a time, for 0.3 % of a processor in the long run, and not while
+    /// memory is short.
     #[command(after_help = agent::EXAMPLES)]
     Agent(agent::AgentArguments),
     /// Explain a cause in a report, or a term
