@@ -29,7 +29,7 @@ pub use setting::{Environment, Setting};
 pub use stable::{Early, MIN_STRETCHES, Shape, Slope, StablePoint, Teeth};
 pub use statistics::median;
 pub use trim::{trim_expectation, trim_watch};
-pub use verdict::{MIN_BYTES, MIN_SHARE, judge};
+pub use verdict::{MIN_BYTES, MIN_SHARE, judge, useless};
 pub use who::who;
 
 use formats::{Capture, Report};

@@ -1,4 +1,4 @@
-use formats::{Confidence, Verdict};
+use formats::{CauseRow, Confidence, Report, Verdict};
 use ledger::{Cause, CauseGroup, Ledger, percent};
 
 /// The least size of a cause that a verdict names, in bytes: a fresh Ruby has its parts too.
@@ -45,4 +45,21 @@ fn best_confidence(ledger: &Ledger) -> Confidence {
         true => Confidence::Medium,
         false => Confidence::High,
     }
+}
+
+/// Memory that serves no purpose of the program.
+const USELESS: [CauseGroup; 4] = [
+    CauseGroup::Unreturned,
+    CauseGroup::Fragmented,
+    CauseGroup::FreeSlots,
+    CauseGroup::NativeUnreachable,
+];
+
+/// Returns the largest useless cause if it has [`MIN_SHARE`] of RSS. A process without a verdict that has one is too small for a
+/// verdict, and not healthy.
+#[must_use]
+pub fn useless(report: &Report) -> Option<&CauseRow> {
+    let rows = report.causes.iter().filter(|row| USELESS.contains(&row.cause.group()));
+    let share = |row: &&CauseRow| percent(row.bytes, report.process.rss_bytes);
+    rows.max_by_key(|row| row.bytes).filter(|row| share(row) >= MIN_SHARE)
 }

@@ -52,21 +52,10 @@ fn bytes(report: &Report, cause: Cause) -> u64 {
     report.causes.iter().find(|row| row.cause == cause).map_or(0, |row| row.bytes)
 }
 
-/// Memory that serves no purpose of the program. A process that largely consists of it is not called healthy.
-const USELESS: [CauseGroup; 4] = [
-    CauseGroup::Unreturned,
-    CauseGroup::Fragmented,
-    CauseGroup::FreeSlots,
-    CauseGroup::NativeUnreachable,
-];
-
 fn healthy(report: &Report) -> (String, Vec<String>, String) {
     let is_read = report.malloc.is_some() && report.ruby.is_some();
     let rss = report.process.rss_bytes;
-    let useless = report.causes.iter().filter(|row| USELESS.contains(&row.cause.group()));
-    let most =
-        useless.max_by_key(|row| row.bytes).filter(|row| percent(row.bytes, rss) >= MIN_SHARE);
-    let summary = match most {
+    let summary = match diagnosis::useless(report) {
         Some(row) => format!(
             "Too small for a verdict: {} resident. But {:.0} % of it are {}: {}.",
             Size(rss),
