@@ -62,7 +62,7 @@ impl Shared {
 }
 
 pub(super) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
-    // An agent that may not even list the processes would serve nothing for ever.
+    // Without the list of processes there would be nothing to serve.
     capture::proc::processes()?;
     let signals = Signals::block(false)?;
     let failed = |source| Failure::CannotListen { address: arguments.listen, source };

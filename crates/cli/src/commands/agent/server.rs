@@ -19,7 +19,7 @@ const MAX_CONNECTIONS: usize = 16;
 /// The wait after a connection could not be accepted, as when no more files can be open.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// Answers for ever.
+/// Answers until rbloat ends.
 pub(super) fn serve(listener: &TcpListener, shared: &Shared) {
     static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
     loop {
