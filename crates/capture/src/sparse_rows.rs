@@ -169,8 +169,7 @@ impl<T> SparseRows<T> {
         let mut places = Vec::with_capacity(added.len());
         let mut added_rows = added.iter().peekable();
         let mut end = 0;
-        for row in 0..old.rows {
-            let length = old.range_of(row).map_or(0, |range| range.len());
+        for (row, length) in (0..).zip(old.row_lengths()) {
             end += length;
             let before = places.len();
             while added_rows.next_if(|added| added.0 == row).is_some() {
@@ -188,25 +187,18 @@ impl<T> SparseRows<T> {
     where
         T: Copy,
     {
-        let old = std::mem::take(self);
-        let (mut values, mut kept, mut start) = (old.values, 0, 0);
-        let lengths = Lengths { lengths: &old.lengths, long: &old.long };
-        let mut index = 0;
-        for row in 0..old.rows {
-            let bits = old.groups[(row / GROUP) as usize].bits;
-            let mut length = 0;
-            if bits >> (row % GROUP) & 1 == 1 {
-                let end = start + lengths.of(index);
-                index += 1;
-                for at in std::mem::replace(&mut start, end)..end {
-                    if keep(&values[at]) {
-                        values[kept + length] = values[at];
-                        length += 1;
-                    }
+        let mut old = std::mem::take(self);
+        let mut values = std::mem::take(&mut old.values);
+        let (mut kept, mut start) = (0, 0);
+        for length in old.row_lengths() {
+            let (before, end) = (kept, start + length);
+            for at in std::mem::replace(&mut start, end)..end {
+                if keep(&values[at]) {
+                    values[kept] = values[at];
+                    kept += 1;
                 }
             }
-            kept += length;
-            self.end_row_with(length);
+            self.end_row_with(kept - before);
         }
         values.truncate(kept);
         self.values = values;
@@ -242,6 +234,20 @@ impl<T> SparseRows<T> {
             let range = start..start + lengths.of(index);
             start = range.end;
             (row, &self.values[range])
+        })
+    }
+
+    /// The number of values of each row.
+    fn row_lengths(&self) -> impl Iterator<Item = usize> + '_ {
+        let lengths = Lengths { lengths: &self.lengths, long: &self.long };
+        let mut index = 0;
+        (0..self.rows).map(move |row| {
+            let bits = self.groups[(row / GROUP) as usize].bits;
+            if bits >> (row % GROUP) & 1 == 0 {
+                return 0;
+            }
+            index += 1;
+            lengths.of(index - 1)
         })
     }
 
