@@ -54,7 +54,7 @@ pub(crate) struct AgentArguments {
     /// Time between two captures of a process with the owners of its memory
     ///
     /// They take more time and memory than causes alone
-    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1h")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1h", hide_short_help = true)]
     owners_every: Duration,
     /// Save a snapshot of a process before the kernel kills it at its memory limit, and the code that made it grow
     ///
@@ -62,15 +62,15 @@ pub(crate) struct AgentArguments {
     #[arg(long, value_name = "DIR")]
     snapshots: Option<PathBuf>,
     /// The number of snapshots to keep
-    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..), hide_short_help = true)]
     max_snapshots: u32,
     /// The size of all files in that folder
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "200MiB")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "200MiB", hide_short_help = true)]
     max_snapshot_bytes: u64,
     /// The memory that the agent may use to find owners
     ///
     /// A process with so much memory that this would not do is captured without owners
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB", hide_short_help = true)]
     max_memory: u64,
     /// Trim processes if that returns much memory
     ///
