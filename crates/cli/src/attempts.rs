@@ -138,7 +138,7 @@ fn lock() -> MutexGuard<'static, ()> {
 }
 
 /// Returns the memory that rbloat itself needs to read a process, in bytes.
-fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
+pub(crate) fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
     let part = match detail {
         Detail { owners: false, .. } => OWN_PART,
         Detail { extent: Extent { retained_sizes: true, .. }, .. } => OWN_PART_WITH_RETAINED_SIZES,

@@ -122,6 +122,8 @@ pub(crate) enum Failure {
     NoScreen(&'static str),
     #[error("cannot listen on {address}: {source}; give another address with --listen")]
     CannotListen { address: std::net::SocketAddr, source: io::Error },
+    #[error("cannot use the token in {}: {what}", path.display())]
+    UnusableToken { path: PathBuf, what: String },
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -252,6 +254,7 @@ impl Failure {
             )
             | Self::Unwritable { .. }
             | Self::CannotListen { .. }
+            | Self::UnusableToken { .. }
             | Self::NoRun { .. }
             | Self::NothingMeasured
             | Self::NoSetting { .. }

@@ -205,6 +205,17 @@ impl Folder {
         Ok(rustix::fs::openat(&self.folder, name, flags, Mode::empty())?.into())
     }
 
+    /// The files in it: names and sizes.
+    pub(crate) fn files(&self) -> io::Result<Vec<(String, u64)>> {
+        // The path may lead elsewhere by now.
+        let entries = std::fs::read_dir(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))?;
+        let file = |entry: std::fs::DirEntry| {
+            let metadata = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
+            Some((entry.file_name().into_string().ok()?, metadata.len()))
+        };
+        Ok(entries.flatten().filter_map(file).collect())
+    }
+
     /// Removes a file in it.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::empty())?)

@@ -136,6 +136,11 @@ impl Watch {
         self.pid
     }
 
+    /// Returns true if the stacks of all its processes can be read.
+    pub(crate) fn knows_stacks(&self) -> bool {
+        self.sampler.unknown_processes().is_empty()
+    }
+
     /// The growth so far.
     pub(crate) fn growth_bytes(&self) -> u64 {
         self.sampler.growth_bytes()

@@ -1,11 +1,12 @@
 //! The state of `rbloat agent`, from which its metrics are written.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ledger::Cause;
 
-use crate::{CauseRow, Confidence, Group};
+use crate::{Arena, CauseRow, Confidence, Group, Owner, Report};
 
 /// The place of a process in a fleet, by names that survive its restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +43,82 @@ pub struct Node {
     pub own_cpu: Duration,
     /// RSS of rbloat itself, in bytes.
     pub own_rss_bytes: u64,
+    /// Trims by the agent.
+    pub treatment: Treatment,
+    /// The snapshots of processes near a limit; `None` if none are wanted.
+    pub archive: Option<Archive>,
+}
+
+/// Trims by the agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Treatment {
+    /// A process is trimmed if that returns so many bytes.
+    pub above_bytes: u64,
+    /// The trims so far.
+    pub trims: BTreeMap<TreatmentOutcome, u64>,
+    /// The bytes that they returned.
+    pub returned_bytes: u64,
+}
+
+/// The outcome of a trim by the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TreatmentOutcome {
+    /// The process was trimmed.
+    Trimmed,
+    /// It was not possible to do that without harm, as when no thread was at a safe point.
+    Refused,
+}
+
+impl TreatmentOutcome {
+    /// All outcomes.
+    pub const ALL: [Self; 2] = [Self::Trimmed, Self::Refused];
+}
+
+/// The snapshots that the agent took of processes near a memory limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Archive {
+    /// The attempts so far.
+    pub attempts: BTreeMap<(Alarm, SnapshotOutcome), u64>,
+    /// The files that are kept.
+    pub files: u64,
+    /// Their size.
+    pub bytes: u64,
+    /// True while the growth of a process is observed by code.
+    pub observes_growth: bool,
+}
+
+/// The reason for a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Alarm {
+    /// The control group has used most of its limit, and uses more and more.
+    NearLimit,
+    /// The control group met its limit, and the kernel had to reclaim memory.
+    LimitHit,
+    /// The control group grows so fast that it will soon meet its limit.
+    FastGrowth,
+}
+
+impl Alarm {
+    /// All alarms.
+    pub const ALL: [Self; 3] = [Self::NearLimit, Self::LimitHit, Self::FastGrowth];
+}
+
+/// The outcome of an attempt to take a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SnapshotOutcome {
+    /// The file was written.
+    Written,
+    /// The memory limit left no room for a capture.
+    NoRoom,
+    /// The process could not be captured for another reason.
+    Failed,
+    /// The file could not be written, as on a full disk.
+    NotWritten,
+}
+
+impl SnapshotOutcome {
+    /// All outcomes.
+    pub const ALL: [Self; 4] = [Self::Written, Self::NoRoom, Self::Failed, Self::NotWritten];
 }
 
 /// A Ruby process of a node.
@@ -57,6 +134,8 @@ pub struct NodeProcess {
     pub group: Option<Group>,
     /// The latest capture.
     pub captured: Option<Captured>,
+    /// The owners of its memory, at the latest capture that found them.
+    pub owned: Option<Owned>,
 }
 
 /// The kernel's exact figures about a process, in bytes.
@@ -85,6 +164,68 @@ pub struct Captured {
     pub allocator: String,
     /// The version of Ruby; `None` if Ruby could not be read.
     pub ruby_version: Option<String>,
+    /// The resident memory of malloc's arenas by use, in bytes; empty if malloc could not be read.
+    pub malloc: Vec<(&'static str, u64)>,
+    /// The live objects by type.
+    pub objects: BTreeMap<String, u64>,
+}
+
+impl From<&Report> for Captured {
+    fn from(report: &Report) -> Self {
+        Self {
+            unix_seconds: report.capture.unix_ms as f64 / 1e3,
+            causes: report.causes.clone(),
+            trim_yield_bytes: report.malloc.as_ref().map(|malloc| malloc.trim_yield_bytes),
+            verdict: report.verdict.cause,
+            confidence: report.verdict.confidence,
+            allocator: report.process.allocator.clone(),
+            ruby_version: report.process.ruby_version.clone(),
+            malloc: report.arenas.as_deref().map_or_else(Vec::new, states),
+            objects: report.ruby.as_ref().map_or_else(BTreeMap::new, |ruby| ruby.objects.clone()),
+        }
+    }
+}
+
+/// Reads one figure.
+type Bytes = fn(&Arena) -> u64;
+
+/// Adds up the arenas.
+fn states(arenas: &[Arena]) -> Vec<(&'static str, u64)> {
+    let states: [(_, Bytes); 7] = [
+        ("in_use", |arena| arena.in_use_bytes),
+        ("unreturned", |arena| arena.unreturned_bytes),
+        ("muzzy", |arena| arena.muzzy_bytes),
+        ("fragmented", |arena| arena.fragmented_bytes),
+        ("cached", |arena| arena.cached_bytes),
+        ("top", |arena| arena.top_bytes),
+        ("overhead", |arena| arena.overhead_bytes),
+    ];
+    states.map(|(name, bytes)| (name, arenas.iter().map(bytes).sum())).to_vec()
+}
+
+/// The owners of a process's memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Owned {
+    /// The time of the capture, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// RSS at that time, in bytes.
+    pub rss_bytes: u64,
+    /// The largest owners, the largest first.
+    pub owners: Vec<Owner>,
+}
+
+impl Owned {
+    /// The owners that are kept of a process. A process can have thousands.
+    const MAX_OWNERS: usize = 200;
+
+    /// Returns the owners in a report; `None` if it has none.
+    #[must_use]
+    pub fn of(report: &Report) -> Option<Self> {
+        let mut owners = report.owners.clone()?;
+        owners.sort_by_key(|owner| Reverse(owner.bytes()));
+        owners.truncate(Self::MAX_OWNERS);
+        Some(Self { unix_ms: report.capture.unix_ms, rss_bytes: report.process.rss_bytes, owners })
+    }
 }
 
 /// The outcome of an attempt to capture a process.

@@ -28,7 +28,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use agent::{
-    CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Pauses, Place,
+    Alarm, Archive, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
+    Pauses, Place, SnapshotOutcome, Treatment, TreatmentOutcome,
 };
 pub use comparison::{
     Comparison, Drawback, FailedRun, LoadResult, Medians, MissingSetting, PassedOver, Reason,
@@ -131,4 +132,13 @@ pub fn schema<T: Content + JsonSchema>() -> serde_json::Value {
     schema["properties"]["kind"] = serde_json::json!({ "const": T::KIND });
     schema["properties"]["schema"] = serde_json::json!({ "const": SCHEMA });
     schema
+}
+
+/// Returns `bytes` in gzip's format.
+#[must_use]
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    written.expect("a vector takes everything")
 }

@@ -117,7 +117,8 @@ pub struct Group {
 
 impl From<GroupMemory> for Group {
     fn from(memory: GroupMemory) -> Self {
-        let GroupMemory { usage_bytes, limit_bytes, cache_bytes, oom_kills } = memory;
+        let GroupMemory { usage_bytes, limit_bytes, cache_bytes, oom_kills, limit_hits: _ } =
+            memory;
         Self { usage_bytes, limit_bytes, cache_bytes, oom_kills }
     }
 }

@@ -1,12 +1,20 @@
 //! The metrics of `rbloat agent`, as Prometheus and its relatives read them.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use capture::one_line;
 use formats::{
-    CaptureOutcome, Confidence, Container, Node, NodeMemory, NodeProcess, Pauses, Place,
+    Alarm, Archive, CaptureOutcome, Confidence, Container, Group, Node, NodeMemory, NodeProcess,
+    Owned, Pauses, Place, SnapshotOutcome, TreatmentOutcome,
 };
+
+/// The owners of a place that are metrics: the largest ones, if they hold this part of RSS.
+const MAX_OWNERS: usize = 10;
+const MIN_PART: f64 = 0.02;
+/// The longest name of an owner.
+const MAX_NAME: usize = 100;
 
 /// The format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +81,14 @@ pub fn metrics(node: &Node, format: MetricsFormat) -> String {
         to.gauge(name, help, sums);
     }
     to.captures(places());
+    to.allocators(places());
+    to.owners(places());
+    to.treatment(node, places());
     to.groups(node);
     to.own(node);
+    if let Some(archive) = &node.archive {
+        to.archive(archive);
+    }
     if format == MetricsFormat::OpenMetrics {
         to.text.push_str("# EOF\n");
     }
@@ -90,6 +104,50 @@ fn outcome(outcome: CaptureOutcome) -> &'static str {
         CaptureOutcome::NoRoom => "no_room",
         CaptureOutcome::Failed => "failed",
     }
+}
+
+fn alarm(alarm: Alarm) -> &'static str {
+    match alarm {
+        Alarm::NearLimit => "near_limit",
+        Alarm::LimitHit => "limit_hit",
+        Alarm::FastGrowth => "fast_growth",
+    }
+}
+
+fn snapshot_outcome(outcome: SnapshotOutcome) -> &'static str {
+    match outcome {
+        SnapshotOutcome::Written => "written",
+        SnapshotOutcome::NoRoom => "no_room",
+        SnapshotOutcome::Failed => "failed",
+        SnapshotOutcome::NotWritten => "not_written",
+    }
+}
+
+/// Returns the owners that hold most memory of these processes, by kind and name, with the cause and the bytes.
+fn top_owners<'a>(
+    owned: impl Iterator<Item = &'a Owned>,
+) -> Vec<(&'a str, String, Option<ledger::Cause>, u64)> {
+    let mut sums: BTreeMap<_, u64> = BTreeMap::new();
+    let mut rss_bytes = 0_u64;
+    for one in owned {
+        rss_bytes = rss_bytes.saturating_add(one.rss_bytes);
+        for owner in &one.owners {
+            let sum = sums.entry((&*owner.kind, &*owner.owner, owner.cause)).or_default();
+            *sum = sum.saturating_add(owner.bytes());
+        }
+    }
+    let least = rss_bytes as f64 * MIN_PART;
+    let mut owners: Vec<_> = sums.into_iter().filter(|(_, bytes)| *bytes as f64 > least).collect();
+    owners.sort_by_key(|((kind, name, _), bytes)| (Reverse(*bytes), *name, *kind));
+    owners.truncate(MAX_OWNERS);
+    let short = |name: &str| match name.char_indices().nth(MAX_NAME) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    };
+    owners
+        .into_iter()
+        .map(|((kind, name, cause), bytes)| (kind, short(name), cause, bytes))
+        .collect()
 }
 
 fn confidence(confidence: Confidence) -> &'static str {
@@ -184,12 +242,157 @@ impl Writer {
         );
     }
 
+    /// The memory of allocators, and the objects of Ruby.
+    fn allocators<'a>(
+        &mut self,
+        places: impl Iterator<Item = (&'a Place, &'a [&'a NodeProcess])> + Clone,
+    ) {
+        self.gauge(
+            "rbloat_allocator_bytes",
+            "Resident memory of malloc's arenas by state, at the latest capture.",
+            places.clone().flat_map(|(place, processes)| {
+                let mut states = BTreeMap::new();
+                for it in processes.iter().filter_map(|process| process.captured.as_ref()) {
+                    for (state, bytes) in &it.malloc {
+                        *states.entry((&it.allocator, state)).or_insert(0) += bytes;
+                    }
+                }
+                states.into_iter().map(|((allocator, state), bytes)| {
+                    let labels = [("allocator", allocator.clone()), ("state", (*state).to_owned())];
+                    (and(labels_of(place), labels), bytes as f64)
+                })
+            }),
+        );
+        self.gauge(
+            "rbloat_objects",
+            "Live objects by type, at the latest capture.",
+            places.flat_map(|(place, processes)| {
+                let mut types = BTreeMap::new();
+                let captured = processes.iter().filter_map(|process| process.captured.as_ref());
+                for (name, count) in captured.flat_map(|captured| &captured.objects) {
+                    *types.entry(name).or_insert(0) += count;
+                }
+                types.into_iter().map(|(name, count)| {
+                    (and(labels_of(place), [("type", name.clone())]), count as f64)
+                })
+            }),
+        );
+    }
+
+    /// The owners that hold most memory.
+    fn owners<'a>(
+        &mut self,
+        places: impl Iterator<Item = (&'a Place, &'a [&'a NodeProcess])> + Clone,
+    ) {
+        self.gauge(
+            "rbloat_owner_bytes",
+            "Memory of the largest owners: the slots of their objects, and the resident memory that these hold, at the latest \
+             capture that found owners.",
+            places.clone().flat_map(|(place, processes)| {
+                let owned = processes.iter().filter_map(|process| process.owned.as_ref());
+                top_owners(owned).into_iter().map(|(kind, owner, cause, bytes)| {
+                    let cause = cause.map_or("", ledger::Cause::name);
+                    let labels = [
+                        ("owner", owner),
+                        ("kind", kind.to_owned()),
+                        ("cause", cause.to_owned()),
+                    ];
+                    (and(labels_of(place), labels), bytes as f64)
+                })
+            }),
+        );
+        self.gauge(
+            "rbloat_owners_timestamp_seconds",
+            "The time of the latest capture that found owners; with several processes, of the oldest of them.",
+            places.filter_map(|(place, processes)| {
+                let owned = processes.iter().filter_map(|process| process.owned.as_ref());
+                let oldest = owned.map(|owned| owned.unix_ms).min()?;
+                Some((labels_of(place), oldest as f64 / 1e3))
+            }),
+        );
+    }
+
+    /// Trims by the agent, and those that it could make.
+    fn treatment<'a>(
+        &mut self,
+        node: &Node,
+        places: impl Iterator<Item = (&'a Place, &'a [&'a NodeProcess])>,
+    ) {
+        let above = node.treatment.above_bytes;
+        self.gauge(
+            "rbloat_treatable_bytes",
+            "Memory that `rbloat agent --treat` would return by trims: of processes for which that is worth it.",
+            places.filter_map(|(place, processes)| {
+                let captured = processes.iter().filter_map(|process| process.captured.as_ref());
+                let yields = captured.filter_map(|it| it.trim_yield_bytes);
+                yields.clone().next()?;
+                let sum: u64 = yields.filter(|bytes| *bytes >= above).sum();
+                Some((labels_of(place), sum as f64))
+            }),
+        );
+        self.counter(
+            "rbloat_trims",
+            "Trims by `rbloat agent --treat`, by outcome.",
+            TreatmentOutcome::ALL.into_iter().map(|outcome| {
+                let name = match outcome {
+                    TreatmentOutcome::Trimmed => "trimmed",
+                    TreatmentOutcome::Refused => "refused",
+                };
+                let count = node.treatment.trims.get(&outcome).copied().unwrap_or(0);
+                (vec![("outcome", name.to_owned())], count as f64)
+            }),
+        );
+        self.counter(
+            "rbloat_trimmed_bytes",
+            "Memory that these trims returned to the kernel.",
+            [(Vec::new(), node.treatment.returned_bytes as f64)],
+        );
+    }
+
+    /// The snapshots of processes near a limit.
+    fn archive(&mut self, archive: &Archive) {
+        let attempts = Alarm::ALL
+            .into_iter()
+            .flat_map(|alarm| SnapshotOutcome::ALL.map(|outcome| (alarm, outcome)));
+        self.counter(
+            "rbloat_snapshots",
+            "Attempts to save a snapshot of a process near its memory limit, by reason and outcome.",
+            attempts.map(|(reason, outcome)| {
+                let count = archive.attempts.get(&(reason, outcome)).copied().unwrap_or(0);
+                let labels = [("reason", alarm(reason)), ("outcome", snapshot_outcome(outcome))];
+                (labels.map(|(name, value)| (name, value.to_owned())).to_vec(), count as f64)
+            }),
+        );
+        let figures = [
+            ("rbloat_snapshots_stored", "The snapshots in the folder.", archive.files),
+            (
+                "rbloat_snapshots_stored_bytes",
+                "The size of all files in the folder.",
+                archive.bytes,
+            ),
+            (
+                "rbloat_growth_observed",
+                "1 while the growth of a process near its limit is observed by code.",
+                u64::from(archive.observes_growth),
+            ),
+        ];
+        for (name, help, figure) in figures {
+            self.gauge(name, help, [(Vec::new(), figure as f64)]);
+        }
+    }
+
     /// The memory of control groups.
     fn groups(&mut self, node: &Node) {
         let mut groups = BTreeMap::new();
         for process in &node.processes {
             if let Some(group) = process.group {
-                groups.insert(&process.place.container, group);
+                // Processes outside of containers have the same names, and may be in different groups.
+                let room =
+                    |it: &Group| it.limit_bytes.map(|limit| limit.saturating_sub(it.usage_bytes));
+                let least = groups.entry(&process.place.container).or_insert(group);
+                if room(&group).is_some_and(|new| room(least).is_none_or(|known| new < known)) {
+                    *least = group;
+                }
             }
         }
         let groups =
@@ -306,7 +509,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use formats::{Captured, CauseRow, Group};
+    use formats::{Captured, CauseRow, Owner, Treatment};
     use ledger::Cause;
 
     fn process(pod: &str, role: &str, mib: u64) -> NodeProcess {
@@ -331,8 +534,46 @@ mod tests {
                 confidence: Confidence::High,
                 allocator: "glibc 2.36".into(),
                 ruby_version: Some("3.1.2".into()),
+                malloc: vec![("in_use", mib << 18), ("fragmented", mib << 17)],
+                objects: [("T_STRING".to_owned(), 100 * mib)].into(),
+            }),
+            owned: Some(Owned {
+                unix_ms: 1_500_000_000_000,
+                rss_bytes: mib << 20,
+                owners: vec![owner("String", mib << 19), owner("Tiny", mib << 14)],
             }),
         }
+    }
+
+    fn owner(name: &str, bytes: u64) -> Owner {
+        Owner {
+            owner: name.into(),
+            kind: "class".into(),
+            cause: Some(Cause::RubyMalloc),
+            objects: 1,
+            slot_bytes: bytes / 4,
+            chunks: 1,
+            exclusive_bytes: bytes,
+            shared_bytes: 0,
+            resident_bytes: Some(bytes - bytes / 4),
+            memsize: None,
+            retained_bytes: None,
+            kept_by: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn owners_are_few_and_their_names_are_short() {
+        let owners = (1..100).map(|number| owner(&format!("Owner{number}"), number << 20));
+        let mut owned = Owned { unix_ms: 0, rss_bytes: 1 << 30, owners: owners.collect() };
+        let found = top_owners([&owned].into_iter());
+        let names: Vec<_> = found.iter().map(|(_, name, ..)| name.as_str()).collect();
+        let largest = (90..100).rev().map(|number| format!("Owner{number}"));
+        assert_eq!(names, largest.collect::<Vec<_>>());
+        owned.owners = vec![owner(&"ä".repeat(5000), 1 << 29), owner("Small", 20 << 20)];
+        let found = top_owners([&owned, &owned].into_iter());
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].1.chars().count(), found[0].3), (MAX_NAME + 1, 1 << 30));
     }
 
     fn node() -> Node {
@@ -352,7 +593,32 @@ mod tests {
             pauses,
             own_cpu: Duration::from_millis(1250),
             own_rss_bytes: 20 << 20,
+            treatment: Treatment {
+                above_bytes: 100 << 20,
+                trims: [(TreatmentOutcome::Trimmed, 3)].into(),
+                returned_bytes: 700 << 20,
+            },
+            archive: Some(Archive {
+                attempts: [((Alarm::NearLimit, SnapshotOutcome::Written), 2)].into(),
+                files: 2,
+                bytes: 3 << 20,
+                observes_growth: true,
+            }),
         }
+    }
+
+    /// The group without a limit was the metric, and the limit was missing.
+    #[test]
+    fn of_groups_with_the_same_names_the_one_with_the_least_room_counts() {
+        let limit = |limit_bytes| {
+            let mut one = process("", "puma", 1);
+            one.group.as_mut().unwrap().limit_bytes = limit_bytes;
+            one
+        };
+        let processes = vec![limit(Some(5 << 30)), limit(Some(3 << 30)), limit(None)];
+        let text = metrics(&Node { processes, ..Node::default() }, MetricsFormat::Text);
+        let line = text.lines().find(|line| line.starts_with("rbloat_group_limit_bytes")).unwrap();
+        assert!(line.ends_with(&format!(" {}", 3_u64 << 30)), "{line}");
     }
 
     #[test]

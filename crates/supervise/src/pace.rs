@@ -7,6 +7,8 @@ use std::time::Duration;
 pub const SHARE_OF_SAMPLES: f64 = 0.0025;
 /// The share for exact samples.
 pub const SHARE_OF_EXACT_SAMPLES: f64 = 0.004;
+/// The share for readings of memory limits, which are two small files for each control group.
+pub const SHARE_OF_LIMITS: f64 = 0.001;
 /// The share for captures of causes.
 pub const SHARE_OF_CAUSES: f64 = 0.003;
 

@@ -21,9 +21,18 @@ pub struct GroupMemory {
     /// The number of processes that were killed since the group was created because it was full. `None` if
     /// the kernel does not count them (version 1 before Linux 4.13).
     pub oom_kills: Option<u64>,
+    /// How often the group met its limit, or `memory.high` of version 2, and the kernel had to reclaim memory. `None` if the
+    /// kernel does not count that.
+    pub limit_hits: Option<u64>,
 }
 
 impl GroupMemory {
+    /// The bytes in use without caches of files, which the kernel gives up.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.usage_bytes.saturating_sub(self.cache_bytes)
+    }
+
     /// The bytes that can still be allocated before the kernel kills a process; `None` without a limit.
     #[must_use]
     pub fn room_bytes(&self) -> Option<u64> {
@@ -206,6 +215,8 @@ struct Hierarchy {
     cache: &'static str,
     /// The file with a line of `oom_kill`.
     events: &'static str,
+    /// The file with the number of times that the limit was met; `None` if `events` has it.
+    hits: Option<&'static str>,
     /// The lines with caches of files: all, and those that processes map.
     files: [&'static str; 2],
     /// The file with the kernel's own memory; `None` if memory.stat has it.
@@ -224,6 +235,7 @@ static HIERARCHIES: [Hierarchy; 2] = [
         usage: "memory.current",
         cache: "inactive_file ",
         events: "memory.events",
+        hits: None,
         files: ["file ", "file_mapped "],
         kernel: None,
     },
@@ -234,6 +246,7 @@ static HIERARCHIES: [Hierarchy; 2] = [
         usage: "memory.usage_in_bytes",
         cache: "total_inactive_file ",
         events: "memory.oom_control",
+        hits: Some("memory.failcnt"),
         files: ["total_cache ", "total_mapped_file "],
         kernel: Some("memory.kmem.usage_in_bytes"),
     },
@@ -269,12 +282,20 @@ impl Hierarchy {
     fn memory(&self, level: &Path) -> Option<GroupMemory> {
         let read = |name: &str| fs::read_to_string(level.join(name)).ok();
         let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+        let events = read(self.events).unwrap_or_default();
+        let limit_hits = match self.hits {
+            Some(file) => number(file),
+            None => number_after(&events, "high ")
+                .zip(number_after(&events, "max "))
+                .map(|(high, max)| high + max),
+        };
         Some(GroupMemory {
             usage_bytes: number(self.usage)?,
             limit_bytes: number(self.limit).filter(|&limit| limit < NO_LIMIT),
             cache_bytes: number_after(&read("memory.stat").unwrap_or_default(), self.cache)
                 .unwrap_or(0),
-            oom_kills: number_after(&read(self.events).unwrap_or_default(), "oom_kill "),
+            oom_kills: number_after(&events, "oom_kill "),
+            limit_hits,
         })
     }
 }
@@ -339,13 +360,14 @@ mod tests {
         write("memory.max", "1000000\n");
         write("memory.current", "900000\n");
         write("memory.stat", "anon 5\ninactive_file 50000\ntotal_inactive_file 70000\n");
-        write("memory.events", "low 0\nhigh 0\nmax 9\noom 4\noom_kill 3\noom_group_kill 0\n");
+        write("memory.events", "low 0\nhigh 2\nmax 9\noom 4\noom_kill 3\noom_group_kill 0\n");
         let memory = two.memory(folder.path()).unwrap();
         let expected = GroupMemory {
             usage_bytes: 900_000,
             limit_bytes: Some(1_000_000),
             cache_bytes: 50_000,
             oom_kills: Some(3),
+            limit_hits: Some(11),
         };
         assert_eq!(memory, expected);
         assert_eq!(memory.room_bytes(), Some(150_000));
@@ -355,12 +377,14 @@ mod tests {
         write("memory.usage_in_bytes", "800000\n");
         write("memory.limit_in_bytes", "9223372036854771712\n");
         write("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+        write("memory.failcnt", "7\n");
         let memory = one.memory(folder.path()).unwrap();
         let expected = GroupMemory {
             usage_bytes: 800_000,
             limit_bytes: None,
             cache_bytes: 70_000,
             oom_kills: Some(2),
+            limit_hits: Some(7),
         };
         assert_eq!(memory, expected);
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use formats::{Who, to_json};
 use ledger::Size;
 use sampler::Program;
-use supervise::{Event, Orphans, Signals, exit_status};
+use supervise::{Event, Orphans, Signals, exit_status, unix_ms};
 
 use crate::arguments::{CaptureArguments, ProcessName, parse_time};
 use crate::attempts;
@@ -58,7 +58,7 @@ pub(crate) struct WhoArguments {
     /// Write a flame graph as an HTML file
     ///
     /// It opens in any browser without network. A name that ends in .folded gets stacks as --folded, one in .json as
-    /// --speedscope
+    /// --speedscope, and one in .pb.gz a profile for `go tool pprof`, Pyroscope and Parca
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Write the stacks for flame graph tools: a line for each, frames separated by semicolons, and bytes
@@ -79,6 +79,7 @@ struct Files {
     page: Option<Output>,
     folded: Option<Output>,
     speedscope: Option<Output>,
+    pprof: Option<Output>,
 }
 
 pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
@@ -89,9 +90,10 @@ pub(crate) fn run(arguments: &WhoArguments) -> Result<Outcome, Failure> {
         arguments.output.as_ref().filter(of).cloned()
     };
     let files = Files {
-        page: open(&output(|it| !matches!(it, "folded" | "json")))?,
+        page: open(&output(|it| !matches!(it, "folded" | "json" | "gz")))?,
         folded: open(&output(|it| it == "folded").or(arguments.folded.clone()))?,
         speedscope: open(&output(|it| it == "json").or(arguments.speedscope.clone()))?,
+        pprof: open(&output(|it| it == "gz"))?,
     };
     match &arguments.watched.process {
         Some(name) => {
@@ -188,16 +190,18 @@ fn watch(
 /// Writes the files, and prints the result and the notes. Nothing else can be done afterwards.
 fn print(watched: &Watched, arguments: &WhoArguments, files: Files) -> Result<(), Failure> {
     let who = &watched.who;
-    let pending = [&files.page, &files.folded, &files.speedscope].into_iter().flatten();
+    let Files { page, folded, speedscope, pprof } = files;
+    let pending = [&page, &folded, &speedscope, &pprof].into_iter().flatten();
     Sandbox::new(arguments.capture.sandbox, pending).begin();
     let outputs = [
-        (files.page, render::who_html as fn(&Who) -> String),
-        (files.folded, render::folded),
-        (files.speedscope, render::speedscope),
+        (page, (|who| render::who_html(who).into_bytes()) as fn(&Who) -> Vec<u8>),
+        (folded, |who| render::folded(who).into_bytes()),
+        (speedscope, |who| render::speedscope(who).into_bytes()),
+        (pprof, |who| render::who_pprof(who, unix_ms().saturating_mul(1_000_000))),
     ];
-    for (output, text) in outputs {
+    for (output, bytes) in outputs {
         if let Some(output) = output {
-            output.write(text(who).as_bytes())?;
+            output.write(&bytes(who))?;
         }
     }
     let text = match arguments.json {

@@ -296,6 +296,29 @@ fn a_busy_target_lives_on_after_rbloat_is_killed_in_trims() {
     assert!(target.finish());
 }
 
+/// The agent captures each process every second, with owners and without, and trims.
+#[test]
+fn a_busy_target_lives_on_after_agents_are_killed() {
+    let (_folder, mut target) = busy_with_natives();
+    let mut random = 1_u64;
+    for _ in 0..kills() / 4 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let mut agent = rbloat()
+            .args(["agent", "--listen", "127.0.0.1:0", "--every", "1s", "--causes-every", "1s"])
+            .args(["--owners-every", "1s", "--treat", "--treat-above", "1"])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // Captures begin after a second.
+        std::thread::sleep(Duration::from_millis(900 + (random >> 33) % 1500));
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+    }
+    check(&mut target);
+    assert!(target.finish());
+}
+
 #[test]
 fn a_busy_target_lives_on_after_rbloat_top_is_killed() {
     let (_folder, mut target) = busy_with_natives();

@@ -33,6 +33,13 @@ pub struct Owner {
 }
 
 impl Owner {
+    /// The slots of its objects, and the resident memory that they hold.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let held = self.exclusive_bytes.saturating_add(self.shared_bytes);
+        self.resident_bytes.unwrap_or(held).saturating_add(self.slot_bytes)
+    }
+
     /// Sums up owners in one row.
     pub(super) fn sum(owners: &[Self]) -> Self {
         // A snapshot may have sizes that no process has.

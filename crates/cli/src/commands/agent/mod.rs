@@ -1,10 +1,15 @@
 //! `rbloat agent`. One thread reads the kernel's figures and captures processes ([`observer`]), another one answers scrapers
 //! ([`server`]). This thread waits for signals.
 
+mod archive;
+mod limits;
 mod observer;
 mod server;
+mod token;
+mod trigger;
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,12 +17,15 @@ use clap::Args;
 use formats::Node;
 use supervise::{Event, Signals};
 
-use crate::arguments::{CaptureArguments, parse_time};
+use crate::arguments::{CaptureArguments, parse_size, parse_time};
 use crate::attempts;
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
+use archive::Archive;
+use limits::Limits;
 use observer::Observer;
+use token::Token;
 
 /// The longest wait for a signal, after which the threads are looked after.
 const WAIT: Duration = Duration::from_secs(1);
@@ -43,8 +51,49 @@ pub(crate) struct AgentArguments {
     /// They are made less often if they would cost more than 0.3 % of a processor
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5m")]
     causes_every: Duration,
+    /// Time between two captures of a process with the owners of its memory
+    ///
+    /// They take more time and memory than causes alone
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1h", hide_short_help = true)]
+    owners_every: Duration,
+    /// Save a snapshot of a process before the kernel kills it at its memory limit, and the code that made it grow
+    ///
+    /// It is taken when the control group uses 85 % of its limit and grows, meets its limit, or would meet it within 30 s
+    #[arg(long, value_name = "DIR")]
+    snapshots: Option<PathBuf>,
+    /// The number of snapshots to keep
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..), hide_short_help = true)]
+    max_snapshots: u32,
+    /// The size of all files in that folder
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "200MiB", hide_short_help = true)]
+    max_snapshot_bytes: u64,
+    /// The memory that the agent may use to find owners
+    ///
+    /// A process with so much memory that this would not do is captured without owners
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB", hide_short_help = true)]
+    max_memory: u64,
+    /// Trim processes if that returns much memory
+    ///
+    /// Each at most once an hour, and one a minute on the machine. Without this option, the metric rbloat_treatable_bytes has the
+    /// memory that these trims would return.
+    #[arg(long)]
+    treat: bool,
+    /// The memory that a trim has to return
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", hide_short_help = true)]
+    treat_above: u64,
+    /// Answer only requests with this bearer token, except for /healthz
+    ///
+    /// The file has the token on its only line. Others may not read it
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     #[command(flatten)]
     capture: CaptureArguments,
+    /// Print a dashboard for Grafana, and exit
+    #[arg(long, exclusive = true, hide_short_help = true)]
+    print_dashboard: bool,
+    /// Print alert rules for Prometheus, and exit
+    #[arg(long, exclusive = true, hide_short_help = true)]
+    print_rules: bool,
 }
 
 /// What the observer found last.
@@ -62,21 +111,31 @@ impl Shared {
 }
 
 pub(super) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
+    if arguments.print_dashboard || arguments.print_rules {
+        let text = if arguments.print_rules { render::alert_rules() } else { render::dashboard() };
+        terminal::print(&text)?;
+        return Ok(Outcome::Done);
+    }
     // Without the list of processes there would be nothing to serve.
     capture::proc::processes()?;
     let signals = Signals::block(false)?;
     let failed = |source| Failure::CannotListen { address: arguments.listen, source };
     let listener = TcpListener::bind(arguments.listen).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
+    let token = arguments.token_file.as_deref().map(Token::read).transpose()?;
+    let archive = arguments.snapshots.as_deref().map(|folder| {
+        Archive::open(folder, arguments.max_snapshots as usize, arguments.max_snapshot_bytes)
+    });
+    let limits = archive.transpose()?.map(Limits::new);
     let shared = Shared::default();
-    let mut observer =
-        Observer::new(arguments.every, arguments.causes_every, arguments.capture, shared.clone());
+    let mut observer = Observer::new(arguments, limits, shared.clone());
     // The first answer has figures.
     let wait = observer.read();
     let spawn = std::thread::Builder::new;
     let threads = [
         spawn().spawn(move || observer.run(wait))?,
-        spawn().spawn(move || server::serve(&listener, &shared))?,
+        spawn()
+            .spawn(move || server::serve(&listener, &server::Service { shared, token }.into()))?,
     ];
     terminal::print_error(&format!("serving http://{address}/metrics\n"));
     loop {

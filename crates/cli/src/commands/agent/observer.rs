@@ -5,17 +5,22 @@ use std::time::{Duration, Instant};
 
 use capture::proc;
 use formats::{
-    CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Place,
-    Report,
+    CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
+    Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
 };
+use ledger::{Extent, Size};
 use supervise::{Allowance, SHARE_OF_CAUSES};
 
-use super::Shared;
+use super::limits::{Alarmed, Limits};
+use super::{AgentArguments, Shared};
+use crate::allocator_call::AllocatorCall;
 use crate::arguments::CaptureArguments;
+use crate::attempts::own_bytes;
 use crate::failure::Failure;
 use crate::rubies::{Id, Intervals, Listed, Rubies};
-use crate::source::{Detail, report_quietly};
+use crate::source::{Detail, snapshot_quietly};
 use crate::terminal;
+use crate::trimming;
 
 /// The time between two searches for processes.
 const SEARCH_EVERY: Duration = Duration::from_secs(15);
@@ -28,6 +33,9 @@ const BETWEEN_CAPTURES: Duration = Duration::from_millis(500);
 const MOST: Duration = Duration::from_secs(5);
 /// Memory is short if processes wait for it for this share of the time, in percent (the first figure of /proc/pressure/memory).
 const MAX_PRESSURE: f64 = 10.0;
+/// The time between two trims, and between two trims of a process.
+const BETWEEN_TRIMS: Duration = Duration::from_secs(60);
+const TRIM_AGAIN: Duration = Duration::from_secs(3600);
 /// The roles of a container: a program that writes numbers into its title would have a new one each time, and each is a series
 /// that Prometheus keeps for long.
 const MAX_ROLES: usize = 100;
@@ -41,7 +49,15 @@ pub(super) struct Observer {
     capture: CaptureArguments,
     started: Instant,
     causes_every: Duration,
+    owners_every: Duration,
+    /// The memory that captures with owners may take.
+    max_memory: u64,
+    /// True if processes are trimmed.
+    treats: bool,
+    /// The time from which on a process may be trimmed.
+    trim_at: Duration,
     allowance: Allowance,
+    limits: Option<Limits>,
     known: BTreeMap<Id, Known>,
     /// Containers by their ids.
     containers: BTreeMap<String, Container>,
@@ -56,30 +72,39 @@ pub(super) struct Observer {
 struct Known {
     listed: Listed,
     place: Place,
-    /// The time of the next capture.
+    /// The time of the next capture of causes.
     due: Duration,
+    /// The time of the next capture with owners, after the first one of causes.
+    owners_due: Duration,
     captured: Option<Captured>,
+    owned: Option<Owned>,
+    /// The time from which on it may be trimmed.
+    trim_at: Duration,
 }
 
 impl Observer {
-    pub(super) fn new(
-        every: Duration,
-        causes_every: Duration,
-        capture: CaptureArguments,
-        shared: Shared,
-    ) -> Self {
+    pub(super) fn new(arguments: &AgentArguments, limits: Option<Limits>, shared: Shared) -> Self {
+        let AgentArguments {
+            every, causes_every, owners_every, max_memory, capture, treat, ..
+        } = *arguments;
+        let treatment = Treatment { above_bytes: arguments.treat_above, ..Treatment::default() };
         let search = SEARCH_EVERY.min(every);
         Self {
             rubies: Rubies::new(Intervals { search, sample: every, exact: every }),
             capture,
             started: Instant::now(),
             causes_every,
+            owners_every,
+            max_memory,
+            treats: treat,
+            trim_at: Duration::ZERO,
+            limits,
             allowance: Allowance::new(SHARE_OF_CAUSES, MOST),
             known: BTreeMap::new(),
             containers: BTreeMap::new(),
             roles: Roles::default(),
             printed: BTreeSet::new(),
-            node: Node::default(),
+            node: Node { treatment, ..Node::default() },
             shared,
         }
     }
@@ -88,6 +113,7 @@ impl Observer {
         loop {
             std::thread::sleep(wait.min(BETWEEN_CAPTURES));
             wait = self.read();
+            self.watch_limits();
             self.capture_one();
         }
     }
@@ -102,16 +128,24 @@ impl Observer {
             let known = match before.remove(&id) {
                 // A server gives its processes titles when they are ready.
                 Some(known) if known.listed.command == listed.command => Known { listed, ..known },
-                known => {
-                    let place = self.place(&listed);
-                    let (due, captured) = known
-                        .map_or((now + YOUNG.min(self.causes_every), None), |known| {
-                            (known.due, known.captured)
-                        });
-                    Known { listed, place, due, captured }
+                Some(known) => Known { place: self.place(&listed), listed, ..known },
+                None => {
+                    let (place, due) = (self.place(&listed), now + YOUNG.min(self.causes_every));
+                    Known {
+                        listed,
+                        place,
+                        due,
+                        owners_due: due,
+                        captured: None,
+                        owned: None,
+                        trim_at: now,
+                    }
                 }
             };
             self.known.insert(id, known);
+        }
+        if let Some(limits) = &mut self.limits {
+            limits.follow(now, self.known.keys().copied().collect());
         }
         let containers: BTreeSet<_> =
             self.known.values().map(|known| &known.place.container).collect();
@@ -140,63 +174,154 @@ impl Observer {
     /// Captures the process that is due first, if one is.
     fn capture_one(&mut self) {
         let now = self.started.elapsed();
-        let first = self.known.iter().min_by_key(|(_, known)| known.due);
-        let Some((&id, known)) = first.filter(|(_, known)| known.due <= now) else { return };
+        let first = self.known.iter().min_by_key(|(_, known)| known.next_due());
+        let Some((&id, known)) = first.filter(|(_, known)| known.next_due() <= now) else { return };
         if !self.allowance.is_left(now) {
             return;
         }
-        let place = known.place.clone();
+        let wants_owners = known.owners_due <= now && known.captured.is_some();
+        let has_memory = self.has_memory_for(known, Detail::OWNERS);
         let cpu = proc::own_cpu_time();
-        let outcome = match proc::start_time(id.0) {
-            Ok(started) if started == id.1 => self.try_capture(id, &place),
-            _ => None,
-        };
-        if let Some(outcome) = outcome {
-            *self.node.captures.entry(outcome).or_default() += 1;
+        if wants_owners && !has_memory {
+            // Too large to find its owners.
+        } else if proc::memory_pressure().is_some_and(|percent| percent > MAX_PRESSURE) {
+            self.count(CaptureOutcome::Pressure);
+        } else {
+            let _ = self.capture(id, if wants_owners { Detail::OWNERS } else { Detail::CAUSES });
         }
         if let Some(known) = self.known.get_mut(&id) {
-            known.due = now + self.causes_every;
+            if wants_owners {
+                known.owners_due = now + self.owners_every;
+            } else {
+                known.due = now + self.causes_every;
+            }
+        }
+        if self.treats && !wants_owners {
+            self.treat(id);
         }
         self.allowance.spend(proc::own_cpu_time().saturating_sub(cpu));
         self.publish();
     }
 
-    /// Returns the outcome; `None` if the process has ended.
-    fn try_capture(&mut self, id: Id, place: &Place) -> Option<CaptureOutcome> {
-        if proc::memory_pressure().is_some_and(|percent| percent > MAX_PRESSURE) {
-            return Some(CaptureOutcome::Pressure);
-        }
-        let reason = match report_quietly(id.0, self.capture, Detail::CAUSES) {
-            Ok(report) => return Some(self.take(id, report)),
-            Err(failure) if failure.is_end() => return None,
-            Err(Failure::NoRoom { .. }) => return Some(CaptureOutcome::NoRoom),
-            Err(failure) => failure.to_string(),
+    /// Trims a process that was captured just now, if that returns much.
+    fn treat(&mut self, id: Id) {
+        let now = self.started.elapsed();
+        let Some(known) = self.known.get_mut(&id).filter(|it| it.trim_at.max(self.trim_at) <= now)
+        else {
+            return;
         };
-        // Once for each kind of process: the numbers of processes change.
-        if self.printed.insert(place.role.clone()) {
-            terminal::complain(format!("process {} ({}): {reason}", id.0, place.role));
+        let captured = known.captured.as_ref();
+        let expected = captured.and_then(|it| it.trim_yield_bytes).unwrap_or(0);
+        if expected < self.node.treatment.above_bytes || proc::start_time(id.0).ok() != Some(id.1) {
+            return;
         }
-        Some(CaptureOutcome::Failed)
+        self.trim_at = now + BETWEEN_TRIMS;
+        known.trim_at = now + TRIM_AGAIN;
+        // The metrics should show the effect soon.
+        known.due = now;
+        let trimmed = AllocatorCall::find(id.0).and_then(|call| trimming::trim(id.0, &call));
+        let treatment = &mut self.node.treatment;
+        let (outcome, what) = match trimmed {
+            Ok(outcome) => {
+                let returned = outcome.returned_bytes();
+                treatment.returned_bytes += returned;
+                (TreatmentOutcome::Trimmed, format!("a trim returned {}", Size(returned)))
+            }
+            Err(failure) if failure.is_end() => return,
+            Err(failure) => (TreatmentOutcome::Refused, failure.to_string()),
+        };
+        *treatment.trims.entry(outcome).or_default() += 1;
+        terminal::print_error(&format!("process {} ({}): {what}\n", id.0, known.place.role));
     }
 
-    fn take(&mut self, id: Id, report: Report) -> CaptureOutcome {
+    /// Takes a snapshot of a process whose memory limit is near.
+    fn watch_limits(&mut self) {
+        let now = self.started.elapsed();
+        let Some(limits) = &mut self.limits else { return };
+        self.allowance.spend(limits.end_observation());
+        let Some(alarmed) = limits.read(now) else { return };
+        let Some(id) = self.fastest(&alarmed) else { return };
+        let cpu = proc::own_cpu_time();
+        let known = &self.known[&id];
+        let place = known.place.clone();
+        let extent = Extent { retained_sizes: false, memory_map: true };
+        let detail = Detail { owners: true, extent, family: false };
+        let owners = self.has_memory_for(known, detail);
+        let taken = match self.capture(id, Detail { owners, ..detail }) {
+            Ok(snapshot) => Ok(snapshot),
+            Err(Some(CaptureOutcome::NoRoom)) => Err(SnapshotOutcome::NoRoom),
+            Err(_) => Err(SnapshotOutcome::Failed),
+        };
+        if let Some(limits) = &mut self.limits {
+            limits.keep(self.started.elapsed(), &alarmed, id, &place, taken, self.capture);
+        }
+        self.allowance.spend(proc::own_cpu_time().saturating_sub(cpu));
+        self.publish();
+    }
+
+    /// The process of a group that grows fastest; if none grows, the largest.
+    fn fastest(&self, alarmed: &Alarmed) -> Option<Id> {
+        let growth = |id: &Id| {
+            let listed = &self.known.get(id)?.listed;
+            // The latest sample may be old.
+            let rss = proc::resident_bytes(id.0).ok()?;
+            let since = rss.saturating_sub(listed.rss_bytes) as f64;
+            Some((since + listed.growth_per_minute.unwrap_or(0.0).max(0.0), rss))
+        };
+        let members = alarmed.members.iter().filter_map(|id| Some((growth(id)?, *id)));
+        let fastest = members.max_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        fastest.map(|(_, id)| id)
+    }
+
+    fn has_memory_for(&self, known: &Known, detail: Detail) -> bool {
+        own_bytes(known.listed.rss_bytes, detail) <= self.max_memory
+    }
+
+    fn count(&mut self, outcome: CaptureOutcome) {
+        *self.node.captures.entry(outcome).or_default() += 1;
+    }
+
+    /// Captures a process, and keeps the result for the metrics.
+    ///
+    /// # Errors
+    /// The reason why it was not captured; `None` if the process has ended.
+    fn capture(&mut self, id: Id, detail: Detail) -> Result<Snapshot, Option<CaptureOutcome>> {
+        if proc::start_time(id.0).ok() != Some(id.1) {
+            return Err(None);
+        }
+        let failed = match snapshot_quietly(id.0, self.capture, detail) {
+            Ok(snapshot) => {
+                self.take(id, &snapshot.report);
+                return Ok(snapshot);
+            }
+            Err(failure) if failure.is_end() => return Err(None),
+            Err(Failure::NoRoom { .. }) => CaptureOutcome::NoRoom,
+            Err(failure) => {
+                let role = self.known.get(&id).map_or("", |known| &known.place.role);
+                // Once for each kind of process: the numbers of processes change.
+                if self.printed.insert(role.to_owned()) {
+                    terminal::complain(format!("process {} ({role}): {failure}", id.0));
+                }
+                CaptureOutcome::Failed
+            }
+        };
+        self.count(failed);
+        Err(Some(failed))
+    }
+
+    fn take(&mut self, id: Id, report: &Report) {
         self.node.pauses.add(Duration::from_secs_f64(report.capture.pause_ms / 1e3));
-        let outcome = match report.capture.method {
+        self.count(match report.capture.method {
             CaptureMethod::Fork => CaptureOutcome::Forked,
             CaptureMethod::Freeze | CaptureMethod::Core => CaptureOutcome::Frozen,
-        };
+        });
         if let Some(known) = self.known.get_mut(&id) {
-            known.captured = Some(Captured {
-                unix_seconds: report.capture.unix_ms as f64 / 1e3,
-                causes: report.causes,
-                trim_yield_bytes: report.malloc.map(|malloc| malloc.trim_yield_bytes),
-                verdict: report.verdict.cause,
-                confidence: report.verdict.confidence,
-                allocator: report.process.allocator,
-                ruby_version: report.process.ruby_version,
-            });
+            match Owned::of(report) {
+                // With owners, the memory in use has other causes. Series must not change back and forth between them.
+                Some(owned) => known.owned = Some(owned),
+                None => known.captured = Some(Captured::from(report)),
+            }
         }
-        outcome
     }
 
     /// Shows the scrapers what is known now.
@@ -206,6 +331,7 @@ impl Observer {
         self.node.own_cpu = proc::own_cpu_time();
         let own = std::process::id().cast_signed();
         self.node.own_rss_bytes = proc::rss_bytes(own).unwrap_or(0);
+        self.node.archive = self.limits.as_ref().map(Limits::figures);
         self.shared.set(self.node.clone());
     }
 }
@@ -226,6 +352,10 @@ impl Roles {
 }
 
 impl Known {
+    fn next_due(&self) -> Duration {
+        if self.captured.is_some() { self.due.min(self.owners_due) } else { self.due }
+    }
+
     fn process(&self) -> NodeProcess {
         let exact = self.listed.exact.map(|it| NodeMemory {
             pss_bytes: it.pss_bytes,
@@ -238,6 +368,7 @@ impl Known {
             exact,
             group: self.listed.group,
             captured: self.captured.clone(),
+            owned: self.owned.clone(),
         }
     }
 }

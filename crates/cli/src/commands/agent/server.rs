@@ -2,12 +2,15 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use render::MetricsFormat;
+use supervise::unix_ms;
 
 use super::Shared;
+use super::token::Token;
 
 /// The longest request, and the headers in it.
 const MAX_REQUEST: usize = 8 << 10;
@@ -19,8 +22,15 @@ const MAX_CONNECTIONS: usize = 16;
 /// The wait after a connection could not be accepted, as when no more files can be open.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
+/// What requests are answered with.
+pub(super) struct Service {
+    pub(super) shared: Shared,
+    /// The token that they must have.
+    pub(super) token: Option<Token>,
+}
+
 /// Answers until rbloat ends.
-pub(super) fn serve(listener: &TcpListener, shared: &Shared) {
+pub(super) fn serve(listener: &TcpListener, service: &Arc<Service>) {
     static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
     loop {
         let Ok((stream, _)) = listener.accept() else {
@@ -28,10 +38,10 @@ pub(super) fn serve(listener: &TcpListener, shared: &Shared) {
             continue;
         };
         if CONNECTIONS.fetch_add(1, Ordering::Relaxed) < MAX_CONNECTIONS {
-            let shared = shared.clone();
+            let service = Arc::clone(service);
             let answer = move || {
                 // The scraper may have gone.
-                let _ = answer(stream, &shared);
+                let _ = answer(stream, &service);
                 CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
             };
             if std::thread::Builder::new().spawn(answer).is_ok() {
@@ -46,21 +56,25 @@ pub(super) fn serve(listener: &TcpListener, shared: &Shared) {
 struct Answer {
     status: &'static str,
     content_type: &'static str,
-    body: String,
+    body: Vec<u8>,
 }
 
 impl Answer {
     fn plain(status: &'static str, body: &str) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8", body: format!("{body}\n") }
+        Self {
+            status,
+            content_type: "text/plain; charset=utf-8",
+            body: format!("{body}\n").into_bytes(),
+        }
     }
 }
 
-fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+fn answer(mut stream: TcpStream, service: &Service) -> io::Result<()> {
     let until = Instant::now() + DEADLINE;
     stream.set_write_timeout(Some(DEADLINE))?;
     let mut request = Vec::new();
     let (is_head, answer) = loop {
-        if let Some(answer) = answer_to(&request, shared) {
+        if let Some(answer) = answer_to(&request, service) {
             break answer;
         }
         let left = until.saturating_duration_since(Instant::now());
@@ -81,13 +95,13 @@ fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     );
     stream.write_all(head.as_bytes())?;
     if !is_head {
-        stream.write_all(body.as_bytes())?;
+        stream.write_all(&body)?;
     }
     Ok(())
 }
 
 /// The answer to a request, and true if only its head is wanted; `None` if the request is not complete.
-fn answer_to(bytes: &[u8], shared: &Shared) -> Option<(bool, Answer)> {
+fn answer_to(bytes: &[u8], service: &Service) -> Option<(bool, Answer)> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
@@ -103,21 +117,34 @@ fn answer_to(bytes: &[u8], shared: &Shared) -> Option<(bool, Answer)> {
     let method = request.method.unwrap_or_default();
     let path = request.path.unwrap_or_default();
     let path = path.split('?').next().unwrap_or_default();
+    let header = |name: &str| {
+        let found = request.headers.iter().find(|it| it.name.eq_ignore_ascii_case(name));
+        found.map_or(&b""[..], |it| it.value)
+    };
+    let token = service.token.as_ref().filter(|_| path != "/healthz");
     let answer = match (method, path) {
+        _ if token.is_some_and(|token| !token.is_in(header("authorization"))) => Answer::plain(
+            "401 Unauthorized\r\nWWW-Authenticate: Bearer",
+            "a request needs the token of --token-file",
+        ),
         ("GET" | "HEAD", "/metrics") => {
-            let accept = request.headers.iter().find(|it| it.name.eq_ignore_ascii_case("accept"));
-            let accept = accept.map_or("".into(), |it| String::from_utf8_lossy(it.value));
-            let format = MetricsFormat::for_accept(&accept);
+            let format = MetricsFormat::for_accept(&String::from_utf8_lossy(header("accept")));
             Answer {
                 status: "200 OK",
                 content_type: format.content_type(),
-                body: render::metrics(&shared.get(), format),
+                body: render::metrics(&service.shared.get(), format).into_bytes(),
             }
         }
+        ("GET" | "HEAD", "/debug/pprof/owners") => Answer {
+            status: "200 OK",
+            content_type: "application/octet-stream",
+            body: render::owners_pprof(&service.shared.get(), unix_ms().saturating_mul(1_000_000)),
+        },
         ("GET" | "HEAD", "/healthz") => Answer::plain("200 OK", "ok"),
-        ("GET" | "HEAD", _) => {
-            Answer::plain("404 Not Found", "rbloat agent serves /metrics and /healthz")
-        }
+        ("GET" | "HEAD", _) => Answer::plain(
+            "404 Not Found",
+            "rbloat agent serves /metrics, /debug/pprof/owners and /healthz",
+        ),
         _ => Answer::plain("405 Method Not Allowed", "rbloat agent answers GET only"),
     };
     Some((method == "HEAD", answer))
@@ -128,7 +155,8 @@ mod tests {
     use super::*;
 
     fn status(request: &[u8]) -> Option<&'static str> {
-        answer_to(request, &Shared::default()).map(|(_, answer)| answer.status)
+        answer_to(request, &Service { shared: Shared::default(), token: None })
+            .map(|(_, answer)| answer.status)
     }
 
     #[test]

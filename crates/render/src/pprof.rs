@@ -1,0 +1,227 @@
+//! Profiles in pprof's format (profile.proto), which `go tool pprof`, Pyroscope and Parca read. Written by hand: it takes six kinds
+//! of messages.
+
+use std::collections::HashMap;
+
+use capture::one_line;
+use formats::{Container, Node, NodeProcess, Owned, Owner, Who};
+
+use crate::who::name as frame_name;
+
+/// The longest name of a frame. Names come from foreign processes.
+const MAX_NAME: usize = 200;
+/// Separates the parts of a retaining path.
+const ARROW: &str = " → ";
+
+/// Returns the owners of all processes of a node as a profile: the stack of an object is its retaining path, from the root on.
+///
+/// The values are numbers of objects and bytes. The sum of the bytes is that of the owners.
+#[must_use]
+pub fn owners_pprof(node: &Node, unix_ns: u64) -> Vec<u8> {
+    let mut profile = Profile::new([("inuse_objects", "count"), ("inuse_space", "bytes")]);
+    for process in &node.processes {
+        for owner in process.owned.iter().flat_map(|Owned { owners, .. }| owners) {
+            add_owner(&mut profile, process, owner);
+        }
+    }
+    profile.into_bytes(unix_ns, 0)
+}
+
+fn add_owner(profile: &mut Profile<2>, process: &NodeProcess, owner: &Owner) {
+    let Container { namespace, pod, name } = &process.place.container;
+    let labels = [
+        ("namespace", namespace.as_str()),
+        ("pod", pod),
+        ("container", name),
+        ("role", &process.place.role),
+        ("cause", owner.cause.map_or("", ledger::Cause::name)),
+    ];
+    let (mut objects, mut bytes) = (owner.objects, owner.bytes());
+    for kept in &owner.kept_by {
+        let frames: Vec<&str> = match &kept.path {
+            Some(path) => path.split(ARROW).collect(),
+            None => vec!["(garbage)", &owner.owner],
+        };
+        // Bytes of a path may be of pages that are not resident.
+        let part = (kept.objects.min(objects), kept.bytes.min(bytes));
+        (objects, bytes) = (objects - part.0, bytes - part.1);
+        profile.add(&frames, [part.0, part.1], &labels);
+    }
+    profile.add(&[&owner.owner], [objects, bytes], &labels);
+}
+
+/// Returns growth by code as a profile.
+#[must_use]
+pub fn who_pprof(who: &Who, unix_ns: u64) -> Vec<u8> {
+    let mut profile = Profile::new([("growth", "bytes")]);
+    for stack in &who.stacks {
+        let frames = stack.frames.iter().filter_map(|&it| who.frames.get(it as usize));
+        let frames: Vec<String> = frames.map(frame_name).collect();
+        let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
+        profile.add(&frames, [stack.bytes], &[]);
+    }
+    profile.add(&["(unknown)"], [who.unknown_bytes], &[]);
+    profile.into_bytes(unix_ns, (who.elapsed_ms * 1e6) as u64)
+}
+
+/// A profile with `N` values for each stack.
+struct Profile<const N: usize> {
+    /// The strings; the first one is empty.
+    strings: Vec<String>,
+    numbers: HashMap<String, u64>,
+    /// The names of functions by their ids, which begin with 1. Each has one location, with the same id.
+    functions: HashMap<u64, u64>,
+    values: [(u64, u64); N],
+    samples: Message,
+    locations: Message,
+}
+
+impl<const N: usize> Profile<N> {
+    fn new(values: [(&str, &str); N]) -> Self {
+        let mut profile = Self {
+            strings: vec![String::new()],
+            numbers: [(String::new(), 0)].into(),
+            functions: HashMap::new(),
+            values: [(0, 0); N],
+            samples: Message::default(),
+            locations: Message::default(),
+        };
+        profile.values = values.map(|(kind, unit)| (profile.string(kind), profile.string(unit)));
+        profile
+    }
+
+    fn string(&mut self, text: &str) -> u64 {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        let number = self.strings.len() as u64;
+        self.strings.push(text.to_owned());
+        self.numbers.insert(text.to_owned(), number);
+        number
+    }
+
+    /// The location with this name.
+    fn location(&mut self, name: &str) -> u64 {
+        let name: String = one_line(name).chars().take(MAX_NAME).collect();
+        let name = self.string(&name);
+        let next = self.functions.len() as u64 + 1;
+        let id = *self.functions.entry(name).or_insert(next);
+        if id == next {
+            let mut line = Message::default();
+            line.number(1, id);
+            let mut location = Message::default();
+            location.number(1, id);
+            location.message(4, &line);
+            self.locations.message(4, &location);
+            let mut function = Message::default();
+            function.number(1, id);
+            function.number(2, name);
+            function.number(3, name);
+            self.locations.message(5, &function);
+        }
+        id
+    }
+
+    /// Adds a stack; its outermost frame comes first.
+    fn add(&mut self, frames: &[&str], values: [u64; N], labels: &[(&str, &str)]) {
+        if values == [0; N] {
+            return;
+        }
+        let mut sample = Message::default();
+        let ids: Vec<u64> = frames.iter().rev().map(|frame| self.location(frame)).collect();
+        sample.packed(1, &ids);
+        sample.packed(2, &values);
+        for (key, value) in labels.iter().filter(|(_, value)| !value.is_empty()) {
+            let mut label = Message::default();
+            label.number(1, self.string(key));
+            label.number(2, self.string(&one_line(value)));
+            sample.message(3, &label);
+        }
+        self.samples.message(2, &sample);
+    }
+
+    fn into_bytes(self, unix_ns: u64, duration_ns: u64) -> Vec<u8> {
+        let mut all = Message::default();
+        let value_type = |(kind, unit): (u64, u64)| {
+            let mut message = Message::default();
+            message.number(1, kind);
+            message.number(2, unit);
+            message
+        };
+        self.values.iter().for_each(|value| all.message(1, &value_type(*value)));
+        all.0.extend(&self.samples.0);
+        all.0.extend(&self.locations.0);
+        for text in &self.strings {
+            all.bytes(6, text.as_bytes());
+        }
+        all.number(9, unix_ns);
+        all.number(10, duration_ns);
+        let last = self.values[N - 1];
+        all.message(11, &value_type(last));
+        all.number(12, 1);
+        all.number(14, last.0);
+        formats::gzip(&all.0)
+    }
+}
+
+/// A message of Protocol Buffers.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    fn number(&mut self, field: u64, value: u64) {
+        if value != 0 {
+            self.varint(field << 3);
+            self.varint(value);
+        }
+    }
+
+    fn bytes(&mut self, field: u64, bytes: &[u8]) {
+        self.varint(field << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend(bytes);
+    }
+
+    fn message(&mut self, field: u64, message: &Self) {
+        self.bytes(field, &message.0);
+    }
+
+    fn packed(&mut self, field: u64, values: &[u64]) {
+        let mut packed = Self::default();
+        values.iter().for_each(|value| packed.varint(*value));
+        self.message(field, &packed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_variable_and_zero_is_left_out() {
+        let mut message = Message::default();
+        message.number(1, 300);
+        message.number(2, 0);
+        message.packed(3, &[1, u64::MAX]);
+        let most = [&[0xff; 9][..], &[1]].concat();
+        assert_eq!(message.0, [&[8, 0xac, 2, 0x1a, 11, 1][..], &most].concat());
+    }
+
+    #[test]
+    fn a_name_is_kept_once_and_is_one_short_line() {
+        let mut profile = Profile::new([("space", "bytes")]);
+        let first = profile.location("String");
+        assert_eq!(profile.location("String"), first);
+        profile.location(&format!("a\n\u{1b}[31m{}", "x".repeat(5000)));
+        let name = profile.strings.last().unwrap();
+        assert!(name.starts_with("a  [31mxx") && name.chars().count() == MAX_NAME, "{name}");
+    }
+}
