@@ -1,4 +1,4 @@
-//! Questions about an archive, in SQL that DuckDB and Spark run with the same result.
+//! Questions about an archive, in SQL that is written for DuckDB and Spark alike.
 //!
 //! The questions read views: one for each table, `settings`, and those in [`VIEWS`]. The views of tables are in DuckDB's
 //! dialect; everything else is common to both.
