@@ -63,6 +63,15 @@ pub(crate) enum Failure {
     OtherSamples { path: PathBuf, pid: i32, why: &'static str },
     #[error("cannot write {}: {source}", path.display())]
     Unwritable { path: PathBuf, source: io::Error },
+    #[error("{} is not an archive: it has no folder `looks`; `rbloat export` makes an archive", path.display())]
+    NoArchive { path: PathBuf },
+    #[error("cannot start {}: {source}; install DuckDB (https://duckdb.org, or `pip install duckdb-cli`), name it with --duckdb, or use \
+         another engine with --print", program.display())]
+    NoEngine { program: PathBuf, source: io::Error },
+    #[error("{} could not answer: {status}", program.display())]
+    NoAnswer { program: PathBuf, status: std::process::ExitStatus },
+    #[error("cannot export {}: {error}", path.display())]
+    NotExported { path: PathBuf, error: archive::Error },
     #[error("nothing to compare with: give two or more processes or files, or one process")]
     OneSource,
     #[error(
@@ -231,11 +240,13 @@ impl Failure {
             | Self::NotRubyCore { .. }
             | Self::NotASnapshot { .. }
             | Self::NotSamples { .. }
+            | Self::NoArchive { .. }
             | Self::OtherSamples { .. }
             | Self::NothingAt(_)
             | Self::NoObjects(_) => 3,
             // As a shell says it.
-            Self::Supervise(supervise::Error::NotStarted { source, .. }) => match source.kind() {
+            Self::Supervise(supervise::Error::NotStarted { source, .. })
+            | Self::NoEngine { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => 127,
                 io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => 5,
                 _ => 126,
@@ -253,6 +264,8 @@ impl Failure {
                 E::Proc { .. } | E::TooManyFiles { .. } | E::Ptrace { .. } | E::ForeignProc,
             )
             | Self::Unwritable { .. }
+            | Self::NotExported { .. }
+            | Self::NoAnswer { .. }
             | Self::CannotListen { .. }
             | Self::UnusableToken { .. }
             | Self::NoRun { .. }

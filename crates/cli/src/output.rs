@@ -181,6 +181,28 @@ impl Folder {
         Ok(Self { path: path.into(), folder })
     }
 
+    /// Opens the folder at this path inside it, and creates it and those above it first if necessary.
+    ///
+    /// # Errors
+    /// As for [`Folder::create`].
+    pub(crate) fn inner(&self, path: &Path) -> Result<Self, Failure> {
+        let mut folder = Self::create(&self.path)?;
+        for part in path {
+            folder = Self::create(&folder.path.join(part))?;
+        }
+        Ok(folder)
+    }
+
+    /// Returns the names of what is in it.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn names(&self) -> Result<Vec<OsString>, Failure> {
+        let names = std::fs::read_dir(&self.path)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
+        names.map_err(|source| unwritable(&self.path, source))
+    }
+
     /// Returns the path of a file in it.
     pub(crate) fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)

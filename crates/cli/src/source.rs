@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use capture::proc::{self, Rollup};
 use capture::{Core, CoreFile, Finding, Severity, Sysroot, one_line};
-use formats::{Capture, CaptureMethod, FamilyMemory, Report, Snapshot, Why};
+use formats::{Capture, CaptureMethod, FamilyMemory, Report, Snapshot, SnapshotError, Why};
 use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
 
 use crate::arguments::{CaptureArguments, RetainedArguments, SourceName};
@@ -220,6 +220,16 @@ pub(crate) fn snapshots(
 ) -> Result<Vec<Snapshot>, Failure> {
     let detail = Detail { family: false, ..Detail::snapshot(retained) };
     take(sources, how, detail, sandbox)?.into_iter().map(|taken| taken.account(detail)).collect()
+}
+
+/// Returns the report of a snapshot's file, which is read in the sandbox.
+pub(crate) fn report_of_file(path: &Path, sandbox: &Sandbox) -> Result<Report, Failure> {
+    match Source::of_file(path.to_owned(), None)? {
+        Source::Snapshot(file) => Ok(sandbox.run(|| file.read())?.report),
+        Source::Process(_) | Source::Core(_) => {
+            Err(Failure::NotASnapshot { path: path.into(), error: SnapshotError::Foreign })
+        }
+    }
 }
 
 /// A source in the order of the arguments, while cores must wait for the processes.

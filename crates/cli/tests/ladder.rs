@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use cargo_metadata::{CargoOpt, DependencyKind, MetadataCommand};
 
 /// Each crate, and the lower crates that it may use.
-const LADDER: [(&str, &[&str]); 12] = [
+const LADDER: [(&str, &[&str]); 13] = [
     (
         "rbloat",
         &[
             "supervise",
+            "archive",
             "render",
             "diagnosis",
             "formats",
@@ -22,6 +23,7 @@ const LADDER: [(&str, &[&str]); 12] = [
         ],
     ),
     ("rbloat-supervise", &["diagnosis", "formats", "ruby", "capture"]),
+    ("rbloat-archive", &["diagnosis", "formats"]),
     ("rbloat-render", &["diagnosis", "formats", "ledger", "capture"]),
     ("rbloat-diagnosis", &["formats", "ledger", "allocator", "sampler", "capture"]),
     ("rbloat-formats", &["ledger", "sampler", "capture"]),

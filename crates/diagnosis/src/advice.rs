@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 
 use capture::Origin;
-use formats::{Action, Advice, LargeGem};
+use formats::{Action, Advice, LargeGem, Report};
 use ledger::{ArenaAccount, Cause, Ledger, OwnerAccount, Retainer, percent};
 
 /// The least saving that is worth a step, in bytes.
@@ -54,6 +54,33 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         .collect();
     groups.sort_by_key(|&(is_against, bytes, _)| Reverse((is_against, bytes)));
     groups.into_iter().flat_map(|(_, _, steps)| steps).flatten().collect()
+}
+
+/// Returns the resident bytes that a step of this report is against: it saves at most these. `None` if the step returns nothing.
+#[must_use]
+pub fn against(report: &Report, action: &Action) -> Option<u64> {
+    use Cause::{MallocFragmented, MallocUnreturned};
+    let sum = |of: &[Cause]| {
+        let rows = report.causes.iter().filter(|row| of.contains(&row.cause));
+        rows.fold(0, |sum: u64, row| sum.saturating_add(row.bytes))
+    };
+    Some(match action {
+        Action::Trim => report.malloc.as_ref()?.trim_yield_bytes,
+        Action::AutoTrim | Action::DecayInBackground => sum(&[MallocUnreturned]),
+        Action::PreloadJemalloc { .. } => sum(&[MallocUnreturned, MallocFragmented]),
+        Action::LimitArenas { kept_bytes } => *kept_bytes,
+        Action::Compact => sum(&[Cause::RubyFreeSlots]),
+        Action::ReleaseObjects { bytes, .. } => *bytes,
+        Action::FreeNative { .. } => sum(&[Cause::NativeHeld]),
+        Action::FindNativeLeak => sum(&[Cause::NativeUnreachable]),
+        Action::LookForNative => sum(&[Cause::MallocInUse]),
+        Action::LoadLessCode { gems } => {
+            gems.iter().fold(0, |sum: u64, gem| sum.saturating_add(gem.bytes))
+        }
+        Action::RunFewerThreads { .. } => sum(&[Cause::StackThreads]),
+        Action::ChangeCode { of, .. } => sum(&[*of]),
+        Action::WatchPss => return None,
+    })
 }
 
 fn is_worth(ledger: &Ledger, bytes: u64) -> bool {

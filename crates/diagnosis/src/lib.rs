@@ -17,13 +17,13 @@ mod trim;
 mod verdict;
 mod who;
 
-pub use advice::advise;
+pub use advice::{advise, against};
 pub use comparison::{Workload, compare};
 pub use family::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount, family};
 pub use fix::{BACKGROUND_THREAD, GEM, JEMALLOC, TWO_ARENAS, Variable, steps};
 pub use growth::{growth, has_more_objects, largest_native_owner, totals};
 pub use made_by::{made_by, made_pages, name_code, touched_by};
-pub use place::{ContainerIds, container_ids, container_of_log, role};
+pub use place::{ContainerIds, container_ids, container_of_log, role, service};
 pub use series::{Basis, LatestFigures, MemorySeries, growth_per_minute, top_causes};
 pub use setting::{Environment, Setting};
 pub use stable::{Early, MIN_STRETCHES, Shape, Slope, StablePoint, Teeth};

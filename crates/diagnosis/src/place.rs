@@ -1,6 +1,6 @@
 //! The place of a process in a fleet, by names that survive its restart.
 
-use formats::Container;
+use formats::{Container, Place};
 
 /// Titles that servers give to their processes, as they begin. The roles of others are the names of their programs.
 const TITLES: [(&str, &str); 14] = [
@@ -55,6 +55,21 @@ pub fn role(command: &str) -> String {
         false => first,
     };
     name.chars().take(MAX_ROLE).collect()
+}
+
+/// Returns a name for the service of a process: its container, or else its role without the number.
+#[must_use]
+pub fn service(place: &Place) -> String {
+    let container = &place.container.name;
+    let name = container.strip_suffix(".service").unwrap_or(container);
+    if !name.is_empty() {
+        return name.to_owned();
+    }
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    match place.role.rsplit_once(' ') {
+        Some((role, number)) if is_number(number) => role.to_owned(),
+        _ => place.role.clone(),
+    }
 }
 
 /// A container in the path of a control group.
@@ -132,6 +147,20 @@ mod tests {
             assert_eq!(role(command), expected, "{command}");
         }
         assert_eq!(role(&"x".repeat(5000)).len(), MAX_ROLE);
+    }
+
+    #[test]
+    fn a_service_is_the_container_or_the_program() {
+        for (container, role, expected) in [
+            ("rails-app", "puma worker 1", "rails-app"),
+            ("shop.service", "puma", "shop"),
+            ("", "puma worker 12", "puma worker"),
+            ("", "ruby3.1", "ruby3.1"),
+            ("", "", ""),
+        ] {
+            let container = Container { name: container.into(), ..Container::default() };
+            assert_eq!(service(&Place { container, role: role.into() }), expected);
+        }
     }
 
     #[test]

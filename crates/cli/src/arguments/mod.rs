@@ -15,13 +15,14 @@ pub(crate) use source::{
     CaptureArguments, CaptureMode, ProcessArguments, ProcessName, RetainedArguments,
     SourceArguments, SourceName,
 };
-pub(crate) use time::{parse_short_time, parse_time, parse_time_or_never};
+pub(crate) use time::{
+    parse_date, parse_long_time, parse_short_time, parse_time, parse_time_or_never,
+};
 
 use crate::commands::Command;
 
-/// The last line of a screen of 24 lines.
-const EXAMPLES: &str =
-    "`rbloat report 4242` examines a process; `rbloat help report` has all options";
+/// The list of commands fills the rest of a screen of 24 lines.
+const USAGE: &str = "rbloat [COMMAND] [OPTIONS], such as `rbloat report 4242`";
 
 const EXAMPLES_AND_STATUSES: &str = "\
 Examples:
@@ -41,8 +42,8 @@ Exit status:
   6         incomplete: a part of the process could not be read, or a run of a
             comparison failed
   7         RSS grew by more than --fail-over
-  126, 127  the program of record, who or compare cannot be started, or was
-            not found
+  126, 127  the program of record, who, compare or fleet cannot be started,
+            or was not found
   130       interrupted by ^C; by another signal, 128 and its number";
 
 /// Find out where a Ruby process's memory went, and how to get it back
@@ -56,7 +57,7 @@ Exit status:
     max_term_width = 80,
     disable_help_flag = true,
     disable_version_flag = true,
-    after_help = EXAMPLES,
+    override_usage = USAGE,
     after_long_help = EXAMPLES_AND_STATUSES
 )]
 pub(crate) struct Arguments {

@@ -1,7 +1,7 @@
 //! Times in arguments.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -10,6 +10,18 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Parses a time of at least a second, such as `60s`, `5m` or `1h 30m`. A number without a unit is in seconds.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     parse(text, SECOND..=DAY)
+}
+
+/// Like [`parse_time`], up to a year.
+pub(crate) fn parse_long_time(text: &str) -> Result<Duration, String> {
+    parse(text, SECOND..=366 * DAY)
+}
+
+/// Parses a date in UTC, also with a time, such as `2026-11-20` and `2026-11-20T14:00:00Z`.
+pub(crate) fn parse_date(text: &str) -> Result<SystemTime, String> {
+    let with_time = if text.len() == 10 { format!("{text}T00:00:00Z") } else { text.to_owned() };
+    let date = humantime::parse_rfc3339_weak(&with_time);
+    date.map_err(|_| "write a date as 2026-11-20 or 2026-11-20T14:00:00Z".to_owned())
 }
 
 /// Like [`parse_time`], or 0.
@@ -51,6 +63,11 @@ mod tests {
         assert_eq!(parse_time_or_never("0"), Ok(Duration::ZERO));
         assert_eq!(parse_time("0").unwrap_err(), "a time here is from 1s to 1day");
         assert_eq!(parse_short_time("9ms").unwrap_err(), "a time here is from 10ms to 1day");
+        assert_eq!(parse_long_time("7d"), Ok(7 * DAY));
+        let date = SystemTime::UNIX_EPOCH + 20_000 * DAY;
+        assert_eq!(parse_date("2024-10-04"), Ok(date));
+        assert_eq!(parse_date("2024-10-04T00:00:00Z"), Ok(date));
+        assert!(parse_date("yesterday").unwrap_err().contains("2026-11-20"));
         assert!(parse_time("soon").unwrap_err().ends_with("write a time as 60s, 5m or 1h"));
         assert!(parse_time("99999999999999999999h").is_err());
     }

@@ -4,8 +4,10 @@ pub(crate) mod agent;
 pub(crate) mod compare;
 pub(crate) mod diff;
 pub(crate) mod explain;
+pub(crate) mod export;
 mod family;
 pub(crate) mod fix;
+pub(crate) mod fleet;
 mod list;
 pub(crate) mod map;
 pub(crate) mod plot;
@@ -114,6 +116,17 @@ pub(crate) enum Command {
     /// memory is short.
     #[command(after_help = agent::EXAMPLES)]
     Agent(agent::AgentArguments),
+    /// Add snapshots to an archive: Parquet files, for SQL
+    ///
+    /// DuckDB, Spark and other engines read the archive: a folder for each table, with folders for the days and services in it.
+    /// A snapshot that is exported again replaces its former rows.
+    #[command(after_help = export::EXAMPLES)]
+    Export(export::ExportArguments),
+    /// Answer questions about an archive, by SQL
+    ///
+    /// Runs SQL by the program duckdb, which has to be installed. --print prints the SQL for Spark and other engines.
+    #[command(after_help = fleet::EXAMPLES)]
+    Fleet(fleet::FleetArguments),
     /// Explain a cause in a report, or a term
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArguments),
@@ -154,6 +167,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Some(Command::Why(arguments)) => why::run(arguments),
         Some(Command::Who(arguments)) => who::run(arguments),
         Some(Command::Agent(arguments)) => agent::run(arguments),
+        Some(Command::Export(arguments)) => export::run(arguments),
+        Some(Command::Fleet(arguments)) => fleet::run(arguments),
         Some(Command::Explain(arguments)) => explain::run(arguments),
         Some(Command::Completions { shell }) => print(&arguments::completions(*shell)),
         Some(Command::Manual { command }) => print(&arguments::manual(command.as_deref())?),
@@ -167,9 +182,9 @@ impl Command {
             Self::Report(_) | Self::Fix(_) | Self::Map(_) | Self::Snapshot(_) | Self::Diff(_) => {
                 true
             }
-            Self::Trim(_) | Self::Plot(_) | Self::Why(_) => true,
+            Self::Trim(_) | Self::Plot(_) | Self::Why(_) | Self::Export(_) => true,
             Self::Top(_) | Self::Compare(_) | Self::Record(_) | Self::Who(_) => false,
-            Self::Agent(_) => false,
+            Self::Agent(_) | Self::Fleet(_) => false,
             Self::Explain(_) | Self::Completions { .. } | Self::Manual { .. } => false,
         }
     }

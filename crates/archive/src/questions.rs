@@ -1,0 +1,98 @@
+//! Questions about an archive, in SQL that is written for DuckDB and Spark alike.
+//!
+//! The questions read views: one for each table, `settings`, and those in [`VIEWS`]. The views of tables are in DuckDB's
+//! dialect; everything else is common to both.
+
+use std::fmt::Write as _;
+
+use crate::schema::{TABLES, Table};
+
+/// A question.
+#[derive(Debug, Clone, Copy)]
+pub struct Question {
+    /// Its name.
+    pub name: &'static str,
+    /// A query. Its first lines are a comment that says what the rows are.
+    pub sql: &'static str,
+}
+
+macro_rules! question {
+    ($name:literal) => {
+        Question { name: $name, sql: include_str!(concat!("../sql/", $name, ".sql")) }
+    };
+}
+
+/// The questions.
+pub const QUESTIONS: [Question; 6] = [
+    question!("waste"),
+    question!("remedies"),
+    question!("growth"),
+    question!("outliers"),
+    question!("gems"),
+    question!("limits"),
+];
+
+/// Views that several questions read, in the order in which they are made.
+pub const VIEWS: [&str; 2] = [include_str!("../sql/latest.sql"), include_str!("../sql/trends.sql")];
+
+/// The settings of the questions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// The price of a GiB for a month; `None` if no costs are wanted.
+    pub price: Option<f64>,
+    /// The time of a deploy, in ms since 1970.
+    pub since_ms: Option<u64>,
+    /// A process without a snapshot for this time before the latest snapshot has ended.
+    pub window_ms: u64,
+}
+
+impl Question {
+    /// Returns its meaning: the comment.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let lines = self.sql.lines().map_while(|line| line.strip_prefix("-- "));
+        lines.collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Settings {
+    /// Returns the statement that makes the view `settings`.
+    #[must_use]
+    pub fn view(&self) -> String {
+        let number = |value: Option<String>| value.unwrap_or_else(|| "NULL".to_owned());
+        format!(
+            "CREATE OR REPLACE TEMPORARY VIEW settings AS\nSELECT CAST({} AS DOUBLE) AS price, CAST({} AS BIGINT) AS since_ms, \
+             CAST({} AS BIGINT) AS window_ms\n",
+            number(self.price.map(|price| format!("{price:e}"))),
+            number(self.since_ms.map(|time| time.to_string())),
+            self.window_ms
+        )
+    }
+}
+
+/// Returns the statements by which DuckDB, in the folder of an archive, makes a view for each table. A table that has no rows
+/// has no folder.
+#[must_use]
+pub fn duckdb_views(exists: impl Fn(&Table) -> bool) -> String {
+    let mut sql = String::new();
+    for table in &TABLES {
+        let Table { name, .. } = table;
+        let rows = match exists(table) {
+            true => format!(
+                "* FROM read_parquet('{name}/*/*/*.parquet', hive_partitioning = true, hive_types = {{dt: DATE, service: \
+                 VARCHAR}})"
+            ),
+            false => {
+                let columns =
+                    table.all_columns().map(|it| format!("NULL::{} AS {}", it.kind.sql(), it.name));
+                let columns: Vec<_> = columns.collect();
+                format!(
+                    "{}, NULL::DATE AS dt, NULL::VARCHAR AS service WHERE false",
+                    columns.join(", ")
+                )
+            }
+        };
+        writeln!(sql, "CREATE VIEW {name} AS SELECT {rows};").expect("a string takes all");
+    }
+    sql
+}

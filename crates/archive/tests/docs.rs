@@ -1,0 +1,39 @@
+//! docs/archive.md describes the tables and questions that there are.
+
+use archive::{Column, KEYS, QUESTIONS, TABLES, Table};
+
+const PAGE: &str = include_str!("../../../docs/archive.md");
+
+fn row(column: &Column) -> String {
+    let optional = if column.optional { ", may be NULL" } else { "" };
+    format!("| `{}` | {}{optional} | {} |", column.name, column.kind.sql(), column.meaning)
+}
+
+/// The rows of the first table in a section.
+fn rows(section: &str) -> Vec<&str> {
+    let (_, rows) = section.split_once("|---|---|---|\n").unwrap();
+    rows.lines().take_while(|line| line.starts_with("| `")).collect()
+}
+
+#[test]
+fn the_page_lists_the_columns_of_each_table() {
+    let (_, layout) = PAGE.split_once("## The layout\n").unwrap();
+    assert_eq!(rows(layout), KEYS.iter().map(row).collect::<Vec<_>>());
+    for Table { name, row: meaning, columns } in &TABLES {
+        let (_, section) = layout.split_once(&format!("\n### {name}\n")).unwrap();
+        assert!(section.starts_with(&format!("\nA row is {meaning}.\n")), "{name}");
+        assert_eq!(rows(section), columns.iter().map(row).collect::<Vec<_>>(), "{name}");
+    }
+    assert_eq!(layout.matches("\n### ").count(), TABLES.len());
+}
+
+#[test]
+fn the_page_lists_the_questions() {
+    let (_, questions) = PAGE.split_once("## Questions\n").unwrap();
+    for question in &QUESTIONS {
+        assert!(questions.contains(&format!("\n| `{}` | ", question.name)), "{}", question.name);
+        assert!(!question.title().is_empty(), "{}", question.name);
+        // Statements are separated by semicolons.
+        assert!(!question.sql.contains(';'), "{}", question.name);
+    }
+}
