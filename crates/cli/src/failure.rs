@@ -186,6 +186,12 @@ impl Failure {
         matches!(self, Self::Capture(E::NoSuchProcess { .. } | E::Ended { .. } | E::Zombie { .. }))
     }
 
+    /// Returns the message for a list of several processes: it names the process once.
+    pub(crate) fn about(&self, pid: i32) -> String {
+        let (message, name) = (self.to_string(), format!("process {pid}"));
+        if message.contains(&name) { message } else { format!("{name}: {message}") }
+    }
+
     /// The exit status, as `rbloat --help` documents it.
     pub(crate) fn exit_code(&self) -> ExitCode {
         use capture::Error as E;

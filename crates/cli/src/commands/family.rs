@@ -219,7 +219,8 @@ fn not_read(pid: i32, failure: &Failure) -> Finding {
         let what = format!("process {pid} ended before it was read: the account lacks it");
         return Finding::general(Severity::Warning, what);
     }
-    Finding::general(Severity::Error, format!("the account lacks process {pid}: {failure}"))
+    let what = format!("the account lacks a process: {}", failure.about(pid));
+    Finding::general(Severity::Error, what)
 }
 
 /// Captures a member, and accounts for the parts of its memory. Returns the version of its Ruby, too.

@@ -34,6 +34,11 @@ fn tree(words: &[&str]) -> std::process::Output {
     command.args(words).output().unwrap()
 }
 
+/// The process id of a child of the scenario.
+fn child(target: &Target, index: usize) -> i32 {
+    i32::try_from(target.truth["children"][index].as_i64().unwrap()).unwrap()
+}
+
 fn pids(family: &Family) -> Vec<i32> {
     let mut pids: Vec<i32> = family.members.iter().map(|it| it.pid).collect();
     pids.sort_unstable();
@@ -454,6 +459,101 @@ fn a_family_is_trimmed() {
     let [_, free, idle] = &account.members[..] else { panic!("{account:?}") };
     assert!(free.private_bytes < 20_000_000 && idle.private_bytes < 4_000_000, "{account:?}");
     assert_eq!(account.steps, []);
+    assert!(target.finish());
+}
+
+/// The line about a member that could not be trimmed had its id twice.
+#[test]
+fn a_member_that_cannot_be_trimmed_is_named_once() {
+    let target = family(&["idle", "idle"]);
+    let stopped = child(&target, 0);
+    let signal = |name: &str| {
+        let words = [format!("-{name}"), stopped.to_string()];
+        assert!(std::process::Command::new("kill").args(words).status().unwrap().success());
+    };
+    signal("STOP");
+    let is_stopped = || {
+        let stat = fs::read_to_string(format!("/proc/{stopped}/stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().starts_with('T')
+    };
+    while !is_stopped() {
+        std::thread::yield_now();
+    }
+    let output = rbloat()
+        .args(["trim", "--tree", "--max-pause", "10s", &target.pid().to_string()])
+        .output()
+        .unwrap();
+    signal("CONT");
+    assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("error: ")).collect();
+    let [line] = lines[..] else { panic!("{text}") };
+    assert_eq!(line.matches(&stopped.to_string()).count(), 1, "{line}");
+    assert!(line.contains("stopped by a signal"), "{line}");
+    assert!(text.contains("2 processes: PSS "), "{text}");
+    assert!(target.finish());
+}
+
+/// The anonymous pages of a process by address: the number of processes that map each, and the frame of those that are shared. A
+/// process that writes while a forked copy exists has another frame afterwards, which is private again.
+fn users_of_pages(pid: i32) -> BTreeMap<u64, (u64, Option<u64>)> {
+    const ANONYMOUS: u64 = 1 << 12;
+    let [flags, counts] =
+        ["flags", "count"].map(|name| File::open(format!("/proc/kpage{name}")).unwrap());
+    let word = |file: &File, frame: u64| {
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, frame * 8).unwrap();
+        u64::from_le_bytes(word)
+    };
+    let frames = frames(pid).into_iter();
+    let anonymous = frames.filter(|(_, frame)| word(&flags, *frame) & ANONYMOUS != 0);
+    let users = |(page, frame): (u64, u64)| {
+        let count = word(&counts, frame);
+        (page, (count, (count > 1).then_some(frame)))
+    };
+    anonymous.map(users).collect()
+}
+
+/// The page faults of a process so far.
+fn faults(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(") ").next().unwrap().split(' ').nth(7).unwrap().parse().unwrap()
+}
+
+/// An account of n members is n captures, one of each. No shared page changes its frame, and no page its number of users.
+#[test]
+fn an_account_breaks_no_sharing_and_is_one_capture_of_each_member() {
+    if !is_root() {
+        return testkit::skip("only root sees the numbers of frames");
+    }
+    let target = family(&["idle", "write", "collect", "objects", "grow"]);
+    let members = pids(&account(target.pid(), &["--identical"]));
+    assert_eq!(members.len(), 7);
+    let all = || members.iter().map(|&pid| users_of_pages(pid)).collect::<Vec<_>>();
+    let faults_of = |examine: &dyn Fn()| {
+        let before: Vec<u64> = members.iter().map(|&pid| faults(pid)).collect();
+        examine();
+        members.iter().zip(before).map(|(&pid, before)| faults(pid) - before).collect::<Vec<_>>()
+    };
+    let before = all();
+    // All of them share pages.
+    assert!(before.iter().all(|it| it.values().filter(|it| it.0 > 1).count() > 1000));
+    let of_account = faults_of(&|| {
+        let account = account(target.pid(), &["--identical"]);
+        assert!(account.members.iter().all(|it| it.capture.is_some()), "{account:?}");
+    });
+    let after = all();
+    for (index, (before, after)) in before.iter().zip(&after).enumerate() {
+        let pid = members[index];
+        let changed = before.iter().filter(|it| after.get(it.0) != Some(it.1)).collect::<Vec<_>>();
+        assert!(changed.is_empty() && before.len() == after.len(), "process {pid}: {changed:?}");
+    }
+    let of_captures = faults_of(&|| {
+        members.iter().for_each(|&pid| drop(crate::report(pid)));
+    });
+    for (of_account, of_capture) in of_account.iter().zip(&of_captures) {
+        assert!(of_account <= of_capture, "{of_account} {of_captures:?}");
+    }
     assert!(target.finish());
 }
 
