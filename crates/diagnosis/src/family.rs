@@ -7,8 +7,8 @@ use capture::Finding;
 use capture::proc::{GroupMemory, KernelMemory};
 use formats::{
     Capture, CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep,
-    FindingRow, Group, GroupParts, IdenticalPages, LateCode, LateFile, LateGem, OtherProcess,
-    WriteRow, WrittenOwner,
+    FindingRow, Group, GroupParts, IdenticalPages, LateCode, LateFile, LateGem, MemberWrite,
+    OtherProcess, WriteRow, WrittenOwner,
 };
 use ledger::{
     Cause, Causes, CodeFileAccount, Gem, MemberAccounts, OwnerAccount, Write, WriteAccount, percent,
@@ -73,6 +73,8 @@ pub struct GroupFacts {
 pub struct MemberAccount {
     /// Its process id.
     pub pid: i32,
+    /// The time of its start, in clock ticks since boot.
+    pub started_ticks: u64,
     /// The process id of its parent, if that is a member.
     pub parent: Option<i32>,
     /// True if its parent has ended.
@@ -325,11 +327,19 @@ fn has_warmup(version: Option<&str>) -> bool {
 }
 
 fn member(account: MemberAccount) -> FamilyMember {
-    let MemberAccount { pid, parent, is_orphan, command, rollup, read } = account;
+    let MemberAccount { pid, started_ticks, parent, is_orphan, command, rollup, read } = account;
     let total =
         |part: usize| read.as_ref().map_or(0, |(_, accounts)| accounts.parts[part].causes.total());
+    let mut writes: BTreeMap<Write, u64> = BTreeMap::new();
+    for row in read.iter().flat_map(|(_, accounts)| &accounts.writes) {
+        *writes.entry(row.write).or_default() += row.bytes;
+    }
+    let mut writes: Vec<MemberWrite> =
+        writes.into_iter().map(|(reason, bytes)| MemberWrite { reason, bytes }).collect();
+    writes.sort_by_key(|row| Reverse(row.bytes));
     FamilyMember {
         pid,
+        started_ticks,
         parent,
         is_orphan,
         command,
@@ -337,6 +347,7 @@ fn member(account: MemberAccount) -> FamilyMember {
         pss_bytes: rollup.pss_bytes,
         private_bytes: total(2),
         copied_bytes: total(3),
+        writes,
         capture: read.map(|(capture, _)| capture),
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod compare;
 pub(crate) mod diff;
 pub(crate) mod explain;
 mod family;
+mod family_diff;
 pub(crate) mod fix;
 mod list;
 pub(crate) mod map;
