@@ -356,6 +356,11 @@ pub enum FamilyStep {
         /// True if Ruby has `Process.warmup`.
         has_warmup: bool,
     },
+    /// Run a Ruby whose collector does not write to bytecode.
+    NewerRuby {
+        /// The copied bytes of bytecode whose contents are the same as the parent's.
+        copied_bytes: u64,
+    },
     /// Load code before the fork.
     LoadBeforeFork {
         /// The bytes of bytecode that several members have for themselves, without those of one of them.

@@ -306,6 +306,15 @@ fn write_steps(family: &Family, out: &mut String, width: usize) -> std::fmt::Res
                 prepare_heap(family.server, *has_warmup),
                 "a restart, and a longer start, by some collections of garbage.",
             ),
+            FamilyStep::NewerRuby { copied_bytes } => (
+                format!(
+                    "Run Ruby 3.4 or later: the garbage collector of Ruby 3.3 writes to bytecode without changing it, which \
+                     copied {} of pages.",
+                    Size(*copied_bytes)
+                ),
+                Vec::new(),
+                "an upgrade of Ruby.",
+            ),
             FamilyStep::LoadBeforeFork { repeated_bytes, has_application } => (
                 format!(
                     "Load the code before the fork, so that workers share it: {} of bytecode are in several processes. Classes, \
