@@ -1,10 +1,12 @@
 # frozen_string_literal: true
 
 # A parent with 60 MB of strings and 200,000 objects, and a child for each word: `idle` does nothing, `write` writes
-# to 20,000 of the strings, `objects` changes all objects, `collect` collects garbage three times, `load` loads the code
-# of 100 files of a gem, `refork` loads it and then makes a child, `free` frees most of 80 MB, and `grow` makes 20 MB of its own and
-# then a child. With the word `young`, the parent does not prepare its heap before it forks; with `loaded`, it loads the code
-# itself; with `puma`, it has the name of a Puma cluster.
+# to 20,000 of the strings, `same` writes what they have already, `objects` changes all objects, `collect` collects
+# garbage three times, `compact` compacts the heap, `load` loads the code of 100 files of a gem, `refork` loads it and
+# then makes a child, `free` frees most of 80 MB, `grow` makes 20 MB of its own and then a child, and `erode` writes to
+# 100 strings and makes 50 kB each second. With the word `young`, the parent does not prepare its heap before it forks;
+# with `sparse`, it has 100,000 more objects with free slots between them; with `loaded`, it loads the code itself; with
+# `puma`, it has the name of a Puma cluster.
 #
 # Usage: ruby scenarios/family.rb idle write collect grow
 
@@ -30,6 +32,10 @@ prepare = lambda do
   GC.compact
 end
 prepare.call unless ARGV.delete("young")
+if ARGV.delete("sparse")
+  SPARSE = Array.new(200_000) { Object.new }.each_slice(2).map(&:first)
+  3.times { GC.start }
+end
 Process.setproctitle("puma 6.4.0 (unix:///run/shop.socket) [shop]") if ARGV.delete("puma")
 # What was allocated last keeps the memory before it from being returned. The stack of a thread that has ended retains nothing.
 free = lambda do
@@ -53,15 +59,25 @@ children = ARGV.map do |word|
     ends.close
     case word
     when "write" then KEPT.first(20_000).each { |text| text.setbyte(0, 121) }
+    when "same" then KEPT.first(20_000).each { |text| text.setbyte(0, 120) }
     when "objects" then OBJECTS.each { |object| object.instance_variable_set(:@changed, 1) }
     when "load" then load_code.call
     when "collect" then 3.times { GC.start }
+    when "compact" then GC.compact
     when "free"
       own = free.call
       3.times { GC.start }
     when "refork"
       load_code.call
       fork { wait.call }
+    when "erode"
+      write << "."
+      own = []
+      KEPT.each_slice(100) do |texts|
+        texts.each { |text| text.setbyte(0, 121) }
+        own << "y" * 50_000
+        break if IO.select([ended], nil, nil, 1)
+      end
     when "grow"
       own = Array.new(20_000) { |i| "z" * (1000 + (i % 8)) }
       fork { wait.call }

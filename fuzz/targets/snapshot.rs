@@ -97,8 +97,8 @@ fuzz_target!(|input: &[u8]| {
     // Drawing takes far longer than reading, so most inputs are drawn in one way.
     match output % 16 {
         0 => assert_eq!(Snapshot::from_bytes(&snapshot.to_bytes()).ok(), Some(snapshot)),
-        1 => drop(render::map_html(&snapshot, None)),
-        2 => drop(render::map_png(&snapshot, None)),
+        1 => drop(render::map_html(&snapshot, render::PageColours::Use)),
+        2 => drop(render::map_png(&snapshot, render::PageColours::Use)),
         3..8 => {
             let valid = rbloat_fuzz::snapshot().clone();
             let (one, other) = (("one".to_owned(), valid), ("other".to_owned(), snapshot));

@@ -96,8 +96,14 @@ pub(crate) enum Failure {
         "--sysroot is for core files only: leave it out (the files of a process are found through /proc)"
     )]
     NeedlessSysroot,
-    #[error("--tree needs a live process: a snapshot or a core has one process only")]
+    #[error("--tree needs a live process, or one file that `rbloat snapshot --tree` wrote")]
     TreeOfFile,
+    #[error("`rbloat map --tree` needs a live process: no file has the page frames of a family")]
+    MapOfFamilyFile,
+    #[error(
+        "process {pid} has no family: it was not forked, and has no forked children; leave out --tree"
+    )]
+    NoFamily { pid: i32 },
     #[error(
         "there is no control group {}: give its folder, or its path as in /proc/PID/cgroup", path.display()
     )]
@@ -197,6 +203,12 @@ impl Failure {
         matches!(self, Self::Capture(E::NoSuchProcess { .. } | E::Ended { .. } | E::Zombie { .. }))
     }
 
+    /// Returns the message for a list of several processes: it names the process once.
+    pub(crate) fn about(&self, pid: i32) -> String {
+        let (message, name) = (self.to_string(), format!("process {pid}"));
+        if message.contains(&name) { message } else { format!("{name}: {message}") }
+    }
+
     /// The exit status, as `rbloat --help` documents it.
     pub(crate) fn exit_code(&self) -> ExitCode {
         use capture::Error as E;
@@ -206,6 +218,7 @@ impl Failure {
             | Self::NoFormat { .. }
             | Self::NeedlessSysroot
             | Self::TreeOfFile
+            | Self::MapOfFamilyFile
             | Self::OneFile
             | Self::NoAddress(_)
             | Self::NoExplanation(_)
@@ -231,6 +244,7 @@ impl Failure {
             | Self::NoSuchCommand { .. }
             | Self::NoGroup { .. }
             | Self::NoRubyInGroup { .. }
+            | Self::NoFamily { .. }
             | Self::ManyCommands { .. }
             | Self::NoTrim { .. }
             | Self::Unreadable { .. }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use capture::proc::{self, Rollup};
 use capture::{Core, CoreFile, Finding, Severity, Sysroot, one_line};
-use formats::{Capture, CaptureMethod, FamilyMemory, Report, Snapshot, SnapshotError, Why};
+use formats::{Capture, CaptureMethod, Family, FamilyMemory, Report, Snapshot, SnapshotError, Why};
 use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
 
 use crate::arguments::{CaptureArguments, RetainedArguments, SourceName};
@@ -134,6 +134,14 @@ impl Source {
         sandbox: &Sandbox,
     ) -> Result<Snapshot, Failure> {
         self.account(how, Detail::snapshot(retained), sandbox)
+    }
+
+    /// Returns the family that a file has.
+    pub(crate) fn family(self) -> Result<Family, Failure> {
+        match self {
+            Self::Snapshot(file) => file.read_as(Family::from_bytes),
+            Self::Process(_) | Self::Core(_) => Err(Failure::TreeOfFile),
+        }
     }
 
     /// Returns the reason why a subject exists.
@@ -272,11 +280,15 @@ fn not_a_core(error: capture::Error) -> Failure {
 
 impl SnapshotFile {
     fn read(self) -> Result<Snapshot, Failure> {
+        self.read_as(Snapshot::from_bytes)
+    }
+
+    fn read_as<T>(self, parse: fn(&[u8]) -> Result<T, SnapshotError>) -> Result<T, Failure> {
         let Self { path, head: mut bytes, file } = self;
         if let Err(source) = file.take(MAX_BYTES).read_to_end(&mut bytes) {
             return Err(Failure::Unreadable { path, source });
         }
-        Snapshot::from_bytes(&bytes).map_err(|error| Failure::NotASnapshot { path, error })
+        parse(&bytes).map_err(|error| Failure::NotASnapshot { path, error })
     }
 }
 

@@ -7,8 +7,8 @@ use capture::Finding;
 use capture::proc::{GroupMemory, KernelMemory};
 use formats::{
     Capture, CauseRow, CopiedOwner, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep,
-    FindingRow, Group, GroupParts, IdenticalPages, LateCode, LateFile, LateGem, OtherProcess,
-    WriteRow, WrittenOwner,
+    FindingRow, Group, GroupParts, IdenticalPages, LateCode, LateFile, LateGem, MemberWrite,
+    OtherProcess, WriteRow, WrittenOwner,
 };
 use ledger::{
     Cause, Causes, CodeFileAccount, Gem, MemberAccounts, OwnerAccount, Write, WriteAccount, percent,
@@ -18,14 +18,20 @@ use crate::{MIN_BYTES, MIN_SHARE};
 
 /// The largest owners of copied memory are listed.
 const MAX_COPIED_OWNERS: usize = 10;
-/// Copied slots are worth a step if they are at least this large, and this share of the family's memory in percent.
-const MIN_COPIED_SLOTS: u64 = 4 << 20;
+/// Copies are worth a step if they are at least this large, and this share of the family's memory in percent.
+const MIN_COPIED: u64 = 4 << 20;
 const MIN_COPIED_PERCENT: f64 = 2.0;
 /// Bytecode that several members have for themselves is worth a step if it is at least this large. Classes, methods and strings
 /// come with it.
 const MIN_REPEATED_CODE: u64 = 1 << 20;
 /// Code and caches of workers are worth another fork if they are at least this large for each worker.
 const MIN_REFORKED: u64 = 4 << 20;
+/// The version that has `Process.warmup`.
+const WARMUP: (u32, u32) = (3, 3);
+/// The version whose collector replaces empty inline caches by empty ones when it marks bytecode (ruby/ruby#10899).
+const WRITES_TO_BYTECODE: (u32, u32) = (3, 3);
+/// The owner of bytecode.
+const BYTECODE: &str = "(imemo_iseq)";
 /// The largest gems and files of late code, and the largest owners of a reason, are listed.
 const MAX_LATE: usize = 10;
 const MAX_WRITTEN: usize = 5;
@@ -73,6 +79,8 @@ pub struct GroupFacts {
 pub struct MemberAccount {
     /// Its process id.
     pub pid: i32,
+    /// The time of its start, in clock ticks since boot.
+    pub started_ticks: u64,
     /// The process id of its parent, if that is a member.
     pub parent: Option<i32>,
     /// True if its parent has ended.
@@ -129,7 +137,8 @@ pub fn family(facts: FamilyFacts) -> Family {
     let writes = writes(&members);
     let late_code = has_owners.then(|| late_code(&members)).flatten();
     let steps = [
-        prepare_heap(&writes, memory_bytes, has_warmup(ruby_version.as_deref())),
+        prepare_heap(&writes, memory_bytes, version(ruby_version.as_deref()) >= WARMUP),
+        newer_ruby(&writes, memory_bytes, version(ruby_version.as_deref())),
         late_code.as_ref().and_then(load_before_fork),
         refork(&members),
         return_free_memory(&members, memory_bytes),
@@ -173,15 +182,27 @@ fn group_parts(memory_bytes: u64, group: GroupMemory, facts: GroupFacts) -> Grou
     }
 }
 
+/// Returns true if copies are worth a step.
+fn is_large(copied_bytes: u64, memory_bytes: u64) -> bool {
+    copied_bytes >= MIN_COPIED && percent(copied_bytes, memory_bytes) >= MIN_COPIED_PERCENT
+}
+
+/// Other writes leave the same contents, too, but not on pages of bytecode.
+fn newer_ruby(writes: &[WriteRow], memory_bytes: u64, version: (u32, u32)) -> Option<FamilyStep> {
+    let same = writes.iter().filter(|row| row.reason == Write::Same).flat_map(|row| &row.owners);
+    let copied_bytes = same.filter(|owner| owner.name == BYTECODE).map(|owner| owner.bytes).sum();
+    (version == WRITES_TO_BYTECODE && is_large(copied_bytes, memory_bytes))
+        .then_some(FamilyStep::NewerRuby { copied_bytes })
+}
+
 /// A page counts for the reason that is hardest to avoid, so these pages would be shared if the heap had been prepared.
 fn prepare_heap(writes: &[WriteRow], memory_bytes: u64, has_warmup: bool) -> Option<FamilyStep> {
     let is_avoidable = |row: &&WriteRow| {
         matches!(row.reason, Write::Collector | Write::FreedSlots | Write::NewObjects)
     };
     let copied_bytes = writes.iter().filter(is_avoidable).map(|row| row.bytes).sum();
-    let is_large = copied_bytes >= MIN_COPIED_SLOTS
-        && percent(copied_bytes, memory_bytes) >= MIN_COPIED_PERCENT;
-    is_large.then_some(FamilyStep::PrepareHeap { copied_bytes, has_warmup })
+    is_large(copied_bytes, memory_bytes)
+        .then_some(FamilyStep::PrepareHeap { copied_bytes, has_warmup })
 }
 
 fn load_before_fork(code: &LateCode) -> Option<FamilyStep> {
@@ -317,19 +338,27 @@ fn bytecode(member: &MemberAccount) -> Option<&[CodeFileAccount]> {
     member.read.as_ref()?.1.bytecode.as_deref()
 }
 
-/// Ruby has Process.warmup from 3.3 on.
-fn has_warmup(version: Option<&str>) -> bool {
+/// Returns the first two numbers of a version of Ruby.
+fn version(version: Option<&str>) -> (u32, u32) {
     let mut numbers = version.unwrap_or_default().split('.').map(|it| it.parse().unwrap_or(0));
     let [major, minor] = [(); 2].map(|()| numbers.next().unwrap_or(0));
-    (major, minor) >= (3, 3)
+    (major, minor)
 }
 
 fn member(account: MemberAccount) -> FamilyMember {
-    let MemberAccount { pid, parent, is_orphan, command, rollup, read } = account;
+    let MemberAccount { pid, started_ticks, parent, is_orphan, command, rollup, read } = account;
     let total =
         |part: usize| read.as_ref().map_or(0, |(_, accounts)| accounts.parts[part].causes.total());
+    let mut writes: BTreeMap<Write, u64> = BTreeMap::new();
+    for row in read.iter().flat_map(|(_, accounts)| &accounts.writes) {
+        *writes.entry(row.write).or_default() += row.bytes;
+    }
+    let mut writes: Vec<MemberWrite> =
+        writes.into_iter().map(|(reason, bytes)| MemberWrite { reason, bytes }).collect();
+    writes.sort_by_key(|row| Reverse(row.bytes));
     FamilyMember {
         pid,
+        started_ticks,
         parent,
         is_orphan,
         command,
@@ -337,6 +366,7 @@ fn member(account: MemberAccount) -> FamilyMember {
         pss_bytes: rollup.pss_bytes,
         private_bytes: total(2),
         copied_bytes: total(3),
+        writes,
         capture: read.map(|(capture, _)| capture),
     }
 }
@@ -359,4 +389,36 @@ fn copied_owners(members: &[MemberAccount]) -> Vec<CopiedOwner> {
     });
     owners.truncate(MAX_COPIED_OWNERS);
     owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_ruby_that_writes_to_bytecode_is_advised_against() {
+        const MIB: u64 = 1 << 20;
+        let row = |reason, name: &str, bytes| WriteRow {
+            reason,
+            bytes,
+            owners: vec![WrittenOwner { name: name.into(), bytes }],
+        };
+        let step = |row, version_text| newer_ruby(&[row], 100 * MIB, version(Some(version_text)));
+        let same = || row(Write::Same, BYTECODE, 8 * MIB);
+        assert_eq!(step(same(), "3.3.8"), Some(FamilyStep::NewerRuby { copied_bytes: 8 * MIB }));
+        assert_eq!(step(same(), "3.2.11"), None);
+        assert_eq!(step(same(), "3.4.1"), None);
+        assert_eq!(step(row(Write::Same, "String", 8 * MIB), "3.3.8"), None);
+        assert_eq!(step(row(Write::Code, BYTECODE, 8 * MIB), "3.3.8"), None);
+        assert_eq!(step(row(Write::Same, BYTECODE, MIB), "3.3.8"), None);
+    }
+
+    #[test]
+    fn a_version_has_two_numbers() {
+        assert_eq!(version(Some("3.3.8")), (3, 3));
+        assert_eq!(version(Some("4.0.5")), (4, 0));
+        assert_eq!(version(Some("?")), (0, 0));
+        assert_eq!(version(None), (0, 0));
+        assert!(version(Some("3.10.0")) >= WARMUP);
+    }
 }

@@ -1,10 +1,10 @@
 //! The account of a family of processes.
 
-use ledger::{Cause, Write};
+use ledger::{Cause, Sharing, Write};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Capture, CauseRow, Content, FindingRow, Group};
+use crate::{Capture, CauseRow, Content, FindingRow, Group, Trajectory};
 
 /// The document of `rbloat report --tree`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -46,6 +46,7 @@ impl Content for Family {
 #[expect(missing_docs, reason = "see Family")]
 pub struct FamilyMember {
     pub pid: i32,
+    pub started_ticks: u64,
     /// `None` if its parent is not a member.
     pub parent: Option<i32>,
     /// True if it was forked from a process that has ended.
@@ -55,8 +56,160 @@ pub struct FamilyMember {
     pub pss_bytes: u64,
     pub private_bytes: u64,
     pub copied_bytes: u64,
+    /// The reasons of its copies, largest first. They add up to `copied_bytes`.
+    pub writes: Vec<MemberWrite>,
     /// `None` if it ended before it was captured.
     pub capture: Option<Capture>,
+}
+
+/// The copied pages of a member with one reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Family")]
+pub struct MemberWrite {
+    #[serde(with = "crate::names::write")]
+    #[schemars(schema_with = "crate::names::write::schema")]
+    pub reason: Write,
+    pub bytes: u64,
+}
+
+impl Family {
+    /// The time of the first capture, in milliseconds since 1970; `None` if no member was captured.
+    #[must_use]
+    pub fn unix_ms(&self) -> Option<u64> {
+        self.members.iter().filter_map(|it| it.capture.as_ref()).map(|it| it.unix_ms).min()
+    }
+
+    /// Checks that the numbers of an account from a file fit together.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let sum: u64 = self.causes.iter().map(FamilyCause::total).sum();
+        if sum != self.memory_bytes {
+            let memory = self.memory_bytes;
+            return Err(format!("its causes add up to {sum} bytes, but the family has {memory}"));
+        }
+        if self.causes.iter().any(|row| row.private_bytes.len() != self.members.len()) {
+            return Err("a cause has not one figure for each process".into());
+        }
+        let fits = |it: &FamilyMember| {
+            let written: u64 = it.writes.iter().map(|row| row.bytes).sum();
+            it.copied_bytes <= it.private_bytes
+                && it.private_bytes <= self.memory_bytes
+                && written <= it.copied_bytes
+        };
+        match self.members.iter().find(|it| !fits(it)) {
+            Some(it) => Err(format!("the figures of process {} do not fit together", it.pid)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The pages of a member by the members that map them, for a picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedPages {
+    /// The number of members.
+    pub processes: u64,
+    /// True if it is not known which pages are the same.
+    pub is_estimated: bool,
+    /// Runs of resident pages, ascending: the number of the first, their number, and the members that map them.
+    pub pages: Vec<(u64, u64, Sharing)>,
+}
+
+/// The document of `rbloat diff --tree`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Family")]
+pub struct FamilyDiff {
+    pub points: Vec<FamilyPoint>,
+    pub seconds: f64,
+    pub memory_bytes: Trajectory,
+    /// The members that are at all points, by the growth of their private memory.
+    pub members: Vec<MemberChange>,
+    pub started: Vec<i32>,
+    pub ended: Vec<i32>,
+    /// The private memory of the workers that are at all points, largest change first.
+    pub causes: Vec<crate::CauseChange>,
+    /// The copies of the workers that are at all points, largest change first.
+    pub writes: Vec<WriteChange>,
+    /// `None` if no worker is at all points, or no time passed.
+    pub worker: Option<WorkerGrowth>,
+    pub limit: Option<FamilyLimit>,
+    pub outlook: Outlook,
+}
+
+impl Content for FamilyDiff {
+    const KIND: &'static str = "family_diff";
+}
+
+/// An account of a family.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Family")]
+pub struct FamilyPoint {
+    pub source: String,
+    pub unix_ms: u64,
+    pub processes: u64,
+    pub is_estimated: bool,
+}
+
+/// The private memory of a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Family")]
+pub struct MemberChange {
+    pub pid: i32,
+    pub parent: Option<i32>,
+    pub command: String,
+    pub private_bytes: Trajectory,
+    /// The part of it that was shared with the parent.
+    pub copied_bytes: Trajectory,
+}
+
+/// The copies with one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Family")]
+pub struct WriteChange {
+    #[serde(with = "crate::names::write")]
+    #[schemars(schema_with = "crate::names::write::schema")]
+    pub reason: Write,
+    pub bytes: Trajectory,
+}
+
+/// The growth of a worker: the mean of all workers.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Family")]
+pub struct WorkerGrowth {
+    pub workers: u64,
+    pub private_bytes_per_minute: f64,
+    pub copied_bytes_per_minute: f64,
+}
+
+/// The limit of the control group of a family, and its use at the last point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Family")]
+pub struct FamilyLimit {
+    pub limit_bytes: u64,
+    pub usage_bytes: u64,
+    /// The part of the usage that the kernel gives up before it kills a process.
+    pub cache_bytes: u64,
+}
+
+/// The future of a family, as far as its past shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Outlook {
+    /// Two points show no trend.
+    TooEarly,
+    /// Workers started or ended meanwhile.
+    OtherWorkers,
+    /// The memory of the family does not grow.
+    NoGrowth,
+    /// It grew more and more slowly.
+    LevelsOff,
+    /// Its growth changed from interval to interval.
+    Uneven,
+    /// It grows steadily.
+    Grows {
+        /// The growth of the memory of the whole family.
+        bytes_per_minute: f64,
+        /// The time until the limit is reached; `None` if there is no limit.
+        seconds_to_limit: Option<f64>,
+    },
 }
 
 /// The memory that is charged to a control group.
@@ -202,6 +355,11 @@ pub enum FamilyStep {
         copied_bytes: u64,
         /// True if Ruby has `Process.warmup`.
         has_warmup: bool,
+    },
+    /// Run a Ruby whose collector does not write to bytecode.
+    NewerRuby {
+        /// The copied bytes of bytecode whose contents are the same as the parent's.
+        copied_bytes: u64,
     },
     /// Load code before the fork.
     LoadBeforeFork {

@@ -43,8 +43,10 @@ pub use diff::{
     Doubt, OwnerChange, PinChange, SizeClassChange, Subject, Trajectory,
 };
 pub use family::{
-    CopiedOwner, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep, GroupParts,
-    IdenticalPages, LateCode, LateFile, LateGem, OtherProcess, WriteRow, WrittenOwner,
+    CopiedOwner, Family, FamilyCause, FamilyDiff, FamilyLimit, FamilyMember, FamilyPoint,
+    FamilyServer, FamilyStep, GroupParts, IdenticalPages, LateCode, LateFile, LateGem,
+    MemberChange, MemberWrite, OtherProcess, Outlook, SharedPages, WorkerGrowth, WriteChange,
+    WriteRow, WrittenOwner,
 };
 pub use growth_sample::GrowthSample;
 pub use line::{
@@ -99,11 +101,12 @@ pub trait Content: Serialize {
 pub type Schema = fn() -> serde_json::Value;
 
 /// The kind of each document, and its schema.
-pub const SCHEMAS: [(&str, Schema); 9] = [
+pub const SCHEMAS: [(&str, Schema); 10] = [
     (Processes::KIND, schema::<Processes>),
     (Report::KIND, schema::<Report>),
     (Diff::KIND, schema::<Diff>),
     (Family::KIND, schema::<Family>),
+    (FamilyDiff::KIND, schema::<FamilyDiff>),
     (Comparison::KIND, schema::<Comparison>),
     (TrimReport::KIND, schema::<TrimReport>),
     (FamilyTrim::KIND, schema::<FamilyTrim>),

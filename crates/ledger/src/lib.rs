@@ -33,7 +33,7 @@ pub use ownership::{
 };
 pub use pins::{Pin, SizeClassAccount, SlabCounts};
 pub use sharing::{
-    DistinctPages, FamilyPages, MemberAccounts, MemberPages, MemberParts, PartAccount,
+    DistinctPages, FamilyPages, MemberAccounts, MemberPages, MemberParts, PartAccount, Sharing,
 };
 pub use size::{Count, Size, percent};
 pub use threads::ThreadGroup;

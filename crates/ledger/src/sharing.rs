@@ -35,6 +35,19 @@ struct SharedFrame {
     members: u32,
 }
 
+/// The members that map a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sharing {
+    /// All members.
+    All,
+    /// Some members.
+    Some,
+    /// One member, and its parent has another copy at the same address.
+    Copied,
+    /// One member.
+    Private,
+}
+
 /// The resident pages of a member, by the other members that map them. Frames that an earlier member maps, too, are in none of
 /// the first three.
 #[derive(Debug, Clone, Default)]
@@ -164,8 +177,7 @@ impl<'a> FamilyPages<'a> {
     #[must_use]
     pub fn parts(&self, index: usize, pages: &Pages) -> MemberParts {
         let member = &self.members[index];
-        let parent = member.parent.map_or(&[][..], |parent| self.members[parent].frames);
-        let (mut own, mut parents) = (Cursor(member.frames), Cursor(parent));
+        let (mut own, mut parents) = (Cursor(member.frames), self.parents(member));
         let mut counted = HashSet::new();
         let [mut all, mut some, mut private, mut copied] = [(); 4].map(|()| Vec::new());
         for run in pages.iter().filter(|run| run.state.is_resident()) {
@@ -174,32 +186,71 @@ impl<'a> FamilyPages<'a> {
                 let alone = || PageRun { range: start..start.offset(PAGE_SIZE), ..run.clone() };
                 let frame = own.at(page);
                 let shared = frame.and_then(|frame| self.shared(frame));
-                match shared {
-                    Some(it) if it.members > 1 => {
-                        if it.first as usize == index && counted.insert(it.frame) {
-                            let is_all = it.members as usize == self.members.len();
-                            if is_all { &mut all } else { &mut some }.push(alone());
-                        }
-                    }
-                    // A frame that the member maps twice.
-                    Some(it) if !counted.insert(it.frame) => {}
-                    _ => {
+                // A frame counts for the first member that maps it, and for the first page there.
+                if shared.is_some_and(|it| it.first as usize != index || !counted.insert(it.frame))
+                {
+                    continue;
+                }
+                let is_anonymous = run.state == PageState::Anonymous;
+                match self.sharing_of(frame, shared, parents.at(page), is_anonymous) {
+                    Sharing::All => all.push(alone()),
+                    Sharing::Some => some.push(alone()),
+                    Sharing::Private => private.push(alone()),
+                    Sharing::Copied => {
                         private.push(alone());
-                        let is_other = |it: &PageFrame| {
-                            it.is_anonymous
-                                && frame.is_none_or(|own| own.frame != it.frame || it.frame == 0)
-                        };
-                        if run.state == PageState::Anonymous
-                            && parents.at(page).is_some_and(is_other)
-                        {
-                            copied.push(alone());
-                        }
+                        copied.push(alone());
                     }
                 }
             }
         }
         let [all, some, private, copied] = [all, some, private, copied].map(Pages::new);
         MemberParts { all, some, private, copied }
+    }
+
+    /// Returns the pages of a member by the members that map them: the number of the first page, and the number of pages, ascending.
+    ///
+    /// # Panics
+    /// If there is no member with this index.
+    #[must_use]
+    pub fn sharing(&self, index: usize) -> Vec<(u64, u64, Sharing)> {
+        let member = &self.members[index];
+        let mut parents = self.parents(member);
+        let mut runs: Vec<(u64, u64, Sharing)> = Vec::new();
+        for frame in member.frames {
+            let (page, shared) = (frame.page, self.shared(frame));
+            let parents = parents.at(page);
+            let sharing = self.sharing_of(Some(frame), shared, parents, frame.is_anonymous);
+            match runs.last_mut() {
+                Some((first, count, last)) if *last == sharing && *first + *count == page => {
+                    *count += 1;
+                }
+                _ => runs.push((page, 1, sharing)),
+            }
+        }
+        runs
+    }
+
+    fn parents(&self, member: &MemberPages<'a>) -> Cursor<'a> {
+        Cursor(member.parent.map_or(&[][..], |parent| self.members[parent].frames))
+    }
+
+    fn sharing_of(
+        &self,
+        frame: Option<&PageFrame>,
+        shared: Option<&SharedFrame>,
+        parents: Option<&PageFrame>,
+        is_anonymous: bool,
+    ) -> Sharing {
+        let is_other = |it: &PageFrame| {
+            it.is_anonymous && frame.is_none_or(|own| own.frame != it.frame || it.frame == 0)
+        };
+        match shared {
+            // The frames of a single process are private.
+            Some(it) if it.members > 1 && it.members as usize == self.members.len() => Sharing::All,
+            Some(it) if it.members > 1 => Sharing::Some,
+            _ if is_anonymous && parents.is_some_and(is_other) => Sharing::Copied,
+            _ => Sharing::Private,
+        }
     }
 
     fn shared(&self, frame: &PageFrame) -> Option<&SharedFrame> {
@@ -343,6 +394,8 @@ mod tests {
         let family = family(&frames);
         let parts = family.parts(1, &resident(&frames[1]));
         assert_eq!((count(&parts.private), count(&parts.copied)), (2, 1));
+        let sharing = [(0, 1, Sharing::All), (1, 1, Sharing::Copied), (2, 1, Sharing::Private)];
+        assert_eq!(family.sharing(1), sharing);
         assert_eq!(parts.copied.iter().next().unwrap().range.start, Address(PAGE_SIZE));
     }
 

@@ -196,12 +196,15 @@ impl<'a> Comparison<'a> {
     ) -> (Write, Vec<(Option<u32>, u64)>) {
         let mut last = Write::Same;
         let mut writes: Vec<(Option<u32>, u64)> = Vec::new();
-        for word in (0..WORDS).filter(|&word| before[word] != after[word]) {
+        // Of a page without any difference, all words count: its owners may have written what was there before.
+        let is_same = before == after;
+        for word in (0..WORDS).filter(|&word| is_same || before[word] != after[word]) {
             let address = at.offset(word as u64 * WORD);
             let (write, owner) = match self.heap_page(address) {
                 Some(page) => self.slot_word(page, at, word, before, after),
                 None => self.block_word(address, blocks),
             };
+            let write = if is_same { Write::Same } else { write };
             if write > last {
                 last = write;
                 writes.clear();

@@ -1,6 +1,7 @@
 //! A family of processes as text.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use formats::{
     CauseRow, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep, IdenticalPages, LateCode,
@@ -29,6 +30,18 @@ pub fn family(family: &Family, width: usize) -> String {
     let mut text = String::new();
     write(family, &mut text, width).expect("a string takes all text");
     text
+}
+
+/// A family that was saved in the snapshot `path` of `bytes` bytes, in one line.
+#[must_use]
+pub fn saved_family(family: &Family, path: &Path, bytes: u64) -> String {
+    format!(
+        "{}: {} with {} in {}\n",
+        path.display(),
+        processes(family.members.len() as u64),
+        Size(family.memory_bytes),
+        Size(bytes)
+    )
 }
 
 /// Returns the account of a family in one sentence.
@@ -230,14 +243,14 @@ fn write_copied(family: &Family, out: &mut String, width: usize) -> std::fmt::Re
             .take(MAX_OWNERS)
             .map(|it| format!("{} {}", crate::text::end_of(&it.name, 30), mebibytes(it.bytes)))
             .collect();
-        table.add_row([meaning(row.reason).into(), mebibytes(row.bytes), owners.join(", ")]);
+        table.add_row([reason(row.reason).into(), mebibytes(row.bytes), owners.join(", ")]);
     }
     align_right(&mut table, [1]);
     writeln!(out, "{}\n", trimmed(&table))
 }
 
 /// The meaning of a reason. A page counts for one.
-fn meaning(reason: Reason) -> &'static str {
+pub(crate) fn reason(reason: Reason) -> &'static str {
     match reason {
         Reason::Same => "the contents are the same again",
         Reason::Collector => "marks and ages by the garbage collector",
@@ -292,6 +305,15 @@ fn write_steps(family: &Family, out: &mut String, width: usize) -> std::fmt::Res
                 ),
                 prepare_heap(family.server, *has_warmup),
                 "a restart, and a longer start, by some collections of garbage.",
+            ),
+            FamilyStep::NewerRuby { copied_bytes } => (
+                format!(
+                    "Run Ruby 3.4 or later: the garbage collector of Ruby 3.3 writes to bytecode without changing it, which \
+                     copied {} of pages.",
+                    Size(*copied_bytes)
+                ),
+                Vec::new(),
+                "an upgrade of Ruby.",
             ),
             FamilyStep::LoadBeforeFork { repeated_bytes, has_application } => (
                 format!(

@@ -2,7 +2,7 @@
 
 use formats::{MadePages, Maker, Owner, Recording, Report, Snapshot};
 use ledger::{Cause, MemoryMap};
-use render::{Plot, TextOptions, map_html, map_png};
+use render::{PageColours, Plot, TextOptions, map_html, map_png};
 
 const MARKUP: &str = "</script><script>pwned()</script></text><img src=x onerror=pwned()>\"'&";
 
@@ -38,7 +38,7 @@ fn made() -> MadePages {
 
 #[test]
 fn names_with_markup_stay_text() {
-    let page = map_html(&snapshot(|report| rename(report, MARKUP)), Some(&made()));
+    let page = map_html(&snapshot(|report| rename(report, MARKUP)), PageColours::Code(&made()));
     let lines = include_str!("hostile.jsonl").replace("MARKUP", &MARKUP.replace('"', "\\\""));
     let recording = Recording::read(lines.as_bytes()).unwrap();
     let mut plot = Plot::new(false);
@@ -53,7 +53,7 @@ fn names_with_markup_stay_text() {
 #[test]
 fn the_png_of_a_long_name_is_small() {
     let words = "word ".repeat(100_000);
-    let png = map_png(&snapshot(|report| rename(report, &words)), None);
+    let png = map_png(&snapshot(|report| rename(report, &words)), PageColours::Use);
     let height = u32::from_be_bytes(png[20..24].try_into().unwrap());
     assert!(height < 600, "{height}");
 }

@@ -175,8 +175,8 @@ proptest! {
             columns[column][index] = byte;
         }
         if let Ok(read) = Snapshot::from_bytes(&snapshot.to_bytes()) {
-            prop_assert!(render::map_html(&read, None).ends_with("</html>"));
-            prop_assert!(!render::map_png(&read, None).is_empty());
+            prop_assert!(render::map_html(&read, render::PageColours::Use).ends_with("</html>"));
+            prop_assert!(!render::map_png(&read, render::PageColours::Use).is_empty());
         }
     }
 }

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use formats::{Snapshot, to_json};
+use formats::to_json;
 use ledger::Size;
 
 use crate::arguments::{
@@ -23,7 +23,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   rbloat diff 4242               take three snapshots, 60 s apart: does it leak?
   rbloat diff a.rbloat b.rbloat  what grew between two snapshots
-  rbloat diff app.rbloat 4242    what grew since a snapshot";
+  rbloat diff --tree 4242        do its workers lose shared memory, and why?";
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArguments {
@@ -38,9 +38,16 @@ pub(crate) struct DiffArguments {
     pub(crate) times: Option<u32>,
     /// Exit with 7 if RSS grew by more than this: 50MiB
     ///
-    /// The growth is that from the first snapshot to the last one. For tests of memory, for example in CI.
+    /// The growth is that from the first snapshot to the last one; with --tree, that of the memory of the whole family. For tests of
+    /// memory, for example in CI.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     fail_over: Option<u64>,
+    /// Compare families of forked processes: do workers lose shared memory?
+    ///
+    /// Shows how fast the private memory of each worker grows, why pages that it shared were copied, and, if the family grows
+    /// steadily, the time until its memory limit. The files are those of `rbloat snapshot --tree`.
+    #[arg(long, conflicts_with_all = ["who", "retained", "sysroot"])]
+    pub(crate) tree: bool,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -56,6 +63,15 @@ pub(crate) struct DiffArguments {
 }
 
 impl DiffArguments {
+    /// Complains if memory grew by more than the user allows.
+    pub(super) fn grown_too_much(&self, what: &str, bytes: i64) -> Option<Outcome> {
+        let grown = u64::try_from(bytes).unwrap_or(0);
+        let most = self.fail_over.filter(|&most| grown > most)?;
+        let (grown, most) = (Size(grown), Size(most));
+        terminal::complain(format!("{what} grew by {grown}, which is more than {most}"));
+        Some(Outcome::GrewTooMuch)
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, SourceName)> {
         let name = |source: &str| SourceName::of(source, self.sysroot.as_deref());
         self.sources.iter().map(move |source| (source.as_str(), name(source)))
@@ -63,6 +79,9 @@ impl DiffArguments {
 }
 
 pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
+    if arguments.tree {
+        return super::family_diff::run(arguments);
+    }
     let names: Vec<_> = arguments.names().collect();
     let samples = arguments.samples.read()?;
     // The last source may be a process that will be captured in hours.
@@ -74,8 +93,14 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     let snapshots = match &names[..] {
         [(_, SourceName::Process(name))] => {
             // Another process may have that name later.
-            let pid = crate::process::find(name.clone())?;
-            watch(arguments, SourceName::Process(ProcessName::Pid(pid)), &sandbox)?
+            let name = SourceName::Process(ProcessName::Pid(crate::process::find(name.clone())?));
+            let (how, earlier) =
+                (arguments.capture, Sandbox::of_analyses(arguments.capture.sandbox));
+            watch(arguments, |is_last| {
+                // The next capture needs all rights again.
+                let sandbox = if is_last { &sandbox } else { &earlier };
+                Source::open(name.clone())?.snapshot(how, arguments.retained, sandbox)
+            })?
         }
         [_] => return Err(Failure::OneSource),
         many if repeats => return Err(Failure::ManySources(many.len())),
@@ -87,6 +112,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
             names.iter().map(|(text, _)| capture::one_line(text)).zip(snapshots).collect()
         }
     };
+    sandbox.begin();
     let is_complete = snapshots.iter().all(|(_, snapshot)| snapshot.report.is_complete());
     let mut diff = diagnosis::growth(&snapshots);
     if let (Some(samples), Some((_, last))) = (samples, snapshots.last()) {
@@ -105,22 +131,15 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
         let argument = pid.filter(|_| is_process).unwrap_or_else(|| (*argument).to_owned());
         terminal::suggest(&["rbloat", next, &argument])?;
     }
-    let grown = u64::try_from(diff.rss_bytes.change).unwrap_or(0);
-    if let Some(most) = arguments.fail_over.filter(|&most| grown > most) {
-        let (grown, most) = (Size(grown), Size(most));
-        terminal::complain(format!("RSS grew by {grown}, which is more than {most}"));
-        return Ok(Outcome::GrewTooMuch);
-    }
-    Ok(if is_complete { Outcome::Done } else { Outcome::Incomplete })
+    let outcome = if is_complete { Outcome::Done } else { Outcome::Incomplete };
+    Ok(arguments.grown_too_much("RSS", diff.rss_bytes.change).unwrap_or(outcome))
 }
 
-/// Takes snapshots of one process at intervals. If it ends meanwhile, the snapshots so far are compared.
-fn watch(
+/// Takes something at intervals. If it cannot be taken any more, such as after the end of the process, those so far are compared.
+pub(super) fn watch<T>(
     arguments: &DiffArguments,
-    name: SourceName,
-    sandbox: &Sandbox,
-) -> Result<Vec<(String, Snapshot)>, Failure> {
-    let earlier = Sandbox::of_analyses(arguments.capture.sandbox);
+    mut take: impl FnMut(bool) -> Result<T, Failure>,
+) -> Result<Vec<(String, T)>, Failure> {
     let every = arguments.every.unwrap_or(EVERY);
     let times = arguments.times.unwrap_or(TIMES);
     let started = Instant::now();
@@ -136,11 +155,7 @@ fn watch(
         let progress = Progress::new();
         progress.wait_until(due, &format!("waiting for snapshot {number} of {times}"));
         progress.end();
-        // The next capture needs all rights again.
-        let sandbox = if number == times { sandbox } else { &earlier };
-        let taken = Source::open(name.clone())
-            .and_then(|source| source.snapshot(arguments.capture, arguments.retained, sandbox));
-        match taken {
+        match take(number == times) {
             Ok(snapshot) => snapshots.push((format!("look {number}"), snapshot)),
             Err(failure) if snapshots.len() >= 2 => {
                 terminal::complain(format!("look {number} of {times}: {failure}"));
@@ -149,6 +164,5 @@ fn watch(
             Err(failure) => return Err(failure),
         }
     }
-    sandbox.begin();
     Ok(snapshots)
 }

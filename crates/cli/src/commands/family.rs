@@ -1,4 +1,4 @@
-//! `rbloat report --tree`: the account of a family of processes.
+//! The account of a family of processes: `rbloat report --tree`, `snapshot --tree` and `map --tree`.
 
 use std::path::Path;
 
@@ -6,16 +6,18 @@ use capture::live::{PageFrame, groups_of_frames, map_counts, page_frames};
 use capture::proc::{self, ControlGroup, Member, Rollup};
 use capture::{Address, Finding, Memory, PAGE_SIZE, Severity};
 use diagnosis::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount};
-use formats::{Capture, IdenticalPages, OtherProcess, to_json};
+use formats::{Capture, Family, IdenticalPages, OtherProcess, SharedPages, to_json};
 use ledger::{DistinctPages, FamilyPages, MemberAccounts, MemberPages};
 
 use super::report::ReportArguments;
-use crate::arguments::{CaptureArguments, SourceName};
+use super::snapshot::SnapshotArguments;
+use crate::arguments::{CaptureArguments, ProcessName, SourceName};
 use crate::attempts::{self, Captured};
 use crate::failure::{Failure, Outcome};
+use crate::output::{Output, default_path};
 use crate::progress::Progress;
 use crate::sandbox::Sandbox;
-use crate::source::Detail;
+use crate::source::{Detail, Source};
 use crate::terminal;
 
 /// rbloat's own memory for the page frames of a family, as a fraction of the sum of RSS: up to 56 bytes for a page, and with hashes
@@ -25,83 +27,29 @@ const OWN_PART_WITH_HASHES: u64 = 46;
 /// Pages that are read at a time.
 const PAGES_PER_READ: u64 = 64;
 
+/// The processes of an account.
+pub(super) struct Processes {
+    members: Vec<Member>,
+    /// The control group of which they are all Ruby processes.
+    group: Option<Group>,
+}
+
 pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     let how = arguments.source.capture;
     let detail = if arguments.owners() > 0 { Detail::OWNERS } else { Detail::CAUSES };
-    let group = arguments.cgroup.as_deref().map(Group::find).transpose()?;
-    let members = match &group {
-        Some(group) => group.rubies.clone(),
-        None => families(arguments)?,
+    let family = match file(arguments)? {
+        Some(file) => {
+            let source = Source::open(file)?;
+            Sandbox::new(how.sandbox, []).run(|| source.family())?
+        }
+        None => {
+            let processes = match &arguments.cgroup {
+                Some(path) => Processes::of_group(path)?,
+                None => Processes::of_families(&names(arguments)?)?,
+            };
+            processes.account(how, detail, arguments.identical)?
+        }
     };
-    let is_orphan = |it: &Member| it.is_forked && proc::parent_in_family(it.pid).is_none();
-    let orphans: Vec<bool> = members.iter().map(is_orphan).collect();
-    let resident: u64 = members.iter().map(|it| it.rss_bytes).sum();
-    let part = if arguments.identical { OWN_PART_WITH_HASHES } else { OWN_PART };
-    for member in &members {
-        attempts::check_room(member.pid, resident / part)?;
-    }
-    let progress = Progress::of_capture(members[0].pid);
-    // All at nearly the same time. A member that cannot be read has no pages.
-    let mut looks: Vec<Look> = members.iter().map(look).collect();
-    let frames: Vec<Vec<PageFrame>> =
-        looks.iter_mut().map(|look| std::mem::take(&mut look.frames)).collect();
-    let parent = |member: &Member| members.iter().position(|it| it.pid == member.parent);
-    let pages = frames.iter().zip(&members);
-    let pages = pages.map(|(frames, member)| MemberPages { frames, parent: parent(member) });
-    let pages = FamilyPages::new(pages.collect());
-    let is_estimated = pages.is_estimated();
-    let outside_bytes = if is_estimated { None } else { outside_bytes(&pages) };
-    let group_facts = group.as_ref().and_then(|group| group.facts(&pages));
-    // Of the same time as the parts that explain it.
-    let group_memory = match &group {
-        Some(group) => group.group.memory(),
-        None => proc::group_memory(members[0].pid),
-    };
-    let mut findings = Vec::new();
-    let mut accounts = Vec::new();
-    let mut ruby_version = None;
-    let mut first_failure = None;
-    for (index, (member, look)) in members.iter().zip(looks).enumerate() {
-        let read = match look.failure {
-            None => read(&members, index, &pages, how, detail, &mut findings),
-            Some(failure) => Err(failure),
-        };
-        let read = match read {
-            Ok((version, capture, accounts)) => {
-                ruby_version = ruby_version.or(version);
-                Some((capture, accounts))
-            }
-            Err(failure) => {
-                findings.push(not_read(member.pid, &failure));
-                first_failure.get_or_insert(failure);
-                None
-            }
-        };
-        accounts.push(MemberAccount {
-            pid: member.pid,
-            parent: parent(member).map(|index| members[index].pid),
-            is_orphan: orphans[index],
-            command: proc::command_line(member.pid).unwrap_or_default(),
-            rollup: look.rollup,
-            read,
-        });
-    }
-    let identical = arguments.identical.then(|| identical_pages(&members, &pages));
-    progress.end();
-    if let Some(failure) = first_failure.filter(|_| accounts.iter().all(|it| it.read.is_none())) {
-        return Err(failure);
-    }
-    let is_complete = findings.is_empty();
-    let family = diagnosis::family(FamilyFacts {
-        ruby_version,
-        frames: FamilyFrames { outside_bytes, is_estimated },
-        group: group_memory,
-        group_facts,
-        identical,
-        has_owners: detail.owners,
-        members: accounts,
-        findings,
-    });
     terminal::print(&match arguments.json {
         true => to_json(&family, &render::family_summary(&family)),
         false => render::family(&family, terminal::width()),
@@ -111,34 +59,191 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
     {
         terminal::suggest(&["rbloat", "report", &largest.pid.to_string()])?;
     }
-    Ok(if is_complete { Outcome::Done } else { Outcome::Incomplete })
+    Ok(outcome(&family))
 }
 
-/// Returns the families of the processes that the arguments name.
-fn families(arguments: &ReportArguments) -> Result<Vec<Member>, Failure> {
-    let mut names = vec![arguments.source.name()?];
-    names.extend(arguments.more.iter().map(|word| SourceName::of(word, None)));
-    let (mut members, mut ended): (Vec<Member>, _) = (Vec::new(), None);
-    for name in names {
-        let SourceName::Process(name) = name else { return Err(Failure::TreeOfFile) };
-        for pid in crate::process::find_all(name)? {
-            if members.iter().any(|it| it.pid == pid) {
-                continue;
-            }
-            let family = proc::family(pid);
-            ended = ended.or(family.is_empty().then_some(pid));
-            for member in family {
-                if members.iter().all(|it| it.pid != member.pid) {
-                    members.push(member);
+/// Returns whether all members could be read.
+pub(super) fn outcome(family: &Family) -> Outcome {
+    if family.findings.is_empty() { Outcome::Done } else { Outcome::Incomplete }
+}
+
+fn names(arguments: &ReportArguments) -> Result<Vec<SourceName>, Failure> {
+    let more = arguments.more.iter().map(|word| SourceName::of(word, None));
+    Ok(std::iter::once(arguments.source.name()?).chain(more).collect())
+}
+
+/// Returns the file with a family if one is given, alone.
+fn file(arguments: &ReportArguments) -> Result<Option<SourceName>, Failure> {
+    if arguments.cgroup.is_some() || !arguments.more.is_empty() {
+        return Ok(None);
+    }
+    let name = arguments.source.name()?;
+    Ok(matches!(name, SourceName::File { .. }).then_some(name))
+}
+
+/// Saves the account of a family.
+pub(super) fn save(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
+    let processes = Processes::of_families(&[arguments.source.name()?])?;
+    let name = processes.members[0].pid.to_string();
+    let path = arguments.output.clone().unwrap_or_else(|| default_path(&name, "rbloat"));
+    let output = Output::open(&path)?;
+    let is_file = output.is_file();
+    let family = processes.account(arguments.source.capture, Detail::OWNERS, false)?;
+    let bytes = family.to_bytes();
+    output.write(&bytes)?;
+    let summary = render::saved_family(&family, &path, bytes.len() as u64);
+    if is_file {
+        let next = format!("Next: rbloat report --tree {}\n", path.display());
+        terminal::print(&(summary + &next))?;
+    } else {
+        terminal::print_error(&summary);
+    }
+    Ok(outcome(&family))
+}
+
+/// Returns the pages of a process by the members of its family that map them.
+pub(super) fn shared_pages(pid: i32) -> Result<SharedPages, Failure> {
+    let processes = Processes::of_family(pid)?;
+    let index = processes.members.iter().position(|it| it.pid == pid);
+    let Some(index) = index.filter(|_| processes.members.len() > 1) else {
+        return Err(Failure::NoFamily { pid });
+    };
+    processes.check_room(OWN_PART)?;
+    let frames = processes.members.iter().map(|it| page_frames(it.pid));
+    let frames: Vec<Vec<PageFrame>> = frames.map(Result::unwrap_or_default).collect();
+    let pages = processes.pages(&frames);
+    Ok(SharedPages {
+        processes: processes.members.len() as u64,
+        is_estimated: pages.is_estimated(),
+        pages: pages.sharing(index),
+    })
+}
+
+impl Processes {
+    /// Finds the families of these processes.
+    pub(super) fn of_families(names: &[SourceName]) -> Result<Self, Failure> {
+        let (mut members, mut ended): (Vec<Member>, _) = (Vec::new(), None);
+        for name in names {
+            let SourceName::Process(name) = name else { return Err(Failure::TreeOfFile) };
+            for pid in crate::process::find_all(name.clone())? {
+                if members.iter().any(|it| it.pid == pid) {
+                    continue;
+                }
+                let family = proc::family(pid);
+                ended = ended.or(family.is_empty().then_some(pid));
+                for member in family {
+                    if members.iter().all(|it| it.pid != member.pid) {
+                        members.push(member);
+                    }
                 }
             }
         }
+        if let Some(pid) = ended.filter(|_| members.is_empty()) {
+            return Err(capture::Error::NoSuchProcess { pid }.into());
+        }
+        proc::sort_by_age(&mut members);
+        Ok(Self { members, group: None })
     }
-    if let Some(pid) = ended.filter(|_| members.is_empty()) {
-        return Err(capture::Error::NoSuchProcess { pid }.into());
+
+    /// Finds the family of a process.
+    fn of_family(pid: i32) -> Result<Self, Failure> {
+        Self::of_families(&[SourceName::Process(ProcessName::Pid(pid))])
     }
-    proc::sort_by_age(&mut members);
-    Ok(members)
+
+    /// Finds the Ruby processes of a control group.
+    fn of_group(path: &Path) -> Result<Self, Failure> {
+        let group = Group::find(path)?;
+        Ok(Self { members: group.rubies.clone(), group: Some(group) })
+    }
+
+    /// Fails if the memory limit leaves too little room for rbloat's own memory: this part of the sum of RSS.
+    fn check_room(&self, part: u64) -> Result<(), Failure> {
+        let resident: u64 = self.members.iter().map(|it| it.rss_bytes).sum();
+        self.members.iter().try_for_each(|it| attempts::check_room(it.pid, resident / part))
+    }
+
+    fn parent(&self, member: &Member) -> Option<usize> {
+        self.members.iter().position(|it| it.pid == member.parent)
+    }
+
+    fn pages<'a>(&self, frames: &'a [Vec<PageFrame>]) -> FamilyPages<'a> {
+        let pages = frames.iter().zip(&self.members);
+        let pages = pages.map(|(frames, it)| MemberPages { frames, parent: self.parent(it) });
+        FamilyPages::new(pages.collect())
+    }
+
+    /// Captures the members in turn, and accounts for their memory.
+    pub(super) fn account(
+        &self,
+        how: CaptureArguments,
+        detail: Detail,
+        has_identical: bool,
+    ) -> Result<Family, Failure> {
+        let Self { members, group } = self;
+        let is_orphan = |it: &Member| it.is_forked && proc::parent_in_family(it.pid).is_none();
+        let orphans: Vec<bool> = members.iter().map(is_orphan).collect();
+        self.check_room(if has_identical { OWN_PART_WITH_HASHES } else { OWN_PART })?;
+        let progress = Progress::of_capture(members[0].pid);
+        // All at nearly the same time. A member that cannot be read has no pages.
+        let mut looks: Vec<Look> = members.iter().map(look).collect();
+        let frames: Vec<Vec<PageFrame>> =
+            looks.iter_mut().map(|look| std::mem::take(&mut look.frames)).collect();
+        let pages = self.pages(&frames);
+        let is_estimated = pages.is_estimated();
+        let outside_bytes = if is_estimated { None } else { outside_bytes(&pages) };
+        let group_facts = group.as_ref().and_then(|group| group.facts(&pages));
+        // Of the same time as the parts that explain it.
+        let group_memory = match group {
+            Some(group) => group.group.memory(),
+            None => proc::group_memory(members[0].pid),
+        };
+        let mut findings = Vec::new();
+        let mut accounts = Vec::new();
+        let mut ruby_version = None;
+        let mut first_failure = None;
+        for (index, (member, look)) in members.iter().zip(looks).enumerate() {
+            let read = match look.failure {
+                None => read(members, index, &pages, how, detail, &mut findings),
+                Some(failure) => Err(failure),
+            };
+            let read = match read {
+                Ok((version, capture, accounts)) => {
+                    ruby_version = ruby_version.or(version);
+                    Some((capture, accounts))
+                }
+                Err(failure) => {
+                    findings.push(not_read(member.pid, &failure));
+                    first_failure.get_or_insert(failure);
+                    None
+                }
+            };
+            accounts.push(MemberAccount {
+                pid: member.pid,
+                started_ticks: member.started_ticks,
+                parent: self.parent(member).map(|index| members[index].pid),
+                is_orphan: orphans[index],
+                command: proc::command_line(member.pid).unwrap_or_default(),
+                rollup: look.rollup,
+                read,
+            });
+        }
+        let identical = has_identical.then(|| identical_pages(members, &pages));
+        progress.end();
+        if let Some(failure) = first_failure.filter(|_| accounts.iter().all(|it| it.read.is_none()))
+        {
+            return Err(failure);
+        }
+        Ok(diagnosis::family(FamilyFacts {
+            ruby_version,
+            frames: FamilyFrames { outside_bytes, is_estimated },
+            group: group_memory,
+            group_facts,
+            identical,
+            has_owners: detail.owners,
+            members: accounts,
+            findings,
+        }))
+    }
 }
 
 /// The Ruby processes of a control group, and the others.
@@ -219,7 +324,8 @@ fn not_read(pid: i32, failure: &Failure) -> Finding {
         let what = format!("process {pid} ended before it was read: the account lacks it");
         return Finding::general(Severity::Warning, what);
     }
-    Finding::general(Severity::Error, format!("the account lacks process {pid}: {failure}"))
+    let what = format!("the account lacks a process: {}", failure.about(pid));
+    Finding::general(Severity::Error, what)
 }
 
 /// Captures a member, and accounts for the parts of its memory. Returns the version of its Ruby, too.

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use render::PageColours;
 
 use crate::arguments::{RetainedArguments, SourceArguments};
 use crate::failure::{Failure, Outcome};
@@ -30,6 +31,11 @@ pub(crate) struct MapArguments {
     /// With --who it has the colours of the code. The map is written only if --output is given, too
     #[arg(long, value_name = "FILE")]
     pub(crate) png: Option<PathBuf>,
+    /// Colour pages by who shares them in the family of forked processes
+    ///
+    /// Shared by all of its processes, by some, private as a copy of a page of the parent, or private and new. Needs a live process.
+    #[arg(long, conflicts_with_all = ["who", "sysroot"])]
+    pub(crate) tree: bool,
     #[command(flatten)]
     pub(crate) retained: RetainedArguments,
     #[command(flatten)]
@@ -42,6 +48,11 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
     }
     let source = Source::open(arguments.source.name()?)?;
     let argument = source.argument();
+    let shared = match (arguments.tree, &source) {
+        (false, _) => None,
+        (true, Source::Process(pid)) => Some(super::family::shared_pages(*pid)?),
+        (true, _) => return Err(Failure::MapOfFamilyFile),
+    };
     let samples = arguments.samples.read()?;
     let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
     let (path, picture) = match (&arguments.output, &arguments.png) {
@@ -59,15 +70,20 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
         diagnosis::name_code(&mut snapshot, &who);
         diagnosis::made_pages(&snapshot.report, &who)
     });
+    let colours = match (&made, &shared) {
+        (Some(made), _) => PageColours::Code(made),
+        (None, Some(shared)) => PageColours::Sharing(shared),
+        (None, None) => PageColours::Use,
+    };
     if let Some(page) = page {
         let is_file = page.is_file();
-        page.write(render::map_html(&snapshot, made.as_ref()).as_bytes())?;
+        page.write(render::map_html(&snapshot, colours).as_bytes())?;
         if is_file && let Some(path) = &path {
             terminal::print(&render::written_map(path))?;
         }
     }
     if let Some(picture) = picture {
-        picture.write(&render::map_png(&snapshot, made.as_ref()))?;
+        picture.write(&render::map_png(&snapshot, colours))?;
     }
     terminal::suggest(&["rbloat", "report", &argument])?;
     Ok(if snapshot.report.is_complete() { Outcome::Done } else { Outcome::Incomplete })

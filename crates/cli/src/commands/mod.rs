@@ -6,6 +6,7 @@ pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod export;
 mod family;
+mod family_diff;
 pub(crate) mod fix;
 pub(crate) mod fleet;
 mod list;

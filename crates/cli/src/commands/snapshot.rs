@@ -22,11 +22,19 @@ pub(crate) struct SnapshotArguments {
     /// The file to write [default: rbloat-PID-TIME.rbloat]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Save the account of the whole family of forked processes
+    ///
+    /// The file has what `rbloat report --tree` prints. `report --tree` and `diff --tree` read it.
+    #[arg(long, conflicts_with_all = ["retained", "sysroot"])]
+    pub(crate) tree: bool,
     #[command(flatten)]
     pub(crate) retained: RetainedArguments,
 }
 
 pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
+    if arguments.tree {
+        return super::family::save(arguments);
+    }
     let source = Source::open(arguments.source.name()?)?;
     let path = arguments.output.clone().unwrap_or_else(|| default_path(&source.name(), "rbloat"));
     let output = Output::open(&path)?;

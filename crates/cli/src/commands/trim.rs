@@ -26,7 +26,7 @@ Examples:
 
 /// The processes of a family that cannot be trimmed are left out.
 fn not_trimmed(pid: i32, failure: &Failure) -> Finding {
-    Finding::general(Severity::Error, format!("process {pid} was not trimmed: {failure}"))
+    Finding::general(Severity::Error, format!("not trimmed: {}", failure.about(pid)))
 }
 
 #[derive(Debug, Args)]
@@ -89,8 +89,12 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
 /// Trims all members of the family of process `pid`, or predicts that.
 fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> {
     let members = proc::family(pid);
+    if members.is_empty() {
+        return Err(capture::Error::NoSuchProcess { pid }.into());
+    }
+    // A member whose pages cannot be read cannot be trimmed either, and says so below.
     let frames: Vec<Vec<PageFrame>> =
-        members.iter().map(|it| page_frames(it.pid)).collect::<Result<_, _>>()?;
+        members.iter().map(|it| page_frames(it.pid).unwrap_or_default()).collect();
     let pages = frames.iter().map(|frames| MemberPages { frames, parent: None });
     let pages = FamilyPages::new(pages.collect());
     let pss_bytes = || -> u64 {

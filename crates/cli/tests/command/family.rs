@@ -4,8 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 
-use formats::{Family, FamilyMember, FamilyServer, FamilyStep, FamilyTrim, Processes};
+use formats::{
+    Family, FamilyDiff, FamilyMember, FamilyServer, FamilyStep, FamilyTrim, Group, Outlook,
+    Processes, WorkerGrowth,
+};
 use ledger::{Cause, Write};
 use testkit::Target;
 
@@ -32,6 +36,11 @@ fn tree(words: &[&str]) -> std::process::Output {
     let mut command = rbloat();
     command.args(["report", "--tree", "--json", "--max-pause", "10s"]);
     command.args(words).output().unwrap()
+}
+
+/// The process id of a child of the scenario.
+fn child(target: &Target, index: usize) -> i32 {
+    i32::try_from(target.truth["children"][index].as_i64().unwrap()).unwrap()
 }
 
 fn pids(family: &Family) -> Vec<i32> {
@@ -372,6 +381,30 @@ fn copies_have_reasons_and_classes() {
     assert!(account.writes.iter().all(|row| row.reason != Write::Unread), "{:?}", account.writes);
 }
 
+/// Compaction moves objects and changes references to them. Each page that it copies has a reason.
+#[test]
+fn the_copies_of_a_compaction_have_reasons() {
+    let target = family(&["sparse", "compact"]);
+    let account = account(target.pid(), &[]);
+    assert!(target.finish());
+    let written: u64 = account.writes.iter().map(|row| row.bytes).sum();
+    assert_eq!(written, account.members[1].copied_bytes);
+    assert!(written > 1 << 20, "{:?}", account.writes);
+    assert!(account.writes.iter().all(|row| row.reason != Write::Unread), "{:?}", account.writes);
+}
+
+/// A write of what was there before leaves no word that differs. The objects on the page are named all the same.
+#[test]
+fn copies_with_the_same_contents_have_classes() {
+    let target = family(&["same"]);
+    let account = account(target.pid(), &[]);
+    assert!(target.finish());
+    let row = account.writes.iter().find(|row| row.reason == Write::Same).unwrap();
+    let owner = &row.owners[0];
+    assert_eq!(owner.name, "String", "{:?}", account.writes);
+    assert!((18_000_000..24_000_000).contains(&owner.bytes), "{:?}", account.writes);
+}
+
 /// Only a program whose workers load the same code is advised to load it before.
 #[test]
 fn code_that_workers_load_is_named() {
@@ -457,6 +490,101 @@ fn a_family_is_trimmed() {
     assert!(target.finish());
 }
 
+/// The line about a member that could not be trimmed had its id twice.
+#[test]
+fn a_member_that_cannot_be_trimmed_is_named_once() {
+    let target = family(&["idle", "idle"]);
+    let stopped = child(&target, 0);
+    let signal = |name: &str| {
+        let words = [format!("-{name}"), stopped.to_string()];
+        assert!(std::process::Command::new("kill").args(words).status().unwrap().success());
+    };
+    signal("STOP");
+    let is_stopped = || {
+        let stat = fs::read_to_string(format!("/proc/{stopped}/stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().starts_with('T')
+    };
+    while !is_stopped() {
+        std::thread::yield_now();
+    }
+    let output = rbloat()
+        .args(["trim", "--tree", "--max-pause", "10s", &target.pid().to_string()])
+        .output()
+        .unwrap();
+    signal("CONT");
+    assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("error: ")).collect();
+    let [line] = lines[..] else { panic!("{text}") };
+    assert_eq!(line.matches(&stopped.to_string()).count(), 1, "{line}");
+    assert!(line.contains("stopped by a signal"), "{line}");
+    assert!(text.contains("2 processes: PSS "), "{text}");
+    assert!(target.finish());
+}
+
+/// The anonymous pages of a process by address: the number of processes that map each, and the frame of those that are shared. A
+/// process that writes while a forked copy exists has another frame afterwards, which is private again.
+fn users_of_pages(pid: i32) -> BTreeMap<u64, (u64, Option<u64>)> {
+    const ANONYMOUS: u64 = 1 << 12;
+    let [flags, counts] =
+        ["flags", "count"].map(|name| File::open(format!("/proc/kpage{name}")).unwrap());
+    let word = |file: &File, frame: u64| {
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, frame * 8).unwrap();
+        u64::from_le_bytes(word)
+    };
+    let frames = frames(pid).into_iter();
+    let anonymous = frames.filter(|(_, frame)| word(&flags, *frame) & ANONYMOUS != 0);
+    let users = |(page, frame): (u64, u64)| {
+        let count = word(&counts, frame);
+        (page, (count, (count > 1).then_some(frame)))
+    };
+    anonymous.map(users).collect()
+}
+
+/// The page faults of a process so far.
+fn faults(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(") ").next().unwrap().split(' ').nth(7).unwrap().parse().unwrap()
+}
+
+/// An account of n members is n captures, one of each. No shared page changes its frame, and no page its number of users.
+#[test]
+fn an_account_breaks_no_sharing_and_is_one_capture_of_each_member() {
+    if !is_root() {
+        return testkit::skip("only root sees the numbers of frames");
+    }
+    let target = family(&["idle", "write", "collect", "objects", "grow"]);
+    let members = pids(&account(target.pid(), &["--identical"]));
+    assert_eq!(members.len(), 7);
+    let all = || members.iter().map(|&pid| users_of_pages(pid)).collect::<Vec<_>>();
+    let faults_of = |examine: &dyn Fn()| {
+        let before: Vec<u64> = members.iter().map(|&pid| faults(pid)).collect();
+        examine();
+        members.iter().zip(before).map(|(&pid, before)| faults(pid) - before).collect::<Vec<_>>()
+    };
+    let before = all();
+    // All of them share pages.
+    assert!(before.iter().all(|it| it.values().filter(|it| it.0 > 1).count() > 1000));
+    let of_account = faults_of(&|| {
+        let account = account(target.pid(), &["--identical"]);
+        assert!(account.members.iter().all(|it| it.capture.is_some()), "{account:?}");
+    });
+    let after = all();
+    for (index, (before, after)) in before.iter().zip(&after).enumerate() {
+        let pid = members[index];
+        let changed = before.iter().filter(|it| after.get(it.0) != Some(it.1)).collect::<Vec<_>>();
+        assert!(changed.is_empty() && before.len() == after.len(), "process {pid}: {changed:?}");
+    }
+    let of_captures = faults_of(&|| {
+        members.iter().for_each(|&pid| drop(crate::report(pid)));
+    });
+    for (of_account, of_capture) in of_account.iter().zip(&of_captures) {
+        assert!(of_account <= of_capture, "{of_account} {of_captures:?}");
+    }
+    assert!(target.finish());
+}
+
 /// Another rbloat may be reading a member: its forked copy is none.
 #[cfg(target_arch = "x86_64")]
 #[test]
@@ -497,10 +625,8 @@ fn the_list_of_processes_is_a_document() {
     assert!(target.finish());
 }
 
-/// The account of a Puma cluster with two workers.
-fn cluster(preloads: bool) -> (Family, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
+/// Writes files with classes of 50 methods into a folder, for 80 parts of an application.
+fn write_parts(folder: &Path) {
     let method = |number: u32| {
         // Ruby 2.7 has no endless methods.
         format!(
@@ -508,10 +634,17 @@ fn cluster(preloads: bool) -> (Family, String) {
         )
     };
     let methods: String = (0..50).map(method).collect();
-    let name = |number: u32| path(&format!("part{number}.rb"));
     for number in 0..80 {
-        fs::write(name(number), format!("class Part{number}\n{methods}end\n")).unwrap();
+        let path = folder.join(format!("part{number}.rb"));
+        fs::write(path, format!("class Part{number}\n{methods}end\n")).unwrap();
     }
+}
+
+/// The account of a Puma cluster.
+fn cluster(number: usize, preloads: bool) -> (Family, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    write_parts(folder.path());
     let socket = path("puma.socket");
     fs::write(
         path("config.ru"),
@@ -524,7 +657,7 @@ fn cluster(preloads: bool) -> (Family, String) {
     fs::write(
         path("puma.rb"),
         format!(
-            "workers 2; threads 1, 1; preload_app! {preloads}
+            "workers {number}; threads 1, 1; preload_app! {preloads}
              bind 'unix://{0}'; rackup '{1}'; stdout_redirect '/dev/null', nil, true
              out = $stdout.dup
              Thread.new {{ sleep 0.01 until File.socket?('{0}'); out.puts 'ready {{}}'; out.flush; $stdin.read; exit!(0) }}",
@@ -536,14 +669,14 @@ fn cluster(preloads: bool) -> (Family, String) {
     let mut command = testkit::ruby();
     command.args(["-S", "puma", "--quiet", "--config"]).arg(path("puma.rb"));
     let target = Target::start(&mut command);
-    // Until both workers have answered.
+    // Until all workers have answered.
     let mut workers = BTreeSet::new();
-    while workers.len() < 2 {
+    while workers.len() < number {
         std::thread::scope(|scope| {
             let ask = || crate::servers::ask(&socket).unwrap_or_default();
-            let answers = [(); 2].map(|()| scope.spawn(ask));
-            let answers = answers.map(|answer| answer.join().unwrap());
-            workers.extend(answers.iter().filter_map(|it| it.lines().last()?.parse::<i32>().ok()));
+            let answers: Vec<_> = (0..number).map(|_| scope.spawn(ask)).collect();
+            let answers = answers.into_iter().map(|answer| answer.join().unwrap());
+            workers.extend(answers.filter_map(|it| it.lines().last()?.parse::<i32>().ok()));
         });
     }
     let words = target.pid().to_string();
@@ -557,16 +690,79 @@ fn cluster(preloads: bool) -> (Family, String) {
 /// Puma's workers load the program by themselves unless the master does.
 #[test]
 fn a_puma_cluster_is_advised_to_preload_unless_it_does() {
-    let (account, text) = cluster(false);
+    let (account, text) = cluster(2, false);
     assert_eq!((account.members.len(), account.server), (3, Some(FamilyServer::Puma)));
     let is_preload =
         |it: &FamilyStep| matches!(it, FamilyStep::LoadBeforeFork { has_application: true, .. });
     assert!(account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
     assert!(text.contains("preload_app!"), "{text}");
-    let (account, text) = cluster(true);
-    assert_eq!(account.members.len(), 3);
+    let (account, text) = cluster(8, true);
+    assert_eq!(account.members.len(), 9);
     assert!(!account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
     assert!(!text.contains("preload_app!"), "{text}");
+}
+
+/// The account of a parent with workers that are Sidekiq's, which sidekiqswarm would start: it loads the application before or after it
+/// forks them.
+fn sidekiqs(number: usize, preloads: bool) -> (Family, String) {
+    let folder = tempfile::tempdir().unwrap();
+    write_parts(folder.path());
+    let path = |name: &str| folder.path().join(name);
+    let socket = path("redis.socket");
+    let redis = crate::servers::redis(&socket);
+    let jobs = format!(
+        "80.times {{ |number| require_relative \"part#{{number}}\" }}
+         redis = {{ url: 'unix://{}' }}
+         Redis.silence_deprecations = true if defined?(Redis) && Redis.respond_to?(:silence_deprecations=)
+         Sidekiq.configure_server do |config|
+           config.redis = redis
+           (config.respond_to?(:logger) ? config : Sidekiq).logger.level = Logger::ERROR
+           config.on(:startup) {{ $started.write('.') }}
+         end",
+        socket.display()
+    );
+    fs::write(path("jobs.rb"), jobs).unwrap();
+    let script = format!(
+        "require 'sidekiq/cli'
+         ready, $started = IO.pipe
+         {preloads} && 80.times {{ |number| require '{folder}/part' + number.to_s }}
+         3.times {{ GC.start }}
+         workers = Array.new({number}) do
+           fork do
+             $stdin.reopen('/dev/null')
+             cli = Sidekiq::CLI.instance
+             cli.parse(['-c', '2', '-r', '{folder}/jobs.rb'])
+             cli.run
+           end
+         end
+         ready.read({number})
+         puts 'ready {{}}'; $stdout.flush; $stdin.read
+         Process.kill(:KILL, *workers); exit!(0)",
+        folder = folder.path().display()
+    );
+    let target = Target::ruby(&script);
+    let account = account(target.pid(), &[]);
+    let words = target.pid().to_string();
+    let text = rbloat().args(["report", "--tree", "--max-pause", "10s", &words]).output().unwrap();
+    assert!(target.finish());
+    drop(redis);
+    (account, String::from_utf8(text.stdout).unwrap())
+}
+
+/// Sidekiq's workers are known by their titles, and advised as Puma's are.
+#[test]
+fn workers_of_sidekiq_are_advised_to_preload_unless_they_do() {
+    let is_preload =
+        |it: &FamilyStep| matches!(it, FamilyStep::LoadBeforeFork { has_application: true, .. });
+    let (account, text) = sidekiqs(2, false);
+    assert_eq!((account.members.len(), account.server), (3, Some(FamilyServer::Sidekiq)));
+    assert!(account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
+    assert!(text.contains("SIDEKIQ_PRELOAD_APP=1"), "{text}");
+    let (account, text) = sidekiqs(8, true);
+    assert_eq!((account.members.len(), account.server), (9, Some(FamilyServer::Sidekiq)));
+    assert!(!account.steps.iter().any(is_preload), "{:?} {:?}", account.steps, account.late_code);
+    assert!(!text.contains("SIDEKIQ_PRELOAD_APP"), "{text}");
+    assert!(account.memory_bytes < account.rss_bytes / 3 * 2, "{text}");
 }
 
 /// If two of three children have made the same memory, that much more is identical than if all have made their own.
@@ -628,12 +824,294 @@ fn the_report_on_a_member_mentions_its_family() {
     assert!(alone.finish());
 }
 
+/// A recording has PSS and private memory of each member, and the text of its plot shows them.
 #[test]
-fn a_file_has_no_family() {
-    let output = rbloat().args(["report", "--tree", "a.rbloat"]).output().unwrap();
+fn a_recording_of_a_family_has_the_memory_of_each_member() {
+    let target = family(&["idle", "write"]);
+    let arguments = ["--every", "100ms", "--causes-every", "0"];
+    let recorder = crate::record::Recorder::of(&target, &arguments);
+    let recording = recorder.wait_for(|it| it.samples().filter(|sample| sample.exact).count() > 1);
+    let sample = recording.samples().filter(|sample| sample.exact).last().unwrap();
+    let of = |pid: i32| sample.processes.iter().find(|it| it.pid == pid).unwrap();
+    for pid in [target.pid(), child(&target, 0), child(&target, 1)] {
+        let (recorded, rollup) = (of(pid), capture::proc::rollup(pid).unwrap());
+        // PSS of libraries depends on other processes.
+        assert!(recorded.pss_bytes.unwrap().abs_diff(rollup.pss_bytes) < 4 << 20, "{recorded:?}");
+        assert!(recorded.uss_bytes.unwrap().abs_diff(rollup.uss_bytes) < 4 << 20, "{recorded:?}");
+    }
+    assert!(of(child(&target, 1)).uss_bytes.unwrap() > 18_000_000);
+    let output = rbloat().arg("plot").arg(&recorder.path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for words in ["PRIVATE", "SHARED", &target.pid().to_string(), &child(&target, 1).to_string()] {
+        assert!(text.contains(words), "{text}");
+    }
+    assert!(target.finish());
+}
+
+#[test]
+fn a_file_is_no_process_of_a_family() {
+    let output = rbloat().args(["report", "--tree", "a.rbloat", "4242"]).output().unwrap();
     let (status, line) = complaint(&output);
     assert_eq!(status, 2);
     assert!(line.contains("needs a live process"), "{line}");
+    let output = rbloat().args(["snapshot", "--tree", "a.rbloat"]).output().unwrap();
+    let (status, line) = complaint(&output);
+    assert!(status == 2 && line.contains("needs a live process"), "{status} {line}");
+}
+
+/// A snapshot of the family of a process, in this file.
+fn keep(pid: i32, path: &Path) -> Family {
+    let mut command = rbloat();
+    command.args(["snapshot", "--tree", "--max-pause", "10s", &pid.to_string(), "-o"]);
+    let output = command.arg(path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Family::from_bytes(&fs::read(path).unwrap()).unwrap()
+}
+
+/// The snapshot of a family has its account. Other commands name the option that reads it.
+#[test]
+fn a_family_is_kept_in_a_file() {
+    let target = family(&["idle", "write", "load"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("family.rbloat");
+    account(target.pid(), &[]);
+    let kept = keep(target.pid(), &path);
+    let live = account(target.pid(), &[]);
+    let file = path.to_str().unwrap();
+    let read = account_of(&[file]);
+    assert_eq!(read, kept);
+    let private = |family: &Family| -> Vec<(i32, u64, u64)> {
+        let members = family.members.iter();
+        members.map(|it| (it.pid, it.private_bytes, it.copied_bytes)).collect()
+    };
+    assert_eq!(private(&kept), private(&live));
+    assert_eq!((&kept.late_code, &kept.steps), (&live.late_code, &live.steps));
+    for member in &kept.members {
+        let written: u64 = member.writes.iter().map(|row| row.bytes).sum();
+        assert_eq!(written, member.copied_bytes, "{member:?}");
+    }
+    let run = |words: &[&str]| complaint(&rbloat().args(words).output().unwrap());
+    let wrong = folder.path().join("wrong.rbloat");
+    let damaged = Family { memory_bytes: kept.memory_bytes + 1, ..kept.clone() };
+    fs::write(&wrong, damaged.to_bytes()).unwrap();
+    let (status, line) = run(&["report", "--tree", wrong.to_str().unwrap()]);
+    assert!(status == 3 && line.contains("add up to"), "{status} {line}");
+    for words in [["report", file], ["map", file], ["fix", file]] {
+        let (status, line) = run(&words);
+        assert!(status == 3 && line.contains("snapshot of a family"), "{words:?} {status} {line}");
+    }
+    let (status, line) = run(&["map", "--tree", file]);
+    assert!(status == 2 && line.contains("needs a live process"), "{status} {line}");
+    let one = crate::snapshots::Kept::of(target.pid());
+    let (status, line) = run(&["report", "--tree", one.path().to_str().unwrap()]);
+    assert!(status == 3 && line.contains("leave out --tree"), "{status} {line}");
+    assert!(target.finish());
+}
+
+/// A parent and two workers. At each step, a worker writes to 1000 strings of the parent, and makes one of 500 kB.
+const ERODING: &str = r#"
+    KEPT = Array.new(20_000) { |i| 'x' * (1000 + i % 8) }
+    3.times { GC.start }
+    done, write = IO.pipe
+    workers = Array.new(2) do
+      steps, step = IO.pipe
+      fork do
+        step.close
+        own = []
+        from = 0
+        while steps.gets
+          KEPT[from, 1000].each { |text| text.setbyte(0, 121) }
+          from += 1000
+          own << 'y' * 500_000
+          write << '.'
+        end
+        exit!(0)
+      end
+      step.sync = true
+      step
+    end
+    loop do
+      puts 'ready {}'
+      $stdout.flush
+      break unless $stdin.gets
+      workers.each { |step| step.puts }
+      done.read(2)
+    end
+    exit!(0)
+"#;
+
+const MINUTE_MS: u64 = 60_000;
+
+/// The diff of these accounts, taken at these minutes, of a family with this limit.
+fn family_diff(
+    accounts: &[Family],
+    minutes: &[u64],
+    limit_bytes: Option<u64>,
+) -> (FamilyDiff, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut paths = Vec::new();
+    for (number, (account, minute)) in accounts.iter().zip(minutes).enumerate() {
+        let mut account = account.clone();
+        for capture in account.members.iter_mut().filter_map(|it| it.capture.as_mut()) {
+            capture.unix_ms = 1_700_000_000_000 + minute * MINUTE_MS;
+        }
+        let usage_bytes = account.memory_bytes;
+        let group = Group { usage_bytes, limit_bytes, cache_bytes: 0, oom_kills: None };
+        account.group = Some(group);
+        let path = folder.path().join(format!("{number}.rbloat"));
+        fs::write(&path, account.to_bytes()).unwrap();
+        paths.push(path);
+    }
+    let run = |words: &[&str]| {
+        let output = rbloat().args(["diff", "--tree"]).args(words).args(&paths).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    (document(&run(&["--json"])), String::from_utf8(run(&[])).unwrap().replace('\n', " "))
+}
+
+/// The growth of workers, by reason, and the time until the limit, only if the growth is steady.
+#[test]
+fn the_erosion_of_workers_has_a_rate_and_reasons() {
+    let mut target = Target::ruby(ERODING);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.rbloat");
+    account(target.pid(), &[]);
+    let mut accounts = vec![keep(target.pid(), &path)];
+    for _ in 0..3 {
+        target.tell("step");
+        target.next_truth();
+        accounts.push(keep(target.pid(), &path));
+    }
+    let last = accounts[3].memory_bytes;
+    let (diff, text) = family_diff(&accounts, &[0, 1, 2, 3], Some(last + 60_000_000));
+    let worker = diff.worker.unwrap();
+    assert_eq!(worker.workers, 2);
+    // With the headers of chunks, and pages that are only partly written to.
+    let WorkerGrowth { private_bytes_per_minute: private, copied_bytes_per_minute: copied, .. } =
+        worker;
+    assert!((1e6..1.5e6).contains(&copied), "{diff:?}");
+    assert!((4.5e5..7e5).contains(&(private - copied)), "{diff:?}");
+    assert_eq!(diff.writes[0].reason, Write::Contents);
+    assert!((diff.writes[0].bytes.change as f64 / 6.0 - copied).abs() < 1e5, "{diff:?}");
+    assert_eq!(diff.causes[0].cause, Cause::RubyMalloc);
+    let Outlook::Grows { bytes_per_minute, seconds_to_limit: Some(seconds) } = diff.outlook else {
+        panic!("{:?}", diff.outlook)
+    };
+    assert!((bytes_per_minute - 2.0 * private).abs() < 3e5, "{diff:?}");
+    assert!((seconds / 60.0 - 60e6 / bytes_per_minute).abs() < 0.1, "{diff:?}");
+    for words in ["per minute (mean of 2 workers)", "reaches the limit of", "REASON OF THE COPY"] {
+        assert!(text.contains(words), "{text}");
+    }
+    let outlook = |accounts: &[Family], minutes: &[u64], limit| {
+        let (diff, text) = family_diff(accounts, minutes, limit);
+        (diff.outlook, text)
+    };
+    let (no_limit, text) = outlook(&accounts, &[0, 1, 2, 3], None);
+    assert!(matches!(no_limit, Outlook::Grows { seconds_to_limit: None, .. }), "{no_limit:?}");
+    assert!(text.contains("It has no memory limit"), "{text}");
+    // Whatever the order of the files, the oldest comes first.
+    let turned: Vec<Family> = accounts.iter().rev().cloned().collect();
+    assert!(matches!(outlook(&turned, &[3, 2, 1, 0], None).0, Outlook::Grows { .. }));
+    let (early, text) = outlook(&accounts[2..], &[0, 1], Some(last));
+    assert!(early == Outlook::TooEarly && text.contains("needs three snapshots"), "{text}");
+    let (slower, text) = outlook(&accounts, &[0, 1, 2, 60], Some(last));
+    assert!(slower == Outlook::LevelsOff && text.contains("more and more slowly"), "{text}");
+    let (faster, text) = outlook(&accounts, &[0, 60, 61, 62], Some(last));
+    assert!(faster == Outlook::Uneven && text.contains("from snapshot to snapshot"), "{text}");
+    let same = vec![accounts[0].clone(); 3];
+    let (idle, text) = outlook(&same, &[0, 1, 2], Some(last));
+    assert!(idle == Outlook::NoGrowth && text.contains("does not grow"), "{text}");
+    let mut others = accounts.clone();
+    let worker = &mut others[1].members[1];
+    worker.pid += 100_000;
+    let pid = worker.pid;
+    let (restarted, text) = outlook(&others, &[0, 1, 2, 3], Some(last));
+    assert!(restarted == Outlook::OtherWorkers, "{restarted:?}");
+    assert!(text.contains("started or ended"), "{text}");
+    let (new, _) = family_diff(&others[..2], &[0, 1], None);
+    assert_eq!(
+        (&new.started[..], new.ended.len(), new.worker.unwrap().workers),
+        (&[pid][..], 1, 1)
+    );
+    assert!(target.finish());
+}
+
+/// One command takes the accounts by itself, and the limit of growth holds for the whole family.
+#[test]
+fn a_family_is_compared_with_itself_later() {
+    let target = family(&["idle", "write"]);
+    let run = |words: &[&str]| {
+        let mut command = rbloat();
+        command.args(["diff", "--tree", "--json", "--max-pause", "10s"]).args(words);
+        command.output().unwrap()
+    };
+    let pid = target.pid().to_string();
+    let output = run(&["--every", "1s", "--times", "3", &pid]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let diff: FamilyDiff = document(&output.stdout);
+    assert_eq!((diff.points.len(), diff.members.len(), diff.outlook), (3, 3, Outlook::NoGrowth));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.rbloat");
+    let mut smaller = keep(target.pid(), &path);
+    let strings = smaller.causes.iter_mut().find(|row| row.cause == Cause::RubyMalloc).unwrap();
+    smaller.memory_bytes -= std::mem::take(&mut strings.shared_by_some_bytes);
+    smaller.memory_bytes -= std::mem::take(&mut strings.shared_by_all_bytes);
+    fs::write(&path, smaller.to_bytes()).unwrap();
+    let output = run(&["--fail-over", "10MiB", path.to_str().unwrap(), &pid]);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{complaint}");
+    assert!(complaint.contains("memory of the family grew by"), "{complaint}");
+    assert!(target.finish());
+}
+
+/// The map of a member colours as many pages as the account counts.
+#[test]
+fn the_map_of_a_member_shows_who_shares_its_pages() {
+    if !is_root() {
+        return testkit::skip("only root sees the numbers of frames");
+    }
+    let target = family(&["write", "idle"]);
+    account(target.pid(), &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let [page, picture] = ["a.html", "a.png"].map(|name| folder.path().join(name));
+    let writer = child(&target, 0);
+    let mut command = rbloat();
+    command.args(["map", "--tree", "--max-pause", "10s", &writer.to_string(), "-o"]);
+    let output = command.arg(&page).arg("--png").arg(&picture).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(fs::read(&picture).unwrap().starts_with(b"\x89PNG"));
+    let account = account(target.pid(), &[]);
+    let member = account.members.iter().find(|it| it.pid == writer).unwrap();
+    let mut browser = testkit::Browser::open(&page, "", [1280, 900]);
+    browser.wait_until("document.documentElement?.dataset.drawnMs !== undefined");
+    let mut number = |script: &str| browser.evaluate(script).as_u64().unwrap();
+    let mut pages = |entry: u64| {
+        number(&format!(
+            "window.rbloat.memoryMap.pageUses.reduce((sum, use, page) => sum + ((use === 1 || use === 3)
+                && window.rbloat.colours.sharing[page] === {entry} ? 1 : 0), 0)"
+        ))
+    };
+    let [all, some, copied, new] = [0, 1, 2, 3].map(&mut pages);
+    assert_eq!(copied * PAGE, member.copied_bytes);
+    assert_eq!((copied + new) * PAGE, member.private_bytes);
+    assert_eq!((all + some + copied + new) * PAGE, member.rss_bytes);
+    // Each frame that all share is at one page of it.
+    assert!((all * PAGE).abs_diff(sum(&account, |row| row.shared_by_all_bytes)) < 1 << 20);
+    let text = |script: &str| browser.evaluate(script).as_str().unwrap().to_owned();
+    let mut text = text;
+    let legend = text("document.getElementById('legend').textContent");
+    assert!(
+        legend.contains("shared by all 3 processes") && legend.contains("a copy since"),
+        "{legend}"
+    );
+    let pressed = text("document.querySelector('[data-view][aria-pressed=true]').textContent");
+    assert_eq!(pressed, "By sharing");
+    let alone = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let output = rbloat().args(["map", "--tree", &alone.pid().to_string()]).output().unwrap();
+    let (status, line) = complaint(&output);
+    assert!(status == 3 && line.contains("has no family"), "{status} {line}");
+    assert!(alone.finish() && target.finish());
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn puma_with_five_threads() {
 }
 
 /// A process that is killed when this value is dropped.
-struct Killed(Child);
+pub(crate) struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -129,21 +129,27 @@ impl Drop for Killed {
     }
 }
 
-#[test]
-fn sidekiq_with_redis() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("redis.socket");
+/// Redis, which serves this socket.
+pub(crate) fn redis(socket: &Path) -> Killed {
     let redis = testkit::command("redis-server")
         .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
-        .arg(&socket)
+        .arg(socket)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
     let redis = Killed(redis);
-    while UnixStream::connect(&socket).is_err() {
+    while UnixStream::connect(socket).is_err() {
         std::thread::sleep(Duration::from_millis(10));
     }
+    redis
+}
+
+#[test]
+fn sidekiq_with_redis() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("redis.socket");
+    let redis = redis(&socket);
     let jobs = folder.path().join("jobs.rb");
     // At its end, each job asks for the next, until the first line of input.
     let source = r#"

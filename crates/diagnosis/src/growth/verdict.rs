@@ -57,7 +57,7 @@ const OWNERS_UNKNOWN: [Cause; 2] = [Cause::MallocInUse, Cause::Unknown];
 
 /// The course of a number over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Course {
+pub(crate) enum Course {
     /// It grows at nearly the same rate in every interval.
     Steady,
     /// It grows more and more slowly.
@@ -248,12 +248,13 @@ impl<'a> Largest<'a> {
     }
 
     fn course(&self, diff: Changes<'_>) -> Course {
+        let times: Vec<u64> = diff.points.iter().map(|point| point.unix_ms).collect();
         match self.class {
             // The number of a class's objects fluctuates less with garbage than the memory that they hold.
             Some(class) if has_more_objects(class) && self.subject == Subject::Objects => {
-                course(class.growing_objects(), diff.points)
+                course(class.growing_objects(), &times)
             }
-            _ => course(&self.bytes, diff.points),
+            _ => course(&self.bytes, &times),
         }
     }
 
@@ -416,15 +417,16 @@ fn native_owner(diff: Changes<'_>) -> Option<&OwnerChange> {
     largest.filter(|owner| owner.bytes.change > 0)
 }
 
-/// The rate of each interval between two points, in units per second.
-fn rates(values: &Trajectory, points: &[DiffPoint]) -> Vec<f64> {
-    let spans = points.windows(2).map(|pair| pair[1].unix_ms.saturating_sub(pair[0].unix_ms));
+/// The rate of each interval between two times in milliseconds, in units per second.
+fn rates(values: &Trajectory, times: &[u64]) -> Vec<f64> {
+    let spans = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
     let steps = values.at.windows(2).map(|pair| pair[1] as f64 - pair[0] as f64);
     steps.zip(spans).map(|(step, span)| step * 1e3 / span.max(1) as f64).collect()
 }
 
-fn course(values: &Trajectory, points: &[DiffPoint]) -> Course {
-    let rates = rates(values, points);
+/// Returns the course of the values at these times, in milliseconds.
+pub(crate) fn course(values: &Trajectory, times: &[u64]) -> Course {
+    let rates = rates(values, times);
     let [_, .., last] = rates[..] else { return Course::TooEarly };
     let fastest = rates.iter().copied().fold(f64::MIN, f64::max);
     let mean = rates.iter().sum::<f64>() / rates.len() as f64;

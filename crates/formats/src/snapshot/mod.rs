@@ -6,7 +6,7 @@ mod sections;
 
 use ledger::{InconsistentMap, MemoryMap};
 
-use crate::Report;
+use crate::{Family, Report};
 pub use sections::Section;
 
 /// The version of the file format. No other version is written or read.
@@ -54,6 +54,9 @@ pub enum SnapshotError {
         /// The resident bytes of the map.
         map_bytes: u64,
     },
+    /// The file has another kind of snapshot than the one that is wanted.
+    #[error("{0}")]
+    OtherKind(&'static str),
     /// The areas are inconsistent.
     #[error(transparent)]
     InconsistentMap(#[from] InconsistentMap),
@@ -79,5 +82,21 @@ impl Snapshot {
     /// If the bytes are not a snapshot, or are damaged.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SnapshotError> {
         Self::from_sections(&container::open(bytes)?)
+    }
+}
+
+impl Family {
+    /// Returns the bytes of a snapshot of a family: its account.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        container::seal(&[sections::of_family(self)])
+    }
+
+    /// Reads the snapshot of a family from the bytes of a file, as [`Snapshot::from_bytes`] reads that of a process.
+    ///
+    /// # Errors
+    /// If the bytes are not a snapshot of a family, or are damaged.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SnapshotError> {
+        sections::family(&container::open(bytes)?)
     }
 }

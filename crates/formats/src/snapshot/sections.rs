@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::container::Packed;
 use crate::snapshot::{Snapshot, SnapshotError};
-use crate::{Report, untrusted};
+use crate::{Family, Report, untrusted};
 
 /// The maximum decompressed size of all sections of a file, unless the file is large.
 const MAX_BYTES: u64 = 512 << 20;
@@ -22,6 +22,9 @@ const MAX_BYTES: u64 = 512 << 20;
 const MAX_RATIO: u64 = 64;
 /// The maximum size of a section with JSON. The largest report known has 30 MB.
 const MAX_JSON_BYTES: u64 = 128 << 20;
+
+/// The name of the only section of the snapshot of a family.
+const FAMILY: &str = "family";
 
 /// A part of a snapshot.
 #[derive(Debug, Clone)]
@@ -78,6 +81,10 @@ impl Snapshot {
 
     /// Parses a snapshot from its sections. Unknown sections are skipped.
     pub(crate) fn from_sections(sections: &[Packed<'_>]) -> Result<Self, SnapshotError> {
+        if is_of_family(sections) {
+            let what = "it is the snapshot of a family, which report and diff read with --tree";
+            return Err(SnapshotError::OtherKind(what));
+        }
         let packed: u64 = sections.iter().map(|section| section.bytes.len() as u64).sum();
         let max_bytes = MAX_BYTES.max(packed.saturating_mul(MAX_RATIO));
         let mut room = max_bytes;
@@ -114,6 +121,29 @@ impl Snapshot {
         }
         Ok(Self { report, memory_map })
     }
+}
+
+fn is_of_family(sections: &[Packed<'_>]) -> bool {
+    sections.iter().any(|section| section.name == FAMILY.as_bytes())
+}
+
+/// Returns the account of a family as a section.
+pub(crate) fn of_family(family: &Family) -> Section {
+    let json = serde_json::to_vec(family).expect("an account has string keys and finite numbers");
+    Section { name: FAMILY, packed: pack(&json) }
+}
+
+/// Parses the account of a family.
+pub(crate) fn family(sections: &[Packed<'_>]) -> Result<Family, SnapshotError> {
+    let Some(section) = sections.iter().find(|section| section.name == FAMILY.as_bytes()) else {
+        let what = "it is the snapshot of one process: leave out --tree";
+        return Err(SnapshotError::OtherKind(what));
+    };
+    let unpacked = unpack(section.bytes, MAX_JSON_BYTES);
+    let unpacked = unpacked.ok_or_else(|| invalid(FAMILY, "it is damaged, or too large"))?;
+    let family: Family = untrusted::parse(&unpacked).map_err(|what| invalid(FAMILY, what))?;
+    family.check().map_err(|what| invalid(FAMILY, what))?;
+    Ok(family)
 }
 
 fn invalid(name: &'static str, what: impl Into<String>) -> SnapshotError {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use capture::{PAGE_SIZE, length};
-use formats::Snapshot;
-use ledger::{Area, AreaKind, MemoryMap, PageUse, Size};
+use formats::{SharedPages, Snapshot};
+use ledger::{Area, AreaKind, MemoryMap, PageUse, Sharing, Size};
 
 use crate::draw::Colour;
 
@@ -40,6 +40,31 @@ pub(crate) const LEGEND: [(&str, Colour); 6] = [
     ("in swap", Colour::Swapped),
     ("lost: not in the core", Colour::Lost),
 ];
+
+/// The colours of pages by who shares them.
+pub(crate) const SHARING: [(Sharing, Colour); 4] = [
+    (Sharing::All, Colour::Stacks),
+    (Sharing::Some, Colour::Libraries),
+    (Sharing::Copied, Colour::InUse),
+    (Sharing::Private, Colour::Untraced),
+];
+
+/// The legend of the map by sharing.
+pub(crate) fn legend_of_sharing(shared: &SharedPages) -> Vec<(String, Colour)> {
+    let all = shared.processes;
+    let estimate = if shared.is_estimated { " (estimate)" } else { "" };
+    let text = |sharing| match sharing {
+        Sharing::All => format!("shared by all {all} processes{estimate}"),
+        Sharing::Some => format!("shared by some{estimate}"),
+        Sharing::Copied => "private: a copy since the fork".to_owned(),
+        Sharing::Private => "private: new memory".to_owned(),
+    };
+    let mut legend: Vec<_> =
+        SHARING.iter().map(|&(sharing, colour)| (text(sharing), colour)).collect();
+    // As in the other legends.
+    legend.extend(LEGEND[3..].iter().map(|&(text, colour)| (text.to_owned(), colour)));
+    legend
+}
 
 /// The legend of the map by code, beside the code.
 pub(crate) const LEGEND_OF_CODE: [(&str, Colour); 5] = [

@@ -1,15 +1,18 @@
 //! The overview as a PNG: for a ticket or a chat.
 
 use capture::PAGE_SIZE;
-use formats::{MadePages, Snapshot};
-use ledger::{Area, Size};
+use formats::{MadePages, SharedPages, Snapshot};
+use ledger::{Area, Sharing, Size};
 use resvg::tiny_skia::Pixmap;
 
 use crate::draw::{
     Anchor, Colour, SERIES, Scene, TEXT_SIZE, cut, encode, line_width, rasterize, wrap,
 };
 use crate::made_by::maker;
-use crate::map::overview::{LEGEND, LEGEND_OF_CODE, Section, Shade, each_run, sections};
+use crate::map::PageColours;
+use crate::map::overview::{
+    LEGEND, LEGEND_OF_CODE, SHARING, Section, Shade, each_run, legend_of_sharing, sections,
+};
 use crate::words;
 
 const WIDTH: usize = 1200;
@@ -63,17 +66,17 @@ impl Cells {
 }
 
 /// Returns the overview as PNG, 1200 pixels wide: the verdict, and a cell for each page. In the map of a large process
-/// a cell is several pages. With `made`, resident pages have the colour of the code that touched them first.
+/// a cell is several pages.
 #[must_use]
-pub fn map_png(snapshot: &Snapshot, made: Option<&MadePages>) -> Vec<u8> {
-    encode(&draw(snapshot, made))
+pub fn map_png(snapshot: &Snapshot, colours: PageColours<'_>) -> Vec<u8> {
+    encode(&draw(snapshot, colours))
 }
 
-fn draw(snapshot: &Snapshot, made: Option<&MadePages>) -> Pixmap {
+fn draw(snapshot: &Snapshot, colours: PageColours<'_>) -> Pixmap {
     let sections = sections(snapshot);
     let cells = Cells::fitting(&sections);
     let mut page = Page { scene: Scene::new(WIDTH as f64), at: MARGIN };
-    write_head(snapshot, made, &mut page, cells);
+    write_head(snapshot, colours, &mut page, cells);
     let mut tops = Vec::new();
     for section in &sections {
         page.at += 10;
@@ -87,12 +90,12 @@ fn draw(snapshot: &Snapshot, made: Option<&MadePages>) -> Pixmap {
     page.scene.height = (page.at + MARGIN) as f64;
     let mut pixmap = rasterize(&page.scene);
     for (section, top) in sections.iter().zip(tops) {
-        draw_cells(&mut pixmap, snapshot, made, section, cells, top);
+        draw_cells(&mut pixmap, snapshot, colours, section, cells, top);
     }
     pixmap
 }
 
-fn write_head(snapshot: &Snapshot, made: Option<&MadePages>, page: &mut Page, cells: Cells) {
+fn write_head(snapshot: &Snapshot, colours: PageColours<'_>, page: &mut Page, cells: Cells) {
     let process = &snapshot.report.process;
     let summary = words::verdict(&snapshot.report).summary;
     for line in wrap(&summary, HEADLINE, ROOM as f64).iter().take(MAX_LINES) {
@@ -109,15 +112,30 @@ fn write_head(snapshot: &Snapshot, made: Option<&MadePages>, page: &mut Page, ce
     page.write(&line, TEXT_SIZE, Colour::Dim);
     page.at += 4;
     // The names of code are long: each has a line.
-    for (index, code) in made.iter().flat_map(|made| &made.code).enumerate() {
-        let text = format!("{}: {}", Size(code.bytes), maker(code));
-        page.write_entry(MARGIN as f64, &text, code_colour(made, index as u32));
-        page.at += 18;
+    if let PageColours::Code(made) = colours {
+        for (index, code) in made.code.iter().enumerate() {
+            let text = format!("{}: {}", Size(code.bytes), maker(code));
+            page.write_entry(MARGIN as f64, &text, code_colour(made, index as u32));
+            page.at += 18;
+        }
     }
+    let owned = |legend: &[(&str, Colour)]| -> Vec<(String, Colour)> {
+        legend.iter().map(|&(text, colour)| (text.to_owned(), colour)).collect()
+    };
+    let legend = match colours {
+        PageColours::Use => owned(&LEGEND),
+        PageColours::Code(_) => owned(&LEGEND_OF_CODE),
+        PageColours::Sharing(shared) => legend_of_sharing(shared),
+    };
     let mut left = MARGIN as f64;
-    let legend: &[_] = if made.is_some() { &LEGEND_OF_CODE } else { &LEGEND };
-    for &(text, colour) in legend {
-        left += page.write_entry(left, text, colour);
+    for (text, colour) in &legend {
+        if left + line_width(text, TEXT_SIZE) > ROOM as f64 {
+            (left, page.at) = (MARGIN as f64, page.at + 18);
+        }
+        left += page.write_entry(left, text, *colour);
+    }
+    if left + line_width(&cells.describe(), TEXT_SIZE) > ROOM as f64 {
+        (left, page.at) = (MARGIN as f64, page.at + 18);
     }
     let place = (left, page.at as f64 + 11.0);
     page.scene.text(place, Anchor::Start, Colour::Dim, &cells.describe());
@@ -125,10 +143,9 @@ fn write_head(snapshot: &Snapshot, made: Option<&MadePages>, page: &mut Page, ce
 }
 
 /// The colour of the code with this number: the last one is that of all other code.
-fn code_colour(made: Option<&MadePages>, number: u32) -> Colour {
+fn code_colour(made: &MadePages, number: u32) -> Colour {
     let number = number as usize;
-    let is_named = made.is_some_and(|made| number < made.code.len());
-    if is_named { SERIES[number % SERIES.len()] } else { Colour::Ink }
+    if number < made.code.len() { SERIES[number % SERIES.len()] } else { Colour::Ink }
 }
 
 /// A scene that is filled from the top down.
@@ -170,7 +187,7 @@ impl Page {
 fn draw_cells(
     pixmap: &mut Pixmap,
     snapshot: &Snapshot,
-    made: Option<&MadePages>,
+    colours: PageColours<'_>,
     section: &Section<'_>,
     cells: Cells,
     top: usize,
@@ -194,9 +211,15 @@ fn draw_cells(
         each_run(&snapshot.memory_map, area, |mut pages, shade| {
             while pages > 0 {
                 let part = pages.min(cells.pages - mixture.pages);
-                let (part, colour) = match made {
-                    Some(made) => colour_by_code(made, area, page, part, shade),
-                    None => (part, colour(shade)),
+                let is_resident = matches!(shade, Shade::InUse(_) | Shade::Kept);
+                let (part, colour) = match colours {
+                    PageColours::Code(made) if is_resident => {
+                        colour_by_code(made, area, page, part)
+                    }
+                    PageColours::Sharing(shared) if is_resident => {
+                        colour_by_sharing(shared, page, part)
+                    }
+                    _ => (part, colour(shade)),
                 };
                 mixture.add(part, colour);
                 pages -= part;
@@ -214,16 +237,7 @@ fn draw_cells(
 
 /// The colour of the page with this number by the code that touched it first, and how many of the next `pages` have the same. A
 /// sample counts for pages of its own area only.
-fn colour_by_code(
-    made: &MadePages,
-    area: &Area,
-    page: u64,
-    pages: u64,
-    shade: Shade,
-) -> (u64, [u8; 3]) {
-    if !matches!(shade, Shade::InUse(_) | Shade::Kept) {
-        return (pages, colour(shade));
-    }
+fn colour_by_code(made: &MadePages, area: &Area, page: u64, pages: u64) -> (u64, [u8; 3]) {
     let end = area.range.end.0 / PAGE_SIZE;
     let next = made.pages.partition_point(|&(first, count, _)| first.saturating_add(count) <= page);
     match made
@@ -232,12 +246,29 @@ fn colour_by_code(
         .map(|&(first, count, code)| (first, first.saturating_add(count), code))
     {
         Some((first, last, code)) if first <= page && last <= end => {
-            (pages.min(last - page), code_colour(Some(made), code).rgb())
+            (pages.min(last - page), code_colour(made, code).rgb())
         }
         Some((first, last, _)) if first > page && last <= end => {
             (pages.min(first - page), Colour::Kept.rgb())
         }
         _ => (pages, Colour::Kept.rgb()),
+    }
+}
+
+/// The colour of the resident page with this number by the processes that share it, and how many of the next `pages` have the same.
+/// Pages that came after the look at the family are new.
+fn colour_by_sharing(shared: &SharedPages, page: u64, pages: u64) -> (u64, [u8; 3]) {
+    let colour = |sharing| {
+        let found = SHARING.iter().find(|(it, _)| *it == sharing);
+        found.map_or(Colour::Unknown, |it| it.1).rgb()
+    };
+    let next = shared.pages.partition_point(|&(first, count, _)| first + count <= page);
+    match shared.pages.get(next) {
+        Some(&(first, count, sharing)) if first <= page => {
+            (pages.min(first + count - page), colour(sharing))
+        }
+        Some(&(first, ..)) => (pages.min(first - page), colour(Sharing::Private)),
+        None => (pages, colour(Sharing::Private)),
     }
 }
 
@@ -339,9 +370,9 @@ mod tests {
     #[test]
     fn the_png_of_a_huge_address_space_is_small() {
         let tib = snapshot(&[AreaKind::Anonymous], 1 << 50);
-        assert!(height(&map_png(&tib, None)) < 2600);
+        assert!(height(&map_png(&tib, PageColours::Use)) < 2600);
         let arenas: Vec<AreaKind> = (0..3000).map(AreaKind::Arena).collect();
-        assert!(height(&map_png(&snapshot(&arenas, 1 << 14), None)) < 4000);
+        assert!(height(&map_png(&snapshot(&arenas, 1 << 14), PageColours::Use)) < 4000);
     }
 
     #[test]
@@ -359,8 +390,8 @@ mod tests {
             // Code "b" also has the last pages of an area that ended.
             pages: vec![(0, 100, 0), (300, 50, 2), (350, 10, 1), (900, 200, 1)],
         };
-        let counts = |used, made: Option<&MadePages>| {
-            let pixmap = draw(&snapshot_of(&[AreaKind::Anonymous], 1000, used), made);
+        let counts = |used, colours| {
+            let pixmap = draw(&snapshot_of(&[AreaKind::Anonymous], 1000, used), colours);
             let count = |colour: Colour| {
                 // The legend is above the cells.
                 let pixels = pixmap.data().chunks_exact(4);
@@ -369,9 +400,27 @@ mod tests {
             [count(SERIES[0]), count(SERIES[1])]
         };
         // A cell has 64 pixels, and an entry of the legend 121.
-        assert_eq!(counts(PageUse::Resident, Some(&made)), [100 + 1, 10 + 1]);
-        assert_eq!(counts(PageUse::Returned, Some(&made)), [1, 1]);
-        assert_eq!(counts(PageUse::Resident, None), [0, 0]);
+        assert_eq!(counts(PageUse::Resident, PageColours::Code(&made)), [100 + 1, 10 + 1]);
+        assert_eq!(counts(PageUse::Returned, PageColours::Code(&made)), [1, 1]);
+        assert_eq!(counts(PageUse::Resident, PageColours::Use), [0, 0]);
+    }
+
+    #[test]
+    fn resident_pages_have_the_colour_of_their_users() {
+        let pages =
+            vec![(0, 100, Sharing::All), (100, 20, Sharing::Some), (300, 50, Sharing::Copied)];
+        let shared = SharedPages { processes: 3, is_estimated: false, pages };
+        let counts = |used| {
+            let snapshot = snapshot_of(&[AreaKind::Anonymous], 1000, used);
+            let pixmap = draw(&snapshot, PageColours::Sharing(&shared));
+            SHARING.map(|(_, colour)| {
+                let pixels = pixmap.data().chunks_exact(4);
+                pixels.filter(|pixel| pixel[..3] == colour.rgb()).count() / 64
+            })
+        };
+        // With an entry of the legend for each. The other pages came later.
+        assert_eq!(counts(PageUse::Resident), [101, 21, 51, 831]);
+        assert_eq!(counts(PageUse::Returned), [1, 1, 1, 1]);
     }
 
     #[test]

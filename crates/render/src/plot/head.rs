@@ -8,7 +8,7 @@ use ledger::Size;
 use crate::draw::{Anchor, Colour, Scene, TEXT_SIZE, wrap};
 
 use super::rise::Peak;
-use super::{LEFT, LINE, Plot, RIGHT, Run};
+use super::{LEFT, LINE, Plot, RIGHT, Run, members};
 
 /// A recording, or all recordings with the same label.
 #[derive(Debug)]
@@ -60,7 +60,12 @@ impl Plot {
             if let Some(stable) = entry.stable() {
                 let _ = writeln!(text, "  {stable}");
             }
-            for history in entry.runs.iter().map(|run| &run.history) {
+            for run in &entry.runs {
+                let history = &run.history;
+                // The runs of a comparison are many.
+                if !entry.is_labelled() {
+                    text += &members::text(&run.members);
+                }
                 let rise = history.rises.iter().max_by_key(|rise| rise.bytes);
                 let peak = history.peaks.iter().max_by_key(|peak| peak.rss);
                 let rise = rise.map(|rise| rise.sentence(&history.names));

@@ -5,6 +5,7 @@
 mod head;
 mod history;
 mod html;
+mod members;
 mod rise;
 mod runs;
 mod scale;
@@ -19,6 +20,7 @@ use crate::draw::{
     rasterize, svg, wrap,
 };
 use history::{Event, History, Mark, Point};
+use members::{RecordedMember, members};
 use scale::{byte_marks, time_marks};
 
 /// The width of a picture, and that of one for a phone.
@@ -50,6 +52,7 @@ pub struct Plot {
 #[derive(Debug, Clone)]
 struct Run {
     history: History,
+    members: Vec<RecordedMember>,
     pid: i32,
     command: String,
     label: Option<String>,
@@ -273,6 +276,7 @@ impl Run {
         let plain = command.chars().filter(|char| !char.is_control());
         Self {
             history,
+            members: members(recording),
             pid: recording.start.pid,
             command: plain.take(MAX_NAME).collect(),
             label: label(recording),

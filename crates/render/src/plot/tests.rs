@@ -299,3 +299,37 @@ fn kills_are_drawn_in_their_runs_colour_and_no_text_covers_another() {
         assert_eq!(scene.elements.iter().filter(is_kill).count(), 29);
     }
 }
+
+#[test]
+fn the_processes_of_a_family_have_private_and_shared_memory() {
+    let member = |pid: i32, rss: u64, pss: u64, private: u64| ProcessSample {
+        pid,
+        rss_bytes: rss * MIB,
+        pss_bytes: Some(pss * MIB),
+        uss_bytes: Some(private * MIB),
+        ..sample(0, 0, 0).processes[0].clone()
+    };
+    let at = |second: u64, processes: Vec<ProcessSample>| {
+        Line::Sample(Sample { processes, ..sample(second, 100 * MIB, 0) })
+    };
+    let lines = vec![
+        at(0, vec![member(1, 100, 60, 5), member(2, 90, 50, 10)]),
+        // Without exact figures.
+        Line::Sample(Sample { exact: false, ..sample(60, 100 * MIB, 0) }),
+        at(120, vec![member(1, 100, 55, 5), member(2, 96, 70, 40)]),
+    ];
+    let mut plot = Plot::new(false);
+    plot.add("a", &recording(lines));
+    let text = plot.render_text();
+    let row = |pid: &str| -> Vec<String> {
+        let is_row = |line: &&str| line.trim_start().starts_with(pid);
+        let row = text.lines().find(is_row).unwrap_or_else(|| panic!("{text}"));
+        row.split_whitespace().map(str::to_owned).collect()
+    };
+    // The first and the last PSS, private memory, its growth per minute, and shared memory.
+    assert_eq!(row("2 ")[1..], ["50.0", "70.0", "10.0", "40.0", "+15.0", "80.0", "56.0"], "{text}");
+    assert_eq!(row("1 ")[1..8], ["60.0", "55.0", "5.0", "5.0", "+0.0", "95.0", "95.0"], "{text}");
+    let mut alone = Plot::new(false);
+    alone.add("a", &recording(vec![at(0, vec![member(1, 100, 60, 5)])]));
+    assert!(!alone.render_text().contains("PRIVATE"));
+}

@@ -1,7 +1,7 @@
-// The colours of pages and blocks, by use and by owner.
+// The colours of pages and blocks, by use, by owner, by code, and by the processes that share them.
 
-const { groups: GROUPS, legend: LEGEND, made: MADE } = words;
-const VIEWS = ['use', 'owner', ...(MADE ? ['code'] : [])];
+const { groups: GROUPS, legend: LEGEND, made: MADE, shared: SHARED } = words;
+const VIEWS = [...(SHARED ? ['sharing'] : []), 'use', 'owner', ...(MADE ? ['code'] : [])];
 const GROUP_OF_CAUSE = new Map(GROUPS.flatMap(({ causes }, group) => causes.map(cause => [cause, group])));
 /** The causes of areas without blocks. */
 const WHOLE = { thread_stack: 'stack.threads', fiber_stack: 'stack.fibers', jit: 'ruby.jit', file: 'file.shared',
@@ -29,11 +29,12 @@ function causeOn(memoryMap, area, block, page) {
 class Colours {
   constructor(memoryMap) {
     this.memoryMap = memoryMap;
-    this.view = 'use';
+    this.view = VIEWS[0];
     this.owner = 0;                                   // the selected owner: index + 1, or 0
     this.groups = new Uint8Array(memoryMap.pages);
     this.findGroups();
     this.findMakers();
+    this.findSharing();
     this.readStyle();
   }
 
@@ -48,9 +49,25 @@ class Colours {
     }
   }
 
-  /** Returns the code that made a page, for its description. */
+  /** Finds the processes that share each page: the index of the entry in the legend. Pages that came later have the last one. */
+  findSharing() {
+    this.sharing = new Uint8Array(SHARED ? this.memoryMap.pages : 0).fill((SHARED?.kinds ?? 1) - 1);
+    for (const [first, count, entry] of SHARED?.pages ?? []) {
+      for (let number = first; number < first + count;) {
+        const area = this.memoryMap.areaOf(number * PAGE);
+        if (!area) { number++; continue; }
+        const page = area.firstPage + number - area.start / PAGE;
+        const end = Math.min(page + first + count - number, area.firstPage + area.pages);
+        this.sharing.fill(entry, page, end);
+        number += end - page;
+      }
+    }
+  }
+
+  /** Returns the code that made a page, or the processes that share it, for its description. */
   codeOf(page) {
     const code = MADE?.code[this.makers[page] - 1];
+    if (SHARED && [RESIDENT, UNRETURNED].includes(this.memoryMap.pageUses[page])) return `; ${SHARED.legend[this.sharing[page]][0]}`;
     return code ? `; first touched in ${code}, by the next sample` : '';
   }
 
@@ -109,6 +126,7 @@ class Colours {
     });
     this.codes.push(this.named.ink);
     this.ofGroup = GROUPS.map(({ colour }) => read(colour));
+    this.ofSharing = (SHARED?.legend ?? []).map(([, colour]) => read(colour));
     this.shades = Array.from({ length: 65 }, (_, step) => this.named['in-use-little'].map((from, part) =>
       Math.round(from + (this.named['in-use'][part] - from) * Math.sqrt(step / 64))));
   }
@@ -135,6 +153,7 @@ class Colours {
       case SWAPPED: colour = named.swapped; break;
       case LOST: colour = named.lost; break;
       default: colour = this.view === 'owner' ? this.ofGroup[this.groups[page]] : this.view === 'code' ? this.ofMaker(page)
+        : this.view === 'sharing' ? this.ofSharing[this.sharing[page]]
         : memoryMap.busy[page] ? this.shades[memoryMap.busy[page] >> 6] : named.kept;
     }
     if (!this.found || this.found[page]) return colour;
@@ -149,13 +168,14 @@ class Colours {
     if (pageUse === SWAPPED) return named.swapped;
     if (pageUse === LOST) return named.lost;
     if (this.view === 'code') return this.ofMaker(page);
+    if (this.view === 'sharing') return this.ofSharing[this.sharing[page]];
     if (this.view === 'owner') return this.ofGroup[GROUP_OF_CAUSE.get(causeOn(memoryMap, area, block, page))];
     return block < 0 || isBusy(memoryMap.uses[block]) ? named['in-use'] : named.kept;
   }
 
   legend() {
     if (this.view === 'code') return this.legendOfCode();
-    const entries = this.view === 'use' ? LEGEND
+    const entries = this.view === 'use' ? LEGEND : this.view === 'sharing' ? SHARED.legend
       : [...GROUPS.filter((_, group) => this.groups.includes(group)).map(({ label, colour }) => [label, colour]).reverse(),
         ['not resident', 'returned']];
     return entries.map(([text, name]) => this.entry(text, `var(--${name})`));

@@ -230,7 +230,10 @@ class Overview {
     const address = area.start + (page - area.firstPage) * PAGE;
     const state = PAGE_USES[memoryMap.pageUses[page]];
     const name = area.name ? ` ${area.name}` : '';
-    if (!area.pieces) return `${hex(address)}: ${(TITLES.get(area.kind) || 'memory').toLowerCase()}${name}, ${state}`;
+    if (!area.pieces) {
+      const sharing = SHARED ? colours.codeOf(page) : '';
+      return `${hex(address)}: ${(TITLES.get(area.kind) || 'memory').toLowerCase()}${name}, ${state}${sharing}`;
+    }
     const most = GROUPS[colours.groups[page]].label;
     return `${hex(address)}: ${state}; ${count(memoryMap.busy[page])} of ${count(PAGE)} bytes in use, mostly: ${most}${colours.codeOf(page)}`;
   }

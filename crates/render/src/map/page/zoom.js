@@ -199,6 +199,7 @@ function setUp(memoryMap) {
   byId('larger').addEventListener('click', () => overview.resize(1));
   byId('find').addEventListener('submit', event => { event.preventDefault(); find(byId('address').value); });
   byId('address').addEventListener('input', event => event.target.setCustomValidity(''));
+  if (SHARED) setView('sharing');
   setUpScheme(() => { colours.readStyle(); redraw(); });
   listenToKeys({
     v: () => setView(VIEWS[(VIEWS.indexOf(colours.view) + 1) % VIEWS.length]),
