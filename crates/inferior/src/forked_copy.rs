@@ -25,9 +25,8 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-use crate::call::write;
 use crate::handle::ProcessHandle;
-use crate::handler::{BorrowedHandler, Functions, SystemCallOutcome, at_a_safe_point};
+use crate::handler::{BorrowedHandler, Functions, at_a_safe_point};
 use crate::room::{MemoryGuard, MemoryLimits, MemoryNeed};
 use crate::{Error, Refusal, safe_point, seccomp};
 
@@ -108,7 +107,7 @@ impl ForkPlan {
             }
         }
         let functions = Functions::find(image)?;
-        let code = functions.addresses().into_iter().filter_map(|at| mappings.find(at).cloned());
+        let code = functions.addresses().filter_map(|at| mappings.find(at).cloned());
         let code = code.collect();
         Ok(Self { signal, functions, code, factors: PauseFactors::of(image), scarce })
     }
@@ -121,8 +120,7 @@ impl ForkPlan {
 
     /// The system calls of the target and its copy.
     fn system_calls(&self) -> [SystemCall; 4] {
-        let mut clone = self.functions.system_call(libc::SYS_clone);
-        clone.arguments = [Some(CLONE_FLAGS), None, Some(0), Some(0), Some(0), Some(0)];
+        let clone = self.functions.clone_call(CLONE_FLAGS);
         let [wait, sigreturn] = reaping_calls(&self.functions);
         [clone, wait, SystemCall::any(libc::SYS_exit_group), sigreturn]
     }
@@ -377,7 +375,7 @@ fn copy_in(stopped: &mut StoppedProcess, plan: &ForkPlan) -> Result<(i32, Addres
         stop.hurry(tid);
         let mut pending = 0;
         let made = BorrowedHandler::take(pid, tid, plan.signal, true, &mut pending)
-            .and_then(|thread| make_copy(&thread, plan, &mut pending));
+            .and_then(|thread| thread.make_process(&plan.functions, CLONE_FLAGS, &mut pending));
         stop.set_pending_signal(tid, pending);
         return made;
     }
@@ -400,22 +398,6 @@ fn safe_threads(stop: &Stop, pagemap: &Pagemap) -> Result<Vec<(i32, Address)>, R
     }
     safe_point::sort(&mut threads, pagemap);
     Ok(threads.into_iter().map(|(_, tid, stack_pointer)| (tid, stack_pointer)).collect())
-}
-
-fn make_copy(
-    thread: &BorrowedHandler,
-    plan: &ForkPlan,
-    pending: &mut i32,
-) -> Result<(i32, Address), Refusal> {
-    // If the copy ever ran by itself, it would return to _exit, whose argument would be the flags.
-    let (stack, bytes) = thread.copy_stack(plan.functions.exit);
-    write(thread.pid(), stack, &bytes)?;
-    let arguments = [CLONE_FLAGS, stack.0, 0, 0, 0, 0];
-    let call = ("clone", libc::SYS_clone);
-    match thread.system_call(&plan.functions, call, arguments, pending)? {
-        SystemCallOutcome::Cloned(child) => Ok((child, stack)),
-        SystemCallOutcome::Returned => Err(Refusal::Lost),
-    }
 }
 
 /// Lets the target reap ended copies, including those that a killed rbloat left.

@@ -3,7 +3,7 @@
 use std::thread::Builder;
 use std::time::Duration;
 
-use capture::arch::{self, Registers, SYSTEM_CALL_BYTES, SYSTEM_CALL_RETURN};
+use capture::arch::{self, CLONE_FUNCTION, Registers, SYSTEM_CALL_BYTES, SYSTEM_CALL_RETURN};
 use capture::live::tracee::{Event, Resume, Wait, resume, wait_for_stop};
 use capture::live::{Pagemap, Stop};
 use capture::{Address, Error, Image, Memory, PAGE_SIZE, SystemCall, Unreadable, elf, proc};
@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
+use crate::call::write;
 use crate::{Refusal, safe_point, seccomp};
 
 /// The time in which a thread that was resumed must stop again.
@@ -28,6 +29,8 @@ pub(crate) struct Functions {
     instruction: Address,
     /// `_exit`.
     pub(crate) exit: Address,
+    /// [`CLONE_FUNCTION`], on CPUs that need it.
+    clone: Option<Address>,
 }
 
 impl Functions {
@@ -36,8 +39,9 @@ impl Functions {
         let instruction = function(image, "getpid")
             .and_then(|getpid| find_system_call(image, getpid).ok().flatten())
             .ok_or(Refusal::NoFunction("getpid"))?;
-        let exit = function(image, "_exit").ok_or(Refusal::NoFunction("_exit"))?;
-        Ok(Self { instruction, exit })
+        let exported = |name| function(image, name).ok_or(Refusal::NoFunction(name));
+        let exit = exported("_exit")?;
+        Ok(Self { instruction, exit, clone: CLONE_FUNCTION.map(exported).transpose()? })
     }
 
     /// Returns the system call `number`, made by [`BorrowedHandler::system_call`], as a seccomp filter sees it.
@@ -45,13 +49,23 @@ impl Functions {
         SystemCall { instruction: Some(self.after_call()), ..SystemCall::any(number) }
     }
 
+    /// Returns the system call of [`BorrowedHandler::make_process`] with these flags, as a seccomp filter sees it.
+    pub(crate) fn clone_call(&self, flags: u64) -> SystemCall {
+        let call = match self.clone {
+            Some(_) => SystemCall::any(libc::SYS_clone),
+            None => self.system_call(libc::SYS_clone),
+        };
+        let arguments = [Some(flags), None, Some(0), Some(0), Some(0), Some(0)];
+        SystemCall { arguments, ..call }
+    }
+
     /// The address after the instruction that calls the kernel.
     fn after_call(&self) -> Address {
         self.instruction.offset(SYSTEM_CALL_BYTES)
     }
 
-    pub(crate) fn addresses(&self) -> [Address; 2] {
-        [self.instruction, self.exit]
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = Address> {
+        [self.instruction, self.exit].into_iter().chain(self.clone)
     }
 }
 
@@ -142,10 +156,6 @@ impl BorrowedHandler {
         Err(Refusal::Lost)
     }
 
-    pub(crate) fn pid(&self) -> i32 {
-        self.pid
-    }
-
     pub(crate) fn tid(&self) -> i32 {
         self.tid
     }
@@ -153,15 +163,6 @@ impl BorrowedHandler {
     /// Returns an address below all that the thread uses, for the arguments of a function.
     pub(crate) fn scratch(&self) -> Address {
         self.registers.stack_pointer().before(SCRATCH).align_down(PAGE_SIZE)
-    }
-
-    /// Returns the stack of a process that the thread is to create, and the bytes to be written there, so that the
-    /// process calls `function`.
-    ///
-    /// The stack is just below the handler's frame, on a page that the frame has touched already. The thread may
-    /// only make a system call then, since a function would overwrite the stack.
-    pub(crate) fn copy_stack(&self, function: Address) -> (Address, [u8; 8]) {
-        arch::copy_stack(self.registers.stack_pointer(), function)
     }
 
     /// Makes the thread run `function` when it continues. The function returns into the kernel, which restores the
@@ -183,20 +184,56 @@ impl BorrowedHandler {
         arguments: [u64; 6],
         pending: &mut i32,
     ) -> Result<SystemCallOutcome, Refusal> {
+        let at_start = self.registers.at_system_call(functions.instruction, call.1, arguments);
+        self.run_system_call(at_start, call, pending)
+    }
+
+    /// Lets the thread create a process that calls `_exit` as soon as it runs. Returns the process's id in our namespace and
+    /// its stack. The thread is stopped within clone(2).
+    ///
+    /// The stack is just below the handler's frame, on a page that the frame has touched already. The thread needs no stack for
+    /// this call.
+    pub(crate) fn make_process(
+        &self,
+        functions: &Functions,
+        flags: u64,
+        pending: &mut i32,
+    ) -> Result<(i32, Address), Refusal> {
+        let (stack, bytes) = arch::copy_stack(self.registers.stack_pointer(), functions.exit);
+        write(self.pid, stack, &bytes)?;
+        let call = ("clone", libc::SYS_clone);
+        let at_start = match functions.clone {
+            Some(clone) => self.registers.at_call(clone, [functions.exit.0, stack.0, flags, 0, 0, 0]),
+            None => {
+                let arguments = [flags, stack.0, 0, 0, 0, 0];
+                self.registers.at_system_call(functions.instruction, call.1, arguments)
+            }
+        };
+        match self.run_system_call(at_start, call, pending)? {
+            SystemCallOutcome::Cloned(child) => Ok((child, stack)),
+            SystemCallOutcome::Returned => Err(Refusal::Lost),
+        }
+    }
+
+    /// Lets the thread go on with the registers `at_start`, which lead to the system call `call`.
+    fn run_system_call(
+        &self,
+        at_start: Registers,
+        (name, number): (&'static str, i64),
+        pending: &mut i32,
+    ) -> Result<SystemCallOutcome, Refusal> {
         let options = ptrace::Options::PTRACE_O_TRACESYSGOOD
             | ptrace::Options::PTRACE_O_TRACECLONE
             | ptrace::Options::PTRACE_O_TRACEFORK;
         ptrace::setoptions(Pid::from_raw(self.tid), options).map_err(|_| Refusal::Lost)?;
-        let (name, number) = call;
-        let at_start = self.registers.at_system_call(functions.instruction, number, arguments);
         write_registers(self.tid, at_start)?;
         let mut entered = false;
         for _ in 0..MAX_STOPS {
             match go_on(self.tid, Resume::ToSystemCall, pending)? {
                 Event::SystemCall => {
                     let now = read_registers(self.tid)?;
-                    // Handlers of other signals may run before, and call the kernel too.
-                    let is_ours = now.instruction_pointer() == functions.after_call()
+                    // Handlers of other signals may run before on the same stack, and call the kernel too.
+                    let is_ours = now.stack_pointer() == self.registers.stack_pointer()
                         && now.system_call() == number;
                     match now.return_value().cast_signed() {
                         _ if !is_ours => {}

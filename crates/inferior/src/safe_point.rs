@@ -17,10 +17,6 @@ const BELOW_FRAME: u64 = 128;
 /// The number of threads among which one with a stack of exclusive pages is sought.
 const MAX_STACKS: usize = 64;
 
-/// Values of the return register while a thread waits in a call that a signal may interrupt: ERESTARTSYS,
-/// ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK (linux/errno.h) and EINTR.
-const INTERRUPTIBLE: [i64; 5] = [-512, -513, -514, -516, -4];
-
 /// System calls that wait and that no allocator makes. First those that go on after a signal
 /// ([`Registers::at_restart`]), then those that return EINTR. futex(2) has a rule of its own.
 const WAITING_CALLS: [Option<i64>; 17] = [
@@ -55,11 +51,8 @@ const LOCKED_AND_WAITED_FOR: u64 = 2;
 /// Returns the extent to which a stopped thread with these registers would notice a signal, 0 being the least; `None`
 /// if it is not at a safe point.
 pub(crate) fn rank(registers: &Registers) -> Option<usize> {
-    if !INTERRUPTIBLE.contains(&registers.return_value().cast_signed()) {
-        return None;
-    }
-    let [_, second, third] = registers.arguments();
-    rank_of_call(registers.system_call(), second, third)
+    let (call, [_, second, third]) = registers.interrupted_call()?;
+    rank_of_call(call, second, third)
 }
 
 /// Like [`rank`], by the number of the system call and its second and third argument.

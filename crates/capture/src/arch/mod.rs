@@ -9,7 +9,7 @@
 //! | [`USER_SPACE_END`], [`MAX_USER_SPACE_END`] | the end of a process's addresses |
 //! | [`RED_ZONE`], [`SIGNAL_FRAME_BYTES`] | the use of the stack below the stack pointer |
 //! | [`Registers`] | a stopped thread's registers: reading and setting them, and what the ABI keeps in them |
-//! | [`copy_stack`] | the stack of a process that is to call a function without arguments and end |
+//! | [`CLONE_FUNCTION`], [`copy_stack`] | how a thread creates a process, and the stack of that process, which is to call a function without arguments and end |
 //! | [`pthread`], [`thread_locals`] | where a thread's `struct pthread` and its thread-local variables are |
 //! | [`returned_address`], [`RETURN_ADDRESS_BYTES`] | the address of a constant that a function returns, from its code |
 //! | [`own_thread_pointer`], [`REGISTERS_BYTES`] | the address of our own `struct pthread`, and the size of the kernel's `struct pt_regs` |
@@ -25,5 +25,10 @@ mod x86_64;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "aarch64")]
+pub use aarch64::*;
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("this CPU is not supported: it needs a folder in crates/capture/src/arch");

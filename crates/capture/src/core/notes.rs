@@ -74,9 +74,11 @@ impl Notes {
                 let content = name + name_bytes.next_multiple_of(4);
                 let mut owner = [0; 4];
                 file.read(name, &mut owner);
-                if &owner == b"CORE" && content < part.end {
+                let kind = header.n_type.get(LE);
+                let is_ours = &owner == b"CORE" || &owner == b"LINU" && kind == elf::NT_ARM_TLS;
+                if is_ours && content < part.end {
                     let most = bytes.min(part.end - content);
-                    notes.take(header.n_type.get(LE), &|limit| {
+                    notes.take(kind, &|limit| {
                         let mut bytes = vec![0; most.min(limit) as usize];
                         let read = file.read(content, &mut bytes);
                         bytes.truncate(read);
@@ -93,6 +95,14 @@ impl Notes {
         match kind {
             elf::NT_PRSTATUS if self.threads.len() < MAX_THREADS => {
                 self.take_thread(&read(MAX_NOTE));
+            }
+            // It follows the note of its thread.
+            elf::NT_ARM_TLS => {
+                if let (Some(thread), Some(pointer)) =
+                    (self.threads.last_mut(), words(&read(MAX_NOTE)).next())
+                {
+                    thread.thread_pointer = Address(pointer);
+                }
             }
             elf::NT_PRPSINFO => {
                 let bytes = read(MAX_NOTE);

@@ -47,6 +47,9 @@ pub const REGISTERS_BYTES: i16 = 168;
 /// `ARCH_GET_FS` of asm/prctl.h.
 const ARCH_GET_FS: i32 = 0x1003;
 
+/// The function of the C library by which a thread creates a process with another stack, if the instruction alone will not do.
+pub const CLONE_FUNCTION: Option<&str> = None;
+
 /// Numbers of system calls that newer CPUs lack; `None` there.
 pub mod system_calls {
     /// poll(2).

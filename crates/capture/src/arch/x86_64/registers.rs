@@ -6,6 +6,10 @@ use nix::unistd::Pid;
 
 use crate::Address;
 
+/// Values of the return register while a thread waits in a call that a signal may interrupt: ERESTARTSYS,
+/// ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK (linux/errno.h) and EINTR.
+const INTERRUPTED: [i64; 5] = [-512, -513, -514, -516, -4];
+
 /// The general registers of a stopped thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Registers(libc::user_regs_struct);
@@ -101,6 +105,14 @@ impl Registers {
     #[must_use]
     pub fn system_call(&self) -> i64 {
         self.0.orig_rax.cast_signed()
+    }
+
+    /// The system call in which the thread waited when it was stopped, and its first three arguments: it starts again when the
+    /// thread goes on, or has returned EINTR. `None` if the thread waited in none.
+    #[must_use]
+    pub fn interrupted_call(&self) -> Option<(i64, [u64; 3])> {
+        let is_interrupted = INTERRUPTED.contains(&self.return_value().cast_signed());
+        (is_interrupted && self.system_call() >= 0).then(|| (self.system_call(), self.arguments()))
     }
 
     /// The first, second and third argument of the system call that the thread is in, or of the function that it
