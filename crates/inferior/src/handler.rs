@@ -203,7 +203,9 @@ impl BorrowedHandler {
         write(self.pid, stack, &bytes)?;
         let call = ("clone", libc::SYS_clone);
         let at_start = match functions.clone {
-            Some(clone) => self.registers.at_call(clone, [functions.exit.0, stack.0, flags, 0, 0, 0]),
+            Some(clone) => {
+                self.registers.at_call(clone, [functions.exit.0, stack.0, flags, 0, 0, 0])
+            }
             None => {
                 let arguments = [flags, stack.0, 0, 0, 0, 0];
                 self.registers.at_system_call(functions.instruction, call.1, arguments)
