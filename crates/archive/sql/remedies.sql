@@ -8,12 +8,15 @@ WITH advised AS (
   SELECT remedy, service, COUNT(DISTINCT process) AS processes, SUM(saves) AS saves, SUM(against) AS against
   FROM advised
   GROUP BY ROLLUP (remedy, service)
+), ranked AS (
+  SELECT sums.*, MAX(against) OVER (PARTITION BY remedy) AS most
+  FROM sums
 )
 SELECT remedy, COALESCE(service, '(all)') AS service, processes,
   FLOOR(saves / 1.073741824e8) / 10 AS saves_gib,
   FLOOR(against / 1.073741824e8) / 10 AS at_most_gib,
   FLOOR(saves / 1.073741824e9 * price) AS saves_cost,
   FLOOR(against / 1.073741824e9 * price) AS at_most_cost
-FROM sums CROSS JOIN settings
+FROM ranked CROSS JOIN settings
 WHERE remedy IS NOT NULL
-ORDER BY MAX(against) OVER (PARTITION BY remedy) DESC, remedy, against DESC, service
+ORDER BY most DESC, remedy, against DESC, service

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use capture::proc::{self, Member, Rollup};
+use capture::proc::{self, ControlGroup, Member, Rollup};
 use formats::Group;
 use supervise::{Pace, SHARE_OF_EXACT_SAMPLES, SHARE_OF_SAMPLES};
 
@@ -45,6 +45,8 @@ pub(crate) struct Intervals {
 /// The processes of this machine.
 pub(crate) struct Rubies {
     started: Instant,
+    /// The control group to which they belong; `None` for all of this machine.
+    group: Option<ControlGroup>,
     /// By id, start time, and program.
     known: BTreeMap<(i32, u64, u64), Known>,
     refused: usize,
@@ -79,9 +81,10 @@ struct Ruby {
 }
 
 impl Rubies {
-    pub(crate) fn new(every: Intervals) -> Self {
+    pub(crate) fn new(every: Intervals, group: Option<ControlGroup>) -> Self {
         Self {
             started: Instant::now(),
+            group,
             known: BTreeMap::new(),
             refused: 0,
             paces: [
@@ -123,7 +126,10 @@ impl Rubies {
 
     /// Searches for processes that began or ended.
     fn search(&mut self, now: Duration) {
-        let pids = proc::processes().unwrap_or_default();
+        let pids = match &self.group {
+            Some(group) => group.processes(),
+            None => proc::processes().unwrap_or_default(),
+        };
         let members: BTreeMap<i32, Member> =
             pids.into_iter().filter_map(|pid| Some((pid, proc::member(pid)?))).collect();
         let mut before = std::mem::take(&mut self.known);

@@ -68,6 +68,14 @@ impl ControlGroup {
         inside
     }
 
+    /// Moves a process and all of its threads into the group. Memory that it has already is not counted there in version 1.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    pub fn adopt(&self, pid: i32) {
+        fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("it moves");
+    }
+
     /// The folder of the group.
     #[must_use]
     pub fn folder(&self) -> &Path {

@@ -22,9 +22,10 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(more: &[&str]) -> Self {
-        let arguments = ["agent", "--listen", "127.0.0.1:0", "--max-pause", "10s"];
-        Self::spawn(rbloat().args(arguments).args(more))
+    /// Starts an agent that leaves all processes alone but those of a group: other tests have some.
+    fn start(group: &ControlGroup, more: &[&str]) -> Self {
+        let arguments = ["agent", "--listen", "127.0.0.1:0", "--max-pause", "10s", "--cgroup"];
+        Self::spawn(rbloat().args(arguments).arg(group.folder()).args(more))
     }
 
     fn spawn(command: &mut Command) -> Self {
@@ -91,19 +92,22 @@ impl Drop for Agent {
     }
 }
 
-/// A process with a role of its own, which keeps memory.
-fn server(role: &str) -> Target {
+/// A process in the group, with a role of its own, which keeps memory.
+fn server(group: &ControlGroup, role: &str) -> Target {
     let code = format!(
         "Process.setproctitle('{role} '); $kept = Array.new(1000) {{ |i| 'x' * (1000 + i) }}; GC.start; \
          puts 'ready {{}}'; $stdout.flush; $stdin.read"
     );
-    Target::ruby(&code)
+    let target = Target::ruby(&code);
+    group.adopt(target.pid());
+    target
 }
 
 #[test]
 fn metrics_of_a_process_are_those_of_the_kernel_and_of_a_report() {
-    let target = server("agenttest");
-    let agent = Agent::start(&["--every", "1s", "--causes-every", "1s"]);
+    let Some(group) = ControlGroup::make() else { return };
+    let target = server(&group, "agenttest");
+    let agent = Agent::start(&group, &["--every", "1s", "--causes-every", "1s"]);
     let role = "role=\"agenttest\"";
     let causes = agent.await_samples("rbloat_memory_bytes{", role);
     let output = rbloat()
@@ -157,10 +161,11 @@ fn metrics_of_a_process_are_those_of_the_kernel_and_of_a_report() {
 
 #[test]
 fn a_process_that_begins_is_found_and_one_that_has_ended_is_gone() {
-    let agent = Agent::start(&["--every", "1s", "--causes-every", "1s"]);
+    let Some(group) = ControlGroup::make() else { return };
+    let agent = Agent::start(&group, &["--every", "1s", "--causes-every", "1s"]);
     let role = "role=\"agentshort\"";
     assert!(agent.samples("rbloat_processes", role).is_empty());
-    let first = server("agentshort");
+    let first = server(&group, "agentshort");
     assert_eq!(agent.await_samples("rbloat_processes", role).into_values().sum::<f64>(), 1.0);
     assert!(first.finish());
     let until = Instant::now() + PATIENCE;
@@ -173,7 +178,8 @@ fn a_process_that_begins_is_found_and_one_that_has_ended_is_gone() {
 
 #[test]
 fn scrapers_get_their_format_and_others_a_reason() {
-    let agent = Agent::start(&[]);
+    let Some(group) = ControlGroup::make() else { return };
+    let agent = Agent::start(&group, &[]);
     let (head, body) = agent.get("/metrics");
     assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("version=0.0.4"), "{head}");
     assert!(body.contains("\n# TYPE rbloat_captures_total counter\n"), "{body}");
@@ -235,14 +241,10 @@ fn a_snapshot_is_saved_before_the_kernel_kills_a_process() {
     let Some(group) = ControlGroup::make() else { return };
     let outer = tempfile::tempdir().unwrap();
     let (folder, more) = (outer.path().join("snapshots"), outer.path().join("more"));
-    let agent = Agent::start(&[
-        "--every",
-        "1s",
-        "--causes-every",
-        "1h",
-        "--snapshots",
-        folder.to_str().unwrap(),
-    ]);
+    let agent = Agent::start(
+        &group,
+        &["--every", "1s", "--causes-every", "1h", "--snapshots", folder.to_str().unwrap()],
+    );
     let target = leak(&group, 300 << 20, &more);
     wait_until("a snapshot", || !files(&folder, ["agentleak", ".rbloat"]).is_empty());
     // The capture itself kills nothing.
@@ -288,7 +290,7 @@ fn a_snapshot_that_a_full_disk_does_not_take_is_counted() {
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", mount]).arg(&folder).arg(rbloat().get_program());
     command.args(["agent", "--listen", "127.0.0.1:0", "--max-pause", "10s", "--every", "1s"]);
-    command.arg("--snapshots").arg(&folder);
+    command.arg("--cgroup").arg(group.folder()).arg("--snapshots").arg(&folder);
     let probe =
         Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none"]).arg(&folder).status();
     if !probe.is_ok_and(|status| status.success()) {
@@ -309,8 +311,10 @@ fn a_snapshot_that_a_full_disk_does_not_take_is_counted() {
 
 #[test]
 fn metrics_have_the_owners_of_a_report() {
-    let target = server("agentowners");
-    let agent = Agent::start(&["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"]);
+    let Some(group) = ControlGroup::make() else { return };
+    let target = server(&group, "agentowners");
+    let agent =
+        Agent::start(&group, &["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"]);
     let role = "role=\"agentowners\"";
     let owners = agent.await_samples("rbloat_owner_bytes{", role);
     let report = crate::report(target.pid());
@@ -333,7 +337,8 @@ fn metrics_have_the_owners_of_a_report() {
 
 #[test]
 fn an_address_that_is_in_use_is_told() {
-    let agent = Agent::start(&[]);
+    let Some(group) = ControlGroup::make() else { return };
+    let agent = Agent::start(&group, &[]);
     let output = rbloat().args(["agent", "--listen", &agent.address]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let complaint = String::from_utf8(output.stderr).unwrap();
@@ -450,7 +455,8 @@ fn every_panel_of_the_dashboard_has_data_in_a_real_prometheus() {
                 loop { $kept << 'x' * 100_000; sleep 0.1 }";
     let target = Target::start(&mut group.command(testkit::ruby().args(["-e", code])));
     group.limit(8 << 30);
-    let agent = Agent::start(&["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"]);
+    let agent =
+        Agent::start(&group, &["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"]);
     agent.await_samples("rbloat_owner_bytes{", "role=\"agentpanels\"");
     let prometheus = Prometheus::start(&agent);
     let file = std::fs::read(deployed("grafana/rbloat.json")).unwrap();
@@ -481,12 +487,15 @@ fn every_panel_of_the_dashboard_has_data_in_a_real_prometheus() {
 /// Decodes a profile with the tool for which the format was made.
 #[test]
 fn go_reads_the_profile_of_owners() {
+    let Some(group) = ControlGroup::make() else { return };
     let target = Target::ruby(
         "Process.setproctitle('agentprofile ')
          module Shelf; BOOKS = Array.new(300) { |i| 'x' * (100_000 + i) }; end
          GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
     );
-    let agent = Agent::start(&["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"]);
+    group.adopt(target.pid());
+    let agent =
+        Agent::start(&group, &["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"]);
     agent.await_samples("rbloat_owner_bytes{", "role=\"agentprofile\"");
     let request = "GET /debug/pprof/owners HTTP/1.1\r\n\r\n";
     let (head, profile) = ask(&agent.address, request);
@@ -521,19 +530,20 @@ fn go_reads_the_profile_of_owners() {
 
 #[test]
 fn a_process_is_trimmed_only_on_request_and_by_as_much_as_was_said() {
+    let Some(group) = ControlGroup::make() else { return };
     let target = Target::scenario("burst", &["--scale", "0.3"]);
+    group.adopt(target.pid());
     let is_burst = "burst.rb";
     let before = target.rss_bytes();
     let options = ["--every", "1s", "--causes-every", "1s", "--treat-above", "10MiB"];
-    let agent = Agent::start(&options);
+    let agent = Agent::start(&group, &options);
     let treatable: f64 = agent.await_samples("rbloat_treatable_bytes", is_burst).values().sum();
     assert!(treatable > f64::from(50 << 20), "{treatable}");
     assert_eq!(agent.samples("rbloat_trims_total", "").values().sum::<f64>(), 0.0);
     agent.end();
     assert_eq!(target.rss_bytes(), before);
 
-    let agent = Agent::start(&[&options[..], &["--treat"]].concat());
-    // Others are trimmed once a minute at most, and this one may not be the first.
+    let agent = Agent::start(&group, &[&options[..], &["--treat"]].concat());
     wait_until("it is trimmed", || target.rss_bytes() + (50 << 20) < before);
     wait_until("it is counted", || {
         agent.samples("rbloat_trimmed_bytes_total", "").values().sum::<f64>() > 0.0
@@ -549,6 +559,7 @@ fn a_process_is_trimmed_only_on_request_and_by_as_much_as_was_said() {
 
 #[test]
 fn a_token_is_needed_except_for_the_check_of_health() {
+    let Some(group) = ControlGroup::make() else { return };
     use std::os::unix::fs::PermissionsExt;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "an-example-of-a-token\n").unwrap();
@@ -560,7 +571,7 @@ fn a_token_is_needed_except_for_the_check_of_health() {
     assert!(output.status.code() == Some(1) && complaint.contains("but is 604"), "{complaint}");
 
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let agent = Agent::start(&["--token-file", path]);
+    let agent = Agent::start(&group, &["--token-file", path]);
     assert_eq!(agent.get("/healthz").1, "ok\n");
     for path in ["/metrics", "/debug/pprof/owners", "/other"] {
         let (head, _) = agent.get(path);

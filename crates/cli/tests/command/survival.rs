@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use crate::{rbloat, run};
-use testkit::{Target, compile};
+use testkit::{ControlGroup, Target, compile};
 
 /// Threads in every kind of work, which record errors: an exception, a wrong errno, a wrong checksum.
 const BUSY: &str = r#"
@@ -299,13 +299,16 @@ fn a_busy_target_lives_on_after_rbloat_is_killed_in_trims() {
 /// The agent captures each process every second, with owners and without, and trims.
 #[test]
 fn a_busy_target_lives_on_after_agents_are_killed() {
+    let Some(group) = ControlGroup::make() else { return };
     let (_folder, mut target) = busy_with_natives();
+    group.adopt(target.pid());
     let mut random = 1_u64;
     for _ in 0..kills() / 4 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let mut agent = rbloat()
             .args(["agent", "--listen", "127.0.0.1:0", "--every", "1s", "--causes-every", "1s"])
-            .args(["--owners-every", "1s", "--treat", "--treat-above", "1"])
+            .args(["--owners-every", "1s", "--treat", "--treat-above", "1", "--cgroup"])
+            .arg(group.folder())
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null())
             .spawn()

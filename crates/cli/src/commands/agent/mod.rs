@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use capture::proc::ControlGroup;
 use clap::Args;
 use formats::Node;
 use supervise::{Event, Signals};
@@ -43,6 +44,9 @@ pub(crate) struct AgentArguments {
     /// Whoever reaches it can read the metrics, which name containers, programs and classes of memory
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9747")]
     listen: SocketAddr,
+    /// Only processes of this control group and those below it
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    cgroup: Option<PathBuf>,
     /// Time between two readings of the kernel's figures
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "15s")]
     every: Duration,
@@ -128,7 +132,11 @@ pub(super) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
     });
     let limits = archive.transpose()?.map(Limits::new);
     let shared = Shared::default();
-    let mut observer = Observer::new(arguments, limits, shared.clone());
+    let group = arguments
+        .cgroup
+        .as_deref()
+        .map(|path| ControlGroup::at(path).ok_or_else(|| Failure::NoGroup { path: path.into() }));
+    let mut observer = Observer::new(arguments, group.transpose()?, limits, shared.clone());
     // The first answer has figures.
     let wait = observer.read();
     let spawn = std::thread::Builder::new;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use capture::proc;
+use capture::proc::{self, ControlGroup};
 use formats::{
     CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
     Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
@@ -83,14 +83,19 @@ struct Known {
 }
 
 impl Observer {
-    pub(super) fn new(arguments: &AgentArguments, limits: Option<Limits>, shared: Shared) -> Self {
+    pub(super) fn new(
+        arguments: &AgentArguments,
+        group: Option<ControlGroup>,
+        limits: Option<Limits>,
+        shared: Shared,
+    ) -> Self {
         let AgentArguments {
             every, causes_every, owners_every, max_memory, capture, treat, ..
         } = *arguments;
         let treatment = Treatment { above_bytes: arguments.treat_above, ..Treatment::default() };
         let search = SEARCH_EVERY.min(every);
         Self {
-            rubies: Rubies::new(Intervals { search, sample: every, exact: every }),
+            rubies: Rubies::new(Intervals { search, sample: every, exact: every }, group),
             capture,
             started: Instant::now(),
             causes_every,

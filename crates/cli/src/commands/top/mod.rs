@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<Outcome, Failure> {
 
 /// Begins to read the kernel's figures, on a thread of its own.
 fn start_reading(news: NewsSender) -> std::io::Result<JoinHandle<()>> {
-    let mut rubies = Rubies::new(EVERY);
+    let mut rubies = Rubies::new(EVERY, None);
     std::thread::Builder::new().spawn(move || {
         loop {
             let wait = rubies.read();
