@@ -6,8 +6,10 @@ use crate::{Block, BlockState};
 /// sizes need no room.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Blocks {
-    /// The address in units of [`Block::MIN_BYTES`] (44 bits), the state (3 bits), and [`Blocks::APART`].
+    /// The lower part of the address in units of [`Block::MIN_BYTES`] (44 bits), the state (3 bits), and [`Blocks::APART`].
     packed: Vec<[u8; BYTES]>,
+    /// The upper parts of addresses, ascending, each with the number of the first block that has it: one or two.
+    uppers: Vec<(usize, u64)>,
     /// The sizes of the blocks that do not end where the next one begins: their numbers, ascending, and bytes.
     apart: Vec<(usize, u64)>,
     /// The size of the last block.
@@ -39,12 +41,12 @@ impl Blocks {
     #[must_use]
     pub fn get(&self, number: usize) -> Option<Block> {
         let word = self.word(number)?;
-        let address = Self::address(word);
+        let address = self.address_of(number)?;
         let bytes = if word & Self::APART != 0 {
             let index = self.apart.binary_search_by_key(&number, |(number, _)| *number).ok()?;
             self.apart[index].1
         } else {
-            self.word(number + 1).map_or(self.last_bytes, |next| Self::address(next) - address)
+            self.address_of(number + 1).map_or(self.last_bytes, |next| next - address)
         };
         let state = (word >> Self::ADDRESS_BITS & ((1 << Self::STATE_BITS) - 1)) as usize;
         Some(Block::new(address, bytes, BlockState::ALL[state]))
@@ -67,7 +69,7 @@ impl Blocks {
     #[inline]
     #[must_use]
     pub fn address_of(&self, number: usize) -> Option<Address> {
-        self.word(number).map(Self::address)
+        self.word(number).map(|word| Self::join(self.upper(number), word))
     }
 
     /// All blocks, ascending.
@@ -78,20 +80,33 @@ impl Blocks {
     /// The number of blocks that begin at `at` or below.
     #[must_use]
     pub fn count_to(&self, at: Address) -> usize {
-        self.packed.partition_point(|packed| Self::address(unpacked(packed)) <= at)
+        let (wanted, lower) = Self::split(at);
+        let index = self.uppers.partition_point(|&(_, upper)| upper < wanted);
+        let first_of =
+            |index: usize| self.uppers.get(index).map_or(self.len(), |&(first, _)| first);
+        let (first, end) = match self.uppers.get(index) {
+            Some(&(first, upper)) if upper == wanted => (first, first_of(index + 1)),
+            _ => (first_of(index), first_of(index)),
+        };
+        // What is left of the last unit does not count.
+        first + self.packed[first..end].partition_point(|it| Self::lower(unpacked(it)) <= lower)
     }
 
     /// Adds a block behind all others.
     pub fn push(&mut self, block: Block) {
         if let Some(last) = self.packed.len().checked_sub(1) {
             let word = unpacked(&self.packed[last]);
-            if Self::address(word).offset(self.last_bytes) != block.address {
+            let end = Self::join(self.upper(last), word).offset(self.last_bytes);
+            if end != block.address {
                 self.packed[last] = packed(word | Self::APART);
                 self.apart.push((last, self.last_bytes));
             }
         }
-        let address = (block.address.0 / Block::MIN_BYTES) & ((1 << Self::ADDRESS_BITS) - 1);
-        self.packed.push(packed(address | (block.state() as u64) << Self::ADDRESS_BITS));
+        let (upper, lower) = Self::split(block.address);
+        if self.uppers.last().is_none_or(|&(_, last)| last != upper) {
+            self.uppers.push((self.len(), upper));
+        }
+        self.packed.push(packed(lower | (block.state() as u64) << Self::ADDRESS_BITS));
         self.last_bytes = block.bytes();
     }
 
@@ -104,11 +119,9 @@ impl Blocks {
     ) {
         let Some(first) = states.next() else { return };
         self.push(Block::new(start, bytes, first));
-        let (start, step) = (start.0 / Block::MIN_BYTES, bytes / Block::MIN_BYTES);
-        self.packed.extend((1..).zip(states).map(|(index, state)| {
-            let address = (start + index * step) & ((1 << Self::ADDRESS_BITS) - 1);
-            packed(address | (state as u64) << Self::ADDRESS_BITS)
-        }));
+        for (index, state) in (1..).zip(states) {
+            self.push(Block::new(start.offset(index * bytes), bytes, state));
+        }
     }
 
     /// Changes the state of the block with this number.
@@ -135,6 +148,7 @@ impl Blocks {
         };
         self.last_bytes = self.get(last).map_or(0, Block::bytes);
         self.packed.truncate(count);
+        self.uppers.retain(|&(first, _)| first < count);
         self.apart.truncate(self.apart.partition_point(|(number, _)| *number < last));
         if let Some(word) = self.word(last) {
             self.packed[last] = packed(word & !Self::APART);
@@ -148,6 +162,7 @@ impl Blocks {
         self.push(first);
         self.packed.pop();
         self.packed.extend_from_slice(&more.packed);
+        self.uppers.extend(more.uppers.iter().skip(1).map(|&(first, it)| (before + first, it)));
         self.apart.extend(more.apart.into_iter().map(|(number, bytes)| (before + number, bytes)));
         self.last_bytes = more.last_bytes;
     }
@@ -162,9 +177,29 @@ impl Blocks {
         self.packed.get(number).map(unpacked)
     }
 
+    /// The upper part of the address of the block with this number.
     #[inline]
-    fn address(word: u64) -> Address {
-        Address((word & ((1 << Self::ADDRESS_BITS) - 1)) * Block::MIN_BYTES)
+    fn upper(&self, number: usize) -> u64 {
+        match self.uppers[..] {
+            [(_, upper)] => upper,
+            ref all => all.iter().rfind(|(first, _)| *first <= number).map_or(0, |it| it.1),
+        }
+    }
+
+    /// The upper part of an address, and the lower one in units.
+    fn split(at: Address) -> (u64, u64) {
+        let units = at.0 / Block::MIN_BYTES;
+        (units >> Self::ADDRESS_BITS, units & ((1 << Self::ADDRESS_BITS) - 1))
+    }
+
+    #[inline]
+    fn lower(word: u64) -> u64 {
+        word & ((1 << Self::ADDRESS_BITS) - 1)
+    }
+
+    #[inline]
+    fn join(upper: u64, word: u64) -> Address {
+        Address((upper << Self::ADDRESS_BITS | Self::lower(word)) * Block::MIN_BYTES)
     }
 }
 
@@ -203,7 +238,8 @@ mod tests {
         #[test]
         fn blocks_are_what_was_pushed(
             parts in prop::collection::vec((0_u64..3, 1_u64..40, 0_usize..7, 0_u64..2), 1..60),
-            first in 0_u64..1 << 43, kept in 0_usize..60, changed in 0_usize..60,
+            first in prop_oneof![0_u64..1 << 43, (1_u64 << 44) - 200..(1 << 44) + 200, 0_u64..1 << 49],
+            kept in 0_usize..60, changed in 0_usize..60,
         ) {
             let mut at = first * 8;
             let mut expected = Vec::new();

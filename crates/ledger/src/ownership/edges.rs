@@ -1,11 +1,16 @@
 //! The edges of the pointer graph, in parts that were each read from one end to the other.
 
+use std::ops::Range;
+
+use capture::arch::USER_SPACE_END;
 use capture::{Address, SparseRows};
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 
 /// Programs have no memory below this address: the kernel refuses it (vm.mmap_min_addr).
 const MIN_ADDRESS: u64 = 1 << 16;
+/// The words that may be addresses.
+const ADDRESSES: Range<u64> = MIN_ADDRESS..USER_SPACE_END;
 
 /// The sizes up to which owners are traced. They are far beyond the memory of most machines, but indices must never
 /// wrap around.
@@ -108,7 +113,7 @@ impl<'a> Collector<'a> {
     pub(crate) fn take(&mut self, word: u64, is_uncertain: bool) {
         // Pointers into the middle of a block lead to parts of structures, which are aligned (SQLite adds 4 to one of
         // its pointers). Odd words are numbers.
-        if word < MIN_ADDRESS || word >> 47 != 0 || !word.is_multiple_of(4) {
+        if !ADDRESSES.contains(&word) || !word.is_multiple_of(4) {
             return;
         }
         let edge = match self.addresses.at(Address(word)) {
@@ -123,8 +128,7 @@ impl<'a> Collector<'a> {
 
     /// Adds the slot that a value refers to, if any.
     pub(crate) fn take_value(&mut self, word: u64) {
-        if word >= MIN_ADDRESS
-            && word >> 47 == 0
+        if ADDRESSES.contains(&word)
             && word.is_multiple_of(8)
             && let Referent::Slot(slot) = self.addresses.at(Address(word))
         {
