@@ -46,7 +46,7 @@ pub struct Node {
     /// Trims by the agent.
     pub treatment: Treatment,
     /// The snapshots of processes near a limit; `None` if none are wanted.
-    pub archive: Option<Archive>,
+    pub snapshots: Option<StoredSnapshots>,
 }
 
 /// Trims by the agent.
@@ -76,7 +76,7 @@ impl TreatmentOutcome {
 
 /// The snapshots that the agent took of processes near a memory limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Archive {
+pub struct StoredSnapshots {
     /// The attempts so far.
     pub attempts: BTreeMap<(Alarm, SnapshotOutcome), u64>,
     /// The files that are kept.

@@ -28,8 +28,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use agent::{
-    Alarm, Archive, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
-    Pauses, Place, SnapshotOutcome, Treatment, TreatmentOutcome,
+    Alarm, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned, Pauses,
+    Place, SnapshotOutcome, StoredSnapshots, Treatment, TreatmentOutcome,
 };
 pub use comparison::{
     Comparison, Drawback, FailedRun, LoadResult, Medians, MissingSetting, PassedOver, Reason,

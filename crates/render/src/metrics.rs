@@ -6,8 +6,8 @@ use std::fmt::Write;
 
 use capture::one_line;
 use formats::{
-    Alarm, Archive, CaptureOutcome, Confidence, Container, Group, Node, NodeMemory, NodeProcess,
-    Owned, Pauses, Place, SnapshotOutcome, TreatmentOutcome,
+    Alarm, CaptureOutcome, Confidence, Container, Group, Node, NodeMemory, NodeProcess, Owned,
+    Pauses, Place, SnapshotOutcome, StoredSnapshots, TreatmentOutcome,
 };
 
 /// The owners of a place that are metrics: the largest ones, if they hold this part of RSS.
@@ -86,8 +86,8 @@ pub fn metrics(node: &Node, format: MetricsFormat) -> String {
     to.treatment(node, places());
     to.groups(node);
     to.own(node);
-    if let Some(archive) = &node.archive {
-        to.archive(archive);
+    if let Some(snapshots) = &node.snapshots {
+        to.snapshots(snapshots);
     }
     if format == MetricsFormat::OpenMetrics {
         to.text.push_str("# EOF\n");
@@ -350,7 +350,7 @@ impl Writer {
     }
 
     /// The snapshots of processes near a limit.
-    fn archive(&mut self, archive: &Archive) {
+    fn snapshots(&mut self, snapshots: &StoredSnapshots) {
         let attempts = Alarm::ALL
             .into_iter()
             .flat_map(|alarm| SnapshotOutcome::ALL.map(|outcome| (alarm, outcome)));
@@ -358,22 +358,22 @@ impl Writer {
             "rbloat_snapshots",
             "Attempts to save a snapshot of a process near its memory limit, by reason and outcome.",
             attempts.map(|(reason, outcome)| {
-                let count = archive.attempts.get(&(reason, outcome)).copied().unwrap_or(0);
+                let count = snapshots.attempts.get(&(reason, outcome)).copied().unwrap_or(0);
                 let labels = [("reason", alarm(reason)), ("outcome", snapshot_outcome(outcome))];
                 (labels.map(|(name, value)| (name, value.to_owned())).to_vec(), count as f64)
             }),
         );
         let figures = [
-            ("rbloat_snapshots_stored", "The snapshots in the folder.", archive.files),
+            ("rbloat_snapshots_stored", "The snapshots in the folder.", snapshots.files),
             (
                 "rbloat_snapshots_stored_bytes",
                 "The size of all files in the folder.",
-                archive.bytes,
+                snapshots.bytes,
             ),
             (
                 "rbloat_growth_observed",
                 "1 while the growth of a process near its limit is observed by code.",
-                u64::from(archive.observes_growth),
+                u64::from(snapshots.observes_growth),
             ),
         ];
         for (name, help, figure) in figures {
@@ -598,7 +598,7 @@ mod tests {
                 trims: [(TreatmentOutcome::Trimmed, 3)].into(),
                 returned_bytes: 700 << 20,
             },
-            archive: Some(Archive {
+            snapshots: Some(StoredSnapshots {
                 attempts: [((Alarm::NearLimit, SnapshotOutcome::Written), 2)].into(),
                 files: 2,
                 bytes: 3 << 20,

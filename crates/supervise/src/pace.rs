@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// The share of a processor for each kind of reading; together less than 1 %. A sample reads the kernel's counters. For
-/// an exact sample, the kernel walks the page tables.
+/// The share of a processor for each of two readings: the search for processes, and samples of the kernel's counters. All shares
+/// together are 1.3 %: a reading that needs less than its share leaves the rest unused.
 pub const SHARE_OF_SAMPLES: f64 = 0.0025;
-/// The share for exact samples.
+/// The share for exact samples, for which the kernel walks the page tables.
 pub const SHARE_OF_EXACT_SAMPLES: f64 = 0.004;
 /// The share for readings of memory limits, which are two small files for each control group.
 pub const SHARE_OF_LIMITS: f64 = 0.001;

@@ -13,7 +13,7 @@ use formats::{Alarm, FindingRow, Place, Snapshot, SnapshotOutcome, Who, to_json}
 use ledger::Size;
 use supervise::{Pace, SHARE_OF_LIMITS, unix_ms};
 
-use super::archive::{self, Archive};
+use super::snapshot_folder::{self, SnapshotFolder};
 use super::trigger::Trigger;
 use crate::arguments::CaptureArguments;
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ const WITHOUT_GROWTH: Duration = Duration::from_secs(30);
 
 /// The control groups with Ruby processes, and the folder for their snapshots.
 pub(super) struct Limits {
-    archive: Archive,
+    folder: SnapshotFolder,
     pace: Pace,
     groups: Vec<Group>,
     processes: Vec<Id>,
@@ -68,9 +68,9 @@ struct Observation {
 }
 
 impl Limits {
-    pub(super) fn new(archive: Archive) -> Self {
+    pub(super) fn new(folder: SnapshotFolder) -> Self {
         Self {
-            archive,
+            folder,
             pace: Pace::new(READ_EVERY, SHARE_OF_LIMITS),
             groups: Vec::new(),
             processes: Vec::new(),
@@ -143,11 +143,11 @@ impl Limits {
                     .report
                     .findings
                     .push(FindingRow::from(&Finding::general(Severity::Note, what.clone())));
-                let stem = archive::stem(unix_ms() / 1000, place, id.0);
-                let name = format!("{stem}{}", archive::SNAPSHOT);
+                let stem = snapshot_folder::stem(unix_ms() / 1000, place, id.0);
+                let name = format!("{stem}{}", snapshot_folder::SNAPSHOT);
                 let is_written = self.write(&name, &snapshot.to_bytes());
                 if is_written {
-                    let path = self.archive.path_of(&name);
+                    let path = self.folder.path_of(&name);
                     terminal::print_error(&format!(
                         "process {} ({}): {what}: saved {}\n",
                         id.0,
@@ -167,7 +167,7 @@ impl Limits {
     }
 
     fn write(&mut self, name: &str, bytes: &[u8]) -> bool {
-        match self.archive.store(name, bytes) {
+        match self.folder.store(name, bytes) {
             Ok(()) => {
                 self.is_unwritable = false;
                 true
@@ -215,7 +215,7 @@ impl Limits {
         match observation.thread.join() {
             Ok(Ok((who, cpu))) => {
                 let text = to_json(&who, &render::who_summary(&who));
-                let name = format!("{}{}", observation.stem, archive::GROWTH);
+                let name = format!("{}{}", observation.stem, snapshot_folder::GROWTH);
                 self.write(&name, text.as_bytes());
                 cpu
             }
@@ -229,11 +229,11 @@ impl Limits {
     }
 
     /// The figures for the metrics.
-    pub(super) fn figures(&self) -> formats::Archive {
-        formats::Archive {
+    pub(super) fn figures(&self) -> formats::StoredSnapshots {
+        formats::StoredSnapshots {
             attempts: self.attempts.clone(),
-            files: self.archive.snapshots() as u64,
-            bytes: self.archive.bytes(),
+            files: self.folder.snapshots() as u64,
+            bytes: self.folder.bytes(),
             observes_growth: self
                 .observation
                 .as_ref()

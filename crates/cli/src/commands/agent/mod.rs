@@ -1,10 +1,10 @@
 //! `rbloat agent`. One thread reads the kernel's figures and captures processes ([`observer`]), another one answers scrapers
 //! ([`server`]). This thread waits for signals.
 
-mod archive;
 mod limits;
 mod observer;
 mod server;
+mod snapshot_folder;
 mod token;
 mod trigger;
 
@@ -23,9 +23,9 @@ use crate::attempts;
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
-use archive::Archive;
 use limits::Limits;
 use observer::Observer;
+use snapshot_folder::SnapshotFolder;
 use token::Token;
 
 /// The longest wait for a signal, after which the threads are looked after.
@@ -127,10 +127,10 @@ pub(super) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
     let listener = TcpListener::bind(arguments.listen).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let token = arguments.token_file.as_deref().map(Token::read).transpose()?;
-    let archive = arguments.snapshots.as_deref().map(|folder| {
-        Archive::open(folder, arguments.max_snapshots as usize, arguments.max_snapshot_bytes)
+    let folder = arguments.snapshots.as_deref().map(|folder| {
+        SnapshotFolder::open(folder, arguments.max_snapshots as usize, arguments.max_snapshot_bytes)
     });
-    let limits = archive.transpose()?.map(Limits::new);
+    let limits = folder.transpose()?.map(Limits::new);
     let shared = Shared::default();
     let group = arguments
         .cgroup

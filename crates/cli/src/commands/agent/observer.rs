@@ -336,7 +336,7 @@ impl Observer {
         self.node.own_cpu = proc::own_cpu_time();
         let own = std::process::id().cast_signed();
         self.node.own_rss_bytes = proc::rss_bytes(own).unwrap_or(0);
-        self.node.archive = self.limits.as_ref().map(Limits::figures);
+        self.node.snapshots = self.limits.as_ref().map(Limits::figures);
         self.shared.set(self.node.clone());
     }
 }

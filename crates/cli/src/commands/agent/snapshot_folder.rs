@@ -1,4 +1,4 @@
-//! The folder with snapshots: it has at most so many files, and so many bytes.
+//! The folder with snapshots of the agent: it has at most so many files, and so many bytes.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(super) const GROWTH: &str = ".who.json";
 const MAX_NAME: usize = 100;
 
 /// Files of earlier agents count, too.
-pub(super) struct Archive {
+pub(super) struct SnapshotFolder {
     folder: Folder,
     max_files: usize,
     max_bytes: u64,
@@ -23,7 +23,7 @@ pub(super) struct Archive {
     files: VecDeque<(String, u64)>,
 }
 
-impl Archive {
+impl SnapshotFolder {
     /// Opens the folder. It keeps `max_files` snapshots, with at most `max_bytes` in all files.
     ///
     /// # Errors
@@ -116,26 +116,26 @@ mod tests {
 
     #[test]
     fn the_oldest_files_make_room_and_those_of_others_stay() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("1-notes.txt"), "mine").unwrap();
-        std::fs::write(folder.path().join("app.rbloat"), "mine").unwrap();
-        let mut archive = Archive::open(folder.path(), 3, 1000).unwrap();
+        let outer = tempfile::tempdir().unwrap();
+        std::fs::write(outer.path().join("1-notes.txt"), "mine").unwrap();
+        std::fs::write(outer.path().join("app.rbloat"), "mine").unwrap();
+        let mut folder = SnapshotFolder::open(outer.path(), 3, 1000).unwrap();
         for number in 1..=5 {
-            archive.store(&format!("{number}-a-1.rbloat"), &[0; 100]).unwrap();
+            folder.store(&format!("{number}-a-1.rbloat"), &[0; 100]).unwrap();
         }
         let others = ["1-notes.txt", "app.rbloat"].map(str::to_owned);
         let kept = ["3-a-1.rbloat", "4-a-1.rbloat", "5-a-1.rbloat"].map(str::to_owned);
         let mut expected = [&others[..], &kept].concat();
         expected.sort();
-        assert_eq!(names(folder.path()), expected);
+        assert_eq!(names(outer.path()), expected);
         // Another agent finds them.
-        let mut archive = Archive::open(folder.path(), 10, 1000).unwrap();
-        assert_eq!((archive.snapshots(), archive.bytes()), (3, 300));
-        archive.store("5-a-1.who.json", &[0; 650]).unwrap();
-        archive.store("6-a-1.rbloat", &[0; 200]).unwrap();
-        assert_eq!((archive.snapshots(), archive.bytes()), (2, 950));
-        assert!(archive.store("7-a-1.rbloat", &[0; 1001]).is_err());
-        assert_eq!(archive.bytes(), 950);
+        let mut folder = SnapshotFolder::open(outer.path(), 10, 1000).unwrap();
+        assert_eq!((folder.snapshots(), folder.bytes()), (3, 300));
+        folder.store("5-a-1.who.json", &[0; 650]).unwrap();
+        folder.store("6-a-1.rbloat", &[0; 200]).unwrap();
+        assert_eq!((folder.snapshots(), folder.bytes()), (2, 950));
+        assert!(folder.store("7-a-1.rbloat", &[0; 1001]).is_err());
+        assert_eq!(folder.bytes(), 950);
     }
 
     #[test]
