@@ -212,8 +212,9 @@ fn is_glibc(name: &str) -> bool {
     name == "libc.so.6" || name.starts_with("libc-2.") && name.ends_with(".so")
 }
 
+/// Alpine has `ld-musl-x86_64.so.1`; musl itself calls the file `libc.so`, which for glibc is no library.
 fn is_musl(name: &str) -> bool {
-    name.starts_with("ld-musl-") || name.starts_with("libc.musl-")
+    name.starts_with("ld-musl-") || name.starts_with("libc.musl-") || name == "libc.so"
 }
 
 /// The string that gnu_get_libc_version(3) would return, found by its instructions.

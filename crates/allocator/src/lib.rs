@@ -19,6 +19,8 @@ mod glibc;
 mod heap_map;
 mod jemalloc;
 mod module_data;
+mod musl;
+mod structures;
 mod trim_call;
 mod walk;
 

@@ -1,6 +1,6 @@
 use capture::Image;
 
-use crate::{Allocator, HeapMap, ServingAllocator, glibc, jemalloc};
+use crate::{Allocator, HeapMap, ServingAllocator, glibc, jemalloc, musl};
 
 /// The reason why nothing is known of a process's heap.
 ///
@@ -19,6 +19,9 @@ pub enum Error {
     /// The heap of jemalloc could not be read.
     #[error(transparent)]
     Jemalloc(#[from] jemalloc::Error),
+    /// The heap of musl could not be read.
+    #[error(transparent)]
+    Musl(#[from] musl::Error),
 }
 
 /// Walks the heap of the allocator that [`find_allocator`](crate::find_allocator) found in `image`.
@@ -30,6 +33,7 @@ pub fn walk(image: &Image<'_>, found: &ServingAllocator<'_>) -> Result<HeapMap, 
     let mut heap = match &found.allocator {
         Allocator::Glibc { .. } => glibc::walk(image, module)?,
         Allocator::Jemalloc => jemalloc::walk(image, module)?,
+        Allocator::Musl => musl::walk(image, module)?,
         other => return Err(Error::Unsupported(other.clone())),
     };
     if let Allocator::Glibc { version: Some(version) } = &found.allocator {

@@ -6,8 +6,8 @@ use capture::{Address, Unreadable, arch};
 
 use crate::ExtentState;
 use crate::jemalloc::layout::{ArenaLayout, MAX_ARENAS};
-use crate::jemalloc::structures::Structures;
 use crate::module_data::ModuleData;
+use crate::structures::Structures;
 
 /// More blocks than any base has: each is at least 2 MiB large, and they grow.
 const MAX_BLOCKS: usize = 1 << 16;

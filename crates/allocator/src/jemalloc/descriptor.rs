@@ -4,7 +4,7 @@ use capture::{Address, PAGE_SIZE, Unreadable, arch};
 
 use crate::ExtentState;
 use crate::jemalloc::layout::{DescriptorLayout, Generation};
-use crate::jemalloc::structures::Structures;
+use crate::structures::Structures;
 
 /// jemalloc's record of an extent.
 #[derive(Debug, Clone)]

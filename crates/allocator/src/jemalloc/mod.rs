@@ -12,7 +12,6 @@ mod bins;
 mod descriptor;
 mod error;
 mod layout;
-mod structures;
 mod thread_caches;
 mod tree;
 mod version;

@@ -3,7 +3,7 @@
 use capture::{Address, Finding, Severity, Unreadable};
 
 use crate::jemalloc::layout::{ArenaLayout, BINS, CacheBins, NO_CLASS, class_bytes};
-use crate::jemalloc::structures::Structures;
+use crate::structures::Structures;
 use crate::{Block, BlockState, HeapMap};
 
 /// More caches than any process has: one for each thread.

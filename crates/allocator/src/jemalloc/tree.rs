@@ -13,8 +13,8 @@ use capture::{Address, Image, PAGE_SIZE, Unreadable, arch};
 use crate::ExtentState;
 use crate::jemalloc::descriptor::Descriptor;
 use crate::jemalloc::layout::{Generation, NO_CLASS, TreeLayout};
-use crate::jemalloc::structures::{Structures, written_parts};
 use crate::module_data::ModuleData;
+use crate::structures::{Structures, written_parts};
 
 /// The elements of a leaf that are examined to recognise it.
 const MAX_VOTES: u64 = 200;

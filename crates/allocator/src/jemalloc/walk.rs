@@ -8,11 +8,11 @@ use crate::jemalloc::arena::{self, ArenaRecord, PageCounts};
 use crate::jemalloc::bins::{self, Bin};
 use crate::jemalloc::descriptor::Descriptor;
 use crate::jemalloc::layout::{ARENAS, ArenaLayout, BINS, NO_CLASS, class_bytes};
-use crate::jemalloc::structures::Structures;
 use crate::jemalloc::thread_caches;
 use crate::jemalloc::tree::{Damage, Tree};
 use crate::jemalloc::{Error, version};
 use crate::module_data::ModuleData;
+use crate::structures::Structures;
 use crate::{Arena, Block, BlockState, Decay, Extent, ExtentState, HeapMap, Totals, Tuning};
 
 /// The name of jemalloc's background threads.

@@ -12,7 +12,7 @@ const MAX_PIECES: usize = 2048;
 /// The bytes that are read at once.
 const PART: u64 = 64 << 10;
 
-/// Reads many small structures of jemalloc's, which lie close together but are visited in no order.
+/// Reads many small structures of an allocator, which lie close together but are visited in no order.
 pub(crate) struct Structures<'a> {
     pub(crate) image: &'a Image<'a>,
     /// Pieces up to the first byte that cannot be read, by address.
@@ -61,12 +61,12 @@ impl<'a> Structures<'a> {
         })
     }
 
-    /// Returns true if `at` may be a structure of jemalloc's: aligned, in memory that an allocator may have obtained.
+    /// Returns true if `at` may be a structure of an allocator: aligned, in memory that an allocator may have obtained.
     pub(crate) fn is_structure(&self, at: Address, alignment: u64) -> bool {
         at.is_aligned(alignment) && self.image.state.mappings.find(at).is_some_and(is_candidate)
     }
 
-    /// Returns true if `range` may be a structure of jemalloc's.
+    /// Returns true if `range` may be a structure of an allocator.
     pub(crate) fn lies_in_memory(&self, range: &Range<Address>) -> bool {
         lies_in_memory(self.image, range)
     }
