@@ -137,8 +137,12 @@ pub(crate) enum Failure {
     NoScreen(&'static str),
     #[error("cannot listen on {address}: {source}; give another address with --listen")]
     CannotListen { address: std::net::SocketAddr, source: io::Error },
-    #[error("cannot use the token in {}: {what}", path.display())]
-    UnusableToken { path: PathBuf, what: String },
+    #[error(
+        "found no certificates of authorities, which are needed to push to https://: name a file with --push-ca"
+    )]
+    NoAuthorities,
+    #[error("cannot use {}: {what}", path.display())]
+    UnusableSecret { path: PathBuf, what: String },
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -281,7 +285,8 @@ impl Failure {
             | Self::NotExported { .. }
             | Self::NoAnswer { .. }
             | Self::CannotListen { .. }
-            | Self::UnusableToken { .. }
+            | Self::NoAuthorities
+            | Self::UnusableSecret { .. }
             | Self::NoRun { .. }
             | Self::NothingMeasured
             | Self::NoSetting { .. }

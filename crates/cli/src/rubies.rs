@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use capture::proc::{self, ControlGroup, Member, Rollup};
 use formats::Group;
-use supervise::{Pace, SHARE_OF_EXACT_SAMPLES, SHARE_OF_SAMPLES};
+use supervise::Pace;
 
 use crate::process::nearest_ancestor;
 
 /// A program that has just begun may not have loaded Ruby yet, so it is looked at again after this time.
 const LOADED: Duration = Duration::from_secs(3);
+/// The shares of a processor for searches, fast counts and exact figures. With those for limits and captures, the agent takes 1 %.
+const SHARES: [f64; 3] = [0.0015, 0.0015, 0.003];
 /// The time over which growth is measured.
 const GROWTH: f64 = 60.0;
 
@@ -88,9 +90,9 @@ impl Rubies {
             known: BTreeMap::new(),
             refused: 0,
             paces: [
-                Pace::new(every.search, SHARE_OF_SAMPLES),
-                Pace::new(every.sample, SHARE_OF_SAMPLES),
-                Pace::new(every.exact, SHARE_OF_EXACT_SAMPLES),
+                Pace::new(every.search, SHARES[0]),
+                Pace::new(every.sample, SHARES[1]),
+                Pace::new(every.exact, SHARES[2]),
             ],
         }
     }

@@ -47,6 +47,8 @@ pub struct Node {
     pub treatment: Treatment,
     /// The snapshots of processes near a limit; `None` if none are wanted.
     pub snapshots: Option<StoredSnapshots>,
+    /// The profiles that were pushed to a server, by outcome; `None` if there is no server.
+    pub pushes: Option<BTreeMap<PushOutcome, u64>>,
 }
 
 /// Trims by the agent.
@@ -226,6 +228,24 @@ impl Owned {
         owners.truncate(Self::MAX_OWNERS);
         Some(Self { unix_ms: report.capture.unix_ms, rss_bytes: report.process.rss_bytes, owners })
     }
+}
+
+/// The outcome of an attempt to push a profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PushOutcome {
+    /// The server took it.
+    Accepted,
+    /// The server refused it.
+    Refused,
+    /// The server could not be reached, or could not take it then. It is tried again.
+    Failed,
+    /// It was not tried, since too many others wait for the server.
+    Dropped,
+}
+
+impl PushOutcome {
+    /// All outcomes.
+    pub const ALL: [Self; 4] = [Self::Accepted, Self::Refused, Self::Failed, Self::Dropped];
 }
 
 /// The outcome of an attempt to capture a process.

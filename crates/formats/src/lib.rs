@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 pub use agent::{
     Alarm, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned, Pauses,
-    Place, SnapshotOutcome, StoredSnapshots, Treatment, TreatmentOutcome,
+    Place, PushOutcome, SnapshotOutcome, StoredSnapshots, Treatment, TreatmentOutcome,
 };
 pub use comparison::{
     Comparison, Drawback, FailedRun, LoadResult, Medians, MissingSetting, PassedOver, Reason,

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use capture::one_line;
 use formats::{
     Alarm, CaptureOutcome, Confidence, Container, Group, Node, NodeMemory, NodeProcess, Owned,
-    Pauses, Place, SnapshotOutcome, StoredSnapshots, TreatmentOutcome,
+    Pauses, Place, PushOutcome, SnapshotOutcome, StoredSnapshots, TreatmentOutcome,
 };
 
 /// The owners of a place that are metrics: the largest ones, if they hold this part of RSS.
@@ -89,6 +89,16 @@ pub fn metrics(node: &Node, format: MetricsFormat) -> String {
     if let Some(snapshots) = &node.snapshots {
         to.snapshots(snapshots);
     }
+    if let Some(pushes) = &node.pushes {
+        to.counter(
+            "rbloat_pushes",
+            "Attempts to push a profile to a server, by outcome.",
+            PushOutcome::ALL.map(|outcome| {
+                let count = pushes.get(&outcome).copied().unwrap_or(0);
+                (vec![("outcome", push_outcome(outcome).to_owned())], count as f64)
+            }),
+        );
+    }
     if format == MetricsFormat::OpenMetrics {
         to.text.push_str("# EOF\n");
     }
@@ -111,6 +121,15 @@ fn alarm(alarm: Alarm) -> &'static str {
         Alarm::NearLimit => "near_limit",
         Alarm::LimitHit => "limit_hit",
         Alarm::FastGrowth => "fast_growth",
+    }
+}
+
+fn push_outcome(outcome: PushOutcome) -> &'static str {
+    match outcome {
+        PushOutcome::Accepted => "accepted",
+        PushOutcome::Refused => "refused",
+        PushOutcome::Failed => "failed",
+        PushOutcome::Dropped => "dropped",
     }
 }
 
@@ -604,6 +623,7 @@ mod tests {
                 bytes: 3 << 20,
                 observes_growth: true,
             }),
+            pushes: Some([(PushOutcome::Accepted, 4), (PushOutcome::Failed, 1)].into()),
         }
     }
 

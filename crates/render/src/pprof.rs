@@ -18,36 +18,28 @@ const ARROW: &str = " → ";
 /// The values are numbers of objects and bytes. The sum of the bytes is that of the owners.
 #[must_use]
 pub fn owners_pprof(node: &Node, unix_ns: u64) -> Vec<u8> {
-    let mut profile = Profile::new([("inuse_objects", "count"), ("inuse_space", "bytes")]);
-    for process in &node.processes {
-        for owner in process.owned.iter().flat_map(|Owned { owners, .. }| owners) {
-            add_owner(&mut profile, process, owner);
+    let mut profile = Profile::of_owners();
+    for NodeProcess { place, owned, .. } in &node.processes {
+        let Container { namespace, pod, name } = &place.container;
+        let labels = [
+            ("namespace", namespace.as_str()),
+            ("pod", pod),
+            ("container", name),
+            ("role", &place.role),
+        ];
+        for owner in owned.iter().flat_map(|Owned { owners, .. }| owners) {
+            profile.add_owner(&labels, owner);
         }
     }
     profile.into_bytes(unix_ns, 0)
 }
 
-fn add_owner(profile: &mut Profile<2>, process: &NodeProcess, owner: &Owner) {
-    let Container { namespace, pod, name } = &process.place.container;
-    let labels = [
-        ("namespace", namespace.as_str()),
-        ("pod", pod),
-        ("container", name),
-        ("role", &process.place.role),
-        ("cause", owner.cause.map_or("", ledger::Cause::name)),
-    ];
-    let (mut objects, mut bytes) = (owner.objects, owner.bytes());
-    for kept in &owner.kept_by {
-        let frames: Vec<&str> = match &kept.path {
-            Some(path) => path.split(ARROW).collect(),
-            None => vec!["(garbage)", &owner.owner],
-        };
-        // Bytes of a path may be of pages that are not resident.
-        let part = (kept.objects.min(objects), kept.bytes.min(bytes));
-        (objects, bytes) = (objects - part.0, bytes - part.1);
-        profile.add(&frames, [part.0, part.1], &labels);
-    }
-    profile.add(&[&owner.owner], [objects, bytes], &labels);
+/// Returns the owners of one process as a profile of the time at which it was captured.
+#[must_use]
+pub fn owners_pprof_of(owned: &Owned) -> Vec<u8> {
+    let mut profile = Profile::of_owners();
+    owned.owners.iter().for_each(|owner| profile.add_owner(&[], owner));
+    profile.into_bytes(owned.unix_ms.saturating_mul(1_000_000), 0)
 }
 
 /// Returns growth by code as a profile.
@@ -72,8 +64,34 @@ struct Profile<const N: usize> {
     /// The names of functions by their ids, which begin with 1. Each has one location, with the same id.
     functions: HashMap<u64, u64>,
     values: [(u64, u64); N],
+    /// The kind of the profile, the same as that of memory in Go, by which servers find it.
+    period: (u64, u64),
     samples: Message,
     locations: Message,
+}
+
+impl Profile<2> {
+    fn of_owners() -> Self {
+        Self::new([("inuse_objects", "count"), ("inuse_space", "bytes")])
+    }
+
+    /// Adds the objects of an owner, by their retaining paths.
+    fn add_owner<'a>(&mut self, labels: &[(&'a str, &'a str)], owner: &'a Owner) {
+        let cause = ("cause", owner.cause.map_or("", ledger::Cause::name));
+        let labels = &[labels, &[cause]].concat();
+        let (mut objects, mut bytes) = (owner.objects, owner.bytes());
+        for kept in &owner.kept_by {
+            let frames: Vec<&str> = match &kept.path {
+                Some(path) => path.split(ARROW).collect(),
+                None => vec!["(garbage)", &owner.owner],
+            };
+            // Bytes of a path may be of pages that are not resident.
+            let part = (kept.objects.min(objects), kept.bytes.min(bytes));
+            (objects, bytes) = (objects - part.0, bytes - part.1);
+            self.add(&frames, [part.0, part.1], labels);
+        }
+        self.add(&[&owner.owner], [objects, bytes], labels);
+    }
 }
 
 impl<const N: usize> Profile<N> {
@@ -83,10 +101,12 @@ impl<const N: usize> Profile<N> {
             numbers: [(String::new(), 0)].into(),
             functions: HashMap::new(),
             values: [(0, 0); N],
+            period: (0, 0),
             samples: Message::default(),
             locations: Message::default(),
         };
         profile.values = values.map(|(kind, unit)| (profile.string(kind), profile.string(unit)));
+        profile.period = (profile.string("space"), profile.string("bytes"));
         profile
     }
 
@@ -156,10 +176,9 @@ impl<const N: usize> Profile<N> {
         }
         all.number(9, unix_ns);
         all.number(10, duration_ns);
-        let last = self.values[N - 1];
-        all.message(11, &value_type(last));
+        all.message(11, &value_type(self.period));
         all.number(12, 1);
-        all.number(14, last.0);
+        all.number(14, self.values[N - 1].0);
         formats::gzip(&all.0)
     }
 }

@@ -13,8 +13,6 @@ pub use error::Error;
 pub use load::{LoadError, parse_load};
 pub use measured_program::{LoadOutcome, MeasuredProgram, ResourceUsage, WatchEnd};
 pub use orphans::Orphans;
-pub use pace::{
-    Allowance, Pace, SHARE_OF_CAUSES, SHARE_OF_EXACT_SAMPLES, SHARE_OF_LIMITS, SHARE_OF_SAMPLES,
-};
+pub use pace::{Allowance, Pace, SHARE_OF_CAUSES, SHARE_OF_LIMITS};
 pub use recorder::{Journal, Recorder, RecorderOptions, Searches, Watcher, unix_ms};
 pub use signals::{Event, Signals, end_by, exit_status, pass_on, stop_until_continued, terminate};

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-/// The share of a processor for each of two readings: the search for processes, and samples of the kernel's counters. All shares
-/// together are 1.3 %: a reading that needs less than its share leaves the rest unused.
-pub const SHARE_OF_SAMPLES: f64 = 0.0025;
+/// The share of a processor for samples of the kernel's counters. A reading that needs less than its share leaves the rest unused.
+pub(crate) const SHARE_OF_SAMPLES: f64 = 0.0025;
 /// The share for exact samples, for which the kernel walks the page tables.
-pub const SHARE_OF_EXACT_SAMPLES: f64 = 0.004;
+pub(crate) const SHARE_OF_EXACT_SAMPLES: f64 = 0.004;
 /// The share for readings of memory limits, which are two small files for each control group.
 pub const SHARE_OF_LIMITS: f64 = 0.001;
 /// The share for captures of causes.

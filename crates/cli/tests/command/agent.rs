@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use testkit::{ControlGroup, Target};
@@ -32,7 +34,8 @@ impl Agent {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("serving http://").expect(&line);
+        let address = line.trim().strip_prefix("serving ").expect(&line);
+        let address = address.split("://").nth(1).expect(&line);
         let address = address.strip_suffix("/metrics").expect(&line).to_owned();
         Self { child, address }
     }
@@ -90,6 +93,18 @@ impl Drop for Agent {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Lets an agent make at least so many captures of the processes in a group, half of them with owners.
+pub(crate) fn examine(group: &ControlGroup, captures: u32) {
+    let intervals = ["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"];
+    let agent = Agent::start(group, &[&intervals[..], &["--cpu-percent", "100"]].concat());
+    wait_until("they are captured", || {
+        agent.samples("rbloat_captures_total", "outcome=\"forked\"").values().sum::<f64>()
+            >= f64::from(captures)
+    });
+    assert!(!agent.samples("rbloat_owner_bytes", "").is_empty());
+    agent.end();
 }
 
 /// A process in the group, with a role of its own, which keeps memory.
@@ -587,4 +602,171 @@ fn a_token_is_needed_except_for_the_check_of_health() {
     assert!(with("an-example-of-a-tokeN").starts_with("HTTP/1.1 401"));
     assert!(with("an-example-of-a-token").starts_with("HTTP/1.1 200"));
     agent.end();
+}
+
+/// Reads the metrics by curl, and with the certificate as the only authority.
+#[test]
+fn connections_are_encrypted_on_request() {
+    let Some(group) = ControlGroup::make() else { return };
+    if !has("openssl") || !has("curl") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [key, certificate] = ["key.pem", "cert.pem"].map(|name| folder.path().join(name));
+    succeed(
+        Command::new("openssl")
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+            ])
+            .args([
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+            ])
+            .arg("-keyout")
+            .arg(&key)
+            .arg("-out")
+            .arg(&certificate),
+    );
+    let paths = [&certificate, &key].map(|path| path.to_str().unwrap());
+    let agent = Agent::start(&group, &["--tls-cert", paths[0], "--tls-key", paths[1]]);
+    let curl = |arguments: &[&str]| {
+        let url = format!("https://{}/metrics", agent.address);
+        Command::new("curl").args(["--silent", "--show-error"]).args(arguments).arg(url).output()
+    };
+    for version in [&["--tls-max", "1.2"][..], &["--tlsv1.3"]] {
+        let output = curl(&[&["--cacert", paths[0]], version].concat()).unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && text.contains("rbloat_agent_info"), "{text}");
+        assert!(text.ends_with('\n'), "{text}");
+    }
+    // Another authority does not vouch for it, and requests in plain text get no answer.
+    assert!(!curl(&[]).unwrap().status.success());
+    let mut plain = TcpStream::connect(&agent.address).unwrap();
+    plain.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!String::from_utf8_lossy(&answer).contains("rbloat"), "{answer:?}");
+    agent.end();
+
+    std::fs::write(&key, "no key").unwrap();
+    let output =
+        rbloat().args(["agent", "--tls-cert", paths[0], "--tls-key", paths[1]]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot use"));
+}
+
+/// A server to which profiles are pushed. It gives each request the same answer.
+struct ProfileServer {
+    address: String,
+    requests: Receiver<(String, serde_json::Value)>,
+}
+
+impl ProfileServer {
+    fn start(status: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (sender, requests) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = BufReader::new(stream.unwrap());
+                let mut head = String::new();
+                while !head.ends_with("\r\n\r\n") {
+                    stream.read_line(&mut head).unwrap();
+                }
+                let length = head.to_lowercase();
+                let length = length.split("content-length: ").nth(1).expect(&head);
+                let mut body = vec![0; length.lines().next().unwrap().parse().unwrap()];
+                stream.read_exact(&mut body).unwrap();
+                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n{{}}");
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+                if sender.send((head, serde_json::from_slice(&body).unwrap())).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { address, requests }
+    }
+}
+
+#[test]
+fn profiles_are_pushed_with_the_names_of_the_process() {
+    let Some(group) = ControlGroup::make() else { return };
+    let target = server(&group, "agentpush");
+    let token = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(token.path(), "an-example-of-a-token\n").unwrap();
+    let token = token.path().to_str().unwrap();
+    let intervals = ["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"];
+    let cases = [
+        ("pyroscope", "200 OK", "/push.v1.PusherService/Push", "accepted"),
+        ("parca", "400 Bad Request", "/profiles/writeraw", "refused"),
+    ];
+    for (kind, status, path, outcome) in cases {
+        let server = ProfileServer::start(status);
+        let url = format!("{kind}=http://{}", server.address);
+        let push = ["--push", &url, "--push-token-file", token];
+        let agent = Agent::start(&group, &[&intervals[..], &push].concat());
+        let (head, body) = server.requests.recv_timeout(PATIENCE).unwrap();
+        assert!(head.starts_with(&format!("POST {path} HTTP/1.1\r\n")), "{head}");
+        let head = head.to_lowercase();
+        assert!(head.contains("authorization: bearer an-example-of-a-token\r\n"), "{head}");
+        assert!(head.contains("content-type: application/json\r\n"), "{head}");
+        let series = &body["series"][0];
+        let labels = &series["labels"];
+        let labels = if kind == "parca" { &labels["labels"] } else { labels };
+        for label in [("__name__", "memory"), ("role", "agentpush")] {
+            let label = serde_json::json!({ "name": label.0, "value": label.1 });
+            assert!(labels.as_array().unwrap().contains(&label), "{labels}");
+        }
+        let profile = series["samples"][0]["rawProfile"].as_str().unwrap();
+        let profile = base64::engine::general_purpose::STANDARD.decode(profile).unwrap();
+        assert_eq!(profile[..2], [0x1f, 0x8b], "it is compressed");
+        if Command::new("go").arg("version").output().is_ok_and(|it| it.status.success()) {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), profile).unwrap();
+            let top = succeed(Command::new("go").args(["tool", "pprof", "-top"]).arg(file.path()));
+            assert!(top.contains("Type: inuse_space") && top.contains(" String"), "{top}");
+        } else {
+            testkit::skip("go is not installed");
+        }
+        let outcome = format!("outcome=\"{outcome}\"");
+        wait_until("it is counted", || {
+            agent.samples("rbloat_pushes_total", &outcome).values().sum::<f64>() > 0.0
+        });
+        agent.end();
+    }
+    assert!(target.finish());
+}
+
+/// The wall clock jumps back and forth by many years. All intervals are of the monotonic clock.
+#[test]
+fn jumps_of_the_clock_change_nothing_but_timestamps() {
+    let Some(group) = ControlGroup::make() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let library = testkit::compile("jumping_clock", folder.path(), &["-shared", "-fPIC"]);
+    let target = server(&group, "agentclock");
+    let intervals = ["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"];
+    let mut command = rbloat();
+    command.env("LD_PRELOAD", &library).args(["agent", "--listen", "127.0.0.1:0"]);
+    command.args(["--max-pause", "10s", "--cgroup"]).arg(group.folder()).args(intervals);
+    let agent = Agent::spawn(&mut command);
+    let role = "role=\"agentclock\"";
+    let mut times = std::collections::BTreeSet::new();
+    wait_until("the clock has jumped", || {
+        let samples = agent.samples("rbloat_capture_timestamp_seconds{", role);
+        times.extend(samples.values().map(|seconds| *seconds as u64 / 100_000_000));
+        times.len() > 1
+    });
+    agent.await_samples("rbloat_owner_bytes{", role);
+    agent.end();
+    assert!(target.finish());
 }

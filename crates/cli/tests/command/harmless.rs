@@ -125,7 +125,7 @@ fn memory(pid: i32) -> BTreeMap<String, u64> {
 /// Each way to examine a process, with `PID` in place of its id.
 fn ways(folder: &Path) -> Vec<Vec<String>> {
     let file = |name: &str| folder.join(name).display().to_string();
-    let ways: [&[&str]; 16] = [
+    let ways: [&[&str]; 17] = [
         &["report", "--capture", "freeze", "--max-pause", "10s"],
         &["report", "--capture", "fork", "--max-pause", "10s"],
         &["report", "--tree", "--identical", "--max-pause", "10s"],
@@ -153,6 +153,8 @@ fn ways(folder: &Path) -> Vec<Vec<String>> {
         &["who", "--max-pause", "10s", "--for", "2s"],
         // On a terminal, with a report.
         &["top"],
+        // Causes and owners of each, several times.
+        &["agent"],
     ];
     let with_pid = |words: &[&str]| {
         let has_pid = words.contains(&"PID");
@@ -180,7 +182,8 @@ fn copied_kilobytes(before: &[BTreeMap<String, u64>], after: &[BTreeMap<String, 
 
 #[test]
 fn no_command_changes_what_a_family_of_processes_shares() {
-    let parent = Target::start(&mut family(300, "idle"));
+    let Some(group) = ControlGroup::make() else { return };
+    let parent = Target::start(&mut group.command(&family(300, "idle")));
     eprintln!("beside ordinary memory: {}", parent.truth["kinds"]);
     let members = members(&parent);
     let all = || members.iter().map(|&pid| memory(pid)).collect::<Vec<_>>();
@@ -198,6 +201,10 @@ fn no_command_changes_what_a_family_of_processes_shares() {
             if way[0] == "top" {
                 // The end of their command lines. It captures all of them.
                 crate::top::examine("\"300 idle\"");
+                break;
+            }
+            if way[0] == "agent" {
+                crate::agent::examine(&group, 10);
                 break;
             }
             let words = way.iter().map(|word| word.replace("PID", &pid.to_string()));

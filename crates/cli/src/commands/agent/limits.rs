@@ -63,8 +63,17 @@ pub(super) struct Alarmed {
 /// The observation of a process's growth by code, on a thread of its own.
 struct Observation {
     stem: String,
+    place: Place,
     is_ready: Arc<AtomicBool>,
     thread: JoinHandle<Result<(Who, Duration), Failure>>,
+}
+
+/// The growth of a process that was observed.
+pub(super) struct Observed {
+    pub(super) place: Place,
+    pub(super) who: Who,
+    /// The processor time that it took.
+    pub(super) cpu: Duration,
 }
 
 impl Limits {
@@ -155,7 +164,7 @@ impl Limits {
                         path.display()
                     ));
                     self.groups[alarmed.at].latest = Some(path);
-                    self.observe(id, stem, how);
+                    self.observe(id, place, stem, how);
                 }
                 if is_written { SnapshotOutcome::Written } else { SnapshotOutcome::NotWritten }
             }
@@ -182,7 +191,7 @@ impl Limits {
     }
 
     /// Observes the growth of a process by code until it ends or grows no more. One at a time: it costs more than a capture.
-    fn observe(&mut self, id: Id, stem: String, how: CaptureArguments) {
+    fn observe(&mut self, id: Id, place: &Place, stem: String, how: CaptureArguments) {
         if self.observation.is_some() {
             return;
         }
@@ -204,27 +213,27 @@ impl Limits {
             Ok((watched.who, proc::own_thread_cpu_time()))
         };
         let thread = std::thread::Builder::new().spawn(observe);
-        self.observation = thread.ok().map(|thread| Observation { stem, is_ready, thread });
+        self.observation =
+            thread.ok().map(|thread| Observation { stem, place: place.clone(), is_ready, thread });
     }
 
-    /// Keeps the result of an observation that is over. Returns the processor time that it took.
-    pub(super) fn end_observation(&mut self) -> Duration {
-        let Some(observation) = self.observation.take_if(|it| it.thread.is_finished()) else {
-            return Duration::ZERO;
-        };
-        match observation.thread.join() {
+    /// Keeps the result of an observation that is over, and returns it.
+    pub(super) fn end_observation(&mut self) -> Option<Observed> {
+        let Observation { stem, place, thread, .. } =
+            self.observation.take_if(|it| it.thread.is_finished())?;
+        match thread.join() {
             Ok(Ok((who, cpu))) => {
                 let text = to_json(&who, &render::who_summary(&who));
-                let name = format!("{}{}", observation.stem, snapshot_folder::GROWTH);
+                let name = format!("{stem}{}", snapshot_folder::GROWTH);
                 self.write(&name, text.as_bytes());
-                cpu
+                Some(Observed { place, who, cpu })
             }
-            Ok(Err(failure)) if failure.is_end() => Duration::ZERO,
+            Ok(Err(failure)) if failure.is_end() => None,
             Ok(Err(failure)) => {
                 terminal::complain(format!("growth by code: {failure}"));
-                Duration::ZERO
+                None
             }
-            Err(_) => Duration::ZERO,
+            Err(_) => None,
         }
     }
 

@@ -3,8 +3,10 @@
 
 mod limits;
 mod observer;
+mod push;
 mod server;
 mod snapshot_folder;
+mod tls;
 mod token;
 mod trigger;
 
@@ -16,7 +18,7 @@ use std::time::Duration;
 use capture::proc::ControlGroup;
 use clap::Args;
 use formats::Node;
-use supervise::{Event, Signals};
+use supervise::{Event, SHARE_OF_CAUSES, Signals};
 
 use crate::arguments::{CaptureArguments, parse_size, parse_time};
 use crate::attempts;
@@ -25,7 +27,9 @@ use crate::terminal;
 
 use limits::Limits;
 use observer::Observer;
+use push::Pusher;
 use snapshot_folder::SnapshotFolder;
+use tls::Certificate;
 use token::Token;
 
 /// The longest wait for a signal, after which the threads are looked after.
@@ -52,7 +56,7 @@ pub(crate) struct AgentArguments {
     every: Duration,
     /// Time between two captures of a process
     ///
-    /// They are made less often if they would cost more than 0.3 % of a processor
+    /// They are made less often if they would cost more than --cpu-percent allows
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5m")]
     causes_every: Duration,
     /// Time between two captures of a process with the owners of its memory
@@ -60,6 +64,9 @@ pub(crate) struct AgentArguments {
     /// They take more time and memory than causes alone
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1h", hide_short_help = true)]
     owners_every: Duration,
+    /// The part of a processor that captures may take, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, default_value_t = SHARE_OF_CAUSES * 100.0, hide_short_help = true)]
+    cpu_percent: f64,
     /// Save a snapshot of a process before the kernel kills it at its memory limit, and the code that made it grow
     ///
     /// It is taken when the control group uses 85 % of its limit and grows, meets its limit, or would meet it within 30 s
@@ -90,6 +97,23 @@ pub(crate) struct AgentArguments {
     /// The file has the token on its only line. Others may not read it
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Encrypt connections by TLS, with this certificate and its chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key", hide_short_help = true)]
+    tls_cert: Option<PathBuf>,
+    /// The private key of the certificate (PEM). Others may not read it
+    #[arg(long, value_name = "FILE", requires = "tls_cert", hide_short_help = true)]
+    tls_key: Option<PathBuf>,
+    /// Push profiles of owners to a server, as pyroscope=URL or parca=URL
+    ///
+    /// A profile is pushed after each capture with owners, and after growth by code was observed
+    #[arg(long, value_name = "SERVER=URL", value_parser = push::parse_target, hide_short_help = true)]
+    push: Option<push::Target>,
+    /// The bearer token for that server. Others may not read the file
+    #[arg(long, value_name = "FILE", requires = "push", hide_short_help = true)]
+    push_token_file: Option<PathBuf>,
+    /// Certificates of authorities that vouch for that server (PEM), in place of those of the system
+    #[arg(long, value_name = "FILE", requires = "push", hide_short_help = true)]
+    push_ca: Option<PathBuf>,
     #[command(flatten)]
     capture: CaptureArguments,
     /// Print a dashboard for Grafana, and exit
@@ -98,6 +122,13 @@ pub(crate) struct AgentArguments {
     /// Print alert rules for Prometheus, and exit
     #[arg(long, exclusive = true, hide_short_help = true)]
     print_rules: bool,
+}
+
+/// Reads a part of a processor.
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text.trim_end_matches('%').trim_end().parse().ok();
+    let percent = percent.filter(|percent| (0.01..=100.0).contains(percent));
+    percent.ok_or_else(|| "must be from 0.01 to 100, such as 0.3".to_owned())
 }
 
 /// What the observer found last.
@@ -127,25 +158,35 @@ pub(super) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
     let listener = TcpListener::bind(arguments.listen).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let token = arguments.token_file.as_deref().map(Token::read).transpose()?;
+    let pair = arguments.tls_cert.as_deref().zip(arguments.tls_key.as_deref());
+    let certificate = pair.map(|(chain, key)| Certificate::read(chain, key)).transpose()?;
+    let scheme = if certificate.is_some() { "https" } else { "http" };
     let folder = arguments.snapshots.as_deref().map(|folder| {
         SnapshotFolder::open(folder, arguments.max_snapshots as usize, arguments.max_snapshot_bytes)
     });
     let limits = folder.transpose()?.map(Limits::new);
+    let push_token = arguments.push_token_file.as_deref().map(Token::read).transpose()?;
+    let pusher = arguments
+        .push
+        .as_ref()
+        .map(|target| Pusher::start(target, push_token.as_ref(), arguments.push_ca.as_deref()));
     let shared = Shared::default();
     let group = arguments
         .cgroup
         .as_deref()
         .map(|path| ControlGroup::at(path).ok_or_else(|| Failure::NoGroup { path: path.into() }));
-    let mut observer = Observer::new(arguments, group.transpose()?, limits, shared.clone());
+    let mut observer =
+        Observer::new(arguments, group.transpose()?, limits, pusher.transpose()?, shared.clone());
     // The first answer has figures.
     let wait = observer.read();
     let spawn = std::thread::Builder::new;
     let threads = [
         spawn().spawn(move || observer.run(wait))?,
-        spawn()
-            .spawn(move || server::serve(&listener, &server::Service { shared, token }.into()))?,
+        spawn().spawn(move || {
+            server::serve(&listener, &server::Service { shared, token, certificate }.into())
+        })?,
     ];
-    terminal::print_error(&format!("serving http://{address}/metrics\n"));
+    terminal::print_error(&format!("serving {scheme}://{address}/metrics\n"));
     loop {
         if let Event::Signal { .. } = signals.next(WAIT)? {
             // A capture that is interrupted would leave a zombie of its forked copy.

@@ -9,9 +9,10 @@ use formats::{
     Place, Report, Snapshot, SnapshotOutcome, Treatment, TreatmentOutcome,
 };
 use ledger::{Extent, Size};
-use supervise::{Allowance, SHARE_OF_CAUSES};
+use supervise::{Allowance, unix_ms};
 
 use super::limits::{Alarmed, Limits};
+use super::push::Pusher;
 use super::{AgentArguments, Shared};
 use crate::allocator_call::AllocatorCall;
 use crate::arguments::CaptureArguments;
@@ -58,6 +59,7 @@ pub(super) struct Observer {
     trim_at: Duration,
     allowance: Allowance,
     limits: Option<Limits>,
+    pusher: Option<Pusher>,
     known: BTreeMap<Id, Known>,
     /// Containers by their ids.
     containers: BTreeMap<String, Container>,
@@ -87,6 +89,7 @@ impl Observer {
         arguments: &AgentArguments,
         group: Option<ControlGroup>,
         limits: Option<Limits>,
+        pusher: Option<Pusher>,
         shared: Shared,
     ) -> Self {
         let AgentArguments {
@@ -104,7 +107,8 @@ impl Observer {
             treats: treat,
             trim_at: Duration::ZERO,
             limits,
-            allowance: Allowance::new(SHARE_OF_CAUSES, MOST),
+            pusher,
+            allowance: Allowance::new(arguments.cpu_percent / 100.0, MOST),
             known: BTreeMap::new(),
             containers: BTreeMap::new(),
             roles: Roles::default(),
@@ -243,7 +247,13 @@ impl Observer {
     fn watch_limits(&mut self) {
         let now = self.started.elapsed();
         let Some(limits) = &mut self.limits else { return };
-        self.allowance.spend(limits.end_observation());
+        if let Some(observed) = limits.end_observation() {
+            self.allowance.spend(observed.cpu);
+            if let Some(pusher) = &self.pusher {
+                let profile = render::who_pprof(&observed.who, unix_ms().saturating_mul(1_000_000));
+                pusher.push(&observed.place, profile);
+            }
+        }
         let Some(alarmed) = limits.read(now) else { return };
         let Some(id) = self.fastest(&alarmed) else { return };
         let cpu = proc::own_cpu_time();
@@ -323,7 +333,12 @@ impl Observer {
         if let Some(known) = self.known.get_mut(&id) {
             match Owned::of(report) {
                 // With owners, the memory in use has other causes. Series must not change back and forth between them.
-                Some(owned) => known.owned = Some(owned),
+                Some(owned) => {
+                    if let Some(pusher) = &self.pusher {
+                        pusher.push(&known.place, render::owners_pprof_of(&owned));
+                    }
+                    known.owned = Some(owned);
+                }
                 None => known.captured = Some(Captured::from(report)),
             }
         }
@@ -337,6 +352,7 @@ impl Observer {
         let own = std::process::id().cast_signed();
         self.node.own_rss_bytes = proc::rss_bytes(own).unwrap_or(0);
         self.node.snapshots = self.limits.as_ref().map(Limits::figures);
+        self.node.pushes = self.pusher.as_ref().map(Pusher::outcomes);
         self.shared.set(self.node.clone());
     }
 }

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use render::MetricsFormat;
+use rustls::{ServerConnection, StreamOwned};
 use supervise::unix_ms;
 
 use super::Shared;
+use super::tls::Certificate;
 use super::token::Token;
 
 /// The longest request, and the headers in it.
@@ -27,6 +29,49 @@ pub(super) struct Service {
     pub(super) shared: Shared,
     /// The token that they must have.
     pub(super) token: Option<Token>,
+    /// The certificate, if connections are encrypted.
+    pub(super) certificate: Option<Certificate>,
+}
+
+/// A connection whose reads and writes end at a deadline.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+}
+
+impl Timed<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn answer_connection(stream: &TcpStream, service: &Service) -> io::Result<()> {
+    let mut timed = Timed { stream, until: Instant::now() + DEADLINE };
+    let Some(certificate) = &service.certificate else { return answer(&mut timed, service) };
+    let connection = ServerConnection::new(certificate.config()).map_err(io::Error::other)?;
+    let mut encrypted = StreamOwned::new(connection, timed);
+    answer(&mut encrypted, service)?;
+    encrypted.conn.send_close_notify();
+    encrypted.flush()
 }
 
 /// Answers until rbloat ends.
@@ -41,7 +86,7 @@ pub(super) fn serve(listener: &TcpListener, service: &Arc<Service>) {
             let service = Arc::clone(service);
             let answer = move || {
                 // The scraper may have gone.
-                let _ = answer(stream, &service);
+                let _ = answer_connection(&stream, &service);
                 CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
             };
             if std::thread::Builder::new().spawn(answer).is_ok() {
@@ -69,19 +114,12 @@ impl Answer {
     }
 }
 
-fn answer(mut stream: TcpStream, service: &Service) -> io::Result<()> {
-    let until = Instant::now() + DEADLINE;
-    stream.set_write_timeout(Some(DEADLINE))?;
+fn answer(stream: &mut (impl Read + Write), service: &Service) -> io::Result<()> {
     let mut request = Vec::new();
     let (is_head, answer) = loop {
         if let Some(answer) = answer_to(&request, service) {
             break answer;
         }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        stream.set_read_timeout(Some(left))?;
         let mut bytes = [0; 1024];
         match stream.read(&mut bytes)? {
             0 => return Ok(()),
@@ -155,7 +193,7 @@ mod tests {
     use super::*;
 
     fn status(request: &[u8]) -> Option<&'static str> {
-        answer_to(request, &Service { shared: Shared::default(), token: None })
+        answer_to(request, &Service { shared: Shared::default(), token: None, certificate: None })
             .map(|(_, answer)| answer.status)
     }
 

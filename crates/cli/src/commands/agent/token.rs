@@ -1,4 +1,4 @@
-//! The token that scrapers must present.
+//! The token that scrapers must present, and files with secrets.
 
 use std::hint::black_box;
 use std::io::{self, Read};
@@ -7,8 +7,10 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
+/// The longest secret.
+const MAX_BYTES: u64 = 64 << 10;
 /// The longest and the shortest token.
-const MAX_BYTES: u64 = 4096;
+const MAX_TOKEN: usize = 4096;
 const MIN_BYTES: usize = 16;
 /// Others may not read the file, and nobody but its owner may change it.
 const FORBIDDEN: u32 = 0o026;
@@ -22,28 +24,22 @@ impl Token {
     /// # Errors
     /// If the file cannot be read, others may read or change it, or it has no proper token.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
-        let unusable = |what: String| Failure::UnusableToken { path: path.into(), what };
-        let open = || -> io::Result<(u32, Vec<u8>)> {
-            let file = std::fs::File::open(path)?;
-            let mode = file.metadata()?.mode();
-            let mut bytes = Vec::new();
-            file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-            Ok((mode, bytes))
-        };
-        let (mode, bytes) = open().map_err(|error| unusable(error.to_string()))?;
-        if mode & FORBIDDEN != 0 {
-            let what = "other users may read or change it: its mode should be 600 or 640, but is";
-            return Err(unusable(format!("{what} {:o}", mode & 0o777)));
-        }
+        let bytes = read_secret(path)?;
         let token = bytes.trim_ascii();
         // The characters that a header may have: RFC 6750.
         let is_proper = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(byte);
-        let is_long = bytes.len() as u64 > MAX_BYTES;
+        let is_long = token.len() > MAX_TOKEN;
         if is_long || token.len() < MIN_BYTES || !token.iter().all(is_proper) {
             let what = "a token has 16 to 4096 letters, digits and -._~+/= on one line, such as `openssl rand -hex 32` prints";
-            return Err(unusable(what.into()));
+            return Err(unusable(path, what.into()));
         }
         Ok(Self(token.to_vec()))
+    }
+
+    /// The value of an Authorization header with the token.
+    pub(super) fn header(&self) -> String {
+        // It has nothing but ASCII.
+        format!("Bearer {}", String::from_utf8_lossy(&self.0))
     }
 
     /// Returns true if the value of an Authorization header has the token.
@@ -56,6 +52,33 @@ impl Token {
         let differences = self.0.iter().zip(given).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
         scheme.eq_ignore_ascii_case(b"Bearer ") && given.len() == self.0.len() && differences == 0
     }
+}
+
+/// Returns the contents of a file that only its owner and group may read.
+///
+/// # Errors
+/// If it cannot be read, is too long, or others may read or change it.
+pub(super) fn read_secret(path: &Path) -> Result<Vec<u8>, Failure> {
+    let open = || -> io::Result<(u32, Vec<u8>)> {
+        let file = std::fs::File::open(path)?;
+        let mode = file.metadata()?.mode();
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+        Ok((mode, bytes))
+    };
+    let (mode, bytes) = open().map_err(|error| unusable(path, error.to_string()))?;
+    if mode & FORBIDDEN != 0 {
+        let what = "other users may read or change it: its mode should be 600 or 640, but is";
+        return Err(unusable(path, format!("{what} {:o}", mode & 0o777)));
+    }
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(unusable(path, "it is too long".into()));
+    }
+    Ok(bytes)
+}
+
+fn unusable(path: &Path, what: String) -> Failure {
+    Failure::UnusableSecret { path: path.into(), what }
 }
 
 #[cfg(test)]

@@ -1,0 +1,207 @@
+//! Hands profiles over to a server, on a thread of its own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use formats::{Place, PushOutcome};
+use render::ProfileServer;
+use rustls::crypto::ring::default_provider;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+
+use super::token::Token;
+use crate::failure::Failure;
+use crate::terminal;
+
+/// The profiles that wait for the server.
+const MAX_WAITING: usize = 200;
+/// The time for a request and its answer.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The wait before a profile is offered again to a server that could not be reached.
+const AFTER_FAILURE: Duration = Duration::from_secs(30);
+/// Where systems keep the certificates of authorities.
+const AUTHORITIES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// A server, as in `pyroscope=http://pyroscope:4040`.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    server: ProfileServer,
+    url: String,
+}
+
+/// Reads a server and its address from an argument.
+///
+/// # Errors
+/// If it is neither for Pyroscope nor for Parca, or has no address.
+pub(super) fn parse_target(text: &str) -> Result<Target, String> {
+    let (server, url) = text.split_once('=').unwrap_or_default();
+    let server = match server {
+        "pyroscope" => ProfileServer::Pyroscope,
+        "parca" => ProfileServer::Parca,
+        _ => return Err("must be pyroscope=URL or parca=URL".into()),
+    };
+    if !url.starts_with("http://") && !url.starts_with("https://") {
+        return Err("the address must begin with http:// or https://".into());
+    }
+    Ok(Target { server, url: format!("{}{}", url.trim_end_matches('/'), server.path()) })
+}
+
+/// Hands profiles over.
+pub(super) struct Pusher {
+    profiles: SyncSender<Profile>,
+    counts: Counts,
+}
+
+struct Profile {
+    place: Place,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Counts(Arc<Mutex<BTreeMap<PushOutcome, u64>>>);
+
+impl Counts {
+    fn add(&self, outcome: PushOutcome) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(outcome).or_default() += 1;
+    }
+}
+
+impl Pusher {
+    /// Starts the thread. Its requests have the token, if one is given. The certificate of the server must be vouched for by one
+    /// of those in `authorities`; without it, by an authority that the system trusts.
+    ///
+    /// # Errors
+    /// If the certificates of the authorities cannot be read, or the thread cannot be started.
+    pub(super) fn start(
+        target: &Target,
+        token: Option<&Token>,
+        authorities: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let mut tls =
+            TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(default_provider()));
+        if target.url.starts_with("https://") {
+            tls = tls.root_certs(roots(authorities)?);
+        }
+        let agent = ureq::Agent::config_builder()
+            .timeout_global(Some(DEADLINE))
+            .tls_config(tls.build())
+            .user_agent(concat!("rbloat/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .new_agent();
+        let client = Client {
+            agent,
+            target: target.clone(),
+            authorization: token.map(Token::header),
+            node: node(),
+        };
+        let (profiles, waiting) = sync_channel(MAX_WAITING);
+        let counts = Counts::default();
+        let of_thread = counts.clone();
+        std::thread::Builder::new().spawn(move || client.run(&waiting, &of_thread))?;
+        Ok(Self { profiles, counts })
+    }
+
+    /// Hands a profile over, soon.
+    pub(super) fn push(&self, place: &Place, bytes: Vec<u8>) {
+        if self.profiles.try_send(Profile { place: place.clone(), bytes }).is_err() {
+            self.counts.add(PushOutcome::Dropped);
+        }
+    }
+
+    /// The outcomes so far.
+    pub(super) fn outcomes(&self) -> BTreeMap<PushOutcome, u64> {
+        self.counts.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+struct Client {
+    agent: ureq::Agent,
+    target: Target,
+    authorization: Option<String>,
+    node: String,
+}
+
+impl Client {
+    fn run(&self, waiting: &Receiver<Profile>, counts: &Counts) {
+        let mut is_reported = false;
+        for profile in waiting {
+            loop {
+                let error = match self.post(&profile) {
+                    Ok(()) => {
+                        counts.add(PushOutcome::Accepted);
+                        is_reported = false;
+                        break;
+                    }
+                    Err(error) => error,
+                };
+                // Once for each time that the server is away.
+                if !std::mem::replace(&mut is_reported, true) {
+                    terminal::complain(format!("cannot push to {}: {error}", self.target.url));
+                }
+                if let ureq::Error::StatusCode(400..500) = error {
+                    counts.add(PushOutcome::Refused);
+                    break;
+                }
+                counts.add(PushOutcome::Failed);
+                std::thread::sleep(AFTER_FAILURE);
+            }
+        }
+    }
+
+    fn post(&self, profile: &Profile) -> Result<(), ureq::Error> {
+        let body = self.target.server.request(&self.node, &profile.place, &profile.bytes);
+        let mut request =
+            self.agent.post(&self.target.url).header("Content-Type", "application/json");
+        if let Some(authorization) = &self.authorization {
+            request = request.header("Authorization", authorization);
+        }
+        request.send(&body[..]).map(|_| ())
+    }
+}
+
+/// The name of the node. In a container, the name of the host is that of the pod.
+fn node() -> String {
+    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(host)
+}
+
+fn roots(authorities: Option<&Path>) -> Result<RootCerts, Failure> {
+    let of_system = || {
+        let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+        named.into_iter().chain(AUTHORITIES.map(PathBuf::from)).find(|path| path.exists())
+    };
+    let path = authorities.map(Path::to_owned).or_else(of_system);
+    let path = path.ok_or(Failure::NoAuthorities)?;
+    let unusable = |what: String| Failure::UnusableSecret { path: path.clone(), what };
+    let bytes = std::fs::read(&path).map_err(|error| unusable(error.to_string()))?;
+    let certificates = parse_pem(&bytes).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    });
+    let certificates: Result<Vec<Certificate<'static>>, _> = certificates.collect();
+    let certificates = certificates.map_err(|error| unusable(error.to_string()))?;
+    if certificates.is_empty() {
+        return Err(unusable("it has no certificate".into()));
+    }
+    Ok(RootCerts::new_with_certs(&certificates))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_a_kind_and_an_address() {
+        let target = parse_target("pyroscope=http://pyroscope:4040/").unwrap();
+        assert_eq!(target.url, "http://pyroscope:4040/push.v1.PusherService/Push");
+        let target = parse_target("parca=https://parca/base").unwrap();
+        assert_eq!(target.url, "https://parca/base/profiles/writeraw");
+        for wrong in ["", "pyroscope", "tempo=http://a", "parca=", "parca=parca:7070"] {
+            assert!(parse_target(wrong).is_err(), "{wrong}");
+        }
+    }
+}
