@@ -505,11 +505,15 @@ mod tests {
         faults.copy_at_faults(pid, &[], copies).unwrap();
         let touch = || {
             let memory = vec![1_u8; 200 * PAGE_SIZE as usize];
-            let start = std::hint::black_box(&memory).as_ptr() as u64;
-            (own_thread_pointer(), start..start + memory.len() as u64)
+            // It stays, since threads of other tests would use it again.
+            (own_thread_pointer(), std::hint::black_box(memory))
         };
         // Also of a thread that begins later.
         let threads = [touch(), std::thread::spawn(touch).join().unwrap()];
+        let ranges = threads.each_ref().map(|(_, memory)| {
+            let start = memory.as_ptr() as u64;
+            start..start + memory.len() as u64
+        });
         let mut found = [0; 2];
         loop {
             let records = faults.wait(Duration::from_millis(100)).unwrap();
@@ -518,8 +522,10 @@ mod tests {
             }
             for record in records {
                 let FaultRecord::Fault(fault) = record else { continue };
-                for (found, (pointer, memory)) in found.iter_mut().zip(&threads) {
-                    if memory.contains(&fault.address.0)
+                for (found, ((pointer, _), range)) in
+                    found.iter_mut().zip(threads.iter().zip(&ranges))
+                {
+                    if range.contains(&fault.address.0)
                         && let Some(copy) = faults.copy(&fault)
                     {
                         assert_eq!(copy.len(), 16);

@@ -528,7 +528,13 @@ fn go_reads_the_profile_of_owners() {
     let pprof = |arguments: &[&str]| {
         succeed(Command::new("go").args(["tool", "pprof"]).args(arguments).arg(&file))
     };
-    let top = pprof(&["-top", "-unit=B", "-tagfocus=role=agentprofile", "-nodecount=500"]);
+    let top = pprof(&[
+        "-top",
+        "-unit=B",
+        "-tagfocus=role=agentprofile",
+        "-nodecount=5000",
+        "-nodefraction=0",
+    ]);
     let strings = report.owners.as_ref().unwrap().iter().find(|it| it.owner == "String").unwrap();
     let line = format!("{}B", strings.bytes());
     let of_strings = top.lines().find(|line| line.ends_with(" String")).expect(&top);
