@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use capture::Address;
 
 use crate::{Block, BlockState};
@@ -40,16 +42,40 @@ impl Blocks {
     #[inline]
     #[must_use]
     pub fn get(&self, number: usize) -> Option<Block> {
-        let word = self.word(number)?;
-        let address = self.address_of(number)?;
-        let bytes = if word & Self::APART != 0 {
-            let index = self.apart.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-            self.apart[index].1
-        } else {
-            self.address_of(number + 1).map_or(self.last_bytes, |next| next - address)
+        Some(self.block(number, self.word_and_address(number)?, self.word_and_address(number + 1)))
+    }
+
+    /// The blocks with these numbers, which is faster than to [get](Self::get) each.
+    pub fn range(&self, numbers: Range<usize>) -> impl Iterator<Item = (usize, Block)> + '_ {
+        let mut next = self.word_and_address(numbers.start);
+        numbers.map_while(move |number| {
+            let own = next?;
+            next = self.word_and_address(number + 1);
+            Some((number, self.block(number, own, next)))
+        })
+    }
+
+    /// The block with this number, word and address. `next` are those of the next block.
+    #[inline]
+    fn block(
+        &self,
+        number: usize,
+        (word, address): (u64, Address),
+        next: Option<(u64, Address)>,
+    ) -> Block {
+        let bytes = match next {
+            _ if word & Self::APART != 0 => self.bytes_apart(number),
+            Some((_, next)) => next - address,
+            None => self.last_bytes,
         };
         let state = (word >> Self::ADDRESS_BITS & ((1 << Self::STATE_BITS) - 1)) as usize;
-        Some(Block::new(address, bytes, BlockState::ALL[state]))
+        Block::new(address, bytes, BlockState::ALL[state])
+    }
+
+    #[cold]
+    fn bytes_apart(&self, number: usize) -> u64 {
+        let found = self.apart.binary_search_by_key(&number, |(number, _)| *number);
+        found.map_or(0, |found| self.apart[found].1)
     }
 
     /// The last block.
@@ -69,7 +95,7 @@ impl Blocks {
     #[inline]
     #[must_use]
     pub fn address_of(&self, number: usize) -> Option<Address> {
-        self.word(number).map(|word| Self::join(self.upper(number), word))
+        self.word_and_address(number).map(|it| it.1)
     }
 
     /// All blocks, ascending.
@@ -90,6 +116,25 @@ impl Blocks {
         };
         // What is left of the last unit does not count.
         first + self.packed[first..end].partition_point(|it| Self::lower(unpacked(it)) <= lower)
+    }
+
+    /// The number of the last block that begins at `at` or below, among the `count` blocks from `first` on.
+    #[inline]
+    #[must_use]
+    pub fn last_to(&self, at: Address, first: usize, count: usize) -> Option<usize> {
+        let (upper, lower) = Self::split(at);
+        let found = match self.uppers[..] {
+            // Nearly always.
+            [(_, only)] if only == upper => {
+                let blocks = self.packed.get(first..)?.iter().take(count);
+                blocks.take_while(|it| Self::lower(unpacked(it)) <= lower).count()
+            }
+            _ => {
+                let addresses = (first..self.len()).map_while(|number| self.address_of(number));
+                addresses.take(count).take_while(|address| *address <= at).count()
+            }
+        };
+        found.checked_sub(1).map(|last| first + last)
     }
 
     /// Adds a block behind all others.
@@ -177,6 +222,11 @@ impl Blocks {
         self.packed.get(number).map(unpacked)
     }
 
+    #[inline]
+    fn word_and_address(&self, number: usize) -> Option<(u64, Address)> {
+        self.word(number).map(|word| (word, Self::join(self.upper(number), word)))
+    }
+
     /// The upper part of the address of the block with this number.
     #[inline]
     fn upper(&self, number: usize) -> u64 {
@@ -249,6 +299,8 @@ mod tests {
             }
             let mut blocks: Blocks = expected.iter().copied().collect();
             prop_assert_eq!(blocks.iter().collect::<Vec<_>>(), &expected[..]);
+            let part = expected.iter().copied().enumerate().take(changed).skip(kept);
+            prop_assert!(blocks.range(kept..changed).eq(part));
             if let Some(block) = expected.get_mut(changed) {
                 *block = block.in_state(BlockState::Tcache);
             }
@@ -261,6 +313,10 @@ mod tests {
             prop_assert_eq!(row, expected.iter().copied().chain(blocks_of_row).collect::<Blocks>());
             let below = expected.partition_point(|block| block.address <= Address(first * 8 + 100));
             prop_assert_eq!(blocks.count_to(Address(first * 8 + 100)), below);
+            let near = expected.iter().enumerate().skip(kept).take(changed);
+            let near = near.take_while(|(_, block)| block.address <= Address(first * 8 + 300));
+            let last = near.last().map(|(number, _)| number);
+            prop_assert_eq!(blocks.last_to(Address(first * 8 + 300), kept, changed), last);
             for cut in [0, kept.min(expected.len())] {
                 let part = |blocks: &[Block]| blocks.iter().copied().collect::<Blocks>();
                 let mut joined = part(&expected[..cut]);

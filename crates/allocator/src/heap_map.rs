@@ -336,7 +336,7 @@ impl HeapMap {
 
     /// The blocks of an extent, ascending, with their numbers.
     pub fn blocks_of(&self, extent: &Extent) -> impl Iterator<Item = (usize, Block)> {
-        extent.blocks.clone().filter_map(|number| Some((number, self.blocks.get(number)?)))
+        self.blocks.range(extent.blocks.clone())
     }
 
     /// The usable bytes of the block that the allocator gives for a small request.

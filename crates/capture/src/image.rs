@@ -160,13 +160,21 @@ pub struct Image<'m> {
     /// The kernel's account.
     pub state: ProcessState,
     source: Box<dyn Source + Send + 'm>,
+    /// True if the source itself decides which of its bytes are read.
+    is_checked: bool,
 }
 
 impl<'m> Image<'m> {
     /// Creates an image of a state and the source of its bytes.
     #[must_use]
     pub fn new(state: ProcessState, source: impl Source + Send + 'm) -> Self {
-        Self { state, source: Box::new(source) }
+        Self { state, source: Box::new(source), is_checked: false }
+    }
+
+    /// Creates an image of a source that reads from another image.
+    #[must_use]
+    pub fn of_checked(state: ProcessState, source: impl Source + Send + 'm) -> Self {
+        Self { is_checked: true, ..Self::new(state, source) }
     }
 
     /// Reads from `at` up to the end of the run of pages, of the hole between two runs, or of the mapping. Returns the
@@ -211,6 +219,9 @@ impl<'m> Image<'m> {
 
 impl Memory for Image<'_> {
     fn read(&self, at: Address, into: &mut [u8]) -> usize {
+        if self.is_checked {
+            return self.source.read(at, into);
+        }
         let mut done = 0;
         while done < into.len() {
             let got = self.read_run(at.offset(done as u64), &mut into[done..]);

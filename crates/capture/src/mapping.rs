@@ -6,6 +6,9 @@ use procfs_core::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, VmFla
 
 use crate::Address;
 
+/// The lines of /proc/PID/smaps about a mapping that are used.
+const USED_LINES: [&str; 3] = ["Rss:", "Swap:", "VmFlags:"];
+
 /// The backing of a mapping's pages, as named in /proc/PID/maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {
@@ -147,6 +150,12 @@ impl Mappings {
     pub(crate) fn parse(text: &[u8]) -> Result<Self, procfs_core::ProcError> {
         // Paths are bytes, not always text.
         let text = String::from_utf8_lossy(text);
+        // A mapping's own line begins with its address. Most of the lines about it in smaps are not used.
+        let is_used = |line: &&str| {
+            !line.starts_with(|first: char| first.is_ascii_uppercase())
+                || USED_LINES.iter().any(|key| line.starts_with(key))
+        };
+        let text: String = text.split_inclusive('\n').filter(is_used).collect();
         let maps = MemoryMaps::from_buf_read(text.as_bytes())?;
         // The vsyscall page belongs to the kernel's half of the address space.
         let own = maps.0.into_iter().filter(|map| map.pathname != MMapPath::Vsyscall);
@@ -231,8 +240,11 @@ mod tests {
 
     const SMAPS: &str = "\
 55e0c0000000-55e0c0021000 rw-p 00000000 00:00 0                          [heap]
+Size:                132 kB
 Rss:                 132 kB
+Pss:                 132 kB
 Swap:                  8 kB
+SwapPss:               8 kB
 VmFlags: rd wr mr mw me ac sd
 7f0000000000-7f0000021000 rw-p 00000000 00:00 0 
 Rss:                   4 kB

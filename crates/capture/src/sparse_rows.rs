@@ -219,18 +219,39 @@ impl<T> SparseRows<T> {
         self.range_of(row).map_or(&[], |range| &self.values[range])
     }
 
+    /// Returns true if a row has ended and is not empty.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, row: u32) -> bool {
+        let group = self.groups.get((row / GROUP) as usize);
+        group.is_some_and(|group| group.bits >> (row % GROUP) & 1 == 1)
+    }
+
     /// The rows that are not empty, ascending, with their values.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &[T])> + '_ {
-        let rows = (0..).zip(&self.groups).flat_map(|(group, &Group { mut bits, .. })| {
+        self.iter_groups(0..self.groups.len())
+    }
+
+    /// The rows that are not empty, ascending, with their values: those of the first half and those of the second.
+    pub fn halves(&self) -> [impl Iterator<Item = (u32, &[T])> + '_; 2] {
+        let (middle, end) = (self.groups.len() / 2, self.groups.len());
+        [0..middle, middle..end].map(|groups| self.iter_groups(groups))
+    }
+
+    fn iter_groups(&self, groups: Range<usize>) -> impl Iterator<Item = (u32, &[T])> + '_ {
+        let first = self.groups.get(groups.start);
+        let (first, mut start) =
+            first.map_or((0, 0), |it| (it.lengths as usize, it.values as usize));
+        let rows = groups.flat_map(move |group| {
+            let mut bits = self.groups[group].bits;
             std::iter::from_fn(move || {
                 let bit = bits.trailing_zeros();
                 bits &= bits.wrapping_sub(1);
-                (bit < GROUP).then_some(group * GROUP + bit)
+                (bit < GROUP).then_some(group as u32 * GROUP + bit)
             })
         });
         let lengths = Lengths { lengths: &self.lengths, long: &self.long };
-        let mut start = 0;
-        rows.enumerate().map(move |(index, row)| {
+        (first..).zip(rows).map(move |(index, row)| {
             let range = start..start + lengths.of(index);
             start = range.end;
             (row, &self.values[range])
@@ -308,7 +329,11 @@ impl Lengths<'_> {
         // Eight lengths at a time, as the bytes of a word. Pairs of them are added to four sums, which fit into 16 bits.
         const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
         let (words, rest) = self.lengths[range.clone()].as_chunks::<8>();
-        let rest = rest.iter().rev().fold(0, |word, &length| word << 8 | u64::from(length));
+        // Mostly other lengths follow.
+        let rest = match self.lengths[range.end - rest.len()..].first_chunk::<8>() {
+            Some(word) => u64::from_le_bytes(*word) & !(u64::MAX << (8 * rest.len())),
+            None => rest.iter().rev().fold(0, |word, &length| word << 8 | u64::from(length)),
+        };
         let (mut sums, mut has_long) = (0, false);
         for word in words.iter().copied().map(u64::from_le_bytes).chain([rest]) {
             sums += (word & EVEN) + (word >> 8 & EVEN);
@@ -372,11 +397,15 @@ mod tests {
             prop_assert_eq!(sparse.rows() as usize, rows.len() + 5);
             for (number, row) in (0..).zip(&rows) {
                 prop_assert_eq!(sparse.of(number), row);
+                prop_assert_eq!(sparse.has(number), !row.is_empty());
             }
             prop_assert!(sparse.of(rows.len() as u32 + 64).is_empty());
+            prop_assert!(!sparse.has(rows.len() as u32 + 64));
             let expected: Vec<_> =
                 (0..).zip(&rows).filter(|(_, row)| !row.is_empty()).map(|(number, row)| (number, &row[..])).collect();
             prop_assert_eq!(sparse.iter().collect::<Vec<_>>(), &expected[..]);
+            let halves = sparse.halves().into_iter().flatten();
+            prop_assert_eq!(halves.collect::<Vec<_>>(), &expected[..]);
             let cut = rows.len() * 2 / 3;
             let part = |rows: &[Vec<u32>], empty: usize| {
                 let mut part = SparseRows::default();

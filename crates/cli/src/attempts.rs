@@ -49,27 +49,31 @@ pub(crate) struct Captured {
     pub(crate) tried_bytes: Option<u64>,
 }
 
-/// Reads the Ruby process `pid` by the requested method, as far as `detail` needs.
+/// Reads the running Ruby process of `image` by the requested method, as far as `detail` needs.
 ///
 /// Nothing is written to the terminal while the target is paused, since that could block.
-pub(crate) fn take(pid: i32, how: CaptureArguments, detail: Detail) -> Result<Captured, Failure> {
-    take_and_try(pid, how, detail, None)
+pub(crate) fn take(
+    image: &Image<'static>,
+    how: CaptureArguments,
+    detail: Detail,
+) -> Result<Captured, Failure> {
+    take_and_try(image, how, detail, None)
 }
 
 /// Like [`take`], for a process that is to be trimmed by `call`: the forked copy makes the call after it was read, unless
 /// the outcome can be computed.
 pub(crate) fn take_and_try(
-    pid: i32,
+    image: &Image<'static>,
     how: CaptureArguments,
     detail: Detail,
     call: Option<&AllocatorCall>,
 ) -> Result<Captured, Failure> {
     let alone = one_at_a_time();
     let started = Instant::now();
-    let image = capture::look(pid)?;
+    let pid = image.state.process.pid;
     let own_bytes = own_bytes(image.state.process.rss_bytes, detail);
     check_room(pid, own_bytes)?;
-    let target = Target { pid, how, owners: detail.owners, call, image: &image, own_bytes };
+    let target = Target { pid, how, owners: detail.owners, call, image, own_bytes };
     let captured = target.capture(started);
     drop(alone);
     interruption::wait_if_requested();

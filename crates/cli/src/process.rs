@@ -16,15 +16,23 @@ const MAX_COMMAND: usize = 60;
 /// # Errors
 /// If there is no such process or more than one, it is not a Ruby process, or it cannot be read.
 pub(crate) fn find(name: ProcessName) -> Result<i32, Failure> {
+    look(name).map(|image| image.state.process.pid)
+}
+
+/// Returns an image of the running Ruby process with this name.
+///
+/// # Errors
+/// If there is no such process or more than one, it is not a Ruby process, or it cannot be read.
+pub(crate) fn look(name: ProcessName) -> Result<Image<'static>, Failure> {
     let pid = match name {
         ProcessName::Pid(pid) => pid,
         ProcessName::NamespacePid(pid) => in_container(pid)?,
-        ProcessName::Command(word) => return by_command(word),
+        ProcessName::Command(word) => return Ok(capture::look(by_command(word)?)?),
     };
     capture::check(pid)?;
     let image = capture::look(pid)?;
     match ruby::find(&image) {
-        Some(_) => Ok(pid),
+        Some(_) => Ok(image),
         None => Err(Failure::NotRuby { pid, command: command(&image) }),
     }
 }

@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use capture::proc::{self, Rollup};
-use capture::{Core, CoreFile, Finding, Severity, Sysroot, one_line};
+use capture::proc::{self, Member, Rollup};
+use capture::{Core, CoreFile, Finding, Image, Severity, Sysroot, both, one_line};
 use formats::{Capture, CaptureMethod, Family, FamilyMemory, Report, Snapshot, SnapshotError, Why};
 use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
 
@@ -21,8 +21,8 @@ const MAX_BYTES: u64 = 2 << 30;
 
 /// A source that was found and opened.
 pub(crate) enum Source {
-    /// A Ruby process, by its id in /proc.
-    Process(i32),
+    /// A Ruby process that runs.
+    Process(Box<Image<'static>>),
     /// The snapshot of a process.
     Snapshot(SnapshotFile),
     /// The core file of a process.
@@ -71,7 +71,7 @@ impl Source {
     /// If there is no such process or file, or it is something else.
     pub(crate) fn open(name: SourceName) -> Result<Self, Failure> {
         match name {
-            SourceName::Process(name) => crate::process::find(name).map(Self::Process),
+            SourceName::Process(name) => Ok(Self::Process(Box::new(crate::process::look(name)?))),
             SourceName::File { path, sysroot } => Self::of_file(path, sysroot),
         }
     }
@@ -79,7 +79,7 @@ impl Source {
     /// Returns a name for files about it: the id of the process, or the name of the file without what rbloat added to it.
     pub(crate) fn name(&self) -> String {
         match self {
-            Self::Process(pid) => pid.to_string(),
+            Self::Process(image) => image.state.process.pid.to_string(),
             Self::Snapshot(SnapshotFile { path, .. }) | Self::Core(CoreSource { path, .. }) => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 let name = name.strip_suffix(".rbloat").unwrap_or(&name);
@@ -91,7 +91,7 @@ impl Source {
     /// Returns the source as an argument of another command.
     pub(crate) fn argument(&self) -> String {
         match self {
-            Self::Process(pid) => pid.to_string(),
+            Self::Process(image) => image.state.process.pid.to_string(),
             Self::Snapshot(SnapshotFile { path, .. }) | Self::Core(CoreSource { path, .. }) => {
                 path.display().to_string()
             }
@@ -189,11 +189,17 @@ fn take(
     let mut opened = Vec::new();
     for source in sources {
         opened.push(match source {
-            Source::Process(pid) => {
+            Source::Process(image) => {
                 processes -= 1;
+                let pid = image.state.process.pid;
                 let (progress, started) = (Progress::of_capture(pid), Instant::now());
-                let captured = Box::new(attempts::take(pid, how, detail)?);
-                let family = detail.family.then(|| family_memory(pid)).flatten();
+                // The list of all processes does not change with the capture.
+                let (captured, family) = both(
+                    || attempts::take(&image, how, detail),
+                    || if detail.family { proc::family(pid) } else { Vec::new() },
+                );
+                let captured = Box::new(captured?);
+                let family = family_memory(&family);
                 let taken = Taken::Process { pid, captured, started, progress, family };
                 Opened::Taken(match processes {
                     0 => taken,
@@ -408,7 +414,7 @@ pub(crate) fn snapshot_quietly(
     detail: Detail,
 ) -> Result<Snapshot, Failure> {
     let started = Instant::now();
-    let captured = attempts::take(pid, how, detail)?;
+    let captured = attempts::take(&capture::look(pid)?, how, detail)?;
     match captured.unread {
         Some(reason) => Err(Failure::Unread { pid, reason }),
         None => {
@@ -450,9 +456,8 @@ fn account_for_core(
     Snapshot { report: diagnosis::report(&ledger, capture), memory_map }
 }
 
-/// Returns the sums over the family of process `pid`; `None` if it is alone.
-fn family_memory(pid: i32) -> Option<FamilyMemory> {
-    let members = proc::family(pid);
+/// Returns the sums over a family; `None` if it has one member.
+fn family_memory(members: &[Member]) -> Option<FamilyMemory> {
     if members.len() < 2 {
         return None;
     }

@@ -36,7 +36,8 @@ pub(crate) fn predict_and<T: Send>(
     how: CaptureArguments,
     account: impl FnOnce(&ProcessState, &Facts) -> T + Send,
 ) -> Result<(TrimReport, Ledger, T), Failure> {
-    let captured = attempts::take_and_try(pid, how, Detail::CAUSES, Some(call))?;
+    let image = capture::look(pid)?;
+    let captured = attempts::take_and_try(&image, how, Detail::CAUSES, Some(call))?;
     let Captured { facts, state, tried_bytes, unread, .. } = captured;
     if let Some(reason) = unread {
         return Err(Failure::Unread { pid, reason });

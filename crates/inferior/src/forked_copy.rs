@@ -20,7 +20,9 @@ use capture::arch::Registers;
 use capture::live::tracee::{Wait, wait, wait_for_stop};
 use capture::live::{BlockedSignals, LiveMemory, PageScope, Pagemap, Stop, StoppedProcess};
 use capture::proc::{self, Rollup};
-use capture::{Address, Image, Mapping, Pages, PauseFactors, ProcessState, SystemCall};
+use capture::{
+    Address, Image, Mapping, Mappings, Pages, PauseFactors, ProcessState, SystemCall, both,
+};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -51,6 +53,8 @@ pub struct ForkPlan {
     /// The limits to be watched while the copy is read, and their room before; `None` if there is room for everything
     /// that the target can write.
     scarce: Option<(MemoryLimits, u64)>,
+    /// The mappings with the kernel's flags, for the first copy that is made soon.
+    before: Mutex<Option<Mappings>>,
 }
 
 /// A copy of a process that runs on, and its image at the instant of the fork.
@@ -90,6 +94,15 @@ impl ForkPlan {
     /// # Errors
     /// The reason why no copy can be made.
     pub fn make(image: &Image<'_>, signal: i32, own_bytes: u64) -> Result<Self, Refusal> {
+        // The kernel walks the page tables for the flags.
+        let (plan, before) = both(
+            || Self::without_flags(image, signal, own_bytes),
+            || proc::mappings(image.state.process.pid, true).ok(),
+        );
+        Ok(Self { before: Mutex::new(before), ..plan? })
+    }
+
+    fn without_flags(image: &Image<'_>, signal: i32, own_bytes: u64) -> Result<Self, Refusal> {
         let pid = image.state.process.pid;
         let mappings = &image.state.mappings;
         let limits = MemoryLimits::of(pid);
@@ -109,7 +122,8 @@ impl ForkPlan {
         let functions = Functions::find(image)?;
         let code = functions.addresses().filter_map(|at| mappings.find(at).cloned());
         let code = code.collect();
-        Ok(Self { signal, functions, code, factors: PauseFactors::of(image), scarce })
+        let (factors, before) = (PauseFactors::of(image), Mutex::default());
+        Ok(Self { signal, functions, code, factors, scarce, before })
     }
 
     /// The facts that the length of the pause depends on.
@@ -154,7 +168,8 @@ pub fn fork(
 ) -> Result<Result<ForkedCopy, Refusal>, Error> {
     let blocked = BlockedSignals::requests_to_end();
     capture::check(pid)?;
-    let mut stopped = StoppedProcess::stop(pid, max_pause, PageScope::NotCopiedByFork)?;
+    let before = plan.before.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let mut stopped = StoppedProcess::stop(pid, max_pause, PageScope::NotCopiedByFork, before)?;
     let since = stopped.stop.since();
     let expected = since.elapsed() + plan.factors.copy();
     if expected > max_pause {
@@ -262,10 +277,10 @@ impl ForkedCopy {
     }
 
     pub(crate) fn count_copied(&mut self) {
-        if self.copied_bytes.is_none() {
+        if let (None, Some(pages)) = (self.copied_bytes, &self.image.state.pages) {
             // The copy shares a page with no other process if the page was copied for any reason.
-            self.copied_bytes =
-                self.copy.rollup().map(|rollup| rollup.uss_bytes - rollup.hugetlb_uss_bytes);
+            let pagemap = Pagemap::open(self.copy.pid).ok();
+            self.copied_bytes = pagemap.and_then(|pagemap| pagemap.exclusive_bytes(pages));
         }
     }
 
@@ -428,10 +443,9 @@ fn reap(pid: i32, signal: i32, functions: &Functions) -> Result<(), Refusal> {
             Ok(())
         }) {
             Err(refusal) if Instant::now() >= deadline => return Err(refusal),
+            Ok(()) if ended_copies().is_empty() => return Ok(()),
+            Ok(()) if Instant::now() >= deadline => return Err(Refusal::Lost),
             _ => std::thread::sleep(POLL),
-        }
-        if Instant::now() >= deadline && !ended_copies().is_empty() {
-            return Err(Refusal::Lost);
         }
     }
 }

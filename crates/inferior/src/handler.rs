@@ -36,10 +36,16 @@ pub(crate) struct Functions {
 impl Functions {
     /// Finds them in the target's memory.
     pub(crate) fn find(image: &Image<'_>) -> Result<Self, Refusal> {
-        let instruction = function(image, "getpid")
-            .and_then(|getpid| find_system_call(image, getpid).ok().flatten())
-            .ok_or(Refusal::NoFunction("getpid"))?;
-        let exported = |name| function(image, name).ok_or(Refusal::NoFunction(name));
+        let modules = elf::modules(image);
+        let libc = modules.iter().find(|module| {
+            ["libc.so", "libc-", "ld-musl-"].iter().any(|prefix| module.name.starts_with(prefix))
+        });
+        let exported = |name| {
+            let symbol = libc.and_then(|libc| libc.symbol(image, name).ok()?);
+            symbol.map(|symbol| symbol.address).ok_or(Refusal::NoFunction(name))
+        };
+        let instruction = find_system_call(image, exported("getpid")?).ok().flatten();
+        let instruction = instruction.ok_or(Refusal::NoFunction("getpid"))?;
         let exit = exported("_exit")?;
         Ok(Self { instruction, exit, clone: CLONE_FUNCTION.map(exported).transpose()? })
     }
@@ -67,15 +73,6 @@ impl Functions {
     pub(crate) fn addresses(&self) -> impl Iterator<Item = Address> {
         [self.instruction, self.exit].into_iter().chain(self.clone)
     }
-}
-
-/// Returns the address of a function that the target's C library exports.
-pub(crate) fn function(image: &Image<'_>, name: &str) -> Option<Address> {
-    let modules = elf::modules(image);
-    let libc = modules.iter().find(|module| {
-        ["libc.so", "libc-", "ld-musl-"].iter().any(|prefix| module.name.starts_with(prefix))
-    })?;
-    Some(libc.symbol(image, name).ok()??.address)
 }
 
 /// Finds the instructions [`SYSTEM_CALL_RETURN`] in a function that consists of little else.

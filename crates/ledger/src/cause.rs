@@ -212,6 +212,10 @@ impl Causes {
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
+
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.0.iter_mut().zip(more.0).for_each(|(bytes, more)| *bytes += more);
+    }
 }
 
 impl Index<Cause> for Causes {

@@ -63,9 +63,13 @@ impl Facts {
         {
             let (modules, stacks, references) =
                 (&facts.modules, &facts.stacks, &mut facts.references);
-            match PointerGraph::read(image, modules, heap, space, references, stacks) {
+            // The graph takes two threads most of the time, and names fill the rest.
+            let (graph, ((named_roots, findings), code)) = both(
+                || PointerGraph::read(image, modules, heap, space, references, stacks),
+                || roots_and_code(image, space),
+            );
+            match graph {
                 Ok(graph) => {
-                    let ((named_roots, findings), code) = roots_and_code(image, space);
                     facts.named_roots = named_roots;
                     facts.findings.extend(findings);
                     facts.graph = Some(graph);

@@ -76,6 +76,17 @@ impl Files {
         }
     }
 
+    /// Adds the files of other mappings of the same process.
+    pub(crate) fn add(&mut self, more: Self) {
+        for (path, more) in more.0 {
+            let file = self.0.entry(path).or_default();
+            file.private_bytes += more.private_bytes;
+            file.shared_bytes += more.shared_bytes;
+            file.shared.extend(more.shared);
+            file.offsets.extend(more.offsets);
+        }
+    }
+
     fn of(&mut self, path: &Path) -> &mut File {
         // Most calls are about a file that is known.
         if !self.0.contains_key(path) {

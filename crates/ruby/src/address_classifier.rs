@@ -85,6 +85,11 @@ impl<'a> AddressClassifier<'a> {
         }
     }
 
+    /// Returns true for addresses in private memory, where no slot is.
+    pub(crate) fn is_private(&self, at: u64) -> bool {
+        self.at(at) == Place::Private
+    }
+
     /// The slow way, for granules at the ends of mappings.
     fn search(&self, at: u64) -> Place {
         let at = Address(at);

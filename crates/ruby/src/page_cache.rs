@@ -1,12 +1,11 @@
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use capture::{Address, Image, Memory, PAGE_SIZE, ProcessState, Source};
 
 /// The bytes that are read at once: structures that belong together are often near each other.
 const PIECE: u64 = 4 * PAGE_SIZE;
-/// The pieces that are kept, 16 MiB.
-const MAX_PIECES: usize = 1024;
+/// The pieces that are kept, 8 MiB.
+const PIECES: u64 = 512;
 
 /// A cache of an image's memory, for readers that follow many pointers to small structures near each
 /// other.
@@ -15,35 +14,32 @@ struct PageCache<'a> {
     pieces: Mutex<Pieces>,
 }
 
+/// Pieces of memory, each at the place that the end of its number gives.
 struct Pieces {
-    /// The place of each piece in `bytes`, by its number, and its bytes up to the first that cannot be read.
-    places: HashMap<u64, (usize, usize)>,
-    /// One allocation: glibc calls mprotect(2) for each small one of a thread that is not the first. Its pages take memory
-    /// when they are used.
+    /// The number of the piece at each place, and its bytes up to the first that cannot be read.
+    places: Vec<(u64, usize)>,
+    /// Zeros from the kernel: places that are never used take no memory.
     bytes: Vec<u8>,
 }
 
 impl Pieces {
     fn new() -> Self {
-        Self { places: HashMap::new(), bytes: Vec::with_capacity(MAX_PIECES * PIECE as usize) }
+        const NONE: u64 = u64::MAX;
+        let bytes = vec![0; (PIECES * PIECE) as usize];
+        Self { places: vec![(NONE, 0); PIECES as usize], bytes }
     }
 
     /// The piece that begins at `base`, up to the first byte that cannot be read.
     fn at(&mut self, base: Address, image: &Image<'_>) -> &[u8] {
         let number = base.0 / PIECE;
-        if self.places.len() >= MAX_PIECES && !self.places.contains_key(&number) {
-            self.places.clear();
-            self.bytes.clear();
+        let place = (number % PIECES) as usize;
+        let start = place * PIECE as usize;
+        let (known, length) = &mut self.places[place];
+        if *known != number {
+            *length = image.read(base, &mut self.bytes[start..start + PIECE as usize]);
+            *known = number;
         }
-        let bytes = &mut self.bytes;
-        let (start, length) = *self.places.entry(number).or_insert_with(|| {
-            let start = bytes.len();
-            bytes.resize(start + PIECE as usize, 0);
-            let length = image.read(base, &mut bytes[start..]);
-            bytes.truncate(start + length);
-            (start, length)
-        });
-        &self.bytes[start..start + length]
+        &self.bytes[start..start + *length]
     }
 }
 
@@ -52,7 +48,7 @@ impl Pieces {
 pub(crate) fn cached<'a>(image: &'a Image<'a>) -> Image<'a> {
     let mappings = image.state.mappings.clone();
     let state = ProcessState { mappings, ..ProcessState::default() };
-    Image::new(state, PageCache { image, pieces: Mutex::new(Pieces::new()) })
+    Image::of_checked(state, PageCache { image, pieces: Mutex::new(Pieces::new()) })
 }
 
 impl Memory for PageCache<'_> {

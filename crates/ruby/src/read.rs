@@ -3,7 +3,7 @@ mod data_types;
 mod references;
 pub(crate) mod slots;
 
-use capture::{Address, Finding, Image, Severity};
+use capture::{Address, Finding, Image, Severity, both};
 
 use crate::areas::transient_heap::TransientHeap;
 use crate::areas::{fiber_stacks, jit_code, mark_stack};
@@ -94,8 +94,9 @@ fn read_heap(basics: &Basics<'_>, object: Address, depth: Depth) -> Result<Objec
 fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<ObjectSpace, Failure> {
     let (image, interpreter) = (basics.image, basics.interpreter);
     let context = Context::new(basics, &heap);
-    let bitmaps = Bitmaps::find(image, &heap)?;
-    let transient_heap = TransientHeap::read(image, interpreter, depth);
+    let (bitmaps, transient_heap) =
+        both(|| Bitmaps::find(image, &heap), || TransientHeap::read(image, interpreter, depth));
+    let bitmaps = bitmaps?;
     let mut read = slots::read(&context, bitmaps, transient_heap.as_ref(), depth)?;
     let Classes { mut classes, names, imemo_types, mut findings } =
         classes::resolve(&context, &mut read)?;

@@ -81,7 +81,8 @@ fn stop_until(
     released: &Receiver<()>,
     expired: &AtomicBool,
 ) -> Result<Duration, Error> {
-    let StoppedProcess { stop, state, .. } = StoppedProcess::stop(pid, max_pause, PageScope::All)?;
+    let StoppedProcess { stop, state, .. } =
+        StoppedProcess::stop(pid, max_pause, PageScope::All, None)?;
     let since = stop.since();
     let deadline = (!stop.was_suspended()).then(|| since + max_pause);
     let _ = ready.send((state, deadline));

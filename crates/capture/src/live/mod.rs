@@ -19,7 +19,7 @@ pub mod tracee;
 
 use std::time::Duration;
 
-use crate::{Error, Image, ProcessState, proc};
+use crate::{Error, Image, Mappings, ProcessState, proc};
 
 pub use blocked_signals::{BlockedSignals, unblock_signals};
 pub use frames::{PageFrame, groups_of_frames, map_counts, page_frames};
@@ -47,13 +47,18 @@ pub struct StoppedProcess {
 
 impl StoppedProcess {
     /// Stops every thread of `pid` within `max_pause`, and reads its mappings, the page states of `scope`, and its
-    /// registers.
+    /// registers. `before` are its mappings with the kernel's flags from shortly before, if they have been read.
     ///
     /// # Errors
     /// If there is no such process, the kernel refuses, a thread does not stop in time, or the process ends.
-    pub fn stop(pid: i32, max_pause: Duration, scope: PageScope) -> Result<Self, Error> {
+    pub fn stop(
+        pid: i32,
+        max_pause: Duration,
+        scope: PageScope,
+        before: Option<Mappings>,
+    ) -> Result<Self, Error> {
         // Everything that need not be of the very instant is read before.
-        let before = proc::mappings(pid, true)?;
+        let before = before.map_or_else(|| proc::mappings(pid, true), Ok)?;
         let mut process = proc::process_info(pid)?;
         process.thread_names = proc::thread_names(pid);
         let rss_error = proc::rss_error_bytes();

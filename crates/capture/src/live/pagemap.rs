@@ -133,16 +133,12 @@ impl Pagemap {
     /// Returns true if all pages of `range` are resident and exclusive to the process: writing to them copies nothing.
     #[must_use]
     pub fn are_exclusive(&self, range: &Range<Address>) -> bool {
-        let is_exclusive = |bytes: &[u8]| {
-            entry(bytes) & (ENTRY_PRESENT | ENTRY_FILE | ENTRY_EXCLUSIVE)
-                == ENTRY_PRESENT | ENTRY_EXCLUSIVE
-        };
         let first = range.start.align_down(PAGE_SIZE);
         let pages = (range.end - first).div_ceil(PAGE_SIZE) as usize;
         let mut entries = [0; 64 * 8];
         let Some(wanted) = entries.get_mut(..pages * 8) else { return false };
         let read = self.file.read_exact_at(wanted, first.0 / PAGE_SIZE * 8);
-        read.is_ok() && wanted.chunks_exact(8).all(is_exclusive)
+        read.is_ok() && wanted.chunks_exact(8).all(|it| is_exclusive(entry(it)))
     }
 
     /// Returns which of these pages are resident or in swap. The pages are numbers (addresses divided by the size of a page),
@@ -204,6 +200,31 @@ impl Pagemap {
         shared
     }
 
+    /// Returns the bytes of those anonymous pages among `pages` that no other process maps; `None` if the process has ended.
+    #[must_use]
+    pub fn exclusive_bytes(&self, pages: &Pages) -> Option<u64> {
+        let anonymous = pages.iter().filter(|run| run.state == PageState::Anonymous);
+        let runs: Vec<&PageRun> = anonymous.collect();
+        let counts = halved(&runs, |run| length(&run.range), |runs| self.exclusive_bytes_of(runs));
+        counts.into_iter().sum()
+    }
+
+    fn exclusive_bytes_of(&self, runs: &[&PageRun]) -> Option<u64> {
+        let mut entries = Vec::new();
+        let mut exclusive = 0;
+        for run in runs {
+            let (mut page, end) = (run.range.start.0 / PAGE_SIZE, run.range.end.0 / PAGE_SIZE);
+            while page < end {
+                entries.resize((end - page).min(ENTRIES_PER_READ) as usize * 8, 0);
+                let read = self.file.read_at(&mut entries, page * 8).ok().filter(|it| *it >= 8)?;
+                let read = entries[..read].chunks_exact(8);
+                page += read.len() as u64;
+                exclusive += read.filter(|it| is_exclusive(entry(it))).count() as u64;
+            }
+        }
+        Some(exclusive * PAGE_SIZE)
+    }
+
     /// Returns true if the page at `at` is a part of a huge page. False on kernels without PAGEMAP_SCAN.
     #[must_use]
     pub fn is_huge(&self, at: Address) -> bool {
@@ -239,11 +260,7 @@ impl Pagemap {
     /// Returns the number of bytes from `at` on, at most `bytes`, that surely lie in resident anonymous pages of the process
     /// alone: neither of files, nor shared, nor of devices.
     pub(crate) fn own_bytes_at(&self, at: Address, bytes: u64) -> u64 {
-        let is_own = |entry| {
-            entry & (ENTRY_PRESENT | ENTRY_FILE | ENTRY_EXCLUSIVE)
-                == ENTRY_PRESENT | ENTRY_EXCLUSIVE
-        };
-        self.run_at(at, bytes, is_own).filter(|run| run.0).map_or(0, |run| run.1)
+        self.run_at(at, bytes, is_exclusive).filter(|run| run.0).map_or(0, |run| run.1)
     }
 
     /// The property of the page at `at`, and the number of the following `bytes` that surely have the same; `None` if the
@@ -282,6 +299,11 @@ fn entry(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
 }
 
+/// Returns true for a resident anonymous page that no other process maps.
+fn is_exclusive(entry: u64) -> bool {
+    entry & (ENTRY_PRESENT | ENTRY_FILE | ENTRY_EXCLUSIVE) == ENTRY_PRESENT | ENTRY_EXCLUSIVE
+}
+
 /// Returns the mappings that may have pages in RSS or swap.
 fn populated(mappings: &Mappings) -> impl Iterator<Item = &Mapping> {
     mappings.iter().filter(|mapping| {
@@ -290,7 +312,7 @@ fn populated(mappings: &Mappings) -> impl Iterator<Item = &Mapping> {
     })
 }
 
-/// Returns the pages of the mappings in `scope`. Those of large processes are read on two threads.
+/// Returns the pages of the mappings in `scope`.
 fn scan(
     file: &File,
     mappings: &Mappings,
@@ -299,20 +321,28 @@ fn scan(
     let mappings: Vec<&Mapping> = populated(mappings).filter(|it| scope.has(it)).collect();
     // What is reserved for later has no pages.
     let bytes_of = |it: &&Mapping| if it.readable { length(&it.range) } else { 0 };
-    let all_bytes: u64 = mappings.iter().map(bytes_of).sum();
+    let runs: Result<Vec<_>, _> =
+        halved(&mappings, bytes_of, |mappings| scan_each(file, mappings)).into_iter().collect();
+    Ok(runs?.concat())
+}
+
+/// Calls `read` for all items, or on two threads for the items with about half of the bytes each, if there are enough.
+fn halved<T: Sync, R: Send>(
+    items: &[T],
+    bytes_of: impl Fn(&T) -> u64,
+    read: impl Fn(&[T]) -> R + Sync,
+) -> Vec<R> {
+    let all_bytes: u64 = items.iter().map(&bytes_of).sum();
     if all_bytes < ENOUGH_BYTES {
-        return scan_each(file, &mappings);
+        return vec![read(items)];
     }
-    let ends = mappings.iter().scan(0, |end, mapping| {
-        *end += bytes_of(mapping);
+    let ends = items.iter().scan(0, |end, it| {
+        *end += bytes_of(it);
         Some(*end)
     });
-    let half = ends.take_while(|&end| end <= all_bytes / 2).count();
-    let (first, second) = mappings.split_at(half);
-    let (runs, more) = both(|| scan_each(file, first), || scan_each(file, second));
-    let mut runs = runs?;
-    runs.extend(more?);
-    Ok(runs)
+    let (first, second) = items.split_at(ends.take_while(|&end| end <= all_bytes / 2).count());
+    let (first, second) = both(|| read(first), || read(second));
+    vec![first, second]
 }
 
 fn scan_each(file: &File, mappings: &[&Mapping]) -> Result<Vec<PageRun>, nix::errno::Errno> {

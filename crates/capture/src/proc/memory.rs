@@ -45,8 +45,6 @@ pub struct Rollup {
     pub pss_bytes: u64,
     /// Memory of this process alone.
     pub uss_bytes: u64,
-    /// The part of `uss_bytes` in pages of hugetlbfs.
-    pub hugetlb_uss_bytes: u64,
     /// Resident memory that no file backs.
     pub anonymous_bytes: u64,
     /// Swapped memory.
@@ -62,12 +60,10 @@ pub fn rollup(pid: i32) -> Result<Rollup, Error> {
     let text = String::from_utf8_lossy(&text);
     let row = |key: &str| number_after(&text, key).map(|kilobytes| kilobytes * 1024);
     let bytes = |key: &str| row(key).unwrap_or(0);
-    let hugetlb_uss_bytes = bytes("Private_Hugetlb:");
     Ok(Rollup {
         rss_bytes: row("Rss:").ok_or(Error::Ended { pid, how: "ended" })?,
         pss_bytes: bytes("Pss:"),
-        uss_bytes: bytes("Private_Clean:") + bytes("Private_Dirty:") + hugetlb_uss_bytes,
-        hugetlb_uss_bytes,
+        uss_bytes: bytes("Private_Clean:") + bytes("Private_Dirty:") + bytes("Private_Hugetlb:"),
         anonymous_bytes: bytes("Anonymous:"),
         swap_bytes: bytes("Swap:"),
     })

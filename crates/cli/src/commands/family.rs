@@ -341,7 +341,8 @@ fn read(
     if !lives(&members[index]) {
         return Err(capture::Error::NoSuchProcess { pid }.into());
     }
-    let Captured { facts, state, capture, unread, .. } = attempts::take(pid, how, detail)?;
+    let captured = attempts::take(&capture::look(pid)?, how, detail)?;
+    let Captured { facts, state, capture, unread, .. } = captured;
     // Its pages are known all the same.
     if let Some(reason) = unread {
         findings.push(Finding::general(Severity::Error, format!("process {pid}: {reason}")));

@@ -50,7 +50,9 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
     let argument = source.argument();
     let shared = match (arguments.tree, &source) {
         (false, _) => None,
-        (true, Source::Process(pid)) => Some(super::family::shared_pages(*pid)?),
+        (true, Source::Process(image)) => {
+            Some(super::family::shared_pages(image.state.process.pid)?)
+        }
         (true, _) => return Err(Failure::MapOfFamilyFile),
     };
     let samples = arguments.samples.read()?;

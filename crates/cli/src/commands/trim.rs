@@ -182,7 +182,8 @@ fn watch(
         std::thread::sleep(SAMPLE_INTERVAL.min(left));
     }
     progress.end();
-    let Captured { facts, state, unread, .. } = attempts::take(pid, how, Detail::CAUSES)?;
+    let image = capture::look(pid)?;
+    let Captured { facts, state, unread, .. } = attempts::take(&image, how, Detail::CAUSES)?;
     if let Some(reason) = unread {
         return Err(Failure::Unread { pid, reason });
     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use capture::{Address, Backing, Mapping, PageState, Pages, ProcessState, intersection};
+use capture::{Address, Backing, Mapping, PageState, Pages, intersection};
 
 use crate::claims::Span;
 use crate::files::Files;
@@ -20,12 +20,12 @@ pub(crate) struct Booking {
     pub(crate) parts: Vec<u64>,
 }
 
-/// Books every resident byte of every mapping under exactly one cause: the cause of its span, or of its mapping.
+/// Books every resident byte of `mappings` under exactly one cause: the cause of its span, or of its mapping.
 ///
 /// `spans` must be ascending and disjoint; their parts that are not resident do not count. `libraries` are the ranges
 /// of ELF modules, ascending.
 pub(crate) fn book(
-    state: &ProcessState,
+    mappings: &[Mapping],
     pages: &Pages,
     libraries: &[Range<Address>],
     spans: impl Iterator<Item = Span>,
@@ -39,7 +39,7 @@ pub(crate) fn book(
     };
     let mut spans = Ahead { current: None, rest: spans };
     let mut library: Option<&Path> = None;
-    for mapping in &state.mappings {
+    for mapping in mappings {
         library = mapping.file().or(library.filter(|_| lies_in(mapping, libraries)));
         booking.files.map(mapping);
         for run in pages.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
@@ -57,6 +57,14 @@ pub(crate) fn book(
 }
 
 impl Booking {
+    /// Adds the booking of other mappings of the same process.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.causes.add(&more.causes);
+        self.arenas.iter_mut().zip(&more.arenas).for_each(|(arena, more)| arena.add(more));
+        self.parts.iter_mut().zip(&more.parts).for_each(|(part, more)| *part += more);
+        self.files.add(more.files);
+    }
+
     /// Books resident bytes of one mapping; `unclaimed` is the cause of the bytes in no span.
     fn book_run(
         &mut self,
@@ -126,7 +134,7 @@ fn lies_in(mapping: &Mapping, libraries: &[Range<Address>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use capture::{Mappings, PageRun};
+    use capture::{Mappings, PageRun, ProcessState};
     use proptest::prelude::*;
 
     const PAGE: u64 = capture::PAGE_SIZE;
@@ -179,7 +187,12 @@ mod tests {
             let resident = pages.resident_bytes(&(Address(0)..Address(u64::MAX)));
             let claimed: u64 = spans.iter().map(|span| pages.resident_bytes(&span.range)).sum();
 
-            let booking = book(&state, &pages, &[], spans.into_iter(), 3, 5);
+            let mappings = state.mappings.iter().as_slice();
+            let booking = book(mappings, &pages, &[], spans.clone().into_iter(), 3, 5);
+            let (lower, upper) = mappings.split_at(mappings.len() / 2);
+            let mut halves = book(lower, &pages, &[], spans.clone().into_iter(), 3, 5);
+            halves.add(book(upper, &pages, &[], spans.into_iter(), 3, 5));
+            prop_assert_eq!(&halves, &booking);
             prop_assert_eq!(booking.causes.total(), resident);
             let by_arena: u64 = booking.arenas.iter().map(Causes::total).sum();
             prop_assert_eq!(by_arena, claimed);

@@ -10,15 +10,16 @@ use crate::claims::Span;
 /// The blocks whose claims are kept at a time.
 const BATCH: usize = 1024;
 
-/// The claims of malloc, ascending and disjoint. `claim_of` returns the cause of a block in use, by its number, and
-/// the part of the interpreter's memory that it belongs to.
+/// The claims of malloc on some of its extents, ascending and disjoint. `claim_of` returns the cause of a block in use, by
+/// its number, and the part of the interpreter's memory that it belongs to.
 pub(crate) fn heap_spans<'a>(
     heap: &'a HeapMap,
+    extents: &'a [Extent],
     claim_of: impl Fn(usize) -> (Cause, Option<NonZero<u32>>) + 'a,
 ) -> impl Iterator<Item = Span> + 'a {
     let mut trimmable = Ahead { ranges: &heap.trimmable };
     let mut end = Address(0);
-    let walked = heap.extents.iter().filter(|extent| !extent.blocks.is_empty());
+    let walked = extents.iter().filter(|extent| !extent.blocks.is_empty());
     let batches = walked.flat_map(|extent| {
         let starts = extent.blocks.clone().step_by(BATCH);
         starts.map(move |start| (extent, start..extent.blocks.end.min(start + BATCH)))
@@ -29,10 +30,8 @@ pub(crate) fn heap_spans<'a>(
         }
         let is_last = blocks.end == extent.blocks.end;
         let mut spans = Spans { extent, end, all: Vec::with_capacity(3 * blocks.len() + 1) };
-        for number in blocks {
-            if let Some(block) = heap.block(number) {
-                spans.claim(heap, block, || claim_of(number), &mut trimmable);
-            }
+        for (number, block) in heap.blocks.range(blocks) {
+            spans.claim(heap, block, || claim_of(number), &mut trimmable);
         }
         end = spans.end;
         if is_last {
@@ -137,7 +136,7 @@ mod tests {
         let heap = HeapMap { extents, blocks, header, trimmable, ..HeapMap::default() };
         let of_block =
             |number| (if number == 0 { Cause::RubyMalloc } else { Cause::NativeHeld }, None);
-        let spans = heap_spans(&heap, of_block);
+        let spans = heap_spans(&heap, &heap.extents, of_block);
         spans.map(|span| (span.range.start.0..span.range.end.0, span.cause)).collect()
     }
 

@@ -3,9 +3,12 @@ use ruby::{HeapPage, ObjectSpace, SlotState};
 use crate::Cause;
 use crate::claims::Span;
 
-/// The claims of Ruby's heap pages, ascending and disjoint: runs of live or free slots, and the rest.
-pub(crate) fn ruby_spans(space: &ObjectSpace) -> impl Iterator<Item = Span> + '_ {
-    space.pages.iter().flat_map(|page| page_spans(space, page))
+/// The claims of some of Ruby's heap pages, ascending and disjoint: runs of live or free slots, and the rest.
+pub(crate) fn ruby_spans<'a>(
+    space: &'a ObjectSpace,
+    pages: &'a [HeapPage],
+) -> impl Iterator<Item = Span> + 'a {
+    pages.iter().flat_map(|page| page_spans(space, page))
 }
 
 fn page_spans(space: &ObjectSpace, page: &HeapPage) -> Vec<Span> {

@@ -15,7 +15,7 @@ const MIN_TABLES: usize = 4096;
 /// searched: its blocks are larger than a granule, or strewn over the address space.
 const BLOCKS_PER_TABLE: usize = 16384;
 /// The block that an address lies in is at most this many blocks behind the first one of its granule.
-const MAX_NEIGHBOURS: u32 = (1 << GRANULE_LOG2) / Block::MIN_BYTES as u32;
+const MAX_NEIGHBOURS: usize = (1 << GRANULE_LOG2) / Block::MIN_BYTES as usize;
 
 /// The values of the map. Values from `FIRST_INDEX` on are numbers of blocks, then of areas.
 const NOTHING: u32 = 0;
@@ -146,14 +146,8 @@ impl<'a> AddressIndex<'a> {
 
     fn block_near(&self, at: Address, first: u32) -> Referent {
         let start = self.start_of(at);
-        let mut found = None;
-        for number in first..=first.saturating_add(MAX_NEIGHBOURS + 1) {
-            match self.heap.blocks.address_of(number as usize) {
-                Some(address) if address <= start => found = Some(number),
-                _ => break,
-            }
-        }
-        let block = found.and_then(|number| Some((number, self.heap.block(number as usize)?)));
+        let found = self.heap.blocks.last_to(start, first as usize, MAX_NEIGHBOURS + 2);
+        let block = found.and_then(|number| Some((number as u32, self.heap.block(number)?)));
         let Some((number, block)) = block else { return Referent::Nothing };
         // The last usable word of a block may lie in the next header. Only malloc itself points there, and
         // means the next block.

@@ -100,7 +100,7 @@ impl Search<'_> {
     fn follow(&mut self, node: u32, uncertain: bool) {
         let graph = self.graph;
         let file = self.files[node as usize];
-        for edge in graph.of(node).0.iter().filter(|edge| edge.is_uncertain() == uncertain) {
+        for edge in graph.edges(node).iter().filter(|edge| edge.is_uncertain() == uncertain) {
             self.reach(edge.to(), file);
         }
     }

@@ -76,12 +76,30 @@ pub(crate) struct Adjacency {
 }
 
 impl Adjacency {
-    /// The edges of the node with this number in any of the parts, and the slots that it refers to.
+    /// The edges of the node with this number in any of the parts.
     #[inline]
-    pub(crate) fn of(parts: &[Self], node: u32) -> (&[Edge], &[Edge]) {
-        let Some(part) = parts.iter().rfind(|part| part.first <= node) else { return (&[], &[]) };
-        let index = node - part.first;
-        (part.edges.of(index), part.slots.of(index))
+    pub(crate) fn edges(parts: &[Self], node: u32) -> &[Edge] {
+        Self::find(parts, node).map_or(&[], |(part, row)| part.edges.of(row))
+    }
+
+    /// The slots that the node with this number refers to.
+    #[inline]
+    pub(crate) fn slots(parts: &[Self], node: u32) -> &[Edge] {
+        Self::find(parts, node).map_or(&[], |(part, row)| part.slots.of(row))
+    }
+
+    /// Returns true if the node with this number has edges, and true if it refers to slots.
+    #[inline]
+    pub(crate) fn has(parts: &[Self], node: u32) -> (bool, bool) {
+        let found = Self::find(parts, node);
+        found.map_or((false, false), |(part, row)| (part.edges.has(row), part.slots.has(row)))
+    }
+
+    /// The part that has the node with this number, and the node's row there.
+    #[inline]
+    fn find(parts: &[Self], node: u32) -> Option<(&Self, u32)> {
+        let part = parts.iter().rfind(|part| part.first <= node)?;
+        Some((part, node - part.first))
     }
 }
 

@@ -18,6 +18,7 @@ use crate::ownership::edges::{Adjacency, Edge, LIMITS, Limits};
 use crate::ownership::reader::Reader;
 use crate::ownership::slot_edges::edges_and_contents;
 use crate::ownership::threads::StackOwners;
+use crate::pages::pages_of;
 
 /// There are more nodes or slots than an edge can distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,7 +201,6 @@ impl PointerGraph {
         let stack_owners = StackOwners::find(image, heap, space, references, &addresses);
         let root_objects = sources.iter().map(|source| source.object(&stack_owners)).collect();
         let blocks = heap.block_count() as u32;
-        let cuts = halves(heap);
         let concurrent_sets = concurrent_sets(heap, space, references, &addresses);
         let references = std::mem::take(references);
         let dropped_references = references.dropped();
@@ -209,18 +209,21 @@ impl PointerGraph {
         // What objects have there was read with them. It may be in a block of malloc's.
         unused.extend(space.transient_heap.clone());
         unused.sort_by_key(|range| range.start);
+        let pages = pages_of(&image.state);
+        let others = areas.iter().chain(sources.iter().flat_map(|source| &source.ranges));
+        let other_bytes = others.map(|range| pages.resident_bytes(range)).sum();
+        let cut = halves(heap, &contents, other_bytes);
         let read_blocks = |range: Range<usize>| {
             let mut reader =
                 Reader::new(image, heap, &addresses, &unused, range.start as u32, limits);
-            for index in range {
-                // Up to 2.7 Ruby has its heap pages from malloc; slots are read elsewhere.
-                let block = heap.block(index).filter(|block| !hosts_heap_page(space, *block));
-                match block {
-                    Some(block) if concurrent_sets.contains(index as u32) => {
-                        reader.read_tagged(block);
-                    }
-                    Some(block) => reader.read_block(block, contents[index]),
-                    None => {}
+            for (index, block) in heap.blocks.range(range) {
+                match contents[index] {
+                    // Up to 2.7 Ruby has its heap pages from malloc; slots are read elsewhere.
+                    _ if hosts_heap_page(space, block) => {}
+                    _ if concurrent_sets.contains(index as u32) => reader.read_tagged(block),
+                    // Text has no pointers, and most blocks have text.
+                    Content::BYTES => {}
+                    content => reader.read_block(block, content),
                 }
                 reader.into.end_node();
             }
@@ -245,10 +248,8 @@ impl PointerGraph {
             }
             reader.finish()
         };
-        let ((first, others), second) = both(
-            || (read_blocks(0..cuts), read_others()),
-            || read_blocks(cuts..heap.block_count()),
-        );
+        let ((first, others), second) =
+            both(|| (read_blocks(0..cut), read_others()), || read_blocks(cut..heap.block_count()));
         let (parts, tables): (Vec<_>, Vec<_>) = [first, second, others].into_iter().unzip();
         let tables = recognized(&tables.concat(), heap, modules, &addresses, &contents);
         let mut known = Bits::new(heap.block_count());
@@ -257,24 +258,32 @@ impl PointerGraph {
                 known.insert(index);
             }
         }
-        let mut is_corrected = Bits::new(heap.block_count());
-        let mut reader = Reader::new(image, heap, &addresses, &unused, 0, limits);
-        let (mut hash_tables, mut keyed_values) = (Vec::new(), Vec::new());
-        for &(index, content) in &tables {
-            if let Some(block) = heap.block(index as usize) {
-                reader.read_block(block, content);
-                if matches!(content.known(), Some((Form::Entries, _))) {
-                    hash_tables.push(index);
-                    reader.read_entries(block, content, |key, value| {
-                        keyed_values.extend(keyed_value(image, &addresses, index, key, value));
-                    });
+        let read_tables = |first: usize, tables: &[(u32, Content)]| {
+            let mut reader = Reader::new(image, heap, &addresses, &unused, first as u32, limits);
+            let (mut hash_tables, mut keyed_values) = (Vec::new(), Vec::new());
+            for &(index, content) in tables {
+                if let Some(block) = heap.block(index as usize) {
+                    reader.read_block(block, content);
+                    if matches!(content.known(), Some((Form::Entries, _))) {
+                        hash_tables.push(index);
+                        reader.read_entries(block, content, |key, value| {
+                            keyed_values.extend(keyed_value(image, &addresses, index, key, value));
+                        });
+                    }
                 }
+                reader.into.end_node();
             }
-            reader.into.end_node();
-            is_corrected.insert(index);
-        }
-        let (corrections, _) = reader.finish();
-        let corrected = tables.into_iter().map(|(index, _)| index).collect();
+            (reader.finish().0, hash_tables, keyed_values)
+        };
+        let middle = tables.len() / 2;
+        let ((mut corrections, mut hash_tables, mut keyed_values), more) =
+            both(|| read_tables(0, &tables[..middle]), || read_tables(middle, &tables[middle..]));
+        corrections.extend(more.0);
+        hash_tables.extend(more.1);
+        keyed_values.extend(more.2);
+        let corrected: Vec<u32> = tables.into_iter().map(|(index, _)| index).collect();
+        let mut is_corrected = Bits::new(heap.block_count());
+        corrected.iter().for_each(|&index| _ = is_corrected.insert(index));
         let parts = parts.into_iter().flatten().collect();
         keyed_values.sort_unstable();
         let of_structures = of_structures(space, &addresses);
@@ -318,13 +327,25 @@ impl PointerGraph {
         self.blocks + (self.areas.len() + index) as u32
     }
 
-    /// The nodes and slots that a node points to.
-    pub(crate) fn of(&self, node: u32) -> (&[Edge], &[Edge]) {
+    /// The nodes that a node points to.
+    pub(crate) fn edges(&self, node: u32) -> &[Edge] {
+        let (parts, number) = self.parts_of(node);
+        Adjacency::edges(parts, number)
+    }
+
+    /// The slots that a node points to.
+    pub(crate) fn slots(&self, node: u32) -> &[Edge] {
+        let (parts, number) = self.parts_of(node);
+        Adjacency::slots(parts, number)
+    }
+
+    /// The table that has the edges of a node, and the node's number there.
+    fn parts_of(&self, node: u32) -> (&[Adjacency], u32) {
         if self.is_corrected.contains(node) {
             let index = self.corrected.partition_point(|&it| it < node);
-            return Adjacency::of(&self.corrections, index as u32);
+            return (&self.corrections, index as u32);
         }
-        Adjacency::of(&self.parts, node)
+        (&self.parts, node)
     }
 
     /// The block that an edge leads to for certain; `None` for uncertain edges and for areas.
@@ -334,7 +355,14 @@ impl PointerGraph {
 
     /// Returns true if a node points to other nodes.
     pub(crate) fn has_edges(&self, node: u32) -> bool {
-        !self.of(node).0.is_empty()
+        let (parts, number) = self.parts_of(node);
+        Adjacency::has(parts, number).0
+    }
+
+    /// Returns true if a node points to other nodes or to slots.
+    pub(crate) fn is_inner(&self, node: u32) -> bool {
+        let (parts, number) = self.parts_of(node);
+        Adjacency::has(parts, number) != (false, false)
     }
 
     /// Bytes that could not be read, since they are in swap or not in the core.
@@ -452,16 +480,25 @@ fn recognized(
     found
 }
 
-/// The number of the block that cuts the blocks into two parts with the same number of bytes in use.
-fn halves(heap: &HeapMap) -> usize {
-    let in_use = |block: Block| if block.state().is_in_use() { block.bytes() } else { 0 };
-    let half = heap.all_blocks().map(|(_, block)| in_use(block)).sum::<u64>() / 2;
-    let mut sum = 0;
-    let cut = heap.all_blocks().find(|&(_, block)| {
-        sum += in_use(block);
-        sum >= half
+/// The number of the block that cuts the blocks into two parts: the words that are read of the second part are as many as
+/// those of the first part and of `other_bytes`.
+fn halves(heap: &HeapMap, contents: &[Content], other_bytes: u64) -> usize {
+    const STEP: usize = 1024;
+    let bytes_of = |(block, content): (Block, &Content)| match content.used_words() {
+        _ if !block.state().is_in_use() => 0,
+        Some(words) => words * 8,
+        None => block.bytes(),
+    };
+    let mut blocks = heap.blocks.range(0..contents.len()).map(|it| it.1).zip(contents);
+    let steps = 0..contents.len().div_ceil(STEP);
+    let sums: Vec<u64> = steps.map(|_| blocks.by_ref().take(STEP).map(bytes_of).sum()).collect();
+    let half = (sums.iter().sum::<u64>() + other_bytes) / 2;
+    let mut sum = other_bytes;
+    let before = sums.iter().take_while(|bytes| {
+        sum += **bytes;
+        sum < half
     });
-    cut.map_or(0, |(number, _)| number)
+    before.count() * STEP
 }
 
 pub(crate) fn usable_bytes(heap: &HeapMap, number: u32) -> u64 {
@@ -513,10 +550,7 @@ mod tests {
 
     fn all(graph: &PointerGraph) -> Vec<(Vec<Edge>, Vec<Edge>)> {
         let nodes = 0..graph.len() as u32;
-        nodes
-            .map(|node| graph.of(node))
-            .map(|(edges, slots)| (edges.into(), slots.into()))
-            .collect()
+        nodes.map(|node| (graph.edges(node).into(), graph.slots(node).into())).collect()
     }
 
     /// The counts of a part used to overflow at 2^32 pointers.
@@ -532,7 +566,7 @@ mod tests {
             assert_eq!(all(&cut), all(&whole), "{full_part}");
         }
         assert_eq!(whole.dropped_words(), 0);
-        let of_tables = whole.corrected.iter().map(|&node| whole.of(node).0.len());
+        let of_tables = whole.corrected.iter().map(|&node| whole.edges(node).len());
         assert_eq!(of_tables.collect::<Vec<_>>(), [2; 3]);
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn tables(blocks: usize, space: &ObjectSpace, graph: &PointerGraph) -
         // The pointer may be in the last words of the bytecode's block, which an allocator with large steps between its
         // sizes makes uncertain. That the memory names the bytecode proves it.
         for (body, edge) in
-            bodies.flat_map(|body| graph.of(body).0.iter().map(move |edge| (body, edge)))
+            bodies.flat_map(|body| graph.edges(body).iter().map(move |edge| (body, edge)))
         {
             let mut search = SlotSearch { blocks, graph, slot, visits_left: MAX_VISITS };
             if edge.to() != body && search.is_named_from(edge.to(), MAX_HOPS) {
@@ -56,8 +56,9 @@ impl SlotSearch<'_> {
             return false;
         }
         self.visits_left -= 1;
-        let (edges, slots) = self.graph.of(node);
-        slots.iter().any(|slot| slot.to() == self.slot)
-            || hops > 0 && edges.iter().any(|edge| self.is_named_from(edge.to(), hops - 1))
+        let graph = self.graph;
+        graph.slots(node).iter().any(|slot| slot.to() == self.slot)
+            || hops > 0
+                && graph.edges(node).iter().any(|edge| self.is_named_from(edge.to(), hops - 1))
     }
 }

@@ -9,7 +9,7 @@ use paths::Level;
 pub(crate) use paths::{Paths, Reach};
 
 use allocator::HeapMap;
-use ruby::{DataType, Frame, NamedRoot, ObjectSpace, Slot, SlotType};
+use ruby::{ClassKind, DataType, Frame, ImemoType, NamedRoot, ObjectSpace, Slot, SlotType};
 
 use crate::interpreter::Gem;
 use crate::ownership::bits::Bits;
@@ -96,7 +96,8 @@ impl<'a> ObjectGraph<'a> {
     ) -> Self {
         let space = table.space;
         let slots = space.slots.len();
-        let threads: Vec<u32> = (0..slots as u32).filter(|&slot| is_thread(space, slot)).collect();
+        let objects = space.data_objects.iter().map(|(slot, _)| slot);
+        let threads: Vec<u32> = objects.filter(|&slot| is_thread(space, slot)).collect();
         let mut memory_of_threads = Bits::new(heap.block_count());
         for edge in threads.iter().flat_map(|&slot| pointers.of_slots.of(slot)) {
             pointers.block(*edge).map(|block| memory_of_threads.insert(block));
@@ -135,9 +136,11 @@ impl<'a> ObjectGraph<'a> {
         let class_slots =
             space.classes.iter().map(|class| space.slot_at(class.address()?)).collect();
         let mut fields_of_classes = Bits::new(slots);
-        for slot in (0..slots as u32).filter(|&slot| is_class(space.slots[slot as usize])) {
-            for &to in space.links.of(slot) {
-                fields_of_classes.insert(to);
+        if space.classes.iter().any(|class| class.kind == ClassKind::Imemo(ImemoType::Fields)) {
+            for slot in (0..slots as u32).filter(|&slot| is_class(space.slots[slot as usize])) {
+                for &to in space.links.of(slot) {
+                    fields_of_classes.insert(to);
+                }
             }
         }
         Self {
@@ -171,8 +174,7 @@ impl<'a> ObjectGraph<'a> {
     fn inner_nodes(&self) -> Bits {
         let mut inner = Bits::new(self.pointers.len());
         for node in 0..self.pointers.len() as u32 {
-            let (edges, slots) = self.pointers.of(node);
-            if !edges.is_empty() || !slots.is_empty() {
+            if self.pointers.is_inner(node) {
                 inner.insert(node);
             }
         }

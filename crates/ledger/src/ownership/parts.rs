@@ -176,14 +176,14 @@ fn kinds_of_tables(
         if !is_interpreters(node) {
             continue;
         }
-        let (edges, slots) = graph.of(node);
         if graph.concurrent_sets.contains(node) {
             kinds.insert(node, InterpreterKind::Symbols);
-            let entries =
-                edges.iter().map(|edge| edge.to()).filter(|&entry| is_interpreters(entry));
+            let edges = graph.edges(node).iter();
+            let entries = edges.map(|edge| edge.to()).filter(|&entry| is_interpreters(entry));
             kinds.extend(entries.map(|entry| (entry, InterpreterKind::Symbols)));
             continue;
         }
+        let slots = graph.slots(node);
         if slots.len() >= MIN_REFERENCES
             && let Some(kind) = most(slots.iter().map(of_slot))
         {
@@ -195,7 +195,7 @@ fn kinds_of_tables(
     }
     // The bins of a hash table refer to no objects.
     for header in headers {
-        let parts = || graph.of(header).0.iter().map(|edge| edge.to());
+        let parts = || graph.edges(header).iter().map(|edge| edge.to());
         let Some(kind) = parts().find_map(|part| kinds.get(&part).copied()) else { continue };
         for part in parts().filter(|&part| graph.is_part_of_hash_table(part)) {
             kinds.entry(part).or_insert(kind);

@@ -22,6 +22,8 @@ pub(crate) struct Reader<'a> {
     window: Window<'a>,
     /// Memory that is skipped, ascending.
     unused: &'a [Range<Address>],
+    /// The number of these ranges before the range that was read last.
+    unused_before: usize,
     pub(crate) into: Collector<'a>,
     /// Blocks that look like hash tables.
     tables: Vec<StTable>,
@@ -42,6 +44,7 @@ impl<'a> Reader<'a> {
             heap,
             window: Window::new(image, READ_BYTES),
             unused,
+            unused_before: 0,
             into,
             tables: Vec::new(),
         }
@@ -173,8 +176,17 @@ impl<'a> Reader<'a> {
 
     fn read_used(&mut self, range: &Range<Address>, each: &mut impl Each) {
         let mut at = range.start;
-        let first = self.unused.partition_point(|unused| unused.end <= at);
-        for unused in self.unused[first..].iter().take_while(|unused| unused.start < range.end) {
+        // Most ranges are read in ascending order.
+        let ends_before = |unused: Option<&Range<Address>>| unused.is_some_and(|it| it.end <= at);
+        let known = self.unused_before;
+        if known > 0 && !ends_before(self.unused.get(known - 1))
+            || ends_before(self.unused.get(known))
+        {
+            self.unused_before = self.unused.partition_point(|unused| unused.end <= at);
+        }
+        for unused in
+            self.unused[self.unused_before..].iter().take_while(|unused| unused.start < range.end)
+        {
             self.read_pages(&(at..unused.start.max(at)), each);
             at = unused.end.max(at);
         }
@@ -255,7 +267,7 @@ mod tests {
             reader.read_locals(&(Address(variables)..Address(variables + 32)));
             reader.into.end_node();
             let (parts, _) = reader.finish();
-            assert_eq!(Adjacency::of(&parts, 0).0.len(), expected, "{lookup_span:?}");
+            assert_eq!(Adjacency::edges(&parts, 0).len(), expected, "{lookup_span:?}");
         }
     }
 }

@@ -164,9 +164,8 @@ fn kernel_name(name: &str) -> &[u8] {
 
 /// The threads and fibers.
 fn objects(space: &ObjectSpace) -> impl Iterator<Item = (u32, &DataType)> {
-    let slots = 0..space.slots.len() as u32;
-    slots.filter(|&slot| space.slots[slot as usize].kind() == SlotType::DATA).filter_map(|slot| {
-        let data_type = space.data_type_of(slot)?;
+    space.data_objects.iter().filter_map(|(slot, data_type)| {
+        let data_type = space.data_types.get(data_type? as usize)?;
         (data_type.is_thread() || data_type.is_fiber()).then_some((slot, data_type))
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use allocator::{Block, BlockState, HeapMap};
-use capture::SparseRows;
+use capture::{SparseRows, both};
 use ruby::{ObjectSpace, Slot, SlotType};
 
 use crate::Cause;
@@ -87,7 +87,7 @@ impl Trace {
         for table in jit::tables(heap.block_count(), table.space, graph) {
             tracer.reach(table, tracer.trace.jit(), false, 1);
         }
-        tracer.start_from_slots(&graph.of_slots);
+        tracer.start_from_slots(graph.of_slots.iter());
         for (index, root) in graph.roots.iter().enumerate() {
             if *root != Root::Stacks {
                 tracer.start_from_root(index);
@@ -117,10 +117,33 @@ impl Trace {
         table: &OwnerTable<'_>,
     ) -> Self {
         let graph = PointerGraph::default();
-        let mut tracer = Tracer::new(heap, &graph, table);
-        tracer.claim_heap_pages();
-        tracer.start_from_slots(slot_edges);
-        tracer.trace
+        let trace = |slots| {
+            let mut tracer = Tracer::new(heap, &graph, table);
+            tracer.claim_heap_pages();
+            tracer.start_from_slots(slots);
+            tracer.trace
+        };
+        let [first, second] = slot_edges.halves();
+        let (mut first, second) = both(|| trace(first), || trace(second));
+        first.add(&second, heap.block_count());
+        first
+    }
+
+    /// Adds the owners of blocks that later slots refer to.
+    fn add(&mut self, later: &Self, blocks: usize) {
+        let nobody = self.nobody();
+        for block in 0..blocks {
+            let (own, code) = (self.code_of(block), later.code_of(block));
+            if code == nobody {
+                continue;
+            }
+            if own == nobody {
+                self.codes.set(block, code);
+            }
+            if later.is_shared(block) || own != code && own != nobody {
+                self.shared.insert(block as u32);
+            }
+        }
     }
 
     /// The owner of the block with this number.
@@ -265,8 +288,8 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    fn start_from_slots(&mut self, slot_edges: &SparseRows<Edge>) {
-        for (slot, edges) in slot_edges.iter() {
+    fn start_from_slots<'e>(&mut self, slot_edges: impl Iterator<Item = (u32, &'e [Edge])>) {
+        for (slot, edges) in slot_edges {
             let slot = self.space.slots.get(slot as usize);
             let Some(owner) = slot.and_then(|slot| self.trace.code_of_slot(*slot)) else {
                 continue;
@@ -350,7 +373,7 @@ impl<'a> Tracer<'a> {
             let is_doubtful = doubt > Doubt::None;
             let owner = self.trace.code_of(node as usize);
             let is_shared = self.trace.shared.contains(node);
-            for edge in self.graph.of(node).0.iter().filter(|edge| !edge.is_uncertain()) {
+            for edge in self.graph.edges(node).iter().filter(|edge| !edge.is_uncertain()) {
                 let is_taken = self.is_taken(edge.to());
                 if !is_taken || !is_doubtful && !self.graph.is_known(edge.to()) {
                     self.reach(edge.to(), owner, is_shared, depth + 1);
@@ -373,7 +396,7 @@ impl<'a> Tracer<'a> {
             }
             let is_shared = self.trace.shared.contains(node);
             let mut waits = false;
-            for edge in self.graph.of(node).0.iter().filter(|edge| edge.is_uncertain()) {
+            for edge in self.graph.edges(node).iter().filter(|edge| edge.is_uncertain()) {
                 // The table that these bins or entries belong to may be doubtful itself, and is followed later.
                 if !self.follows_doubtful_interior && self.graph.is_part_of_hash_table(edge.to()) {
                     waits = true;

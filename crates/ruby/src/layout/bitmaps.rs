@@ -157,6 +157,27 @@ impl Bitmaps {
         }
     }
 
+    /// The bits of a page's slots, in their order: as [`index`](Self::index), without a division for each.
+    pub(crate) fn indices(&self, page: &HeapPage) -> impl Iterator<Item = usize> + use<> {
+        let (first, slot_bytes, unit) = match self.bit_index {
+            BitIndex::Number => (0, 1, 1),
+            BitIndex::Offset => (
+                (page.first_slot - page.range.start) as usize,
+                page.slot_bytes as usize,
+                self.unit as usize,
+            ),
+        };
+        let (step, rest_of_step) = (slot_bytes / unit, slot_bytes % unit);
+        let (mut index, mut rest) = (first / unit, first % unit);
+        std::iter::repeat_with(move || {
+            let own = index;
+            rest += rest_of_step;
+            index += step + usize::from(rest >= unit);
+            rest -= if rest >= unit { unit } else { 0 };
+            own
+        })
+    }
+
     /// Reads the bitmaps of a page.
     pub(crate) fn read(
         &self,
@@ -231,6 +252,30 @@ mod tests {
             keep(&mut bits, start..end);
             for at in 0..MAX_WORDS * 64 {
                 assert_eq!(bit(&bits, at), (start..end).contains(&at), "{at} of {start}..{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_bits_of_slots_in_their_order_are_those_of_each() {
+        for bit_index in [BitIndex::Offset, BitIndex::Number] {
+            for (first, slot_bytes, unit) in [
+                (40, 40, 40),
+                (16, 40, 40),
+                (8, 160, 40),
+                (64, 96, 40),
+                (24, 640, 32),
+                (56, 72, 32),
+            ] {
+                let page = HeapPage {
+                    range: Address(1 << 16)..Address(2 << 16),
+                    first_slot: Address((1 << 16) + first),
+                    slot_bytes,
+                    slots: 0..80,
+                };
+                let bitmaps = Bitmaps { at: 0, words: 26, unit, bit_index };
+                let each = (0..80).map(|slot| bitmaps.index(&page, slot));
+                assert!(bitmaps.indices(&page).take(80).eq(each), "{first} {slot_bytes} {unit}");
             }
         }
     }

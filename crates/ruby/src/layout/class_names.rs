@@ -106,11 +106,11 @@ impl<'a> ObjectReader<'a> {
         (SlotType::of_flags(flags) == SlotType::IMEMO).then_some(object::imemo_number(flags))
     }
 
-    /// The first bytes of the slot at `at`, if it holds an object of this type.
-    fn read(&self, at: Address, kind: SlotType) -> Option<Vec<u8>> {
-        let Some((index, slots)) = self.slots else { return self.read_running(at, kind) };
+    /// The first bytes of the slot at `at`, if it holds an object of one of these types.
+    fn read(&self, at: Address, kinds: &[SlotType]) -> Option<Vec<u8>> {
+        let Some((index, slots)) = self.slots else { return self.read_running(at, kinds) };
         let (slot, slot_bytes) = index.slot_and_bytes_at(at)?;
-        if slots.get(slot as usize)?.kind() != kind {
+        if !kinds.contains(&slots.get(slot as usize)?.kind()) {
             return None;
         }
         let mut bytes = vec![0; (slot_bytes as usize).min(SEARCHED_SLOT_BYTES)];
@@ -119,21 +119,21 @@ impl<'a> ObjectReader<'a> {
     }
 
     /// The first bytes from `at` on. The size of the slot is unknown, so other slots may follow.
-    fn read_running(&self, at: Address, kind: SlotType) -> Option<Vec<u8>> {
+    fn read_running(&self, at: Address, kinds: &[SlotType]) -> Option<Vec<u8>> {
         let mut bytes = vec![0; SEARCHED_SLOT_BYTES];
         let read = self.image.read(at, &mut bytes);
         bytes.truncate(read);
-        let is_it = SlotType::of_flags(word(&bytes, 0)) == kind;
+        let is_it = kinds.contains(&SlotType::of_flags(word(&bytes, 0)));
         (at.is_aligned(8) && is_it && read >= MIN_SLOT_BYTES).then_some(bytes)
     }
 
     /// The first bytes of the slot of a class or module.
     pub(crate) fn class(&self, at: Address) -> Option<Vec<u8>> {
-        self.read(at, SlotType::CLASS).or_else(|| self.read(at, SlotType::MODULE))
+        self.read(at, &[SlotType::CLASS, SlotType::MODULE])
     }
 
     fn string(&self, at: u64, layout: StringLayout) -> Option<Vec<u8>> {
-        let slot = self.read(Address(at), SlotType::STRING)?;
+        let slot = self.read(Address(at), &[SlotType::STRING])?;
         let flags = word(&slot, 0);
         if flags & NOT_EMBEDDED != 0 {
             let mut bytes = vec![0; usize::try_from(word(&slot, 16)).ok()?.min(MAX_NAME)];
@@ -264,7 +264,12 @@ impl ClassNames {
 
 /// Text without control characters: names are printed on terminals.
 fn printable(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_NAME)]);
+    let bytes = &bytes[..bytes.len().min(MAX_NAME)];
+    let text = String::from_utf8_lossy(bytes);
+    // Nearly all names.
+    if bytes.iter().all(|it| it.is_ascii() && !it.is_ascii_control()) {
+        return text.into_owned();
+    }
     let plain = |it: char| if capture::is_control(it) { char::REPLACEMENT_CHARACTER } else { it };
     text.chars().map(plain).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use capture::{Finding, Severity};
+use capture::{Finding, Severity, both};
 
 use crate::error::{Check, Failure};
 use crate::interpreter::Landmark;
@@ -28,7 +28,6 @@ pub(crate) struct Classes {
 
 struct Resolver<'a> {
     context: &'a Context<'a>,
-    names: Option<ClassNames>,
     imemo_types: ImemoTypes,
     /// In slot order.
     ancestors: &'a [Ancestor],
@@ -50,7 +49,7 @@ pub(crate) fn resolve(context: &Context<'_>, read: &mut Slots) -> Result<Classes
     if let Some(landmark) = basics.landmarks.iter().find(is_no_class) {
         return Err(context.failure(Check::Landmarks, landmark.class));
     }
-    let reader = reader(context, &read.slots);
+    let reader = ObjectReader::new(context.basics.image, context.classifier.index(), &read.slots);
     let names = ClassNames::derive(reader, &basics.landmarks, basics.shape_tree);
     let named = std::mem::take(&mut read.class_references).list;
     let (imemo_types, unverified) =
@@ -59,14 +58,18 @@ pub(crate) fn resolve(context: &Context<'_>, read: &mut Slots) -> Result<Classes
     let ancestors = std::mem::take(&mut read.ancestors);
     let mut resolver = Resolver {
         context,
-        names,
         imemo_types,
         ancestors: &ancestors,
         known: HashMap::new(),
         classes: Vec::new(),
     };
-    let resolved: Vec<u32> =
-        named.into_iter().map(|class| resolver.resolve(class, &read.slots)).collect();
+    let resolved: Vec<u32> = named.into_iter().map(|class| resolver.resolve(class)).collect();
+    let mut classes = resolver.classes;
+    if let Some(names) = names {
+        let half = classes.len() / 2;
+        let (first, second) = classes.split_at_mut(half);
+        _ = both(|| add_names(first, names, reader), || add_names(second, names, reader));
+    }
     for (index, slot) in (0..).zip(&mut read.slots) {
         let Some(&class) = resolved.get(slot.class() as usize) else { continue };
         if class == NO_CLASS {
@@ -82,11 +85,16 @@ pub(crate) fn resolve(context: &Context<'_>, read: &mut Slots) -> Result<Classes
     if read.counts.astray > MAX_ASTRAY.max(read.counts.live / 4) {
         return Err(context.failure(Check::Classes, heap.start()));
     }
-    Ok(Classes { classes: resolver.classes, names, imemo_types, findings })
+    Ok(Classes { classes, names, imemo_types, findings })
 }
 
-fn reader<'a>(context: &'a Context<'_>, slots: &'a [Slot]) -> ObjectReader<'a> {
-    ObjectReader::new(context.basics.image, context.classifier.index(), slots)
+/// Adds the names of classes that programs see. They are spread over the whole memory.
+fn add_names(classes: &mut [Class], names: ClassNames, reader: ObjectReader<'_>) {
+    for class in classes {
+        if let ClassKind::Visible(address) = class.kind {
+            class.name = names.name(reader, address);
+        }
+    }
 }
 
 fn shortcomings(
@@ -107,7 +115,7 @@ fn shortcomings(
 
 impl Resolver<'_> {
     /// The index of the class that this refers to; [`NO_CLASS`] if it refers to no class.
-    fn resolve(&mut self, class: ClassReference, slots: &[Slot]) -> u32 {
+    fn resolve(&mut self, class: ClassReference) -> u32 {
         if let Some(known) = self.known.get(&class) {
             return *known;
         }
@@ -121,13 +129,10 @@ impl Resolver<'_> {
             }
             ClassReference::Slot(slot) => match self.real_class(slot) {
                 Some(real) if real == slot => {
-                    self.context.heap.slot_address(slot).map_or(NO_CLASS, |address| {
-                        let reader = reader(self.context, slots);
-                        let name = self.names.and_then(|it| it.name(reader, address));
-                        self.add(ClassKind::Visible(address), name)
-                    })
+                    let address = self.context.heap.slot_address(slot);
+                    address.map_or(NO_CLASS, |at| self.add(ClassKind::Visible(at), None))
                 }
-                Some(real) => self.resolve(ClassReference::Slot(real), slots),
+                Some(real) => self.resolve(ClassReference::Slot(real)),
                 None => NO_CLASS,
             },
         };

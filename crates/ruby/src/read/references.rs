@@ -2,7 +2,7 @@
 
 use capture::Address;
 
-use crate::address_classifier::{AddressClassifier, Place};
+use crate::address_classifier::AddressClassifier;
 use crate::layout::object::Object;
 use crate::layout::object_layouts::{ObjectLayouts, ObjectWord};
 use crate::model::content::Content;
@@ -37,10 +37,11 @@ pub(crate) fn for_each(
         if word < MIN_ADDRESS || !word.is_multiple_of(ALIGNMENT) {
             return;
         }
-        // Most pointers are to slots, and their index is faster than the classifier.
-        if let Some(slot) = classifier.slot_at(word) {
+        // Most other words are no pointers to memory, and the index of slots is faster than the classifier.
+        let is_memory = matches!(meaning, ObjectWord::Memory(..)) && classifier.is_private(word);
+        if !is_memory && let Some(slot) = classifier.slot_at(word) {
             found(Reference::Slot(slot));
-        } else if classifier.at(word) == Place::Private {
+        } else if is_memory || classifier.is_private(word) {
             let at = Address(word);
             match meaning {
                 ObjectWord::Value(_) => {}

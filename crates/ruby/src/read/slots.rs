@@ -299,9 +299,9 @@ impl Reader<'_, '_> {
         let image = context.basics.image;
         let page_bitmaps = self.bitmaps.read(image, page, descriptor).ok_or(unreadable)?;
         let mut live = [0; MAX_WORDS];
-        for (number, slot) in slots.iter_mut().enumerate() {
+        let bits = self.bitmaps.indices(page);
+        for ((number, slot), bit) in slots.iter_mut().enumerate().zip(bits) {
             let (offset, number) = (number * slot_bytes, number as u32);
-            let bit = self.bitmaps.index(page, number);
             if self.holes.iter().any(|it| offset < it.end && it.start < offset + slot_bytes) {
                 into.counts.unread += 1;
                 bitmaps::set(&mut live, bit);

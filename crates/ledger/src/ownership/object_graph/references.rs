@@ -81,7 +81,7 @@ impl ObjectGraph<'_> {
     fn of_extension_memory(&self, paths: &Paths, mut each: impl FnMut(u32, Level)) {
         for block in 0..self.heap.block_count() as u32 {
             if paths.level(self.memory(block)) < Level::Deep && self.is_behind_structure(block) {
-                let (_, slots) = self.pointers.of(block);
+                let slots = self.pointers.slots(block);
                 slots.iter().for_each(|slot| each(self.slot(slot.to()), Level::Deep));
             }
         }
@@ -135,22 +135,21 @@ impl ObjectGraph<'_> {
         for block in values_of(&self.pointers.of_structures, node) {
             each(self.memory(block), Level::Named);
         }
-        let (edges, slots) = self.pointers.of(node);
-        if edges.is_empty() && slots.is_empty() {
+        if !self.pointers.is_inner(node) {
             return;
         }
         let owner = self.trace.owner_of(node as usize);
         let is_root = self.root_at(node).is_some();
         let is_interpreters = self.trace.cause_of(node as usize) == Cause::RubyVm;
         if !self.is_behind_structure(node) {
-            for slot in slots {
+            for slot in self.pointers.slots(node) {
                 if !(is_interpreters && self.named_slots.contains(slot.to())) {
                     let level = if slot.is_uncertain() { Level::Uncertain } else { Level::Named };
                     each(self.slot(slot.to()), level);
                 }
             }
         }
-        for edge in edges {
+        for edge in self.pointers.edges(node) {
             let to = edge.to();
             if self.memory_of_threads.contains(to) {
                 continue;
