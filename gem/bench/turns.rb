@@ -2,9 +2,9 @@
 
 # usage: turns.rb burst|churn|jobs ROUNDS EXTENSION
 #
-# Repeats the same work in one process, in turns without AutoTrim, with it, and with a trim after each major sweep. So all
-# have the same heap, and two arenas. The first work after a switch is not measured: it still pays for the mode before.
-# Prints one line of JSON: the figures of each mode, by round.
+# Repeats the same work in one process, in turns without AutoTrim, with it, and with a trim after each major sweep. So
+# all have the same heap, and one arena. The first work after a switch is not measured: it still pays for the mode
+# before. Prints one line of JSON: the figures of each mode, by round.
 
 require "json"
 require_relative "figures"
@@ -27,7 +27,8 @@ MODES = {
 }.freeze
 
 def work(program)
-  Array.new(THREADS.fetch(program)) { |index| Thread.new { Workloads.public_send(program, Random.new(index)) } }.each(&:join)
+  start = ->(index) { Thread.new { Workloads.public_send(program, Random.new(index)) } }
+  Array.new(THREADS.fetch(program), &start).each(&:join)
 end
 
 def cpu
@@ -41,7 +42,8 @@ def measure(program)
   started = cpu
   worker = Thread.new { work(program) }
   samples << rss until worker.join(PERIOD)
-  { cpu: cpu - started, rss: samples.sum / samples.size, **ProcessCounts.since(before, pids).slice(:system, :own, :faults) }
+  counts = ProcessCounts.since(before, pids).slice(:system, :own, :faults)
+  { cpu: cpu - started, rss: samples.sum / samples.size, **counts }
 end
 
 # Limits the arenas, before any thread has one.

@@ -17,10 +17,10 @@ module Workloads
     end
   end
 
-  # The jobs of one thread of a busy Sidekiq: most are small, one in ten builds 8 to 40 MiB of strings, and each waits for
-  # its input for a while.
+  # The jobs of one thread of a busy Sidekiq: most are small, one in ten builds 8 to 40 MiB of strings, and each waits
+  # for its input for a while.
   def self.jobs(random)
-    20.times { job(random) }
+    60.times { job(random) }
   end
 
   def self.job(random)

@@ -160,7 +160,8 @@ class AutoTrimTest < Minitest::Test
 
   def test_it_limits_the_arenas_unless_the_environment_does
     assert_operator arenas(""), :>, 4
-    assert_equal 2, arenas("Rbloat::AutoTrim.start")
+    assert_equal 1, arenas("Rbloat::AutoTrim.start")
+    assert_equal 2, arenas("Rbloat::AutoTrim.start(arenas: 2)")
     assert_operator arenas("Rbloat::AutoTrim.start(arenas: nil)"), :>, 4
     assert_equal 3, arenas("Rbloat::AutoTrim.start", env: { "MALLOC_ARENA_MAX" => "3" })
     assert_equal 3, arenas("Rbloat::AutoTrim.start", env: { "GLIBC_TUNABLES" => "glibc.malloc.arena_max=3" })

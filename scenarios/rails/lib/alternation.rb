@@ -5,14 +5,15 @@ require_relative "../../../testkit/ruby/statistics"
 require_relative "block"
 
 # Switches a running shop between modes, and measures the same block of requests in each. So all modes have the same
-# process, with the same heap. The first block after a switch is not measured: it still pays for the mode before, such as
-# the page faults on memory that was trimmed.
+# process, with the same heap. The first block after a switch is not measured: it still pays for the mode before, by page
+# faults on memory that was trimmed.
 class Alternation
   # What the shop executes to enter a mode, and to leave it.
   MODES = {
     "off" => ["Rbloat.stop", "nil"],
     "gem" => ["Rbloat.start", "Rbloat.stop"],
-    "growth" => ["Rbloat.configuration.auto_trim = false; Rbloat.start", "Rbloat.stop; Rbloat.configuration.auto_trim = true"],
+    "growth" => ["Rbloat.configuration.auto_trim = false; Rbloat.start",
+                 "Rbloat.stop; Rbloat.configuration.auto_trim = true"],
     "sweep" => ["Rbloat.stop; TrimInGC.start('sweep')", "TrimInGC.stop"]
   }.freeze
   SIGNAL = "WINCH"
