@@ -107,6 +107,8 @@ objects = ObjectSpace.count_objects.then { |counts| counts[:TOTAL] - counts[:FRE
 kept = keep.call(query.call(ROWS))
 read_all.call(kept) if ARGV[0] == "tuple"
 3.times { GC.start }
+# Values that were strings for a moment have left free memory.
+Rbloat.trim
 after = Rbloat.rss_bytes
 made = ObjectSpace.count_objects.then { |counts| counts[:TOTAL] - counts[:FREE] } - objects
 kept = nil

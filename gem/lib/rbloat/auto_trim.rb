@@ -43,7 +43,7 @@ module Rbloat
     class << self
       # Starts trimming in this process and in the processes that it forks. Does nothing if it is already running.
       #
-      # @param share [Float] the share of the program's CPU time, and of idle time, that trimming may cost in the long run
+      # @param share [Float] the share of the CPU time, and of idle time, that trimming may cost in the long run
       # @param least_bytes [Integer] the bytes that a trim must return to be worth it
       # @param cgroup [Cgroup, nil] the control group whose memory limit counts
       # @param pressure [Float] the share of the limit above which trims do not wait for the budget
