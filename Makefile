@@ -33,7 +33,7 @@ test: ## run all tests, the gem's too; those of live processes need ptrace
 
 gem: ## build the gem's extension and run its tests
 	@scripts/setup ruby gcc libc6-dev ruby-dev rake-compiler ruby-minitest ruby-railties ruby-activerecord puma \
-	    ruby-sidekiq libjemalloc2 ruby-pg postgresql ruby-mysql2 mariadb-server-core
+	    ruby-sidekiq libjemalloc2 ruby-pg postgresql ruby-mysql2 mariadb-server-core ruby-prometheus-client-mmap ruby-statsd
 	cd gem && rake compile test
 
 gem-valgrind: ## run the tests of the gem's extension, and its threads, under valgrind

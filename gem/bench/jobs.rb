@@ -2,23 +2,16 @@
 
 # usage: jobs.rb SECONDS nothing|SHARE|sweep EXTENSION
 #
-# Ten threads that run jobs like a busy Sidekiq: most are small, one in ten builds 8 to 40 MiB of strings, and each
-# waits for its input for a while. SHARE is the share of AutoTrim. Prints one line of JSON.
+# Ten threads that run the jobs of workloads.rb. SHARE is the share of AutoTrim. Prints one line of JSON.
 
 require "json"
 require_relative "figures"
+require_relative "workloads"
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
 seconds, way, extension = ARGV
 
 THREADS = 10
-
-def job(random)
-  count = random.rand < 0.1 ? random.rand(4_000..20_000) : random.rand(50..500)
-  strings = Array.new(count) { "x" * random.rand(64..4_000) }
-  sleep random.rand(0.02..0.1)
-  strings.sum(&:size)
-end
 
 case way
 when "nothing" then nil
@@ -36,7 +29,7 @@ threads = Array.new(THREADS) do |index|
     random = Random.new(index)
     count = 0
     while clock < finish
-      job(random)
+      Workloads.job(random)
       count += 1
     end
     count

@@ -1,24 +1,40 @@
 # frozen_string_literal: true
 
-# usage: results.rb values|to_a|tuple|getvalue|result_set|shrink|strings
+# usage: results.rb values|to_a|tuple|getvalue|result_set|shrink|strings|mysql2_to_a|mysql2_result_set
 #
 # Reads a result of 10,000 rows of 20 text columns in one way: all cells, and 1 % of them. Prints one line of JSON:
-# milliseconds from the PG::Result on, retained objects, and the growth of RSS. Environment variables name the server.
+# milliseconds from the PG::Result or the Mysql2::Result on, retained objects, and the growth of RSS. Environment
+# variables name the server.
 
 require "json"
 require "objspace"
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__))
-require "rbloat/pg"
+require "rbloat/#{ARGV[0].start_with?('mysql2') ? 'mysql2' : 'pg'}"
 require_relative "../../testkit/ruby/extension"
 require_relative "../../testkit/ruby/statistics"
 require Extension.compile(File.join(__dir__, "strings.c"))
 
 ROWS = 10_000
 COLUMNS = 20
-# 49.5 bytes in a cell on average, 9.4 MiB in all.
-SQL = "SELECT #{Array.new(COLUMNS) { |c| "rpad((g * #{c + 1})::text, 49 + mod(g, 2), 'x') AS c#{c}" }.join(', ')} " \
-      "FROM generate_series(1, %d) g"
+# 49.5 bytes in a cell on average, 9.4 MiB in all. The text is that of PostgreSQL or MariaDB.
+def sql(rows, text, table)
+  cells = Array.new(COLUMNS) { |column| "rpad(#{format(text, column + 1)}, 49 + mod(g, 2), 'x') AS c#{column}" }
+  "SELECT #{cells.join(', ')} FROM #{format(table, rows)}"
+end
+
+def postgres
+  connection = PG.connect
+  ->(rows) { connection.exec(sql(rows, "(g * %d)::text", "generate_series(1, %d) g")) }
+end
+
+def mariadb
+  client = Mysql2::Client.new(socket: ENV.fetch("MYSQL_UNIX_PORT"))
+  client.query("SET max_recursive_iterations = 1000000")
+  numbers = "(WITH RECURSIVE n(g) AS (SELECT 1 UNION ALL SELECT g + 1 FROM n WHERE g < %d) SELECT g FROM n) numbers"
+  ->(rows) { client.query(sql(rows, "g * %d", numbers), cast: false, cache_rows: false, as: :array) }
+end
+
 SOME = (0...ROWS * COLUMNS).step(100).map { |cell| cell.divmod(COLUMNS) }.freeze
 ROUNDS = 7
 
@@ -53,6 +69,14 @@ WAYS = {
     ->(result) { Rbloat::PGResultSet.new(result).shrink }, ->(kept, row, column) { kept.get(row, column) },
     ->(kept) { kept.each_row { |row| row.each(&:itself) } }
   ],
+  "mysql2_to_a" => [
+    ->(result) { result.to_a.tap { result.free } }, ->(kept, row, column) { kept[row][column] },
+    ->(kept) { kept.each { |row| row.each(&:itself) } }
+  ],
+  "mysql2_result_set" => [
+    ->(result) { Rbloat::Mysql2ResultSet.new(result) }, ->(kept, row, column) { kept.get(row, column) },
+    ->(kept) { kept.each_row { |row| row.each(&:itself) } }
+  ],
   # Only creates the strings, without a result.
   "strings" => [
     ->(_result) {}, ->(_kept, _row, _column) {},
@@ -61,11 +85,11 @@ WAYS = {
 }.freeze
 
 keep, read, read_all = WAYS.fetch(ARGV.fetch(0))
-connection = PG.connect
+query = ARGV[0].start_with?("mysql2") ? mariadb : postgres
 
 measure = lambda do |&block|
   samples = Array.new(ROUNDS) do
-    result = connection.exec(format(SQL, ROWS))
+    result = query.call(ROWS)
     GC.start
     started = clock
     block.call(result)
@@ -75,14 +99,16 @@ measure = lambda do |&block|
 end
 
 # The memory is measured first, before other rounds leave garbage.
-connection.exec(format(SQL, 10)).then { |few| keep.call(few) } unless ARGV[0] == "tuple"
+query.call(10).then { |few| keep.call(few) } unless ARGV[0] == "tuple"
 3.times { GC.start }
 Rbloat.trim
 before = Rbloat.rss_bytes
 objects = ObjectSpace.count_objects.then { |counts| counts[:TOTAL] - counts[:FREE] }
-kept = keep.call(connection.exec(format(SQL, ROWS)))
+kept = keep.call(query.call(ROWS))
 read_all.call(kept) if ARGV[0] == "tuple"
 3.times { GC.start }
+# Values that were strings for a moment have left free memory.
+Rbloat.trim
 after = Rbloat.rss_bytes
 made = ObjectSpace.count_objects.then { |counts| counts[:TOTAL] - counts[:FREE] } - objects
 kept = nil

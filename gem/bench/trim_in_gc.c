@@ -1,5 +1,5 @@
 /* An alternative to AutoTrim: malloc_trim inside the GC, at the end of the mark or the sweep of each major GC.
-   TrimInGC.start("mark" or "sweep") */
+   TrimInGC.start("mark" or "sweep"), TrimInGC.stop */
 #include <malloc.h>
 #include <ruby.h>
 #include <ruby/debug.h>
@@ -24,6 +24,12 @@ static VALUE start(VALUE self, VALUE place)
     return Qnil;
 }
 
+static VALUE stop(VALUE self)
+{
+    rb_tracepoint_disable(tracepoint);
+    return Qnil;
+}
+
 void Init_trim_in_gc(void)
 {
     VALUE module = rb_define_module("TrimInGC");
@@ -31,4 +37,5 @@ void Init_trim_in_gc(void)
     major_gc_count = ID2SYM(rb_intern("major_gc_count"));
     rb_gc_stat(major_gc_count);
     rb_define_singleton_method(module, "start", start, 1);
+    rb_define_singleton_method(module, "stop", stop, 0);
 }

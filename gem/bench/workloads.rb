@@ -16,4 +16,17 @@ module Workloads
       result.clear
     end
   end
+
+  # The jobs of one thread of a busy Sidekiq: most are small, one in ten builds 8 to 40 MiB of strings, and each waits
+  # for its input for a while.
+  def self.jobs(random)
+    60.times { job(random) }
+  end
+
+  def self.job(random)
+    count = random.rand < 0.1 ? random.rand(4_000..20_000) : random.rand(50..500)
+    strings = Array.new(count) { "x" * random.rand(64..4_000) }
+    sleep random.rand(0.02..0.1)
+    strings.sum(&:size)
+  end
 end

@@ -7,13 +7,17 @@ module Statistics
     values.sort[values.size / 2]
   end
 
-  # Returns the geometric mean of ratios, its standard error (0 for a single one), and the range, as a Hash.
+  # Returns the mean and its standard error (0 for a single value), as a Hash.
+  def self.mean(values)
+    middle = values.sum.fdiv(values.size)
+    variance = values.sum { |each| (each - middle)**2 } / [values.size - 1, 1].max
+    { middle: middle, error: Math.sqrt(variance / values.size) }
+  end
+
+  # Returns the geometric mean of ratios, its standard error, and the range, as a Hash.
   def self.ratio(ratios)
-    logarithms = ratios.map { |ratio| Math.log(ratio) }
-    middle = logarithms.sum / ratios.size
-    variance = logarithms.sum { |each| (each - middle)**2 } / [ratios.size - 1, 1].max
-    { middle: Math.exp(middle), error: Math.exp(middle) * Math.sqrt(variance / ratios.size),
-      low: ratios.min, high: ratios.max }
+    middle, error = mean(ratios.map { |ratio| Math.log(ratio) }).values
+    { middle: Math.exp(middle), error: Math.exp(middle) * error, low: ratios.min, high: ratios.max }
   end
 
   # The median, the lowest and the highest of some values.

@@ -57,15 +57,18 @@ typedef struct {
     const trim_settings *settings;
     rbloat_ration ration;
     int64_t floor;
-    double looked_at, counted_at, look_took, process_cpu, own_cpu;
-    int64_t faults, rss_counted, expected;
+    double looked_at, counted_at, look_took;
+    double program_cpu; /* CPU time of all other threads at the last look */
+    double own_cpu;     /* CPU time of this thread that is booked */
+    int64_t faults, rss_counted, in_use, expected;
     rbloat_gc_counts counted, trimmed;
 } trimmer;
 
-/* The floor of the process, found by this thread or an earlier one. A forked process inherits it together with the memory.
-   The lock guards it, and the totals. */
-static bool has_floor;
+/* The floor and the account of the process, by this thread or an earlier one. So a restart forgets no debts. A forked
+   process inherits them together with the memory. The lock guards them, and the totals. */
+static bool has_floor, has_ration;
 static int64_t last_floor;
+static rbloat_ration last_ration;
 
 static struct {
     uint64_t trims, useless, looks, under_pressure;
@@ -75,10 +78,9 @@ static struct {
 
 static atomic_bool quiet_was_announced;
 
-static int64_t rest_of(const trimmer *state, const rbloat_resident *resident, const rbloat_malloc_counts *counts,
-                       const rbloat_gc_counts *gc)
+static int64_t rest_of(const trimmer *state, const rbloat_resident *resident, int64_t in_use, const rbloat_gc_counts *gc)
 {
-    return resident->anonymous - counts->in_use - (int64_t)gc->heap_pages * state->settings->page_of_ruby;
+    return resident->anonymous - in_use - (int64_t)gc->heap_pages * state->settings->page_of_ruby;
 }
 
 /* The distance to the memory limit. The urgency is 0 where the limit begins to be near, 1 where it is reached, and negative
@@ -114,18 +116,28 @@ static int64_t least_of(const trim_settings *settings, const closeness *close, i
     return part > settings->least ? part : settings->least;
 }
 
+/* Books the CPU time of this thread since the last call. */
+static void book_own_time(trimmer *state)
+{
+    double cpu = rbloat_thread_cpu();
+    rbloat_ration_spent(&state->ration, cpu - state->own_cpu);
+    state->own_cpu = cpu;
+}
+
 /* Books the time and the page faults since the last look. Returns true if the process was idle in that time. */
 static bool pass_time(trimmer *state, double now)
 {
-    double span = now - state->looked_at, cpu = rbloat_process_cpu(), own = rbloat_thread_cpu();
+    double program_cpu = rbloat_process_cpu() - rbloat_thread_cpu();
     int64_t faults = rbloat_minor_faults();
-    double busy = (cpu - state->process_cpu) - (own - state->own_cpu);
-    rbloat_ration_passed(&state->ration, span, faults - state->faults);
+    rbloat_span span = {.seconds = now - state->looked_at, .cpu = program_cpu - state->program_cpu,
+                        .faults = faults - state->faults};
+    span.quiet = rbloat_was_quiet(span.seconds, span.cpu);
+    rbloat_ration_passed(&state->ration, &span);
+    book_own_time(state);
     state->looked_at = now;
-    state->process_cpu = cpu;
-    state->own_cpu = own;
+    state->program_cpu = program_cpu;
     state->faults = faults;
-    return atomic_exchange(&quiet_was_announced, false) || rbloat_was_quiet(span, busy);
+    return atomic_exchange(&quiet_was_announced, false) || span.quiet;
 }
 
 static bool worth_a_look(const trimmer *state, const rbloat_outlook *outlook, const rbloat_gc_counts *gc, double now)
@@ -150,10 +162,11 @@ static int64_t expect(trimmer *state, const rbloat_resident *resident, const rbl
     double took = rbloat_thread_cpu() - started;
     state->counted_at = rbloat_monotonic();
     state->look_took = took;
-    int64_t rest = rest_of(state, resident, &counts, gc);
+    int64_t rest = rest_of(state, resident, counts.in_use, gc);
     if (rest < state->floor) state->floor = rest;
     state->counted = *gc;
     state->rss_counted = resident->rss;
+    state->in_use = counts.in_use;
     state->expected = rest - state->floor < counts.free ? rest - state->floor : counts.free;
 
     rbloat_lock();
@@ -175,10 +188,9 @@ static bool trim(trimmer *state, const rbloat_outlook *outlook, const rbloat_gc_
     double took = rbloat_monotonic() - started;
     if (!rbloat_read_resident(&after)) return false;
     int64_t returned = before.rss > after.rss ? before.rss - after.rss : 0;
-    /* Walks malloc's lists again. This is a part of the cost of the trim. */
-    rbloat_malloc_counts counts = rbloat_count_malloc();
     rbloat_ration_trimmed(&state->ration, outlook, now, rbloat_thread_cpu() - cpu, returned);
-    state->floor = rest_of(state, &after, &counts, gc);
+    /* Counting again would take as long as the look before, and during a trim other threads can hardly allocate. */
+    state->floor = rest_of(state, &after, state->in_use, gc);
     state->trimmed = *gc;
     state->expected = 0;
     state->rss_counted = after.rss;
@@ -219,12 +231,14 @@ static double look(trimmer *state)
     if (worth_a_look(state, &outlook, &gc, now)) {
         outlook.expected = expect(state, &resident, &gc);
         bool useful = rbloat_ration_allows(&state->ration, &outlook) && trim(state, &outlook, &gc, now);
-        if (!outlook.quiet || outlook.pressure) rbloat_ration_looked(&state->ration, state->look_took);
+        book_own_time(state);
         if (outlook.pressure) {
             rbloat_ration_pressed(&state->ration, close.urgency, rbloat_monotonic(), rbloat_thread_cpu() - cpu, useful);
         }
     }
     rbloat_lock();
+    last_ration = state->ration;
+    has_ration = true;
     totals.credit = state->ration.credit;
     rbloat_unlock();
     if (outlook.pressure) return PRESSING;
@@ -248,7 +262,7 @@ static void find_first_floor(trimmer *state)
     if (found || !rbloat_read_resident(&resident)) return;
     rbloat_gc_counts gc = rbloat_count_gc();
     rbloat_malloc_counts counts = rbloat_count_malloc();
-    state->floor = rest_of(state, &resident, &counts, &gc) - counts.free;
+    state->floor = rest_of(state, &resident, counts.in_use, &gc) - counts.free;
     rbloat_lock();
     has_floor = true;
     last_floor = state->floor;
@@ -268,15 +282,24 @@ static void wait_for(rbloat_native_thread *thread, double seconds)
     }
 }
 
+/* Continues the account of an earlier thread. Page faults since its end are forgotten. */
+static void find_ration(trimmer *state)
+{
+    state->ration = rbloat_new_ration(state->settings->share, rbloat_measure_fault(), sysconf(_SC_PAGESIZE));
+    rbloat_lock();
+    if (has_ration) rbloat_ration_continue(&state->ration, &last_ration);
+    rbloat_unlock();
+}
+
 static void run(rbloat_native_thread *thread)
 {
     /* The first trim needs no sweep: from Ruby 3.3 on, sweeps before the start are not counted. */
     trimmer state = {.thread = thread, .settings = &((context *)thread)->settings, .trimmed = {.sweeps = UINT64_MAX}};
     find_first_floor(&state);
-    state.ration = rbloat_new_ration(state.settings->share, rbloat_measure_fault(), sysconf(_SC_PAGESIZE));
+    find_ration(&state);
     state.looked_at = rbloat_monotonic();
-    state.process_cpu = rbloat_process_cpu();
     state.own_cpu = rbloat_thread_cpu();
+    state.program_cpu = rbloat_process_cpu() - state.own_cpu;
     state.faults = rbloat_minor_faults();
     rbloat_lock();
     totals.fault_cost = state.ration.fault_cost;

@@ -47,16 +47,27 @@ rbloat_ration rbloat_new_ration(double share, double fault_cost, int64_t page)
     };
 }
 
-void rbloat_ration_passed(rbloat_ration *ration, double seconds, int64_t faults)
+void rbloat_ration_continue(rbloat_ration *ration, const rbloat_ration *earlier)
 {
-    int64_t again = faults < ration->outstanding ? faults : ration->outstanding;
+    double share = ration->share, fault_cost = ration->fault_cost;
+    *ration = *earlier;
+    ration->share = share;
+    ration->fault_cost = fault_cost;
+    ration->outstanding = 0;
+}
+
+void rbloat_ration_passed(rbloat_ration *ration, const rbloat_span *span)
+{
+    int64_t again = span->faults < ration->outstanding ? span->faults : ration->outstanding;
     ration->outstanding -= again;
     ration->last_comeback += again;
-    ration->credit += ration->share * seconds - (double)again * ration->fault_cost;
+    /* On a full machine a busy process gets little CPU time, and is slowed in proportion to that. */
+    double earning = span->quiet ? span->seconds : span->cpu;
+    ration->credit += ration->share * earning - (double)again * ration->fault_cost;
     if (ration->credit > MAX_CREDIT) ration->credit = MAX_CREDIT;
 }
 
-void rbloat_ration_looked(rbloat_ration *ration, double seconds)
+void rbloat_ration_spent(rbloat_ration *ration, double seconds)
 {
     ration->credit -= seconds;
 }
@@ -108,7 +119,6 @@ void rbloat_ration_trimmed(rbloat_ration *ration, const rbloat_outlook *outlook,
     ration->last_pages = bytes / ration->page;
     ration->last_comeback = 0;
     ration->outstanding += ration->last_pages;
-    ration->credit -= seconds;
     if ((double)bytes < USEFUL * (double)outlook->least) {
         ration->not_before = now + ration->backoff;
         ration->backoff = within(ration->backoff * 2, MIN_BACKOFF, MAX_BACKOFF);

@@ -1,10 +1,10 @@
 /*
  * Decides when a trim is worth it. Pure arithmetic: no clock, no system call, no Ruby.
  *
- * Trims are paid from an account, which earns a small share of the time. A trim costs its own time, the time of the look
- * before it (unless the process is idle), and a page fault for each returned page that the program uses again. So a
- * program that soon needs its memory again is trimmed less often. While the process is idle, the account may be overdrawn
- * once; it must be positive again before the next trim.
+ * Trims are paid from an account, which earns a small share of the CPU time of the program, and of idle time. Everything
+ * that the thread does is paid from it, and a page fault for each returned page that the program uses again. So a program
+ * that soon needs its memory again is trimmed less often. While the process is idle, the account may be overdrawn once; it
+ * must be positive again before the next trim.
  *
  * Near the memory limit trims do not wait for credit. But looks and trims hold the locks of malloc, so they have a limit
  * of their own: a share of the time that grows with the urgency, and shrinks while trims are useless.
@@ -17,7 +17,7 @@
 
 typedef struct {
     /* Constants. */
-    double share;      /* share of the time that trimming may cost */
+    double share;      /* share of the program's time that trimming may cost */
     double fault_cost; /* seconds for a page fault */
     int64_t page;      /* bytes of a page */
 
@@ -53,11 +53,22 @@ typedef struct {
 
 rbloat_ration rbloat_new_ration(double share, double fault_cost, int64_t page);
 
-/* Books time that passed, and the page faults in it. */
-void rbloat_ration_passed(rbloat_ration *ration, double seconds, int64_t faults);
+/* Takes over the account of an earlier one, and what it has learned. Page faults since then are forgotten. */
+void rbloat_ration_continue(rbloat_ration *ration, const rbloat_ration *earlier);
 
-/* Books the time that a look took. */
-void rbloat_ration_looked(rbloat_ration *ration, double seconds);
+/* Time that passed. */
+typedef struct {
+    double seconds;
+    double cpu;     /* CPU time of the program, without that of this thread */
+    bool quiet;     /* the process was idle */
+    int64_t faults; /* page faults */
+} rbloat_span;
+
+/* Books time that passed, and the page faults in it. */
+void rbloat_ration_passed(rbloat_ration *ration, const rbloat_span *span);
+
+/* Books CPU time of the thread. */
+void rbloat_ration_spent(rbloat_ration *ration, double seconds);
 
 /* Books the time of a look near the limit, together with its trim if there was one. The urgency is 0 where the limit
    begins to be near, and 1 where it is reached. */
@@ -71,7 +82,7 @@ double rbloat_ration_cost(const rbloat_ration *ration, int64_t expected);
 /* Returns true if the credit suffices for a trim of this many bytes. */
 bool rbloat_ration_affords(const rbloat_ration *ration, int64_t expected);
 
-/* Books a trim: its time, and the bytes that it returned. */
+/* Learns from a trim: its CPU time, and the bytes that it returned. */
 void rbloat_ration_trimmed(rbloat_ration *ration, const rbloat_outlook *outlook, double now, double seconds, int64_t bytes);
 
 #endif

@@ -7,11 +7,11 @@ module Rbloat
   #
   # A native thread, which never holds the GVL, checks after each sweep of the GC and while the process is idle how much
   # memory a trim would return. If it is enough, the thread calls malloc_trim. The cost of trims, including the page
-  # faults that follow them, stays below a fixed share of the time. Near the memory limit of the control group the share
-  # is larger.
+  # faults that follow them, stays below a fixed share of the program's CPU time, or of idle time. Near the memory limit
+  # of the control group the share is larger.
   #
-  # It also limits the number of malloc's arenas. Threads cannot use the free memory of another thread's arena, so a
-  # process with many arenas needs more and larger trims.
+  # It also limits the number of malloc's arenas to one. Threads cannot use the free memory of another thread's arena,
+  # and with the GVL they rarely call malloc at the same time.
   #
   # Under jemalloc it switches on jemalloc's background thread, which returns the free memory of all arenas a while
   # after it became free. With other allocators (tcmalloc, mimalloc, musl) it does nothing and warns once.
@@ -29,7 +29,7 @@ module Rbloat
   # @!method self.stats
   #   @return [Hash{Symbol => Numeric}] counts and sizes (in bytes) for this process; they start at zero after a fork
   module AutoTrim
-    # The share of the time that trimming may cost in the long run.
+    # The share of the program's CPU time, and of idle time, that trimming may cost in the long run.
     SHARE = 0.01
     # A trim must return at least this many bytes (8 MiB),
     LEAST_BYTES = 8 * 1024 * 1024
@@ -38,12 +38,12 @@ module Rbloat
     # Above this share of the memory limit, avoiding the limit is more important than speed.
     PRESSURE = 0.85
     # The number of malloc's arenas.
-    ARENAS = 2
+    ARENAS = 1
 
     class << self
       # Starts trimming in this process and in the processes that it forks. Does nothing if it is already running.
       #
-      # @param share [Float] the share of the time that trimming may cost in the long run
+      # @param share [Float] the share of the CPU time, and of idle time, that trimming may cost in the long run
       # @param least_bytes [Integer] the bytes that a trim must return to be worth it
       # @param cgroup [Cgroup, nil] the control group whose memory limit counts
       # @param pressure [Float] the share of the limit above which trims do not wait for the budget

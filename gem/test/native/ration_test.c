@@ -9,6 +9,13 @@ static rbloat_ration fresh(void)
     return rbloat_new_ration(0.01, 1e-6, 4096);
 }
 
+/* The process is busy with one thread, which has a processor of its own. */
+static void pass(rbloat_ration *ration, double seconds, int64_t faults)
+{
+    rbloat_span span = {.seconds = seconds, .cpu = seconds, .faults = faults};
+    rbloat_ration_passed(ration, &span);
+}
+
 static rbloat_outlook outlook(bool quiet, int64_t expected)
 {
     return (rbloat_outlook){.quiet = quiet, .swept = true, .rss = 2 * expected, .expected = expected, .least = 8 * MIB};
@@ -23,12 +30,25 @@ static void costs_stay_within_the_share(void)
         rbloat_outlook now = outlook(false, 512 * MIB);
         if (at >= ration.not_before && rbloat_ration_allows(&ration, &now)) {
             rbloat_ration_trimmed(&ration, &now, at, 0.05, now.expected);
+            rbloat_ration_spent(&ration, 0.05);
             spent += 0.05 + 512.0 * 256 * 1e-6;
         }
-        rbloat_ration_passed(&ration, 0.1, 1000000);
+        pass(&ration, 0.1, 1000000);
     }
     EXPECT(spent > 0.008 * at);
     EXPECT(spent < 0.011 * at);
+}
+
+/* It earned its share of the time that passed. So eight busy workers on two processors cost four times their share. */
+static void a_busy_process_earns_by_its_cpu_time(void)
+{
+    rbloat_ration ration = fresh();
+    rbloat_span span = {.seconds = 100, .cpu = 25};
+    rbloat_ration_passed(&ration, &span);
+    EXPECT(ration.credit == 0.25);
+    span.quiet = true;
+    rbloat_ration_passed(&ration, &span);
+    EXPECT(ration.credit == 1.25);
 }
 
 static void memory_that_stays_away_makes_trims_cheap(void)
@@ -47,8 +67,9 @@ static void quiet_times_may_overdraw_once(void)
     EXPECT(!rbloat_ration_allows(&ration, &busy));
     EXPECT(rbloat_ration_allows(&ration, &quiet));
     rbloat_ration_trimmed(&ration, &quiet, 0, 0.05, quiet.expected);
+    rbloat_ration_spent(&ration, 0.05);
     EXPECT(!rbloat_ration_allows(&ration, &quiet));
-    rbloat_ration_passed(&ration, 5.1, 0);
+    pass(&ration, 5.1, 0);
     EXPECT(rbloat_ration_allows(&ration, &quiet));
 }
 
@@ -79,7 +100,7 @@ static void a_busy_process_is_not_trimmed_twice_between_two_sweeps(void)
 {
     rbloat_ration ration = fresh();
     rbloat_outlook now = outlook(false, 16 * MIB);
-    rbloat_ration_passed(&ration, 100, 0);
+    pass(&ration, 100, 0);
     EXPECT(rbloat_ration_allows(&ration, &now));
     now.swept = false;
     EXPECT(!rbloat_ration_allows(&ration, &now));
@@ -89,7 +110,7 @@ static void pressure_asks_for_no_credit(void)
 {
     rbloat_ration ration = fresh();
     rbloat_outlook now = outlook(false, 16 * MIB);
-    rbloat_ration_looked(&ration, 10);
+    rbloat_ration_spent(&ration, 10);
     EXPECT(!rbloat_ration_allows(&ration, &now));
     now.pressure = true;
     EXPECT(rbloat_ration_allows(&ration, &now));
@@ -104,8 +125,8 @@ static double pressed_for(double seconds, double cost, double urgency, bool usef
         if (at >= ration.pressing_not_before) {
             rbloat_outlook now = {.swept = true, .pressure = true, .expected = 16 * MIB, .least = MIB};
             EXPECT(rbloat_ration_allows(&ration, &now));
-            rbloat_ration_looked(&ration, cost);
             rbloat_ration_trimmed(&ration, &now, at, cost, useful ? 16 * MIB : 0);
+            rbloat_ration_spent(&ration, 2 * cost);
             at += 2 * cost;
             spent += 2 * cost;
             rbloat_ration_pressed(&ration, urgency, at, 2 * cost, useful);
@@ -140,16 +161,17 @@ static void what_survival_cost_is_not_paid_back_for_hours(void)
 {
     rbloat_ration ration = fresh();
     for (int round = 0; round < 1000; round++) {
-        rbloat_ration_looked(&ration, 1);
+        rbloat_ration_spent(&ration, 1);
         rbloat_ration_pressed(&ration, 1, round, 1, true);
     }
-    rbloat_ration_passed(&ration, 300, 0);
+    pass(&ration, 300, 0);
     EXPECT(ration.credit >= 0);
 }
 
 int main(void)
 {
     costs_stay_within_the_share();
+    a_busy_process_earns_by_its_cpu_time();
     memory_that_stays_away_makes_trims_cheap();
     quiet_times_may_overdraw_once();
     useless_trims_are_put_off_longer_and_longer();
