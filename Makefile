@@ -74,8 +74,8 @@ torture: build ## try to harm processes, thousands of times; fewer times, some p
 	@scripts/setup ruby gcc libc6-dev time libcap2-bin
 	@scripts/torture $(PARTS)
 
-bench: build ## compare a report with gcore, on a process of 1.3 GiB
-	@scripts/setup ruby gdb time
+bench: build ## measure reports on a process of 1.3 GiB and on a Rails program, beside gcore
+	@scripts/setup ruby gdb time ruby-railties ruby-activerecord
 	@scripts/bench
 
 bench-gem: ## hold the gem against its bars, all ways side by side

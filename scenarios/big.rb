@@ -73,8 +73,17 @@ def burst(scale)
   end
 end
 
+# How long fork(2) takes for this process: the kernel copies its page tables.
+def fork_time
+  started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  child = fork { exit!(0) }
+  seconds = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started
+  Process.wait(child)
+  { fork_ms: seconds * 1_000 }
+end
+
 heartbeat = nil
-commands = { "gap" => -> { heartbeat.take_longest_gap } }
+commands = { "gap" => -> { heartbeat.take_longest_gap }, "fork" => -> { fork_time } }
 Scenario.run(expect: "malloc.unreturned", commands: commands) do |scale|
   retain(scale)
   burst(scale)

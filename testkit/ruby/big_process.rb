@@ -38,6 +38,12 @@ class BigProcess
     ask_gap
   end
 
+  # Returns the time in milliseconds that the process takes to fork itself.
+  def fork_ms
+    @stdin.puts("fork")
+    read.fetch("fork_ms")
+  end
+
   def rss_bytes
     File.read("/proc/#{pid}/smaps_rollup")[/^Rss:\s+(\d+) kB$/, 1].to_i * 1024
   end

@@ -20,6 +20,9 @@ pub struct AddressMap {
     crowded: u32,
     /// For each 2^14 granules: the value of all, or `TABLE` and the index of a table.
     directory: Vec<u32>,
+    /// The first of these that was ever set. Most words that are no pointers are below: looking them up would map pages of zeros
+    /// all over the directory.
+    first: u64,
     tables: Vec<Box<[u32]>>,
 }
 
@@ -37,7 +40,7 @@ impl AddressMap {
         // Zeros from the kernel: pages that are never written take no memory.
         let directory = vec![0; (USER_SPACE_END >> (granule_log2 + TABLE_LOG2)) as usize];
         let crowded = crowded & !TABLE;
-        Self { granule_log2, max_tables, crowded, directory, tables: Vec::new() }
+        Self { granule_log2, max_tables, crowded, directory, first: u64::MAX, tables: Vec::new() }
     }
 
     /// Sets the value of all granules that `range` touches. Values are below 2^31. Granules after the end of user space
@@ -49,6 +52,7 @@ impl AddressMap {
         let first = range.start.0.min(USER_SPACE_END) >> self.granule_log2;
         let end = range.end.align_up(1 << self.granule_log2).0.min(USER_SPACE_END);
         let end = end >> self.granule_log2;
+        self.first = self.first.min(first >> TABLE_LOG2);
         let mut granule = first;
         while granule < end {
             let entry = (granule >> TABLE_LOG2) as usize;
@@ -84,7 +88,9 @@ impl AddressMap {
     #[must_use]
     pub fn get(&self, at: Address) -> u32 {
         let granule = at.0 >> self.granule_log2;
-        let Some(&entry) = self.directory.get((granule >> TABLE_LOG2) as usize) else { return 0 };
+        let index = granule >> TABLE_LOG2;
+        let entry = if index < self.first { None } else { self.directory.get(index as usize) };
+        let Some(&entry) = entry else { return 0 };
         if entry & TABLE == 0 {
             return entry;
         }

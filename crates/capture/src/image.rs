@@ -3,6 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use crate::arch::{self, Registers};
+use crate::page_cache::PageCache;
 use crate::{Address, Backing, Finding, Mapping, Mappings, Memory, PageState, Pages};
 
 /// The source of an image's bytes. [`Image`] decides which of them are read.
@@ -160,21 +161,35 @@ pub struct Image<'m> {
     /// The kernel's account.
     pub state: ProcessState,
     source: Box<dyn Source + Send + 'm>,
-    /// True if the source itself decides which of its bytes are read.
-    is_checked: bool,
+    /// `None` for a process that runs, whose memory changes.
+    cache: Option<PageCache>,
 }
 
 impl<'m> Image<'m> {
     /// Creates an image of a state and the source of its bytes.
     #[must_use]
     pub fn new(state: ProcessState, source: impl Source + Send + 'm) -> Self {
-        Self { state, source: Box::new(source), is_checked: false }
+        let cache = state.pages.as_ref().map(|_| PageCache::new());
+        Self { state, source: Box::new(source), cache }
     }
 
-    /// Creates an image of a source that reads from another image.
-    #[must_use]
-    pub fn of_checked(state: ProcessState, source: impl Source + Send + 'm) -> Self {
-        Self { is_checked: true, ..Self::new(state, source) }
+    /// Makes room for more pages in the cache of small reads, for walks that follow pointers all over the memory.
+    pub fn widen_cache(&self) {
+        if let Some(cache) = &self.cache {
+            cache.widen();
+        }
+    }
+
+    fn read_runs(&self, at: Address, into: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < into.len() {
+            let got = self.read_run(at.offset(done as u64), &mut into[done..]);
+            if got == 0 {
+                break;
+            }
+            done += got;
+        }
+        done
     }
 
     /// Reads from `at` up to the end of the run of pages, of the hole between two runs, or of the mapping. Returns the
@@ -219,18 +234,12 @@ impl<'m> Image<'m> {
 
 impl Memory for Image<'_> {
     fn read(&self, at: Address, into: &mut [u8]) -> usize {
-        if self.is_checked {
-            return self.source.read(at, into);
-        }
-        let mut done = 0;
-        while done < into.len() {
-            let got = self.read_run(at.offset(done as u64), &mut into[done..]);
-            if got == 0 {
-                break;
+        match &self.cache {
+            Some(cache) if into.len() <= PageCache::MAX_READ => {
+                cache.read(at, into, |at, into| self.read_runs(at, into))
             }
-            done += got;
+            _ => self.read_runs(at, into),
         }
-        done
     }
 }
 

@@ -24,6 +24,7 @@ pub mod live;
 mod mapping;
 mod memory;
 mod own_memory;
+mod page_cache;
 mod pages;
 pub mod proc;
 mod sparse_rows;

@@ -63,6 +63,7 @@ impl Facts {
         {
             let (modules, stacks, references) =
                 (&facts.modules, &facts.stacks, &mut facts.references);
+            image.widen_cache();
             // The graph takes two threads most of the time, and names fill the rest.
             let (graph, ((named_roots, findings), code)) = both(
                 || PointerGraph::read(image, modules, heap, space, references, stacks),

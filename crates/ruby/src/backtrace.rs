@@ -26,7 +26,6 @@ use crate::model::code_paths::CodePaths;
 use crate::model::data_type::DataType;
 use crate::model::vm_stack::VmStack;
 use crate::object_space::ObjectSpace;
-use crate::page_cache::cached;
 
 /// The backtraces of all Ruby threads that have one, by slot. A thread that runs a fiber has the fiber's.
 ///
@@ -48,13 +47,12 @@ pub fn map_backtraces<T>(
     paths: &CodePaths,
     mut each: impl FnMut(u32, &mut dyn Iterator<Item = Frame>) -> Option<T>,
 ) -> Vec<T> {
-    let image = cached(image);
-    let reader = ObjectReader::new(&image, &space.slot_index, &space.slots);
+    let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
     let layout = space.stack_layout;
     let Some((layout, mut code)) = layout.zip(CodeReader::derive(reader, space, paths)) else {
         return Vec::new();
     };
-    let environment_at = |at| Environment::read(&image, at);
+    let environment_at = |at| Environment::read(image, at);
     let mut frame = |frame: ControlFrame| {
         let place = code.place(reader, &frame, environment_at)?;
         code.frame(reader, place)
@@ -71,13 +69,12 @@ pub(crate) fn vm_stacks(
     image: &Image<'_>,
     space: &ObjectSpace,
 ) -> (Option<StackLayout>, Vec<VmStack>) {
-    let image = cached(image);
-    let reader = ObjectReader::new(&image, &space.slot_index, &space.slots);
+    let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
     let threads = threads(space);
     let structures: Vec<Address> = threads.iter().map(|thread| thread.1).collect();
     let layout = StackLayout::derive(reader, &structures);
     let stacks = layout.iter().flat_map(|layout| {
-        threads.iter().filter_map(|&(slot, structure)| layout.vm_stack(&image, slot, structure))
+        threads.iter().filter_map(|&(slot, structure)| layout.vm_stack(image, slot, structure))
     });
     (layout, stacks.collect())
 }

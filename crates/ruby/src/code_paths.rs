@@ -12,7 +12,6 @@ use crate::model::code_paths::CodePaths;
 use crate::model::imemo::ImemoType;
 use crate::model::slot::{SlotState, SlotType};
 use crate::object_space::ObjectSpace;
-use crate::page_cache::cached;
 
 /// The bodies from which the place of their location is derived.
 const MAX_SAMPLES: usize = 256;
@@ -60,9 +59,7 @@ pub(crate) fn iseqs(space: &ObjectSpace) -> Vec<Iseq> {
 }
 
 fn read(image: &Image<'_>, space: &ObjectSpace, iseqs: &[Iseq]) -> Option<CodePaths> {
-    // Paths are read one by one. Bodies are read in the order of their addresses, so they need no cache.
-    let strings = cached(image);
-    let reader = ObjectReader::new(&strings, &space.slot_index, &space.slots);
+    let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
     let mut paths = Paths {
         space,
         reader,

@@ -42,7 +42,6 @@ mod layout;
 mod model;
 mod object_space;
 mod old_objects;
-mod page_cache;
 mod process;
 mod read;
 mod roots;

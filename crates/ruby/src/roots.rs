@@ -20,7 +20,6 @@ use capture::{Address, Finding, Image, Severity};
 use crate::layout::class_names::ObjectReader;
 use crate::model::named_root::{NamedRoot, RootKind};
 use crate::object_space::ObjectSpace;
-use crate::page_cache::cached;
 use crate::roots::class_variables::VariablePlace;
 use crate::roots::program::Program;
 
@@ -34,8 +33,7 @@ const MAX_ROOTS: usize = 1 << 21;
 /// microseconds.
 #[must_use]
 pub fn named_roots(image: &Image<'_>, space: &ObjectSpace) -> (Vec<NamedRoot>, Vec<Finding>) {
-    let image = cached(image);
-    let reader = ObjectReader::new(&image, &space.slot_index, &space.slots);
+    let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
     let note = |what: &str| Finding::general(Severity::Note, what);
     let Some(program) = Program::read(space, reader) else {
         let what = "the names of constants and variables could not be derived: retaining paths do \

@@ -212,8 +212,14 @@ impl Pagemap {
     fn exclusive_bytes_of(&self, runs: &[&PageRun]) -> Option<u64> {
         let mut entries = Vec::new();
         let mut exclusive = 0;
-        for run in runs {
-            let (mut page, end) = (run.range.start.0 / PAGE_SIZE, run.range.end.0 / PAGE_SIZE);
+        // Pages between runs are not exclusive, and reading some of them costs less than another call.
+        let is_near = |before: &&PageRun, run: &&PageRun| {
+            run.range.start - before.range.end <= ENTRIES_PER_GAP * PAGE_SIZE
+        };
+        for near in runs.chunk_by(is_near) {
+            let [first, ..] = near else { continue };
+            let end = near.last().map_or(0, |last| last.range.end.0 / PAGE_SIZE);
+            let mut page = first.range.start.0 / PAGE_SIZE;
             while page < end {
                 entries.resize((end - page).min(ENTRIES_PER_READ) as usize * 8, 0);
                 let read = self.file.read_at(&mut entries, page * 8).ok().filter(|it| *it >= 8)?;

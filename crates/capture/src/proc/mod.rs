@@ -9,7 +9,7 @@ mod threads;
 mod tree;
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -65,7 +65,10 @@ const CONTAINER_MARKS: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 /// If there is no such process, or the kernel refuses.
 pub fn read(pid: i32, name: &str) -> Result<Vec<u8>, Error> {
     let path = format!("/proc/{pid}/{name}");
-    fs::read(&path).map_err(|source| refusal(pid, path, source))
+    // These files have no size by which the buffer could be made, and most of them are small.
+    let mut bytes = Vec::with_capacity(4096);
+    let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+    read.map(|_| bytes).map_err(|source| refusal(pid, path, source))
 }
 
 /// Opens the file `/proc/PID/name` for reading.

@@ -16,7 +16,6 @@ use crate::layout::class_names::ObjectReader;
 use crate::model::backtrace::Frame;
 use crate::model::code_paths::CodePaths;
 use crate::object_space::ObjectSpace;
-use crate::page_cache::cached;
 use crate::word::words;
 
 /// The bytes below a descriptor that are searched: thread-local variables.
@@ -92,8 +91,7 @@ impl RunningStacks {
     pub fn derive(image: &Image<'_>, space: &ObjectSpace, paths: &CodePaths) -> Option<Self> {
         let anchor = space.interpreter.anchor(image)?;
         let context_place = ContextPlace::derive(image, space)?;
-        let image = cached(image);
-        let reader = ObjectReader::new(&image, &space.slot_index, &space.slots);
+        let reader = ObjectReader::new(image, &space.slot_index, &space.slots);
         let code = CodeReader::derive(reader, space, paths)?;
         let layout = space.stack_layout?;
         Some(Self {

@@ -226,18 +226,20 @@ fn a_report_on_one_processor_is_the_same() {
         let allowed =
             status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
         let processor = allowed.trim().split([',', '-']).next().unwrap();
-        let report = |mut command: Command| {
-            let arguments = ["report", "--json", "--retained"];
-            let output = command.args(arguments).arg(&core).args(sysroot()).output().unwrap();
+        let report = |mut command: Command, arguments: &[&str]| {
+            command.args(["report", "--json"]).args(arguments).arg(&core).args(sysroot());
+            let output = command.output().unwrap();
             check_status(&output);
             let mut report: Report = crate::document(&output.stdout);
             report.capture.elapsed_ms = 0.0;
             report
         };
-        let rbloat = rbloat();
-        let mut on_one = Command::new("taskset");
-        on_one.args(["-c", processor]).arg(rbloat.get_program()).args(rbloat.get_args());
-        assert_eq!(report(on_one), report(rbloat), "{scenario}");
+        for arguments in [&["--retained"][..], &["--owners", "0"]] {
+            let rbloat = rbloat();
+            let mut on_one = Command::new("taskset");
+            on_one.args(["-c", processor]).arg(rbloat.get_program()).args(rbloat.get_args());
+            assert_eq!(report(on_one, arguments), report(rbloat, arguments), "{scenario}");
+        }
         assert!(target.finish());
     }
 }
