@@ -69,6 +69,18 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
+/// Writes sentences to standard output, wrapped on a terminal.
+pub(crate) fn print_sentences(text: &str) -> io::Result<()> {
+    if !is_interactive() {
+        return print(text);
+    }
+    let lines = text.lines().flat_map(|line| match line {
+        "" => vec![String::new()],
+        _ => render::wrapped(line, width()),
+    });
+    print(&lines.map(|line| line + "\n").collect::<String>())
+}
+
 /// Writes a script or a page that clap generated to standard output.
 pub(crate) fn print_generated(bytes: &[u8]) -> io::Result<()> {
     io::stdout().write_all(bytes)

@@ -10,6 +10,7 @@ use formats::{
 };
 use ledger::Size;
 
+use crate::text::write_wrapped;
 use crate::words;
 
 /// A column: its heading, and the cell of a setting.
@@ -35,12 +36,18 @@ const COLUMNS: [Column; 11] = [
 /// Returns a comparison as Markdown: the table, the settings that were not tried, and the recommendation.
 #[must_use]
 pub fn comparison(comparison: &Comparison) -> String {
+    comparison_on_terminal(comparison, usize::MAX)
+}
+
+/// Returns the same for a terminal of `width` columns: a table that is too wide becomes several, and sentences are wrapped.
+#[must_use]
+pub fn comparison_on_terminal(comparison: &Comparison, width: usize) -> String {
     let mut text = String::new();
-    write_comparison(comparison, &mut text).expect("a string takes all text");
+    write_comparison(comparison, width, &mut text).expect("a string takes all text");
     text
 }
 
-fn write_comparison(comparison: &Comparison, out: &mut String) -> std::fmt::Result {
+fn write_comparison(comparison: &Comparison, width: usize, out: &mut String) -> std::fmt::Result {
     writeln!(out, "`{}`", comparison.command.join(" ").replace(char::is_control, " "))?;
     if let Some(load) = &comparison.load {
         writeln!(out, "under `{load}`")?;
@@ -52,16 +59,45 @@ fn write_comparison(comparison: &Comparison, out: &mut String) -> std::fmt::Resu
         "A percentage is the difference from the first row if it is at least 2 % and is not noise (5 % error for each \
          column); other differences may be noise"
     };
-    writeln!(
-        out,
-        "\nMedians of {} (min–max). *Settled* is {} s after the work. {differences}.\n",
+    let head = format!(
+        "Medians of {} (min–max). *Settled* is {} s after the work. {differences}.",
         words::counted(u64::from(runs), "run"),
         comparison.settle_seconds
-    )?;
+    );
+    writeln!(out)?;
+    write_wrapped(out, "", &head, width)?;
+    writeln!(out)?;
     let columns: Vec<&Column> = COLUMNS
         .iter()
         .filter(|(_, cell)| comparison.medians.iter().any(|it| cell(it).is_some()))
         .collect();
+    let mut rest = &columns[..];
+    while !rest.is_empty() {
+        // The most columns that fit.
+        let tables = (1..=rest.len()).rev().map(|count| (count, table(comparison, &rest[..count])));
+        let is_narrow = |(count, table): &(usize, String)| {
+            *count == 1 || table.lines().all(|line| line.chars().count() <= width)
+        };
+        let Some((count, table)) = tables.into_iter().find(is_narrow) else { break };
+        writeln!(out, "{table}\n")?;
+        rest = &rest[count..];
+    }
+    for missing in &comparison.missing {
+        let text = format!("Not tried: {}. It needs {}.", missing.setting, missing.needs);
+        write_wrapped(out, "", &text, width)?;
+    }
+    for FailedRun { setting, number, why } in &comparison.failed {
+        write_wrapped(out, "", &format!("Failed: {setting}, run {number}: {why}."), width)?;
+    }
+    write_wrapped(out, "", &recommendation(comparison), width)?;
+    for it in &comparison.recommendation.passed_over {
+        write_wrapped(out, "- ", &passed_over(it, &comparison.recommendation), width)?;
+    }
+    Ok(())
+}
+
+/// A table of some columns.
+fn table(comparison: &Comparison, columns: &[&Column]) -> String {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(std::iter::once("setting").chain(columns.iter().map(|it| it.0)));
@@ -72,18 +108,7 @@ fn write_comparison(comparison: &Comparison, out: &mut String) -> std::fmt::Resu
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    writeln!(out, "{}\n", table.trim_fmt())?;
-    for missing in &comparison.missing {
-        writeln!(out, "Not tried: {}. It needs {}.", missing.setting, missing.needs)?;
-    }
-    for FailedRun { setting, number, why } in &comparison.failed {
-        writeln!(out, "Failed: {setting}, run {number}: {why}.")?;
-    }
-    writeln!(out, "{}", recommendation(comparison))?;
-    for it in &comparison.recommendation.passed_over {
-        writeln!(out, "- {}", passed_over(it, &comparison.recommendation))?;
-    }
-    Ok(())
+    table.trim_fmt()
 }
 
 /// Returns the recommendation of a comparison in words.

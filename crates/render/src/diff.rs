@@ -2,11 +2,13 @@
 
 use std::fmt::Write;
 
-use formats::{Diff, DiffKind, DominatorChange, Trajectory};
+use anstyle::Style;
+use formats::{ClassChange, Diff, DiffKind, DominatorChange, OwnerChange, Trajectory};
 use ledger::{Cause, Count, Size};
 
 use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
+use crate::rows::{Heads, Row, write_rows};
 use crate::text::{
     BOLD, DIM, GREEN, RED, YELLOW, align_right, mebibytes, table, trimmed, write_parts,
     write_verdict,
@@ -17,8 +19,6 @@ use crate::words::{self, signed, signed_count};
 const MAX_ROWS: usize = 12;
 /// Smaller changes are not shown, in bytes.
 const MIN_BYTES: u64 = 16 << 10;
-/// Columns of a name.
-const NAME: usize = 40;
 
 /// Returns a diff as text for a terminal of `width` columns: the verdict, and the changes of causes, classes and
 /// owners. It contains ANSI colours, which the caller strips if the reader does not want them.
@@ -26,6 +26,7 @@ const NAME: usize = 40;
 pub fn diff(diff: &Diff, width: usize) -> String {
     let mut text = String::new();
     write(diff, &mut text, width).expect("a string takes all text");
+    text.truncate(text.trim_end().len() + 1);
     text
 }
 
@@ -39,11 +40,11 @@ fn write(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     };
     write_verdict(out, style, &words::diff_verdict(diff), width)?;
     write_causes(diff, out)?;
-    write_classes(diff, out)?;
-    write_owners(diff, out)?;
+    write_classes(diff, out, width)?;
+    write_owners(diff, out, width)?;
     write_made_by(diff.made_by.as_ref(), out, width)?;
     write_pin_changes(diff, out)?;
-    write_dominators(diff, out)
+    write_dominators(diff, out, width)
 }
 
 fn write_head(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
@@ -55,7 +56,7 @@ fn write_head(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
             )),
             _ => None,
         };
-        let command: String = point.command.chars().take(NAME).collect();
+        let command: String = point.command.chars().take(width.saturating_sub(1)).collect();
         let parts = [
             format!("{BOLD}{}{BOLD:#}  pid {}", point.source, point.pid),
             format!("{} resident", Size(diff.rss_bytes.at[index])),
@@ -84,59 +85,64 @@ fn write_causes(diff: &Diff, out: &mut String) -> std::fmt::Result {
     writeln!(out, "{}\n", trimmed(&causes))
 }
 
-fn write_classes(diff: &Diff, out: &mut String) -> std::fmt::Result {
-    let heads =
-        ["CLASS", "OBJECTS", "CHANGE", "SURVIVED", "NEW", "OLD BY NOW", "MiB", "RETAINED BY"];
-    let mut classes = table(heads);
+fn write_classes(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     let large = |bytes: &Trajectory| bytes.change.unsigned_abs() >= MIN_BYTES;
     let shown: Vec<_> =
         diff.classes.iter().filter(|class| large(&class.bytes)).take(MAX_ROWS).collect();
     if shown.is_empty() {
         return Ok(());
     }
-    for class in shown {
+    let row = |class: &ClassChange| {
         // The class of a slot is known only if owners were searched for.
         let is_told = diff.same_process && class.survivors + class.newcomers > 0;
         let told = |count| {
             if is_told { Count(count).to_string() } else { String::new() }
         };
-        classes.add_row([
-            class.name.chars().take(NAME).collect(),
-            Count(class.objects.last()).to_string(),
-            signed_count(class.objects.change),
-            told(class.survivors),
-            told(class.newcomers),
-            told(class.old_newcomers),
-            change(class.bytes.change),
-            class.kept_by.as_deref().unwrap_or_default().chars().take(NAME).collect(),
-        ]);
-    }
-    align_right(&mut classes, 1..7);
-    writeln!(out, "{}\n", trimmed(&classes))
+        Row {
+            name: class.name.clone(),
+            figures: vec![
+                Count(class.objects.last()).to_string(),
+                signed_count(class.objects.change),
+                told(class.survivors),
+                told(class.newcomers),
+                told(class.old_newcomers),
+                change(class.bytes.change),
+            ],
+            note: vec![(Style::new(), class.kept_by.clone().unwrap_or_default())],
+            ..Row::default()
+        }
+    };
+    let heads = Heads {
+        name: "CLASS",
+        figures: &["OBJECTS", "CHANGE", "SURVIVED", "NEW", "OLD BY NOW", "MiB"],
+        note: "RETAINED BY",
+        lead: "retained by ",
+    };
+    write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)
 }
 
 /// Writes how retained sizes changed, if all snapshots have them.
-fn write_dominators(diff: &Diff, out: &mut String) -> std::fmt::Result {
-    let mut dominators = table(["RETAINED BY", "FIRST", "LAST", "CHANGE, MiB"]);
+fn write_dominators(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     let large = |it: &&DominatorChange| it.retained_bytes.change.unsigned_abs() >= MIN_BYTES;
     let shown: Vec<_> = diff.dominators.iter().flatten().filter(large).take(MAX_ROWS).collect();
     if shown.is_empty() {
         return Ok(());
     }
-    for it in shown {
-        dominators.add_row([
-            it.name.chars().take(NAME).collect(),
-            mebibytes(it.retained_bytes.at.first().copied().unwrap_or_default()),
-            mebibytes(it.retained_bytes.last()),
-            change(it.retained_bytes.change),
-        ]);
-    }
-    align_right(&mut dominators, 1..4);
-    writeln!(out, "{}\n", trimmed(&dominators))
+    let row = |it: &DominatorChange| Row {
+        name: it.name.clone(),
+        figures: changes(&it.retained_bytes),
+        ..Row::default()
+    };
+    let heads = Heads {
+        name: "RETAINED BY",
+        figures: &["FIRST", "LAST", "CHANGE, MiB"],
+        note: "",
+        lead: "",
+    };
+    write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)
 }
 
-fn write_owners(diff: &Diff, out: &mut String) -> std::fmt::Result {
-    let mut owners = table(["NATIVE MEMORY OF", "FIRST", "LAST", "CHANGE, MiB", "CAUSE"]);
+fn write_owners(diff: &Diff, out: &mut String, width: usize) -> std::fmt::Result {
     let native = [Cause::NativeHeld, Cause::NativeGlobal, Cause::NativeUnreachable];
     let shown: Vec<_> = diff
         .owners
@@ -150,17 +156,25 @@ fn write_owners(diff: &Diff, out: &mut String) -> std::fmt::Result {
     if shown.is_empty() {
         return Ok(());
     }
-    for owner in shown {
-        owners.add_row([
-            owner.owner.chars().take(NAME).collect(),
-            mebibytes(owner.bytes.at.first().copied().unwrap_or(0)),
-            mebibytes(owner.bytes.last()),
-            change(owner.bytes.change),
-            owner.cause.map_or("", Cause::name).to_owned(),
-        ]);
-    }
-    align_right(&mut owners, 1..4);
-    writeln!(out, "{}\n", trimmed(&owners))
+    let row = |owner: &OwnerChange| Row {
+        name: owner.owner.clone(),
+        figures: changes(&owner.bytes),
+        note: vec![(Style::new(), owner.cause.map_or("", Cause::name).to_owned())],
+        ..Row::default()
+    };
+    let heads = Heads {
+        name: "NATIVE MEMORY OF",
+        figures: &["FIRST", "LAST", "CHANGE, MiB"],
+        note: "CAUSE",
+        lead: "",
+    };
+    write_rows(out, &heads, &shown.into_iter().map(row).collect::<Vec<_>>(), width)
+}
+
+/// The first and the last size, and the change.
+fn changes(bytes: &Trajectory) -> Vec<String> {
+    let first = bytes.at.first().copied().unwrap_or_default();
+    vec![mebibytes(first), mebibytes(bytes.last()), change(bytes.change)]
 }
 
 /// A change in MiB with its sign.

@@ -3,19 +3,20 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use anstyle::Style;
 use formats::{
-    CauseRow, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep, IdenticalPages, LateCode,
+    CauseRow, Family, FamilyCause, FamilyMember, FamilyServer, FamilyStep, IdenticalPages,
+    LateCode, WriteRow,
 };
 use ledger::{Size, Write as Reason, percent};
 
 use crate::report::severity;
+use crate::rows::{Heads, Row, write_rows};
 use crate::text::{BOLD, GREEN, align_right, explained, mebibytes, table, trimmed, write_wrapped};
 use crate::words;
 
 /// Columns before the explanation of a cause.
 const BEFORE_MEANING: usize = 62;
-/// Columns before the command of a member.
-const BEFORE_COMMAND: usize = 50;
 
 /// The owners of a reason, and the gems and files of late code, that the text shows.
 const MAX_OWNERS: usize = 3;
@@ -155,20 +156,21 @@ fn write_causes(family: &Family, out: &mut String, width: usize) -> std::fmt::Re
 }
 
 fn write_members(members: &[FamilyMember], out: &mut String, width: usize) -> std::fmt::Result {
-    let mut table = table(["PID", "PARENT", "RSS", "PSS", "PRI-\nVATE", "CO-\nPIED", "COMMAND"]);
-    for member in members {
-        table.add_row([
+    let row = |member: &FamilyMember| Row {
+        figures: vec![
             member.pid.to_string(),
             member.parent.map_or_else(String::new, |pid| pid.to_string()),
             mebibytes(member.rss_bytes),
             mebibytes(member.pss_bytes),
             mebibytes(member.private_bytes),
             mebibytes(member.copied_bytes),
-            member.command.chars().take(width.saturating_sub(BEFORE_COMMAND)).collect(),
-        ]);
-    }
-    align_right(&mut table, 0..=5);
-    writeln!(out, "{}\n", trimmed(&table))
+        ],
+        note: vec![(Style::new(), member.command.clone())],
+        ..Row::default()
+    };
+    let rows: Vec<_> = members.iter().map(row).collect();
+    let figures = &["PID", "PARENT", "RSS", "PSS", "PRI-\nVATE", "CO-\nPIED"];
+    write_rows(out, &Heads { name: "", figures, note: "COMMAND", lead: "" }, &rows, width)
 }
 
 pub(crate) fn processes(count: u64) -> String {
@@ -236,17 +238,27 @@ fn write_copied(family: &Family, out: &mut String, width: usize) -> std::fmt::Re
     if rows.is_empty() {
         return Ok(());
     }
-    let mut table = crate::text::table(["REASON OF THE COPY", "MiB", "CLASSES, MiB"]);
-    for row in rows {
+    let row = |row: &WriteRow| {
         let owners = row.owners.iter().filter(|owner| owner.bytes >= SHOWN);
         let owners: Vec<String> = owners
             .take(MAX_OWNERS)
-            .map(|it| format!("{} {}", crate::text::end_of(&it.name, 30), mebibytes(it.bytes)))
+            .map(|it| format!("{} {}", it.name, mebibytes(it.bytes)))
             .collect();
-        table.add_row([reason(row.reason).into(), mebibytes(row.bytes), owners.join(", ")]);
-    }
-    align_right(&mut table, [1]);
-    writeln!(out, "{}\n", trimmed(&table))
+        Row {
+            name: reason(row.reason).into(),
+            figures: vec![mebibytes(row.bytes)],
+            note: vec![(Style::new(), owners.join(", "))],
+            ..Row::default()
+        }
+    };
+    let rows: Vec<_> = rows.into_iter().map(row).collect();
+    let heads = Heads {
+        name: "REASON OF THE COPY",
+        figures: &["MiB"],
+        note: "CLASSES, MiB",
+        lead: "classes, MiB: ",
+    };
+    write_rows(out, &heads, &rows, width)
 }
 
 /// The meaning of a reason. A page counts for one.
@@ -276,18 +288,21 @@ fn write_late_code(family: &Family, out: &mut String, width: usize) -> std::fmt:
         words::counted(*files, "file")
     );
     write_wrapped(out, "", &text, width)?;
-    let mut table = table(["LOADED AFTER THE FORK", "FILES", "MiB"]);
-    for gem in gems.iter().take(MAX_GEMS) {
+    let row = |name: String, files: String, bytes| Row {
+        name,
+        figures: vec![files, mebibytes(bytes)],
+        ..Row::default()
+    };
+    let gems = gems.iter().take(MAX_GEMS).map(|gem| {
         let version = gem.version.as_deref().unwrap_or_default();
         let name = format!("{} {version}", gem.name);
-        table.add_row([name.trim_end().into(), gem.files.to_string(), mebibytes(gem.bytes)]);
-    }
-    for file in largest_files.iter().take(MAX_GEMS) {
-        let path = crate::text::end_of(&file.path, 60);
-        table.add_row([path, String::new(), mebibytes(file.bytes)]);
-    }
-    align_right(&mut table, [1, 2]);
-    writeln!(out, "{}\n", trimmed(&table))
+        row(name.trim_end().into(), gem.files.to_string(), gem.bytes)
+    });
+    let files = largest_files.iter().take(MAX_GEMS);
+    let files = files.map(|file| row(file.path.clone(), String::new(), file.bytes));
+    let heads =
+        Heads { name: "LOADED AFTER THE FORK", figures: &["FILES", "MiB"], note: "", lead: "" };
+    write_rows(out, &heads, &gems.chain(files).collect::<Vec<_>>(), width)
 }
 
 fn write_steps(family: &Family, out: &mut String, width: usize) -> std::fmt::Result {

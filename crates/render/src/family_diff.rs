@@ -2,18 +2,18 @@
 
 use std::fmt::Write;
 
+use anstyle::Style;
 use formats::{FamilyDiff, FamilyLimit, MemberChange, Outlook, Trajectory};
 use ledger::Size;
 
 use crate::diff::change;
 use crate::family::{processes, reason};
+use crate::rows::{self, Heads, Row};
 use crate::text::{BOLD, align_right, mebibytes, table, trimmed, write_parts, write_wrapped};
 use crate::words;
 
 /// Smaller changes are not shown, in bytes.
 const MIN_BYTES: u64 = 16 << 10;
-/// Columns before the command of a member.
-const BEFORE_COMMAND: usize = 50;
 /// A slower growth of a worker is none, in bytes per minute.
 const MIN_RATE: f64 = 1024.0;
 
@@ -124,21 +124,20 @@ fn write_members(diff: &FamilyDiff, out: &mut String, width: usize) -> std::fmt:
     if diff.members.is_empty() {
         return Ok(());
     }
-    let heads = ["PID", "PRIVATE,\nMiB FIRST", "\nLAST", "\nCHANGE", "OF IT\nCOPIED", "COMMAND"];
-    let mut members = table(heads);
-    for member in &diff.members {
+    let row = |member: &MemberChange| {
         let MemberChange { pid, private_bytes, copied_bytes, command, .. } = member;
-        members.add_row([
+        let figures = vec![
             pid.to_string(),
             mebibytes(private_bytes.at.first().copied().unwrap_or(0)),
             mebibytes(private_bytes.last()),
             change(private_bytes.change),
             change(copied_bytes.change),
-            command.chars().take(width.saturating_sub(BEFORE_COMMAND)).collect(),
-        ]);
-    }
-    align_right(&mut members, 0..=4);
-    writeln!(out, "{}\n", trimmed(&members))
+        ];
+        Row { figures, note: vec![(Style::new(), command.clone())], ..Row::default() }
+    };
+    let rows: Vec<_> = diff.members.iter().map(row).collect();
+    let figures = &["PID", "PRIVATE,\nMiB FIRST", "\nLAST", "\nCHANGE", "OF IT\nCOPIED"];
+    rows::write_rows(out, &Heads { name: "", figures, note: "COMMAND", lead: "" }, &rows, width)
 }
 
 fn write_rows<'a>(

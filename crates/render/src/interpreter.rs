@@ -2,10 +2,12 @@
 
 use std::fmt::Write;
 
+use anstyle::Style;
 use formats::{FileCode, GemCode, Interpreter, InterpreterPart, Report};
 use ledger::{Cause, Count, percent};
 
-use crate::text::{BOLD, align_right, end_of, explained, mebibytes, table, trimmed};
+use crate::rows::{Heads, Row, write_rows};
+use crate::text::{BOLD, align_right, explained, mebibytes, table, trimmed};
 use crate::words;
 
 /// The least size of the interpreter's memory that a report shows without being asked, in bytes and in percent of RSS.
@@ -13,14 +15,8 @@ const MIN_BYTES: u64 = 16 << 20;
 const MIN_SHARE: f64 = 20.0;
 /// Gems and files that are shown, at most.
 const MAX_ROWS: usize = 10;
-/// Columns of a gem's name, at most.
-const MAX_NAME: usize = 44;
-/// Columns of the other cells of a gem, a kind, and a file.
-const BESIDE_NAME: usize = 34;
+/// Columns of the other cells of a kind.
 const BEFORE_MEANING: usize = 48;
-const BEFORE_PATH: usize = 26;
-/// The least number of columns for an explanation or a path.
-const MIN_TEXT: usize = 24;
 
 /// Writes the interpreter's memory by kind and by gem if there is much of it. `is_wanted` shows it anyway, and by
 /// file, too.
@@ -71,8 +67,6 @@ fn write_kinds(interpreter: &Interpreter, out: &mut String, width: usize) -> std
 }
 
 fn write_gems(gems: &[GemCode], out: &mut String, width: usize) -> std::fmt::Result {
-    let room = width.saturating_sub(BESIDE_NAME).clamp(MIN_TEXT, MAX_NAME);
-    let mut table = table(["BYTECODE OF, MiB", "FILES", "ISEQS", "SLOTS", "RESIDENT"]);
     let (first, others) = gems.split_at(gems.len().min(MAX_ROWS));
     let sum = |of: fn(&GemCode) -> u64| words::total(others.iter().map(of));
     let others = (!others.is_empty()).then(|| GemCode {
@@ -83,34 +77,41 @@ fn write_gems(gems: &[GemCode], out: &mut String, width: usize) -> std::fmt::Res
         slot_bytes: sum(|gem| gem.slot_bytes),
         resident_bytes: sum(|gem| gem.resident_bytes),
     });
-    for gem in first.iter().chain(&others) {
+    let row = |gem: &GemCode| {
         let name = match &gem.version {
             Some(version) => format!("{} {version}", gem.gem),
             None => gem.gem.clone(),
         };
-        table.add_row([
-            name.chars().take(room).collect(),
+        let figures = vec![
             Count(gem.files).to_string(),
             Count(gem.iseqs).to_string(),
             mebibytes(gem.slot_bytes),
             mebibytes(gem.resident_bytes),
-        ]);
-    }
-    align_right(&mut table, 1..=4);
-    writeln!(out, "{}\n", trimmed(&table))
+        ];
+        Row { name, figures, ..Row::default() }
+    };
+    let rows: Vec<_> = first.iter().chain(&others).map(row).collect();
+    let heads = Heads {
+        name: "BYTECODE OF, MiB",
+        figures: &["FILES", "ISEQS", "SLOTS", "RESIDENT"],
+        note: "",
+        lead: "",
+    };
+    write_rows(out, &heads, &rows, width)
 }
 
 fn write_files(files: &[FileCode], out: &mut String, width: usize) -> std::fmt::Result {
-    let mut table = table(["ISEQS", "SLOTS", "RESIDENT", "BYTECODE OF THE FILE, MiB"]);
-    let room = width.saturating_sub(BEFORE_PATH).max(MIN_TEXT);
-    for file in files.iter().take(MAX_ROWS) {
-        table.add_row([
+    let row = |file: &FileCode| Row {
+        figures: vec![
             Count(file.iseqs).to_string(),
             mebibytes(file.slot_bytes),
             mebibytes(file.resident_bytes),
-            end_of(file.path.as_deref().unwrap_or(&file.gem), room),
-        ]);
-    }
-    align_right(&mut table, 0..=2);
-    writeln!(out, "{}\n", trimmed(&table))
+        ],
+        note: vec![(Style::new(), file.path.as_ref().unwrap_or(&file.gem).clone())],
+        ..Row::default()
+    };
+    let rows: Vec<_> = files.iter().take(MAX_ROWS).map(row).collect();
+    let figures = &["ISEQS", "SLOTS", "RESIDENT"];
+    let heads = Heads { name: "", figures, note: "BYTECODE OF THE FILE, MiB", lead: "" };
+    write_rows(out, &heads, &rows, width)
 }

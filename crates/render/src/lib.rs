@@ -22,6 +22,7 @@ mod pprof;
 mod processes;
 mod push;
 mod report;
+mod rows;
 mod sample;
 mod stable;
 mod text;
@@ -33,7 +34,7 @@ mod who;
 mod why;
 pub mod words;
 
-pub use comparison::{comparison, recommendation};
+pub use comparison::{comparison, comparison_on_terminal, recommendation};
 pub use diff::diff;
 pub use explain::{explained_words, explanation};
 pub use family::{family, family_summary, saved_family};

@@ -1,9 +1,11 @@
 use std::fmt::Write;
 
+use anstyle::Style;
 use formats::{Diff, Malloc, PinRow, Report, SizeClass, Trajectory};
 use ledger::{Cause, Count, percent};
 
 use crate::diff::change;
+use crate::rows::{Heads, Row, write_rows};
 use crate::text::{align_right, mebibytes, table, trimmed};
 use crate::words::{signed_count, total};
 
@@ -14,9 +16,6 @@ const MIN_SHARE: f64 = 5.0;
 const MAX_ROWS: usize = 5;
 /// Owners that are named for one size class, at most.
 const MAX_NAMES: usize = 3;
-/// Columns before the names of a size class's owners, and the least number of columns for them.
-const BEFORE_NAMES: usize = 50;
-const MIN_NAMES: usize = 24;
 
 /// Writes whose blocks keep free memory resident, if there is much of it, and how full slabs are.
 pub(crate) fn write_pins(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
@@ -25,7 +24,7 @@ pub(crate) fn write_pins(report: &Report, out: &mut String, width: usize) -> std
     let is_much = bytes >= MIN_BYTES && percent(bytes, report.process.rss_bytes) >= MIN_SHARE;
     let Some(malloc) = report.malloc.as_ref().filter(|_| is_much) else { return Ok(()) };
     if !malloc.pinned_by.is_empty() {
-        write_owners(malloc, bytes, out)?;
+        write_owners(malloc, bytes, out, width)?;
     }
     if !malloc.size_classes.is_empty() {
         write_classes(malloc, out, width)?;
@@ -33,37 +32,40 @@ pub(crate) fn write_pins(report: &Report, out: &mut String, width: usize) -> std
     Ok(())
 }
 
-fn write_owners(malloc: &Malloc, bytes: u64, out: &mut String) -> std::fmt::Result {
-    let mut table = table(["KEEPS FREE MEMORY, MiB", "BLOCKS", "KEPT", "%"]);
-    for pin in malloc.pinned_by.iter().take(MAX_ROWS) {
-        table.add_row([
-            pin.owner.clone(),
+fn write_owners(malloc: &Malloc, bytes: u64, out: &mut String, width: usize) -> std::fmt::Result {
+    let row = |pin: &PinRow| Row {
+        name: pin.owner.clone(),
+        figures: vec![
             Count(pin.blocks).to_string(),
             mebibytes(pin.bytes),
             format!("{:.1}", percent(pin.bytes, bytes)),
-        ]);
-    }
-    align_right(&mut table, 1..4);
-    writeln!(out, "{}\n", trimmed(&table))
+        ],
+        ..Row::default()
+    };
+    let rows: Vec<_> = malloc.pinned_by.iter().take(MAX_ROWS).map(row).collect();
+    let figures = &["BLOCKS", "KEPT", "%"];
+    let heads = Heads { name: "KEEPS FREE MEMORY, MiB", figures, note: "", lead: "" };
+    write_rows(out, &heads, &rows, width)
 }
 
 fn write_classes(malloc: &Malloc, out: &mut String, width: usize) -> std::fmt::Result {
     let mut classes: Vec<&SizeClass> = malloc.size_classes.iter().collect();
     classes.sort_by_key(|class| std::cmp::Reverse(class.free_bytes));
-    let room = width.saturating_sub(BEFORE_NAMES).max(MIN_NAMES);
-    let mut table = table(["SLABS OF", "SLABS", "REGIONS", "IN USE %", "FREE, MiB", "KEPT BY"]);
-    for class in classes.iter().take(MAX_ROWS).filter(|class| class.free_bytes > 0) {
-        table.add_row([
+    let row = |class: &&SizeClass| Row {
+        figures: vec![
             format!("{} B", Count(class.region_bytes)),
             Count(class.slabs).to_string(),
             Count(class.regions).to_string(),
             format!("{:.1}", percent(class.in_use, class.regions)),
             mebibytes(class.free_bytes),
-            names(&class.pinned_by, class.free_bytes).chars().take(room).collect(),
-        ]);
-    }
-    align_right(&mut table, 0..5);
-    writeln!(out, "{}\n", trimmed(&table))
+        ],
+        note: vec![(Style::new(), names(&class.pinned_by, class.free_bytes))],
+        ..Row::default()
+    };
+    let shown = classes.iter().take(MAX_ROWS).filter(|class| class.free_bytes > 0);
+    let rows: Vec<_> = shown.map(row).collect();
+    let figures = &["SLABS OF", "SLABS", "REGIONS", "IN USE %", "FREE, MiB"];
+    write_rows(out, &Heads { name: "", figures, note: "KEPT BY", lead: "" }, &rows, width)
 }
 
 /// The owners of the regions that keep `bytes`, with their shares.

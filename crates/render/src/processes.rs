@@ -2,14 +2,16 @@
 
 use std::cmp::Reverse;
 
+use anstyle::Style;
 use formats::{ListedProcess, Processes};
 use ledger::{Count, Size};
 
-use crate::text::{align_right, mebibytes, table, trimmed};
+use crate::rows::{Heads, Row, write_rows};
+use crate::text::mebibytes;
 use crate::tree::trees;
 
-/// Columns of a process's other cells in the list.
-const BEFORE_COMMAND: usize = 68;
+/// Characters of a command line on a narrow terminal, at most.
+const MAX_COMMAND: usize = 80;
 
 /// The list of Ruby processes as text: families as trees, the largest first, for a terminal of `width` columns.
 #[must_use]
@@ -55,31 +57,45 @@ fn size(process: &ListedProcess) -> u64 {
 }
 
 fn table_of(processes: &[(&ListedProcess, &str)], width: usize) -> String {
-    let mut table = table([
-        "PID",
-        "IN CON-\nTAINER",
-        "RSS,\nMiB",
-        "PSS,\nMiB",
-        "RUBY",
-        "LIBC",
-        "MALLOC",
-        "THREADS",
-        "COMMAND",
-    ]);
-    for (process, branch) in processes {
-        let command = format!("{branch}{}", process.command);
-        table.add_row([
+    let has_containers = processes.iter().any(|(process, _)| process.namespace_pid.is_some());
+    let mut figures =
+        vec!["PID", "IN CON-\nTAINER", "RSS,\nMiB", "PSS,\nMiB", "RUBY", "MALLOC", "THREADS"];
+    if !has_containers {
+        figures.remove(1);
+    }
+    let row = |(process, branch): &(&ListedProcess, &str)| {
+        let mut figures = vec![
             process.pid.to_string(),
             process.namespace_pid.map_or_else(String::new, |pid| pid.to_string()),
             mebibytes(process.rss_bytes),
             process.pss_bytes.map_or_else(|| "?".into(), mebibytes),
             process.ruby_version.clone(),
-            process.libc.clone(),
-            process.allocator.clone(),
+            malloc_of(process),
             Count(process.threads).to_string(),
-            command.chars().take(width.saturating_sub(BEFORE_COMMAND)).collect(),
-        ]);
-    }
-    align_right(&mut table, [0, 1, 2, 3, 7]);
-    trimmed(&table) + "\n"
+        ];
+        if !has_containers {
+            figures.remove(1);
+        }
+        let command: String = process.command.chars().take(width.max(MAX_COMMAND)).collect();
+        let note = vec![(Style::new(), format!("{branch}{command}"))];
+        Row { figures, note, ..Row::default() }
+    };
+    let rows: Vec<_> = processes.iter().map(row).collect();
+    let mut text = String::new();
+    write_rows(
+        &mut text,
+        &Heads { name: "", figures: &figures, note: "COMMAND", lead: "" },
+        &rows,
+        width,
+    )
+    .expect("a string takes all text");
+    // Other lines follow.
+    text.truncate(text.trim_end().len() + 1);
+    text
+}
+
+/// The allocator; the one of the C library has its release.
+fn malloc_of(process: &ListedProcess) -> String {
+    if process.libc.starts_with(&process.allocator) { &process.libc } else { &process.allocator }
+        .clone()
 }

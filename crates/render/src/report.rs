@@ -9,9 +9,10 @@ use crate::files::write_files;
 use crate::interpreter::write_interpreter;
 use crate::made_by::write_made_by;
 use crate::pins::write_pins;
+use crate::rows::{Heads, Row, write_rows};
 use crate::text::{
-    BOLD, DIM, GREEN, RED, align_right, bar, explained, mebibytes, styled, table, trimmed,
-    write_paragraph, write_parts, write_verdict, write_wrapped,
+    BOLD, DIM, GREEN, RED, align_right, bar, explained, mebibytes, table, trimmed, write_paragraph,
+    write_parts, write_verdict, write_wrapped,
 };
 use crate::threads::write_threads;
 use crate::words;
@@ -40,14 +41,8 @@ const MIN_DOMINATOR_BYTES: u64 = 100 << 10;
 const MIN_DOMINATOR_FRACTION: u64 = 200;
 /// Columns of a dominator's other cells.
 const BEFORE_DOMINATOR: usize = 25;
-/// Columns of an owner's name, at most, and the least number that is worth dropping a column of figures for.
-const MAX_OWNER: usize = 44;
-const MIN_OWNER: usize = 24;
-const OWNER_HEADS: [&str; 8] =
-    ["OWNER, MiB", "OBJECTS", "SLOTS", "EXCLUSIVE", "SHARED", "RESIDENT", "CAUSE", ""];
-/// The columns of owners that a narrow terminal drops, in this order: the remark, the cause, the shared size, and
-/// the slots.
-const DISPENSABLE: [usize; 4] = [7, 6, 4, 2];
+/// The least number of columns for the name of a dominator.
+const MIN_DOMINATOR: usize = 24;
 
 /// The layout of a report as text.
 #[derive(Debug, Clone, Copy)]
@@ -225,22 +220,14 @@ fn write_arenas(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
 
 fn write_owners(report: &Report, out: &mut String, width: usize) -> std::fmt::Result {
     let Some(owners) = &report.owners else { return Ok(()) };
-    let rows: Vec<_> = owners.iter().map(owner_cells).collect();
-    let (columns, name) = fitting(&rows, width);
-    let mut table = table(columns.iter().map(|&column| OWNER_HEADS[column]));
-    for (owner, row) in owners.iter().zip(&rows) {
-        let is_culprit = owner.cause.is_some() && owner.cause == report.verdict.cause;
-        let style = if is_culprit { RED } else { Style::new() };
-        table.add_row(columns.iter().map(|&column| match column {
-            0 => format!("{style}{}{style:#}", row[0].chars().take(name).collect::<String>()),
-            3 => format!("{style}{}{style:#}", row[3]),
-            7 => styled(DIM, row[7].lines()),
-            _ => row[column].clone(),
-        }));
-    }
-    let figures = columns.iter().filter(|column| (1..6).contains(*column)).count();
-    align_right(&mut table, 1..=figures);
-    writeln!(out, "{}\n", trimmed(&table))?;
+    let heads = Heads {
+        name: "OWNER, MiB",
+        figures: &["OBJECTS", "SLOTS", "EXCLUSIVE", "SHARED", "RESIDENT"],
+        note: "CAUSE",
+        lead: "",
+    };
+    let rows: Vec<_> = owners.iter().map(|owner| owner_row(owner, report)).collect();
+    write_rows(out, &heads, &rows, width)?;
     let least = MIN_RETAINED_BYTES.max(report.process.rss_bytes / MIN_RETAINED_FRACTION);
     write_retaining_paths(out, owners, least, width)
 }
@@ -255,7 +242,7 @@ fn write_dominators(report: &Report, out: &mut String, width: usize) -> std::fmt
         let mut table = table(["RETAINED, MiB", "OBJECTS", "RETAINED BY"]);
         for (row, depth) in rows {
             let indent = 2 * depth;
-            let room = width.saturating_sub(BEFORE_DOMINATOR + indent).max(MIN_OWNER);
+            let room = width.saturating_sub(BEFORE_DOMINATOR + indent).max(MIN_DOMINATOR);
             let name = textwrap::fill(&words::dominator(row), room);
             let name = textwrap::indent(&name, &" ".repeat(indent));
             table.add_row([mebibytes(row.retained_bytes), Count(row.objects).to_string(), name]);
@@ -273,13 +260,19 @@ fn write_dominators(report: &Report, out: &mut String, width: usize) -> std::fmt
     if classes.is_empty() {
         return Ok(());
     }
-    let mut table = table(["RETAINED, MiB", "OBJECTS", "BY ALL OBJECTS OF"]);
-    for (owner, bytes) in classes.into_iter().take(MAX_DOMINATORS) {
-        let name = owner.owner.chars().take(MAX_OWNER).collect();
-        table.add_row([mebibytes(bytes), Count(owner.objects).to_string(), name]);
-    }
-    align_right(&mut table, 0..2);
-    writeln!(out, "{}\n", trimmed(&table))
+    let heads = Heads {
+        name: "",
+        figures: &["RETAINED, MiB", "OBJECTS"],
+        note: "BY ALL OBJECTS OF",
+        lead: "",
+    };
+    let row = |(owner, bytes): (&Owner, u64)| Row {
+        figures: vec![mebibytes(bytes), Count(owner.objects).to_string()],
+        note: vec![(Style::new(), owner.owner.clone())],
+        ..Row::default()
+    };
+    let rows: Vec<_> = classes.into_iter().take(MAX_DOMINATORS).map(row).collect();
+    write_rows(out, &heads, &rows, width)
 }
 
 /// Adds the rows of dominators that retain at least `least` bytes, each before those of its parts, with their depth.
@@ -310,8 +303,15 @@ fn write_advice(report: &Report, out: &mut String, width: usize) -> std::fmt::Re
         let first = format!(" {}. ", index + 1);
         write_wrapped(out, &first, &format!("{}{saving}", words.action), width)?;
         // Commands are not wrapped, so that they can be copied.
-        let remark = words.remark.map_or_else(String::new, |remark| format!("   ({remark})"));
-        writeln!(out, "    {GREEN}{}{GREEN:#}{remark}", words.command)?;
+        let remark = words.remark.map_or_else(String::new, |remark| format!("({remark})"));
+        let columns = |text: &str| textwrap::core::display_width(text);
+        let is_beside = 7 + columns(&words.command) + columns(&remark) < width;
+        let beside =
+            if is_beside && !remark.is_empty() { format!("   {remark}") } else { String::new() };
+        writeln!(out, "    {GREEN}{}{GREEN:#}{beside}", words.command)?;
+        if !is_beside && !remark.is_empty() {
+            write_wrapped(out, "    ", &remark, width)?;
+        }
         write_wrapped(out, "    ", &format!("Costs: {}", words.costs), width)?;
     }
     writeln!(out)
@@ -367,48 +367,27 @@ pub(crate) fn foot(report: &Report) -> String {
     }
 }
 
-/// The cells of an owner.
-fn owner_cells(owner: &Owner) -> [String; OWNER_HEADS.len()] {
-    let objects = if owner.objects > 0 { Count(owner.objects).to_string() } else { String::new() };
-    let memsize = match owner.memsize {
+fn owner_row(owner: &Owner, report: &Report) -> Row {
+    let is_culprit = owner.cause.is_some() && owner.cause == report.verdict.cause;
+    let remark = match owner.memsize {
         Some(Memsize::None) => "the GC counts only its slots",
         _ => "",
     };
-    [
-        owner.owner.clone(),
-        objects,
-        mebibytes(owner.slot_bytes),
-        mebibytes(owner.exclusive_bytes),
-        mebibytes(owner.shared_bytes),
-        owner.resident_bytes.map_or_else(String::new, mebibytes),
-        owner.cause.map_or("", Cause::name).to_owned(),
-        memsize.to_owned(),
-    ]
-}
-
-/// Returns the columns of owners that fit a terminal of `width` columns, and the width of a name.
-fn fitting(rows: &[[String; OWNER_HEADS.len()]], width: usize) -> (Vec<usize>, usize) {
-    let widths: Vec<usize> = OWNER_HEADS
-        .iter()
-        .enumerate()
-        .map(|(column, head)| {
-            let cells = rows.iter().map(|row| row[column].chars().count());
-            cells.chain([head.len()]).max().unwrap_or(0)
-        })
-        .collect();
-    let name = widths[0].min(MAX_OWNER);
-    let mut columns: Vec<usize> = (0..OWNER_HEADS.len()).collect();
-    let mut dispensable = DISPENSABLE.into_iter();
-    loop {
-        let others: usize = columns[1..].iter().map(|&column| widths[column] + 2).sum();
-        let room = width.saturating_sub(others + 2);
-        if room >= name.min(MIN_OWNER) {
-            return (columns, name.min(room));
-        }
-        match dispensable.next() {
-            Some(column) => columns.retain(|it| *it != column),
-            None => return (columns, OWNER_HEADS[0].len().max(room)),
-        }
+    let objects = if owner.objects > 0 { Count(owner.objects).to_string() } else { String::new() };
+    Row {
+        style: if is_culprit { RED } else { Style::new() },
+        name: owner.owner.clone(),
+        figures: vec![
+            objects,
+            mebibytes(owner.slot_bytes),
+            mebibytes(owner.exclusive_bytes),
+            mebibytes(owner.shared_bytes),
+            owner.resident_bytes.map_or_else(String::new, mebibytes),
+        ],
+        note: vec![
+            (Style::new(), owner.cause.map_or("", Cause::name).to_owned()),
+            (DIM, remark.to_owned()),
+        ],
     }
 }
 

@@ -156,27 +156,3 @@ pub fn bar(part: u64, whole: u64, columns: u64) -> String {
 pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }
-
-/// Returns the end of a path in at most `width` columns, behind `…` if the beginning is left out.
-pub(crate) fn end_of(path: &str, width: usize) -> String {
-    let length = path.chars().count();
-    if length <= width {
-        return path.to_owned();
-    }
-    let end = path.chars().skip(length - width.saturating_sub(1));
-    std::iter::once('…').chain(end).collect()
-}
-
-/// Returns a method in at most `most` columns, and the columns that it leaves for a path beside `figures` columns of others.
-pub(crate) fn method_and_room(
-    method: &str,
-    most: usize,
-    figures: usize,
-    width: usize,
-) -> (String, usize) {
-    /// The least number of columns for a path.
-    const MIN_PATH: usize = 24;
-    let method: String = method.chars().take(most).collect();
-    let room = width.saturating_sub(figures + method.chars().count()).max(MIN_PATH);
-    (method, room)
-}

@@ -351,6 +351,22 @@ fn the_text_of_a_diff() {
     insta::assert_snapshot!(anstream::adapter::strip_str(&text).to_string());
 }
 
+/// The table of classes was up to 130 columns wide on every terminal, and names and paths were cut.
+#[test]
+fn a_diff_fits_80_columns_and_loses_nothing() {
+    let retainer = "Shop::Catalog::Search::EntriesByCategory::STORE";
+    let looks: Vec<_> = [(1, 10_000), (2, 14_000), (3, 18_000)]
+        .iter()
+        .map(|&(hour, count)| look(hour, |report| sessions(report, count, Some(retainer))))
+        .collect();
+    let text = anstream::adapter::strip_str(&render::diff(&growth(&looks), 80)).to_string();
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80 && line.trim_end() == line, "{line}");
+    }
+    let expected = format!("\n     retained by {retainer} → Hash →\n     Session\n");
+    assert!(text.contains(&expected), "{text}");
+}
+
 /// A size class, with regions of 1 KiB.
 fn size_class(slabs: u64, in_use: u64, free_bytes: u64) -> SizeClass {
     SizeClass {

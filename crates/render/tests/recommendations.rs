@@ -237,3 +237,21 @@ fn the_table_in_words() {
     let again: Comparison = serde_json::from_str(&to_json(&comparison, "")).unwrap();
     assert_eq!(again, comparison);
 }
+
+/// The table was 170 columns wide on every terminal.
+#[test]
+fn a_comparison_fits_80_columns_and_loses_nothing() {
+    let runs = [runs("default", 800, 750, 4000.0, 3), runs("jemalloc", 900, 80, 4050.0, 3)];
+    let comparison = comparison(runs.concat());
+    let text = render::comparison_on_terminal(&comparison, 80);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let cells = |text: &str| -> Vec<String> {
+        let rows = text.lines().filter(|line| line.starts_with("| ") || line.starts_with("|-"));
+        let cells = rows.flat_map(|row| row.split('|').map(|cell| cell.trim().to_owned()));
+        cells.filter(|cell| !cell.is_empty() && !cell.starts_with('-')).collect()
+    };
+    let narrow = cells(&text);
+    for cell in cells(&render::comparison(&comparison)) {
+        assert!(narrow.contains(&cell), "{cell}: {text}");
+    }
+}

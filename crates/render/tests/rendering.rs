@@ -45,6 +45,12 @@ fn a_report_fits_80_columns_and_loses_nothing() {
     for row in burst().causes.iter().filter(|row| row.bytes > 0) {
         assert!(text.contains(words::meaning(row.cause)), "{}", row.cause.name());
     }
+    // Columns of owners were left out, and their names cut.
+    for owner in burst().owners.unwrap() {
+        let cause = owner.cause.map_or("", |cause| cause.name());
+        assert!(text.contains(&owner.owner) && text.contains(cause), "{}", owner.owner);
+    }
+    assert!(text.contains("SHARED") && text.contains("SLOTS"), "{text}");
 }
 
 #[test]
@@ -91,10 +97,11 @@ fn a_command_stands_alone_and_its_remark_beside_it() {
     let mut report = burst();
     report.advice = vec![Advice { action: Action::FindNativeLeak, saves_bytes: None }];
     let words = words::advice(&report.advice[0], &report);
-    assert_eq!(words.command, "memleak-bpfcc -p 4242");
+    assert_eq!(words.command, "rbloat who 4242");
     let text =
         plain(&render::report(&report, TextOptions { width: 120, arenas: false, code: false }));
-    let line = "    memleak-bpfcc -p 4242   (Debian's bpfcc-tools, as root)\n";
+    let line =
+        "    rbloat who 4242   (the C function: memleak-bpfcc -p PID, of Debian's bpfcc-tools)\n";
     assert!(text.contains(line), "{text}");
     assert!(plain(&render::fix(&report, None, 120)).contains("    memleak-bpfcc -p 4242\n"));
 }
@@ -144,9 +151,10 @@ fn the_list_of_processes() {
         threads: 25,
         command: command.into(),
     };
-    let shown = |processes: &[ListedProcess], refused| {
-        plain(&render::processes(&Processes { processes: processes.into(), refused }, 100))
+    let of_width = |processes: &[ListedProcess], refused, width| {
+        plain(&render::processes(&Processes { processes: processes.into(), refused }, width))
     };
+    let shown = |processes: &[ListedProcess], refused| of_width(processes, refused, 100);
     let processes = [
         process(4242, 1_372_585_984, "puma 5.6.5 (tcp://0.0.0.0:3000) [shop]"),
         process(77, 37_000_000, "ruby -e sleep"),
@@ -161,4 +169,8 @@ fn the_list_of_processes() {
         ListedProcess { pss_bytes: None, ..process(5, 200 << 20, "puma 5.6.5") },
     ];
     insta::assert_snapshot!(shown(&families, 1));
+    // On 80 columns, a command line had 12.
+    let narrow = of_width(&families, 1, 80);
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+    assert!(narrow.contains("├ puma: cluster worker 0\n"), "{narrow}");
 }

@@ -75,13 +75,13 @@ fn a_small_process_of_useless_memory_is_not_called_healthy() {
     let text = summary(Cause::NativeUnreachable, 20);
     assert!(
         text.starts_with(
-            "Too small for a verdict: 34.0 MiB resident. But 59 % of it are native.unreachable: "
+            "Too small for a verdict: 34.0 MiB resident. But 59 % of it are native.unreachable ("
         ),
         "{text}"
     );
     for cause in [Cause::MallocUnreturned, Cause::MallocFragmented, Cause::RubyFreeSlots] {
         let text = summary(cause, 9);
-        assert!(text.contains(&format!("But 26 % of it are {}: ", cause.name())), "{text}");
+        assert!(text.contains(&format!("But 26 % of it are {} (", cause.name())), "{text}");
     }
     for (cause, mebibytes) in [
         (Cause::NativeUnreachable, 8),

@@ -153,6 +153,8 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<Outcome, Failure> {
     let written = folder.map_or(Ok(()), |folder| folder.write(&comparison));
     let text = if arguments.json {
         to_json(&comparison, &render::recommendation(&comparison))
+    } else if terminal::is_interactive() {
+        render::comparison_on_terminal(&comparison, terminal::width())
     } else {
         render::comparison(&comparison)
     };

@@ -93,8 +93,8 @@ pub(super) fn save(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     output.write(&bytes)?;
     let summary = render::saved_family(&family, &path, bytes.len() as u64);
     if is_file {
-        let next = format!("Next: rbloat report --tree {}\n", path.display());
-        terminal::print(&(summary + &next))?;
+        terminal::print_sentences(&summary)?;
+        terminal::suggest(&["rbloat", "report", "--tree", &path.display().to_string()])?;
     } else {
         terminal::print_error(&summary);
     }

@@ -46,8 +46,8 @@ pub(crate) fn run(arguments: &SnapshotArguments) -> Result<Outcome, Failure> {
     let report = &snapshot.report;
     let summary = render::saved_snapshot(report, &path, bytes.len() as u64);
     if is_file {
-        let next = format!("Next: rbloat report {}\n", path.display());
-        terminal::print(&(summary + &next))?;
+        terminal::print_sentences(&summary)?;
+        terminal::suggest(&["rbloat", "report", &path.display().to_string()])?;
     } else {
         // The pipe that the snapshot went into may be standard output.
         terminal::print_error(&summary);

@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &TrimArguments) -> Result<Outcome, Failure> {
     if arguments.tree {
         return trim_family(pid, arguments);
     }
-    let print = |text: &str| if arguments.json { Ok(()) } else { terminal::print(text) };
+    let print = |text: &str| if arguments.json { Ok(()) } else { terminal::print_sentences(text) };
     let call = AllocatorCall::find(pid)?;
     let progress = Progress::of_capture(pid);
     let how = arguments.capture;
@@ -115,7 +115,7 @@ fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> 
                 let sum = report.expected_private_bytes.zip(private);
                 report.expected_private_bytes = sum.map(|(sum, private)| sum + private);
                 if !arguments.json {
-                    terminal::print(&render::trim_of_member(&trim))?;
+                    terminal::print_sentences(&render::trim_of_member(&trim))?;
                 }
                 report.members.push(trim);
             }
@@ -132,7 +132,7 @@ fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> 
     if arguments.json {
         terminal::print(&to_json(&report, &render::family_trim_summary(&report)))?;
     } else {
-        terminal::print(&render::family_trim(&report))?;
+        terminal::print_sentences(&render::family_trim(&report))?;
         let next = if arguments.dry_run { "trim" } else { "report" };
         terminal::suggest(&["rbloat", next, "--tree", &pid.to_string()])?;
     }

@@ -172,7 +172,7 @@ fn a_path_is_blamed_only_if_it_retains_more_than_half() {
     let shared = advice(&[4_000, 4_000, 4_000]);
     assert!(shared.starts_with("Find out what retains the objects of class String ("), "{shared}");
     let most = advice(&[2_500, 7_000, 2_500]);
-    assert!(most.contains("most of which are retained by PART_1 → Array → String,"), "{most}");
+    assert!(most.contains("most of which are retained by PART_1 → Array → String."), "{most}");
 }
 
 #[test]

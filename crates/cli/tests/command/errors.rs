@@ -132,7 +132,7 @@ fn without_a_name_maps_and_snapshots_get_one_that_overwrites_nothing() {
     let pid = target.pid().to_string();
     let folder = tempfile::tempdir().unwrap();
     for (verb, extension, next) in
-        [("map", "html", "open it in a browser"), ("snapshot", "rbloat", "Next: rbloat report")]
+        [("map", "html", "open it in a browser"), ("snapshot", "rbloat", "of RSS in")]
     {
         let output = rbloat().current_dir(folder.path()).args([verb, &pid]).output().unwrap();
         let shown = String::from_utf8(output.stdout).unwrap();

@@ -32,7 +32,7 @@ fn output_ends_with_the_next_useful_command() {
         (format!("report {patient} -o 'a page.html'"), "xdg-open 'a page.html'".into()),
         (format!("report {patient} -o a.json"), format!("rbloat fix {pid}")),
         (format!("fix {patient}"), format!("rbloat snapshot {pid}")),
-        (format!("snapshot {patient} -o 'a b.rbloat'"), "rbloat report a b.rbloat".into()),
+        (format!("snapshot {patient} -o 'a b.rbloat'"), "rbloat report 'a b.rbloat'".into()),
         ("report 'a b.rbloat'".into(), "rbloat fix 'a b.rbloat'".into()),
         ("fix 'a b.rbloat'".into(), "rbloat report 'a b.rbloat'".into()),
         ("map 'a b.rbloat' -o a.html".into(), "rbloat report 'a b.rbloat'".into()),

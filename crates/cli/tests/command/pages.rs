@@ -88,6 +88,10 @@ fn the_page_of_a_report_has_its_figures_in_both_browsers() {
         assert_eq!(steps, report.advice.len() as u64);
         let first = text(&mut browser, "document.querySelector('#advice .step').textContent");
         assert!(first.contains("Costs: "), "{first}");
+        // Commands in sentences were shown with backticks, and some figures stood at the left.
+        assert!(count(&mut browser, "#advice p code") > 0);
+        let objects = count(&mut browser, "#owners td:nth-child(6).number");
+        assert_eq!(objects, count(&mut browser, "#owners tbody tr"));
         // The boxes are as large as what they stand for.
         let boxes = browser.evaluate(
             "(() => { const boxes = [...document.getElementById('treemap').children];

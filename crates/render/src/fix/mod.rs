@@ -110,9 +110,13 @@ fn blocks_of(action: &Action, command: &str, deployment: &Deployment) -> Vec<Blo
         Action::LimitArenas { .. } => set(deployment, &TWO_ARENAS),
         Action::Trim => vec![Block::new("Run now, without a restart:", [command.into()])],
         Action::WatchPss => vec![Block::new("Run:", [command.into()])],
-        Action::FindNativeLeak => {
-            vec![Block::new("Run as root (Debian's package bpfcc-tools):", [command.into()])]
-        }
+        Action::FindNativeLeak => vec![
+            Block::new("As root, while the memory grows:", [command.into()]),
+            Block::new(
+                "For the C function (Debian's package bpfcc-tools):",
+                [command.replace("rbloat who", "memleak-bpfcc -p")],
+            ),
+        ],
         Action::RunFewerThreads { .. } => vec![Block::new(
             match deployment.server {
                 Some(Server::Puma) => {
@@ -132,6 +136,9 @@ fn blocks_of(action: &Action, command: &str, deployment: &Deployment) -> Vec<Blo
             ["GC.compact".into(), "5.times { GC.start }".into()],
         )],
         Action::FreeNative { .. } => vec![Block::new("In the program, call:", [command.into()])],
+        Action::ReleaseObjects { are_garbage: false, .. } => {
+            vec![Block::new("As root, under load:", [command.into()])]
+        }
         Action::ReleaseObjects { .. } | Action::LookForNative | Action::ChangeCode { .. } => {
             vec![Block::new("In the program:", [command.into()])]
         }

@@ -41,7 +41,7 @@ const COLUMNS = [
   ['exclusive', owner => owner.exclusive_bytes, 'wide'],
   ['shared', owner => owner.shared_bytes, 'wide'],
   ['retained', owner => owner.retained_bytes],
-  ['objects', owner => owner.objects, 'wide'],
+  ['objects', owner => owner.objects, 'wide number'],
   ['cause', owner => owner.cause ?? '', 'wide'],
   ['retained by', owner => owner.kept_by[0]?.path ?? '', 'wide path'],
 ].map(([head, value, name]) => ({ head, value, name: name ?? '' }));
@@ -103,7 +103,7 @@ class Owners {
       this.found.sort((one, other) => sign * compare(value(one.owner), value(other.owner)));
     }
     const bytes = this.found.reduce((sum, it) => sum + it.bytes, 0);
-    byId('found').textContent = `${count(this.found.length)} of ${count(this.all.length)} owners, ${size(bytes)}`;
+    byId('found').textContent = `${count(this.found.length)} of ${count(this.all.length)} owners, ${size(bytes)} in use`;
     this.fill();
     this.draw();
   }
@@ -175,7 +175,8 @@ class Owners {
     Object.assign(button.style, { left: left + 'px', top: top + 'px', width: width + 'px', height: height + 'px' });
     button.style.setProperty('--own', `var(--${group?.colour ?? (item.parts ? 'ruby-malloc' : 'dim')})`);
     if (width >= 44 && height >= 18) button.append(element('b', item.name)); else button.className = 'tiny';
-    if (width >= 44 && height >= 36) button.append(element('span', size(item.bytes)));
+    // A figure that is cut off would be a wrong one.
+    if (width >= 74 && height >= 36) button.append(element('span', size(item.bytes)));
     button.item = item;
     button.addEventListener('click', () => this.choose(item));
     return button;

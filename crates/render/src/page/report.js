@@ -4,7 +4,7 @@ function showHead({ process, verdict, causes }) {
   byId('verdict').textContent = words.summary;
   byId('process').textContent = `pid ${process.pid} · ${size(process.rss_bytes)} resident · ruby ${process.ruby_version ?? 'unknown'}`
     + ` · ${process.libc} · allocator ${process.allocator} · ${process.threads} thread${process.threads === 1 ? '' : 's'} · ${process.command}`;
-  byId('evidence').append(...[...words.evidence, words.check].map(text => element('li', text)));
+  byId('evidence').append(...[...words.evidence, words.check].map(text => prose('li', text)));
   showMemory(process.rss_bytes, causes);
 
   const shown = causes.filter(({ bytes }) => bytes);
@@ -50,9 +50,11 @@ function showAdvice() {
   const steps = words.steps.map(step => {
     const shown = element('div', undefined, { class: 'step' });
     const saves = step.saves_bytes === null ? '' : ` Saves ${size(step.saves_bytes)}.`;
-    shown.append(element('p', step.action + saves), element('code', step.command));
-    if (step.remark) shown.append(element('p', step.remark));
-    shown.append(element('p', `Costs: ${step.costs}`, { class: 'costs' }));
+    shown.append(prose('p', step.action + saves), element('code', step.command, { class: 'command' }));
+    if (step.remark) shown.append(prose('p', step.remark));
+    const costs = prose('p', `Costs: ${step.costs}`);
+    costs.className = 'costs';
+    shown.append(costs);
     return shown;
   });
   const part = byId('advice'), [first, ...others] = steps;

@@ -11,9 +11,16 @@ function element(name, text, attributes = {}) {
   return made;
 }
 
+/** Text in which the words between backticks are code. */
+function prose(name, text) {
+  const made = document.createElement(name);
+  text.split('`').forEach((part, at) => made.append(at % 2 ? element('code', part) : part));
+  return made;
+}
+
 /** Fills a table; numbers are sizes. `classes` has the class of each column, if it has one. */
 function fillTable(table, heads, rows, classes = []) {
-  const numbers = rows.length ? rows[0].cells.map(cell => typeof cell === 'number') : [];
+  const numbers = heads.map((_, at) => rows.some(({ cells }) => typeof cells[at] === 'number'));
   const classOf = at => [numbers[at] && 'number', classes[at]].filter(Boolean).join(' ');
   table.replaceChildren();
   const head = table.createTHead().insertRow();
@@ -24,7 +31,7 @@ function fillTable(table, heads, rows, classes = []) {
     if (culprit) row.className = 'culprit';
     if (bytes !== undefined) row.dataset.bytes = bytes;
     cells.forEach((cell, at) => row.append(element('td', typeof cell === 'number' ? size(cell) : cell,
-      { class: classOf(at), ...(numbers[at] && { title: `${count(cell)} bytes` }) })));
+      { class: classOf(at), ...(typeof cell === 'number' && { title: `${count(cell)} bytes` }) })));
   }
 }
 

@@ -51,6 +51,9 @@ pub(super) struct Point {
 pub(super) struct Mark {
     pub(super) t: f64,
     pub(super) event: Event,
+    /// The number of kills.
+    #[serde(skip)]
+    pub(super) count: u64,
     pub(super) text: String,
 }
 
@@ -168,7 +171,7 @@ fn marks(samples: &[&Sample]) -> Vec<Mark> {
         };
         if kills > 0 {
             let text = if kills == 1 { "OOM kill".into() } else { format!("{kills} OOM kills") };
-            marks.push(Mark { t, event: Event::OomKill, text });
+            marks.push(Mark { t, event: Event::OomKill, count: kills, text });
         }
         let same = living(one).eq(living(next));
         let drop = one.rss_bytes.saturating_sub(next.rss_bytes);
@@ -176,6 +179,7 @@ fn marks(samples: &[&Sample]) -> Vec<Mark> {
             marks.push(Mark {
                 t,
                 event: Event::Drop,
+                count: 1,
                 text: format!("{} returned", ledger::Size(drop)),
             });
         }

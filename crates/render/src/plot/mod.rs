@@ -32,6 +32,8 @@ const MEMORY_HEIGHT: f64 = 340.0;
 const CAUSES_HEIGHT: f64 = 240.0;
 const LINE: f64 = 18.0;
 const RISE_HEIGHT: f64 = 6.0;
+/// Groups of causes that never reach this share of the highest stack are thinner than a line: the legend counts them.
+const MIN_SHARE_IN_LEGEND: f64 = 0.01;
 /// The rows for the texts of kills. Each run has one, and further runs share them.
 const ROWS_OF_KILLS: usize = 8;
 /// The most characters of a command, and of a label.
@@ -190,9 +192,10 @@ impl Plot {
         self.label_curves(scene, &panel);
         for (row, run) in self.runs.iter().enumerate() {
             let kills = run.history.marks.iter().filter(|mark| mark.event == Event::OomKill);
+            let kills: Vec<&Mark> = kills.collect();
             // With several runs, the colour shows whose kill it is.
             let colour = if self.runs.len() == 1 { Colour::InUse } else { run.colour };
-            draw_kills(scene, &panel, kills, colour, row);
+            draw_kills(scene, &panel, &kills, colour, row);
             // The drops of many runs would hide the curves.
             let drops = run.history.marks.iter().filter(|mark| mark.event == Event::Drop);
             drops
@@ -230,30 +233,28 @@ fn label(recording: &Recording) -> Option<String> {
     recording.start.label.as_ref().map(|label| label.chars().take(MAX_NAME).collect())
 }
 
-/// Draws the OOM kills of one run as lines through the panel. Their texts are in the run's row. A text that would cover
-/// the one before is left out.
-fn draw_kills<'a>(
-    scene: &mut Scene,
-    panel: &Panel,
-    kills: impl Iterator<Item = &'a Mark>,
-    colour: Colour,
-    row: usize,
-) {
-    let mut free_from = panel.left;
+/// Draws the OOM kills of one run as lines through the panel. Their texts are in the run's row. If one would cover the
+/// next line, the first one has the number of all.
+fn draw_kills(scene: &mut Scene, panel: &Panel, kills: &[&Mark], colour: Colour, row: usize) {
     let y = panel.top + 12.0 + LINE * (row % ROWS_OF_KILLS) as f64;
-    for kill in kills {
-        let x = panel.x(kill.t);
+    let places: Vec<f64> = kills.iter().map(|kill| panel.x(kill.t)).collect();
+    for &x in &places {
         scene.line(vec![(x, panel.top), (x, panel.bottom)], colour, 1.5);
-        let width = line_width(&kill.text, TEXT_SIZE);
+    }
+    let width = |text: &str| line_width(text, TEXT_SIZE) + 8.0;
+    let mut gaps = places.windows(2).zip(kills);
+    let texts: Vec<String> = if gaps.all(|(x, kill)| x[1] - x[0] >= width(&kill.text)) {
+        kills.iter().map(|kill| kill.text.clone()).collect()
+    } else {
+        vec![format!("{} OOM kills", kills.iter().map(|kill| kill.count).sum::<u64>())]
+    };
+    for (text, &x) in texts.iter().zip(&places) {
         // At the edge the text is on the other side.
-        let is_at_edge = x + width + 4.0 > panel.right;
-        let left = if is_at_edge { x - width - 4.0 } else { x + 4.0 };
-        if left >= free_from {
-            let (x, anchor) =
-                if is_at_edge { (x - 4.0, Anchor::End) } else { (x + 4.0, Anchor::Start) };
-            scene.text((x, y), anchor, colour, &kill.text);
-            free_from = left + width;
-        }
+        let is_at_edge = x + width(text) > panel.right;
+        let left = if is_at_edge { x - width(text) } else { x + 4.0 };
+        // Over lines and curves.
+        scene.rect([left - 2.0, y - 11.0, width(text) - 4.0, 14.0], Colour::Panel);
+        scene.text((left, y), Anchor::Start, colour, text);
     }
 }
 
@@ -314,7 +315,7 @@ impl Run {
         let stacks = &self.history.stacks;
         let most =
             stacks.iter().map(|(_, sums)| sums.iter().sum::<u64>()).max().unwrap_or(1).max(1);
-        *top = draw_legend(scene, *top, stacks);
+        *top = draw_legend(scene, *top, stacks, most);
         let title = format!("Causes of {}: RSS of its Ruby processes", self.history.name);
         *top = draw_lines(scene, *top, Colour::Ink, &title) + 8.0;
         let panel = Panel::new(scene, *top, CAUSES_HEIGHT, seconds, most as f64 * 1.06, Some(run));
@@ -358,19 +359,26 @@ fn draw_lines(scene: &mut Scene, mut top: f64, colour: Colour, text: &str) -> f6
     top
 }
 
-/// Draws the legend of the groups that a stack has, in lines above it. Returns the end of the last line.
-fn draw_legend(scene: &mut Scene, top: f64, stacks: &[(f64, Vec<u64>)]) -> f64 {
+/// Draws the legend of the groups that can be seen in the stacks, in lines above them. Returns the end of the last line.
+fn draw_legend(scene: &mut Scene, top: f64, stacks: &[(f64, Vec<u64>)], most: u64) -> f64 {
+    let largest = |index: usize| stacks.iter().map(|(_, sums)| sums[index]).max().unwrap_or(0);
+    let groups = CAUSE_LEGEND.iter().enumerate().rev().map(|(index, it)| (it, largest(index)));
+    let (shown, small): (Vec<_>, Vec<_>) = groups
+        .filter(|(_, bytes)| *bytes > 0)
+        .partition(|(_, bytes)| *bytes as f64 >= most as f64 * MIN_SHARE_IN_LEGEND);
     let (mut x, mut y) = (LEFT, top + LINE);
-    for (index, group) in CAUSE_LEGEND.iter().enumerate().rev() {
-        if stacks.iter().all(|(_, sums)| sums[index] == 0) {
-            continue;
-        }
-        let width = 20.0 + line_width(group.label, TEXT_SIZE) + 14.0;
+    let smaller = (!small.is_empty()).then(|| (None, format!("and {} smaller", small.len())));
+    let entries = shown.into_iter().map(|(it, _)| (Some(it.colour), it.label.to_owned()));
+    for (colour, label) in entries.chain(smaller) {
+        let swatch = if colour.is_some() { 20.0 } else { 0.0 };
+        let width = swatch + line_width(&label, TEXT_SIZE) + 14.0;
         if x + width > scene.width - RIGHT {
             (x, y) = (LEFT, y + LINE);
         }
-        scene.rect([x, y - 10.0, 14.0, 10.0], group.colour);
-        scene.text((x + 20.0, y - 1.0), Anchor::Start, Colour::Dim, group.label);
+        if let Some(colour) = colour {
+            scene.rect([x, y - 10.0, 14.0, 10.0], colour);
+        }
+        scene.text((x + swatch, y - 1.0), Anchor::Start, Colour::Dim, &label);
         x += width;
     }
     y + 8.0

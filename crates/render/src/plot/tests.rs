@@ -267,36 +267,39 @@ fn recordings_without_samples_are_drawn_too() {
 
 #[test]
 fn kills_are_drawn_in_their_runs_colour_and_no_text_covers_another() {
-    let mut plot = Plot::default();
-    for name in ["one", "other"] {
-        let samples = (0..600).map(|second| Line::Sample(sample(second, 100 * MIB, second / 20)));
-        plot.add(name, &recording(samples.collect()));
-    }
-    let scene = plot.scene(WIDTH).0;
-    let texts: Vec<(f64, f64)> = scene
-        .elements
-        .iter()
-        .filter_map(|element| match element {
-            Element::Text { x, y, text, .. } if text == "OOM kill" => Some((*x, *y)),
+    let plot_of = |seconds_between: u64| {
+        let mut plot = Plot::default();
+        for name in ["one", "other"] {
+            let kills = |second| sample(second, 100 * MIB, second / seconds_between);
+            plot.add(name, &recording((0..600).map(kills).map(Line::Sample).collect()));
+        }
+        plot
+    };
+    let texts = |plot: &Plot| -> Vec<(i64, String)> {
+        let elements = plot.scene(WIDTH).0.elements;
+        let kills = elements.into_iter().filter_map(|element| match element {
+            Element::Text { y, text, .. } if text.contains("OOM kill") => Some((y as i64, text)),
             _ => None,
-        })
-        .collect();
-    let rows: BTreeSet<i64> = texts.iter().map(|(_, y)| *y as i64).collect();
-    assert_eq!(rows.len(), 2, "{texts:?}");
-    let pairs = texts.windows(2).filter(|pair| pair[0].1 == pair[1].1);
-    assert!(pairs.clone().count() > 4);
-    for pair in pairs {
-        assert!(
-            pair[1].0 - pair[0].0 >= line_width("OOM kill", TEXT_SIZE) || pair[1].0 < pair[0].0,
-            "{pair:?}"
-        );
-    }
+        });
+        kills.collect()
+    };
+    // Each run has a row.
+    let sparse = texts(&plot_of(150));
+    assert_eq!(sparse.iter().filter(|(_, text)| text == "OOM kill").count(), 6, "{sparse:?}");
+    let rows: BTreeSet<i64> = sparse.iter().map(|(y, _)| *y).collect();
+    assert_eq!(rows.len(), 2, "{sparse:?}");
+    // The texts of many kills covered the lines of the next.
+    let plot = plot_of(20);
+    let dense = texts(&plot);
+    let [(one, first), (other, second)] = &dense[..] else { panic!("{dense:?}") };
+    assert!(one != other && first == "29 OOM kills" && second == "29 OOM kills", "{dense:?}");
+    let elements = plot.scene(WIDTH).0.elements;
     for run in &plot.runs {
         let is_kill = |it: &&Element| {
             matches!(it, Element::Line { points, stroke, .. }
                 if *stroke == run.colour && points.len() == 2 && points[0].0 == points[1].0)
         };
-        assert_eq!(scene.elements.iter().filter(is_kill).count(), 29);
+        assert_eq!(elements.iter().filter(is_kill).count(), 29);
     }
 }
 

@@ -6,15 +6,15 @@ mod speedscope;
 
 use std::fmt::Write;
 
+use anstyle::Style;
 use formats::{
     SamplingMethod, TaskKind, UnknownStacks, Who, WhoKind, WhoLine, WhoMachineCode, WhoMethod,
     WhoOldObjects, WhoOrigin, WhoTask,
 };
 use ledger::{Size, percent};
 
-use crate::text::{
-    BOLD, DIM, RED, align_right, end_of, mebibytes, method_and_room, table, trimmed, write_wrapped,
-};
+use crate::rows::{Heads, Row as TableRow, write_rows};
+use crate::text::{BOLD, DIM, RED, mebibytes, write_paragraph, write_wrapped};
 
 pub(crate) use flame::GRAPH;
 pub use flame::who_html;
@@ -30,9 +30,6 @@ const MAX_ROWS: usize = 12;
 const MAX_SHARES: usize = 6;
 /// Rows with less than this share of the growth are not shown, in percent.
 const MIN_SHARE: f64 = 0.5;
-/// Columns of the figures, and of a method at most.
-const FIGURES: usize = 26;
-const MAX_METHOD: usize = 56;
 
 /// One sentence on the growth.
 #[must_use]
@@ -76,7 +73,7 @@ pub fn who(who: &Who, width: usize) -> String {
 
 fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
     writeln!(out, "{DIM}{}{DIM:#}", who.command)?;
-    writeln!(out, "{RED}{}{RED:#}", who_summary(who))?;
+    write_paragraph(out, RED, &who_summary(who), "", width)?;
     if who.growth_bytes > 0 {
         let rate = Size(who.bytes_per_minute);
         write_wrapped(out, " · ", &format!("on average {rate}/min{}", peak(who)), width)?;
@@ -106,23 +103,23 @@ fn write(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
     writeln!(out)?;
     write_methods(who, out, width)?;
     write_lines(who, out, width)?;
-    let tasks = who.tasks.iter().map(|it| (it.bytes, None, task(it)));
-    write_table(out, who.growth_bytes, "REQUEST OR JOB", None, tasks.take(MAX_ROWS))?;
-    let unsampled = (who.unsampled_bytes, None, UNSAMPLED.to_owned());
+    let all = who.growth_bytes;
+    let tasks = who.tasks.iter().map(|it| (it.bytes, None, named(task(it))));
+    write_table(out, all, ("REQUEST OR JOB", None), tasks.take(MAX_ROWS), width)?;
+    let unsampled = (who.unsampled_bytes, None, named(UNSAMPLED));
     let with_unsampled = |rows: Vec<Row>| with(unsampled.clone(), rows, MAX_SHARES);
-    let threads = who.threads.iter().map(|it| (it.bytes, None, it.name.clone())).collect();
-    write_table(out, who.growth_bytes, "THREADS", None, with_unsampled(threads))?;
-    let kinds = who.kinds.iter().map(|it| (it.bytes, None, kind(it.kind).to_owned())).collect();
-    write_table(out, who.growth_bytes, "KIND OF MEMORY", None, with_unsampled(kinds))?;
-    let code = who.machine_code.iter().map(|it| (it.bytes, None, machine_code(it).to_owned()));
-    write_table(out, who.growth_bytes, "MACHINE CODE", None, with_unsampled(code.collect()))?;
+    let threads = who.threads.iter().map(|it| (it.bytes, None, named(&*it.name))).collect();
+    write_table(out, all, ("THREADS", None), with_unsampled(threads), width)?;
+    let kinds = who.kinds.iter().map(|it| (it.bytes, None, named(kind(it.kind)))).collect();
+    write_table(out, all, ("KIND OF MEMORY", None), with_unsampled(kinds), width)?;
+    let code = who.machine_code.iter().map(|it| (it.bytes, None, named(machine_code(it))));
+    write_table(out, all, ("MACHINE CODE", None), with_unsampled(code.collect()), width)?;
     if who.processes.len() > 1 {
-        let name = |pid: i32| format!("process {pid}");
         let mut processes: Vec<_> = who.processes.iter().collect();
         processes.sort_by_key(|it| std::cmp::Reverse(it.growth_bytes));
         let rows = processes.into_iter().take(MAX_ROWS);
-        let rows = rows.map(|it| (it.growth_bytes, None, name(it.pid)));
-        write_table(out, who.growth_bytes, "PROCESS", None, rows)?;
+        let rows = rows.map(|it| (it.growth_bytes, None, named(format!("process {}", it.pid))));
+        write_table(out, all, ("PROCESS", None), rows, width)?;
     }
     let note = "The code that makes memory grow need not be the code that keeps it: garbage needs room, too.";
     let diff = match &who.old_objects {
@@ -237,8 +234,13 @@ fn unknown_stacks(who: &Who) -> String {
     format!("; {all:.1} % of the stacks are unknown: {reasons}")
 }
 
-/// The rows of a table: growth, growth of its own, and a name.
-type Row = (u64, Option<u64>, String);
+/// The rows of a table: growth, growth of its own, and the parts of a name.
+type Row = (u64, Option<u64>, Vec<(Style, String)>);
+
+/// A name of one part.
+fn named(text: impl Into<String>) -> Vec<(Style, String)> {
+    vec![(Style::new(), text.into())]
+}
 
 /// The largest rows, with one for the growth that is not in `rows`.
 fn with(unknown: Row, mut rows: Vec<Row>, max: usize) -> impl Iterator<Item = Row> {
@@ -248,42 +250,43 @@ fn with(unknown: Row, mut rows: Vec<Row>, max: usize) -> impl Iterator<Item = Ro
     rows.into_iter()
 }
 
+/// Writes a table with the heading of names, and of growth of their own.
 fn write_table(
     out: &mut String,
     all: u64,
-    head: &str,
-    own: Option<&str>,
+    (head, own): (&str, Option<&str>),
     rows: impl Iterator<Item = Row>,
+    width: usize,
 ) -> std::fmt::Result {
     let is_shown = |row: &Row| percent(row.0, all) >= MIN_SHARE;
-    let mut rows = rows.filter(is_shown).peekable();
-    if rows.peek().is_none() {
+    let row = |(bytes, own, note): Row| {
+        let share = format!("{:.1}", percent(bytes, all));
+        let figures = [mebibytes(bytes), share].into_iter().chain(own.map(mebibytes));
+        TableRow { figures: figures.collect(), note, ..TableRow::default() }
+    };
+    let rows: Vec<_> = rows.filter(is_shown).map(row).collect();
+    if rows.is_empty() {
         return Ok(());
     }
-    let heads = ["MiB", "%"].into_iter().chain(own).chain([head]);
-    let mut table = table(heads);
-    for (bytes, own, name) in rows {
-        let share = format!("{:.1}", percent(bytes, all));
-        let own = own.map(mebibytes);
-        table.add_row([mebibytes(bytes), share].into_iter().chain(own).chain([name]));
-    }
-    align_right(&mut table, 0..if own.is_some() { 3 } else { 2 });
-    writeln!(out, "{}\n", trimmed(&table))
+    let figures: Vec<_> = ["MiB", "%"].into_iter().chain(own).collect();
+    write_rows(out, &Heads { name: "", figures: &figures, note: head, lead: "" }, &rows, width)
+}
+
+/// Returns a path from the folder of its gem on; the folder has the gem's name and version.
+fn in_gem(path: &str) -> &str {
+    path.rsplit_once("/gems/").map_or(path, |(_, rest)| rest)
 }
 
 fn write_methods(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
-    let name = |it: &WhoMethod| {
-        let (method, room) = method_and_room(&it.method, MAX_METHOD, FIGURES, width);
-        match &it.path {
-            Some(path) => format!("{method}  {DIM}{}{DIM:#}", end_of(path, room)),
-            None => method,
-        }
+    let row = |it: &WhoMethod| {
+        let mut name = named(&*it.method);
+        name.extend(it.path.as_deref().map(|path| (DIM, in_gem(path).to_owned())));
+        (it.total_bytes, Some(it.self_bytes), name)
     };
-    let row = |it: &WhoMethod| (it.total_bytes, Some(it.self_bytes), name(it));
     let rows = who.methods.iter().take(MAX_ROWS).map(row).collect();
-    let unknown = (who.unknown_bytes, Some(who.unknown_bytes), UNKNOWN.to_owned());
-    let head = "METHOD, WITH ALL THAT IT CALLS";
-    write_table(out, who.growth_bytes, head, Some("ITSELF"), with(unknown, rows, MAX_ROWS))
+    let unknown = (who.unknown_bytes, Some(who.unknown_bytes), named(UNKNOWN));
+    let heads = ("METHOD, WITH ALL THAT IT CALLS", Some("ITSELF"));
+    write_table(out, who.growth_bytes, heads, with(unknown, rows, MAX_ROWS), width)
 }
 
 fn write_lines(who: &Who, out: &mut String, width: usize) -> std::fmt::Result {
@@ -305,10 +308,10 @@ fn write_line_table(
     width: usize,
 ) -> std::fmt::Result {
     let row = |it: &WhoLine| {
-        let (method, room) = method_and_room(&it.method, MAX_METHOD, FIGURES, width);
-        let place = end_of(&format!("{}:{}", it.path, it.line), room);
-        (it.bytes, None, format!("{BOLD}{place}{BOLD:#}  {method}"))
+        let place = (BOLD, format!("{}:{}", it.path, it.line));
+        (it.bytes, None, vec![place, (Style::new(), it.method.clone())])
     };
     let rows = lines.iter().take(MAX_ROWS).map(row).collect();
-    write_table(out, all, head, None, with((unknown, None, UNKNOWN.to_owned()), rows, MAX_ROWS))
+    let unknown = (unknown, None, named(UNKNOWN));
+    write_table(out, all, (head, None), with(unknown, rows, MAX_ROWS), width)
 }

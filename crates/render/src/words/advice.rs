@@ -41,6 +41,11 @@ const FREEING_METHODS: [(&str, &str); 14] = [
 #[must_use]
 pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
     let ProcessSummary { pid, .. } = report.process;
+    // The process of a core has ended.
+    let process = match report.capture.method {
+        CaptureMethod::Core => "PID".to_owned(),
+        _ => pid.to_string(),
+    };
     let (action, command, costs) = match &advice.action {
         Action::Trim => (
             format!("Return the free pages now: call {} in the process.", trim_call(report)),
@@ -94,7 +99,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
              load needs the slots.",
         ),
         Action::ReleaseObjects { class, bytes, path, are_garbage } => {
-            release(class, *bytes, path.as_deref(), *are_garbage)
+            release(&process, class, *bytes, path.as_deref(), *are_garbage)
         }
         Action::FreeNative { class, objects, path, garbage_objects } => (
             free_native(class, *objects, path.as_deref(), *garbage_objects),
@@ -106,14 +111,12 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             "a change of the program. GC.start frees garbage at once.",
         ),
         Action::FindNativeLeak => (
-            "Find the code that allocates this memory and does not free it: nothing points to it any more. Upgrade the \
-             extension that contains this code."
+            "Find the code that allocates this memory and does not free it: nothing points to it any more. While the memory \
+             grows, `rbloat who` names the method of the extension and the line that calls it. Upgrade the extension, or fix \
+             it."
                 .into(),
-            match report.capture.method {
-                CaptureMethod::Core => "memleak-bpfcc -p PID".into(),
-                _ => format!("memleak-bpfcc -p {pid}"),
-            },
-            "slower allocations while the tool watches them. A restart frees the memory for some time.",
+            format!("rbloat who {process}"),
+            "less than 1 % of a processor while it watches. A restart frees the memory for some time.",
         ),
         Action::LookForNative => (
             "Look for native memory that Ruby's GC does not know of: results, documents and handles of C extensions \
@@ -156,7 +159,9 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
         ),
     };
     let remark = match advice.action {
-        Action::FindNativeLeak => Some("Debian's bpfcc-tools, as root"),
+        Action::FindNativeLeak => {
+            Some("the C function: memleak-bpfcc -p PID, of Debian's bpfcc-tools")
+        }
         _ => None,
     };
     AdviceWords { action, command, remark, costs: costs.into() }
@@ -183,21 +188,21 @@ fn assignments(variables: &[Variable]) -> String {
 }
 
 fn release(
+    process: &str,
     class: &str,
     bytes: u64,
     path: Option<&str>,
     are_garbage: bool,
 ) -> (String, String, &'static str) {
     let objects = format!("objects of class {class} ({})", Size(bytes));
-    let trace = "ObjectSpace.trace_object_allocations_start at boot, then ObjectSpace.dump_all";
-    let restart = "a restart to trace allocations; the dump holds the GVL for seconds.";
     match path {
         Some(path) => (
             format!(
-                "Release the {objects}, most of which are retained by {path}, or find the code that creates them."
+                "Release the {objects}, most of which are retained by {path}. While they grow in number, `rbloat who` \
+                 names the code that creates them."
             ),
-            trace.into(),
-            restart,
+            format!("rbloat who {process}"),
+            "a change of the program. While it watches, `rbloat who` takes less than 1 % of a processor.",
         ),
         None if are_garbage => (
             format!("Run the GC: most memory of the {objects} is garbage."),
@@ -206,8 +211,8 @@ fn release(
         ),
         None => (
             format!("Find out what retains the {objects}. No other class holds as much."),
-            trace.into(),
-            restart,
+            format!("rbloat why {process} '{}'", class.replace('\'', "'\\''")),
+            "the pause of another capture.",
         ),
     }
 }

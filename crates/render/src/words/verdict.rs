@@ -57,7 +57,7 @@ fn healthy(report: &Report) -> (String, Vec<String>, String) {
     let rss = report.process.rss_bytes;
     let summary = match diagnosis::useless(report) {
         Some(row) => format!(
-            "Too small for a verdict: {} resident. But {:.0} % of it are {}: {}.",
+            "Too small for a verdict: {} resident. But {:.0} % of it are {} ({}).",
             Size(rss),
             percent(row.bytes, rss),
             row.cause.name(),
