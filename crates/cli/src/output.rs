@@ -238,9 +238,28 @@ impl Folder {
         Ok(entries.flatten().filter_map(file).collect())
     }
 
+    /// The names of the folders in it.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn folders(&self) -> Result<Vec<String>, Failure> {
+        let entries = std::fs::read_dir(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))
+            .map_err(|source| unwritable(&self.path, source))?;
+        let folder = |entry: std::fs::DirEntry| {
+            entry.file_type().ok().filter(std::fs::FileType::is_dir)?;
+            entry.file_name().into_string().ok()
+        };
+        Ok(entries.flatten().filter_map(folder).collect())
+    }
+
     /// Removes a file in it.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::empty())?)
+    }
+
+    /// Removes an empty folder in it.
+    pub(crate) fn remove_folder(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::REMOVEDIR)?)
     }
 }
 

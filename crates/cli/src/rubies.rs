@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use capture::proc::{self, ControlGroup, Member, Rollup};
-use formats::Group;
+use capture::proc::{self, ControlGroup, GroupMemory, Member, Rollup};
 use supervise::Pace;
 
 use crate::process::nearest_ancestor;
@@ -32,7 +31,7 @@ pub(crate) struct Listed {
     pub(crate) exact: Option<Rollup>,
     /// Its control group, and the group's memory.
     pub(crate) group_path: Option<String>,
-    pub(crate) group: Option<Group>,
+    pub(crate) group: Option<GroupMemory>,
     pub(crate) growth_per_minute: Option<f64>,
 }
 
@@ -79,7 +78,7 @@ struct Ruby {
     /// The latest exact figures, and the fast count at that time.
     exact: Option<(Rollup, u64)>,
     group_path: Option<String>,
-    group: Option<Group>,
+    group: Option<GroupMemory>,
 }
 
 impl Rubies {
@@ -110,6 +109,11 @@ impl Rubies {
         }
         let next = self.paces.iter().map(Pace::due).min().unwrap_or_default();
         next.saturating_sub(self.started.elapsed())
+    }
+
+    /// The number of readings so far.
+    pub(crate) fn readings(&self) -> u64 {
+        self.paces.iter().map(Pace::runs).sum()
     }
 
     /// The number of processes that could not be examined.
@@ -192,7 +196,7 @@ impl Rubies {
             if let Ok(command) = proc::command_line(*pid) {
                 ruby.command = command;
             }
-            ruby.group = proc::group_memory(*pid).map(Group::from);
+            ruby.group = proc::group_memory(*pid);
         }
     }
 }

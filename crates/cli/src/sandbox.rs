@@ -31,7 +31,7 @@ use seccompiler::{
 use crate::output::Output;
 use crate::{interruption, terminal};
 
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct SandboxArguments {
     /// Keep all rights during the analysis
     ///

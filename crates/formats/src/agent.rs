@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use capture::proc::GroupMemory;
 use ledger::Cause;
 
-use crate::{Arena, CauseRow, Confidence, Group, Owner, Report};
+use crate::{Arena, CauseRow, Confidence, Owner, Report};
 
 /// The place of a process in a fleet, by names that survive its restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +50,33 @@ pub struct Node {
     pub snapshots: Option<StoredSnapshots>,
     /// The profiles that were pushed to a server, by outcome; `None` if there is no server.
     pub pushes: Option<BTreeMap<PushOutcome, u64>>,
+    /// The archive; `None` if none is wanted.
+    pub archive: Option<Archived>,
+}
+
+/// The archive that the agent writes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Archived {
+    /// The snapshots so far.
+    pub snapshots: BTreeMap<ArchiveOutcome, u64>,
+    /// The size of its files.
+    pub bytes: u64,
+}
+
+/// The outcome of an attempt to write snapshots to the archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ArchiveOutcome {
+    /// They are in the archive.
+    Written,
+    /// The files could not be written, as on a full disk. It is tried again.
+    Failed,
+    /// They are lost, since too many waited.
+    Dropped,
+}
+
+impl ArchiveOutcome {
+    /// All outcomes.
+    pub const ALL: [Self; 3] = [Self::Written, Self::Failed, Self::Dropped];
 }
 
 /// Trims by the agent.
@@ -133,7 +161,7 @@ pub struct NodeProcess {
     /// `None` if they could not be read.
     pub exact: Option<NodeMemory>,
     /// The memory of its control group.
-    pub group: Option<Group>,
+    pub group: Option<GroupMemory>,
     /// The latest capture.
     pub captured: Option<Captured>,
     /// The owners of its memory, at the latest capture that found them.

@@ -28,8 +28,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use agent::{
-    Alarm, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned, Pauses,
-    Place, PushOutcome, SnapshotOutcome, StoredSnapshots, Treatment, TreatmentOutcome,
+    Alarm, ArchiveOutcome, Archived, CaptureOutcome, Captured, Container, Node, NodeMemory,
+    NodeProcess, Owned, Pauses, Place, PushOutcome, SnapshotOutcome, StoredSnapshots, Treatment,
+    TreatmentOutcome,
 };
 pub use comparison::{
     Comparison, Drawback, FailedRun, LoadResult, Medians, MissingSetting, PassedOver, Reason,

@@ -117,8 +117,7 @@ pub struct Group {
 
 impl From<GroupMemory> for Group {
     fn from(memory: GroupMemory) -> Self {
-        let GroupMemory { usage_bytes, limit_bytes, cache_bytes, oom_kills, limit_hits: _ } =
-            memory;
+        let GroupMemory { usage_bytes, limit_bytes, cache_bytes, oom_kills, .. } = memory;
         Self { usage_bytes, limit_bytes, cache_bytes, oom_kills }
     }
 }

@@ -71,7 +71,7 @@ pub enum Refusal {
     /// A seccomp filter forbids a system call, or may do so.
     #[error(
         "the process runs under seccomp, and its filter forbids a system call that is needed, or cannot be read \
-         (that needs CAP_SYS_ADMIN)"
+         (that needs CAP_SYS_ADMIN, and that rbloat runs without a seccomp filter)"
     )]
     Seccomp,
     /// The kernel refused the system call, as it would have refused it to the target itself.

@@ -22,7 +22,8 @@ impl ProfileServer {
             // https://github.com/grafana/pyroscope, api/push/v1/push.proto
             Self::Pyroscope => "/push.v1.PusherService/Push",
             // https://github.com/parca-dev/parca, proto/parca/profilestore/v1alpha1/profilestore.proto
-            Self::Parca => "/profiles/writeraw",
+            // Its gateway is below /api. Elsewhere Parca answers 200 with its page.
+            Self::Parca => "/api/profiles/writeraw",
         }
     }
 

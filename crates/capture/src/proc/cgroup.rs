@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::memory::number_after;
 use super::read;
@@ -24,6 +25,9 @@ pub struct GroupMemory {
     /// How often the group met its limit, or `memory.high` of version 2, and the kernel had to reclaim memory. `None` if the
     /// kernel does not count that.
     pub limit_hits: Option<u64>,
+    /// The time for which at least one process of the group waited for memory (PSI). `None` if the kernel does not count that for
+    /// groups (version 1).
+    pub stalled: Option<Duration>,
 }
 
 impl GroupMemory {
@@ -221,6 +225,8 @@ struct Hierarchy {
     files: [&'static str; 2],
     /// The file with the kernel's own memory; `None` if memory.stat has it.
     kernel: Option<&'static str>,
+    /// The file with the time for which processes waited for memory.
+    pressure: Option<&'static str>,
 }
 
 /// Version 1 shows the maximum of a counter in whole pages if no limit is set. Anything above half of that is no
@@ -238,6 +244,7 @@ static HIERARCHIES: [Hierarchy; 2] = [
         hits: None,
         files: ["file ", "file_mapped "],
         kernel: None,
+        pressure: Some("memory.pressure"),
     },
     Hierarchy {
         controller: "memory",
@@ -249,6 +256,7 @@ static HIERARCHIES: [Hierarchy; 2] = [
         hits: Some("memory.failcnt"),
         files: ["total_cache ", "total_mapped_file "],
         kernel: Some("memory.kmem.usage_in_bytes"),
+        pressure: None,
     },
 ];
 
@@ -296,6 +304,7 @@ impl Hierarchy {
                 .unwrap_or(0),
             oom_kills: number_after(&events, "oom_kill "),
             limit_hits,
+            stalled: self.pressure.and_then(read).and_then(|text| super::memory::stalled(&text)),
         })
     }
 }
@@ -361,6 +370,11 @@ mod tests {
         write("memory.current", "900000\n");
         write("memory.stat", "anon 5\ninactive_file 50000\ntotal_inactive_file 70000\n");
         write("memory.events", "low 0\nhigh 2\nmax 9\noom 4\noom_kill 3\noom_group_kill 0\n");
+        let full = "full avg10=0.00 avg60=0.00 avg300=0.00 total=1\n";
+        write(
+            "memory.pressure",
+            &format!("some avg10=0.25 avg60=0.05 avg300=0.01 total=7654321\n{full}"),
+        );
         let memory = two.memory(folder.path()).unwrap();
         let expected = GroupMemory {
             usage_bytes: 900_000,
@@ -368,6 +382,7 @@ mod tests {
             cache_bytes: 50_000,
             oom_kills: Some(3),
             limit_hits: Some(11),
+            stalled: Some(Duration::from_micros(7_654_321)),
         };
         assert_eq!(memory, expected);
         assert_eq!(memory.room_bytes(), Some(150_000));
@@ -385,6 +400,7 @@ mod tests {
             cache_bytes: 70_000,
             oom_kills: Some(2),
             limit_hits: Some(7),
+            stalled: None,
         };
         assert_eq!(memory, expected);
     }

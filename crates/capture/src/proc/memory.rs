@@ -1,6 +1,7 @@
 //! The kernel's counts of the memory of a process and of the machine.
 
 use std::fs;
+use std::time::Duration;
 
 use super::{read, status};
 use crate::{Error, PAGE_SIZE};
@@ -79,6 +80,12 @@ pub fn memory_pressure() -> Option<f64> {
 /// Reads the first line: `some avg10=1.53 avg60=0.87 avg300=0.20 total=345`.
 fn pressure(text: &str) -> Option<f64> {
     text.strip_prefix("some avg10=")?.split(' ').next()?.parse().ok()
+}
+
+/// Reads the sum in the first line, in microseconds.
+pub(super) fn stalled(text: &str) -> Option<Duration> {
+    let total = text.strip_prefix("some ")?.lines().next()?.rsplit_once("total=")?.1;
+    total.parse().ok().map(Duration::from_micros)
 }
 
 /// Returns true if process `pid` has transparent huge pages.

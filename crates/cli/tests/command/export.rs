@@ -27,7 +27,7 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// The rows of a table, as values by the names of columns.
-fn rows(archive: &Path, table: &str) -> Vec<BTreeMap<String, Field>> {
+pub(crate) fn rows(archive: &Path, table: &str) -> Vec<BTreeMap<String, Field>> {
     let mut rows = Vec::new();
     for path in files(&archive.join(table)) {
         let file = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
@@ -39,7 +39,7 @@ fn rows(archive: &Path, table: &str) -> Vec<BTreeMap<String, Field>> {
     rows
 }
 
-fn number(row: &BTreeMap<String, Field>, column: &str) -> Option<u64> {
+pub(crate) fn number(row: &BTreeMap<String, Field>, column: &str) -> Option<u64> {
     match &row[column] {
         Field::Long(number) => Some(u64::try_from(*number).unwrap()),
         Field::Null => None,
@@ -47,7 +47,7 @@ fn number(row: &BTreeMap<String, Field>, column: &str) -> Option<u64> {
     }
 }
 
-fn text<'a>(row: &'a BTreeMap<String, Field>, column: &str) -> &'a str {
+pub(crate) fn text<'a>(row: &'a BTreeMap<String, Field>, column: &str) -> &'a str {
     let Field::Str(text) = &row[column] else { panic!("{column}: {}", row[column]) };
     text
 }

@@ -1,6 +1,7 @@
 //! `rbloat agent`. One thread reads the kernel's figures and captures processes ([`observer`]), another one answers scrapers
 //! ([`server`]). This thread waits for signals.
 
+mod archive;
 mod limits;
 mod observer;
 mod push;
@@ -13,7 +14,7 @@ mod trigger;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use capture::proc::ControlGroup;
 use clap::Args;
@@ -25,8 +26,9 @@ use crate::attempts;
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
+use archive::Archive;
 use limits::Limits;
-use observer::Observer;
+use observer::{Observer, Outputs};
 use push::Pusher;
 use snapshot_folder::SnapshotFolder;
 use tls::Certificate;
@@ -78,10 +80,18 @@ pub(crate) struct AgentArguments {
     /// The size of all files in that folder
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "200MiB", hide_short_help = true)]
     max_snapshot_bytes: u64,
+    /// Add a snapshot of each process to an archive of Parquet files, as often as owners are found
+    ///
+    /// The files are written once an hour, and when the agent ends. `rbloat fleet DIR` answers questions about them
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    archive: Option<PathBuf>,
+    /// The size of the archive. The oldest days make room
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GiB", hide_short_help = true)]
+    max_archive_bytes: u64,
     /// The memory that the agent may use to find owners
     ///
     /// A process with so much memory that this would not do is captured without owners
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB", hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "150MiB", hide_short_help = true)]
     max_memory: u64,
     /// Trim processes if that returns much memory
     ///
@@ -131,18 +141,37 @@ fn parse_percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "must be from 0.01 to 100, such as 0.3".to_owned())
 }
 
-/// What the observer found last.
-#[derive(Debug, Clone, Default)]
-struct Shared(Arc<Mutex<Node>>);
+/// What the observer found last, and when it did.
+#[derive(Debug, Clone)]
+struct Shared(Arc<Mutex<(Arc<Node>, Instant)>>);
 
 impl Shared {
-    fn get(&self) -> Node {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new((Arc::default(), Instant::now()))))
+    }
+
+    fn get(&self) -> Arc<Node> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    fn age(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).1.elapsed()
     }
 
     fn set(&self, node: Node) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = node;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (Arc::new(node), Instant::now());
     }
+
+    /// Notes that there is nothing new.
+    fn confirm(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).1 = Instant::now();
+    }
+}
+
+/// The name of the node. In a container, the name of the host is that of the pod.
+fn node_name() -> String {
+    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(host)
 }
 
 pub(super) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
@@ -170,13 +199,18 @@ pub(super) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
         .push
         .as_ref()
         .map(|target| Pusher::start(target, push_token.as_ref(), arguments.push_ca.as_deref()));
-    let shared = Shared::default();
+    let archive = arguments
+        .archive
+        .as_deref()
+        .map(|path| Archive::open(path, arguments.max_archive_bytes, arguments.capture.sandbox));
+    let archive = archive.transpose()?;
+    let shared = Shared::new();
     let group = arguments
         .cgroup
         .as_deref()
         .map(|path| ControlGroup::at(path).ok_or_else(|| Failure::NoGroup { path: path.into() }));
-    let mut observer =
-        Observer::new(arguments, group.transpose()?, limits, pusher.transpose()?, shared.clone());
+    let outputs = Outputs { limits, archive: archive.clone(), pusher: pusher.transpose()? };
+    let mut observer = Observer::new(arguments, group.transpose()?, outputs, shared.clone());
     // The first answer has figures.
     let wait = observer.read();
     let spawn = std::thread::Builder::new;
@@ -191,6 +225,9 @@ pub(super) fn run(arguments: &AgentArguments) -> Result<Outcome, Failure> {
         if let Event::Signal { .. } = signals.next(WAIT)? {
             // A capture that is interrupted would leave a zombie of its forked copy.
             let _no_capture = attempts::one_at_a_time();
+            if let Some(archive) = &archive {
+                archive.write();
+            }
             return Ok(Outcome::Done);
         }
         assert!(!threads.iter().any(|thread| thread.is_finished()), "a thread has ended");

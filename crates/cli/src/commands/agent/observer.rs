@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use archive::Look;
 use capture::proc::{self, ControlGroup};
 use formats::{
     CaptureMethod, CaptureOutcome, Captured, Container, Node, NodeMemory, NodeProcess, Owned,
@@ -11,9 +12,10 @@ use formats::{
 use ledger::{Extent, Size};
 use supervise::{Allowance, unix_ms};
 
+use super::archive::Archive;
 use super::limits::{Alarmed, Limits};
 use super::push::Pusher;
-use super::{AgentArguments, Shared};
+use super::{AgentArguments, Shared, node_name};
 use crate::allocator_call::AllocatorCall;
 use crate::arguments::CaptureArguments;
 use crate::attempts::own_bytes;
@@ -58,8 +60,9 @@ pub(super) struct Observer {
     /// The time from which on a process may be trimmed.
     trim_at: Duration,
     allowance: Allowance,
-    limits: Option<Limits>,
-    pusher: Option<Pusher>,
+    outputs: Outputs,
+    /// The name of this machine.
+    name: String,
     known: BTreeMap<Id, Known>,
     /// Containers by their ids.
     containers: BTreeMap<String, Container>,
@@ -68,6 +71,13 @@ pub(super) struct Observer {
     printed: BTreeSet<String>,
     node: Node,
     shared: Shared,
+}
+
+/// The places for what captures find, besides the metrics.
+pub(super) struct Outputs {
+    pub(super) limits: Option<Limits>,
+    pub(super) archive: Option<Archive>,
+    pub(super) pusher: Option<Pusher>,
 }
 
 /// A process.
@@ -88,8 +98,7 @@ impl Observer {
     pub(super) fn new(
         arguments: &AgentArguments,
         group: Option<ControlGroup>,
-        limits: Option<Limits>,
-        pusher: Option<Pusher>,
+        outputs: Outputs,
         shared: Shared,
     ) -> Self {
         let AgentArguments {
@@ -106,8 +115,8 @@ impl Observer {
             max_memory,
             treats: treat,
             trim_at: Duration::ZERO,
-            limits,
-            pusher,
+            outputs,
+            name: node_name(),
             allowance: Allowance::new(arguments.cpu_percent / 100.0, MOST),
             known: BTreeMap::new(),
             containers: BTreeMap::new(),
@@ -124,12 +133,22 @@ impl Observer {
             wait = self.read();
             self.watch_limits();
             self.capture_one();
+            if let Some(archive) = &self.outputs.archive {
+                let cpu = proc::own_thread_cpu_time();
+                archive.write_if_due(self.started.elapsed());
+                self.allowance.spend(proc::own_thread_cpu_time().saturating_sub(cpu));
+            }
         }
     }
 
     /// Reads the figures that are due. Returns the time until the next ones are.
     pub(super) fn read(&mut self) -> Duration {
+        let readings = self.rubies.readings();
         let wait = self.rubies.read();
+        if self.rubies.readings() == readings {
+            self.shared.confirm();
+            return wait;
+        }
         let now = self.started.elapsed();
         let mut before = std::mem::take(&mut self.known);
         for listed in self.rubies.listed() {
@@ -153,7 +172,7 @@ impl Observer {
             };
             self.known.insert(id, known);
         }
-        if let Some(limits) = &mut self.limits {
+        if let Some(limits) = &mut self.outputs.limits {
             limits.follow(now, self.known.keys().copied().collect());
         }
         let containers: BTreeSet<_> =
@@ -191,12 +210,16 @@ impl Observer {
         let wants_owners = known.owners_due <= now && known.captured.is_some();
         let has_memory = self.has_memory_for(known, Detail::OWNERS);
         let cpu = proc::own_cpu_time();
-        if wants_owners && !has_memory {
+        if wants_owners && !has_memory && self.outputs.archive.is_none() {
             // Too large to find its owners.
         } else if proc::memory_pressure().is_some_and(|percent| percent > MAX_PRESSURE) {
             self.count(CaptureOutcome::Pressure);
         } else {
-            let _ = self.capture(id, if wants_owners { Detail::OWNERS } else { Detail::CAUSES });
+            let with_owners = wants_owners && has_memory;
+            let taken = self.capture(id, if with_owners { Detail::OWNERS } else { Detail::CAUSES });
+            if let (Ok(snapshot), true) = (taken, wants_owners) {
+                self.archive(id, snapshot.report);
+            }
         }
         if let Some(known) = self.known.get_mut(&id) {
             if wants_owners {
@@ -210,6 +233,22 @@ impl Observer {
         }
         self.allowance.spend(proc::own_cpu_time().saturating_sub(cpu));
         self.publish();
+    }
+
+    /// Adds a snapshot to the archive. One of causes alone has other causes, so each process has one kind only.
+    fn archive(&self, id: Id, report: Report) {
+        let (Some(archive), Some(known)) = (&self.outputs.archive, self.known.get(&id)) else {
+            return;
+        };
+        let Known { place, listed, .. } = known;
+        archive.add(Look {
+            service: diagnosis::service(place),
+            node: self.name.clone(),
+            place: place.clone(),
+            pss_bytes: listed.exact.map(|it| it.pss_bytes),
+            limit_bytes: listed.group.and_then(|group| group.limit_bytes),
+            report,
+        });
     }
 
     /// Trims a process that was captured just now, if that returns much.
@@ -246,10 +285,10 @@ impl Observer {
     /// Takes a snapshot of a process whose memory limit is near.
     fn watch_limits(&mut self) {
         let now = self.started.elapsed();
-        let Some(limits) = &mut self.limits else { return };
+        let Some(limits) = &mut self.outputs.limits else { return };
         if let Some(observed) = limits.end_observation() {
             self.allowance.spend(observed.cpu);
-            if let Some(pusher) = &self.pusher {
+            if let Some(pusher) = &self.outputs.pusher {
                 let profile = render::who_pprof(&observed.who, unix_ms().saturating_mul(1_000_000));
                 pusher.push(&observed.place, profile);
             }
@@ -267,7 +306,7 @@ impl Observer {
             Err(Some(CaptureOutcome::NoRoom)) => Err(SnapshotOutcome::NoRoom),
             Err(_) => Err(SnapshotOutcome::Failed),
         };
-        if let Some(limits) = &mut self.limits {
+        if let Some(limits) = &mut self.outputs.limits {
             limits.keep(self.started.elapsed(), &alarmed, id, &place, taken, self.capture);
         }
         self.allowance.spend(proc::own_cpu_time().saturating_sub(cpu));
@@ -334,7 +373,7 @@ impl Observer {
             match Owned::of(report) {
                 // With owners, the memory in use has other causes. Series must not change back and forth between them.
                 Some(owned) => {
-                    if let Some(pusher) = &self.pusher {
+                    if let Some(pusher) = &self.outputs.pusher {
                         pusher.push(&known.place, render::owners_pprof_of(&owned));
                     }
                     known.owned = Some(owned);
@@ -351,8 +390,10 @@ impl Observer {
         self.node.own_cpu = proc::own_cpu_time();
         let own = std::process::id().cast_signed();
         self.node.own_rss_bytes = proc::rss_bytes(own).unwrap_or(0);
-        self.node.snapshots = self.limits.as_ref().map(Limits::figures);
-        self.node.pushes = self.pusher.as_ref().map(Pusher::outcomes);
+        let Outputs { limits, archive, pusher } = &self.outputs;
+        self.node.snapshots = limits.as_ref().map(Limits::figures);
+        self.node.pushes = pusher.as_ref().map(Pusher::outcomes);
+        self.node.archive = archive.as_ref().map(Archive::figures);
         self.shared.set(self.node.clone());
     }
 }

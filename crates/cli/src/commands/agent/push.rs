@@ -11,6 +11,7 @@ use render::ProfileServer;
 use rustls::crypto::ring::default_provider;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
+use super::node_name;
 use super::token::Token;
 use crate::failure::Failure;
 use crate::terminal;
@@ -95,7 +96,7 @@ impl Pusher {
             agent,
             target: target.clone(),
             authorization: token.map(Token::header),
-            node: node(),
+            node: node_name(),
         };
         let (profiles, waiting) = sync_channel(MAX_WAITING);
         let counts = Counts::default();
@@ -115,6 +116,16 @@ impl Pusher {
     pub(super) fn outcomes(&self) -> BTreeMap<PushOutcome, u64> {
         self.counts.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// The reason why a profile was not accepted.
+#[derive(Debug, thiserror::Error)]
+enum PushError {
+    #[error(transparent)]
+    Request(#[from] ureq::Error),
+    /// Servers with a user interface answer 200 with its page at any path.
+    #[error("it answers with a web page, so this is no address of such a server")]
+    Page,
 }
 
 struct Client {
@@ -141,7 +152,10 @@ impl Client {
                 if !std::mem::replace(&mut is_reported, true) {
                     terminal::complain(format!("cannot push to {}: {error}", self.target.url));
                 }
-                if let ureq::Error::StatusCode(400..500) = error {
+                if matches!(
+                    error,
+                    PushError::Request(ureq::Error::StatusCode(400..500)) | PushError::Page
+                ) {
                     counts.add(PushOutcome::Refused);
                     break;
                 }
@@ -151,21 +165,22 @@ impl Client {
         }
     }
 
-    fn post(&self, profile: &Profile) -> Result<(), ureq::Error> {
+    fn post(&self, profile: &Profile) -> Result<(), PushError> {
         let body = self.target.server.request(&self.node, &profile.place, &profile.bytes);
         let mut request =
             self.agent.post(&self.target.url).header("Content-Type", "application/json");
         if let Some(authorization) = &self.authorization {
             request = request.header("Authorization", authorization);
         }
-        request.send(&body[..]).map(|_| ())
+        let answer = request.send(&body[..])?;
+        let of_type = |kind: &str| {
+            answer
+                .headers()
+                .get("content-type")
+                .is_some_and(|it| it.as_bytes().starts_with(kind.as_bytes()))
+        };
+        if of_type("text/html") { Err(PushError::Page) } else { Ok(()) }
     }
-}
-
-/// The name of the node. In a container, the name of the host is that of the pod.
-fn node() -> String {
-    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-    std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(host)
 }
 
 fn roots(authorities: Option<&Path>) -> Result<RootCerts, Failure> {
@@ -199,7 +214,7 @@ mod tests {
         let target = parse_target("pyroscope=http://pyroscope:4040/").unwrap();
         assert_eq!(target.url, "http://pyroscope:4040/push.v1.PusherService/Push");
         let target = parse_target("parca=https://parca/base").unwrap();
-        assert_eq!(target.url, "https://parca/base/profiles/writeraw");
+        assert_eq!(target.url, "https://parca/base/api/profiles/writeraw");
         for wrong in ["", "pyroscope", "tempo=http://a", "parca=", "parca=parca:7070"] {
             assert!(parse_target(wrong).is_err(), "{wrong}");
         }

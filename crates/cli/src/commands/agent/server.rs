@@ -21,6 +21,8 @@ const MAX_HEADERS: usize = 64;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The connections that are answered at a time; others are closed.
 const MAX_CONNECTIONS: usize = 16;
+/// The agent is stuck if it has read no figures for this time. The longest captures take a minute.
+const MAX_AGE: Duration = Duration::from_secs(300);
 /// The wait after a connection could not be accepted, as when no more files can be open.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
@@ -178,7 +180,7 @@ fn answer_to(bytes: &[u8], service: &Service) -> Option<(bool, Answer)> {
             content_type: "application/octet-stream",
             body: render::owners_pprof(&service.shared.get(), unix_ms().saturating_mul(1_000_000)),
         },
-        ("GET" | "HEAD", "/healthz") => Answer::plain("200 OK", "ok"),
+        ("GET" | "HEAD", "/healthz") => health(service.shared.age()),
         ("GET" | "HEAD", _) => Answer::plain(
             "404 Not Found",
             "rbloat agent serves /metrics, /debug/pprof/owners and /healthz",
@@ -188,12 +190,21 @@ fn answer_to(bytes: &[u8], service: &Service) -> Option<(bool, Answer)> {
     Some((method == "HEAD", answer))
 }
 
+/// The answer to a check of health, if figures were read last so long ago.
+fn health(age: Duration) -> Answer {
+    if age <= MAX_AGE {
+        return Answer::plain("200 OK", "ok");
+    }
+    let seconds = age.as_secs();
+    Answer::plain("503 Service Unavailable", &format!("no figures were read for {seconds} s"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn status(request: &[u8]) -> Option<&'static str> {
-        answer_to(request, &Service { shared: Shared::default(), token: None, certificate: None })
+        answer_to(request, &Service { shared: Shared::new(), token: None, certificate: None })
             .map(|(_, answer)| answer.status)
     }
 
@@ -207,6 +218,14 @@ mod tests {
         assert_eq!(status(b"GET /healthz HTTP/1.0\r\n\r\n"), Some("200 OK"));
         assert_eq!(status(b"GET /etc/passwd HTTP/1.1\r\n\r\n"), Some("404 Not Found"));
         assert_eq!(status(b"POST /metrics HTTP/1.1\r\n\r\n"), Some("405 Method Not Allowed"));
+    }
+
+    #[test]
+    fn an_agent_that_is_stuck_is_not_healthy() {
+        assert_eq!(health(MAX_AGE).status, "200 OK");
+        let stuck = health(MAX_AGE + Duration::from_secs(1));
+        assert_eq!(stuck.status, "503 Service Unavailable");
+        assert_eq!(stuck.body, b"no figures were read for 301 s\n");
     }
 
     #[test]

@@ -107,6 +107,7 @@ mod tests {
             cache_bytes: cache,
             oom_kills: None,
             limit_hits: Some(hits),
+            stalled: None,
         }
     }
 

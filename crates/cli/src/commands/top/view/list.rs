@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use formats::Group;
 use render::{TopCauses, TopOrder, TopProcess};
 
 use super::View;
@@ -90,7 +91,7 @@ impl View {
             branch,
             rss_bytes: process.rss_bytes,
             pss_bytes: process.exact.map(|it| it.pss_bytes),
-            group: process.group,
+            group: process.group.map(Group::from),
             growth_per_minute: process.growth_per_minute,
             causes: causes.map_or(TopCauses::Unknown, |causes| match &causes.rows {
                 Ok(rows) => TopCauses::Known(rows, causes.read.elapsed()),

@@ -1,5 +1,5 @@
-use capture::proc::Rollup;
-use formats::Group;
+use capture::proc::{GroupMemory, Rollup};
+
 use ledger::Cause;
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
@@ -10,11 +10,13 @@ use crate::watch::{Watch, Watched};
 const MIB: u64 = 1 << 20;
 
 fn listed(pid: i32, parent: Option<i32>, mib: u64, command: &str) -> Listed {
-    let group = Group {
+    let group = GroupMemory {
         usage_bytes: 1229 * MIB,
         limit_bytes: Some(2048 * MIB),
         cache_bytes: 0,
         oom_kills: Some(0),
+        limit_hits: Some(0),
+        stalled: None,
     };
     Listed {
         id: (pid, 1),

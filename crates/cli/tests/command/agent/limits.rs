@@ -1,0 +1,111 @@
+//! Snapshots of processes near a memory limit.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use testkit::{ControlGroup, Target};
+
+use super::{Agent, wait_until};
+use crate::rbloat;
+
+/// A process in a control group. It has other memory at the beginning, and leaks: fast up to 84 % of the limit, then slowly, and when
+/// the file `more` exists, until it is killed.
+fn leak(group: &ControlGroup, limit: u64, more: &Path) -> Target {
+    group.limit(limit);
+    let code = format!(
+        "Process.setproctitle('agentleak ')
+         module Leaks; ALL = []; end
+         $kept = Array.new(200_000) {{ |i| [i] }}
+         def leak(bytes) = Leaks::ALL << 'x' * bytes
+         def rss = File.read('/proc/self/statm').split[1].to_i * 4096
+         GC.start; puts 'ready {{}}'; $stdout.flush
+         until File.exist?('{}')
+           next leak(1_000_000) if rss < {limit} * 0.84
+           leak(200_000) if rss < {limit} * 0.97
+           sleep 0.2
+         end
+         loop {{ leak(200_000); sleep 0.02 }}",
+        more.display()
+    );
+    Target::start(&mut group.command(testkit::ruby().args(["-e", &code])))
+}
+
+/// The files in a folder whose names contain these words.
+fn files(folder: &Path, words: [&str; 2]) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.filter(|path| words.iter().all(|word| path.to_string_lossy().contains(word))).collect()
+}
+
+#[test]
+fn a_snapshot_is_saved_before_the_kernel_kills_a_process() {
+    let Some(group) = ControlGroup::make() else { return };
+    let outer = tempfile::tempdir().unwrap();
+    let (folder, more) = (outer.path().join("snapshots"), outer.path().join("more"));
+    let agent = Agent::start(
+        &group,
+        &["--every", "1s", "--causes-every", "1h", "--snapshots", folder.to_str().unwrap()],
+    );
+    let target = leak(&group, 300 << 20, &more);
+    wait_until("a snapshot", || !files(&folder, ["agentleak", ".rbloat"]).is_empty());
+    // The capture itself kills nothing.
+    assert_eq!(group.kills(), 0);
+    wait_until("its growth is observed", || {
+        agent.samples("rbloat_growth_observed", "").into_values().sum::<f64>() == 1.0
+    });
+    std::fs::write(&more, "").unwrap();
+    wait_until("the kernel kills it", || group.kills() > 0);
+    drop(target);
+    wait_until("the code that made it grow", || {
+        !files(&folder, ["agentleak", ".who.json"]).is_empty()
+    });
+
+    for snapshot in files(&folder, ["agentleak", ".rbloat"]) {
+        let report =
+            crate::report_of(&rbloat().args(["report", "--json"]).arg(&snapshot).output().unwrap());
+        let largest = &report.owners.as_ref().unwrap()[0];
+        assert_eq!(largest.owner, "String", "{largest:?}");
+        assert!(largest.bytes() > 100 << 20, "{largest:?}");
+        let path = largest.kept_by[0].path.as_deref().unwrap();
+        assert!(path.starts_with("Leaks::ALL"), "{path}");
+        let has_reason = |it: &formats::FindingRow| it.what.contains("its control group");
+        assert!(report.findings.iter().any(has_reason), "{:?}", report.findings);
+    }
+    let who = &files(&folder, ["agentleak", ".who.json"])[0];
+    let who: formats::Who = crate::document(&std::fs::read(who).unwrap());
+    assert!(who.growth_bytes > 1 << 20, "{who:?}");
+    assert!(who.methods.iter().any(|it| it.method.contains("leak")), "{:?}", who.methods);
+    let written = agent.samples("rbloat_snapshots_total", "outcome=\"written\"");
+    assert!(written.values().sum::<f64>() >= 1.0, "{written:?}");
+    agent.end();
+}
+
+#[test]
+fn a_snapshot_that_a_full_disk_does_not_take_is_counted() {
+    let Some(group) = ControlGroup::make() else { return };
+    let outer = tempfile::tempdir().unwrap();
+    let folder = outer.path().join("full");
+    std::fs::create_dir(&folder).unwrap();
+    // A file system that only the agent sees.
+    let mount = "mount -t tmpfs -o size=4k none \"$0\" && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", mount]).arg(&folder).arg(rbloat().get_program());
+    command.args(["agent", "--listen", "127.0.0.1:0", "--max-pause", "10s", "--every", "1s"]);
+    command.arg("--cgroup").arg(group.folder()).arg("--snapshots").arg(&folder);
+    let probe =
+        Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none"]).arg(&folder).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        testkit::skip("no file system can be mounted here");
+        return;
+    }
+    let agent = Agent::spawn(&mut command);
+    let target = leak(&group, 300 << 20, &outer.path().join("more"));
+    wait_until("the full disk is noticed", || {
+        let outcome = "outcome=\"not_written\"";
+        agent.samples("rbloat_snapshots_total", outcome).into_values().sum::<f64>() >= 1.0
+    });
+    assert_eq!(agent.get("/healthz").1, "ok\n");
+    assert_eq!(group.kills(), 0);
+    agent.end();
+    drop(target);
+}

@@ -1,0 +1,325 @@
+//! The agent: its metrics agree with the kernel and with reports, and it does no harm.
+
+mod access;
+mod archive;
+mod limits;
+mod monitoring;
+mod profiles;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use testkit::{ControlGroup, Target};
+
+use crate::rbloat;
+
+/// Long enough for any machine. Nothing is concluded from the time that it takes.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+struct Agent {
+    child: Child,
+    address: String,
+}
+
+impl Agent {
+    /// Starts an agent that leaves all processes alone but those of a group: other tests have some.
+    fn start(group: &ControlGroup, more: &[&str]) -> Self {
+        let arguments = ["agent", "--listen", "127.0.0.1:0", "--max-pause", "10s", "--cgroup"];
+        Self::spawn(rbloat().args(arguments).arg(group.folder()).args(more))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("serving ").expect(&line);
+        let address = address.split("://").nth(1).expect(&line);
+        let address = address.strip_suffix("/metrics").expect(&line).to_owned();
+        Self { child, address }
+    }
+
+    /// The head and the body of the answer to a request.
+    fn ask(&self, request: &str) -> (String, String) {
+        let (head, body) = ask(&self.address, request);
+        (head, String::from_utf8(body).unwrap())
+    }
+
+    fn get(&self, path: &str) -> (String, String) {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address))
+    }
+
+    /// The samples with this name and these labels, by their line without the value.
+    fn samples(&self, name: &str, with: &str) -> BTreeMap<String, f64> {
+        let (_, body) = self.get("/metrics");
+        let lines = body.lines().filter(|line| line.starts_with(name) && line.contains(with));
+        let parts = lines.map(|line| line.rsplit_once(' ').unwrap());
+        parts.map(|(key, value)| (key.to_owned(), value.parse().unwrap())).collect()
+    }
+
+    /// Waits for such samples.
+    fn await_samples(&self, name: &str, with: &str) -> BTreeMap<String, f64> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let samples = self.samples(name, with);
+            if !samples.is_empty() {
+                return samples;
+            }
+            assert!(Instant::now() < until, "no {name} with {with}: {}", self.get("/metrics").1);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Asks it to end.
+    fn end(mut self) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// The head and the body of a server's answer to a request.
+fn ask(address: &str, request: &str) -> (String, Vec<u8>) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("an answer");
+    (String::from_utf8(answer[..end].to_vec()).unwrap(), answer[end + 4..].to_vec())
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Lets an agent make at least so many captures of the processes in a group, half of them with owners.
+pub(crate) fn examine(group: &ControlGroup, captures: u32) {
+    let intervals = ["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"];
+    let agent = Agent::start(group, &[&intervals[..], &["--cpu-percent", "100"]].concat());
+    wait_until("they are captured", || {
+        agent.samples("rbloat_captures_total", "outcome=\"forked\"").values().sum::<f64>()
+            >= f64::from(captures)
+    });
+    assert!(!agent.samples("rbloat_owner_bytes", "").is_empty());
+    agent.end();
+}
+
+/// A process in the group, with a role of its own, which keeps memory.
+fn server(group: &ControlGroup, role: &str) -> Target {
+    let code = format!(
+        "Process.setproctitle('{role} '); $kept = Array.new(1000) {{ |i| 'x' * (1000 + i) }}; GC.start; \
+         puts 'ready {{}}'; $stdout.flush; $stdin.read"
+    );
+    let target = Target::ruby(&code);
+    group.adopt(target.pid());
+    target
+}
+
+/// Waits until this is true.
+fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_true() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Returns false, and reports the test as skipped, if a program is not installed.
+fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        testkit::skip(&format!("{program} is not installed"));
+    }
+    found
+}
+
+fn succeed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(output.status.success(), "{command:?}: {text:?}");
+    text.concat()
+}
+
+#[test]
+fn metrics_of_a_process_are_those_of_the_kernel_and_of_a_report() {
+    let Some(group) = ControlGroup::make() else { return };
+    let target = server(&group, "agenttest");
+    let agent = Agent::start(&group, &["--every", "1s", "--causes-every", "1s"]);
+    let role = "role=\"agenttest\"";
+    let causes = agent.await_samples("rbloat_memory_bytes{", role);
+    let output = rbloat()
+        .args([
+            "report",
+            &target.pid().to_string(),
+            "--owners",
+            "0",
+            "--json",
+            "--max-pause",
+            "10s",
+        ])
+        .output()
+        .unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let sum: f64 = causes.values().sum();
+    assert_eq!(sum, report["process"]["rss_bytes"].as_f64().unwrap(), "{causes:?}");
+    for row in report["causes"].as_array().unwrap() {
+        let label = format!("cause={}", row["cause"]);
+        let found = causes.iter().find(|(key, _)| key.contains(&label)).expect(&label);
+        assert_eq!(*found.1, row["bytes"].as_f64().unwrap(), "{label}");
+    }
+    let info = agent.samples("rbloat_verdict_info{", role);
+    let info = info.keys().next().unwrap();
+    let ruby = format!("ruby={}", report["process"]["ruby_version"]);
+    let verdict = format!("verdict={}", report["verdict"]["cause"]);
+    assert!(info.contains(&ruby) && info.contains(&verdict), "{info}");
+    for (name, key) in [
+        ("rbloat_resident_bytes", "Rss:"),
+        ("rbloat_proportional_bytes", "Pss:"),
+        ("rbloat_swap_bytes", "Swap:"),
+    ] {
+        let value = agent.samples(name, role).into_values().next().unwrap();
+        let rollup =
+            std::fs::read_to_string(format!("/proc/{}/smaps_rollup", target.pid())).unwrap();
+        let row = rollup.lines().find(|line| line.starts_with(key)).unwrap();
+        let kib: f64 = row.split_whitespace().nth(1).unwrap().parse().unwrap();
+        if key == "Pss:" {
+            // Other processes begin and end to share its libraries.
+            assert!((value / (kib * 1024.0) - 1.0).abs() < 0.5, "{name}: {value} and {row}");
+        } else {
+            assert_eq!(value, kib * 1024.0, "{name}");
+        }
+    }
+    assert!(
+        agent.samples("rbloat_captures_total", "outcome=\"forked\"").values().sum::<f64>() > 0.0
+    );
+    agent.end();
+    assert!(target.finish());
+}
+
+#[test]
+fn a_process_that_has_ended_is_gone_and_one_in_its_place_has_the_same_labels() {
+    let Some(group) = ControlGroup::make() else { return };
+    let agent = Agent::start(&group, &["--every", "1s", "--causes-every", "1s"]);
+    let role = "role=\"agentshort\"";
+    assert!(agent.samples("rbloat_processes", role).is_empty());
+    let mut labels = Vec::new();
+    for _ in 0..2 {
+        let process = server(&group, "agentshort");
+        let found = agent.await_samples("rbloat_processes", role);
+        assert_eq!(found.values().sum::<f64>(), 1.0);
+        let pid = format!("\"{}\"", process.pid());
+        assert!(!agent.get("/metrics").1.contains(&pid), "a process id is no label");
+        labels.push(found.into_keys().collect::<Vec<_>>());
+        assert!(process.finish());
+        wait_until("it is gone", || agent.samples("rbloat_", role).is_empty());
+    }
+    assert_eq!(labels[0], labels[1]);
+    agent.end();
+}
+
+#[test]
+fn scrapers_get_their_format_and_others_a_reason() {
+    let Some(group) = ControlGroup::make() else { return };
+    let agent = Agent::start(&group, &[]);
+    let (head, body) = agent.get("/metrics");
+    assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("version=0.0.4"), "{head}");
+    assert!(body.contains("\n# TYPE rbloat_captures_total counter\n"), "{body}");
+    let request = "GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n";
+    let (head, body) = agent.ask(request);
+    assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
+    assert!(body.ends_with("\n# EOF\n") && body.contains("\n# TYPE rbloat_captures counter\n"));
+    assert_eq!(agent.get("/healthz").1, "ok\n");
+    assert!(agent.get("/proc/1/environ").0.starts_with("HTTP/1.1 404"));
+    assert!(agent.ask("DELETE /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
+    assert!(agent.ask("\u{16}\u{3}\u{1}").0.starts_with("HTTP/1.1 400"));
+    // One that says nothing keeps nobody else waiting.
+    let silent = TcpStream::connect(&agent.address).unwrap();
+    assert_eq!(agent.get("/healthz").1, "ok\n");
+    drop(silent);
+    agent.end();
+}
+
+#[test]
+fn metrics_have_the_owners_of_a_report() {
+    let Some(group) = ControlGroup::make() else { return };
+    let target = server(&group, "agentowners");
+    let agent =
+        Agent::start(&group, &["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"]);
+    let role = "role=\"agentowners\"";
+    let owners = agent.await_samples("rbloat_owner_bytes{", role);
+    let report = crate::report(target.pid());
+    for (labels, bytes) in &owners {
+        let is_it = |it: &&formats::Owner| labels.contains(&format!("owner=\"{}\"", it.owner));
+        let owner = report.owners.as_ref().unwrap().iter().find(is_it).expect(labels);
+        assert_eq!(*bytes, owner.bytes() as f64, "{labels}");
+    }
+    assert!(owners.keys().any(|labels| labels.contains("owner=\"String\"")), "{owners:?}");
+    let strings = agent.samples("rbloat_objects{", role);
+    let strings = strings.iter().find(|(key, _)| key.contains("type=\"T_STRING\"")).unwrap();
+    assert_eq!(*strings.1, report.ruby.as_ref().unwrap().objects["T_STRING"] as f64);
+    let states: f64 = agent.samples("rbloat_allocator_bytes{", role).values().sum();
+    let arenas = report.arenas.as_ref().unwrap().iter();
+    let in_use: u64 = arenas.map(|arena| arena.in_use_bytes).sum();
+    assert!(states >= in_use as f64 && states <= report.process.rss_bytes as f64, "{states}");
+    agent.end();
+    assert!(target.finish());
+}
+
+#[test]
+fn a_process_is_trimmed_only_on_request_and_by_as_much_as_was_said() {
+    let Some(group) = ControlGroup::make() else { return };
+    let target = Target::scenario("burst", &["--scale", "0.3"]);
+    group.adopt(target.pid());
+    let is_burst = "burst.rb";
+    let before = target.rss_bytes();
+    let options = ["--every", "1s", "--causes-every", "1s", "--treat-above", "10MiB"];
+    let agent = Agent::start(&group, &options);
+    let treatable: f64 = agent.await_samples("rbloat_treatable_bytes", is_burst).values().sum();
+    assert!(treatable > f64::from(50 << 20), "{treatable}");
+    assert_eq!(agent.samples("rbloat_trims_total", "").values().sum::<f64>(), 0.0);
+    agent.end();
+    assert_eq!(target.rss_bytes(), before);
+
+    let agent = Agent::start(&group, &[&options[..], &["--treat"]].concat());
+    wait_until("it is trimmed", || target.rss_bytes() + (50 << 20) < before);
+    wait_until("it is counted", || {
+        agent.samples("rbloat_trimmed_bytes_total", "").values().sum::<f64>() > 0.0
+    });
+    let returned = (before - target.rss_bytes()) as f64;
+    assert!((returned / treatable - 1.0).abs() < 0.02, "{returned} of {treatable}");
+    wait_until("the metrics know", || {
+        agent.samples("rbloat_treatable_bytes", is_burst).values().sum::<f64>() == 0.0
+    });
+    agent.end();
+    assert!(target.finish());
+}
+
+/// The wall clock jumps back and forth by many years. All intervals are of the monotonic clock.
+#[test]
+fn jumps_of_the_clock_change_nothing_but_timestamps() {
+    let Some(group) = ControlGroup::make() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let library = testkit::compile("jumping_clock", folder.path(), &["-shared", "-fPIC"]);
+    let target = server(&group, "agentclock");
+    let intervals = ["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"];
+    let mut command = rbloat();
+    command.env("LD_PRELOAD", &library).args(["agent", "--listen", "127.0.0.1:0"]);
+    command.args(["--max-pause", "10s", "--cgroup"]).arg(group.folder()).args(intervals);
+    let agent = Agent::spawn(&mut command);
+    let role = "role=\"agentclock\"";
+    let mut times = std::collections::BTreeSet::new();
+    wait_until("the clock has jumped", || {
+        let samples = agent.samples("rbloat_capture_timestamp_seconds{", role);
+        times.extend(samples.values().map(|seconds| *seconds as u64 / 100_000_000));
+        times.len() > 1
+    });
+    agent.await_samples("rbloat_owner_bytes{", role);
+    agent.end();
+    assert!(target.finish());
+}

@@ -1,0 +1,143 @@
+//! Profiles in pprof's format: served, and pushed to a server.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+
+use base64::Engine as _;
+use testkit::{ControlGroup, Target};
+
+use super::{Agent, PATIENCE, ask, server, succeed, wait_until};
+
+/// Decodes a profile with the tool for which the format was made.
+#[test]
+fn go_reads_the_profile_of_owners() {
+    let Some(group) = ControlGroup::make() else { return };
+    let target = Target::ruby(
+        "Process.setproctitle('agentprofile ')
+         module Shelf; BOOKS = Array.new(300) { |i| 'x' * (100_000 + i) }; end
+         GC.start; puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    group.adopt(target.pid());
+    let agent =
+        Agent::start(&group, &["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"]);
+    agent.await_samples("rbloat_owner_bytes{", "role=\"agentprofile\"");
+    let request = "GET /debug/pprof/owners HTTP/1.1\r\n\r\n";
+    let (head, profile) = ask(&agent.address, request);
+    assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("octet-stream"), "{head}");
+    let report = crate::report(target.pid());
+    agent.end();
+    assert!(target.finish());
+    if !Command::new("go").arg("version").output().is_ok_and(|it| it.status.success()) {
+        testkit::skip("go is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("owners.pb.gz");
+    std::fs::write(&file, profile).unwrap();
+    let pprof = |arguments: &[&str]| {
+        succeed(Command::new("go").args(["tool", "pprof"]).args(arguments).arg(&file))
+    };
+    let top = pprof(&[
+        "-top",
+        "-unit=B",
+        "-tagfocus=role=agentprofile",
+        "-nodecount=5000",
+        "-nodefraction=0",
+    ]);
+    let strings = report.owners.as_ref().unwrap().iter().find(|it| it.owner == "String").unwrap();
+    let line = format!("{}B", strings.bytes());
+    let of_strings = top.lines().find(|line| line.ends_with(" String")).expect(&top);
+    assert_eq!(of_strings.split_whitespace().next(), Some(&*line), "{top}");
+    assert!(top.contains("Type: inuse_space"), "{top}");
+    // The path that retains them: the constant comes first.
+    let traces = pprof(&["-traces", "-tagfocus=role=agentprofile"]);
+    let lines: Vec<&str> = traces.lines().map(str::trim).collect();
+    let at = lines.iter().position(|line| *line == "Shelf::BOOKS").expect(&traces);
+    assert!(lines[at - 1] == "Array" && lines[at - 2].ends_with("String"), "{traces}");
+    // And a second reader of the format.
+    succeed(Command::new("go").args(["tool", "pprof", "-raw"]).arg(&file));
+}
+
+/// A server to which profiles are pushed. It gives each request the same answer.
+struct ProfileServer {
+    address: String,
+    requests: Receiver<(String, serde_json::Value)>,
+}
+
+impl ProfileServer {
+    fn start(status: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (sender, requests) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = BufReader::new(stream.unwrap());
+                let mut head = String::new();
+                while !head.ends_with("\r\n\r\n") {
+                    stream.read_line(&mut head).unwrap();
+                }
+                let length = head.to_lowercase();
+                let length = length.split("content-length: ").nth(1).expect(&head);
+                let mut body = vec![0; length.lines().next().unwrap().parse().unwrap()];
+                stream.read_exact(&mut body).unwrap();
+                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n{{}}");
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+                if sender.send((head, serde_json::from_slice(&body).unwrap())).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { address, requests }
+    }
+}
+
+#[test]
+fn profiles_are_pushed_with_the_names_of_the_process() {
+    let Some(group) = ControlGroup::make() else { return };
+    let target = server(&group, "agentpush");
+    let token = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(token.path(), "an-example-of-a-token\n").unwrap();
+    let token = token.path().to_str().unwrap();
+    let intervals = ["--every", "1s", "--causes-every", "1s", "--owners-every", "1s"];
+    let cases = [
+        ("pyroscope", "200 OK", "/push.v1.PusherService/Push", "accepted"),
+        ("parca", "400 Bad Request", "/api/profiles/writeraw", "refused"),
+    ];
+    for (kind, status, path, outcome) in cases {
+        let server = ProfileServer::start(status);
+        let url = format!("{kind}=http://{}", server.address);
+        let push = ["--push", &url, "--push-token-file", token];
+        let agent = Agent::start(&group, &[&intervals[..], &push].concat());
+        let (head, body) = server.requests.recv_timeout(PATIENCE).unwrap();
+        assert!(head.starts_with(&format!("POST {path} HTTP/1.1\r\n")), "{head}");
+        let head = head.to_lowercase();
+        assert!(head.contains("authorization: bearer an-example-of-a-token\r\n"), "{head}");
+        assert!(head.contains("content-type: application/json\r\n"), "{head}");
+        let series = &body["series"][0];
+        let labels = &series["labels"];
+        let labels = if kind == "parca" { &labels["labels"] } else { labels };
+        for label in [("__name__", "memory"), ("role", "agentpush")] {
+            let label = serde_json::json!({ "name": label.0, "value": label.1 });
+            assert!(labels.as_array().unwrap().contains(&label), "{labels}");
+        }
+        let profile = series["samples"][0]["rawProfile"].as_str().unwrap();
+        let profile = base64::engine::general_purpose::STANDARD.decode(profile).unwrap();
+        assert_eq!(profile[..2], [0x1f, 0x8b], "it is compressed");
+        if Command::new("go").arg("version").output().is_ok_and(|it| it.status.success()) {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), profile).unwrap();
+            let top = succeed(Command::new("go").args(["tool", "pprof", "-top"]).arg(file.path()));
+            assert!(top.contains("Type: inuse_space") && top.contains(" String"), "{top}");
+        } else {
+            testkit::skip("go is not installed");
+        }
+        let outcome = format!("outcome=\"{outcome}\"");
+        wait_until("it is counted", || {
+            agent.samples("rbloat_pushes_total", &outcome).values().sum::<f64>() > 0.0
+        });
+        agent.end();
+    }
+    assert!(target.finish());
+}

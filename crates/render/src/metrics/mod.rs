@@ -1,0 +1,213 @@
+//! The metrics of `rbloat agent`, as Prometheus and its relatives read them.
+
+mod exposition;
+mod node;
+mod processes;
+
+use std::collections::BTreeMap;
+
+use formats::{Node, NodeProcess, Place};
+
+use exposition::Writer;
+
+/// The format of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricsFormat {
+    /// Prometheus' text format, version 0.0.4, which all scrapers read.
+    Text,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+impl MetricsFormat {
+    /// The format for a scraper with this Accept header.
+    #[must_use]
+    pub fn for_accept(accept: &str) -> Self {
+        if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
+    }
+
+    /// The value of the Content-Type header.
+    #[must_use]
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// Returns the metrics of a node. Processes with the same place are added up.
+#[must_use]
+pub fn metrics(node: &Node, format: MetricsFormat) -> String {
+    let mut to = Writer::new(format);
+    let mut by_place: BTreeMap<&Place, Vec<&NodeProcess>> = BTreeMap::new();
+    for process in &node.processes {
+        by_place.entry(&process.place).or_default().push(process);
+    }
+    let places = || by_place.iter().map(|(place, processes)| (*place, &processes[..]));
+    to.kernel(places());
+    to.captures(places());
+    to.allocators(places());
+    to.owners(places());
+    to.treatment(node, places());
+    to.groups(node);
+    to.own(node);
+    if let Some(snapshots) = &node.snapshots {
+        to.snapshots(snapshots);
+    }
+    if let Some(pushes) = &node.pushes {
+        to.pushes(pushes);
+    }
+    if let Some(archive) = &node.archive {
+        to.archive(archive);
+    }
+    to.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use capture::proc::GroupMemory;
+    use formats::{
+        Alarm, ArchiveOutcome, Archived, CaptureOutcome, Captured, CauseRow, Confidence, Container,
+        NodeMemory, Owned, Owner, Pauses, PushOutcome, SnapshotOutcome, StoredSnapshots, Treatment,
+        TreatmentOutcome,
+    };
+    use ledger::Cause;
+
+    fn process(pod: &str, role: &str, mib: u64) -> NodeProcess {
+        let container = Container { namespace: "shop".into(), pod: pod.into(), name: "web".into() };
+        let rows =
+            [(Cause::MallocUnreturned, 2 * mib / 3), (Cause::RubyLiveSlots, mib - 2 * mib / 3)];
+        NodeProcess {
+            place: Place { container, role: role.into() },
+            rss_bytes: mib << 20,
+            exact: Some(NodeMemory { pss_bytes: mib << 19, ..NodeMemory::default() }),
+            group: Some(GroupMemory {
+                usage_bytes: 900 << 20,
+                limit_bytes: Some(1 << 30),
+                cache_bytes: 0,
+                oom_kills: Some(2),
+                limit_hits: Some(7),
+                stalled: Some(Duration::from_millis(1500)),
+            }),
+            captured: Some(Captured {
+                unix_seconds: 1.5e9,
+                causes: rows.map(|(cause, mib)| CauseRow { cause, bytes: mib << 20 }).to_vec(),
+                trim_yield_bytes: Some(mib << 18),
+                verdict: Some(Cause::MallocUnreturned),
+                confidence: Confidence::High,
+                allocator: "glibc 2.36".into(),
+                ruby_version: Some("3.1.2".into()),
+                malloc: vec![("in_use", mib << 18), ("fragmented", mib << 17)],
+                objects: [("T_STRING".to_owned(), 100 * mib)].into(),
+            }),
+            owned: Some(Owned {
+                unix_ms: 1_500_000_000_000,
+                rss_bytes: mib << 20,
+                owners: vec![owner("String", mib << 19), owner("Tiny", mib << 14)],
+            }),
+        }
+    }
+
+    pub(super) fn owner(name: &str, bytes: u64) -> Owner {
+        Owner {
+            owner: name.into(),
+            kind: "class".into(),
+            cause: Some(Cause::RubyMalloc),
+            objects: 1,
+            slot_bytes: bytes / 4,
+            chunks: 1,
+            exclusive_bytes: bytes,
+            shared_bytes: 0,
+            resident_bytes: Some(bytes - bytes / 4),
+            memsize: None,
+            retained_bytes: None,
+            kept_by: Vec::new(),
+        }
+    }
+
+    fn node() -> Node {
+        let mut pauses = Pauses::default();
+        [1, 2, 3, 14, 300].map(Duration::from_millis).into_iter().for_each(|it| pauses.add(it));
+        Node {
+            processes: vec![
+                process("web-1", "puma worker 0", 300),
+                process("web-1", "puma worker 1", 600),
+                process("web-1", "job", 30),
+                process("web-1", "job", 60),
+                process("ev\"il\\\n\u{1b}[31m", "puma", 90),
+                NodeProcess::default(),
+            ],
+            refused: 3,
+            captures: [(CaptureOutcome::Forked, 5), (CaptureOutcome::NoRoom, 1)].into(),
+            pauses,
+            own_cpu: Duration::from_millis(1250),
+            own_rss_bytes: 20 << 20,
+            treatment: Treatment {
+                above_bytes: 100 << 20,
+                trims: [(TreatmentOutcome::Trimmed, 3)].into(),
+                returned_bytes: 700 << 20,
+            },
+            snapshots: Some(StoredSnapshots {
+                attempts: [((Alarm::NearLimit, SnapshotOutcome::Written), 2)].into(),
+                files: 2,
+                bytes: 3 << 20,
+                observes_growth: true,
+            }),
+            pushes: Some([(PushOutcome::Accepted, 4), (PushOutcome::Failed, 1)].into()),
+            archive: Some(Archived {
+                snapshots: [(ArchiveOutcome::Written, 48)].into(),
+                bytes: 5 << 20,
+            }),
+        }
+    }
+
+    /// The group without a limit was the metric, and the limit was missing.
+    #[test]
+    fn of_groups_with_the_same_names_the_one_with_the_least_room_counts() {
+        let limit = |limit_bytes| {
+            let mut one = process("", "puma", 1);
+            one.group.as_mut().unwrap().limit_bytes = limit_bytes;
+            one
+        };
+        let processes = vec![limit(Some(5 << 30)), limit(Some(3 << 30)), limit(None)];
+        let text = metrics(&Node { processes, ..Node::default() }, MetricsFormat::Text);
+        let line = text.lines().find(|line| line.starts_with("rbloat_group_limit_bytes")).unwrap();
+        assert!(line.ends_with(&format!(" {}", 3_u64 << 30)), "{line}");
+    }
+
+    #[test]
+    fn metrics_in_both_formats() {
+        insta::assert_snapshot!("text", metrics(&node(), MetricsFormat::Text));
+        insta::assert_snapshot!("openmetrics", metrics(&node(), MetricsFormat::OpenMetrics));
+    }
+
+    #[test]
+    fn each_line_is_a_comment_or_a_sample_of_the_metric_above_it() {
+        for format in [MetricsFormat::Text, MetricsFormat::OpenMetrics] {
+            let text = metrics(&node(), format);
+            let mut family = "";
+            for line in text.lines().filter(|line| *line != "# EOF") {
+                match line.strip_prefix("# TYPE ") {
+                    Some(head) => family = head.split(' ').next().unwrap(),
+                    None if line.starts_with("# HELP ") => {}
+                    None => assert!(line.starts_with(family), "{line} below {family}"),
+                }
+                assert!(
+                    line.chars().all(|it| it == ' ' || !it.is_whitespace() && !it.is_control())
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn scrapers_get_the_format_that_they_ask_for() {
+        let of_prometheus =
+            "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+        assert_eq!(MetricsFormat::for_accept(of_prometheus), MetricsFormat::OpenMetrics);
+        assert_eq!(MetricsFormat::for_accept("*/*"), MetricsFormat::Text);
+    }
+}
