@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist release matrix matrix-slice lint schemas docs fuzz torture bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist release matrix matrix-slice matrix-arm lint schemas docs fuzz torture bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -53,6 +53,9 @@ matrix: ## run the tests of live processes on four Debian releases
 
 matrix-slice: ## run the part of it that CI runs
 	@scripts/matrix --slice
+
+matrix-arm: ## run some of these tests in emulated aarch64 machines, which takes a while
+	@scripts/matrix-arm
 
 lint: ## check formatting, clippy, docs, dependencies, scripts, scenarios
 	@scripts/setup ruby gcc libc6-dev shellcheck rubocop

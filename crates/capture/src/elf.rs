@@ -22,7 +22,7 @@ const MAX_HEADERS: u64 = 512;
 /// More symbols in one hash chain than any module has.
 const MAX_CHAIN: u64 = 4096;
 /// More symbols than any module uses from others.
-const MAX_SYMBOLS: u32 = 1 << 20;
+const MAX_SYMBOLS: u64 = 1 << 20;
 /// The longest name of a symbol that is compared with others.
 const MAX_NAME: usize = 4096;
 /// The bytes of symbols, and of their names, that are read at a time.
@@ -297,26 +297,37 @@ impl Module {
         Ok((String::from_utf8_lossy(&name).into_owned(), symbol.st_size.get(LE)))
     }
 
+    /// Returns true if this table has no symbols, as in a program that exports none: the linker writes one empty bucket.
+    fn is_empty_gnu_hash(&self, memory: &dyn Memory, table: Address) -> Result<bool, Unreadable> {
+        let [buckets, bloom_words] = [memory.read_u32(table)?, memory.read_u32(table.offset(8))?];
+        let bucket = table.offset(16 + u64::from(bloom_words) * 8);
+        Ok(buckets <= 1 && memory.read_u32(bucket)? == 0)
+    }
+
     /// Returns the indices of the undefined symbols called `name`, which the module uses.
     fn undefined_symbols(&self, memory: &dyn Memory, name: &str) -> Result<Vec<u32>, Unreadable> {
-        // The GNU hash table leaves out undefined symbols, which therefore come first. The other table has an entry
-        // for every symbol.
+        // The GNU hash table leaves out undefined symbols, which therefore come first. A table without symbols has no such
+        // number, but the strings follow the symbols. The other table has an entry for every symbol.
         let count = match (self.gnu_hash, self.hash) {
-            (Some(table), _) | (None, Some(table)) => memory.read_u32(table.offset(4))?,
+            (Some(table), _) if self.is_empty_gnu_hash(memory, table)? => {
+                let bytes = self.strings.0.saturating_sub(self.symbols.0);
+                bytes / size_of::<elf::Sym64<LE>>() as u64
+            }
+            (Some(table), _) | (None, Some(table)) => memory.read_u32(table.offset(4))?.into(),
             (None, None) => 0,
         };
         let mut symbols = Window::new(memory, SYMBOLS_AHEAD);
         let mut names = Window::new(memory, SYMBOLS_AHEAD);
         let mut found = Vec::new();
         for index in 1..count.min(MAX_SYMBOLS) {
-            let symbol = self.read_symbol(&mut symbols, index.into())?;
+            let symbol = self.read_symbol(&mut symbols, index)?;
             if symbol.st_shndx.get(LE) != elf::SHN_UNDEF {
                 continue;
             }
             let at = self.strings.offset(u64::from(symbol.st_name.get(LE)));
             let stored = names.bytes(at, name.len() + 1)?;
             if stored.strip_suffix(&[0]) == Some(name.as_bytes()) {
-                found.push(index);
+                found.push(index as u32);
             }
         }
         Ok(found)

@@ -336,6 +336,15 @@ fn a_file_that_is_not_a_core_is_rejected_with_the_reason() {
 }
 
 #[test]
+fn a_core_with_pages_of_another_size_is_rejected() {
+    let mut core = core_of(CoreWriter::Kernel);
+    core.auxiliary.retain(|&(key, _)| key != 6);
+    core.auxiliary.push((6, 16 << 10));
+    let told = error(&written(&core).path).to_string();
+    assert!(told.contains("pages of 16 KiB, and rbloat supports those of 4 KiB only"), "{told}");
+}
+
+#[test]
 fn a_core_without_its_headers_is_damaged() {
     let written = written(&core_of(CoreWriter::Kernel));
     let file = std::fs::File::options().write(true).open(&written.path).unwrap();

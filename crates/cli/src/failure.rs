@@ -240,6 +240,8 @@ impl Failure {
                 | E::CoreFile { .. }
                 | E::NoCore { .. }
                 | E::ForeignCore { .. }
+                | E::CorePageSize { .. }
+                | E::PageSize { .. }
                 | E::DamagedCore { .. },
             )
             | Self::NotRuby { .. }

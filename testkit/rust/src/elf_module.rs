@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use capture::arch::relocations;
 use capture::{Address, Backing, Mapping};
 
 use crate::SyntheticMemory;
@@ -12,11 +13,11 @@ const HASH: u64 = 0x1800;
 const CONSTANTS: u64 = 0x2000;
 const RELOCATIONS: u64 = 0x3000;
 
-/// Relocations of x86-64 (System V ABI): a variable copied from a library, the address of a symbol for all uses, and
-/// the address of a symbol for calls.
-const COPY: u64 = 5;
-const GLOB_DAT: u64 = 6;
-const JUMP_SLOT: u64 = 7;
+/// Relocations of this CPU: a variable copied from a library, the address of a symbol for all uses, and the address of a
+/// symbol for calls.
+const COPY: u64 = relocations::COPY.0 as u64;
+const GLOB_DAT: u64 = relocations::GLOB_DAT.0 as u64;
+const JUMP_SLOT: u64 = relocations::JUMP_SLOT.0 as u64;
 
 /// An ELF module without code in memory: symbols, constants and variables, and the references to other modules as the
 /// dynamic linker has resolved them.

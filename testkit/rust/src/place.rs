@@ -5,10 +5,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::skip::skip;
+use capture::arch;
 
-/// jemalloc's library as Debian installs it.
-const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+use crate::skip::skip;
 
 /// Enters a root filesystem as container runtimes do, in a mount namespace that ends with the process, and executes the
 /// program in this process, so its process id remains the command's.
@@ -63,8 +62,7 @@ pub fn preload() -> Option<OsString> {
 /// none, the test is reported as skipped, and the result is `None`.
 #[must_use]
 pub fn jemalloc() -> Option<PathBuf> {
-    let library =
-        named_jemalloc().filter(|path| !is_archive(path)).unwrap_or_else(|| JEMALLOC.into());
+    let library = named_jemalloc().filter(|path| !is_archive(path)).unwrap_or_else(debian_jemalloc);
     if outside(&library).exists() {
         return Some(library);
     }
@@ -76,6 +74,11 @@ pub fn jemalloc() -> Option<PathBuf> {
 #[must_use]
 pub fn jemalloc_archive() -> Option<PathBuf> {
     named_jemalloc().filter(|path| is_archive(path))
+}
+
+/// jemalloc's library as Debian installs it.
+fn debian_jemalloc() -> PathBuf {
+    Path::new("/usr/lib").join(arch::LIBRARY_TRIPLET).join("libjemalloc.so.2")
 }
 
 fn named_jemalloc() -> Option<PathBuf> {

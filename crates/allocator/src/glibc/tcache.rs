@@ -1,9 +1,8 @@
 //! Thread caches: each thread has lists of chunks that are free for this thread only. The rest of malloc treats
 //! these chunks as in use.
 //!
-//! A thread finds its cache through a thread-local variable without a symbol. Its offset from the thread pointer
-//! is one of a dozen in the global offset table of the C library: the one that leads to a chunk of a cache's
-//! size in every thread that has a cache.
+//! A thread finds its cache through a thread-local variable without a symbol. It is one of some dozen words of the C
+//! library: the word that leads to a chunk of a cache's size in every thread that has a cache.
 
 use capture::elf::Module;
 use capture::{Address, Finding, Image, Memory, Severity, Thread};

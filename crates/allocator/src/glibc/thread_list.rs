@@ -8,8 +8,6 @@ use std::collections::{BTreeSet, HashSet};
 
 use capture::{Address, Image, Memory, PAGE_SIZE};
 
-use super::threads::CONTROL_SELF;
-
 /// The first bytes of a descriptor, among which its members are searched for.
 const SEARCHED_BYTES: u64 = 0x600;
 /// More threads than a process has.
@@ -23,9 +21,15 @@ const NEIGHBOURHOOD: u64 = 32 << 10;
 pub struct ThreadList {
     id_at: u64,
     links_at: u64,
+    /// Two words by which a descriptor is recognised: each points into it.
+    own_words: [OwnWord; 2],
     /// The heads of lists that were found.
     heads: BTreeSet<Address>,
 }
+
+/// The offset of a word in a descriptor, and the offset that the word leads to. Behind the links, two words lead to the head
+/// of the list of robust mutexes, if the thread holds none. Only on some CPUs does a descriptor begin with its own address.
+type OwnWord = (u64, u64);
 
 impl ThreadList {
     /// Derives the places from the threads of `image`; `None` if no place fits all threads, or the C library is another.
@@ -40,7 +44,16 @@ impl ThreadList {
         let is_link = |_, at| is_link(image, at);
         let id_at = (0..SEARCHED_BYTES).step_by(4).find(|at| fits(at, &is_id))?;
         let links_at = (0..SEARCHED_BYTES).step_by(8).find(|at| fits(at, &is_link))?;
-        (!threads.is_empty()).then_some(Self { id_at, links_at, heads: BTreeSet::new() })
+        let &(_, first) = threads.first()?;
+        let own_word = |at| {
+            let leads_to = image.read_address(first.offset(at)).ok()?.0.checked_sub(first.0)?;
+            let word = (at, leads_to);
+            let is_own = threads.iter().all(|&(_, it)| has_own_word(image, it, word));
+            (leads_to < SEARCHED_BYTES && is_own).then_some(word)
+        };
+        let mut own_words = (links_at..SEARCHED_BYTES).step_by(8).filter_map(own_word);
+        let own_words = [own_words.next()?, own_words.next()?];
+        Some(Self { id_at, links_at, own_words, heads: BTreeSet::new() })
     }
 
     /// The ids and descriptors of all threads that can be reached from the descriptors `known`, and from the lists that were
@@ -53,7 +66,7 @@ impl ThreadList {
             self.walk(memory, head, &mut seen, &mut found, &mut heads);
         }
         for &descriptor in known {
-            if is_descriptor(memory, descriptor) {
+            if self.is_descriptor(memory, descriptor) {
                 let start = descriptor.offset(self.links_at);
                 self.walk(memory, start, &mut seen, &mut found, &mut heads);
             }
@@ -71,8 +84,13 @@ impl ThreadList {
     /// Returns true if `descriptor` is still the one of the thread `tid`.
     #[must_use]
     pub fn is(&self, memory: &dyn Memory, descriptor: Address, tid: i32) -> bool {
-        is_descriptor(memory, descriptor)
+        self.is_descriptor(memory, descriptor)
             && memory.read_u32(descriptor.offset(self.id_at)) == Ok(tid.cast_unsigned())
+    }
+
+    fn is_descriptor(&self, memory: &dyn Memory, at: Address) -> bool {
+        let has = |&word: &OwnWord| has_own_word(memory, at, word);
+        at.0 != 0 && at.is_aligned(8) && self.own_words.iter().all(has)
     }
 
     /// The heads of other lists near the head of one.
@@ -88,7 +106,7 @@ impl ThreadList {
                 let first = u64::from_le_bytes(word.try_into().expect("8 bytes"));
                 let descriptor = Address(first.wrapping_sub(self.links_at));
                 let is_head =
-                    at != head && is_descriptor(memory, descriptor) && is_link(memory, at);
+                    at != head && self.is_descriptor(memory, descriptor) && is_link(memory, at);
                 found.extend(is_head.then_some(at));
             }
         }
@@ -106,7 +124,7 @@ impl ThreadList {
         let mut links = start;
         while seen.len() < MAX_THREADS && seen.insert(links) {
             let descriptor = Address(links.0.wrapping_sub(self.links_at));
-            if is_descriptor(memory, descriptor) {
+            if self.is_descriptor(memory, descriptor) {
                 let id = memory.read_u32(descriptor.offset(self.id_at)).unwrap_or(0);
                 found.push((id.cast_signed(), descriptor));
             } else {
@@ -127,7 +145,7 @@ fn is_link(memory: &dyn Memory, at: Address) -> bool {
     is_other && memory.read_address(next.offset(8)) == Ok(at)
 }
 
-fn is_descriptor(memory: &dyn Memory, at: Address) -> bool {
-    let points_to_itself = |offset| memory.read_address(at.offset(offset)) == Ok(at);
-    at.0 != 0 && at.is_aligned(8) && points_to_itself(0) && points_to_itself(CONTROL_SELF)
+/// Returns true if the descriptor at `at` has this word.
+fn has_own_word(memory: &dyn Memory, at: Address, (offset, leads_to): OwnWord) -> bool {
+    memory.read_address(at.offset(offset)) == Ok(at.offset(leads_to))
 }

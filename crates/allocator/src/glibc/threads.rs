@@ -10,19 +10,21 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use capture::{
-    Address, Image, Mapping, Memory, PAGE_SIZE, ProcessState, Thread, intersection, length,
+    Address, Image, Mapping, Memory, PAGE_SIZE, ProcessState, Thread, arch, intersection, length,
     range_at,
 };
 
 use crate::HeapMap;
 
-/// More bytes than `struct pthread` has in any release.
-const MAX_DESCRIPTOR: u64 = 4 << 10;
-/// The offset of a control block's second pointer to itself (`tcbhead_t.self`); the first is at its beginning.
-pub(super) const CONTROL_SELF: u64 = 16;
+/// More bytes than a stack has from the descriptor of its thread on.
+const MAX_DESCRIPTOR: u64 = arch::PTHREAD_BYTES;
 /// The maximum size of the thread-local variables beside a control block: the dynamic linker reserves a few KiB for
 /// all libraries together.
 const MAX_LOCALS: u64 = 4 << 10;
+
+/// More bytes than the descriptor of the main thread has, and fewer than its thread-local variables have.
+const MAX_MAIN_DESCRIPTOR: u64 = 2 << 10;
+const MIN_MAIN_LOCALS: u64 = 64;
 
 /// More stacks of ended threads than glibc keeps.
 const MAX_CACHED_STACKS: usize = 10_000;
@@ -36,8 +38,8 @@ pub fn thread_stacks(image: &Image<'_>) -> Vec<Range<Address>> {
     if let Some(main) = state.threads.iter().find(|thread| thread.tid == state.process.pid) {
         // The main thread's stack is the kernel's [stack]; its control block and thread-local variables are in a
         // page or two that the dynamic linker obtained.
-        let start = main.pthread().align_down(PAGE_SIZE);
-        stacks.push(start..main.pthread().offset(MAX_DESCRIPTOR / 2).align_up(PAGE_SIZE));
+        let end = main.pthread().offset(MAX_MAIN_DESCRIPTOR).max(main.locals(MIN_MAIN_LOCALS).end);
+        stacks.push(main.pthread().align_down(PAGE_SIZE)..end.align_up(PAGE_SIZE));
     }
     let others: Vec<&Thread> =
         state.threads.iter().filter(|thread| thread.tid != state.process.pid).collect();
@@ -90,7 +92,7 @@ fn check_block(
 }
 
 /// The stacks of ended threads: glibc keeps up to 40 MiB of them for new threads. Such a block ends with a mapping, or
-/// where another block begins, and its control block still points to itself and describes the block.
+/// where another block begins, and its control block still describes the block.
 fn cached_stacks(image: &Image<'_>, living: &[Range<Address>]) -> Vec<Range<Address>> {
     let may_be_stack =
         |mapping: &&Mapping| mapping.readable && mapping.writable && mapping.is_private_anonymous();
@@ -149,23 +151,15 @@ fn is_stack(state: &ProcessState, block: &Range<Address>) -> bool {
 
 /// The block of a thread that ends at `end`.
 fn block_before(image: &Image<'_>, end: Address) -> Option<Range<Address>> {
-    const WORD: usize = 8;
     let mut bytes = [0; MAX_DESCRIPTOR as usize];
     let start = end.before(MAX_DESCRIPTOR);
     image.read_exact(start, &mut bytes).ok()?;
-    let words: Vec<u64> = bytes
-        .chunks_exact(WORD)
-        .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
-        .collect();
-    let address = |index: usize| start.offset((index * WORD) as u64);
-    let points_to_itself = |&index: &usize| {
-        let second = words.get(index + CONTROL_SELF as usize / WORD);
-        words[index] == address(index).0 && second == Some(&words[index])
-    };
-    let control = (0..words.len()).find(points_to_itself)?;
-    let mut blocks = words[control..]
+    let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+    let words: Vec<u64> = bytes.as_chunks().0.iter().map(word).collect();
+    let mut blocks = words
         .windows(2)
-        .filter_map(|pair| check_block(&image.state, address(control), Address(pair[0]), pair[1]));
+        .zip((start.0..).step_by(8))
+        .filter_map(|(pair, at)| check_block(&image.state, Address(at), Address(pair[0]), pair[1]));
     blocks.find(|block| block.end == end)
 }
 

@@ -10,7 +10,7 @@
 //! | [`RED_ZONE`], [`SIGNAL_FRAME_BYTES`] | the use of the stack below the stack pointer |
 //! | [`Registers`] | a stopped thread's registers: reading and setting them, and what the ABI keeps in them |
 //! | [`CLONE_FUNCTION`], [`copy_stack`] | how a thread creates a process, and the stack of that process, which is to call a function without arguments and end |
-//! | [`pthread`], [`thread_locals`] | where a thread's `struct pthread` and its thread-local variables are |
+//! | [`pthread`], [`PTHREAD_BYTES`], [`thread_locals`] | where a thread's `struct pthread` and its thread-local variables are |
 //! | [`returned_address`], [`RETURN_ADDRESS_BYTES`] | the address of a constant that a function returns, from its code |
 //! | [`own_thread_pointer`], [`REGISTERS_BYTES`] | the address of our own `struct pthread`, and the size of the kernel's `struct pt_regs` |
 //! | [`JIT_REACH`] | the distance that a call in compiled code can reach |

@@ -20,8 +20,8 @@ use std::time::SystemTime;
 use crate::proc::{MAX_COMMAND, kept_variables};
 use crate::text::one_line;
 use crate::{
-    Backing, Error, Finding, Image, Mapping, Mappings, Origin, Pages, ProcessInfo, ProcessState,
-    Severity, Sysroot, length,
+    Backing, Error, Finding, Image, Mapping, Mappings, Origin, PAGE_SIZE, Pages, ProcessInfo,
+    ProcessState, Severity, Sysroot, length,
 };
 pub use file::CoreFile;
 use files::Files;
@@ -30,6 +30,9 @@ use headers::Headers;
 use memory::{CoreMemory, Dumped};
 use notes::Notes;
 use states::{EstimatedPages, Evidence};
+
+/// The size of a page.
+const AT_PAGESZ: u64 = 6;
 
 /// An open core file.
 pub struct Core {
@@ -57,10 +60,13 @@ pub fn open_core(path: &Path, sysroot: &Sysroot) -> Result<Core, Error> {
 /// `sysroot`.
 ///
 /// # Errors
-/// If the file cannot be read, is not a core, is the core of another CPU, or is so damaged that it contains no memory.
+/// If the file cannot be read, is not a core, is the core of another CPU or of other page sizes, or is so damaged that it contains no memory.
 pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, Error> {
     let mut headers = Headers::read(&file)?;
     let notes = Notes::read(&file, &headers.notes);
+    if let Some(bytes) = notes.auxiliary(AT_PAGESZ).filter(|&bytes| bytes != PAGE_SIZE) {
+        return Err(Error::CorePageSize { path: file.path, kibibytes: bytes >> 10 });
+    }
     let segments = std::mem::take(&mut headers.segments);
     let mut mappings = mappings::mappings(&segments, &notes);
     let dumped = Dumped { file, segments };

@@ -226,14 +226,14 @@ impl EstimatedPages {
 
     /// Marks the stacks that gdb could not read as lost. gdb writes zeros from the first unreadable MiB of a mapping on,
     /// as when it begins with guard pages that are not a mapping of their own (MADV_GUARD_INSTALL; stacks of threads
-    /// from glibc 2.42 on). The thread's control block at the end of its stack, which begins with its own address, is
-    /// zero then.
+    /// from glibc 2.42 on). The word at the thread pointer, at the end of the stack, is zero then. Otherwise it is an address:
+    /// the thread pointer itself, or that of the table of thread-local variables.
     fn lose_threads(&mut self, dumped: &Dumped, notes: &Notes) {
         let mut known = std::mem::take(&mut self.runs);
         known.sort_by_key(|run| run.range.start);
         let mut lost = BTreeSet::new();
         for thread in &notes.threads {
-            let at = thread.pthread();
+            let at = thread.thread_pointer;
             let index = dumped.segments.partition_point(|it| it.range.end <= at);
             let Some(segment) = dumped.segments.get(index) else { continue };
             let is_present = dumped.read_address(at) != Ok(Address(0));

@@ -1,5 +1,6 @@
 //! Relocations: the addresses that the dynamic linker fills in when it loads a module.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use object::LittleEndian as LE;
@@ -10,6 +11,8 @@ use crate::{Address, Memory, Unreadable, Window, arch};
 
 /// More relocations than any module has.
 const MAX_RELOCATIONS: u64 = 4_000_000;
+/// More words than the thread-local variables of a C library have.
+const MAX_WORDS: usize = 1 << 10;
 /// The size of an entry, in bytes.
 const ENTRY: u64 = size_of::<elf::Rela64<LE>>() as u64;
 
@@ -59,20 +62,27 @@ impl Module {
         Ok(found)
     }
 
-    /// Returns the offsets from the thread pointer at which this module finds thread-local variables, ascending: the
-    /// values of its TPOFF relocations. They are negative if [`arch`] has such variables below the thread pointer.
+    /// Returns the offsets from the thread pointer at which this module may find thread-local variables, ascending: all
+    /// words from the first to the last one with a TPOFF relocation. Compilers for some CPUs address a variable
+    /// relative to one that is near it, so it needs no relocation of its own. The offsets are negative if [`arch`] has such
+    /// variables below the thread pointer.
     ///
     /// # Errors
     /// If the relocations cannot be read.
     pub fn tls_offsets(&self, memory: &dyn Memory) -> Result<Vec<i64>, Unreadable> {
         let relocations = self.relocations(memory, &[arch::relocations::TPOFF])?;
         let offset = |relocation: &Relocation| memory.read_u64(relocation.slot);
-        let mut offsets = relocations
+        let offsets = relocations
             .iter()
             .map(|relocation| offset(relocation).map(u64::cast_signed))
-            .collect::<Result<Vec<_>, _>>()?;
-        offsets.sort_unstable();
-        offsets.dedup();
-        Ok(offsets)
+            .collect::<Result<BTreeSet<_>, _>>()?;
+        let (Some(first), Some(last)) = (offsets.first(), offsets.last()) else {
+            return Ok(Vec::new());
+        };
+        // Behind the last variable may be one more.
+        let between = first.div_euclid(8)..=last.div_euclid(8).saturating_add(1);
+        let words = between.take(MAX_WORDS).map(|word| word.saturating_mul(8));
+        let words = words.filter(|word| (*word < 0) == (*first < 0));
+        Ok(words.chain(offsets.iter().copied()).collect::<BTreeSet<_>>().into_iter().collect())
     }
 }

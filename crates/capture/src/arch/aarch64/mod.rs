@@ -46,6 +46,9 @@ pub const REGISTERS_BYTES: i16 = 272;
 const CONTROL_BYTES: u64 = 16;
 /// More bytes than `struct pthread` has in any release; a multiple of its alignment.
 const DESCRIPTOR_BYTES: u64 = 2 << 10;
+/// More bytes than a thread's stack has from the address of [`pthread`] on: glibc puts the structure and the thread-local
+/// variables at its end.
+pub const PTHREAD_BYTES: u64 = DESCRIPTOR_BYTES + CONTROL_BYTES + (8 << 10);
 
 /// The function of the C library by which a thread creates a process with another stack. The return address is in a register,
 /// so after the instruction alone the new process would return to where its parent returns.

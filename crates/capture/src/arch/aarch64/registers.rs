@@ -9,8 +9,6 @@ use crate::Address;
 
 /// `svc #0`.
 const SVC: u32 = 0xd400_0001;
-/// `mov x8, #0`; the number is in bits 5 to 20.
-const MOV_X8: u32 = 0xd280_0008;
 /// The bits of PSTATE that say that the last instruction was an indirect branch (BTYPE): a guarded page may only be entered
 /// at certain instructions then.
 const BRANCH_TYPE: u64 = 3 << 10;
@@ -163,20 +161,37 @@ impl Registers {
     ///
     /// These are the registers of a thread that is stopped before a signal is delivered. It stands at the instruction that calls
     /// the kernel, and the kernel lets the call end with EINTR if it still stands there. So it is set to the instruction before,
-    /// if that sets the number of the call.
+    /// if that would change no register: the kernel has restored all that the call was made with.
     #[must_use]
     pub fn at_restart(mut self) -> Option<Self> {
         let number = self.system_call();
         let [before, next] = [self.code[1], self.code[2]];
-        let sets_number = u32::try_from(number).is_ok_and(|it| before == MOV_X8 | it << 5);
         let restarts = match number {
             libc::SYS_futex => self.own.regs[3] == 0,
             number => RESTARTED_CALLS.contains(&number),
         };
-        (next == SVC && sets_number && restarts).then(|| {
+        (next == SVC && restarts && self.has_done(before)).then(|| {
             self.own.pc -= 4;
             self
         })
+    }
+
+    /// Returns true if the instruction copies a register or a constant to a register that has this value already. One of
+    /// these is before the system calls of C libraries: it loads the number or an argument.
+    fn has_done(&self, instruction: u32) -> bool {
+        let register = |at: u32| match instruction >> at & 31 {
+            31 => 0,
+            number => self.own.regs[number as usize],
+        };
+        let value = match instruction & !(0x1f << 16 | 0x1f) {
+            // mov xD, xM and mov wD, wM
+            0xaa00_03e0 => register(16),
+            0x2a00_03e0 => register(16) & 0xffff_ffff,
+            // mov xD, #constant and mov wD, #constant
+            _ if instruction & 0x7fe0_0000 == 0x5280_0000 => (instruction >> 5 & 0xffff).into(),
+            _ => return false,
+        };
+        instruction & 31 != 31 && register(0) == value
     }
 
     /// Returns the registers of a thread that is about to make the system call `number` by the `instruction`, an
@@ -216,5 +231,30 @@ impl Registers {
     pub fn with_return_value(mut self, value: u64) -> Self {
         self.own.regs[0] = value;
         Self { code: [0, SVC, 0], ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread waits in read(2), and the instruction before the call is `before`.
+    fn waiting_after(before: u32) -> Registers {
+        let mut waiting = Registers::waiting_in(libc::SYS_read, [3, 0x1000, 7]);
+        waiting.own.pc = 0x4_0000;
+        waiting.own.regs[20] = 0xffff_0000_0007;
+        Registers { code: [0, before, SVC], ..waiting }
+    }
+
+    #[test]
+    fn a_call_is_made_again_if_the_instruction_before_changes_nothing() {
+        let [number, length, half] = [0xd280_07e8, 0xaa14_03e2, 0x2a14_03e2];
+        assert_eq!(waiting_after(number).at_restart().unwrap().own.pc, 0x3_fffc, "mov x8, #63");
+        assert!(waiting_after(half).at_restart().is_some(), "mov w2, w20");
+        assert!(waiting_after(length).at_restart().is_none(), "mov x2, x20: x2 is another");
+        assert!(waiting_after(0xd280_07c8).at_restart().is_none(), "mov x8, #62");
+        assert!(waiting_after(0xd61f_0200).at_restart().is_none(), "br x16");
+        assert!(waiting_after(0xaa1f_03e1).at_restart().is_none(), "mov x1, xzr");
+        assert!(waiting_after(0xaa01_03ff).at_restart().is_none(), "mov xzr, x1");
     }
 }

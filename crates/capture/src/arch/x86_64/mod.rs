@@ -44,6 +44,8 @@ pub const RETURN_ADDRESS_BYTES: usize = 11;
 
 /// Bytes of the registers that the kernel saves (`struct pt_regs`).
 pub const REGISTERS_BYTES: i16 = 168;
+/// More bytes than a thread's stack has from the address of [`pthread`] on: glibc puts the structure at its end.
+pub const PTHREAD_BYTES: u64 = 4 << 10;
 /// `ARCH_GET_FS` of asm/prctl.h.
 const ARCH_GET_FS: i32 = 0x1003;
 
