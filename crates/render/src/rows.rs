@@ -249,21 +249,21 @@ mod tests {
 
     #[test]
     fn a_note_stands_beside_its_row_or_below() {
-        let wide = "\
- CLASS                 OBJECTS    MiB  RETAINED BY
- Shop::Catalog::Entry    1,000  +20.0  Shop::Catalog::CACHE → Hash
- Hash                    1,000  +20.0
-
-";
-        let narrow = "\
- CLASS                 OBJECTS    MiB
- Shop::Catalog::Entry    1,000  +20.0
-     by Shop::Catalog::CACHE → Hash
- Hash                    1,000  +20.0
-
-";
-        assert_eq!(shown(80), wide);
-        assert_eq!(shown(50), narrow);
+        let wide = [
+            " CLASS                 OBJECTS    MiB  RETAINED BY",
+            " Shop::Catalog::Entry    1,000  +20.0  Shop::Catalog::CACHE → Hash",
+            " Hash                    1,000  +20.0",
+            "\n",
+        ];
+        let narrow = [
+            " CLASS                 OBJECTS    MiB",
+            " Shop::Catalog::Entry    1,000  +20.0",
+            "     by Shop::Catalog::CACHE → Hash",
+            " Hash                    1,000  +20.0",
+            "\n",
+        ];
+        assert_eq!(shown(80), wide.join("\n"));
+        assert_eq!(shown(50), narrow.join("\n"));
         // Nothing is lost on the narrowest terminals.
         for width in 20..60 {
             let text: String = shown(width).split_whitespace().collect();
