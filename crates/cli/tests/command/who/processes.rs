@@ -48,7 +48,8 @@ fn forked_processes_are_followed() {
     assert!(target.finish());
 }
 
-/// Two forked processes write to memory that they share with their parent, and grow.
+/// Two forked processes write to memory that they share with their parent, and grow. They live until the parent ends, since a
+/// process that ends at once may be gone before its growth was seen.
 const WORKERS: &str = r##"
     require 'json'
     eval(<<~'RUBY', TOPLEVEL_BINDING, '/srv/app/workers.rb', 1)
@@ -79,11 +80,12 @@ const WORKERS: &str = r##"
     figures
     answer, out = IO.pipe
     wait, go = IO.pipe
-    fork { go.close; wait.read; out.puts JSON.generate(work); exit!(0) }
+    stay, leave = IO.pipe
+    fork { go.close; leave.close; wait.read; out.puts JSON.generate(work); stay.read; exit!(0) }
     puts 'ready {}'; $stdout.flush
     $stdin.gets
     go.close
-    fork { out.puts JSON.generate(work); exit!(0) }
+    fork { leave.close; out.puts JSON.generate(work); stay.read; exit!(0) }
     sums = Array.new(2) { JSON.parse(answer.gets) }.transpose.map(&:sum)
     puts "ready #{{ 'copied' => sums[0], 'grown' => sums[1] }.to_json}"; $stdout.flush
     $stdin.read
@@ -99,6 +101,7 @@ fn copies_of_shared_pages_are_told_apart_from_growth() {
     assert!(copied > 90 << 20 && grown > 16 << 20, "{truth}");
     let is_near = |found: u64, truth: u64| found.abs_diff(truth) * 100 <= truth * 15;
     assert!(is_near(found.copied_bytes, copied), "{} {truth}", found.copied_bytes);
+    assert!(is_near(found.growth_bytes, grown), "{} {truth}", found.growth_bytes);
     let place = |line: &WhoLine| (line.path.clone(), line.line);
     let line = &found.copies[0];
     assert_eq!(place(line), ("/srv/app/workers.rb".to_owned(), 4), "{:#?}", found.copies);
