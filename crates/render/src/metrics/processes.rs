@@ -89,7 +89,7 @@ impl Writer {
         }
     }
 
-    /// What the captures of the processes found.
+    /// The findings of the captures.
     pub(super) fn captures<'a>(
         &mut self,
         places: impl Iterator<Item = (&'a Place, &'a [&'a NodeProcess])> + Clone,

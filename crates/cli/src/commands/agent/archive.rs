@@ -208,7 +208,7 @@ fn remove(folder: &Folder, name: &str) -> Result<(), Failure> {
         for service in day.folders()? {
             let inner = day.inner(Path::new(&service))?;
             for (file, _) in inner.files().into_iter().flatten() {
-                // What cannot be removed is in the way the next time, too.
+                // A file that cannot be removed now is tried again the next time.
                 let _ = inner.remove(&file);
             }
             let _ = day.remove_folder(&service);

@@ -141,7 +141,7 @@ fn parse_percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "must be from 0.01 to 100, such as 0.3".to_owned())
 }
 
-/// What the observer found last, and when it did.
+/// The latest figures of the observer, and their time.
 #[derive(Debug, Clone)]
 struct Shared(Arc<Mutex<(Arc<Node>, Instant)>>);
 

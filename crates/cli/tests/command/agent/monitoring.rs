@@ -117,7 +117,7 @@ fn every_panel_of_the_dashboard_has_data_in_a_real_prometheus() {
     let mut count = 0;
     for query in queries {
         let expression = query["expr"].as_str().unwrap();
-        // What Grafana puts in, and shorter steps than a minute.
+        // The values that Grafana inserts, and steps shorter than a minute.
         let mut expression = expression.replace("$__rate_interval", "10s").replace(":1m]", ":1s]");
         for name in ["namespace", "container", "role"] {
             expression = expression.replace(&format!("${name}"), ".*");

@@ -12,7 +12,7 @@ use super::{PAGE, account, child, copied, family, frames, pids, sum};
 use crate::errors::is_root;
 use crate::{complaint, rbloat};
 
-/// What a child does after the fork is in the account, by cause and owner.
+/// The account has the memory that a child touched after the fork, by cause and owner.
 #[test]
 fn memory_that_was_copied_since_the_fork_is_named() {
     let target = family(&["idle", "write", "grow"]);
