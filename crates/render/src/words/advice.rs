@@ -57,7 +57,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
              of its own. This is the lasting counterpart of `rbloat trim`."
                 .into(),
             "gem \"rbloat\" in the Gemfile, and RBLOAT_AUTO_TRIM=1".into(),
-            "a restart, and at most 1 % of the time, which AutoTrim limits itself to.",
+            "a restart, and CPU time: AutoTrim budgets 1 %, and a fully busy Rails process took 5 % (± 3) more.",
         ),
         Action::PreloadJemalloc { is_broken, is_pinned } => (
             match (is_broken, is_pinned) {
