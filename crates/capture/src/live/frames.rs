@@ -127,6 +127,15 @@ mod tests {
     fn own_pages_are_exclusive_and_a_childs_are_shared() {
         let own: Vec<u8> = (0..64 * PAGE_SIZE).map(|at| at as u8).collect();
         let first = (own.as_ptr() as u64).div_ceil(PAGE_SIZE);
+        // Other tests start programs meanwhile, and share all other pages with them until these call exec.
+        let advise = |advice| {
+            // SAFETY: the pages are in `own`, and the advice does not change them.
+            let result = unsafe {
+                libc::madvise((first * PAGE_SIZE) as *mut _, 63 * PAGE_SIZE as usize, advice)
+            };
+            assert_eq!(result, 0);
+        };
+        advise(libc::MADV_DONTFORK);
         let pid = std::process::id().cast_signed();
         let frames = page_frames(pid).unwrap();
         assert!(frames.is_sorted_by_key(|it| it.page));
@@ -142,6 +151,7 @@ mod tests {
         numbers.dedup();
         assert_eq!(numbers.len(), 63);
         assert_eq!(map_counts(&numbers).unwrap(), [1; 63]);
+        advise(libc::MADV_DOFORK);
         // A library is mapped by others, too.
         let files = frames.iter().filter(|it| !it.is_anonymous);
         assert!(files.filter(|it| !it.is_exclusive).count() > 0);

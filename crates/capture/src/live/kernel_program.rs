@@ -504,13 +504,16 @@ mod tests {
         let mut faults = PageFaults::open(pid, &[], 1).unwrap();
         faults.copy_at_faults(pid, &[], copies).unwrap();
         let touch = || {
-            let memory = vec![1_u8; 200 * PAGE_SIZE as usize];
-            // It stays, since threads of other tests would use it again.
-            (own_thread_pointer(), std::hint::black_box(memory))
+            // malloc always maps more than 32 MiB anew (DEFAULT_MMAP_THRESHOLD_MAX), so no page was touched before.
+            const BYTES: usize = 64 << 20;
+            let mut memory = vec![0_u8; BYTES];
+            // Far from each other, for kernels with huge pages.
+            memory.iter_mut().step_by(BYTES / 200).for_each(|byte| *byte = 1);
+            (own_thread_pointer(), nix::unistd::gettid().as_raw(), std::hint::black_box(memory))
         };
         // Also of a thread that begins later.
         let threads = [touch(), std::thread::spawn(touch).join().unwrap()];
-        let ranges = threads.each_ref().map(|(_, memory)| {
+        let ranges = threads.each_ref().map(|(.., memory)| {
             let start = memory.as_ptr() as u64;
             start..start + memory.len() as u64
         });
@@ -522,10 +525,12 @@ mod tests {
             }
             for record in records {
                 let FaultRecord::Fault(fault) = record else { continue };
-                for (found, ((pointer, _), range)) in
+                for (found, ((pointer, tid, _), range)) in
                     found.iter_mut().zip(threads.iter().zip(&ranges))
                 {
-                    if range.contains(&fault.address.0)
+                    // Threads of other tests may have had memory there before.
+                    if fault.tid == *tid
+                        && range.contains(&fault.address.0)
                         && let Some(copy) = faults.copy(&fault)
                     {
                         assert_eq!(copy.len(), 16);

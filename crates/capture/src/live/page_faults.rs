@@ -606,9 +606,12 @@ mod tests {
         let mut faults = PageFaults::open(pid, &[], 1).unwrap();
         let start = touch(300);
         let records = faults.change_period(pid, &[], 2).unwrap();
+        // Threads of other tests may have had memory there before.
+        let tid = nix::unistd::gettid().as_raw();
         let is_own = |record: &FaultRecord| {
             let memory = start..start + 300 * PAGE_SIZE;
-            matches!(record, FaultRecord::Fault(fault) if memory.contains(&fault.address.0))
+            matches!(record, FaultRecord::Fault(fault)
+                if fault.tid == tid && memory.contains(&fault.address.0))
         };
         assert_eq!(records.iter().filter(|it| is_own(it)).count(), 300);
         assert_eq!(faults.period, 2);
