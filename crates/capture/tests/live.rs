@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use capture::{Address, Error, Memory, PATIENCE, elf, freeze, look};
+use capture::{Address, Error, Memory, PATIENCE, arch, elf, freeze, look};
 use testkit::{Target, compile};
 
 const THREADS: &str = "
@@ -177,9 +177,9 @@ fn symbols_and_thread_local_offsets_come_from_the_targets_memory() {
     // Up to 2.33, the name of the file contains the version.
     let libc = module("libc.so").or_else(|| module("libc-2")).unwrap();
     let offsets = libc.tls_offsets(&image).unwrap();
-    let is_below = |offset: &i64| *offset < 0;
-    assert!(offsets.len() > 3 && offsets.is_sorted(), "{offsets:?}");
-    assert_eq!(offsets.first().map(is_below), offsets.last().map(is_below), "{offsets:?}");
+    let pointer = Address(1 << 20);
+    let are_below = arch::thread_locals(pointer, 8).start < pointer;
+    assert!(offsets.len() > 3 && offsets.iter().all(|&it| (it < 0) == are_below), "{offsets:?}");
     assert!(!libc.writable.is_empty());
 }
 
@@ -204,11 +204,11 @@ fn a_variable_that_the_executable_copied_belongs_to_its_library() {
     assert!(target.finish());
 }
 
-/// On aarch64 its hash table has no symbols, so it does not tell how many undefined ones there are.
+/// Its hash table has no symbols, so it does not tell how many undefined ones there are.
 #[test]
 fn references_of_a_program_that_exports_nothing_are_found() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let program = compile("linked", folder.path(), &["-fPIC"]);
+    let program = compile("linked", folder.path(), &["-fPIC", "-no-pie"]);
     let target = Target::start(&mut testkit::command(&program));
     let image = look(target.pid()).unwrap();
     let modules = elf::modules(&image);

@@ -10,8 +10,8 @@ use crate::made_by::write_made_by;
 use crate::pins::write_pin_changes;
 use crate::rows::{Heads, Row, write_rows};
 use crate::text::{
-    BOLD, DIM, GREEN, RED, YELLOW, align_right, mebibytes, table, trimmed, write_parts,
-    write_verdict,
+    BOLD, DIM, GREEN, RED, YELLOW, align_right, end_with_a_line, mebibytes, table, trimmed,
+    write_parts, write_verdict,
 };
 use crate::words::{self, signed, signed_count};
 
@@ -26,7 +26,7 @@ const MIN_BYTES: u64 = 16 << 10;
 pub fn diff(diff: &Diff, width: usize) -> String {
     let mut text = String::new();
     write(diff, &mut text, width).expect("a string takes all text");
-    text.truncate(text.trim_end().len() + 1);
+    end_with_a_line(&mut text);
     text
 }
 

@@ -7,7 +7,7 @@ use formats::{ListedProcess, Processes};
 use ledger::{Count, Size};
 
 use crate::rows::{Heads, Row, write_rows};
-use crate::text::mebibytes;
+use crate::text::{end_with_a_line, mebibytes};
 use crate::tree::trees;
 
 /// Characters of a command line on a narrow terminal, at most.
@@ -58,24 +58,20 @@ fn size(process: &ListedProcess) -> u64 {
 
 fn table_of(processes: &[(&ListedProcess, &str)], width: usize) -> String {
     let has_containers = processes.iter().any(|(process, _)| process.namespace_pid.is_some());
-    let mut figures =
-        vec!["PID", "IN CON-\nTAINER", "RSS,\nMiB", "PSS,\nMiB", "RUBY", "MALLOC", "THREADS"];
-    if !has_containers {
-        figures.remove(1);
-    }
+    let in_container = has_containers.then_some("IN CON-\nTAINER");
+    let others = ["RSS,\nMiB", "PSS,\nMiB", "RUBY", "MALLOC", "THREADS"];
+    let heads: Vec<_> = ["PID"].into_iter().chain(in_container).chain(others).collect();
     let row = |(process, branch): &(&ListedProcess, &str)| {
-        let mut figures = vec![
-            process.pid.to_string(),
-            process.namespace_pid.map_or_else(String::new, |pid| pid.to_string()),
+        let pid_there = process.namespace_pid.map_or_else(String::new, |pid| pid.to_string());
+        let others = [
             mebibytes(process.rss_bytes),
             process.pss_bytes.map_or_else(|| "?".into(), mebibytes),
             process.ruby_version.clone(),
-            malloc_of(process),
+            malloc_of(process).to_owned(),
             Count(process.threads).to_string(),
         ];
-        if !has_containers {
-            figures.remove(1);
-        }
+        let figures = [process.pid.to_string()].into_iter();
+        let figures = figures.chain(has_containers.then_some(pid_there)).chain(others).collect();
         let command: String = process.command.chars().take(width.max(MAX_COMMAND)).collect();
         let note = vec![(Style::new(), format!("{branch}{command}"))];
         Row { figures, note, ..Row::default() }
@@ -84,18 +80,18 @@ fn table_of(processes: &[(&ListedProcess, &str)], width: usize) -> String {
     let mut text = String::new();
     write_rows(
         &mut text,
-        &Heads { name: "", figures: &figures, note: "COMMAND", lead: "" },
+        &Heads { name: "", figures: &heads, note: "COMMAND", lead: "" },
         &rows,
         width,
     )
     .expect("a string takes all text");
     // Other lines follow.
-    text.truncate(text.trim_end().len() + 1);
+    end_with_a_line(&mut text);
     text
 }
 
 /// The allocator; the one of the C library has its release.
-fn malloc_of(process: &ListedProcess) -> String {
-    if process.libc.starts_with(&process.allocator) { &process.libc } else { &process.allocator }
-        .clone()
+fn malloc_of(process: &ListedProcess) -> &str {
+    let ListedProcess { libc, allocator, .. } = process;
+    if libc.starts_with(allocator) { libc } else { allocator }
 }

@@ -156,3 +156,18 @@ pub fn bar(part: u64, whole: u64, columns: u64) -> String {
 pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }
+
+/// Removes empty lines at the end.
+pub(crate) fn end_with_a_line(text: &mut String) {
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+}
+
+/// Returns a word as a shell takes it. The name of a unit comes from another machine, perhaps.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "._@:-".contains(it);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace(capture::is_control, " ").replace('\'', "'\\''"))
+}

@@ -6,9 +6,9 @@ module Rbloat
   # Returns free memory of malloc to the kernel when the saving is worth the cost.
   #
   # A native thread, which never holds the GVL, checks after each sweep of the GC and while the process is idle how much
-  # memory a trim would return. If it is enough, the thread calls malloc_trim. The cost of trims, including the page
-  # faults that follow them, stays below a fixed share of the program's CPU time, or of idle time. Near the memory limit
-  # of the control group the share is larger.
+  # memory a trim would return. If it is enough, the thread calls malloc_trim. It budgets a fixed share of the program's
+  # CPU time, and of idle time, for trims and the page faults that follow them. Near the memory limit of the control
+  # group the share is larger.
   #
   # It also limits the number of malloc's arenas to one. Threads cannot use the free memory of another thread's arena,
   # and with the GVL they rarely call malloc at the same time.
@@ -29,7 +29,7 @@ module Rbloat
   # @!method self.stats
   #   @return [Hash{Symbol => Numeric}] counts and sizes (in bytes) for this process; they start at zero after a fork
   module AutoTrim
-    # The share of the program's CPU time, and of idle time, that trimming may cost in the long run.
+    # The share of the program's CPU time, and of idle time, that is the budget for trims in the long run.
     SHARE = 0.01
     # A trim must return at least this many bytes (8 MiB),
     LEAST_BYTES = 8 * 1024 * 1024

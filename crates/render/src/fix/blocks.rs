@@ -3,6 +3,8 @@
 use diagnosis::{GEM, JEMALLOC, Variable};
 use formats::{Deployment, Platform, Server};
 
+use crate::text::quoted;
+
 /// Lines to paste, and the place for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Block {
@@ -153,13 +155,4 @@ fn present_value(name: &str) -> String {
         _ => return format!("{name} is set now: replace its value."),
     };
     format!("{name} is set now: keep its value, and append this one after {separator}.")
-}
-
-/// Returns a word as a shell takes it. The name of a unit comes from another machine, perhaps.
-pub(super) fn quoted(word: &str) -> String {
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || "._@:-".contains(it);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace(capture::is_control, " ").replace('\'', "'\\''"))
 }

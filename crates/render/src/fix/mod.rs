@@ -8,9 +8,9 @@ use diagnosis::{BACKGROUND_THREAD, TWO_ARENAS, steps};
 use formats::{Action, Advice, Deployment, Platform, Report, Server};
 use ledger::Size;
 
-use crate::text::{BOLD, DIM, GREEN, write_paragraph, write_wrapped};
+use crate::text::{BOLD, DIM, GREEN, quoted, write_paragraph, write_wrapped};
 use crate::words;
-use blocks::{Block, gem, jemalloc, quoted, set};
+use blocks::{Block, gem, jemalloc, set};
 
 /// Returns the advice of a report as changes that can be pasted: for each step its saving, its costs, the lines to paste on
 /// the platform of the process, and a way to check it. `platform` replaces the platform in the report.
@@ -74,7 +74,7 @@ fn write_step(
 ) -> std::fmt::Result {
     let words = words::advice(step, report);
     write_wrapped(out, "", &words.action, width)?;
-    for block in blocks_of(&step.action, &words.command, deployment) {
+    for block in blocks_of(&step.action, &words.command, &words::process(report), deployment) {
         writeln!(out)?;
         write_block(&block, out, width)?;
     }
@@ -101,8 +101,8 @@ fn write_block(block: &Block, out: &mut String, width: usize) -> std::fmt::Resul
     Ok(())
 }
 
-/// The lines that carry out a step. `command` is the step's command in words.
-fn blocks_of(action: &Action, command: &str, deployment: &Deployment) -> Vec<Block> {
+/// The lines that carry out a step. `command` is the step's command in words, and `process` is the process in commands.
+fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deployment) -> Vec<Block> {
     match action {
         Action::AutoTrim => gem(deployment),
         Action::PreloadJemalloc { is_broken, .. } => jemalloc(deployment, *is_broken),
@@ -114,7 +114,7 @@ fn blocks_of(action: &Action, command: &str, deployment: &Deployment) -> Vec<Blo
             Block::new("As root, while the memory grows:", [command.into()]),
             Block::new(
                 "For the C function (Debian's package bpfcc-tools):",
-                [command.replace("rbloat who", "memleak-bpfcc -p")],
+                [format!("memleak-bpfcc -p {process}")],
             ),
         ],
         Action::RunFewerThreads { .. } => vec![Block::new(

@@ -3,6 +3,7 @@ use formats::{Action, Advice, CaptureMethod, LargeGem, Maker, ProcessSummary, Re
 use ledger::{Cause, Count, Size};
 
 use crate::made_by::maker;
+use crate::text::quoted;
 
 use super::trim_call;
 
@@ -41,11 +42,7 @@ const FREEING_METHODS: [(&str, &str); 14] = [
 #[must_use]
 pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
     let ProcessSummary { pid, .. } = report.process;
-    // The process of a core has ended.
-    let process = match report.capture.method {
-        CaptureMethod::Core => "PID".to_owned(),
-        _ => pid.to_string(),
-    };
+    let process = process(report);
     let (action, command, costs) = match &advice.action {
         Action::Trim => (
             format!("Return the free pages now: call {} in the process.", trim_call(report)),
@@ -187,6 +184,14 @@ fn assignments(variables: &[Variable]) -> String {
     assignments.join(" ")
 }
 
+/// Returns the process in commands to type: its id, or PID for a core, whose process has ended.
+pub(crate) fn process(report: &Report) -> String {
+    match report.capture.method {
+        CaptureMethod::Core => "PID".to_owned(),
+        _ => report.process.pid.to_string(),
+    }
+}
+
 fn release(
     process: &str,
     class: &str,
@@ -211,7 +216,7 @@ fn release(
         ),
         None => (
             format!("Find out what retains the {objects}. No other class holds as much."),
-            format!("rbloat why {process} '{}'", class.replace('\'', "'\\''")),
+            format!("rbloat why {process} {}", quoted(class)),
             "the pause of another capture.",
         ),
     }

@@ -10,6 +10,7 @@ mod verdict;
 
 use formats::Report;
 
+pub(crate) use advice::process;
 pub use advice::{AdviceWords, advice};
 pub use cause::meaning;
 pub use diff::diff_verdict;
