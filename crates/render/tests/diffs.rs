@@ -139,7 +139,7 @@ fn a_short_diff_states_the_growth_that_it_does_not_show() {
 fn the_next_command_follows_from_the_verdict() {
     let next = |diff: &Diff| command_after_diff(diff, "42").join(" ");
     let counts = [(1, 10_000), (2, 14_000), (3, 18_000)];
-    assert_eq!(next(&diff_of(&counts, Some("Cache::STORE"))), "who 42");
+    assert_eq!(next(&diff_of(&counts, Some("Cache::STORE"))), "why 42 Session");
     assert_eq!(next(&diff_of(&[(1, 9), (2, 44_000)], Some("Cache::STORE"))), "diff 42 --every 1h");
     let retained = [1, 2, 3]
         .map(|hour| look(hour, |report| grow(report, "malloc.unreturned", hour * 25 * MIB)));

@@ -25,15 +25,12 @@ pub fn command_after(report: &Report, is_process: bool) -> &'static str {
 #[must_use]
 pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> {
     let verdict = &diff.verdict;
-    let class = verdict.class.as_ref();
-    let class = class.and_then(|name| diff.classes.iter().find(|class| class.name == *name));
+    let class = verdict.class.as_deref();
     let held = diagnosis::largest_native_owner(diff);
     let held = held.filter(|owner| owner.cause == Some(Cause::NativeHeld));
     match (verdict.kind, class, held) {
-        // The verdict names what retains the objects.
-        (DiffKind::ManagedLeak, Some(class), _) if class.kept_by.is_none() => {
-            vec!["why", process, &class.name]
-        }
+        // The code that touches memory first (`who`) need not be the code that retains it.
+        (DiffKind::ManagedLeak, Some(class), _) => vec!["why", process, class],
         (DiffKind::NativeLeak, _, Some(owner)) => vec!["why", process, &owner.owner],
         (DiffKind::ManagedLeak | DiffKind::NativeLeak, ..) => vec!["who", process],
         (DiffKind::Retention, ..) => vec!["trim", process, "--dry-run"],
