@@ -168,7 +168,10 @@ fn a_file_that_is_no_snapshot_gets_an_error_that_says_so() {
         (b"", "it is empty"),
         (b"Hello, world, this is a text of some length\n", "snapshot` wrote nor a core file"),
         // `rbloat report server.rb` in the folder of a program that runs.
-        (b"puts 'ready'; loop { serve(accept) } # a program", "if you mean the process of this program"),
+        (
+            b"puts 'ready'; loop { serve(accept) } # a program",
+            "if you mean the process of this program",
+        ),
         (&whole[..whole.len() / 3], "truncated or damaged"),
         (&whole[..9], "truncated or damaged"),
         (&altered, "truncated or damaged"),
