@@ -132,6 +132,7 @@ static bool pass_time(trimmer *state, double now)
     rbloat_span span = {.seconds = now - state->looked_at, .cpu = program_cpu - state->program_cpu,
                         .faults = faults - state->faults};
     span.quiet = rbloat_was_quiet(span.seconds, span.cpu);
+    rbloat_ration_faulted(&state->ration, rbloat_measure_fault());
     rbloat_ration_passed(&state->ration, &span);
     book_own_time(state);
     state->looked_at = now;
@@ -240,6 +241,7 @@ static double look(trimmer *state)
     last_ration = state->ration;
     has_ration = true;
     totals.credit = state->ration.credit;
+    totals.fault_cost = state->ration.fault_cost;
     rbloat_unlock();
     if (outlook.pressure) return PRESSING;
     if (!outlook.quiet) return TICK;

@@ -27,7 +27,8 @@ double rbloat_thread_cpu(void);
      cpu: the seconds of CPU time that the threads used in it */
 bool rbloat_was_quiet(double seconds, double cpu);
 
-/* Seconds of CPU time of one page fault, measured by causing some. */
+/* Seconds of CPU time of one page fault, measured by causing one. A fault takes three times as long with cold caches as it
+   does in a loop, so it is called now and then while the program runs. Only one thread may call it. */
 double rbloat_measure_fault(void);
 
 /* The number at the beginning of a file of the kernel, or after a word that begins a line. Returns -1 if there is none. */

@@ -1,7 +1,7 @@
 #include "ration.h"
 
-/* The weight of a new measurement in an average. */
-static const double WEIGHT = 0.3;
+/* The weight of a new measurement in an average: of a trim, and of a page fault. */
+static const double WEIGHT = 0.3, FAULT_WEIGHT = 0.02;
 
 /* Seconds of credit that may be saved: enough for a trim of some GiB. */
 static const double MAX_CREDIT = 2.0;
@@ -49,11 +49,15 @@ rbloat_ration rbloat_new_ration(double share, double fault_cost, int64_t page)
 
 void rbloat_ration_continue(rbloat_ration *ration, const rbloat_ration *earlier)
 {
-    double share = ration->share, fault_cost = ration->fault_cost;
+    double share = ration->share;
     *ration = *earlier;
     ration->share = share;
-    ration->fault_cost = fault_cost;
     ration->outstanding = 0;
+}
+
+void rbloat_ration_faulted(rbloat_ration *ration, double seconds)
+{
+    ration->fault_cost += FAULT_WEIGHT * (seconds - ration->fault_cost);
 }
 
 void rbloat_ration_passed(rbloat_ration *ration, const rbloat_span *span)

@@ -17,13 +17,14 @@
 
 typedef struct {
     /* Constants. */
-    double share;      /* share of the program's time that trimming may cost */
-    double fault_cost; /* seconds for a page fault */
-    int64_t page;      /* bytes of a page */
+    double share; /* share of the program's time that trimming may cost */
+    int64_t page; /* bytes of a page */
 
     /* The account, in seconds. */
     double credit;
     int64_t outstanding; /* returned pages that were not faulted in again yet */
+
+    double fault_cost; /* seconds for a page fault, averaged */
 
     /* Averages over past trims. */
     double comeback;       /* share of the returned pages that is used again, 0 to 1 */
@@ -55,6 +56,9 @@ rbloat_ration rbloat_new_ration(double share, double fault_cost, int64_t page);
 
 /* Takes over the account of an earlier one, and what it has learned. Page faults since then are forgotten. */
 void rbloat_ration_continue(rbloat_ration *ration, const rbloat_ration *earlier);
+
+/* Learns from a page fault that took this many seconds of CPU time. */
+void rbloat_ration_faulted(rbloat_ration *ration, double seconds);
 
 /* Time that passed. */
 typedef struct {

@@ -60,6 +60,20 @@ static void memory_that_stays_away_makes_trims_cheap(void)
     EXPECT(rbloat_ration_cost(&ration, now.expected) < first / 2);
 }
 
+static void faults_are_booked_at_their_average(void)
+{
+    rbloat_ration ration = fresh();
+    for (int round = 0; round < 1000; round++) rbloat_ration_faulted(&ration, round % 2 ? 6e-6 : 4e-6);
+    EXPECT(ration.fault_cost > 4.9e-6 && ration.fault_cost < 5.1e-6);
+    /* One slow fault hardly changes it. */
+    rbloat_ration_faulted(&ration, 20e-6);
+    EXPECT(ration.fault_cost < 5.5e-6);
+    /* Another thread continues with what was learned. */
+    rbloat_ration next = fresh();
+    rbloat_ration_continue(&next, &ration);
+    EXPECT(next.fault_cost == ration.fault_cost);
+}
+
 static void quiet_times_may_overdraw_once(void)
 {
     rbloat_ration ration = fresh();
@@ -173,6 +187,7 @@ int main(void)
     costs_stay_within_the_share();
     a_busy_process_earns_by_its_cpu_time();
     memory_that_stays_away_makes_trims_cheap();
+    faults_are_booked_at_their_average();
     quiet_times_may_overdraw_once();
     useless_trims_are_put_off_longer_and_longer();
     too_little_is_left_alone();

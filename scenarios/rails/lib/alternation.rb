@@ -8,12 +8,12 @@ require_relative "block"
 # process, with the same heap. The first block after a switch is not measured: it still pays for the mode before, by page
 # faults on memory that was trimmed.
 class Alternation
-  # What the shop executes to enter a mode, and to leave it.
+  # What the shop executes to enter a mode, and to leave it. RBLOAT_AUTO_TRIM, with which the shop starts, overrides the
+  # configuration.
   MODES = {
     "off" => ["Rbloat.stop", "nil"],
     "gem" => ["Rbloat.start", "Rbloat.stop"],
-    "growth" => ["Rbloat.configuration.auto_trim = false; Rbloat.start",
-                 "Rbloat.stop; Rbloat.configuration.auto_trim = true"],
+    "growth" => ["Rbloat.stop; ENV['RBLOAT_AUTO_TRIM'] = '0'; Rbloat.start", "Rbloat.stop; ENV['RBLOAT_AUTO_TRIM'] = '1'"],
     "sweep" => ["Rbloat.stop; TrimInGC.start('sweep')", "TrimInGC.stop"]
   }.freeze
   SIGNAL = "WINCH"
@@ -32,6 +32,8 @@ class Alternation
         def self.enter(mode)
           eval(MODES.fetch(@mode).last) if @mode
           eval(MODES.fetch(@mode = mode).first)
+          raise "AutoTrim runs in the mode \#{mode}, or does not" if Rbloat::AutoTrim.running? != (mode == "gem")
+
           File.write("#{folder}/\#{Process.pid}.mode", mode)
         end
       end
