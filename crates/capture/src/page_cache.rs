@@ -1,4 +1,4 @@
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use crate::{Address, PAGE_SIZE};
 
@@ -6,8 +6,8 @@ use crate::{Address, PAGE_SIZE};
 const PAGES: u64 = 256;
 /// The pages that a [widened](PageCache::widen) cache keeps: 8 MiB.
 const MORE_PAGES: u64 = 2048;
-/// The parts of the cache, each with a lock of its own, so that two threads seldom wait for each other.
-const PARTS: u64 = 8;
+/// The parts of the cache, each with a lock of its own.
+const PARTS: u64 = 64;
 
 /// A cache of memory that does not change, for the small reads of walks that follow pointers: without it, each would be a
 /// system call.
@@ -42,7 +42,9 @@ impl PageCache {
 
     /// Makes room for more pages. Those that are kept are forgotten.
     pub(crate) fn widen(&self) {
-        (0..PARTS).for_each(|index| *self.part(index) = Part::of(MORE_PAGES));
+        for part in &self.parts {
+            *part.lock().unwrap_or_else(PoisonError::into_inner) = Part::of(MORE_PAGES);
+        }
     }
 
     /// Reads memory at `at` into `into`, up to the first byte that `read` cannot read. Returns the number of bytes read.
@@ -57,7 +59,12 @@ impl PageCache {
             let at = at.offset(done as u64);
             let base = at.align_down(PAGE_SIZE);
             let number = base.0 / PAGE_SIZE;
-            let mut part = self.part(number % PARTS);
+            let mut part = match self.parts[(number % PARTS) as usize].try_lock() {
+                Ok(part) => part,
+                Err(TryLockError::Poisoned(part)) => part.into_inner(),
+                // Another thread uses it, perhaps to read a page. To wait would take longer than to read.
+                Err(TryLockError::WouldBlock) => return done + read(at, &mut into[done..]),
+            };
             let Part { places, bytes } = &mut *part;
             let place = (number / PARTS) as usize % places.len();
             let bytes = &mut bytes[place * PAGE_SIZE as usize..][..PAGE_SIZE as usize];
@@ -77,10 +84,6 @@ impl PageCache {
             done += bytes;
         }
         done
-    }
-
-    fn part(&self, index: u64) -> MutexGuard<'_, Part> {
-        self.parts[index as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -48,7 +48,11 @@ pub(crate) enum Failure {
     NoTrim { pid: i32, allocator: String },
     #[error("cannot read {}: {source}; give a process id, a file that `rbloat snapshot` wrote, or a core file", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    #[error("{} is neither a file that `rbloat snapshot` wrote nor a core file: {what}", path.display())]
+    #[error(
+        "{} is neither a file that `rbloat snapshot` wrote nor a core file: {what}; if you mean the process of this program, \
+         give its id (`rbloat` lists them)",
+        path.display()
+    )]
     NoSource { path: PathBuf, what: String },
     #[error(
         "{} is the core of process {pid} ({command}), which was not a Ruby process: it has no symbol rb_cObject",

@@ -5,6 +5,7 @@ mod arguments;
 mod attempts;
 mod commands;
 mod comparison_folder;
+mod containers;
 mod failure;
 mod installed_gem;
 mod interruption;

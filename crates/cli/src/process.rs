@@ -83,7 +83,9 @@ fn by_command(word: String) -> Result<i32, Failure> {
     let candidates = with_word(word.clone())?;
     match &candidates[..] {
         [(pid, command)] => {
-            terminal::print_error(&format!("process {pid}: {command}\n"));
+            if !terminal::is_quiet() {
+                terminal::print_error(&format!("process {pid}: {command}\n"));
+            }
             Ok(*pid)
         }
         _ => Err(Failure::ManyCommands { word, candidates: shown(candidates) }),

@@ -105,17 +105,13 @@ pub(crate) fn suggest(command: &[&str]) -> io::Result<()> {
     if !is_interactive() || is_quiet() {
         return Ok(());
     }
-    let words: Vec<_> = command.iter().map(|word| quoted(word)).collect();
+    let words: Vec<_> = command.iter().map(|word| render::quoted(word)).collect();
     print(&format!("\nNext: {}\n", words.join(" ")))
 }
 
-/// Returns a word as a shell takes it.
-fn quoted(word: &str) -> Cow<'_, str> {
-    let is_plain = |it: char| it.is_alphanumeric() || "-_./:=,+@%".contains(it);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.into(),
-        false => format!("'{}'", word.replace('\'', "'\\''")).into(),
-    }
+/// Returns text for a file, without styles.
+pub(crate) fn without_colours(text: &str) -> String {
+    anstream::adapter::strip_str(&plain(text)).to_string()
 }
 
 /// Erases the last `lines` lines on standard output.
@@ -168,19 +164,6 @@ mod tests {
         // Hidden text, and sequences that never end.
         assert_eq!(plain("\x1b[8mhidden\x1b["), "\\u{1b}[8mhidden\\u{1b}[");
         assert_eq!(plain("\x1b[1;8m\x1b[31"), "\\u{1b}[1;8m\\u{1b}[31");
-    }
-
-    #[test]
-    fn words_are_quoted_for_a_shell() {
-        for (word, expected) in [
-            ("a-b_c.rbloat", "a-b_c.rbloat"),
-            ("a b", "'a b'"),
-            ("it's", "'it'\\''s'"),
-            ("$(reboot)", "'$(reboot)'"),
-            ("", "''"),
-        ] {
-            assert_eq!(quoted(word), expected);
-        }
     }
 
     #[test]

@@ -106,6 +106,12 @@ impl MemorySeries {
         }
     }
 
+    /// The largest number of processes in a sample.
+    #[must_use]
+    pub fn max_processes(&self) -> usize {
+        self.max_processes
+    }
+
     /// The bytes that the control group's limit leaves at the end, including caches that the kernel can reclaim.
     #[must_use]
     pub fn room_bytes(&self) -> Option<u64> {

@@ -25,6 +25,9 @@ pub struct ListedProcess {
     pub pid: i32,
     /// Its process id within its container, if it is in one.
     pub namespace_pid: Option<i32>,
+    /// Its container in Kubernetes as NAMESPACE/POD/CONTAINER; elsewhere the beginning of the container's id, or the service of
+    /// systemd.
+    pub container: Option<String>,
     /// The Ruby process that started it, or started its parent.
     pub parent: Option<i32>,
     pub rss_bytes: u64,

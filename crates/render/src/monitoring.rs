@@ -375,9 +375,9 @@ and max_over_time(rbloat:used_bytes:per_process[1h] offset 2h) > 1.05 * max_over
             name: "RbloatUnreturned",
             expression: format!(
                 "\
-sum by ({PLACE}) (rbloat_trim_yield_bytes)
-  > 0.3 * sum by ({PLACE}) (rbloat_memory_bytes)
-and sum by ({PLACE}) (rbloat_trim_yield_bytes) > 64 * 1024 * 1024"
+sum by (instance, {PLACE}) (rbloat_trim_yield_bytes)
+  > 0.3 * sum by (instance, {PLACE}) (rbloat_memory_bytes)
+and sum by (instance, {PLACE}) (rbloat_trim_yield_bytes) > 64 * 1024 * 1024"
             ),
             lasts: "1h",
             severity: "info",
@@ -396,20 +396,23 @@ and on (instance, namespace, pod, container)
             lasts: "10m",
             severity: "critical",
             summary: "{{ $labels.pod }} {{ $labels.container }} will meet its memory limit within two hours",
-            description: "Its use has grown for an hour. The kernel kills a process at the limit.",
+            description: "Its use has grown for an hour. The kernel kills a process at the limit. `rbloat diff PID` shows what grows, \
+                          and `rbloat report PID` what could be freed now.",
         },
         Alert {
             name: "RbloatUnknown",
             expression: format!(
                 "\
-sum by ({PLACE}) (rbloat_memory_bytes{{cause=\"{}\"}})
-  / sum by ({PLACE}) (rbloat_memory_bytes) > 0.1",
+sum by (instance, {PLACE}) (rbloat_memory_bytes{{cause=\"{}\"}})
+  / sum by (instance, {PLACE}) (rbloat_memory_bytes) > 0.1",
                 Cause::Unknown.name()
             ),
             lasts: "1h",
             severity: "info",
             summary: "rbloat cannot explain {{ $value | humanizePercentage }} of {{ $labels.container }} {{ $labels.role }}",
-            description: "Anonymous memory that neither malloc nor Ruby knows. Extensions map such memory by themselves.",
+            description: "Anonymous memory that neither malloc nor Ruby knows. Extensions map such memory by themselves. The findings \
+                          at the end of `rbloat report PID` give the reason if there is one, and `rbloat map PID` shows \
+                          the memory.",
         },
         Alert {
             name: "RbloatAgentOverBudget",
@@ -425,6 +428,9 @@ or avg_over_time(rbloat_agent_resident_bytes[1h]) > 150 * 1024 * 1024"
         },
     ]
 }
+
+/// The end of a description that names a command: the labels of an alert have no process id.
+const FINDS_PIDS: &str = " `rbloat` on the machine lists the processes of its containers.";
 
 /// Returns the rules for Prometheus as YAML.
 #[must_use]
@@ -457,10 +463,11 @@ sum by (instance, {PLACE}) (rbloat_memory_bytes{{cause=~\"{used}\"}})
     }
     for alert in alerts() {
         let Alert { name, expression, lasts, severity, summary, description } = alert;
+        let finds_pids = if description.contains("PID") { FINDS_PIDS } else { "" };
         let _ = write!(
             text,
             "      - alert: {name}\n        expr: |\n{}        for: {lasts}\n        labels:\n          severity: {severity}\n        \
-             annotations:\n          summary: \"{summary}\"\n          description: \"{description}\"\n",
+             annotations:\n          summary: \"{summary}\"\n          description: \"{description}{finds_pids}\"\n",
             indented(&expression, 10)
         );
     }
@@ -483,6 +490,13 @@ mod tests {
                 CauseGroup::Stacks | CauseGroup::Files | CauseGroup::Overhead
             );
             assert_eq!(u8::from(of(&free)) + u8::from(of(&used)), u8::from(!is_neither), "{name}");
+        }
+    }
+
+    #[test]
+    fn each_alert_names_its_next_step() {
+        for Alert { name, description, .. } in alerts() {
+            assert!(description.contains("`rbloat ") || description.contains("`--"), "{name}");
         }
     }
 

@@ -61,6 +61,10 @@ fn table_of(processes: &[(&ListedProcess, &str)], width: usize) -> String {
     let in_container = has_containers.then_some("IN CON-\nTAINER");
     let others = ["RSS,\nMiB", "PSS,\nMiB", "RUBY", "MALLOC", "THREADS"];
     let heads: Vec<_> = ["PID"].into_iter().chain(in_container).chain(others).collect();
+    let container_of = |pid: Option<i32>| {
+        let (process, _) = processes.iter().find(|(process, _)| Some(process.pid) == pid)?;
+        process.container.as_ref()
+    };
     let row = |(process, branch): &(&ListedProcess, &str)| {
         let pid_there = process.namespace_pid.map_or_else(String::new, |pid| pid.to_string());
         let others = [
@@ -73,7 +77,11 @@ fn table_of(processes: &[(&ListedProcess, &str)], width: usize) -> String {
         let figures = [process.pid.to_string()].into_iter();
         let figures = figures.chain(has_containers.then_some(pid_there)).chain(others).collect();
         let command: String = process.command.chars().take(width.max(MAX_COMMAND)).collect();
-        let note = vec![(Style::new(), format!("{branch}{command}"))];
+        // A family is usually in one container.
+        let container = process.container.as_ref();
+        let container = container.filter(|_| container != container_of(process.parent));
+        let container = container.map_or_else(String::new, |container| format!("[{container}] "));
+        let note = vec![(Style::new(), format!("{branch}{container}{command}"))];
         Row { figures, note, ..Row::default() }
     };
     let rows: Vec<_> = processes.iter().map(row).collect();

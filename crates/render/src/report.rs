@@ -75,7 +75,7 @@ pub fn written_map(path: &Path) -> String {
 #[must_use]
 pub fn written_report(path: &Path) -> String {
     match path.extension().and_then(|it| it.to_str()) {
-        Some("json") => format!("{}\n", path.display()),
+        Some("json" | "txt") => format!("{}\n", path.display()),
         _ => written_map(path),
     }
 }

@@ -1,5 +1,6 @@
 //! Parts of text output: styles, paragraphs, and tables.
 
+use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
 use anstyle::{AnsiColor, Style};
@@ -163,11 +164,32 @@ pub(crate) fn end_with_a_line(text: &mut String) {
     text.push('\n');
 }
 
-/// Returns a word as a shell takes it. The name of a unit comes from another machine, perhaps.
-pub(crate) fn quoted(word: &str) -> String {
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || "._@:-".contains(it);
+/// Returns a word as a shell takes it, in one line: it may be the name of a file, or come from another machine.
+#[must_use]
+pub fn quoted(word: &str) -> Cow<'_, str> {
+    let is_plain = |it: char| it.is_alphanumeric() || "-_./:=,+@%".contains(it);
     if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
+        return word.into();
     }
-    format!("'{}'", word.replace(capture::is_control, " ").replace('\'', "'\\''"))
+    format!("'{}'", word.replace(capture::is_control, " ").replace('\'', "'\\''")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        for (word, expected) in [
+            ("a-b_c.rbloat", "a-b_c.rbloat"),
+            ("/srv/größe=1,2+3@4%", "/srv/größe=1,2+3@4%"),
+            ("a b", "'a b'"),
+            ("it's", "'it'\\''s'"),
+            ("$(reboot)", "'$(reboot)'"),
+            ("two\nlines", "'two lines'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), expected);
+        }
+    }
 }

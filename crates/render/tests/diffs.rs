@@ -7,7 +7,7 @@ use formats::{
     Snapshot, Subject,
 };
 use ledger::{Area, AreaKind, Cause, Columns, MemoryMap};
-use render::words::diff_verdict;
+use render::words::{command_after_diff, diff_verdict};
 
 const HOUR_MS: u64 = 3_600_000;
 const MIB: u64 = 1 << 20;
@@ -98,6 +98,54 @@ fn what_grows_at_the_same_rate_is_a_leak() {
     );
     assert_eq!(verdict.class.as_deref(), Some("Session"));
     assert_eq!(verdict.bytes, 8_000 * 1024);
+}
+
+/// "(4,000 objects/h (3.9 MiB/h))".
+#[test]
+fn no_sentence_nests_brackets() {
+    for counts in [&[(10, 40_000), (11, 44_000)][..], &[(1, 10_000), (2, 14_000), (3, 18_000)]] {
+        for retainer in [None, Some("Cache::STORE")] {
+            let words = diff_verdict(&diff_of(counts, retainer)).summary;
+            let (mut open, mut deepest) = (0, 0);
+            for char in words.chars() {
+                open += i32::from(char == '(') - i32::from(char == ')');
+                deepest = deepest.max(open);
+            }
+            assert!(deepest <= 1, "{words}");
+        }
+    }
+    let words = diff_verdict(&diff_of(&[(10, 40_000), (11, 44_000)], Some("Cache::STORE"))).summary;
+    assert!(words.contains("(4,000 objects/h, 3.9 MiB/h)"), "{words}");
+}
+
+/// A leak of 400 KiB in a minute was "Nothing grew" without a word about what a minute does not show.
+#[test]
+fn a_short_diff_states_the_growth_that_it_does_not_show() {
+    let looks = |milliseconds: u64| {
+        [0, 1, 2].map(|at| {
+            let mut look = look(1, |_| {});
+            look.1.report.capture.unix_ms += at * milliseconds;
+            look
+        })
+    };
+    let check = |milliseconds| diff_verdict(&growth(&looks(milliseconds))).check;
+    let short = check(20_000);
+    assert!(short.contains("/h does not show within 40 s; `rbloat diff --every 60s`"), "{short}");
+    let long = check(4_000_000);
+    assert!(!long.contains("does not show"), "{long}");
+}
+
+#[test]
+fn the_next_command_follows_from_the_verdict() {
+    let next = |diff: &Diff| command_after_diff(diff, "42").join(" ");
+    let counts = [(1, 10_000), (2, 14_000), (3, 18_000)];
+    assert_eq!(next(&diff_of(&counts, Some("Cache::STORE"))), "why 42 Session");
+    assert_eq!(next(&diff_of(&[(1, 9), (2, 44_000)], Some("Cache::STORE"))), "diff 42 --every 1h");
+    let retained = [1, 2, 3]
+        .map(|hour| look(hour, |report| grow(report, "malloc.unreturned", hour * 25 * MIB)));
+    assert_eq!(next(&growth(&retained)), "trim 42 --dry-run");
+    let stable = [1, 2, 3].map(|hour| look(hour, |_| {}));
+    assert_eq!(next(&growth(&stable)), "report 42");
 }
 
 #[test]

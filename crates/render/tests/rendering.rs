@@ -142,6 +142,7 @@ fn the_list_of_processes() {
     let process = |pid, rss_bytes, command: &str| ListedProcess {
         pid,
         namespace_pid: (pid == 77).then_some(1),
+        container: None,
         parent: None,
         rss_bytes,
         pss_bytes: Some(rss_bytes / 2),
@@ -169,6 +170,12 @@ fn the_list_of_processes() {
         ListedProcess { pss_bytes: None, ..process(5, 200 << 20, "puma 5.6.5") },
     ];
     insta::assert_snapshot!(shown(&families, 1));
+    // The list did not name pods, which alerts do.
+    let pod = Some("shop/web-1/rails".to_owned());
+    let of_pod = families.clone().map(|it| ListedProcess { container: pod.clone(), ..it });
+    let text = shown(&of_pod, 0);
+    assert_eq!(text.matches("[shop/web-1/rails] ").count(), 2, "{text}");
+    assert!(text.contains("[shop/web-1/rails] puma 5.6.5\n"), "{text}");
     // On 80 columns, a command line had 12.
     let narrow = of_width(&families, 1, 80);
     assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");

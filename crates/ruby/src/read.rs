@@ -3,7 +3,7 @@ mod data_types;
 mod references;
 pub(crate) mod slots;
 
-use capture::{Address, Finding, Image, Severity, both};
+use capture::{Address, Finding, Image, Severity};
 
 use crate::areas::transient_heap::TransientHeap;
 use crate::areas::{fiber_stacks, jit_code, mark_stack};
@@ -94,9 +94,8 @@ fn read_heap(basics: &Basics<'_>, object: Address, depth: Depth) -> Result<Objec
 fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<ObjectSpace, Failure> {
     let (image, interpreter) = (basics.image, basics.interpreter);
     let context = Context::new(basics, &heap);
-    let (bitmaps, transient_heap) =
-        both(|| Bitmaps::find(image, &heap), || TransientHeap::read(image, interpreter, depth));
-    let bitmaps = bitmaps?;
+    let bitmaps = Bitmaps::find(image, &heap)?;
+    let transient_heap = TransientHeap::find(image, interpreter, depth);
     let mut read = slots::read(&context, bitmaps, transient_heap.as_ref(), depth)?;
     let Classes { mut classes, names, imemo_types, mut findings } =
         classes::resolve(&context, &mut read)?;
@@ -148,8 +147,8 @@ fn collector_memory(image: &Image<'_>, spaces: &[SpaceMembers]) -> Vec<(Address,
     arrays.chain(chunks).collect()
 }
 
-fn unread(transient_heap: &TransientHeap) -> Option<Finding> {
-    let kib = transient_heap.unread_bytes >> 10;
+fn unread(transient_heap: &TransientHeap<'_>) -> Option<Finding> {
+    let kib = transient_heap.unread_bytes() >> 10;
     let what = format!(
         "{kib} KiB of Ruby's transient heap could not be read: objects that only small young collections refer to may seem to \
          be garbage"

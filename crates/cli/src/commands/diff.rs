@@ -126,10 +126,12 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<Outcome, Failure> {
     terminal::print(&text)?;
     if let (false, Some((argument, last))) = (arguments.json, names.last()) {
         let is_process = matches!(last, SourceName::Process(_));
-        let next = if is_process && diff.rss_bytes.change > 0 { "who" } else { "report" };
         let pid = snapshots.last().map(|(_, snapshot)| snapshot.report.process.pid.to_string());
-        let argument = pid.filter(|_| is_process).unwrap_or_else(|| (*argument).to_owned());
-        terminal::suggest(&["rbloat", next, &argument])?;
+        let words = match &pid {
+            Some(pid) if is_process => render::words::command_after_diff(&diff, pid),
+            _ => vec!["report", *argument],
+        };
+        terminal::suggest(&[&["rbloat"][..], &words].concat())?;
     }
     let outcome = if is_complete { Outcome::Done } else { Outcome::Incomplete };
     Ok(arguments.grown_too_much("RSS", diff.rss_bytes.change).unwrap_or(outcome))

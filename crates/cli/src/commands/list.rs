@@ -1,6 +1,7 @@
 use capture::{elf, proc};
-use formats::{ListedProcess, Processes, to_json};
+use formats::{Container, ListedProcess, Processes, to_json};
 
+use crate::containers::Containers;
 use crate::failure::{Failure, Outcome};
 use crate::process::nearest_ancestor;
 use crate::terminal;
@@ -9,13 +10,14 @@ use crate::terminal;
 pub(super) fn run(json: bool) -> Result<Outcome, Failure> {
     let mut refused = 0;
     let mut processes: Vec<ListedProcess> = Vec::new();
+    let mut containers = Containers::default();
     for pid in proc::processes()? {
         // Another rbloat may read a process.
         if proc::member(pid).is_none_or(|member| member.is_copy) {
             continue;
         }
         match capture::look(pid) {
-            Ok(image) => processes.extend(describe(&image)),
+            Ok(image) => processes.extend(describe(&image, &mut containers)),
             Err(capture::Error::NotPermitted { .. }) => refused += 1,
             // Kernel threads have no memory, and processes may have ended meanwhile.
             Err(_) => {}
@@ -38,15 +40,19 @@ pub(super) fn run(json: bool) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-fn describe(image: &capture::Image<'_>) -> Option<ListedProcess> {
+fn describe(image: &capture::Image<'_>, containers: &mut Containers) -> Option<ListedProcess> {
     let modules = elf::modules(image);
     let interpreter = ruby::find_in(image, &modules)?;
     let caller = interpreter.module_among(&modules);
     let allocator = allocator::find_allocator(image, &modules, caller).allocator;
     let process = &image.state.process;
+    let Container { namespace, pod, name } = containers.of(process.control_group.as_deref());
+    let container: Vec<_> =
+        [namespace, pod, name].into_iter().filter(|it| !it.is_empty()).collect();
     Some(ListedProcess {
         pid: process.pid,
         namespace_pid: process.namespace_pid,
+        container: Some(container.join("/")).filter(|it| !it.is_empty()),
         parent: None,
         rss_bytes: process.rss_bytes,
         pss_bytes: proc::rollup(process.pid).ok().map(|rollup| rollup.pss_bytes),

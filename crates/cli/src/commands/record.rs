@@ -5,6 +5,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use clap::Args;
+use diagnosis::Shape;
 use formats::{EndReason, Line, RecordingEnd, RecordingStart};
 use supervise::{Journal, Orphans, Recorder, RecorderOptions, Searches, Signals, unix_ms};
 
@@ -182,7 +183,10 @@ fn record(
     };
     let mut recorder = Recorder::new(options, pid, orphans, journal, &mut view);
     let end = recorder.run(child, signals)?;
-    let stable_point = render::stable_point(recorder.series(), arguments.verbose);
+    let series = recorder.series();
+    let stable_point = render::stable_point(series, arguments.verbose);
+    let is_growing = matches!(series.stable_point().shape, Shape::Growth { .. });
+    let is_family = series.max_processes() > 1;
     let searches = recorder.searches();
     view.print(&render::recording_end(pid, &end));
     if let Some(Searches { made, planned, limited_to }) = searches
@@ -194,7 +198,14 @@ fn record(
     let picture = path.with_extension("html").display().to_string();
     // The output of a program that rbloat started has the terminal for itself.
     if !is_beside_program {
-        terminal::suggest(&["rbloat", "plot", &path.display().to_string(), "-o", &picture])?;
+        let (process, path) = (pid.to_string(), path.display().to_string());
+        let next: &[&str] = match end.why {
+            EndReason::TargetEnded => &["plot", &path, "-o", &picture],
+            _ if !is_growing => &["plot", &path, "-o", &picture],
+            _ if is_family => &["diff", "--tree", &process],
+            _ => &["diff", &process],
+        };
+        terminal::suggest(&[&["rbloat"], next].concat())?;
     }
     Ok(end)
 }

@@ -35,7 +35,7 @@ pub(crate) struct ReportArguments {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a page, or JSON if the name ends in .json
+    /// Write a page, JSON (.json) or text (.txt)
     ///
     /// The page opens in any browser without network
     #[arg(short, long, value_name = "FILE")]
@@ -86,6 +86,13 @@ pub(crate) struct ReportArguments {
     pub(crate) samples: SamplesArguments,
 }
 
+/// The format of a file.
+enum Format {
+    Page,
+    Json,
+    Text,
+}
+
 impl ReportArguments {
     /// Returns the number of owners to show. 0 means that owners are not searched for.
     pub(crate) fn owners(&self) -> usize {
@@ -93,10 +100,15 @@ impl ReportArguments {
         self.owners.unwrap_or(if for_people { 10 } else { 100 })
     }
 
-    /// Returns true if the file has JSON.
-    fn writes_json(&self) -> bool {
-        let extension = self.output.as_ref().and_then(|path| path.extension());
-        self.json || extension.is_some_and(|it| it == "json")
+    /// Returns the format of the file.
+    fn format(&self) -> Format {
+        let extension = self.output.as_ref().and_then(|path| path.extension()?.to_str());
+        match extension {
+            _ if self.json => Format::Json,
+            Some("json") => Format::Json,
+            Some("txt") => Format::Text,
+            _ => Format::Page,
+        }
     }
 }
 
@@ -125,24 +137,29 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Outcome, Failure> {
         report.owners = None;
     }
     let command = render::words::command_after(&report, is_process);
+    let options =
+        TextOptions { width: terminal::width(), arenas: arguments.arenas, code: arguments.code };
+    let text = |report: &Report| render::report(report, options);
     if let (Some(output), Some(path)) = (output, &arguments.output) {
         let is_file = output.is_file();
-        let is_page = !arguments.writes_json();
-        let text = if is_page { render::report_html(&report) } else { json(&report) };
+        let format = arguments.format();
+        let text = match format {
+            Format::Page => render::report_html(&report),
+            Format::Json => json(&report),
+            Format::Text => terminal::without_colours(&text(&report)),
+        };
         output.write(text.as_bytes())?;
         if is_file {
             terminal::print(&render::written_report(path))?;
-            match is_page {
-                true => terminal::suggest(&["xdg-open", &path.display().to_string()])?,
-                false => terminal::suggest(&["rbloat", command, &argument])?,
+            match format {
+                Format::Page => terminal::suggest(&["xdg-open", &path.display().to_string()])?,
+                _ => terminal::suggest(&["rbloat", command, &argument])?,
             }
         }
     } else if arguments.json {
         terminal::print(&json(&report))?;
     } else {
-        let (arenas, code) = (arguments.arenas, arguments.code);
-        let options = TextOptions { width: terminal::width(), arenas, code };
-        terminal::print(&render::report(&report, options))?;
+        terminal::print(&text(&report))?;
         terminal::suggest(&["rbloat", command, &argument])?;
     }
     Ok(if report.is_complete() { Outcome::Done } else { Outcome::Incomplete })

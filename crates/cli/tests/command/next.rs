@@ -72,6 +72,34 @@ fn output_ends_with_the_next_useful_command() {
     assert!(target.finish());
 }
 
+/// The next command was to draw the recording, which does not tell what grew.
+#[test]
+fn after_the_recording_of_a_process_that_grows_comes_a_diff() {
+    let source = "$kept = []; Thread.new { loop { $kept << 'x' * (1 << 20); sleep 0.05 } }
+                  puts 'ready {}'; $stdout.flush; $stdin.read";
+    let (target, folder) = (Target::ruby(source), tempfile::tempdir().unwrap());
+    let pid = target.pid();
+    let record = format!("record {pid} -o a.jsonl --every 100ms --duration 12s --causes-every 0");
+    let text = on_a_terminal(&record, folder.path());
+    assert_eq!(last_line(&text), format!("Next: rbloat diff {pid}"), "{text}");
+    assert!(target.finish());
+}
+
+/// The process that a word names was printed with --quiet, too.
+#[test]
+fn quiet_output_has_nothing_but_the_result() {
+    let target =
+        Target::ruby("$named_by_this_word = 1; puts 'ready {}'; $stdout.flush; $stdin.read");
+    let folder = tempfile::tempdir().unwrap();
+    for (option, is_named) in [("", true), ("--quiet", false)] {
+        let report = format!("report named_by_this_word --max-pause 10s {option}");
+        let text = on_a_terminal(&report, folder.path());
+        let line = format!("process {}: ruby", target.pid());
+        assert_eq!(text.contains(&line), is_named, "{text}");
+    }
+    assert!(target.finish());
+}
+
 #[test]
 fn a_wait_shows_what_it_is_for_and_the_time_that_is_left() {
     let source = "$kept = []; Thread.new { loop { $kept << 'x' * (1 << 20); sleep 0.1 } }

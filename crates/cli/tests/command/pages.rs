@@ -214,6 +214,9 @@ fn assistive_technology_gets_names_and_tables() {
     for cause in ["ruby.malloc", "file.shared", "RSS"] {
         assert!(named("cell", cause), "{cause}: {tree:?}");
     }
+    // Dozens of boxes without a visible name were stops for the Tab key, before the table.
+    let stops = "[...document.querySelectorAll('#treemap button')].filter(it => it.tabIndex >= 0 && it.textContent === '').length";
+    assert_eq!(browser.evaluate(stops), 0);
     // Nothing that can be pressed is without a name.
     let unnamed = tree.iter().filter(|(role, name)| role == "button" && name.trim().is_empty());
     assert_eq!(unnamed.count(), 0, "{tree:?}");
@@ -223,8 +226,9 @@ fn assistive_technology_gets_names_and_tables() {
 fn a_report_is_written_as_a_page_or_as_json() {
     let target = Target::scenario("healthy", &["--scale", "0.1"]);
     let folder = tempfile::tempdir().unwrap();
-    let [page, json, none] = ["a.html", "a.json", "b.html"].map(|it| folder.path().join(it));
-    for path in [&page, &json] {
+    let [page, json, plain, none] =
+        ["a.html", "a.json", "a.txt", "b.html"].map(|it| folder.path().join(it));
+    for path in [&page, &json, &plain] {
         let path = path.to_str().unwrap();
         let written = run(target.pid(), &["-o", path]);
         let line = String::from_utf8(written.stdout).unwrap();
@@ -233,6 +237,10 @@ fn a_report_is_written_as_a_page_or_as_json() {
     let report: Report = document(&fs::read(&json).unwrap());
     assert_eq!(report.process.pid, target.pid());
     assert!(fs::read_to_string(&page).unwrap().trim_end().ends_with("</html>"));
+    // The file had a page.
+    let plain = fs::read_to_string(&plain).unwrap();
+    assert!(plain.starts_with(&format!("pid {}  ", target.pid())), "{plain}");
+    assert!(plain.contains("\n RSS ") && !plain.contains('\x1b'), "{plain}");
     let printed = run(target.pid(), &["-o", "/dev/stdout"]);
     assert!(printed.stdout.starts_with(b"<!doctype html>"));
     // The first process is no Ruby: nothing is written.

@@ -164,9 +164,14 @@ fn a_file_that_is_no_snapshot_gets_an_error_that_says_so() {
     altered[whole.len() / 2] ^= 1;
     let mut newer = whole.clone();
     newer[8] = 77;
-    let cases: [(&[u8], &str); 6] = [
+    let cases: [(&[u8], &str); 7] = [
         (b"", "it is empty"),
         (b"Hello, world, this is a text of some length\n", "snapshot` wrote nor a core file"),
+        // `rbloat report server.rb` in the folder of a program that runs.
+        (
+            b"puts 'ready'; loop { serve(accept) } # a program",
+            "if you mean the process of this program",
+        ),
         (&whole[..whole.len() / 3], "truncated or damaged"),
         (&whole[..9], "truncated or damaged"),
         (&altered, "truncated or damaged"),

@@ -98,8 +98,7 @@ impl<'a> From<&'a Diff> for Changes<'a> {
 /// for different processes.
 pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
     let sums = Sums::of(diff);
-    let first_rss = diff.rss_bytes.at.first().copied().unwrap_or(0);
-    let least = MIN_BYTES.max(first_rss / MIN_FRACTION) as i64;
+    let least = least(diff) as i64;
     let rss = diff.rss_bytes.change;
     let verdict = |kind, subject, bytes: i64| DiffVerdict {
         kind,
@@ -156,6 +155,17 @@ pub(super) fn judge(diff: Changes<'_>, hours: Option<f64>) -> DiffVerdict {
         return verdict(DiffKind::Shrank, Subject::Rss, rss);
     }
     verdict(DiffKind::Stable, Subject::InUse, sums.in_use())
+}
+
+/// Returns the least change that is growth, in bytes.
+#[must_use]
+pub fn least_growth(diff: &Diff) -> u64 {
+    least(diff.into())
+}
+
+fn least(diff: Changes<'_>) -> u64 {
+    let first_rss = diff.rss_bytes.at.first().copied().unwrap_or(0);
+    MIN_BYTES.max(first_rss / MIN_FRACTION)
 }
 
 /// Returns the change of memory in use, and of free memory that malloc or Ruby keeps, in bytes.

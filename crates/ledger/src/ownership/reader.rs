@@ -10,8 +10,8 @@ use crate::ownership::address_index::AddressIndex;
 use crate::ownership::edges::{Adjacency, Collector, Limits};
 use crate::pages::pages_of;
 
-/// Bytes that are read at a time.
-const READ_BYTES: usize = 256 << 10;
+/// Bytes that are read at a time: they stay in the cache of the processor, and their buffer comes from memory that was used before.
+const READ_BYTES: usize = 64 << 10;
 /// Of longer ranges only the resident pages are read: a program may have obtained a terabyte and touched one page.
 const MAX_WHOLE_BYTES: u64 = 64 << 10;
 

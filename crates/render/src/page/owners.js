@@ -174,7 +174,9 @@ class Owners {
       'aria-label': `${item.full ?? item.name}, ${size(item.bytes)}${item.owner?.cause ? `, ${item.owner.cause}` : ''}` });
     Object.assign(button.style, { left: left + 'px', top: top + 'px', width: width + 'px', height: height + 'px' });
     button.style.setProperty('--own', `var(--${group?.colour ?? (item.parts ? 'ruby-malloc' : 'dim')})`);
-    if (width >= 44 && height >= 18) button.append(element('b', item.name)); else button.className = 'tiny';
+    if (width >= 44 && height >= 18) button.append(element('b', item.name));
+    // Dozens of boxes without a name are no stops for the Tab key: the tables have their rows.
+    else Object.assign(button, { className: 'tiny', tabIndex: -1 });
     // A figure that is cut off would be a wrong one.
     if (width >= 74 && height >= 36) button.append(element('span', size(item.bytes)));
     button.item = item;

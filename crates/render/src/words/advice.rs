@@ -54,7 +54,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
              of its own. This is the lasting counterpart of `rbloat trim`."
                 .into(),
             "gem \"rbloat\" in the Gemfile, and RBLOAT_AUTO_TRIM=1".into(),
-            "a restart, and CPU time: AutoTrim budgets 1 %, and a fully busy Rails process took 5 % (± 3) more.",
+            "a restart, and up to 1 % of the CPU time, AutoTrim's budget.",
         ),
         Action::PreloadJemalloc { is_broken, is_pinned } => (
             match (is_broken, is_pinned) {

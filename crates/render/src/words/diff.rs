@@ -4,6 +4,7 @@ use diagnosis::{has_more_objects, largest_native_owner};
 use formats::{ClassChange, Diff, DiffKind, DiffPoint, Doubt, Subject, Trajectory};
 use ledger::{Count, Size};
 
+use super::next::longer;
 use super::{VerdictWords, confidence};
 
 /// Growth that was observed for a shorter time is given per minute; in hours.
@@ -32,8 +33,26 @@ pub fn diff_verdict(diff: &Diff) -> VerdictWords {
         evidence.push(steps(values, &diff.points, shown));
     }
     let (summary, check) = sentences(diff, class);
-    let check = format!("{} To check: {check}", confidence(verdict.confidence));
+    let check = format!("{} To check: {check}{}", confidence(verdict.confidence), unseen(diff));
     VerdictWords { summary, evidence, check }
+}
+
+/// The growth that so short a time does not show, if nothing grew: 400 KiB in a minute are 560 MiB in a day.
+fn unseen(diff: &Diff) -> String {
+    const HOUR: f64 = 3600.0;
+    if !matches!(diff.verdict.kind, DiffKind::Stable | DiffKind::Shrank)
+        || diff.seconds <= 0.0
+        || diff.seconds > HOUR
+    {
+        return String::new();
+    }
+    let hourly = diagnosis::least_growth(diff) as f64 / (diff.seconds / HOUR);
+    format!(
+        " Growth below {}/h does not show within {:.0} s; `rbloat diff --every {}` would show it.",
+        Size(hourly as u64),
+        diff.seconds,
+        longer(diff)
+    )
 }
 
 fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
@@ -41,16 +60,23 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
     let subject = subject(diff, class);
     let size = Size(verdict.bytes.unsigned_abs());
     let rss = diff.rss_bytes.change;
-    let rate = rate(diff, class);
+    let rates = rates(diff, class);
+    let rate = match &rates[..] {
+        [objects, bytes] => format!("{objects} ({bytes})"),
+        _ => rates.concat(),
+    };
+    let rates = rates.join(", ");
     let (in_use, _) = diagnosis::totals(diff);
     let (summary, check) = match (verdict.kind, verdict.doubt) {
         (DiffKind::ManagedLeak, _) => (
             format!("Managed leak: {subject} grows by {rate}."),
-            "a later snapshot under the same load should show the same growth.",
+            "a later snapshot under the same load should show the same growth. After a fix, `rbloat diff` should report \
+             that nothing grew.",
         ),
         (DiffKind::NativeLeak, _) => (
             format!("Native leak: {subject} grows by {rate}."),
-            "a later snapshot under the same load should show the same growth.",
+            "a later snapshot under the same load should show the same growth. After a fix, `rbloat diff` should report \
+             that nothing grew.",
         ),
         (DiffKind::WarmUp, Some(Doubt::CodeIsLoaded)) => (
             format!("Warm-up: {subject} grew by {size}, by classes and bytecode that were loaded."),
@@ -77,7 +103,7 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         ),
         (DiffKind::Growth, Some(Doubt::OwnersUnknown)) => (
             format!(
-                "Too early to tell: {subject} grew by {size} ({rate}). rbloat cannot tell if Ruby's objects hold this \
+                "Too early to tell: {subject} grew by {size} ({rates}). rbloat cannot tell if Ruby's objects hold this \
                  memory."
             ),
             "if the objects of a class increase at the same rate, they hold it.",
@@ -95,14 +121,14 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
         ),
         (DiffKind::Growth, Some(Doubt::Turnover)) => (
             format!(
-                "Growth: {subject} grew by {size} ({rate}), but most objects that were new in the last but one \
+                "Growth: {subject} grew by {size} ({rates}), but most objects that were new in the last but one \
                  snapshot are gone by now. This is no leak of objects."
             ),
             "a snapshot after GC.start, at rest, should have less of it.",
         ),
         (DiffKind::Growth, _) => (
             format!(
-                "Too early to tell: {subject} grew by {size} ({rate}). This may be a leak, or warm-up."
+                "Too early to tell: {subject} grew by {size} ({rates}). This may be a leak, or warm-up."
             ),
             "a third snapshot, later, shows a leak if it grew by as much again.",
         ),
@@ -231,25 +257,20 @@ fn objects(diff: &Diff, class: &ClassChange) -> String {
     )
 }
 
-/// The rate of growth, per minute if it was observed for some minutes only.
-fn rate(diff: &Diff, class: Option<&ClassChange>) -> String {
+/// The rates of growth, per minute if it was observed for some minutes only: that of objects, if their number grew, and that
+/// of bytes.
+fn rates(diff: &Diff, class: Option<&ClassChange>) -> Vec<String> {
     let change = diff.verdict.bytes;
     if !diff.same_process || diff.seconds <= 0.0 {
-        return Size(change.max(0) as u64).to_string();
+        return vec![Size(change.max(0) as u64).to_string()];
     }
     let hours = diff.seconds / 3600.0;
     let (unit, units) = if hours < MIN_HOURS { ("min", hours * 60.0) } else { ("h", hours) };
     let per_unit = |number: i64| (number.max(0) as f64 / units).round() as u64;
-    let bytes = Size(per_unit(change));
-    match class {
-        Some(class) if has_more_objects(class) => {
-            format!(
-                "{} objects/{unit} ({bytes}/{unit})",
-                Count(per_unit(class.growing_objects().change))
-            )
-        }
-        _ => format!("{bytes}/{unit}"),
-    }
+    let objects = class
+        .filter(|class| has_more_objects(class))
+        .map(|class| format!("{} objects/{unit}", Count(per_unit(class.growing_objects().change))));
+    objects.into_iter().chain([format!("{}/{unit}", Size(per_unit(change)))]).collect()
 }
 
 fn steps(values: &Trajectory, points: &[DiffPoint], shown: fn(i64) -> String) -> String {

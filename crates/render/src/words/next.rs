@@ -1,4 +1,4 @@
-use formats::Report;
+use formats::{Diff, DiffKind, Report};
 use ledger::{Cause, CauseGroup};
 
 /// Returns the command that is most useful after a report. `is_process` is true for the report on a live process.
@@ -18,5 +18,32 @@ pub fn command_after(report: &Report, is_process: bool) -> &'static str {
         Some(CauseGroup::NativeUnreachable | CauseGroup::NativeGlobal) => "who",
         Some(_) if report.advice.is_empty() => "map",
         Some(_) => "fix",
+    }
+}
+
+/// Returns the words of the command that is most useful after a diff. `process` is its last source, if that is a live process.
+#[must_use]
+pub fn command_after_diff<'a>(diff: &'a Diff, process: &'a str) -> Vec<&'a str> {
+    let verdict = &diff.verdict;
+    let class = verdict.class.as_deref();
+    let held = diagnosis::largest_native_owner(diff);
+    let held = held.filter(|owner| owner.cause == Some(Cause::NativeHeld));
+    match (verdict.kind, class, held) {
+        // The code that touches memory first (`who`) need not be the code that retains it.
+        (DiffKind::ManagedLeak, Some(class), _) => vec!["why", process, class],
+        (DiffKind::NativeLeak, _, Some(owner)) => vec!["why", process, &owner.owner],
+        (DiffKind::ManagedLeak | DiffKind::NativeLeak, ..) => vec!["who", process],
+        (DiffKind::Retention, ..) => vec!["trim", process, "--dry-run"],
+        (DiffKind::Growth | DiffKind::WarmUp, ..) => vec!["diff", process, "--every", longer(diff)],
+        (DiffKind::Stable | DiffKind::Shrank | DiffKind::Difference, ..) => vec!["report", process],
+    }
+}
+
+/// Returns a longer time than that between two snapshots of a diff, as an option takes it.
+pub(super) fn longer(diff: &Diff) -> &'static str {
+    match diff.seconds / diff.points.len().saturating_sub(1).max(1) as f64 {
+        ..45.0 => "60s",
+        ..450.0 => "10m",
+        _ => "1h",
     }
 }

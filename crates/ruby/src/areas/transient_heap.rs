@@ -5,6 +5,7 @@
 //! are cut one after the other.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use capture::{Address, Image, Memory, PAGE_SIZE, intersection, length};
 
@@ -32,35 +33,41 @@ const MAGIC: u64 = 0xfeab;
 /// `TRANSIENT_HEAP_ALLOC_MAX`, in bytes, with the header.
 const MAX_ALLOCATION: usize = 2 << 10;
 
-/// The transient heap, and the bytes of its blocks that were ever in use.
-#[derive(Debug)]
-pub(crate) struct TransientHeap {
+/// The transient heap. A block is read when an object refers to it: most were in use once, by objects that are gone.
+pub(crate) struct TransientHeap<'a> {
+    image: &'a Image<'a>,
     pub(crate) range: Range<Address>,
-    bytes: Vec<u8>,
-    /// Bytes that could not be read, since they are in swap or not in the core.
-    pub(crate) unread_bytes: u64,
+    /// The blocks that were ever in use; none if references between objects are not wanted.
+    blocks: Vec<OnceLock<Block>>,
 }
 
-impl TransientHeap {
-    /// Finds it, and reads it unless references between objects are not wanted; `None` if it does not exist, or is not
-    /// recognized.
-    pub(crate) fn read(image: &Image<'_>, interpreter: &Interpreter, depth: Depth) -> Option<Self> {
+/// The bytes of a block.
+struct Block {
+    bytes: Vec<u8>,
+    /// Bytes that could not be read, since they are in swap or not in the core.
+    unread_bytes: u64,
+}
+
+impl<'a> TransientHeap<'a> {
+    /// Finds it; `None` if it does not exist, or is not recognized.
+    pub(crate) fn find(
+        image: &'a Image<'a>,
+        interpreter: &Interpreter,
+        depth: Depth,
+    ) -> Option<Self> {
         if interpreter.is_at_least(3, 3) {
             return None;
         }
-        let (range, used) = interpreter.variables(image).find_map(|(_, words)| {
+        let (range, blocks_used) = interpreter.variables(image).find_map(|(_, words)| {
             words.windows(BLOCKS_USED + 1).find_map(|words| arena_of(image, words))
         })?;
-        if depth == Depth::Memory {
-            return Some(Self { range, bytes: Vec::new(), unread_bytes: 0 });
-        }
-        let (mut bytes, mut unread_bytes) = (vec![0; length(&used) as usize], 0);
-        for part in present(image, &used) {
-            let offset = (part.start - used.start) as usize;
-            let bytes = &mut bytes[offset..offset + length(&part) as usize];
-            unread_bytes += read_pages(image, part.start, bytes);
-        }
-        Some(Self { range, bytes, unread_bytes })
+        let blocks = if depth == Depth::Memory { 0 } else { blocks_used };
+        Some(Self { image, range, blocks: (0..blocks).map(|_| OnceLock::new()).collect() })
+    }
+
+    /// The bytes that could not be read, of blocks that objects refer to.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        self.blocks.iter().filter_map(OnceLock::get).map(|block| block.unread_bytes).sum()
     }
 
     /// Returns the words of the allocation at `at` that the object at `object` uses; all of them if their number is unknown.
@@ -82,13 +89,27 @@ impl TransientHeap {
     /// The bytes that belong to this object at `at`. Each allocation has one object, so all objects together have no more
     /// bytes than the heap.
     fn allocation(&self, object: Address, at: Address) -> Option<&[u8]> {
-        let start = (at - self.range.start) as usize;
-        let header = self.bytes.get(start.checked_sub(HEADER_BYTES)?..start)?;
+        let offset = at - self.range.start;
+        let (number, start) = (offset / BLOCK_BYTES, (offset % BLOCK_BYTES) as usize);
+        let block = self.blocks.get(number as usize)?;
+        let bytes = &block.get_or_init(|| self.read(number)).bytes;
+        let header = bytes.get(start.checked_sub(HEADER_BYTES)?..start)?;
         let (sizes, owner) = (word(header, 0), word(header, WORD));
         let size = (sizes >> 16 & 0xffff) as usize;
         let is_own = sizes & 0xffff == MAGIC && owner == object.0 && size <= MAX_ALLOCATION;
-        let bytes = self.bytes.get(start..start + size.checked_sub(HEADER_BYTES)?)?;
+        let bytes = bytes.get(start..start + size.checked_sub(HEADER_BYTES)?)?;
         is_own.then_some(bytes)
+    }
+
+    fn read(&self, number: u64) -> Block {
+        let start = self.range.start.offset(number * BLOCK_BYTES);
+        let (mut bytes, mut unread_bytes) = (vec![0; BLOCK_BYTES as usize], 0);
+        for part in present(self.image, &(start..start.offset(BLOCK_BYTES))) {
+            let offset = (part.start - start) as usize;
+            let bytes = &mut bytes[offset..offset + length(&part) as usize];
+            unread_bytes += read_pages(self.image, part.start, bytes);
+        }
+        Block { bytes, unread_bytes }
     }
 }
 
@@ -115,8 +136,9 @@ fn read_pages(image: &Image<'_>, at: Address, into: &mut [u8]) -> u64 {
     unread_bytes
 }
 
-/// Returns the range of the arena with these words before and behind its address, and the part of it that was ever in use.
-fn arena_of(image: &Image<'_>, words: &[u64]) -> Option<(Range<Address>, Range<Address>)> {
+/// Returns the range of the arena with these words before and behind its address, and the number of its blocks that were ever in
+/// use.
+fn arena_of(image: &Image<'_>, words: &[u64]) -> Option<(Range<Address>, u64)> {
     let start = Address(words[ARENA]);
     let blocks_used = words[BLOCKS_USED] & 0xffff_ffff;
     if start.0 == 0
@@ -135,5 +157,5 @@ fn arena_of(image: &Image<'_>, words: &[u64]) -> Option<(Range<Address>, Range<A
         && lists.iter().any(|&at| at != 0)
         && mapped.start <= arena.start
         && arena.end <= mapped.end;
-    fits.then_some((arena, used))
+    fits.then_some((arena, blocks_used))
 }

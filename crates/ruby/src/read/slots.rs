@@ -170,7 +170,7 @@ impl Slots {
 pub(crate) fn read(
     context: &Context<'_>,
     bitmaps: Bitmaps,
-    transient_heap: Option<&TransientHeap>,
+    transient_heap: Option<&TransientHeap<'_>>,
     depth: Depth,
 ) -> Result<Slots, Failure> {
     let mut layouts = ObjectLayouts::new(context.basics);
@@ -209,7 +209,7 @@ fn memory_of_tables(
 fn read_with(
     context: &Context<'_>,
     bitmaps: Bitmaps,
-    transient_heap: Option<&TransientHeap>,
+    transient_heap: Option<&TransientHeap<'_>>,
     depth: Depth,
     layouts: &mut ObjectLayouts<'_>,
 ) -> Result<Slots, Failure> {
@@ -241,7 +241,7 @@ fn read_with(
 fn read_pages(
     context: &Context<'_>,
     bitmaps: Bitmaps,
-    transient_heap: Option<&TransientHeap>,
+    transient_heap: Option<&TransientHeap<'_>>,
     depth: Depth,
     layouts: &mut ObjectLayouts<'_>,
     pages: Range<usize>,
@@ -270,7 +270,7 @@ fn read_pages(
 struct Reader<'a, 'l> {
     context: &'a Context<'a>,
     bitmaps: Bitmaps,
-    transient_heap: Option<&'a TransientHeap>,
+    transient_heap: Option<&'a TransientHeap<'a>>,
     depth: Depth,
     layouts: &'a mut ObjectLayouts<'l>,
     /// The slots of the page that is being read.

@@ -19,6 +19,7 @@ use super::{AgentArguments, Shared, node_name};
 use crate::allocator_call::AllocatorCall;
 use crate::arguments::CaptureArguments;
 use crate::attempts::own_bytes;
+use crate::containers::Containers;
 use crate::failure::Failure;
 use crate::rubies::{Id, Intervals, Listed, Rubies};
 use crate::source::{Detail, snapshot_quietly};
@@ -44,8 +45,6 @@ const TRIM_AGAIN: Duration = Duration::from_secs(3600);
 const MAX_ROLES: usize = 100;
 /// The role of the processes beyond that.
 const OTHER: &str = "other";
-/// The folder in which the kubelet keeps links to the logs of containers.
-const LOGS: &str = "/var/log/containers";
 
 pub(super) struct Observer {
     rubies: Rubies,
@@ -64,8 +63,7 @@ pub(super) struct Observer {
     /// The name of this machine.
     name: String,
     known: BTreeMap<Id, Known>,
-    /// Containers by their ids.
-    containers: BTreeMap<String, Container>,
+    containers: Containers,
     roles: Roles,
     /// The reasons of failed captures that were printed.
     printed: BTreeSet<String>,
@@ -119,7 +117,7 @@ impl Observer {
             name: node_name(),
             allowance: Allowance::new(arguments.cpu_percent / 100.0, MOST),
             known: BTreeMap::new(),
-            containers: BTreeMap::new(),
+            containers: Containers::default(),
             roles: Roles::default(),
             printed: BTreeSet::new(),
             node: Node { treatment, ..Node::default() },
@@ -183,18 +181,7 @@ impl Observer {
     }
 
     fn place(&mut self, listed: &Listed) -> Place {
-        let ids = diagnosis::container_ids(listed.group_path.as_deref().unwrap_or_default());
-        let of_kubelet = ids.container.as_ref().and_then(|id| {
-            if !self.containers.contains_key(id) {
-                let entries = std::fs::read_dir(LOGS).into_iter().flatten().flatten();
-                let logs = entries.filter_map(|entry| {
-                    diagnosis::container_of_log(&entry.file_name().to_string_lossy())
-                });
-                self.containers = logs.collect();
-            }
-            self.containers.get(id).cloned()
-        });
-        let container = of_kubelet.unwrap_or_else(|| ids.named());
+        let container = self.containers.of(listed.group_path.as_deref());
         let role = self.roles.admit(&container, diagnosis::role(&listed.command));
         Place { container, role }
     }

@@ -2,6 +2,7 @@
 
 mod files;
 mod process;
+mod processors;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -213,35 +214,6 @@ fn check_map_of_partial_core(core: &Path, report: &Report) {
     let lost = runs.filter(|(_, used)| *used == PageUse::Lost);
     let lost: u64 = lost.map(|(range, _)| capture::length(&range)).sum();
     assert_eq!(lost, report.process.lost_bytes);
-}
-
-/// Parts of the work run at the same time, in an order that differs from run to run.
-#[test]
-fn a_report_on_one_processor_is_the_same() {
-    let folder = tempfile::tempdir().unwrap();
-    for scenario in ["healthy", "leak", "native"] {
-        let target = Target::scenario(scenario, &["--scale", "0.05"]);
-        let core = core_by_gdb(&target, folder.path());
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        let allowed =
-            status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
-        let processor = allowed.trim().split([',', '-']).next().unwrap();
-        let report = |mut command: Command, arguments: &[&str]| {
-            command.args(["report", "--json"]).args(arguments).arg(&core).args(sysroot());
-            let output = command.output().unwrap();
-            check_status(&output);
-            let mut report: Report = crate::document(&output.stdout);
-            report.capture.elapsed_ms = 0.0;
-            report
-        };
-        for arguments in [&["--retained"][..], &["--owners", "0"]] {
-            let rbloat = rbloat();
-            let mut on_one = Command::new("taskset");
-            on_one.args(["-c", processor]).arg(rbloat.get_program()).args(rbloat.get_args());
-            assert_eq!(report(on_one, arguments), report(rbloat, arguments), "{scenario}");
-        }
-        assert!(target.finish());
-    }
 }
 
 #[test]

@@ -59,6 +59,10 @@ fn assert_flame_graph(page: &str, who: &Who) {
     assert!((width(&mut browser) - expected).abs() < 1.0, "{expected}");
     browser.evaluate(&format!("{button}.click()"));
     assert!((width(&mut browser) - 100.0).abs() < 0.01);
+    // The focus was lost, and only the lowest row showed everything again.
+    assert_eq!(browser.evaluate(&format!("document.activeElement === {button}")), true);
+    browser.press("Escape");
+    assert!((width(&mut browser) - expected).abs() < 1.0, "{expected}");
     browser.evaluate(
         "search.value = 'string#*'; \
          search.dispatchEvent(new Event('input'))",

@@ -8,6 +8,7 @@ class FlameGraph {
     this.graph = graph;
     this.tip = tip;
     this.text = '';
+    this.graph.addEventListener('keydown', event => { if (event.key === 'Escape') this.enlarge([this.root]); });
   }
 
   /** Shows stacks: pairs of bytes and names, the outermost first. */
@@ -32,6 +33,12 @@ class FlameGraph {
   mark(text) {
     this.text = text.toLowerCase();
     this.draw(this.shown);
+  }
+
+  /** Draws a path as after a click on its last method, which keeps the focus. */
+  enlarge(path) {
+    this.draw(path);
+    [...this.graph.querySelectorAll('button')].find(button => button.frame === path.at(-1))?.focus();
   }
 
   /** A warm colour that depends on the name only. */
@@ -78,6 +85,7 @@ class FlameGraph {
     const button = document.createElement('button');
     button.type = 'button';
     button.textContent = it.name;
+    button.frame = it;
     button.style.left = `${left}%`;
     button.style.width = `${width}%`;
     button.style.background = FlameGraph.colour(it.name);
@@ -86,7 +94,7 @@ class FlameGraph {
     const show = () => { this.tip.textContent = this.describe(it); };
     button.addEventListener('mouseenter', show);
     button.addEventListener('focus', show);
-    button.addEventListener('click', () => this.draw(above));
+    button.addEventListener('click', () => this.enlarge(above));
     return button;
   }
 }

@@ -4,26 +4,26 @@
 //! itself, component by component, and uses only file descriptors from then on. It follows a link if that belongs to
 //! root or to us.
 
+mod new_file;
+mod walk;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
+pub(crate) use new_file::abandon;
+use new_file::{NewFile, create};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use supervise::unix_ms;
+use walk::{End, check, is_own, kind, walk, walk_from};
 
 use crate::failure::Failure;
 
-/// The mode of a new file. A map or a report shows the names and sizes of everything in a process.
-const NEW_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 const NEW_FOLDER: Mode = Mode::RWXU;
-/// The kernel's limit of symbolic links in a path.
-const MAX_LINKS: u32 = 40;
-
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const WRITE: OFlags = OFlags::WRONLY.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
@@ -46,27 +46,6 @@ enum Way {
     /// A pipe or device, or a file that was open before, such as /dev/stdout.
     Direct,
 }
-
-/// A new file, and the name that it will have.
-#[derive(Debug)]
-struct NewFile {
-    folder: Arc<OwnedFd>,
-    name: OsString,
-    /// Its present name, if the file system has no files without names.
-    temporary: Option<TemporaryName>,
-    /// True if giving it its name needs root's rights: it is in another user's folder, or has another owner.
-    takes_rights: bool,
-}
-
-/// A name that a file has until it gets its own. It is removed with this value.
-#[derive(Debug)]
-struct TemporaryName {
-    folder: Arc<OwnedFd>,
-    name: OsString,
-}
-
-/// All temporary names.
-static TEMPORARY_NAMES: Mutex<Vec<(Arc<OwnedFd>, OsString)>> = Mutex::new(Vec::new());
 
 /// A folder for several files.
 #[derive(Debug)]
@@ -267,88 +246,6 @@ fn unwritable(path: &Path, source: io::Error) -> Failure {
     Failure::Unwritable { path: path.into(), source }
 }
 
-/// The end of a path.
-enum End {
-    /// A file that is not a folder, or a name that no file has. `after` is the rest of the path behind it.
-    Entry {
-        folder: OwnedFd,
-        name: OsString,
-        existing: Option<Stat>,
-        after: PathBuf,
-    },
-    Folder(OwnedFd),
-    /// A file that a link of /proc leads to, such as /dev/stdout.
-    Open(File),
-}
-
-/// Follows a path without opening the file at its end.
-fn walk(path: &Path) -> io::Result<End> {
-    walk_from(rustix::fs::open(".", FOLDER, Mode::empty())?, path)
-}
-
-/// Follows a path from `folder`.
-fn walk_from(mut folder: OwnedFd, path: &Path) -> io::Result<End> {
-    let mut rest = path.to_path_buf();
-    let mut links = 0;
-    loop {
-        let mut parts = rest.components();
-        let Some(part) = parts.next() else { return Ok(End::Folder(folder)) };
-        let after = parts.as_path().to_path_buf();
-        let name = match part {
-            Component::Prefix(_) | Component::CurDir => {
-                rest = after;
-                continue;
-            }
-            Component::RootDir | Component::ParentDir => {
-                folder = rustix::fs::openat(&folder, part.as_os_str(), FOLDER, Mode::empty())?;
-                rest = after;
-                continue;
-            }
-            Component::Normal(name) => name.to_os_string(),
-        };
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let found = match rustix::fs::openat(&folder, &name, flags, Mode::empty()) {
-            Err(Errno::NOENT) => {
-                return Ok(End::Entry { folder, name, existing: None, after });
-            }
-            found => found?,
-        };
-        let stat = rustix::fs::fstat(&found)?;
-        rest = match kind(&stat) {
-            FileType::Symlink => {
-                links += 1;
-                if links > MAX_LINKS {
-                    return Err(Errno::LOOP.into());
-                }
-                if !is_trusted(&stat) {
-                    let what = format!("{} is a symbolic link", name.display());
-                    return Err(refusal(&what, &stat, "give the path that it leads to"));
-                }
-                if rustix::fs::fstatfs(&found)?.f_type != rustix::fs::PROC_SUPER_MAGIC {
-                    let target = rustix::fs::readlinkat(&found, "", Vec::new())?;
-                    PathBuf::from(OsString::from_vec(target.into_bytes())).join(after)
-                } else if after.as_os_str().is_empty() {
-                    // The text of such a link is not always a path. If a shell opened the file by >>, append to it.
-                    let flags = WRITE | OFlags::APPEND;
-                    let file = rustix::fs::openat(&folder, &name, flags, Mode::empty())?;
-                    return Ok(End::Open(file.into()));
-                } else {
-                    folder = rustix::fs::openat(&folder, &name, FOLDER, Mode::empty())?;
-                    after
-                }
-            }
-            FileType::Directory => {
-                folder = found;
-                after
-            }
-            _ if after.as_os_str().is_empty() => {
-                return Ok(End::Entry { folder, name, existing: Some(stat), after });
-            }
-            _ => return Err(Errno::NOTDIR.into()),
-        };
-    }
-}
-
 /// Opens the end of a path for writing.
 fn open_end(end: End) -> io::Result<(File, Way)> {
     let (folder, name, existing) = match end {
@@ -393,37 +290,6 @@ fn open_existing(folder: &OwnedFd, name: &OsStr, folder_stat: &Stat) -> io::Resu
     Ok(file.into())
 }
 
-/// Creates a file in `folder`. It has no name, or a temporary one if the file system has no files without names.
-fn create(folder: &Arc<OwnedFd>) -> io::Result<(File, Option<TemporaryName>)> {
-    match rustix::fs::openat(folder, ".", WRITE | OFlags::TMPFILE, NEW_FILE) {
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-            create_named(folder).map(|(name, file)| (file, Some(name)))
-        }
-        file => Ok((file?.into(), None)),
-    }
-}
-
-/// Creates a file in `folder` under a temporary name.
-fn create_named(folder: &Arc<OwnedFd>) -> io::Result<(TemporaryName, File)> {
-    let flags = WRITE | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-    let create = |name: &OsStr| rustix::fs::openat(folder, name, flags, NEW_FILE);
-    TemporaryName::give(folder, create).map(|(name, file)| (name, file.into()))
-}
-
-/// Calls `make` with temporary names until it finds one that no file has.
-fn under_a_new_name<T>(
-    mut make: impl FnMut(&OsStr) -> Result<T, Errno>,
-) -> io::Result<(OsString, T)> {
-    for number in 0..10_000 {
-        let name = OsString::from(format!(".rbloat-{}-{number}", std::process::id()));
-        match make(&name) {
-            Err(Errno::EXIST) => {}
-            made => return Ok((name, made?)),
-        }
-    }
-    Err(Errno::EXIST.into())
-}
-
 /// Gives a new file the owner and the mode of the existing one that it is to replace.
 fn keep_owner(file: &File, existing: &Stat) -> io::Result<()> {
     let new = rustix::fs::fstat(file)?;
@@ -435,103 +301,6 @@ fn keep_owner(file: &File, existing: &Stat) -> io::Result<()> {
     Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(existing.st_mode & 0o777))?)
 }
 
-impl NewFile {
-    fn publish(mut self, file: &File) -> io::Result<()> {
-        let Self { folder, name, temporary, .. } = &mut self;
-        if temporary.is_none() {
-            let open = format!("/proc/self/fd/{}", file.as_raw_fd());
-            let link = |name: &OsStr| {
-                rustix::fs::linkat(CWD, &open, &**folder, name, AtFlags::SYMLINK_FOLLOW)
-            };
-            // No file gets its name any more when rbloat is about to end.
-            let all = temporary_names();
-            let linked = link(name);
-            drop(all);
-            match linked {
-                Err(Errno::EXIST) => *temporary = Some(TemporaryName::give(folder, link)?.0),
-                linked => return Ok(linked?),
-            }
-        }
-        temporary.take().map_or(Ok(()), |old| old.replace_by(name))
-    }
-}
-
-impl TemporaryName {
-    /// Calls `make` to make a file with such a name.
-    fn give<T>(
-        folder: &Arc<OwnedFd>,
-        make: impl FnMut(&OsStr) -> Result<T, Errno>,
-    ) -> io::Result<(Self, T)> {
-        let mut all = temporary_names();
-        let (name, made) = under_a_new_name(make)?;
-        all.push((Arc::clone(folder), name.clone()));
-        Ok((Self { folder: Arc::clone(folder), name }, made))
-    }
-
-    /// Gives the file its own name. An existing file with this name is replaced.
-    fn replace_by(self, name: &OsStr) -> io::Result<()> {
-        // No other thread removes the temporary name meanwhile.
-        let all = temporary_names();
-        let renamed = rustix::fs::renameat(&*self.folder, &*self.name, &*self.folder, name);
-        drop(all);
-        Ok(renamed?)
-    }
-}
-
-impl Drop for TemporaryName {
-    fn drop(&mut self) {
-        let mut all = temporary_names();
-        let _ = rustix::fs::unlinkat(&*self.folder, &*self.name, AtFlags::empty());
-        all.retain(|(folder, name)| !Arc::ptr_eq(folder, &self.folder) || *name != self.name);
-    }
-}
-
-/// Removes the files that are not complete, and lets no further one be completed. For the end of rbloat.
-pub(crate) fn abandon() {
-    let all = temporary_names();
-    for (folder, name) in &*all {
-        let _ = rustix::fs::unlinkat(&**folder, &**name, AtFlags::empty());
-    }
-    std::mem::forget(all);
-}
-
-fn temporary_names() -> MutexGuard<'static, Vec<(Arc<OwnedFd>, OsString)>> {
-    TEMPORARY_NAMES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Refuses an existing file that another user may have planted: any file in a folder that others can write to, and in
-/// any folder a pipe, since that user may read from it.
-fn check(stat: &Stat, folder: &Stat) -> io::Result<()> {
-    let is_shared = folder.st_mode & 0o002 != 0 || folder.st_mode & 0o1020 == 0o1020;
-    match kind(stat) {
-        _ if is_trusted(stat) => Ok(()),
-        FileType::Fifo => Err(refusal("it is a pipe", stat, "give another name")),
-        _ if is_shared => {
-            let what = "it is in a folder that others can write to,";
-            Err(refusal(what, stat, "give another name"))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn refusal(what: &str, stat: &Stat, remedy: &str) -> io::Error {
-    let message = format!("{what} and belongs to another user (uid {}); {remedy}", stat.st_uid);
-    io::Error::new(io::ErrorKind::PermissionDenied, message)
-}
-
-fn kind(stat: &Stat) -> FileType {
-    FileType::from_raw_mode(stat.st_mode)
-}
-
-/// Returns true if a file belongs to root or to us.
-fn is_trusted(stat: &Stat) -> bool {
-    stat.st_uid == 0 || is_own(stat)
-}
-
-fn is_own(stat: &Stat) -> bool {
-    stat.st_uid == rustix::process::geteuid().as_raw()
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -539,6 +308,7 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
+    use super::new_file::create_named;
     use super::*;
 
     fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
