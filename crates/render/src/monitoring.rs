@@ -367,7 +367,7 @@ and max_over_time(rbloat:used_bytes:per_process[1h] offset 2h) > 1.05 * max_over
                 .into(),
             lasts: "30m",
             severity: "warning",
-            summary: "Memory in use grows steadily in {{ $labels.container }} {{ $labels.role }}",
+            summary: "Memory in use grows steadily in {{ with $labels.container }}{{ . }} {{ end }}{{ $labels.role }}",
             description: "Memory that the program uses (objects, and memory of extensions) has grown for five hours, by \
                           {{ $value | humanize1024 }}B in the last four. `rbloat diff PID` shows which objects stay.",
         },
@@ -381,7 +381,7 @@ and sum by (instance, {PLACE}) (rbloat_trim_yield_bytes) > 64 * 1024 * 1024"
             ),
             lasts: "1h",
             severity: "info",
-            summary: "A trim of {{ $labels.container }} {{ $labels.role }} would return {{ $value | humanize1024 }}B",
+            summary: "A trim of {{ with $labels.container }}{{ . }} {{ end }}{{ $labels.role }} would return {{ $value | humanize1024 }}B",
             description: "More than 30 % of its memory is free, and malloc has not returned it for an hour. `rbloat fix PID` \
                           shows the settings that prevent that.",
         },
@@ -395,7 +395,7 @@ and on (instance, namespace, pod, container)
                 .into(),
             lasts: "10m",
             severity: "critical",
-            summary: "{{ $labels.pod }} {{ $labels.container }} will meet its memory limit within two hours",
+            summary: "{{ with $labels.pod }}{{ . }} {{ end }}{{ or $labels.container $labels.instance }} will meet its memory limit within two hours",
             description: "Its use has grown for an hour. The kernel kills a process at the limit. `rbloat diff PID` shows what grows, \
                           and `rbloat report PID` what could be freed now.",
         },
@@ -409,7 +409,7 @@ sum by (instance, {PLACE}) (rbloat_memory_bytes{{cause=\"{}\"}})
             ),
             lasts: "1h",
             severity: "info",
-            summary: "rbloat cannot explain {{ $value | humanizePercentage }} of {{ $labels.container }} {{ $labels.role }}",
+            summary: "rbloat cannot explain {{ $value | humanizePercentage }} of {{ with $labels.container }}{{ . }} {{ end }}{{ $labels.role }}",
             description: "Anonymous memory that neither malloc nor Ruby knows. Extensions map such memory by themselves. The findings \
                           at the end of `rbloat report PID` give the reason if there is one, and `rbloat map PID` shows \
                           the memory.",

@@ -207,6 +207,8 @@ fn roots(authorities: Option<&Path>) -> Result<RootCerts, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -218,5 +220,23 @@ mod tests {
         for wrong in ["", "pyroscope", "tempo=http://a", "parca=", "parca=parca:7070"] {
             assert!(parse_target(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn profiles_wait_for_a_server_that_is_away_up_to_a_number() {
+        // Nobody listens at an address that was in use just now.
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let target = parse_target(&format!("parca=http://{address}")).unwrap();
+        let pusher = Pusher::start(&target, None, None).unwrap();
+        let push = || pusher.push(&Place::default(), Vec::new());
+        push();
+        // The thread has the first one, and offers it again.
+        while !pusher.outcomes().contains_key(&PushOutcome::Failed) {
+            std::thread::yield_now();
+        }
+        (0..MAX_WAITING).for_each(|_| push());
+        assert_eq!(pusher.outcomes().get(&PushOutcome::Dropped), None);
+        push();
+        assert_eq!(pusher.outcomes().get(&PushOutcome::Dropped), Some(&1));
     }
 }
