@@ -32,7 +32,7 @@ class Alternation
         def self.enter(mode)
           eval(MODES.fetch(@mode).last) if @mode
           eval(MODES.fetch(@mode = mode).first)
-          raise "AutoTrim runs in the mode \#{mode}, or does not" if Rbloat::AutoTrim.running? != (mode == "gem")
+          raise "AutoTrim does not follow the mode \#{mode}" if Rbloat::AutoTrim.running? != (mode == "gem")
 
           File.write("#{folder}/\#{Process.pid}.mode", mode)
         end
