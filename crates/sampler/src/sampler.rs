@@ -107,11 +107,15 @@ impl Sampler {
         std::mem::take(&mut self.executed)
     }
 
-    /// Waits up to `time` for samples, and attributes growth to them.
+    /// Waits up to `time` for samples, and attributes growth to them. With samples whose growth is not known yet, it waits only
+    /// until that is due to be read: a process may end at any moment.
     ///
     /// # Errors
     /// If the kernel refuses to wait, or to sample any longer.
-    pub fn step(&mut self, time: Duration) -> Result<(), Error> {
+    pub fn step(&mut self, mut time: Duration) -> Result<(), Error> {
+        if !self.account.pending().is_empty() {
+            time = time.min(DIVISION_INTERVAL.saturating_sub(self.divided.elapsed()));
+        }
         match &self.source {
             Source::Events(_) => self.step_by_events(time)?,
             Source::Polling(_) => self.step_by_polling(),
@@ -259,6 +263,22 @@ mod tests {
         let mut sampler = Sampler::begin(std::process::id().cast_signed(), &[], false).unwrap();
         sampler.step(Duration::from_millis(1)).unwrap();
         assert_eq!(priority(), before);
+    }
+
+    /// RSS was read up to half a second after the last sample. Growth of a program that ran another one before that was lost.
+    #[test]
+    fn growth_is_read_soon_after_the_last_sample() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let mut sampler = Sampler::begin(pid, &[], false).unwrap();
+        sampler.account.add(pid, [sample(Some(0), 1, true)]);
+        let begin = Instant::now();
+        while !sampler.account.pending().is_empty() {
+            sampler.step(Duration::from_secs(300)).unwrap();
+        }
+        assert!(begin.elapsed() < Duration::from_secs(200), "it waited for another sample");
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -108,6 +108,19 @@ fn wait_until_it_samples(child: &mut Child) {
     }
 }
 
+/// Waits until rbloat has waited so many times for samples. Meanwhile it has read the RSS of processes with new samples.
+fn wait_until_it_has_waited(child: &Child, times: u64) {
+    let waits = || -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let before = waits();
+    while waits() < before + times {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
 /// Watches a program that works when it reads a line, until it is ready again. Returns the output of `rbloat who`, and what the
 /// program reports.
 fn watch_work(target: &mut Target) -> (Output, Value) {

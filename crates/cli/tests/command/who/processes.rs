@@ -1,6 +1,7 @@
 //! Programs that fork, start others, or end while they are watched.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
 use formats::{Who, WhoLine};
@@ -8,8 +9,8 @@ use serde_json::Value;
 use testkit::Target;
 
 use super::{
-    GROWTH, assert_adds_up, assert_design, document_of, share, wait_until_it_samples, watch_work,
-    who,
+    GROWTH, assert_adds_up, assert_design, document_of, share, wait_until_it_has_waited,
+    wait_until_it_samples, watch_work, who,
 };
 use crate::{document, limited, rbloat};
 
@@ -119,15 +120,22 @@ fn copies_of_shared_pages_are_told_apart_from_growth() {
 /// A program that runs another one: the growth of both is in the sums, also that of threads between two samples.
 #[test]
 fn growth_before_an_exec_is_kept() {
-    let program =
-        "threads = 24.times.map { Thread.new { (0...9).map { |i| 'x' * (4096 * 9 + i) } } }
-                   $kept = threads.map(&:value); sleep 0.3; exec('sleep', '0.3')";
+    let program = "threads = 24.times.map { Thread.new { (0...9).map { |i| 'x' * (4096 * 9 + i) } } }
+                   $kept = threads.map(&:value); $stderr.puts 'grown'; $stdin.gets; exec('sleep', '0.3')";
     let mut command = testkit::ruby();
     command.args(["-e", program]);
     let mut rbloat = rbloat();
     rbloat.args(["who", "--json", "--max-pause", "10s", "--"]);
     rbloat.arg(command.get_program()).args(command.get_args());
-    let found: Who = document_of(&rbloat.output().unwrap());
+    rbloat.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = rbloat.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "grown"));
+    // No one can measure the memory of a program that has been replaced.
+    wait_until_it_samples(&mut child);
+    wait_until_it_has_waited(&child, 6);
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let found: Who = document_of(&child.wait_with_output().unwrap());
     assert_adds_up(&found);
     // Each program has a row. The programs that enter another root are the first ones.
     let own = found.processes.iter().filter(|process| process.pid == found.pid);
