@@ -458,6 +458,13 @@ static VALUE cells_null_p(VALUE self, VALUE row_index, VALUE column_index)
     return cell_at(cells, row, column, &length) ? Qfalse : Qtrue;
 }
 
+/* Fetches `length` bytes from `begin` on into the caches of the processor, but no more than a page. Any address is allowed. */
+static inline void prefetch(const char *begin, size_t length)
+{
+    enum { CACHE_LINE = 64, MOST = 4096 };
+    for (size_t offset = 0; offset < length && offset < MOST; offset += CACHE_LINE) __builtin_prefetch(begin + offset);
+}
+
 /* Returns all values of a row. Raises an error if a decoder clears the table. */
 static VALUE row_values(const rbloat_cells *cells, size_t row)
 {
@@ -468,14 +475,15 @@ static VALUE row_values(const rbloat_cells *cells, size_t row)
     if (cells->decoder) {
         for (; column < usual; column++) first[column] = value_at(cells, row, column);
     } else {
-        /* No Ruby code runs in between. The strings are usually in no cache of the processor. */
-        const char *bytes[USUAL];
-        size_t length[USUAL];
-        for (size_t next = 0; next < usual; next++) {
-            bytes[next] = cell_at(cells, row, next, &length[next]);
-            __builtin_prefetch(bytes[next]);
+        const char *bytes = NULL;
+        size_t length = 0, total = 0;
+        for (; column < usual; column++) {
+            bytes = cell_at(cells, row, column, &length);
+            first[column] = new_string(bytes, length, cells->encoding[column]);
+            total += length;
         }
-        for (; column < usual; column++) first[column] = new_string(bytes[column], length[column], cells->encoding[column]);
+        /* The next row usually follows in memory, and is in no cache yet. */
+        if (bytes) prefetch(bytes + length, total + usual);
     }
     VALUE values = rb_ary_new_from_values((long)column, first);
     for (; column < columns; column++) rb_ary_push(values, value_at(cells, row, column));
