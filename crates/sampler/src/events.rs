@@ -55,11 +55,6 @@ impl Events {
         if self.faults.sees_system_calls { Method::PageFaults } else { Method::UserPageFaults }
     }
 
-    /// The faults of a thread that each record stands for.
-    pub(crate) fn period(&self) -> u64 {
-        self.faults.period
-    }
-
     pub(crate) fn begin_again(&mut self) {
         self.longest_period = self.faults.period;
     }

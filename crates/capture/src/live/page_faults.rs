@@ -83,7 +83,7 @@ struct Attributes {
 /// A record of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultRecord {
-    /// A thread has faulted in as many pages as the period.
+    /// A thread has faulted as often as the period.
     Fault(Fault),
     /// A process was forked.
     Forked {
@@ -121,6 +121,8 @@ pub struct Fault {
     pub address: Address,
     /// The address of the instruction; in the kernel if a system call touched the page.
     pub instruction: Address,
+    /// The number of faults of the thread that it stands for: the period at its time.
+    pub period: u64,
 }
 
 /// The page faults of a process and of the processes that it starts.
@@ -147,6 +149,7 @@ struct Counting<'a> {
 /// The counter of one thread on one processor, and the ring of that processor.
 struct Ring {
     counter: OwnedFd,
+    period: u64,
     memory: *mut u8,
 }
 
@@ -336,7 +339,7 @@ fn open_counters(
                 }
                 None => {
                     first = Some(rings.len());
-                    rings.push(Ring::new(counter)?);
+                    rings.push(Ring::new(counter, counting.period)?);
                 }
             }
         }
@@ -421,7 +424,7 @@ fn open_counter(
 }
 
 impl Ring {
-    fn new(counter: OwnedFd) -> io::Result<Self> {
+    fn new(counter: OwnedFd, period: u64) -> io::Result<Self> {
         // SAFETY: a new mapping of the counter's ring, which `drop` removes.
         let memory = unsafe {
             libc::mmap(
@@ -435,7 +438,7 @@ impl Ring {
         };
         match memory {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),
-            memory => Ok(Self { counter, memory: memory.cast() }),
+            memory => Ok(Self { counter, period, memory: memory.cast() }),
         }
     }
 
@@ -459,7 +462,7 @@ impl Ring {
             // A sample begins with its place and time, other records end with it.
             let time = if kind == FAULT { words[2] } else { self.word(tail + bytes - 8) };
             let time = Duration::from_nanos(time);
-            records.extend(record(kind, flags, words).map(|record| (time, record)));
+            records.extend(record(kind, flags, words, self.period).map(|record| (time, record)));
             tail += bytes;
         }
         self.position(TAIL).store(head, Ordering::Release);
@@ -480,8 +483,8 @@ impl Drop for Ring {
     }
 }
 
-/// The record of this type with the words behind its header.
-fn record(kind: u32, flags: u16, words: [u64; 4]) -> Option<FaultRecord> {
+/// The record of this type with the words behind its header, by counters with this period.
+fn record(kind: u32, flags: u16, words: [u64; 4], period: u64) -> Option<FaultRecord> {
     let pair = |word: u64| ((word as u32).cast_signed(), ((word >> 32) as u32).cast_signed());
     match kind {
         FAULT => {
@@ -492,6 +495,7 @@ fn record(kind: u32, flags: u16, words: [u64; 4]) -> Option<FaultRecord> {
                 time: Duration::from_nanos(words[2]),
                 address: Address(words[3]),
                 instruction: Address(words[0]),
+                period,
             }))
         }
         LOST => Some(FaultRecord::Lost(words[1])),
@@ -556,7 +560,7 @@ mod tests {
                 };
                 for (count, (start, pages)) in counts.iter_mut().zip([(own, 400), (others, 800)]) {
                     if (start..start + pages * PAGE_SIZE).contains(&fault.address.0) {
-                        *count += faults.period;
+                        *count += fault.period;
                         assert!((begin..=end).contains(&fault.time), "{fault:?}");
                         assert_eq!(fault.pid, pid);
                     }
@@ -611,7 +615,7 @@ mod tests {
         let is_own = |record: &FaultRecord| {
             let memory = start..start + 300 * PAGE_SIZE;
             matches!(record, FaultRecord::Fault(fault)
-                if fault.tid == tid && memory.contains(&fault.address.0))
+                if fault.tid == tid && memory.contains(&fault.address.0) && fault.period == 1)
         };
         assert_eq!(records.iter().filter(|it| is_own(it)).count(), 300);
         assert_eq!(faults.period, 2);

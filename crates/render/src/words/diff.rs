@@ -55,6 +55,9 @@ fn unseen(diff: &Diff) -> String {
     )
 }
 
+const CHECK_OF_A_LEAK: &str = "a later snapshot under the same load should show the same growth. After a fix, `rbloat diff` \
+                               should report that nothing grew.";
+
 fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
     let verdict = &diff.verdict;
     let subject = subject(diff, class);
@@ -68,16 +71,12 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
     let rates = rates.join(", ");
     let (in_use, _) = diagnosis::totals(diff);
     let (summary, check) = match (verdict.kind, verdict.doubt) {
-        (DiffKind::ManagedLeak, _) => (
-            format!("Managed leak: {subject} grows by {rate}."),
-            "a later snapshot under the same load should show the same growth. After a fix, `rbloat diff` should report \
-             that nothing grew.",
-        ),
-        (DiffKind::NativeLeak, _) => (
-            format!("Native leak: {subject} grows by {rate}."),
-            "a later snapshot under the same load should show the same growth. After a fix, `rbloat diff` should report \
-             that nothing grew.",
-        ),
+        (DiffKind::ManagedLeak, _) => {
+            (format!("Managed leak: {subject} grows by {rate}."), CHECK_OF_A_LEAK)
+        }
+        (DiffKind::NativeLeak, _) => {
+            (format!("Native leak: {subject} grows by {rate}."), CHECK_OF_A_LEAK)
+        }
         (DiffKind::WarmUp, Some(Doubt::CodeIsLoaded)) => (
             format!("Warm-up: {subject} grew by {size}, by classes and bytecode that were loaded."),
             "this should stop when all code is loaded. If it does not, something defines classes or methods \

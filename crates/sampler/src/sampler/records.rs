@@ -118,8 +118,7 @@ impl Sampler {
 
     /// Adds a sample.
     fn sample(&mut self, fault: Fault, reading: Option<&StackReading>) {
-        let Source::Events(events) = &self.source else { return };
-        let Fault { pid, tid, address, instruction, .. } = fault;
+        let Fault { pid, tid, address, instruction, period: faults, .. } = fault;
         let Some(process) = self.processes.get_mut(pid) else { return };
         let book = &mut self.account.book;
         let stack = reading.and_then(|reading| book.stack(process, reading));
@@ -129,7 +128,6 @@ impl Sampler {
             let is_soon = reading.time.saturating_sub(fault.time) <= PROMPT;
             stack.is_some() && (reading.is_of_fault || reading.is_running && is_soon)
         });
-        let faults = events.period();
         let pages = if process.is_copy(address) { 0 } else { faults };
         let access = Some(Access { address, instruction });
         self.account.add(pid, [Sample { stack, thread, access, faults, pages, is_prompt }]);
@@ -203,7 +201,7 @@ mod tests {
         assert!(matches!(sampler.source, Source::Events(_)), "the tests run as root");
         sampler.processes.get_mut(own).unwrap().peak_bytes += 1 << 30;
         let (time, at) = (Duration::ZERO, Address(0));
-        let fault = Fault { pid: own, tid: own, time, address: at, instruction: at };
+        let fault = Fault { pid: own, tid: own, time, address: at, instruction: at, period: 1 };
         let records = [FaultRecord::Fault(fault), FaultRecord::Executed { pid: own }];
         sampler.take_records([records, records].concat(), vec![None; 4]);
         assert!(sampler.account.pending().is_empty());
@@ -212,5 +210,21 @@ mod tests {
         assert_eq!(profile.processes.len(), 2);
         assert!(profile.processes[0].bytes() >= 1 << 30 && profile.processes[1].bytes() < 1 << 29);
         assert_eq!(profile.samples, 2);
+    }
+
+    /// Records that were left when the period changed stood for twice as many faults, so half of the copied memory was too much.
+    #[test]
+    fn a_fault_counts_by_the_period_of_its_time() {
+        let own = std::process::id().cast_signed();
+        let mut sampler = Sampler::begin(own, &[], false).unwrap();
+        let (time, at) = (Duration::ZERO, Address(0));
+        let fault =
+            |period| Fault { pid: own, tid: own, time, address: at, instruction: at, period };
+        let records = [fault(7), fault(14)].map(FaultRecord::Fault);
+        sampler.take_records(records.to_vec(), vec![None; 2]);
+        sampler.divide();
+        let growth = sampler.account.take().growth;
+        let faulted: u64 = growth.iter().map(|row| row.faulted_bytes).sum();
+        assert_eq!(faulted, 21 * capture::PAGE_SIZE);
     }
 }
