@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use capture::{Address, Image, PAGE_SIZE, ProcessState, length};
+use capture::{Address, Image, MIN_PAGE_SIZE, ProcessState, length};
 use formats::{Capture, CaptureMethod, Snapshot};
 use ledger::{Extent, Facts, Ledger};
 use render::TextOptions;
@@ -170,7 +170,7 @@ pub fn examine(image: &Image<'_>) {
     let owners = report.owners.as_ref().map_or(0, Vec::len);
     assert_eq!(memory_map.check(owners), Ok(()));
     // Packing takes longer than all the rest.
-    if report.process.rss_bytes / PAGE_SIZE % 16 == 0 {
+    if report.process.rss_bytes / MIN_PAGE_SIZE % 16 == 0 {
         let read = Snapshot::from_bytes(&snapshot.to_bytes());
         assert!(read.is_ok(), "{:?}", read.err());
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use capture::{Address, Backing, Image, Mapping, PAGE_SIZE, intersection, length};
+use capture::{Address, Backing, Image, Mapping, intersection, length};
 
 /// Returns true if malloc may have obtained this mapping.
 pub(crate) fn is_candidate(mapping: &Mapping) -> bool {
@@ -44,8 +44,9 @@ pub(crate) fn touched_pages(
         Some(pages) => pages.runs_in(range).map(|run| intersection(&run.range, range)).collect(),
         None => vec![range.clone()],
     };
-    runs.into_iter().flat_map(|run| {
-        let first = run.start.align_up(PAGE_SIZE);
-        (0..(run.end - first).div_ceil(PAGE_SIZE)).map(move |page| first.offset(page * PAGE_SIZE))
+    let page_size = image.page_size();
+    runs.into_iter().flat_map(move |run| {
+        let first = run.start.align_up(page_size);
+        (0..(run.end - first).div_ceil(page_size)).map(move |page| first.offset(page * page_size))
     })
 }

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 
-use capture::{Address, Image, Memory, PAGE_SIZE, Unreadable, intersection};
+use capture::{Address, Image, MIN_PAGE_SIZE, Memory, Unreadable, intersection};
 
 use crate::candidate_mappings::{is_candidate, lies_in_memory};
 
@@ -73,7 +73,7 @@ impl<'a> Structures<'a> {
 }
 
 /// Visits the parts of `range` that were ever written to, with their addresses, in ascending order. Parts begin and
-/// end at the bounds of pages or of the range. The first part is one page, which is often enough to recognize that
+/// end at the bounds of pages or of the range. The first part is at most one page, which is often enough to recognize that
 /// memory is not a structure.
 ///
 /// # Errors
@@ -88,11 +88,11 @@ pub(crate) fn written_parts(
         None => vec![range.clone()],
     };
     let mut buffer = Vec::new();
-    let mut bytes = PAGE_SIZE;
+    let mut bytes = MIN_PAGE_SIZE;
     for run in runs {
         let mut at = run.start;
         while at < run.end {
-            let end = at.align_down(PAGE_SIZE).offset(bytes).min(run.end);
+            let end = at.align_down(MIN_PAGE_SIZE).offset(bytes).min(run.end);
             buffer.resize(bytes as usize, 0);
             bytes = PART;
             let part = &mut buffer[..(end - at) as usize];

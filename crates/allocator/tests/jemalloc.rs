@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use allocator::{Allocator, Block, BlockState, Extent, ExtentState, HeapMap};
-use capture::{Address, Finding, PAGE_SIZE, ProcessState, elf, length};
+use capture::{Address, Finding, MIN_PAGE_SIZE, ProcessState, elf, length};
 use testkit::Target;
 
 /// The first class of extents that are no slabs.
@@ -164,7 +164,11 @@ fn is_allocated(block: &Block) -> bool {
 fn counted_bytes(block: Block, truth: &Truth) -> u64 {
     match block.bytes() {
         bytes @ MIN_LARGE.. => bytes,
-        bytes if truth.has_version("5.3.1") && bytes.next_multiple_of(PAGE_SIZE) < MIN_LARGE => 0,
+        bytes
+            if truth.has_version("5.3.1") && bytes.next_multiple_of(MIN_PAGE_SIZE) < MIN_LARGE =>
+        {
+            0
+        }
         _ => MIN_LARGE,
     }
 }
@@ -187,9 +191,9 @@ fn figures(heap: &HeapMap, truth: &Truth) -> Vec<(String, i64)> {
             ExtentState::Metadata,
         ]
         .map(|state| bytes_in(heap, index, state));
-        row(of("pactive"), active / PAGE_SIZE);
-        row(of("pdirty"), dirty / PAGE_SIZE);
-        row(of("pmuzzy"), muzzy / PAGE_SIZE);
+        row(of("pactive"), active / MIN_PAGE_SIZE);
+        row(of("pdirty"), dirty / MIN_PAGE_SIZE);
+        row(of("pmuzzy"), muzzy / MIN_PAGE_SIZE);
         row(of("retained"), retained);
         row(of("mapped"), active + dirty + muzzy + metadata);
         row(of("mapped"), arena.system_bytes);
@@ -369,7 +373,7 @@ fn assert_purge(heap: &HeapMap, state: &ProcessState, target: &mut Target) {
     let purged = target.next_truth();
     let kilobytes = |name: &str| purged[name].as_u64().unwrap();
     let dropped = (kilobytes("before_kb") - kilobytes("after_kb")) * 1024;
-    let is_exact = predicted.abs_diff(dropped) <= PAGE_SIZE;
+    let is_exact = predicted.abs_diff(dropped) <= MIN_PAGE_SIZE;
     // A purge also returns free memory within huge pages, which is in no extent.
     let is_more = predicted < dropped && heap.findings.iter().any(uses_huge_pages);
     assert!(is_exact || is_more, "{predicted} predicted, RSS lost {dropped}");

@@ -14,7 +14,7 @@ use object::elf;
 use object::pod::{Pod, from_bytes};
 
 use crate::text::one_line;
-use crate::{Address, Image, Mapping, Memory, PAGE_SIZE, Unreadable, Window};
+use crate::{Address, Image, MIN_PAGE_SIZE, Mapping, Memory, Unreadable, Window};
 use relocations::{Relocation, RelocationTable};
 
 /// The end of bounded walks: more program headers or dynamic entries than any module has.
@@ -89,7 +89,7 @@ impl Module {
     /// Reads the module whose first mapping is `first`; `None` if it is not a dynamic ELF module.
     fn read(image: &Image<'_>, first: &Mapping) -> Result<Option<Self>, Unreadable> {
         let base = first.range.start;
-        let mut window = Window::new(image, PAGE_SIZE as usize);
+        let mut window = Window::new(image, MIN_PAGE_SIZE as usize);
         let header: elf::FileHeader64<LE> = read_pod(&mut window, base)?;
         let is_64_bit_elf = header.e_ident.magic == elf::ELFMAG
             && header.e_ident.class == elf::ELFCLASS64
@@ -109,7 +109,8 @@ impl Module {
         let Some(lowest) = loads().map(|segment| segment.p_vaddr.get(LE)).min() else {
             return Ok(None);
         };
-        let bias = base.align_down(PAGE_SIZE).0.wrapping_sub(lowest & !(PAGE_SIZE - 1));
+        let page_size = image.state.machine.page_size;
+        let bias = base.0.wrapping_sub(lowest & !(page_size - 1));
         let span = |segment: &elf::ProgramHeader64<LE>| {
             let start = Address(bias).offset(segment.p_vaddr.get(LE));
             start..start.offset(segment.p_memsz.get(LE)).max(start)
@@ -125,7 +126,7 @@ impl Module {
         let mut module = Self {
             // A file may be called anything.
             name: one_line(name),
-            range: base..end.align_up(PAGE_SIZE),
+            range: base..end.align_up(page_size),
             variables: writable.clone(),
             writable,
             place: None,

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::arch::{MACHINE_NAME, PAGE_SIZE};
+use crate::arch::MACHINE_NAME;
 
 /// The reason why a process, or its core file, cannot be captured. Each message is one line.
 #[derive(Debug, thiserror::Error)]
@@ -42,12 +42,6 @@ pub enum Error {
          (nsenter --pid --mount), or mount a /proc there"
     )]
     ForeignProc,
-    /// The kernel has pages of a size that is not supported.
-    #[error("this kernel has pages of {kibibytes} KiB, and rbloat supports those of {} KiB only", PAGE_SIZE >> 10)]
-    PageSize {
-        /// The size of its pages, in KiB.
-        kibibytes: i64,
-    },
     /// The id is our own.
     #[error("process {pid} is rbloat itself")]
     Itself {
@@ -166,17 +160,6 @@ pub enum Error {
         path: PathBuf,
         /// The CPU.
         machine: String,
-    },
-    /// A core file from a kernel with pages of a size that is not supported.
-    #[error(
-        "{} was written on a kernel with pages of {kibibytes} KiB, and rbloat supports those of {} KiB only",
-        path.display(), PAGE_SIZE >> 10
-    )]
-    CorePageSize {
-        /// The file.
-        path: PathBuf,
-        /// The size of its pages, in KiB.
-        kibibytes: u64,
     },
     /// A core file that is cut short or altered.
     #[error(

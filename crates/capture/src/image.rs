@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 
 use crate::arch::{self, Registers};
 use crate::page_cache::PageCache;
-use crate::{Address, Backing, Finding, Mapping, Mappings, Memory, PageState, Pages};
+use crate::{Address, Backing, Finding, Machine, Mapping, Mappings, Memory, PageState, Pages};
 
 /// The source of an image's bytes. [`Image`] decides which of them are read.
 pub trait Source: Memory {
@@ -129,6 +129,8 @@ pub enum Origin {
 pub struct ProcessState {
     /// The identity of the target, and some facts about it.
     pub process: ProcessInfo,
+    /// The machine that it runs on.
+    pub machine: Machine,
     /// The mappings.
     pub mappings: Mappings,
     /// The states of the pages, read before any memory; `None` if the process was not stopped.
@@ -171,6 +173,12 @@ impl<'m> Image<'m> {
     pub fn new(state: ProcessState, source: impl Source + Send + 'm) -> Self {
         let cache = state.pages.as_ref().map(|_| PageCache::new());
         Self { state, source: Box::new(source), cache }
+    }
+
+    /// Bytes of a page of the target's kernel.
+    #[must_use]
+    pub fn page_size(&self) -> u64 {
+        self.state.machine.page_size
     }
 
     /// Makes room for more pages in the cache of small reads, for walks that follow pointers all over the memory.

@@ -78,7 +78,7 @@ pub struct Window<'a> {
 }
 
 /// The size of a window after a jump, in bytes.
-const AHEAD: usize = 2 * crate::PAGE_SIZE as usize;
+const AHEAD: usize = 2 * crate::MIN_PAGE_SIZE as usize;
 
 impl<'a> Window<'a> {
     /// Creates a window of up to `size` bytes over `memory`. Nothing is read yet.
@@ -95,11 +95,11 @@ impl<'a> Window<'a> {
     pub fn bytes(&mut self, at: Address, bytes: usize) -> Result<&[u8], Unreadable> {
         if !self.covers(at, bytes) {
             let end = self.start.offset(self.valid as u64);
-            let moves_on = self.start <= at && at <= end.offset(crate::PAGE_SIZE);
+            let moves_on = self.start <= at && at <= end.offset(crate::MIN_PAGE_SIZE);
             self.ahead = if moves_on { self.ahead.saturating_mul(2) } else { AHEAD };
             self.ahead = self.ahead.min(self.bytes.len());
             // The window begins at a page boundary, so that small steps back stay inside.
-            let start = at.align_down(crate::PAGE_SIZE);
+            let start = at.align_down(crate::MIN_PAGE_SIZE);
             let within = (at - start) as usize;
             if within + bytes <= self.bytes.len() {
                 self.fill(start, self.ahead.max(within + bytes));

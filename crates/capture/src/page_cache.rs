@@ -1,6 +1,6 @@
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-use crate::{Address, PAGE_SIZE};
+use crate::{Address, MIN_PAGE_SIZE};
 
 /// The pages that are kept: 1 MiB.
 const PAGES: u64 = 256;
@@ -28,7 +28,7 @@ impl Part {
     fn of(pages: u64) -> Self {
         const NONE: u64 = u64::MAX;
         let places = (pages / PARTS) as usize;
-        Self { places: vec![(NONE, 0); places], bytes: vec![0; places * PAGE_SIZE as usize] }
+        Self { places: vec![(NONE, 0); places], bytes: vec![0; places * MIN_PAGE_SIZE as usize] }
     }
 }
 
@@ -57,8 +57,8 @@ impl PageCache {
         let mut done = 0;
         while done < into.len() {
             let at = at.offset(done as u64);
-            let base = at.align_down(PAGE_SIZE);
-            let number = base.0 / PAGE_SIZE;
+            let base = at.align_down(MIN_PAGE_SIZE);
+            let number = base.0 / MIN_PAGE_SIZE;
             let mut part = match self.parts[(number % PARTS) as usize].try_lock() {
                 Ok(part) => part,
                 Err(TryLockError::Poisoned(part)) => part.into_inner(),
@@ -67,7 +67,7 @@ impl PageCache {
             };
             let Part { places, bytes } = &mut *part;
             let place = (number / PARTS) as usize % places.len();
-            let bytes = &mut bytes[place * PAGE_SIZE as usize..][..PAGE_SIZE as usize];
+            let bytes = &mut bytes[place * MIN_PAGE_SIZE as usize..][..MIN_PAGE_SIZE as usize];
             let (known, length) = &mut places[place];
             if *known != number {
                 *length = read(base, bytes);
@@ -131,7 +131,7 @@ mod tests {
             reads.fetch_add(1, Ordering::Relaxed);
             read_plain(at, into)
         };
-        for at in (PAGE_SIZE * 8..PAGE_SIZE * 18).step_by(40) {
+        for at in (MIN_PAGE_SIZE * 8..MIN_PAGE_SIZE * 18).step_by(40) {
             assert_eq!(cache.read(Address(at), &mut [0; 40], read), 40);
         }
         assert_eq!(reads.into_inner(), 10);

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::arch::HUGE_PAGE_SIZE;
 use crate::{Address, intersection, length};
 
 /// The state of a page that is not absent.
@@ -85,22 +84,23 @@ impl Pages {
     /// Returns the number of bytes within `ranges`, ascending and disjoint, that belong to transparent huge pages of which
     /// the ranges cover only a part. If they are released, RSS falls at once, but the kernel frees the memory only when
     /// it splits the huge page, which it defers until memory gets short (mm/huge_memory.c, `deferred_split_folio`).
+    /// `huge_page_size` is that of the [`Machine`](crate::Machine).
     #[must_use]
-    pub fn deferred_bytes(&self, ranges: &[Range<Address>]) -> u64 {
+    pub fn deferred_bytes(&self, ranges: &[Range<Address>], huge_page_size: u64) -> u64 {
         let mut covered = BTreeMap::<Address, u64>::new();
         for range in ranges {
             for run in self.runs_in(range).filter(|run| run.huge && run.state.is_resident()) {
                 let part = intersection(&run.range, range);
                 let mut at = part.start;
                 while at < part.end {
-                    let huge_page = at.align_down(HUGE_PAGE_SIZE);
-                    let end = huge_page.offset(HUGE_PAGE_SIZE).min(part.end);
+                    let huge_page = at.align_down(huge_page_size);
+                    let end = huge_page.offset(huge_page_size).min(part.end);
                     *covered.entry(huge_page).or_default() += end - at;
                     at = end;
                 }
             }
         }
-        covered.into_values().filter(|&bytes| bytes < HUGE_PAGE_SIZE).sum()
+        covered.into_values().filter(|&bytes| bytes < huge_page_size).sum()
     }
 
     /// Returns the number of swapped bytes.
@@ -141,7 +141,7 @@ mod tests {
         let deferred = |ranges: &[(u64, u64)]| {
             let ranges: Vec<_> =
                 ranges.iter().map(|&(start, end)| Address(start)..Address(end)).collect();
-            pages.deferred_bytes(&ranges)
+            pages.deferred_bytes(&ranges, 2 << 20)
         };
         assert_eq!(deferred(&[(0x20_1000, 0x40_0000)]), 0x1f_f000);
         assert_eq!(deferred(&[(0x20_0000, 0x40_0000)]), 0);

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use capture::{
-    Address, Backing, Core, Error, Mapping, Memory, Origin, PageState, Severity, Sysroot, Thread,
-    open_core,
+    Address, Backing, Core, Error, Machine, Mapping, Memory, Origin, PageState, Severity, Sysroot,
+    Thread, length, open_core,
 };
 use proptest::prelude::*;
 use testkit::{CoreWriter, SyntheticCore, SyntheticMemory};
 
-const PAGE: u64 = capture::PAGE_SIZE;
+const PAGE: u64 = capture::MIN_PAGE_SIZE;
 const HEAP: u64 = 0x5555_5560_0000;
 const GUARD: u64 = 0x7f00_0000_0000;
 /// The control block of every thread, according to its registers. A control block begins with its own address.
@@ -336,12 +336,38 @@ fn a_file_that_is_not_a_core_is_rejected_with_the_reason() {
 }
 
 #[test]
-fn a_core_with_pages_of_another_size_is_rejected() {
-    let mut core = core_of(CoreWriter::Kernel);
-    core.auxiliary.retain(|&(key, _)| key != 6);
-    core.auxiliary.push((6, 16 << 10));
-    let told = error(&written(&core).path).to_string();
-    assert!(told.contains("pages of 16 KiB, and rbloat supports those of 4 KiB only"), "{told}");
+fn a_core_states_the_size_of_its_pages() {
+    for kibibytes in [16, 64] {
+        let machine = Machine::with_pages_of(kibibytes << 10).unwrap();
+        let page = machine.page_size;
+        let mut memory = SyntheticMemory::default();
+        memory.machine = machine;
+        memory.map(HEAP & !(page - 1), 8 * page);
+        let heap = memory.mappings[0].range.start.0;
+        // A page has contents in its first 4 KiB, and another one in its last.
+        memory.write(heap, b"heap");
+        memory.write(heap + 3 * page - 4, b"more");
+        for writer in [CoreWriter::Kernel, CoreWriter::Debugger] {
+            let core = open(&SyntheticCore::new(writer, &memory, &[thread(77)]));
+            assert_eq!(core.image.state.machine, machine);
+            let pages = core.image.state.pages.as_ref().unwrap();
+            let runs: Vec<_> =
+                pages.iter().map(|run| (run.range.start.0, length(&run.range))).collect();
+            assert_eq!(runs, [(heap, page), (heap + 2 * page, page)], "{writer:?}");
+            assert_eq!(read(&core, heap + 3 * page - 4, 4), b"more");
+        }
+    }
+}
+
+#[test]
+fn a_core_with_pages_that_no_kernel_has_is_damaged() {
+    for bytes in [0, 1, 8 << 10, 2 << 20, u64::MAX] {
+        let mut core = core_of(CoreWriter::Kernel);
+        core.auxiliary.retain(|&(key, _)| key != 6);
+        core.auxiliary.push((6, bytes));
+        let told = error(&written(&core).path).to_string();
+        assert!(told.contains(&format!("no kernel has pages of {bytes} bytes")), "{told}");
+    }
 }
 
 #[test]

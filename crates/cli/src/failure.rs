@@ -244,8 +244,6 @@ impl Failure {
                 | E::CoreFile { .. }
                 | E::NoCore { .. }
                 | E::ForeignCore { .. }
-                | E::CorePageSize { .. }
-                | E::PageSize { .. }
                 | E::DamagedCore { .. },
             )
             | Self::NotRuby { .. }

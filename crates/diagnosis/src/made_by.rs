@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use capture::{Address, PAGE_SIZE};
+use capture::Address;
 use formats::{
     Action, Advice, MadeBy, MadePages, Maker, Owner, Report, Snapshot, Who, WhoStack, WhoTouched,
 };
@@ -79,9 +79,10 @@ pub fn made_by(snapshot: &Snapshot, who: &Who) -> Vec<MadeBy> {
 
 /// Finds the pages that code touched first, for a picture: each sample stands for the pages before it, up to the last sample.
 #[must_use]
-pub fn made_pages(report: &Report, who: &Who) -> MadePages {
+pub fn made_pages(snapshot: &Snapshot, who: &Who) -> MadePages {
+    let page_size = snapshot.memory_map.page_size;
     let makers = Makers::new(who);
-    let touches = touches(report, who, &makers);
+    let touches = touches(&snapshot.report, who, &makers);
     let mut bytes: HashMap<u32, u64> = HashMap::new();
     for touch in &touches {
         if let Some(maker) = touch.maker {
@@ -97,8 +98,8 @@ pub fn made_pages(report: &Report, who: &Who) -> MadePages {
     let mut pages = Vec::with_capacity(touches.len());
     let mut next = 0;
     for Touch { page, maker, bytes } in touches {
-        let page = page.0 / PAGE_SIZE;
-        let count = (bytes / PAGE_SIZE).clamp(1, (page + 1 - next).max(1));
+        let page = page.0 / page_size;
+        let count = (bytes / page_size).clamp(1, (page + 1 - next).max(1));
         next = page + 1;
         let other = most.len() as u32;
         let colour = maker.map(|maker| colours.get(&maker).copied().unwrap_or(other));
@@ -135,10 +136,12 @@ fn resident(owner: &Owner) -> u64 {
 
 fn touches(report: &Report, who: &Who, makers: &Makers) -> Vec<Touch> {
     let process = &report.process;
-    let touched = touched_by(process.pid, process.started_ticks, who).into_iter();
-    let columns = touched.flat_map(|it| it.pages.iter().zip(&it.stacks).zip(&it.bytes));
+    let Some(touched) = touched_by(process.pid, process.started_ticks, who) else {
+        return Vec::new();
+    };
+    let columns = touched.pages.iter().zip(&touched.stacks).zip(&touched.bytes);
     let touch = |((&page, stack), &bytes): ((&u64, &Option<u32>), &u64)| Touch {
-        page: Address(page.saturating_mul(PAGE_SIZE)),
+        page: Address(page.saturating_mul(touched.page_bytes)),
         maker: stack.and_then(|stack| makers.of_stack.get(stack as usize).copied().flatten()),
         bytes,
     };
@@ -154,10 +157,11 @@ fn add_area(
     touches: &[Touch],
     sums: &mut HashMap<Part, HashMap<u32, f64>>,
 ) {
+    let page_size = memory_map.page_size;
     let mut runs = memory_map.pages(area).peekable();
     let mut blocks = memory_map.blocks(area).peekable();
     for &Touch { page, maker, bytes } in touches {
-        let end = page.offset(PAGE_SIZE);
+        let end = page.offset(page_size);
         while runs.next_if(|(range, _)| range.end <= page).is_some() {}
         while blocks.next_if(|block| end_of(block) <= page).is_some() {}
         let Some(maker) = maker else { continue };
@@ -170,7 +174,7 @@ fn add_area(
                 while let Some(block) = blocks.peek().filter(|block| block.address < end) {
                     let within = end_of(block).min(end) - block.address.max(page);
                     if let Some(part) = part(block) {
-                        add(part, within as f64 / PAGE_SIZE as f64);
+                        add(part, within as f64 / page_size as f64);
                     }
                     if end_of(block) > end {
                         break;
@@ -298,7 +302,7 @@ mod tests {
             pages: 0..3,
         };
         let columns = Columns { sizes, uses, owners: vec![3], pages };
-        (MemoryMap { areas: vec![area.clone()], columns }, area)
+        (MemoryMap { areas: vec![area.clone()], columns, ..MemoryMap::default() }, area)
     }
 
     #[test]

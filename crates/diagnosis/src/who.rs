@@ -148,6 +148,7 @@ fn touched(touched: &Touched, numbers: &HashMap<u32, u32>) -> WhoTouched {
     WhoTouched {
         pid: touched.pid,
         started_ticks: touched.started_ticks,
+        page_bytes: touched.page_size,
         pages: pages.iter().map(|it| it.page).collect(),
         stacks: pages.iter().map(|it| it.stack.and_then(number)).collect(),
         bytes: pages.iter().map(|it| it.bytes).collect(),

@@ -14,6 +14,7 @@ mod growth_sample;
 mod line;
 mod made_by;
 mod names;
+mod page_size;
 mod processes;
 mod recording;
 mod report;

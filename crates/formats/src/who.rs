@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Content, untrusted};
+use crate::{Content, page_size, untrusted};
 
 /// The document of `rbloat who`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -192,13 +192,16 @@ pub struct WhoTask {
     pub bytes: u64,
 }
 
-/// The sampled pages of a process in columns: page numbers, ascending, the stacks whose page faults mapped them in, and the
+/// The sampled pages of a process in columns: page numbers (addresses divided by the size of a page), ascending, the stacks whose page faults mapped them in, and the
 /// bytes that they stand for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct WhoTouched {
     pub pid: i32,
     pub started_ticks: Option<u64>,
+    /// Bytes of a page.
+    #[serde(default = "page_size::smallest", skip_serializing_if = "page_size::is_smallest")]
+    pub page_bytes: u64,
     pub pages: Vec<u64>,
     pub stacks: Vec<Option<u32>>,
     pub bytes: Vec<u64>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use capture::arch::{self, CLONE_FUNCTION, Registers, SYSTEM_CALL_BYTES, SYSTEM_CALL_RETURN};
 use capture::live::tracee::{Event, Resume, Wait, resume, wait_for_stop};
 use capture::live::{Pagemap, Stop};
-use capture::{Address, Error, Image, Memory, PAGE_SIZE, SystemCall, Unreadable, elf, proc};
+use capture::{Address, Error, Image, Memory, SystemCall, Unreadable, arch::page_size, elf, proc};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -159,7 +159,7 @@ impl BorrowedHandler {
 
     /// Returns an address below all that the thread uses, for the arguments of a function.
     pub(crate) fn scratch(&self) -> Address {
-        self.registers.stack_pointer().before(SCRATCH).align_down(PAGE_SIZE)
+        self.registers.stack_pointer().before(SCRATCH).align_down(page_size())
     }
 
     /// Makes the thread run `function` when it continues. The function returns into the kernel, which restores the

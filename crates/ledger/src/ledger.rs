@@ -223,8 +223,8 @@ impl Ledger {
                 let accounts = sum_up_owners();
                 let malloc = malloc.ok().map(|heap| {
                     let accounts = if facts.graph.is_some() { &accounts[..] } else { &[] };
-                    let pins = pins::find(heap, pages, owners, accounts);
-                    MallocAccount::new(heap, &booking, pages, pins)
+                    let pins = pins::find(heap, state, owners, accounts);
+                    MallocAccount::new(heap, &booking, state, pins)
                 });
                 let interpreter = parts.map(|parts| parts.account(&booking.parts));
                 (interpreter, booking, malloc)
@@ -505,7 +505,7 @@ fn check_rss(state: &ProcessState, rss_bytes: u64, findings: &mut Vec<Finding>) 
 }
 
 impl MallocAccount {
-    fn new(heap: &HeapMap, booking: &Booking, pages: &Pages, pins: Pins) -> Self {
+    fn new(heap: &HeapMap, booking: &Booking, state: &ProcessState, pins: Pins) -> Self {
         let arenas = heap.arenas.iter().zip(&booking.arenas).map(|(arena, causes)| ArenaAccount {
             address: arena.address,
             is_main: arena.is_main,
@@ -520,7 +520,8 @@ impl MallocAccount {
             totals: heap.totals,
             trim_yield_bytes: booking.causes[Cause::MallocUnreturned]
                 + booking.causes[Cause::MallocMuzzy],
-            trim_deferred_bytes: pages.deferred_bytes(&heap.trimmable),
+            trim_deferred_bytes: pages_of(state)
+                .deferred_bytes(&heap.trimmable, state.machine.huge_page_size()),
             trim_call: heap.trim_call.map(|call| call.shown),
             walker: heap.walker.clone(),
             tuning: heap.tuning,

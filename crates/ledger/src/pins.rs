@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use allocator::{BlockState, Extent, ExtentState, HeapMap};
-use capture::{Address, PAGE_SIZE, PageRun, Pages, intersection, length};
+use capture::{Address, PageRun, ProcessState, intersection, length};
 
 use crate::ownership::{AccountIndex, OwnerAccount, OwnerKind, Owners};
+use crate::pages::pages_of;
 
 /// The name of the owner of cached blocks.
 const CACHES: &str = "(thread caches)";
@@ -77,7 +78,7 @@ type Sums = BTreeMap<Option<u32>, (u64, u64)>;
 /// Finds the pins of a heap. `accounts` are the accounts of `owners`. Without owners, only size classes are counted.
 pub(crate) fn find(
     heap: &HeapMap,
-    pages: &Pages,
+    state: &ProcessState,
     owners: &Owners<'_>,
     accounts: &[OwnerAccount],
 ) -> Pins {
@@ -87,7 +88,8 @@ pub(crate) fn find(
     }
     let mut finder = Finder {
         index: owners.index(accounts),
-        resident: Resident { runs: pages.iter().as_slice() },
+        resident: Resident { runs: pages_of(state).iter().as_slice() },
+        page_size: state.machine.page_size,
         members: Vec::new(),
         free_bytes: 0,
         sums: Sums::new(),
@@ -139,6 +141,8 @@ fn pins(sums: Sums, accounts: &[OwnerAccount]) -> Vec<Pin> {
 struct Finder<'a> {
     index: AccountIndex<'a>,
     resident: Resident<'a>,
+    /// Bytes of a page.
+    page_size: u64,
     /// The owners of the blocks that keep the current slab or page.
     members: Vec<Option<u32>>,
     /// The free resident bytes of the current slab or page.
@@ -194,7 +198,7 @@ impl Finder<'_> {
                 BlockState::InUse | BlockState::Mmapped => self.owner_of(number),
             };
             // Only its first and its last page can have room for free memory.
-            let (first, last) = (range.start.align_down(PAGE_SIZE), last_page(&range));
+            let (first, last) = (range.start.align_down(self.page_size), self.last_page(&range));
             self.turn(&mut page, first);
             self.members.push(owner);
             if last > first {
@@ -208,8 +212,8 @@ impl Finder<'_> {
     fn add_free(&mut self, page: &mut Address, range: &Range<Address>) {
         let mut at = range.start;
         while at < range.end {
-            self.turn(page, at.align_down(PAGE_SIZE));
-            let end = page.offset(PAGE_SIZE).min(range.end);
+            self.turn(page, at.align_down(self.page_size));
+            let end = page.offset(self.page_size).min(range.end);
             self.free_bytes += self.resident.bytes(&(at..end));
             at = end;
         }
@@ -221,6 +225,10 @@ impl Finder<'_> {
             self.settle(None);
             *page = to;
         }
+    }
+
+    fn last_page(&self, range: &Range<Address>) -> Address {
+        range.end.before(1).align_down(self.page_size)
     }
 
     fn owner_of(&self, block: usize) -> Option<u32> {
@@ -242,10 +250,6 @@ impl Finder<'_> {
         self.members.clear();
         self.free_bytes = 0;
     }
-}
-
-fn last_page(range: &Range<Address>) -> Address {
-    range.end.before(1).align_down(PAGE_SIZE)
 }
 
 /// The parts of `range` outside `cut`.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
 use capture::live::PageFrame;
-use capture::{Address, Memory, PAGE_SIZE, PageRun, PageState, Pages, ProcessState};
+use capture::{Address, Machine, Memory, PageRun, PageState, Pages, ProcessState};
 
 use crate::ledger::{bytecode_of, causes_of, find_owners};
 use crate::{Causes, CodeFileAccount, Facts, OwnerAccount, WriteAccount, writes};
@@ -12,6 +12,8 @@ use crate::{Causes, CodeFileAccount, Facts, OwnerAccount, WriteAccount, writes};
 /// The resident pages of all members of a family, at about the same time.
 #[derive(Debug)]
 pub struct FamilyPages<'a> {
+    /// Bytes of a page.
+    page_size: u64,
     members: Vec<MemberPages<'a>>,
     /// The frames that more than one process maps, ascending.
     shared: Vec<SharedFrame>,
@@ -87,26 +89,30 @@ pub struct MemberAccounts {
 pub struct DistinctPages {
     key: RandomState,
     hashes: HashSet<u64>,
-    pages: u64,
+    read_bytes: u64,
+    distinct_bytes: u64,
 }
 
 impl DistinctPages {
     /// Adds a page.
     pub fn add(&mut self, page: &[u8]) {
-        self.pages += 1;
-        self.hashes.insert(self.key.hash_one(page));
+        let bytes = page.len() as u64;
+        self.read_bytes += bytes;
+        if self.hashes.insert(self.key.hash_one(page)) {
+            self.distinct_bytes += bytes;
+        }
     }
 
     /// The bytes of all pages that were added.
     #[must_use]
-    pub fn read_bytes(&self) -> u64 {
-        self.pages * PAGE_SIZE
+    pub const fn read_bytes(&self) -> u64 {
+        self.read_bytes
     }
 
     /// The bytes of the pages with different contents.
     #[must_use]
-    pub fn distinct_bytes(&self) -> u64 {
-        self.hashes.len() as u64 * PAGE_SIZE
+    pub const fn distinct_bytes(&self) -> u64 {
+        self.distinct_bytes
     }
 }
 
@@ -114,7 +120,7 @@ impl<'a> FamilyPages<'a> {
     /// Finds the frames that members share. If the kernel hides the numbers of frames, pages that are not exclusive count
     /// as the same if their addresses are the same; this is an estimate.
     #[must_use]
-    pub fn new(members: Vec<MemberPages<'a>>) -> Self {
+    pub fn new(machine: Machine, members: Vec<MemberPages<'a>>) -> Self {
         let mut mapped: Vec<(u64, u32)> = Vec::new();
         for (member, index) in members.iter().zip(0_u32..) {
             let shared = member.frames.iter().filter(|frame| !frame.is_exclusive);
@@ -127,7 +133,7 @@ impl<'a> FamilyPages<'a> {
             SharedFrame { frame, first, members: same.len() as u32 }
         });
         let shared = shared.collect();
-        Self { members, shared }
+        Self { page_size: machine.page_size, members, shared }
     }
 
     /// Returns the frames that members map and that others may map, too, ascending, with the number of members. Empty if
@@ -178,12 +184,13 @@ impl<'a> FamilyPages<'a> {
     pub fn parts(&self, index: usize, pages: &Pages) -> MemberParts {
         let member = &self.members[index];
         let (mut own, mut parents) = (Cursor(member.frames), self.parents(member));
+        let page_size = self.page_size;
         let mut counted = HashSet::new();
         let [mut all, mut some, mut private, mut copied] = [(); 4].map(|()| Vec::new());
         for run in pages.iter().filter(|run| run.state.is_resident()) {
-            for page in run.range.start.0 / PAGE_SIZE..run.range.end.0 / PAGE_SIZE {
-                let start = Address(page * PAGE_SIZE);
-                let alone = || PageRun { range: start..start.offset(PAGE_SIZE), ..run.clone() };
+            for page in run.range.start.0 / page_size..run.range.end.0 / page_size {
+                let start = Address(page * page_size);
+                let alone = || PageRun { range: start..start.offset(page_size), ..run.clone() };
                 let frame = own.at(page);
                 let shared = frame.and_then(|frame| self.shared(frame));
                 // A frame counts for the first member that maps it, and for the first page there.
@@ -286,7 +293,7 @@ impl MemberParts {
         });
         let writes = memories.map(|memories| {
             let accounts = &parts[3].owners;
-            writes::compare(facts, &owners, accounts, &self.copied, memories)
+            writes::compare(state, facts, &owners, accounts, &self.copied, memories)
         });
         MemberAccounts {
             parts,
@@ -319,6 +326,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use capture::MIN_PAGE_SIZE;
 
     /// Members with these frames at the pages 0, 1, 2 …; none for 0. Each page is anonymous.
     fn frames(members: &[Vec<u64>]) -> Vec<Vec<PageFrame>> {
@@ -338,12 +346,12 @@ mod tests {
         let parent = |index: usize| index.checked_sub(1).map(|_| 0);
         let members = frames.iter().enumerate();
         let members = members.map(|(index, frames)| MemberPages { frames, parent: parent(index) });
-        FamilyPages::new(members.collect())
+        FamilyPages::new(Machine::default(), members.collect())
     }
 
     fn resident(frames: &[PageFrame]) -> Pages {
         let run = |it: &PageFrame| PageRun {
-            range: Address(it.page * PAGE_SIZE)..Address((it.page + 1) * PAGE_SIZE),
+            range: Address(it.page * MIN_PAGE_SIZE)..Address((it.page + 1) * MIN_PAGE_SIZE),
             state: PageState::Anonymous,
             huge: false,
         };
@@ -351,7 +359,7 @@ mod tests {
     }
 
     fn count(pages: &Pages) -> usize {
-        (pages.resident_bytes(&(Address(0)..Address(u64::MAX))) / PAGE_SIZE) as usize
+        (pages.resident_bytes(&(Address(0)..Address(u64::MAX))) / MIN_PAGE_SIZE) as usize
     }
 
     proptest! {
@@ -396,7 +404,7 @@ mod tests {
         assert_eq!((count(&parts.private), count(&parts.copied)), (2, 1));
         let sharing = [(0, 1, Sharing::All), (1, 1, Sharing::Copied), (2, 1, Sharing::Private)];
         assert_eq!(family.sharing(1), sharing);
-        assert_eq!(parts.copied.iter().next().unwrap().range.start, Address(PAGE_SIZE));
+        assert_eq!(parts.copied.iter().next().unwrap().range.start, Address(MIN_PAGE_SIZE));
     }
 
     #[test]

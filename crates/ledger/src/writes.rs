@@ -3,19 +3,18 @@
 use std::collections::{HashMap, HashSet};
 
 use allocator::{Block, BlockState, HeapMap};
-use capture::{Address, Memory, PAGE_SIZE, Pages};
+use capture::{Address, Memory, Pages, ProcessState};
 use ruby::{HeapPage, ObjectHead, ObjectSpace, SlotState, SlotType};
 
 use crate::ownership::{AccountIndex, Owners};
 use crate::{Cause, Facts, OwnerAccount};
 
 const WORD: u64 = 8;
-const WORDS: usize = (PAGE_SIZE / WORD) as usize;
 /// Pages that are read at a time.
 const PAGES_PER_READ: usize = 64;
 
 /// The words of a page.
-type Words = [u64; WORDS];
+type Words = [u64];
 
 /// A reason why a page differs from the parent's. A page counts for one: the last one here that any of its words has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,6 +87,7 @@ pub struct WriteAccount {
 
 /// Compares the `copied` pages of a process, whose memory is `own`, with those of its parent. `accounts` are those of `owners`.
 pub(crate) fn compare(
+    state: &ProcessState,
     facts: &Facts,
     owners: &Owners<'_>,
     accounts: &[OwnerAccount],
@@ -111,16 +111,17 @@ pub(crate) fn compare(
         block: blocks.next(),
     };
     let mut sums: HashMap<(Write, Option<u32>), u64> = HashMap::new();
-    each_pair(copied, [own, parents], |at, words| {
+    let page_size = state.machine.page_size;
+    each_pair(page_size, copied, [own, parents], |at, words| {
         let Some([after, before]) = words else {
-            *sums.entry((Write::Unread, None)).or_default() += PAGE_SIZE;
+            *sums.entry((Write::Unread, None)).or_default() += page_size;
             return;
         };
         let (write, writes) = comparison.page(at, before, after, &mut blocks);
         let count = writes.iter().map(|(_, count)| count).sum::<u64>().max(1);
-        let mut left = PAGE_SIZE;
+        let mut left = page_size;
         for (owner, words) in writes {
-            let bytes = PAGE_SIZE * words / count;
+            let bytes = page_size * words / count;
             *sums.entry((write, owner)).or_default() += bytes;
             left -= bytes;
         }
@@ -137,13 +138,14 @@ pub(crate) fn compare(
 
 /// Calls `visit` with the address of each page and its words in both memories; `None` if one of them could not be read.
 fn each_pair(
+    page_size: u64,
     pages: &Pages,
     memories: [&dyn Memory; 2],
     mut visit: impl FnMut(Address, Option<[&Words; 2]>),
 ) {
-    let page = PAGE_SIZE as usize;
+    let page = page_size as usize;
     let mut buffers = [(); 2].map(|()| vec![0; PAGES_PER_READ * page]);
-    let mut words = [[0; WORDS]; 2];
+    let mut words = [(); 2].map(|()| vec![0; page / WORD as usize]);
     for run in pages.iter() {
         let mut at = run.range.start;
         while at < run.range.end {
@@ -166,7 +168,7 @@ fn each_pair(
             if read < wanted {
                 // The pages behind this one may be readable.
                 visit(at, None);
-                at = at.offset(PAGE_SIZE);
+                at = at.offset(page_size);
             }
         }
     }
@@ -198,7 +200,7 @@ impl<'a> Comparison<'a> {
         let mut writes: Vec<(Option<u32>, u64)> = Vec::new();
         // Of a page without any difference, all words count: its owners may have written what was there before.
         let is_same = before == after;
-        for word in (0..WORDS).filter(|&word| is_same || before[word] != after[word]) {
+        for word in (0..after.len()).filter(|&word| is_same || before[word] != after[word]) {
             let address = at.offset(word as u64 * WORD);
             let (write, owner) = match self.heap_page(address) {
                 Some(page) => self.slot_word(page, at, word, before, after),

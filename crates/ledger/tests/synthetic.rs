@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use capture::{Address, Image, Origin, Severity, Sysroot};
+use capture::{Address, Image, Machine, Origin, Severity, Sysroot};
 use ledger::{Cause, Extent, Facts, Ledger, MemoryMap, PageUse, Use};
 use proptest::prelude::*;
 use testkit::{
@@ -25,9 +25,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(prop_oneof![3 => malloc, 2 => free], 0..200)
 }
 
+/// A machine with pages of any size.
+fn machine() -> impl Strategy<Value = Machine> {
+    let sizes = [4, 16, 64].map(|kibibytes| Machine::with_pages_of(kibibytes << 10));
+    prop::sample::select(sizes.to_vec()).prop_map(|it| it.expect("kernels have it"))
+}
+
 /// Runs the steps. Returns the heap and the pointers that are still allocated.
-fn run(release: GlibcRelease, steps: &[Step]) -> (MallocHeap, Vec<u64>) {
-    let mut heap = MallocHeap::new(release, 3);
+fn run(machine: Machine, release: GlibcRelease, steps: &[Step]) -> (MallocHeap, Vec<u64>) {
+    let mut heap = MallocHeap::on(machine, release, 3);
     let mut pointers = Vec::new();
     for step in steps {
         match *step {
@@ -46,7 +52,9 @@ fn run(release: GlibcRelease, steps: &[Step]) -> (MallocHeap, Vec<u64>) {
 fn process(heap: &MallocHeap, pointers: &[u64]) -> (Image<'static>, SyntheticMemory) {
     let mut memory = SyntheticMemory::default();
     let truth = heap.write(&mut memory);
-    let mut ruby = RubyHeap::new(RubyRelease::V3_1);
+    // Heap pages of 16 KiB are no pages of a machine with larger ones.
+    let is_large = memory.machine.page_size > 16 << 10;
+    let mut ruby = RubyHeap::new(if is_large { RubyRelease::V3_3 } else { RubyRelease::V3_1 });
     for &pointer in pointers {
         ruby.string_at(pointer, 99);
     }
@@ -120,9 +128,9 @@ proptest! {
 
     #[test]
     fn the_books_balance_and_name_what_strings_hold(
-        release in prop::sample::select(&RELEASES[..]), steps in steps()
+        machine in machine(), release in prop::sample::select(&RELEASES[..]), steps in steps()
     ) {
-        let (heap, pointers) = run(release, &steps);
+        let (heap, pointers) = run(machine, release, &steps);
         let (image, _) = process(&heap, &pointers);
         let ledger = draw_up(&image);
         let pages = image.state.pages.as_ref().unwrap();
@@ -188,9 +196,9 @@ proptest! {
 
     #[test]
     fn damaged_memory_neither_panics_nor_unbalances_the_books(
-        steps in steps(), damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>()), 1..40)
+        machine in machine(), steps in steps(), damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>()), 1..40)
     ) {
-        let (heap, pointers) = run(GlibcRelease::V2_36, &steps);
+        let (heap, pointers) = run(machine, GlibcRelease::V2_36, &steps);
         let (image, mut memory) = process(&heap, &pointers);
         let runs: Vec<_> = image.state.pages.as_ref().unwrap().iter().cloned().collect();
         for (place, word) in damage {
@@ -229,10 +237,10 @@ proptest! {
 
     #[test]
     fn a_core_tells_what_the_process_did(
-        steps in steps(), is_kernels in any::<bool>(), damage in prop::collection::vec(
+        machine in machine(), steps in steps(), is_kernels in any::<bool>(), damage in prop::collection::vec(
             (any::<prop::sample::Index>(), any::<u8>()), 0..20)
     ) {
-        let (heap, pointers) = run(GlibcRelease::V2_36, &steps);
+        let (heap, pointers) = run(machine, GlibcRelease::V2_36, &steps);
         let (image, memory) = process(&heap, &pointers);
         let alive = draw_up(&image);
         let folder = tempfile::tempdir().unwrap();

@@ -48,7 +48,7 @@ fn old_objects(report: &Report) -> MemoryMap {
         owners: 0..count,
         pages: 0..0,
     };
-    MemoryMap { areas: vec![area], columns }
+    MemoryMap { areas: vec![area], columns, ..MemoryMap::default() }
 }
 
 /// Adds bytes to a cause.

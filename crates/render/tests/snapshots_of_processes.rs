@@ -37,7 +37,7 @@ fn snapshot() -> Snapshot {
         area(0x20_0000, 1, AreaKind::HeapPages, [3..7, 2..5, 1..3, 1..2], 3),
         area(0x30_0000, others, AreaKind::Anonymous, [7..7, 5..5, 3..3, 2..runs], 0),
     ];
-    Snapshot { report, memory_map: MemoryMap { areas, columns } }
+    Snapshot { report, memory_map: MemoryMap { areas, columns, ..MemoryMap::default() } }
 }
 
 #[test]

@@ -271,7 +271,7 @@ fn a_ruby_that_is_only_starting_is_an_error_of_its_own() {
     let heap = lively(RubyRelease::V3_3);
     heap.write(&mut memory);
     let object = heap.object_class();
-    let library = 0x7f10_0000_0000..0x7f10_0001_0000_u64;
+    let library = 0x7f10_0000_0000..0x7f10_0002_0000_u64;
     let variable = library.step_by(8).find(|&at| memory.word(at) == object).expect("it is there");
     memory.write_u64(variable, 0);
     let error = ruby::read(&memory.image()).unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use capture::PAGE_SIZE;
+use capture::arch::page_size;
 
 use crate::book::{Access, Book, Sample};
 use crate::budget::Budget;
@@ -69,7 +69,7 @@ impl Account {
         for Sample { access, stack, faults, pages, .. } in samples {
             let Some(Access { address, .. }) = access else { continue };
             // A copied page has the contents of other code.
-            let page = (pages > 0).then_some(address.0 / PAGE_SIZE);
+            let page = (pages > 0).then_some(address.0 / page_size());
             self.touched.add(process.pid, page, stack, faults.max(pages));
         }
     }
@@ -82,7 +82,7 @@ impl Account {
             0 => 0,
             _ => period.saturating_mul(process.pages_per_fault * process.threads()),
         };
-        let divided = self.book.extend(&process.rows, rest.min(pages.saturating_mul(PAGE_SIZE)));
+        let divided = self.book.extend(&process.rows, rest.min(pages.saturating_mul(page_size())));
         self.unsampled_bytes += rest - divided;
         self.ended.push(process.growth());
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use capture::{Address, PAGE_SIZE};
+use capture::{Address, arch::page_size};
 use ruby::Frame;
 
 use crate::kind::Kind;
@@ -115,8 +115,8 @@ impl Book {
             row.bytes += part;
             row.prompt_bytes += if sample.is_prompt { part } else { 0 };
             let copied = if sample.pages == 0 { sample.faults } else { 0 };
-            row.copied_bytes += copied.saturating_mul(PAGE_SIZE);
-            row.faulted_bytes += (copied + sample.pages).saturating_mul(PAGE_SIZE);
+            row.copied_bytes += copied.saturating_mul(page_size());
+            row.faulted_bytes += (copied + sample.pages).saturating_mul(page_size());
         }
         parts
     }
@@ -171,12 +171,12 @@ pub(crate) mod tests {
         // Without growth the pages are faulted in all the same.
         book.divide(0, &[sample(None, 8, true)], place);
         let faulted: Vec<u64> = book.profile.growth.iter().map(|it| it.faulted_bytes).collect();
-        assert_eq!(faulted, [32 * PAGE_SIZE, 32 * PAGE_SIZE, 8 * PAGE_SIZE]);
+        assert_eq!(faulted, [32 * page_size(), 32 * page_size(), 8 * page_size()]);
         // A copy of a shared page is no growth.
         book.divide(4096, &[sample(Some(2), 0, true), sample(Some(0), 16, true)], place);
         let rows: Vec<_> =
             book.profile.growth.iter().map(|it| (it.stack, it.bytes, it.copied_bytes)).collect();
-        let copied = 16 * PAGE_SIZE;
+        let copied = 16 * page_size();
         let expected =
             [(Some(0), 501 + 4096, 0), (Some(1), 500, 0), (None, 0, 0), (Some(2), 0, copied)];
         assert_eq!(rows, expected);

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use capture::live::{MappingQuery, Pagemap, page_faults};
-use capture::{Address, Backing, Image, Mapping, PAGE_SIZE, proc};
+use capture::{Address, Backing, Image, Mapping, arch::page_size, proc};
 use ruby::{ContextPath, NoStack, RunningStack};
 
 use crate::book::Access;
@@ -342,7 +342,7 @@ impl Process {
 
     /// Returns true if a fault at `at` copied a shared page.
     pub(crate) fn is_copy(&self, at: Address) -> bool {
-        self.shared.has(at.0 / PAGE_SIZE)
+        self.shared.has(at.0 / page_size())
     }
 
     /// The pages that a fault at `at` has added.
@@ -371,7 +371,8 @@ impl Process {
     /// The growth to attribute to samples that stand for `pages`: not more than they touched. The rest belongs to threads
     /// that are in the middle of a period.
     pub(crate) fn take_growth(&mut self, pages: u64) -> u64 {
-        let bytes = (self.peak_bytes - self.attributed_bytes).min(pages.saturating_mul(PAGE_SIZE));
+        let bytes =
+            (self.peak_bytes - self.attributed_bytes).min(pages.saturating_mul(page_size()));
         self.attributed_bytes += bytes;
         bytes
     }

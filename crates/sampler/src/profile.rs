@@ -142,6 +142,8 @@ pub struct Touched {
     pub pid: i32,
     /// The time at which it began, in clock ticks since boot; `None` if that is unknown.
     pub started_ticks: Option<u64>,
+    /// Bytes of a page.
+    pub page_size: u64,
     /// The pages, ascending.
     pub pages: Vec<TouchedPage>,
 }

@@ -249,7 +249,7 @@ mod tests {
     use crate::book::tests::sample;
     use crate::kind::Kind;
     use crate::profile::MachineCode;
-    use capture::PAGE_SIZE;
+    use capture::arch::page_size;
 
     /// The period was changed, and forks were looked at, with real-time priority.
     #[test]
@@ -299,7 +299,7 @@ mod tests {
         sampler.settle(own);
         let profile = sampler.account.take();
         let growth = profile.growth[0];
-        let bound = threads * period * PAGE_SIZE;
+        let bound = threads * period * page_size();
         assert!(growth.bytes > 1 << 20 && growth.bytes <= (1 << 20) + bound, "{growth:?}");
         // What is not known to be prompt does not count as prompt.
         assert_eq!(growth.prompt_bytes, 1 << 20);

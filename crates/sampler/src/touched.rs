@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use capture::PAGE_SIZE;
+use capture::arch::page_size;
 
 use crate::profile::{Touched, TouchedPage};
 
@@ -69,7 +69,7 @@ impl TouchedPages {
     pub(crate) fn take(&mut self, pid: i32, started_ticks: Option<u64>, faults: u64) -> Touched {
         let Pages { kept, sampled_faults } = self.processes.remove(&pid).unwrap_or_default();
         let scale = faults.max(sampled_faults) as f64 / sampled_faults.max(1) as f64;
-        let scale = scale * f64::from(1 << self.zero_bits.min(30)) * PAGE_SIZE as f64;
+        let scale = scale * f64::from(1 << self.zero_bits.min(30)) * page_size() as f64;
         let page = |(page, (stack, faults)): (u64, (Option<u32>, u64))| TouchedPage {
             page,
             stack,
@@ -77,7 +77,7 @@ impl TouchedPages {
         };
         let mut pages: Vec<TouchedPage> = kept.into_iter().map(page).collect();
         pages.sort_unstable_by_key(|it| it.page);
-        Touched { pid, started_ticks, pages }
+        Touched { pid, started_ticks, page_size: page_size(), pages }
     }
 }
 
@@ -97,9 +97,9 @@ mod tests {
         touched.add(7, Some(100), Some(2), 16);
         touched.add(7, Some(90), None, 32);
         touched.add(8, Some(50), Some(3), 16);
-        let Touched { pid, started_ticks, pages } = touched.take(7, Some(5), 128);
+        let Touched { pid, started_ticks, pages, .. } = touched.take(7, Some(5), 128);
         assert_eq!((pid, started_ticks), (7, Some(5)));
-        let page = |page, stack, faults| TouchedPage { page, stack, bytes: faults * PAGE_SIZE };
+        let page = |page, stack, faults| TouchedPage { page, stack, bytes: faults * page_size() };
         // 64 of 128 faults are in samples.
         assert_eq!(pages, [page(90, None, 64), page(100, Some(2), 32)]);
         touched.keep(8, |pages| pages.iter().map(|&page| page != 50).collect());
@@ -116,7 +116,7 @@ mod tests {
         let pages = touched.take(7, None, count).pages;
         assert!(pages.len() <= MAX_PAGES, "{}", pages.len());
         let bytes: u64 = pages.iter().map(|it| it.bytes).sum();
-        let share = bytes as f64 / (count * PAGE_SIZE) as f64;
+        let share = bytes as f64 / (count * page_size()) as f64;
         assert!((0.97..1.03).contains(&share), "{share}");
     }
 }

@@ -2,11 +2,12 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
-use capture::{Address, Backing, Mapping, Memory, PAGE_SIZE, Thread, length};
+use capture::{Address, Backing, Mapping, Memory, Thread, length};
 
 use crate::SyntheticMemory;
 
-const PAGE: usize = PAGE_SIZE as usize;
+/// The type of the page size in the auxiliary vector.
+const AT_PAGESZ: u64 = 6;
 
 /// The program that writes a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,7 @@ impl SyntheticCore {
     /// The core of a process with this memory and these threads. The first one is the main thread.
     #[must_use]
     pub fn new(writer: CoreWriter, memory: &SyntheticMemory, threads: &[Thread]) -> Self {
+        let page_size = memory.machine.page_size;
         Self {
             writer,
             memory: memory.clone(),
@@ -50,7 +52,7 @@ impl SyntheticCore {
             pid: threads.first().map_or(1, |thread| thread.tid),
             signal: if writer == CoreWriter::Kernel { 6 } else { 0 },
             arguments: "ruby synthetic.rb ".into(),
-            auxiliary: Vec::new(),
+            auxiliary: vec![(AT_PAGESZ, page_size)],
             not_dumped: Vec::new(),
             machine: 62,
             kind: 4,
@@ -66,21 +68,26 @@ impl SyntheticCore {
         let (head, offsets, end) = self.head();
         file.write_all(&head).expect("the core can be written");
         let state = self.memory.state();
+        let page_size = self.page_size();
         let pages = state.pages.expect("synthetic memory has page states");
         for (mapping, offset) in state.mappings.iter().zip(offsets) {
             let Some(offset) = offset else { continue };
-            for page in 0..length(&mapping.range) / PAGE_SIZE {
-                let at = mapping.range.start.offset(page * PAGE_SIZE);
-                let is_there = pages.resident_bytes(&(at..at.offset(PAGE_SIZE))) > 0;
+            for page in 0..length(&mapping.range) / page_size {
+                let at = mapping.range.start.offset(page * page_size);
+                let is_there = pages.resident_bytes(&(at..at.offset(page_size))) > 0;
                 if is_there || self.writer == CoreWriter::Debugger {
-                    let mut bytes = [0; PAGE];
+                    let mut bytes = vec![0; page_size as usize];
                     self.memory.read(at, &mut bytes);
-                    file.seek(SeekFrom::Start(offset + page * PAGE_SIZE)).expect("it is a file");
+                    file.seek(SeekFrom::Start(offset + page * page_size)).expect("it is a file");
                     file.write_all(&bytes).expect("the core can be written");
                 }
             }
         }
         file.set_len(end).expect("the core can be written");
+    }
+
+    fn page_size(&self) -> u64 {
+        self.memory.machine.page_size
     }
 
     /// Returns the headers and notes, the offset of each mapping's bytes, and the size of the file.
@@ -97,7 +104,7 @@ impl SyntheticCore {
         // Room for a section header.
         let mut at = notes_at + notes.len() as u64 + 64;
         if self.writer == CoreWriter::Kernel {
-            at = at.next_multiple_of(PAGE_SIZE);
+            at = at.next_multiple_of(self.page_size());
         }
         let mut programs = program(4, 4, notes_at, 0, notes.len() as u64, 0);
         let mut offsets = Vec::new();
@@ -180,7 +187,7 @@ impl SyntheticCore {
 
     /// The kernel counts offsets in pages, gdb in bytes.
     fn files<'a>(&self, mappings: impl Iterator<Item = &'a Mapping>) -> Vec<u8> {
-        let unit = if self.writer == CoreWriter::Kernel { PAGE_SIZE } else { 1 };
+        let unit = if self.writer == CoreWriter::Kernel { self.page_size() } else { 1 };
         let mut numbers = Vec::new();
         let mut names = Vec::new();
         for mapping in mappings {
@@ -201,7 +208,7 @@ impl SyntheticCore {
 fn program(kind: u32, flags: u32, offset: u64, address: u64, dumped: u64, bytes: u64) -> Vec<u8> {
     let mut header = kind.to_le_bytes().to_vec();
     header.extend(flags.to_le_bytes());
-    for word in [offset, address, 0, dumped, bytes, if kind == 1 { PAGE_SIZE } else { 0 }] {
+    for word in [offset, address, 0, dumped, bytes, u64::from(kind == 1) << 12] {
         header.extend(word.to_le_bytes());
     }
     header

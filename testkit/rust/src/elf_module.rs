@@ -5,7 +5,8 @@ use capture::{Address, Backing, Mapping};
 
 use crate::SyntheticMemory;
 
-const CODE_BYTES: u64 = 0x4000;
+/// A whole number of pages on every machine.
+pub(crate) const CODE_BYTES: u64 = 0x1_0000;
 const DYNAMIC: u64 = 0x400;
 const SYMBOLS: u64 = 0x600;
 const STRINGS: u64 = 0x1000;
@@ -149,9 +150,11 @@ impl ElfModule {
         let mapping = |start: u64, bytes: u64| {
             Mapping::anonymous(Address(self.base + start)..Address(self.base + start + bytes))
         };
+        let whole = |bytes: u64| bytes.next_multiple_of(memory.machine.page_size);
         let code = Mapping { writable: false, executable: true, ..mapping(0, CODE_BYTES) };
         memory.mappings.push(Mapping { backing: file.clone(), ..code });
-        let data = Mapping { file_offset: CODE_BYTES, ..mapping(CODE_BYTES, self.variable_bytes) };
+        let data =
+            Mapping { file_offset: CODE_BYTES, ..mapping(CODE_BYTES, whole(self.variable_bytes)) };
         memory.mappings.push(Mapping { backing: file, ..data });
         self.write_headers(memory);
         self.write_symbols(memory);

@@ -10,11 +10,10 @@ mod writing;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use capture::Thread;
+use capture::{Machine, Thread};
 
 use libc::SyntheticLibc;
 
-const PAGE: u64 = 4096;
 const HEAP_SPAN: u64 = 64 << 20;
 const BREAK_START: u64 = 0x5555_5600_0000;
 const HEAPS_START: u64 = 0x7d00_0000_0000;
@@ -80,7 +79,7 @@ impl GlibcRelease {
 
     /// Returns a link that is stored at `at` and leads to `to`.
     fn link(self, at: u64, to: u64) -> u64 {
-        if self == Self::V2_31 { to } else { (at / PAGE) ^ to }
+        if self == Self::V2_31 { to } else { (at >> 12) ^ to }
     }
 }
 
@@ -133,6 +132,8 @@ pub struct MallocTruth {
 #[derive(Debug, Clone)]
 pub struct MallocHeap {
     release: GlibcRelease,
+    /// The machine of the process.
+    machine: Machine,
     arenas: Vec<Arena>,
     threads: Vec<Cache>,
     mmapped: Vec<Mmapped>,
@@ -186,8 +187,15 @@ impl MallocHeap {
     /// A heap with an arena for each of `threads` threads, and a further thread that has never allocated.
     #[must_use]
     pub fn new(release: GlibcRelease, threads: usize) -> Self {
+        Self::on(Machine::default(), release, threads)
+    }
+
+    /// Like [`MallocHeap::new`], on a machine of any page size.
+    #[must_use]
+    pub fn on(machine: Machine, release: GlibcRelease, threads: usize) -> Self {
         let mut heap = Self {
             release,
+            machine,
             arenas: Vec::new(),
             threads: Vec::new(),
             mmapped: Vec::new(),
@@ -215,7 +223,7 @@ impl MallocHeap {
             self.next_heap += 2 * HEAP_SPAN;
             arena.address = heap + self.release.heap_info_bytes();
             let first = (arena.address + self.release.arena_bytes()).next_multiple_of(16);
-            arena.begin(heap, first, heap + 2 * PAGE);
+            arena.begin(heap, first, heap + 2 * self.machine.page_size);
         }
         self.arenas.push(arena);
     }
@@ -321,7 +329,7 @@ impl MallocHeap {
     fn map(&mut self, size: u64, alignment: u64) -> u64 {
         let tail = if self.release == GlibcRelease::V2_43 { 16 } else { 0 };
         let spare = if alignment > 16 { alignment + 32 } else { 0 };
-        let bytes = (size + spare + 16).next_multiple_of(PAGE);
+        let bytes = (size + spare + 16).next_multiple_of(self.machine.page_size);
         let base = self.take_mapping(bytes);
         let mut header = (base + 16).next_multiple_of(alignment) - 16;
         if header != base && header - base < 32 && tail == 0 {
@@ -333,7 +341,8 @@ impl MallocHeap {
 
     /// Takes address space for a mapping; sometimes right behind the one before, sometimes not.
     fn take_mapping(&mut self, bytes: u64) -> u64 {
-        let base = self.next_mapping + self.next_mapping / PAGE % 3 * PAGE;
+        let page_size = self.machine.page_size;
+        let base = self.next_mapping + self.next_mapping / page_size % 3 * page_size;
         self.next_mapping = base + bytes;
         base
     }
@@ -353,7 +362,8 @@ impl MallocHeap {
     }
 
     fn grow(&mut self, index: usize, size: u64) {
-        let bytes = (size + 3 * PAGE).next_multiple_of(PAGE);
+        let page_size = self.machine.page_size;
+        let bytes = (size + 3 * page_size).next_multiple_of(page_size);
         let heap_info_bytes = self.release.heap_info_bytes();
         if index > 0 {
             let arena = &mut self.arenas[index];
@@ -373,7 +383,7 @@ impl MallocHeap {
             arena.begin(base, base, base + bytes);
         } else if self.arenas[0].must_jump || self.arenas[0].top.is_none() {
             let start = self.break_end.next_multiple_of(16);
-            let end = (start + bytes).next_multiple_of(PAGE);
+            let end = (start + bytes).next_multiple_of(page_size);
             let arena = &mut self.arenas[0];
             let before = arena.stretches.last().map_or(start, |last| last.end);
             arena.fence(true);

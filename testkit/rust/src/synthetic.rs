@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 
 use capture::{
-    Address, Image, Mapping, Mappings, Memory, PAGE_SIZE, PageRun, PageState, Pages, ProcessState,
-    Source,
+    Address, Image, MIN_PAGE_SIZE, Machine, Mapping, Mappings, Memory, PageRun, PageState, Pages,
+    ProcessState, Source,
 };
 
-const PAGE: usize = PAGE_SIZE as usize;
+/// The bytes that are kept together, whatever the pages of the machine are.
+const PART: usize = MIN_PAGE_SIZE as usize;
 
 /// Memory that a test writes: pages become resident when they are written, and unwritten pages within a mapping are
 /// absent (zeros), as in a process.
@@ -13,7 +14,10 @@ const PAGE: usize = PAGE_SIZE as usize;
 pub struct SyntheticMemory {
     /// The mappings of the process. Pages outside them cannot be read.
     pub mappings: Vec<Mapping>,
-    pages: BTreeMap<u64, Box<[u8; PAGE]>>,
+    /// The machine of the process, whose pages become resident as a whole.
+    pub machine: Machine,
+    /// What was written, in parts that are smaller than a page or as large.
+    parts: BTreeMap<u64, Box<[u8; PART]>>,
 }
 
 impl SyntheticMemory {
@@ -26,8 +30,8 @@ impl SyntheticMemory {
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         for (index, byte) in bytes.iter().enumerate() {
             let at = at + index as u64;
-            let page = self.pages.entry(at / PAGE_SIZE).or_insert_with(|| Box::new([0; PAGE]));
-            page[(at % PAGE_SIZE) as usize] = *byte;
+            let part = self.parts.entry(at / MIN_PAGE_SIZE).or_insert_with(|| Box::new([0; PART]));
+            part[(at % MIN_PAGE_SIZE) as usize] = *byte;
         }
     }
 
@@ -38,9 +42,9 @@ impl SyntheticMemory {
 
     /// Makes the whole pages within `start..start + bytes` absent, as madvise(MADV_DONTNEED) does.
     pub fn discard(&mut self, start: u64, bytes: u64) {
-        let first = start.div_ceil(PAGE_SIZE);
-        let end = (start + bytes) / PAGE_SIZE;
-        self.pages.retain(|page, _| !(first..end).contains(page));
+        let page_size = self.machine.page_size;
+        let absent = start.next_multiple_of(page_size)..(start + bytes) / page_size * page_size;
+        self.parts.retain(|part, _| !absent.contains(&(part * MIN_PAGE_SIZE)));
     }
 
     /// The word at `at`; zero if nothing was written there.
@@ -54,14 +58,19 @@ impl SyntheticMemory {
     /// The state of a process with this memory: its mappings, and its pages as resident.
     #[must_use]
     pub fn state(&self) -> ProcessState {
-        let run = |&page: &u64| PageRun {
-            range: Address(page * PAGE_SIZE)..Address((page + 1) * PAGE_SIZE),
+        let page_size = self.machine.page_size;
+        let run = |page: u64| PageRun {
+            range: Address(page * page_size)..Address((page + 1) * page_size),
             state: PageState::Anonymous,
             huge: false,
         };
+        let mut pages: Vec<u64> =
+            self.parts.keys().map(|part| part * MIN_PAGE_SIZE / page_size).collect();
+        pages.dedup();
         ProcessState {
+            machine: self.machine,
             mappings: Mappings::new(self.mappings.clone()),
-            pages: Some(Pages::new(self.pages.keys().map(run).collect())),
+            pages: Some(Pages::new(pages.into_iter().map(run).collect())),
             ..ProcessState::default()
         }
     }
@@ -78,11 +87,11 @@ impl Memory for SyntheticMemory {
         let mut done = 0;
         while done < into.len() {
             let at = at.offset(done as u64).0;
-            let within = (at % PAGE_SIZE) as usize;
-            let bytes = (into.len() - done).min(PAGE - within);
+            let within = (at % MIN_PAGE_SIZE) as usize;
+            let bytes = (into.len() - done).min(PART - within);
             let part = &mut into[done..done + bytes];
-            match self.pages.get(&(at / PAGE_SIZE)) {
-                Some(page) => part.copy_from_slice(&page[within..within + bytes]),
+            match self.parts.get(&(at / MIN_PAGE_SIZE)) {
+                Some(kept) => part.copy_from_slice(&kept[within..within + bytes]),
                 None => part.fill(0),
             }
             done += bytes;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use capture::{Address, Image, Memory, PAGE_SIZE, Window};
+use capture::{Address, Image, Memory, Window};
 
 use crate::candidate_mappings::lies_in_memory;
 use crate::glibc::arena_list::{ArenaList, MIN_HEAP_ALIGNMENT};
@@ -71,7 +71,7 @@ fn find(
         }
         let bytes = image.read_u64(heap.offset(layout.size))?;
         let range = heap..heap.offset(bytes);
-        if !bytes.is_multiple_of(PAGE_SIZE) || !lies_in_memory(image, &range) {
+        if !bytes.is_multiple_of(image.page_size()) || !lies_in_memory(image, &range) {
             return Err(Inconsistency::new(
                 heap,
                 format!("a heap of {bytes:#x} bytes cannot be here"),

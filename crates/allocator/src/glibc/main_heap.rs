@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use capture::{Address, Backing, Image, Memory, PAGE_SIZE, Window, length};
+use capture::{Address, Backing, Image, Memory, Window, length};
 
 use crate::candidate_mappings::{is_candidate, mmapped_memory, touched_pages};
 use crate::glibc::inconsistency::Inconsistency;
@@ -123,10 +123,11 @@ impl Search<'_, '_, '_> {
         while !self.found_top() {
             let Some(last) = self.segments.last() else { return };
             let from = last.range.end;
-            let rest = from.align_down(PAGE_SIZE)..limit;
+            let page_size = self.image.page_size();
+            let rest = from.align_down(page_size)..limit;
             let pages = touched_pages(self.image, &rest);
             let starts = pages.flat_map(|page| {
-                (0..PAGE_SIZE / HEADER).map(move |index| page.offset(index * HEADER))
+                (0..page_size / HEADER).map(move |index| page.offset(index * HEADER))
             });
             let mut starts = starts.filter(|&start| start >= from);
             let Some(segment) = starts.find_map(|start| self.try_at(start, limit)) else { return };

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Severity, Window, length};
+use capture::{Address, Finding, Image, MIN_PAGE_SIZE, Memory, Severity, Window, length};
 
 use crate::candidate_mappings::{mmapped_memory, touched_pages};
 use crate::glibc::layout::{HEADER, IS_MMAPPED, MINSIZE};
@@ -41,8 +41,9 @@ pub(crate) fn find(
         return Vec::new();
     }
     let memory = mmapped_memory(image);
-    let gaps: Vec<_> = memory.iter().flat_map(|memory| gaps(memory, taken)).collect();
-    let window = Window::new(image, PAGE_SIZE as usize);
+    let gaps: Vec<_> =
+        memory.iter().flat_map(|memory| gaps(memory, taken, image.page_size())).collect();
+    let window = Window::new(image, MIN_PAGE_SIZE as usize);
     let mut search = Search { image, window, tail: parameters.mmapped_tail, everywhere: false };
     let mut found = search.by_mappings(&gaps);
     if !is_complete(parameters, &found) {
@@ -53,18 +54,18 @@ pub(crate) fn find(
         found = search.by_pages(&gaps);
         reconcile(parameters, &mut found, findings);
     }
-    findings.extend(drift(parameters, &found));
+    findings.extend(drift(parameters, &found, image.page_size()));
     found
 }
 
 /// The parts of `memory` that lie in none of `taken`, which is ascending.
-fn gaps(memory: &Range<Address>, taken: &[Range<Address>]) -> Vec<Range<Address>> {
+fn gaps(memory: &Range<Address>, taken: &[Range<Address>], page_size: u64) -> Vec<Range<Address>> {
     let mut gaps = Vec::new();
     let mut start = memory.start;
     let first = taken.partition_point(|range| range.end <= memory.start);
     for range in taken[first..].iter().take_while(|range| range.start < memory.end) {
         gaps.push(start..range.start.max(start));
-        start = range.end.align_up(PAGE_SIZE).max(start);
+        start = range.end.align_up(page_size).max(start);
     }
     gaps.push(start..memory.end.max(start));
     gaps.retain(|gap| length(gap) > 0);
@@ -126,9 +127,10 @@ impl Search<'_, '_> {
     fn read_at(&mut self, base: Address, limit: Address) -> Option<Mmapped> {
         let first = self.read_header(base).filter(|first| first.distance == 0)?;
         let end = first.end.min(limit);
+        let page_size = self.image.page_size();
         let is_whole = |header: &Header| {
             header.distance == header.at - base
-                && header.end.is_aligned(PAGE_SIZE)
+                && header.end.is_aligned(page_size)
                 && (base.offset(1)..=limit).contains(&header.end)
         };
         let aligned = self.places_of_aligned_header(base, end);
@@ -148,12 +150,13 @@ impl Search<'_, '_> {
     /// the first page that was written to. Exceptions are huge pages, and `glibc.malloc.perturb`, which makes
     /// glibc fill the memory that it hands out.
     fn places_of_aligned_header(&self, base: Address, end: Address) -> Vec<Address> {
-        let behind = base.offset(PAGE_SIZE)..end.max(base.offset(PAGE_SIZE));
-        let touched = touched_pages(self.image, &behind).map(|page| page.offset(PAGE_SIZE));
-        (MINSIZE.ilog2()..=PAGE_SIZE.ilog2())
+        let page_size = self.image.page_size();
+        let behind = base.offset(page_size)..end.max(base.offset(page_size));
+        let touched = touched_pages(self.image, &behind).map(|page| page.offset(page_size));
+        (MINSIZE.ilog2()..=page_size.ilog2())
             .map(|bits| base.offset(1 << bits))
             .chain(
-                (PAGE_SIZE.ilog2() + 1..u64::BITS - 1)
+                (page_size.ilog2() + 1..u64::BITS - 1)
                     .map(|bits| base.offset(HEADER).align_up(1 << bits)),
             )
             .chain(touched.take(if self.everywhere { usize::MAX } else { 1 }))
@@ -189,9 +192,9 @@ fn bytes_of(found: &[Mmapped]) -> u64 {
 }
 
 /// Returns a finding if the excess of glibc's count of bytes is large enough to hide another chunk.
-fn drift(parameters: &Parameters, found: &[Mmapped]) -> Option<Finding> {
+fn drift(parameters: &Parameters, found: &[Mmapped], page_size: u64) -> Option<Finding> {
     let drift = parameters.mmapped_bytes.saturating_sub(bytes_of(found));
-    let is_worth_telling = is_complete(parameters, found) && drift >= PAGE_SIZE;
+    let is_worth_telling = is_complete(parameters, found) && drift >= page_size;
     is_worth_telling.then(|| {
         let what = format!(
             "glibc counts {drift} bytes more in its {} mmapped chunks than they have: this release \

@@ -1,7 +1,7 @@
 //! Walks the chunks of a segment from header to header. Each header has the size of its chunk, and a flag that is set
 //! if the chunk before it is in use.
 
-use capture::{Address, PAGE_SIZE, Unreadable, Window};
+use capture::{Address, MIN_PAGE_SIZE, Unreadable, Window};
 
 use crate::glibc::inconsistency::Inconsistency;
 use crate::glibc::layout::{HEADER, IS_MMAPPED, MINSIZE, NON_MAIN_ARENA, PREV_INUSE};
@@ -177,7 +177,7 @@ impl Walk<'_, '_> {
             && header.bytes.is_multiple_of(16)
             && header.bytes <= self.bounds.limit - at
             && match self.bounds.kind {
-                Kind::Main => end.is_aligned(PAGE_SIZE),
+                Kind::Main => end.is_aligned(MIN_PAGE_SIZE),
                 Kind::Heap => end == self.bounds.limit,
             };
         if !fits {
@@ -212,6 +212,6 @@ impl Walk<'_, '_> {
         let two = last.by_ref().take(2).filter(|chunk| chunk.state() == BlockState::Overhead);
         self.bounds.kind == Kind::Main
             && two.count() == 2
-            && at.offset(HEADER).is_aligned(PAGE_SIZE)
+            && at.offset(HEADER).is_aligned(MIN_PAGE_SIZE)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use capture::{Address, Image, Memory, PAGE_SIZE};
+use capture::{Address, Image, MIN_PAGE_SIZE, Memory};
 
 /// The first bytes of a descriptor, among which its members are searched for.
 const SEARCHED_BYTES: u64 = 0x600;
@@ -98,8 +98,9 @@ impl ThreadList {
         let mut found = Vec::new();
         let start = head.before(NEIGHBOURHOOD.min(head.0));
         let mut bytes = vec![0; 2 * NEIGHBOURHOOD as usize];
-        let pages =
-            bytes.chunks_mut(PAGE_SIZE as usize).zip((start.0..).step_by(PAGE_SIZE as usize));
+        let pages = bytes
+            .chunks_mut(MIN_PAGE_SIZE as usize)
+            .zip((start.0..).step_by(MIN_PAGE_SIZE as usize));
         for (page, start) in pages {
             let read = memory.read(Address(start), page);
             for (word, at) in page[..read].chunks_exact(8).zip((start..).step_by(8).map(Address)) {

@@ -10,8 +10,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use capture::{
-    Address, Image, Mapping, Memory, PAGE_SIZE, ProcessState, Thread, arch, intersection, length,
-    range_at,
+    Address, Image, Mapping, Memory, ProcessState, Thread, arch, intersection, length, range_at,
 };
 
 use crate::HeapMap;
@@ -34,12 +33,13 @@ const MAX_CACHED_STACKS: usize = 10_000;
 #[must_use]
 pub fn thread_stacks(image: &Image<'_>) -> Vec<Range<Address>> {
     let state = &image.state;
+    let page_size = image.page_size();
     let mut stacks = Vec::new();
     if let Some(main) = state.threads.iter().find(|thread| thread.tid == state.process.pid) {
         // The main thread's stack is the kernel's [stack]; its control block and thread-local variables are in a
         // page or two that the dynamic linker obtained.
         let end = main.pthread().offset(MAX_MAIN_DESCRIPTOR).max(main.locals(MIN_MAIN_LOCALS).end);
-        stacks.push(main.pthread().align_down(PAGE_SIZE)..end.align_up(PAGE_SIZE));
+        stacks.push(main.pthread().align_down(page_size)..end.align_up(page_size));
     }
     let others: Vec<&Thread> =
         state.threads.iter().filter(|thread| thread.tid != state.process.pid).collect();
@@ -86,7 +86,8 @@ fn check_block(
 ) -> Option<Range<Address>> {
     let end = Address(start.0.checked_add(bytes)?);
     let encloses = start < control && control < end && end - control <= MAX_DESCRIPTOR;
-    let is_block = encloses && start.is_aligned(PAGE_SIZE) && end.is_aligned(PAGE_SIZE);
+    let page_size = state.machine.page_size;
+    let is_block = encloses && start.is_aligned(page_size) && end.is_aligned(page_size);
     let is_mapped = state.mappings.find(start).is_some();
     (is_block && is_mapped).then_some(start..end)
 }
@@ -101,7 +102,7 @@ fn cached_stacks(image: &Image<'_>, living: &[Range<Address>]) -> Vec<Range<Addr
     ends.extend(living.iter().map(|block| block.start));
     // The main thread's control block may follow in the same mapping.
     let main = image.state.threads.iter().find(|thread| thread.tid == image.state.process.pid);
-    ends.extend(main.map(|thread| thread.pthread().align_down(PAGE_SIZE)));
+    ends.extend(main.map(|thread| thread.pthread().align_down(image.page_size())));
     let mut stacks: Vec<Range<Address>> = Vec::new();
     let mut starts = BTreeSet::new();
     let living = merged(living);

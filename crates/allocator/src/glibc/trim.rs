@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use capture::elf::Module;
-use capture::{Address, Backing, Image, Memory, PAGE_SIZE, Unreadable};
+use capture::{Address, Backing, Image, Memory, Unreadable};
 
 use crate::glibc::layout::{MALLOC_CHUNK, MINSIZE};
 use crate::{Block, BlockState, HeapMap};
@@ -23,7 +23,7 @@ pub(crate) struct Break {
 }
 
 /// The whole pages that malloc_trim(0) would return, ascending.
-pub(crate) fn trimmable(heap: &HeapMap, break_: Break) -> Vec<Range<Address>> {
+pub(crate) fn trimmable(heap: &HeapMap, break_: Break, page_size: u64) -> Vec<Range<Address>> {
     let mut trimmable = Vec::new();
     for extent in &heap.extents {
         let Some(arena) = extent.arena.and_then(|index| heap.arenas.get(index as usize)) else {
@@ -31,7 +31,7 @@ pub(crate) fn trimmable(heap: &HeapMap, break_: Break) -> Vec<Range<Address>> {
         };
         let break_ = arena.is_main.then_some(break_);
         let chunks = heap.blocks_of(extent).map(|(_, chunk)| chunk);
-        trim_extent(chunks, break_, &mut trimmable);
+        trim_extent(chunks, break_, page_size, &mut trimmable);
     }
     trimmable
 }
@@ -40,8 +40,10 @@ pub(crate) fn trimmable(heap: &HeapMap, break_: Break) -> Vec<Range<Address>> {
 fn trim_extent(
     chunks: impl Iterator<Item = Block>,
     break_: Option<Break>,
+    page_size: u64,
     trimmable: &mut Vec<Range<Address>>,
 ) {
+    let interior = |chunk: &Range<Address>| interior(chunk, page_size);
     // The free range that the chunks before have merged into, and true if the last one was in a fastbin.
     let mut merged: Option<(Range<Address>, bool)> = None;
     for chunk in chunks {
@@ -75,9 +77,9 @@ fn trim_extent(
 }
 
 /// The whole pages of a free chunk that hold nothing of its structure.
-fn interior(chunk: &Range<Address>) -> Option<Range<Address>> {
-    let start = chunk.start.offset(MALLOC_CHUNK).align_up(PAGE_SIZE);
-    let end = chunk.end.align_down(PAGE_SIZE);
+fn interior(chunk: &Range<Address>, page_size: u64) -> Option<Range<Address>> {
+    let start = chunk.start.offset(MALLOC_CHUNK).align_up(page_size);
+    let end = chunk.end.align_down(page_size);
     (start < end).then_some(start..end)
 }
 

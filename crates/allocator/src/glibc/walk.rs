@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use capture::elf::Module;
-use capture::{Address, Finding, Image, PAGE_SIZE, Severity};
+use capture::{Address, Finding, Image, Severity};
 
 use crate::glibc::arena::{Walked, walk_arena};
 use crate::glibc::arena_list::{ArenaList, find_arenas, find_unlinked};
@@ -80,9 +80,9 @@ pub(crate) fn walk_with(
     tcache::mark(image, glibc, layouts, parameters, &mut heap);
     let break_ = Break {
         at: find_break(image, glibc).ok().flatten(),
-        unit: parameters.map_or(0, |found| found.thp_pagesize).max(PAGE_SIZE),
+        unit: parameters.map_or(0, |found| found.thp_pagesize).max(image.page_size()),
     };
-    heap.trimmable = trim::trimmable(&heap, break_);
+    heap.trimmable = trim::trimmable(&heap, break_, image.page_size());
     totals::count(&mut heap);
     Ok(heap)
 }

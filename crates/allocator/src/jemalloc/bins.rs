@@ -1,4 +1,4 @@
-use crate::jemalloc::layout::{BINS, class_bytes};
+use crate::jemalloc::layout::{BINS, PAGE, class_bytes};
 use crate::module_data::ModuleData;
 
 /// The slabs of a size class (`bin_info_t`).
@@ -29,7 +29,7 @@ impl Bin {
         let regions = counts & 0xffff_ffff;
         let fits = region_bytes == class_bytes(class)
             && slab_bytes > 0
-            && slab_bytes.is_multiple_of(capture::PAGE_SIZE)
+            && slab_bytes.is_multiple_of(PAGE)
             && regions <= MAX_REGIONS
             && regions
                 .checked_mul(region_bytes)

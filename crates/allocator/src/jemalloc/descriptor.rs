@@ -1,9 +1,9 @@
 use std::ops::Range;
 
-use capture::{Address, PAGE_SIZE, Unreadable, arch};
+use capture::{Address, Unreadable, arch};
 
 use crate::ExtentState;
-use crate::jemalloc::layout::{DescriptorLayout, Generation};
+use crate::jemalloc::layout::{DescriptorLayout, Generation, PAGE};
 use crate::structures::Structures;
 
 /// jemalloc's record of an extent.
@@ -37,8 +37,8 @@ impl Descriptor {
         };
         let bits = word(0);
         let pointer = Address(word(DescriptorLayout::ADDRESS));
-        let start = pointer.align_down(PAGE_SIZE);
-        let size = word(DescriptorLayout::SIZE) & !(PAGE_SIZE - 1);
+        let start = pointer.align_down(PAGE);
+        let size = word(DescriptorLayout::SIZE) & !(PAGE - 1);
         let end = start.0.checked_add(size).filter(|end| *end <= arch::USER_SPACE_END);
         let Some(end) = end.filter(|_| start.0 > 0 && size > 0) else { return Ok(None) };
         Ok(Some(Self {
@@ -74,6 +74,6 @@ impl Descriptor {
     }
 
     pub(crate) fn pages(&self) -> u64 {
-        capture::length(&self.range) / PAGE_SIZE
+        capture::length(&self.range) / PAGE
     }
 }

@@ -3,7 +3,8 @@
 //! They are from the debug information of builds of 5.2.1, 5.3.0 and 5.3.1 for 64-bit processors with pages of 4 KiB.
 //! They depend neither on `--enable-prof` nor on the number of address bits.
 
-use capture::PAGE_SIZE;
+/// The bytes of jemalloc's own pages, which a build has whatever the pages of the kernel are.
+pub(crate) const PAGE: u64 = 4096;
 
 /// The number of size classes of slabs (`SC_NBINS`).
 pub(crate) const BINS: u64 = 36;
@@ -242,7 +243,7 @@ impl TreeLayout {
 
     /// The bytes of memory that a leaf describes.
     pub(crate) fn leaf_span(self) -> u64 {
-        PAGE_SIZE << self.leaf_bits()
+        PAGE << self.leaf_bits()
     }
 
     /// The bytes of a node at `level`, which holds pointers.
@@ -253,7 +254,7 @@ impl TreeLayout {
     /// The bytes of memory that a child of a node at `level` describes.
     pub(crate) fn child_span(self, level: usize) -> u64 {
         let below: u32 = self.levels.iter().skip(level + 1).sum();
-        PAGE_SIZE << below
+        PAGE << below
     }
 }
 

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 
 use capture::elf::Module;
-use capture::{Address, Image, PAGE_SIZE, Unreadable, arch};
+use capture::{Address, Image, Unreadable, arch};
 
 use crate::ExtentState;
 use crate::jemalloc::descriptor::Descriptor;
-use crate::jemalloc::layout::{Generation, NO_CLASS, TreeLayout};
+use crate::jemalloc::layout::{Generation, NO_CLASS, PAGE, TreeLayout};
 use crate::module_data::ModuleData;
 use crate::structures::{Structures, written_parts};
 
@@ -133,7 +133,7 @@ impl Tree {
         for (start, leaf) in leaves {
             let mut failure = None;
             for_each_element(structures.image, self.layout, leaf, |index, element| {
-                let page = start.offset(index * PAGE_SIZE);
+                let page = start.offset(index * PAGE);
                 // The inner pages of slabs have elements, too.
                 if page < next {
                     return ControlFlow::Continue(());
@@ -354,7 +354,7 @@ enum Vote {
 /// The vote of the element at `index`; `None` if it contradicts its descriptor.
 fn vote(layout: TreeLayout, index: u64, element: Element, descriptor: &Descriptor) -> Option<Vote> {
     let span = layout.leaf_span();
-    let page_of = |at: Address| at.0 % span / PAGE_SIZE;
+    let page_of = |at: Address| at.0 % span / PAGE;
     let Range { start, end } = descriptor.range.clone();
     // Only the first element is kept up to date. Descriptors of another generation have their ranges at the same place, so
     // only the other fields distinguish them.
@@ -366,8 +366,8 @@ fn vote(layout: TreeLayout, index: u64, element: Element, descriptor: &Descripto
         };
     }
     // An extent may begin in one leaf and end in another.
-    let last = end.before(PAGE_SIZE);
-    let inner = Address(start.0 / span * span).offset(index * PAGE_SIZE);
+    let last = end.before(PAGE);
+    let inner = Address(start.0 / span * span).offset(index * PAGE);
     let is_inner = descriptor.is_slab && descriptor.range.contains(&inner);
     let places = [(last, page_of(last) == index), (inner, is_inner)];
     places.into_iter().find(|it| it.1).map(|it| Vote::For(it.0))

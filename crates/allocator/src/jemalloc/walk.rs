@@ -2,12 +2,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use capture::elf::Module;
-use capture::{Address, Finding, Image, PAGE_SIZE, Severity, Unreadable, length};
+use capture::{Address, Finding, Image, Severity, Unreadable, length};
 
 use crate::jemalloc::arena::{self, ArenaRecord, PageCounts};
 use crate::jemalloc::bins::{self, Bin};
 use crate::jemalloc::descriptor::Descriptor;
-use crate::jemalloc::layout::{ARENAS, ArenaLayout, BINS, NO_CLASS, class_bytes};
+use crate::jemalloc::layout::{ARENAS, ArenaLayout, BINS, NO_CLASS, PAGE, class_bytes};
 use crate::jemalloc::thread_caches;
 use crate::jemalloc::tree::{Damage, Tree};
 use crate::jemalloc::{Error, version};
@@ -157,10 +157,9 @@ fn pad(descriptors: &[Descriptor]) -> u64 {
         it.is_active()
             && !it.is_slab
             && (BINS..NO_CLASS).contains(&u64::from(it.class))
-            && (!it.pointer.is_aligned(PAGE_SIZE)
-                || length(&it.range) > class_bytes(it.class.into()))
+            && (!it.pointer.is_aligned(PAGE) || length(&it.range) > class_bytes(it.class.into()))
     };
-    if descriptors.iter().any(is_padded) { PAGE_SIZE } else { 0 }
+    if descriptors.iter().any(is_padded) { PAGE } else { 0 }
 }
 
 fn tuning(image: &Image<'_>, first: &ArenaRecord) -> Tuning {

@@ -5,7 +5,7 @@
 //!
 //! | item | meaning |
 //! |---|---|
-//! | [`PAGE_SIZE`], [`HUGE_PAGE_SIZE`] | sizes of a page, in bytes |
+//! | [`page_size`] | the bytes of a page of the kernel that rbloat runs on |
 //! | [`USER_SPACE_END`], [`MAX_USER_SPACE_END`] | the end of a process's addresses |
 //! | [`RED_ZONE`], [`SIGNAL_FRAME_BYTES`] | the use of the stack below the stack pointer |
 //! | [`Registers`] | a stopped thread's registers: reading and setting them, and what the ABI keeps in them |

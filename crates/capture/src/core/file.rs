@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use object::pod::{Pod, from_bytes};
 
-use crate::{Error, PAGE_SIZE};
+use crate::Error;
 
 /// An open core file, of which any part can be read.
 pub struct CoreFile {
@@ -19,8 +19,8 @@ pub struct CoreFile {
     pub(crate) bytes: u64,
     /// The time of the last write.
     pub(crate) written: SystemTime,
-    /// True if holes in the file can be as small as a page.
-    pub(crate) has_page_holes: bool,
+    /// The size of the smallest hole in the file.
+    pub(crate) hole_bytes: u64,
     file: File,
 }
 
@@ -41,7 +41,7 @@ impl CoreFile {
             path: path.to_owned(),
             bytes: metadata.len(),
             written: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
-            has_page_holes: metadata.blksize() <= PAGE_SIZE,
+            hole_bytes: metadata.blksize(),
             file,
         })
     }

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::text::one_line;
-use crate::{Address, Backing, Finding, Mapping, Memory, PAGE_SIZE, Severity, Sysroot, length};
+use crate::{Address, Backing, Finding, MIN_PAGE_SIZE, Mapping, Memory, Severity, Sysroot, length};
 
 use super::file::read_fully;
 use super::head::{BuildId, Read, build_id, code, is_elf};
@@ -100,12 +100,12 @@ impl Files {
     }
 
     /// Marks the mappings of code, by the heads of the files, for cores without permissions of mappings.
-    pub(crate) fn mark_code(mappings: &mut [Mapping], memory: &dyn Memory) {
+    pub(crate) fn mark_code(mappings: &mut [Mapping], memory: &dyn Memory, page_size: u64) {
         let mut parts = (PathBuf::new(), Vec::new());
         for mapping in mappings {
             let Backing::File(path) = &mapping.backing else { continue };
             if mapping.file_offset == 0 {
-                parts = (path.clone(), code(&read_from(mapping, memory)));
+                parts = (path.clone(), code(&read_from(mapping, memory), page_size));
             }
             let is_in = |part: &std::ops::Range<u64>| part.contains(&mapping.file_offset);
             mapping.executable |=
@@ -213,9 +213,12 @@ fn reason(error: &std::io::Error) -> String {
 
 /// Returns true if `page`, at `at` in `mapping`, equals the page of the file, which is followed by zeros.
 pub(crate) fn is_of_file(file: &File, mapping: &Mapping, at: Address, page: &[u8]) -> bool {
-    let mut expected = [0; PAGE_SIZE as usize];
-    let expected = &mut expected[..page.len()];
     let offset = mapping.file_offset.saturating_add(at - mapping.range.start);
-    read_fully(file, offset, expected);
-    page == expected
+    let offsets = (offset..).step_by(MIN_PAGE_SIZE as usize);
+    page.chunks(MIN_PAGE_SIZE as usize).zip(offsets).all(|(part, offset)| {
+        let mut expected = [0; MIN_PAGE_SIZE as usize];
+        let expected = &mut expected[..part.len()];
+        read_fully(file, offset, expected);
+        part == expected
+    })
 }

@@ -7,8 +7,6 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::pod::{Pod, from_bytes};
 
-use crate::PAGE_SIZE;
-
 /// More program headers than an ELF file has.
 const MAX_HEADERS: u64 = 512;
 /// More bytes than the notes of an ELF file have.
@@ -51,13 +49,13 @@ fn programs(read: &impl Read) -> Vec<elf::ProgramHeader64<LE>> {
 }
 
 /// Returns the offsets of pages that are mapped as executable.
-pub(crate) fn code(read: &impl Read) -> Vec<Range<u64>> {
+pub(crate) fn code(read: &impl Read, page_size: u64) -> Vec<Range<u64>> {
     let programs = programs(read).into_iter().filter(|program| {
         program.p_type.get(LE) == elf::PT_LOAD && program.p_flags.get(LE).contains(elf::PF_X)
     });
     let pages = programs.map(|program| {
         let start = program.p_offset.get(LE);
-        start & !(PAGE_SIZE - 1)..start.saturating_add(program.p_filesz.get(LE))
+        start & !(page_size - 1)..start.saturating_add(program.p_filesz.get(LE))
     });
     pages.collect()
 }

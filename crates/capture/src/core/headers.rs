@@ -9,7 +9,7 @@ use object::LittleEndian as LE;
 use object::elf;
 
 use crate::arch::{ELF_MACHINE, MAX_USER_SPACE_END};
-use crate::{Address, Error, PAGE_SIZE};
+use crate::{Address, Error, MIN_PAGE_SIZE};
 
 use super::file::CoreFile;
 
@@ -117,11 +117,11 @@ impl Headers {
                 }
                 let bytes = program.p_memsz.get(LE);
                 let fits = bytes > 0
-                    && start.is_multiple_of(PAGE_SIZE)
-                    && bytes.is_multiple_of(PAGE_SIZE)
+                    && start.is_multiple_of(MIN_PAGE_SIZE)
+                    && bytes.is_multiple_of(MIN_PAGE_SIZE)
                     && start.checked_add(bytes).is_some_and(|end| end <= MAX_USER_SPACE_END)
                     && dumped <= bytes
-                    && dumped.is_multiple_of(PAGE_SIZE)
+                    && dumped.is_multiple_of(MIN_PAGE_SIZE)
                     && offset.checked_add(dumped).is_some();
                 if !fits {
                     self.invalid += 1;
@@ -133,7 +133,7 @@ impl Headers {
                     offset,
                     dumped,
                     // In whole pages: a page that is cut in the middle is lost.
-                    present: behind(dumped).saturating_sub(offset) & !(PAGE_SIZE - 1),
+                    present: behind(dumped).saturating_sub(offset) & !(MIN_PAGE_SIZE - 1),
                     readable: flags.contains(elf::PF_R),
                     writable: flags.contains(elf::PF_W),
                     executable: flags.contains(elf::PF_X),
@@ -141,6 +141,18 @@ impl Headers {
             }
             _ => {}
         }
+    }
+
+    /// Leaves out segments that do not consist of whole pages, and those pages of the others that the file has only a part of.
+    pub(crate) fn cut_to_pages(&mut self, page_size: u64) {
+        let all = self.segments.len();
+        self.segments.retain(|segment| {
+            segment.range.start.is_aligned(page_size)
+                && segment.range.end.is_aligned(page_size)
+                && segment.dumped.is_multiple_of(page_size)
+        });
+        self.invalid += (all - self.segments.len()) as u64;
+        self.segments.iter_mut().for_each(|segment| segment.present &= !(page_size - 1));
     }
 
     /// Sorts the segments. Leaves out segments that overlap others in memory, and segments that together would have

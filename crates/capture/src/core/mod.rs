@@ -20,7 +20,7 @@ use std::time::SystemTime;
 use crate::proc::{MAX_COMMAND, kept_variables};
 use crate::text::one_line;
 use crate::{
-    Backing, Error, Finding, Image, Mapping, Mappings, Origin, PAGE_SIZE, Pages, ProcessInfo,
+    Backing, Error, Finding, Image, Machine, Mapping, Mappings, Origin, Pages, ProcessInfo,
     ProcessState, Severity, Sysroot, length,
 };
 pub use file::CoreFile;
@@ -60,21 +60,26 @@ pub fn open_core(path: &Path, sysroot: &Sysroot) -> Result<Core, Error> {
 /// `sysroot`.
 ///
 /// # Errors
-/// If the file cannot be read, is not a core, is the core of another CPU or of other page sizes, or is so damaged that it contains no memory.
+/// If the file cannot be read, is not a core, is the core of another CPU, or is so damaged that it contains no memory.
 pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, Error> {
     let mut headers = Headers::read(&file)?;
     let notes = Notes::read(&file, &headers.notes);
-    if let Some(bytes) = notes.auxiliary(AT_PAGESZ).filter(|&bytes| bytes != PAGE_SIZE) {
-        return Err(Error::CorePageSize { path: file.path, kibibytes: bytes >> 10 });
-    }
+    let machine = match notes.auxiliary(AT_PAGESZ) {
+        None => Machine::default(),
+        Some(bytes) => Machine::with_pages_of(bytes).ok_or_else(|| {
+            let what = format!("no kernel has pages of {bytes} bytes, as it states");
+            Error::DamagedCore { path: file.path.clone(), what }
+        })?,
+    };
+    headers.cut_to_pages(machine.page_size);
     let segments = std::mem::take(&mut headers.segments);
     let mut mappings = mappings::mappings(&segments, &notes);
     let dumped = Dumped { file, segments };
     if !headers.have_protection {
-        Files::mark_code(&mut mappings, &dumped);
+        Files::mark_code(&mut mappings, &dumped, machine.page_size);
     }
     let files = Files::open(&mappings, &dumped, sysroot);
-    let mut states = states::estimate(&mappings, &headers, &dumped, &files, &notes);
+    let mut states = states::estimate(machine, &mappings, &headers, &dumped, &files, &notes);
     let findings = findings(&headers, &notes, &dumped, &files, &states);
     let pages = Pages::new(std::mem::take(&mut states.runs));
     if !headers.have_protection {
@@ -86,6 +91,7 @@ pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, Error> {
     let state = ProcessState {
         rss_bounds: Some(process.rss_bytes..=dumped_bytes),
         process,
+        machine,
         mappings: Mappings::new(mappings),
         pages: Some(pages),
         threads: notes.threads,

@@ -12,7 +12,7 @@ use object::LittleEndian as LE;
 use object::elf;
 
 use crate::arch::Registers;
-use crate::{Address, PAGE_SIZE, Thread};
+use crate::{Address, MIN_PAGE_SIZE, Thread};
 
 use super::file::CoreFile;
 
@@ -159,7 +159,7 @@ fn mapped_files(bytes: &[u8]) -> Vec<MappedFile> {
         .filter_map(|(&[start, end, offset], name)| {
             let offset = offset.checked_mul(unit)?;
             let path = PathBuf::from(OsStr::from_bytes(name));
-            let is_whole = |at: u64| at.is_multiple_of(PAGE_SIZE);
+            let is_whole = |at: u64| at.is_multiple_of(MIN_PAGE_SIZE);
             (start < end && is_whole(start) && is_whole(end)).then_some(MappedFile {
                 range: Address(start)..Address(end),
                 offset,

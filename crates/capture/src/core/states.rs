@@ -8,16 +8,13 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
 
-use crate::{
-    Address, Backing, Mapping, Memory, PAGE_SIZE, PageRun, PageState, intersection, length,
-};
+use crate::{Address, Backing, Machine, Mapping, Memory, PageRun, PageState, intersection, length};
 
 use super::files::{Files, is_of_file};
 use super::headers::{Headers, Segment};
 use super::memory::Dumped;
 use super::notes::Notes;
 
-const PAGE: usize = PAGE_SIZE as usize;
 /// The number of bytes that are read at a time.
 const STEP: usize = 1 << 20;
 
@@ -32,6 +29,8 @@ pub(crate) enum Evidence {
 
 /// The estimated states of pages.
 pub(crate) struct EstimatedPages {
+    /// Bytes of a page.
+    page_size: u64,
     pub(crate) runs: Vec<PageRun>,
     pub(crate) evidence: Evidence,
     /// Bytes of mapped files that may or may not have been resident.
@@ -44,6 +43,7 @@ pub(crate) struct EstimatedPages {
 
 /// Estimates the states of all pages of `mappings`, which ascend and are disjoint.
 pub(crate) fn estimate(
+    machine: Machine,
     mappings: &[Mapping],
     headers: &Headers,
     dumped: &Dumped,
@@ -51,8 +51,9 @@ pub(crate) fn estimate(
     notes: &Notes,
 ) -> EstimatedPages {
     let mut states = EstimatedPages {
+        page_size: machine.page_size,
         runs: Vec::new(),
-        evidence: evidence(headers, dumped),
+        evidence: evidence(machine.page_size, headers, dumped),
         unknown_file_bytes: 0,
         lost_bytes: 0,
         lost_threads: 0,
@@ -87,7 +88,7 @@ pub(crate) fn estimate(
 
 /// Returns the evidence for resident pages. Holes are reliable if the file has some, if they can be as small as a page,
 /// and if the dumped memory is aligned to pages.
-fn evidence(headers: &Headers, dumped: &Dumped) -> Evidence {
+fn evidence(page_size: u64, headers: &Headers, dumped: &Dumped) -> Evidence {
     let segments = || dumped.segments.iter().filter(|segment| segment.present > 0);
     let has_holes = || {
         segments().any(|segment| {
@@ -96,8 +97,8 @@ fn evidence(headers: &Headers, dumped: &Dumped) -> Evidence {
         })
     };
     let is_as_written = !headers.by_debugger
-        && dumped.file.has_page_holes
-        && segments().all(|segment| segment.offset.is_multiple_of(PAGE_SIZE));
+        && dumped.file.hole_bytes <= page_size
+        && segments().all(|segment| segment.offset.is_multiple_of(page_size));
     if is_as_written && has_holes() { Evidence::Holes } else { Evidence::Zeros }
 }
 
@@ -160,9 +161,10 @@ impl EstimatedPages {
         match (look, self.evidence) {
             (DumpedPages::Nothing, _) => {}
             (DumpedPages::Own(state), Evidence::Holes) => {
+                let page_size = self.page_size;
                 for data in data {
-                    let run = at(data.start - start).align_down(PAGE_SIZE)
-                        ..at(data.end - start).align_up(PAGE_SIZE);
+                    let run = at(data.start - start).align_down(page_size)
+                        ..at(data.end - start).align_up(page_size);
                     self.add(&run, state);
                 }
             }
@@ -191,22 +193,23 @@ impl EstimatedPages {
         state: PageState,
         is_resident: impl Fn(Address, &[u8]) -> bool,
     ) {
+        let page_size = self.page_size;
         let mut bytes = vec![0; STEP.min(length(range) as usize)];
         // Blocks of the file need not be aligned to pages; each page is read once.
         let mut done = range.start;
         for data in data {
-            let mut at = range.start.offset(data.start - start).align_down(PAGE_SIZE).max(done);
-            let end = range.start.offset(data.end - start).align_up(PAGE_SIZE).min(range.end);
+            let mut at = range.start.offset(data.start - start).align_down(page_size).max(done);
+            let end = range.start.offset(data.end - start).align_up(page_size).min(range.end);
             while at < end {
                 let most = (bytes.len() as u64).min(end - at) as usize;
                 let read = dumped.file.read(start + (at - range.start), &mut bytes[..most]);
-                for page in bytes[..read].chunks_exact(PAGE) {
+                for page in bytes[..read].chunks_exact(page_size as usize) {
                     if is_resident(at, page) {
-                        self.add(&(at..at.offset(PAGE_SIZE)), state);
+                        self.add(&(at..at.offset(page_size)), state);
                     }
-                    at = at.offset(PAGE_SIZE);
+                    at = at.offset(page_size);
                 }
-                if read < most || read < PAGE {
+                if read < most || read < page_size as usize {
                     break;
                 }
             }

@@ -7,17 +7,16 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use super::pagemap::{PageScope, Pagemap};
-use crate::{Error, PAGE_SIZE, PageState, proc};
+use crate::arch::page_size;
+use crate::{Error, Machine, PageState, proc};
 
 /// Frames whose words are read at a time.
 const WORDS_PER_READ: u64 = 512;
-/// The most frames of a large page that a control group is charged for: those of a huge page. It begins at a multiple of its size.
-const LARGE: u64 = 512;
 
 /// A resident page of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageFrame {
-    /// The number of the page: its address divided by [`PAGE_SIZE`].
+    /// The number of the page: its address divided by [`page_size`].
     pub page: u64,
     /// The number of its frame; 0 if the kernel hides it.
     pub frame: u64,
@@ -41,7 +40,7 @@ pub fn page_frames(pid: i32) -> Result<Vec<PageFrame>, Error> {
             // The process runs, so the page may be gone.
             if let Some((frame, is_exclusive)) = entry.frame() {
                 frames.push(PageFrame {
-                    page: at.0 / PAGE_SIZE,
+                    page: at.0 / page_size(),
                     frame,
                     is_exclusive,
                     is_anonymous,
@@ -68,8 +67,11 @@ pub fn groups_of_frames(frames: &[u64]) -> io::Result<Vec<u64>> {
     let mut groups = words_of_frames("/proc/kpagecgroup", frames)?;
     // Before Linux 6.6, only the first frame of a large page has a group.
     let unknown: Vec<usize> = (0..groups.len()).filter(|&index| groups[index] == 0).collect();
-    for near in unknown.chunk_by(|&one, &next| frames[one] / LARGE == frames[next] / LARGE) {
-        let first = frames[near[0]] / LARGE * LARGE;
+    // The most frames of a large page that a control group is charged for: those of a huge page. It begins at a multiple of
+    // its size.
+    let large = Machine::own().huge_page_size() / page_size();
+    for near in unknown.chunk_by(|&one, &next| frames[one] / large == frames[next] / large) {
+        let first = frames[near[0]] / large * large;
         let last = frames[near[near.len() - 1]];
         let window: Vec<u64> = (first..=last).collect();
         let flags = words_of_frames("/proc/kpageflags", &window)?;
@@ -125,13 +127,13 @@ mod tests {
 
     #[test]
     fn own_pages_are_exclusive_and_a_childs_are_shared() {
-        let own: Vec<u8> = (0..64 * PAGE_SIZE).map(|at| at as u8).collect();
-        let first = (own.as_ptr() as u64).div_ceil(PAGE_SIZE);
+        let own: Vec<u8> = (0..64 * page_size()).map(|at| at as u8).collect();
+        let first = (own.as_ptr() as u64).div_ceil(page_size());
         // Other tests start programs meanwhile, and share all other pages with them until these call exec.
         let advise = |advice| {
             // SAFETY: the pages are in `own`, and the advice does not change them.
             let result = unsafe {
-                libc::madvise((first * PAGE_SIZE) as *mut _, 63 * PAGE_SIZE as usize, advice)
+                libc::madvise((first * page_size()) as *mut _, 63 * page_size() as usize, advice)
             };
             assert_eq!(result, 0);
         };

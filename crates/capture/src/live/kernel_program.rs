@@ -12,8 +12,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::Address;
+use crate::arch::page_size;
 use crate::arch::{REGISTERS_BYTES, own_thread_pointer};
-use crate::{Address, PAGE_SIZE};
 
 /// Commands of bpf(2).
 const CREATE_MAP: i64 = 0;
@@ -393,9 +394,9 @@ struct Ring {
 impl Ring {
     fn new(bytes: usize) -> io::Result<Self> {
         let map = descriptor(bpf(CREATE_MAP, &[RING.into(), (bytes as u64) << 32])?)?;
-        let page = PAGE_SIZE as usize;
+        let page = page_size() as usize;
         let consumer = Mapping::new(&map, page, libc::PROT_READ | libc::PROT_WRITE, 0)?;
-        let producer = Mapping::new(&map, page + 2 * bytes, libc::PROT_READ, PAGE_SIZE)?;
+        let producer = Mapping::new(&map, page + 2 * bytes, libc::PROT_READ, page_size())?;
         Ok(Self { map, bytes, consumer, producer })
     }
 
@@ -406,7 +407,7 @@ impl Ring {
             [&self.consumer, &self.producer].map(|it| unsafe { &*it.start.cast::<AtomicU64>() });
         let mut position = consumer.load(Ordering::Relaxed);
         while position < producer.load(Ordering::Acquire) {
-            let at = PAGE_SIZE as usize + (position as usize & (self.bytes - 1));
+            let at = page_size() as usize + (position as usize & (self.bytes - 1));
             // SAFETY: the ring is mapped twice, so a record lies within the mapping. Headers are aligned to 8 bytes.
             let header = unsafe { &*self.producer.start.add(at).cast::<AtomicU32>() };
             let mut length = header.load(Ordering::Acquire);

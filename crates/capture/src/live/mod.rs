@@ -19,7 +19,7 @@ pub mod tracee;
 
 use std::time::Duration;
 
-use crate::{Error, Image, Mappings, ProcessState, proc};
+use crate::{Error, Image, Machine, Mappings, ProcessState, proc};
 
 pub use blocked_signals::{BlockedSignals, unblock_signals};
 pub use frames::{PageFrame, groups_of_frames, map_counts, page_frames};
@@ -74,6 +74,7 @@ impl StoppedProcess {
         let rss_bounds = Some(rss.saturating_sub(rss_error)..=rss.saturating_add(rss_error));
         let state = ProcessState {
             process,
+            machine: Machine::own(),
             mappings,
             pages: Some(pages),
             rss_bounds,
@@ -117,6 +118,7 @@ pub fn check(pid: i32) -> Result<(), Error> {
 pub fn look(pid: i32) -> Result<Image<'static>, Error> {
     let process = proc::process_info(pid)?;
     let mappings = proc::mappings(pid, false)?;
-    let state = ProcessState { process, mappings, ..ProcessState::default() };
+    let state =
+        ProcessState { process, machine: Machine::own(), mappings, ..ProcessState::default() };
     Ok(Image::new(state, LiveMemory::open_unscanned(pid)?))
 }

@@ -15,7 +15,8 @@ use nix::time::ClockId;
 
 use super::kernel_program::FaultCopies;
 use super::priority::RealTimePriority;
-use crate::{Address, Error, PAGE_SIZE, proc};
+use crate::arch::page_size;
+use crate::{Address, Error, proc};
 
 /// `PERF_TYPE_SOFTWARE` and `PERF_COUNT_SW_PAGE_FAULTS_MIN` of linux/perf_event.h.
 const SOFTWARE: u32 = 1;
@@ -429,7 +430,7 @@ impl Ring {
         let memory = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                (PAGE_SIZE + RING_BYTES) as usize,
+                (page_size() + RING_BYTES) as usize,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 counter.as_raw_fd(),
@@ -470,7 +471,7 @@ impl Ring {
 
     /// The word at this position of the ring. Records are aligned to 8 bytes.
     fn word(&self, at: u64) -> u64 {
-        let offset = PAGE_SIZE + ((at % RING_BYTES) & !7);
+        let offset = page_size() + ((at % RING_BYTES) & !7);
         // SAFETY: the offset lies in the mapped ring, and is aligned.
         unsafe { self.memory.add(offset as usize).cast::<u64>().read_volatile() }
     }
@@ -479,7 +480,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`, to which nothing refers any more.
-        unsafe { libc::munmap(self.memory.cast(), (PAGE_SIZE + RING_BYTES) as usize) };
+        unsafe { libc::munmap(self.memory.cast(), (page_size() + RING_BYTES) as usize) };
     }
 }
 
@@ -520,7 +521,7 @@ mod tests {
 
     /// Touches `pages` new pages, and returns their address.
     fn touch(pages: usize) -> u64 {
-        let bytes = pages * PAGE_SIZE as usize;
+        let bytes = pages * page_size() as usize;
         // SAFETY: a new private anonymous mapping, written within its length, leaked.
         unsafe {
             let start = libc::mmap(
@@ -533,7 +534,7 @@ mod tests {
             );
             libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE);
             for page in 0..pages {
-                start.cast::<u8>().add(page * PAGE_SIZE as usize).write_volatile(1);
+                start.cast::<u8>().add(page * page_size() as usize).write_volatile(1);
             }
             start as u64
         }
@@ -559,7 +560,7 @@ mod tests {
                     continue;
                 };
                 for (count, (start, pages)) in counts.iter_mut().zip([(own, 400), (others, 800)]) {
-                    if (start..start + pages * PAGE_SIZE).contains(&fault.address.0) {
+                    if (start..start + pages * page_size()).contains(&fault.address.0) {
                         *count += fault.period;
                         assert!((begin..=end).contains(&fault.time), "{fault:?}");
                         assert_eq!(fault.pid, pid);
@@ -613,7 +614,7 @@ mod tests {
         // Threads of other tests may have had memory there before.
         let tid = nix::unistd::gettid().as_raw();
         let is_own = |record: &FaultRecord| {
-            let memory = start..start + 300 * PAGE_SIZE;
+            let memory = start..start + 300 * page_size();
             matches!(record, FaultRecord::Fault(fault)
                 if fault.tid == tid && memory.contains(&fault.address.0) && fault.period == 1)
         };

@@ -9,10 +9,9 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
+use crate::arch::page_size;
 use crate::proc::refusal;
-use crate::{
-    Address, Error, Mapping, Mappings, PAGE_SIZE, PageRun, PageState, Pages, both, length, proc,
-};
+use crate::{Address, Error, Mapping, Mappings, PageRun, PageState, Pages, both, length, proc};
 
 /// Runs that one call of PAGEMAP_SCAN may return.
 const RUNS_PER_SCAN: usize = 4096;
@@ -133,11 +132,11 @@ impl Pagemap {
     /// Returns true if all pages of `range` are resident and exclusive to the process: writing to them copies nothing.
     #[must_use]
     pub fn are_exclusive(&self, range: &Range<Address>) -> bool {
-        let first = range.start.align_down(PAGE_SIZE);
-        let pages = (range.end - first).div_ceil(PAGE_SIZE) as usize;
+        let first = range.start.align_down(page_size());
+        let pages = (range.end - first).div_ceil(page_size()) as usize;
         let mut entries = [0; 64 * 8];
         let Some(wanted) = entries.get_mut(..pages * 8) else { return false };
-        let read = self.file.read_exact_at(wanted, first.0 / PAGE_SIZE * 8);
+        let read = self.file.read_exact_at(wanted, first.0 / page_size() * 8);
         read.is_ok() && wanted.chunks_exact(8).all(|it| is_exclusive(entry(it)))
     }
 
@@ -170,7 +169,7 @@ impl Pagemap {
     pub fn anonymous_pages(&self, mappings: &Mappings) -> Vec<Range<u64>> {
         let runs = scan(&self.file, mappings, PageScope::CopiedByFork).unwrap_or_default();
         let own = runs.into_iter().filter(|run| run.state == PageState::Anonymous);
-        own.map(|run| run.range.start.0 / PAGE_SIZE..run.range.end.0 / PAGE_SIZE).collect()
+        own.map(|run| run.range.start.0 / page_size()..run.range.end.0 / page_size()).collect()
     }
 
     /// Returns those of `runs` of anonymous pages that other processes map too: a write to one copies it.
@@ -214,12 +213,12 @@ impl Pagemap {
         let mut exclusive = 0;
         // Pages between runs are not exclusive, and reading some of them costs less than another call.
         let is_near = |before: &&PageRun, run: &&PageRun| {
-            run.range.start - before.range.end <= ENTRIES_PER_GAP * PAGE_SIZE
+            run.range.start - before.range.end <= ENTRIES_PER_GAP * page_size()
         };
         for near in runs.chunk_by(is_near) {
             let [first, ..] = near else { continue };
-            let end = near.last().map_or(0, |last| last.range.end.0 / PAGE_SIZE);
-            let mut page = first.range.start.0 / PAGE_SIZE;
+            let end = near.last().map_or(0, |last| last.range.end.0 / page_size());
+            let mut page = first.range.start.0 / page_size();
             while page < end {
                 entries.resize((end - page).min(ENTRIES_PER_READ) as usize * 8, 0);
                 let read = self.file.read_at(&mut entries, page * 8).ok().filter(|it| *it >= 8)?;
@@ -228,18 +227,18 @@ impl Pagemap {
                 exclusive += read.filter(|it| is_exclusive(entry(it))).count() as u64;
             }
         }
-        Some(exclusive * PAGE_SIZE)
+        Some(exclusive * page_size())
     }
 
     /// Returns true if the page at `at` is a part of a huge page. False on kernels without PAGEMAP_SCAN.
     #[must_use]
     pub fn is_huge(&self, at: Address) -> bool {
-        let start = at.align_down(PAGE_SIZE).0;
+        let start = at.align_down(page_size()).0;
         let mut region = PageRegion::default();
         let mut arguments = ScanArguments {
             size: size_of::<ScanArguments>() as u64,
             start,
-            end: start + PAGE_SIZE,
+            end: start + page_size(),
             regions: &raw mut region as u64,
             regions_length: 1,
             category_mask: PAGE_IS_HUGE,
@@ -278,15 +277,15 @@ impl Pagemap {
         property: impl Fn(u64) -> T,
     ) -> Option<(T, u64)> {
         const ENTRIES: usize = 64;
-        let first = at.align_down(PAGE_SIZE);
-        let pages = (at.offset(bytes) - first).div_ceil(PAGE_SIZE).min(ENTRIES as u64);
+        let first = at.align_down(page_size());
+        let pages = (at.offset(bytes) - first).div_ceil(page_size()).min(ENTRIES as u64);
         let mut entries = [0; ENTRIES * 8];
         let wanted = &mut entries[..pages as usize * 8];
-        let read = self.file.read_at(wanted, first.0 / PAGE_SIZE * 8).unwrap_or(0);
+        let read = self.file.read_at(wanted, first.0 / page_size() * 8).unwrap_or(0);
         let mut properties = wanted[..read].chunks_exact(8).map(|it| property(entry(it)));
         let property = properties.next()?;
         let alike = 1 + properties.take_while(|it| *it == property).count() as u64;
-        Some((property, (first.offset(alike * PAGE_SIZE) - at).min(bytes)))
+        Some((property, (first.offset(alike * page_size()) - at).min(bytes)))
     }
 
     /// Returns the pages of `range` that are present or swapped.
@@ -424,7 +423,7 @@ fn entries(file: &File, mappings: &Mappings) -> io::Result<Vec<PageRun>> {
         let mut pages = mapping_entries(file, &mapping.range)?;
         drop_zero_pages(&mut pages, mapping, zero_frame);
         runs.extend(pages.into_iter().map(|(page, entry)| PageRun {
-            range: page..page.offset(PAGE_SIZE),
+            range: page..page.offset(page_size()),
             state: match entry {
                 entry if entry & ENTRY_SWAPPED != 0 => PageState::Swapped,
                 entry if entry & ENTRY_FILE != 0 => PageState::File,
@@ -439,11 +438,11 @@ fn entries(file: &File, mappings: &Mappings) -> io::Result<Vec<PageRun>> {
 /// Returns the pages of `range` that are present or swapped, with their pagemap entries.
 fn mapping_entries(file: &File, range: &Range<Address>) -> io::Result<Vec<(Address, u64)>> {
     let mut pages = Vec::new();
-    let mut bytes = vec![0; (ENTRIES_PER_READ.min(length(range) / PAGE_SIZE) * 8) as usize];
+    let mut bytes = vec![0; (ENTRIES_PER_READ.min(length(range) / page_size()) * 8) as usize];
     let mut at = range.start;
     while at < range.end {
-        let wanted = ((range.end - at) / PAGE_SIZE * 8).min(bytes.len() as u64) as usize;
-        let read = file.read_at(&mut bytes[..wanted], at.0 / PAGE_SIZE * 8)?;
+        let wanted = ((range.end - at) / page_size() * 8).min(bytes.len() as u64) as usize;
+        let read = file.read_at(&mut bytes[..wanted], at.0 / page_size() * 8)?;
         if read < 8 {
             break;
         }
@@ -452,7 +451,7 @@ fn mapping_entries(file: &File, range: &Range<Address>) -> io::Result<Vec<(Addre
             if entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0 {
                 pages.push((at, entry));
             }
-            at = at.offset(PAGE_SIZE);
+            at = at.offset(page_size());
         }
     }
     Ok(pages)
@@ -466,7 +465,7 @@ fn drop_zero_pages(pages: &mut Vec<(Address, u64)>, mapping: &Mapping, zero_fram
         return;
     }
     let present = pages.iter().filter(|(_, entry)| entry & ENTRY_PRESENT != 0).count() as u64;
-    let counted = mapping.kernel_rss_bytes.map_or(present, |bytes| bytes / PAGE_SIZE);
+    let counted = mapping.kernel_rss_bytes.map_or(present, |bytes| bytes / page_size());
     let mut zeros = present.saturating_sub(counted);
     pages.retain(|(_, entry)| {
         let may_be_zeros =
@@ -484,7 +483,7 @@ fn zero_frame() -> Option<u64> {
     let page = unsafe {
         let page = libc::mmap(
             std::ptr::null_mut(),
-            PAGE_SIZE as usize,
+            page_size() as usize,
             libc::PROT_READ,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
             -1,
@@ -498,9 +497,10 @@ fn zero_frame() -> Option<u64> {
     };
     let start = Address(page as u64);
     let own = File::open("/proc/self/pagemap").ok();
-    let entries = own.and_then(|own| mapping_entries(&own, &(start..start.offset(PAGE_SIZE))).ok());
+    let entries =
+        own.and_then(|own| mapping_entries(&own, &(start..start.offset(page_size()))).ok());
     // SAFETY: the mapping made above, to which nothing refers any more.
-    unsafe { libc::munmap(page, PAGE_SIZE as usize) };
+    unsafe { libc::munmap(page, page_size() as usize) };
     let (_, entry) = *entries?.first()?;
     Some(entry & ENTRY_FRAME).filter(|&frame| frame != 0)
 }
@@ -520,7 +520,7 @@ mod tests {
         unsafe {
             let start = libc::mmap(
                 std::ptr::null_mut(),
-                pages * PAGE_SIZE as usize,
+                pages * page_size() as usize,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
@@ -528,7 +528,7 @@ mod tests {
             )
             .cast::<u8>();
             for page in 0..pages {
-                let at = start.add(page * PAGE_SIZE as usize);
+                let at = start.add(page * page_size() as usize);
                 match page % 4 {
                     0 | 1 => at.write_volatile(1),
                     2 => _ = at.read_volatile(),
@@ -536,7 +536,7 @@ mod tests {
                 }
             }
             let start = Address(start as u64);
-            (start..start.offset(pages as u64 * PAGE_SIZE), pages as u64 / 2 * PAGE_SIZE)
+            (start..start.offset(pages as u64 * page_size()), pages as u64 / 2 * page_size())
         }
     }
 
@@ -560,7 +560,7 @@ mod tests {
         let mut mapping = Mapping::anonymous(range);
         mapping.kernel_rss_bytes = Some(written_bytes);
         drop_zero_pages(&mut pages, &mapping, None);
-        assert_eq!(pages.len() as u64 * PAGE_SIZE, written_bytes);
+        assert_eq!(pages.len() as u64 * page_size(), written_bytes);
         assert!(pages.iter().all(|(_, entry)| entry & ENTRY_EXCLUSIVE != 0));
     }
 }

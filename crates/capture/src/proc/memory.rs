@@ -4,7 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use super::{read, status};
-use crate::{Error, PAGE_SIZE};
+use crate::Error;
+use crate::arch::page_size;
 
 /// The kernel's fast counts of a process's memory, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub fn memory_counts(pid: i32) -> Result<MemoryCounts, Error> {
         resident_bytes,
         anonymous_bytes: status.rssanon.map_or(resident_bytes, bytes),
         // An entry of 8 bytes for each page.
-        page_table_bytes: status.vmpte.map_or(resident_bytes / (PAGE_SIZE / 8), bytes),
+        page_table_bytes: status.vmpte.map_or(resident_bytes / (page_size() / 8), bytes),
         threads: status.threads,
     })
 }
@@ -120,7 +121,7 @@ pub fn resident_bytes(pid: i32) -> Result<u64, Error> {
     {
         found = pages(&format!("task/{tid}/statm"))?;
     }
-    Ok(found * PAGE_SIZE)
+    Ok(found * page_size())
 }
 
 /// Returns the maximum error of the kernel's fast count of resident memory, in bytes.
@@ -134,7 +135,7 @@ pub(crate) fn rss_error_bytes() -> u64 {
     // SAFETY: sysconf takes a number alone.
     let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     let processors = u64::try_from(processors).unwrap_or(1).max(1);
-    COUNTERS * processors * MIN_BATCH.max(2 * processors) * PAGE_SIZE
+    COUNTERS * processors * MIN_BATCH.max(2 * processors) * page_size()
 }
 
 /// Returns the bytes that the machine has available without swapping; `None` if unknown.

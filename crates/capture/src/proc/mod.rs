@@ -17,7 +17,7 @@ use procfs_core::FromRead;
 use procfs_core::process::{Stat, Status};
 
 use crate::text::one_line;
-use crate::{Error, Mappings, PAGE_SIZE, ProcessInfo, Sysroot};
+use crate::{Error, Mappings, ProcessInfo, Sysroot};
 
 pub use cgroup::{ControlGroup, GroupMemory, KernelMemory, control_groups, group_memory};
 pub use memory::resident_bytes;
@@ -219,10 +219,9 @@ pub(crate) fn kept_variables(environment: &str) -> Vec<(String, String)> {
 /// Returns the ids of all processes, ascending. Some may have ended by the time they are examined.
 ///
 /// # Errors
-/// If /proc belongs to another pid namespace than ours, or the kernel has pages of another size than [`PAGE_SIZE`].
+/// If /proc belongs to another pid namespace than ours.
 pub fn processes() -> Result<Vec<i32>, Error> {
     check_namespace()?;
-    check_page_size()?;
     let entries = fs::read_dir("/proc").into_iter().flatten();
     let mut pids: Vec<i32> =
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
@@ -261,16 +260,6 @@ fn check_namespace() -> Result<(), Error> {
     match Status::from_read(&own[..]) {
         Ok(own) if namespace_pid(&own).is_some() => Err(Error::ForeignProc),
         _ => Ok(()),
-    }
-}
-
-/// Fails if the kernel has pages of another size than [`PAGE_SIZE`].
-fn check_page_size() -> Result<(), Error> {
-    // SAFETY: sysconf takes a number alone.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    match u64::try_from(bytes) {
-        Ok(PAGE_SIZE) => Ok(()),
-        _ => Err(Error::PageSize { kibibytes: bytes >> 10 }),
     }
 }
 

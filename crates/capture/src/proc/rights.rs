@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use procfs_core::process::{Stat, Status};
 
-use super::{check_namespace, check_page_size, parse, status, threads};
+use super::{check_namespace, parse, status, threads};
 use crate::Error;
 
 /// The flag of kernel threads in /proc/PID/stat (`PF_KTHREAD` in linux/sched.h).
@@ -28,7 +28,6 @@ pub(crate) fn check_has_memory(pid: i32) -> Result<(), Error> {
         return Err(Error::NoSuchProcess { pid });
     }
     check_namespace()?;
-    check_page_size()?;
     let status = status(pid)?;
     if status.tgid != pid {
         return Err(Error::Thread { pid, process: status.tgid });

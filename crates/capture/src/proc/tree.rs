@@ -7,8 +7,9 @@ use std::time::Duration;
 use procfs_core::process::Stat;
 
 use super::{open, parse, processes, read, status, threads, time};
+use crate::arch::page_size;
 use crate::live::Pagemap;
-use crate::{Address, PAGE_SIZE, PageState};
+use crate::{Address, PageState};
 
 /// A process and its descendants over time.
 ///
@@ -210,7 +211,7 @@ pub fn member(pid: i32) -> Option<Member> {
         minor_faults: stat.minflt,
         major_faults: stat.majflt,
         threads: u64::try_from(stat.num_threads).unwrap_or(0),
-        rss_bytes: stat.rss.saturating_mul(PAGE_SIZE),
+        rss_bytes: stat.rss.saturating_mul(page_size()),
     })
 }
 

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use capture::arch::page_size;
 use capture::live::{PageFrame, groups_of_frames, map_counts, page_frames};
 use capture::proc::{self, ControlGroup, Member, Rollup};
-use capture::{Address, Finding, Memory, PAGE_SIZE, Severity};
+use capture::{Address, Finding, Machine, Memory, Severity};
 use diagnosis::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount};
 use formats::{Capture, Family, IdenticalPages, OtherProcess, SharedPages, to_json};
 use ledger::{DistinctPages, FamilyPages, MemberAccounts, MemberPages};
@@ -169,7 +170,7 @@ impl Processes {
     fn pages<'a>(&self, frames: &'a [Vec<PageFrame>]) -> FamilyPages<'a> {
         let pages = frames.iter().zip(&self.members);
         let pages = pages.map(|(frames, it)| MemberPages { frames, parent: self.parent(it) });
-        FamilyPages::new(pages.collect())
+        FamilyPages::new(Machine::own(), pages.collect())
     }
 
     /// Captures the members in turn, and accounts for their memory.
@@ -290,7 +291,7 @@ impl Group {
             let own = self.group.numbers();
             let groups = groups_of_frames(&pages.all_frames()).ok();
             groups.map(|groups| {
-                groups.iter().filter(|group| !own.contains(group)).count() as u64 * PAGE_SIZE
+                groups.iter().filter(|group| !own.contains(group)).count() as u64 * page_size()
             })
         };
         Some(GroupFacts {
@@ -373,12 +374,14 @@ fn identical_pages(members: &[Member], pages: &FamilyPages<'_>) -> IdenticalPage
         }
         let Ok(image) = capture::look(member.pid) else { continue };
         let numbers: Vec<u64> = pages.counted_pages(index).collect();
-        let mut bytes = vec![0; (PAGES_PER_READ * PAGE_SIZE) as usize];
+        let mut bytes = vec![0; (PAGES_PER_READ * page_size()) as usize];
         for run in numbers.chunk_by(|one, next| one + 1 == *next) {
             for run in run.chunks(PAGES_PER_READ as usize) {
-                let wanted = run.len() * PAGE_SIZE as usize;
-                let read = image.read(Address(run[0] * PAGE_SIZE), &mut bytes[..wanted]);
-                bytes[..read].chunks_exact(PAGE_SIZE as usize).for_each(|page| distinct.add(page));
+                let wanted = run.len() * page_size() as usize;
+                let read = image.read(Address(run[0] * page_size()), &mut bytes[..wanted]);
+                bytes[..read]
+                    .chunks_exact(page_size() as usize)
+                    .for_each(|page| distinct.add(page));
             }
         }
     }
@@ -390,5 +393,5 @@ fn outside_bytes(pages: &FamilyPages<'_>) -> Option<u64> {
     let (frames, members): (Vec<u64>, Vec<u64>) = pages.shared_frames().unzip();
     let counts = map_counts(&frames).ok()?;
     let outside = counts.iter().zip(&members).filter(|(count, members)| count > members);
-    Some(outside.count() as u64 * PAGE_SIZE)
+    Some(outside.count() as u64 * page_size())
 }

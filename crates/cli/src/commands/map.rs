@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
     let who = samples.map(|samples| samples.of(&snapshot)).transpose()?;
     let made = who.map(|who| {
         diagnosis::name_code(&mut snapshot, &who);
-        diagnosis::made_pages(&snapshot.report, &who)
+        diagnosis::made_pages(&snapshot, &who)
     });
     let colours = match (&made, &shared) {
         (Some(made), _) => PageColours::Code(made),

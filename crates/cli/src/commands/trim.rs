@@ -96,7 +96,7 @@ fn trim_family(pid: i32, arguments: &TrimArguments) -> Result<Outcome, Failure> 
     let frames: Vec<Vec<PageFrame>> =
         members.iter().map(|it| page_frames(it.pid).unwrap_or_default()).collect();
     let pages = frames.iter().map(|frames| MemberPages { frames, parent: None });
-    let pages = FamilyPages::new(pages.collect());
+    let pages = FamilyPages::new(capture::Machine::own(), pages.collect());
     let pss_bytes = || -> u64 {
         let rollups = members.iter().filter_map(|it| proc::rollup(it.pid).ok());
         rollups.map(|it| it.pss_bytes).sum()

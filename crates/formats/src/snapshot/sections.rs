@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::ops::Range;
 
-use capture::{Address, PAGE_SIZE, length};
+use capture::{Address, Machine, length};
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::container::Packed;
 use crate::snapshot::{Snapshot, SnapshotError};
-use crate::{Family, Report, untrusted};
+use crate::{Family, Report, page_size, untrusted};
 
 /// The maximum decompressed size of all sections of a file, unless the file is large.
 const MAX_BYTES: u64 = 512 << 20;
@@ -54,6 +54,9 @@ struct ListedArea {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct ListedAreas {
+    /// Left out for pages of 4 KiB, as in snapshots of earlier releases.
+    #[serde(default = "page_size::smallest", skip_serializing_if = "page_size::is_smallest")]
+    page_bytes: u64,
     areas: Vec<ListedArea>,
 }
 
@@ -160,12 +163,15 @@ impl From<&MemoryMap> for ListedAreas {
             },
             name: area.name.clone(),
             start: area.range.start.0,
-            pages: length(&area.range) / PAGE_SIZE,
+            pages: length(&area.range) / memory_map.page_size,
             pieces: area.blocks,
             columns: [&area.sizes, &area.uses, &area.owners, &area.pages]
                 .map(|part| part.len() as u64),
         };
-        Self { areas: memory_map.areas.iter().map(listed).collect() }
+        Self {
+            page_bytes: memory_map.page_size,
+            areas: memory_map.areas.iter().map(listed).collect(),
+        }
     }
 }
 
@@ -173,13 +179,14 @@ impl ListedAreas {
     /// Parses the memory map of a process with this number of arenas; `None` if a number or name is invalid. The memory
     /// map itself checks that its areas are consistent.
     fn into_memory_map(self, columns: Columns, arenas: usize) -> Option<MemoryMap> {
+        let page_size = Machine::with_pages_of(self.page_bytes)?.page_size;
         let mut ends = [0_usize; 4];
         let mut areas = Vec::new();
         for listed in self.areas {
             if listed.arena.is_some_and(|arena| arena as usize >= arenas) {
                 return None;
             }
-            let bytes = listed.pages.checked_mul(PAGE_SIZE)?;
+            let bytes = listed.pages.checked_mul(page_size)?;
             let mut parts: [Range<usize>; 4] = Default::default();
             for ((part, end), length) in parts.iter_mut().zip(&mut ends).zip(listed.columns) {
                 let start = *end;
@@ -198,7 +205,7 @@ impl ListedAreas {
                 pages,
             });
         }
-        Some(MemoryMap { areas, columns })
+        Some(MemoryMap { page_size, areas, columns })
     }
 }
 

@@ -137,7 +137,7 @@ mod tests {
     use capture::{Mappings, PageRun, ProcessState};
     use proptest::prelude::*;
 
-    const PAGE: u64 = capture::PAGE_SIZE;
+    const PAGE: u64 = capture::MIN_PAGE_SIZE;
 
     /// Mappings and pages of all kinds, resident or not, out of a list of page kinds.
     fn process(kinds: &[u8]) -> (ProcessState, Pages) {

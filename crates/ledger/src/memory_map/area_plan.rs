@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use allocator::HeapMap;
-use capture::{Address, Backing, Mapping, PAGE_SIZE, ProcessState, intersection, length};
+use capture::{Address, Backing, Mapping, ProcessState, intersection, length};
 use ruby::ObjectSpace;
 
 use crate::Facts;
@@ -12,7 +12,7 @@ use crate::memory_map::AreaKind;
 use crate::pages::pages_of;
 
 /// The number of bytes that are not resident that divides memory into two areas, unless it is malloc's or Ruby's.
-const MIN_GAP: u64 = 64 * PAGE_SIZE;
+const MIN_GAP: u64 = 256 << 10;
 
 /// An area that is to be drawn.
 pub(crate) struct AreaPlan {
@@ -36,10 +36,13 @@ pub(crate) enum Content {
 /// All areas, ascending and disjoint.
 pub(crate) fn plans(state: &ProcessState, facts: &Facts) -> Vec<AreaPlan> {
     let (heap, space) = (facts.heap(), facts.objects());
-    let mut claimed = extents(heap);
-    claimed.extend(heap_pages(heap, space));
+    let page_size = state.machine.page_size;
+    let mut claimed = extents(heap, page_size);
+    claimed.extend(heap_pages(heap, space, page_size));
     let mut whole = |ranges: &[Range<Address>], kind| {
-        claimed.extend(ranges.iter().map(|range| AreaPlan::new(range, kind, Content::Whole)));
+        claimed.extend(
+            ranges.iter().map(|range| AreaPlan::new(range, kind, Content::Whole, page_size)),
+        );
     };
     whole(&facts.stacks, AreaKind::ThreadStack);
     whole(&space.fiber_stacks, AreaKind::FiberStack);
@@ -77,18 +80,19 @@ pub(crate) fn plans(state: &ProcessState, facts: &Facts) -> Vec<AreaPlan> {
 }
 
 impl AreaPlan {
-    fn new(range: &Range<Address>, kind: AreaKind, content: Content) -> Self {
-        let range = range.start.align_down(PAGE_SIZE)..range.end.align_up(PAGE_SIZE);
+    fn new(range: &Range<Address>, kind: AreaKind, content: Content, page_size: u64) -> Self {
+        let range = range.start.align_down(page_size)..range.end.align_up(page_size);
         Self { range, kind, name: String::new(), content }
     }
 }
 
 /// The areas of malloc's extents. Extents of one arena that touch are one area, as are others that share a page.
-fn extents(heap: &HeapMap) -> Vec<AreaPlan> {
+fn extents(heap: &HeapMap, page_size: u64) -> Vec<AreaPlan> {
     let mut plans: Vec<AreaPlan> = Vec::new();
     for (index, extent) in heap.extents.iter().enumerate() {
         let kind = extent.arena.map_or(AreaKind::Mmapped, AreaKind::Arena);
-        let plan = AreaPlan::new(&extent.range, kind, Content::Extents(index..index + 1));
+        let content = Content::Extents(index..index + 1);
+        let plan = AreaPlan::new(&extent.range, kind, content, page_size);
         match plans.last_mut() {
             Some(AreaPlan { range, kind: last, content: Content::Extents(extents), .. })
                 if *last == kind
@@ -105,7 +109,7 @@ fn extents(heap: &HeapMap) -> Vec<AreaPlan> {
 }
 
 /// The areas of Ruby's heap pages outside malloc's extents. Adjacent pages are one area.
-fn heap_pages(heap: &HeapMap, space: &ObjectSpace) -> Vec<AreaPlan> {
+fn heap_pages(heap: &HeapMap, space: &ObjectSpace, page_size: u64) -> Vec<AreaPlan> {
     let mut plans: Vec<AreaPlan> = Vec::new();
     for (index, page) in space.pages.iter().enumerate() {
         if heap.extent_at(page.range.start).is_some() {
@@ -115,13 +119,14 @@ fn heap_pages(heap: &HeapMap, space: &ObjectSpace) -> Vec<AreaPlan> {
             Some(AreaPlan { range, content: Content::HeapPages(pages), .. })
                 if page.range.start <= range.end && pages.end == index =>
             {
-                range.end = page.range.end.align_up(PAGE_SIZE);
+                range.end = page.range.end.align_up(page_size);
                 pages.end = index + 1;
             }
             _ => plans.push(AreaPlan::new(
                 &page.range,
                 AreaKind::HeapPages,
                 Content::HeapPages(index..index + 1),
+                page_size,
             )),
         }
     }
@@ -196,7 +201,7 @@ mod tests {
         let pages = vec![page(0x4000, 0x8000), page(0x8000, 0xbfd8), page(0xc000, 0xffd8)];
         let mut space = ObjectSpace::default();
         space.pages = pages;
-        let plans = heap_pages(&HeapMap::default(), &space);
+        let plans = heap_pages(&HeapMap::default(), &space, capture::MIN_PAGE_SIZE);
         let ranges: Vec<_> = plans.iter().map(|plan| plan.range.clone()).collect();
         assert_eq!(ranges, [Address(0x4000)..Address(0x10000)]);
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use allocator::{BlockState, Extent, ExtentState, HeapMap};
-use capture::{Address, PAGE_SIZE, PageState, ProcessState, intersection};
+use capture::{Address, PageState, ProcessState, intersection};
 use ruby::{HeapPage, ObjectSpace, SlotState};
 
 use crate::Facts;
@@ -24,7 +24,7 @@ pub(crate) fn draw(
         heap: facts.heap(),
         space: facts.objects(),
         index: owners.index(accounts),
-        memory_map: MemoryMap::default(),
+        memory_map: MemoryMap { page_size: state.machine.page_size, ..MemoryMap::default() },
         at: Address(0),
         end: Address(0),
     };
@@ -161,11 +161,12 @@ impl Drawing<'_> {
 
     fn draw_pages(&mut self, range: &Range<Address>) {
         let mut at = range.start;
+        let page_size = self.memory_map.page_size;
         let column = &mut self.memory_map.columns.pages;
         let mut push = |range: Range<Address>, used: PageUse| {
             for (end, used) in [(range.start, PageUse::Returned), (range.end, used)] {
                 if end > at {
-                    column::push(column, (end - at) / PAGE_SIZE * PAGE_USES + used as u64);
+                    column::push(column, (end - at) / page_size * PAGE_USES + used as u64);
                     at = end;
                 }
             }

@@ -7,7 +7,7 @@ mod drawing;
 
 use std::ops::Range;
 
-use capture::{Address, PAGE_SIZE, length};
+use capture::{Address, MIN_PAGE_SIZE, length};
 
 pub(crate) use drawing::draw;
 
@@ -18,8 +18,10 @@ const PAGE_USES: u64 = 8;
 
 /// All memory of a process that is or was resident, or is malloc's or Ruby's: areas, ascending and disjoint, with their
 /// pages and the blocks that they consist of. A block takes a few bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryMap {
+    /// Bytes of a page, a power of two.
+    pub page_size: u64,
     /// The areas, ascending by address.
     pub areas: Vec<Area>,
     /// The contents of the areas.
@@ -252,6 +254,12 @@ pub struct InconsistentMap {
     pub at: Address,
 }
 
+impl Default for MemoryMap {
+    fn default() -> Self {
+        Self { page_size: MIN_PAGE_SIZE, areas: Vec::new(), columns: Columns::default() }
+    }
+}
+
 impl MemoryMap {
     /// The blocks of one of its areas, ascending and without gaps.
     pub fn blocks(&self, area: &Area) -> impl Iterator<Item = MapBlock> {
@@ -275,12 +283,13 @@ impl MemoryMap {
 
     /// The pages of one of its areas, in ascending runs that cover it.
     pub fn pages(&self, area: &Area) -> impl Iterator<Item = (Range<Address>, PageUse)> {
+        let page_size = self.page_size;
         let mut pages = part(&self.columns.pages, &area.pages);
         let mut at = area.range.start;
         std::iter::from_fn(move || {
             let number = column::take(&mut pages)?;
             let used = PageUse::by_number(number % PAGE_USES)?;
-            let end = at.offset((number / PAGE_USES).checked_mul(PAGE_SIZE)?);
+            let end = at.offset((number / PAGE_USES).checked_mul(page_size)?);
             let run = at..end;
             at = end;
             Some((run, used))
@@ -304,8 +313,8 @@ impl MemoryMap {
         for area in &self.areas {
             let ascends = last.range.end <= area.range.start
                 && area.range.start < area.range.end
-                && area.range.start.is_aligned(PAGE_SIZE)
-                && area.range.end.is_aligned(PAGE_SIZE)
+                && area.range.start.is_aligned(self.page_size)
+                && area.range.end.is_aligned(self.page_size)
                 && [&area.sizes, &area.uses, &area.owners, &area.pages]
                     .into_iter()
                     .zip([&last.sizes, &last.uses, &last.owners, &last.pages])

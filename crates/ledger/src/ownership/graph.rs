@@ -7,7 +7,7 @@ use std::ops::Range;
 use allocator::{Block, HeapMap, thread_locals};
 use capture::elf::Module;
 use capture::{
-    Address, Finding, Image, Memory, PAGE_SIZE, Severity, SparseRows, Thread, both, length,
+    Address, Finding, Image, MIN_PAGE_SIZE, Memory, Severity, SparseRows, Thread, both, length,
 };
 use ruby::{Content, DataType, Form, ObjectSpace, References, StTable, VmStack};
 
@@ -407,7 +407,7 @@ fn keyed_value(
 /// Returns true if one of Ruby's heap pages lies within the block.
 pub(crate) fn hosts_heap_page(space: &ObjectSpace, block: Block) -> bool {
     // A page does not fit.
-    if block.bytes() < PAGE_SIZE {
+    if block.bytes() < MIN_PAGE_SIZE {
         return false;
     }
     let after = space.pages.partition_point(|page| page.range.start < block.address);

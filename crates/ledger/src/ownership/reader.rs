@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use allocator::{Block, HeapMap};
-use capture::{Address, Image, PAGE_SIZE, Window, intersection, length};
+use capture::{Address, Image, MIN_PAGE_SIZE, Window, intersection, length};
 use ruby::{Content, Form, REGEXP_BYTES, StTable, pointers_of_regexp};
 
 use crate::ownership::address_index::AddressIndex;
@@ -207,7 +207,7 @@ impl<'a> Reader<'a> {
     fn read_page_by_page(&mut self, range: &Range<Address>, each: &mut impl Each) {
         let mut at = range.start;
         while at < range.end {
-            let end = range.end.min(at.offset(1).align_up(PAGE_SIZE));
+            let end = range.end.min(at.offset(1).align_up(MIN_PAGE_SIZE));
             // Pages that are unreadable for another reason, such as guard pages, have no pointers.
             if !self.read_range(&(at..end), each) && self.is_out_of_reach(&(at..end)) {
                 self.into.count_unread(end - at);

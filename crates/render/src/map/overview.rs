@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use capture::{PAGE_SIZE, length};
+use capture::length;
 use formats::{SharedPages, Snapshot};
 use ledger::{Area, AreaKind, MemoryMap, PageUse, Sharing, Size};
 
@@ -90,8 +90,8 @@ pub(crate) const TITLES: [(AreaKind, &str); 9] = [
 
 impl Section<'_> {
     /// Returns the number of its pages.
-    pub(crate) fn pages(&self) -> u64 {
-        self.areas.iter().map(|area| length(&area.range) / PAGE_SIZE).sum()
+    pub(crate) fn pages(&self, page_size: u64) -> u64 {
+        self.areas.iter().map(|area| length(&area.range) / page_size).sum()
     }
 }
 
@@ -157,14 +157,15 @@ fn arena_title(snapshot: &Snapshot, index: u32) -> String {
 
 /// Calls back with runs of equal pages that cover an area, in order: the number of pages, and their shade.
 pub(crate) fn each_run(map: &MemoryMap, area: &Area, mut draw: impl FnMut(u64, Shade)) {
+    let page_size = map.page_size;
     let mut busy_runs = busy_runs(map, area);
-    let (mut left, mut busy) = (0, PAGE_SIZE);
+    let (mut left, mut busy) = (0, page_size);
     for (range, state) in map.pages(area) {
-        let mut pages = length(&range) / PAGE_SIZE;
+        let mut pages = length(&range) / page_size;
         while pages > 0 {
             if left == 0 {
                 // An area without blocks is in use as a whole.
-                (left, busy) = busy_runs.next().unwrap_or((u64::MAX, PAGE_SIZE));
+                (left, busy) = busy_runs.next().unwrap_or((u64::MAX, page_size));
             }
             let run = pages.min(left);
             draw(
@@ -186,19 +187,20 @@ pub(crate) fn each_run(map: &MemoryMap, area: &Area, mut draw: impl FnMut(u64, S
 /// Returns runs of pages with equally many bytes in use: the number of pages, and the bytes of each.
 fn busy_runs(map: &MemoryMap, area: &Area) -> impl Iterator<Item = (u64, u64)> {
     // Of the page at the end of the blocks so far: its bytes that they cover, and those in use.
+    let page_size = map.page_size;
     let (mut covered, mut busy) = (0, 0);
     let runs = map.blocks(area).flat_map(move |block| {
         let in_use = u64::from(block.used.is_busy());
-        let room = PAGE_SIZE - covered;
+        let room = page_size - covered;
         let Some(beyond) = block.bytes.checked_sub(room) else {
             covered += block.bytes;
             busy += in_use * block.bytes;
             return [(0, 0); 2];
         };
         let first = (1, busy + in_use * room);
-        covered = beyond % PAGE_SIZE;
+        covered = beyond % page_size;
         busy = in_use * covered;
-        [first, (beyond / PAGE_SIZE, in_use * PAGE_SIZE)]
+        [first, (beyond / page_size, in_use * page_size)]
     });
     runs.filter(|run| run.0 > 0)
 }
@@ -237,7 +239,7 @@ mod tests {
             owners: 0..3,
             pages: 0..2,
         };
-        let map = MemoryMap { areas: vec![area], columns };
+        let map = MemoryMap { areas: vec![area], columns, ..MemoryMap::default() };
         assert_eq!(map.check(0), Ok(()));
         let mut runs = Vec::new();
         each_run(&map, &map.areas[0], |pages, shade| runs.push((pages, shade)));

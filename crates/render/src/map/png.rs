@@ -1,8 +1,7 @@
 //! The overview as a PNG: for a ticket or a chat.
 
-use capture::PAGE_SIZE;
 use formats::{MadePages, SharedPages, Snapshot};
-use ledger::{Area, Sharing, Size};
+use ledger::{Sharing, Size};
 use resvg::tiny_skia::Pixmap;
 
 use crate::draw::{
@@ -31,17 +30,19 @@ struct Cells {
     side: usize,
     /// The pages of a cell: one, if cells of a pixel suffice for that.
     pages: u64,
+    /// Bytes of a page.
+    page_size: u64,
 }
 
 impl Cells {
     /// Returns the largest cells with which all sections fit.
-    fn fitting(sections: &[Section<'_>]) -> Self {
-        let of_a_page = [8, 6, 5, 4, 3, 2].map(|side| Self { side, pages: 1 });
-        let of_pages = (0..u64::BITS).map(|power| Self { side: 1, pages: 1 << power });
+    fn fitting(sections: &[Section<'_>], page_size: u64) -> Self {
+        let of_a_page = [8, 6, 5, 4, 3, 2].map(|side| Self { side, pages: 1, page_size });
+        let of_pages = (0..u64::BITS).map(|power| Self { side: 1, pages: 1 << power, page_size });
         let fits = |cells: &Self| {
             sections.iter().map(|it| cells.rows(it)).sum::<u64>() * cells.side as u64 <= MAX_ROWS
         };
-        let last = Self { side: 1, pages: 1 << (u64::BITS - 1) };
+        let last = Self { side: 1, pages: 1 << (u64::BITS - 1), page_size };
         of_a_page.into_iter().chain(of_pages).find(fits).unwrap_or(last)
     }
 
@@ -50,16 +51,19 @@ impl Cells {
     }
 
     fn rows(self, section: &Section<'_>) -> u64 {
-        section.pages().div_ceil(self.pages).div_ceil(self.columns())
+        section.pages(self.page_size).div_ceil(self.pages).div_ceil(self.columns())
     }
 
     fn describe(self) -> String {
         let side = self.side;
         match self.pages {
-            1 => format!("a cell of {side} x {side} pixels is a page of 4 KiB"),
+            1 => format!(
+                "a cell of {side} x {side} pixels is a page of {} KiB",
+                self.page_size >> 10
+            ),
             pages => format!(
                 "a pixel is {pages} pages ({}), in their average colour",
-                Size(pages.saturating_mul(PAGE_SIZE))
+                Size(pages.saturating_mul(self.page_size))
             ),
         }
     }
@@ -74,7 +78,7 @@ pub fn map_png(snapshot: &Snapshot, colours: PageColours<'_>) -> Vec<u8> {
 
 fn draw(snapshot: &Snapshot, colours: PageColours<'_>) -> Pixmap {
     let sections = sections(snapshot);
-    let cells = Cells::fitting(&sections);
+    let cells = Cells::fitting(&sections, snapshot.memory_map.page_size);
     let mut page = Page { scene: Scene::new(WIDTH as f64), at: MARGIN };
     write_head(snapshot, colours, &mut page, cells);
     let mut tops = Vec::new();
@@ -207,19 +211,18 @@ fn draw_cells(
     };
     let mut mixture = Mixture::default();
     for area in &section.areas {
-        let mut page = area.range.start.0 / PAGE_SIZE;
+        let mut page = area.range.start.0 / cells.page_size;
+        let end = area.range.end.0 / cells.page_size;
         each_run(&snapshot.memory_map, area, |mut pages, shade| {
             while pages > 0 {
                 let part = pages.min(cells.pages - mixture.pages);
                 let is_resident = matches!(shade, Shade::InUse(_) | Shade::Kept);
                 let (part, colour) = match colours {
-                    PageColours::Code(made) if is_resident => {
-                        colour_by_code(made, area, page, part)
-                    }
+                    PageColours::Code(made) if is_resident => colour_by_code(made, end, page, part),
                     PageColours::Sharing(shared) if is_resident => {
                         colour_by_sharing(shared, page, part)
                     }
-                    _ => (part, colour(shade)),
+                    _ => (part, colour(shade, cells.page_size)),
                 };
                 mixture.add(part, colour);
                 pages -= part;
@@ -236,9 +239,8 @@ fn draw_cells(
 }
 
 /// The colour of the page with this number by the code that touched it first, and how many of the next `pages` have the same. A
-/// sample counts for pages of its own area only.
-fn colour_by_code(made: &MadePages, area: &Area, page: u64, pages: u64) -> (u64, [u8; 3]) {
-    let end = area.range.end.0 / PAGE_SIZE;
+/// sample counts for pages of its own area only, which ends before page `end`.
+fn colour_by_code(made: &MadePages, end: u64, page: u64, pages: u64) -> (u64, [u8; 3]) {
     let next = made.pages.partition_point(|&(first, count, _)| first.saturating_add(count) <= page);
     match made
         .pages
@@ -293,14 +295,14 @@ impl Mixture {
 }
 
 /// Returns the colour of a page.
-fn colour(shade: Shade) -> [u8; 3] {
+fn colour(shade: Shade, page_size: u64) -> [u8; 3] {
     match shade {
         Shade::Kept => Colour::Kept.rgb(),
         Shade::Returned => Colour::Returned.rgb(),
         Shade::Swapped => Colour::Swapped.rgb(),
         Shade::Lost => Colour::Lost.rgb(),
         Shade::InUse(bytes) => {
-            let share = (bytes as f64 / PAGE_SIZE as f64).sqrt();
+            let share = (bytes as f64 / page_size as f64).sqrt();
             let (little, full) = (Colour::InUseLittle.rgb(), Colour::InUse.rgb());
             std::array::from_fn(|part| {
                 let (from, to) = (f64::from(little[part]), f64::from(full[part]));
@@ -312,9 +314,9 @@ fn colour(shade: Shade) -> [u8; 3] {
 
 #[cfg(test)]
 mod tests {
-    use capture::Address;
+    use capture::{Address, MIN_PAGE_SIZE};
     use formats::Maker;
-    use ledger::{AreaKind, MemoryMap, PageUse};
+    use ledger::{Area, AreaKind, MemoryMap, PageUse};
 
     use super::*;
 
@@ -328,7 +330,7 @@ mod tests {
         let mut map = MemoryMap::default();
         let mut start = Address(0);
         for &kind in kinds {
-            let end = start.offset(pages * PAGE_SIZE);
+            let end = start.offset(pages * MIN_PAGE_SIZE);
             let from = map.columns.pages.len();
             let mut number = pages << 3 | used as u64;
             while number > 127 {
@@ -359,11 +361,15 @@ mod tests {
 
     #[test]
     fn cells_shrink_and_then_stand_for_several_pages() {
-        let cells = |pages| Cells::fitting(&sections(&snapshot(&[AreaKind::Anonymous], pages)));
-        assert_eq!(cells(1000), Cells { side: 8, pages: 1 });
-        assert_eq!(cells(1000 * 1000), Cells { side: 1, pages: 1 });
+        let cells = |pages| {
+            let snapshot = snapshot(&[AreaKind::Anonymous], pages);
+            Cells::fitting(&sections(&snapshot), snapshot.memory_map.page_size)
+        };
+        let page_size = MIN_PAGE_SIZE;
+        assert_eq!(cells(1000), Cells { side: 8, pages: 1, page_size });
+        assert_eq!(cells(1000 * 1000), Cells { side: 1, pages: 1, page_size });
         let few = cells(1 << 24);
-        assert_eq!(few, Cells { side: 1, pages: 8 });
+        assert_eq!(few, Cells { side: 1, pages: 8, page_size });
         assert!(few.describe().contains("8 pages (32.0 KiB)"), "{}", few.describe());
     }
 

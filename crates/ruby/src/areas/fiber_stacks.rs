@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use capture::{Address, Image, Memory, PAGE_SIZE};
+use capture::{Address, Image, Memory};
 
 use crate::address_classifier::{AddressClassifier, Place};
 use crate::interpreter::Interpreter;
@@ -74,11 +74,12 @@ impl Allocation {
             stride: word(16)?,
             count: word(24)?,
         };
+        let page_size = image.page_size();
         let fits = word(pool_offset)? == pool.0
-            && it.base.is_aligned(PAGE_SIZE)
-            && it.stack_bytes.is_multiple_of(PAGE_SIZE)
+            && it.base.is_aligned(page_size)
+            && it.stack_bytes.is_multiple_of(page_size)
             && it.stack_bytes > 0
-            && it.stack_bytes.checked_add(PAGE_SIZE) == Some(it.stride);
+            && it.stack_bytes.checked_add(page_size) == Some(it.stride);
         fits.then_some(it)
     }
 
@@ -87,7 +88,7 @@ impl Allocation {
         let mappings = &image.state.mappings;
         for number in 0..self.count {
             let guard = self.base.offset(number.wrapping_mul(self.stride));
-            let stack = guard.offset(PAGE_SIZE)..guard.offset(self.stride);
+            let stack = guard.offset(image.page_size())..guard.offset(self.stride);
             let is_guard = mappings.find(guard).is_some_and(|it| !it.readable && !it.writable);
             let usable = mappings.contiguous(stack.start, |it| {
                 it.readable && it.writable && it.is_private_anonymous()

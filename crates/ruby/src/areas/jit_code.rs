@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use capture::arch::JIT_REACH;
-use capture::{Address, Image, Mapping, Memory, PAGE_SIZE};
+use capture::{Address, Image, MIN_PAGE_SIZE, Mapping, Memory};
 
 use crate::interpreter::Interpreter;
 
@@ -14,7 +14,7 @@ const MAX_SEGMENTS: usize = 1024;
 /// The filling of memory that has no code yet: an opcode that x86-64 does not define, eight times
 /// (`write_byte` in yjit/src/virtualmem.rs and zjit/src/virtualmem.rs).
 const FILL: u64 = 0x1e1e_1e1e_1e1e_1e1e;
-/// The last pages of the code that are searched for the filling. YJIT divides its memory into pages
+/// The last units of [`MIN_PAGE_SIZE`] of the code that are searched for the filling. YJIT divides its memory into pages
 /// of 16 KiB, each in two halves; this is four of them.
 const LAST_PAGES: u64 = 16;
 
@@ -104,7 +104,7 @@ fn code_from(
 /// Returns true if one of the last pages ends with the filling, which remains where the next block of
 /// code did not fit.
 fn is_filled(image: &Image<'_>, used: &Range<Address>) -> bool {
-    let ends = (0..LAST_PAGES).map(|page| used.end.before(page * PAGE_SIZE));
+    let ends = (0..LAST_PAGES).map(|page| used.end.before(page * MIN_PAGE_SIZE));
     ends.take_while(|&end| end > used.start).any(|end| image.read_u64(end.before(8)) == Ok(FILL))
 }
 

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use capture::{Address, Image, Memory, PAGE_SIZE, intersection, length};
+use capture::{Address, Image, MIN_PAGE_SIZE, Memory, intersection, length};
 
 use crate::address_classifier::is_private;
 use crate::interpreter::Interpreter;
@@ -126,12 +126,12 @@ fn read_pages(image: &Image<'_>, at: Address, into: &mut [u8]) -> u64 {
     }
     let mut unread_bytes = 0;
     let mut at = at;
-    for page in into.chunks_mut(PAGE_SIZE as usize) {
+    for page in into.chunks_mut(MIN_PAGE_SIZE as usize) {
         if image.read_exact(at, page).is_err() {
             page.fill(0);
-            unread_bytes += PAGE_SIZE;
+            unread_bytes += MIN_PAGE_SIZE;
         }
-        at = at.offset(PAGE_SIZE);
+        at = at.offset(MIN_PAGE_SIZE);
     }
     unread_bytes
 }

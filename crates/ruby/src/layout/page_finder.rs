@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use capture::{Address, Image, Memory, PAGE_SIZE, Window};
+use capture::{Address, Image, MIN_PAGE_SIZE, Memory, Window};
 
 use crate::address_classifier::is_private;
 use crate::error::{Check, Failure};
@@ -297,7 +297,7 @@ impl<'a> PageFinder<'a> {
             for run in states.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
                 let part: Range<Address> = capture::intersection(&run.range, &mapping.range);
                 let mut base = part.start.align_up(size);
-                while base < part.end && part.end - base >= PAGE_SIZE {
+                while base < part.end && part.end - base >= MIN_PAGE_SIZE {
                     if !bases.contains(&base)
                         && let Some(descriptor) = self.stray_at(base)
                     {

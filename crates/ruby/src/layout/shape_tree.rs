@@ -4,7 +4,7 @@
 //! 3.2, and in `rb_shape_tree_t` (shape.h) since. A shape adds one variable to its parent. The upper
 //! half of an object's flags is the number of its shape; from 4.0 on only the lower 19 bits of that half.
 
-use capture::{Address, Image, Memory, PAGE_SIZE};
+use capture::{Address, Image, Memory};
 
 use crate::interpreter::Interpreter;
 use crate::word::{word, words};
@@ -78,7 +78,7 @@ impl ShapeTree {
         let mut before = 0;
         interpreter.variable_words(image).find_map(|(_, word)| {
             let pair = [std::mem::replace(&mut before, word), word];
-            let is_mapping = Address(word).is_aligned(PAGE_SIZE);
+            let is_mapping = Address(word).is_aligned(image.page_size());
             is_mapping.then(|| Self::list(image, pair, ShapeHome::Variable)).flatten()
         })
     }
@@ -100,7 +100,7 @@ impl ShapeTree {
             }
             let list = image.read_u64(at).ok()?;
             let root = image.read_u64(at.offset(8)).ok()?;
-            let is_mapping = Address(list).is_aligned(PAGE_SIZE);
+            let is_mapping = Address(list).is_aligned(image.page_size());
             is_mapping.then(|| Self::list(image, [list, root], ShapeHome::Tree)).flatten()
         })
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use capture::{Address, Finding, Image, Memory, PAGE_SIZE, Window, both};
+use capture::{Address, Finding, Image, MIN_PAGE_SIZE, Memory, Window, both};
 
 use crate::address_classifier::AddressClassifier;
 use crate::areas::transient_heap::TransientHeap;
@@ -382,7 +382,7 @@ impl Reader<'_, '_> {
         }
         let mut at = first;
         while at < all.end {
-            let end = at.offset(1).align_up(PAGE_SIZE).min(all.end);
+            let end = at.offset(1).align_up(MIN_PAGE_SIZE).min(all.end);
             let part = (at - first) as usize..(end - first) as usize;
             let is_hole = |hole: &Range<usize>| hole.start <= part.start && part.end <= hole.end;
             if !self.holes.iter().any(is_hole) {

@@ -7,11 +7,12 @@ use super::{
     Arena, CACHE_SLOTS, Cache, Content, Extent, JemallocHeap, JemallocPart, JemallocRelease,
     JemallocTruth, PAGE, PagesUse, RegionUse, SyntheticArena, SyntheticExtent, SyntheticRegion,
 };
+use crate::elf_module::CODE_BYTES;
 use crate::{ElfModule, SyntheticMemory};
 
 const MODULE: u64 = 0x7f60_0000_0000;
 /// The address of the module's variables, and the addresses of jemalloc's among them.
-const VARIABLES: u64 = MODULE + 0x4000;
+const VARIABLES: u64 = MODULE + CODE_BYTES;
 const POINTERS: u64 = VARIABLES + 0x40;
 const BIN_INFOS: u64 = VARIABLES + 0x820;
 const ARENAS: u64 = VARIABLES + 0x2040;

@@ -38,14 +38,22 @@ impl SyntheticLibc {
     /// value of `__curbrk`.
     pub(crate) fn write(memory: &mut SyntheticMemory, version: &str, offsets: &[i64], break_: u64) {
         let file = Backing::File(PathBuf::from("/lib/x86_64-linux-gnu/libc.so.6"));
-        let mapping = |start: u64, bytes: u64| {
-            Mapping::anonymous(Address(BASE + start)..Address(BASE + start + bytes))
+        let page_size = memory.machine.page_size;
+        let mapping =
+            |start: u64, end: u64| Mapping::anonymous(Address(BASE + start)..Address(BASE + end));
+        let end_of_file = (DATA + DATA_BYTES).next_multiple_of(page_size);
+        let end = (DATA + DATA_BYTES + REST_BYTES)
+            .next_multiple_of(page_size)
+            .max(end_of_file + page_size);
+        let code = Mapping {
+            writable: false,
+            executable: true,
+            ..mapping(0, CODE_BYTES.next_multiple_of(page_size))
         };
-        let code = Mapping { writable: false, executable: true, ..mapping(0, CODE_BYTES) };
         memory.mappings.push(Mapping { backing: file.clone(), ..code });
-        let data = Mapping { file_offset: DATA, ..mapping(DATA, DATA_BYTES) };
+        let data = Mapping { file_offset: DATA, ..mapping(DATA, end_of_file) };
         memory.mappings.push(Mapping { backing: file, ..data });
-        memory.mappings.push(mapping(DATA + DATA_BYTES, REST_BYTES));
+        memory.mappings.push(mapping(end_of_file, end));
 
         write_headers(memory);
         write_dynamic(memory, offsets.len() as u64);

@@ -7,7 +7,7 @@ use capture::{Address, Backing, Image, Mapping, Thread};
 use super::libc::SyntheticLibc;
 use super::{
     Arena, BREAK_START, Cache, ChunkUse, GlibcRelease, HEAP_SPAN, MallocHeap, MallocTruth, Mmapped,
-    PAGE, SyntheticChunk,
+    SyntheticChunk,
 };
 use crate::SyntheticMemory;
 
@@ -65,13 +65,14 @@ impl MallocHeap {
     /// Writes the heap and its C library, with their mappings. The caller, when it makes an image of `memory`, must add
     /// the truth's threads to the process's state.
     pub fn write(&self, memory: &mut SyntheticMemory) -> MallocTruth {
+        memory.machine = self.machine;
         self.write_mappings(memory);
         let mut offsets = OTHER_VARIABLES.to_vec();
         offsets.extend([CACHE_VARIABLE, ARENA_VARIABLE]);
         SyntheticLibc::write(memory, self.release.version(), &offsets, self.break_end);
         self.write_parameters(memory);
         for pair in self.arenas[0].stretches.windows(2) {
-            if pair[1].start < self.break_end.next_multiple_of(PAGE) {
+            if pair[1].start < self.break_end.next_multiple_of(self.machine.page_size) {
                 write_strangers(memory, pair[0].end..pair[1].start);
             }
         }
@@ -92,11 +93,11 @@ impl MallocHeap {
 
     fn write_mappings(&self, memory: &mut SyntheticMemory) {
         let range = |start: u64, end: u64| Address(start)..Address(end);
-        let break_end = self.break_end.next_multiple_of(PAGE);
+        let break_end = self.break_end.next_multiple_of(self.machine.page_size);
         let heap = Mapping::anonymous(range(BREAK_START, break_end));
         memory.mappings.push(Mapping { backing: Backing::Heap, ..heap });
         if self.break_is_blocked {
-            memory.map(break_end, PAGE);
+            memory.map(break_end, self.machine.page_size);
         }
         for arena in &self.arenas[1..] {
             for stretch in &arena.stretches {
@@ -151,7 +152,7 @@ impl MallocHeap {
                 memory.write_u64(stretch.start + 8 * index, word);
             }
             if self.release != GlibcRelease::V2_31 {
-                memory.write_u64(stretch.start + 32, PAGE);
+                memory.write_u64(stretch.start + 32, self.machine.page_size);
             }
             previous = stretch.start;
         }
@@ -219,9 +220,9 @@ impl MallocHeap {
 
     fn write_threads(&self, memory: &mut SyntheticMemory) -> Vec<Thread> {
         let count = self.threads.len() as u64 + 1;
-        memory.map(THREADS_START, count * PAGE);
+        memory.map(THREADS_START, count * self.machine.page_size);
         let thread = |index: u64| {
-            let thread_pointer = THREADS_START + index * PAGE + 0x800;
+            let thread_pointer = THREADS_START + index * self.machine.page_size + 0x800;
             let place = |offset: i64| thread_pointer.wrapping_add_signed(offset);
             for offset in OTHER_VARIABLES {
                 memory.write_u64(place(offset), SyntheticLibc::DUMMY);
@@ -281,11 +282,13 @@ impl MallocHeap {
         let mut trimmed = Vec::new();
         for (&chunk, &(bytes, usage)) in &arena.chunks {
             let end = chunk + bytes;
-            let pages = (chunk / PAGE..=end / PAGE).map(|page| page * PAGE..(page + 1) * PAGE);
+            let page_size = self.machine.page_size;
+            let pages = (chunk / page_size..=end / page_size)
+                .map(|page| page * page_size..(page + 1) * page_size);
             let kept = match usage {
                 ChunkUse::Free => chunk + 48..end,
                 ChunkUse::Top if end == self.break_end => {
-                    let released = bytes.saturating_sub(33) / PAGE * PAGE;
+                    let released = bytes.saturating_sub(33) / page_size * page_size;
                     end - released..end
                 }
                 _ => continue,

@@ -78,7 +78,8 @@ impl RubyHeap {
         for page in all.iter().chain(&freed) {
             memory.map(page.base, heap.layout.page_bytes);
         }
-        memory.map(MEMORY_START, heap.next_memory.next_multiple_of(4096) - MEMORY_START);
+        let end = heap.next_memory.next_multiple_of(memory.machine.page_size);
+        memory.map(MEMORY_START, end - MEMORY_START);
         let mut page_arrays = Vec::new();
         for (space, &array) in arrays.iter().enumerate() {
             let own = all.iter().skip(space).step_by(heap.spaces).cloned().collect::<Vec<_>>();

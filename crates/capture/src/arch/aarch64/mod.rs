@@ -3,6 +3,7 @@
 mod registers;
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use object::elf;
 
@@ -10,10 +11,6 @@ use crate::Address;
 
 pub use registers::Registers;
 
-/// Bytes of a page.
-pub const PAGE_SIZE: u64 = 4096;
-/// Bytes of a transparent huge page that the page tables map as one.
-pub const HUGE_PAGE_SIZE: u64 = 2 << 20;
 /// The end of a process's addresses of 48 bits. Linux maps nothing behind it, unless a program asks for an address there.
 pub const USER_SPACE_END: u64 = 1 << 48;
 /// The end of a process's addresses of 52 bits.
@@ -78,6 +75,17 @@ pub mod relocations {
     pub const GLOB_DAT: elf::RelocationType = elf::R_AARCH64_GLOB_DAT;
     /// The offset of a thread-local variable from the thread pointer.
     pub const TPOFF: elf::RelocationType = elf::R_AARCH64_TLS_TPREL;
+}
+
+/// Returns the bytes of a page of this kernel: 4, 16 or 64 KiB, as it was built.
+#[must_use]
+pub fn page_size() -> u64 {
+    static PAGE_SIZE: LazyLock<u64> = LazyLock::new(|| {
+        // SAFETY: sysconf takes a number alone.
+        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        bytes.cast_unsigned()
+    });
+    *PAGE_SIZE
 }
 
 /// Returns the thread pointer of the calling thread.

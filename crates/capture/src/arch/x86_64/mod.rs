@@ -10,10 +10,6 @@ use crate::Address;
 
 pub use registers::Registers;
 
-/// Bytes of a page.
-pub const PAGE_SIZE: u64 = 4096;
-/// Bytes of a transparent huge page that the page tables map as one.
-pub const HUGE_PAGE_SIZE: u64 = 2 << 20;
 /// The end of a process's addresses with four-level page tables. Linux maps nothing behind it, unless a
 /// program asks for an address there.
 pub const USER_SPACE_END: u64 = 1 << 47;
@@ -76,6 +72,12 @@ pub mod relocations {
     pub const GLOB_DAT: elf::RelocationType = elf::R_X86_64_GLOB_DAT;
     /// The offset of a thread-local variable from the thread pointer.
     pub const TPOFF: elf::RelocationType = elf::R_X86_64_TPOFF64;
+}
+
+/// Returns the bytes of a page of this kernel: all have the same.
+#[must_use]
+pub const fn page_size() -> u64 {
+    4096
 }
 
 /// Returns the thread pointer of the calling thread.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{bytes, report_of, run};
 
-const PAGE: u64 = capture::PAGE_SIZE;
+const PAGE: u64 = capture::MIN_PAGE_SIZE;
 
 /// The facts that a core contains about the resident bytes of a stopped process.
 #[derive(Debug, Default)]

@@ -154,7 +154,7 @@ class Colours {
       case LOST: colour = named.lost; break;
       default: colour = this.view === 'owner' ? this.ofGroup[this.groups[page]] : this.view === 'code' ? this.ofMaker(page)
         : this.view === 'sharing' ? this.ofSharing[this.sharing[page]]
-        : memoryMap.busy[page] ? this.shades[memoryMap.busy[page] >> 6] : named.kept;
+        : memoryMap.busy[page] ? this.shades[Math.floor(memoryMap.busy[page] * 64 / PAGE)] : named.kept;
     }
     if (!this.found || this.found[page]) return colour;
     return colour.map((part, at) => Math.round(part * .18 + named.ground[at] * .82));

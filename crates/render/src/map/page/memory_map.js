@@ -1,6 +1,8 @@
 // The snapshot in this file, unpacked: its report and its memory map (docs/snapshot.md of rbloat).
 
-const PAGE = 4096, UNIT = 8;
+const UNIT = 8;
+/** Bytes of a page, which snapshots for other sizes than this one state. */
+let PAGE = 4096;
 
 /** The uses of blocks, by number. */
 const USES = ['memory that is not malloc\'s', 'overhead', 'chunk in use', 'free chunk', 'chunk in a fastbin', 'chunk in a tcache', 'top chunk',
@@ -48,7 +50,8 @@ class MemoryMap {
     return new MemoryMap(parse(report), parse(areas), columns);
   }
 
-  constructor(report, { areas }, [sizes, uses, owners, pages]) {
+  constructor(report, { areas, page_bytes = PAGE }, [sizes, uses, owners, pages]) {
+    PAGE = page_bytes;
     this.report = report;
     this.areas = areas;
     this.uses = uses;
@@ -81,7 +84,7 @@ class MemoryMap {
 
   /** Sums up the bytes in use of each page. */
   measure() {
-    this.busy = new Uint16Array(this.pages);
+    this.busy = new Uint32Array(this.pages);
     for (const area of this.areas) {
       if (!area.pieces) {
         this.busy.fill(PAGE, area.firstPage, area.firstPage + area.pages);
