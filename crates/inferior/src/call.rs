@@ -1,7 +1,5 @@
 //! Calls of functions, in the target or in its forked copy.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use capture::live::LiveMemory;
@@ -65,7 +63,7 @@ pub fn call(
     system_calls.push(SystemCall::any(libc::SYS_rt_sigreturn));
     let (tid, started) = loop {
         let called = at_a_safe_point(pid, signal, false, &system_calls, |thread, _| {
-            let arguments = write_arguments(pid, thread.scratch(), call.arguments)?;
+            let arguments = write_arguments(thread.tid(), thread.scratch(), call.arguments)?;
             thread.set_to_call(call.function, arguments)?;
             // The thread is released next. By the time we run again, the call may be over.
             Ok((thread.tid(), Instant::now()))
@@ -89,7 +87,7 @@ pub fn call(
 }
 
 /// Writes texts and words from `at` on, which must be unused memory. Returns the values of the argument registers.
-fn write_arguments(pid: i32, at: Address, arguments: &[Argument<'_>]) -> Result<[u64; 6], Refusal> {
+fn write_arguments(tid: i32, at: Address, arguments: &[Argument<'_>]) -> Result<[u64; 6], Refusal> {
     let mut bytes = Vec::new();
     let mut registers = [0; 6];
     for (register, argument) in registers.iter_mut().zip(arguments) {
@@ -111,15 +109,24 @@ fn write_arguments(pid: i32, at: Address, arguments: &[Argument<'_>]) -> Result<
         return Err(Refusal::Lost);
     }
     if !bytes.is_empty() {
-        write(pid, at, &bytes)?;
+        write(tid, at, &bytes)?;
     }
     Ok(registers)
 }
 
-/// Writes bytes into the target, all of them or none.
-pub(crate) fn write(pid: i32, at: Address, bytes: &[u8]) -> Result<(), Refusal> {
-    let memory = File::options().write(true).open(format!("/proc/{pid}/mem"));
-    memory.and_then(|memory| memory.write_all_at(bytes, at.0)).map_err(|_| Refusal::Lost)
+/// Writes bytes into the memory of a thread that this thread traces and that is stopped. They must be whole words.
+///
+/// By ptrace(2): to open the memory of another user's process for writing takes CAP_DAC_OVERRIDE, the right to write all files.
+pub(crate) fn write(tid: i32, at: Address, bytes: &[u8]) -> Result<(), Refusal> {
+    let (words, rest) = bytes.as_chunks();
+    debug_assert!(rest.is_empty(), "{} bytes", bytes.len());
+    for (number, word) in (0..).zip(words) {
+        let at = at.offset(number * size_of::<u64>() as u64).0;
+        let word = libc::c_long::from_ne_bytes(*word);
+        ptrace::write(Pid::from_raw(tid), at as ptrace::AddressType, word)
+            .map_err(|_| Refusal::Lost)?;
+    }
+    Ok(())
 }
 
 impl ForkedCopy {

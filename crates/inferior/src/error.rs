@@ -74,6 +74,11 @@ pub enum Refusal {
          (that needs CAP_SYS_ADMIN, and that rbloat runs without a seccomp filter)"
     )]
     Seccomp,
+    /// We may not send the signal to a process of another user.
+    #[error(
+        "rbloat may not send a signal to a process of another user (needs CAP_KILL; in Docker: --cap-add KILL)"
+    )]
+    NotSignalled,
     /// The kernel refused the system call, as it would have refused it to the target itself.
     #[error("the kernel refused it {call}: {}", .errno.desc())]
     Kernel {

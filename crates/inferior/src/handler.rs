@@ -87,7 +87,6 @@ fn find_system_call(memory: &dyn Memory, function: Address) -> Result<Option<Add
 ///
 /// The owner of the [`Stop`] releases the thread. It is safe to do so at any time.
 pub(crate) struct BorrowedHandler {
-    pid: i32,
     tid: i32,
     registers: Registers,
 }
@@ -121,7 +120,10 @@ impl BorrowedHandler {
         }
         // SAFETY: tgkill takes numbers alone.
         let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) };
-        Errno::result(sent).map_err(|_| Refusal::Lost)?;
+        Errno::result(sent).map_err(|errno| match errno {
+            Errno::EPERM => Refusal::NotSignalled,
+            _ => Refusal::Lost,
+        })?;
         let mut how = Resume::Run;
         for _ in 0..MAX_STOPS {
             match go_on(tid, how, pending)? {
@@ -137,7 +139,7 @@ impl BorrowedHandler {
                     let has_frame = registers.stack_pointer() < before.stack_pointer()
                         && registers.arguments()[0] == signal as u64;
                     return if has_frame {
-                        Ok(Self { pid, tid, registers })
+                        Ok(Self { tid, registers })
                     } else {
                         Err(Refusal::Lost)
                     };
@@ -197,7 +199,7 @@ impl BorrowedHandler {
         pending: &mut i32,
     ) -> Result<(i32, Address), Refusal> {
         let (stack, bytes) = arch::copy_stack(self.registers.stack_pointer(), functions.exit);
-        write(self.pid, stack, &bytes)?;
+        write(self.tid, stack, &bytes)?;
         let call = ("clone", libc::SYS_clone);
         let at_start = match functions.clone {
             Some(clone) => {

@@ -1,12 +1,14 @@
 //! The dashboard and the alert rules, with a real Prometheus.
 
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use testkit::{ControlGroup, Target};
 
 use super::{Agent, ask, has, succeed, wait_until};
+use crate::errors::is_root;
 use crate::rbloat;
 
 /// The path of a file in `deploy`.
@@ -133,6 +135,62 @@ fn every_panel_of_the_dashboard_has_data_in_a_real_prometheus() {
     wait_until("recorded", || !prometheus.query("rbloat:used_bytes:per_process").is_empty());
     agent.end();
     drop(target);
+}
+
+/// The agent could send no signal to processes of other users, so it froze them instead of copying them.
+#[test]
+fn what_is_deployed_has_the_rights_to_copy_processes_of_other_users() {
+    const NOBODY: u32 = 65534;
+    if !is_root() {
+        return testkit::skip("only root can start another user's process");
+    }
+    let code = "Thread.new { sleep }; puts 'ready {}'; $stdout.flush; $stdin.read";
+    let target = Target::start(testkit::ruby().args(["-e", code]).uid(NOBODY).gid(NOBODY));
+    let mut seen = 0;
+    for (name, marks) in [
+        ("systemd/rbloat-agent.service", ["CapabilityBoundingSet=", ""]),
+        ("kubernetes/daemonset.yaml", ["add: [", "]"]),
+        ("kubernetes/sidecar.yaml", ["add: [", "]"]),
+        ("helm/rbloat/templates/daemonset.yaml", ["add: [", "]"]),
+    ] {
+        let text = std::fs::read_to_string(deployed(name)).unwrap();
+        let line = text.lines().map(str::trim).find(|line| line.starts_with(marks[0])).unwrap();
+        let rights: String = line[marks[0].len()..]
+            .trim_end_matches(marks[1])
+            .split([' ', ','])
+            .filter(|word| !word.is_empty())
+            .map(|word| {
+                format!(",+{}", word.trim_matches('"').trim_start_matches("CAP_").to_lowercase())
+            })
+            .collect();
+        let run = |rights: &str, command: &str| {
+            let mut setpriv = Command::new("setpriv");
+            setpriv.arg(format!("--bounding-set=-all{rights}")).arg(rbloat().get_program());
+            setpriv.args([command, &target.pid().to_string(), "--json"]);
+            if command == "report" {
+                setpriv.args(["--max-pause", "10s"]);
+            }
+            setpriv.output().unwrap()
+        };
+        let capture = |rights: &str| {
+            let output = run(rights, "report");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            crate::document::<formats::Report>(&output.stdout).capture
+        };
+        let complete = capture(&rights);
+        assert_eq!(complete.method, formats::CaptureMethod::Fork, "{name}: {}", complete.reason);
+        assert!(run(&rights, "trim").status.success(), "{name}");
+        let less = rights.replace(",+kill", "");
+        let capture = capture(&less);
+        assert_eq!(capture.method, formats::CaptureMethod::Freeze, "{name}");
+        assert!(capture.reason.contains("needs CAP_KILL"), "{}", capture.reason);
+        let output = run(&less, "trim");
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(complaint.contains("needs CAP_KILL"), "{complaint}");
+        seen += 1;
+    }
+    assert_eq!(seen, 4);
+    assert!(target.finish());
 }
 
 /// The service had options of systemd that install a filter, and the manifests left the runtime's filter on. So processes in
