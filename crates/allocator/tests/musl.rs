@@ -1,11 +1,12 @@
 //! Compares walks of musl's heap with what programs know of their own blocks.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use allocator::{Allocator, BlockState, HeapMap};
-use capture::{Address, elf, length};
+use capture::{Address, elf, intersection, length};
 use testkit::Target;
 
 /// Compiles a program against musl; `None` if there is no compiler for that.
@@ -32,6 +33,21 @@ fn walk(target: &Target) -> HeapMap {
     let heap = allocator::walk(frozen.image(), &found).unwrap();
     frozen.thaw().unwrap();
     heap
+}
+
+/// The main thread's control block is a variable of musl, and malloc has the rest of that page.
+#[test]
+fn no_stack_is_memory_of_malloc() {
+    let Some(program) = compile("mallocs") else { return };
+    let target = Target::start(&mut Command::new(program));
+    let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
+    let modules = elf::modules(frozen.image());
+    let stacks = allocator::thread_stacks(frozen.image(), &modules);
+    frozen.thaw().unwrap();
+    for extent in walk(&target).extents {
+        let overlaps = |stack: &&Range<Address>| !intersection(stack, &extent.range).is_empty();
+        assert_eq!(stacks.iter().find(overlaps), None, "{:?}", extent.range);
+    }
 }
 
 #[test]

@@ -139,7 +139,7 @@ impl Facts {
             let caller = interpreter.as_ref().and_then(|it| it.module_among(&modules));
             let found = allocator::find_allocator(image, &modules, caller);
             let malloc = allocator::walk(image, &found).map_err(|error| error.to_string());
-            ((found.allocator, found.finding), malloc, allocator::thread_stacks(image))
+            ((found.allocator, found.finding), malloc, allocator::thread_stacks(image, &modules))
         };
         let (((allocator, finding), malloc, stacks), ruby) = both(read_malloc, read_ruby);
         let is_torn = |heap: &HeapMap| heap.arenas.iter().any(|arena| !arena.walked);

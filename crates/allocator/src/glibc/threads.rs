@@ -1,4 +1,4 @@
-//! The stacks and thread-local variables of the threads that glibc made.
+//! The stacks and thread-local variables of threads. musl's control block describes a thread's block in the same way as glibc's.
 //!
 //! glibc puts a thread's stack, its thread-local storage and its control block (`struct pthread`, nptl/descr.h)
 //! into one block, and writes the start and size of that block into the control block. Their offset depends on
@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use capture::elf::Module;
 use capture::{
     Address, Image, Mapping, Memory, ProcessState, Thread, arch, intersection, length, range_at,
 };
@@ -29,17 +30,22 @@ const MIN_MAIN_LOCALS: u64 = 64;
 const MAX_CACHED_STACKS: usize = 10_000;
 
 /// The machine stacks of the threads of `image`, and stacks of ended threads that glibc keeps; ascending and
-/// disjoint.
+/// disjoint. `modules` are all of the process.
 #[must_use]
-pub fn thread_stacks(image: &Image<'_>) -> Vec<Range<Address>> {
+pub fn thread_stacks(image: &Image<'_>, modules: &[Module]) -> Vec<Range<Address>> {
     let state = &image.state;
     let page_size = image.page_size();
     let mut stacks = Vec::new();
     if let Some(main) = state.threads.iter().find(|thread| thread.tid == state.process.pid) {
         // The main thread's stack is the kernel's [stack]; its control block and thread-local variables are in a
         // page or two that the dynamic linker obtained.
-        let end = main.pthread().offset(MAX_MAIN_DESCRIPTOR).max(main.locals(MIN_MAIN_LOCALS).end);
-        stacks.push(main.pthread().align_down(page_size)..end.align_up(page_size));
+        let start = main.pthread();
+        let end = start.offset(MAX_MAIN_DESCRIPTOR).max(main.locals(MIN_MAIN_LOCALS).end);
+        // musl has them among its own variables, if they are small.
+        let mut variables = modules.iter().flat_map(|module| &module.variables);
+        if !variables.any(|range| range.contains(&start)) {
+            stacks.push(start.align_down(page_size)..end.align_up(page_size));
+        }
     }
     let others: Vec<&Thread> =
         state.threads.iter().filter(|thread| thread.tid != state.process.pid).collect();

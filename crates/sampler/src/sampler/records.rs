@@ -225,6 +225,6 @@ mod tests {
         sampler.divide();
         let growth = sampler.account.take().growth;
         let faulted: u64 = growth.iter().map(|row| row.faulted_bytes).sum();
-        assert_eq!(faulted, 21 * capture::PAGE_SIZE);
+        assert_eq!(faulted, 21 * capture::arch::page_size());
     }
 }
