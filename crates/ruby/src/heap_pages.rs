@@ -5,39 +5,59 @@ use capture::{Address, Image, Memory};
 use crate::layout::page_descriptor::MAX_START;
 use crate::object_space::ObjectSpace;
 use crate::read::PAGE_SIZES_LOG2;
-use crate::word::words;
+use crate::word::word;
 
-/// The bytes of a page's descriptor that are searched for the page.
-const DESCRIPTOR_BYTES: usize = 128;
+/// The words of a page's descriptor among which that of its first slot is.
+const WORDS: usize = 16;
+/// The number of pages from which the place of that word is derived.
+const SAMPLE: usize = 64;
 
 /// Recognizes the heap pages of a process that runs.
 #[derive(Debug, Clone, Copy)]
 pub struct HeapPages {
     page_bytes: u64,
+    /// The index of the word with the address of the first slot, in a page's descriptor.
+    start: usize,
 }
 
 impl HeapPages {
-    /// Derives the size of pages; `None` if there are no pages.
+    /// Derives the size of pages, and where their descriptors have the first slot; `None` if no pages have slots.
     #[must_use]
-    pub fn derive(space: &ObjectSpace) -> Option<Self> {
+    pub fn derive(image: &Image<'_>, space: &ObjectSpace) -> Option<Self> {
         let mut sizes = PAGE_SIZES_LOG2.map(|log2| 1 << log2);
         let page_bytes = sizes.find(|&bytes| {
             space.pages.iter().all(|page| {
                 page.range.start.align_down(bytes) == page.range.end.before(1).align_down(bytes)
             })
         })?;
-        (!space.pages.is_empty()).then_some(Self { page_bytes })
+        let pages = || space.pages.iter().filter(|page| !page.slots.is_empty()).take(SAMPLE);
+        pages().next()?;
+        let is_start = |&index: &usize| {
+            pages().all(|page| {
+                let words = descriptor(image, page.range.start.align_down(page_bytes));
+                words.is_some_and(|words| words[index] == page.first_slot.0)
+            })
+        };
+        Some(Self { page_bytes, start: (0..WORDS).find(is_start)? })
     }
 
-    /// Returns true if `at` lies in a heap page: the page refers to its descriptor, and that to the page or its first slot.
+    /// Returns true if `at` lies in a heap page: the page refers to its descriptor, and that to its first slot. A group of musl's
+    /// malloc refers to its meta, and that to the beginning of the group.
     #[must_use]
     pub fn has(self, image: &Image<'_>, at: Address) -> bool {
         let page = at.align_down(self.page_bytes);
-        let Ok(descriptor) = image.read_address(page) else { return false };
-        let mut bytes = [0; DESCRIPTOR_BYTES];
-        descriptor.0 != 0
-            && descriptor.is_aligned(8)
-            && image.read_exact(descriptor, &mut bytes).is_ok()
-            && words(&bytes).any(|word| (page.0..=page.0 + MAX_START).contains(&word))
+        let words = descriptor(image, page);
+        words.is_some_and(|words| (page.0 + 8..=page.0 + MAX_START).contains(&words[self.start]))
     }
+}
+
+/// The first words of the descriptor of the page at `page`.
+fn descriptor(image: &Image<'_>, page: Address) -> Option<[u64; WORDS]> {
+    let descriptor = image.read_address(page).ok()?;
+    let mut bytes = [0; WORDS * 8];
+    if descriptor.0 == 0 || !descriptor.is_aligned(8) {
+        return None;
+    }
+    image.read_exact(descriptor, &mut bytes).ok()?;
+    Some(std::array::from_fn(|index| word(&bytes, index * 8)))
 }

@@ -37,7 +37,7 @@ impl Program {
         Ok(Self {
             stacks,
             list: ThreadList::derive(image),
-            heap_pages: HeapPages::derive(&space),
+            heap_pages: HeapPages::derive(image, &space),
             old_objects: space.old_objects,
             threads: image.state.threads.iter().map(descriptor).collect(),
         })

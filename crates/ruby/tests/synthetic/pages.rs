@@ -1,7 +1,7 @@
 //! Heap pages and their slots, in all states in which a process may be stopped.
 
 use capture::{Address, Image, PageRun, PageState, Pages};
-use ruby::{Error, SlotState};
+use ruby::{Error, HeapPages, SlotState};
 use testkit::{RubyHeap, RubyRelease, SyntheticMemory};
 
 use super::{assert_read, lively};
@@ -18,6 +18,37 @@ fn slots_are_found_by_their_addresses() {
         }
         for page in truth.pages {
             assert_eq!([0, 4].map(|by| space.slot_at(Address(page + by))), [None; 2]);
+        }
+    }
+}
+
+/// A group of musl's malloc begins with the address of its meta, and that has the address of the group. `rbloat who` called
+/// malloc'ed memory heap pages.
+#[test]
+fn heap_pages_are_told_from_groups_of_malloc() {
+    const META: u64 = 0x7000_0000_0000;
+    const GROUP: u64 = 0x7100_0000_0000;
+    for release in RubyRelease::ALL {
+        let mut memory = SyntheticMemory::default();
+        lively(release).write(&mut memory);
+        memory.map(META, 4096);
+        memory.map(GROUP, 1 << 18);
+        for page in 0..2 {
+            let (meta, group) = (META + page * 80, GROUP + (page << 17));
+            memory.write_u64(group, meta);
+            memory.write_u64(meta + 16, group);
+            memory.write_u64(meta + 56, group + 0x400);
+        }
+        let image = memory.image();
+        let space = ruby::read(&image).unwrap();
+        let pages = HeapPages::derive(&image, &space).unwrap();
+        for page in space.pages.iter().filter(|page| !page.slots.is_empty()) {
+            for at in [page.range.start.offset(64), page.range.end.before(1)] {
+                assert!(pages.has(&image, at), "{release:?} {at:?}");
+            }
+        }
+        for at in (GROUP..GROUP + (1 << 18)).step_by(4096) {
+            assert!(!pages.has(&image, Address(at)), "{release:?} {at:#x}");
         }
     }
 }
