@@ -56,6 +56,24 @@ fn a_process_that_was_read_in_part_is_not_called_free_or_in_use() {
     assert_eq!(words.evidence, evidence);
 }
 
+/// The report advised `rbloat trim`, which refuses a process with musl.
+#[test]
+fn an_allocator_that_cannot_be_trimmed_is_not_checked_by_a_trim() {
+    let mut report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
+    report.verdict.cause = Some(Cause::MallocFragmented);
+    let words = words::verdict(&report);
+    assert!(words.check.contains("`rbloat trim"), "{}", words.check);
+    assert!(words.evidence.iter().any(|line| line.starts_with("malloc_trim(0) would return")));
+    report.process.allocator = "musl".into();
+    let malloc = report.malloc.as_mut().unwrap();
+    malloc.walker = "musl's mallocng".into();
+    malloc.trim_call = None;
+    let words = words::verdict(&report);
+    let text = format!("{} {:?} {}", words.summary, words.evidence, words.check);
+    assert!(text.contains("musl has no function that returns memory, and "), "{text}");
+    assert!(!text.contains(" trim") && !text.contains("malloc_trim"), "{text}");
+}
+
 /// A process of 34 MiB was called healthy although nothing referred to 59 % of it.
 #[test]
 fn a_small_process_of_useless_memory_is_not_called_healthy() {

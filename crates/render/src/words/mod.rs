@@ -50,10 +50,12 @@ pub(crate) fn allocator(report: &Report) -> &str {
     }
 }
 
-/// The call that makes the allocator of a process return free pages.
-pub(crate) fn trim_call(report: &Report) -> &str {
-    let call = report.malloc.as_ref().and_then(|malloc| malloc.trim_call.as_deref());
-    call.unwrap_or("malloc_trim(0)")
+/// The call that makes the allocator of a process return free pages; `None` if it has none, as musl's. Early snapshots do not name
+/// glibc's.
+pub(crate) fn trim_call(report: &Report) -> Option<&str> {
+    let malloc = report.malloc.as_ref()?;
+    let of_glibc = || malloc.walker.starts_with("glibc").then_some("malloc_trim(0)");
+    malloc.trim_call.as_deref().or_else(of_glibc)
 }
 
 /// Returns a count and its noun, in the plural if the count is not 1.

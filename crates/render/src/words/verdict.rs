@@ -146,6 +146,14 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             arena_evidence(report),
             format!("`rbloat trim {pid}` should free about {}.", Size(trim_yield(report))),
         ),
+        Cause::MallocFragmented if trim_call(report).is_none() => (
+            format!(
+                "{size} are free but pinned: they are in groups of blocks some of which are in use, so {allocator} cannot return \
+                 them."
+            ),
+            arena_evidence(report),
+            "RSS should fall when the program frees the blocks that keep it.".into(),
+        ),
         Cause::MallocFragmented => (
             format!(
                 "{size} are free but pinned: they share pages with memory in use, so neither {allocator} nor a trim can \
@@ -296,12 +304,18 @@ fn arena_evidence(report: &Report) -> Vec<String> {
             Size(total([malloc.free_bytes, malloc.fastbin_bytes])),
             counted(arenas.len() as u64, "arena")
         ),
-        format!(
-            "{} would return {}; another {} share pages with memory in use",
-            trim_call(report),
-            Size(malloc.trim_yield_bytes),
-            Size(bytes(report, Cause::MallocFragmented))
-        ),
+        match (trim_call(report), Size(bytes(report, Cause::MallocFragmented))) {
+            (Some(call), pinned) => format!(
+                "{call} would return {}; another {pinned} share pages with memory in use",
+                Size(malloc.trim_yield_bytes)
+            ),
+            (None, pinned) => {
+                format!(
+                    "{} has no function that returns memory, and {pinned} are pinned",
+                    report.process.allocator
+                )
+            }
+        },
     ];
     if malloc.trim_deferred_bytes > 0 {
         evidence.push(format!(
