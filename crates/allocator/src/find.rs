@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use capture::arch;
+use capture::arch::RETURN_ADDRESS_BYTES;
 use capture::elf::Module;
 use capture::{Address, Finding, Image, Memory, Severity, Unreadable};
 
@@ -222,9 +222,9 @@ fn read_version(memory: &dyn Memory, glibc: &Module) -> Result<Option<String>, U
     const MAX_LENGTH: usize = 16;
 
     let Some(function) = glibc.symbol(memory, "gnu_get_libc_version")? else { return Ok(None) };
-    let mut code = [0; arch::RETURN_ADDRESS_BYTES];
+    let mut code = [0; RETURN_ADDRESS_BYTES];
     memory.read_exact(function.address, &mut code)?;
-    let Some(string) = arch::returned_address(&code, function.address) else { return Ok(None) };
+    let Some(string) = glibc.cpu.returned_address(&code, function.address) else { return Ok(None) };
     let version = String::from_utf8(memory.read_c_string(string, MAX_LENGTH)?).unwrap_or_default();
     let is_version = version.starts_with("2.")
         && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');

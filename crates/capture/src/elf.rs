@@ -13,6 +13,7 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::pod::{Pod, from_bytes};
 
+use crate::arch::Cpu;
 use crate::text::one_line;
 use crate::{Address, Image, MIN_PAGE_SIZE, Mapping, Memory, Unreadable, Window};
 use relocations::{Relocation, RelocationTable};
@@ -31,6 +32,8 @@ const SYMBOLS_AHEAD: usize = 64 << 10;
 /// An ELF file in the memory of the target: the executable or a shared library.
 #[derive(Debug, Clone)]
 pub struct Module {
+    /// The CPU that its code is for.
+    pub cpu: Cpu,
     /// The file name, without a folder.
     pub name: String,
     /// The range from its first mapping to its last, with holes and `.bss`.
@@ -124,6 +127,7 @@ impl Module {
             .map(span)
             .collect();
         let mut module = Self {
+            cpu: image.state.machine.cpu,
             // A file may be called anything.
             name: one_line(name),
             range: base..end.align_up(page_size),

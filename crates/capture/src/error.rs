@@ -1,8 +1,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::arch::MACHINE_NAME;
-
 /// The reason why a process, or its core file, cannot be captured. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -153,8 +151,8 @@ pub enum Error {
         /// The actual kind of file, as a clause.
         what: String,
     },
-    /// A core file of another CPU.
-    #[error("{} is the core of a program for {machine}; rbloat reads those of {MACHINE_NAME}", path.display())]
+    /// A core file of a CPU that is not supported.
+    #[error("{} is the core of a program for {machine}; rbloat reads those of x86-64 and aarch64", path.display())]
     ForeignCore {
         /// The file.
         path: PathBuf,

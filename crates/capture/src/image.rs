@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use crate::arch::{self, Registers};
+use crate::arch::{Cpu, Registers};
 use crate::page_cache::PageCache;
 use crate::{Address, Backing, Finding, Machine, Mapping, Mappings, Memory, PageState, Pages};
 
@@ -75,6 +75,8 @@ impl ProcessInfo {
 pub struct Thread {
     /// The thread id.
     pub tid: i32,
+    /// The CPU whose registers these are.
+    pub cpu: Cpu,
     /// The thread pointer, from which thread-local variables are addressed.
     pub thread_pointer: Address,
     /// The stack pointer.
@@ -89,6 +91,7 @@ impl Thread {
     pub fn new(tid: i32, registers: &Registers) -> Self {
         Self {
             tid,
+            cpu: Cpu::OWN,
             thread_pointer: registers.thread_pointer(),
             stack_pointer: registers.stack_pointer(),
             registers: registers.general(),
@@ -98,19 +101,19 @@ impl Thread {
     /// The address of the C library's descriptor of the thread (`struct pthread`).
     #[must_use]
     pub fn pthread(&self) -> Address {
-        arch::pthread(self.thread_pointer)
+        self.cpu.pthread(self.thread_pointer)
     }
 
     /// The memory of the thread's variables, if they have `bytes` bytes.
     #[must_use]
     pub fn locals(&self, bytes: u64) -> Range<Address> {
-        arch::thread_locals(self.thread_pointer, bytes)
+        self.cpu.thread_locals(self.thread_pointer, bytes)
     }
 
     /// The lowest address of the thread's stack that may be in use: the end of the red zone.
     #[must_use]
     pub fn stack_floor(&self) -> Address {
-        self.stack_pointer.before(arch::RED_ZONE)
+        self.stack_pointer.before(self.cpu.red_zone())
     }
 }
 

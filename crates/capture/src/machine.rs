@@ -1,4 +1,4 @@
-use crate::arch;
+use crate::arch::{self, Cpu};
 
 /// The smallest page of any kernel. All pages begin at its multiples, so memory is read in units of it.
 pub const MIN_PAGE_SIZE: u64 = 4096;
@@ -10,6 +10,8 @@ const PAGE_SIZES: [u64; 3] = [MIN_PAGE_SIZE, 16 << 10, 64 << 10];
 /// runs on: a core may come from another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
+    /// Its CPU.
+    pub cpu: Cpu,
     /// Bytes of a page of its kernel, a power of two.
     pub page_size: u64,
 }
@@ -18,13 +20,13 @@ impl Machine {
     /// Returns the machine that rbloat runs on.
     #[must_use]
     pub fn own() -> Self {
-        Self { page_size: arch::page_size() }
+        Self { cpu: Cpu::OWN, page_size: arch::page_size() }
     }
 
     /// Returns a machine with pages of this size; `None` if no kernel has such pages.
     #[must_use]
-    pub fn with_pages_of(bytes: u64) -> Option<Self> {
-        PAGE_SIZES.contains(&bytes).then_some(Self { page_size: bytes })
+    pub fn new(cpu: Cpu, page_size: u64) -> Option<Self> {
+        PAGE_SIZES.contains(&page_size).then_some(Self { cpu, page_size })
     }
 
     /// Bytes of a transparent huge page that the page tables map as one: the pages to which one page of entries points.
@@ -34,9 +36,9 @@ impl Machine {
     }
 }
 
-/// A machine with the smallest pages.
+/// A machine with rbloat's own CPU and the smallest pages.
 impl Default for Machine {
     fn default() -> Self {
-        Self { page_size: MIN_PAGE_SIZE }
+        Self { cpu: Cpu::OWN, page_size: MIN_PAGE_SIZE }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use capture::arch::Cpu;
 use capture::{
     Address, Backing, Core, Error, Machine, Mapping, Memory, Origin, PageState, Severity, Sysroot,
     Thread, length, open_core,
@@ -22,6 +23,7 @@ const STACK_BYTES: u64 = 64 * PAGE;
 fn thread(tid: i32) -> Thread {
     Thread {
         tid,
+        cpu: Cpu::X86_64,
         thread_pointer: Address(CONTROL),
         stack_pointer: Address(STACK + 0x3_0008),
         registers: (0..15).map(|number| 100 * u64::from(tid.unsigned_abs()) + number).collect(),
@@ -330,15 +332,30 @@ fn a_file_that_is_not_a_core_is_rejected_with_the_reason() {
     let program = written(&core);
     assert!(error(&program.path).to_string().contains("it is a program or a library"));
     let mut core = core_of(CoreWriter::Kernel);
-    core.machine = 183;
+    core.machine = 243;
     let told = error(&written(&core).path).to_string();
-    assert!(told.contains("is the core of a program for aarch64"), "{told}");
+    assert!(told.contains("is the core of a program for riscv; rbloat reads those of"), "{told}");
+}
+
+#[test]
+fn a_core_states_its_cpu() {
+    for (machine, cpu) in [(62, Cpu::X86_64), (183, Cpu::Aarch64)] {
+        let mut core = core_of(CoreWriter::Kernel);
+        core.machine = machine;
+        let core = open(&core);
+        assert_eq!(core.image.state.machine.cpu, cpu);
+        let [first, _] = &core.image.state.threads[..] else { panic!("it has two threads") };
+        let Thread { thread_pointer, stack_pointer, registers, .. } = thread(77);
+        assert_eq!((first.cpu, first.thread_pointer), (cpu, thread_pointer));
+        assert_eq!(first.stack_pointer, stack_pointer);
+        assert!(first.registers.starts_with(&registers));
+    }
 }
 
 #[test]
 fn a_core_states_the_size_of_its_pages() {
     for kibibytes in [16, 64] {
-        let machine = Machine::with_pages_of(kibibytes << 10).unwrap();
+        let machine = Machine::new(Cpu::OWN, kibibytes << 10).unwrap();
         let page = machine.page_size;
         let mut memory = SyntheticMemory::default();
         memory.machine = machine;

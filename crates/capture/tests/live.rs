@@ -4,7 +4,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use capture::{Address, Error, Memory, PATIENCE, arch, elf, freeze, look};
+use capture::arch::Cpu;
+use capture::{Address, Error, Memory, PATIENCE, elf, freeze, look};
 use testkit::{Target, compile};
 
 const THREADS: &str = "
@@ -178,7 +179,7 @@ fn symbols_and_thread_local_offsets_come_from_the_targets_memory() {
     let libc = module("libc.so").or_else(|| module("libc-2")).unwrap();
     let offsets = libc.tls_offsets(&image).unwrap();
     let pointer = Address(1 << 20);
-    let are_below = arch::thread_locals(pointer, 8).start < pointer;
+    let are_below = Cpu::OWN.thread_locals(pointer, 8).start < pointer;
     assert!(offsets.len() > 3 && offsets.iter().all(|&it| (it < 0) == are_below), "{offsets:?}");
     assert!(!libc.writable.is_empty());
 }

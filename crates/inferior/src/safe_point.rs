@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use capture::arch::{RED_ZONE, Registers, SIGNAL_FRAME_BYTES, system_calls};
+use capture::arch::{Cpu, Registers, SIGNAL_FRAME_BYTES, system_calls};
 use capture::live::Pagemap;
 use capture::{Address, Backing, Mappings, proc};
 
@@ -97,7 +97,7 @@ fn frame_below(stack_pointer: Address) -> Range<Address> {
         0 => SIGNAL_FRAME_BYTES,
         size => size,
     };
-    let end = stack_pointer.before(RED_ZONE);
+    let end = stack_pointer.before(Cpu::OWN.red_zone());
     end.before(size + BELOW_FRAME)..end
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use capture::arch::Cpu;
 use capture::{Address, Image, Machine, Origin, Severity, Sysroot};
 use ledger::{Cause, Extent, Facts, Ledger, MemoryMap, PageUse, Use};
 use proptest::prelude::*;
@@ -27,7 +28,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// A machine with pages of any size.
 fn machine() -> impl Strategy<Value = Machine> {
-    let sizes = [4, 16, 64].map(|kibibytes| Machine::with_pages_of(kibibytes << 10));
+    let sizes = [4, 16, 64].map(|kibibytes| Machine::new(Cpu::OWN, kibibytes << 10));
     prop::sample::select(sizes.to_vec()).prop_map(|it| it.expect("kernels have it"))
 }
 

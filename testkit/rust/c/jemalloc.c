@@ -174,6 +174,7 @@ static void take_figures(void)
     size_t arenas = figure("arenas.narenas"), bins = figure("arenas.nbins"), larges = figure("arenas.nlextents");
     length += sprintf(text, "narenas %zu\n", arenas);
     put("background_thread");
+    put("arenas.page");
     put_all("stats.%2$s", 0, totals);
     for (size_t bin = 0; bin < bins; bin++)
         put_all("arenas.bin.%zu.%s", bin, of_bins);

@@ -6,6 +6,8 @@ use capture::{Address, Backing, Mapping, Memory, Thread, length};
 
 use crate::SyntheticMemory;
 
+/// EM_AARCH64 of elf.h.
+const AARCH64: u8 = 183;
 /// The type of the page size in the auxiliary vector.
 const AT_PAGESZ: u64 = 6;
 
@@ -34,7 +36,7 @@ pub struct SyntheticCore {
     pub auxiliary: Vec<(u64, u64)>,
     /// The beginnings of mappings that are not dumped.
     pub not_dumped: Vec<u64>,
-    /// The machine in its header.
+    /// The CPU in its header.
     pub machine: u8,
     /// The kind of ELF file in its header.
     pub kind: u8,
@@ -157,6 +159,9 @@ impl SyntheticCore {
         let mut notes = Vec::new();
         for thread in &self.threads {
             notes.extend(note(1, &self.status(thread)));
+            if self.machine == AARCH64 {
+                notes.extend(note(0x401, &thread.thread_pointer.0.to_le_bytes()));
+            }
             // Floating point registers, which are not read.
             notes.extend(note(2, &[0xff; 512]));
         }
@@ -177,11 +182,16 @@ impl SyntheticCore {
         status.extend(thread.tid.to_le_bytes());
         status.resize(112, 0);
         let mut registers = thread.registers.clone();
-        registers.resize(27, 0);
-        registers[19] = thread.stack_pointer.0;
-        registers[21] = thread.thread_pointer.0;
+        if self.machine == AARCH64 {
+            registers.resize(34, 0);
+            registers[31] = thread.stack_pointer.0;
+        } else {
+            registers.resize(27, 0);
+            registers[19] = thread.stack_pointer.0;
+            registers[21] = thread.thread_pointer.0;
+        }
         status.extend(registers.iter().flat_map(|it| it.to_le_bytes()));
-        status.resize(336, 0);
+        status.resize(400, 0);
         status
     }
 

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use capture::arch::relocations;
+use capture::arch::{Cpu, Relocations};
 use capture::{Address, Backing, Mapping};
 
 use crate::SyntheticMemory;
@@ -16,9 +16,10 @@ const RELOCATIONS: u64 = 0x3000;
 
 /// Relocations of this CPU: a variable copied from a library, the address of a symbol for all uses, and the address of a
 /// symbol for calls.
-const COPY: u64 = relocations::COPY.0 as u64;
-const GLOB_DAT: u64 = relocations::GLOB_DAT.0 as u64;
-const JUMP_SLOT: u64 = relocations::JUMP_SLOT.0 as u64;
+const KINDS: Relocations = Cpu::OWN.relocations();
+const COPY: u64 = KINDS.copy.0 as u64;
+const GLOB_DAT: u64 = KINDS.glob_dat.0 as u64;
+const JUMP_SLOT: u64 = KINDS.jump_slot.0 as u64;
 
 /// An ELF module without code in memory: symbols, constants and variables, and the references to other modules as the
 /// dynamic linker has resolved them.

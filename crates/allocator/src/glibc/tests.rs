@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use capture::arch::Cpu;
 use capture::{
     Address, Finding, Image, Machine, Mapping, Mappings, PageRun, PageState, Pages, Severity, elf,
     length,
@@ -100,7 +101,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Machines with pages of each size.
 fn machines() -> [Machine; 3] {
-    [4, 16, 64].map(|kibibytes| Machine::with_pages_of(kibibytes << 10).expect("kernels have it"))
+    [4, 16, 64].map(|kibibytes| Machine::new(Cpu::OWN, kibibytes << 10).expect("kernels have it"))
 }
 
 fn machine() -> impl Strategy<Value = Machine> {

@@ -11,13 +11,11 @@ use std::ops::Range;
 
 use capture::elf::Module;
 use capture::{
-    Address, Image, Mapping, Memory, ProcessState, Thread, arch, intersection, length, range_at,
+    Address, Image, Mapping, Memory, ProcessState, Thread, intersection, length, range_at,
 };
 
 use crate::HeapMap;
 
-/// More bytes than a stack has from the descriptor of its thread on.
-const MAX_DESCRIPTOR: u64 = arch::PTHREAD_BYTES;
 /// The maximum size of the thread-local variables beside a control block: the dynamic linker reserves a few KiB for
 /// all libraries together.
 const MAX_LOCALS: u64 = 4 << 10;
@@ -52,7 +50,7 @@ pub fn thread_stacks(image: &Image<'_>, modules: &[Module]) -> Vec<Range<Address
     let all_blocks = |offset| -> Option<Vec<_>> {
         others.iter().map(|thread| block_of(image, thread, offset)).collect()
     };
-    let mut offsets = (0..MAX_DESCRIPTOR).step_by(8);
+    let mut offsets = (0..image.state.machine.cpu.pthread_bytes()).step_by(8);
     let living = offsets.find_map(all_blocks).unwrap_or_default();
     if living.len() == others.len() {
         stacks.extend(cached_stacks(image, &living));
@@ -91,7 +89,8 @@ fn check_block(
     bytes: u64,
 ) -> Option<Range<Address>> {
     let end = Address(start.0.checked_add(bytes)?);
-    let encloses = start < control && control < end && end - control <= MAX_DESCRIPTOR;
+    let encloses =
+        start < control && control < end && end - control <= state.machine.cpu.pthread_bytes();
     let page_size = state.machine.page_size;
     let is_block = encloses && start.is_aligned(page_size) && end.is_aligned(page_size);
     let is_mapped = state.mappings.find(start).is_some();
@@ -158,8 +157,8 @@ fn is_stack(state: &ProcessState, block: &Range<Address>) -> bool {
 
 /// The block of a thread that ends at `end`.
 fn block_before(image: &Image<'_>, end: Address) -> Option<Range<Address>> {
-    let mut bytes = [0; MAX_DESCRIPTOR as usize];
-    let start = end.before(MAX_DESCRIPTOR);
+    let mut bytes = vec![0; image.state.machine.cpu.pthread_bytes() as usize];
+    let start = end.before(bytes.len() as u64);
     image.read_exact(start, &mut bytes).ok()?;
     let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
     let words: Vec<u64> = bytes.as_chunks().0.iter().map(word).collect();
@@ -193,7 +192,8 @@ pub fn thread_locals(
         let mapping = &state.mappings.find(thread.pthread())?.range;
         let end = block.map_or(mapping.end, |block| block.end);
         let (control, locals) = (thread.pthread(), thread.locals(MAX_LOCALS));
-        let all = locals.start.min(control)..locals.end.max(control.offset(MAX_DESCRIPTOR));
+        let all =
+            locals.start.min(control)..locals.end.max(control.offset(thread.cpu.pthread_bytes()));
         let locals = between_extents(thread.pthread(), &intersection(&all, &(mapping.start..end)));
         Some(locals.start.align_up(8)..locals.end)
     };

@@ -2,7 +2,7 @@
 
 use capture::{Address, Finding, Severity, Unreadable};
 
-use crate::jemalloc::layout::{ArenaLayout, BINS, CacheBins, NO_CLASS, class_bytes};
+use crate::jemalloc::layout::{ArenaLayout, CacheBins, NO_CLASS, class_bytes};
 use crate::structures::Structures;
 use crate::{Block, BlockState, HeapMap};
 
@@ -159,7 +159,8 @@ fn read(
             CacheBins::Counted => {
                 let (small, large) =
                     (structures.pointer(at.offset(16))?, structures.pointer(at.offset(24))?);
-                for (bins, first, end) in [(small, 0, BINS), (large, BINS, NO_CLASS)] {
+                let count = layout.pages.bins();
+                for (bins, first, end) in [(small, 0, count), (large, count, NO_CLASS)] {
                     for class in first..end {
                         let bin = bins.offset((class - first) * BIN_BYTES);
                         read_counted(structures, bin, class, cached)?;
@@ -187,9 +188,14 @@ fn read_by_pointers(
     cached: &mut Cached,
 ) -> Result<(), Unreadable> {
     let head = structures.pointer(bin)?;
+    let full = u16::from_le_bytes(structures.bytes(bin.offset(18))?);
     let empty = u16::from_le_bytes(structures.bytes(bin.offset(20))?);
     if head.0 == 0 {
         cached.contradictions += usize::from(empty != 0);
+        return Ok(());
+    }
+    // The slabs' classes above the largest that is cached have a list without room, anywhere.
+    if full == empty && head.0 as u16 == empty {
         return Ok(());
     }
     let count = u64::from(empty.wrapping_sub(head.0 as u16)) / 8;

@@ -12,7 +12,7 @@ use capture::{Address, Image, Unreadable, arch};
 
 use crate::ExtentState;
 use crate::jemalloc::descriptor::Descriptor;
-use crate::jemalloc::layout::{Generation, NO_CLASS, PAGE, TreeLayout};
+use crate::jemalloc::layout::{Generation, NO_CLASS, TreeLayout};
 use crate::module_data::ModuleData;
 use crate::structures::{Structures, written_parts};
 
@@ -95,7 +95,7 @@ impl Tree {
             .filter(|(_, to)| to.0 != 0 && structures.is_structure(*to, 64))
             .collect();
         let mut best: Option<(u64, Self)> = None;
-        for layout in TreeLayout::ALL {
+        for layout in TreeLayout::all() {
             let mut votes = HashMap::<Address, u64>::new();
             let mut recognised = HashMap::new();
             for &(cell, child) in &cells {
@@ -128,17 +128,18 @@ impl Tree {
         if let Some(pair) = places.windows(2).find(|pair| !is_apart(pair)) {
             return Err(Damage::Overlap(pair[1]));
         }
+        let (page_bytes, descriptor) = (self.layout.pages.bytes(), self.layout.descriptor());
         let mut extents = Extents::default();
         let mut next = Address(0);
         for (start, leaf) in leaves {
             let mut failure = None;
             for_each_element(structures.image, self.layout, leaf, |index, element| {
-                let page = start.offset(index * PAGE);
+                let page = start.offset(index * page_bytes);
                 // The inner pages of slabs have elements, too.
                 if page < next {
                     return ControlFlow::Continue(());
                 }
-                match Descriptor::read(structures, self.layout.generation, element.descriptor) {
+                match Descriptor::read(structures, descriptor, element.descriptor) {
                     Ok(Some(descriptor)) if descriptor.range.start == page => {
                         let is_contradiction = element.agrees(&descriptor) == Some(false);
                         extents.contradictions += u64::from(is_contradiction);
@@ -313,11 +314,11 @@ fn recognise_leaf(
     if !structures.lies_in_memory(&range) {
         return None;
     }
-    let alignment = layout.generation.descriptor().alignment;
+    let descriptor = layout.descriptor();
     let mut elements = Vec::new();
     let mut is_none = false;
     for_each_element(structures.image, layout, leaf, |index, element| {
-        is_none = !structures.is_structure(element.descriptor, alignment);
+        is_none = !structures.is_structure(element.descriptor, descriptor.alignment);
         elements.push((index, element));
         let is_enough = elements.len() as u64 >= MAX_VOTES;
         if is_none || is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -328,7 +329,7 @@ fn recognise_leaf(
     }
     let (span, mut votes, mut contradictions) = (layout.leaf_span(), BTreeMap::new(), 0);
     for (index, element) in elements {
-        let read = Descriptor::read(structures, layout.generation, element.descriptor).ok()?;
+        let read = Descriptor::read(structures, descriptor, element.descriptor).ok()?;
         match read.and_then(|descriptor| vote(layout, index, element, &descriptor)) {
             Some(Vote::For(at)) => *votes.entry(at.0 / span).or_insert(0) += 1,
             Some(Vote::Abstention) => {}
@@ -353,8 +354,8 @@ enum Vote {
 
 /// The vote of the element at `index`; `None` if it contradicts its descriptor.
 fn vote(layout: TreeLayout, index: u64, element: Element, descriptor: &Descriptor) -> Option<Vote> {
-    let span = layout.leaf_span();
-    let page_of = |at: Address| at.0 % span / PAGE;
+    let (span, page) = (layout.leaf_span(), layout.pages.bytes());
+    let page_of = |at: Address| at.0 % span / page;
     let Range { start, end } = descriptor.range.clone();
     // Only the first element is kept up to date. Descriptors of another generation have their ranges at the same place, so
     // only the other fields distinguish them.
@@ -366,8 +367,8 @@ fn vote(layout: TreeLayout, index: u64, element: Element, descriptor: &Descripto
         };
     }
     // An extent may begin in one leaf and end in another.
-    let last = end.before(PAGE);
-    let inner = Address(start.0 / span * span).offset(index * PAGE);
+    let last = end.before(page);
+    let inner = Address(start.0 / span * span).offset(index * page);
     let is_inner = descriptor.is_slab && descriptor.range.contains(&inner);
     let places = [(last, page_of(last) == index), (inner, is_inner)];
     places.into_iter().find(|it| it.1).map(|it| Vote::For(it.0))

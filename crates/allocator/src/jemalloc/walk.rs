@@ -7,7 +7,7 @@ use capture::{Address, Finding, Image, Severity, Unreadable, length};
 use crate::jemalloc::arena::{self, ArenaRecord, PageCounts};
 use crate::jemalloc::bins::{self, Bin};
 use crate::jemalloc::descriptor::Descriptor;
-use crate::jemalloc::layout::{ARENAS, ArenaLayout, BINS, NO_CLASS, PAGE, class_bytes};
+use crate::jemalloc::layout::{ARENAS, ArenaLayout, NO_CLASS, OwnPages, class_bytes};
 use crate::jemalloc::thread_caches;
 use crate::jemalloc::tree::{Damage, Tree};
 use crate::jemalloc::{Error, version};
@@ -46,9 +46,12 @@ pub(crate) fn walk_with(
         Damage::Unreadable(source) => unreadable(source),
         Damage::Overlap(at) => Error::Damaged { jemalloc: jemalloc.clone(), at },
     })?;
-    let bins = bins::find(&data).ok_or_else(|| Error::NoBins { jemalloc: jemalloc.clone() })?;
+    let pages = tree.layout.pages;
+    let bins =
+        bins::find(&data, pages).ok_or_else(|| Error::NoBins { jemalloc: jemalloc.clone() })?;
     let counted = Counted::by_arena(&extents.descriptors);
-    let layouts = layouts.iter().filter(|it| it.generation == tree.layout.generation);
+    let layouts =
+        layouts.iter().filter(|it| it.generation == tree.layout.generation && it.pages == pages);
     let Some((layout, arenas)) = judge(structures, &data, layouts, &counted) else {
         let extents = extents.descriptors.len();
         return Err(Error::NoArenas { jemalloc: jemalloc.clone(), extents });
@@ -56,7 +59,8 @@ pub(crate) fn walk_with(
 
     let mut walk = Walk {
         bins,
-        pad: pad(&extents.descriptors),
+        pages,
+        pad: pad(&extents.descriptors, pages),
         heap: HeapMap { lookup_span: Some(tree.layout.leaf_span()), ..HeapMap::default() },
     };
     walk.heap.walker = match version {
@@ -92,10 +96,8 @@ impl Counted {
         for descriptor in descriptors {
             let counted = arenas.entry(u64::from(descriptor.arena)).or_default();
             match descriptor.state {
-                Some(state) if !is_moving(descriptor) => {
-                    counted.pages.add(state, descriptor.pages())
-                }
-                _ => counted.moving += descriptor.pages(),
+                Some(state) if !is_moving(descriptor) => counted.pages.add(state, descriptor.pages),
+                _ => counted.moving += descriptor.pages,
             }
         }
         arenas
@@ -152,14 +154,15 @@ fn judge<'l>(
 }
 
 /// The bytes of padding behind each large allocation, which lets its beginning vary (`opt.cache_oblivious`).
-fn pad(descriptors: &[Descriptor]) -> u64 {
+fn pad(descriptors: &[Descriptor], pages: OwnPages) -> u64 {
     let is_padded = |it: &Descriptor| {
         it.is_active()
             && !it.is_slab
-            && (BINS..NO_CLASS).contains(&u64::from(it.class))
-            && (!it.pointer.is_aligned(PAGE) || length(&it.range) > class_bytes(it.class.into()))
+            && (pages.bins()..NO_CLASS).contains(&u64::from(it.class))
+            && (!it.pointer.is_aligned(pages.bytes())
+                || length(&it.range) > class_bytes(it.class.into()))
     };
-    if descriptors.iter().any(is_padded) { PAGE } else { 0 }
+    if descriptors.iter().any(is_padded) { pages.bytes() } else { 0 }
 }
 
 fn tuning(image: &Image<'_>, first: &ArenaRecord) -> Tuning {
@@ -178,6 +181,7 @@ fn tuning(image: &Image<'_>, first: &ArenaRecord) -> Tuning {
 }
 
 struct Walk {
+    pages: OwnPages,
     bins: Vec<Bin>,
     pad: u64,
     heap: HeapMap,
@@ -355,10 +359,13 @@ impl Walk {
                 self.push(start, bytes, BlockState::Tcache);
                 Ok(Ok(()))
             }
-            Some(ExtentState::Active) if descriptor.is_slab => {
-                let bitmap = descriptor.bitmap(structures)?;
-                Ok(self.add_regions(descriptor, bitmap))
-            }
+            Some(ExtentState::Active) if descriptor.is_slab => Ok(match self.bin_of(descriptor) {
+                Ok(bin) => {
+                    let bitmap = descriptor.bitmap(structures, bin.regions)?;
+                    self.add_regions(descriptor, bin, &bitmap)
+                }
+                Err(problem) => Err(problem),
+            }),
             Some(ExtentState::Active) => Ok(self.add_large(descriptor)),
             Some(_) => {
                 self.push(start, bytes, BlockState::Free);
@@ -367,11 +374,13 @@ impl Walk {
         }
     }
 
-    fn add_regions(&mut self, slab: &Descriptor, bitmap: [u64; 8]) -> Result<(), Problem> {
+    fn bin_of(&self, slab: &Descriptor) -> Result<Bin, Problem> {
         let bin = self.bins.get(usize::from(slab.class)).copied();
-        let Some(bin) = bin.filter(|bin| bin.slab_bytes == length(&slab.range)) else {
-            return Err(Problem::Contradiction("a slab does not have the size of its class"));
-        };
+        bin.filter(|bin| bin.slab_bytes == length(&slab.range))
+            .ok_or(Problem::Contradiction("a slab does not have the size of its class"))
+    }
+
+    fn add_regions(&mut self, slab: &Descriptor, bin: Bin, bitmap: &[u64]) -> Result<(), Problem> {
         let is_free = |region: u64| bitmap[region as usize / 64] >> (region % 64) & 1 == 1;
         let free = (0..bin.regions).filter(|&region| is_free(region)).count() as u64;
         let state = |region| if is_free(region) { BlockState::Free } else { BlockState::InUse };
@@ -385,7 +394,7 @@ impl Walk {
 
     fn add_large(&mut self, large: &Descriptor) -> Result<(), Problem> {
         let class = u64::from(large.class);
-        let usable = if class < BINS {
+        let usable = if class < self.pages.bins() {
             // A small allocation that the profiler samples has an extent of its own.
             class_bytes(class)
         } else {

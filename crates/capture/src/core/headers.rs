@@ -8,7 +8,7 @@ use std::ops::Range;
 use object::LittleEndian as LE;
 use object::elf;
 
-use crate::arch::{ELF_MACHINE, MAX_USER_SPACE_END};
+use crate::arch::{Cpu, MAX_USER_SPACE_END};
 use crate::{Address, Error, MIN_PAGE_SIZE};
 
 use super::file::CoreFile;
@@ -48,6 +48,8 @@ impl Segment {
 
 /// The headers of a core.
 pub(crate) struct Headers {
+    /// The CPU of the process.
+    pub(crate) cpu: Cpu,
     /// Ascending by address and disjoint.
     pub(crate) segments: Vec<Segment>,
     /// The offsets of notes in the file.
@@ -62,7 +64,7 @@ pub(crate) struct Headers {
 
 impl Headers {
     pub(crate) fn read(file: &CoreFile) -> Result<Self, Error> {
-        let header = file_header(file)?;
+        let (header, cpu) = file_header(file)?;
         let damaged =
             |what: &str| Error::DamagedCore { path: file.path.clone(), what: what.into() };
         let count = match header.e_phnum.get(LE) {
@@ -75,6 +77,7 @@ impl Headers {
             count => u64::from(count),
         };
         let mut headers = Self {
+            cpu,
             segments: Vec::new(),
             notes: Vec::new(),
             by_debugger: has_sections(&header),
@@ -182,8 +185,8 @@ fn has_sections(header: &elf::FileHeader64<LE>) -> bool {
     }
 }
 
-/// Reads the header of the file, and checks that it is a core of this CPU.
-fn file_header(file: &CoreFile) -> Result<elf::FileHeader64<LE>, Error> {
+/// Reads the header of the file, and checks that it is a core of a known CPU.
+fn file_header(file: &CoreFile) -> Result<(elf::FileHeader64<LE>, Cpu), Error> {
     let no_core = |what: &str| Error::NoCore { path: file.path.clone(), what: what.into() };
     let mut magic = [0; 4];
     let read = file.read(0, &mut magic);
@@ -202,27 +205,25 @@ fn file_header(file: &CoreFile) -> Result<elf::FileHeader64<LE>, Error> {
         file.read_pod(0).ok_or_else(|| no_core("it ends in the middle of its header"))?;
     let ident = &header.e_ident;
     let machine = header.e_machine.get(LE);
-    let is_ours =
-        ident.class == elf::ELFCLASS64 && ident.data == elf::ELFDATA2LSB && machine == ELF_MACHINE;
-    if !is_ours {
+    let has_known_words = ident.class == elf::ELFCLASS64 && ident.data == elf::ELFDATA2LSB;
+    let Some(cpu) = Cpu::of_elf(machine).filter(|_| has_known_words) else {
         // The number is in the file's own byte order.
         let machine =
             if ident.data == elf::ELFDATA2MSB { machine.0.swap_bytes() } else { machine.0 };
         let name = match elf::Machine(machine) {
-            elf::EM_AARCH64 => "aarch64".into(),
+            elf::EM_AARCH64 => "aarch64 with the most significant byte first".into(),
             elf::EM_386 => "i386".into(),
             elf::EM_ARM => "arm".into(),
             elf::EM_PPC64 => "ppc64".into(),
             elf::EM_S390 => "s390".into(),
             elf::EM_RISCV => "riscv".into(),
-            elf::EM_X86_64 if ident.class == elf::ELFCLASS32 => "x32".into(),
-            elf::EM_X86_64 => "x86-64".into(),
+            elf::EM_X86_64 => "x32".into(),
             elf::Machine(number) => format!("number {number}"),
         };
         return Err(Error::ForeignCore { path: file.path.clone(), machine: name });
-    }
+    };
     match header.e_type.get(LE) {
-        elf::ET_CORE => Ok(header),
+        elf::ET_CORE => Ok((header, cpu)),
         elf::ET_EXEC | elf::ET_DYN => Err(no_core("it is a program or a library")),
         _ => Err(no_core("it is an ELF file of another kind")),
     }

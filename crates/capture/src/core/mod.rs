@@ -60,13 +60,13 @@ pub fn open_core(path: &Path, sysroot: &Sysroot) -> Result<Core, Error> {
 /// `sysroot`.
 ///
 /// # Errors
-/// If the file cannot be read, is not a core, is the core of another CPU, or is so damaged that it contains no memory.
+/// If the file cannot be read, is not a core, is the core of an unknown CPU, or is so damaged that it contains no memory.
 pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, Error> {
     let mut headers = Headers::read(&file)?;
-    let notes = Notes::read(&file, &headers.notes);
+    let notes = Notes::read(&file, headers.cpu, &headers.notes);
     let machine = match notes.auxiliary(AT_PAGESZ) {
-        None => Machine::default(),
-        Some(bytes) => Machine::with_pages_of(bytes).ok_or_else(|| {
+        None => Machine { cpu: headers.cpu, ..Machine::default() },
+        Some(bytes) => Machine::new(headers.cpu, bytes).ok_or_else(|| {
             let what = format!("no kernel has pages of {bytes} bytes, as it states");
             Error::DamagedCore { path: file.path.clone(), what }
         })?,

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use object::LittleEndian as LE;
 use object::elf;
 
-use crate::arch::Registers;
+use crate::arch::{Cpu, DumpedRegisters};
 use crate::{Address, MIN_PAGE_SIZE, Thread};
 
 use super::file::CoreFile;
@@ -25,7 +25,7 @@ const MAX_FILE_NOTE: u64 = 16 << 20;
 /// More bytes than any other note has.
 const MAX_NOTE: u64 = 4096;
 
-/// Offsets in `elf_prstatus`: the signal, the thread id, and the registers in the layout of [`arch`](crate::arch).
+/// Offsets in `elf_prstatus`: the signal, the thread id, and the registers, whose layout depends on the CPU.
 const STATUS_SIGNAL: usize = 12;
 const STATUS_PID: usize = 32;
 const STATUS_REGISTERS: usize = 112;
@@ -37,6 +37,7 @@ const INFO_ARGUMENTS: Range<usize> = 56..136;
 /// The notes of a core.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
+    cpu: Cpu,
     pub(crate) threads: Vec<Thread>,
     /// The process id; `None` if unknown.
     pub(crate) pid: Option<i32>,
@@ -60,8 +61,8 @@ pub(crate) struct MappedFile {
 }
 
 impl Notes {
-    pub(crate) fn read(file: &CoreFile, parts: &[Range<u64>]) -> Self {
-        let mut notes = Self::default();
+    pub(crate) fn read(file: &CoreFile, cpu: Cpu, parts: &[Range<u64>]) -> Self {
+        let mut notes = Self { cpu, ..Self::default() };
         let mut left = MAX_NOTES;
         for part in parts {
             let mut at = part.start;
@@ -125,8 +126,16 @@ impl Notes {
 
     fn take_thread(&mut self, bytes: &[u8]) {
         let thread = || {
-            let registers = Registers::from_core(words(bytes.get(STATUS_REGISTERS..)?))?;
-            Some(Thread::new(read_u32(bytes, STATUS_PID)?.cast_signed(), &registers))
+            let words: Vec<u64> = words(bytes.get(STATUS_REGISTERS..)?).collect();
+            let DumpedRegisters { thread_pointer, stack_pointer, general } =
+                self.cpu.dumped_registers(&words)?;
+            Some(Thread {
+                tid: read_u32(bytes, STATUS_PID)?.cast_signed(),
+                cpu: self.cpu,
+                thread_pointer,
+                stack_pointer,
+                registers: general,
+            })
         };
         let Some(thread) = thread() else { return };
         if self.threads.is_empty() {

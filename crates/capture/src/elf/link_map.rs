@@ -6,7 +6,6 @@
 //! dlopen(3).
 
 use super::{Module, Relocation};
-use crate::arch::relocations;
 use crate::{Address, Memory, Unreadable};
 
 /// The end of a bounded walk: more modules than a process has.
@@ -50,7 +49,8 @@ pub(super) fn attribute_copies(memory: &dyn Memory, modules: &mut [Module]) {
     if executable.place != Some(0) {
         return;
     }
-    let copies = executable.relocations(memory, &[relocations::COPY]).unwrap_or_default();
+    let copies =
+        executable.relocations(memory, &[executable.cpu.relocations().copy]).unwrap_or_default();
     for copy in copies {
         let Ok((name, bytes)) = executable.symbol_by_index(memory, copy.symbol) else { continue };
         let defines = |module: &&mut Module| {
@@ -92,10 +92,10 @@ impl Module {
         if symbols.is_empty() {
             return Ok(Vec::new());
         }
-        let kinds = [relocations::JUMP_SLOT, relocations::GLOB_DAT];
-        let mut slots = self.relocations(memory, &kinds)?;
+        let kinds = self.cpu.relocations();
+        let mut slots = self.relocations(memory, &[kinds.jump_slot, kinds.glob_dat])?;
         slots.retain(|relocation| symbols.contains(&relocation.symbol));
-        slots.sort_by_key(|relocation| relocation.kind != relocations::JUMP_SLOT);
+        slots.sort_by_key(|relocation| relocation.kind != kinds.jump_slot);
         slots.iter().map(|relocation| memory.read_address(relocation.slot)).collect()
     }
 }

@@ -7,7 +7,7 @@ use object::LittleEndian as LE;
 use object::elf;
 
 use super::Module;
-use crate::{Address, Memory, Unreadable, Window, arch};
+use crate::{Address, Memory, Unreadable, Window};
 
 /// More relocations than any module has.
 const MAX_RELOCATIONS: u64 = 4_000_000;
@@ -64,13 +64,13 @@ impl Module {
 
     /// Returns the offsets from the thread pointer at which this module may find thread-local variables, ascending: all
     /// words from the first to the last one with a TPOFF relocation. Compilers for some CPUs address a variable
-    /// relative to one that is near it, so it needs no relocation of its own. The offsets are negative if [`arch`] has such
+    /// relative to one that is near it, so it needs no relocation of its own. The offsets are negative if the CPU has such
     /// variables below the thread pointer.
     ///
     /// # Errors
     /// If the relocations cannot be read.
     pub fn tls_offsets(&self, memory: &dyn Memory) -> Result<Vec<i64>, Unreadable> {
-        let relocations = self.relocations(memory, &[arch::relocations::TPOFF])?;
+        let relocations = self.relocations(memory, &[self.cpu.relocations().tpoff])?;
         let offset = |relocation: &Relocation| memory.read_u64(relocation.slot);
         let offsets = relocations
             .iter()

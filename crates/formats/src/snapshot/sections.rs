@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::ops::Range;
 
+use capture::arch::Cpu;
 use capture::{Address, Machine, length};
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
@@ -179,7 +180,7 @@ impl ListedAreas {
     /// Parses the memory map of a process with this number of arenas; `None` if a number or name is invalid. The memory
     /// map itself checks that its areas are consistent.
     fn into_memory_map(self, columns: Columns, arenas: usize) -> Option<MemoryMap> {
-        let page_size = Machine::with_pages_of(self.page_bytes)?.page_size;
+        let page_size = Machine::new(Cpu::OWN, self.page_bytes)?.page_size;
         let mut ends = [0_usize; 4];
         let mut areas = Vec::new();
         for listed in self.areas {

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use capture::arch::JIT_REACH;
 use capture::{Address, Image, MIN_PAGE_SIZE, Mapping, Memory};
 
 use crate::interpreter::Interpreter;
@@ -87,7 +86,7 @@ fn code_from(
         let bytes = capture::length(&reserved);
         let fits = bytes >= UNIT
             && bytes.is_multiple_of(UNIT)
-            && is_in_reach(&reserved, &interpreter.range);
+            && is_in_reach(&reserved, &interpreter.range, image.state.machine.cpu.jit_reach());
         let has_rest = used < reserved.end || !interpreter.is_at_least(3, 2);
         let proved = || has_code && has_rest || is_filled(image, &(start..used));
         (fits && proved()).then_some((start..used, segment.usage))
@@ -123,8 +122,8 @@ impl Segment {
     }
 }
 
-fn is_in_reach(code: &Range<Address>, interpreter: &Range<Address>) -> bool {
-    code.end - interpreter.start < JIT_REACH && interpreter.end - code.start < JIT_REACH
+fn is_in_reach(code: &Range<Address>, interpreter: &Range<Address>, reach: u64) -> bool {
+    code.end - interpreter.start < reach && interpreter.end - code.start < reach
 }
 
 #[cfg(test)]

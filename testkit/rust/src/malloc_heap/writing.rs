@@ -237,6 +237,7 @@ impl MallocHeap {
             memory.write_u64(place(ARENA_VARIABLE), known.map_or(0, |(_, arena)| arena.address));
             Thread {
                 tid: 1000 + index as i32,
+                cpu: self.machine.cpu,
                 thread_pointer: Address(thread_pointer),
                 stack_pointer: Address(0x7ffd_0000_0000),
                 registers: Vec::new(),

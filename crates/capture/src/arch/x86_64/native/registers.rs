@@ -31,41 +31,6 @@ impl Registers {
         ptrace::setregs(Pid::from_raw(tid), self.0)
     }
 
-    /// Returns the registers in `pr_reg` of an NT_PRSTATUS note (`user_regs_struct` of sys/user.h), given as words;
-    /// `None` if the note is too short.
-    pub(crate) fn from_core(mut words: impl Iterator<Item = u64>) -> Option<Self> {
-        let mut next = || words.next();
-        Some(Self(libc::user_regs_struct {
-            r15: next()?,
-            r14: next()?,
-            r13: next()?,
-            r12: next()?,
-            rbp: next()?,
-            rbx: next()?,
-            r11: next()?,
-            r10: next()?,
-            r9: next()?,
-            r8: next()?,
-            rax: next()?,
-            rcx: next()?,
-            rdx: next()?,
-            rsi: next()?,
-            rdi: next()?,
-            orig_rax: next()?,
-            rip: next()?,
-            cs: next()?,
-            eflags: next()?,
-            rsp: next()?,
-            ss: next()?,
-            fs_base: next()?,
-            gs_base: next()?,
-            ds: next()?,
-            es: next()?,
-            fs: next()?,
-            gs: next()?,
-        }))
-    }
-
     /// The address of the next instruction.
     #[must_use]
     pub fn instruction_pointer(&self) -> Address {
@@ -180,7 +145,8 @@ impl Registers {
     pub fn waiting_in(number: i64, arguments: [u64; 3]) -> Self {
         const ERESTARTSYS: i64 = 512;
         let [rdi, rsi, rdx] = arguments;
-        let zeros = Self::from_core(std::iter::repeat(0)).expect("enough words").0;
+        // SAFETY: registers are numbers.
+        let zeros: libc::user_regs_struct = unsafe { std::mem::zeroed() };
         let (rax, orig_rax) = ((-ERESTARTSYS).cast_unsigned(), number.cast_unsigned());
         Self(libc::user_regs_struct { orig_rax, rax, rdi, rsi, rdx, ..zeros })
     }

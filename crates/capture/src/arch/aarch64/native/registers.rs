@@ -62,18 +62,6 @@ impl Registers {
         ptrace::setregs(Pid::from_raw(tid), self.own)
     }
 
-    /// Returns the registers in `pr_reg` of an NT_PRSTATUS note (`user_regs_struct` of sys/user.h), given as words;
-    /// `None` if the note is too short. The thread pointer is in a note of its own (NT_ARM_TLS).
-    pub(crate) fn from_core(mut words: impl Iterator<Item = u64>) -> Option<Self> {
-        let mut regs = [0; 31];
-        for register in &mut regs {
-            *register = words.next()?;
-        }
-        let (sp, pc, pstate) = (words.next()?, words.next()?, words.next()?);
-        let own = libc::user_regs_struct { regs, sp, pc, pstate };
-        Some(Self { own, thread_pointer: 0, code: [0; 3] })
-    }
-
     /// The address of the next instruction.
     #[must_use]
     pub fn instruction_pointer(&self) -> Address {
@@ -220,7 +208,8 @@ impl Registers {
     /// Returns the registers of a thread that waits in the system call `number`, which a signal may interrupt.
     #[must_use]
     pub fn waiting_in(number: i64, arguments: [u64; 3]) -> Self {
-        let mut all = Self::from_core(std::iter::repeat(0)).expect("enough words");
+        let own = libc::user_regs_struct { regs: [0; 31], sp: 0, pc: 0, pstate: 0 };
+        let mut all = Self { own, thread_pointer: 0, code: [0; 3] };
         all.own.regs[..3].copy_from_slice(&arguments);
         all.own.regs[8] = number.cast_unsigned();
         Self { code: [0, 0, SVC], ..all }
