@@ -184,7 +184,7 @@ pub(crate) enum CacheBins {
 }
 
 /// The releases that are known, with pages of each size.
-pub(crate) const ARENAS: [ArenaLayout; 9] = [
+pub(crate) const ARENAS: [ArenaLayout; 11] = [
     ArenaLayout {
         release: "5.3.0",
         generation: Generation::Edata,
@@ -364,6 +364,47 @@ pub(crate) const ARENAS: [ArenaLayout; 9] = [
         mapped: 2_024,
         caches: 9_424,
         cache_bins: CacheBins::Counted,
+    },
+    // On aarch64, for which Debian builds with pages of 64 KiB: a mutex of glibc's is 8 bytes larger.
+    ArenaLayout {
+        release: "5.3.0",
+        generation: Generation::Edata,
+        pages: OwnPages::ALL[2],
+        threads: 0,
+        active: 9_904,
+        dirty: 18_960,
+        muzzy: 36_856,
+        retained: 54_752,
+        guarded: Some(8_880),
+        dirty_decay: 64_080,
+        muzzy_decay: 65_872,
+        used_hpa: Some(9_913),
+        number: Some(73_600),
+        base: 73_608,
+        blocks: 168,
+        mapped: 3_904,
+        caches: 9_632,
+        cache_bins: CacheBins::Pointers(73),
+    },
+    ArenaLayout {
+        release: "5.3.1",
+        generation: Generation::Edata,
+        pages: OwnPages::ALL[2],
+        threads: 0,
+        active: 11_400,
+        dirty: 20_440,
+        muzzy: 38_336,
+        retained: 56_232,
+        guarded: Some(8_880),
+        dirty_decay: 65_560,
+        muzzy_decay: 67_352,
+        used_hpa: Some(11_409),
+        number: Some(75_136),
+        base: 75_144,
+        blocks: 168,
+        mapped: 3_936,
+        caches: 11_088,
+        cache_bins: CacheBins::Pointers(57),
     },
 ];
 
