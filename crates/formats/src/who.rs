@@ -192,8 +192,8 @@ pub struct WhoTask {
     pub bytes: u64,
 }
 
-/// The sampled pages of a process in columns: page numbers (addresses divided by the size of a page), ascending, the stacks whose page faults mapped them in, and the
-/// bytes that they stand for.
+/// The sampled pages of a process in columns: page numbers (addresses divided by the size of a page), ascending, the stacks whose
+/// page faults mapped them in, and the bytes that they stand for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "see Who")]
 pub struct WhoTouched {

@@ -16,20 +16,24 @@ fn number(column: &mut Vec<u8>, number: u64) {
 /// An area of one page and another one: a chunk in use, a free one, and two objects of an owner. A third one has the other
 /// resident pages.
 fn snapshot() -> Snapshot {
+    snapshot_with_pages_of(4096)
+}
+
+fn snapshot_with_pages_of(page_size: u64) -> Snapshot {
     let report: Report = serde_json::from_str(include_str!("burst.json")).unwrap();
     let mut columns = Columns::default();
-    for size in [4000, 96, 40, 40, 4016] {
+    for size in [page_size - 96, 96, 40, 40, page_size - 80] {
         number(&mut columns.sizes, size / 8);
     }
     columns.uses = vec![2, 3, 7, 8, 10];
     columns.owners = vec![1, 2, 0];
     columns.pages = vec![1 << 3 | 1, 1 << 3];
-    let others = report.process.rss_bytes / 4096 - 1;
+    let others = report.process.rss_bytes / page_size - 1;
     number(&mut columns.pages, others << 3 | 1);
     let runs = columns.pages.len();
     let area = |start: u64, length: u64, kind, parts: [std::ops::Range<usize>; 4], blocks| {
         let [sizes, uses, owners, pages] = parts;
-        let range = Address(start)..Address(start + length * 4096);
+        let range = Address(start)..Address(start + length * page_size);
         Area { range, kind, name: String::new(), blocks, sizes, uses, owners, pages }
     };
     let areas = vec![
@@ -37,7 +41,22 @@ fn snapshot() -> Snapshot {
         area(0x20_0000, 1, AreaKind::HeapPages, [3..7, 2..5, 1..3, 1..2], 3),
         area(0x30_0000, others, AreaKind::Anonymous, [7..7, 5..5, 3..3, 2..runs], 0),
     ];
-    Snapshot { report, memory_map: MemoryMap { areas, columns, ..MemoryMap::default() } }
+    Snapshot { report, memory_map: MemoryMap { page_size, areas, columns } }
+}
+
+/// Snapshots of machines with pages of 4 KiB do not state the size, as those of earlier releases.
+#[test]
+fn pages_of_each_size_come_back() {
+    for page_size in [4096, 16_384, 65_536] {
+        let snapshot = snapshot_with_pages_of(page_size);
+        let owners = snapshot.report.owners.as_ref().unwrap().len();
+        assert_eq!(snapshot.memory_map.check(owners), Ok(()), "{page_size}");
+        let read = Snapshot::from_bytes(&snapshot.to_bytes()).unwrap();
+        assert_eq!(read, snapshot);
+        assert_eq!(read.memory_map.page_size, page_size);
+    }
+    let impossible = Snapshot::from_bytes(&snapshot_with_pages_of(8192).to_bytes());
+    assert!(matches!(impossible, Err(SnapshotError::InvalidSection { .. })), "{impossible:?}");
 }
 
 #[test]

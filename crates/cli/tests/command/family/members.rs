@@ -90,17 +90,17 @@ fn a_process_without_a_family_is_an_account_of_one() {
 }
 
 /// Another rbloat may be reading a member: its forked copy is none.
-#[cfg(target_arch = "x86_64")]
 #[test]
 fn a_forked_copy_is_no_member() {
-    let target = Target::ruby(
-        "clone, pause = 56, 34
-         $VERBOSE = nil
-         copy = syscall(clone, 0, 0, 0, 0, 0)
-         loop { syscall(pause) } if copy == 0
-         puts %(ready {\"copy\": #{copy}}); $stdout.flush; $stdin.read
-         Process.kill(:KILL, copy); exit!(0)",
-    );
+    // Without descriptors and a time, ppoll(2) waits without end.
+    let (clone, wait) = (libc::SYS_clone, libc::SYS_ppoll);
+    let target = Target::ruby(&format!(
+        r#"$VERBOSE = nil
+           copy = syscall({clone}, 0, 0, 0, 0, 0)
+           loop {{ syscall({wait}, 0, 0, 0, 0, 0) }} if copy == 0
+           puts %(ready {{"copy": #{{copy}}}}); $stdout.flush; $stdin.read
+           Process.kill(:KILL, copy); exit!(0)"#
+    ));
     let account = account(target.pid(), &["--owners", "0"]);
     assert_eq!(pids(&account), [target.pid()], "{}", target.truth);
     let list: Processes = document(&rbloat().arg("--json").output().unwrap().stdout);
