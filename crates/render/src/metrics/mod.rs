@@ -102,7 +102,7 @@ mod tests {
                 allocator: "glibc 2.36".into(),
                 ruby_version: Some("3.1.2".into()),
                 malloc: vec![("in_use", mib << 18), ("fragmented", mib << 17)],
-                objects: [("T_STRING".to_owned(), 100 * mib)].into(),
+                objects: ["T_STRING", "TOTAL", "FREE"].map(|it| (it.to_owned(), 100 * mib)).into(),
             }),
             owned: Some(Owned {
                 unix_ms: 1_500_000_000_000,

@@ -174,7 +174,9 @@ impl Writer {
             places.flat_map(|(place, processes)| {
                 let mut types = BTreeMap::new();
                 let captured = processes.iter().filter_map(|process| process.captured.as_ref());
-                for (name, count) in captured.flat_map(|captured| &captured.objects) {
+                // The others are sums of slots: TOTAL and FREE.
+                let objects = captured.flat_map(|captured| &captured.objects);
+                for (name, count) in objects.filter(|(name, _)| name.starts_with("T_")) {
                     *types.entry(name).or_insert(0) += count;
                 }
                 types.into_iter().map(|(name, count)| {
