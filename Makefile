@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist release matrix matrix-slice matrix-arm lint schemas docs fuzz torture bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist release manifests service matrix matrix-slice matrix-arm lint schemas docs fuzz torture bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -18,6 +18,12 @@ dist: ## build one static binary that runs on any Linux: target/dist/rbloat
 release: ## build what users install into target/packages (archive, .deb, image, SBOM), and test each
 	@scripts/setup ruby gcc libc6-dev podman runc
 	@scripts/release
+
+manifests: ## check deploy/ against the schemas of Kubernetes, Grafana's library, promtool and systemd
+	@scripts/manifests
+
+service: build ## run the service in deploy/systemd under a real systemd, in a container
+	@scripts/systemd
 
 reproduce: ## check that two builds of it from two folders are the same
 	@scripts/setup ruby gcc libc6-dev
