@@ -109,17 +109,15 @@ fn write_arguments(tid: i32, at: Address, arguments: &[Argument<'_>]) -> Result<
         return Err(Refusal::Lost);
     }
     if !bytes.is_empty() {
-        write(tid, at, &bytes)?;
+        write(tid, at, bytes.as_chunks().0)?;
     }
     Ok(registers)
 }
 
-/// Writes bytes into the memory of a thread that this thread traces and that is stopped. They must be whole words.
+/// Writes words into the memory of a thread that this thread traces and that is stopped.
 ///
 /// By ptrace(2): to open the memory of another user's process for writing takes CAP_DAC_OVERRIDE, the right to write all files.
-pub(crate) fn write(tid: i32, at: Address, bytes: &[u8]) -> Result<(), Refusal> {
-    let (words, rest) = bytes.as_chunks();
-    debug_assert!(rest.is_empty(), "{} bytes", bytes.len());
+pub(crate) fn write(tid: i32, at: Address, words: &[[u8; 8]]) -> Result<(), Refusal> {
     for (number, word) in (0..).zip(words) {
         let at = at.offset(number * size_of::<u64>() as u64).0;
         let word = libc::c_long::from_ne_bytes(*word);
@@ -152,7 +150,7 @@ fn run_in_copy(
     let arguments = write_arguments(pid, stack.offset(256), call.arguments)?;
     // It returns to address 0, where it stops with SIGSEGV, which only its tracer notices.
     let (start, bytes) = read_registers(pid)?.at_outermost_call(stack, call.function, arguments);
-    write(pid, start.stack_pointer(), &bytes)?;
+    write(pid, start.stack_pointer(), &[bytes])?;
     write_registers(pid, start)?;
     let deadline = Instant::now() + MAX_TIME_IN_COPY;
     loop {

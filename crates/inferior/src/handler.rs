@@ -199,7 +199,7 @@ impl BorrowedHandler {
         pending: &mut i32,
     ) -> Result<(i32, Address), Refusal> {
         let (stack, bytes) = arch::copy_stack(self.registers.stack_pointer(), functions.exit);
-        write(self.tid, stack, &bytes)?;
+        write(self.tid, stack, &[bytes])?;
         let call = ("clone", libc::SYS_clone);
         let at_start = match functions.clone {
             Some(clone) => {

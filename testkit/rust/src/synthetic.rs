@@ -16,7 +16,7 @@ pub struct SyntheticMemory {
     pub mappings: Vec<Mapping>,
     /// The machine of the process, whose pages become resident as a whole.
     pub machine: Machine,
-    /// What was written, in parts that are smaller than a page or as large.
+    /// The written memory, in parts of at most a page.
     parts: BTreeMap<u64, Box<[u8; PART]>>,
 }
 

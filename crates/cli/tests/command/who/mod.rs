@@ -109,14 +109,16 @@ fn wait_until_it_samples(child: &mut Child) {
 }
 
 /// Waits until rbloat has waited so many times for samples. Meanwhile it has read the RSS of processes with new samples.
-fn wait_until_it_has_waited(child: &Child, times: u64) {
+fn wait_until_it_has_waited(child: &mut Child, times: u64) {
+    let pid = child.id();
     let waits = || -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         line.unwrap().trim().parse().unwrap()
     };
     let before = waits();
     while waits() < before + times {
+        assert_eq!(child.try_wait().unwrap(), None, "rbloat has ended");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }

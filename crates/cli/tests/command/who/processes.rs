@@ -133,7 +133,7 @@ fn growth_before_an_exec_is_kept() {
     assert!(lines.any(|line| line.unwrap() == "grown"));
     // No one can measure the memory of a program that has been replaced.
     wait_until_it_samples(&mut child);
-    wait_until_it_has_waited(&child, 6);
+    wait_until_it_has_waited(&mut child, 6);
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     let found: Who = document_of(&child.wait_with_output().unwrap());
     assert_adds_up(&found);
