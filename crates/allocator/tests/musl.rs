@@ -4,25 +4,31 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use allocator::{Allocator, BlockState, HeapMap};
 use capture::{Address, elf, intersection, length};
 use testkit::Target;
 
-/// Compiles a program against musl; `None` if there is no compiler for that.
-fn compile(name: &str) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testkit/rust/c").join(name);
-    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-musl"));
+/// The program `mallocs` with musl; none if there is no compiler for that. It is compiled once: a program that another
+/// test has started cannot be written.
+static PROGRAM: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testkit/rust/c/mallocs.c");
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mallocs-musl");
     let mut command = Command::new("musl-gcc");
-    command.args(["-O1", "-g", "-o"]).arg(&output).arg(source.with_extension("c"));
-    match command.status() {
-        Ok(status) => assert!(status.success(), "{command:?}"),
-        Err(_) => {
-            testkit::skip("musl-gcc is not installed");
-            return None;
-        }
-    }
+    command.args(["-O1", "-g", "-o"]).arg(&output).arg(source);
+    let status = command.status().ok()?;
+    assert!(status.success(), "{command:?}");
     Some(output)
+});
+
+/// Starts that program. Without a compiler it says that the test is skipped.
+fn start() -> Option<Target> {
+    let Some(program) = &*PROGRAM else {
+        testkit::skip("musl-gcc is not installed");
+        return None;
+    };
+    Some(Target::start(&mut Command::new(program)))
 }
 
 fn walk(target: &Target) -> HeapMap {
@@ -38,8 +44,7 @@ fn walk(target: &Target) -> HeapMap {
 /// The main thread's control block is a variable of musl, and malloc has the rest of that page.
 #[test]
 fn no_stack_is_memory_of_malloc() {
-    let Some(program) = compile("mallocs") else { return };
-    let target = Target::start(&mut Command::new(program));
+    let Some(target) = start() else { return };
     let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
     let modules = elf::modules(frozen.image());
     let stacks = allocator::thread_stacks(frozen.image(), &modules);
@@ -52,8 +57,7 @@ fn no_stack_is_memory_of_malloc() {
 
 #[test]
 fn a_walk_finds_all_blocks_of_a_program_and_no_others() {
-    let Some(program) = compile("mallocs") else { return };
-    let target = Target::start(&mut Command::new(program));
+    let Some(target) = start() else { return };
     let heap = walk(&target);
     assert_eq!(heap.findings, []);
     assert!(heap.arenas[0].walked);

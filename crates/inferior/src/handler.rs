@@ -18,6 +18,8 @@ use crate::{Refusal, safe_point, seccomp};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The maximum number of other signals and stops before the expected one.
 const MAX_STOPS: u32 = 256;
+/// What a system call seems to return (-ERESTARTNOINTR of linux/errno.h) if the kernel makes it again.
+const RESTARTED: i64 = -513;
 /// The distance below the stack pointer at which arguments are written: a called function needs less, also with the
 /// frame of another signal on top of it.
 const SCRATCH: u64 = 32 << 10;
@@ -124,17 +126,20 @@ impl BorrowedHandler {
             Errno::EPERM => Refusal::NotSignalled,
             _ => Refusal::Lost,
         })?;
-        let mut how = Resume::Run;
+        let mut is_delivered = false;
         for _ in 0..MAX_STOPS {
-            match go_on(tid, how, pending)? {
+            match go_on(tid, Resume::Run, pending)? {
                 Event::Signal(sent) if sent == signal => {
                     if restarts {
                         restart_after(pid, tid, signal)?;
                     }
                     *pending = signal;
-                    how = Resume::Step;
+                    // The kernel stops the thread again as soon as its registers are those of the handler. A single step would
+                    // do so too, but on aarch64 it outlives a tracer that is killed, and the thread with it dies of SIGTRAP.
+                    ptrace::interrupt(Pid::from_raw(tid)).map_err(|_| Refusal::Lost)?;
+                    is_delivered = true;
                 }
-                Event::Signal(libc::SIGTRAP) if matches!(how, Resume::Step) => {
+                Event::Trap if is_delivered => {
                     let registers = read_registers(tid)?;
                     let has_frame = registers.stack_pointer() < before.stack_pointer()
                         && registers.arguments()[0] == signal as u64;
@@ -144,12 +149,9 @@ impl BorrowedHandler {
                         Err(Refusal::Lost)
                     };
                 }
-                Event::Signal(other) => {
-                    *pending = other;
-                    how = Resume::Run;
-                }
+                Event::Signal(other) => *pending = other,
                 Event::JobControl => return Err(Refusal::Suspended),
-                Event::Trap | Event::SystemCall | Event::Cloned => how = Resume::Run,
+                Event::Trap | Event::SystemCall | Event::Cloned => {}
             }
         }
         Err(Refusal::Lost)
@@ -239,6 +241,8 @@ impl BorrowedHandler {
                     match now.return_value().cast_signed() {
                         _ if !is_ours => {}
                         _ if !entered => entered = true,
+                        // A signal is pending. The kernel makes the call again after the signal's handler.
+                        RESTARTED => entered = false,
                         error @ -4095..=-1 => {
                             let errno = Errno::from_raw(-error as i32);
                             return Err(Refusal::Kernel { call: name, errno });

@@ -4,7 +4,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
@@ -95,8 +94,17 @@ static void *takes_turns(void *unused)
     return unused;
 }
 
+#ifdef __x86_64__
+#define AVX __attribute__((target("avx")))
+/* Without AVX there is nothing to check. */
+#define HAS_VECTORS __builtin_cpu_supports("avx")
+#else
+#define AVX
+#define HAS_VECTORS 1
+#endif
+
 /* A system call with known values in all registers that it must keep. */
-__attribute__((target("avx"))) static void *computes(void *unused)
+AVX static void *computes(void *unused)
 {
     /* All in one place, so that one register is enough to find it. */
     struct {
@@ -109,6 +117,7 @@ __attribute__((target("avx"))) static void *computes(void *unused)
         for (int i = 0; i < 64; i++)
             all.in[i] = seed = seed * 6364136223846793005 + 1;
         long got;
+#ifdef __x86_64__
 #define LOAD(n) "vmovdqu " #n "*32(%%rbx), %%ymm" #n "\n\t"
 #define STORE(n) "vmovdqu %%ymm" #n ", 512+" #n "*32(%%rbx)\n\t"
         asm volatile(
@@ -127,6 +136,31 @@ __attribute__((target("avx"))) static void *computes(void *unused)
             : "rdx", "rdi", "rsi", "r10", "r11", "rcx", "r12", "r13", "r14", "r15", "memory", "xmm0", "xmm1", "xmm2",
               "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
               "xmm15");
+#elif defined(__aarch64__)
+        register void *base asm("x19") = &all;
+#define LOAD(n, m, at) "ldp q" #n ", q" #m ", [x19, #" #at "*16]\n\t"
+#define STORE(n, m, at) "stp q" #n ", q" #m ", [x19, #512+" #at "*16]\n\t"
+        asm volatile(
+            LOAD(0, 1, 0) LOAD(2, 3, 2) LOAD(4, 5, 4) LOAD(6, 7, 6) LOAD(8, 9, 8) LOAD(10, 11, 10) LOAD(12, 13, 12)
+            LOAD(14, 15, 14) LOAD(16, 17, 16) LOAD(18, 19, 18) LOAD(20, 21, 20) LOAD(22, 23, 22) LOAD(24, 25, 24)
+            LOAD(26, 27, 26) LOAD(28, 29, 28) LOAD(30, 31, 30)
+            "mov x9, #0x11\n\t" "mov x10, #0x22\n\t" "mov x11, #0x33\n\t" "mov x12, #0x44\n\t" "mov x13, #0x55\n\t"
+            "mov x14, #0x66\n\t" "add x15, x19, #1088\n\t" "mov x0, x15\n\t" "mov x1, #0\n\t" "mov x8, #101\n\t"
+            "svc #0\n\t"
+            STORE(0, 1, 0) STORE(2, 3, 2) STORE(4, 5, 4) STORE(6, 7, 6) STORE(8, 9, 8) STORE(10, 11, 10)
+            STORE(12, 13, 12) STORE(14, 15, 14) STORE(16, 17, 16) STORE(18, 19, 18) STORE(20, 21, 20)
+            STORE(22, 23, 22) STORE(24, 25, 24) STORE(26, 27, 26) STORE(28, 29, 28) STORE(30, 31, 30)
+            "str x9, [x19, #1024]\n\t" "str x10, [x19, #1032]\n\t" "str x11, [x19, #1040]\n\t" "str x12, [x19, #1048]\n\t"
+            "str x13, [x19, #1056]\n\t" "str x14, [x19, #1064]\n\t" "str x15, [x19, #1072]\n\t" "str x1, [x19, #1080]\n\t"
+            "mov %0, x0\n\t"
+            : "=r"(got)
+            : "r"(base)
+            : "x0", "x1", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "memory", "v0", "v1", "v2", "v3", "v4",
+              "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20",
+              "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
+#else
+#error "No registers of this CPU are known."
+#endif
         if (got != 0 && got != -EINTR)
             wrong("result", got);
         if (memcmp(all.in, all.out, sizeof all.in))
@@ -145,8 +179,7 @@ __attribute__((constructor)) static void start(void)
     unsetenv("LD_PRELOAD");
     void *(*const all[])(void *) = {sleeps, polls, waits, takes_turns, computes};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
-        /* Without AVX there is nothing to check. */
-        if (all[i] == computes && !__builtin_cpu_supports("avx"))
+        if (all[i] == computes && !HAS_VECTORS)
             continue;
         pthread_t thread;
         if (pthread_create(&thread, NULL, all[i], NULL))

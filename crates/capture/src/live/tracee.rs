@@ -25,7 +25,7 @@ pub enum Wait {
 /// The reason for which a seized thread stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// An interrupt, a single step, or the start of the thread.
+    /// An interrupt, or the start of the thread.
     Trap,
     /// This signal is about to be delivered to it.
     Signal(i32),
@@ -42,8 +42,6 @@ pub enum Event {
 pub enum Resume {
     /// Until something happens.
     Run,
-    /// For one instruction. If a signal is delivered, up to the first instruction of its handler.
-    Step,
     /// Up to the start or end of a system call.
     ToSystemCall,
     /// For good.
@@ -57,7 +55,6 @@ pub enum Resume {
 pub fn resume(tid: i32, how: Resume, signal: i32) -> Result<(), Errno> {
     let request = match how {
         Resume::Run => libc::PTRACE_CONT,
-        Resume::Step => libc::PTRACE_SINGLESTEP,
         Resume::ToSystemCall => libc::PTRACE_SYSCALL,
         Resume::Detach => libc::PTRACE_DETACH,
     };

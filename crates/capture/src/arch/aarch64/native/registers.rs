@@ -31,6 +31,8 @@ pub struct Registers {
     own: libc::user_regs_struct,
     /// TPIDR_EL0.
     thread_pointer: u64,
+    /// The number of the system call that the thread is in; -1 if in none.
+    system_call: i32,
     /// The two instructions before the next one, and that one; zeros if unknown.
     code: [u32; 3],
 }
@@ -42,7 +44,8 @@ impl Registers {
     /// The error of ptrace(2); ESRCH if the thread was killed.
     pub fn read(tid: i32) -> Result<Self, Errno> {
         let own = ptrace::getregs(Pid::from_raw(tid))?;
-        let thread_pointer = read_thread_pointer(tid)?;
+        let thread_pointer = read_set(tid, elf::NT_ARM_TLS)?;
+        let system_call = read_set(tid, elf::NT_ARM_SYSTEM_CALL)?;
         let mut code = [0; 3];
         let start = own.pc.wrapping_sub(8);
         for (at, instruction) in (start..).step_by(4).zip(&mut code) {
@@ -51,7 +54,7 @@ impl Registers {
             let word = word.unwrap_or(0).cast_unsigned();
             *instruction = (word >> (8 * (at & 4))) as u32;
         }
-        Ok(Self { own, thread_pointer, code })
+        Ok(Self { own, thread_pointer, system_call, code })
     }
 
     /// Sets the registers of the thread `tid`, which the caller traces and which is stopped.
@@ -92,23 +95,28 @@ impl Registers {
         self.own.regs[0]
     }
 
-    /// The number of the system call that the thread is in, or was in last.
+    /// The number of the system call that the thread is in; -1 if in none.
     #[must_use]
     pub fn system_call(&self) -> i64 {
+        self.system_call.into()
+    }
+
+    /// The number of the system call that the instruction `svc` makes or has made.
+    fn requested_call(&self) -> i64 {
         self.own.regs[8].cast_signed()
     }
 
     /// The system call in which the thread waited when it was stopped, and its first three arguments: it starts again when the
     /// thread goes on, or has returned EINTR. `None` if the thread waited in none.
     ///
-    /// Before a stop the kernel sets a thread back to the instruction that calls it (`do_signal` in
+    /// Before a stop the kernel sets a thread back to the instruction that calls it, and forgets the call (`do_signal` in
     /// arch/arm64/kernel/signal.c).
     #[must_use]
     pub fn interrupted_call(&self) -> Option<(i64, [u64; 3])> {
         const EINTR: i64 = 4;
         let [_, last, next] = self.code;
         let has_ended = last == SVC && self.return_value().cast_signed() == -EINTR;
-        (next == SVC || has_ended).then(|| (self.system_call(), self.arguments()))
+        (next == SVC || has_ended).then(|| (self.requested_call(), self.arguments()))
     }
 
     /// The first, second and third argument of the system call that the thread is in, or of the function that it
@@ -152,7 +160,7 @@ impl Registers {
     /// if that would change no register: the kernel has restored all that the call was made with.
     #[must_use]
     pub fn at_restart(mut self) -> Option<Self> {
-        let number = self.system_call();
+        let number = self.requested_call();
         let [before, next] = [self.code[1], self.code[2]];
         let restarts = match number {
             libc::SYS_futex => self.own.regs[3] == 0,
@@ -192,14 +200,13 @@ impl Registers {
     }
 }
 
-/// Reads TPIDR_EL0 of a stopped thread.
-fn read_thread_pointer(tid: i32) -> Result<u64, Errno> {
-    let mut value = 0_u64;
-    let mut place = libc::iovec { iov_base: (&raw mut value).cast(), iov_len: size_of::<u64>() };
-    // SAFETY: the kernel writes at most `iov_len` bytes to `value`.
-    let read = unsafe {
-        libc::ptrace(libc::PTRACE_GETREGSET, tid, elf::NT_ARM_TLS.0 as usize, &raw mut place)
-    };
+/// Reads a set of one register of a stopped thread.
+fn read_set<T: Default>(tid: i32, set: elf::NoteType) -> Result<T, Errno> {
+    let mut value = T::default();
+    let mut place = libc::iovec { iov_base: (&raw mut value).cast(), iov_len: size_of::<T>() };
+    // SAFETY: the kernel writes at most `iov_len` bytes to `value`, a number.
+    let read =
+        unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid, set.0 as usize, &raw mut place) };
     Errno::result(read).map(|_| value)
 }
 
@@ -209,7 +216,7 @@ impl Registers {
     #[must_use]
     pub fn waiting_in(number: i64, arguments: [u64; 3]) -> Self {
         let own = libc::user_regs_struct { regs: [0; 31], sp: 0, pc: 0, pstate: 0 };
-        let mut all = Self { own, thread_pointer: 0, code: [0; 3] };
+        let mut all = Self { own, thread_pointer: 0, system_call: -1, code: [0; 3] };
         all.own.regs[..3].copy_from_slice(&arguments);
         all.own.regs[8] = number.cast_unsigned();
         Self { code: [0, 0, SVC], ..all }
