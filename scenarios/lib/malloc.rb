@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "fiddle"
+require "tempfile"
 
 # The memory that malloc itself counts as in use, to the byte: with glibc the chunks of all arenas with their headers, and
 # mmapped chunks; with jemalloc its allocations. Both count what is in the calling thread's tcache as in use; this module
@@ -11,6 +12,7 @@ module Malloc
   CACHED_SIZES = (24..1032).step(16).to_a.freeze
 
   FIELDS = 10
+  MAP_PRIVATE = 2
   MMAPPED = 4
   IN_USE = 7
 
@@ -72,7 +74,25 @@ module Malloc
 
     # A function returns a struct of this size through a pointer, its first argument.
     def info
-      @info ||= function(wide? ? "mallinfo2" : "mallinfo", [Fiddle::TYPE_VOIDP], Fiddle::TYPE_LONG)
+      @info ||= begin
+        address = Fiddle::Handle::DEFAULT[wide? ? "mallinfo2" : "mallinfo"]
+        address = with_result_in_x8(address) if RUBY_PLATFORM.start_with?("aarch64")
+        Fiddle::Function.new(address, [Fiddle::TYPE_VOIDP], Fiddle::TYPE_LONG)
+      end
+    end
+
+    # On aarch64, the pointer is in a register of its own, which Fiddle does not set. Returns the address of code that does:
+    #   mov x8, x0; ldr x16, address; br x16; nop; address
+    # It is mapped from a file, because the kernel then makes it known to the processor as code.
+    def with_result_in_x8(function)
+      code = [0xaa0003e8, 0x58000070, 0xd61f0200, 0xd503201f, function].pack("L4Q")
+      map = self.function("mmap", [Fiddle::TYPE_LONG, *[Fiddle::TYPE_SIZE_T] * 5], Fiddle::TYPE_LONG)
+      Tempfile.create("code") do |file|
+        file.write(code)
+        file.flush
+        read_and_execute = 1 | 4
+        map.call(0, code.bytesize, read_and_execute, MAP_PRIVATE, file.fileno, 0)
+      end
     end
 
     def record

@@ -17,8 +17,8 @@ pub(crate) struct Kept {
 impl Kept {
     pub(crate) fn of(pid: i32) -> Self {
         let kept = Self { folder: tempfile::tempdir().unwrap() };
-        let made = rbloat().args(["snapshot", &pid.to_string(), "-o"]).arg(kept.path()).output();
-        let made = made.unwrap();
+        let patient = ["snapshot", &pid.to_string(), "--max-pause", "10s", "-o"];
+        let made = rbloat().args(patient).arg(kept.path()).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         kept
     }

@@ -66,7 +66,13 @@ fn kills() -> u32 {
 fn kill_at_random(arguments: &[&str]) {
     let start = || {
         let (out, error) = (std::process::Stdio::null(), std::process::Stdio::null());
-        rbloat().args(arguments).stdout(out).stderr(error).spawn().unwrap()
+        rbloat()
+            .args(arguments)
+            .args(["--max-pause", "10s"])
+            .stdout(out)
+            .stderr(error)
+            .spawn()
+            .unwrap()
     };
     let started = std::time::Instant::now();
     start().wait().unwrap();

@@ -205,8 +205,7 @@ fn read_set<T: Default>(tid: i32, set: elf::NoteType) -> Result<T, Errno> {
     let mut value = T::default();
     let mut place = libc::iovec { iov_base: (&raw mut value).cast(), iov_len: size_of::<T>() };
     // SAFETY: the kernel writes at most `iov_len` bytes to `value`, a number.
-    let read =
-        unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid, set.0 as usize, &raw mut place) };
+    let read = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid, set.0 as usize, &raw mut place) };
     Errno::result(read).map(|_| value)
 }
 
