@@ -21,14 +21,16 @@ mod jemalloc;
 mod module_data;
 mod musl;
 mod structures;
+mod threads;
 mod trim_call;
 mod walk;
 
 pub use blocks::Blocks;
 pub use find::{Allocator, Libc, ServingAllocator, find_allocator, libc};
-pub use glibc::{ThreadList, count_heaps, is_in_heap, thread_locals, thread_stacks};
+pub use glibc::{ThreadList, count_heaps, is_in_heap};
 pub use heap_map::{
     Arena, Block, BlockState, Decay, Extent, ExtentState, Header, HeapMap, Totals, Tuning,
 };
+pub use threads::{thread_locals, thread_stacks};
 pub use trim_call::TrimCall;
 pub use walk::{Error, walk};

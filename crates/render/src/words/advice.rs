@@ -5,7 +5,7 @@ use ledger::{Cause, Count, Size};
 use crate::made_by::maker;
 use crate::text::quoted;
 
-use super::trim_call;
+use super::{GLIBC_TRIM, trim_call};
 
 /// A step in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
     let process = process(report);
     let (action, command, costs) = match &advice.action {
         Action::Trim => (
-            format!("Return the free pages now: call {} in the process.", trim_call(report).unwrap_or("malloc_trim(0)")),
+            format!("Return the free pages now: call {} in the process.", trim_call(report).unwrap_or(GLIBC_TRIM)),
             format!("rbloat trim {pid}"),
             "some milliseconds, then page faults when the memory is needed again. The same load allocates it again.",
         ),

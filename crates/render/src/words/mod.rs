@@ -50,11 +50,14 @@ pub(crate) fn allocator(report: &Report) -> &str {
     }
 }
 
+/// The call by which glibc returns free pages.
+pub(crate) const GLIBC_TRIM: &str = "malloc_trim(0)";
+
 /// The call that makes the allocator of a process return free pages; `None` if it has none, as musl's. Early snapshots do not name
 /// glibc's.
 pub(crate) fn trim_call(report: &Report) -> Option<&str> {
     let malloc = report.malloc.as_ref()?;
-    let of_glibc = || malloc.walker.starts_with("glibc").then_some("malloc_trim(0)");
+    let of_glibc = || malloc.walker.starts_with("glibc").then_some(GLIBC_TRIM);
     malloc.trim_call.as_deref().or_else(of_glibc)
 }
 
