@@ -407,17 +407,17 @@ const COMPILED: &str = r#"
 
 /// The options that enable this Ruby's compilers, and expressions for the bytes of their code.
 ///
-/// Rubies without a compiler refuse its option. 3.1 does not report the size of its code, which takes
+/// Rubies without a compiler refuse its option, or have no such module. 3.1 does not report the size of its code, which takes
 /// the whole reservation.
 fn compilers() -> Vec<(&'static [&'static str], &'static str)> {
     const ALL: [(&[&str], &str); 3] = [
         (
             &["--yjit", "--yjit-exec-mem-size=4"],
-            "RUBY_VERSION < '3.2' ? 4 << 20 : RubyVM::YJIT.runtime_stats[:code_region_size]",
+            "RUBY_VERSION < '3.2' ? RubyVM::YJIT.enabled? && 4 << 20 : RubyVM::YJIT.runtime_stats[:code_region_size]",
         ),
         (
             &["--yjit", "--yjit-exec-mem-size=1"],
-            "RUBY_VERSION < '3.2' ? 1 << 20 : RubyVM::YJIT.runtime_stats[:code_region_size]",
+            "RUBY_VERSION < '3.2' ? RubyVM::YJIT.enabled? && 1 << 20 : RubyVM::YJIT.runtime_stats[:code_region_size]",
         ),
         (&["--zjit"], "RubyVM::ZJIT.stats[:code_region_bytes]"),
     ];

@@ -61,7 +61,7 @@ impl StoppedProcess {
         let before = before.map_or_else(|| proc::mappings(pid, true), Ok)?;
         let mut process = proc::process_info(pid)?;
         process.thread_names = proc::thread_names(pid);
-        let rss_error = proc::rss_error_bytes();
+        let rss_error = proc::RssError::of_this_kernel();
         let pagemap = Pagemap::open(pid)?;
         let stop = Stop::all_threads(pid, max_pause)?;
         let (mappings, pages, scope) = pagemap.read(&before, scope)?;
@@ -71,6 +71,7 @@ impl StoppedProcess {
             return Err(Error::Ended { pid, how: "ended" });
         }
         let rss = process.rss_bytes;
+        let rss_error = rss_error.bytes(threads.len());
         let rss_bounds = Some(rss.saturating_sub(rss_error)..=rss.saturating_add(rss_error));
         let state = ProcessState {
             process,

@@ -124,18 +124,49 @@ pub fn resident_bytes(pid: i32) -> Result<u64, Error> {
     Ok(found * page_size())
 }
 
-/// Returns the maximum error of the kernel's fast count of resident memory, in bytes.
-///
-/// The kernel counts the pages of files, anonymous pages and pages of shared memory on each processor
-/// separately, and adds a count to the sum when it reaches a batch (lib/percpu_counter.c,
-/// `compute_batch_value`). Some releases sum up exactly for /proc/PID/status.
-pub(crate) fn rss_error_bytes() -> u64 {
-    const COUNTERS: u64 = 3;
-    const MIN_BATCH: u64 = 32;
-    // SAFETY: sysconf takes a number alone.
-    let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-    let processors = u64::try_from(processors).unwrap_or(1).max(1);
-    COUNTERS * processors * MIN_BATCH.max(2 * processors) * page_size()
+/// The maximum error of the kernel's fast count of resident memory.
+pub(crate) struct RssError {
+    /// The bytes for any process.
+    fixed_bytes: u64,
+    /// The further bytes for each of its threads.
+    bytes_per_thread: u64,
+}
+
+impl RssError {
+    /// The error of the running kernel.
+    pub(crate) fn of_this_kernel() -> Self {
+        // SAFETY: sysconf takes a number alone.
+        let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+        let processors = u64::try_from(processors).unwrap_or(1);
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self::of(&release, processors)
+    }
+
+    /// The error of a kernel of this release on a machine with so many processors.
+    ///
+    /// The kernel counts the pages of files, anonymous pages and pages of shared memory on each processor separately, and adds a
+    /// count to the sum when it reaches a batch (lib/percpu_counter.c, `compute_batch_value`). Some releases sum up exactly for
+    /// /proc/PID/status. Before Linux 6.2, each thread counted, and added its counts after so many page faults
+    /// (`check_sync_rss_stat` in mm/memory.c), each of which maps up to 64 KiB of a file.
+    fn of(release: &str, processors: u64) -> Self {
+        const COUNTERS: u64 = 3;
+        const MIN_BATCH: u64 = 32;
+        const FAULTS: u64 = 66;
+        const BYTES_PER_FAULT: u64 = 64 << 10;
+        let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+        let mut number = || numbers.next()?.parse::<u32>().ok();
+        let counts_in_threads = number().zip(number()).is_none_or(|release| release < (6, 2));
+        let processors = processors.max(1);
+        Self {
+            fixed_bytes: COUNTERS * processors * MIN_BATCH.max(2 * processors) * page_size(),
+            bytes_per_thread: if counts_in_threads { FAULTS * BYTES_PER_FAULT } else { 0 },
+        }
+    }
+
+    /// The bytes for a process with so many threads.
+    pub(crate) fn bytes(&self, threads: usize) -> u64 {
+        self.fixed_bytes + self.bytes_per_thread * threads as u64
+    }
 }
 
 /// Returns the bytes that the machine has available without swapping; `None` if unknown.
@@ -154,6 +185,18 @@ pub(super) fn number_after(text: &str, key: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A process of many threads on Linux 6.1 was reported on with the finding that its rows do not add up.
+    #[test]
+    fn kernels_that_count_in_threads_are_less_exact() {
+        let error = |release| RssError::of(release, 2).bytes(32);
+        for exact in ["6.2.0", "6.18.44-fc-v657", "7.0"] {
+            assert_eq!(error(exact), 3 * 2 * 32 * page_size(), "{exact}");
+        }
+        for coarse in ["6.1.0-50-arm64", "5.10.0", "4.18.0-553.el8_10.x86_64", ""] {
+            assert_eq!(error(coarse), error("6.2") + 32 * 66 * (64 << 10), "{coarse}");
+        }
+    }
 
     #[test]
     fn pressure_is_the_share_of_time_in_which_some_process_waited() {

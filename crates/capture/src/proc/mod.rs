@@ -20,8 +20,8 @@ use crate::text::one_line;
 use crate::{Error, Mappings, ProcessInfo, Sysroot};
 
 pub use cgroup::{ControlGroup, GroupMemory, KernelMemory, control_groups, group_memory};
+pub(crate) use memory::RssError;
 pub use memory::resident_bytes;
-pub(crate) use memory::rss_error_bytes;
 pub use memory::{
     MemoryCounts, Rollup, available_bytes, has_huge_pages, memory_counts, memory_pressure, rollup,
     rss_bytes,
