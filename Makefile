@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist release manifests service matrix matrix-slice matrix-arm lint schemas docs fuzz torture bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist release manifests service matrix matrix-slice test-arm matrix-arm lint schemas docs fuzz torture bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -59,6 +59,9 @@ matrix: ## run the tests of live processes on four Debian releases
 
 matrix-slice: ## run the part of it that CI runs
 	@scripts/matrix --slice
+
+test-arm: ## check the code for aarch64, and run its unit tests in QEMU
+	@scripts/test-arm
 
 matrix-arm: ## run some of these tests in emulated aarch64 machines, which takes a while
 	@scripts/matrix-arm

@@ -2,12 +2,19 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 use formats::Snapshot;
 use testkit::Target;
 
 use crate::{complaint, rbloat, report_of};
+
+/// `rbloat snapshot PID -o`, with a pause that is long enough on a slow machine. A path is to follow.
+fn snapshot(pid: i32) -> Command {
+    let mut command = rbloat();
+    command.args(["snapshot", &pid.to_string(), "--max-pause", "10s", "-o"]);
+    command
+}
 
 /// A snapshot of a process, in a folder of its own.
 pub(crate) struct Kept {
@@ -17,8 +24,7 @@ pub(crate) struct Kept {
 impl Kept {
     pub(crate) fn of(pid: i32) -> Self {
         let kept = Self { folder: tempfile::tempdir().unwrap() };
-        let patient = ["snapshot", &pid.to_string(), "--max-pause", "10s", "-o"];
-        let made = rbloat().args(patient).arg(kept.path()).output().unwrap();
+        let made = snapshot(pid).arg(kept.path()).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         kept
     }
@@ -229,8 +235,7 @@ fn what_is_no_regular_file_is_written_to_and_not_replaced() {
     fs::write(&real, "old").unwrap();
     std::os::unix::fs::symlink(&real, &link).unwrap();
     for path in [Path::new("/dev/null"), &link] {
-        let pid = target.pid().to_string();
-        let made = rbloat().args(["snapshot", &pid, "-o"]).arg(path).output().unwrap();
+        let made = snapshot(target.pid()).arg(path).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }
     assert!(!fs::metadata("/dev/null").unwrap().is_file());
