@@ -18,7 +18,7 @@ use crate::{Refusal, safe_point, seccomp};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The maximum number of other signals and stops before the expected one.
 const MAX_STOPS: u32 = 256;
-/// What a system call seems to return (-ERESTARTNOINTR of linux/errno.h) if the kernel makes it again.
+/// The value of a system call that the kernel will make again (-ERESTARTNOINTR of linux/errno.h).
 const RESTARTED: i64 = -513;
 /// The distance below the stack pointer at which arguments are written: a called function needs less, also with the
 /// frame of another signal on top of it.
