@@ -152,7 +152,13 @@ class AutoTrimTest < Minitest::Test
     run_ruby(<<~RUBY, env: { "MALLOC_ARENA_MAX" => nil, **env })
       require "fiddle"
       #{start}
-      Array.new(8) { Thread.new { "x" * 100_000; sleep 0.05 } }.each(&:join)
+      # A thread that ended would leave its arena to the next one.
+      allocated = Queue.new
+      over = Queue.new
+      threads = Array.new(8) { Thread.new { allocated << ("x" * 100_000); over.pop } }
+      8.times { allocated.pop }
+      over.close
+      threads.each(&:join)
       Fiddle::Function.new(Fiddle.dlopen(nil)["malloc_stats"], [], Fiddle::TYPE_VOID).call
     RUBY
     errors.scan(/^Arena \d+:/).size

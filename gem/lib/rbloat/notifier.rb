@@ -52,23 +52,35 @@ module Rbloat
       @log = EventLog.new(@configuration)
       @near = false
       @stopped = false
-      @thread = Thread.new { notify while !@stopped && sleep(PERIOD) }
+      # In a forked process those of the parent may be in use.
+      @mutex = Mutex.new
+      @stop = ConditionVariable.new
+      @thread = Thread.new { notify while goes_on? }
       @thread.name = "rbloat-notifier"
       # Puma warns about threads that run before it forks. This one is restarted in workers.
       @thread.thread_variable_set(:fork_safe, true)
       @thread.report_on_exception = true
     end
 
+    # Ends the thread after the notification that it is publishing: a subscriber or a logger is not interrupted.
     def stop
-      @stopped = true
+      @mutex.synchronize do
+        @stopped = true
+        @stop.signal
+      end
       # A subscriber or a logger may call Rbloat.stop, which has more to do after this.
-      return if Thread.current == @thread
-
-      @thread&.kill
-      @thread&.join
+      @thread.join unless Thread.current == @thread
     end
 
     private
+
+    # Waits for the next comparison. Returns false if there is none.
+    def goes_on?
+      @mutex.synchronize do
+        @stop.wait(@mutex, PERIOD) unless @stopped
+        !@stopped
+      end
+    end
 
     def notify
       notify_of_trims(AutoTrim.stats)
