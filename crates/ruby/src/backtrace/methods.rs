@@ -134,12 +134,14 @@ impl Methods {
     }
 }
 
-/// The only offset at which most definitions have the name of their method: few are aliases.
+/// The only offset at which most definitions have the name of their method: few are aliases. They may lie side by side, so the
+/// definitions are of methods all over the heap.
 fn original_name_at(program: &Program<'_>) -> Option<usize> {
     let image = program.reader.image;
     let is_method = |slot: &u32| type_of_slot(program.space, *slot) == Some(ImemoType::Ment);
-    let entries = (0..program.space.slots.len() as u32).filter(is_method);
-    let definitions = entries.filter_map(|slot| {
+    let entries: Vec<u32> = (0..program.space.slots.len() as u32).filter(is_method).collect();
+    let step = entries.len().div_ceil(MAX_SAMPLES).max(1);
+    let definitions = entries.into_iter().step_by(step).filter_map(|slot| {
         let mut entry = [0; ENTRY_BYTES];
         image.read_exact(program.space.slot_address(slot as usize)?, &mut entry).ok()?;
         let (definition, name) = (Address(word(&entry, 16)), word(&entry, 24));
@@ -147,7 +149,7 @@ fn original_name_at(program: &Program<'_>) -> Option<usize> {
         image.read_exact(definition, &mut bytes).ok().filter(|()| definition.0 != 0)?;
         Some((name, bytes))
     });
-    let definitions: Vec<_> = definitions.take(MAX_SAMPLES).collect();
+    let definitions: Vec<_> = definitions.collect();
     let mut places = (0..DEFINITION_BYTES).step_by(8).filter(|at| {
         let has_name = |(name, bytes): &&(u64, [u8; DEFINITION_BYTES])| {
             words(bytes).nth(at / 8) == Some(*name)

@@ -200,6 +200,25 @@ fn threads_are_where_they_say() {
     assert!(labels(others[0]).ends_with(&["Object#report", "<main>"]), "{others:#?}");
 }
 
+/// The methods at the lowest addresses were taken for a sample of all. On aarch64 most of them were aliases.
+#[test]
+fn many_aliases_in_a_row_keep_their_original_names() {
+    let target = Target::ruby(
+        "600.times { |number| Kernel.alias_method(\"doze#{number}\", :sleep) }
+         thread = Thread.new { doze7 }
+         Thread.pass until thread.stop?
+         puts 'ready {}'; $stdout.flush; $stdin.read",
+    );
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let space = ruby::read(frozen.image()).unwrap();
+    let paths = ruby::code_paths(frozen.image(), &space).unwrap();
+    let backtraces = ruby::backtraces(frozen.image(), &space, &paths);
+    frozen.thaw().unwrap();
+    let is_it = |it: &Backtrace| labels(it) == ["Kernel#sleep", "block in <main>"];
+    assert!(backtraces.iter().any(is_it), "{backtraces:#?}");
+    assert!(target.finish());
+}
+
 #[test]
 fn stacks_of_a_running_process_equal_those_of_the_paused_one() {
     let target = Target::ruby(PROGRAM);
