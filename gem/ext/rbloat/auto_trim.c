@@ -116,12 +116,12 @@ static int64_t least_of(const trim_settings *settings, const closeness *close, i
     return part > settings->least ? part : settings->least;
 }
 
-/* Books the CPU time of this thread since the last call. */
-static void book_own_time(trimmer *state)
+/* Returns the CPU time of this thread since the last call. */
+static double own_time(trimmer *state)
 {
-    double cpu = rbloat_thread_cpu();
-    rbloat_ration_spent(&state->ration, cpu - state->own_cpu);
-    state->own_cpu = cpu;
+    double before = state->own_cpu;
+    state->own_cpu = rbloat_thread_cpu();
+    return state->own_cpu - before;
 }
 
 /* Books the time and the page faults since the last look. Returns true if the process was idle in that time. */
@@ -134,7 +134,7 @@ static bool pass_time(trimmer *state, double now)
     span.quiet = rbloat_was_quiet(span.seconds, span.cpu);
     rbloat_ration_faulted(&state->ration, rbloat_measure_fault());
     rbloat_ration_passed(&state->ration, &span);
-    book_own_time(state);
+    rbloat_ration_made_pass(&state->ration, own_time(state));
     state->looked_at = now;
     state->program_cpu = program_cpu;
     state->faults = faults;
@@ -232,7 +232,7 @@ static double look(trimmer *state)
     if (worth_a_look(state, &outlook, &gc, now)) {
         outlook.expected = expect(state, &resident, &gc);
         bool useful = rbloat_ration_allows(&state->ration, &outlook) && trim(state, &outlook, &gc, now);
-        book_own_time(state);
+        rbloat_ration_spent(&state->ration, own_time(state));
         if (outlook.pressure) {
             rbloat_ration_pressed(&state->ration, close.urgency, rbloat_monotonic(), rbloat_thread_cpu() - cpu, useful);
         }
@@ -244,13 +244,8 @@ static double look(trimmer *state)
     totals.fault_cost = state->ration.fault_cost;
     rbloat_unlock();
     if (outlook.pressure) return PRESSING;
-    if (!outlook.quiet) return TICK;
-    double wait = state->settings->limit > 0 ? IDLE_WITH_A_LIMIT : IDLE;
-    /* A trim that only waits for credit, or for the end of a backoff, must not wait for the next GC as well. */
-    double overdrawn = state->ration.credit < 0 ? -state->ration.credit / state->ration.share : 0;
-    double paused = state->ration.not_before > now ? state->ration.not_before - now : 0;
-    double due = overdrawn > paused ? overdrawn : paused;
-    return due > 0 && due < wait ? due + TICK / 10 : wait;
+    double idle = state->settings->limit > 0 ? IDLE_WITH_A_LIMIT : IDLE;
+    return rbloat_ration_wait(&state->ration, outlook.quiet, now, TICK, idle);
 }
 
 /* Before the first trim, all memory that is free now counts as returnable. */

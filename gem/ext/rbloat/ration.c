@@ -15,6 +15,9 @@ static const double MIN_BACKOFF = 1.0, MAX_BACKOFF = 600.0;
    credit. */
 static const double APART = 20.0;
 
+/* While the process is busy, the part of the credit that passes may take. */
+static const double PASSING = 0.25;
+
 /* Near the limit: the share of the time for looks and trims at urgency 0 and 1, and the minimum of seconds between two
    looks. */
 static const double MIN_PRESSING_SHARE = 0.05, MAX_PRESSING_SHARE = 0.5, PRESSING = 0.05;
@@ -74,6 +77,23 @@ void rbloat_ration_passed(rbloat_ration *ration, const rbloat_span *span)
 void rbloat_ration_spent(rbloat_ration *ration, double seconds)
 {
     ration->credit -= seconds;
+}
+
+void rbloat_ration_made_pass(rbloat_ration *ration, double seconds)
+{
+    rbloat_ration_spent(ration, seconds);
+    ration->pass_cost = seconds;
+}
+
+double rbloat_ration_wait(const rbloat_ration *ration, bool quiet, double now, double tick, double idle)
+{
+    if (!quiet) return within(ration->pass_cost / (PASSING * ration->share), tick, idle);
+    /* A trim that only waits for credit, or for the end of a backoff, must not wait for the next GC as well. The next pass
+       has to be paid, too: without its cost, each pass found the credit that it had just used up. */
+    double overdrawn = ration->credit < 0 ? (ration->pass_cost - ration->credit) / ration->share : 0;
+    double paused = ration->not_before > now ? ration->not_before - now : 0;
+    double due = overdrawn > paused ? overdrawn : paused;
+    return due > 0 && due < idle ? due + tick / 10 : idle;
 }
 
 void rbloat_ration_pressed(rbloat_ration *ration, double urgency, double now, double seconds, bool useful)

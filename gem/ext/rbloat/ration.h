@@ -25,6 +25,7 @@ typedef struct {
     int64_t outstanding; /* returned pages that were not faulted in again yet */
 
     double fault_cost; /* seconds for a page fault, averaged */
+    double pass_cost;  /* seconds of CPU time of the last pass: all that the thread does but looks and trims */
 
     /* Averages over past trims. */
     double comeback;       /* share of the returned pages that is used again, 0 to 1 */
@@ -73,6 +74,13 @@ void rbloat_ration_passed(rbloat_ration *ration, const rbloat_span *span);
 
 /* Books CPU time of the thread. */
 void rbloat_ration_spent(rbloat_ration *ration, double seconds);
+
+/* Books the CPU time of a pass. */
+void rbloat_ration_made_pass(rbloat_ration *ration, double seconds);
+
+/* Returns the seconds until the next pass: `tick` while the process is busy and `idle` while it is not. Where passes are
+   expensive, they are rarer while it is busy, so that most of the credit is left for trims. `idle` is the maximum. */
+double rbloat_ration_wait(const rbloat_ration *ration, bool quiet, double now, double tick, double idle);
 
 /* Books the time of a look near the limit, together with its trim if there was one. The urgency is 0 where the limit
    begins to be near, and 1 where it is reached. */

@@ -51,6 +51,41 @@ static void a_busy_process_earns_by_its_cpu_time(void)
     EXPECT(ration.credit == 1.25);
 }
 
+/* The thread waited until its debt was paid, and the pass after that made a new one. So on a slow machine it never looked. */
+static void expensive_passes_leave_credit_for_trims(void)
+{
+    for (int quiet = 0; quiet < 2; quiet++) {
+        for (double cost = 1e-6; cost < 0.01; cost *= 3) {
+            rbloat_ration ration = fresh();
+            double now = 0, wait = 0.1;
+            rbloat_outlook later = outlook(quiet, 64 * MIB);
+            do {
+                rbloat_span span = {.seconds = wait, .cpu = quiet ? 0 : wait, .quiet = quiet};
+                now += wait;
+                rbloat_ration_passed(&ration, &span);
+                rbloat_ration_made_pass(&ration, cost);
+                wait = rbloat_ration_wait(&ration, quiet, now, 0.1, 5);
+            } while (now < 60 && !rbloat_ration_allows(&ration, &later));
+            EXPECT(now < (quiet ? 7 : 20));
+        }
+    }
+}
+
+static void a_wait_ends_when_the_next_look_is_possible(void)
+{
+    rbloat_ration ration = fresh();
+    EXPECT(rbloat_ration_wait(&ration, true, 0, 0.1, 5) == 5);
+    EXPECT(rbloat_ration_wait(&ration, false, 0, 0.1, 5) == 0.1);
+    rbloat_ration_made_pass(&ration, 0.01);
+    EXPECT(rbloat_ration_wait(&ration, false, 0, 0.1, 5) == 4);
+    EXPECT(rbloat_ration_wait(&ration, true, 0, 0.1, 5) == 2 + 0.1 / 10);
+    rbloat_ration_made_pass(&ration, 0.1);
+    EXPECT(rbloat_ration_wait(&ration, true, 0, 0.1, 5) == 5);
+    ration = fresh();
+    ration.not_before = 13;
+    EXPECT(rbloat_ration_wait(&ration, true, 10, 0.1, 5) == 3 + 0.1 / 10);
+}
+
 static void memory_that_stays_away_makes_trims_cheap(void)
 {
     rbloat_ration ration = fresh();
@@ -186,6 +221,8 @@ int main(void)
 {
     costs_stay_within_the_share();
     a_busy_process_earns_by_its_cpu_time();
+    expensive_passes_leave_credit_for_trims();
+    a_wait_ends_when_the_next_look_is_possible();
     memory_that_stays_away_makes_trims_cheap();
     faults_are_booked_at_their_average();
     quiet_times_may_overdraw_once();
