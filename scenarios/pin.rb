@@ -11,19 +11,20 @@ ROUNDS = 40
 STRINGS = 2_500
 BYTES = (64..8_255).freeze
 KEEP_ONE_IN = 200
-# With larger pages, as many survivors would leave no page free.
+# With larger pages, or less memory, as many survivors would leave no page free.
 CACHE_ENTRIES = 500 * 4096 / Etc.sysconf(Etc::SC_PAGESIZE)
 CACHES = Array.new(THREADS) { [] }
 
 Scenario.run(expect: "malloc.unreturned") do |scale|
   strings = (STRINGS * scale).round
+  entries = (CACHE_ENTRIES * scale).ceil
   Scenario.in_threads(THREADS) do |index|
     random = Random.new(index)
     ROUNDS.times do
       result = Array.new(strings) { "x" * random.rand(BYTES) }
       sleep 0.001
       0.step(strings - 1, KEEP_ONE_IN) { |position| CACHES[index] << result[position] }
-      CACHES[index].shift(CACHES[index].size - CACHE_ENTRIES) if CACHES[index].size > CACHE_ENTRIES
+      CACHES[index].shift(CACHES[index].size - entries) if CACHES[index].size > entries
       result.clear
     end
   end
