@@ -16,7 +16,7 @@ dist: ## build one static binary that runs on any Linux: target/dist/rbloat
 	@scripts/dist
 
 release: ## build what users install into target/packages (archives, packages, images, SBOM), and test each
-	@scripts/setup ruby gcc libc6-dev podman runc qemu-system-arm
+	@scripts/setup ruby gcc libc6-dev podman catatonit runc qemu-system-arm
 	@scripts/release
 
 manifests: ## check deploy/ against the schemas of Kubernetes, Grafana's library, promtool and systemd
