@@ -63,11 +63,12 @@ module Together
     [*UNDER, RbConfig.ruby, *options, "-I", LIB]
   end
 
-  def wait_until(seconds = PATIENCE)
-    limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
+  # Calls the block again after `pause` seconds until it returns something.
+  def wait_until(pause: 0.02)
+    limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + PATIENCE
     until (found = yield)
       flunk "waited in vain" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > limit
-      sleep 0.02
+      sleep pause
     end
     found
   end
