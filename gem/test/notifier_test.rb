@@ -96,15 +96,26 @@ class NotifierTest < Minitest::Test
 
   # The thread was killed, even within a subscriber or a logger.
   def test_a_stop_waits_for_a_subscriber
+    assert_equal [true, true], stop_during("true")
+  end
+
+  # Each waited for the other.
+  def test_a_subscriber_may_stop_what_another_thread_stops
+    assert_equal [true, true], stop_during("Rbloat.stop")
+  end
+
+  # Stops everything while a subscriber is at work, which ends with this code. Returns whether the subscriber finished,
+  # and whether the trim is in the log.
+  def stop_during(code)
     needs "active_support"
-    assert_equal [true, true], run_ruby(<<~RUBY)
+    run_ruby(<<~RUBY)
       #{LOGGER}
       require "active_support"
       require "active_support/notifications"
       called = Queue.new
       go = Queue.new
       finished = false
-      ActiveSupport::Notifications.subscribe("trim.rbloat") { called << true; go.pop; finished = true }
+      ActiveSupport::Notifications.subscribe("trim.rbloat") { called << true; go.pop; #{code}; finished = true }
       Rbloat.start
       burst
       called.pop

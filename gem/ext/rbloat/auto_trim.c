@@ -134,7 +134,7 @@ static bool pass_time(trimmer *state, double now)
     span.quiet = rbloat_was_quiet(span.seconds, span.cpu);
     rbloat_ration_faulted(&state->ration, rbloat_measure_fault());
     rbloat_ration_passed(&state->ration, &span);
-    rbloat_ration_made_pass(&state->ration, own_time(state));
+    rbloat_ration_spent_on_pass(&state->ration, own_time(state));
     state->looked_at = now;
     state->program_cpu = program_cpu;
     state->faults = faults;

@@ -79,7 +79,7 @@ void rbloat_ration_spent(rbloat_ration *ration, double seconds)
     ration->credit -= seconds;
 }
 
-void rbloat_ration_made_pass(rbloat_ration *ration, double seconds)
+void rbloat_ration_spent_on_pass(rbloat_ration *ration, double seconds)
 {
     rbloat_ration_spent(ration, seconds);
     ration->pass_cost = seconds;

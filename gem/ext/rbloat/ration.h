@@ -76,7 +76,7 @@ void rbloat_ration_passed(rbloat_ration *ration, const rbloat_span *span);
 void rbloat_ration_spent(rbloat_ration *ration, double seconds);
 
 /* Books the CPU time of a pass. */
-void rbloat_ration_made_pass(rbloat_ration *ration, double seconds);
+void rbloat_ration_spent_on_pass(rbloat_ration *ration, double seconds);
 
 /* Returns the seconds until the next pass: `tick` while the process is busy and `idle` while it is not. Where passes are
    expensive, they are rarer while it is busy, so that most of the credit is left for trims. `idle` is the maximum. */

@@ -26,11 +26,10 @@ module Rbloat
         end
       end
 
+      # Does not hold the lock while it waits for a subscriber, which may call this as well.
       def stop
-        @lock.synchronize do
-          @notifier&.stop
-          @notifier = nil
-        end
+        notifier = @lock.synchronize { @notifier.tap { @notifier = nil } }
+        notifier&.stop
       end
 
       # Restarts the thread in a forked process, which has none.
@@ -55,7 +54,7 @@ module Rbloat
       # In a forked process those of the parent may be in use.
       @mutex = Mutex.new
       @stop = ConditionVariable.new
-      @thread = Thread.new { notify while goes_on? }
+      @thread = Thread.new { notify while wait_for_next }
       @thread.name = "rbloat-notifier"
       # Puma warns about threads that run before it forks. This one is restarted in workers.
       @thread.thread_variable_set(:fork_safe, true)
@@ -74,8 +73,8 @@ module Rbloat
 
     private
 
-    # Waits for the next comparison. Returns false if there is none.
-    def goes_on?
+    # Waits until the next comparison is due. Returns false if there is none.
+    def wait_for_next
       @mutex.synchronize do
         @stop.wait(@mutex, PERIOD) unless @stopped
         !@stopped

@@ -63,7 +63,7 @@ static void expensive_passes_leave_credit_for_trims(void)
                 rbloat_span span = {.seconds = wait, .cpu = quiet ? 0 : wait, .quiet = quiet};
                 now += wait;
                 rbloat_ration_passed(&ration, &span);
-                rbloat_ration_made_pass(&ration, cost);
+                rbloat_ration_spent_on_pass(&ration, cost);
                 wait = rbloat_ration_wait(&ration, quiet, now, 0.1, 5);
             } while (now < 60 && !rbloat_ration_allows(&ration, &later));
             EXPECT(now < (quiet ? 7 : 20));
@@ -76,10 +76,10 @@ static void a_wait_ends_when_the_next_look_is_possible(void)
     rbloat_ration ration = fresh();
     EXPECT(rbloat_ration_wait(&ration, true, 0, 0.1, 5) == 5);
     EXPECT(rbloat_ration_wait(&ration, false, 0, 0.1, 5) == 0.1);
-    rbloat_ration_made_pass(&ration, 0.01);
+    rbloat_ration_spent_on_pass(&ration, 0.01);
     EXPECT(rbloat_ration_wait(&ration, false, 0, 0.1, 5) == 4);
     EXPECT(rbloat_ration_wait(&ration, true, 0, 0.1, 5) == 2 + 0.1 / 10);
-    rbloat_ration_made_pass(&ration, 0.1);
+    rbloat_ration_spent_on_pass(&ration, 0.1);
     EXPECT(rbloat_ration_wait(&ration, true, 0, 0.1, 5) == 5);
     ration = fresh();
     ration.not_before = 13;
