@@ -7,7 +7,9 @@ use capture::elf::{self, Module};
 use capture::{Address, Finding, Image, SparseRows, both};
 use ruby::{CodePaths, Depth, Frame, NamedRoot, ObjectSpace, References};
 
-use crate::ownership::{AddressIndex, Edge, PointerGraph, Referent, current_frames, slot_edges};
+use crate::ownership::{
+    AddressIndex, Edge, PointerGraph, Referent, Trace, current_frames, slot_edges,
+};
 
 /// The facts that are read from an image during the capture: plain data, without the image's bytes.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub struct Facts {
     references: References,
     /// The edges from slots to blocks; empty if there is a graph, which has them.
     pub(crate) slot_edges: SparseRows<Edge>,
+    /// The owner of each block.
+    pub(crate) trace: Trace,
     /// Objects that constants or variables of Ruby refer to; empty if owners are not wanted.
     pub(crate) named_roots: Vec<NamedRoot>,
     /// The files of bytecode; `None` if owners are not wanted, or they could not be read.
@@ -88,7 +92,8 @@ impl Facts {
         facts
     }
 
-    /// Finds the blocks that slots refer to, unless the search for owners did. The image is not needed any more.
+    /// Finds the blocks that slots refer to, unless the pointers between blocks were read, and the owner of each block. The
+    /// image is not needed any more.
     #[must_use]
     pub fn resolved(mut self) -> Self {
         let references = std::mem::take(&mut self.references);
@@ -97,7 +102,13 @@ impl Facts {
         {
             self.slot_edges = slot_edges(heap, space, references);
         }
+        self.trace = self.follow();
         self
+    }
+
+    fn follow(&self) -> Trace {
+        let graph = self.graph.as_ref();
+        Trace::find(self.heap(), self.objects(), &self.modules, graph, &self.slot_edges)
     }
 
     /// No facts but the libraries, for a process whose memory was not read. `running` is an image of the process
@@ -121,6 +132,7 @@ impl Facts {
             graph: None,
             references: References::default(),
             slot_edges: SparseRows::default(),
+            trace: Trace::default(),
             named_roots: Vec::new(),
             code_paths: None,
             current_frames: HashMap::new(),
@@ -158,6 +170,7 @@ impl Facts {
             graph: None,
             references: References::default(),
             slot_edges: SparseRows::default(),
+            trace: Trace::default(),
             named_roots: Vec::new(),
             code_paths: None,
             current_frames: HashMap::new(),
@@ -199,6 +212,7 @@ impl Facts {
     pub fn forget_owners(&mut self) {
         if let Some(graph) = self.graph.take() {
             self.slot_edges = graph.of_slots;
+            self.trace = self.follow();
         }
         self.named_roots = Vec::new();
         self.code_paths = None;

@@ -1,16 +1,12 @@
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::OnceLock;
 
 use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
-use capture::{
-    Address, Finding, Mapping, Origin, Pages, ProcessInfo, ProcessState, Severity, both,
-};
-use ruby::{HeapPage, ObjectSpace, SlotState};
+use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severity, both};
+use ruby::{ObjectSpace, SlotState};
 
-use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
+use crate::claims::{Booking, Bookings};
 use crate::interpreter::{CodeFileAccount, InterpreterAccount};
-use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, Parts, PointerGraph, Reach};
+use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, PointerGraph, Reach};
 use crate::pages::pages_of;
 use crate::pins::{self, Pin, Pins, SizeClassAccount};
 use crate::threads::{self, ThreadGroup};
@@ -146,10 +142,8 @@ impl Ledger {
     /// The ledger, and a map of the memory, which is empty unless `extent` includes it.
     #[must_use]
     pub fn draw_up_to(extent: Extent, state: &ProcessState, facts: &Facts) -> (Self, MemoryMap) {
-        // Following pointers takes one thread.
-        let count_slots = || facts.ruby.as_ref().ok().map(RubyAccount::new);
-        let (owners, ruby) = both(|| find_owners(facts), count_slots);
-        let ledger = Self::with_owners(state, facts, &owners, ruby, extent);
+        let owners = find_owners(facts);
+        let ledger = Self::with_owners(state, facts, &owners, extent);
         if !extent.memory_map {
             return (ledger, MemoryMap::default());
         }
@@ -163,7 +157,6 @@ impl Ledger {
         state: &ProcessState,
         facts: &Facts,
         owners: &Owners<'_>,
-        ruby: Option<RubyAccount>,
         extent: Extent,
     ) -> Self {
         let mut findings = state.findings.clone();
@@ -213,31 +206,23 @@ impl Ledger {
         }
         let pages = pages_of(state);
         let reach = if extent.retained_sizes { Reach::All } else { Reach::Inner };
-        // Without paths, the second thread has time for these; with them, the first one is usually earlier.
-        let accounts = OnceLock::new();
-        let sum_up_owners = || accounts.get_or_init(|| owners.accounts(pages));
-        let ((interpreter, booking, malloc), paths) = both(
+        let ((booking, interpreter, mut accounts, pins), (ruby, paths)) = both(
             || {
                 let parts = owners.parts(facts.code_paths.as_ref());
-                let booking = book_all(state, facts, owners, pages, parts.as_ref(), &mut findings);
-                let accounts = sum_up_owners();
-                let malloc = malloc.ok().map(|heap| {
-                    let accounts = if facts.graph.is_some() { &accounts[..] } else { &[] };
-                    let pins = pins::find(heap, state, owners, accounts);
-                    MallocAccount::new(heap, &booking, state, pins)
-                });
-                let interpreter = parts.map(|parts| parts.account(&booking.parts));
-                (interpreter, booking, malloc)
+                let bookings = Bookings::of(state, facts, owners, pages, parts.as_ref());
+                let booking = bookings.booking(&mut findings);
+                let interpreter = parts.as_ref().map(|parts| parts.account(&booking.parts));
+                let accounts = owners.accounts(pages);
+                let traced = if facts.graph.is_some() { &accounts[..] } else { &[] };
+                let pins = malloc.ok().map(|heap| pins::find(heap, state, owners, traced));
+                (booking, interpreter, accounts, pins)
             },
-            || {
-                let paths = owners.paths(reach);
-                sum_up_owners();
-                paths
-            },
+            || (space.ok().map(RubyAccount::new), owners.paths(reach)),
         );
-        let mut accounts = accounts.into_inner().unwrap_or_default();
         let dominators = paths
             .and_then(|paths| owners.add_retainers(&mut accounts, &paths, extent.retained_sizes));
+        let malloc = malloc.ok().zip(pins);
+        let malloc = malloc.map(|(heap, pins)| MallocAccount::new(heap, &booking, state, pins));
         let rss_bytes = booking.causes.total();
         check_rss(state, rss_bytes, &mut findings);
         if state.process.environment.is_none() {
@@ -290,12 +275,12 @@ impl Ledger {
 }
 
 pub(crate) fn find_owners(facts: &Facts) -> Owners<'_> {
-    Owners::find(
+    Owners::new(
         facts.heap(),
         facts.objects(),
         &facts.modules,
         facts.graph.as_ref(),
-        &facts.slot_edges,
+        &facts.trace,
         &facts.named_roots,
         &facts.current_frames,
     )
@@ -309,7 +294,7 @@ pub(crate) fn causes_of(
     pages: &Pages,
 ) -> Causes {
     // The whole ledger has the findings.
-    book_all(state, facts, owners, pages, None, &mut Vec::new()).causes
+    Bookings::of(state, facts, owners, pages, None).booking(&mut Vec::new()).causes
 }
 
 /// Returns the bytecode on a part of the pages by file; `None` if owners were not traced, or files are unknown.
@@ -320,171 +305,9 @@ pub(crate) fn bytecode_of(
     pages: &Pages,
 ) -> Option<Vec<CodeFileAccount>> {
     let parts = owners.parts(facts.code_paths.as_ref())?;
-    let booking = book_all(state, facts, owners, pages, Some(&parts), &mut Vec::new());
+    let bookings = Bookings::of(state, facts, owners, pages, Some(&parts));
+    let booking = bookings.booking(&mut Vec::new());
     parts.account(&booking.parts).files
-}
-
-fn book_all(
-    state: &ProcessState,
-    facts: &Facts,
-    owners: &Owners<'_>,
-    pages: &Pages,
-    parts: Option<&Parts<'_>>,
-    findings: &mut Vec<Finding>,
-) -> Booking {
-    let (heap, objects) = (facts.heap(), facts.objects());
-    let of = |ranges: &[Range<Address>], cause| {
-        ranges.iter().map(|range| Span::new(range.clone(), cause)).collect::<Vec<_>>()
-    };
-    let mut carved = of(&facts.stacks, Cause::StackThreads);
-    carved.extend(of(&objects.fiber_stacks, Cause::StackFibers));
-    carved.extend(of(&objects.jit_code, Cause::RubyJit));
-    // Small arrays, hashes and structs up to Ruby 3.2.
-    carved.extend(of(objects.transient_heap.as_slice(), Cause::RubyMalloc));
-    carved.sort_by_key(|span| span.range.start);
-
-    let mut carved_clashes = Clashes::default();
-    let carved = disjoint(carved, &mut carved_clashes);
-    let libraries: Vec<_> = facts.modules.iter().map(|module| module.range.clone()).collect();
-    let book_portion = |portion: Portion<'_>| {
-        let (mut clashes, mut carved_clashes) = (Clashes::default(), Clashes::default());
-        let blocks =
-            heap_spans(heap, portion.extents, |block| match (owners.cause(block), parts) {
-                (Cause::RubyVm, Some(parts)) => (Cause::RubyVm, parts.of(block)),
-                (cause, _) => (cause, None),
-            });
-        let slots = ruby_spans(objects, portion.heap_pages);
-        let spans = Overlay::new(slots, blocks, |upper, lower| {
-            // Up to 2.7 Ruby has its heap pages from malloc.
-            if !is_in_use(lower.cause) {
-                clashes.note(upper, lower);
-            }
-        });
-        let spans = Overlay::new(portion.carved.iter().cloned(), spans, |upper, lower| {
-            if upper.cause != Cause::RubyMalloc || !is_in_use(lower.cause) {
-                carved_clashes.note(upper, lower);
-            }
-        });
-        let (arenas, parts) = (heap.arenas.len(), parts.map_or(0, Parts::count));
-        let booking = book(portion.mappings, pages, &libraries, spans, arenas, parts);
-        (booking, clashes, carved_clashes)
-    };
-    let all = Portion {
-        mappings: state.mappings.iter().as_slice(),
-        extents: &heap.extents,
-        heap_pages: &objects.pages,
-        carved: &carved,
-    };
-    // With owners, the second processor is busy with paths.
-    let halves = parts.is_none().then(|| all.halves(heap, &libraries)).flatten();
-    let (booking, clashes, of_carved) = match halves {
-        Some((lower, upper)) => {
-            let (mut lower, upper) = both(|| book_portion(lower), || book_portion(upper));
-            lower.0.add(upper.0);
-            (lower.0, lower.1.and(upper.1), lower.2.and(upper.2))
-        }
-        None => book_portion(all),
-    };
-    findings.extend(clashes.finding());
-    findings.extend(carved_clashes.and(of_carved).finding());
-    booking
-}
-
-/// A part of the address space, and the claims on it.
-#[derive(Clone, Copy)]
-struct Portion<'a> {
-    mappings: &'a [Mapping],
-    extents: &'a [allocator::Extent],
-    heap_pages: &'a [HeapPage],
-    carved: &'a [Span],
-}
-
-impl<'a> Portion<'a> {
-    /// Two portions with about half of the blocks each, cut where a mapping begins and no claim or library is cut; `None` if
-    /// there is no such place.
-    fn halves(self, heap: &HeapMap, libraries: &[Range<Address>]) -> Option<(Self, Self)> {
-        let middle = heap.blocks.address_of(heap.block_count() / 2)?;
-        let Self { mappings, extents, heap_pages, carved } = self;
-        let first = mappings.partition_point(|mapping| mapping.range.start < middle);
-        let is_apart = |at: Address| {
-            !cuts(extents, at, |extent| &extent.range)
-                && !cuts(heap_pages, at, |page| &page.range)
-                && !cuts(carved, at, |span| &span.range)
-                && !cuts(libraries, at, |range| range)
-        };
-        let cut = (first..mappings.len()).find(|&it| is_apart(mappings[it].range.start))?;
-        let at = mappings[cut].range.start;
-        let (mappings, upper_mappings) = mappings.split_at(cut);
-        let (extents, upper_extents) =
-            extents.split_at(extents.partition_point(|extent| extent.range.start < at));
-        let (heap_pages, upper_pages) =
-            heap_pages.split_at(heap_pages.partition_point(|page| page.range.start < at));
-        let (carved, upper_carved) =
-            carved.split_at(carved.partition_point(|span| span.range.start < at));
-        let upper = Self {
-            mappings: upper_mappings,
-            extents: upper_extents,
-            heap_pages: upper_pages,
-            carved: upper_carved,
-        };
-        Some((Self { mappings, extents, heap_pages, carved }, upper))
-    }
-}
-
-/// Returns true if a range of these, which are ascending, begins before `at` and ends behind it.
-fn cuts<T>(ranges: &[T], at: Address, range_of: impl Fn(&T) -> &Range<Address>) -> bool {
-    let before = ranges.partition_point(|it| range_of(it).start < at);
-    before.checked_sub(1).is_some_and(|last| range_of(&ranges[last]).end > at)
-}
-
-fn is_in_use(cause: Cause) -> bool {
-    use Cause::{
-        MallocInUse, NativeGlobal, NativeHeld, NativeUnreachable, RubyJit, RubyMalloc, RubyVm,
-    };
-    matches!(
-        cause,
-        MallocInUse | RubyMalloc | RubyVm | RubyJit | NativeHeld | NativeGlobal | NativeUnreachable
-    )
-}
-
-/// The spans, ascending, without spans that overlap the one before.
-fn disjoint(mut spans: Vec<Span>, clashes: &mut Clashes) -> Vec<Span> {
-    spans.dedup_by(|next, last| {
-        let overlap = next.range.start < last.range.end;
-        if overlap {
-            clashes.note(last, next);
-        }
-        overlap
-    });
-    spans
-}
-
-/// Bytes that two parts claim. They are never given to one of them without a finding.
-#[derive(Default)]
-struct Clashes {
-    count: u64,
-    first: Option<(Span, Span)>,
-}
-
-impl Clashes {
-    fn note(&mut self, upper: &Span, lower: &Span) {
-        self.count += 1;
-        self.first.get_or_insert_with(|| (upper.clone(), lower.clone()));
-    }
-
-    /// These clashes, and those at higher addresses.
-    fn and(self, more: Self) -> Self {
-        Self { count: self.count + more.count, first: self.first.or(more.first) }
-    }
-
-    fn finding(self) -> Option<Finding> {
-        let (upper, lower) = self.first?;
-        let what = format!(
-            "{} ranges of memory are claimed twice, the first by {} and by {}; {} has them",
-            self.count, upper.cause, lower.cause, upper.cause
-        );
-        Some(Finding::at(Severity::Warning, upper.range.start.max(lower.range.start), what))
-    }
 }
 
 /// Compares the sum of the rows with a count of the same instant that was not made from page states.

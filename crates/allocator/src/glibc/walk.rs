@@ -1,23 +1,18 @@
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use capture::elf::Module;
-use capture::{Address, Finding, Image, Severity};
+use capture::{Address, Finding, Image, Severity, each};
 
-use crate::glibc::arena::{Walked, walk_arena};
-use crate::glibc::arena_list::{ArenaList, find_arenas, find_unlinked};
+use crate::glibc::arena::walk_arena;
+use crate::glibc::arena_list::{find_arenas, find_unlinked};
 use crate::glibc::layout::{HEADER, LENT, Layouts};
 use crate::glibc::mmapped::Mmapped;
-use crate::glibc::parameters::{Parameters, find_parameters};
+use crate::glibc::parameters::find_parameters;
 use crate::glibc::state::State;
 use crate::glibc::trim::{Break, find_break};
 use crate::glibc::{Error, main_heap, mmapped, tcache, totals, trim};
 use crate::module_data::ModuleData;
 use crate::{Blocks, Extent, Header, HeapMap};
-
-/// The walk is memory-bound: more workers do not help.
-const MAX_WORKERS: usize = 4;
 
 /// Walks the heap of the GNU C library `glibc`. The caller chooses the module, since a process may have
 /// loaded the library twice (dlmopen(3)).
@@ -53,7 +48,8 @@ pub(crate) fn walk_with(
         Finding::at(Severity::Warning, arena, what)
     }));
     let mut drafts = Vec::new();
-    for (index, walked) in (0..).zip(walk_arenas(image, &list, parameters)) {
+    let walked = each(list.arenas.len(), |arena| walk_arena(image, &list, arena, parameters));
+    for (index, walked) in (0..).zip(walked) {
         heap.arenas.push(walked.arena);
         heap.findings.extend(walked.finding);
         drafts.extend(walked.segments.into_iter().map(|segment| ExtentDraft {
@@ -138,37 +134,4 @@ fn join(heap: &mut HeapMap, drafts: Vec<ExtentDraft>) {
         let blocks = first..heap.blocks.len();
         heap.extents.push(Extent::new(draft.range, draft.arena, blocks));
     }
-}
-
-/// Walks all arenas, several at a time, and returns them in the order of the list.
-fn walk_arenas(
-    image: &Image<'_>,
-    list: &ArenaList,
-    parameters: Option<&Parameters>,
-) -> Vec<Walked> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= list.arenas.len() {
-                return done;
-            }
-            done.push((index, walk_arena(image, list, index, parameters)));
-        }
-    };
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let helpers = list.arenas.len().min(processors).min(MAX_WORKERS).saturating_sub(1);
-    let mut walked = thread::scope(|scope| {
-        // If a thread cannot be started, this one does its part.
-        let helper = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
-        let helpers: Vec<_> = (0..helpers).filter_map(helper).collect();
-        let mut walked = work();
-        for helper in helpers {
-            walked.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        walked
-    });
-    walked.sort_by_key(|(index, _)| *index);
-    walked.into_iter().map(|(_, walked)| walked).collect()
 }

@@ -20,12 +20,14 @@ pub(crate) struct Booking {
     pub(crate) parts: Vec<u64>,
 }
 
-/// Books every resident byte of `mappings` under exactly one cause: the cause of its span, or of its mapping.
+/// Books every resident byte of `mappings` that lies `within` a range under exactly one cause: the cause of its span, or of
+/// its mapping. The ends of that range may divide mappings, but none of a file.
 ///
 /// `spans` must be ascending and disjoint; their parts that are not resident do not count. `libraries` are the ranges
 /// of ELF modules, ascending.
 pub(crate) fn book(
     mappings: &[Mapping],
+    within: &Range<Address>,
     pages: &Pages,
     libraries: &[Range<Address>],
     spans: impl Iterator<Item = Span>,
@@ -40,10 +42,16 @@ pub(crate) fn book(
     let mut spans = Ahead { current: None, rest: spans };
     let mut library: Option<&Path> = None;
     for mapping in mappings {
+        let own = intersection(&mapping.range, within);
+        if own.is_empty() {
+            continue;
+        }
         library = mapping.file().or(library.filter(|_| lies_in(mapping, libraries)));
-        booking.files.map(mapping);
-        for run in pages.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
-            let range = intersection(&run.range, &mapping.range);
+        if within.contains(&mapping.range.start) {
+            booking.files.map(mapping);
+        }
+        for run in pages.runs_in(&own).filter(|run| run.state.is_resident()) {
+            let range = intersection(&run.range, &own);
             let unclaimed = unclaimed(mapping, run.state, libraries);
             let before = booking.causes[unclaimed];
             booking.book_run(&range, unclaimed, &mut spans);
@@ -57,7 +65,7 @@ pub(crate) fn book(
 }
 
 impl Booking {
-    /// Adds the booking of other mappings of the same process.
+    /// Adds the booking of another portion of the same process.
     pub(crate) fn add(&mut self, more: Self) {
         self.causes.add(&more.causes);
         self.arenas.iter_mut().zip(&more.arenas).for_each(|(arena, more)| arena.add(more));
@@ -170,11 +178,12 @@ mod tests {
         #[test]
         fn the_books_balance_whatever_claims_there_are(
             kinds in prop::collection::vec(0_u8..20, 1..40),
-            cuts in prop::collection::vec((0_u64..9000, 1_u64..9000, 0..16_usize), 0..40),
+            claims in prop::collection::vec((0_u64..9000, 1_u64..9000, 0..16_usize), 0..40),
+            cut in 0_u64..40 * PAGE,
         ) {
             let (state, pages) = process(&kinds);
             let mut at = 0;
-            let spans: Vec<_> = cuts.iter().map(|(gap, length, cause)| {
+            let spans: Vec<_> = claims.iter().map(|(gap, length, cause)| {
                 let start = at + gap;
                 at = start + length;
                 Span {
@@ -188,11 +197,15 @@ mod tests {
             let claimed: u64 = spans.iter().map(|span| pages.resident_bytes(&span.range)).sum();
 
             let mappings = state.mappings.iter().as_slice();
-            let booking = book(mappings, &pages, &[], spans.clone().into_iter(), 3, 5);
-            let (lower, upper) = mappings.split_at(mappings.len() / 2);
-            let mut halves = book(lower, &pages, &[], spans.clone().into_iter(), 3, 5);
-            halves.add(book(upper, &pages, &[], spans.into_iter(), 3, 5));
-            prop_assert_eq!(&halves, &booking);
+            let book = |within: Range<Address>| {
+                book(mappings, &within, &pages, &[], spans.clone().into_iter(), 3, 5)
+            };
+            let booking = book(Address(0)..Address(u64::MAX));
+            let mapping = state.mappings.find(Address(cut)).filter(|it| it.file().is_some());
+            let cut = mapping.map_or(Address(cut), |mapping| mapping.range.start);
+            let mut portions = book(Address(0)..cut);
+            portions.add(book(cut..Address(u64::MAX)));
+            prop_assert_eq!(&portions, &booking);
             prop_assert_eq!(booking.causes.total(), resident);
             let by_arena: u64 = booking.arenas.iter().map(Causes::total).sum();
             prop_assert_eq!(by_arena, claimed);

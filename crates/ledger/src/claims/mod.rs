@@ -2,13 +2,16 @@
 //! stacks. Claims are laid over each other and then booked against the resident pages.
 
 mod booking;
+mod bookings;
 mod heap;
 mod overlay;
 mod ruby;
 mod span;
 
-pub(crate) use booking::{Booking, book};
-pub(crate) use heap::heap_spans;
-pub(crate) use overlay::Overlay;
-pub(crate) use ruby::ruby_spans;
+pub(crate) use booking::Booking;
+use booking::book;
+pub(crate) use bookings::Bookings;
+use heap::heap_spans;
+use overlay::Overlay;
+use ruby::ruby_spans;
 pub(crate) use span::Span;

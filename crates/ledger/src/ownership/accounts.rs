@@ -3,11 +3,10 @@ use std::ops::Range;
 
 use allocator::HeapMap;
 use capture::elf::Module;
-use capture::{Address, PageRun, Pages, SparseRows, intersection, length};
+use capture::{Address, PageRun, Pages, intersection, length};
 use ruby::{CodePaths, Frame, NamedRoot, ObjectSpace, Slot};
 
 use crate::Cause;
-use crate::ownership::edges::Edge;
 use crate::ownership::graph::PointerGraph;
 use crate::ownership::object_graph::{ObjectGraph, Paths, Reach};
 use crate::ownership::owner::{OwnerAccount, OwnerKind};
@@ -50,28 +49,24 @@ impl AccountIndex<'_> {
 pub(crate) struct Owners<'a> {
     heap: &'a HeapMap,
     table: OwnerTable<'a>,
-    trace: Trace,
+    trace: &'a Trace,
     graph: Option<&'a PointerGraph>,
     named_roots: &'a [NamedRoot],
     current_frames: &'a HashMap<u32, Frame>,
 }
 
 impl<'a> Owners<'a> {
-    /// Finds the owner of each block by following `graph`; without it, only of the blocks that `slot_edges` lead to.
-    pub(crate) fn find(
+    /// The owners in `trace`, which followed `graph` if there is one.
+    pub(crate) fn new(
         heap: &'a HeapMap,
         space: &'a ObjectSpace,
         modules: &'a [Module],
         graph: Option<&'a PointerGraph>,
-        slot_edges: &SparseRows<Edge>,
+        trace: &'a Trace,
         named_roots: &'a [NamedRoot],
         current_frames: &'a HashMap<u32, Frame>,
     ) -> Self {
         let table = OwnerTable { space, modules, is_traced: graph.is_some() };
-        let trace = match graph {
-            Some(graph) => Trace::new(heap, graph, &table),
-            None => Trace::of_slots(heap, slot_edges, &table),
-        };
         Self { heap, table, trace, graph, named_roots, current_frames }
     }
 
@@ -99,7 +94,7 @@ impl<'a> Owners<'a> {
             by_name.get(&account.key()).copied()
         };
         let accounts = (0..self.trace.code_count() as u32).map(of).collect();
-        AccountIndex { trace: &self.trace, accounts }
+        AccountIndex { trace: self.trace, accounts }
     }
 
     /// The accounts of all owners, by their part of RSS, largest first, without retainers. Each block in use counts for

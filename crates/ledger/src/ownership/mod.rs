@@ -35,3 +35,4 @@ pub(crate) use parts::Parts;
 pub use retained::{Dominator, DominatorKind};
 pub(crate) use slot_edges::slot_edges;
 pub(crate) use threads::current_frames;
+pub(crate) use trace::Trace;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use allocator::{Block, BlockState, HeapMap};
+use capture::elf::Module;
 use capture::{SparseRows, both};
 use ruby::{ObjectSpace, Slot, SlotType};
 
@@ -72,6 +73,21 @@ const MAX_TRUSTED_DEPTH: u32 = 3;
 const MIN_BUFFER_BYTES: u64 = 1 << 10;
 
 impl Trace {
+    /// Finds the owner of each block by following `graph`; without it, only of the blocks that `slot_edges` lead to.
+    pub(crate) fn find(
+        heap: &HeapMap,
+        space: &ObjectSpace,
+        modules: &[Module],
+        graph: Option<&PointerGraph>,
+        slot_edges: &SparseRows<Edge>,
+    ) -> Self {
+        let table = OwnerTable { space, modules, is_traced: graph.is_some() };
+        match graph {
+            Some(graph) => Self::new(heap, graph, &table),
+            None => Self::of_slots(heap, slot_edges, &table),
+        }
+    }
+
     /// Finds the owner of each block in use.
     ///
     /// Each block goes to the owner that is the fewest pointers away. It is *shared* if another owner reaches it
@@ -81,7 +97,7 @@ impl Trace {
     /// Memory is recycled, so a word may be an earlier owner's. Objects with a known layout show which words are in
     /// use, and other pointers to their memory do not make it shared. Some other memory is *doubtful*
     /// ([`Tracer::doubt`]): its words are followed after those of other memory, and they do not make memory shared.
-    pub(crate) fn new(heap: &HeapMap, graph: &PointerGraph, table: &OwnerTable<'_>) -> Self {
+    fn new(heap: &HeapMap, graph: &PointerGraph, table: &OwnerTable<'_>) -> Self {
         let mut tracer = Tracer::new(heap, graph, table);
         tracer.claim_heap_pages();
         for table in jit::tables(heap.block_count(), table.space, graph) {
@@ -111,11 +127,7 @@ impl Trace {
     }
 
     /// Finds only the blocks that slots refer to.
-    pub(crate) fn of_slots(
-        heap: &HeapMap,
-        slot_edges: &SparseRows<Edge>,
-        table: &OwnerTable<'_>,
-    ) -> Self {
+    fn of_slots(heap: &HeapMap, slot_edges: &SparseRows<Edge>, table: &OwnerTable<'_>) -> Self {
         let graph = PointerGraph::default();
         let trace = |slots| {
             let mut tracer = Tracer::new(heap, &graph, table);

@@ -8,7 +8,7 @@ use crate::model::slot::Slot;
 /// malloc'ed memory are behind its [`References`](crate::References).
 #[derive(Debug, Clone, Default)]
 pub struct Links {
-    /// The slot of the first row. Halves of the heap are read at the same time, and joined.
+    /// The slot of the first row. Portions of the heap are read at the same time, and joined.
     first: u32,
     rows: SparseRows<u32>,
 }

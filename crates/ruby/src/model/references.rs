@@ -1,6 +1,7 @@
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
-use capture::{Address, SparseRows, both, insert_each};
+use capture::{Address, SparseRows, each, insert_each};
 
 use crate::model::content::Content;
 use crate::model::packed_addresses::PackedAddresses;
@@ -12,7 +13,7 @@ const NOTHING: u32 = u32::MAX;
 /// writable memory outside the heap pages. They include the pointers in the tables of Hashes and in the structures of IOs.
 #[derive(Debug, Clone, Default)]
 pub struct References {
-    /// Those of ascending ranges of slots: halves of the heap are read at the same time.
+    /// Those of ascending ranges of slots, which are read at the same time.
     parts: Vec<Part>,
     /// The number of words that there was no room for.
     dropped: u64,
@@ -130,31 +131,21 @@ impl References {
     }
 
     /// Replaces each word by the number that `resolve` returns for it and its content, which is below 2^32 - 1. Returns the
-    /// numbers by slot. Half of the words are resolved at the same time as the others.
+    /// numbers by slot. Several parts are resolved at the same time.
     #[must_use]
     pub fn resolve(
         mut self,
         resolve: impl Fn(Address, Content) -> Option<u32> + Sync,
     ) -> SparseRows<u32> {
-        let mut left = self.parts.iter().map(|part| part.rows.values().len()).sum::<usize>() / 2;
-        let (mut first, mut second) = (Vec::new(), Vec::new());
-        for Part { rows, contents, addresses, .. } in &mut self.parts {
-            let words = rows.values_mut();
-            let cut = left.min(words.len());
-            left -= cut;
-            let (before, after) = words.split_at_mut(cut);
-            first.push((&*addresses, before, &contents[..]));
-            second.push((&*addresses, after, contents.get(cut..).unwrap_or_default()));
-        }
-        let replace = |words: Vec<(&PackedAddresses, &mut [u32], &[Content])>| {
-            for (addresses, words, contents) in words {
-                let unknown = std::iter::repeat(&Content::UNKNOWN);
-                for (word, &content) in words.iter_mut().zip(contents.iter().chain(unknown)) {
-                    *word = resolve(addresses.unpack(*word), content).unwrap_or(NOTHING);
-                }
+        let parts: Vec<_> = self.parts.iter_mut().map(Mutex::new).collect();
+        _ = each(parts.len(), |number| {
+            let mut part = parts[number].lock().unwrap_or_else(PoisonError::into_inner);
+            let Part { rows, contents, addresses, .. } = &mut **part;
+            let contents = contents.iter().chain(std::iter::repeat(&Content::UNKNOWN));
+            for (word, &content) in rows.values_mut().iter_mut().zip(contents) {
+                *word = resolve(addresses.unpack(*word), content).unwrap_or(NOTHING);
             }
-        };
-        _ = both(|| replace(first), || replace(second));
+        });
         let mut all = SparseRows::default();
         for mut part in self.parts {
             part.contents = Vec::new();
@@ -184,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// A half of the heap may have no references.
+        /// A part of the heap may have no references.
         #[test]
         fn references_of_both_halves_are_found(
             words in prop::collection::vec((0_u32..300, 0_u64..1 << 29), 0..200),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use capture::{Address, Finding, Image, MIN_PAGE_SIZE, Memory, Window, both};
+use capture::{Address, Finding, Image, MIN_PAGE_SIZE, Memory, Window, each};
 
 use crate::address_classifier::AddressClassifier;
 use crate::areas::transient_heap::TransientHeap;
@@ -35,6 +35,11 @@ const CACHED_CLASSES: usize = 1024;
 const NOTHING_CACHED: u64 = u64::MAX;
 /// No address of a process has this bit.
 const NO_ADDRESS: u64 = 1 << 63;
+/// The most portions that the pages are divided into. Whoever has read one takes the next, so that nobody waits long at the
+/// end.
+const MAX_PORTIONS: usize = 16;
+/// The pages of a portion, unless there are more than enough for all portions.
+const MIN_PAGES: usize = 8;
 /// The bytes of tables that are read at a time.
 const TABLES_BLOCK: usize = 64 << 10;
 
@@ -205,7 +210,7 @@ fn memory_of_tables(
     memory
 }
 
-/// Reads the slots of all pages, half of them at the same time as the others.
+/// Reads the slots of all pages, several portions of them at the same time.
 fn read_with(
     context: &Context<'_>,
     bitmaps: Bitmaps,
@@ -213,26 +218,33 @@ fn read_with(
     depth: Depth,
     layouts: &mut ObjectLayouts<'_>,
 ) -> Result<Slots, Failure> {
-    let heap = context.heap;
-    let half = heap.slot_count() / 2;
-    let middle = heap.pages.partition_point(|page| page.slots.start < half);
-    let read = |pages: Range<usize>| {
+    let pages = &context.heap.pages;
+    let slot_count = context.heap.slot_count();
+    let count = pages.len().div_ceil(MIN_PAGES).clamp(1, MAX_PORTIONS);
+    let page_at = |portion: usize| {
+        let first = slot_count / count * portion;
+        pages.partition_point(|page| page.slots.start < first)
+    };
+    let portions = each(count, |portion| {
+        let end = if portion + 1 < count { page_at(portion + 1) } else { pages.len() };
         let mut layouts = layouts.for_others();
+        let pages = page_at(portion)..end;
         let slots = read_pages(context, bitmaps, transient_heap, depth, &mut layouts, pages)?;
         Ok((slots, layouts))
-    };
-    let (first, second) = both(|| read(0..middle), || read(middle..heap.pages.len()));
-    let (mut all, of_first) = first?;
-    let (more, of_second) = second?;
-    all.append(more);
-    layouts.count(&of_first);
-    layouts.count(&of_second);
+    });
+    let mut all = Slots::default();
+    all.slots.reserve_exact(slot_count);
+    for portion in portions {
+        let (slots, of_portion) = portion?;
+        all.append(slots);
+        layouts.count(&of_portion);
+    }
     if depth == Depth::Graph {
         all.links = all.links.finish(&all.slots);
     }
     let is_scattered = all.counts.recycled > all.counts.marked / MARKS_PER_RECYCLED;
     if is_scattered || all.counts.live > ENOUGH_OBJECTS && all.counts.unprotected == 0 {
-        return Err(context.failure(Check::Bitmaps, heap.start()));
+        return Err(context.failure(Check::Bitmaps, context.heap.start()));
     }
     Ok(all)
 }
@@ -250,13 +262,15 @@ fn read_pages(
     let body = vec![0; 1 << heap.page_log2()];
     let holes = Vec::new();
     let mut reader = Reader { context, bitmaps, transient_heap, depth, layouts, body, holes };
-    let first = heap.pages.get(pages.start).map_or(0, |page| page.slots.start as u32);
+    let (own, descriptors) = (&heap.pages[pages.clone()], &heap.descriptors[pages]);
+    let first = own.first().map_or(0, |page| page.slots.start as u32);
     let mut read = Slots {
+        slots: Vec::with_capacity(own.iter().map(|page| page.slots.len()).sum()),
         links: Links::from_slot(first),
         references: References::from_slot(first, depth == Depth::Graph),
         ..Slots::default()
     };
-    for (page, &descriptor) in heap.pages[pages.clone()].iter().zip(&heap.descriptors[pages]) {
+    for (page, &descriptor) in own.iter().zip(descriptors) {
         reader.read_page(page, descriptor, &mut read)?;
     }
     let (image, classifier) = (context.basics.image, &context.classifier);
