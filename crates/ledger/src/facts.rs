@@ -11,7 +11,8 @@ use crate::ownership::{
     AddressIndex, Edge, PointerGraph, Referent, Trace, current_frames, slot_edges,
 };
 
-/// The facts that are read from an image during the capture: plain data, without the image's bytes.
+/// The facts that are read from an image during the capture, and the owners that they lead to: plain data, without the image's
+/// bytes.
 #[derive(Debug)]
 pub struct Facts {
     pub(crate) libc: Libc,
@@ -46,8 +47,8 @@ pub struct Facts {
 
 impl Facts {
     /// Reads malloc's side and Ruby's side of `image` at the same time. If one cannot be read, the reason is kept and
-    /// the other remains valid. With `owners`, the pointers between blocks are read too, so that
-    /// [`Ledger::draw_up`](crate::Ledger::draw_up) can find owners.
+    /// the other remains valid. With `owners`, the pointers between blocks are read too, and
+    /// lead to owners.
     #[must_use]
     pub fn read(image: &Image<'_>, owners: bool) -> Self {
         Self::begin(image, owners).resolved()
@@ -210,8 +211,10 @@ impl Facts {
 
     /// Drops the facts that only the search for owners needs.
     pub fn forget_owners(&mut self) {
-        if let Some(graph) = self.graph.take() {
-            self.slot_edges = graph.of_slots;
+        let of_slots = self.graph.take().map(|graph| graph.of_slots);
+        if let Some(of_slots) = of_slots {
+            self.slot_edges = of_slots;
+            self.trace = Trace::default();
             self.trace = self.follow();
         }
         self.named_roots = Vec::new();

@@ -283,20 +283,24 @@ mod tests {
 
     #[test]
     fn growth_without_samples_is_unknown_beyond_a_period_for_each_thread() {
-        let own = std::process::id().cast_signed();
-        let mut sampler = Sampler::begin(own, &[], false).unwrap();
+        // A process of its own: the threads of other tests come and go.
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let mut sampler = Sampler::begin(pid, &[], false).unwrap();
         let Source::Events(events) = &sampler.source else { panic!("the tests run as root") };
         let period = events.longest_period;
         let place = |_| (Kind::Arena, MachineCode::Kernel);
         let book = &mut sampler.account.book;
         let rows = book.divide(1 << 20, &[sample(Some(0), 256, true)], place);
-        let process = sampler.processes.get_mut(own).unwrap();
+        let process = sampler.processes.get_mut(pid).unwrap();
         process.rows = rows.into_iter().collect();
         process.start_bytes = 0;
         process.peak_bytes = 1 << 30;
         process.take_growth(256);
         let threads = process.threads();
-        sampler.settle(own);
+        sampler.settle(pid);
+        child.kill().unwrap();
+        child.wait().unwrap();
         let profile = sampler.account.take();
         let growth = profile.growth[0];
         let bound = threads * period * page_size();

@@ -21,7 +21,7 @@ pub(crate) struct Booking {
 }
 
 /// Books every resident byte of `mappings` that lies `within` a range under exactly one cause: the cause of its span, or of
-/// its mapping. The ends of that range may divide mappings, but none of a file.
+/// its mapping. The ends of that range may divide mappings, but none of a file or that begins in a library.
 ///
 /// `spans` must be ascending and disjoint; their parts that are not resident do not count. `libraries` are the ranges
 /// of ELF modules, ascending.
@@ -61,6 +61,8 @@ pub(crate) fn book(
             }
         }
     }
+    // Whether spans clash does not depend on pages.
+    spans.rest.for_each(drop);
     booking
 }
 
@@ -133,7 +135,8 @@ fn unclaimed(mapping: &Mapping, state: PageState, libraries: &[Range<Address>]) 
     }
 }
 
-fn lies_in(mapping: &Mapping, libraries: &[Range<Address>]) -> bool {
+/// Returns true if a mapping begins in one of these libraries, which are ascending.
+pub(super) fn lies_in(mapping: &Mapping, libraries: &[Range<Address>]) -> bool {
     let after = libraries.partition_point(|library| library.start <= mapping.range.start);
     let library = after.checked_sub(1).and_then(|index| libraries.get(index));
     library.is_some_and(|library| mapping.range.start < library.end)

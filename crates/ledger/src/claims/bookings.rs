@@ -6,13 +6,13 @@ use allocator::{Extent, HeapMap};
 use capture::{Address, Finding, Pages, ProcessState, Severity, each, intersection};
 use ruby::{HeapPage, ObjectSpace};
 
-use crate::claims::{Booking, Overlay, Span, book, heap_spans, ruby_spans};
+use crate::claims::{Booking, Overlay, Span, book, heap_spans, lies_in, ruby_spans};
 use crate::ownership::{Owners, Parts};
 use crate::{Cause, Facts};
 
 /// The most portions. Whoever has booked one takes the next, so that nobody waits long at the end.
 const MAX_PORTIONS: usize = 16;
-/// The blocks of a portion, unless there are more than enough for all portions.
+/// The least number of blocks of a portion, if there are as many.
 const MIN_BLOCKS: usize = 4096;
 /// The blocks before which a cut is tried, at most.
 const MAX_TRIED: usize = 4096;
@@ -52,6 +52,18 @@ struct BookedPortion {
     carved_clashes: Clashes,
 }
 
+impl BookedPortion {
+    /// The sum with the portion that follows.
+    fn and(mut self, more: Self) -> Self {
+        self.booking.add(more.booking);
+        Self {
+            booking: self.booking,
+            clashes: self.clashes.and(more.clashes),
+            carved_clashes: self.carved_clashes.and(more.carved_clashes),
+        }
+    }
+}
+
 impl<'a> Bookings<'a> {
     /// Finds the portions. With `parts`, the interpreter's memory is also booked by its parts.
     pub(crate) fn of(
@@ -83,14 +95,11 @@ impl<'a> Bookings<'a> {
         let count = self.cuts.len() - 1;
         let book = |portion| self.book(portion);
         // With owners, the second processor is busy with paths.
-        let portions: Vec<_> =
-            if self.parts.is_some() { (0..count).map(book).collect() } else { each(count, book) };
-        let all = portions.into_iter().reduce(|mut all, more| {
-            all.booking.add(more.booking);
-            let clashes = all.clashes.and(more.clashes);
-            let carved_clashes = all.carved_clashes.and(more.carved_clashes);
-            BookedPortion { booking: all.booking, clashes, carved_clashes }
-        });
+        let all = if self.parts.is_some() {
+            (0..count).map(book).reduce(BookedPortion::and)
+        } else {
+            each(count, book).into_iter().reduce(BookedPortion::and)
+        };
         let BookedPortion { booking, clashes, carved_clashes } = all.unwrap_or_default();
         findings.extend(clashes.finding());
         findings.extend(self.overlaps.clone().and(carved_clashes).finding());
@@ -132,8 +141,8 @@ impl<'a> Bookings<'a> {
     }
 }
 
-/// Cuts between portions with about as many blocks each. They may divide extents, but no block, heap page, library, mapping
-/// of a file, or other claim.
+/// Cuts between portions with about as many blocks each. They may divide extents, but no block, heap page, library, other
+/// claim, or mapping of a file.
 fn find_cuts(
     state: &ProcessState,
     heap: &HeapMap,
@@ -145,7 +154,10 @@ fn find_cuts(
         !cuts(heap_pages, at, |page| &page.range)
             && !cuts(carved, at, |span| &span.range)
             && !cuts(libraries, at, |range| range)
-            && state.mappings.find(at).is_some_and(|mapping| mapping.file().is_none())
+            && state.mappings.find(at).is_some_and(|mapping| {
+                // The mapping behind a library's data may also be malloc's.
+                mapping.file().is_none() && !lies_in(mapping, libraries)
+            })
     };
     let blocks = heap.block_count();
     let count = (blocks / MIN_BLOCKS).clamp(1, MAX_PORTIONS);
@@ -329,6 +341,11 @@ mod tests {
             let carved = disjoint(stacks, &mut overlaps);
             let cuts = find_cuts(&state, &heap, &objects.pages, &carved, &[]);
             prop_assert!(cuts.len() > 8, "{}", cuts.len());
+            // A library that ends in the first extent, which begins with its variables then.
+            let library = [Address(START - PAGE)..Address(START + PAGE)];
+            let behind = find_cuts(&state, &heap, &objects.pages, &carved, &library);
+            let first = &heap.extents[0].range;
+            prop_assert!(behind.iter().all(|cut| cut.at <= first.start || first.end <= cut.at));
             let whole = vec![cuts[0], cuts[cuts.len() - 1]];
             let book = |cuts| {
                 let mut findings = Vec::new();

@@ -17,7 +17,9 @@ pub(crate) fn heap_spans<'a>(
     extents: &'a [Extent],
     claim_of: impl Fn(usize) -> (Cause, Option<NonZero<u32>>) + 'a,
 ) -> impl Iterator<Item = Span> + 'a {
-    let mut trimmable = Ahead { ranges: &heap.trimmable };
+    let start = extents.first().map_or(Address(0), |extent| extent.range.start);
+    let first = heap.trimmable.partition_point(|range| range.end <= start);
+    let mut trimmable = Ahead { ranges: &heap.trimmable[first..] };
     let mut end = Address(0);
     let walked = extents.iter().filter(|extent| !extent.blocks.is_empty());
     let batches = walked.flat_map(|extent| {

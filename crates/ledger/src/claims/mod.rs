@@ -9,7 +9,7 @@ mod ruby;
 mod span;
 
 pub(crate) use booking::Booking;
-use booking::book;
+use booking::{book, lies_in};
 pub(crate) use bookings::Bookings;
 use heap::heap_spans;
 use overlay::Overlay;

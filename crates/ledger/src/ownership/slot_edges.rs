@@ -55,7 +55,7 @@ pub(crate) fn edges_and_contents(
     (edges.map(Edge::from_number), contents.collect())
 }
 
-/// Notes the content of a block, if it fits into the block. Blocks are noted on two threads at a time.
+/// Notes the content of a block, if it fits into the block. Several threads note blocks at a time.
 fn note(heap: &HeapMap, known: &AtomicU32, block: u32, content: Content) {
     let fits = || content.used_words().is_some_and(|words| words * 8 <= usable_bytes(heap, block));
     if !is_more(content, Content::from_number(known.load(Relaxed))) || !fits() {

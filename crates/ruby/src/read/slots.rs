@@ -38,7 +38,7 @@ const NO_ADDRESS: u64 = 1 << 63;
 /// The most portions that the pages are divided into. Whoever has read one takes the next, so that nobody waits long at the
 /// end.
 const MAX_PORTIONS: usize = 16;
-/// The pages of a portion, unless there are more than enough for all portions.
+/// The least number of pages of a portion, if there are as many.
 const MIN_PAGES: usize = 8;
 /// The bytes of tables that are read at a time.
 const TABLES_BLOCK: usize = 64 << 10;
@@ -220,7 +220,7 @@ fn read_with(
 ) -> Result<Slots, Failure> {
     let pages = &context.heap.pages;
     let slot_count = context.heap.slot_count();
-    let count = pages.len().div_ceil(MIN_PAGES).clamp(1, MAX_PORTIONS);
+    let count = (pages.len() / MIN_PAGES).clamp(1, MAX_PORTIONS);
     let page_at = |portion: usize| {
         let first = slot_count / count * portion;
         pages.partition_point(|page| page.slots.start < first)
