@@ -1,12 +1,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Builder};
 
-/// The most threads that [`each`] uses. What they do waits for memory, so that more of them do not help.
+/// The maximum number of threads of [`each`]. Its work is memory-bound, so more threads do not help.
 const MAX_WORKERS: usize = 4;
 
-/// Returns the results of `work` for all numbers below `count`, in their order. Threads take one number after another, as
-/// many threads as there are processors (at most 4), so none of them waits long for the others. A panic of `work` is passed
-/// on.
+/// Returns the results of `work` for all numbers below `count`, in their order. There are as many threads as processors, at
+/// most 4. Each thread takes one number after another, so the threads end at about the same time. A panic of `work` is
+/// passed on.
 #[must_use]
 pub fn each<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);

@@ -47,8 +47,8 @@ pub struct Facts {
 
 impl Facts {
     /// Reads malloc's side and Ruby's side of `image` at the same time. If one cannot be read, the reason is kept and
-    /// the other remains valid. With `owners`, the pointers between blocks are read too, and
-    /// lead to owners.
+    /// the other remains valid. With `owners`, the pointers between blocks are read too, so
+    /// that blocks behind other blocks have owners.
     #[must_use]
     pub fn read(image: &Image<'_>, owners: bool) -> Self {
         Self::begin(image, owners).resolved()
@@ -93,8 +93,8 @@ impl Facts {
         facts
     }
 
-    /// Finds the blocks that slots refer to, unless the pointers between blocks were read, and the owner of each block. The
-    /// image is not needed any more.
+    /// Finds the owner of each block, and before that the edges from slots to blocks unless the graph has them. It does not
+    /// need the image.
     #[must_use]
     pub fn resolved(mut self) -> Self {
         let references = std::mem::take(&mut self.references);

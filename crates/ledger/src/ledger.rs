@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
 use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severity, both};
 use ruby::{ObjectSpace, SlotState};
 
-use crate::claims::{Booking, Bookings};
+use crate::claims::{Booking, book_all};
 use crate::interpreter::{CodeFileAccount, InterpreterAccount};
 use crate::ownership::{Dominator, OwnerAccount, OwnerKind, Owners, PointerGraph, Reach};
 use crate::pages::pages_of;
@@ -142,7 +143,7 @@ impl Ledger {
     /// The ledger, and a map of the memory, which is empty unless `extent` includes it.
     #[must_use]
     pub fn draw_up_to(extent: Extent, state: &ProcessState, facts: &Facts) -> (Self, MemoryMap) {
-        let owners = find_owners(facts);
+        let owners = owners_of(facts);
         let ledger = Self::with_owners(state, facts, &owners, extent);
         if !extent.memory_map {
             return (ledger, MemoryMap::default());
@@ -206,19 +207,27 @@ impl Ledger {
         }
         let pages = pages_of(state);
         let reach = if extent.retained_sizes { Reach::All } else { Reach::Inner };
-        let ((booking, interpreter, mut accounts, pins), (ruby, paths)) = both(
+        // Without paths, the second thread has time for these; with them, the first one is usually earlier.
+        let accounts = OnceLock::new();
+        let sum_up_owners = || accounts.get_or_init(|| owners.accounts(pages));
+        let ((booking, interpreter, pins), (ruby, paths)) = both(
             || {
                 let parts = owners.parts(facts.code_paths.as_ref());
-                let bookings = Bookings::of(state, facts, owners, pages, parts.as_ref());
-                let booking = bookings.booking(&mut findings);
+                let booking = book_all(state, facts, owners, pages, parts.as_ref(), &mut findings);
                 let interpreter = parts.as_ref().map(|parts| parts.account(&booking.parts));
-                let accounts = owners.accounts(pages);
+                let accounts = sum_up_owners();
                 let traced = if facts.graph.is_some() { &accounts[..] } else { &[] };
                 let pins = malloc.ok().map(|heap| pins::find(heap, state, owners, traced));
-                (booking, interpreter, accounts, pins)
+                (booking, interpreter, pins)
             },
-            || (space.ok().map(RubyAccount::new), owners.paths(reach)),
+            || {
+                let ruby = space.ok().map(RubyAccount::new);
+                let paths = owners.paths(reach);
+                sum_up_owners();
+                (ruby, paths)
+            },
         );
+        let mut accounts = accounts.into_inner().unwrap_or_default();
         let dominators = paths
             .and_then(|paths| owners.add_retainers(&mut accounts, &paths, extent.retained_sizes));
         let malloc = malloc.ok().zip(pins);
@@ -274,7 +283,7 @@ impl Ledger {
     }
 }
 
-pub(crate) fn find_owners(facts: &Facts) -> Owners<'_> {
+pub(crate) fn owners_of(facts: &Facts) -> Owners<'_> {
     Owners::new(
         facts.heap(),
         facts.objects(),
@@ -294,7 +303,7 @@ pub(crate) fn causes_of(
     pages: &Pages,
 ) -> Causes {
     // The whole ledger has the findings.
-    Bookings::of(state, facts, owners, pages, None).booking(&mut Vec::new()).causes
+    book_all(state, facts, owners, pages, None, &mut Vec::new()).causes
 }
 
 /// Returns the bytecode on a part of the pages by file; `None` if owners were not traced, or files are unknown.
@@ -305,8 +314,7 @@ pub(crate) fn bytecode_of(
     pages: &Pages,
 ) -> Option<Vec<CodeFileAccount>> {
     let parts = owners.parts(facts.code_paths.as_ref())?;
-    let bookings = Bookings::of(state, facts, owners, pages, Some(&parts));
-    let booking = bookings.booking(&mut Vec::new());
+    let booking = book_all(state, facts, owners, pages, Some(&parts), &mut Vec::new());
     parts.account(&booking.parts).files
 }
 

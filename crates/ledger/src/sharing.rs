@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use capture::live::PageFrame;
 use capture::{Address, Machine, Memory, PageRun, PageState, Pages, ProcessState};
 
-use crate::ledger::{bytecode_of, causes_of, find_owners};
+use crate::ledger::{bytecode_of, causes_of, owners_of};
 use crate::{Causes, CodeFileAccount, Facts, OwnerAccount, WriteAccount, writes};
 
 /// The resident pages of all members of a family, at about the same time.
@@ -274,7 +274,7 @@ impl MemberParts {
     /// Accounts for the private pages alone.
     #[must_use]
     pub fn private_causes(&self, state: &ProcessState, facts: &Facts) -> Causes {
-        causes_of(state, facts, &find_owners(facts), &self.private)
+        causes_of(state, facts, &owners_of(facts), &self.private)
     }
 
     /// Accounts for each part of a member that was captured in this state. `memories` are its own memory and that of its
@@ -286,7 +286,7 @@ impl MemberParts {
         facts: &Facts,
         memories: Option<[&dyn Memory; 2]>,
     ) -> MemberAccounts {
-        let owners = find_owners(facts);
+        let owners = owners_of(facts);
         let parts = [&self.all, &self.some, &self.private, &self.copied].map(|pages| PartAccount {
             causes: causes_of(state, facts, &owners, pages),
             owners: owners.accounts(pages),

@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn growth_without_samples_is_unknown_beyond_a_period_for_each_thread() {
-        // A process of its own: the threads of other tests come and go.
+        // Not this process: other tests start and end threads in it.
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = child.id().cast_signed();
         let mut sampler = Sampler::begin(pid, &[], false).unwrap();

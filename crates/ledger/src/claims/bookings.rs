@@ -10,16 +10,28 @@ use crate::claims::{Booking, Overlay, Span, book, heap_spans, lies_in, ruby_span
 use crate::ownership::{Owners, Parts};
 use crate::{Cause, Facts};
 
-/// The most portions. Whoever has booked one takes the next, so that nobody waits long at the end.
+/// The maximum number of portions. Threads that take small portions end at about the same time.
 const MAX_PORTIONS: usize = 16;
-/// The least number of blocks of a portion, if there are as many.
+/// The minimum number of blocks of a portion, unless there is only one portion.
 const MIN_BLOCKS: usize = 4096;
-/// The blocks before which a cut is tried, at most.
+/// The maximum number of blocks before which a cut is tried.
 const MAX_TRIED: usize = 4096;
 
-/// The booking of all claims on some of a process's resident pages, in portions of its address space that can be booked at
-/// the same time.
-pub(crate) struct Bookings<'a> {
+/// Books every resident byte of `pages`, and reports memory that is claimed twice. With `parts`, the interpreter's memory is
+/// also booked by its parts.
+pub(crate) fn book_all(
+    state: &ProcessState,
+    facts: &Facts,
+    owners: &Owners<'_>,
+    pages: &Pages,
+    parts: Option<&Parts<'_>>,
+    findings: &mut Vec<Finding>,
+) -> Booking {
+    Bookings::of(state, facts, owners, pages, parts).booking(findings)
+}
+
+/// The claims on some of a process's resident pages, in portions of its address space that can be booked at the same time.
+struct Bookings<'a> {
     state: &'a ProcessState,
     heap: &'a HeapMap,
     objects: &'a ObjectSpace,
@@ -65,8 +77,8 @@ impl BookedPortion {
 }
 
 impl<'a> Bookings<'a> {
-    /// Finds the portions. With `parts`, the interpreter's memory is also booked by its parts.
-    pub(crate) fn of(
+    /// Finds the claims that take precedence, and the portions.
+    fn of(
         state: &'a ProcessState,
         facts: &'a Facts,
         owners: &'a Owners<'_>,
@@ -90,8 +102,8 @@ impl<'a> Bookings<'a> {
         Self { state, heap, objects, owners, parts, pages, libraries, carved, overlaps, cuts }
     }
 
-    /// Books everything, and reports memory that is claimed twice.
-    pub(crate) fn booking(&self, findings: &mut Vec<Finding>) -> Booking {
+    /// Books all portions, and reports memory that is claimed twice.
+    fn booking(self, findings: &mut Vec<Finding>) -> Booking {
         let count = self.cuts.len() - 1;
         let book = |portion| self.book(portion);
         // With owners, the second processor is busy with paths.
@@ -102,7 +114,7 @@ impl<'a> Bookings<'a> {
         };
         let BookedPortion { booking, clashes, carved_clashes } = all.unwrap_or_default();
         findings.extend(clashes.finding());
-        findings.extend(self.overlaps.clone().and(carved_clashes).finding());
+        findings.extend(self.overlaps.and(carved_clashes).finding());
         booking
     }
 

@@ -10,7 +10,7 @@ mod span;
 
 pub(crate) use booking::Booking;
 use booking::{book, lies_in};
-pub(crate) use bookings::Bookings;
+pub(crate) use bookings::book_all;
 use heap::heap_spans;
 use overlay::Overlay;
 use ruby::ruby_spans;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use capture::Address;
 
 use crate::Facts;
-use crate::ledger::find_owners;
+use crate::ledger::owners_of;
 use crate::ownership::address_index::Referent;
 use crate::ownership::object_graph::{EVERYTHING, Node, ObjectGraph, Paths, Reach};
 use crate::ownership::owner::Retainer;
@@ -81,7 +81,7 @@ impl Explanation {
     /// # Errors
     /// See [`NoExplanation`].
     pub fn find(facts: &Facts, subject: &Subject) -> Result<Self, NoExplanation> {
-        let owners = find_owners(facts);
+        let owners = owners_of(facts);
         let graph = owners.object_graph().ok_or(NoExplanation::NoGraph)?;
         let paths = Paths::find(&graph, Reach::All);
         let sizes = RetainedSizes::find(&graph, &paths);

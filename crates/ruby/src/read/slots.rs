@@ -35,11 +35,10 @@ const CACHED_CLASSES: usize = 1024;
 const NOTHING_CACHED: u64 = u64::MAX;
 /// No address of a process has this bit.
 const NO_ADDRESS: u64 = 1 << 63;
-/// The most portions that the pages are divided into. Whoever has read one takes the next, so that nobody waits long at the
-/// end.
+/// The maximum number of portions of a heap. Threads that take small portions end at about the same time.
 const MAX_PORTIONS: usize = 16;
-/// The least number of pages of a portion, if there are as many.
-const MIN_PAGES: usize = 8;
+/// The minimum size of a portion, except that a heap has at least two. Every portion meets all classes again.
+const MIN_SLOTS: usize = 1 << 16;
 /// The bytes of tables that are read at a time.
 const TABLES_BLOCK: usize = 64 << 10;
 
@@ -220,7 +219,7 @@ fn read_with(
 ) -> Result<Slots, Failure> {
     let pages = &context.heap.pages;
     let slot_count = context.heap.slot_count();
-    let count = (pages.len() / MIN_PAGES).clamp(1, MAX_PORTIONS);
+    let count = (slot_count / MIN_SLOTS).clamp(2, MAX_PORTIONS);
     let page_at = |portion: usize| {
         let first = slot_count / count * portion;
         pages.partition_point(|page| page.slots.start < first)
