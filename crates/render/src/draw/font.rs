@@ -32,23 +32,27 @@ pub(super) static DATABASE: LazyLock<Arc<Database>> = LazyLock::new(|| {
 static FONT: LazyLock<FontRef<'static>> =
     LazyLock::new(|| FontRef::new(DATA).expect("the font in the binary is whole"));
 
-/// Returns the width of a character in pixels.
-fn character_width(character: char, size: f64) -> f64 {
+/// Returns the widths of characters in pixels.
+fn character_widths(size: f64) -> impl Fn(char) -> f64 {
     let metrics = FONT.glyph_metrics(Size::new(size as f32), LocationRef::default());
-    let glyph = FONT.charmap().map(character).unwrap_or_default();
-    f64::from(metrics.advance_width(glyph).unwrap_or(size as f32))
+    let glyphs = FONT.charmap();
+    move |character| {
+        let glyph = glyphs.map(character).unwrap_or_default();
+        f64::from(metrics.advance_width(glyph).unwrap_or(size as f32))
+    }
 }
 
 /// Returns the width of a line of text in pixels.
 pub(crate) fn line_width(text: &str, size: f64) -> f64 {
-    text.chars().map(|character| character_width(character, size)).sum()
+    text.chars().map(character_widths(size)).sum()
 }
 
 /// Returns the beginning of a text that is no wider than `width`.
 pub(crate) fn cut(text: &str, size: f64, width: f64) -> &str {
+    let width_of = character_widths(size);
     let mut left = width;
     let end = text.char_indices().find(|&(_, character)| {
-        left -= character_width(character, size);
+        left -= width_of(character);
         left < 0.0
     });
     end.map_or(text, |(at, _)| &text[..at])
