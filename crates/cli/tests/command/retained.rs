@@ -39,7 +39,7 @@ const PROGRAM: &str = r#"
     require "objspace"
     node = -> { $list && JSON.parse(ObjectSpace.dump($list.following.following))["address"] }
     said = lambda do
-      # The collector's marking leaves old words too.
+      # Marking leaves old words on the stack of the thread that collects.
       Thread.new { 4.times { GC.start } }.join
       puts "ready #{JSON.generate(node: node.call)}"
       $stdout.flush
