@@ -79,7 +79,7 @@ fn after_the_recording_of_a_process_that_grows_comes_a_diff() {
                   puts 'ready {}'; $stdout.flush; $stdin.read";
     let (target, folder) = (Target::ruby(source), tempfile::tempdir().unwrap());
     let pid = target.pid();
-    let record = format!("record {pid} -o a.jsonl --every 100ms --duration 12s --causes-every 0");
+    let record = format!("record {pid} -o a.jsonl --every 100ms --duration 24s --causes-every 0");
     let text = on_a_terminal(&record, folder.path());
     assert_eq!(last_line(&text), format!("Next: rbloat diff {pid}"), "{text}");
     assert!(target.finish());

@@ -299,7 +299,7 @@ fn a_killed_recorder_leaves_a_whole_file() {
 fn it_costs_less_than_one_percent_of_a_processor() {
     // A hundred processes, some of them with many pages: more than can be read every 10 ms.
     let target = Target::ruby(
-        "$kept = 'x' * (200 << 20)
+        "$kept = 'x' * (100 << 20)
          reader, writer = IO.pipe
          60.times { fork { $stdin.close; writer.close; reader.read } }
          20.times { Thread.new { sleep } }
