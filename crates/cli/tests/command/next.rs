@@ -75,11 +75,12 @@ fn output_ends_with_the_next_useful_command() {
 /// The next command was to draw the recording, which does not tell what grew.
 #[test]
 fn after_the_recording_of_a_process_that_grows_comes_a_diff() {
-    let source = "$kept = []; Thread.new { loop { $kept << 'x' * (1 << 20); sleep 0.05 } }
+    // Growth takes 24 samples. Within 1 % of a processor, a busy machine makes about one in a second.
+    let source = "$kept = []; Thread.new { loop { $kept << 'x' * (1 << 18); sleep 0.05 } }
                   puts 'ready {}'; $stdout.flush; $stdin.read";
     let (target, folder) = (Target::ruby(source), tempfile::tempdir().unwrap());
     let pid = target.pid();
-    let record = format!("record {pid} -o a.jsonl --every 100ms --duration 24s --causes-every 0");
+    let record = format!("record {pid} -o a.jsonl --every 100ms --duration 45s --causes-every 0");
     let text = on_a_terminal(&record, folder.path());
     assert_eq!(last_line(&text), format!("Next: rbloat diff {pid}"), "{text}");
     assert!(target.finish());
