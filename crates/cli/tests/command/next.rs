@@ -75,7 +75,7 @@ fn output_ends_with_the_next_useful_command() {
 /// The next command was to draw the recording, which does not tell what grew.
 #[test]
 fn after_the_recording_of_a_process_that_grows_comes_a_diff() {
-    // Growth takes 24 samples. Within 1 % of a processor, a busy machine makes about one in a second.
+    // `diagnosis::stable` finds growth in 24 samples or more. On a busy machine, `record` takes about one a second.
     let source = "$kept = []; Thread.new { loop { $kept << 'x' * (1 << 18); sleep 0.05 } }
                   puts 'ready {}'; $stdout.flush; $stdin.read";
     let (target, folder) = (Target::ruby(source), tempfile::tempdir().unwrap());

@@ -32,7 +32,7 @@ pub(super) static DATABASE: LazyLock<Arc<Database>> = LazyLock::new(|| {
 static FONT: LazyLock<FontRef<'static>> =
     LazyLock::new(|| FontRef::new(DATA).expect("the font in the binary is whole"));
 
-/// Returns the widths of characters in pixels.
+/// Returns a function from a character to its width in pixels. The font's tables are opened once for it.
 fn character_widths(size: f64) -> impl Fn(char) -> f64 {
     let metrics = FONT.glyph_metrics(Size::new(size as f32), LocationRef::default());
     let glyphs = FONT.charmap();
