@@ -5,9 +5,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use capture::live::on_a_thread_of_its_own;
 use capture::{Image, PauseFactors, ProcessState, Thawed, both};
-use formats::{Capture, CaptureMethod};
+use formats::{Capture, CaptureMethod, Unread, milliseconds};
 use inferior::{EndedCopy, ForkPlan, ForkedCopy, Refusal};
 use ledger::{Extent, Facts};
+use render::words;
 
 use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CaptureArguments, CaptureMode};
@@ -29,6 +30,15 @@ const WALK_PER_HEAP: Duration = Duration::from_micros(50);
 const WALK_PER_THREAD: Duration = Duration::from_micros(350);
 const WALK_PER_MAPPING: Duration = Duration::from_micros(4);
 
+/// The limit of a pause unless the user sets one: a constant part, a part for each resident GiB, and the largest value. A
+/// major GC of a process full of objects takes about 350 ms for each GiB, and a forked copy 8 to 30 ms (docs/effects.md).
+const MAX_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE_PER_GIB: Duration = Duration::from_millis(25);
+const LARGEST_MAX_PAUSE: Duration = Duration::from_millis(500);
+/// The limit that a refusal suggests is this multiple of the expected pause, in steps of 100 ms.
+const SPARE_PAUSE: u32 = 2;
+const PAUSE_STEP_MS: u128 = 100;
+
 /// rbloat's own memory for reading a process: a constant part, and a fraction of the RSS without and with owners, and
 /// with retained sizes.
 const OWN_BYTES: u64 = 8 << 20;
@@ -41,12 +51,20 @@ pub(crate) struct Captured {
     pub(crate) facts: Facts,
     pub(crate) state: ProcessState,
     pub(crate) capture: Capture,
-    /// The reason why the memory was not read, if it was not. The facts are empty then.
-    pub(crate) unread: Option<String>,
     /// The reason why the forked copy is still in the process table, as a zombie, if it is.
     pub(crate) left: Option<Refusal>,
     /// The bytes that the allocator returned in the forked copy, if that was tried.
     pub(crate) tried_bytes: Option<u64>,
+}
+
+impl Captured {
+    /// Returns an error if the memory of process `pid` was not read.
+    pub(crate) fn check_read(&self, pid: i32) -> Result<(), Failure> {
+        match &self.capture.unread {
+            Some(unread) => Err(Failure::Unread { pid, reason: not_read(unread) }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Reads the running Ruby process of `image` by the requested method, as far as `detail` needs.
@@ -70,11 +88,9 @@ pub(crate) fn take_and_try(
 ) -> Result<Captured, Failure> {
     let alone = one_at_a_time();
     let started = Instant::now();
-    let pid = image.state.process.pid;
     let own_bytes = own_bytes(image.state.process.rss_bytes, detail);
-    check_room(pid, own_bytes)?;
-    let target = Target { pid, how, owners: detail.owners, call, image, own_bytes };
-    let captured = target.capture(started);
+    check_room(image.state.process.pid, own_bytes)?;
+    let captured = Target::new(image, how, detail, call).capture(started);
     drop(alone);
     interruption::wait_if_requested();
     captured
@@ -101,18 +117,20 @@ pub(crate) fn read_image<T: Send>(
 ) -> Result<T, Failure> {
     let _alone = one_at_a_time();
     let image = capture::look(pid)?;
-    let own_bytes = own_bytes(image.state.process.rss_bytes, Detail::CAUSES);
-    let target = Target { pid, how, owners: false, call: None, image: &image, own_bytes };
+    let target = Target::new(&image, how, Detail::CAUSES, None);
     let fork = |plan: &ForkPlan| {
         let forked = target.forked(plan)?;
         let found = read(forked.image());
         Ok(Attempt { is_incomplete: found.is_err(), found, pause: forked.end()?.pause })
     };
-    let freeze = |reason: &str| {
-        let (found, thawed) = target.while_frozen(reason, &read)?;
+    let freeze = |copy_is_slow| {
+        let (found, thawed) = target.while_frozen(copy_is_slow, &read)?;
         // Another freeze takes as long as one that had too little time.
         let is_incomplete = found.as_ref().is_ok_and(Result::is_err);
-        let found = found.and_then(|found| found);
+        let found = match found {
+            Ok(found) => found,
+            Err(unread) => Err(not_read(&unread)),
+        };
         Ok(Attempt { is_incomplete, found, pause: thawed.pause })
     };
     let done = target.repeat(fork, freeze)?;
@@ -160,6 +178,24 @@ struct Target<'a> {
     /// The process before it was paused.
     image: &'a Image<'static>,
     own_bytes: u64,
+    factors: PauseFactors,
+    /// The longest allowed pause.
+    max_pause: Duration,
+}
+
+/// A way to read a process.
+enum Way {
+    Fork(ForkPlan),
+    Freeze {
+        /// True if a copy could be made, but would take too long.
+        copy_is_slow: bool,
+    },
+}
+
+impl Way {
+    fn instead_of_copy(refusal: &Refusal) -> Self {
+        Self::Freeze { copy_is_slow: matches!(refusal, Refusal::Slow { .. }) }
+    }
 }
 
 /// The result of one attempt.
@@ -186,34 +222,49 @@ struct Reading {
     state: ProcessState,
     method: CaptureMethod,
     copied_bytes: Option<u64>,
-    unread: Option<String>,
+    unread: Option<Unread>,
     left: Option<Refusal>,
     tried_bytes: Option<u64>,
 }
 
-impl Target<'_> {
+impl<'a> Target<'a> {
+    fn new(
+        image: &'a Image<'static>,
+        how: CaptureArguments,
+        detail: Detail,
+        call: Option<&'a AllocatorCall>,
+    ) -> Self {
+        let pid = image.state.process.pid;
+        let own_bytes = own_bytes(image.state.process.rss_bytes, detail);
+        let factors = PauseFactors::of(image);
+        let max_pause = how.max_pause.unwrap_or_else(|| max_pause(factors.resident_bytes));
+        Self { pid, how, owners: detail.owners, call, image, own_bytes, factors, max_pause }
+    }
+
     fn capture(&self, started: Instant) -> Result<Captured, Failure> {
         let Done { found, reason, began, pause } =
-            self.repeat(|plan| self.fork(plan), |reason| self.freeze(reason))?;
+            self.repeat(|plan| self.fork(plan), |copy_is_slow| self.freeze(copy_is_slow))?;
         let elapsed = started.elapsed();
-        let capture = Capture::new(found.method, reason, began, pause, elapsed, found.copied_bytes);
+        let capture = Capture::new(found.method, reason, began, pause, elapsed, found.copied_bytes)
+            .with_unread(found.unread);
         Ok(found.captured(capture))
     }
 
-    /// Reads the process by `fork` if a copy can be made, else by `freeze`, until that succeeds. Both return what they found.
+    /// Reads the process by `fork` if a copy can be made, else by `freeze`, which takes true if only the pause of a copy would be
+    /// too long, until that succeeds. Both return what they found.
     fn repeat<T: Send>(
         &self,
         fork: impl Fn(&ForkPlan) -> Result<Attempt<T>, Failure> + Sync,
-        freeze: impl Fn(&str) -> Result<Attempt<T>, Failure>,
+        freeze: impl Fn(bool) -> Result<Attempt<T>, Failure>,
     ) -> Result<Done<T>, Failure> {
-        let (mut plan, mut reason) = self.choose()?;
+        let (mut way, mut reason) = self.choose()?;
         let mut pause = Duration::ZERO;
         let mut attempt = 1;
         loop {
             let began = SystemTime::now();
-            let result = match &plan {
-                Some(plan) => on_a_thread_of_its_own(|| fork(plan)),
-                None => freeze(&reason),
+            let result = match &way {
+                Way::Fork(plan) => on_a_thread_of_its_own(|| fork(plan)),
+                Way::Freeze { copy_is_slow } => freeze(*copy_is_slow),
             };
             let may_try_again = attempt < MAX_ATTEMPTS;
             attempt += 1;
@@ -226,11 +277,12 @@ impl Target<'_> {
                 }
                 Err(failure) if interruption::is_requested() => return Err(failure),
                 Err(failure) if may_try_again && is_transient(&failure) => {}
-                Err(failure) if plan.is_some() && self.may_freeze_after(&failure) => {
-                    plan = None;
-                    reason = match failure {
-                        Failure::CallRefused { refusal, .. } => no_copy(&refusal),
-                        failure => failure.to_string(),
+                Err(failure) if matches!(way, Way::Fork(_)) && self.may_freeze_after(&failure) => {
+                    (way, reason) = match failure {
+                        Failure::CallRefused { refusal, .. } => {
+                            (Way::instead_of_copy(&refusal), no_copy(&refusal))
+                        }
+                        failure => (Way::Freeze { copy_is_slow: false }, failure.to_string()),
                     };
                     attempt = 1;
                 }
@@ -240,24 +292,22 @@ impl Target<'_> {
         }
     }
 
-    /// The plan of a forked copy, if one can be made, and the reason for the choice.
-    fn choose(&self) -> Result<(Option<ForkPlan>, String), Failure> {
+    /// The way to try first, and the reason for the choice.
+    fn choose(&self) -> Result<(Way, String), Failure> {
         if self.how.capture == CaptureMode::Freeze {
-            return Ok((None, "as requested".into()));
+            return Ok((Way::Freeze { copy_is_slow: false }, "as requested".into()));
         }
-        let max_pause = self.how.max_pause;
-        let planned =
-            ForkPlan::make(self.image, ruby::WAKEUP_SIGNAL, self.own_bytes).and_then(|plan| {
-                match plan.factors().fork() {
-                    expected if expected > max_pause => Err(Refusal::Slow { expected, max_pause }),
-                    _ => Ok(plan),
-                }
-            });
+        let max_pause = self.max_pause;
+        let plan = ForkPlan::make(self.image, self.factors, ruby::WAKEUP_SIGNAL, self.own_bytes);
+        let planned = plan.and_then(|plan| match self.factors.fork() {
+            expected if expected > max_pause => Err(Refusal::Slow { expected, max_pause }),
+            _ => Ok(plan),
+        });
         match (planned, self.how.capture) {
-            (Ok(plan), CaptureMode::Fork) => Ok((Some(plan), "as requested".into())),
-            (Ok(plan), _) => Ok((Some(plan), "the method with the shortest pause".into())),
+            (Ok(plan), CaptureMode::Fork) => Ok((Way::Fork(plan), "as requested".into())),
+            (Ok(plan), _) => Ok((Way::Fork(plan), "the method with the shortest pause".into())),
             (Err(refusal), CaptureMode::Fork) => Err(self.refused(refusal)),
-            (Err(refusal), _) => Ok((None, no_copy(&refusal))),
+            (Err(refusal), _) => Ok((Way::instead_of_copy(&refusal), no_copy(&refusal))),
         }
     }
 
@@ -278,7 +328,7 @@ impl Target<'_> {
     }
 
     fn forked(&self, plan: &ForkPlan) -> Result<ForkedCopy, Failure> {
-        inferior::fork(self.pid, self.how.max_pause, plan)?.map_err(|refusal| self.refused(refusal))
+        inferior::fork(self.pid, self.max_pause, plan)?.map_err(|refusal| self.refused(refusal))
     }
 
     fn fork(&self, plan: &ForkPlan) -> Result<Attempt<Reading>, Failure> {
@@ -296,38 +346,38 @@ impl Target<'_> {
         Ok(reading.attempt(pause))
     }
 
-    fn freeze(&self, reason: &str) -> Result<Attempt<Reading>, Failure> {
+    fn freeze(&self, copy_is_slow: bool) -> Result<Attempt<Reading>, Failure> {
         let (facts, Thawed { state, pause, .. }) =
-            self.while_frozen(reason, |image| Facts::begin(image, self.owners))?;
+            self.while_frozen(copy_is_slow, |image| Facts::begin(image, self.owners))?;
         let reading = match facts {
             Ok(facts) => Reading::new(facts.resolved(), state),
             Err(unread) => {
-                let facts = Facts::unread(self.image, &unread);
+                let facts = Facts::unread(self.image, "the memory of malloc and Ruby was not read");
                 Reading { unread: Some(unread), ..Reading::new(facts, state) }
             }
         };
         Ok(reading.attempt(pause))
     }
 
-    /// Returns what `read` finds in the paused process, if that is possible in time, or else the reason.
+    /// Returns what `read` finds in the paused process, if that is possible in time, or else the time that it would take.
     fn while_frozen<T>(
         &self,
-        reason: &str,
+        copy_is_slow: bool,
         read: impl FnOnce(&Image<'_>) -> T,
-    ) -> Result<(Result<T, String>, Thawed), Failure> {
-        let frozen = capture::freeze(self.pid, self.how.max_pause)?;
+    ) -> Result<(Result<T, Unread>, Thawed), Failure> {
+        let frozen = capture::freeze(self.pid, self.max_pause)?;
         let expected = self.expected_walk();
         // The deadline is for wrong estimates. If the estimate already exceeds it, do not begin.
         let has_time = frozen.time_left().is_none_or(|left| expected <= left);
         let found = has_time.then(|| read(frozen.image()));
         let thawed = frozen.thaw()?;
         let found = found.filter(|_| !thawed.expired);
-        Ok((found.ok_or_else(|| self.unread(expected, reason)), thawed))
+        Ok((found.ok_or_else(|| self.unread(expected, copy_is_slow)), thawed))
     }
 
     /// The expected time of the walks during a freeze.
     fn expected_walk(&self) -> Duration {
-        let factors = PauseFactors::of(self.image);
+        let factors = self.factors;
         let gib = factors.resident_bytes as f64 / (1_u64 << 30) as f64;
         let per_gib = if self.owners { WALK_PER_GIB_WITH_OWNERS } else { WALK_PER_GIB };
         let heaps = allocator::count_heaps(&self.image.state.mappings) as f64;
@@ -338,18 +388,33 @@ impl Target<'_> {
         walk.mul_f64(factors.load)
     }
 
-    /// Returns the reason why the memory was not read.
-    fn unread(&self, expected: Duration, reason: &str) -> String {
-        let max_pause = self.how.max_pause;
-        let enough = (2 * (expected + PauseFactors::of(self.image).freeze())).max(2 * max_pause);
-        format!(
-            "not read: that takes a pause of about {} ms, and --max-pause allows {} ms ({reason}). Allow more \
-             with --max-pause {}ms",
-            expected.as_millis().max(max_pause.as_millis()),
-            max_pause.as_millis(),
-            enough.as_millis().next_multiple_of(100),
-        )
+    /// Returns the shortest pause in which the memory could have been read, if the walks of a freeze take `walk`.
+    fn unread(&self, walk: Duration, copy_is_slow: bool) -> Unread {
+        let (fork, freeze) = (self.factors.fork(), self.factors.freeze() + walk);
+        let (method, expected) = match copy_is_slow && fork < freeze {
+            true => (CaptureMethod::Fork, fork),
+            false => (CaptureMethod::Freeze, freeze),
+        };
+        // An estimate below the limit was too low.
+        let expected = expected.max(self.max_pause);
+        let enough = (expected * SPARE_PAUSE).as_millis().next_multiple_of(PAUSE_STEP_MS);
+        Unread {
+            method,
+            expected_ms: milliseconds(expected),
+            max_pause_ms: milliseconds(self.max_pause),
+            enough_ms: enough as u64,
+        }
     }
+}
+
+/// Returns the limit of a pause for a process of this size, unless the user sets one.
+fn max_pause(resident_bytes: u64) -> Duration {
+    let gib = resident_bytes as f64 / (1_u64 << 30) as f64;
+    (MAX_PAUSE + MAX_PAUSE_PER_GIB.mul_f64(gib)).min(LARGEST_MAX_PAUSE)
+}
+
+fn not_read(unread: &Unread) -> String {
+    format!("not read: {}", words::unread(unread))
 }
 
 fn no_copy(refusal: &Refusal) -> String {
@@ -385,7 +450,7 @@ impl Reading {
     }
 
     fn captured(self, capture: Capture) -> Captured {
-        let Self { facts, state, unread, left, tried_bytes, .. } = self;
-        Captured { facts, state, capture, unread, left, tried_bytes }
+        let Self { facts, state, left, tried_bytes, .. } = self;
+        Captured { facts, state, capture, left, tried_bytes }
     }
 }

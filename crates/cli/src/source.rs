@@ -328,9 +328,7 @@ impl Taken {
     fn explain(self, subject: &Subject, detail: Detail) -> Result<Why, Failure> {
         let (explanation, report) = match self {
             Self::Process { pid, mut captured, started, progress, .. } => {
-                if let Some(reason) = captured.unread {
-                    return Err(Failure::Unread { pid, reason });
-                }
+                captured.check_read(pid)?;
                 progress.account();
                 let explanation = Explanation::find(&captured.facts, subject);
                 captured.facts.forget_owners();
@@ -415,13 +413,8 @@ pub(crate) fn snapshot_quietly(
 ) -> Result<Snapshot, Failure> {
     let started = Instant::now();
     let captured = attempts::take(&capture::look(pid)?, how, detail)?;
-    match captured.unread {
-        Some(reason) => Err(Failure::Unread { pid, reason }),
-        None => {
-            let sandbox = Sandbox::of_analyses(how.sandbox);
-            Ok(sandbox.run(|| account(captured, detail, started)))
-        }
-    }
+    captured.check_read(pid)?;
+    Ok(Sandbox::of_analyses(how.sandbox).run(|| account(captured, detail, started)))
 }
 
 /// Accounts for a captured process. The examination began at `started`.

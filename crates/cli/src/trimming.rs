@@ -38,10 +38,8 @@ pub(crate) fn predict_and<T: Send>(
 ) -> Result<(TrimReport, Ledger, T), Failure> {
     let image = capture::look(pid)?;
     let captured = attempts::take_and_try(&image, how, Detail::CAUSES, Some(call))?;
-    let Captured { facts, state, tried_bytes, unread, .. } = captured;
-    if let Some(reason) = unread {
-        return Err(Failure::Unread { pid, reason });
-    }
+    captured.check_read(pid)?;
+    let Captured { facts, state, tried_bytes, .. } = captured;
     let (ledger, expected, account) = Sandbox::of_analyses(how.sandbox).run(|| {
         let ledger = Ledger::draw_up(&state, &facts);
         let expected = diagnosis::trim_expectation(&ledger, tried_bytes);

@@ -88,21 +88,31 @@ pub struct EndedCopy {
 }
 
 impl ForkPlan {
-    /// Plans a forked copy of the running process of `image`, which is not touched. A handler of `signal` that does
-    /// nothing is borrowed; rbloat itself will allocate `own_bytes` of memory.
+    /// Plans a forked copy of the running process of `image`, which is not touched; `factors` are the process's. A handler of
+    /// `signal` that does nothing is borrowed; rbloat itself will allocate `own_bytes` of memory.
     ///
     /// # Errors
     /// The reason why no copy can be made.
-    pub fn make(image: &Image<'_>, signal: i32, own_bytes: u64) -> Result<Self, Refusal> {
+    pub fn make(
+        image: &Image<'_>,
+        factors: PauseFactors,
+        signal: i32,
+        own_bytes: u64,
+    ) -> Result<Self, Refusal> {
         // The kernel walks the page tables for the flags.
         let (plan, before) = both(
-            || Self::without_flags(image, signal, own_bytes),
+            || Self::without_flags(image, factors, signal, own_bytes),
             || proc::mappings(image.state.process.pid, true).ok(),
         );
         Ok(Self { before: Mutex::new(before), ..plan? })
     }
 
-    fn without_flags(image: &Image<'_>, signal: i32, own_bytes: u64) -> Result<Self, Refusal> {
+    fn without_flags(
+        image: &Image<'_>,
+        factors: PauseFactors,
+        signal: i32,
+        own_bytes: u64,
+    ) -> Result<Self, Refusal> {
         let pid = image.state.process.pid;
         let mappings = &image.state.mappings;
         let limits = MemoryLimits::of(pid);
@@ -122,14 +132,8 @@ impl ForkPlan {
         let functions = Functions::find(image)?;
         let code = functions.addresses().filter_map(|at| mappings.find(at).cloned());
         let code = code.collect();
-        let (factors, before) = (PauseFactors::of(image), Mutex::default());
+        let before = Mutex::default();
         Ok(Self { signal, functions, code, factors, scarce, before })
-    }
-
-    /// The facts that the length of the pause depends on.
-    #[must_use]
-    pub fn factors(&self) -> PauseFactors {
-        self.factors
     }
 
     /// The system calls of the target and its copy.

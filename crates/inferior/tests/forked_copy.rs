@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use capture::{Address, Memory, PATIENCE, elf, freeze, look};
+use capture::{Address, Memory, PATIENCE, PauseFactors, elf, freeze, look};
 use inferior::{CallOutcome, Error, ForkPlan, ForkedCopy, FunctionCall, Refusal};
 use testkit::Target;
 
@@ -15,7 +15,8 @@ const WAITING: &str = "
   puts 'ready {}'; $stdout.flush; $stdin.read";
 
 fn plan(target: &Target) -> Result<ForkPlan, Refusal> {
-    ForkPlan::make(&look(target.pid()).unwrap(), SIGNAL, 0)
+    let image = look(target.pid()).unwrap();
+    ForkPlan::make(&image, PauseFactors::of(&image), SIGNAL, 0)
 }
 
 fn fork(target: &Target) -> ForkedCopy {

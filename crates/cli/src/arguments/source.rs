@@ -115,17 +115,16 @@ pub(crate) struct CaptureArguments {
     pub(crate) capture: CaptureMode,
     /// The longest pause of the process: 50ms, 2s
     ///
-    /// A freeze that reaches this limit resumes the process at once, and the report is incomplete. A forked copy is made
+    /// The default is 50 ms, and 25 ms more for each GiB of the process, but at most 500 ms. A freeze that reaches this limit resumes the process at once, and the report is incomplete. A forked copy is made
     /// only if it is expected to take less. The process may be paused up to four times, if its heap is being changed at
     /// that instant.
     #[arg(
         long,
         value_name = "TIME",
         value_parser = parse_short_time,
-        default_value = "50ms",
         hide_short_help = true
     )]
-    pub(crate) max_pause: Duration,
+    pub(crate) max_pause: Option<Duration>,
     #[command(flatten)]
     pub(crate) sandbox: SandboxArguments,
 }

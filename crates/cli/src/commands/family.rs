@@ -343,11 +343,11 @@ fn read(
         return Err(capture::Error::NoSuchProcess { pid }.into());
     }
     let captured = attempts::take(&capture::look(pid)?, how, detail)?;
-    let Captured { facts, state, capture, unread, .. } = captured;
     // Its pages are known all the same.
-    if let Some(reason) = unread {
-        findings.push(Finding::general(Severity::Error, format!("process {pid}: {reason}")));
+    if let Err(failure) = captured.check_read(pid) {
+        findings.push(Finding::general(Severity::Error, failure.to_string()));
     }
+    let Captured { facts, state, capture, .. } = captured;
     let resident = state.pages.as_ref().expect("a captured process has page states");
     let has_parent = members.iter().any(|it| it.pid == parent && lives(it));
     let memories = has_parent.then(|| capture::look(pid).ok().zip(capture::look(parent).ok()));

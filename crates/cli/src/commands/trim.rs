@@ -183,10 +183,9 @@ fn watch(
     }
     progress.end();
     let image = capture::look(pid)?;
-    let Captured { facts, state, unread, .. } = attempts::take(&image, how, Detail::CAUSES)?;
-    if let Some(reason) = unread {
-        return Err(Failure::Unread { pid, reason });
-    }
+    let captured = attempts::take(&image, how, Detail::CAUSES)?;
+    captured.check_read(pid)?;
+    let Captured { facts, state, .. } = captured;
     let returned_bytes = report.outcome.as_ref().map_or(0, TrimOutcome::returned_bytes);
     Ok(Sandbox::of_analyses(how.sandbox).run(|| {
         let after = Ledger::draw_up(&state, &facts);

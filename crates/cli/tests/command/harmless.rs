@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::{complaint, rbloat};
+use formats::CaptureMethod;
 use testkit::{ControlGroup, Target};
 
 /// A parent with the given MiB of strings and two children that share them, all of them idle. In each a thread waits
@@ -329,9 +330,44 @@ fn a_freeze_ends_at_its_deadline() {
     assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
     let report: formats::Report = crate::document(&output.stdout);
     assert!(report.malloc.is_none() && report.ruby.is_none());
-    let whats: Vec<_> = report.findings.iter().map(|finding| finding.what.as_str()).collect();
-    assert!(whats.iter().any(|what| what.contains("--max-pause allows 10 ms")), "{whats:?}");
+    let unread = report.capture.unread.expect("nothing was read");
+    assert_eq!((unread.method, unread.max_pause_ms), (CaptureMethod::Freeze, 10.0));
+    assert!(unread.expected_ms >= 10.0 && unread.enough_ms as f64 >= 2.0 * unread.expected_ms);
     let sum: u64 = report.causes.iter().map(|row| row.bytes).sum();
     assert_eq!(sum, report.process.rss_bytes);
+    assert!(target.finish());
+}
+
+/// Reports on processes of more than 2.7 GB used to need --max-pause. The advice was the limit of a freeze, many times that of a
+/// forked copy, below a verdict on memory that was not read.
+#[test]
+fn a_large_process_is_read_by_default_or_the_verdict_names_the_cheapest_limit() {
+    let target = Target::ruby(
+        "KEPT = 'x' * 3_300_000_000
+         puts 'ready {}'
+         $stdout.flush
+         $stdin.read",
+    );
+    let pid = target.pid().to_string();
+    let report = |options: &[&str]| {
+        let output = rbloat().args(["report", &pid]).args(options).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let capture = |options: &[&str]| {
+        let (status, document) = report(&[&["--json"], options].concat());
+        (status, crate::document::<formats::Report>(document.as_bytes()).capture)
+    };
+    let (status, default) = capture(&[]);
+    assert_eq!((status, default.method), (Some(0), CaptureMethod::Fork));
+    let (status, short) = capture(&["--max-pause", "10ms"]);
+    let unread = short.unread.unwrap();
+    assert_eq!((status, unread.method), (Some(6), CaptureMethod::Fork));
+    let limit = format!("{}ms", unread.enough_ms);
+    let (_, text) = report(&["--max-pause", "10ms"]);
+    let verdict = text.split("\n\n").nth(1).unwrap();
+    assert!(verdict.starts_with("Not read: "), "{text}");
+    assert!(text.contains(&format!("--max-pause {limit}")) && !text.contains("cannot account"));
+    let (status, enough) = capture(&["--max-pause", &limit]);
+    assert_eq!((status, enough.method), (Some(0), CaptureMethod::Fork));
     assert!(target.finish());
 }

@@ -14,6 +14,21 @@ pub struct Capture {
     pub elapsed_ms: f64,
     pub consistent: bool,
     pub copied_bytes: Option<u64>,
+    #[serde(default)]
+    pub unread: Option<Unread>,
+}
+
+/// The pause that reading the memory would have taken, if it was not read because the pause would have been too long.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Unread {
+    /// The method with the shortest pause that is possible.
+    pub method: CaptureMethod,
+    /// The pause that it is expected to take, in milliseconds.
+    pub expected_ms: f64,
+    /// The limit of the pause, in milliseconds.
+    pub max_pause_ms: f64,
+    /// A limit that should be enough, in milliseconds.
+    pub enough_ms: u64,
 }
 
 impl Capture {
@@ -37,6 +52,7 @@ impl Capture {
             elapsed_ms: milliseconds(elapsed),
             consistent: true,
             copied_bytes,
+            unread: None,
         }
     }
 
@@ -44,6 +60,12 @@ impl Capture {
     #[must_use]
     pub fn with_elapsed(self, elapsed: Duration) -> Self {
         Self { elapsed_ms: milliseconds(elapsed), ..self }
+    }
+
+    /// The same capture, by which the memory was not read if `unread` has a value.
+    #[must_use]
+    pub fn with_unread(self, unread: Option<Unread>) -> Self {
+        Self { unread, ..self }
     }
 }
 

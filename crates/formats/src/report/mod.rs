@@ -23,7 +23,7 @@ use crate::{Advice, Content, Deployment, MadeBy, Verdict};
 
 pub(crate) use check::check_causes;
 
-pub use capture::{Capture, CaptureMethod, milliseconds};
+pub use capture::{Capture, CaptureMethod, Unread, milliseconds};
 pub use files::MappedFile;
 pub use findings::{FindingRow, FindingSeverity};
 pub use interpreter::{FileCode, GemCode, Interpreter, InterpreterPart};

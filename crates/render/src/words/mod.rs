@@ -18,7 +18,7 @@ pub(crate) use diff::{signed, signed_count};
 pub use dominator::{dominator, dominator_label};
 pub use interpreter::interpreter_kind;
 pub use next::{command_after, command_after_diff};
-pub use verdict::verdict;
+pub use verdict::{unread, verdict};
 
 pub use crate::stable::shape;
 

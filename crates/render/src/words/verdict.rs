@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 
 use diagnosis::{MIN_BYTES, MIN_SHARE};
-use formats::{Arena, CaptureMethod, Memsize, Owner, Report};
+use formats::{Arena, CaptureMethod, Memsize, Owner, Report, Unread};
 use ledger::{Cause, CauseGroup, Count, Size, percent};
 
 use super::{VerdictWords, confidence, counted, total, trim_call};
@@ -16,9 +16,40 @@ const MAX_EVIDENCE: usize = 3;
 /// An owner is no evidence if it holds less than this fraction of the first one's memory.
 const MIN_FRACTION: u64 = 50;
 
+/// Returns the reason why the memory of a process was not read, as a clause, and the way to have it read.
+#[must_use]
+pub fn unread(unread: &Unread) -> String {
+    let pause = match unread.method {
+        CaptureMethod::Fork => "a forked copy would pause the process",
+        CaptureMethod::Freeze | CaptureMethod::Core => "the process would be paused",
+    };
+    format!(
+        "{pause} for about {:.0} ms, and the limit is {:.0} ms. Allow more with --max-pause {}ms",
+        unread.expected_ms, unread.max_pause_ms, unread.enough_ms
+    )
+}
+
+/// The verdict on a process whose memory was not read: none.
+fn of_unread(report: &Report, reason: &Unread) -> VerdictWords {
+    let unknown = Size(bytes(report, Cause::Unknown));
+    VerdictWords {
+        summary: format!("Not read: {}.", unread(reason)),
+        evidence: vec![format!(
+            "{unknown} are memory that only a report which reads it can explain"
+        )],
+        check: format!(
+            "To have it read: `rbloat report {} --max-pause {}ms`.",
+            report.process.pid, reason.enough_ms
+        ),
+    }
+}
+
 /// Returns the verdict of a report in words.
 #[must_use]
 pub fn verdict(report: &Report) -> VerdictWords {
+    if let Some(reason) = &report.capture.unread {
+        return of_unread(report, reason);
+    }
     let verdict = &report.verdict;
     let (summary, mut evidence, check) = match verdict.cause {
         Some(cause) => explained(report, cause),
