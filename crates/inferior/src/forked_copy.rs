@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use capture::arch::Registers;
 use capture::live::tracee::{Wait, wait, wait_for_stop};
-use capture::live::{BlockedSignals, LiveMemory, PageScope, Pagemap, Stop, StoppedProcess};
+use capture::live::{
+    BlockedSignals, LiveMemory, PageScope, Pagemap, ReadingPriority, Stop, StoppedProcess,
+};
 use capture::proc::{self, Rollup};
 use capture::{
     Address, Image, Mapping, Mappings, Pages, PauseFactors, ProcessState, SystemCall, both,
@@ -70,6 +72,7 @@ pub struct ForkedCopy {
     pause: Duration,
     /// The copied bytes before the copy was first made to run something, which copies pages, too.
     copied_bytes: Option<u64>,
+    priority: ReadingPriority,
     /// Dropped last, after the copy has ended.
     _blocked: BlockedSignals,
 }
@@ -206,6 +209,7 @@ pub fn fork(
     let guard = plan.scarce.as_ref().and_then(|(limits, room)| {
         MemoryGuard::start(limits.clone(), *room, Arc::clone(&copy.handle))
     });
+    let priority = ReadingPriority::raise();
     let (pages, memory) = match open_copy(child, &state, scope) {
         Ok(opened) => opened,
         Err(error) => return Err(copy.loss(guard.as_ref()).unwrap_or_else(|| error.into())),
@@ -213,7 +217,8 @@ pub fn fork(
     state.pages = pages;
     let image = Image::new(state, memory);
     let copied_bytes = None;
-    let forked = ForkedCopy { image, copy, stack, pause, copied_bytes, guard, _blocked: blocked };
+    let forked =
+        ForkedCopy { image, copy, stack, pause, copied_bytes, guard, priority, _blocked: blocked };
     Ok(Ok(forked))
 }
 
@@ -309,6 +314,7 @@ impl ForkedCopy {
             return Err(loss);
         }
         let left = self.copy.end().err();
+        drop(self.priority);
         Ok(EndedCopy { state: self.image.state, pause: self.pause, copied_bytes, left })
     }
 }

@@ -28,6 +28,7 @@ pub use mapping_query::MappingQuery;
 pub use memory::LiveMemory;
 pub use pagemap::{PageScope, Pagemap};
 pub use pause::PauseFactors;
+pub use priority::ReadingPriority;
 pub use stop::{Stop, ThreadStop};
 
 /// A limit for pauses that nearly every process meets: for callers who would rather wait than fail.

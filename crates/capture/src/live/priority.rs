@@ -19,11 +19,14 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::time::ClockId;
+use rustix::process::{getpriority_process, setpriority_process};
 
 use crate::proc::time_of;
 
 /// The lowest real-time priority: above all that compute, below all that were given one on purpose.
 const REAL_TIME: libc::sched_param = libc::sched_param { sched_priority: 1 };
+/// The nice value of threads that read a forked copy: each gets about three times the processor time of an ordinary thread.
+const READING_NICE: i32 = -5;
 /// Bytes of a helper's stack.
 const STACK: usize = 64 << 10;
 /// The longest time for which a thread of the target keeps a donated priority.
@@ -78,6 +81,35 @@ impl Drop for RealTimePriority {
     fn drop(&mut self) {
         if self.raised {
             lower(0);
+        }
+    }
+}
+
+/// More processor time for the calling thread, and for threads that it starts, than ordinary threads get, until this value is
+/// dropped on the same thread. Without the right to it (CAP_SYS_NICE) nothing changes.
+///
+/// While a forked copy exists, the kernel copies each page that the target changes. So on a busy machine, the sooner the copy is
+/// read, the less is copied. The processor time that reading takes stays the same.
+pub struct ReadingPriority {
+    raised: bool,
+    /// A priority belongs to one thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl ReadingPriority {
+    /// Raises the priority of the calling thread, unless the user has set one (nice(1)).
+    #[must_use]
+    pub fn raise() -> Self {
+        let is_ordinary = getpriority_process(None) == Ok(0);
+        let raised = is_ordinary && setpriority_process(None, READING_NICE).is_ok();
+        Self { raised, not_send: PhantomData }
+    }
+}
+
+impl Drop for ReadingPriority {
+    fn drop(&mut self) {
+        if self.raised {
+            let _ = setpriority_process(None, 0);
         }
     }
 }
@@ -228,6 +260,28 @@ mod tests {
         let before = priority(own);
         drop(RealTimePriority::raise());
         assert_eq!(priority(own), before);
+    }
+
+    #[test]
+    fn reading_threads_have_a_higher_priority_for_the_time_of_the_reading_only() {
+        // SAFETY: gettid takes nothing.
+        let own = || priority(unsafe { libc::gettid() });
+        std::thread::spawn(move || {
+            let before = own();
+            let raised = ReadingPriority::raise();
+            if !raised.raised {
+                eprintln!(
+                    "SKIPPED: this user may have no higher priority, or was given another one"
+                );
+                return;
+            }
+            assert_eq!(own(), before + READING_NICE);
+            assert_eq!(std::thread::spawn(own).join().unwrap(), before + READING_NICE);
+            drop(raised);
+            assert_eq!(own(), before);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]
