@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist release manifests service matrix matrix-slice test-arm matrix-arm lint schemas docs fuzz torture bench bench-gem experiments ci
+.PHONY: help setup build dist reproduce demo test gem gem-valgrind gem-matrix gem-dist nightly release manifests service matrix matrix-slice test-arm matrix-arm lint schemas docs fuzz torture bench bench-gem experiments ci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -53,6 +53,12 @@ gem-matrix: ## run the gem's tests on four Debian releases, and on Ruby 3.4; or 
 gem-dist: ## build the gems, with the program, and test them on four Debian releases; also for RUBIES="/opt/4.0/bin/ruby"
 	@scripts/setup ruby gcc libc6-dev
 	@scripts/gem-dist $(foreach ruby,$(RUBIES),--ruby $(ruby))
+
+nightly: ## run what takes long and seldom fails: the gem under valgrind and on other Rubies, fuzzing, aarch64
+	$(MAKE) gem-valgrind
+	$(MAKE) gem-matrix
+	$(MAKE) fuzz SECONDS=600
+	$(MAKE) test-arm
 
 matrix: ## run the tests of live processes on four Debian releases
 	@scripts/matrix
