@@ -4,6 +4,7 @@ use std::ops::{Range, RangeInclusive};
 
 use crate::arch::{Cpu, Registers};
 use crate::page_cache::PageCache;
+use crate::proc::Identity;
 use crate::{Address, Backing, Finding, Machine, Mapping, Mappings, Memory, PageState, Pages};
 
 /// The source of an image's bytes. [`Image`] decides which of them are read.
@@ -29,7 +30,7 @@ pub trait Source: Memory {
     }
 }
 
-/// The identity of the target, and some facts about it.
+/// The ids of the target, and some facts about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessInfo {
     /// The process id in rbloat's own pid namespace.
@@ -130,7 +131,9 @@ pub enum Origin {
 /// The kernel's account of the target at one instant, without a byte of its memory.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessState {
-    /// The identity of the target, and some facts about it.
+    /// The program that runs in the target; the default if there is no process, as for a core.
+    pub program: Identity,
+    /// The ids of the target, and some facts about it.
     pub process: ProcessInfo,
     /// The machine that it runs on.
     pub machine: Machine,

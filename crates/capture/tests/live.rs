@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use capture::arch::Cpu;
-use capture::{Address, Error, Memory, PATIENCE, elf, freeze, look};
+use capture::{Address, Error, Memory, PATIENCE, elf, freeze, freeze_program, look};
 use testkit::{Target, compile};
 
 const THREADS: &str = "
@@ -116,6 +116,32 @@ fn a_target_that_dies_while_it_is_looked_at_is_an_error() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(matches!(frozen.thaw(), Err(Error::Ended { .. })));
+}
+
+/// It had the start time of the program before, so the memory of one was read by the mappings of the other.
+#[test]
+fn a_program_that_was_replaced_by_an_exec_is_not_read() {
+    // Each exec has the same arguments and environment, so without random addresses only the random bytes differ.
+    let script = r#"echo 'ready {}'; read line; exec sh -c "$SCRIPT""#;
+    for random in [true, false] {
+        let mut command = testkit::command(if random { "sh" } else { "setarch" });
+        if !random {
+            command.args(["-R", "sh"]);
+        }
+        let mut target = Target::start(command.args(["-c", script]).env("SCRIPT", script));
+        target.tell("");
+        target.next_truth();
+        let vector = || fs::read(format!("/proc/{}/auxv", target.pid())).unwrap();
+        let (image, before) = (look(target.pid()).unwrap(), vector());
+        freeze_program(&image.state.program, PATIENCE).unwrap().thaw().unwrap();
+        target.tell("");
+        target.next_truth();
+        let vector = || fs::read(format!("/proc/{}/auxv", target.pid())).unwrap();
+        assert_eq!(before == vector(), !random);
+        let refused = freeze_program(&image.state.program, PATIENCE).map(drop).unwrap_err();
+        assert!(refused.to_string().contains("became another program"), "{refused}");
+        freeze(target.pid(), PATIENCE).unwrap().thaw().unwrap();
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use allocator::{Allocator, TrimCall};
 use capture::elf::{self, Module};
-use capture::{Address, Argument, Image, SystemCall, proc};
+use capture::{Address, Argument, Identity, Image, SystemCall, proc};
 use inferior::{Error, ForkedCopy, FunctionCall};
 
 use crate::failure::Failure;
@@ -9,6 +9,8 @@ use crate::failure::Failure;
 pub(crate) struct AllocatorCall {
     /// The call as a person writes it.
     pub(crate) shown: &'static str,
+    /// The program that has the function.
+    pub(crate) program: Identity,
     function: Address,
     arguments: &'static [Argument<'static>],
     system_calls: &'static [SystemCall],
@@ -29,7 +31,8 @@ impl AllocatorCall {
             proc::rollup(pid)?;
             return Err(Failure::NoTrim { pid, allocator: allocator.to_string() });
         };
-        Ok(Self { shown, function, arguments, system_calls })
+        let program = image.state.program.clone();
+        Ok(Self { shown, program, function, arguments, system_calls })
     }
 
     /// The call as it is made in a process.

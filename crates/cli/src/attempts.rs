@@ -328,7 +328,7 @@ impl<'a> Target<'a> {
     }
 
     fn forked(&self, plan: &ForkPlan) -> Result<ForkedCopy, Failure> {
-        inferior::fork(self.pid, self.max_pause, plan)?.map_err(|refusal| self.refused(refusal))
+        inferior::fork(self.max_pause, plan)?.map_err(|refusal| self.refused(refusal))
     }
 
     fn fork(&self, plan: &ForkPlan) -> Result<Attempt<Reading>, Failure> {
@@ -365,7 +365,7 @@ impl<'a> Target<'a> {
         copy_is_slow: bool,
         read: impl FnOnce(&Image<'_>) -> T,
     ) -> Result<(Result<T, Unread>, Thawed), Failure> {
-        let frozen = capture::freeze(self.pid, self.max_pause)?;
+        let frozen = capture::freeze_program(&self.image.state.program, self.max_pause)?;
         let expected = self.expected_walk();
         // The deadline is for wrong estimates. If the estimate already exceeds it, do not begin.
         let has_time = frozen.time_left().is_none_or(|left| expected <= left);

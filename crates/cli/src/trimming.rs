@@ -55,7 +55,8 @@ pub(crate) fn trim(pid: i32, call: &AllocatorCall) -> Result<TrimOutcome, Failur
     let _alone = attempts::one_at_a_time();
     let before = rss_bytes(pid)?;
     let started = Instant::now();
-    let called = inferior::call(pid, ruby::WAKEUP_SIGNAL, call.function_call(), PATIENCE, CALL)
+    let function = call.function_call();
+    let called = inferior::call(&call.program, ruby::WAKEUP_SIGNAL, function, PATIENCE, CALL)
         .map_err(|refusal| refused(pid, refusal))?;
     let (time, returned) = match called {
         CallOutcome::Returned(time) => (time, true),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use capture::live::LiveMemory;
 use capture::live::tracee::{Event, Resume, Wait, resume, wait_for_stop};
-use capture::{Address, Argument, Memory, SystemCall, proc};
+use capture::{Address, Argument, Identity, Memory, SystemCall, proc};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
@@ -42,7 +42,7 @@ pub enum CallOutcome {
     StillRunning,
 }
 
-/// Lets one thread of the running process `pid` call a function, as if in a handler of `signal`; the others run on.
+/// Lets one thread of `program`, which runs, call a function, as if in a handler of `signal`; the others run on.
 /// Waits up to `patience` for a thread at a safe point, and up to `max_time` for the function to return.
 ///
 /// The target's own handler of `signal` must do nothing. The function must be one that may be called wherever a thread
@@ -51,7 +51,7 @@ pub enum CallOutcome {
 /// # Errors
 /// The reason why it was not called. The target is unchanged, except perhaps for [`Refusal::Lost`].
 pub fn call(
-    pid: i32,
+    program: &Identity,
     signal: i32,
     call: FunctionCall<'_>,
     patience: Duration,
@@ -62,7 +62,7 @@ pub fn call(
     // The return from the handler.
     system_calls.push(SystemCall::any(libc::SYS_rt_sigreturn));
     let (tid, started) = loop {
-        let called = at_a_safe_point(pid, signal, false, &system_calls, |thread, _| {
+        let called = at_a_safe_point(program, signal, false, &system_calls, |thread, _| {
             let arguments = write_arguments(thread.tid(), thread.scratch(), call.arguments)?;
             thread.set_to_call(call.function, arguments)?;
             // The thread is released next. By the time we run again, the call may be over.
@@ -77,6 +77,7 @@ pub fn call(
     };
     // The kernel blocks a signal while its handler runs, so /proc shows when the function has returned, and the thread
     // need not be stopped again.
+    let pid = program.pid();
     while proc::signal_sets(pid, tid).is_some_and(|signals| signals.blocks(signal)) {
         if started.elapsed() >= max_time {
             return Ok(CallOutcome::StillRunning);

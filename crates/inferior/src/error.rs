@@ -40,6 +40,9 @@ pub enum Refusal {
     /// No thread is at a safe point.
     #[error("no thread of the process waits where a signal handler may run: it computes")]
     NoSafePoint,
+    /// The process has ended, or become another program by exec, so the addresses of its functions are of no use.
+    #[error("the process has ended or become another program (exec)")]
+    OtherProgram,
     /// The process is stopped by SIGSTOP or by a terminal.
     #[error("the process is stopped by a signal (SIGSTOP, SIGTSTP)")]
     Suspended,

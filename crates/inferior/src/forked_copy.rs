@@ -23,7 +23,7 @@ use capture::live::{
 };
 use capture::proc::{self, Rollup};
 use capture::{
-    Address, Image, Mapping, Mappings, Pages, PauseFactors, ProcessState, SystemCall, both,
+    Address, Identity, Image, Mappings, Pages, PauseFactors, ProcessState, SystemCall, both,
 };
 use nix::errno::Errno;
 use nix::sys::ptrace;
@@ -49,8 +49,8 @@ pub struct ForkPlan {
     /// The signal whose handler is borrowed.
     signal: i32,
     functions: Functions,
-    /// The mappings of these functions. If they differ at the fork, it is another program by then.
-    code: Vec<Mapping>,
+    /// The program that has these functions.
+    program: Identity,
     factors: PauseFactors,
     /// The limits to be watched while the copy is read, and their room before; `None` if there is room for everything
     /// that the target can write.
@@ -117,13 +117,12 @@ impl ForkPlan {
         own_bytes: u64,
     ) -> Result<Self, Refusal> {
         let pid = image.state.process.pid;
-        let mappings = &image.state.mappings;
         let limits = MemoryLimits::of(pid);
         let mut scarce = None;
         if let Some(room_bytes) = limits.room_bytes(own_bytes)
             && let Ok(counts) = proc::memory_counts(pid)
         {
-            let need = MemoryNeed::of(&counts, mappings.iter().count() as u64);
+            let need = MemoryNeed::of(&counts, image.state.mappings.iter().count() as u64);
             if room_bytes < need.fixed_bytes + need.anonymous_bytes {
                 let needed_bytes = need.measured_bytes(pid);
                 if room_bytes < needed_bytes {
@@ -133,10 +132,9 @@ impl ForkPlan {
             }
         }
         let functions = Functions::find(image)?;
-        let code = functions.addresses().filter_map(|at| mappings.find(at).cloned());
-        let code = code.collect();
+        let program = image.state.program.clone();
         let before = Mutex::default();
-        Ok(Self { signal, functions, code, factors, scarce, before })
+        Ok(Self { signal, functions, program, factors, scarce, before })
     }
 
     /// The system calls of the target and its copy.
@@ -145,13 +143,6 @@ impl ForkPlan {
         let [wait, sigreturn] = reaping_calls(&self.functions);
         [clone, wait, SystemCall::any(libc::SYS_exit_group), sigreturn]
     }
-
-    fn is_of(&self, state: &ProcessState) -> bool {
-        self.code.iter().all(|code| {
-            let now = state.mappings.find(code.range.start);
-            now.is_some_and(|now| now.range == code.range && now.backing == code.backing)
-        })
-    }
 }
 
 /// The system calls that reap an ended copy.
@@ -159,7 +150,7 @@ fn reaping_calls(functions: &Functions) -> [SystemCall; 2] {
     [functions.system_call(libc::SYS_wait4), SystemCall::any(libc::SYS_rt_sigreturn)]
 }
 
-/// Stops every thread of `pid`, lets one of them make the copy, and releases them.
+/// Stops every thread of the process that `plan` is for, lets one of them make the copy, and releases them.
 ///
 /// During the pause, only those page states are read that the page tables of the copy lack. The calling thread traces
 /// the copy until that ends. After a [`Refusal`] the target continues without a copy. It is unchanged then, except
@@ -167,16 +158,14 @@ fn reaping_calls(functions: &Functions) -> [SystemCall; 2] {
 ///
 /// # Errors
 /// If there is no such process, it has no memory, it is traced already, the kernel refuses, or a thread does not stop
-/// within `max_pause`; if it ended, or became another program, while it was stopped.
-pub fn fork(
-    pid: i32,
-    max_pause: Duration,
-    plan: &ForkPlan,
-) -> Result<Result<ForkedCopy, Refusal>, Error> {
+/// within `max_pause`; if it has ended, or become another program, since it was planned.
+pub fn fork(max_pause: Duration, plan: &ForkPlan) -> Result<Result<ForkedCopy, Refusal>, Error> {
+    let pid = plan.program.pid();
     let blocked = BlockedSignals::requests_to_end();
     capture::check(pid)?;
     let before = plan.before.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let mut stopped = StoppedProcess::stop(pid, max_pause, PageScope::NotCopiedByFork, before)?;
+    let mut stopped =
+        StoppedProcess::stop(&plan.program, max_pause, PageScope::NotCopiedByFork, before)?;
     let since = stopped.stop.since();
     let expected = since.elapsed() + plan.factors.copy();
     if expected > max_pause {
@@ -194,7 +183,7 @@ pub fn fork(
     let copy = CopyProcess {
         pid: child,
         handle,
-        parent: pid,
+        program: plan.program.clone(),
         signal: plan.signal,
         functions,
         ended: false,
@@ -299,7 +288,7 @@ impl ForkedCopy {
     }
 
     pub(crate) fn killed(&self) -> Error {
-        Error::CopyKilled { pid: self.copy.parent }
+        Error::CopyKilled { pid: self.copy.program.pid() }
     }
 
     /// Ends the copy, and lets the target reap it, without the target noticing.
@@ -323,7 +312,8 @@ impl ForkedCopy {
 struct CopyProcess {
     pid: i32,
     handle: Arc<ProcessHandle>,
-    parent: i32,
+    /// The program that it was copied from.
+    program: Identity,
     signal: i32,
     functions: Functions,
     ended: bool,
@@ -346,7 +336,7 @@ impl CopyProcess {
 
     /// Returns the reason why it cannot be read any more; `None` if it can.
     fn loss(&self, guard: Option<&MemoryGuard>) -> Option<Error> {
-        let pid = self.parent;
+        let pid = self.program.pid();
         if guard.is_some_and(MemoryGuard::has_ended_copy) {
             return Some(Error::CopyEndedForRoom { pid });
         }
@@ -364,7 +354,7 @@ impl CopyProcess {
         self.handle.kill();
         let deadline = Instant::now() + DYING;
         while !matches!(wait_for_stop(self.pid, DYING), Wait::Gone) && Instant::now() < deadline {}
-        reap(self.parent, self.signal, &self.functions)
+        reap(&self.program, self.signal, &self.functions)
     }
 }
 
@@ -379,9 +369,6 @@ impl Drop for CopyProcess {
 /// Lets one of the stopped threads make the copy. Returns the copy's process id in our namespace, and its stack.
 fn copy_in(stopped: &mut StoppedProcess, plan: &ForkPlan) -> Result<(i32, Address), Refusal> {
     let StoppedProcess { stop, state, pagemap, .. } = stopped;
-    if !plan.is_of(state) {
-        return Err(Refusal::Lost);
-    }
     let pid = state.process.pid;
     let mut refusal = Refusal::NoSafePoint;
     for (tid, stack_pointer) in safe_threads(stop, pagemap)? {
@@ -429,17 +416,17 @@ fn safe_threads(stop: &Stop, pagemap: &Pagemap) -> Result<Vec<(i32, Address)>, R
 ///
 /// # Errors
 /// The reason, if some could not be reaped.
-fn reap(pid: i32, signal: i32, functions: &Functions) -> Result<(), Refusal> {
+fn reap(program: &Identity, signal: i32, functions: &Functions) -> Result<(), Refusal> {
     let deadline = Instant::now() + REAPING;
     let system_calls = reaping_calls(functions);
     // Only clone(2) as it is used here creates children whose end sends no signal.
-    let ended_copies = || proc::ended_without_signal(pid);
+    let ended_copies = || proc::ended_without_signal(program.pid());
     loop {
         let zombies = ended_copies();
         if zombies.is_empty() {
             return Ok(());
         }
-        match at_a_safe_point(pid, signal, true, &system_calls, |thread, pending| {
+        match at_a_safe_point(program, signal, true, &system_calls, |thread, pending| {
             for &zombie in &zombies {
                 let options = (libc::WNOHANG | libc::__WALL) as u64;
                 let arguments = [zombie as u64, 0, options, 0, 0, 0];
@@ -472,9 +459,10 @@ mod tests {
         child.wait().unwrap();
         let pid = child.id().cast_signed();
         assert!(open_copy(pid, &ProcessState::default(), PageScope::All).is_err());
-        let functions = Functions::find(&capture::look(own).unwrap()).unwrap();
+        let image = capture::look(own).unwrap();
+        let (functions, program) = (Functions::find(&image).unwrap(), image.state.program.clone());
         let handle = Arc::new(ProcessHandle::open(pid));
-        let copy = CopyProcess { pid, handle, parent: own, signal: 0, functions, ended: true };
+        let copy = CopyProcess { pid, handle, program, signal: 0, functions, ended: true };
         assert!(matches!(copy.loss(None), Some(Error::CopyKilled { pid }) if pid == own));
     }
 }

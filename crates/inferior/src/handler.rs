@@ -6,7 +6,9 @@ use std::time::Duration;
 use capture::arch::{self, CLONE_FUNCTION, Registers, SYSTEM_CALL_BYTES, SYSTEM_CALL_RETURN};
 use capture::live::tracee::{Event, Resume, Wait, resume, wait_for_stop};
 use capture::live::{Pagemap, Stop};
-use capture::{Address, Error, Image, Memory, SystemCall, Unreadable, arch::page_size, elf, proc};
+use capture::{
+    Address, Error, Identity, Image, Memory, SystemCall, Unreadable, arch::page_size, elf, proc,
+};
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -70,10 +72,6 @@ impl Functions {
     /// The address after the instruction that calls the kernel.
     fn after_call(&self) -> Address {
         self.instruction.offset(SYSTEM_CALL_BYTES)
-    }
-
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = Address> {
-        [self.instruction, self.exit].into_iter().chain(self.clone)
     }
 }
 
@@ -275,8 +273,8 @@ fn restart_after(pid: i32, tid: i32, signal: i32) -> Result<(), Refusal> {
     }
 }
 
-/// Takes one thread that is at a safe point, and may make all of `system_calls`, to its handler of `signal`, hands it to
-/// `run`, and releases it; the other threads run on. Tries each such thread once.
+/// Takes one thread of `program` that is at a safe point, and may make all of `system_calls`, to its handler of `signal`,
+/// hands it to `run`, and releases it; the other threads run on. Tries each such thread once.
 ///
 /// A thread of the target that does not stop in time cannot be detached by its tracer. The kernel detaches it when the
 /// tracer ends, so the tracer is a thread of ours that does nothing else.
@@ -284,7 +282,7 @@ fn restart_after(pid: i32, tid: i32, signal: i32) -> Result<(), Refusal> {
 /// With `restarts` the thread's system call starts again afterwards. That is for calls that take milliseconds: a signal
 /// that arrives meanwhile does not end the system call either.
 pub(crate) fn at_a_safe_point<T: Send>(
-    pid: i32,
+    program: &Identity,
     signal: i32,
     restarts: bool,
     system_calls: &[SystemCall],
@@ -292,19 +290,20 @@ pub(crate) fn at_a_safe_point<T: Send>(
 ) -> Result<T, Refusal> {
     std::thread::scope(|scope| {
         let tracer = Builder::new()
-            .spawn_scoped(scope, || try_each(pid, signal, restarts, system_calls, run));
+            .spawn_scoped(scope, || try_each(program, signal, restarts, system_calls, run));
         let tracer = tracer.map_err(|_| Refusal::Lost)?;
         tracer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
 fn try_each<T>(
-    pid: i32,
+    program: &Identity,
     signal: i32,
     restarts: bool,
     system_calls: &[SystemCall],
     run: impl FnOnce(&BorrowedHandler, &mut i32) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
+    let pid = program.pid();
     let mappings = proc::mappings(pid, false).map_err(|_| Refusal::Lost)?;
     let tids = proc::threads(pid).map_err(|_| Refusal::Lost)?;
     let candidate = |tid| {
@@ -325,6 +324,10 @@ fn try_each<T>(
             Err(_) => continue,
         };
         let Some((_, state)) = stop.stopped().next() else { continue };
+        // Another thread can make an exec at any time, but that ends this one.
+        if program.verify().is_err() {
+            return Err(Refusal::OtherProgram);
+        }
         if state.by_job_control {
             return Err(Refusal::Suspended);
         }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use capture::{Address, Memory, PATIENCE, PauseFactors, elf, freeze, look};
+use capture::{Address, Image, Memory, PATIENCE, PauseFactors, elf, freeze, look};
 use inferior::{CallOutcome, Error, ForkPlan, ForkedCopy, FunctionCall, Refusal};
 use testkit::Target;
 
@@ -22,7 +22,7 @@ fn plan(target: &Target) -> Result<ForkPlan, Refusal> {
 fn fork(target: &Target) -> ForkedCopy {
     let plan = plan(target).unwrap();
     loop {
-        match inferior::fork(target.pid(), PATIENCE, &plan).unwrap() {
+        match inferior::fork(PATIENCE, &plan).unwrap() {
             Ok(forked) => return forked,
             // The target is ready, but may not wait yet. Then the only thread that waits may be one with a filter.
             Err(Refusal::NoSafePoint | Refusal::Seccomp) => {}
@@ -38,12 +38,54 @@ fn refusal(target: &Target) -> Refusal {
         Err(refusal) => return refusal,
     };
     loop {
-        match inferior::fork(target.pid(), PATIENCE, &plan).unwrap() {
+        match inferior::fork(PATIENCE, &plan).unwrap() {
             Ok(_) => panic!("a copy was made"),
             Err(Refusal::NoSafePoint) => {}
             Err(refusal) => return refusal,
         }
     }
+}
+
+/// A call of getppid(2).
+fn harmless_call(image: &Image<'_>) -> FunctionCall<'static> {
+    let modules = elf::modules(image);
+    let getppid = modules.iter().find_map(|it| it.symbol(image, "getppid").ok().flatten());
+    let function = getppid.unwrap().address;
+    FunctionCall { function, arguments: &[], system_calls: &[] }
+}
+
+/// Becomes another Ruby program when it is told to.
+const EXECS: &str = "
+  Thread.new { sleep }
+  puts 'ready {}'; $stdout.flush; $stdin.gets
+  exec RbConfig.ruby, '-e', %q(Thread.new { sleep }; puts 'ready {}'; $stdout.flush; $stdin.read)";
+
+#[test]
+fn a_process_that_became_another_program_since_it_was_looked_at_is_not_touched() {
+    let mut target = Target::ruby(EXECS);
+    let image = look(target.pid()).unwrap();
+    let (call, plan) = (harmless_call(&image), plan(&target).unwrap());
+    target.tell("");
+    target.next_truth();
+    let refused = inferior::fork(PATIENCE, &plan).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("became another program"), "{refused}");
+    let called = inferior::call(&image.state.program, SIGNAL, call, PATIENCE, PATIENCE);
+    assert_eq!(called, Err(Refusal::OtherProgram));
+    fork(&target).end().unwrap();
+    assert!(target.finish());
+}
+
+/// The system call that reaps the copy was made at an address of the program before.
+#[test]
+fn a_process_that_becomes_another_program_while_its_copy_is_read_runs_on() {
+    let mut target = Target::ruby(EXECS);
+    let forked = fork(&target);
+    target.tell("");
+    target.next_truth();
+    assert_eq!(forked.end().unwrap().left, Some(Refusal::OtherProgram));
+    // The next copy lets both be reaped.
+    assert_eq!(fork(&target).end().unwrap().left, None);
+    assert!(target.finish());
 }
 
 #[test]
@@ -313,11 +355,8 @@ fn a_thread_that_does_not_stop_is_detached_before_we_end() {
     }
     // The frozen threads, which wait for an event, are tried first. The main thread, which reads, makes the call.
     let image = look(target.pid()).unwrap();
-    let modules = elf::modules(&image);
-    let getppid = modules.iter().find_map(|it| it.symbol(&image, "getppid").ok().flatten());
-    let function = getppid.unwrap().address;
-    let call = FunctionCall { function, arguments: &[], system_calls: &[] };
-    let called = inferior::call(target.pid(), SIGNAL, call, PATIENCE, PATIENCE);
+    let call = harmless_call(&image);
+    let called = inferior::call(&image.state.program, SIGNAL, call, PATIENCE, PATIENCE);
     let status = |tid: &String, key: &str| {
         let text = fs::read_to_string(format!("/proc/{}/task/{tid}/status", target.pid())).unwrap();
         text.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim().to_string()

@@ -17,7 +17,7 @@ mod states;
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::proc::{MAX_COMMAND, kept_variables};
+use crate::proc::{Identity, MAX_COMMAND, kept_variables};
 use crate::text::one_line;
 use crate::{
     Backing, Error, Finding, Image, Machine, Mapping, Mappings, Origin, Pages, ProcessInfo,
@@ -89,6 +89,7 @@ pub fn read_core(file: CoreFile, sysroot: &Sysroot) -> Result<Core, Error> {
     // A core has no count of resident pages, but it has no more pages than were dumped.
     let dumped_bytes: u64 = dumped.segments.iter().map(|segment| segment.present).sum();
     let state = ProcessState {
+        program: Identity::default(),
         rss_bounds: Some(process.rss_bytes..=dumped_bytes),
         process,
         machine,

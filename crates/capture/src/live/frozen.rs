@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::proc::{self, Identity};
 use crate::{Error, Image, ProcessState};
 
 use super::{BlockedSignals, LiveMemory, PageScope, StoppedProcess};
-use crate::proc;
 
 /// A process that is stopped, and its image.
 ///
@@ -42,25 +42,35 @@ struct Tracer {
     _blocked: BlockedSignals,
 }
 
-/// Stops every thread of `pid`, and reads the kernel's account of it, page states before any memory. Nothing is
-/// written to the target.
+/// Freezes the program that runs in process `pid`: see [`freeze_program`].
+///
+/// # Errors
+/// As [`freeze_program`].
+pub fn freeze(pid: i32, max_pause: Duration) -> Result<Frozen, Error> {
+    proc::check_has_memory(pid)?;
+    freeze_program(&Identity::of(pid)?, max_pause)
+}
+
+/// Stops every thread of the process of `program`, and reads the kernel's account of it, page states before any memory.
+/// Nothing is written to the target.
 ///
 /// The target is stopped for at most `max_pause`, unless it was already stopped by SIGSTOP or a similar signal: then
 /// there is no limit. At the deadline the target continues, and later reads of its image return nothing.
 ///
 /// # Errors
-/// If there is no such process, it has no memory, it is traced already, the kernel refuses, or a thread does not stop
-/// within `max_pause`. The target continues then.
-pub fn freeze(pid: i32, max_pause: Duration) -> Result<Frozen, Error> {
+/// If there is no such process, it has no memory, it is traced already, the kernel refuses, a thread does not stop
+/// within `max_pause`, or another program runs in the process. The target continues then.
+pub fn freeze_program(program: &Identity, max_pause: Duration) -> Result<Frozen, Error> {
+    let pid = program.pid();
     let blocked = BlockedSignals::job_control();
     proc::check_has_memory(pid)?;
     let expired = Arc::new(AtomicBool::new(false));
     let memory = LiveMemory::open(pid)?.until(Arc::clone(&expired));
     let (ready, stopped) = sync_channel(1);
     let (release, released) = channel();
-    let expires = Arc::clone(&expired);
+    let (expires, program) = (Arc::clone(&expired), program.clone());
     let thread = Builder::new()
-        .spawn(move || stop_until(pid, max_pause, &ready, &released, &expires))
+        .spawn(move || stop_until(&program, max_pause, &ready, &released, &expires))
         .map_err(|source| Error::Ptrace { pid, tid: pid, source })?;
     let mut tracer = Tracer { deadline: None, release, thread, expired, _blocked: blocked };
     match stopped.recv() {
@@ -75,14 +85,14 @@ pub fn freeze(pid: i32, max_pause: Duration) -> Result<Frozen, Error> {
 
 /// Stops the target, sends the kernel's account of it, and releases it in time. Returns the pause.
 fn stop_until(
-    pid: i32,
+    program: &Identity,
     max_pause: Duration,
     ready: &SyncSender<(ProcessState, Option<Instant>)>,
     released: &Receiver<()>,
     expired: &AtomicBool,
 ) -> Result<Duration, Error> {
     let StoppedProcess { stop, state, .. } =
-        StoppedProcess::stop(pid, max_pause, PageScope::All, None)?;
+        StoppedProcess::stop(program, max_pause, PageScope::All, None)?;
     let since = stop.since();
     let deadline = (!stop.was_suspended()).then(|| since + max_pause);
     let _ = ready.send((state, deadline));

@@ -19,11 +19,12 @@ pub mod tracee;
 
 use std::time::Duration;
 
-use crate::{Error, Image, Machine, Mappings, ProcessState, proc};
+use crate::proc::{self, Identity};
+use crate::{Error, Image, Machine, Mappings, ProcessState};
 
 pub use blocked_signals::{BlockedSignals, unblock_signals};
 pub use frames::{PageFrame, groups_of_frames, map_counts, page_frames};
-pub use frozen::{Frozen, Thawed, freeze};
+pub use frozen::{Frozen, Thawed, freeze, freeze_program};
 pub use mapping_query::MappingQuery;
 pub use memory::LiveMemory;
 pub use pagemap::{PageScope, Pagemap};
@@ -47,34 +48,36 @@ pub struct StoppedProcess {
 }
 
 impl StoppedProcess {
-    /// Stops every thread of `pid` within `max_pause`, and reads its mappings, the page states of `scope`, and its
-    /// registers. `before` are its mappings with the kernel's flags from shortly before, if they have been read.
+    /// Stops every thread of the process of `program` within `max_pause`, and reads its mappings, the page states of `scope`,
+    /// and its registers. `before` are its mappings with the kernel's flags from shortly before, if they have been read.
     ///
     /// # Errors
-    /// If there is no such process, the kernel refuses, a thread does not stop in time, or the process ends.
+    /// If there is no such process, the kernel refuses, a thread does not stop in time, or the process ends or becomes another
+    /// program.
     pub fn stop(
-        pid: i32,
+        program: &Identity,
         max_pause: Duration,
         scope: PageScope,
         before: Option<Mappings>,
     ) -> Result<Self, Error> {
+        let pid = program.pid();
         // Everything that need not be of the very instant is read before.
         let before = before.map_or_else(|| proc::mappings(pid, true), Ok)?;
-        let mut process = proc::process_info(pid)?;
+        let mut process = proc::process_info(program)?;
         process.thread_names = proc::thread_names(pid);
         let rss_error = proc::RssError::of_this_kernel();
         let pagemap = Pagemap::open(pid)?;
         let stop = Stop::all_threads(pid, max_pause)?;
+        // An open file of /proc keeps the memory that the process had before an exec.
+        program.verify()?;
         let (mappings, pages, scope) = pagemap.read(&before, scope)?;
         let threads = stop.threads()?;
         process.rss_bytes = proc::resident_bytes(pid)?;
-        if process.started_ticks != Some(stop.start_time()) {
-            return Err(Error::Ended { pid, how: "ended" });
-        }
         let rss = process.rss_bytes;
         let rss_error = rss_error.bytes(threads.len());
         let rss_bounds = Some(rss.saturating_sub(rss_error)..=rss.saturating_add(rss_error));
         let state = ProcessState {
+            program: program.clone(),
             process,
             machine: Machine::own(),
             mappings,
@@ -118,9 +121,11 @@ pub fn check(pid: i32) -> Result<(), Error> {
 /// # Errors
 /// If there is no such process, it has no memory, or the kernel refuses.
 pub fn look(pid: i32) -> Result<Image<'static>, Error> {
-    let process = proc::process_info(pid)?;
+    // Read first, so that everything else is of this program if it is verified later.
+    let program = Identity::of(pid)?;
+    let process = proc::process_info(&program)?;
     let mappings = proc::mappings(pid, false)?;
-    let state =
-        ProcessState { process, machine: Machine::own(), mappings, ..ProcessState::default() };
+    let machine = Machine::own();
+    let state = ProcessState { program, process, machine, mappings, ..ProcessState::default() };
     Ok(Image::new(state, LiveMemory::open_unscanned(pid)?))
 }

@@ -29,7 +29,6 @@ const POLL: Duration = Duration::from_micros(50);
 /// thread of ours that stops a process must end soon: see [`super::on_a_thread_of_its_own`].
 pub struct Stop {
     pid: i32,
-    start_time: u64,
     /// When the first thread was asked to stop.
     since: Instant,
     /// The threads that were seized, ascending by id.
@@ -75,7 +74,7 @@ impl Stop {
     /// If there is no such process, the kernel refuses, or a thread does not stop within `patience`. The stopped
     /// threads continue then.
     pub fn all_threads(pid: i32, patience: Duration) -> Result<Self, Error> {
-        let mut stop = Self::none_yet(pid)?;
+        let mut stop = Self::none_yet(pid);
         // A seized thread runs on, so everything that takes time is done before the first is stopped.
         stop.seize_new()?;
         stop.threads.reserve(NEW_THREADS);
@@ -131,7 +130,7 @@ impl Stop {
     /// # Errors
     /// If there is no such process, the kernel refuses, or the thread does not stop within `patience`.
     pub fn one_thread(pid: i32, tid: i32, patience: Duration) -> Result<Self, Error> {
-        let mut stop = Self::none_yet(pid)?;
+        let mut stop = Self::none_yet(pid);
         if stop.seize(tid)? {
             stop.threads.push(Seized { tid, stop: None });
             stop.interrupt(0)?;
@@ -140,17 +139,16 @@ impl Stop {
         Ok(stop)
     }
 
-    fn none_yet(pid: i32) -> Result<Self, Error> {
-        Ok(Self {
+    fn none_yet(pid: i32) -> Self {
+        Self {
             pid,
-            start_time: proc::start_time(pid)?,
             since: Instant::now(),
             threads: Vec::new(),
             _blocked: BlockedSignals::job_control(),
             donors: PriorityDonors::default(),
             _priority: RealTimePriority::none(),
             not_send: PhantomData,
-        })
+        }
     }
 
     /// Donates a real-time priority to the stopped thread `tid`, so that it runs at once when it is resumed for a
@@ -165,11 +163,6 @@ impl Stop {
     #[must_use]
     pub fn since(&self) -> Instant {
         self.since
-    }
-
-    /// The start time of the process, in clock ticks since boot.
-    pub(crate) fn start_time(&self) -> u64 {
-        self.start_time
     }
 
     /// Seizes all threads that are not seized yet; they run on.

@@ -3,6 +3,7 @@
 //! Nothing here stops a process or reads its memory. Each answer is of its own instant.
 
 mod cgroup;
+mod identity;
 mod memory;
 mod rights;
 mod threads;
@@ -20,6 +21,7 @@ use crate::text::one_line;
 use crate::{Error, Mappings, ProcessInfo, Sysroot};
 
 pub use cgroup::{ControlGroup, GroupMemory, KernelMemory, control_groups, group_memory};
+pub use identity::Identity;
 pub(crate) use memory::RssError;
 pub use memory::resident_bytes;
 pub use memory::{
@@ -169,8 +171,9 @@ pub fn command_line(pid: i32) -> Result<String, Error> {
     Ok(words)
 }
 
-/// Describes the process `pid`.
-pub(crate) fn process_info(pid: i32) -> Result<ProcessInfo, Error> {
+/// Describes the process of `program`.
+pub(crate) fn process_info(program: &Identity) -> Result<ProcessInfo, Error> {
+    let (pid, started) = (program.pid(), program.started_ticks());
     let status = status(pid)?;
     let environment = match read(pid, "environ") {
         Ok(variables) => Some(kept_variables(&String::from_utf8_lossy(&variables))),
@@ -178,7 +181,6 @@ pub(crate) fn process_info(pid: i32) -> Result<ProcessInfo, Error> {
         Err(Error::NotPermitted { .. }) => None,
         Err(error) => return Err(error),
     };
-    let started = start_time(pid)?;
     Ok(ProcessInfo {
         pid,
         started_ticks: Some(started),

@@ -1,15 +1,12 @@
 //! A process and its descendants.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use procfs_core::process::Stat;
 
-use super::{open, parse, processes, read, status, threads, time};
+use super::{Identity, parse, processes, status, threads, time};
 use crate::arch::page_size;
-use crate::live::Pagemap;
-use crate::{Address, PageState};
 
 /// A process and its descendants over time.
 ///
@@ -107,11 +104,18 @@ impl Tree {
 #[must_use]
 pub fn family(pid: i32) -> Vec<Member> {
     let Some(named) = member(pid) else { return Vec::new() };
+    let program = Identity::of(pid).ok();
+    let has_same_exec = |other: i32| {
+        other == pid
+            || program
+                .as_ref()
+                .zip(Identity::of(other).ok())
+                .is_some_and(|(program, other)| other.is_of_same_exec(program))
+    };
     let mut members: Vec<Member> =
         processes().unwrap_or_default().into_iter().filter_map(member).collect();
     // Another rbloat may read one of them.
-    members
-        .retain(|it| !it.is_copy && are_related(&named, it) && were_started_together(pid, it.pid));
+    members.retain(|it| !it.is_copy && are_related(&named, it) && has_same_exec(it.pid));
     if members.is_empty() {
         members.push(named);
     }
@@ -136,37 +140,6 @@ pub fn parent_in_family(pid: i32) -> Option<i32> {
 /// An exec moves the stack, whose address is random.
 fn are_related(parent: &Member, child: &Member) -> bool {
     parent.program != 0 && parent.program == child.program
-}
-
-/// True if both processes were started by the same exec: it gave them the same auxiliary vector, which has the random addresses of
-/// the program and its stack, and the same random bytes. These decide if addresses are not random. They are not compared if one of
-/// both processes has their page in swap.
-fn were_started_together(one: i32, other: i32) -> bool {
-    if one == other {
-        return true;
-    }
-    let [Ok(vector), Ok(others)] = [one, other].map(|pid| read(pid, "auxv")) else { return false };
-    vector == others
-        && random_bytes(one, &vector)
-            .zip(random_bytes(other, &vector))
-            .is_none_or(|(one, other)| one == other)
-}
-
-/// Returns the random bytes of the last exec, to which this auxiliary vector refers, if their page is resident.
-fn random_bytes(pid: i32, vector: &[u8]) -> Option<[u8; 16]> {
-    let (words, _) = vector.as_chunks::<8>();
-    let mut pairs = words.chunks_exact(2);
-    let [_, at] = pairs.find(|pair| u64::from_ne_bytes(pair[0]) == libc::AT_RANDOM)? else {
-        return None;
-    };
-    let at = Address(u64::from_ne_bytes(*at));
-    let mut bytes = [0; 16];
-    let length = bytes.len() as u64;
-    if Pagemap::open(pid).ok()?.state_at(at, length) != (Some(PageState::Anonymous), length) {
-        return None;
-    }
-    open(pid, "mem").ok()?.read_exact_at(&mut bytes, at.0).ok()?;
-    Some(bytes)
 }
 
 /// Returns the children of process `pid`, zombies included; none if there is no such process.
