@@ -164,6 +164,24 @@ fn what_cannot_be_looked_at_is_named() {
     ended.wait().unwrap();
 }
 
+/// An exec waits until the tracer of the ended threads has noticed their end, and a tracer that seizes another thread meanwhile
+/// waits for the exec. Both waited until the pause reached its limit, or for ever.
+#[test]
+fn a_process_whose_threads_make_execs_hangs_neither_itself_nor_us() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile("execs", folder.path(), &["-pthread"]);
+    let target = Target::start(&mut testkit::command(program));
+    let mut replaced = 0;
+    for _ in 0..300 {
+        match freeze(target.pid(), PATIENCE).map(drop) {
+            Err(error @ Error::DoesNotStop { .. }) => panic!("{error}"),
+            Err(Error::Ended { how: "became another program", .. }) => replaced += 1,
+            _ => {}
+        }
+    }
+    assert!(replaced > 0);
+}
+
 #[test]
 fn a_thread_is_no_process() {
     let target = Target::ruby(THREADS);

@@ -5,6 +5,7 @@
 //! ([`tracee`]), page states ([`Pagemap`]) and memory ([`LiveMemory`]).
 
 mod blocked_signals;
+mod end_watch;
 mod frames;
 mod frozen;
 pub mod kernel_program;

@@ -13,6 +13,7 @@ use crate::arch::Registers;
 use crate::{Error, Thread, proc};
 
 use super::BlockedSignals;
+use super::end_watch::EndWatch;
 use super::priority::{PriorityDonors, RealTimePriority};
 use super::tracee::{self, Event, Resume, Wait, wait};
 
@@ -75,8 +76,9 @@ impl Stop {
     /// threads continue then.
     pub fn all_threads(pid: i32, patience: Duration) -> Result<Self, Error> {
         let mut stop = Self::none_yet(pid);
+        let watch = EndWatch::start();
         // A seized thread runs on, so everything that takes time is done before the first is stopped.
-        stop.seize_new()?;
+        stop.seize_new(&watch)?;
         stop.threads.reserve(NEW_THREADS);
         stop.donors = PriorityDonors::start(stop.threads.len().min(MAX_DONORS));
         stop._priority = RealTimePriority::raise();
@@ -98,7 +100,7 @@ impl Stop {
                 return Err(Error::NewThreads { pid, milliseconds: patience.as_millis() });
             }
             interrupted = stop.threads.len();
-            stop.seize_new()?;
+            stop.seize_new(&watch)?;
         }
     }
 
@@ -166,12 +168,13 @@ impl Stop {
     }
 
     /// Seizes all threads that are not seized yet; they run on.
-    fn seize_new(&mut self) -> Result<(), Error> {
+    fn seize_new(&mut self, watch: &EndWatch) -> Result<(), Error> {
         self.threads.sort_unstable_by_key(|thread| thread.tid);
         let known = self.threads.len();
         for tid in proc::thread_ids(self.pid)? {
             let is_known = self.threads[..known].binary_search_by_key(&tid, |it| it.tid).is_ok();
             if !is_known && self.seize(tid)? {
+                watch.add(tid);
                 self.threads.push(Seized { tid, stop: None });
             }
         }
@@ -216,6 +219,7 @@ impl Stop {
 
     /// Waits until every seized thread is stopped or gone.
     fn wait_for_all(&mut self, deadline: Instant, patience: Duration) -> Result<(), Error> {
+        let mut lost = None;
         loop {
             let mut running = None;
             self.threads.retain_mut(|thread| {
@@ -223,6 +227,7 @@ impl Stop {
                     return true;
                 }
                 match wait(thread.tid) {
+                    Wait::Running if lost == Some(thread.tid) => return false,
                     Wait::Running => running = Some(thread.tid),
                     Wait::Stopped(event) => {
                         let by_job_control = matches!(event, Event::JobControl);
@@ -239,6 +244,9 @@ impl Stop {
                 let milliseconds = patience.as_millis();
                 return Err(Error::DoesNotStop { pid: self.pid, tid, milliseconds, state });
             }
+            // An exec gives the id of the first thread to the one that made it, which may not be seized.
+            let is_lost = ptrace::interrupt(Pid::from_raw(tid)) == Err(Errno::ESRCH);
+            lost = is_lost.then_some(tid);
             std::thread::sleep(POLL);
         }
     }

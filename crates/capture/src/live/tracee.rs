@@ -71,17 +71,22 @@ pub fn wait(tid: i32) -> Wait {
     if let Ok(Some(Look::Stopped(status))) = look(tid, libc::WSTOPPED) {
         return Wait::Stopped(event(status));
     }
+    // It may have stopped between the two calls: the next one returns the stop.
+    if notice_end(tid) { Wait::Gone } else { Wait::Running }
+}
+
+/// Returns true if a seized thread has ended, without waiting. The kernel notifies others of the end only after its tracer has
+/// noticed it: its real parent, and an exec in another thread.
+pub(super) fn notice_end(tid: i32) -> bool {
     match look(tid, libc::WEXITED | libc::WNOWAIT) {
         Ok(Some(Look::Ended)) => {
             if !proc::is_own_child(tid) {
-                // The kernel notifies the real parent of the end only after the tracer has waited.
                 let _ = look(tid, libc::WEXITED);
             }
-            Wait::Gone
+            true
         }
-        // It stopped between the two calls: the next one returns the stop.
-        Ok(_) => Wait::Running,
-        Err(_) => Wait::Gone,
+        Ok(_) => false,
+        Err(_) => true,
     }
 }
 
