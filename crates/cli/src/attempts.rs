@@ -271,7 +271,13 @@ impl<'a> Target<'a> {
             match result {
                 Ok(done) => {
                     pause += done.pause;
-                    if !done.is_incomplete || !may_try_again {
+                    // If clone(2) took longer than expected, it would again.
+                    let is_too_long = matches!(way, Way::Fork(_)) && done.pause > self.max_pause;
+                    if is_too_long {
+                        reason +=
+                            "; the kernel took longer for the copy than the limit of the pause";
+                    }
+                    if !done.is_incomplete || !may_try_again || is_too_long {
                         return Ok(Done { found: done.found, reason, began, pause });
                     }
                 }
@@ -430,9 +436,7 @@ fn is_transient(failure: &Failure) -> bool {
     use capture::Error as E;
     match failure {
         Failure::Capture(error) => matches!(error, E::DoesNotStop { .. } | E::NewThreads { .. }),
-        Failure::CallRefused { refusal, .. } => {
-            matches!(refusal, Refusal::NoSafePoint | Refusal::Slow { .. } | Refusal::Lost)
-        }
+        Failure::CallRefused { refusal, .. } => refusal.is_transient(),
         _ => false,
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn trim(pid: i32, call: &AllocatorCall) -> Result<TrimOutcome, Failur
 
 fn refused(pid: i32, refusal: Refusal) -> Failure {
     let hint = match refusal {
-        Refusal::NoSafePoint | Refusal::Lost => "; try again, or when it has less to do",
+        _ if refusal.is_transient() => "; try again, or when it has less to do",
         Refusal::NoHandler { .. } => ", which every CRuby installs when it starts",
         _ => "",
     };

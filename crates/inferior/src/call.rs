@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use capture::live::LiveMemory;
 use capture::live::tracee::{Event, Resume, Wait, resume, wait_for_stop};
 use capture::{Address, Argument, Identity, Memory, SystemCall, proc};
+use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
@@ -49,7 +50,7 @@ pub enum CallOutcome {
 /// waits.
 ///
 /// # Errors
-/// The reason why it was not called. The target is unchanged, except perhaps for [`Refusal::Lost`].
+/// The reason why it was not called. The target is unchanged, except perhaps for [`Refusal::TraceFailed`].
 pub fn call(
     program: &Identity,
     signal: i32,
@@ -69,7 +70,7 @@ pub fn call(
             Ok((thread.tid(), Instant::now()))
         });
         match called {
-            Err(Refusal::NoSafePoint | Refusal::Lost) if Instant::now() < deadline => {
+            Err(refusal) if refusal.is_transient() && Instant::now() < deadline => {
                 std::thread::sleep(BETWEEN_TRIES);
             }
             other => break other?,
@@ -107,7 +108,7 @@ fn write_arguments(tid: i32, at: Address, arguments: &[Argument<'_>]) -> Result<
         bytes.resize(bytes.len().next_multiple_of(16), 0);
     }
     if bytes.len() > MAX_ARGUMENT_BYTES {
-        return Err(Refusal::Lost);
+        return Err(Refusal::failed("write so many arguments")(Errno::E2BIG));
     }
     if !bytes.is_empty() {
         write(tid, at, bytes.as_chunks().0)?;
@@ -123,7 +124,7 @@ pub(crate) fn write(tid: i32, at: Address, words: &[[u8; 8]]) -> Result<(), Refu
         let at = at.offset(number * size_of::<u64>() as u64).0;
         let word = libc::c_long::from_ne_bytes(*word);
         ptrace::write(Pid::from_raw(tid), at as ptrace::AddressType, word)
-            .map_err(|_| Refusal::Lost)?;
+            .map_err(Refusal::failed("write to the stack of a thread"))?;
     }
     Ok(())
 }
@@ -139,7 +140,7 @@ impl ForkedCopy {
         // The call changes memory, which would be counted as copied for the target.
         self.count_copied();
         let (pid, stack) = self.pid_and_stack();
-        run_in_copy(pid, stack, call).map_err(|_| self.killed())
+        run_in_copy(pid, stack, call).map_err(|refusal| self.not_run(refusal))
     }
 }
 
@@ -154,13 +155,14 @@ fn run_in_copy(
     write(pid, start.stack_pointer(), &[bytes])?;
     write_registers(pid, start)?;
     let deadline = Instant::now() + MAX_TIME_IN_COPY;
+    let failed = Refusal::failed("resume the copy");
     loop {
-        resume(pid, Resume::Run, 0).map_err(|_| Refusal::Lost)?;
+        resume(pid, Resume::Run, 0).map_err(&failed)?;
         let left = deadline.saturating_duration_since(Instant::now());
         match wait_for_stop(pid, left) {
             Wait::Stopped(Event::Signal(libc::SIGSEGV)) => break,
             Wait::Stopped(_) if !left.is_zero() => {}
-            Wait::Gone => return Err(Refusal::Lost),
+            Wait::Gone => return Err(failed(Errno::ESRCH)),
             Wait::Running | Wait::Stopped(_) => {
                 let _ = ptrace::interrupt(Pid::from_raw(pid));
                 let _ = wait_for_stop(pid, MAX_TIME_IN_COPY);
@@ -172,7 +174,8 @@ fn run_in_copy(
     if after.instruction_pointer() != Address(0) {
         return Ok(None);
     }
-    let memory = LiveMemory::open(pid).map_err(|_| Refusal::Lost)?;
+    let memory =
+        LiveMemory::open(pid).map_err(Refusal::capture_failed("open the memory of the copy"))?;
     let words = call
         .arguments
         .iter()

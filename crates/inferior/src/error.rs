@@ -17,6 +17,16 @@ pub enum Error {
         /// The process.
         pid: i32,
     },
+    /// The copy could not be made to run a function. The process runs on.
+    #[error(
+        "the forked copy of process {pid} could not run a function: {refusal}; the process itself runs on"
+    )]
+    CopyNotRun {
+        /// The process.
+        pid: i32,
+        /// The reason.
+        refusal: Refusal,
+    },
     /// The copy was ended by us, before a memory limit was met. The process runs on.
     #[error(
         "the forked copy of process {pid} was ended before it filled the memory limit; \
@@ -28,7 +38,7 @@ pub enum Error {
     },
 }
 
-/// The reason why nothing was run in the target. The target is unchanged, except perhaps for [`Refusal::Lost`].
+/// The reason why nothing was run in the target. The target is unchanged, except perhaps for [`Refusal::TraceFailed`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// There is no handler to be borrowed.
@@ -90,11 +100,105 @@ pub enum Refusal {
         /// The kernel's reason.
         errno: Errno,
     },
-    /// A thread ended or did not stop again, or something unforeseen happened.
-    #[error("a thread of the process ended or did not stop in time")]
-    Lost,
+    /// An operation on the target failed.
+    #[error("rbloat could not {step}: {}", reason(*.errno))]
+    TraceFailed {
+        /// The operation, as a verb.
+        step: &'static str,
+        /// The kernel's reason: ESRCH if the thread or the process has ended, ETIMEDOUT if a system call of the target did not end.
+        /// `None` if a thread did not stop in time, or not where it had to.
+        errno: Option<Errno>,
+    },
+}
+
+impl Refusal {
+    /// Returns true if another try some milliseconds later may succeed.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::NoSafePoint | Self::Slow { .. } => true,
+            Self::TraceFailed { errno, .. } => matches!(errno, None | Some(Errno::ESRCH)),
+            _ => false,
+        }
+    }
+
+    /// Returns the function that makes a refusal of the kernel's reason for the failure of `step`.
+    pub(crate) fn failed(step: &'static str) -> impl Fn(Errno) -> Self {
+        move |errno| Self::TraceFailed { step, errno: Some(errno) }
+    }
+
+    /// Returns the function that makes a refusal of an error that is the reason for the failure of `step`.
+    pub(crate) fn capture_failed(step: &'static str) -> impl Fn(capture::Error) -> Self {
+        use capture::Error as E;
+        move |error| {
+            let errno = match &error {
+                E::NoSuchProcess { .. } | E::Ended { .. } | E::Zombie { .. } => Some(Errno::ESRCH),
+                E::NotPermitted { .. } => Some(Errno::EPERM),
+                E::Traced { .. } => Some(Errno::EBUSY),
+                E::TooManyFiles { .. } => Some(Errno::EMFILE),
+                E::Proc { source, .. } | E::Ptrace { source, .. } => {
+                    Some(source.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+                }
+                _ => None,
+            };
+            Self::TraceFailed { step, errno }
+        }
+    }
+}
+
+/// Returns the reason for [`Refusal::TraceFailed`], and the remedy.
+fn reason(errno: Option<Errno>) -> &'static str {
+    match errno {
+        None => "a thread of the process did not stop in time",
+        Some(Errno::ESRCH | Errno::ENOENT) => "it has ended",
+        Some(Errno::ETIMEDOUT) => "the kernel takes too long",
+        Some(Errno::EPERM | Errno::EACCES) => "permission denied (needs CAP_SYS_PTRACE)",
+        Some(Errno::EBUSY) => "another process traces it",
+        Some(Errno::EMFILE) => "it may not open more files; raise the limit (ulimit -n 64)",
+        Some(errno) => errno.desc(),
+    }
 }
 
 fn name(signal: i32) -> String {
     Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |it| it.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each was called "a thread of the process ended or did not stop in time", and tried four times.
+    #[test]
+    fn a_failure_states_its_step_and_reason_and_only_some_are_tried_again() {
+        let step = "read the registers of a thread";
+        for (errno, reason, is_transient) in [
+            (None, "did not stop in time", true),
+            (Some(Errno::ESRCH), "has ended", true),
+            (Some(Errno::EPERM), "permission denied", false),
+            (Some(Errno::EMFILE), "ulimit -n", false),
+            (Some(Errno::ETIMEDOUT), "takes too long", false),
+            (Some(Errno::EIO), "I/O error", false),
+        ] {
+            let refusal = Refusal::TraceFailed { step, errno };
+            let message = refusal.to_string();
+            assert!(message.contains(step) && message.contains(reason), "{message}");
+            assert_eq!(refusal.is_transient(), is_transient, "{message}");
+        }
+    }
+
+    #[test]
+    fn the_reason_of_a_failed_capture_is_kept() {
+        use capture::Error as E;
+        let file = || "/proc/7/maps".to_owned();
+        let source = std::io::Error::from(Errno::EIO);
+        for (error, errno) in [
+            (E::TooManyFiles { path: file() }, Some(Errno::EMFILE)),
+            (E::Proc { path: file(), source }, Some(Errno::EIO)),
+            (E::Ended { pid: 7, how: "ended" }, Some(Errno::ESRCH)),
+            (E::DoesNotStop { pid: 7, tid: 8, milliseconds: 9, state: 'D' }, None),
+        ] {
+            let step = "stop a thread of the process";
+            assert_eq!(Refusal::capture_failed(step)(error), Refusal::TraceFailed { step, errno });
+        }
+    }
 }

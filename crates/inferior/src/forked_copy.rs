@@ -154,7 +154,7 @@ fn reaping_calls(functions: &Functions) -> [SystemCall; 2] {
 ///
 /// During the pause, only those page states are read that the page tables of the copy lack. The calling thread traces
 /// the copy until that ends. After a [`Refusal`] the target continues without a copy. It is unchanged then, except
-/// perhaps for [`Refusal::Lost`].
+/// perhaps for [`Refusal::TraceFailed`].
 ///
 /// # Errors
 /// If there is no such process, it has no memory, it is traced already, the kernel refuses, or a thread does not stop
@@ -171,7 +171,7 @@ pub fn fork(max_pause: Duration, plan: &ForkPlan) -> Result<Result<ForkedCopy, R
     if expected > max_pause {
         return Ok(Err(Refusal::Slow { expected, max_pause }));
     }
-    let made = copy_in(&mut stopped, plan);
+    let made = copy_in(&mut stopped, plan, since + max_pause);
     let StoppedProcess { stop, mut state, scope, .. } = stopped;
     let released = stop.release();
     let (child, stack) = match made {
@@ -287,8 +287,16 @@ impl ForkedCopy {
         (self.copy.pid, self.stack)
     }
 
-    pub(crate) fn killed(&self) -> Error {
+    fn killed(&self) -> Error {
         Error::CopyKilled { pid: self.copy.program.pid() }
+    }
+
+    /// Returns the error for a function that the copy was not made to run.
+    pub(crate) fn not_run(&self, refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::TraceFailed { errno: Some(Errno::ESRCH), .. } => self.killed(),
+            refusal => Error::CopyNotRun { pid: self.copy.program.pid(), refusal },
+        }
     }
 
     /// Ends the copy, and lets the target reap it, without the target noticing.
@@ -366,8 +374,12 @@ impl Drop for CopyProcess {
     }
 }
 
-/// Lets one of the stopped threads make the copy. Returns the copy's process id in our namespace, and its stack.
-fn copy_in(stopped: &mut StoppedProcess, plan: &ForkPlan) -> Result<(i32, Address), Refusal> {
+/// Lets one of the stopped threads make the copy, and begin before `deadline`. Returns the copy's process id in our namespace, and its stack.
+fn copy_in(
+    stopped: &mut StoppedProcess,
+    plan: &ForkPlan,
+    deadline: Instant,
+) -> Result<(i32, Address), Refusal> {
     let StoppedProcess { stop, state, pagemap, .. } = stopped;
     let pid = state.process.pid;
     let mut refusal = Refusal::NoSafePoint;
@@ -386,7 +398,7 @@ fn copy_in(stopped: &mut StoppedProcess, plan: &ForkPlan) -> Result<(i32, Addres
         }
         stop.hurry(tid);
         let mut pending = 0;
-        let made = BorrowedHandler::take(pid, tid, plan.signal, true, &mut pending)
+        let made = BorrowedHandler::take(pid, tid, plan.signal, true, deadline, &mut pending)
             .and_then(|thread| thread.make_process(&plan.functions, CLONE_FLAGS, &mut pending));
         stop.set_pending_signal(tid, pending);
         return made;
@@ -419,6 +431,8 @@ fn safe_threads(stop: &Stop, pagemap: &Pagemap) -> Result<Vec<(i32, Address)>, R
 fn reap(program: &Identity, signal: i32, functions: &Functions) -> Result<(), Refusal> {
     let deadline = Instant::now() + REAPING;
     let system_calls = reaping_calls(functions);
+    let step = "let the process remove all ended copies";
+    let still_there = Refusal::TraceFailed { step, errno: Some(Errno::ETIMEDOUT) };
     // Only clone(2) as it is used here creates children whose end sends no signal.
     let ended_copies = || proc::ended_without_signal(program.pid());
     loop {
@@ -441,7 +455,7 @@ fn reap(program: &Identity, signal: i32, functions: &Functions) -> Result<(), Re
         }) {
             Err(refusal) if Instant::now() >= deadline => return Err(refusal),
             Ok(()) if ended_copies().is_empty() => return Ok(()),
-            Ok(()) if Instant::now() >= deadline => return Err(Refusal::Lost),
+            Ok(()) if Instant::now() >= deadline => return Err(still_there),
             _ => std::thread::sleep(POLL),
         }
     }

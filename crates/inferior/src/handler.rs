@@ -1,7 +1,7 @@
 //! The borrowed signal handler: a thread is taken to it, runs something else there, and returns through the kernel.
 
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use capture::arch::{self, CLONE_FUNCTION, Registers, SYSTEM_CALL_BYTES, SYSTEM_CALL_RETURN};
 use capture::live::tracee::{Event, Resume, Wait, resume, wait_for_stop};
@@ -16,12 +16,19 @@ use nix::unistd::Pid;
 use crate::call::write;
 use crate::{Refusal, safe_point, seccomp};
 
-/// The time in which a thread that was resumed must stop again.
+/// The time to stop one thread, while the others run on, and to take it to its handler.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The time for a system call that has begun.
+const MAX_CALL: Duration = capture::PATIENCE;
+/// The time in which a thread that is late should stop, so that it can be detached.
+const DETACHING: Duration = Duration::from_millis(20);
 /// The maximum number of other signals and stops before the expected one.
 const MAX_STOPS: u32 = 256;
 /// The value of a system call that the kernel will make again (-ERESTARTNOINTR of linux/errno.h).
 const RESTARTED: i64 = -513;
+/// The goals of [`BorrowedHandler::take`] and of its system calls.
+const TO_HANDLER: &str = "take a thread to its signal handler";
+const TO_CALL: &str = "let a thread make a system call";
 /// The distance below the stack pointer at which arguments are written: a called function needs less, also with the
 /// frame of another signal on top of it.
 const SCRATCH: u64 = 32 << 10;
@@ -89,6 +96,7 @@ fn find_system_call(memory: &dyn Memory, function: Address) -> Result<Option<Add
 pub(crate) struct BorrowedHandler {
     tid: i32,
     registers: Registers,
+    deadline: Instant,
 }
 
 /// The outcome of a system call that the target was made to make.
@@ -103,7 +111,8 @@ impl BorrowedHandler {
     /// Takes the thread `tid` of `pid`, which must be stopped at a safe point, to the first instruction of its handler of
     /// `signal`.
     ///
-    /// With `restarts` the system call in which the thread waits starts again after the handler.
+    /// With `restarts` the system call in which the thread waits starts again after the handler. The thread must reach the handler, and
+    /// then the kernel, before `deadline`.
     ///
     /// `pending` is the signal that is to be delivered to the thread when it continues. It is kept up to date, even if
     /// this fails.
@@ -112,6 +121,7 @@ impl BorrowedHandler {
         tid: i32,
         signal: i32,
         restarts: bool,
+        deadline: Instant,
         pending: &mut i32,
     ) -> Result<Self, Refusal> {
         let before = read_registers(tid)?;
@@ -122,11 +132,13 @@ impl BorrowedHandler {
         let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) };
         Errno::result(sent).map_err(|errno| match errno {
             Errno::EPERM => Refusal::NotSignalled,
-            _ => Refusal::Lost,
+            errno => Refusal::failed("send a signal to a thread")(errno),
         })?;
+        let late = Refusal::TraceFailed { step: TO_HANDLER, errno: None };
         let mut is_delivered = false;
         for _ in 0..MAX_STOPS {
-            match go_on(tid, Resume::Run, pending)? {
+            let time = time_left(deadline, false, Instant::now());
+            match go_on(tid, Resume::Run, time, pending)?.ok_or_else(|| late.clone())? {
                 Event::Signal(sent) if sent == signal => {
                     if restarts {
                         restart_after(pid, tid, signal)?;
@@ -134,7 +146,7 @@ impl BorrowedHandler {
                     *pending = signal;
                     // The kernel stops the thread again as soon as its registers are those of the handler. A single step would
                     // do so too, but on aarch64 it outlives a tracer that is killed, and the thread with it dies of SIGTRAP.
-                    ptrace::interrupt(Pid::from_raw(tid)).map_err(|_| Refusal::Lost)?;
+                    ptrace::interrupt(Pid::from_raw(tid)).map_err(Refusal::failed(TO_HANDLER))?;
                     is_delivered = true;
                 }
                 Event::Trap if is_delivered => {
@@ -142,9 +154,9 @@ impl BorrowedHandler {
                     let has_frame = registers.stack_pointer() < before.stack_pointer()
                         && registers.arguments()[0] == signal as u64;
                     return if has_frame {
-                        Ok(Self { tid, registers })
+                        Ok(Self { tid, registers, deadline })
                     } else {
-                        Err(Refusal::Lost)
+                        Err(late)
                     };
                 }
                 Event::Signal(other) => *pending = other,
@@ -152,7 +164,7 @@ impl BorrowedHandler {
                 Event::Trap | Event::SystemCall | Event::Cloned => {}
             }
         }
-        Err(Refusal::Lost)
+        Err(late)
     }
 
     pub(crate) fn tid(&self) -> i32 {
@@ -212,7 +224,7 @@ impl BorrowedHandler {
         };
         match self.run_system_call(at_start, call, pending)? {
             SystemCallOutcome::Cloned(child) => Ok((child, stack)),
-            SystemCallOutcome::Returned => Err(Refusal::Lost),
+            SystemCallOutcome::Returned => Err(Refusal::TraceFailed { step: TO_CALL, errno: None }),
         }
     }
 
@@ -226,11 +238,17 @@ impl BorrowedHandler {
         let options = ptrace::Options::PTRACE_O_TRACESYSGOOD
             | ptrace::Options::PTRACE_O_TRACECLONE
             | ptrace::Options::PTRACE_O_TRACEFORK;
-        ptrace::setoptions(Pid::from_raw(self.tid), options).map_err(|_| Refusal::Lost)?;
+        ptrace::setoptions(Pid::from_raw(self.tid), options).map_err(Refusal::failed(TO_CALL))?;
         write_registers(self.tid, at_start)?;
         let mut entered = false;
         for _ in 0..MAX_STOPS {
-            match go_on(self.tid, Resume::ToSystemCall, pending)? {
+            let time = time_left(self.deadline, entered, Instant::now());
+            let event = go_on(self.tid, Resume::ToSystemCall, time, pending)?;
+            let late = || Refusal::TraceFailed {
+                step: TO_CALL,
+                errno: entered.then_some(Errno::ETIMEDOUT),
+            };
+            match event.ok_or_else(late)? {
                 Event::SystemCall => {
                     let now = read_registers(self.tid)?;
                     // Handlers of other signals may run before on the same stack, and call the kernel too.
@@ -249,8 +267,8 @@ impl BorrowedHandler {
                     }
                 }
                 Event::Cloned => {
-                    let child =
-                        ptrace::getevent(Pid::from_raw(self.tid)).map_err(|_| Refusal::Lost)?;
+                    let child = ptrace::getevent(Pid::from_raw(self.tid))
+                        .map_err(Refusal::failed("read the id of the copy"))?;
                     return Ok(SystemCallOutcome::Cloned(child as i32));
                 }
                 Event::Signal(signal) => *pending = signal,
@@ -258,8 +276,16 @@ impl BorrowedHandler {
                 Event::JobControl => return Err(Refusal::Suspended),
             }
         }
-        Err(Refusal::Lost)
+        Err(Refusal::TraceFailed { step: TO_CALL, errno: None })
     }
+}
+
+/// Returns the time that a resumed thread has until it must stop again.
+///
+/// A system call that has begun, such as clone(2), cannot be interrupted. To give up would not make the pause shorter, but would waste
+/// it. So its end is awaited beyond the deadline.
+fn time_left(deadline: Instant, is_in_call: bool, now: Instant) -> Duration {
+    if is_in_call { MAX_CALL } else { deadline.saturating_duration_since(now) }
 }
 
 /// Lets the system call in which the thread waits start again after the handler of `signal`, so that the thread does not
@@ -291,7 +317,10 @@ pub(crate) fn at_a_safe_point<T: Send>(
     std::thread::scope(|scope| {
         let tracer = Builder::new()
             .spawn_scoped(scope, || try_each(program, signal, restarts, system_calls, run));
-        let tracer = tracer.map_err(|_| Refusal::Lost)?;
+        let tracer = tracer.map_err(|error| Refusal::TraceFailed {
+            step: "start a thread of its own",
+            errno: error.raw_os_error().map(Errno::from_raw),
+        })?;
         tracer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
@@ -304,30 +333,32 @@ fn try_each<T>(
     run: impl FnOnce(&BorrowedHandler, &mut i32) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
     let pid = program.pid();
-    let mappings = proc::mappings(pid, false).map_err(|_| Refusal::Lost)?;
-    let tids = proc::threads(pid).map_err(|_| Refusal::Lost)?;
+    let failed = Refusal::capture_failed;
+    let mappings =
+        proc::mappings(pid, false).map_err(failed("read the mappings of the process"))?;
+    let tids = proc::threads(pid).map_err(failed("list the threads of the process"))?;
     let candidate = |tid| {
         let (rank, stack_pointer) = safe_point::rank_running(pid, tid)?;
         Some((rank, tid, stack_pointer))
     };
     let mut candidates: Vec<_> = tids.into_iter().filter_map(candidate).collect();
-    let pagemap = Pagemap::open(pid).map_err(|_| Refusal::Lost)?;
+    let pagemap = Pagemap::open(pid).map_err(failed("read the page states of the process"))?;
     safe_point::sort(&mut candidates, &pagemap);
     let mut reason = Refusal::NoSafePoint;
     for (_, tid, _) in candidates {
         let mut stop = match Stop::one_thread(pid, tid, PATIENCE) {
             Ok(stop) => stop,
-            Err(Error::DoesNotStop { .. }) => {
-                reason = Refusal::Lost;
+            Err(error) => {
+                reason = failed("stop a thread of the process")(error);
                 continue;
             }
-            Err(_) => continue,
         };
         let Some((_, state)) = stop.stopped().next() else { continue };
         // Another thread can make an exec at any time, but that ends this one.
-        if program.verify().is_err() {
-            return Err(Refusal::OtherProgram);
-        }
+        program.verify().map_err(|error| match error {
+            Error::Ended { .. } | Error::NoSuchProcess { .. } => Refusal::OtherProgram,
+            error => failed("identify the program")(error),
+        })?;
         if state.by_job_control {
             return Err(Refusal::Suspended);
         }
@@ -341,7 +372,10 @@ fn try_each<T>(
         let stack_pointer = read_registers(tid)?.stack_pointer();
         let mut pending = 0;
         let thread = safe_point::check_handler(pid, tid, signal, &mappings, stack_pointer)
-            .and_then(|()| BorrowedHandler::take(pid, tid, signal, restarts, &mut pending));
+            .and_then(|()| {
+                let deadline = Instant::now() + PATIENCE;
+                BorrowedHandler::take(pid, tid, signal, restarts, deadline, &mut pending)
+            });
         let done = match thread {
             Ok(thread) => run(&thread, &mut pending),
             Err(refusal) => {
@@ -356,28 +390,51 @@ fn try_each<T>(
     Err(reason)
 }
 
-/// Resumes the thread with its pending signal, and waits for the next event.
-fn go_on(tid: i32, how: Resume, pending: &mut i32) -> Result<Event, Refusal> {
-    resume(tid, how, *pending).map_err(|_| Refusal::Lost)?;
+/// Resumes the thread with its pending signal, and waits for the next event; `None` if there is none in this time.
+fn go_on(
+    tid: i32,
+    how: Resume,
+    time: Duration,
+    pending: &mut i32,
+) -> Result<Option<Event>, Refusal> {
+    let failed = Refusal::failed("resume a thread");
+    resume(tid, how, *pending).map_err(&failed)?;
     *pending = 0;
-    match wait_for_stop(tid, PATIENCE) {
-        Wait::Stopped(event) => Ok(event),
+    match wait_for_stop(tid, time) {
+        Wait::Stopped(event) => Ok(Some(event)),
         Wait::Running => {
             // If possible, the thread is stopped, so that it can be detached.
             let _ = ptrace::interrupt(Pid::from_raw(tid));
-            if let Wait::Stopped(Event::Signal(signal)) = wait_for_stop(tid, PATIENCE) {
+            if let Wait::Stopped(Event::Signal(signal)) = wait_for_stop(tid, DETACHING) {
                 *pending = signal;
             }
-            Err(Refusal::Lost)
+            Ok(None)
         }
-        Wait::Gone => Err(Refusal::Lost),
+        Wait::Gone => Err(failed(Errno::ESRCH)),
     }
 }
 
 pub(crate) fn read_registers(tid: i32) -> Result<Registers, Refusal> {
-    Registers::read(tid).map_err(|_| Refusal::Lost)
+    Registers::read(tid).map_err(Refusal::failed("read the registers of a thread"))
 }
 
 pub(crate) fn write_registers(tid: i32, registers: Registers) -> Result<(), Refusal> {
-    registers.write(tid).map_err(|_| Refusal::Lost)
+    registers.write(tid).map_err(Refusal::failed("set the registers of a thread"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy that took longer than a second was given up, and made again three times.
+    #[test]
+    fn a_system_call_that_has_begun_may_exceed_the_deadline_and_all_else_may_not() {
+        let now = Instant::now();
+        let later = now + Duration::from_millis(50);
+        assert_eq!(time_left(later, false, now), Duration::from_millis(50));
+        assert_eq!(time_left(now, false, later), Duration::ZERO);
+        for (deadline, now) in [(now, later), (later, now)] {
+            assert_eq!(time_left(deadline, true, now), MAX_CALL);
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! Forked copies: their contents, and their effects on the target.
 
 use std::fs;
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::Duration;
 
 use capture::{Address, Image, Memory, PATIENCE, PauseFactors, elf, freeze, look};
@@ -376,6 +378,59 @@ fn a_thread_that_does_not_stop_is_detached_before_we_end() {
     }
     assert!(matches!(called, Ok(CallOutcome::Returned(_))), "{called:?}");
     assert!(!others.is_empty() && untraced && runs && finished, "{untraced} {runs} {finished}");
+}
+
+/// It was given up after a second, and made three times more.
+#[test]
+fn a_copy_that_takes_longer_than_the_limit_is_used() {
+    const MAX_PAUSE: Duration = Duration::from_millis(1000);
+    const HELD: Duration = Duration::from_millis(1100);
+    let folder = tempfile::tempdir().unwrap();
+    let program = testkit::compile("slow_copy", folder.path(), &[]);
+    let target = Target::start(&mut testkit::command(program));
+    let Ok(events) = i32::try_from(target.truth["events"].as_i64().unwrap()) else { panic!() };
+    let Some(events) = descriptor_of(target.pid(), events) else {
+        return testkit::skip("the target may have no userfaultfd, or we may not read it");
+    };
+    let plan = plan(&target).unwrap();
+    let forked = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_readable(&events) {}
+            // The kernel is making the copy.
+            std::thread::sleep(HELD);
+            let mut event = [0; 32];
+            assert_eq!((&events).read(&mut event).unwrap(), event.len());
+        });
+        loop {
+            match inferior::fork(MAX_PAUSE, &plan) {
+                Ok(Ok(forked)) => break forked,
+                // On a busy machine it may not begin in time.
+                Ok(Err(refusal)) if !is_readable(&events) && refusal.is_transient() => {}
+                Err(Error::Capture(capture::Error::DoesNotStop { .. })) => {}
+                other => panic!("{:?}", other.map(|copy| copy.map(drop))),
+            }
+        }
+    });
+    let ended = forked.end().unwrap();
+    assert!(ended.pause >= HELD && ended.left.is_none(), "{ended:?}");
+    assert!(target.finish());
+}
+
+/// Returns our own descriptor of an open file of process `pid`.
+fn descriptor_of(pid: i32, descriptor: i32) -> Option<fs::File> {
+    // SAFETY: both calls take numbers alone, and return a new descriptor or -1.
+    unsafe {
+        let process = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        let own = libc::syscall(libc::SYS_pidfd_getfd, process, descriptor, 0);
+        (own >= 0).then(|| fs::File::from_raw_fd(own as i32))
+    }
+}
+
+/// Waits for a moment for an event.
+fn is_readable(events: &fs::File) -> bool {
+    let mut entry = libc::pollfd { fd: events.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: the entry outlives the call.
+    unsafe { libc::poll(&raw mut entry, 1, 10) == 1 }
 }
 
 #[test]
