@@ -410,7 +410,7 @@ fn copy_in(
 fn safe_threads(stop: &Stop, pagemap: &Pagemap) -> Result<Vec<(i32, Address)>, Refusal> {
     let mut threads = Vec::new();
     for (tid, state) in stop.stopped() {
-        if state.by_job_control {
+        if state.group_stop {
             return Err(Refusal::Suspended);
         }
         let Ok(registers) = Registers::read(tid) else { continue };

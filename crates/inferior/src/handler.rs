@@ -160,7 +160,7 @@ impl BorrowedHandler {
                     };
                 }
                 Event::Signal(other) => *pending = other,
-                Event::JobControl => return Err(Refusal::Suspended),
+                Event::GroupStop => return Err(Refusal::Suspended),
                 Event::Trap | Event::SystemCall | Event::Cloned => {}
             }
         }
@@ -273,7 +273,7 @@ impl BorrowedHandler {
                 }
                 Event::Signal(signal) => *pending = signal,
                 Event::Trap => {}
-                Event::JobControl => return Err(Refusal::Suspended),
+                Event::GroupStop => return Err(Refusal::Suspended),
             }
         }
         Err(Refusal::TraceFailed { step: TO_CALL, errno: None })
@@ -359,7 +359,7 @@ fn try_each<T>(
             Error::Ended { .. } | Error::NoSuchProcess { .. } => Refusal::OtherProgram,
             error => failed("identify the program")(error),
         })?;
-        if state.by_job_control {
+        if state.group_stop {
             return Err(Refusal::Suspended);
         }
         if state.signal != 0 {

@@ -56,7 +56,7 @@ pub struct ThreadStop {
     /// The signal that is to be delivered to it when it continues, or 0.
     pub signal: i32,
     /// True if its process is stopped by SIGSTOP or a similar signal.
-    pub by_job_control: bool,
+    pub group_stop: bool,
 }
 
 /// Further tries to seize a thread that no process traces, but that was refused.
@@ -230,9 +230,9 @@ impl Stop {
                     Wait::Running if lost == Some(thread.tid) => return false,
                     Wait::Running => running = Some(thread.tid),
                     Wait::Stopped(event) => {
-                        let by_job_control = matches!(event, Event::JobControl);
+                        let group_stop = matches!(event, Event::GroupStop);
                         let signal = if let Event::Signal(signal) = event { signal } else { 0 };
-                        thread.stop = Some(ThreadStop { signal, by_job_control });
+                        thread.stop = Some(ThreadStop { signal, group_stop });
                     }
                     Wait::Gone => return false,
                 }
@@ -275,13 +275,13 @@ impl Stop {
 
     /// Returns true if the process was already stopped, by SIGSTOP or a similar signal.
     pub(crate) fn was_suspended(&self) -> bool {
-        self.stopped().all(|(_, stop)| stop.by_job_control)
+        self.stopped().all(|(_, stop)| stop.group_stop)
     }
 
     /// Notes that a thread was resumed meanwhile, and is now stopped before the delivery of `signal`, or of none if 0.
     pub fn set_pending_signal(&mut self, tid: i32, signal: i32) {
         if let Some(thread) = self.threads.iter_mut().find(|thread| thread.tid == tid) {
-            thread.stop = Some(ThreadStop { signal, by_job_control: false });
+            thread.stop = Some(ThreadStop { signal, group_stop: false });
         }
     }
 

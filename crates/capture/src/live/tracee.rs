@@ -34,7 +34,7 @@ pub enum Event {
     /// It has created a process by clone(2).
     Cloned,
     /// Its process was stopped by SIGSTOP or a similar signal.
-    JobControl,
+    GroupStop,
 }
 
 /// The way in which a stopped thread continues.
@@ -130,7 +130,7 @@ fn event(status: i32) -> Event {
             Event::Cloned
         }
         (libc::PTRACE_EVENT_STOP, libc::SIGTRAP) => Event::Trap,
-        (libc::PTRACE_EVENT_STOP, _) => Event::JobControl,
+        (libc::PTRACE_EVENT_STOP, _) => Event::GroupStop,
         _ => Event::Trap,
     }
 }
