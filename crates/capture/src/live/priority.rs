@@ -29,8 +29,8 @@ const REAL_TIME: libc::sched_param = libc::sched_param { sched_priority: 1 };
 const READING_NICE: i32 = -5;
 /// Bytes of a helper's stack.
 const STACK: usize = 64 << 10;
-/// The longest time for which a thread of the target keeps a donated priority.
-const MAX_DONATION: Duration = Duration::from_millis(100);
+/// The longest time for which a thread of the target keeps a raised priority.
+const MAX_BOOST: Duration = Duration::from_millis(100);
 
 /// Sets the scheduling policy of a thread of ours. By the system call: musl's function refuses.
 fn set_scheduler(tid: i32, policy: i32, parameters: libc::sched_param) -> Result<(), Errno> {
@@ -114,42 +114,41 @@ impl Drop for ReadingPriority {
     }
 }
 
-/// Threads of ours that donate their real-time priority, each to one thread of the target.
+/// Threads of ours that boost threads of the target to their real-time priority, each one of them.
 #[derive(Default)]
-pub(crate) struct PriorityDonors {
-    all: Vec<PriorityDonor>,
-    /// The number of donors that have donated their priority.
+pub(crate) struct PiBoosters {
+    all: Vec<PiBooster>,
+    /// The number of boosters in use.
     used: usize,
 }
 
-impl PriorityDonors {
-    /// Starts `count` donors; none if we may not have a real-time priority. To be done before a pause.
+impl PiBoosters {
+    /// Starts `count` boosters; none if we may not have a real-time priority. To be done before a pause.
     pub(crate) fn start(count: usize) -> Self {
         // All are started before the first one is asked if its priority was raised.
-        let mut all: Vec<PriorityDonor> =
-            (0..count).map_while(|_| PriorityDonor::start()).collect();
-        all.retain(|donor| donor.raised.recv() == Ok(true));
+        let mut all: Vec<PiBooster> = (0..count).map_while(|_| PiBooster::start()).collect();
+        all.retain(|booster| booster.raised.recv() == Ok(true));
         Self { all, used: 0 }
     }
 
-    /// Donates the priority of one donor, if one is left, to the thread `tid` of another process.
-    pub(crate) fn donate_to(&mut self, tid: i32) {
-        if let Some(donor) = self.all.get(self.used) {
-            let _ = donor.borrower.try_send(tid);
+    /// Boosts the thread `tid` of another process to the priority of one booster, if one is left.
+    pub(crate) fn boost(&mut self, tid: i32) {
+        if let Some(booster) = self.all.get(self.used) {
+            let _ = booster.boosted.try_send(tid);
             self.used += 1;
         }
     }
 
     /// Takes all priorities back at once.
     pub(crate) fn take_back(&self) {
-        self.all[..self.used].iter().for_each(PriorityDonor::take_back);
+        self.all[..self.used].iter().for_each(PiBooster::take_back);
     }
 }
 
-/// A thread of ours that donates its real-time priority. It ends by itself: when this value is dropped, or
-/// [`MAX_DONATION`] after the donation, since nothing else wakes a thread that waits for a PI futex.
-struct PriorityDonor {
-    borrower: SyncSender<i32>,
+/// A thread of ours that boosts another one to its real-time priority. It ends by itself: when this value is dropped, or
+/// [`MAX_BOOST`] after the boost, since nothing else wakes a thread that waits for a PI futex.
+struct PiBooster {
+    boosted: SyncSender<i32>,
     raised: Receiver<bool>,
     helper: Arc<Helper>,
 }
@@ -162,9 +161,9 @@ struct Helper {
     owner: AtomicU32,
 }
 
-impl PriorityDonor {
+impl PiBooster {
     fn start() -> Option<Self> {
-        let (borrower, borrowers) = sync_channel(1);
+        let (boosted, receiver) = sync_channel(1);
         let (started, raised) = sync_channel(1);
         let helper = Arc::new(Helper::default());
         let own = Arc::clone(&helper);
@@ -173,12 +172,12 @@ impl PriorityDonor {
             own.tid.store(unsafe { libc::gettid() }, Ordering::SeqCst);
             let raised = raise(0);
             let _ = started.send(raised);
-            if raised && let Ok(tid) = borrowers.recv() {
+            if raised && let Ok(tid) = receiver.recv() {
                 own.wait_for(tid);
             }
             own.ended.store(true, Ordering::SeqCst);
         });
-        spawned.ok().map(|_| Self { borrower, raised, helper })
+        spawned.ok().map(|_| Self { boosted, raised, helper })
     }
 
     fn take_back(&self) {
@@ -193,7 +192,7 @@ impl Helper {
     fn wait_for(&self, tid: i32) {
         self.owner.store(tid.cast_unsigned(), Ordering::SeqCst);
         // FUTEX_LOCK_PI's time-out is a time of this clock.
-        let until = TimeSpec::from(time_of(ClockId::CLOCK_REALTIME) + MAX_DONATION);
+        let until = TimeSpec::from(time_of(ClockId::CLOCK_REALTIME) + MAX_BOOST);
         // SAFETY: the futex and the time-out live as long as the call. Without FUTEX_PRIVATE_FLAG, since the
         // owner is a thread of another process.
         unsafe {
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn priorities_are_donated_to_threads_of_another_process_and_taken_back() {
+    fn threads_of_another_process_are_boosted_and_the_boost_is_taken_back() {
         if !may_be_raised() {
             eprintln!("SKIPPED: this user or control group may have no real-time priority");
             return;
@@ -231,25 +230,25 @@ mod tests {
         let mut sleepers = [start(), start()];
         let pids = [0, 1].map(|at: usize| sleepers[at].id().cast_signed());
         let before = pids.map(priority);
-        // A third borrower gets nothing.
-        let mut donors = PriorityDonors::start(2);
-        [pids[0], pids[1], pids[0]].into_iter().for_each(|pid| donors.donate_to(pid));
+        // A third thread is not boosted.
+        let mut boosters = PiBoosters::start(2);
+        [pids[0], pids[1], pids[0]].into_iter().for_each(|pid| boosters.boost(pid));
         let deadline = Instant::now() + Duration::from_secs(10);
-        let mut lent = false;
-        while !lent && Instant::now() < deadline {
-            lent = pids.map(priority) == [-2, -2];
-            let have_ended = donors.all.iter().all(|it| it.helper.ended.load(Ordering::SeqCst));
+        let mut boosted = false;
+        while !boosted && Instant::now() < deadline {
+            boosted = pids.map(priority) == [-2, -2];
+            let have_ended = boosters.all.iter().all(|it| it.helper.ended.load(Ordering::SeqCst));
             if have_ended {
                 // This thread did not run for so long that they gave up.
-                donors = PriorityDonors::start(2);
-                pids.into_iter().for_each(|pid| donors.donate_to(pid));
+                boosters = PiBoosters::start(2);
+                pids.into_iter().for_each(|pid| boosters.boost(pid));
             }
         }
-        donors.take_back();
+        boosters.take_back();
         let after = pids.map(priority);
         sleepers.iter_mut().for_each(|sleeper| sleeper.kill().unwrap());
         sleepers.iter_mut().for_each(|sleeper| drop(sleeper.wait()));
-        assert!(lent, "no priority was donated");
+        assert!(boosted, "no thread was boosted");
         assert_eq!(after, before);
     }
 
@@ -285,10 +284,10 @@ mod tests {
     }
 
     #[test]
-    fn donors_without_a_donation_end() {
-        let donors = PriorityDonors::start(3);
-        let helpers: Vec<_> = donors.all.iter().map(|it| Arc::clone(&it.helper)).collect();
-        drop(donors);
+    fn boosters_without_a_thread_to_boost_end() {
+        let boosters = PiBoosters::start(3);
+        let helpers: Vec<_> = boosters.all.iter().map(|it| Arc::clone(&it.helper)).collect();
+        drop(boosters);
         while !helpers.iter().all(|helper| helper.ended.load(Ordering::SeqCst)) {
             std::thread::yield_now();
         }

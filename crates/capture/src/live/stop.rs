@@ -14,7 +14,7 @@ use crate::{Error, Thread, proc};
 
 use super::BlockedSignals;
 use super::end_watch::EndWatch;
-use super::priority::{PriorityDonors, RealTimePriority};
+use super::priority::{PiBoosters, RealTimePriority};
 use super::tracee::{self, Event, Resume, Wait, wait};
 
 /// The time between polls of threads that have not stopped yet.
@@ -37,7 +37,7 @@ pub struct Stop {
     /// If ^Z stopped rbloat now, the target would stay stopped.
     _blocked: BlockedSignals,
     /// Help the target's threads to stop in time.
-    donors: PriorityDonors,
+    boosters: PiBoosters,
     /// The target waits for us.
     _priority: RealTimePriority,
     /// ptrace answers only to the thread that seized.
@@ -64,7 +64,7 @@ const SEIZE_RETRIES: usize = 40;
 /// The time in which a thread that is being killed should end.
 const REAPING: Duration = Duration::from_millis(500);
 /// The maximum number of threads of the target that get a real-time priority during the pause.
-const MAX_DONORS: usize = 64;
+const MAX_BOOSTED: usize = 64;
 /// Room for threads that are created while the others are stopped.
 const NEW_THREADS: usize = 64;
 
@@ -80,7 +80,7 @@ impl Stop {
         // A seized thread runs on, so everything that takes time is done before the first is stopped.
         stop.seize_new(&watch)?;
         stop.threads.reserve(NEW_THREADS);
-        stop.donors = PriorityDonors::start(stop.threads.len().min(MAX_DONORS));
+        stop.boosters = PiBoosters::start(stop.threads.len().min(MAX_BOOSTED));
         stop._priority = RealTimePriority::raise();
         stop.since = Instant::now();
         let deadline = stop.since + patience;
@@ -89,7 +89,7 @@ impl Stop {
         loop {
             for at in interrupted..stop.threads.len() {
                 stop.interrupt(at)?;
-                stop.donors.donate_to(stop.threads[at].tid);
+                stop.boosters.boost(stop.threads[at].tid);
             }
             stop.wait_for_all(deadline, patience)?;
             if stop.is_complete()? {
@@ -147,17 +147,17 @@ impl Stop {
             since: Instant::now(),
             threads: Vec::new(),
             _blocked: BlockedSignals::job_control(),
-            donors: PriorityDonors::default(),
+            boosters: PiBoosters::default(),
             _priority: RealTimePriority::none(),
             not_send: PhantomData,
         }
     }
 
-    /// Donates a real-time priority to the stopped thread `tid`, so that it runs at once when it is resumed for a
+    /// Boosts the stopped thread `tid` to a real-time priority, so that it runs at once when it is resumed for a
     /// moment.
     pub fn hurry(&mut self, tid: i32) {
-        if self.threads.iter().take(MAX_DONORS).all(|thread| thread.tid != tid) {
-            self.donors.donate_to(tid);
+        if self.threads.iter().take(MAX_BOOSTED).all(|thread| thread.tid != tid) {
+            self.boosters.boost(tid);
         }
     }
 
@@ -298,7 +298,7 @@ impl Stop {
 
     /// Releases all threads; returns true if all of them were still stopped.
     fn detach_all(&mut self) -> bool {
-        self.donors.take_back();
+        self.boosters.take_back();
         let mut gone = Vec::new();
         for thread in &self.threads {
             // A running thread cannot be detached.
