@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use capture::live::kernel_program::FaultCopies;
+use capture::live::bpf::StackCopies;
 use capture::live::page_faults::{Fault, FaultRecord, PageFaults, real_time_priority};
 use capture::{Error, proc};
 use ruby::ContextPath;
@@ -82,7 +82,7 @@ impl Events {
         else {
             return Ok(Vec::new());
         };
-        let Ok(copies) = FaultCopies::load(|code| path.write(code)) else { return Ok(Vec::new()) };
+        let Ok(copies) = StackCopies::load(|code| path.write(code)) else { return Ok(Vec::new()) };
         let rest = self.faults.copy_at_faults(self.pid, processes, copies)?;
         self.copied = Some(path);
         Ok(rest)

@@ -5,10 +5,10 @@
 //! ([`tracee`]), page states ([`Pagemap`]) and memory ([`LiveMemory`]).
 
 mod blocked_signals;
+pub mod bpf;
 mod end_watch;
 mod frames;
 mod frozen;
-pub mod kernel_program;
 mod mapping_query;
 mod memory;
 pub mod page_faults;

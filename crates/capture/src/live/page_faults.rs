@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::ClockId;
 
-use super::kernel_program::FaultCopies;
+use super::bpf::StackCopies;
 use super::priority::RealTimePriority;
 use crate::arch::page_size;
 use crate::{Address, Error, proc};
@@ -136,7 +136,7 @@ pub struct PageFaults {
     /// False if faults inside of system calls are not seen.
     pub sees_system_calls: bool,
     /// The program that the kernel runs at each sample.
-    copies: Option<FaultCopies>,
+    copies: Option<StackCopies>,
 }
 
 /// The way in which faults are counted.
@@ -144,7 +144,7 @@ pub struct PageFaults {
 struct Counting<'a> {
     period: u64,
     sees_system_calls: bool,
-    copies: Option<&'a FaultCopies>,
+    copies: Option<&'a StackCopies>,
 }
 
 /// The counter of one thread on one processor, and the ring of that processor.
@@ -171,7 +171,7 @@ impl PageFaults {
         pid: i32,
         others: &[i32],
         period: u64,
-        copies: Option<&FaultCopies>,
+        copies: Option<&StackCopies>,
     ) -> Result<Self, Error> {
         raise_file_limit();
         match Self::open_all(pid, others, Counting { period, sees_system_calls: true, copies }) {
@@ -253,7 +253,7 @@ impl PageFaults {
         &mut self,
         pid: i32,
         others: &[i32],
-        copies: FaultCopies,
+        copies: StackCopies,
     ) -> Result<Vec<FaultRecord>, Error> {
         self.copies = Some(copies);
         self.change_period(pid, others, self.period)

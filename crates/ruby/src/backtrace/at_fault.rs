@@ -1,7 +1,7 @@
 //! The copy of a VM stack that the kernel makes at a page fault.
 
-use capture::live::kernel_program::{
-    Code, LOCALS, POINTER, RECORD, RECORD_HEADER,
+use capture::live::bpf::{
+    Assembler, LOCALS, POINTER, RECORD, RECORD_HEADER,
     Register::{R1, R2, R9},
 };
 use capture::{Address, Image, Memory};
@@ -25,7 +25,7 @@ const EARLY_HEAD: i16 = -40;
 const EARLY_FRAME: i16 = -56;
 
 /// Adds instructions that copy the stack of the context in [`POINTER`].
-pub(crate) fn write(code: &mut Code) {
+pub(crate) fn write(code: &mut Assembler) {
     code.copy_to_locals(EARLY_HEAD, HEAD_BYTES as i32, POINTER);
     let (frames, innermost) = (POINTER, R9);
     code.load(innermost, LOCALS, EARLY_HEAD + 16);
@@ -46,7 +46,7 @@ pub(crate) fn write(code: &mut Code) {
     write_record(code, LARGE);
 }
 
-fn write_record(code: &mut Code, [max_frames, max_values]: [i32; 2]) {
+fn write_record(code: &mut Assembler, [max_frames, max_values]: [i32; 2]) {
     let at = |place: i16| RECORD_HEADER + place;
     let (frames, from) = (POINTER, R9);
     code.begin_record(i32::from(at(FRAMES)) + max_frames + max_values);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use capture::live::kernel_program::Code;
+use capture::live::bpf::Assembler;
 use capture::{Address, Image, Memory, Thread};
 
 use crate::backtrace::at_fault;
@@ -66,7 +66,7 @@ pub struct ContextPath(Vec<i64>);
 
 impl ContextPath {
     /// Writes a program that copies a stack at a page fault.
-    pub fn write(&self, code: &mut Code) {
+    pub fn write(&self, code: &mut Assembler) {
         for &offset in &self.0 {
             code.follow(i32::try_from(offset).expect("it is near the descriptor"));
         }

@@ -4,8 +4,8 @@
 //! before the thread goes on. The kernel proves first that the program ends, and writes nothing but its own ring. It reads
 //! memory of the process that is resident, and maps nothing in.
 //!
-//! [`Code`] writes such a program: it follows pointers from the thread's descriptor, and copies memory into a record.
-//! [`FaultCopies`] loads it, and takes the records out of the ring.
+//! [`Assembler`] writes such a program: it follows pointers from the thread's descriptor, and copies memory into a record.
+//! [`StackCopies`] loads it, and takes the records out of the ring.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -88,7 +88,7 @@ const LENGTH: i16 = 16;
 
 /// A program for page faults. It uses R6 itself; R7 to R9 keep their value.
 #[derive(Debug, Clone, Default)]
-pub struct Code {
+pub struct Assembler {
     instructions: Vec<u64>,
     /// The jumps to the end.
     exits: Vec<usize>,
@@ -101,7 +101,7 @@ pub struct Code {
 #[must_use]
 pub struct Jump(usize);
 
-impl Code {
+impl Assembler {
     /// Follows the pointer at [`POINTER`] plus `offset`. Without one, nothing is copied.
     pub fn follow(&mut self, offset: i32) {
         self.copy(R3, POINTER);
@@ -272,20 +272,20 @@ struct FaultCopy {
 }
 
 /// A program that was loaded, and its ring.
-pub struct FaultCopies {
+pub struct StackCopies {
     program: OwnedFd,
     ring: Ring,
     unclaimed: Vec<FaultCopy>,
 }
 
-impl FaultCopies {
+impl StackCopies {
     /// Loads the program that `write` adds. It begins with the descriptor of the thread in [`POINTER`].
     ///
     /// # Errors
     /// If the kernel refuses: it needs CAP_BPF and CAP_PERFMON, and Linux 5.11.
-    pub fn load(write: impl FnOnce(&mut Code)) -> io::Result<Self> {
+    pub fn load(write: impl FnOnce(&mut Assembler)) -> io::Result<Self> {
         let ring = Ring::new(RING_BYTES)?;
-        let mut code = Code::default();
+        let mut code = Assembler::default();
         code.copy(R6, R1);
         code.call(CURRENT_TASK);
         code.copy(R3, R0);
@@ -357,7 +357,7 @@ fn descriptor(number: i64) -> io::Result<OwnedFd> {
 /// Finds the offset of the thread pointer in the kernel's description of a thread: that of our own value.
 fn thread_pointer_at() -> io::Result<i32> {
     let mut ring = Ring::new(4 * TASK_BYTES as usize)?;
-    let mut code = Code::default();
+    let mut code = Assembler::default();
     code.call(CURRENT_TASK);
     code.copy(R6, R0);
     code.reserve(TASK_BYTES);
@@ -479,8 +479,8 @@ mod tests {
     use crate::live::page_faults::{FaultRecord, PageFaults};
 
     /// A program that copies the first two words of each thread's descriptor: the first one is its own address.
-    fn copies() -> io::Result<FaultCopies> {
-        FaultCopies::load(|code| {
+    fn copies() -> io::Result<StackCopies> {
+        StackCopies::load(|code| {
             code.begin_record(64);
             code.copy(R1, RECORD);
             code.add_number(R1, RECORD_HEADER.into());
@@ -547,11 +547,11 @@ mod tests {
 
     #[test]
     fn a_program_that_could_write_elsewhere_is_refused() {
-        let write = |code: &mut Code| {
+        let write = |code: &mut Assembler| {
             code.begin_record(64);
             code.store(RECORD, 64, R6);
             code.end_record(R6);
         };
-        assert!(FaultCopies::load(write).is_err());
+        assert!(StackCopies::load(write).is_err());
     }
 }
