@@ -37,7 +37,7 @@ pub fn thread_stacks(image: &Image<'_>, modules: &[Module]) -> Vec<Range<Address
     if let Some(main) = state.threads.iter().find(|thread| thread.tid == state.process.pid) {
         // The main thread's stack is the kernel's [stack]; its control block and thread-local variables are in a
         // page or two that the dynamic linker obtained.
-        let start = main.pthread();
+        let start = main.descriptor_base();
         let end = start.offset(MAX_MAIN_DESCRIPTOR).max(main.locals(MIN_MAIN_LOCALS).end);
         // musl has them among its own variables, if they are small.
         let mut variables = modules.iter().flat_map(|module| &module.variables);
@@ -65,7 +65,7 @@ pub fn thread_stacks(image: &Image<'_>, modules: &[Module]) -> Vec<Range<Address
 
 /// The block that the words at `offset` of the thread's control block describe, if the thread runs on it.
 fn block_of(image: &Image<'_>, thread: &Thread, offset: u64) -> Option<Range<Address>> {
-    let block = described_block(image, thread.pthread(), offset)?;
+    let block = described_block(image, thread.descriptor_base(), offset)?;
     // A thread may run on another stack for a while: a fiber's or a signal's.
     let is_own = block.start <= thread.stack_pointer && thread.stack_pointer < block.end;
     (is_own || !is_right_below(&block, thread.stack_pointer)).then_some(block)
@@ -107,7 +107,7 @@ fn cached_stacks(image: &Image<'_>, living: &[Range<Address>]) -> Vec<Range<Addr
     ends.extend(living.iter().map(|block| block.start));
     // The main thread's control block may follow in the same mapping.
     let main = image.state.threads.iter().find(|thread| thread.tid == image.state.process.pid);
-    ends.extend(main.map(|thread| thread.pthread().align_down(image.page_size())));
+    ends.extend(main.map(|thread| thread.descriptor_base().align_down(image.page_size())));
     let mut stacks: Vec<Range<Address>> = Vec::new();
     let mut starts = BTreeSet::new();
     let living = merged(living);
@@ -188,13 +188,14 @@ pub fn thread_locals(
     };
     let around = |thread: &Thread| {
         // The next thread's block may follow in the same mapping.
-        let block = range_at(stacks, thread.pthread());
-        let mapping = &state.mappings.find(thread.pthread())?.range;
+        let block = range_at(stacks, thread.descriptor_base());
+        let mapping = &state.mappings.find(thread.descriptor_base())?.range;
         let end = block.map_or(mapping.end, |block| block.end);
-        let (control, locals) = (thread.pthread(), thread.locals(MAX_LOCALS));
+        let (control, locals) = (thread.descriptor_base(), thread.locals(MAX_LOCALS));
         let all =
             locals.start.min(control)..locals.end.max(control.offset(thread.cpu.pthread_bytes()));
-        let locals = between_extents(thread.pthread(), &intersection(&all, &(mapping.start..end)));
+        let locals =
+            between_extents(thread.descriptor_base(), &intersection(&all, &(mapping.start..end)));
         Some(locals.start.align_up(8)..locals.end)
     };
     let mut locals: Vec<_> = state.threads.iter().filter_map(around).collect();

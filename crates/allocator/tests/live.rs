@@ -250,7 +250,7 @@ fn listed_and_true(
     let running = capture::look(pid).unwrap();
     let frozen = capture::freeze(pid, capture::PATIENCE).unwrap();
     let threads = frozen.image().state.threads.iter();
-    let expected: BTreeSet<_> = threads.map(|it| (it.tid, it.pthread())).collect();
+    let expected: BTreeSet<_> = threads.map(|it| (it.tid, it.descriptor_base())).collect();
     frozen.thaw().unwrap();
     // Threads that have ended stay in the list until they are joined.
     let is_alive = |&(tid, _): &(i32, Address)| expected.iter().any(|it| it.0 == tid);
@@ -271,7 +271,8 @@ fn threads_that_begin_later_and_those_of_forked_children_are_listed() {
     let mut target = Target::ruby(program);
     let frozen = capture::freeze(target.pid(), capture::PATIENCE).unwrap();
     let mut list = ThreadList::derive(frozen.image()).unwrap();
-    let known: Vec<Address> = frozen.image().state.threads.iter().map(Thread::pthread).collect();
+    let known: Vec<Address> =
+        frozen.image().state.threads.iter().map(Thread::descriptor_base).collect();
     frozen.thaw().unwrap();
     target.tell("");
     let truth = target.next_truth();

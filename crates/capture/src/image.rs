@@ -99,10 +99,10 @@ impl Thread {
         }
     }
 
-    /// The address of the C library's descriptor of the thread (`struct pthread`).
+    /// An address at a fixed offset from every field of the C library's descriptor of the thread (`struct pthread`).
     #[must_use]
-    pub fn pthread(&self) -> Address {
-        self.cpu.pthread(self.thread_pointer)
+    pub fn descriptor_base(&self) -> Address {
+        self.cpu.descriptor_base(self.thread_pointer)
     }
 
     /// The memory of the thread's variables, if they have `bytes` bytes.

@@ -33,7 +33,7 @@ impl Program {
             };
             format!("the layout of its threads and stacks could not be derived{hint}")
         })?;
-        let descriptor = |thread: &Thread| (thread.tid, thread.pthread());
+        let descriptor = |thread: &Thread| (thread.tid, thread.descriptor_base());
         Ok(Self {
             stacks,
             list: ThreadList::derive(image),

@@ -35,8 +35,12 @@ impl ThreadList {
     /// Derives the places from the threads of `image`; `None` if no place fits all threads, or the C library is another.
     #[must_use]
     pub fn derive(image: &Image<'_>) -> Option<Self> {
-        let threads: Vec<(i32, Address)> =
-            image.state.threads.iter().map(|thread| (thread.tid, thread.pthread())).collect();
+        let threads: Vec<(i32, Address)> = image
+            .state
+            .threads
+            .iter()
+            .map(|thread| (thread.tid, thread.descriptor_base()))
+            .collect();
         let fits = |at: &u64, fits: &dyn Fn(i32, Address) -> bool| {
             threads.iter().all(|&(tid, descriptor)| fits(tid, descriptor.offset(*at)))
         };

@@ -144,17 +144,17 @@ impl Cpu {
         }
     }
 
-    /// Returns an address from which all words of the `struct pthread` of the thread with this thread pointer have the same
-    /// distance in all threads.
+    /// Returns an address at a fixed offset from every field of the `struct pthread` of the thread with this thread pointer: the same
+    /// offset in all threads.
     #[must_use]
-    pub const fn pthread(self, thread_pointer: Address) -> Address {
+    pub const fn descriptor_base(self, thread_pointer: Address) -> Address {
         match self {
-            Self::X86_64 => x86_64::pthread(thread_pointer),
-            Self::Aarch64 => aarch64::pthread(thread_pointer),
+            Self::X86_64 => x86_64::descriptor_base(thread_pointer),
+            Self::Aarch64 => aarch64::descriptor_base(thread_pointer),
         }
     }
 
-    /// More bytes than a thread's stack has from the address of [`pthread`](Self::pthread) on: glibc puts the structure at its
+    /// More bytes than a thread's stack has from the address of [`descriptor_base`](Self::descriptor_base) on: glibc puts the structure at its
     /// end.
     #[must_use]
     pub const fn pthread_bytes(self) -> u64 {

@@ -74,7 +74,7 @@ pub(crate) fn live_stacks(
         let at = thread.stack_pointer;
         let own = range_at(stacks, at).or_else(|| range_at(&space.fiber_stacks, at));
         let all = own.or_else(|| state.mappings.find(at).map(|mapping| &mapping.range))?;
-        let end = range_at(locals, thread.pthread()).filter(|it| all.contains(&it.start));
+        let end = range_at(locals, thread.descriptor_base()).filter(|it| all.contains(&it.start));
         let end = end.map_or(all.end, |locals| locals.start);
         let start = thread.stack_floor().align_down(8).max(all.start);
         Some(LiveStack { range: start.min(end)..end, stack: all.clone(), thread: Some(index) })

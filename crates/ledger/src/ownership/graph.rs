@@ -85,7 +85,7 @@ fn root_sources(
         .iter()
         .enumerate()
         .map(|(index, module)| RootSource::new(Root::Variables(index), module.variables.clone()));
-    let mut descriptors: Vec<Address> = threads.iter().map(Thread::pthread).collect();
+    let mut descriptors: Vec<Address> = threads.iter().map(Thread::descriptor_base).collect();
     descriptors.sort_unstable();
     let live = live_stacks(image, space, stacks, locals);
     let locals = locals.iter().cloned().map(|range| {
@@ -99,7 +99,7 @@ fn root_sources(
         let thread = live.thread.and_then(|thread| threads.get(thread));
         RootSource {
             registers: thread.map_or_else(Vec::new, |thread| thread.registers.clone()),
-            descriptor: thread.map(Thread::pthread),
+            descriptor: thread.map(Thread::descriptor_base),
             stack: Some(live.stack.start),
             ..RootSource::new(Root::Stacks, vec![live.range])
         }
@@ -107,7 +107,7 @@ fn root_sources(
     let others = threads.iter().zip(&without_stack).filter(|(_, is_without)| **is_without);
     let others = others.map(|(thread, _)| RootSource {
         registers: thread.registers.clone(),
-        descriptor: Some(thread.pthread()),
+        descriptor: Some(thread.descriptor_base()),
         ..RootSource::new(Root::Stacks, Vec::new())
     });
     variables.chain(locals).chain(stacks).chain(others).collect()

@@ -42,7 +42,8 @@ impl StackOwners {
         addresses: &AddressIndex<'_>,
     ) -> Self {
         let reader = StructureReader { image, heap, addresses };
-        let descriptors: HashSet<_> = image.state.threads.iter().map(Thread::pthread).collect();
+        let descriptors: HashSet<_> =
+            image.state.threads.iter().map(Thread::descriptor_base).collect();
         let mut owners = Self::default();
         let kernel_names: HashSet<&[u8]> =
             image.state.process.thread_names.iter().map(String::as_bytes).collect();

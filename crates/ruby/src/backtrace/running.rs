@@ -217,7 +217,7 @@ impl ContextPlace {
         let known = [(false, &threads), (true, &contexts)];
         let mut votes: BTreeMap<Self, HashSet<u64>> = BTreeMap::new();
         for thread in &image.state.threads {
-            let (start, bytes) = surroundings(image, thread.pthread());
+            let (start, bytes) = surroundings(image, thread.descriptor_base());
             for (word, at) in words(&bytes).zip((start..).step_by(8)) {
                 for (is_context, _) in known.iter().filter(|(_, known)| known.contains(&word)) {
                     let place = Self { is_context: *is_context, at };
@@ -228,7 +228,7 @@ impl ContextPlace {
         let most = votes.values().map(HashSet::len).max()?;
         let leads_elsewhere = |place: &Self| {
             let known = known[usize::from(place.is_context)].1;
-            let word = |it: &Thread| place.word(image, it.pthread()).ok();
+            let word = |it: &Thread| place.word(image, it.descriptor_base()).ok();
             let words = image.state.threads.iter().filter_map(word);
             words.into_iter().any(|word| !known.contains(&word.0))
         };

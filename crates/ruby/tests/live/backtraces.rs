@@ -233,7 +233,7 @@ fn stacks_of_a_running_process_equal_those_of_the_paused_one() {
     let running = look(target.pid()).unwrap();
     let mut found = Vec::new();
     for thread in threads {
-        let Ok(stack) = stacks.read(&running, thread.pthread()) else { continue };
+        let Ok(stack) = stacks.read(&running, thread.descriptor_base()) else { continue };
         assert!(!stack.is_torn, "a thread that waits has a stack at rest");
         let frames = stack.frames.iter().map(|&frame| stacks.frame(frame).unwrap().clone());
         found.push(frames.collect::<Vec<Frame>>());
@@ -266,7 +266,8 @@ fn code_that_takes_the_slot_of_other_code_is_noticed() {
     for number in 0..25 {
         let frozen = freeze(target.pid(), PATIENCE).unwrap();
         let image = frozen.image();
-        let threads: Vec<Address> = image.state.threads.iter().map(Thread::pthread).collect();
+        let threads: Vec<Address> =
+            image.state.threads.iter().map(Thread::descriptor_base).collect();
         let stacks = stacks.get_or_insert_with(|| {
             let space = ruby::read(image).unwrap();
             let paths = ruby::code_paths(image, &space).unwrap();
@@ -326,7 +327,7 @@ fn running_methods(image: &Image<'_>) -> Vec<Vec<String>> {
     let space = ruby::read(image).unwrap();
     let paths = ruby::code_paths(image, &space).unwrap();
     let mut stacks = RunningStacks::derive(image, &space, &paths).unwrap();
-    let threads = image.state.threads.iter().map(Thread::pthread);
+    let threads = image.state.threads.iter().map(Thread::descriptor_base);
     let found: Vec<_> = threads.filter_map(|thread| stacks.read(image, thread).ok()).collect();
     let label = |frame: u32| stacks.frame(frame).unwrap().label.clone();
     found.iter().map(|stack| stack.frames.iter().copied().map(label).collect()).collect()

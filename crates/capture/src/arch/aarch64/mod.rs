@@ -20,7 +20,7 @@ pub(super) const JIT_REACH: u64 = 1 << 27;
 const CONTROL_BYTES: u64 = 16;
 /// More bytes than `struct pthread` has in any release; a multiple of its alignment.
 const DESCRIPTOR_BYTES: u64 = 2 << 10;
-/// More bytes than a thread's stack has from the address of [`pthread`] on: glibc puts the structure and the thread-local
+/// More bytes than a thread's stack has from the address of [`descriptor_base`] on: glibc puts the structure and the thread-local
 /// variables at its end.
 pub(super) const PTHREAD_BYTES: u64 = DESCRIPTOR_BYTES + CONTROL_BYTES + (8 << 10);
 
@@ -37,7 +37,7 @@ pub(super) const RELOCATIONS: Relocations = Relocations {
 ///
 /// The structure ends at the thread pointer, and its size depends on the release, so this is an address before it.
 #[must_use]
-pub(super) const fn pthread(thread_pointer: Address) -> Address {
+pub(super) const fn descriptor_base(thread_pointer: Address) -> Address {
     thread_pointer.before(DESCRIPTOR_BYTES)
 }
 

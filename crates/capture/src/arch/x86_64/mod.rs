@@ -17,7 +17,7 @@ pub(super) const RED_ZONE: u64 = 128;
 /// The distance that a call with a 32-bit offset can reach.
 pub(super) const JIT_REACH: u64 = 1 << 31;
 
-/// More bytes than a thread's stack has from the address of [`pthread`] on: glibc puts the structure at its end.
+/// More bytes than a thread's stack has from the address of [`descriptor_base`] on: glibc puts the structure at its end.
 pub(super) const PTHREAD_BYTES: u64 = 4 << 10;
 /// Types of relocations.
 pub(super) const RELOCATIONS: Relocations = Relocations {
@@ -31,7 +31,7 @@ pub(super) const RELOCATIONS: Relocations = Relocations {
 ///
 /// Here it is the thread pointer itself.
 #[must_use]
-pub(super) const fn pthread(thread_pointer: Address) -> Address {
+pub(super) const fn descriptor_base(thread_pointer: Address) -> Address {
     thread_pointer
 }
 
