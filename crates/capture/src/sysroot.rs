@@ -41,7 +41,7 @@ impl Sysroot {
     }
 
     /// Finds a file without opening it. Symbolic links do not lead out of the root. Magic links of /proc are errors.
-    fn find(&self, path: &Path) -> io::Result<OwnedFd> {
+    pub(crate) fn find(&self, path: &Path) -> io::Result<OwnedFd> {
         let folder = self.folder.as_ref().map_err(|&error| error)?;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;

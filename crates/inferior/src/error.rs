@@ -70,6 +70,12 @@ pub enum Refusal {
         /// The room that may be needed.
         needed_bytes: u64,
     },
+    /// The control group of the process was not found.
+    #[error(
+        "the memory limit of the process is unknown, since its control group could not be found \
+         (in a container: mount /sys/fs/cgroup of the host)"
+    )]
+    UnknownLimit,
     /// The pause would be too long.
     #[error(
         "the process would be paused for about {} ms, longer than the allowed {} ms",

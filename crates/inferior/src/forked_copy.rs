@@ -118,6 +118,9 @@ impl ForkPlan {
     ) -> Result<Self, Refusal> {
         let pid = image.state.process.pid;
         let limits = MemoryLimits::of(pid);
+        if !limits.are_known() {
+            return Err(Refusal::UnknownLimit);
+        }
         let mut scarce = None;
         if let Some(room_bytes) = limits.room_bytes(own_bytes)
             && let Ok(counts) = proc::memory_counts(pid)

@@ -38,25 +38,31 @@ pub fn room_bytes(pid: i32, own_bytes: u64) -> Option<u64> {
 /// The limits that the memory of a process counts against.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryLimits {
-    /// Its control groups; true if rbloat's own memory counts against the group, too.
-    groups: Vec<(ControlGroup, bool)>,
+    /// Its control groups; true if rbloat's own memory may count against the group, too. `None` if they could not be found.
+    groups: Option<Vec<(ControlGroup, bool)>>,
 }
 
 impl MemoryLimits {
     pub(crate) fn of(pid: i32) -> Self {
         let own = proc::control_groups(std::process::id().cast_signed());
         let with_us = |group: ControlGroup| {
-            let is_ours = own.contains(&group);
+            let is_ours = own.as_ref().is_none_or(|own| own.contains(&group));
             (group, is_ours)
         };
-        Self { groups: proc::control_groups(pid).into_iter().map(with_us).collect() }
+        let groups = proc::control_groups(pid);
+        Self { groups: groups.map(|groups| groups.into_iter().map(with_us).collect()) }
+    }
+
+    /// Returns true if the control groups of the process were found.
+    pub(crate) fn are_known(&self) -> bool {
+        self.groups.is_some()
     }
 
     /// Returns the bytes that the process can still allocate when rbloat itself has allocated `own_bytes`: the minimum
-    /// over its control groups and the machine. `None` if neither is known. Caches of files that the kernel would give
+    /// over its control groups, if they are known, and the machine. `None` if neither is known. Caches of files that the kernel would give
     /// up count as room.
     pub(crate) fn room_bytes(&self, own_bytes: u64) -> Option<u64> {
-        let in_groups = self.groups.iter().filter_map(|(group, is_ours)| {
+        let in_groups = self.groups.iter().flatten().filter_map(|(group, is_ours)| {
             let room = group.memory()?.room_bytes()?;
             Some(if *is_ours { room.saturating_sub(own_bytes) } else { room })
         });
@@ -148,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_room_on_the_machine_is_reduced_by_our_own_memory() {
-        let limits = MemoryLimits { groups: Vec::new() };
+        let limits = MemoryLimits { groups: None };
         assert!(limits.room_bytes(0).unwrap() > 0);
         assert_eq!(limits.room_bytes(u64::MAX), Some(0));
     }

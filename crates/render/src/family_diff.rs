@@ -94,7 +94,7 @@ fn outlook(diff: &FamilyDiff) -> String {
                     Size(limit_bytes),
                     time(seconds)
                 ),
-                None => format!("{grows}. It has no memory limit"),
+                None => format!("{grows}. No memory limit is known"),
             }
         }
     }

@@ -199,6 +199,10 @@ impl Processes {
             None => proc::group_memory(members[0].pid),
         };
         let mut findings = Vec::new();
+        if group.is_none() && proc::control_groups(members[0].pid).is_none() {
+            let what = "the control group of the family could not be found, so its memory limit is unknown";
+            findings.push(Finding::general(Severity::Warning, what));
+        }
         let mut accounts = Vec::new();
         let mut ruby_version = None;
         let mut first_failure = None;

@@ -14,6 +14,7 @@ mod family;
 mod files;
 mod fix;
 mod fleet;
+mod groups;
 mod harmless;
 mod healthy;
 mod help;

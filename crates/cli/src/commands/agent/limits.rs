@@ -41,6 +41,8 @@ pub(super) struct Limits {
     attempts: BTreeMap<(Alarm, SnapshotOutcome), u64>,
     /// True after a file could not be written, which is printed once.
     is_unwritable: bool,
+    /// True after a control group could not be found, which is printed once.
+    is_blind: bool,
 }
 
 struct Group {
@@ -87,6 +89,7 @@ impl Limits {
             observation: None,
             attempts: BTreeMap::new(),
             is_unwritable: false,
+            is_blind: false,
         }
     }
 
@@ -99,7 +102,17 @@ impl Limits {
         self.processes.clone_from(&processes);
         self.groups.iter_mut().for_each(|group| group.members.clear());
         for id in processes {
-            for group in proc::control_groups(id.0) {
+            let Some(groups) = proc::control_groups(id.0) else {
+                let lives = proc::start_time(id.0).ok() == Some(id.1);
+                if lives && !std::mem::replace(&mut self.is_blind, true) {
+                    terminal::complain(format!(
+                        "process {}: its control group could not be found, so its memory limit is unknown",
+                        id.0
+                    ));
+                }
+                continue;
+            };
+            for group in groups {
                 if let Some(known) = self.groups.iter_mut().find(|known| known.group == group) {
                     known.members.push(id);
                 } else if let Some(memory) = group.memory().filter(|it| it.limit_bytes.is_some()) {

@@ -21,7 +21,7 @@ use crate::rbloat;
 /// Long enough for any machine. Nothing is concluded from the time that it takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
     address: String,
 }
@@ -33,7 +33,7 @@ impl Agent {
         Self::spawn(rbloat().args(arguments).arg(group.folder()).args(more))
     }
 
-    fn spawn(command: &mut Command) -> Self {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -62,7 +62,7 @@ impl Agent {
     }
 
     /// Waits for such samples.
-    fn await_samples(&self, name: &str, with: &str) -> BTreeMap<String, f64> {
+    pub(crate) fn await_samples(&self, name: &str, with: &str) -> BTreeMap<String, f64> {
         let until = Instant::now() + PATIENCE;
         loop {
             let samples = self.samples(name, with);
@@ -75,7 +75,7 @@ impl Agent {
     }
 
     /// Asks it to end.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
         assert!(self.child.wait().unwrap().success());
     }

@@ -160,7 +160,7 @@ fn the_erosion_of_workers_has_a_rate_and_reasons() {
     };
     let (no_limit, text) = outlook(&accounts, &[0, 1, 2, 3], None);
     assert!(matches!(no_limit, Outlook::Grows { seconds_to_limit: None, .. }), "{no_limit:?}");
-    assert!(text.contains("It has no memory limit"), "{text}");
+    assert!(text.contains("No memory limit is known"), "{text}");
     // Whatever the order of the files, the oldest comes first.
     let turned: Vec<Family> = accounts.iter().rev().cloned().collect();
     assert!(matches!(outlook(&turned, &[3, 2, 1, 0], None).0, Outlook::Grows { .. }));

@@ -1,0 +1,214 @@
+//! The folder of a process's control group, which may lie outside of our control group namespace or mount namespace.
+//!
+//! The kernel shows the path of a group, and the group at the root of a mount, relative to the root of the reader's control
+//! group namespace: `/../x` is beside that root. So a path and a mount agree also in a private namespace, but if the mount begins
+//! further up, the names in between are missing. They are found by the process, which is listed in its group.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use super::{ControlGroup, HIERARCHIES, Hierarchy, Identity, PROCESSES, folders_in};
+use crate::proc::memory::number_after;
+use crate::proc::read;
+use crate::{Error, Sysroot};
+
+/// The most folders that are searched for a process.
+const MAX_FOLDERS: usize = 1 << 14;
+
+/// The path of a control group as the kernel shows it to us.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct GroupPath {
+    /// The number of levels above the root of our namespace at which `names` begins.
+    up: usize,
+    names: Vec<OsString>,
+}
+
+impl GroupPath {
+    pub(super) fn parse(path: &[u8]) -> Option<Self> {
+        let names = path.strip_prefix(b"/")?.split(|&byte| byte == b'/');
+        let names: Vec<&[u8]> = names.filter(|name| !name.is_empty()).collect();
+        let up = names.iter().take_while(|name| **name == b"..").count();
+        // No name of a group is like that.
+        if names[up..].iter().any(|name| [&b"."[..], b".."].contains(name)) {
+            return None;
+        }
+        let names = names[up..].iter().map(|name| OsString::from_vec(name.to_vec())).collect();
+        Some(Self { up, names })
+    }
+
+    /// Returns the path of this group below the group `root`: the number of names that the kernel does not show, and the names
+    /// after them. `None` if it is not below `root`.
+    pub(super) fn below(&self, root: &Self) -> Option<(usize, &[OsString])> {
+        let unknown = root.up.checked_sub(self.up)?;
+        match unknown {
+            0 => Some((0, self.names.strip_prefix(&root.names[..])?)),
+            // The kernel goes no further up than it must, so our namespace is not below a group that has a name after `..`.
+            _ => root.names.is_empty().then_some((unknown, &self.names[..])),
+        }
+    }
+}
+
+/// A mount of control groups, in the mount namespace of some process.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    /// The kernel's number of the mount.
+    id: u64,
+    /// The group that is mounted.
+    pub(super) root: GroupPath,
+    /// The mount point, relative to the root of the process.
+    pub(super) point: PathBuf,
+}
+
+impl Mount {
+    /// Returns the mounts of a hierarchy, from the lines of /proc/PID/mountinfo.
+    pub(super) fn all(mountinfo: &[u8], hierarchy: &Hierarchy) -> Vec<Self> {
+        let lines = mountinfo.split(|&byte| byte == b'\n');
+        lines.filter_map(|line| Self::parse(line, hierarchy)).collect()
+    }
+
+    fn parse(line: &[u8], hierarchy: &Hierarchy) -> Option<Self> {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let id = str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+        let mut fields = fields.skip(2);
+        let (root, point) = (unescaped(fields.next()?), unescaped(fields.next()?));
+        // The optional fields end with a dash.
+        let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+        let is_ours = fields.next()? == hierarchy.filesystem.as_bytes()
+            && (hierarchy.controller.is_empty() || hierarchy.is_among(fields.nth(1)?));
+        let root = GroupPath::parse(&root)?;
+        is_ours.then(|| Self { id, root, point: OsString::from_vec(point).into() })
+    }
+}
+
+/// Returns a field of mountinfo without its escapes: a backslash and three octal digits for a blank, for example.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits =
+            after.get(..3).filter(|_| byte == b'\\').and_then(|it| str::from_utf8(it).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        rest = if escaped.is_some() { &after[3..] } else { after };
+        bytes.push(escaped.unwrap_or(byte));
+    }
+    bytes
+}
+
+/// A check that an open folder belongs to the mount with this number, of this hierarchy. Another file system may be mounted
+/// over it.
+pub(super) type IsGenuine = fn(BorrowedFd<'_>, u64, &Hierarchy) -> bool;
+
+pub(super) fn is_genuine(folder: BorrowedFd<'_>, mount: u64, hierarchy: &Hierarchy) -> bool {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", folder.as_raw_fd()));
+    let number = info.ok().and_then(|info| number_after(&info, "mnt_id:"));
+    hierarchy.has(folder) && number == Some(mount)
+}
+
+/// The control group that counts the memory of a process.
+pub(super) struct Sought {
+    pid: i32,
+    hierarchy: &'static Hierarchy,
+    path: GroupPath,
+    is_genuine: IsGenuine,
+}
+
+/// Returns the control group that counts the memory of process `pid`, and those above it; none if the kernel has no control
+/// groups. `None` if the folder of the group cannot be found.
+pub(super) fn levels(pid: i32) -> Option<Vec<ControlGroup>> {
+    let lines = match read(pid, "cgroup") {
+        Ok(lines) => lines,
+        // A kernel without control groups has no such file.
+        Err(Error::Proc { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            return Some(vec![]);
+        }
+        Err(_) => return None,
+    };
+    let Some((hierarchy, path)) = group_of_memory(&lines) else { return Some(vec![]) };
+    let sought = Sought::new(pid, hierarchy, path, is_genuine)?;
+    let mut best = Vec::new();
+    // Ours are the usual ones. Those of others may begin further up.
+    for (owner, root) in [("self", None), (&pid.to_string(), Some(pid)), ("1", Some(1))] {
+        let mounts = fs::read(format!("/proc/{owner}/mountinfo")).unwrap_or_default();
+        let root = root.map(|pid| PathBuf::from(format!("/proc/{pid}/root")));
+        let levels = sought.levels(&mounts, root.as_deref());
+        if levels.len() > best.len() {
+            best = levels;
+        }
+        if best.last().is_some_and(ControlGroup::is_top) {
+            break;
+        }
+    }
+    Some(best).filter(|levels| !levels.is_empty())
+}
+
+/// Returns the hierarchy that counts memory, and the path of the group in it, from the lines of /proc/PID/cgroup.
+pub(super) fn group_of_memory(lines: &[u8]) -> Option<(&'static Hierarchy, &[u8])> {
+    let lines = lines.split(|&byte| byte == b'\n').filter_map(|line| {
+        let mut fields = line.splitn(3, |&byte| byte == b':').skip(1);
+        Some((fields.next()?, fields.next()?))
+    });
+    // A controller that no hierarchy of version 1 has is in that of version 2.
+    HIERARCHIES.iter().rev().find_map(|hierarchy| {
+        let mut named = lines.clone().filter(|(names, _)| hierarchy.is_among(names));
+        named.next().map(|(_, path)| (hierarchy, path))
+    })
+}
+
+impl Sought {
+    /// The group of process `pid` at `path`, as the kernel shows it.
+    pub(super) fn new(
+        pid: i32,
+        hierarchy: &'static Hierarchy,
+        path: &[u8],
+        is_genuine: IsGenuine,
+    ) -> Option<Self> {
+        Some(Self { pid, hierarchy, path: GroupPath::parse(path)?, is_genuine })
+    }
+
+    /// Returns the group and those above it, as far as one of the mounts of a process with this root shows them.
+    pub(super) fn levels(&self, mountinfo: &[u8], root: Option<&Path>) -> Vec<ControlGroup> {
+        let sysroot = Sysroot::open(root);
+        let in_mount = |mount: Mount| {
+            let open = |folder: &Path| {
+                let found = sysroot.find(folder).ok()?;
+                (self.is_genuine)(found.as_fd(), mount.id, self.hierarchy).then_some(found)
+            };
+            let (unknown, names) = self.path.below(&mount.root)?;
+            let mut path: PathBuf = names.iter().collect();
+            if unknown > 0 {
+                path = self.search(&open(&mount.point)?, unknown, &path)?;
+            }
+            let level = |level: &Path| {
+                let folder = mount.point.join(level);
+                let identity = Identity::of(open(&folder)?.as_fd())?;
+                let root = root.map(Path::to_owned);
+                Some(ControlGroup { hierarchy: self.hierarchy, root, folder, identity })
+            };
+            // A level that cannot be opened may have a limit.
+            path.ancestors().map(level).collect::<Option<Vec<_>>>()
+        };
+        let mounts = Mount::all(mountinfo, self.hierarchy).into_iter();
+        mounts.filter_map(in_mount).max_by_key(Vec::len).unwrap_or_default()
+    }
+
+    /// Searches a mount for the group at `path`, before which so many names are `unknown`.
+    fn search(&self, mount: &OwnedFd, unknown: usize, path: &Path) -> Option<PathBuf> {
+        let mount = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
+        let mut outer = vec![mount.clone()];
+        for _ in 0..unknown {
+            outer = outer.iter().flat_map(|it| folders_in(it)).take(MAX_FOLDERS).collect();
+        }
+        let has_process = |folder: &PathBuf| {
+            // A threaded group lists threads only.
+            let read = |name| fs::read_to_string(folder.join(name)).ok();
+            let listed = read(PROCESSES).or_else(|| read("cgroup.threads"));
+            listed.is_some_and(|text| text.lines().any(|line| line.parse() == Ok(self.pid)))
+        };
+        let found = outer.into_iter().map(|outer| outer.join(path)).find(has_process)?;
+        Some(found.strip_prefix(&mount).ok()?.to_owned())
+    }
+}

@@ -1,0 +1,362 @@
+//! The memory of control groups, in versions 1 and 2.
+
+mod find;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::memory::number_after;
+use super::read;
+use crate::Sysroot;
+use crate::text::one_line;
+use find::{GroupPath, Mount};
+
+/// The memory of one control group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupMemory {
+    /// Bytes charged to the group and those below it, caches of files included.
+    pub usage_bytes: u64,
+    /// The limit of `usage_bytes`; `None` if the group has none.
+    pub limit_bytes: Option<u64>,
+    /// The part of `usage_bytes` in caches of files, which the kernel gives up before it kills a process.
+    pub cache_bytes: u64,
+    /// The number of processes that were killed since the group was created because it was full. `None` if
+    /// the kernel does not count them (version 1 before Linux 4.13).
+    pub oom_kills: Option<u64>,
+    /// How often the group met its limit, or `memory.high` of version 2, and the kernel had to reclaim memory. `None` if the
+    /// kernel does not count that.
+    pub limit_hits: Option<u64>,
+    /// The time for which at least one process of the group waited for memory (PSI). `None` if the kernel does not count that for
+    /// groups (version 1).
+    pub stalled: Option<Duration>,
+}
+
+impl GroupMemory {
+    /// The bytes in use without caches of files, which the kernel gives up.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.usage_bytes.saturating_sub(self.cache_bytes)
+    }
+
+    /// The bytes that can still be allocated before the limit is reached; `None` without a limit.
+    #[must_use]
+    pub fn room_bytes(&self) -> Option<u64> {
+        let room = self.limit_bytes?.saturating_sub(self.usage_bytes);
+        Some(room.saturating_add(self.cache_bytes))
+    }
+}
+
+/// Returns the memory of the control group of process `pid`. A process is in several nested groups: the one whose
+/// limit leaves the least room counts, or the innermost if none has a limit. `None` if the group is unknown, or counts no
+/// memory.
+#[must_use]
+pub fn group_memory(pid: i32) -> Option<GroupMemory> {
+    let levels: Vec<GroupMemory> =
+        control_groups(pid)?.iter().filter_map(ControlGroup::memory).collect();
+    let tightest =
+        levels.iter().filter(|it| it.limit_bytes.is_some()).min_by_key(|it| it.room_bytes());
+    tightest.or(levels.first()).copied()
+}
+
+/// Returns the path of the control group that process `pid` was started in, as /proc shows it; `None` if no
+/// hierarchy shows a name.
+pub(super) fn path(pid: i32) -> Option<String> {
+    innermost_path(&String::from_utf8_lossy(&read(pid, "cgroup").ok()?))
+}
+
+/// Returns the path in /proc/PID/cgroup that describes the process best: the path of version 2, otherwise systemd's,
+/// otherwise the longest one.
+fn innermost_path(groups: &str) -> Option<String> {
+    let groups = groups.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        Some((fields.next()?, fields.next()?))
+    });
+    // A group above the root of our namespace has no name.
+    let is_name = |name: &str| !["", ".."].contains(&name);
+    let named = groups.filter(|(_, path)| path.split('/').any(is_name));
+    let best = named.max_by_key(|(controllers, path)| {
+        (controllers.is_empty(), *controllers == "name=systemd", path.len())
+    });
+    best.map(|(_, path)| one_line(path))
+}
+
+/// A control group, which is read through its folder.
+#[derive(Debug, Clone)]
+pub struct ControlGroup {
+    hierarchy: &'static Hierarchy,
+    /// The root of the process in whose mounts the folder is; `None` for our own.
+    root: Option<PathBuf>,
+    folder: PathBuf,
+    identity: Identity,
+}
+
+impl PartialEq for ControlGroup {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity == other.identity
+    }
+}
+
+impl Eq for ControlGroup {}
+
+/// The kernel's name of a group: the device and the inode of its folder, the same in all mounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    fn of(folder: BorrowedFd<'_>) -> Option<Self> {
+        let found = rustix::fs::fstat(folder).ok()?;
+        Some(Self { device: found.st_dev, inode: found.st_ino })
+    }
+}
+
+impl ControlGroup {
+    /// Returns the control group at `path`: its folder, or its path as /proc/PID/cgroup shows it. A group that counts memory is
+    /// preferred. `None` if there is no such group.
+    #[must_use]
+    pub fn at(path: &Path) -> Option<Self> {
+        let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let shown = GroupPath::parse(path.as_os_str().as_bytes());
+        let mounted = HIERARCHIES.iter().flat_map(|hierarchy| {
+            let folder = |mount: Mount| {
+                let (unknown, names) = shown.as_ref()?.below(&mount.root)?;
+                (unknown == 0).then(|| mount.point.join(names.iter().collect::<PathBuf>()))
+            };
+            Mount::all(&mounts, hierarchy).into_iter().filter_map(folder)
+        });
+        // In a container the root of a mount may be a group, and the path be relative to that.
+        let relative = HIERARCHIES.iter().flat_map(|hierarchy| {
+            let inside = path.strip_prefix("/").ok();
+            let mounts = Mount::all(&mounts, hierarchy).into_iter();
+            mounts.filter_map(move |mount| Some(mount.point.join(inside?)))
+        });
+        let mut groups =
+            mounted.chain(relative).chain([path.to_owned()]).filter_map(Self::at_folder);
+        let first = groups.next()?;
+        if first.memory().is_some() {
+            return Some(first);
+        }
+        Some(groups.find(|group| group.memory().is_some()).unwrap_or(first))
+    }
+
+    fn at_folder(folder: PathBuf) -> Option<Self> {
+        let found = Sysroot::open(None).find(&folder).ok()?;
+        let hierarchy = HIERARCHIES.iter().find(|hierarchy| hierarchy.has(found.as_fd()))?;
+        Some(Self { hierarchy, root: None, folder, identity: Identity::of(found.as_fd())? })
+    }
+
+    /// Returns true if no group is above this one.
+    fn is_top(&self) -> bool {
+        self.identity.inode == ROOT_INODE
+    }
+
+    /// Opens the folder, if it is still that of this group.
+    fn open(&self) -> Option<Folder> {
+        let found = Sysroot::open(self.root.as_deref()).find(&self.folder).ok()?;
+        (Identity::of(found.as_fd()) == Some(self.identity)).then_some(Folder(found))
+    }
+
+    /// Returns the memory of the group; `None` if it does not count memory.
+    #[must_use]
+    pub fn memory(&self) -> Option<GroupMemory> {
+        self.hierarchy.memory(&self.open()?.path())
+    }
+
+    /// Returns the memory that is charged to the group but may be in no process; `None` if it does not count memory.
+    #[must_use]
+    pub fn memory_of_kernel(&self) -> Option<KernelMemory> {
+        let folder = self.open()?;
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).ok();
+        let counts = read("memory.stat")?;
+        let bytes = |name: &str| number_after(&counts, name);
+        let [all, mapped] = self.hierarchy.files;
+        let kernel = match self.hierarchy.kernel {
+            Some(file) => read(file).and_then(|text| text.trim().parse().ok()),
+            // Its sum is there from Linux 5.18 on.
+            None => bytes("kernel ").or_else(|| {
+                let parts = ["kernel_stack ", "pagetables ", "percpu ", "vmalloc ", "slab "];
+                Some(parts.into_iter().filter_map(bytes).sum())
+            }),
+        };
+        Some(KernelMemory {
+            unmapped_cache_bytes: bytes(all)?.saturating_sub(bytes(mapped)?),
+            kernel_bytes: kernel? + bytes("sock ").unwrap_or(0),
+        })
+    }
+
+    /// Returns the processes in the group and in those below it, ascending.
+    #[must_use]
+    pub fn processes(&self) -> Vec<i32> {
+        let pids = self.each_folder(|folder| {
+            let text = fs::read_to_string(folder.join(PROCESSES)).unwrap_or_default();
+            text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>()
+        });
+        let mut pids = pids.concat();
+        // 0 is a process that our pid namespace does not have.
+        pids.retain(|&pid| pid > 0);
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Returns the numbers by which the kernel names this group and those below it.
+    #[must_use]
+    pub fn numbers(&self) -> HashSet<u64> {
+        let number = |folder: &Path| fs::metadata(folder).ok().map(|found| found.ino());
+        self.each_folder(number).into_iter().flatten().collect()
+    }
+
+    /// Returns what `read` finds in the folders of this group and of those below it.
+    fn each_folder<T>(&self, read: impl Fn(&Path) -> T) -> Vec<T> {
+        let Some(folder) = self.open() else { return Vec::new() };
+        let mut folders = vec![folder.path()];
+        let mut next = 0;
+        while let Some(folder) = folders.get(next) {
+            let inner: Vec<PathBuf> = folders_in(folder).collect();
+            folders.extend(inner);
+            next += 1;
+        }
+        folders.iter().map(|folder| read(folder)).collect()
+    }
+}
+
+/// The open folder of a group.
+struct Folder(OwnedFd);
+
+impl Folder {
+    /// A path that leads here also if something is mounted over the folder meanwhile.
+    fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+}
+
+/// The folders in a folder.
+fn folders_in(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|it| it.file_type().is_ok_and(|kind| kind.is_dir())).map(|it| it.path())
+}
+
+/// The inode of the folder of the outermost group, from `cgroup_setup_root` in the kernel's kernel/cgroup/cgroup.c.
+const ROOT_INODE: u64 = 1;
+
+/// The file with the processes of a group.
+const PROCESSES: &str = "cgroup.procs";
+
+/// Memory that is charged to a control group, but not as the memory of processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelMemory {
+    /// Caches of files that no process maps.
+    pub unmapped_cache_bytes: u64,
+    /// The kernel's own memory: page tables, stacks, buffers.
+    pub kernel_bytes: u64,
+}
+
+/// Returns the control groups whose memory limits count for process `pid`, from the innermost group outwards: as far as we can
+/// see them from our namespaces, those of the process, or those of process 1. None if the kernel has no control groups. `None`
+/// if the group could not be found, so that its limit is unknown.
+#[must_use]
+pub fn control_groups(pid: i32) -> Option<Vec<ControlGroup>> {
+    find::levels(pid)
+}
+
+/// The names of files in one version of control groups, from the kernel's
+/// Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
+#[derive(Debug, PartialEq, Eq)]
+struct Hierarchy {
+    /// The controller in /proc/PID/cgroup; version 2 has one hierarchy for all, without a name.
+    controller: &'static str,
+    filesystem: &'static str,
+    /// The number of the file system, from the kernel's include/uapi/linux/magic.h.
+    magic: rustix::fs::FsWord,
+    /// The files with limits, of which the lowest counts.
+    limits: &'static [&'static str],
+    usage: &'static str,
+    cache: &'static str,
+    /// The file with a line of `oom_kill`.
+    events: &'static str,
+    /// The file with the number of times that the limit was met; `None` if `events` has it.
+    hits: Option<&'static str>,
+    /// The lines with caches of files: all, and those that processes map.
+    files: [&'static str; 2],
+    /// The file with the kernel's own memory; `None` if memory.stat has it.
+    kernel: Option<&'static str>,
+    /// The file with the time for which processes waited for memory.
+    pressure: Option<&'static str>,
+}
+
+/// Version 1 shows the maximum of a counter in whole pages if no limit is set. Anything above half of that is no
+/// limit.
+const NO_LIMIT: u64 = u64::MAX / 4;
+
+static HIERARCHIES: [Hierarchy; 2] = [
+    Hierarchy {
+        controller: "",
+        filesystem: "cgroup2",
+        magic: 0x6367_7270,
+        limits: &["memory.max"],
+        usage: "memory.current",
+        cache: "inactive_file ",
+        events: "memory.events",
+        hits: None,
+        files: ["file ", "file_mapped "],
+        kernel: None,
+        pressure: Some("memory.pressure"),
+    },
+    Hierarchy {
+        controller: "memory",
+        filesystem: "cgroup",
+        magic: 0x0027_e0eb,
+        limits: &["memory.limit_in_bytes"],
+        usage: "memory.usage_in_bytes",
+        cache: "total_inactive_file ",
+        events: "memory.oom_control",
+        hits: Some("memory.failcnt"),
+        files: ["total_cache ", "total_mapped_file "],
+        kernel: Some("memory.kmem.usage_in_bytes"),
+        pressure: None,
+    },
+];
+
+impl Hierarchy {
+    /// Returns true if the controller is in a list, separated by commas.
+    fn is_among(&self, controllers: &[u8]) -> bool {
+        controllers.split(|&byte| byte == b',').any(|name| name == self.controller.as_bytes())
+    }
+
+    /// Returns true if a folder is in a file system of this version.
+    fn has(&self, folder: BorrowedFd<'_>) -> bool {
+        rustix::fs::fstatfs(folder).is_ok_and(|found| found.f_type == self.magic)
+    }
+
+    /// Returns the memory of the group in the folder `level`; `None` if it does not count memory.
+    fn memory(&self, level: &Path) -> Option<GroupMemory> {
+        let read = |name: &str| fs::read_to_string(level.join(name)).ok();
+        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+        let limits = self.limits.iter().filter_map(|file| number(file));
+        let events = read(self.events).unwrap_or_default();
+        let limit_hits = match self.hits {
+            Some(file) => number(file),
+            None => number_after(&events, "high ")
+                .zip(number_after(&events, "max "))
+                .map(|(high, max)| high + max),
+        };
+        Some(GroupMemory {
+            usage_bytes: number(self.usage)?,
+            limit_bytes: limits.filter(|&limit| limit < NO_LIMIT).min(),
+            cache_bytes: number_after(&read("memory.stat").unwrap_or_default(), self.cache)
+                .unwrap_or(0),
+            oom_kills: number_after(&events, "oom_kill "),
+            limit_hits,
+            stalled: self.pressure.and_then(read).and_then(|text| super::memory::stalled(&text)),
+        })
+    }
+}
