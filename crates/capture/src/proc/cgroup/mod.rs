@@ -23,7 +23,8 @@ use find::{GroupPath, Mount};
 pub struct GroupMemory {
     /// Bytes charged to the group and those below it, caches of files included.
     pub usage_bytes: u64,
-    /// The limit of `usage_bytes`; `None` if the group has none.
+    /// The limit of `usage_bytes`; `None` if the group has none. In version 2 it is the lower one of memory.max, at which the
+    /// kernel kills a process, and memory.high, at which it delays the processes.
     pub limit_bytes: Option<u64>,
     /// The part of `usage_bytes` in caches of files, which the kernel gives up before it kills a process.
     pub cache_bytes: u64,
@@ -302,7 +303,7 @@ static HIERARCHIES: [Hierarchy; 2] = [
         controller: "",
         filesystem: "cgroup2",
         magic: 0x6367_7270,
-        limits: &["memory.max"],
+        limits: &["memory.max", "memory.high"],
         usage: "memory.current",
         cache: "inactive_file ",
         events: "memory.events",

@@ -197,8 +197,20 @@ fn a_group_of_either_version_says_use_limit_and_kills() {
     };
     assert_eq!(memory, expected);
     assert_eq!(memory.room_bytes(), Some(150_000));
-    write("memory.max", "max\n");
-    assert_eq!(TWO.memory(folder.path()).unwrap().room_bytes(), None);
+    // At memory.high the kernel delays whoever takes more.
+    for (max, high, limit) in [
+        ("1000000", "max", Some(1_000_000)),
+        ("1000000", "950000", Some(950_000)),
+        ("max", "950000", Some(950_000)),
+        ("1000000", "2000000", Some(1_000_000)),
+        ("max", "max", None),
+    ] {
+        write("memory.max", &format!("{max}\n"));
+        write("memory.high", &format!("{high}\n"));
+        let memory = TWO.memory(folder.path()).unwrap();
+        assert_eq!(memory.limit_bytes, limit, "{max} {high}");
+        assert_eq!(memory.room_bytes(), limit.map(|limit| limit - 850_000), "{max} {high}");
+    }
 
     write("memory.usage_in_bytes", "800000\n");
     write("memory.limit_in_bytes", "9223372036854771712\n");
