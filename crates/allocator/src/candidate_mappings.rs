@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use capture::{Address, Backing, Image, Mapping, intersection, length};
+use capture::{Address, Backing, Image, Mapping, length};
 
 /// Returns true if malloc may have obtained this mapping.
 pub(crate) fn is_candidate(mapping: &Mapping) -> bool {
@@ -41,7 +41,7 @@ pub(crate) fn touched_pages(
     range: &Range<Address>,
 ) -> impl Iterator<Item = Address> {
     let runs = match &image.state.pages {
-        Some(pages) => pages.runs_in(range).map(|run| intersection(&run.range, range)).collect(),
+        Some(pages) => pages.parts_in(range).collect(),
         None => vec![range.clone()],
     };
     let page_size = image.page_size();

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 
-use capture::{Address, Image, MIN_PAGE_SIZE, Memory, Unreadable, intersection};
+use capture::{Address, Image, MIN_PAGE_SIZE, Memory, Unreadable};
 
 use crate::candidate_mappings::{is_candidate, lies_in_memory};
 
@@ -84,7 +84,7 @@ pub(crate) fn written_parts(
     mut visit: impl FnMut(Address, &[u8]) -> ControlFlow<()>,
 ) -> Result<(), Unreadable> {
     let runs: Vec<_> = match &image.state.pages {
-        Some(pages) => pages.runs_in(range).map(|run| intersection(&run.range, range)).collect(),
+        Some(pages) => pages.parts_in(range).collect(),
         None => vec![range.clone()],
     };
     let mut buffer = Vec::new();

@@ -216,7 +216,7 @@ impl<'m> Image<'m> {
         let (state, bytes) = self.state_at(at, end - at);
         let into = &mut into[..bytes as usize];
         match state {
-            Some(state) if state.is_unreadable() => 0,
+            Some(state) if !state.is_readable() => 0,
             // The kernel lets a debugger read memory that the process protected from itself.
             Some(_) if mapping.readable || mapping.is_private_anonymous() => {
                 self.source.read(at, into)

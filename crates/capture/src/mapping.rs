@@ -45,8 +45,10 @@ pub struct Mapping {
     pub kernel_rss_bytes: Option<u64>,
     /// Swapped bytes by the kernel's own count; 0 if it was not asked.
     pub swap_bytes: u64,
-    /// True if RSS leaves out its pages: bare page frames (VM_PFNMAP), or hugetlb.
-    pub outside_rss: bool,
+    /// True if it consists of page frames that the kernel does not manage (VM_PFNMAP), which RSS leaves out.
+    pub has_bare_frames: bool,
+    /// True if it consists of huge pages of hugetlbfs, which RSS leaves out.
+    pub is_hugetlb: bool,
     /// True if a forked process does not inherit its pages: MADV_DONTFORK, MADV_WIPEONFORK.
     pub not_inherited: bool,
 }
@@ -65,7 +67,8 @@ impl Mapping {
             backing: Backing::Anonymous,
             kernel_rss_bytes: None,
             swap_bytes: 0,
-            outside_rss: false,
+            has_bare_frames: false,
+            is_hugetlb: false,
             not_inherited: false,
         }
     }
@@ -101,10 +104,18 @@ impl Mapping {
     }
 }
 
+/// Returns true for the kernel's name of anonymous memory in huge pages of hugetlbfs (MAP_HUGETLB).
+pub(crate) fn is_hugetlb_name(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| path.trim_end_matches(" (deleted)") == "/anon_hugepage")
+}
+
 impl From<MemoryMap> for Mapping {
     fn from(map: MemoryMap) -> Self {
         let may = |permission| map.perms.contains(permission);
         let backing = match map.pathname {
+            MMapPath::Path(path) if is_hugetlb_name(&path) && !may(MMPermissions::SHARED) => {
+                Backing::Anonymous
+            }
             MMapPath::Path(path) => Backing::File(path),
             MMapPath::Heap => Backing::Heap,
             MMapPath::Stack => Backing::Stack,
@@ -127,7 +138,8 @@ impl From<MemoryMap> for Mapping {
             kernel_rss_bytes: map.extension.map.get("Rss").copied(),
             swap_bytes: map.extension.map.get("Swap").copied().unwrap_or(0),
             not_inherited: map.extension.vm_flags.intersects(VmFlags::DC | VmFlags::WF),
-            outside_rss: map.extension.vm_flags.intersects(VmFlags::PF | VmFlags::HT)
+            is_hugetlb: map.extension.vm_flags.contains(VmFlags::HT),
+            has_bare_frames: map.extension.vm_flags.contains(VmFlags::PF)
                 || matches!(&backing, Backing::Kernel(name) if name.starts_with("[vvar")),
             backing,
         }
@@ -204,11 +216,13 @@ impl Mappings {
         range
     }
 
-    /// Copies the flags "not in RSS" and "not inherited by fork" from an earlier reading.
+    /// Copies the flags and the counts of swapped bytes from an earlier reading.
     pub(crate) fn copy_flags_from(&mut self, other: &Self) {
         for mapping in &mut self.0 {
             let Some(same) = other.find(mapping.range.start) else { continue };
-            mapping.outside_rss |= same.outside_rss;
+            mapping.has_bare_frames |= same.has_bare_frames;
+            mapping.is_hugetlb |= same.is_hugetlb;
+            mapping.swap_bytes = same.swap_bytes;
             mapping.not_inherited |= same.not_inherited;
         }
     }
@@ -262,6 +276,14 @@ VmFlags: rd mr mw me sd
 Rss:                   0 kB
 Swap:                  0 kB
 VmFlags: rd mr pf io de dd sd
+7ffe00000000-7ffe00200000 rw-p 00000000 00:11 71270                      /anon_hugepage (deleted)
+Rss:                   0 kB
+Swap:                  0 kB
+VmFlags: rd wr mr mw me de ht
+7ffe00200000-7ffe00400000 rw-s 00000000 00:11 71271                      /anon_hugepage (deleted)
+Rss:                   0 kB
+Swap:                  0 kB
+VmFlags: rd wr sh mr mw me ms de ht
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
 Rss:                   0 kB
 VmFlags: ex
@@ -270,15 +292,19 @@ VmFlags: ex
     #[test]
     fn smaps_of_a_process_parse() {
         let mappings = Mappings::parse(SMAPS.as_bytes()).unwrap();
-        assert_eq!(mappings.iter().count(), 5, "vsyscall is the kernel's");
+        assert_eq!(mappings.iter().count(), 7, "vsyscall is the kernel's");
         assert_eq!(mappings.kernel_rss_bytes(), Some(140 * 1024));
         let heap = mappings.iter().next().unwrap();
         assert_eq!(heap.backing, Backing::Heap);
         assert_eq!(heap.swap_bytes, 8192);
         let library = mappings.find(Address(0x7f10_0000_0000)).unwrap();
         assert_eq!(library.file_name(), Some("libruby-3.1.so.3.1.2"));
-        assert!(mappings.find(Address(0x7ffd_0000_0000)).unwrap().outside_rss);
+        assert!(mappings.find(Address(0x7ffd_0000_0000)).unwrap().has_bare_frames);
         assert!(mappings.find(Address(0x7f10_0000_1000)).is_none());
+        let [private, shared] = [0x7ffe_0000_0000, 0x7ffe_0020_0000]
+            .map(|start| mappings.find(Address(start)).unwrap());
+        assert!(private.is_hugetlb && private.is_private_anonymous());
+        assert!(shared.is_hugetlb && shared.file().is_some());
     }
 
     #[test]

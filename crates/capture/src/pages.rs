@@ -10,8 +10,13 @@ pub enum PageState {
     Anonymous,
     /// Resident, as a page of a file or of shared memory.
     File,
+    /// In a huge page of hugetlbfs, which RSS leaves out.
+    Hugetlb,
     /// Swapped. Reading it would make it resident.
     Swapped,
+    /// A page without contents, which nobody can read: a guard page (madvise(2), MADV_GUARD_INSTALL), or one that
+    /// userfaultfd(2) poisoned.
+    Guard,
     /// A core file lacks its bytes. It may have been resident, swapped, or absent.
     Lost,
 }
@@ -20,13 +25,19 @@ impl PageState {
     /// Returns true if RSS counts the page.
     #[must_use]
     pub fn is_resident(self) -> bool {
-        !self.is_unreadable()
+        matches!(self, Self::Anonymous | Self::File)
     }
 
     /// Returns true if the page has contents that cannot be read.
     #[must_use]
     pub fn is_unreadable(self) -> bool {
         matches!(self, Self::Swapped | Self::Lost)
+    }
+
+    /// Returns true if the page can be read.
+    #[must_use]
+    pub fn is_readable(self) -> bool {
+        self.is_resident() || self == Self::Hugetlb
     }
 }
 
@@ -70,6 +81,12 @@ impl Pages {
         let first = self.0.partition_point(|run| run.range.end <= range.start);
         let end = range.end;
         self.0[first..].iter().take_while(move |run| run.range.start < end)
+    }
+
+    /// Returns the parts of `range` that have contents, ascending: neither absent pages nor guard pages.
+    pub fn parts_in(&self, range: &Range<Address>) -> impl Iterator<Item = Range<Address>> {
+        let runs = self.runs_in(range).filter(|run| run.state != PageState::Guard);
+        runs.map(move |run| intersection(&run.range, range))
     }
 
     /// Returns the number of resident bytes within `range`.
@@ -157,9 +174,13 @@ mod tests {
             run(0x2000, 0x3000, PageState::Anonymous),
             run(0x4000, 0x5000, PageState::Swapped),
             run(0x6000, 0x7000, PageState::File),
+            run(0x7000, 0x8000, PageState::Guard),
+            run(0x8000, 0x9000, PageState::Hugetlb),
         ]);
-        assert_eq!(pages.iter().count(), 3);
-        assert_eq!(pages.resident_bytes(&(Address(0)..Address(0x10000))), 0x4000);
+        assert_eq!(pages.iter().count(), 5);
+        let all = Address(0)..Address(0x10000);
+        assert_eq!(pages.resident_bytes(&all), 0x4000);
+        assert_eq!(pages.parts_in(&all).map(|part| length(&part)).sum::<u64>(), 0x6000);
         assert_eq!(pages.swapped_bytes(), 0x1000);
         assert_eq!(pages.resident_bytes(&(Address(0x3800)..Address(0x6010))), 0x810);
         assert_eq!(pages.runs_in(&(Address(0x5000)..Address(0x6000))).count(), 0);

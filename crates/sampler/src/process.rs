@@ -15,8 +15,6 @@ use crate::shared::SharedPages;
 
 /// The time for which the name of a thread is kept.
 const NAME_LASTS: Duration = Duration::from_secs(1);
-/// The pages of a transparent huge page.
-const PAGES_OF_HUGE_PAGE: u64 = 512;
 
 /// If RSS falls by this fraction, its sampled pages are looked at again, after this time at the earliest.
 const FALL: u64 = 32;
@@ -347,8 +345,7 @@ impl Process {
 
     /// The pages that a fault at `at` has added.
     pub(crate) fn pages_added(&mut self, at: Address) -> u64 {
-        let is_huge = self.pagemap().is_some_and(|pagemap| pagemap.is_huge(at));
-        let pages = if is_huge { PAGES_OF_HUGE_PAGE } else { 1 };
+        let pages = self.pagemap().map_or(1, |pagemap| pagemap.pages_of_fault(at));
         self.pages_per_fault = self.pages_per_fault.max(pages);
         pages
     }

@@ -395,7 +395,7 @@ fn a_segment_may_end_where_nothing_can_be_read() {
     state.threads.clone_from(&truth.threads);
     let guards = ends.iter().map(|end| PageRun {
         range: Address(*end)..Address(*end + 4096),
-        state: PageState::Swapped,
+        state: PageState::Guard,
         huge: false,
     });
     let resident = state.pages.iter().flat_map(|pages| pages.iter().cloned());

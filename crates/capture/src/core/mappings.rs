@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use crate::mapping::is_hugetlb_name;
 use crate::{Address, Backing, Mapping, intersection, length};
 
 use super::headers::Segment;
@@ -16,8 +17,6 @@ const AT_EXECFN: u64 = 31;
 const MAX_HEAP_DISTANCE: u64 = (1 << 30) + (32 << 20);
 /// Beginnings of the kernel's names for shared memory, which has no file.
 const SHARED_MEMORY: [&str; 4] = ["/memfd:", "/SYSV", "/dev/zero", "/dev/shm/"];
-/// The kernel's name for private memory in huge pages.
-const HUGE_PAGES: &str = "/anon_hugepage";
 
 /// Returns true if the path is a name of shared memory, and not of a file.
 pub(crate) fn is_shared_memory(path: &Path) -> bool {
@@ -79,15 +78,16 @@ fn anonymous(segment: &Segment, range: Range<Address>) -> Mapping {
 /// executable.
 fn of_file(file: &MappedFile, range: &Range<Address>, segment: Option<&Segment>) -> Mapping {
     let start = file.offset.saturating_add(range.start - file.range.start);
-    let shown = file.path.to_str().unwrap_or_default();
+    let is_hugetlb = is_hugetlb_name(&file.path);
+    let backing = if is_hugetlb { Backing::Anonymous } else { Backing::File(file.path.clone()) };
     Mapping {
         readable: segment.is_none_or(|segment| segment.readable),
         writable: segment.is_some_and(|segment| segment.writable),
         executable: segment.is_some_and(|segment| segment.executable),
         shared: is_shared_memory(&file.path),
         file_offset: start,
-        backing: Backing::File(file.path.clone()),
-        outside_rss: shown.starts_with(HUGE_PAGES),
+        backing,
+        is_hugetlb,
         ..Mapping::anonymous(range.clone())
     }
 }
@@ -155,6 +155,6 @@ fn name_kernel_mappings(mappings: &mut [Mapping], notes: &Notes) {
         }
         start = mapping.range.start;
         mapping.backing = Backing::Kernel("[vvar]".into());
-        mapping.outside_rss = true;
+        mapping.has_bare_frames = true;
     }
 }

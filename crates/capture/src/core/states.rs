@@ -137,7 +137,7 @@ impl EstimatedPages {
         dumped: &Dumped,
         files: &Files,
     ) {
-        if length(range) == 0 || mapping.outside_rss {
+        if length(range) == 0 || mapping.has_bare_frames {
             return;
         }
         let look = match &mapping.backing {
@@ -151,6 +151,7 @@ impl EstimatedPages {
                 }
                 None => DumpedPages::Guess,
             },
+            Backing::Anonymous if mapping.is_hugetlb => DumpedPages::Own(PageState::Hugetlb),
             Backing::Anonymous | Backing::Heap | Backing::Stack => {
                 DumpedPages::Own(PageState::Anonymous)
             }

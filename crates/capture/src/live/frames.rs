@@ -84,11 +84,29 @@ pub fn groups_of_frames(frames: &[u64]) -> io::Result<Vec<u64>> {
     Ok(groups)
 }
 
-/// Returns the index of the first frame of the large page (a compound page) that the last of these frames continues; `None` if it
+/// Returns the number of pages of the large page that has this frame; 1 if none has.
+pub(super) fn pages_of_frame(frame: u64) -> io::Result<u64> {
+    let large = Machine::own().huge_page_size() / page_size();
+    let first = frame / large * large;
+    let window: Vec<u64> = (first..first + large).collect();
+    Ok(pages_of(&words_of_frames("/proc/kpageflags", &window)?, (frame - first) as usize))
+}
+
+/// The flags of the first page of a large one (a compound page), and of the following ones, in /proc/kpageflags.
+const HEAD: u64 = 1 << 15;
+const TAIL: u64 = 1 << 16;
+
+/// Returns the number of pages of the large page that has the frame with this index.
+fn pages_of(flags: &[u64], index: usize) -> u64 {
+    let is_head = flags[index] & HEAD != 0;
+    let head = if is_head { Some(index) } else { head_of(&flags[..=index]) };
+    let tails = |head: usize| flags[head + 1..].iter().take_while(|&it| it & TAIL != 0).count();
+    head.map_or(1, |head| 1 + tails(head) as u64)
+}
+
+/// Returns the index of the first frame of the large page that the last of these frames continues; `None` if it
 /// continues none. `flags` are their words of /proc/kpageflags.
 fn head_of(flags: &[u64]) -> Option<usize> {
-    const HEAD: u64 = 1 << 15;
-    const TAIL: u64 = 1 << 16;
     flags.last().filter(|&&last| last & TAIL != 0)?;
     flags.iter().rposition(|it| it & HEAD != 0)
 }
@@ -117,12 +135,13 @@ mod tests {
 
     #[test]
     fn a_frame_of_a_large_page_leads_to_the_first_one() {
-        const HEAD: u64 = 1 << 15 | 1 << 12;
-        const TAIL: u64 = 1 << 16;
+        const HEAD: u64 = super::HEAD | 1 << 12;
         let flags = [TAIL, 0, HEAD, TAIL, TAIL, HEAD, TAIL, 0];
         let heads: Vec<_> = (0..flags.len()).map(|last| head_of(&flags[..=last])).collect();
         // The first one belongs to a page that begins before.
         assert_eq!(heads, [None, None, None, Some(2), Some(2), None, Some(5), None]);
+        let pages: Vec<_> = (0..flags.len()).map(|index| pages_of(&flags, index)).collect();
+        assert_eq!(pages, [1, 1, 3, 3, 3, 2, 2, 1]);
     }
 
     #[test]

@@ -11,12 +11,14 @@ mod frames;
 mod frozen;
 mod mapping_query;
 mod memory;
+mod page_entry;
 pub mod page_faults;
 mod pagemap;
 mod pause;
 mod priority;
 mod stop;
 pub mod tracee;
+mod zero_pages;
 
 use std::time::Duration;
 

@@ -1,24 +1,28 @@
 //! Page states, by ioctl PAGEMAP_SCAN (Linux 6.7) or by reading /proc/PID/pagemap.
 //!
 //! Both follow the kernel's Documentation/admin-guide/mm/pagemap.rst. A page counts as resident
-//! where smaps counts it in Rss: present, and not the shared page of zeros.
+//! where smaps counts it in Rss: present, and not a shared page of zeros.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::sync::LazyLock;
 
+use super::frames::pages_of_frame;
+use super::page_entry::{self, ENTRIES_PER_READ, Entry};
+use super::zero_pages::{drop_zero_pages, zero_frame};
 use crate::arch::page_size;
 use crate::proc::refusal;
-use crate::{Address, Error, Mapping, Mappings, PageRun, PageState, Pages, both, length, proc};
+use crate::{
+    Address, Error, Machine, Mapping, Mappings, PageRun, PageState, Pages, both, length, proc,
+};
 
 /// Runs that one call of PAGEMAP_SCAN may return.
 const RUNS_PER_SCAN: usize = 4096;
 /// The bytes of mappings from which two threads find their pages earlier than one: 256 MiB take some 4 ms.
 const ENOUGH_BYTES: u64 = 256 << 20;
-/// Pages whose entries are read at a time from /proc/PID/pagemap.
-const ENTRIES_PER_READ: u64 = 16384;
 /// Pages that are read for nothing between two wanted ones, at most.
 const ENTRIES_PER_GAP: u64 = 64;
 
@@ -27,6 +31,26 @@ const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
 const PAGE_IS_HUGE: u64 = 1 << 6;
+/// Since Linux 6.16. Earlier kernels report guard pages as swapped, and the huge page of zeros as another page.
+const PAGE_IS_GUARD: u64 = 1 << 8;
+
+/// The categories that a scan returns.
+const CATEGORIES: u64 = PAGE_IS_FILE
+    | PAGE_IS_PRESENT
+    | PAGE_IS_SWAPPED
+    | PAGE_IS_PFNZERO
+    | PAGE_IS_HUGE
+    | PAGE_IS_GUARD;
+
+/// True if anonymous memory may have pages of sizes between the smallest and the huge one, as of the first use.
+static HAS_SIZES_IN_BETWEEN: LazyLock<bool> = LazyLock::new(|| {
+    let huge = format!("hugepages-{}kB", Machine::own().huge_page_size() >> 10);
+    let sizes = std::fs::read_dir("/sys/kernel/mm/transparent_hugepage").into_iter().flatten();
+    sizes.flatten().filter(|size| size.file_name() != *huge).any(|size| {
+        let enabled = std::fs::read_to_string(size.path().join("enabled"));
+        enabled.is_ok_and(|it| !it.contains("[never]"))
+    })
+});
 
 /// `struct pm_scan_arg` of linux/fs.h.
 #[repr(C)]
@@ -108,12 +132,12 @@ impl Pagemap {
         mappings.copy_flags_from(before);
         match scan(&self.file, &mappings, scope) {
             // Before Linux 6.7 the ioctl does not exist.
-            Err(nix::errno::Errno::ENOTTY | nix::errno::Errno::EINVAL) => {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
                 mappings = proc::mappings(self.pid, true)?;
                 let runs = entries(&self.file, &mappings).map_err(|source| self.error(source))?;
                 Ok((mappings, Pages::new(runs), PageScope::All))
             }
-            Err(errno) => Err(self.error(io::Error::from(errno))),
+            Err(error) => Err(self.error(error)),
             Ok(runs) => Ok((mappings, Pages::new(runs), scope)),
         }
     }
@@ -125,7 +149,7 @@ impl Pagemap {
     /// If the copy has ended, or the kernel does not have PAGEMAP_SCAN.
     pub fn complete(&self, mappings: &Mappings, pages: &Pages) -> Result<Pages, Error> {
         let runs = scan(&self.file, mappings, PageScope::CopiedByFork)
-            .map_err(|errno| self.error(io::Error::from(errno)))?;
+            .map_err(|source| self.error(source))?;
         Ok(Pages::new(pages.iter().cloned().chain(runs).collect()))
     }
 
@@ -137,7 +161,7 @@ impl Pagemap {
         let mut entries = [0; 64 * 8];
         let Some(wanted) = entries.get_mut(..pages * 8) else { return false };
         let read = self.file.read_exact_at(wanted, first.0 / page_size() * 8);
-        read.is_ok() && wanted.chunks_exact(8).all(|it| is_exclusive(entry(it)))
+        read.is_ok() && page_entry::parse(wanted).all(Entry::is_exclusive)
     }
 
     /// Returns which of these pages are resident or in swap. The pages are numbers (addresses divided by the size of a page),
@@ -157,8 +181,10 @@ impl Pagemap {
             let read = self.file.read_at(&mut entries, first * 8).unwrap_or(0);
             present.extend(near.iter().map(|page| {
                 let at = (page - first) as usize * 8;
-                let entry = entries[..read].get(at..at + 8).map(entry);
-                entry.is_none_or(|entry| entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0)
+                let entry =
+                    entries[..read].get(at..at + 8).and_then(|it| page_entry::parse(it).next());
+                let state = entry.map(|entry| entry.state(true));
+                state.is_none_or(|state| state.is_some_and(|state| state != PageState::Guard))
             }));
         }
         present
@@ -181,9 +207,8 @@ impl Pagemap {
             while page < end {
                 entries.resize((end - page).min(ENTRIES_PER_READ) as usize * 8, 0);
                 let read = self.file.read_at(&mut entries, page * 8).unwrap_or(0);
-                for entry in entries[..read].chunks_exact(8).map(entry) {
-                    let is_shared = entry & (ENTRY_PRESENT | ENTRY_FILE | ENTRY_EXCLUSIVE);
-                    if is_shared == ENTRY_PRESENT {
+                for entry in page_entry::parse(&entries[..read]) {
+                    if entry.is_shared() {
                         match shared.last_mut().filter(|last| last.end == page) {
                             Some(last) => last.end += 1,
                             None => shared.push(page..page + 1),
@@ -222,17 +247,34 @@ impl Pagemap {
             while page < end {
                 entries.resize((end - page).min(ENTRIES_PER_READ) as usize * 8, 0);
                 let read = self.file.read_at(&mut entries, page * 8).ok().filter(|it| *it >= 8)?;
-                let read = entries[..read].chunks_exact(8);
-                page += read.len() as u64;
-                exclusive += read.filter(|it| is_exclusive(entry(it))).count() as u64;
+                page += read as u64 / 8;
+                let read = page_entry::parse(&entries[..read]);
+                exclusive += read.filter(|entry| entry.is_exclusive()).count() as u64;
             }
         }
         Some(exclusive * page_size())
     }
 
-    /// Returns true if the page at `at` is a part of a huge page. False on kernels without PAGEMAP_SCAN.
+    /// Returns the number of pages that a fault at `at` has added, as far as the kernel reports it: those of the huge page
+    /// at `at` since Linux 6.7, those of an anonymous page of a size in between (`hugepages-64kB` ...) to
+    /// CAP_SYS_ADMIN, and 1 otherwise.
     #[must_use]
-    pub fn is_huge(&self, at: Address) -> bool {
+    pub fn pages_of_fault(&self, at: Address) -> u64 {
+        let page = at.align_down(page_size())..at.align_down(page_size()).offset(page_size());
+        if self.is_huge(at) {
+            return Machine::own().huge_page_size() / page_size();
+        }
+        if !*HAS_SIZES_IN_BETWEEN {
+            return 1;
+        }
+        let entries = page_entry::used(&self.file, &page).unwrap_or_default();
+        let frame = entries.first().filter(|(_, it)| !it.is_of_file()).and_then(|it| it.1.frame());
+        let pages = frame.filter(|it| it.0 != 0).and_then(|it| pages_of_frame(it.0).ok());
+        pages.unwrap_or(1)
+    }
+
+    /// Returns true if the page at `at` is a part of a huge page. False on kernels without PAGEMAP_SCAN.
+    fn is_huge(&self, at: Address) -> bool {
         let start = at.align_down(page_size()).0;
         let mut region = PageRegion::default();
         let mut arguments = ScanArguments {
@@ -253,19 +295,14 @@ impl Pagemap {
     /// Returns the state of the page at `at` (`None` if it is absent), and the number of the following `bytes` that
     /// surely have the same.
     pub(crate) fn state_at(&self, at: Address, bytes: u64) -> (Option<PageState>, u64) {
-        let state = |entry: u64| match entry {
-            entry if entry & ENTRY_SWAPPED != 0 => Some(PageState::Swapped),
-            entry if entry & ENTRY_PRESENT == 0 => None,
-            entry if entry & ENTRY_FILE != 0 => Some(PageState::File),
-            _ => Some(PageState::Anonymous),
-        };
-        self.run_at(at, bytes, state).unwrap_or((Some(PageState::Lost), bytes))
+        let run = self.run_at(at, bytes, |entry| entry.state(true));
+        run.unwrap_or((Some(PageState::Lost), bytes))
     }
 
     /// Returns the number of bytes from `at` on, at most `bytes`, that surely lie in resident anonymous pages of the process
     /// alone: neither of files, nor shared, nor of devices.
     pub(crate) fn own_bytes_at(&self, at: Address, bytes: u64) -> u64 {
-        self.run_at(at, bytes, is_exclusive).filter(|run| run.0).map_or(0, |run| run.1)
+        self.run_at(at, bytes, Entry::is_exclusive).filter(|run| run.0).map_or(0, |run| run.1)
     }
 
     /// The property of the page at `at`, and the number of the following `bytes` that surely have the same; `None` if the
@@ -274,7 +311,7 @@ impl Pagemap {
         &self,
         at: Address,
         bytes: u64,
-        property: impl Fn(u64) -> T,
+        property: impl Fn(Entry) -> T,
     ) -> Option<(T, u64)> {
         const ENTRIES: usize = 64;
         let first = at.align_down(page_size());
@@ -282,16 +319,15 @@ impl Pagemap {
         let mut entries = [0; ENTRIES * 8];
         let wanted = &mut entries[..pages as usize * 8];
         let read = self.file.read_at(wanted, first.0 / page_size() * 8).unwrap_or(0);
-        let mut properties = wanted[..read].chunks_exact(8).map(|it| property(entry(it)));
+        let mut properties = page_entry::parse(&wanted[..read]).map(property);
         let property = properties.next()?;
         let alike = 1 + properties.take_while(|it| *it == property).count() as u64;
         Some((property, (first.offset(alike * page_size()) - at).min(bytes)))
     }
 
-    /// Returns the pages of `range` that are present or swapped.
+    /// Returns the pages of `range` that are not absent.
     pub(super) fn entries(&self, range: &Range<Address>) -> Result<Vec<(Address, Entry)>, Error> {
-        let entries = mapping_entries(&self.file, range).map_err(|source| self.error(source))?;
-        Ok(entries.into_iter().map(|(at, entry)| (at, Entry(entry))).collect())
+        page_entry::used(&self.file, range).map_err(|source| self.error(source))
     }
 
     fn error(&self, source: io::Error) -> Error {
@@ -299,35 +335,21 @@ impl Pagemap {
     }
 }
 
-/// The entry of one page.
-fn entry(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
-}
-
-/// Returns true for a resident anonymous page that no other process maps.
-fn is_exclusive(entry: u64) -> bool {
-    entry & (ENTRY_PRESENT | ENTRY_FILE | ENTRY_EXCLUSIVE) == ENTRY_PRESENT | ENTRY_EXCLUSIVE
-}
-
-/// Returns the mappings that may have pages in RSS or swap.
+/// Returns the mappings that may have pages.
 fn populated(mappings: &Mappings) -> impl Iterator<Item = &Mapping> {
     mappings.iter().filter(|mapping| {
         let empty = mapping.kernel_rss_bytes == Some(0) && mapping.swap_bytes == 0;
-        !mapping.outside_rss && !empty
+        !mapping.has_bare_frames && (!empty || mapping.is_hugetlb)
     })
 }
 
 /// Returns the pages of the mappings in `scope`.
-fn scan(
-    file: &File,
-    mappings: &Mappings,
-    scope: PageScope,
-) -> Result<Vec<PageRun>, nix::errno::Errno> {
+fn scan(file: &File, mappings: &Mappings, scope: PageScope) -> io::Result<Vec<PageRun>> {
     let mappings: Vec<&Mapping> = populated(mappings).filter(|it| scope.has(it)).collect();
     // What is reserved for later has no pages.
     let bytes_of = |it: &&Mapping| if it.readable { length(&it.range) } else { 0 };
-    let runs: Result<Vec<_>, _> =
-        halved(&mappings, bytes_of, |mappings| scan_each(file, mappings)).into_iter().collect();
+    let scan = |mappings: &[&Mapping]| scan_each(file, mappings, CATEGORIES);
+    let runs: io::Result<Vec<_>> = halved(&mappings, bytes_of, scan).into_iter().collect();
     Ok(runs?.concat())
 }
 
@@ -350,7 +372,8 @@ fn halved<T: Sync, R: Send>(
     vec![first, second]
 }
 
-fn scan_each(file: &File, mappings: &[&Mapping]) -> Result<Vec<PageRun>, nix::errno::Errno> {
+/// Returns the pages of the mappings, by a scan that returns these categories.
+fn scan_each(file: &File, mappings: &[&Mapping], mut categories: u64) -> io::Result<Vec<PageRun>> {
     let mut regions = vec![PageRegion::default(); RUNS_PER_SCAN];
     let mut runs = Vec::new();
     for mapping in mappings {
@@ -363,30 +386,20 @@ fn scan_each(file: &File, mappings: &[&Mapping]) -> Result<Vec<PageRun>, nix::er
                 regions: regions.as_mut_ptr() as u64,
                 regions_length: regions.len() as u64,
                 category_any_of_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
-                return_mask: PAGE_IS_FILE
-                    | PAGE_IS_PRESENT
-                    | PAGE_IS_SWAPPED
-                    | PAGE_IS_PFNZERO
-                    | PAGE_IS_HUGE,
+                return_mask: categories,
                 ..ScanArguments::default()
             };
             // SAFETY: the arguments have the layout of linux/fs.h, and `regions` is writable for
             // the length given and outlives the call.
-            let found = unsafe { pagemap_scan(file.as_raw_fd(), &raw mut arguments)? };
-            let found = usize::try_from(found).unwrap_or(0).min(regions.len());
-            runs.extend(regions[..found].iter().filter_map(|region| {
-                let state = match region.categories {
-                    bits if bits & PAGE_IS_PFNZERO != 0 => return None,
-                    bits if bits & PAGE_IS_SWAPPED != 0 => PageState::Swapped,
-                    bits if bits & PAGE_IS_FILE != 0 => PageState::File,
-                    _ => PageState::Anonymous,
-                };
-                Some(PageRun {
-                    range: Address(region.start)..Address(region.end),
-                    state,
-                    huge: region.categories & PAGE_IS_HUGE != 0,
-                })
-            }));
+            let found = unsafe { pagemap_scan(file.as_raw_fd(), &raw mut arguments) };
+            if found == Err(nix::errno::Errno::EINVAL) && categories & PAGE_IS_GUARD != 0 {
+                categories &= !PAGE_IS_GUARD;
+                continue;
+            }
+            let found = usize::try_from(found?).unwrap_or(0).min(regions.len());
+            for region in &regions[..found] {
+                add_region(file, mapping, region, categories, &mut runs)?;
+            }
             // The kernel leaves walk_end where it last emptied its own buffer, so after a walk to the end it may point
             // back into the regions that were returned. There are more regions only if the vector is full, and they
             // begin where the last one ends.
@@ -399,20 +412,54 @@ fn scan_each(file: &File, mappings: &[&Mapping]) -> Result<Vec<PageRun>, nix::er
     Ok(runs)
 }
 
-const ENTRY_PRESENT: u64 = 1 << 63;
-const ENTRY_SWAPPED: u64 = 1 << 62;
-const ENTRY_FILE: u64 = 1 << 61;
-const ENTRY_EXCLUSIVE: u64 = 1 << 56;
-const ENTRY_FRAME: u64 = (1 << 55) - 1;
+/// Adds the pages of a region of `mapping` that a scan for `categories` has found.
+fn add_region(
+    file: &File,
+    mapping: &Mapping,
+    region: &PageRegion,
+    categories: u64,
+    runs: &mut Vec<PageRun>,
+) -> io::Result<()> {
+    let range = Address(region.start)..Address(region.end);
+    let is = |category| region.categories & category != 0;
+    let huge = is(PAGE_IS_HUGE);
+    let mut add = |range, state| runs.push(PageRun { range, state, huge });
+    let may_be_zeros = categories & PAGE_IS_GUARD == 0 && mapping.is_private_anonymous();
+    if is(PAGE_IS_PFNZERO) {
+        // Absent, as in RSS.
+    } else if is(PAGE_IS_GUARD) {
+        add(range, PageState::Guard);
+    } else if is(PAGE_IS_SWAPPED) {
+        page_entry::for_each(file, &range, |at, entry| add_page(mapping, at, entry, runs))?;
+    } else if mapping.is_hugetlb {
+        add(range, PageState::Hugetlb);
+    } else if is(PAGE_IS_FILE) {
+        add(range, PageState::File);
+    } else if huge && may_be_zeros {
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at.offset(1).align_up(Machine::own().huge_page_size()));
+            let first = page_entry::used(file, &(at..at.offset(page_size())))?;
+            if !first.iter().any(|(_, entry)| entry.is_of_file()) {
+                add(at..end, PageState::Anonymous);
+            }
+            at = end;
+        }
+    } else {
+        add(range, PageState::Anonymous);
+    }
+    Ok(())
+}
 
-/// An entry of /proc/PID/pagemap.
-pub(super) struct Entry(u64);
-
-impl Entry {
-    /// Returns the number of the page's frame, and true if it is mapped once; `None` if the page is not present.
-    pub(super) fn frame(&self) -> Option<(u64, bool)> {
-        let is_present = self.0 & ENTRY_PRESENT != 0;
-        is_present.then_some((self.0 & ENTRY_FRAME, self.0 & ENTRY_EXCLUSIVE != 0))
+/// Adds a page of `mapping`, to the last run if that continues.
+fn add_page(mapping: &Mapping, at: Address, entry: Entry, runs: &mut Vec<PageRun>) {
+    let Some(state) = entry.state(mapping.swap_bytes > 0) else { return };
+    let state = if mapping.is_hugetlb && state.is_resident() { PageState::Hugetlb } else { state };
+    match runs.last_mut() {
+        Some(last) if last.range.end == at && last.state == state && !last.huge => {
+            last.range.end = at.offset(page_size());
+        }
+        _ => runs.push(PageRun { range: at..at.offset(page_size()), state, huge: false }),
     }
 }
 
@@ -420,147 +467,14 @@ fn entries(file: &File, mappings: &Mappings) -> io::Result<Vec<PageRun>> {
     let zero_frame = zero_frame();
     let mut runs = Vec::new();
     for mapping in populated(mappings) {
-        let mut pages = mapping_entries(file, &mapping.range)?;
+        let mut pages = page_entry::used(file, &mapping.range)?;
         drop_zero_pages(&mut pages, mapping, zero_frame);
-        runs.extend(pages.into_iter().map(|(page, entry)| PageRun {
-            range: page..page.offset(page_size()),
-            state: match entry {
-                entry if entry & ENTRY_SWAPPED != 0 => PageState::Swapped,
-                entry if entry & ENTRY_FILE != 0 => PageState::File,
-                _ => PageState::Anonymous,
-            },
-            huge: false,
-        }));
+        for (at, entry) in pages {
+            add_page(mapping, at, entry, &mut runs);
+        }
     }
     Ok(runs)
 }
 
-/// Returns the pages of `range` that are present or swapped, with their pagemap entries.
-fn mapping_entries(file: &File, range: &Range<Address>) -> io::Result<Vec<(Address, u64)>> {
-    let mut pages = Vec::new();
-    let mut bytes = vec![0; (ENTRIES_PER_READ.min(length(range) / page_size()) * 8) as usize];
-    let mut at = range.start;
-    while at < range.end {
-        let wanted = ((range.end - at) / page_size() * 8).min(bytes.len() as u64) as usize;
-        let read = file.read_at(&mut bytes[..wanted], at.0 / page_size() * 8)?;
-        if read < 8 {
-            break;
-        }
-        for word in bytes[..read].chunks_exact(8) {
-            let entry = u64::from_le_bytes(word.try_into().expect("chunks of eight"));
-            if entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0 {
-                pages.push((at, entry));
-            }
-            at = at.offset(page_size());
-        }
-    }
-    Ok(pages)
-}
-
-/// Removes pages that are the kernel's page of zeros. If frame numbers are hidden from us, their number follows from
-/// the kernel's count of resident pages; exclusive pages are not among them.
-fn drop_zero_pages(pages: &mut Vec<(Address, u64)>, mapping: &Mapping, zero_frame: Option<u64>) {
-    if let Some(zero_frame) = zero_frame {
-        pages.retain(|(_, entry)| entry & ENTRY_PRESENT == 0 || entry & ENTRY_FRAME != zero_frame);
-        return;
-    }
-    let present = pages.iter().filter(|(_, entry)| entry & ENTRY_PRESENT != 0).count() as u64;
-    let counted = mapping.kernel_rss_bytes.map_or(present, |bytes| bytes / page_size());
-    let mut zeros = present.saturating_sub(counted);
-    pages.retain(|(_, entry)| {
-        let may_be_zeros =
-            entry & ENTRY_PRESENT != 0 && entry & (ENTRY_FILE | ENTRY_EXCLUSIVE) == 0;
-        let drop = may_be_zeros && zeros > 0;
-        zeros -= u64::from(drop);
-        !drop
-    });
-}
-
-/// Returns the frame number of the kernel's page of zeros, learned from a page of our own that was only read;
-/// `None` if the kernel hides frame numbers from us.
-fn zero_frame() -> Option<u64> {
-    // SAFETY: a new private anonymous mapping, of which one byte is read before it is unmapped.
-    let page = unsafe {
-        let page = libc::mmap(
-            std::ptr::null_mut(),
-            page_size() as usize,
-            libc::PROT_READ,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        );
-        if page == libc::MAP_FAILED {
-            return None;
-        }
-        std::ptr::read_volatile(page.cast::<u8>());
-        page
-    };
-    let start = Address(page as u64);
-    let own = File::open("/proc/self/pagemap").ok();
-    let entries =
-        own.and_then(|own| mapping_entries(&own, &(start..start.offset(page_size()))).ok());
-    // SAFETY: the mapping made above, to which nothing refers any more.
-    unsafe { libc::munmap(page, page_size() as usize) };
-    let (_, entry) = *entries?.first()?;
-    Some(entry & ENTRY_FRAME).filter(|&frame| frame != 0)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn own_mappings() -> Mappings {
-        proc::mappings(std::process::id().cast_signed(), true).unwrap()
-    }
-
-    /// A mapping of ours with written pages, pages of zeros that were only read, and absent ones.
-    fn prepared() -> (Range<Address>, u64) {
-        let pages = 64;
-        // SAFETY: a new private anonymous mapping, written and read within its length, leaked.
-        unsafe {
-            let start = libc::mmap(
-                std::ptr::null_mut(),
-                pages * page_size() as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-            .cast::<u8>();
-            for page in 0..pages {
-                let at = start.add(page * page_size() as usize);
-                match page % 4 {
-                    0 | 1 => at.write_volatile(1),
-                    2 => _ = at.read_volatile(),
-                    _ => {}
-                }
-            }
-            let start = Address(start as u64);
-            (start..start.offset(pages as u64 * page_size()), pages as u64 / 2 * page_size())
-        }
-    }
-
-    #[test]
-    fn written_pages_are_resident_and_pages_of_zeros_are_not() {
-        let (range, written_bytes) = prepared();
-        let file = File::open("/proc/self/pagemap").unwrap();
-        let mappings = own_mappings();
-        if let Ok(runs) = scan(&file, &mappings, PageScope::All) {
-            assert_eq!(Pages::new(runs).resident_bytes(&range), written_bytes, "PAGEMAP_SCAN");
-        }
-        let runs = entries(&file, &mappings).unwrap();
-        assert_eq!(Pages::new(runs).resident_bytes(&range), written_bytes, "pagemap");
-    }
-
-    #[test]
-    fn pages_of_zeros_are_told_apart_without_frame_numbers() {
-        let (range, written_bytes) = prepared();
-        let file = File::open("/proc/self/pagemap").unwrap();
-        let mut pages = mapping_entries(&file, &range).unwrap();
-        let mut mapping = Mapping::anonymous(range);
-        mapping.kernel_rss_bytes = Some(written_bytes);
-        drop_zero_pages(&mut pages, &mapping, None);
-        assert_eq!(pages.len() as u64 * page_size(), written_bytes);
-        assert!(pages.iter().all(|(_, entry)| entry & ENTRY_EXCLUSIVE != 0));
-    }
-}
+mod tests;

@@ -168,8 +168,7 @@ fn resident(state: &ProcessState, mapping: &Mapping, plan: &AreaPlan, plans: &mu
         });
     };
     let mut part: Option<Range<Address>> = None;
-    for run in pages_of(state).runs_in(&range) {
-        let run = intersection(&run.range, &range);
+    for run in pages_of(state).parts_in(&range) {
         match &mut part {
             Some(part) if run.start - part.end < MIN_GAP => part.end = run.end,
             _ => {

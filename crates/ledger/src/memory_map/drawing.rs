@@ -179,6 +179,7 @@ impl Drawing<'_> {
                 PageState::Swapped => Some(PageUse::Swapped),
                 PageState::Lost => Some(PageUse::Lost),
                 PageState::Anonymous | PageState::File => None,
+                PageState::Guard | PageState::Hugetlb => continue,
             };
             if let Some(unread) = unread {
                 push(run_range, unread);

@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
         if length(range) <= MAX_WHOLE_BYTES {
             return self.read_used(range, &mut each);
         }
-        for run in pages_of(&self.image.state).runs_in(range).filter(|it| it.state.is_resident()) {
+        for run in pages_of(&self.image.state).runs_in(range).filter(|it| it.state.is_readable()) {
             self.read_used(&intersection(&run.range, range), &mut each);
         }
     }

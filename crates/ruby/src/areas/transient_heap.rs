@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use capture::{Address, Image, MIN_PAGE_SIZE, Memory, intersection, length};
+use capture::{Address, Image, MIN_PAGE_SIZE, Memory, length};
 
 use crate::address_classifier::is_private;
 use crate::interpreter::Interpreter;
@@ -116,7 +116,7 @@ impl<'a> TransientHeap<'a> {
 /// Returns the parts of `range` that have pages. The others are zeros: Ruby has not used them, or returned them.
 fn present(image: &Image<'_>, range: &Range<Address>) -> Vec<Range<Address>> {
     let Some(pages) = &image.state.pages else { return vec![range.clone()] };
-    pages.runs_in(range).map(|run| intersection(&run.range, range)).collect()
+    pages.parts_in(range).collect()
 }
 
 /// Reads whole pages at `at`. Those that cannot be read are zeros; returns their bytes.

@@ -294,7 +294,7 @@ impl<'a> PageFinder<'a> {
             if self.layout.body.is_none() && !with_pages.contains(&mapping.range.start) {
                 continue;
             }
-            for run in states.runs_in(&mapping.range).filter(|run| run.state.is_resident()) {
+            for run in states.runs_in(&mapping.range).filter(|run| run.state.is_readable()) {
                 let part: Range<Address> = capture::intersection(&run.range, &mapping.range);
                 let mut base = part.start.align_up(size);
                 while base < part.end && part.end - base >= MIN_PAGE_SIZE {

@@ -159,7 +159,7 @@ fn without_events_the_method_that_grows_has_most_of_the_growth() {
     assert!(target.finish());
 }
 
-/// A fault of a transparent huge page adds 512 pages.
+/// A fault of a transparent huge page adds all of its pages.
 #[test]
 fn huge_pages_count_with_their_size() {
     let program = r##"
