@@ -318,8 +318,16 @@ pub(crate) fn bytecode_of(
     parts.account(&booking.parts).files
 }
 
-/// Compares the sum of the rows with a count of the same instant that was not made from page states.
+/// Compares the sum of the rows with that of the page states, and with a count of the same instant that was not made from
+/// these.
 fn check_rss(state: &ProcessState, rss_bytes: u64, findings: &mut Vec<Finding>) {
+    let all = Address(0)..Address(u64::MAX);
+    let resident = pages_of(state).resident_bytes(&all);
+    if resident != rss_bytes {
+        let what = format!("the rows add up to {rss_bytes} bytes, but {resident} are resident");
+        findings.push(Finding::general(Severity::Warning, what));
+        return;
+    }
     let exact = state.mappings.kernel_rss_bytes().map(|bytes| bytes..=bytes);
     let Some(bounds) = exact.or_else(|| state.rss_bounds.clone()) else { return };
     if bounds.contains(&rss_bytes) {

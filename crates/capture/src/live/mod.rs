@@ -77,7 +77,7 @@ impl StoppedProcess {
         let threads = stop.threads()?;
         process.rss_bytes = proc::resident_bytes(pid)?;
         let rss = process.rss_bytes;
-        let rss_error = rss_error.bytes(threads.len());
+        let rss_error = rss_error.bytes(threads.len(), process.rss_bytes);
         let rss_bounds = Some(rss.saturating_sub(rss_error)..=rss.saturating_add(rss_error));
         let state = ProcessState {
             program: program.clone(),

@@ -124,7 +124,7 @@ pub fn resident_bytes(pid: i32) -> Result<u64, Error> {
     Ok(found * page_size())
 }
 
-/// The maximum error of the kernel's fast count of resident memory.
+/// The maximum difference between the kernel's fast count of resident memory and the pages of a stopped process.
 pub(crate) struct RssError {
     /// The bytes for any process.
     fixed_bytes: u64,
@@ -145,9 +145,9 @@ impl RssError {
     /// The error of a kernel of this release on a machine with so many processors.
     ///
     /// The kernel counts the pages of files, anonymous pages and pages of shared memory on each processor separately, and adds a
-    /// count to the sum when it reaches a batch (lib/percpu_counter.c, `compute_batch_value`). Some releases sum up exactly for
-    /// /proc/PID/status. Before Linux 6.2, each thread counted, and added its counts after so many page faults
-    /// (`check_sync_rss_stat` in mm/memory.c), each of which maps up to 64 KiB of a file.
+    /// count to the sum when it reaches a batch (lib/percpu_counter.c, `compute_batch_value`). Since Linux 6.16 it sums up
+    /// exactly for /proc (`get_mm_counter_sum`). Before Linux 6.2, each thread counted, and added its counts after so many page
+    /// faults (`check_sync_rss_stat` in mm/memory.c), each of which maps up to 64 KiB of a file.
     fn of(release: &str, processors: u64) -> Self {
         const COUNTERS: u64 = 3;
         const MIN_BATCH: u64 = 32;
@@ -155,17 +155,26 @@ impl RssError {
         const BYTES_PER_FAULT: u64 = 64 << 10;
         let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
         let mut number = || numbers.next()?.parse::<u32>().ok();
-        let counts_in_threads = number().zip(number()).is_none_or(|release| release < (6, 2));
+        let release = number().zip(number()).unwrap_or((0, 0));
         let processors = processors.max(1);
+        let batches = COUNTERS * processors * MIN_BATCH.max(2 * processors) * page_size();
         Self {
-            fixed_bytes: COUNTERS * processors * MIN_BATCH.max(2 * processors) * page_size(),
-            bytes_per_thread: if counts_in_threads { FAULTS * BYTES_PER_FAULT } else { 0 },
+            fixed_bytes: if release < (6, 16) { batches } else { 0 },
+            bytes_per_thread: if release < (6, 2) { FAULTS * BYTES_PER_FAULT } else { 0 },
         }
     }
 
-    /// The bytes for a process with so many threads.
-    pub(crate) fn bytes(&self, threads: usize) -> u64 {
-        self.fixed_bytes + self.bytes_per_thread * threads as u64
+    /// The bytes for a process with so many threads and a count of `rss_bytes`.
+    ///
+    /// On large machines the maximum exceeds whole processes, but the parts of a count are not all at their maximum, and
+    /// have either sign. A check with more than this part of RSS could not fail.
+    pub(crate) fn bytes(&self, threads: usize, rss_bytes: u64) -> u64 {
+        /// The pages that the kernel may reclaim between two looks at a stopped process.
+        const RECLAIMED_PAGES: u64 = 256;
+        const PART_OF_RSS: u64 = 8;
+        const PAGES: u64 = 4096;
+        let error = self.fixed_bytes + self.bytes_per_thread * threads as u64;
+        RECLAIMED_PAGES * page_size() + error.min(rss_bytes / PART_OF_RSS + PAGES * page_size())
     }
 }
 
@@ -189,12 +198,30 @@ mod tests {
     /// A process of many threads on Linux 6.1 was reported on with the finding that its rows do not add up.
     #[test]
     fn kernels_that_count_in_threads_are_less_exact() {
-        let error = |release| RssError::of(release, 2).bytes(32);
-        for exact in ["6.2.0", "6.18.44-fc-v657", "7.0"] {
-            assert_eq!(error(exact), 3 * 2 * 32 * page_size(), "{exact}");
+        let error = |release| RssError::of(release, 2).bytes(32, 4 << 30);
+        for exact in ["6.16.0", "6.18.44-fc-v657", "7.0"] {
+            assert_eq!(error(exact), 256 * page_size(), "{exact}");
+        }
+        for on_processors in ["6.2.0", "6.12.48+deb13-amd64"] {
+            assert_eq!(error(on_processors), error("7.0") + 3 * 2 * 32 * page_size());
         }
         for coarse in ["6.1.0-50-arm64", "5.10.0", "4.18.0-553.el8_10.x86_64", ""] {
             assert_eq!(error(coarse), error("6.2") + 32 * 66 * (64 << 10), "{coarse}");
+        }
+    }
+
+    /// With 128 processors the bounds were 384 MiB wide on either side, so no process could fail the check.
+    #[test]
+    fn the_error_is_a_part_of_rss_on_any_machine() {
+        for processors in [1, 128, 4096] {
+            for release in ["5.10.0", "6.12.0", "6.18.0"] {
+                let rss_bytes = 65536 * page_size();
+                let error = RssError::of(release, processors).bytes(1000, rss_bytes);
+                assert!(
+                    error < rss_bytes / 5,
+                    "{release}: {error} bytes on {processors} processors"
+                );
+            }
         }
     }
 
