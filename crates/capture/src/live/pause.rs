@@ -95,30 +95,3 @@ fn load() -> f64 {
     let processors = std::thread::available_parallelism().map_or(1.0, |it| it.get() as f64);
     (running / processors).max(1.0)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pause_grows_with_all_that_it_depends_on() {
-        let small = PauseFactors {
-            threads: 5,
-            mappings: 200,
-            resident_bytes: 100 << 20,
-            anonymous_bytes: 90 << 20,
-            load: 1.0,
-            urgent: false,
-        };
-        let larger = [
-            PauseFactors { threads: 4000, ..small },
-            PauseFactors { mappings: 15_000, ..small },
-            PauseFactors { resident_bytes: 1 << 32, anonymous_bytes: 1 << 32, ..small },
-            PauseFactors { load: 8.0, ..small },
-        ];
-        for large in larger {
-            assert!(large.fork() > 2 * small.fork(), "{large:?}");
-            assert!(large.freeze() > 2 * small.freeze(), "{large:?}");
-        }
-    }
-}

@@ -36,19 +36,22 @@ const FAMILY: &str = r##"
     guarded = map(MIB)
     guarded[0, MIB] = 'x' * MIB
     kinds << 'MADV_GUARD_INSTALL' if MADVISE.call(guarded, MIB / 2, 102).zero?
-    huge = map(2 * MIB, flags: 0x22 | 0x40000)
+    # Private ones forbid a forked copy.
+    huge = map(2 * MIB, flags: 0x21 | 0x40000)
     if huge.to_i != 2**64 - 1 && huge.to_i != -1
       huge[0, 1] = 'x'
       kinds << 'hugetlb'
     end
     GC.start
     wait = lambda do
-      Thread.new do
+      waits = Thread.new do
         # Array#each calls the interpreter anew, on the machine's stack.
         deep = ->(n) { [n].each { |left| deep.(left - 1) if left.positive? } }
         deep.(100)
         sleep
       end
+      Thread.pass until waits.stop?
+      waits
     end
     busy = ARGV[1] == 'busy'
     ended, ends = IO.pipe
@@ -66,6 +69,8 @@ const FAMILY: &str = r##"
             writes.write('.')
             loop { write_all.call }
           end
+        else
+          writes.write('.')
         end
         ended.read
         exit!(0)
@@ -73,8 +78,7 @@ const FAMILY: &str = r##"
     end
     wait.call
     # By then the children have copies of all that they write.
-    written.read(children.size) if busy
-    sleep 0.3
+    written.read(children.size)
     puts "ready {\"children\": #{children}, \"kinds\": \"#{kinds.join(', ')}\"}"
     $stdout.flush
     $stdin.read
@@ -93,6 +97,14 @@ fn members(parent: &Target) -> Vec<i32> {
     let children = parent.truth["children"].as_array().unwrap();
     let pid = |child: &serde_json::Value| i32::try_from(child.as_i64().unwrap()).unwrap();
     std::iter::once(parent.pid()).chain(children.iter().map(pid)).collect()
+}
+
+/// Returns true if all threads of the process wait.
+fn sleeps(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("stat"))).all(|stat| {
+        stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')))
+    })
 }
 
 /// The kernel's sums over a process's anonymous mappings (the figures of files depend on other processes that use
@@ -189,11 +201,10 @@ fn no_command_changes_what_a_family_of_processes_shares() {
     let members = members(&parent);
     let all = || members.iter().map(|&pid| memory(pid)).collect::<Vec<_>>();
     // The target's last steps before it waits for its input copy a page, too.
-    let mut before = Vec::new();
-    while all() != before {
-        before = all();
-        std::thread::sleep(Duration::from_millis(300));
+    while !members.iter().all(|&pid| sleeps(pid)) {
+        std::thread::sleep(Duration::from_millis(1));
     }
+    let mut before = all();
     assert!(before[1]["Shared_Dirty:"] > 290_000, "{:?}", before[1]);
     let folder = tempfile::tempdir().unwrap();
     let mut copied = 0;
