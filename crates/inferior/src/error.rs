@@ -76,6 +76,12 @@ pub enum Refusal {
          (in a container: mount /sys/fs/cgroup of the host)"
     )]
     UnknownLimit,
+    /// The kernel has no more huge pages for a process that writes to a copied one of hugetlbfs: it sends SIGBUS to it, or
+    /// takes the page from the copy (`hugetlb_wp` in mm/hugetlb.c).
+    #[error(
+        "the process has private memory of hugetlbfs, and might die if it wrote to a copied page"
+    )]
+    HugePages,
     /// The pause would be too long.
     #[error(
         "the process would be paused for about {} ms, longer than the allowed {} ms",

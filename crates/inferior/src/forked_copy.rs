@@ -107,7 +107,11 @@ impl ForkPlan {
             || Self::without_flags(image, factors, signal, own_bytes),
             || proc::mappings(image.state.process.pid, true).ok(),
         );
-        Ok(Self { before: Mutex::new(before), ..plan? })
+        let plan = plan?;
+        if before.as_ref().is_some_and(copies_huge_pages) {
+            return Err(Refusal::HugePages);
+        }
+        Ok(Self { before: Mutex::new(before), ..plan })
     }
 
     fn without_flags(
@@ -148,6 +152,11 @@ impl ForkPlan {
     }
 }
 
+/// Returns true if a fork copies pages of hugetlbfs.
+fn copies_huge_pages(mappings: &Mappings) -> bool {
+    mappings.iter().any(|it| it.is_hugetlb && !it.shared && !it.not_inherited)
+}
+
 /// The system calls that reap an ended copy.
 fn reaping_calls(functions: &Functions) -> [SystemCall; 2] {
     [functions.system_call(libc::SYS_wait4), SystemCall::any(libc::SYS_rt_sigreturn)]
@@ -169,6 +178,9 @@ pub fn fork(max_pause: Duration, plan: &ForkPlan) -> Result<Result<ForkedCopy, R
     let before = plan.before.lock().unwrap_or_else(PoisonError::into_inner).take();
     let mut stopped =
         StoppedProcess::stop(&plan.program, max_pause, PageScope::NotCopiedByFork, before)?;
+    if copies_huge_pages(&stopped.state.mappings) {
+        return Ok(Err(Refusal::HugePages));
+    }
     let since = stopped.stop.since();
     let expected = since.elapsed() + plan.factors.copy();
     if expected > max_pause {

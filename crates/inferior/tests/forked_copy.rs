@@ -246,6 +246,34 @@ fn a_process_without_the_handler_is_not_touched() {
     drop(sleeper);
 }
 
+/// The kernel kills a process that writes to a copied huge page if it has no other one for it. The memory was read as zeros.
+#[test]
+fn private_memory_of_hugetlbfs_is_read_but_not_copied() {
+    let target = Target::ruby(
+        "require 'fiddle'
+         pointer, long, int = Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, Fiddle::TYPE_INT
+         map = Fiddle::Function.new(Fiddle.dlopen(nil)['mmap'], [pointer, long, int, int, int, long], pointer)
+         bytes = File.read('/proc/meminfo')[/^Hugepagesize: +(\\d+)/, 1].to_i * 1024
+         private_anonymous_hugetlb = 0x40022
+         at = map.call(nil, bytes, 3, private_anonymous_hugetlb, -1, 0)
+         found = bytes > 0 && ![-1, 2**64 - 1].include?(at.to_i)
+         at[0, 4] = 'huge' if found
+         Thread.new { sleep }
+         puts \"ready {\\\"at\\\": #{found ? at.to_i : 0}}\"; $stdout.flush; $stdin.read",
+    );
+    let at = target.number("at");
+    if at == 0 {
+        return testkit::skip("no huge page of hugetlbfs is free");
+    }
+    assert_eq!(refusal(&target), Refusal::HugePages);
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let mut bytes = [0; 8];
+    assert_eq!(frozen.image().read(Address(at), &mut bytes), 8);
+    assert_eq!(&bytes, b"huge\0\0\0\0");
+    drop(frozen);
+    assert!(target.finish());
+}
+
 #[test]
 fn a_process_under_seccomp_is_copied_if_its_filter_is_known_to_allow_it() {
     let folder = tempfile::tempdir().unwrap();
