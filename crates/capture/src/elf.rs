@@ -129,7 +129,7 @@ impl Module {
         let mut module = Self {
             cpu: image.state.machine.cpu,
             // A file may be called anything.
-            name: one_line(name),
+            name: one_line(&name),
             range: base..end.align_up(page_size),
             variables: writable.clone(),
             writable,

@@ -1,13 +1,12 @@
+mod parse;
+
+use std::borrow::Cow;
+use std::io::{self, BufRead};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use procfs_core::FromBufRead;
-use procfs_core::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, VmFlags};
-
 use crate::Address;
-
-/// The lines of /proc/PID/smaps about a mapping that are used.
-const USED_LINES: [&str; 3] = ["Rss:", "Swap:", "VmFlags:"];
 
 /// The backing of a mapping's pages, as named in /proc/PID/maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +19,8 @@ pub enum Backing {
     Stack,
     /// A mapping that the kernel creates and names by itself (`[vdso]`, `[vvar]` ...).
     Kernel(String),
-    /// A file, or shared memory, which the kernel backs by an unlinked file.
+    /// A file, or shared memory, which the kernel backs by an unlinked file. The path is as in /proc: `\012` stands for a line
+    /// break, and ` (deleted)` may follow.
     File(PathBuf),
 }
 
@@ -84,9 +84,9 @@ impl Mapping {
 
     /// The name of the backing file, without its folder and without the ` (deleted)` that the kernel appends.
     #[must_use]
-    pub fn file_name(&self) -> Option<&str> {
-        let name = self.file()?.file_name()?.to_str()?;
-        Some(name.strip_suffix(" (deleted)").unwrap_or(name))
+    pub fn file_name(&self) -> Option<Cow<'_, str>> {
+        let name = self.file()?.file_name()?.as_bytes();
+        Some(String::from_utf8_lossy(name.strip_suffix(b" (deleted)").unwrap_or(name)))
     }
 
     /// Returns true if it is private memory that no file backs, so that absent pages read as zeros.
@@ -105,45 +105,8 @@ impl Mapping {
 }
 
 /// Returns true for the kernel's name of anonymous memory in huge pages of hugetlbfs (MAP_HUGETLB).
-pub(crate) fn is_hugetlb_name(path: &Path) -> bool {
-    path.to_str().is_some_and(|path| path.trim_end_matches(" (deleted)") == "/anon_hugepage")
-}
-
-impl From<MemoryMap> for Mapping {
-    fn from(map: MemoryMap) -> Self {
-        let may = |permission| map.perms.contains(permission);
-        let backing = match map.pathname {
-            MMapPath::Path(path) if is_hugetlb_name(&path) && !may(MMPermissions::SHARED) => {
-                Backing::Anonymous
-            }
-            MMapPath::Path(path) => Backing::File(path),
-            MMapPath::Heap => Backing::Heap,
-            MMapPath::Stack => Backing::Stack,
-            MMapPath::Anonymous | MMapPath::TStack(_) => Backing::Anonymous,
-            MMapPath::Vdso => Backing::Kernel("[vdso]".into()),
-            MMapPath::Vvar => Backing::Kernel("[vvar]".into()),
-            MMapPath::Vsyscall => Backing::Kernel("[vsyscall]".into()),
-            MMapPath::Rollup => Backing::Kernel("[rollup]".into()),
-            MMapPath::Vsys(id) => Backing::File(format!("/SYSV{id:08x}").into()),
-            MMapPath::Other(name) if name.starts_with("anon:") => Backing::Anonymous,
-            MMapPath::Other(name) => Backing::Kernel(format!("[{name}]")),
-        };
-        Self {
-            range: Address(map.address.0)..Address(map.address.1),
-            readable: may(MMPermissions::READ),
-            writable: may(MMPermissions::WRITE),
-            executable: may(MMPermissions::EXECUTE),
-            shared: may(MMPermissions::SHARED),
-            file_offset: map.offset,
-            kernel_rss_bytes: map.extension.map.get("Rss").copied(),
-            swap_bytes: map.extension.map.get("Swap").copied().unwrap_or(0),
-            not_inherited: map.extension.vm_flags.intersects(VmFlags::DC | VmFlags::WF),
-            is_hugetlb: map.extension.vm_flags.contains(VmFlags::HT),
-            has_bare_frames: map.extension.vm_flags.contains(VmFlags::PF)
-                || matches!(&backing, Backing::Kernel(name) if name.starts_with("[vvar")),
-            backing,
-        }
-    }
+pub(crate) fn is_hugetlb_name(path: &[u8]) -> bool {
+    path.strip_suffix(b" (deleted)").unwrap_or(path) == b"/anon_hugepage"
 }
 
 /// The mappings of the target, ascending and disjoint.
@@ -158,20 +121,12 @@ impl Mappings {
         Self(mappings)
     }
 
-    /// Parses the text of /proc/PID/maps or /proc/PID/smaps.
-    pub(crate) fn parse(text: &[u8]) -> Result<Self, procfs_core::ProcError> {
-        // Paths are bytes, not always text.
-        let text = String::from_utf8_lossy(text);
-        // A mapping's own line begins with its address. Most of the lines about it in smaps are not used.
-        let is_used = |line: &&str| {
-            !line.starts_with(|first: char| first.is_ascii_uppercase())
-                || USED_LINES.iter().any(|key| line.starts_with(key))
-        };
-        let text: String = text.split_inclusive('\n').filter(is_used).collect();
-        let maps = MemoryMaps::from_buf_read(text.as_bytes())?;
-        // The vsyscall page belongs to the kernel's half of the address space.
-        let own = maps.0.into_iter().filter(|map| map.pathname != MMapPath::Vsyscall);
-        Ok(Self::new(own.map(Mapping::from).collect()))
+    /// Parses the text of /proc/PID/maps or /proc/PID/smaps. A process chooses the names in it, but no name is an error.
+    ///
+    /// # Errors
+    /// If the text cannot be read, or what the kernel writes by itself has an unknown form.
+    pub fn parse(text: impl BufRead) -> io::Result<Self> {
+        parse::parse(text)
     }
 
     /// Returns the mapping that contains `at`.
@@ -232,10 +187,11 @@ impl Mappings {
         self.0.iter()
     }
 
-    /// Returns the resident bytes by the kernel's own count; `None` if it was not asked for all mappings.
+    /// Returns the resident bytes by the kernel's own count, saturating; `None` if it was not asked for all mappings.
     #[must_use]
     pub fn kernel_rss_bytes(&self) -> Option<u64> {
-        self.0.iter().map(|mapping| mapping.kernel_rss_bytes).sum()
+        let mut counts = self.0.iter().map(|mapping| mapping.kernel_rss_bytes);
+        counts.try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
     }
 }
 
@@ -251,69 +207,6 @@ impl<'a> IntoIterator for &'a Mappings {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SMAPS: &str = "\
-55e0c0000000-55e0c0021000 rw-p 00000000 00:00 0                          [heap]
-Size:                132 kB
-Rss:                 132 kB
-Pss:                 132 kB
-Swap:                  8 kB
-SwapPss:               8 kB
-VmFlags: rd wr mr mw me ac sd
-7f0000000000-7f0000021000 rw-p 00000000 00:00 0 
-Rss:                   4 kB
-Swap:                  0 kB
-VmFlags: rd wr mr mw me ac sd
-7f0000021000-7f0004000000 ---p 00000000 00:00 0 
-Rss:                   0 kB
-Swap:                  0 kB
-VmFlags: mr mw me nr sd
-7f1000000000-7f1000001000 r--p 00001000 fe:01 1234                       /usr/lib/libruby-3.1.so.3.1.2 (deleted)
-Rss:                   4 kB
-Swap:                  0 kB
-VmFlags: rd mr mw me sd
-7ffd00000000-7ffd00004000 r--p 00000000 00:00 0                          [vvar]
-Rss:                   0 kB
-Swap:                  0 kB
-VmFlags: rd mr pf io de dd sd
-7ffe00000000-7ffe00200000 rw-p 00000000 00:11 71270                      /anon_hugepage (deleted)
-Rss:                   0 kB
-Swap:                  0 kB
-VmFlags: rd wr mr mw me de ht
-7ffe00200000-7ffe00400000 rw-s 00000000 00:11 71271                      /anon_hugepage (deleted)
-Rss:                   0 kB
-Swap:                  0 kB
-VmFlags: rd wr sh mr mw me ms de ht
-ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
-Rss:                   0 kB
-VmFlags: ex
-";
-
-    #[test]
-    fn smaps_of_a_process_parse() {
-        let mappings = Mappings::parse(SMAPS.as_bytes()).unwrap();
-        assert_eq!(mappings.iter().count(), 7, "vsyscall is the kernel's");
-        assert_eq!(mappings.kernel_rss_bytes(), Some(140 * 1024));
-        let heap = mappings.iter().next().unwrap();
-        assert_eq!(heap.backing, Backing::Heap);
-        assert_eq!(heap.swap_bytes, 8192);
-        let library = mappings.find(Address(0x7f10_0000_0000)).unwrap();
-        assert_eq!(library.file_name(), Some("libruby-3.1.so.3.1.2"));
-        assert!(mappings.find(Address(0x7ffd_0000_0000)).unwrap().has_bare_frames);
-        assert!(mappings.find(Address(0x7f10_0000_1000)).is_none());
-        let [private, shared] = [0x7ffe_0000_0000, 0x7ffe_0020_0000]
-            .map(|start| mappings.find(Address(start)).unwrap());
-        assert!(private.is_hugetlb && private.is_private_anonymous());
-        assert!(shared.is_hugetlb && shared.file().is_some());
-    }
-
-    #[test]
-    fn a_path_that_is_no_text_hides_no_mapping() {
-        let line = b"7f0000000000-7f0000001000 r--p 00000000 fe:01 9 /tmp/\xff\xfe.so\n";
-        let mappings = Mappings::parse(line).unwrap();
-        assert_eq!(mappings.iter().count(), 1);
-        assert!(mappings.iter().next().unwrap().file().is_some());
-    }
 
     #[test]
     fn a_mapping_replaces_those_that_it_overlaps() {
@@ -336,12 +229,16 @@ VmFlags: ex
 
     #[test]
     fn contiguity_ends_at_holes_and_at_other_kinds() {
-        let mappings = Mappings::parse(SMAPS.as_bytes()).unwrap();
-        let at = Address(0x7f00_0000_1000);
-        let all = mappings.contiguous(at, |mapping| mapping.backing == Backing::Anonymous);
-        assert_eq!(all, Address(0x7f00_0000_0000)..Address(0x7f00_0400_0000));
-        let writable = mappings.contiguous(at, |mapping| mapping.writable);
-        assert_eq!(writable.end, Address(0x7f00_0002_1000));
-        assert!(mappings.contiguous(Address(0x1000), |_| true).is_empty());
+        let [mut heap, mut reserved] = [0x1000..0x3000, 0x3000..0x9000]
+            .map(|range: Range<u64>| Mapping::anonymous(Address(range.start)..Address(range.end)));
+        heap.backing = Backing::Heap;
+        reserved.writable = false;
+        let far = Mapping::anonymous(Address(0x10_000)..Address(0x11_000));
+        let mappings = Mappings::new(vec![far, reserved, heap]);
+        let all = mappings.contiguous(Address(0x2000), Mapping::is_private_anonymous);
+        assert_eq!(all, Address(0x1000)..Address(0x9000));
+        let writable = mappings.contiguous(Address(0x2000), |mapping| mapping.writable);
+        assert_eq!(writable, Address(0x1000)..Address(0x3000));
+        assert!(mappings.contiguous(Address(0xa000), |_| true).is_empty());
     }
 }

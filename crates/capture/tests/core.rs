@@ -174,7 +174,7 @@ fn mappings_are_those_of_the_process() {
         let find = |at: u64| core.image.state.mappings.find(Address(at)).unwrap().clone();
         assert_eq!(find(STACK).backing, Backing::Stack);
         let code = find(LIBRARY);
-        assert_eq!(code.file_name(), Some("libx.so.1"));
+        assert_eq!(code.file_name().as_deref(), Some("libx.so.1"));
         assert_eq!((code.file_offset, code.executable, code.writable), (0, true, false));
         assert_eq!((find(LIBRARY + 3 * PAGE).file_offset, find(SHARED).shared), (0x2000, true));
         let guard = find(GUARD);
@@ -218,7 +218,7 @@ fn pages_are_resident_as_far_as_the_file_tells() {
 fn a_file_with_a_strange_name_does_nothing_to_a_terminal() {
     let mut memory = process();
     for mapping in &mut memory.mappings {
-        if mapping.file_offset == 0 && mapping.file_name() == Some("libx.so.1") {
+        if mapping.file_offset == 0 && mapping.file_name().as_deref() == Some("libx.so.1") {
             mapping.backing = Backing::File("/nowhere/\u{1b}[2Jx.so".into());
         }
     }

@@ -177,11 +177,11 @@ impl Interpreter {
     /// `ruby_external_gc_init`; from 3.4 on).
     pub(crate) fn check_collector(&self, image: &Image<'_>) -> Result<(), Error> {
         let collectors = image.state.mappings.iter().filter_map(|mapping| {
-            mapping.file_name()?.strip_prefix("librubygc.")?.strip_suffix(".so")
+            let name = mapping.file_name()?;
+            Some(name.strip_prefix("librubygc.")?.strip_suffix(".so")?.to_owned())
         });
         for collector in collectors {
             if collector != "default" {
-                let collector = collector.to_owned();
                 return Err(Error::OtherCollector { version: self.version.clone(), collector });
             }
         }

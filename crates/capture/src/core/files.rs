@@ -4,7 +4,9 @@
 //! purpose (bit 4 of /proc/PID/coredump_filter), and gdb dumps pages that were written to.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::text::one_line;
@@ -19,7 +21,7 @@ const MAX_FILES: usize = 8192;
 /// The number of files that a finding names.
 const NAMED: usize = 6;
 /// The kernel appends this to the name of a file that was removed.
-const DELETED: &str = " (deleted)";
+const DELETED: &[u8] = b" (deleted)";
 
 /// The reason why a mapped file cannot be read.
 enum Absence {
@@ -189,14 +191,14 @@ fn read_from(first: &Mapping, memory: &dyn Memory) -> impl Read {
 }
 
 fn is_named_as_library(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(".so") || name.contains(".so.") || name.contains(".so ")
 }
 
 /// Opens the file at `path` in the process. The error is the reason.
 fn open(path: &Path, sysroot: &Sysroot) -> Result<File, String> {
-    let text = path.as_os_str().to_string_lossy();
-    let path = Path::new(text.strip_suffix(DELETED).unwrap_or(&text));
+    let bytes = path.as_os_str().as_bytes();
+    let path = Path::new(OsStr::from_bytes(bytes.strip_suffix(DELETED).unwrap_or(bytes)));
     if !path.is_absolute() {
         return Err("not an absolute path".into());
     }

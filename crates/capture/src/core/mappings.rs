@@ -1,6 +1,7 @@
 //! The mappings of the process, from the segments of its core and the list of mapped files.
 
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::mapping::is_hugetlb_name;
@@ -16,11 +17,11 @@ const AT_EXECFN: u64 = 31;
 /// The maximum distance from the executable to the heap of brk(2) (`arch_randomize_brk`; 32 MiB up to Linux 6.8).
 const MAX_HEAP_DISTANCE: u64 = (1 << 30) + (32 << 20);
 /// Beginnings of the kernel's names for shared memory, which has no file.
-const SHARED_MEMORY: [&str; 4] = ["/memfd:", "/SYSV", "/dev/zero", "/dev/shm/"];
+const SHARED_MEMORY: [&[u8]; 4] = [b"/memfd:", b"/SYSV", b"/dev/zero", b"/dev/shm/"];
 
 /// Returns true if the path is a name of shared memory, and not of a file.
 pub(crate) fn is_shared_memory(path: &Path) -> bool {
-    path.to_str().is_some_and(|path| SHARED_MEMORY.iter().any(|name| path.starts_with(name)))
+    SHARED_MEMORY.iter().any(|name| path.as_os_str().as_bytes().starts_with(name))
 }
 
 /// Returns the mappings, with their backing if it is known.
@@ -78,7 +79,7 @@ fn anonymous(segment: &Segment, range: Range<Address>) -> Mapping {
 /// executable.
 fn of_file(file: &MappedFile, range: &Range<Address>, segment: Option<&Segment>) -> Mapping {
     let start = file.offset.saturating_add(range.start - file.range.start);
-    let is_hugetlb = is_hugetlb_name(&file.path);
+    let is_hugetlb = is_hugetlb_name(file.path.as_os_str().as_bytes());
     let backing = if is_hugetlb { Backing::Anonymous } else { Backing::File(file.path.clone()) };
     Mapping {
         readable: segment.is_none_or(|segment| segment.readable),

@@ -2,12 +2,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::{Address, Error, Mapping, Mappings, proc};
+use crate::{Address, Error, Mapping, proc};
 
 /// The longest name of a mapping, with its end: that of the longest path, and ` (deleted)`.
 const NAME_BYTES: usize = 4096 + 16;
-/// Bits of the flags of a mapping (`PROCMAP_QUERY_VMA_...`), by their letters in /proc/PID/maps.
-const FLAGS: [(u64, char); 3] = [(1, 'r'), (2, 'w'), (4, 'x')];
+/// Bits of the flags of a mapping (`PROCMAP_QUERY_VMA_...`).
+const READABLE: u64 = 1;
+const WRITABLE: u64 = 2;
+const EXECUTABLE: u64 = 4;
 const SHARED: u64 = 8;
 
 /// `struct procmap_query` of linux/fs.h.
@@ -67,30 +69,37 @@ impl MappingQuery {
         }
         // The length includes the zero at the end.
         let name = &name[..(query.name_bytes as usize).saturating_sub(1).min(NAME_BYTES)];
-        let line = query.line(name);
-        let mappings =
-            Mappings::parse(&line).map_err(|error| io::Error::other(error.to_string()))?;
-        Ok(mappings.iter().next().cloned())
+        Ok(Some(query.mapping(name)))
     }
 }
 
 impl Query {
-    /// The line of /proc/PID/maps of the mapping that was found.
-    fn line(&self, name: &[u8]) -> Vec<u8> {
-        let Self { start, end, offset, device: [major, minor], inode, .. } = self;
-        let may = FLAGS.map(|(bit, letter)| if self.flags & bit != 0 { letter } else { '-' });
-        let may: String = may.iter().collect();
-        let shared = if self.flags & SHARED != 0 { 's' } else { 'p' };
-        let head = format!(
-            "{start:x}-{end:x} {may}{shared} {offset:08x} {major:02x}:{minor:02x} {inode} "
-        );
-        [head.as_bytes(), name, b"\n"].concat()
+    /// The mapping that was found. Its name is not escaped, unlike those in /proc/PID/maps.
+    fn mapping(&self, name: &[u8]) -> Mapping {
+        let name: Vec<_> = name.split(|&byte| byte == b'\n').collect();
+        let range = Address(self.start)..Address(self.end);
+        Mapping {
+            readable: self.flags & READABLE != 0,
+            writable: self.flags & WRITABLE != 0,
+            executable: self.flags & EXECUTABLE != 0,
+            file_offset: self.offset,
+            ..Mapping::named(range, self.flags & SHARED != 0, &name.join(&b"\\012"[..]))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A line break in a path began another line, which could be that of any mapping.
+    #[test]
+    fn a_path_is_one_name_whatever_is_in_it() {
+        let query = Query { start: 0x7000, end: 0x8000, flags: READABLE, ..Query::default() };
+        let found = query.mapping(b"/tmp/x\n1000-2000 rwxp 00000000 00:00 0 ");
+        assert_eq!(found.range, Address(0x7000)..Address(0x8000));
+        assert_eq!(found.file_name().as_deref(), Some("x\\0121000-2000 rwxp 00000000 00:00 0 "));
+    }
 
     #[test]
     fn single_mappings_equal_those_of_the_whole_list() {

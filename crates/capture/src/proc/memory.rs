@@ -26,13 +26,12 @@ pub struct MemoryCounts {
 /// If there is no such process, or the kernel refuses.
 pub fn memory_counts(pid: i32) -> Result<MemoryCounts, Error> {
     let status = status(pid)?;
-    let bytes = |kilobytes: u64| kilobytes * 1024;
-    let resident_bytes = status.vmrss.map_or(0, bytes);
+    let resident_bytes = status.vmrss.unwrap_or(0);
     Ok(MemoryCounts {
         resident_bytes,
-        anonymous_bytes: status.rssanon.map_or(resident_bytes, bytes),
+        anonymous_bytes: status.rssanon.unwrap_or(resident_bytes),
         // An entry of 8 bytes for each page.
-        page_table_bytes: status.vmpte.map_or(resident_bytes / (page_size() / 8), bytes),
+        page_table_bytes: status.vmpte.unwrap_or(resident_bytes / (page_size() / 8)),
         threads: status.threads,
     })
 }

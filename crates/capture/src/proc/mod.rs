@@ -6,16 +6,14 @@ mod cgroup;
 mod identity;
 mod memory;
 mod rights;
+mod stat;
 mod threads;
 mod tree;
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
-
-use procfs_core::FromRead;
-use procfs_core::process::{Stat, Status};
 
 use crate::text::one_line;
 use crate::{Error, Mappings, ProcessInfo, Sysroot};
@@ -29,6 +27,7 @@ pub use memory::{
     rss_bytes,
 };
 pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
+use stat::{Stat, Status};
 pub use threads::{
     SignalSets, all_minor_faults, cpu_time, lives, minor_faults, own_cpu_time, own_thread_cpu_time,
     signal_sets, thread_ids, thread_name, thread_state, threads,
@@ -61,15 +60,23 @@ const NOTED_VARIABLES: [&str; 8] = [
 /// The files by which Docker and Podman mark the root of a container.
 const CONTAINER_MARKS: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 
-/// Reads the file `/proc/PID/name` whole.
+/// The maximum length of a file that is read whole. The kernel limits the environment of a new program to 6 MiB, but a process
+/// can declare any part of its memory to be the environment (PR_SET_MM_MAP of prctl(2)).
+const MAX_FILE: u64 = 8 << 20;
+
+/// Reads the file `/proc/PID/name`, up to a length that only a hostile process exceeds.
 ///
 /// # Errors
 /// If there is no such process, or the kernel refuses.
 pub fn read(pid: i32, name: &str) -> Result<Vec<u8>, Error> {
+    read_up_to(MAX_FILE, pid, name)
+}
+
+fn read_up_to(max_bytes: u64, pid: i32, name: &str) -> Result<Vec<u8>, Error> {
     let path = format!("/proc/{pid}/{name}");
     // These files have no size by which the buffer could be made, and most of them are small.
     let mut bytes = Vec::with_capacity(4096);
-    let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+    let read = File::open(&path).and_then(|file| file.take(max_bytes).read_to_end(&mut bytes));
     read.map(|_| bytes).map_err(|source| refusal(pid, path, source))
 }
 
@@ -98,18 +105,9 @@ fn exists(pid: i32) -> bool {
     fs::metadata(format!("/proc/{pid}")).is_ok()
 }
 
-fn parse<T: FromRead>(pid: i32, name: &str) -> Result<T, Error> {
-    // Names are bytes, not always text.
-    let text = String::from_utf8_lossy(&read(pid, name)?).into_owned();
-    T::from_read(text.as_bytes()).map_err(|error| Error::Proc {
-        path: format!("/proc/{pid}/{name}"),
-        source: io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
-    })
-}
-
 /// Parses /proc/PID/status.
 fn status(pid: i32) -> Result<Status, Error> {
-    parse(pid, "status")
+    Status::read(pid, "status")
 }
 
 /// Returns true if `pid` is a process, not a thread, whose parent is rbloat.
@@ -124,7 +122,7 @@ pub(crate) fn is_own_child(pid: i32) -> bool {
 /// # Errors
 /// If there is no such process.
 pub fn start_time(pid: i32) -> Result<u64, Error> {
-    parse::<Stat>(pid, "stat").map(|stat| stat.starttime)
+    Stat::read(pid).map(|stat| stat.starttime)
 }
 
 /// Converts a time in clock ticks.
@@ -147,12 +145,12 @@ fn uptime_ms(started_ticks: u64) -> Option<u64> {
 /// If there is no such process, or the kernel refuses.
 pub fn mappings(pid: i32, counted: bool) -> Result<Mappings, Error> {
     let name = if counted { "smaps" } else { "maps" };
-    Mappings::parse(&read(pid, name)?).map_err(|error| Error::Proc {
-        path: format!("/proc/{pid}/{name}"),
-        source: io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
-    })
+    let text = BufReader::with_capacity(READ_BYTES, open(pid, name)?);
+    Mappings::parse(text).map_err(|source| refusal(pid, format!("/proc/{pid}/{name}"), source))
 }
 
+/// The bytes of mappings that are read at a time.
+const READ_BYTES: usize = 64 << 10;
 /// The most bytes of a command line that are kept: as many as the kernel allows in one of its words.
 pub(crate) const MAX_COMMAND: usize = 128 << 10;
 
@@ -162,8 +160,7 @@ pub(crate) const MAX_COMMAND: usize = 128 << 10;
 /// # Errors
 /// If there is no such process.
 pub fn command_line(pid: i32) -> Result<String, Error> {
-    let mut words = read(pid, "cmdline")?;
-    words.truncate(MAX_COMMAND);
+    let words = read_up_to(MAX_COMMAND as u64, pid, "cmdline")?;
     let words = one_line(String::from_utf8_lossy(&words).trim_end_matches('\0'));
     if words.is_empty() {
         return Ok(format!("[{}]", one_line(&status(pid)?.name)));
@@ -192,7 +189,7 @@ pub(crate) fn process_info(program: &Identity) -> Result<ProcessInfo, Error> {
         namespace_pid: namespace_pid(&status),
         threads: status.threads,
         thread_names: Vec::new(),
-        rss_bytes: status.vmrss.unwrap_or(0) * 1024,
+        rss_bytes: status.vmrss.unwrap_or(0),
     })
 }
 
@@ -244,8 +241,8 @@ pub fn processes_by_namespace_pid(own: i32) -> Result<Vec<i32>, Error> {
 
 /// Returns the id of a process in its own pid namespace, if that differs from the id in /proc.
 fn namespace_pid(status: &Status) -> Option<i32> {
-    match status.nspid.as_deref() {
-        Some([_, .., own]) => Some(*own),
+    match status.nspid[..] {
+        [_, .., own] => Some(own),
         _ => None,
     }
 }
@@ -259,8 +256,8 @@ fn check_namespace() -> Result<(), Error> {
         io::ErrorKind::NotFound => Error::ForeignProc,
         _ => refusal(std::process::id().cast_signed(), path.to_owned(), source),
     })?;
-    match Status::from_read(&own[..]) {
-        Ok(own) if namespace_pid(&own).is_some() => Err(Error::ForeignProc),
+    match Status::parse(&own) {
+        Some(own) if namespace_pid(&own).is_some() => Err(Error::ForeignProc),
         _ => Ok(()),
     }
 }

@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use procfs_core::process::{Stat, Status};
-
-use super::{check_namespace, parse, status, threads};
+use super::stat::{Stat, Status};
+use super::{check_namespace, status, threads};
 use crate::Error;
+use crate::text::one_line;
 
 /// The flag of kernel threads in /proc/PID/stat (`PF_KTHREAD` in linux/sched.h).
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -33,11 +33,11 @@ pub(crate) fn check_has_memory(pid: i32) -> Result<(), Error> {
         return Err(Error::Thread { pid, process: status.tgid });
     }
     // A process whose first thread has ended is shown as a zombie while others run on.
-    if status.state.starts_with('Z') && threads(pid)?.is_empty() {
+    if status.state == 'Z' && threads(pid)?.is_empty() {
         return Err(Error::Zombie { pid, parent: status.ppid });
     }
-    if status.vmsize.is_none() && !status.state.starts_with('Z') {
-        let flags = parse::<Stat>(pid, "stat")?.flags;
+    if status.vmsize.is_none() && status.state != 'Z' {
+        let flags = Stat::read(pid)?.flags;
         return Err(match flags & KERNEL_THREAD {
             0 => Error::Ended { pid, how: "ended" },
             _ => Error::KernelThread { pid },
@@ -48,14 +48,14 @@ pub(crate) fn check_has_memory(pid: i32) -> Result<(), Error> {
 
 /// Fails if another process traces the thread `tid` of `pid`. Succeeds if the thread is gone.
 pub(crate) fn check_untraced(pid: i32, tid: i32) -> Result<(), Error> {
-    let Ok(status_of_thread) = parse::<Status>(pid, &format!("task/{tid}/status")) else {
+    let Ok(status_of_thread) = Status::read(pid, &format!("task/{tid}/status")) else {
         return Ok(());
     };
     match status_of_thread.tracerpid {
         0 => Ok(()),
         // The kernel names the thread that traces.
         tracer => Err(match status(tracer) {
-            Ok(status) => Error::Traced { pid, tracer: status.tgid, name: status.name },
+            Ok(status) => Error::Traced { pid, tracer: status.tgid, name: one_line(&status.name) },
             Err(_) => Error::Traced { pid, tracer, name: "unknown".into() },
         }),
     }

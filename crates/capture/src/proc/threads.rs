@@ -5,15 +5,15 @@ use std::fs;
 use std::time::Duration;
 
 use nix::time::ClockId;
-use procfs_core::process::Stat;
 
-use super::{parse, refusal};
+use super::refusal;
+use super::stat::{Stat, fields, value};
 use crate::Error;
 use crate::text::one_line;
 
 /// Returns the number of threads of the process at one instant. The first thread is included even if it has ended.
 pub(crate) fn thread_count(pid: i32) -> Result<usize, Error> {
-    parse::<Stat>(pid, "stat").map(|stat| usize::try_from(stat.num_threads).unwrap_or(0))
+    Stat::read(pid).map(|stat| usize::try_from(stat.num_threads).unwrap_or(usize::MAX))
 }
 
 /// Returns the ids of the process's threads, ascending. If a thread ends meanwhile, others may be missing.
@@ -54,7 +54,7 @@ pub fn lives(pid: i32) -> Result<bool, Error> {
         let path = format!("/proc/{pid}/task/{tid}/stat");
         match fs::read(&path) {
             Ok(text) => {
-                let state = stat_text(&text, 0).and_then(|state| state.chars().next());
+                let state = fields(&text).and_then(|mut fields| fields.next()?.chars().next());
                 if !matches!(state, None | Some('Z' | 'X')) {
                     return Ok(true);
                 }
@@ -98,20 +98,13 @@ pub fn minor_faults(pid: i32, tid: i32) -> Option<u64> {
 /// gone.
 #[must_use]
 pub fn all_minor_faults(pid: i32) -> Option<u64> {
-    parse::<Stat>(pid, "stat").ok().map(|stat| stat.minflt)
+    Stat::read(pid).ok().map(|stat| stat.minflt)
 }
 
 /// Returns the field of a thread's `stat` with this index behind the thread's name; `None` if the thread is gone.
 fn stat_field(pid: i32, tid: i32, index: usize) -> Option<String> {
-    stat_text(&fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?, index).map(str::to_owned)
-}
-
-/// Returns the field of the text of a `stat` with this index behind the name.
-fn stat_text(text: &[u8], index: usize) -> Option<&str> {
-    // The name may contain any bytes, even parentheses.
-    let name_end = text.windows(2).rposition(|pair| pair == b") ")?;
-    let fields = std::str::from_utf8(text.get(name_end + 2..)?).ok()?;
-    fields.split_ascii_whitespace().nth(index)
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    fields(&text)?.nth(index).map(str::to_owned)
 }
 
 /// The signals that a thread has handlers for, those that it blocks, and those that it ignores.
@@ -153,11 +146,8 @@ impl SignalSets {
 #[must_use]
 pub fn signal_sets(pid: i32, tid: i32) -> Option<SignalSets> {
     let text = fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-    let set = |key: &str| {
-        let line =
-            text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key.as_bytes()))?;
-        u64::from_str_radix(std::str::from_utf8(line).ok()?.trim(), 16).ok()
-    };
+    let set =
+        |key: &str| u64::from_str_radix(std::str::from_utf8(value(&text, key)?).ok()?, 16).ok();
     Some(SignalSets {
         caught: set("SigCgt:")?,
         blocked: set("SigBlk:")?,

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use procfs_core::process::Stat;
-
-use super::{Identity, parse, processes, status, threads, time};
+use super::stat::{Stat, Status};
+use super::{Identity, processes, status, threads, time};
 use crate::arch::page_size;
 
 /// A process and its descendants over time.
@@ -163,7 +162,7 @@ pub fn member_since(pid: i32, started_ticks: u64) -> Option<Member> {
 /// Returns the process `pid`; `None` if it is gone, a zombie, or about to be one: its memory goes first.
 #[must_use]
 pub fn member(pid: i32) -> Option<Member> {
-    let stat: Stat = parse(pid, "stat").ok()?;
+    let stat = Stat::read(pid).ok()?;
     // Its first thread may have ended before the others.
     if matches!(stat.state, 'Z' | 'X') && threads(pid).ok()?.is_empty() {
         return None;
@@ -183,7 +182,7 @@ pub fn member(pid: i32) -> Option<Member> {
         system_time: time(stat.stime),
         minor_faults: stat.minflt,
         major_faults: stat.majflt,
-        threads: u64::try_from(stat.num_threads).unwrap_or(0),
+        threads: stat.num_threads,
         rss_bytes: stat.rss.saturating_mul(page_size()),
     })
 }
@@ -193,12 +192,11 @@ pub fn member(pid: i32) -> Option<Member> {
 #[must_use]
 pub fn ended_without_signal(pid: i32) -> Vec<i32> {
     let has_ended = |child: &i32| {
-        parse::<Stat>(*child, "stat")
+        Stat::read(*child)
             .is_ok_and(|stat| stat.state == 'Z' && stat.ppid == pid && stat.exit_signal == Some(0))
     };
-    let depth = |pid: i32| status(pid).ok()?.nspid.map(|pids| pids.len());
-    let Some(level) = depth(pid) else { return Vec::new() };
-    let own_id = |child: i32| status(child).ok()?.nspid?.get(level - 1).copied();
+    let Ok(Status { nspid: own, .. }) = status(pid) else { return Vec::new() };
+    let own_id = |child: i32| status(child).ok()?.nspid.get(own.len().checked_sub(1)?).copied();
     // A kernel may be built without lists of children.
     let has_lists = std::fs::exists("/proc/thread-self/children").unwrap_or(false);
     let candidates = if has_lists { children(pid) } else { processes().unwrap_or_default() };

@@ -134,7 +134,7 @@ fn types_lie_in_the_library_that_made_them() {
     };
     let file_of = |data_type: &ruby::DataType| {
         let mapping = frozen.image().state.mappings.find(data_type.address).unwrap();
-        mapping.file_name().unwrap_or_default().to_owned()
+        mapping.file_name().unwrap_or_default().into_owned()
     };
     assert!(file_of(of_class("Zlib::Deflate")).starts_with("zlib"));
     let ruby = ruby::find(frozen.image()).unwrap().module;
