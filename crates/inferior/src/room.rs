@@ -63,7 +63,7 @@ impl MemoryLimits {
     /// up count as room.
     pub(crate) fn room_bytes(&self, own_bytes: u64) -> Option<u64> {
         let in_groups = self.groups.iter().flatten().filter_map(|(group, is_ours)| {
-            let room = group.memory()?.room_bytes()?;
+            let room = group.room_bytes()?;
             Some(if *is_ours { room.saturating_sub(own_bytes) } else { room })
         });
         let on_machine = proc::available_bytes().map(|room| room.saturating_sub(own_bytes));

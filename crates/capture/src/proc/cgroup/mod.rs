@@ -49,8 +49,7 @@ impl GroupMemory {
     /// The bytes that can still be allocated before the limit is reached; `None` without a limit.
     #[must_use]
     pub fn room_bytes(&self) -> Option<u64> {
-        let room = self.limit_bytes?.saturating_sub(self.usage_bytes);
-        Some(room.saturating_add(self.cache_bytes))
+        Some(self.limit_bytes?.saturating_sub(self.used_bytes()))
     }
 }
 
@@ -170,6 +169,16 @@ impl ControlGroup {
     #[must_use]
     pub fn memory(&self) -> Option<GroupMemory> {
         self.hierarchy.memory(&self.open()?.path())
+    }
+
+    /// Returns the bytes that can still be allocated before the limit is reached; `None` without a limit. Reads no more than it
+    /// must, since a forked copy is ended in time only if this is quick.
+    #[must_use]
+    pub fn room_bytes(&self) -> Option<u64> {
+        let folder = self.open()?;
+        let limit = self.hierarchy.limit_bytes(&folder.path())?;
+        let [usage, cache] = self.hierarchy.usage_and_cache(&folder.path())?;
+        Some(limit.saturating_sub(usage.saturating_sub(cache)))
     }
 
     /// Returns the memory that is charged to the group but may be in no process; `None` if it does not count memory.
@@ -327,6 +336,11 @@ static HIERARCHIES: [Hierarchy; 2] = [
     },
 ];
 
+/// Returns the only number in a file.
+fn number_in(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
 impl Hierarchy {
     /// Returns true if the controller is in a list, separated by commas.
     fn is_among(&self, controllers: &[u8]) -> bool {
@@ -338,23 +352,34 @@ impl Hierarchy {
         rustix::fs::fstatfs(folder).is_ok_and(|found| found.f_type == self.magic)
     }
 
+    /// Returns the limit of the group in the folder `level`, if it has one.
+    fn limit_bytes(&self, level: &Path) -> Option<u64> {
+        let limits = self.limits.iter().filter_map(|file| number_in(&level.join(file)));
+        limits.filter(|&limit| limit < NO_LIMIT).min()
+    }
+
+    /// Returns the bytes that are charged to the group, and the part in caches of files; `None` if it does not count memory.
+    fn usage_and_cache(&self, level: &Path) -> Option<[u64; 2]> {
+        let usage = number_in(&level.join(self.usage))?;
+        let statistics = fs::read_to_string(level.join("memory.stat")).unwrap_or_default();
+        Some([usage, number_after(&statistics, self.cache).unwrap_or(0)])
+    }
+
     /// Returns the memory of the group in the folder `level`; `None` if it does not count memory.
     fn memory(&self, level: &Path) -> Option<GroupMemory> {
+        let [usage_bytes, cache_bytes] = self.usage_and_cache(level)?;
         let read = |name: &str| fs::read_to_string(level.join(name)).ok();
-        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-        let limits = self.limits.iter().filter_map(|file| number(file));
         let events = read(self.events).unwrap_or_default();
         let limit_hits = match self.hits {
-            Some(file) => number(file),
+            Some(file) => number_in(&level.join(file)),
             None => number_after(&events, "high ")
                 .zip(number_after(&events, "max "))
                 .map(|(high, max)| high + max),
         };
         Some(GroupMemory {
-            usage_bytes: number(self.usage)?,
-            limit_bytes: limits.filter(|&limit| limit < NO_LIMIT).min(),
-            cache_bytes: number_after(&read("memory.stat").unwrap_or_default(), self.cache)
-                .unwrap_or(0),
+            usage_bytes,
+            limit_bytes: self.limit_bytes(level),
+            cache_bytes,
             oom_kills: number_after(&events, "oom_kill "),
             limit_hits,
             stalled: self.pressure.and_then(read).and_then(|text| super::memory::stalled(&text)),

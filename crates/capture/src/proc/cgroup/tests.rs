@@ -66,7 +66,12 @@ impl Groups {
 }
 
 fn limits(levels: &[ControlGroup]) -> Vec<Option<u64>> {
-    levels.iter().map(|level| level.memory().and_then(|it| it.limit_bytes)).collect()
+    let limit = |level: &ControlGroup| {
+        let memory = level.memory()?;
+        assert_eq!(level.room_bytes(), memory.room_bytes());
+        memory.limit_bytes
+    };
+    levels.iter().map(limit).collect()
 }
 
 #[test]
