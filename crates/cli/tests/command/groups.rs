@@ -158,11 +158,11 @@ fn an_unknown_limit_is_reported_and_no_forked_copy_is_made() {
 /// The mounts, namespaces and capabilities of the pods in deploy/kubernetes/daemonset.yaml.
 #[test]
 fn an_agent_in_a_daemonset_finds_the_limits_of_containers() {
-    let Some(pod) = ControlGroup::make() else { return };
-    let Some(agents) = ControlGroup::make() else { return };
+    let Some(pods) = ControlGroup::make() else { return };
     if !can_unshare(&["-C", "-m"]) {
         return;
     }
+    let [pod, agents] = ["pod", "agents"].map(|name| pods.inner(name));
     let manifest = include_str!("../../../../deploy/kubernetes/daemonset.yaml");
     assert!(manifest.contains("hostPID: true") && manifest.contains("path: /sys/fs/cgroup"));
     let added = manifest.lines().find_map(|line| line.trim().strip_prefix("add: [")).unwrap();
@@ -184,5 +184,7 @@ fn an_agent_in_a_daemonset_finds_the_limits_of_containers() {
     agent.await_samples("rbloat_captures_total", "outcome=\"forked\"");
     agent.end();
     assert!(target.finish());
+    // Those inside first.
     drop(container);
+    drop((pod, agents));
 }
