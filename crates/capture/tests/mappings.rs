@@ -79,8 +79,8 @@ fn is_mapped(mappings: &Mappings, path: &[u8]) -> bool {
 fn no_file_is_taken_for_shared_memory() {
     for name in ["SYSVq", "SYSV", "SYSVqqqqqqqqqq"] {
         let script = format!(
-            "mount -t tmpfs none /mnt && cp {PROGRAM} /mnt/{name} && cd /mnt && umount -l /mnt && \
-             exec ./{name} -c \"$0\""
+            "mount -t tmpfs none /mnt && cp {PROGRAM} /mnt/{name} && exec 9</mnt/{name} && \
+             umount -l /mnt && exec /proc/self/fd/9 -c \"$0\""
         );
         let unshare = ["--user", "--map-root-user", "--mount", "sh", "-c"];
         let unshare = || {

@@ -31,6 +31,8 @@ pub(crate) enum Failure {
     NoSuchCommand { word: String },
     #[error("{} Ruby processes have `{word}` in their command lines: {}; give one of these ids", candidates.len(), candidates.join(", "))]
     ManyCommands { word: String, candidates: Vec<String> },
+    #[error("cannot examine process {pid}; {}", crate::isolation::defect(what))]
+    Panicked { pid: i32, what: String },
     #[error("process {pid}: {reason}")]
     Unread { pid: i32, reason: String },
     #[error(
@@ -211,6 +213,11 @@ impl Failure {
         matches!(self, Self::Capture(E::NoSuchProcess { .. } | E::Ended { .. } | E::Zombie { .. }))
     }
 
+    /// Returns true if it is no news about a process of a list: it has ended, or is one of those without memory.
+    pub(crate) fn is_without_memory(&self) -> bool {
+        self.is_end() || matches!(self, Self::Capture(capture::Error::KernelThread { .. }))
+    }
+
     /// Returns the message for a list of several processes: it names the process once.
     pub(crate) fn about(&self, pid: i32) -> String {
         let (message, name) = (self.to_string(), format!("process {pid}"));
@@ -285,6 +292,7 @@ impl Failure {
             Self::Capture(
                 E::Proc { .. } | E::TooManyFiles { .. } | E::Ptrace { .. } | E::ForeignProc,
             )
+            | Self::Panicked { .. }
             | Self::Unwritable { .. }
             | Self::NotExported { .. }
             | Self::NoAnswer { .. }

@@ -9,6 +9,7 @@ mod containers;
 mod failure;
 mod installed_gem;
 mod interruption;
+mod isolation;
 mod output;
 mod process;
 mod progress;
@@ -30,6 +31,7 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     capture::return_freed_memory();
+    isolation::set_panic_hook();
     let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
     terminal::set(arguments.color, arguments.quiet);
     let result = commands::run(&arguments);

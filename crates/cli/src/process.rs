@@ -6,6 +6,7 @@ use capture::Image;
 
 use crate::arguments::ProcessName;
 use crate::failure::Failure;
+use crate::isolation::isolated;
 use crate::terminal;
 
 /// The part of a command line that an error shows, in characters.
@@ -37,6 +38,17 @@ pub(crate) fn look(name: ProcessName) -> Result<Image<'static>, Failure> {
     }
 }
 
+/// Returns an image of the process `pid`, one of many, if it is a Ruby process.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn ruby(pid: i32) -> Result<Option<Image<'static>>, Failure> {
+    isolated(pid, || {
+        let image = capture::look(pid)?;
+        Ok(ruby::find(&image).is_some().then_some(image))
+    })
+}
+
 /// Returns the process with the id `namespace_pid` inside its container. If there are several, it must be the only Ruby
 /// process among them.
 fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
@@ -48,11 +60,14 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
     }
     let mut candidates = Vec::new();
     for pid in pids {
-        match capture::look(pid) {
-            Ok(image) if ruby::find(&image).is_some() => candidates.push((pid, command(&image))),
+        match ruby(pid) {
+            Ok(Some(image)) => candidates.push((pid, command(&image))),
             // A process that rbloat may not read could be the right one.
-            Err(capture::Error::NotPermitted { .. }) => {
+            Err(Failure::Capture(capture::Error::NotPermitted { .. })) => {
                 candidates.push((pid, "permission denied".into()))
+            }
+            Err(failure) if !failure.is_without_memory() => {
+                candidates.push((pid, failure.to_string()))
             }
             _ => {}
         }
@@ -106,15 +121,15 @@ fn with_word(word: String) -> Result<Vec<(i32, String)>, Failure> {
         if !has_word(&line, &word) || is_copy() {
             continue;
         }
-        match capture::look(pid) {
-            Ok(image) if ruby::find(&image).is_some() => candidates.push((pid, command(&image))),
-            Err(error @ capture::Error::NotPermitted { .. }) => refusal = Some(error),
+        match ruby(pid) {
+            Ok(Some(image)) => candidates.push((pid, command(&image))),
+            Err(failure) if !failure.is_without_memory() => refusal = Some(failure),
             _ => {}
         }
     }
     match refusal {
         // This process, or another one, may be the right one.
-        Some(refusal) if candidates.is_empty() => Err(refusal.into()),
+        Some(refusal) if candidates.is_empty() => Err(refusal),
         None if candidates.is_empty() => Err(Failure::NoSuchCommand { word }),
         _ => Ok(candidates),
     }

@@ -102,6 +102,10 @@ impl View {
 }
 
 impl Watcher for View {
+    fn is_ruby(&mut self, pid: i32) -> Option<bool> {
+        crate::process::ruby(pid).ok().map(|image| image.is_some())
+    }
+
     fn capture(&mut self, pid: i32, owners: bool) -> Result<Report, String> {
         let detail = if owners { Detail::OWNERS } else { Detail::CAUSES };
         report_quietly(pid, self.capture, detail).map_err(|failure| failure.to_string())

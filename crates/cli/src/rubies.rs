@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use capture::proc::{self, ControlGroup, GroupMemory, Member, Rollup};
 use supervise::Pace;
 
+use crate::failure::Failure;
 use crate::process::nearest_ancestor;
+use crate::terminal;
 
 /// A program that has just begun may not have loaded Ruby yet, so it is looked at again after this time.
 const LOADED: Duration = Duration::from_secs(3);
@@ -205,16 +207,18 @@ impl Known {
     /// Finds out whether a process is a Ruby process.
     fn look(&mut self, member: &Member) {
         self.is_refused = false;
-        match capture::look(member.pid) {
-            Ok(image) if ruby::find(&image).is_some() => {
+        match crate::process::ruby(member.pid) {
+            Ok(Some(image)) => {
                 let process = &image.state.process;
                 let (command, group_path) =
                     (process.command.clone(), process.control_group.clone());
                 let fast_bytes = member.rss_bytes;
                 self.ruby = Some(Ruby { command, group_path, fast_bytes, ..Ruby::default() });
             }
-            Err(capture::Error::NotPermitted { .. }) => self.is_refused = true,
-            // Kernel threads have no memory, and processes may have ended meanwhile.
+            Err(Failure::Capture(capture::Error::NotPermitted { .. })) => self.is_refused = true,
+            Err(failure) if !failure.is_without_memory() => {
+                terminal::complain(failure.about(member.pid));
+            }
             _ => {}
         }
     }

@@ -53,7 +53,6 @@ impl Screen {
 
     /// Takes the terminal that `keyboard` and `output` are open on.
     fn of(keyboard: File, output: File, has_colours: bool) -> io::Result<Self> {
-        restore_before_panics();
         let backend = Output { file: output.try_clone()?, has_colours, pending: Vec::new() };
         let mut screen = Self { keyboard, output, terminal: Terminal::new(backend)? };
         screen.enter()?;
@@ -132,23 +131,11 @@ fn to_restore() -> std::sync::MutexGuard<'static, Option<(File, Termios)>> {
 }
 
 /// Restores the terminal if it is taken. Errors are ignored: then the terminal is gone.
-fn restore() {
+pub(crate) fn restore() {
     if let Some((mut terminal, modes)) = to_restore().take() {
         let _ = terminal.write_all(LEAVE);
         let _ = tcsetattr(&terminal, OptionalActions::Now, &modes);
     }
-}
-
-/// Lets a panic of any thread restore the terminal before its message is printed.
-fn restore_before_panics() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        let print = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            restore();
-            print(panic);
-        }));
-    });
 }
 
 fn stdin() -> io::Result<File> {
@@ -456,7 +443,19 @@ mod tests {
         let (mut master, slave) = (File::from(pty.master), File::from(pty.slave));
         let modes = || format!("{:?}", tcgetattr(&slave).unwrap());
         let before = modes();
+        crate::isolation::set_panic_hook();
         let screen = Screen::of(slave.try_clone().unwrap(), slave.try_clone().unwrap(), true);
+        assert_ne!(modes(), before);
+        // One of a single process is that process's failure, whatever thread it is of.
+        let panics = || -> Result<(), Failure> { panic!("on purpose") };
+        let panics_on_a_thread = || capture::both(|| (), panics).1;
+        for examine in [&panics as &dyn Fn() -> Result<(), Failure>, &panics_on_a_thread] {
+            let failure = crate::isolation::isolated(42, examine).unwrap_err().to_string();
+            assert!(
+                failure.contains("process 42") && failure.contains("on purpose ("),
+                "{failure}"
+            );
+        }
         assert_ne!(modes(), before);
         assert!(std::thread::spawn(|| panic!("on purpose")).join().is_err());
         assert_eq!(modes(), before);

@@ -13,6 +13,7 @@ use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
 use crate::arguments::{CaptureArguments, RetainedArguments, SourceName};
 use crate::attempts::{self, Captured};
 use crate::failure::Failure;
+use crate::isolation::isolated;
 use crate::progress::Progress;
 use crate::sandbox::Sandbox;
 
@@ -412,9 +413,11 @@ pub(crate) fn snapshot_quietly(
     detail: Detail,
 ) -> Result<Snapshot, Failure> {
     let started = Instant::now();
-    let captured = attempts::take(&capture::look(pid)?, how, detail)?;
-    captured.check_read(pid)?;
-    Ok(Sandbox::of_analyses(how.sandbox).run(|| account(captured, detail, started)))
+    isolated(pid, || {
+        let captured = attempts::take(&capture::look(pid)?, how, detail)?;
+        captured.check_read(pid)?;
+        Ok(Sandbox::of_analyses(how.sandbox).run(|| account(captured, detail, started)))
+    })
 }
 
 /// Accounts for a captured process. The examination began at `started`.

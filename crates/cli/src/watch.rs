@@ -15,6 +15,7 @@ use sampler::{Profile, Program, Sampler};
 use crate::arguments::CaptureArguments;
 use crate::attempts;
 use crate::failure::Failure;
+use crate::isolation::isolated;
 
 /// The longest wait for samples, after which signals are looked for: each wakeup costs processor time.
 const STEP: Duration = Duration::from_millis(500);
@@ -169,14 +170,16 @@ impl Watch {
             if now < *next {
                 continue;
             }
-            let is_ruby = capture::look(pid).is_ok_and(|image| ruby::find(&image).is_some());
+            let is_ruby = crate::process::ruby(pid).is_ok_and(|image| image.is_some());
             if !is_ruby {
                 *next = now + RETRY_OF_OTHERS.min(*wait * 5);
                 continue;
             }
             *wait = (*wait * 2).min(MAX_RETRY);
             *next = now + *wait;
-            match attempts::read_image(pid, self.capture, Program::derive) {
+            let derived =
+                isolated(pid, || attempts::read_image(pid, self.capture, Program::derive));
+            match derived {
                 Ok(program) => {
                     self.refusal = None;
                     self.sampler.learn(&program);

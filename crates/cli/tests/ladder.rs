@@ -22,7 +22,7 @@ const LADDER: [(&str, &[&str]); 13] = [
             "capture",
         ],
     ),
-    ("rbloat-supervise", &["diagnosis", "formats", "ruby", "capture"]),
+    ("rbloat-supervise", &["diagnosis", "formats", "capture"]),
     ("rbloat-archive", &["diagnosis", "formats"]),
     ("rbloat-render", &["diagnosis", "formats", "ledger", "capture"]),
     ("rbloat-diagnosis", &["formats", "ledger", "allocator", "sampler", "capture"]),

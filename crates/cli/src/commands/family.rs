@@ -15,6 +15,7 @@ use super::snapshot::SnapshotArguments;
 use crate::arguments::{CaptureArguments, ProcessName, SourceName};
 use crate::attempts::{self, Captured};
 use crate::failure::{Failure, Outcome};
+use crate::isolation::isolated;
 use crate::output::{Output, default_path};
 use crate::progress::Progress;
 use crate::sandbox::Sandbox;
@@ -208,7 +209,9 @@ impl Processes {
         let mut first_failure = None;
         for (index, (member, look)) in members.iter().zip(looks).enumerate() {
             let read = match look.failure {
-                None => read(members, index, &pages, how, detail, &mut findings),
+                None => isolated(member.pid, || {
+                    read(members, index, &pages, how, detail, &mut findings)
+                }),
                 Some(failure) => Err(failure),
             };
             let read = match read {
@@ -263,19 +266,16 @@ impl Group {
         let group = ControlGroup::at(path).ok_or_else(|| Failure::NoGroup { path: path.into() })?;
         let (mut rubies, mut others, mut refusal) = (Vec::new(), Vec::new(), None);
         for pid in group.processes() {
-            match capture::look(pid) {
-                Ok(image) if ruby::find(&image).is_some() => {
-                    rubies.extend(proc::member(pid).filter(|member| !member.is_copy));
-                }
-                Ok(_) => others.push(pid),
-                Err(error @ capture::Error::NotPermitted { .. }) => refusal = Some(error),
-                // It has ended.
-                Err(_) => {}
+            match crate::process::ruby(pid) {
+                Ok(Some(_)) => rubies.extend(proc::member(pid).filter(|member| !member.is_copy)),
+                Ok(None) => others.push(pid),
+                Err(failure) if failure.is_without_memory() => {}
+                Err(failure) => refusal = Some(failure),
             }
         }
         match refusal {
             // It may be a Ruby process.
-            Some(refusal) if rubies.is_empty() => return Err(refusal.into()),
+            Some(refusal) if rubies.is_empty() => return Err(refusal),
             None if rubies.is_empty() => return Err(Failure::NoRubyInGroup { path: path.into() }),
             _ => {}
         }
@@ -316,10 +316,10 @@ struct Look {
 }
 
 fn look(member: &Member) -> Look {
-    let looked = page_frames(member.pid).and_then(|frames| Ok((frames, proc::rollup(member.pid)?)));
-    match looked {
+    let pid = member.pid;
+    match isolated(pid, || Ok((page_frames(pid)?, proc::rollup(pid)?))) {
         Ok((frames, rollup)) => Look { frames, rollup, failure: None },
-        Err(error) => Look { failure: Some(error.into()), ..Look::default() },
+        Err(failure) => Look { failure: Some(failure), ..Look::default() },
     }
 }
 

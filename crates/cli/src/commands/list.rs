@@ -3,6 +3,7 @@ use formats::{Container, ListedProcess, Processes, to_json};
 
 use crate::containers::Containers;
 use crate::failure::{Failure, Outcome};
+use crate::isolation::isolated;
 use crate::process::nearest_ancestor;
 use crate::terminal;
 
@@ -16,11 +17,11 @@ pub(super) fn run(json: bool) -> Result<Outcome, Failure> {
         if proc::member(pid).is_none_or(|member| member.is_copy) {
             continue;
         }
-        match capture::look(pid) {
-            Ok(image) => processes.extend(describe(&image, &mut containers)),
-            Err(capture::Error::NotPermitted { .. }) => refused += 1,
-            // Kernel threads have no memory, and processes may have ended meanwhile.
-            Err(_) => {}
+        match isolated(pid, || Ok(describe(&capture::look(pid)?, &mut containers))) {
+            Ok(process) => processes.extend(process),
+            Err(Failure::Capture(capture::Error::NotPermitted { .. })) => refused += 1,
+            Err(failure) if failure.is_without_memory() => {}
+            Err(failure) => terminal::complain(failure.about(pid)),
         }
     }
     let rubies = processes.iter().map(|process| process.pid).collect();

@@ -21,6 +21,7 @@ mod help;
 mod hostile;
 mod interpreter;
 mod interruptions;
+mod isolation;
 mod jemalloc;
 mod maps;
 mod next;

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use capture::proc::Member;
 use formats::{Arrival, Departure, Line};
 
+use super::Watcher;
+
 /// A process's id, start time, and current program (exec changes that).
 pub(super) type ProgramId = (i32, u64, u64);
 
@@ -45,13 +47,12 @@ impl KnownProcesses {
     }
 
     /// Returns true if a living process is a Ruby. If it cannot be read, it is checked again the next time.
-    pub(super) fn is_ruby(&mut self, program: ProgramId) -> bool {
+    pub(super) fn is_ruby(&mut self, program: ProgramId, watcher: &mut dyn Watcher) -> bool {
         match self.known.get(&program) {
             None => false,
             Some(Some(is_ruby)) => *is_ruby,
             Some(None) => {
-                let Ok(image) = capture::look(program.0) else { return false };
-                let is_ruby = ruby::find(&image).is_some();
+                let Some(is_ruby) = watcher.is_ruby(program.0) else { return false };
                 self.known.insert(program, Some(is_ruby));
                 is_ruby
             }

@@ -57,6 +57,9 @@ pub struct RecorderOptions {
 
 /// The other side of a recorder: it captures Ruby processes, and shows samples.
 pub trait Watcher {
+    /// Returns true if the process `pid` runs Ruby; `None` if it cannot be read.
+    fn is_ruby(&mut self, pid: i32) -> Option<bool>;
+
     /// Reads the Ruby process `pid`, with the owners of its memory if `owners` is true. An error is written to the recording.
     ///
     /// # Errors
@@ -303,7 +306,7 @@ impl<'a> Recorder<'a> {
             self.round_cost = Duration::ZERO;
         }
         while let Some(program) = self.round.pop_front() {
-            if self.known.is_ruby(program) {
+            if self.known.is_ruby(program, self.watcher) {
                 self.capture(program, false)?;
                 break;
             }
@@ -329,7 +332,8 @@ impl<'a> Recorder<'a> {
         let cpu = capture::proc::own_cpu_time();
         self.peaks.explain(id);
         let program = self.known.programs().find(|program| (program.0, program.1) == id);
-        let Some(program) = program.filter(|&program| self.known.is_ruby(program)) else {
+        let Some(program) = program.filter(|&program| self.known.is_ruby(program, self.watcher))
+        else {
             return Ok(());
         };
         self.capture(program, true)?;

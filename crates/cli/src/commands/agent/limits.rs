@@ -17,6 +17,7 @@ use super::snapshot_folder::{self, SnapshotFolder};
 use super::trigger::Trigger;
 use crate::arguments::CaptureArguments;
 use crate::failure::Failure;
+use crate::isolation::isolated;
 use crate::rubies::Id;
 use crate::terminal;
 use crate::watch::{End, Watch};
@@ -211,19 +212,21 @@ impl Limits {
         let is_ready = Arc::new(AtomicBool::new(false));
         let ready = Arc::clone(&is_ready);
         let observe = move || {
-            let watch = Watch::begin(id.0, how, false)?;
-            let mut grown = (0, Instant::now());
-            let watched = watch.run(Some(MAX_OBSERVATION), |watch| {
-                ready.store(watch.knows_stacks(), Ordering::Relaxed);
-                let bytes = watch.growth_bytes();
-                if bytes > grown.0 {
-                    grown = (bytes, Instant::now());
-                } else if grown.1.elapsed() > WITHOUT_GROWTH {
-                    return Ok(Some(End::Wanted));
-                }
-                watch.end_of_process()
-            });
-            Ok((watched.who, proc::own_thread_cpu_time()))
+            isolated(id.0, || {
+                let watch = Watch::begin(id.0, how, false)?;
+                let mut grown = (0, Instant::now());
+                let watched = watch.run(Some(MAX_OBSERVATION), |watch| {
+                    ready.store(watch.knows_stacks(), Ordering::Relaxed);
+                    let bytes = watch.growth_bytes();
+                    if bytes > grown.0 {
+                        grown = (bytes, Instant::now());
+                    } else if grown.1.elapsed() > WITHOUT_GROWTH {
+                        return Ok(Some(End::Wanted));
+                    }
+                    watch.end_of_process()
+                });
+                Ok((watched.who, proc::own_thread_cpu_time()))
+            })
         };
         let thread = std::thread::Builder::new().spawn(observe);
         self.observation =

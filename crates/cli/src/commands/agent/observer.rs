@@ -21,6 +21,7 @@ use crate::arguments::CaptureArguments;
 use crate::attempts::own_bytes;
 use crate::containers::Containers;
 use crate::failure::Failure;
+use crate::isolation::isolated;
 use crate::rubies::{Id, Intervals, Listed, Rubies};
 use crate::source::{Detail, snapshot_quietly};
 use crate::terminal;
@@ -254,7 +255,9 @@ impl Observer {
         known.trim_at = now + TRIM_AGAIN;
         // The metrics should show the effect soon.
         known.due = now;
-        let trimmed = AllocatorCall::find(id.0).and_then(|call| trimming::trim(id.0, &call));
+        let trimmed = isolated(id.0, || {
+            AllocatorCall::find(id.0).and_then(|call| trimming::trim(id.0, &call))
+        });
         let treatment = &mut self.node.treatment;
         let (outcome, what) = match trimmed {
             Ok(outcome) => {

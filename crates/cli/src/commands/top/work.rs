@@ -17,6 +17,7 @@ use crate::allocator_call::AllocatorCall;
 use crate::arguments::{CaptureArguments, RetainedArguments};
 use crate::attempts;
 use crate::failure::Failure;
+use crate::isolation::isolated;
 use crate::output::{Output, default_path};
 use crate::rubies::Id;
 use crate::source::{Detail, report_quietly, snapshot_quietly};
@@ -96,7 +97,8 @@ impl Worker {
         // It takes a minute, in which other processes may be captured.
         let (capture, news, is_ended) = (self.capture, self.news.clone(), Arc::clone(is_ended));
         let watch = move || {
-            let answer = who(job.id, capture, &is_ended).map_err(|failure| failure.to_string());
+            let answer = isolated(job.id.0, || who(job.id, capture, &is_ended));
+            let answer = answer.map_err(|failure| failure.to_string());
             news.send(News::Done(job.number, answer));
         };
         std::thread::spawn(watch);
@@ -124,7 +126,8 @@ impl Captures {
         loop {
             match jobs.recv_timeout(BETWEEN_CAPTURES) {
                 Ok(Job { number, id, kind }) => {
-                    let answer = self.answer(id, kind).map_err(|failure| failure.to_string());
+                    let answer = isolated(id.0, || self.answer(id, kind));
+                    let answer = answer.map_err(|failure| failure.to_string());
                     self.news.send(News::Done(number, answer));
                 }
                 Err(RecvTimeoutError::Timeout) => self.take_causes(),

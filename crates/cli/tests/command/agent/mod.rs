@@ -198,6 +198,25 @@ fn metrics_of_a_process_are_those_of_the_kernel_and_of_a_report() {
 }
 
 #[test]
+fn a_panic_about_one_process_does_not_end_the_agent() {
+    let Some(group) = ControlGroup::make() else { return };
+    if !cfg!(debug_assertions) || std::env::var_os("RBLOAT_TEST_BINARY").is_some() {
+        return testkit::skip("only a debug build panics on request");
+    }
+    let target = Target::ruby("puts 'ready {}'; $stdout.flush; $stdin.read");
+    let arguments = ["agent", "--listen", "127.0.0.1:0", "--every", "1s", "--cgroup"];
+    let mut agent = rbloat();
+    agent.args(arguments).arg(group.folder());
+    let agent = Agent::spawn(agent.env("RBLOAT_TEST_PANIC", target.pid().to_string()));
+    group.adopt(target.pid());
+    let other = server(&group, "agentother");
+    let found = agent.await_samples("rbloat_processes{", "");
+    assert!(found.len() == 1 && found.keys().all(|key| key.contains("agentother")), "{found:?}");
+    agent.end();
+    assert!(target.finish() && other.finish());
+}
+
+#[test]
 fn a_process_that_has_ended_is_gone_and_one_in_its_place_has_the_same_labels() {
     let Some(group) = ControlGroup::make() else { return };
     let agent = Agent::start(&group, &["--every", "1s", "--causes-every", "1s"]);
