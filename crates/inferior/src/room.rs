@@ -6,6 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use capture::live::RealTimePriority;
 use capture::proc::{self, ControlGroup, MemoryCounts};
 
 use crate::handle::ProcessHandle;
@@ -121,6 +122,7 @@ impl MemoryGuard {
         let ended_copy = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ended_copy);
         let thread = std::thread::Builder::new().spawn(move || {
+            let _priority = RealTimePriority::raise();
             while stopped.recv_timeout(BETWEEN_CHECKS) == Err(RecvTimeoutError::Timeout) {
                 let is_scarce = |left| left < room_bytes / RESERVE;
                 if limits.room_bytes(0).is_some_and(is_scarce) {

@@ -32,7 +32,7 @@ pub use mapping_query::MappingQuery;
 pub use memory::LiveMemory;
 pub use pagemap::{PageScope, Pagemap};
 pub use pause::PauseFactors;
-pub use priority::ReadingPriority;
+pub use priority::{ReadingPriority, RealTimePriority};
 pub use stop::{Stop, ThreadStop};
 
 /// A limit for pauses that nearly every process meets: for callers who would rather wait than fail.

@@ -59,7 +59,7 @@ pub(crate) fn may_be_raised() -> bool {
 }
 
 /// Real-time priority of the calling thread, if it may have one, until this value is dropped.
-pub(crate) struct RealTimePriority {
+pub struct RealTimePriority {
     raised: bool,
     /// A priority belongs to one thread.
     not_send: PhantomData<*const ()>,
@@ -72,7 +72,8 @@ impl RealTimePriority {
     }
 
     /// Raises the priority of the calling thread.
-    pub(crate) fn raise() -> Self {
+    #[must_use]
+    pub fn raise() -> Self {
         Self { raised: raise(0), not_send: PhantomData }
     }
 }
