@@ -129,7 +129,9 @@ impl Refusal {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::NoSafePoint | Self::Slow { .. } => true,
-            Self::TraceFailed { errno, .. } => matches!(errno, None | Some(Errno::ESRCH)),
+            Self::TraceFailed { errno, .. } => {
+                matches!(errno, None | Some(Errno::ESRCH | Errno::ENOENT | Errno::EBUSY))
+            }
             _ => false,
         }
     }
@@ -186,6 +188,8 @@ mod tests {
         for (errno, reason, is_transient) in [
             (None, "did not stop in time", true),
             (Some(Errno::ESRCH), "has ended", true),
+            // Such as another rbloat, which soon ends.
+            (Some(Errno::EBUSY), "another process traces it", true),
             (Some(Errno::EPERM), "permission denied", false),
             (Some(Errno::EMFILE), "ulimit -n", false),
             (Some(Errno::ETIMEDOUT), "takes too long", false),

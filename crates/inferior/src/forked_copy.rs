@@ -352,18 +352,20 @@ impl CopyProcess {
         let _ = fs::write(format!("/proc/{}/oom_score_adj", self.pid), "1000");
     }
 
-    fn is_stopped(&self) -> bool {
-        matches!(wait(self.pid), Wait::Running)
-            && proc::thread_state(self.pid, self.pid) == Some('t')
-    }
-
     /// Returns the reason why it cannot be read any more; `None` if it can.
     fn loss(&self, guard: Option<&MemoryGuard>) -> Option<Error> {
         let pid = self.program.pid();
         if guard.is_some_and(MemoryGuard::has_ended_copy) {
             return Some(Error::CopyEndedForRoom { pid });
         }
-        (!self.is_stopped()).then_some(Error::CopyKilled { pid })
+        if !matches!(wait(self.pid), Wait::Running) {
+            return Some(Error::CopyKilled { pid });
+        }
+        match proc::readable_state(self.pid, self.pid) {
+            Ok(Some('t')) => None,
+            Ok(_) => Some(Error::CopyKilled { pid }),
+            Err(error) => Some(error.into()),
+        }
     }
 
     /// Returns the sums over its mappings; `None` if it was killed.

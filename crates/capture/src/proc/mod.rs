@@ -30,7 +30,7 @@ pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
 use stat::{Stat, Status};
 pub use threads::{
     SignalSets, all_minor_faults, cpu_time, lives, minor_faults, own_cpu_time, own_thread_cpu_time,
-    signal_sets, thread_ids, thread_name, thread_state, threads,
+    readable_state, signal_sets, thread_ids, thread_name, thread_state, threads,
 };
 pub(crate) use threads::{thread_count, thread_names, time_of};
 pub use tree::{

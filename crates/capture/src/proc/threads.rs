@@ -33,10 +33,14 @@ pub fn thread_ids(pid: i32) -> Result<Vec<i32>, Error> {
 /// may be missing.
 ///
 /// # Errors
-/// If there is no such process.
+/// If there is no such process, or the kernel refuses.
 pub fn threads(pid: i32) -> Result<Vec<i32>, Error> {
-    let mut tids = thread_ids(pid)?;
-    tids.retain(|&tid| !matches!(thread_state(pid, tid), None | Some('Z' | 'X')));
+    let mut tids = Vec::new();
+    for tid in thread_ids(pid)? {
+        if !matches!(readable_state(pid, tid)?, None | Some('Z' | 'X')) {
+            tids.push(tid);
+        }
+    }
     Ok(tids)
 }
 
@@ -45,25 +49,11 @@ pub fn threads(pid: i32) -> Result<Vec<i32>, Error> {
 /// # Errors
 /// If that cannot be read. A process that does not exist is no error.
 pub fn lives(pid: i32) -> Result<bool, Error> {
-    let tids = match thread_ids(pid) {
-        Ok(tids) => tids,
-        Err(Error::NoSuchProcess { .. } | Error::Ended { .. }) => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    for tid in tids {
-        let path = format!("/proc/{pid}/task/{tid}/stat");
-        match fs::read(&path) {
-            Ok(text) => {
-                let state = fields(&text).and_then(|mut fields| fields.next()?.chars().next());
-                if !matches!(state, None | Some('Z' | 'X')) {
-                    return Ok(true);
-                }
-            }
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {}
-            Err(error) => return Err(refusal(pid, path, error)),
-        }
+    match threads(pid) {
+        Ok(tids) => Ok(!tids.is_empty()),
+        Err(Error::NoSuchProcess { .. } | Error::Ended { .. }) => Ok(false),
+        Err(error) => Err(error),
     }
-    Ok(false)
 }
 
 /// Returns the names of the threads of process `pid`, ascending, each once. A Ruby thread has the name of the program
@@ -82,10 +72,23 @@ pub fn thread_name(pid: i32, tid: i32) -> Option<String> {
     Some(one_line(String::from_utf8_lossy(&name).trim_end_matches('\n')))
 }
 
-/// Returns the state of the thread `tid` of process `pid`, a letter of proc(5); `None` if it is gone.
+/// Returns the state of the thread `tid` of process `pid`, a letter of proc(5); `None` if it is gone or cannot be read.
 #[must_use]
 pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
-    stat_field(pid, tid, 0)?.chars().next()
+    readable_state(pid, tid).ok().flatten()
+}
+
+/// Returns the state of the thread `tid` of process `pid`, a letter of proc(5); `None` if it is gone.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn readable_state(pid: i32, tid: i32) -> Result<Option<char>, Error> {
+    let path = format!("/proc/{pid}/task/{tid}/stat");
+    match fs::read(&path) {
+        Ok(text) => Ok(fields(&text).and_then(|mut fields| fields.next()?.chars().next())),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
+        Err(error) => Err(refusal(pid, path, error)),
+    }
 }
 
 /// Returns the number of minor page faults of the thread `tid` of process `pid`; `None` if it is gone.
