@@ -42,7 +42,9 @@ pub use each::each;
 pub use error::Error;
 pub use finding::{Finding, Severity};
 pub use image::{Image, Origin, ProcessInfo, ProcessState, Source, Thread};
-pub use live::{Frozen, PATIENCE, PauseFactors, Thawed, check, freeze, freeze_program, look};
+pub use live::{
+    Frozen, PATIENCE, PauseFactors, Target, Thawed, check, freeze, freeze_target, look,
+};
 pub use machine::{MIN_PAGE_SIZE, Machine};
 pub use mapping::{Backing, Mapping, Mappings};
 pub use memory::{Memory, Unreadable, Window};

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use capture::arch::Cpu;
-use capture::{Address, Error, Memory, PATIENCE, elf, freeze, freeze_program, look};
+use capture::{Address, Error, Memory, PATIENCE, elf, freeze, freeze_target, look};
 use testkit::{Target, compile};
 
 const THREADS: &str = "
@@ -162,13 +162,13 @@ fn a_program_that_was_replaced_by_an_exec_is_not_read() {
         target.tell("");
         target.next_truth();
         let vector = || fs::read(format!("/proc/{}/auxv", target.pid())).unwrap();
-        let (image, before) = (look(target.pid()).unwrap(), vector());
-        freeze_program(&image.state.program, PATIENCE).unwrap().thaw().unwrap();
+        let (examined, before) = (capture::Target::open(target.pid()).unwrap(), vector());
+        freeze_target(&examined, PATIENCE).unwrap().thaw().unwrap();
         target.tell("");
         target.next_truth();
         let vector = || fs::read(format!("/proc/{}/auxv", target.pid())).unwrap();
         assert_eq!(before == vector(), !random);
-        let refused = freeze_program(&image.state.program, PATIENCE).map(drop).unwrap_err();
+        let refused = freeze_target(&examined, PATIENCE).map(drop).unwrap_err();
         assert!(refused.to_string().contains("became another program"), "{refused}");
         freeze(target.pid(), PATIENCE).unwrap().thaw().unwrap();
     }

@@ -1,6 +1,6 @@
 use allocator::{Allocator, TrimCall};
-use capture::elf::{self, Module};
-use capture::{Address, Argument, Identity, Image, SystemCall, proc};
+use capture::elf::Module;
+use capture::{Address, Argument, Identity, Image, SystemCall, Target, proc};
 use inferior::{Error, ForkedCopy, FunctionCall};
 
 use crate::failure::Failure;
@@ -19,11 +19,11 @@ pub(crate) struct AllocatorCall {
 impl AllocatorCall {
     /// Finds the call of the process's allocator.
     pub(crate) fn find(pid: i32) -> Result<Self, Failure> {
-        let image = capture::look(pid)?;
-        let modules = elf::modules(&image);
-        let (allocator, module) = serving(&image, &modules);
+        let target = Target::open(pid)?;
+        let image = target.image();
+        let (allocator, module) = serving(image, target.modules());
         let found = allocator.trim_call().and_then(|call| {
-            let function = module?.symbol(&image, call.function).ok()??;
+            let function = module?.symbol(image, call.function).ok()??;
             Some((call, function.address))
         });
         let Some((TrimCall { arguments, shown, system_calls, .. }, function)) = found else {
@@ -31,7 +31,7 @@ impl AllocatorCall {
             proc::rollup(pid)?;
             return Err(Failure::NoTrim { pid, allocator: allocator.to_string() });
         };
-        let program = image.state.program.clone();
+        let program = target.program().clone();
         Ok(Self { shown, program, function, arguments, system_calls })
     }
 

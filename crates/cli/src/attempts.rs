@@ -4,9 +4,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use capture::live::on_a_thread_of_its_own;
-use capture::{Image, PauseFactors, ProcessState, Thawed, both};
+use capture::{Image, PauseFactors, ProcessState, Target, Thawed, both};
 use formats::{Capture, CaptureMethod, Unread, milliseconds};
-use inferior::{EndedCopy, ForkPlan, ForkedCopy, Refusal};
+use inferior::{EndedCopy, ForkPlan, ForkedCopy, MemoryLimits, Refusal};
 use ledger::{Extent, Facts};
 use render::words;
 
@@ -67,40 +67,41 @@ impl Captured {
     }
 }
 
-/// Reads the running Ruby process of `image` by the requested method, as far as `detail` needs.
+/// Reads the target, a Ruby process, by the requested method, as far as `detail` needs.
 ///
 /// Nothing is written to the terminal while the target is paused, since that could block.
 pub(crate) fn take(
-    image: &Image<'static>,
+    target: &Target,
     how: CaptureArguments,
     detail: Detail,
 ) -> Result<Captured, Failure> {
-    take_and_try(image, how, detail, None)
+    take_and_try(target, how, detail, None)
 }
 
 /// Like [`take`], for a process that is to be trimmed by `call`: the forked copy makes the call after it was read, unless
 /// the outcome can be computed.
 pub(crate) fn take_and_try(
-    image: &Image<'static>,
+    target: &Target,
     how: CaptureArguments,
     detail: Detail,
     call: Option<&AllocatorCall>,
 ) -> Result<Captured, Failure> {
     let alone = one_at_a_time();
     let started = Instant::now();
-    let own_bytes = own_bytes(image.state.process.rss_bytes, detail);
-    check_room(image.state.process.pid, own_bytes)?;
-    let captured = Target::new(image, how, detail, call).capture(started);
+    let examination = Examination::new(target, how, detail, call);
+    check_room(target, examination.own_bytes)?;
+    let captured = examination.capture(started);
     drop(alone);
     interruption::wait_if_requested();
     captured
 }
 
-/// Returns an error if the limits of process `pid` do not leave room for `own_bytes` of rbloat's own memory.
-pub(crate) fn check_room(pid: i32, own_bytes: u64) -> Result<(), Failure> {
-    match inferior::room_bytes(pid, 0) {
-        Some(room_bytes) if inferior::room_bytes(pid, own_bytes) == Some(0) => {
-            Err(Failure::NoRoom { pid, own_bytes, room_bytes })
+/// Returns an error if the limits of the target do not leave room for `own_bytes` of rbloat's own memory.
+pub(crate) fn check_room(target: &Target, own_bytes: u64) -> Result<(), Failure> {
+    let limits = MemoryLimits::of(target);
+    match limits.room_bytes(0) {
+        Some(room_bytes) if limits.room_bytes(own_bytes) == Some(0) => {
+            Err(Failure::NoRoom { pid: target.pid(), own_bytes, room_bytes })
         }
         _ => Ok(()),
     }
@@ -116,15 +117,15 @@ pub(crate) fn read_image<T: Send>(
     read: impl Fn(&Image<'_>) -> Result<T, String> + Sync,
 ) -> Result<T, Failure> {
     let _alone = one_at_a_time();
-    let image = capture::look(pid)?;
-    let target = Target::new(&image, how, Detail::CAUSES, None);
+    let target = Target::open(pid)?;
+    let examination = Examination::new(&target, how, Detail::CAUSES, None);
     let fork = |plan: &ForkPlan| {
-        let forked = target.forked(plan)?;
+        let forked = examination.forked(plan)?;
         let found = read(forked.image());
         Ok(Attempt { is_incomplete: found.is_err(), found, pause: forked.end()?.pause })
     };
     let freeze = |copy_is_slow| {
-        let (found, thawed) = target.while_frozen(copy_is_slow, &read)?;
+        let (found, thawed) = examination.while_frozen(copy_is_slow, &read)?;
         // Another freeze takes as long as one that had too little time.
         let is_incomplete = found.as_ref().is_ok_and(Result::is_err);
         let found = match found {
@@ -133,7 +134,7 @@ pub(crate) fn read_image<T: Send>(
         };
         Ok(Attempt { is_incomplete, found, pause: thawed.pause })
     };
-    let done = target.repeat(fork, freeze)?;
+    let done = examination.repeat(fork, freeze)?;
     done.found.map_err(|reason| Failure::Unread { pid, reason })
 }
 
@@ -169,14 +170,12 @@ pub(crate) fn own_bytes(rss_bytes: u64, detail: Detail) -> u64 {
     OWN_BYTES + rss_bytes / part
 }
 
-/// A process that is to be read.
-struct Target<'a> {
-    pid: i32,
+/// A target that is to be read, and the way to do it.
+struct Examination<'a> {
+    target: &'a Target,
     how: CaptureArguments,
     owners: bool,
     call: Option<&'a AllocatorCall>,
-    /// The process before it was paused.
-    image: &'a Image<'static>,
     own_bytes: u64,
     factors: PauseFactors,
     /// The longest allowed pause.
@@ -227,18 +226,17 @@ struct Reading {
     tried_bytes: Option<u64>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> Examination<'a> {
     fn new(
-        image: &'a Image<'static>,
+        target: &'a Target,
         how: CaptureArguments,
         detail: Detail,
         call: Option<&'a AllocatorCall>,
     ) -> Self {
-        let pid = image.state.process.pid;
-        let own_bytes = own_bytes(image.state.process.rss_bytes, detail);
-        let factors = PauseFactors::of(image);
+        let own_bytes = own_bytes(target.image().state.process.rss_bytes, detail);
+        let factors = PauseFactors::of(target);
         let max_pause = how.max_pause.unwrap_or_else(|| max_pause(factors.resident_bytes));
-        Self { pid, how, owners: detail.owners, call, image, own_bytes, factors, max_pause }
+        Self { target, how, owners: detail.owners, call, own_bytes, factors, max_pause }
     }
 
     fn capture(&self, started: Instant) -> Result<Captured, Failure> {
@@ -304,7 +302,7 @@ impl<'a> Target<'a> {
             return Ok((Way::Freeze { copy_is_slow: false }, "as requested".into()));
         }
         let max_pause = self.max_pause;
-        let plan = ForkPlan::make(self.image, self.factors, ruby::WAKEUP_SIGNAL, self.own_bytes);
+        let plan = ForkPlan::make(self.target, self.factors, ruby::WAKEUP_SIGNAL, self.own_bytes);
         let planned = plan.and_then(|plan| match self.factors.fork() {
             expected if expected > max_pause => Err(Refusal::Slow { expected, max_pause }),
             _ => Ok(plan),
@@ -325,7 +323,12 @@ impl<'a> Target<'a> {
             }
             _ => "; --capture freeze needs none",
         };
-        Failure::CallRefused { pid: self.pid, purpose: "make a forked copy of", refusal, hint }
+        Failure::CallRefused {
+            pid: self.target.pid(),
+            purpose: "make a forked copy of",
+            refusal,
+            hint,
+        }
     }
 
     fn may_freeze_after(&self, failure: &Failure) -> bool {
@@ -334,7 +337,7 @@ impl<'a> Target<'a> {
     }
 
     fn forked(&self, plan: &ForkPlan) -> Result<ForkedCopy, Failure> {
-        inferior::fork(self.max_pause, plan)?.map_err(|refusal| self.refused(refusal))
+        inferior::fork(self.target, self.max_pause, plan)?.map_err(|refusal| self.refused(refusal))
     }
 
     fn fork(&self, plan: &ForkPlan) -> Result<Attempt<Reading>, Failure> {
@@ -358,7 +361,10 @@ impl<'a> Target<'a> {
         let reading = match facts {
             Ok(facts) => Reading::new(facts.resolved(), state),
             Err(unread) => {
-                let facts = Facts::unread(self.image, "the memory of malloc and Ruby was not read");
+                let facts = Facts::unread(
+                    self.target.image(),
+                    "the memory of malloc and Ruby was not read",
+                );
                 Reading { unread: Some(unread), ..Reading::new(facts, state) }
             }
         };
@@ -371,7 +377,7 @@ impl<'a> Target<'a> {
         copy_is_slow: bool,
         read: impl FnOnce(&Image<'_>) -> T,
     ) -> Result<(Result<T, Unread>, Thawed), Failure> {
-        let frozen = capture::freeze_program(&self.image.state.program, self.max_pause)?;
+        let frozen = capture::freeze_target(self.target, self.max_pause)?;
         let expected = self.expected_walk();
         // The deadline is for wrong estimates. If the estimate already exceeds it, do not begin.
         let has_time = frozen.time_left().is_none_or(|left| expected <= left);
@@ -386,7 +392,7 @@ impl<'a> Target<'a> {
         let factors = self.factors;
         let gib = factors.resident_bytes as f64 / (1_u64 << 30) as f64;
         let per_gib = if self.owners { WALK_PER_GIB_WITH_OWNERS } else { WALK_PER_GIB };
-        let heaps = allocator::count_heaps(&self.image.state.mappings) as f64;
+        let heaps = allocator::count_heaps(&self.target.image().state.mappings) as f64;
         let walk = per_gib.mul_f64(gib)
             + WALK_PER_HEAP.mul_f64(heaps)
             + WALK_PER_THREAD.mul_f64(factors.threads as f64)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use capture::Image;
+use capture::{Image, Target};
 
 use crate::arguments::ProcessName;
 use crate::failure::Failure;
@@ -17,35 +17,36 @@ const MAX_COMMAND: usize = 60;
 /// # Errors
 /// If there is no such process or more than one, it is not a Ruby process, or it cannot be read.
 pub(crate) fn find(name: ProcessName) -> Result<i32, Failure> {
-    look(name).map(|image| image.state.process.pid)
+    open(name).map(|target| target.pid())
 }
 
-/// Returns an image of the running Ruby process with this name.
+/// Opens the running Ruby process with this name.
 ///
 /// # Errors
 /// If there is no such process or more than one, it is not a Ruby process, or it cannot be read.
-pub(crate) fn look(name: ProcessName) -> Result<Image<'static>, Failure> {
+pub(crate) fn open(name: ProcessName) -> Result<Target, Failure> {
     let pid = match name {
         ProcessName::Pid(pid) => pid,
         ProcessName::NamespacePid(pid) => in_container(pid)?,
-        ProcessName::Command(word) => return Ok(capture::look(by_command(word)?)?),
+        ProcessName::Command(word) => return Ok(Target::open(by_command(word)?)?),
     };
     capture::check(pid)?;
-    let image = capture::look(pid)?;
-    match ruby::find(&image) {
-        Some(_) => Ok(image),
-        None => Err(Failure::NotRuby { pid, command: command(&image) }),
+    let target = Target::open(pid)?;
+    match ruby::find_in(target.image(), target.modules()) {
+        Some(_) => Ok(target),
+        None => Err(Failure::NotRuby { pid, command: command(target.image()) }),
     }
 }
 
-/// Returns an image of the process `pid`, one of many, if it is a Ruby process.
+/// Opens the process `pid`, one of many, if it is a Ruby process.
 ///
 /// # Errors
 /// If it cannot be read.
-pub(crate) fn ruby(pid: i32) -> Result<Option<Image<'static>>, Failure> {
+pub(crate) fn ruby(pid: i32) -> Result<Option<Target>, Failure> {
     isolated(pid, || {
-        let image = capture::look(pid)?;
-        Ok(ruby::find(&image).is_some().then_some(image))
+        let target = Target::open(pid)?;
+        let is_ruby = ruby::find_in(target.image(), target.modules()).is_some();
+        Ok(is_ruby.then_some(target))
     })
 }
 
@@ -61,7 +62,7 @@ fn in_container(namespace_pid: i32) -> Result<i32, Failure> {
     let mut candidates = Vec::new();
     for pid in pids {
         match ruby(pid) {
-            Ok(Some(image)) => candidates.push((pid, command(&image))),
+            Ok(Some(target)) => candidates.push((pid, command(target.image()))),
             // A process that rbloat may not read could be the right one.
             Err(Failure::Capture(capture::Error::NotPermitted { .. })) => {
                 candidates.push((pid, "permission denied".into()))
@@ -122,7 +123,7 @@ fn with_word(word: String) -> Result<Vec<(i32, String)>, Failure> {
             continue;
         }
         match ruby(pid) {
-            Ok(Some(image)) => candidates.push((pid, command(&image))),
+            Ok(Some(target)) => candidates.push((pid, command(target.image()))),
             Err(failure) if !failure.is_without_memory() => refusal = Some(failure),
             _ => {}
         }

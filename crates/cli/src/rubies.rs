@@ -208,8 +208,8 @@ impl Known {
     fn look(&mut self, member: &Member) {
         self.is_refused = false;
         match crate::process::ruby(member.pid) {
-            Ok(Some(image)) => {
-                let process = &image.state.process;
+            Ok(Some(target)) => {
+                let process = &target.image().state.process;
                 let (command, group_path) =
                     (process.command.clone(), process.control_group.clone());
                 let fast_bytes = member.rss_bytes;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use capture::proc::{self, Member, Rollup};
-use capture::{Core, CoreFile, Finding, Image, Severity, Sysroot, both, one_line};
+use capture::{Core, CoreFile, Finding, Severity, Sysroot, Target, both, one_line};
 use formats::{Capture, CaptureMethod, Family, FamilyMemory, Report, Snapshot, SnapshotError, Why};
 use ledger::{Explanation, Extent, Facts, Ledger, NoExplanation, Subject};
 
@@ -23,7 +23,7 @@ const MAX_BYTES: u64 = 2 << 30;
 /// A source that was found and opened.
 pub(crate) enum Source {
     /// A Ruby process that runs.
-    Process(Box<Image<'static>>),
+    Process(Box<Target>),
     /// The snapshot of a process.
     Snapshot(SnapshotFile),
     /// The core file of a process.
@@ -72,7 +72,7 @@ impl Source {
     /// If there is no such process or file, or it is something else.
     pub(crate) fn open(name: SourceName) -> Result<Self, Failure> {
         match name {
-            SourceName::Process(name) => Ok(Self::Process(Box::new(crate::process::look(name)?))),
+            SourceName::Process(name) => Ok(Self::Process(Box::new(crate::process::open(name)?))),
             SourceName::File { path, sysroot } => Self::of_file(path, sysroot),
         }
     }
@@ -80,7 +80,7 @@ impl Source {
     /// Returns a name for files about it: the id of the process, or the name of the file without what rbloat added to it.
     pub(crate) fn name(&self) -> String {
         match self {
-            Self::Process(image) => image.state.process.pid.to_string(),
+            Self::Process(target) => target.pid().to_string(),
             Self::Snapshot(SnapshotFile { path, .. }) | Self::Core(CoreSource { path, .. }) => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 let name = name.strip_suffix(".rbloat").unwrap_or(&name);
@@ -92,7 +92,7 @@ impl Source {
     /// Returns the source as an argument of another command.
     pub(crate) fn argument(&self) -> String {
         match self {
-            Self::Process(image) => image.state.process.pid.to_string(),
+            Self::Process(target) => target.pid().to_string(),
             Self::Snapshot(SnapshotFile { path, .. }) | Self::Core(CoreSource { path, .. }) => {
                 path.display().to_string()
             }
@@ -190,13 +190,13 @@ fn take(
     let mut opened = Vec::new();
     for source in sources {
         opened.push(match source {
-            Source::Process(image) => {
+            Source::Process(target) => {
                 processes -= 1;
-                let pid = image.state.process.pid;
+                let pid = target.pid();
                 let (progress, started) = (Progress::of_capture(pid), Instant::now());
                 // The list of all processes does not change with the capture.
                 let (captured, family) = both(
-                    || attempts::take(&image, how, detail),
+                    || attempts::take(&target, how, detail),
                     || if detail.family { proc::family(pid) } else { Vec::new() },
                 );
                 let captured = Box::new(captured?);
@@ -414,7 +414,7 @@ pub(crate) fn snapshot_quietly(
 ) -> Result<Snapshot, Failure> {
     let started = Instant::now();
     isolated(pid, || {
-        let captured = attempts::take(&capture::look(pid)?, how, detail)?;
+        let captured = attempts::take(&Target::open(pid)?, how, detail)?;
         captured.check_read(pid)?;
         Ok(Sandbox::of_analyses(how.sandbox).run(|| account(captured, detail, started)))
     })

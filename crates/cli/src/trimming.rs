@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use capture::ProcessState;
 use capture::proc::rss_bytes;
+use capture::{ProcessState, Target};
 use formats::{TrimOutcome, TrimReport};
 use inferior::{CallOutcome, Refusal};
 use ledger::{Facts, Ledger};
@@ -36,8 +36,7 @@ pub(crate) fn predict_and<T: Send>(
     how: CaptureArguments,
     account: impl FnOnce(&ProcessState, &Facts) -> T + Send,
 ) -> Result<(TrimReport, Ledger, T), Failure> {
-    let image = capture::look(pid)?;
-    let captured = attempts::take_and_try(&image, how, Detail::CAUSES, Some(call))?;
+    let captured = attempts::take_and_try(&Target::open(pid)?, how, Detail::CAUSES, Some(call))?;
     captured.check_read(pid)?;
     let Captured { facts, state, tried_bytes, .. } = captured;
     let (ledger, expected, account) = Sandbox::of_analyses(how.sandbox).run(|| {

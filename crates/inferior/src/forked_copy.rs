@@ -23,7 +23,7 @@ use capture::live::{
 };
 use capture::proc::{self, Rollup};
 use capture::{
-    Address, Identity, Image, Mappings, Pages, PauseFactors, ProcessState, SystemCall, both,
+    Address, Identity, Image, Mappings, Pages, PauseFactors, ProcessState, SystemCall, Target, both,
 };
 use nix::errno::Errno;
 use nix::sys::ptrace;
@@ -49,8 +49,6 @@ pub struct ForkPlan {
     /// The signal whose handler is borrowed.
     signal: i32,
     functions: Functions,
-    /// The program that has these functions.
-    program: Identity,
     factors: PauseFactors,
     /// The limits to be watched while the copy is read, and their room before; `None` if there is room for everything
     /// that the target can write.
@@ -91,21 +89,21 @@ pub struct EndedCopy {
 }
 
 impl ForkPlan {
-    /// Plans a forked copy of the running process of `image`, which is not touched; `factors` are the process's. A handler of
-    /// `signal` that does nothing is borrowed; rbloat itself will allocate `own_bytes` of memory.
+    /// Plans a forked copy of the target, which is not touched; `factors` are its own. A handler of `signal` that does nothing is
+    /// borrowed; rbloat itself will allocate `own_bytes` of memory.
     ///
     /// # Errors
     /// The reason why no copy can be made.
     pub fn make(
-        image: &Image<'_>,
+        target: &Target,
         factors: PauseFactors,
         signal: i32,
         own_bytes: u64,
     ) -> Result<Self, Refusal> {
         // The kernel walks the page tables for the flags.
         let (plan, before) = both(
-            || Self::without_flags(image, factors, signal, own_bytes),
-            || proc::mappings(image.state.process.pid, true).ok(),
+            || Self::without_flags(target, factors, signal, own_bytes),
+            || proc::mappings(target.pid(), true).ok(),
         );
         let plan = plan?;
         if before.as_ref().is_some_and(copies_huge_pages) {
@@ -115,33 +113,29 @@ impl ForkPlan {
     }
 
     fn without_flags(
-        image: &Image<'_>,
+        target: &Target,
         factors: PauseFactors,
         signal: i32,
         own_bytes: u64,
     ) -> Result<Self, Refusal> {
-        let pid = image.state.process.pid;
-        let limits = MemoryLimits::of(pid);
+        let limits = MemoryLimits::of(target);
         if !limits.are_known() {
             return Err(Refusal::UnknownLimit);
         }
         let mut scarce = None;
-        if let Some(room_bytes) = limits.room_bytes(own_bytes)
-            && let Ok(counts) = proc::memory_counts(pid)
-        {
-            let need = MemoryNeed::of(&counts, image.state.mappings.iter().count() as u64);
+        if let Some(room_bytes) = limits.room_bytes(own_bytes) {
+            let need = MemoryNeed::of(&target.counts, factors.mappings);
             if room_bytes < need.fixed_bytes + need.anonymous_bytes {
-                let needed_bytes = need.measured_bytes(pid);
+                let needed_bytes = need.measured_bytes(target.pid());
                 if room_bytes < needed_bytes {
                     return Err(Refusal::NoRoom { room_bytes, needed_bytes });
                 }
                 scarce = Some((limits, room_bytes));
             }
         }
-        let functions = Functions::find(image)?;
-        let program = image.state.program.clone();
+        let functions = Functions::find(target)?;
         let before = Mutex::default();
-        Ok(Self { signal, functions, program, factors, scarce, before })
+        Ok(Self { signal, functions, factors, scarce, before })
     }
 
     /// The system calls of the target and its copy.
@@ -162,7 +156,7 @@ fn reaping_calls(functions: &Functions) -> [SystemCall; 2] {
     [functions.system_call(libc::SYS_wait4), SystemCall::any(libc::SYS_rt_sigreturn)]
 }
 
-/// Stops every thread of the process that `plan` is for, lets one of them make the copy, and releases them.
+/// Stops every thread of the target that `plan` is for, lets one of them make the copy, and releases them.
 ///
 /// During the pause, only those page states are read that the page tables of the copy lack. The calling thread traces
 /// the copy until that ends. After a [`Refusal`] the target continues without a copy. It is unchanged then, except
@@ -171,13 +165,18 @@ fn reaping_calls(functions: &Functions) -> [SystemCall; 2] {
 /// # Errors
 /// If there is no such process, it has no memory, it is traced already, the kernel refuses, or a thread does not stop
 /// within `max_pause`; if it has ended, or become another program, since it was planned.
-pub fn fork(max_pause: Duration, plan: &ForkPlan) -> Result<Result<ForkedCopy, Refusal>, Error> {
-    let pid = plan.program.pid();
+pub fn fork(
+    target: &Target,
+    max_pause: Duration,
+    plan: &ForkPlan,
+) -> Result<Result<ForkedCopy, Refusal>, Error> {
+    let (pid, program) = (target.pid(), target.program());
+    let process = &target.image().state.process;
     let blocked = BlockedSignals::requests_to_end();
     capture::check(pid)?;
     let before = plan.before.lock().unwrap_or_else(PoisonError::into_inner).take();
     let mut stopped =
-        StoppedProcess::stop(&plan.program, max_pause, PageScope::NotCopiedByFork, before)?;
+        StoppedProcess::stop(program, process, max_pause, PageScope::NotCopiedByFork, before)?;
     if copies_huge_pages(&stopped.state.mappings) {
         return Ok(Err(Refusal::HugePages));
     }
@@ -198,7 +197,7 @@ pub fn fork(max_pause: Duration, plan: &ForkPlan) -> Result<Result<ForkedCopy, R
     let copy = CopyProcess {
         pid: child,
         handle,
-        program: plan.program.clone(),
+        program: program.clone(),
         signal: plan.signal,
         functions,
         ended: false,
@@ -490,8 +489,8 @@ mod tests {
         child.wait().unwrap();
         let pid = child.id().cast_signed();
         assert!(open_copy(pid, &ProcessState::default(), PageScope::All).is_err());
-        let image = capture::look(own).unwrap();
-        let (functions, program) = (Functions::find(&image).unwrap(), image.state.program.clone());
+        let target = Target::open(own).unwrap();
+        let (functions, program) = (Functions::find(&target).unwrap(), target.program().clone());
         let handle = Arc::new(ProcessHandle::open(pid));
         let copy = CopyProcess { pid, handle, program, signal: 0, functions, ended: true };
         assert!(matches!(copy.loss(None), Some(Error::CopyKilled { pid }) if pid == own));

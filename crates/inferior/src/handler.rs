@@ -7,7 +7,7 @@ use capture::arch::{self, CLONE_FUNCTION, Registers, SYSTEM_CALL_BYTES, SYSTEM_C
 use capture::live::tracee::{Event, Resume, Wait, resume, wait_for_stop};
 use capture::live::{Pagemap, Stop};
 use capture::{
-    Address, Error, Identity, Image, Memory, SystemCall, Unreadable, arch::page_size, elf, proc,
+    Address, Error, Identity, Memory, SystemCall, Target, Unreadable, arch::page_size, proc,
 };
 use nix::errno::Errno;
 use nix::sys::ptrace;
@@ -46,9 +46,9 @@ pub(crate) struct Functions {
 
 impl Functions {
     /// Finds them in the target's memory.
-    pub(crate) fn find(image: &Image<'_>) -> Result<Self, Refusal> {
-        let modules = elf::modules(image);
-        let libc = modules.iter().find(|module| {
+    pub(crate) fn find(target: &Target) -> Result<Self, Refusal> {
+        let image = target.image();
+        let libc = target.modules().iter().find(|module| {
             ["libc.so", "libc-", "ld-musl-"].iter().any(|prefix| module.name.starts_with(prefix))
         });
         let exported = |name| {

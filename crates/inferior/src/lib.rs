@@ -37,4 +37,4 @@ mod seccomp;
 pub use call::{CallOutcome, FunctionCall, call};
 pub use error::{Error, Refusal};
 pub use forked_copy::{EndedCopy, ForkPlan, ForkedCopy, end_copy_early, fork};
-pub use room::room_bytes;
+pub use room::MemoryLimits;

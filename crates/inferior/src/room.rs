@@ -6,6 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use capture::Target;
 use capture::live::RealTimePriority;
 use capture::proc::{self, ControlGroup, MemoryCounts};
 
@@ -29,29 +30,24 @@ const BETWEEN_CHECKS: Duration = Duration::from_millis(2);
 /// The copy is ended when less than this part of the initial room is left.
 const RESERVE: u64 = 4;
 
-/// Returns the bytes that the limits of process `pid` leave when rbloat itself has allocated `own_bytes`; `None` if no
-/// limit is known.
-#[must_use]
-pub fn room_bytes(pid: i32, own_bytes: u64) -> Option<u64> {
-    MemoryLimits::of(pid).room_bytes(own_bytes)
-}
-
 /// The limits that the memory of a process counts against.
 #[derive(Debug, Clone)]
-pub(crate) struct MemoryLimits {
+pub struct MemoryLimits {
     /// Its control groups; true if rbloat's own memory may count against the group, too. `None` if they could not be found.
     groups: Option<Vec<(ControlGroup, bool)>>,
 }
 
 impl MemoryLimits {
-    pub(crate) fn of(pid: i32) -> Self {
+    /// The limits of the target.
+    #[must_use]
+    pub fn of(target: &Target) -> Self {
         let own = proc::control_groups(std::process::id().cast_signed());
-        let with_us = |group: ControlGroup| {
-            let is_ours = own.as_ref().is_none_or(|own| own.contains(&group));
-            (group, is_ours)
+        let with_us = |group: &ControlGroup| {
+            let is_ours = own.as_ref().is_none_or(|own| own.contains(group));
+            (group.clone(), is_ours)
         };
-        let groups = proc::control_groups(pid);
-        Self { groups: groups.map(|groups| groups.into_iter().map(with_us).collect()) }
+        let groups = target.control_groups();
+        Self { groups: groups.map(|groups| groups.iter().map(with_us).collect()) }
     }
 
     /// Returns true if the control groups of the process were found.
@@ -62,7 +58,8 @@ impl MemoryLimits {
     /// Returns the bytes that the process can still allocate when rbloat itself has allocated `own_bytes`: the minimum
     /// over its control groups, if they are known, and the machine. `None` if neither is known. Caches of files that the kernel would give
     /// up count as room.
-    pub(crate) fn room_bytes(&self, own_bytes: u64) -> Option<u64> {
+    #[must_use]
+    pub fn room_bytes(&self, own_bytes: u64) -> Option<u64> {
         let in_groups = self.groups.iter().flatten().filter_map(|(group, is_ours)| {
             let room = group.room_bytes()?;
             Some(if *is_ours { room.saturating_sub(own_bytes) } else { room })

@@ -16,15 +16,17 @@ const WAITING: &str = "
   Thread.new { sleep }
   puts 'ready {}'; $stdout.flush; $stdin.read";
 
-fn plan(target: &Target) -> Result<ForkPlan, Refusal> {
-    let image = look(target.pid()).unwrap();
-    ForkPlan::make(&image, PauseFactors::of(&image), SIGNAL, 0)
+/// The target as rbloat examines it, and the plan of a copy.
+fn plan(target: &Target) -> Result<(capture::Target, ForkPlan), Refusal> {
+    let examined = capture::Target::open(target.pid()).unwrap();
+    let plan = ForkPlan::make(&examined, PauseFactors::of(&examined), SIGNAL, 0)?;
+    Ok((examined, plan))
 }
 
 fn fork(target: &Target) -> ForkedCopy {
-    let plan = plan(target).unwrap();
+    let (examined, plan) = plan(target).unwrap();
     loop {
-        match inferior::fork(PATIENCE, &plan).unwrap() {
+        match inferior::fork(&examined, PATIENCE, &plan).unwrap() {
             Ok(forked) => return forked,
             // The target is ready, but may not wait yet. Then the only thread that waits may be one with a filter.
             Err(Refusal::NoSafePoint | Refusal::Seccomp) => {}
@@ -35,12 +37,12 @@ fn fork(target: &Target) -> ForkedCopy {
 
 /// Returns the reason why no copy is made of the target when it waits. The target continues.
 fn refusal(target: &Target) -> Refusal {
-    let plan = match plan(target) {
+    let (examined, plan) = match plan(target) {
         Ok(plan) => plan,
         Err(refusal) => return refusal,
     };
     loop {
-        match inferior::fork(PATIENCE, &plan).unwrap() {
+        match inferior::fork(&examined, PATIENCE, &plan).unwrap() {
             Ok(_) => panic!("a copy was made"),
             Err(Refusal::NoSafePoint) => {}
             Err(refusal) => return refusal,
@@ -65,13 +67,13 @@ const EXECS: &str = "
 #[test]
 fn a_process_that_became_another_program_since_it_was_looked_at_is_not_touched() {
     let mut target = Target::ruby(EXECS);
-    let image = look(target.pid()).unwrap();
-    let (call, plan) = (harmless_call(&image), plan(&target).unwrap());
+    let (examined, plan) = plan(&target).unwrap();
+    let call = harmless_call(examined.image());
     target.tell("");
     target.next_truth();
-    let refused = inferior::fork(PATIENCE, &plan).map(drop).unwrap_err();
+    let refused = inferior::fork(&examined, PATIENCE, &plan).map(drop).unwrap_err();
     assert!(refused.to_string().contains("became another program"), "{refused}");
-    let called = inferior::call(&image.state.program, SIGNAL, call, PATIENCE, PATIENCE);
+    let called = inferior::call(examined.program(), SIGNAL, call, PATIENCE, PATIENCE);
     assert_eq!(called, Err(Refusal::OtherProgram));
     fork(&target).end().unwrap();
     assert!(target.finish());
@@ -420,7 +422,7 @@ fn a_copy_that_takes_longer_than_the_limit_is_used() {
     let Some(events) = descriptor_of(target.pid(), events) else {
         return testkit::skip("the target may have no userfaultfd, or we may not read it");
     };
-    let plan = plan(&target).unwrap();
+    let (examined, plan) = plan(&target).unwrap();
     let forked = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_readable(&events) {}
@@ -430,7 +432,7 @@ fn a_copy_that_takes_longer_than_the_limit_is_used() {
             assert_eq!((&events).read(&mut event).unwrap(), event.len());
         });
         loop {
-            match inferior::fork(MAX_PAUSE, &plan) {
+            match inferior::fork(&examined, MAX_PAUSE, &plan) {
                 Ok(Ok(forked)) => break forked,
                 // On a busy machine it may not begin in time.
                 Ok(Err(refusal)) if !is_readable(&events) && refusal.is_transient() => {}

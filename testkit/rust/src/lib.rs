@@ -32,7 +32,7 @@ pub use place::{
     captures, command, has_free_memory, jemalloc, jemalloc_archive, outside, preload, root, ruby,
     scenario,
 };
-pub use process::{Target, compile};
+pub use process::{Target, compile, wait_until_asleep};
 pub use server::Server;
 pub use skip::skip;
 pub use synthetic::SyntheticMemory;

@@ -4,6 +4,21 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
+/// Returns when all threads of the process sleep at one instant. A target that is ready may still take its last steps.
+///
+/// # Panics
+/// If there is no such process.
+pub fn wait_until_asleep(pid: i32) {
+    let is_asleep = |thread: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(thread.ok()?.path().join("stat")).ok()?;
+        Some(stat.rsplit_once(") ")?.1.starts_with('S'))
+    };
+    let tasks = format!("/proc/{pid}/task");
+    while !std::fs::read_dir(&tasks).expect("it runs").all(|it| is_asleep(it) == Some(true)) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 const SIGSTOP: i32 = 19;
 const SIGCONT: i32 = 18;
 

@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::proc::{self, Identity};
+use crate::proc;
 use crate::{Error, Image, ProcessState};
 
-use super::{BlockedSignals, LiveMemory, PageScope, StoppedProcess};
+use super::{BlockedSignals, LiveMemory, PageScope, StoppedProcess, Target};
 
 /// A process that is stopped, and its image.
 ///
@@ -42,16 +42,16 @@ struct Tracer {
     _blocked: BlockedSignals,
 }
 
-/// Freezes the program that runs in process `pid`: see [`freeze_program`].
+/// Freezes the process `pid`: see [`freeze_target`].
 ///
 /// # Errors
-/// As [`freeze_program`].
+/// As [`freeze_target`].
 pub fn freeze(pid: i32, max_pause: Duration) -> Result<Frozen, Error> {
     proc::check_has_memory(pid)?;
-    freeze_program(&Identity::of(pid)?, max_pause)
+    freeze_target(&Target::open(pid)?, max_pause)
 }
 
-/// Stops every thread of the process of `program`, and reads the kernel's account of it, page states before any memory.
+/// Stops every thread of the target, and reads the kernel's account of it, page states before any memory.
 /// Nothing is written to the target.
 ///
 /// The target is stopped for at most `max_pause`, unless it was already stopped by SIGSTOP or a similar signal: then
@@ -60,17 +60,19 @@ pub fn freeze(pid: i32, max_pause: Duration) -> Result<Frozen, Error> {
 /// # Errors
 /// If there is no such process, it has no memory, it is traced already, the kernel refuses, a thread does not stop
 /// within `max_pause`, or another program runs in the process. The target continues then.
-pub fn freeze_program(program: &Identity, max_pause: Duration) -> Result<Frozen, Error> {
-    let pid = program.pid();
+pub fn freeze_target(target: &Target, max_pause: Duration) -> Result<Frozen, Error> {
+    let pid = target.pid();
     let blocked = BlockedSignals::job_control();
     proc::check_has_memory(pid)?;
     let expired = Arc::new(AtomicBool::new(false));
     let memory = LiveMemory::open(pid)?.until(Arc::clone(&expired));
     let (ready, stopped) = sync_channel(1);
     let (release, released) = channel();
-    let (expires, program) = (Arc::clone(&expired), program.clone());
+    let expires = Arc::clone(&expired);
+    let (program, process) = (target.program().clone(), target.image().state.process.clone());
+    let stop = move || StoppedProcess::stop(&program, &process, max_pause, PageScope::All, None);
     let thread = Builder::new()
-        .spawn(move || stop_until(&program, max_pause, &ready, &released, &expires))
+        .spawn(move || stop_until(stop()?, max_pause, &ready, &released, &expires))
         .map_err(|source| Error::Ptrace { pid, tid: pid, source })?;
     let mut tracer = Tracer { deadline: None, release, thread, expired, _blocked: blocked };
     match stopped.recv() {
@@ -83,16 +85,15 @@ pub fn freeze_program(program: &Identity, max_pause: Duration) -> Result<Frozen,
     }
 }
 
-/// Stops the target, sends the kernel's account of it, and releases it in time. Returns the pause.
+/// Sends the kernel's account of the stopped target, and releases it in time. Returns the pause.
 fn stop_until(
-    program: &Identity,
+    stopped: StoppedProcess,
     max_pause: Duration,
     ready: &SyncSender<(ProcessState, Option<Instant>)>,
     released: &Receiver<()>,
     expired: &AtomicBool,
 ) -> Result<Duration, Error> {
-    let StoppedProcess { stop, state, .. } =
-        StoppedProcess::stop(program, max_pause, PageScope::All, None)?;
+    let StoppedProcess { stop, state, .. } = stopped;
     let since = stop.since();
     let deadline = (!stop.was_suspended()).then(|| since + max_pause);
     let _ = ready.send((state, deadline));

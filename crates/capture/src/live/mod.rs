@@ -1,6 +1,6 @@
 //! Live processes: stopping them, and reading them while they are stopped or run.
 //!
-//! [`freeze`] and [`look`] capture a process by themselves. The other items are the parts that the crate `inferior`
+//! A [`Target`] is a process that is examined, and [`freeze_target`] captures it. The other items are the parts that the crate `inferior`
 //! makes its calls and forked copies of: stopping threads ([`Stop`], [`StoppedProcess`]), tracing one of them
 //! ([`tracee`]), page states ([`Pagemap`]) and memory ([`LiveMemory`]).
 
@@ -17,23 +17,25 @@ mod pagemap;
 mod pause;
 mod priority;
 mod stop;
+mod target;
 pub mod tracee;
 mod zero_pages;
 
 use std::time::Duration;
 
 use crate::proc::{self, Identity};
-use crate::{Error, Image, Machine, Mappings, ProcessState};
+use crate::{Error, Machine, Mappings, ProcessInfo, ProcessState};
 
 pub use blocked_signals::{BlockedSignals, unblock_signals};
 pub use frames::{PageFrame, groups_of_frames, map_counts, page_frames};
-pub use frozen::{Frozen, Thawed, freeze, freeze_program};
+pub use frozen::{Frozen, Thawed, freeze, freeze_target};
 pub use mapping_query::MappingQuery;
 pub use memory::LiveMemory;
 pub use pagemap::{PageScope, Pagemap};
 pub use pause::PauseFactors;
 pub use priority::{ReadingPriority, RealTimePriority};
 pub use stop::{Stop, ThreadStop};
+pub use target::{Target, look};
 
 /// A limit for pauses that nearly every process meets: for callers who would rather wait than fail.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -51,14 +53,15 @@ pub struct StoppedProcess {
 }
 
 impl StoppedProcess {
-    /// Stops every thread of the process of `program` within `max_pause`, and reads its mappings, the page states of `scope`,
-    /// and its registers. `before` are its mappings with the kernel's flags from shortly before, if they have been read.
+    /// Stops every thread of the process of `program`, described by `process`, within `max_pause`, and reads its mappings, the
+    /// page states of `scope`, and its registers. `before` are its mappings with the kernel's flags from shortly before, if they have been read.
     ///
     /// # Errors
     /// If there is no such process, the kernel refuses, a thread does not stop in time, or the process ends or becomes another
     /// program.
     pub fn stop(
         program: &Identity,
+        process: &ProcessInfo,
         max_pause: Duration,
         scope: PageScope,
         before: Option<Mappings>,
@@ -66,8 +69,7 @@ impl StoppedProcess {
         let pid = program.pid();
         // Everything that need not be of the very instant is read before.
         let before = before.map_or_else(|| proc::mappings(pid, true), Ok)?;
-        let mut process = proc::process_info(program)?;
-        process.thread_names = proc::thread_names(pid);
+        let thread_names = proc::thread_names(pid);
         let rss_error = proc::RssError::of_this_kernel();
         let pagemap = Pagemap::open(pid)?;
         let stop = Stop::all_threads(pid, max_pause)?;
@@ -75,9 +77,11 @@ impl StoppedProcess {
         program.verify()?;
         let (mappings, pages, scope) = pagemap.read(&before, scope)?;
         let threads = stop.threads()?;
-        process.rss_bytes = proc::resident_bytes(pid)?;
-        let rss = process.rss_bytes;
-        let rss_error = rss_error.bytes(threads.len(), process.rss_bytes);
+        let rss = proc::resident_bytes(pid)?;
+        let rss_error = rss_error.bytes(threads.len(), rss);
+        let threads_count = threads.len() as u64;
+        let process =
+            ProcessInfo { threads: threads_count, thread_names, rss_bytes: rss, ..process.clone() };
         let rss_bounds = Some(rss.saturating_sub(rss_error)..=rss.saturating_add(rss_error));
         let state = ProcessState {
             program: program.clone(),
@@ -116,19 +120,4 @@ pub fn on_a_thread_of_its_own<T: Send>(capture: impl FnOnce() -> T + Send) -> T 
 /// If there is no such process, it has no memory, it is traced already, or it is rbloat itself.
 pub fn check(pid: i32) -> Result<(), Error> {
     proc::check_has_memory(pid)
-}
-
-/// Returns an image of the running process `pid`, without page states and threads. Since the process runs on, only
-/// memory that does not change can be relied on, for example the loaded modules.
-///
-/// # Errors
-/// If there is no such process, it has no memory, or the kernel refuses.
-pub fn look(pid: i32) -> Result<Image<'static>, Error> {
-    // Read first, so that everything else is of this program if it is verified later.
-    let program = Identity::of(pid)?;
-    let process = proc::process_info(&program)?;
-    let mappings = proc::mappings(pid, false)?;
-    let machine = Machine::own();
-    let state = ProcessState { program, process, machine, mappings, ..ProcessState::default() };
-    Ok(Image::new(state, LiveMemory::open_unscanned(pid)?))
 }

@@ -3,8 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use super::priority;
-use crate::{Image, proc};
+use super::{Target, priority};
 
 /// Time to stop the threads of a process and release them: a constant part, and a part for each thread.
 const STOP: Duration = Duration::from_micros(700);
@@ -37,13 +36,13 @@ pub struct PauseFactors {
 }
 
 impl PauseFactors {
-    /// Reads the factors of the running process of `image`.
+    /// The factors of the target.
     #[must_use]
-    pub fn of(image: &Image<'_>) -> Self {
-        let counts = proc::memory_counts(image.state.process.pid).unwrap_or_default();
+    pub fn of(target: &Target) -> Self {
+        let counts = target.counts;
         Self {
             threads: counts.threads.max(1),
-            mappings: image.state.mappings.iter().count() as u64,
+            mappings: target.image().state.mappings.iter().count() as u64,
             resident_bytes: counts.resident_bytes,
             anonymous_bytes: counts.anonymous_bytes,
             load: load(),

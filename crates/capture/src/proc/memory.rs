@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use super::{read, status};
+use super::read;
+use super::stat::Status;
 use crate::Error;
 use crate::arch::page_size;
 
@@ -20,20 +21,17 @@ pub struct MemoryCounts {
     pub threads: u64,
 }
 
-/// Returns the kernel's fast counts of the memory of process `pid`.
-///
-/// # Errors
-/// If there is no such process, or the kernel refuses.
-pub fn memory_counts(pid: i32) -> Result<MemoryCounts, Error> {
-    let status = status(pid)?;
-    let resident_bytes = status.vmrss.unwrap_or(0);
-    Ok(MemoryCounts {
-        resident_bytes,
-        anonymous_bytes: status.rssanon.unwrap_or(resident_bytes),
-        // An entry of 8 bytes for each page.
-        page_table_bytes: status.vmpte.unwrap_or(resident_bytes / (page_size() / 8)),
-        threads: status.threads,
-    })
+impl MemoryCounts {
+    pub(crate) fn of(status: &Status) -> Self {
+        let resident_bytes = status.vmrss.unwrap_or(0);
+        Self {
+            resident_bytes,
+            anonymous_bytes: status.rssanon.unwrap_or(resident_bytes),
+            // An entry of 8 bytes for each page.
+            page_table_bytes: status.vmpte.unwrap_or(resident_bytes / (page_size() / 8)),
+            threads: status.threads,
+        }
+    }
 }
 
 /// Sums over the mappings of a process, in bytes (/proc/PID/smaps_rollup). They are exact, but the kernel walks the

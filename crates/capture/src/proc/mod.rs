@@ -23,8 +23,7 @@ pub use identity::Identity;
 pub(crate) use memory::RssError;
 pub use memory::resident_bytes;
 pub use memory::{
-    MemoryCounts, Rollup, available_bytes, has_huge_pages, memory_counts, memory_pressure, rollup,
-    rss_bytes,
+    MemoryCounts, Rollup, available_bytes, has_huge_pages, memory_pressure, rollup, rss_bytes,
 };
 pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
 use stat::{Stat, Status};
@@ -106,7 +105,7 @@ fn exists(pid: i32) -> bool {
 }
 
 /// Parses /proc/PID/status.
-fn status(pid: i32) -> Result<Status, Error> {
+pub(crate) fn status(pid: i32) -> Result<Status, Error> {
     Status::read(pid, "status")
 }
 
@@ -168,10 +167,9 @@ pub fn command_line(pid: i32) -> Result<String, Error> {
     Ok(words)
 }
 
-/// Describes the process of `program`.
-pub(crate) fn process_info(program: &Identity) -> Result<ProcessInfo, Error> {
+/// Describes the process of `program`, whose status was read before.
+pub(crate) fn process_info(program: &Identity, status: &Status) -> Result<ProcessInfo, Error> {
     let (pid, started) = (program.pid(), program.started_ticks());
-    let status = status(pid)?;
     let environment = match read(pid, "environ") {
         Ok(variables) => Some(kept_variables(&String::from_utf8_lossy(&variables))),
         // CAP_SYS_PTRACE alone opens no file that belongs to another user.
@@ -185,8 +183,8 @@ pub(crate) fn process_info(program: &Identity) -> Result<ProcessInfo, Error> {
         command: command_line(pid)?,
         environment,
         control_group: cgroup::path(pid),
-        is_contained: namespace_pid(&status).is_some() || has_container_mark(pid),
-        namespace_pid: namespace_pid(&status),
+        is_contained: namespace_pid(status).is_some() || has_container_mark(pid),
+        namespace_pid: namespace_pid(status),
         threads: status.threads,
         thread_names: Vec::new(),
         rss_bytes: status.vmrss.unwrap_or(0),

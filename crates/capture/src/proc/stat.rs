@@ -64,7 +64,7 @@ pub(super) fn fields(text: &[u8]) -> Option<impl Iterator<Item = &str>> {
 
 /// What is used of a `status`, of a process or a thread. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Status {
+pub(crate) struct Status {
     /// With a backslash before line breaks and backslashes, as the kernel writes it.
     pub(super) name: String,
     pub(super) state: char,

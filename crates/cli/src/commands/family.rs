@@ -5,7 +5,7 @@ use std::path::Path;
 use capture::arch::page_size;
 use capture::live::{PageFrame, groups_of_frames, map_counts, page_frames};
 use capture::proc::{self, ControlGroup, Member, Rollup};
-use capture::{Address, Finding, Machine, Memory, Severity};
+use capture::{Address, Finding, Machine, Memory, Severity, Target};
 use diagnosis::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount};
 use formats::{Capture, Family, IdenticalPages, OtherProcess, SharedPages, to_json};
 use ledger::{DistinctPages, FamilyPages, MemberAccounts, MemberPages};
@@ -161,7 +161,9 @@ impl Processes {
     /// Fails if the memory limit leaves too little room for rbloat's own memory: this part of the sum of RSS.
     fn check_room(&self, part: u64) -> Result<(), Failure> {
         let resident: u64 = self.members.iter().map(|it| it.rss_bytes).sum();
-        self.members.iter().try_for_each(|it| attempts::check_room(it.pid, resident / part))
+        self.members
+            .iter()
+            .try_for_each(|it| attempts::check_room(&Target::open(it.pid)?, resident / part))
     }
 
     fn parent(&self, member: &Member) -> Option<usize> {
@@ -346,7 +348,7 @@ fn read(
     if !lives(&members[index]) {
         return Err(capture::Error::NoSuchProcess { pid }.into());
     }
-    let captured = attempts::take(&capture::look(pid)?, how, detail)?;
+    let captured = attempts::take(&Target::open(pid)?, how, detail)?;
     // Its pages are known all the same.
     if let Err(failure) = captured.check_read(pid) {
         findings.push(Finding::general(Severity::Error, failure.to_string()));

@@ -1,4 +1,4 @@
-use capture::{elf, proc};
+use capture::{Target, proc};
 use formats::{Container, ListedProcess, Processes, to_json};
 
 use crate::containers::Containers;
@@ -17,7 +17,7 @@ pub(super) fn run(json: bool) -> Result<Outcome, Failure> {
         if proc::member(pid).is_none_or(|member| member.is_copy) {
             continue;
         }
-        match isolated(pid, || Ok(describe(&capture::look(pid)?, &mut containers))) {
+        match isolated(pid, || Ok(describe(&Target::open(pid)?, &mut containers))) {
             Ok(process) => processes.extend(process),
             Err(Failure::Capture(capture::Error::NotPermitted { .. })) => refused += 1,
             Err(failure) if failure.is_without_memory() => {}
@@ -41,11 +41,11 @@ pub(super) fn run(json: bool) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-fn describe(image: &capture::Image<'_>, containers: &mut Containers) -> Option<ListedProcess> {
-    let modules = elf::modules(image);
-    let interpreter = ruby::find_in(image, &modules)?;
-    let caller = interpreter.module_among(&modules);
-    let allocator = allocator::find_allocator(image, &modules, caller).allocator;
+fn describe(target: &Target, containers: &mut Containers) -> Option<ListedProcess> {
+    let (image, modules) = (target.image(), target.modules());
+    let interpreter = ruby::find_in(image, modules)?;
+    let caller = interpreter.module_among(modules);
+    let allocator = allocator::find_allocator(image, modules, caller).allocator;
     let process = &image.state.process;
     let Container { namespace, pod, name } = containers.of(process.control_group.as_deref());
     let container: Vec<_> =
@@ -58,7 +58,7 @@ fn describe(image: &capture::Image<'_>, containers: &mut Containers) -> Option<L
         rss_bytes: process.rss_bytes,
         pss_bytes: proc::rollup(process.pid).ok().map(|rollup| rollup.pss_bytes),
         ruby_version: interpreter.version,
-        libc: allocator::libc(image, &modules).to_string(),
+        libc: allocator::libc(image, modules).to_string(),
         allocator: allocator.to_string(),
         threads: process.threads,
         command: process.command.clone(),

@@ -50,9 +50,7 @@ pub(crate) fn run(arguments: &MapArguments) -> Result<Outcome, Failure> {
     let argument = source.argument();
     let shared = match (arguments.tree, &source) {
         (false, _) => None,
-        (true, Source::Process(image)) => {
-            Some(super::family::shared_pages(image.state.process.pid)?)
-        }
+        (true, Source::Process(target)) => Some(super::family::shared_pages(target.pid())?),
         (true, _) => return Err(Failure::MapOfFamilyFile),
     };
     let samples = arguments.samples.read()?;

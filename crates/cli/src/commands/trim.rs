@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use capture::live::{PageFrame, page_frames};
-use capture::{Finding, Severity, proc};
+use capture::{Finding, Severity, Target, proc};
 use clap::Args;
 use formats::{FamilyTrim, FindingRow, TrimOutcome, TrimReport, TrimWatch, WatchPoint, to_json};
 use ledger::{Cause, FamilyPages, Ledger, MemberPages};
@@ -182,8 +182,7 @@ fn watch(
         std::thread::sleep(SAMPLE_INTERVAL.min(left));
     }
     progress.end();
-    let image = capture::look(pid)?;
-    let captured = attempts::take(&image, how, Detail::CAUSES)?;
+    let captured = attempts::take(&Target::open(pid)?, how, Detail::CAUSES)?;
     captured.check_read(pid)?;
     let Captured { facts, state, .. } = captured;
     let returned_bytes = report.outcome.as_ref().map_or(0, TrimOutcome::returned_bytes);

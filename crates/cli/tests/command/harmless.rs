@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use crate::{complaint, rbloat};
 use formats::CaptureMethod;
@@ -97,14 +96,6 @@ fn members(parent: &Target) -> Vec<i32> {
     let children = parent.truth["children"].as_array().unwrap();
     let pid = |child: &serde_json::Value| i32::try_from(child.as_i64().unwrap()).unwrap();
     std::iter::once(parent.pid()).chain(children.iter().map(pid)).collect()
-}
-
-/// Returns true if all threads of the process wait.
-fn sleeps(pid: i32) -> bool {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("stat"))).all(|stat| {
-        stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')))
-    })
 }
 
 /// The kernel's sums over a process's anonymous mappings (the figures of files depend on other processes that use
@@ -201,9 +192,7 @@ fn no_command_changes_what_a_family_of_processes_shares() {
     let members = members(&parent);
     let all = || members.iter().map(|&pid| memory(pid)).collect::<Vec<_>>();
     // The target's last steps before it waits for its input copy a page, too.
-    while !members.iter().all(|&pid| sleeps(pid)) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    members.iter().for_each(|&pid| testkit::wait_until_asleep(pid));
     let mut before = all();
     assert!(before[1]["Shared_Dirty:"] > 290_000, "{:?}", before[1]);
     let folder = tempfile::tempdir().unwrap();

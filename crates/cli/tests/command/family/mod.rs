@@ -19,8 +19,14 @@ use crate::{document, rbloat};
 
 const PAGE: u64 = 4096;
 
+/// The scenario with these words. All its processes wait, so that each has a thread at a safe point.
 fn family(words: &[&str]) -> Target {
-    Target::scenario("family", words)
+    let target = Target::scenario("family", words);
+    (0..target.truth["children"].as_array().unwrap().len())
+        .map(|index| child(&target, index))
+        .chain([target.pid()])
+        .for_each(testkit::wait_until_asleep);
+    target
 }
 
 fn account(pid: i32, words: &[&str]) -> Family {
