@@ -162,15 +162,6 @@ impl Interpreter {
         })
     }
 
-    /// Returns true for this release and later ones; an unknown version counts as late.
-    pub(crate) fn is_at_least(&self, major: u32, minor: u32) -> bool {
-        let mut numbers = self.version.split('.').map_while(|part| part.parse::<u32>().ok());
-        match (numbers.next(), numbers.next()) {
-            (Some(own_major), Some(own_minor)) => (own_major, own_minor) >= (major, minor),
-            _ => true,
-        }
-    }
-
     /// Refuses an interpreter whose heap belongs to another garbage collector than the default one.
     ///
     /// Modular garbage collectors are libraries named `librubygc.NAME.so` (gc.c,

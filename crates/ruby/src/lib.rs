@@ -5,14 +5,14 @@
 //! that explains why it could not be read. [`named_roots`] reads constants and variables,
 //! [`code_paths()`] the files of bytecode, and [`backtraces`] the methods that threads run.
 //!
-//! No layout is looked up by version. Layouts are derived from the class Object, whose address every
-//! Ruby exports because C extensions need it, and each has to pass every [`Check`]: a wrong layout
-//! becomes an error, never a wrong number. The few facts that cannot be derived are constants beside
-//! the code that uses them, with their place in Ruby's source.
+//! Layouts are derived from the class Object, whose address every Ruby exports because C extensions need it, and each has to
+//! pass every [`Check`]: a wrong layout becomes an error, never a wrong number. The few facts that cannot be derived are
+//! constants beside the code that uses them, with their place in Ruby's source. Those that depend on the release are in `release`.
 //!
 //! | module | |
 //! |---|---|
 //! | `interpreter` | the interpreter's module, version and variables |
+//! | `release` | the facts that depend on its version |
 //! | `model` | plain data: slots, classes, heap pages, references |
 //! | `layout` | layouts of CRuby's structures: how they are derived and checked |
 //! | `read` | one pass over all slots with the derived layouts |
@@ -44,6 +44,7 @@ mod object_space;
 mod old_objects;
 mod process;
 mod read;
+mod release;
 mod roots;
 #[cfg(test)]
 mod tests;

@@ -87,12 +87,12 @@ fn code_from(
         let fits = bytes >= UNIT
             && bytes.is_multiple_of(UNIT)
             && is_in_reach(&reserved, &interpreter.range, image.state.machine.cpu.jit_reach());
-        let has_rest = used < reserved.end || !interpreter.is_at_least(3, 2);
+        let has_rest = used < reserved.end || !interpreter.reserves_code();
         let proved = || has_code && has_rest || is_filled(image, &(start..used));
         (fits && proved()).then_some((start..used, segment.usage))
     });
     let (mut code, _) = found.next()?;
-    if !interpreter.is_at_least(3, 2) {
+    if !interpreter.reserves_code() {
         // A page that is being written to may split it where a MiB ends: it extends to the last code.
         let more = found.filter(|(_, usage)| *usage == Use::Executable);
         code = more.last().map_or(code, |(code, _)| code);

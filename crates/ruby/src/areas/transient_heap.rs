@@ -55,7 +55,7 @@ impl<'a> TransientHeap<'a> {
         interpreter: &Interpreter,
         depth: Depth,
     ) -> Option<Self> {
-        if interpreter.is_at_least(3, 3) {
+        if !interpreter.has_transient_heap() {
             return None;
         }
         let (range, blocks_used) = interpreter.variables(image).find_map(|(_, words)| {

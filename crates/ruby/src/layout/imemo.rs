@@ -118,7 +118,7 @@ impl ImemoTypes {
         classes: &[ClassReference],
         samples: &Samples,
     ) -> (Self, Option<Finding>) {
-        let is_late = context.basics.interpreter.is_at_least(3, 5);
+        let is_late = context.basics.interpreter.has_late_imemo_types();
         let verifier =
             Verifier { context, slots, classes, table: if is_late { FROM_4_0 } else { UP_TO_3_4 } };
         if samples.by_number.iter().all(Vec::is_empty) || verifier.accepts(samples) {

@@ -120,7 +120,7 @@ impl<'a> ObjectLayouts<'a> {
             image: basics.image,
             shape_tree: basics.shape_tree,
             cached_shapes: vec![None; CACHED_SHAPES],
-            has_fields_behind_members: basics.interpreter.is_at_least(4, 0),
+            has_fields_behind_members: basics.interpreter.has_fields_behind_members(),
             agreements: Default::default(),
             is_refuted: Default::default(),
         }

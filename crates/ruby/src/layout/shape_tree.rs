@@ -69,7 +69,7 @@ impl ShapeTree {
     pub(crate) fn derive(image: &Image<'_>, interpreter: &Interpreter) -> Option<Self> {
         match interpreter.vm(image) {
             Some(vm) => Self::in_vm(image, vm),
-            None if interpreter.is_at_least(4, 0) => Self::in_variable(image, interpreter),
+            None if interpreter.has_shape_list() => Self::in_variable(image, interpreter),
             None => Self::in_tree(image, interpreter),
         }
     }

@@ -366,7 +366,7 @@ impl Reader<'_, '_> {
                 into.data.push(own, &object, classifier);
             }
         }
-        let may_recycle = !context.basics.interpreter.is_at_least(3, 1);
+        let may_recycle = context.basics.interpreter.may_mark_recycled_slots();
         let recycled = if may_recycle { page_bitmaps.recycled(&live) } else { 0 };
         into.counts.recycled += u64::from(recycled);
         if page_bitmaps.wrong(&live) > recycled {

@@ -1,0 +1,47 @@
+//! The facts that depend on the release of CRuby, because they cannot be derived from a process's memory.
+//!
+//! Each only chooses between two ways to derive or to check something. A wrong choice fails that check: it is an error or a finding,
+//! never a wrong number. An unknown version counts as the newest release.
+
+use crate::Interpreter;
+
+impl Interpreter {
+    /// A slot that a program gave back keeps its mark (`rb_gc_force_recycle` of gc.c, which does nothing from 3.1 on).
+    pub(crate) fn may_mark_recycled_slots(&self) -> bool {
+        !self.is_at_least(3, 1)
+    }
+
+    /// The JIT compiler's address space reaches beyond its code (YJIT in Rust, from 3.2).
+    pub(crate) fn reserves_code(&self) -> bool {
+        self.is_at_least(3, 2)
+    }
+
+    /// Small arrays, hashes and structs have a heap of their own (transient_heap.c, removed in 3.3).
+    pub(crate) fn has_transient_heap(&self) -> bool {
+        !self.is_at_least(3, 3)
+    }
+
+    /// Internal objects have the numbers of 4.0 (`enum imemo_type` of internal/imemo.h, changed in 3.5.0dev).
+    pub(crate) fn has_late_imemo_types(&self) -> bool {
+        self.is_at_least(3, 5)
+    }
+
+    /// Instance variables of structs lie behind the members (`fields_obj` of internal/struct.h, from 4.0).
+    pub(crate) fn has_fields_behind_members(&self) -> bool {
+        self.is_at_least(4, 0)
+    }
+
+    /// Shapes are in a list, instead of a tree with pointers (shape.c, from 4.0).
+    pub(crate) fn has_shape_list(&self) -> bool {
+        self.is_at_least(4, 0)
+    }
+
+    /// Returns true for this release and later ones.
+    fn is_at_least(&self, major: u32, minor: u32) -> bool {
+        let mut numbers = self.version.split('.').map_while(|part| part.parse::<u32>().ok());
+        match (numbers.next(), numbers.next()) {
+            (Some(own_major), Some(own_minor)) => (own_major, own_minor) >= (major, minor),
+            _ => true,
+        }
+    }
+}
