@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn threads_of_another_process_are_boosted_and_the_boost_is_taken_back() {
         if !may_be_raised() {
-            eprintln!("SKIPPED: this user or control group may have no real-time priority");
+            testkit::skip("this user or control group may have no real-time priority");
             return;
         }
         let start = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
@@ -270,9 +270,7 @@ mod tests {
             let before = own();
             let raised = ReadingPriority::raise();
             if !raised.raised {
-                eprintln!(
-                    "SKIPPED: this user may have no higher priority, or was given another one"
-                );
+                testkit::skip("this user may have no higher priority, or was given another one");
                 return;
             }
             assert_eq!(own(), before + READING_NICE);
