@@ -98,7 +98,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
     let transient_heap = TransientHeap::find(image, interpreter, depth);
     let mut read = slots::read(&context, bitmaps, transient_heap.as_ref(), depth)?;
     let Classes { mut classes, names, imemo_types, mut findings } =
-        classes::resolve(&context, &mut read)?;
+        classes::resolve(&context, &mut read, depth)?;
     let (data_types, data_objects, shortcoming) =
         read.data.resolve(image, &read.slots, &mut classes);
     findings.extend(shortcoming);

@@ -55,7 +55,7 @@ fn read(
     let basics = Basics::derive(image, interpreter);
     let context = Context::new(&basics, heap);
     let mut read = slots::read(&context, bitmaps, None, Depth::Graph)?;
-    classes::resolve(&context, &mut read)?;
+    classes::resolve(&context, &mut read, Depth::Graph)?;
     Ok(read.slots)
 }
 

@@ -2,7 +2,7 @@ use capture::SparseRows;
 
 use crate::model::slot::Slot;
 
-/// The references between slots: for each slot, the slots whose addresses are among its words.
+/// The references between slots: for each slot, the slots whose addresses are among its words, and its singleton class.
 ///
 /// It covers the words of the slots themselves only: elements that an array or a hash has in
 /// malloc'ed memory are behind its [`References`](crate::References).
@@ -38,6 +38,12 @@ impl Links {
         }
         self.rows.end_rows(more.first - self.first);
         self.rows.append(more.rows);
+    }
+
+    /// Adds links of slots that have been read, ascending by `from`. All parts have been [appended](Self::append).
+    pub(crate) fn insert(&mut self, mut links: Vec<(u32, u32)>) {
+        links.iter_mut().for_each(|link| link.0 -= self.first);
+        self.rows.insert(&links);
     }
 
     /// Drops links to slots that are not live: they come from stale words.

@@ -12,6 +12,7 @@ use crate::layout::context::Context;
 use crate::layout::imemo::ImemoTypes;
 use crate::model::class::{Class, ClassKind, ClassReference};
 use crate::model::slot::{Slot, SlotState, SlotType};
+use crate::read::Depth;
 use crate::read::slots::Slots;
 
 /// In any heap this many objects may have no class.
@@ -36,8 +37,13 @@ struct Resolver<'a> {
     classes: Vec<Class>,
 }
 
-/// Replaces the numbers of the [`ClassReference`]s of all slots by indices into the classes that it returns.
-pub(crate) fn resolve(context: &Context<'_>, read: &mut Slots) -> Result<Classes, Failure> {
+/// Replaces the numbers of the [`ClassReference`]s of all slots by indices into the classes that it returns. Objects with
+/// singleton classes get links to these, unless only memory is read.
+pub(crate) fn resolve(
+    context: &Context<'_>,
+    read: &mut Slots,
+    depth: Depth,
+) -> Result<Classes, Failure> {
     let (heap, basics) = (context.heap, context.basics);
     let is_no_class = |landmark: &&Landmark| {
         let slot = context.classifier.slot_at(landmark.class.0);
@@ -63,15 +69,22 @@ pub(crate) fn resolve(context: &Context<'_>, read: &mut Slots) -> Result<Classes
         known: HashMap::new(),
         classes: Vec::new(),
     };
-    let resolved: Vec<u32> = named.into_iter().map(|class| resolver.resolve(class)).collect();
+    let resolved: Vec<u32> = named.iter().map(|&class| resolver.resolve(class)).collect();
+    let singletons: Vec<Option<u32>> =
+        named.iter().map(|&class| resolver.singleton_class(class)).collect();
     let mut classes = resolver.classes;
     if let Some(names) = names {
         let half = classes.len() / 2;
         let (first, second) = classes.split_at_mut(half);
         _ = both(|| add_names(first, names, reader), || add_names(second, names, reader));
     }
+    let mut links = Vec::new();
     for (index, slot) in (0..).zip(&mut read.slots) {
-        let Some(&class) = resolved.get(slot.class() as usize) else { continue };
+        let number = slot.class() as usize;
+        let Some(&class) = resolved.get(number) else { continue };
+        // The class of the last singleton class is itself.
+        let singleton = singletons[number].filter(|&singleton| singleton != index);
+        links.extend(singleton.map(|singleton| (index, singleton)));
         if class == NO_CLASS {
             if slot.state() == SlotState::Marked && read.counts.unread == 0 {
                 let at = heap.slot_address(index).unwrap_or_default();
@@ -84,6 +97,9 @@ pub(crate) fn resolve(context: &Context<'_>, read: &mut Slots) -> Result<Classes
     // Garbage may outlive its class while a heap is swept, but a wrong layout leads most astray.
     if read.counts.astray > MAX_ASTRAY.max(read.counts.live / 4) {
         return Err(context.failure(Check::Classes, heap.start()));
+    }
+    if depth == Depth::Graph {
+        read.links.insert(links);
     }
     Ok(Classes { classes, names, imemo_types, findings })
 }
@@ -140,6 +156,17 @@ impl Resolver<'_> {
         resolved
     }
 
+    /// The slot of the singleton class that this refers to; `None` for other classes.
+    fn singleton_class(&self, class: ClassReference) -> Option<u32> {
+        let ClassReference::Slot(slot) = class else { return None };
+        self.ancestor(slot).is_some_and(|it| !it.is_real).then_some(slot)
+    }
+
+    fn ancestor(&self, class: u32) -> Option<Ancestor> {
+        let found = self.ancestors.binary_search_by_key(&class, |it| it.slot).ok()?;
+        Some(self.ancestors[found])
+    }
+
     fn add(&mut self, kind: ClassKind, name: Option<String>) -> u32 {
         self.classes.push(Class { kind, name, data_type: None });
         self.classes.len() as u32 - 1
@@ -148,17 +175,13 @@ impl Resolver<'_> {
     /// The slot of the class that `Object#class` returns for objects of the class in slot `class`;
     /// `None` if there is no class in that slot.
     fn real_class(&self, class: u32) -> Option<u32> {
-        let ancestor = |class: u32| {
-            let found = self.ancestors.binary_search_by_key(&class, |it| it.slot).ok()?;
-            Some(self.ancestors[found])
-        };
-        let mut reached = (class, ancestor(class)?);
+        let mut reached = (class, self.ancestor(class)?);
         for _ in 0..MAX_ANCESTORS {
             if reached.1.is_real {
                 return Some(reached.0);
             }
             let next = reached.1.next;
-            let Some(found) = ancestor(next) else { break };
+            let Some(found) = self.ancestor(next) else { break };
             reached = (next, found);
         }
         // A singleton class that is being made has no superclass yet.

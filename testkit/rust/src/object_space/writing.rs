@@ -309,22 +309,26 @@ impl RubyHeap {
         truth
     }
 
-    /// Returns the other objects that an object's words refer to; two equal ones in a row count once.
+    /// Returns the other objects that an object's words refer to, of which two equal ones in a row count once, and its
+    /// singleton class.
     fn links(&self, object: &Object) -> Vec<(u64, u64)> {
+        let has_no_class = [T_IMEMO, T_ICLASS].contains(&object.kind);
         let is_text = object.kind == T_STRING && object.flags & NOT_EMBEDDED == 0;
-        if is_text || object.kind == T_FLOAT {
-            return Vec::new();
-        }
-        let first = [T_IMEMO, T_ICLASS].contains(&object.kind).then_some(object.class);
-        let words = object.words.iter().map(|word| match word {
+        let words = object.words.iter().filter(|_| !is_text && object.kind != T_FLOAT);
+        let words = words.map(|word| match word {
             Word::Pointer(word) | Word::Value(word) => *word,
         });
-        let others = first
+        let others = has_no_class
+            .then_some(object.class)
             .into_iter()
             .chain(words)
             .filter(|word| *word != object.address && self.objects.contains_key(word));
         let mut links: Vec<(u64, u64)> = others.map(|to| (object.address, to)).collect();
         links.dedup();
+        let has_singleton = !has_no_class
+            && object.class != object.address
+            && self.singletons.contains_key(&object.class);
+        links.extend(has_singleton.then_some((object.address, object.class)));
         links
     }
 
