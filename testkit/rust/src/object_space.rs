@@ -292,7 +292,7 @@ impl RubyHeap {
                 (object, 0, vec![Word::Value(method), Word::Value(Self::FUNCTION)])
             }
             "env" => {
-                let (top, count) = (Word::Value(memory + 24), Word::Value(6));
+                let (top, count) = (Word::Value(memory + 32), Word::Value(6));
                 (self.imemo("iseq"), 0, vec![top, Word::Pointer(memory), count])
             }
             "fields" => {

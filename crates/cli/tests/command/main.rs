@@ -3,6 +3,7 @@
 mod advice;
 mod agent;
 mod busy;
+mod cases;
 mod collections;
 mod compares;
 mod containers;

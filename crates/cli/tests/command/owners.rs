@@ -318,7 +318,7 @@ fn old_variables_on_a_vm_stack_retain_nothing() {
 }
 
 /// The number of objects of a class, and the number that each root retains; `None` for no root.
-fn retained(report: &Report, class: &str) -> (u64, Vec<(Option<String>, u64)>) {
+pub(crate) fn retained(report: &Report, class: &str) -> (u64, Vec<(Option<String>, u64)>) {
     let owners = report.owners.iter().flatten();
     let owner = owners.into_iter().find(|owner| owner.owner == class).unwrap();
     let kept_by = owner.kept_by.iter().map(|it| (it.path.clone(), it.objects));

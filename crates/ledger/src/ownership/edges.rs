@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use capture::arch::USER_SPACE_END;
 use capture::{Address, SparseRows};
+use ruby::Form;
 
 use crate::ownership::address_index::{AddressIndex, Referent};
 
@@ -140,8 +141,18 @@ impl<'a> Collector<'a> {
             Referent::Area(area) => Edge::new(self.addresses.block_count() + area, is_uncertain),
             Referent::Nothing => return,
         };
-        let is_added = add(&mut self.part.edges, edge, self.limits);
-        self.part.dropped_words += u64::from(!is_added);
+        self.add_edge(edge);
+    }
+
+    /// Adds the block with the variables of the outer block, to which an environment refers by a tagged address.
+    pub(crate) fn take_outer(&mut self, word: u64) {
+        let address = word.wrapping_sub(Form::OUTER_TAG);
+        if ADDRESSES.contains(&address)
+            && address.is_multiple_of(8)
+            && let Referent::Block { number, .. } = self.addresses.at(Address(address))
+        {
+            self.add_edge(Edge::new(number, false));
+        }
     }
 
     /// Adds the slot that a value refers to, if any.
@@ -174,6 +185,11 @@ impl<'a> Collector<'a> {
                 Adjacency { first, ..Adjacency::default() },
             ));
         }
+    }
+
+    fn add_edge(&mut self, edge: Edge) {
+        let is_added = add(&mut self.part.edges, edge, self.limits);
+        self.part.dropped_words += u64::from(!is_added);
     }
 
     fn add_slot(&mut self, slot: Edge) {

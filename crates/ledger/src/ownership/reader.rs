@@ -89,6 +89,15 @@ impl<'a> Reader<'a> {
         match form {
             Form::Words => self.read(&used),
             Form::Values => self.read_with(&used, |into, _, word| into.take_value(word)),
+            Form::Environment => {
+                let outer = words.checked_sub(Form::OUTER);
+                self.read_with(&used, |into, at, word| {
+                    into.take(word, false);
+                    if Some((at - memory.start) / 8) == outer {
+                        into.take_outer(word);
+                    }
+                });
+            }
             Form::Entries => {
                 let mut is_deleted = false;
                 self.read_with(&used, |into, at, word| match (at - memory.start) / 8 % 3 {

@@ -430,8 +430,8 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
         self.memory_at(2, |at| ObjectWord::Memory(at, content))
     }
 
-    /// `rb_env_t`: the bytecode, the end of the environment, its beginning, and its size. The first
-    /// two confirm the others.
+    /// `rb_env_t`: the bytecode (none if the frame is of a function in C), the end of the environment, its beginning, and
+    /// its size. The first two confirm the others.
     fn env(&mut self) -> Option<bool> {
         let [code, end, at] = [1, 2, 3].map(|word| self.object.word(word));
         let words = u64::from(self.object.word(4) as u32);
@@ -440,8 +440,10 @@ impl<F: FnMut(ObjectWord)> Reader<'_, F> {
         if !fits {
             return None;
         }
+        // Behind the end is only the object itself.
+        let form = if at + 8 * words == end + 16 { Form::Environment } else { Form::Words };
         (self.each)(ObjectWord::Value(code));
-        (self.each)(ObjectWord::Memory(at, Content::new(Form::Words, words)));
+        (self.each)(ObjectWord::Memory(at, Content::new(form, words)));
         Some(true)
     }
 }

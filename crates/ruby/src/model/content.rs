@@ -17,6 +17,17 @@ pub enum Form {
     /// Entries of a hash table (`st_table_entry`): each a hash, a key and a value. Entries whose
     /// hash is all ones were deleted (`RESERVED_HASH_VAL` in st.c).
     Entries,
+    /// The variables of a block that outlived its method (`rb_env_t`). The word at [`Form::OUTER`] before the end is the
+    /// tagged address of the outer block's variables, if there is an outer block.
+    Environment,
+}
+
+impl Form {
+    /// The place, counted from the end, of the reference to the outer variables: `VM_ENV_DATA_INDEX_SPECVAL` is one word
+    /// before the flags, and the object that has the environment one word behind them (vm_core.h).
+    pub const OUTER: u64 = 3;
+    /// The tag of that reference (`VM_GUARDED_PREV_EP`).
+    pub const OUTER_TAG: u64 = 1;
 }
 
 /// The marks of a deleted key: `Qundef` of all versions. No object has such an address.
@@ -25,7 +36,9 @@ const DELETED_KEYS: [u64; 2] = [0x24, 0x34];
 const MAX_PAIRS: u64 = 8;
 const PAIRS: u32 = u32::MAX - 100;
 const FORM_SHIFT: u32 = 30;
-const MAX_WORDS: u64 = (1 << FORM_SHIFT) - 1;
+const WORDS_MASK: u32 = (1 << FORM_SHIFT) - 1;
+/// The highest numbers of the last form stand for other content.
+const MAX_WORDS: u64 = (PAIRS & WORDS_MASK) as u64 - 1;
 
 impl Content {
     /// Nothing is known of it.
@@ -64,6 +77,7 @@ impl Content {
             Form::Words => 0,
             Form::Values => 1,
             Form::Entries => 2,
+            Form::Environment => 3,
         };
         Self(form << FORM_SHIFT | words as u32)
     }
@@ -110,9 +124,10 @@ impl Content {
             0 => Form::Words,
             1 => Form::Values,
             2 => Form::Entries,
+            _ if self.0 < PAIRS => Form::Environment,
             _ => return None,
         };
-        Some((form, u64::from(self.0) & MAX_WORDS))
+        Some((form, u64::from(self.0 & WORDS_MASK)))
     }
 
     /// The words up to the last one in use; `None` if that is unknown.
@@ -154,7 +169,7 @@ mod tests {
         assert_eq!([Content::UNKNOWN, Content::NO_OBJECTS].map(Content::used_words), [None; 2]);
         let used = [Content::MARK_STACK, Content::REGEXP, Content::BYTES];
         assert_eq!(used.map(Content::used_words), [Some(501), Some(53), Some(0)]);
-        for form in [Form::Words, Form::Values, Form::Entries] {
+        for form in [Form::Words, Form::Values, Form::Entries, Form::Environment] {
             for words in [0, 1, 7, MAX_WORDS] {
                 assert_eq!(Content::new(form, words).known(), Some((form, words)));
             }

@@ -1,0 +1,40 @@
+//! Mechanisms of public reports on Ruby's memory, in programs that know the truth: `scenarios/cases`.
+
+use formats::Report;
+use testkit::Target;
+
+use crate::owners::retained;
+use crate::report;
+
+/// Starts a case and reports on it. The layouts of all objects must be known.
+fn case(name: &str, scale: &str) -> (Target, Report) {
+    let target = Target::scenario(&format!("cases/{name}"), &["--scale", scale]);
+    let report = report(target.pid());
+    assert_eq!(report.findings, [], "{name}");
+    (target, report)
+}
+
+/// Variables that a block inside a block captured were called garbage, with high confidence.
+#[test]
+fn closures_retain_the_variables_of_all_blocks_around_them() {
+    let (target, report) = case("closures", "1");
+    for class in target.truth["classes"].as_array().unwrap() {
+        let class = class.as_str().unwrap();
+        let (objects, roots) = retained(&report, class);
+        assert_eq!(objects, target.number("objects"), "{class}");
+        let closure = match class {
+            "Text::InBinding" => "Kept::CLOSURES → Array → Binding → ",
+            "Text::InFiber" => "Kept::CLOSURES → Array → Fiber → ",
+            "Text::InEnumerator" => "Kept::CLOSURES → Array → Enumerator → ",
+            "Text::InMethod" => "Kept::Settings → ",
+            "Text::InThread" => "(threads) → Thread in block (2 levels) in ",
+            _ => "Kept::CLOSURES → Array → Proc → ",
+        };
+        let path = roots[0].0.as_deref().unwrap_or("(garbage)");
+        let is_right = path.starts_with(closure) && path.ends_with(class);
+        let is_live = roots.iter().all(|(path, _)| path.is_some());
+        // Stale words on the fiber's stack may seem to retain some of them.
+        assert!(is_right && is_live && roots[0].1 * 5 >= objects * 4, "{class}: {roots:?}");
+    }
+    assert!(target.finish());
+}
