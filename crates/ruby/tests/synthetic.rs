@@ -15,7 +15,7 @@ mod pages;
 #[path = "synthetic/random.rs"]
 mod random;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use capture::Address;
 use ruby::{Error, ObjectSpace, SlotState};
@@ -152,7 +152,7 @@ fn a_heap_of_every_release_reads_as_it_was_written() {
     }
 }
 
-/// A wrong table of numbers used to attribute the memory of one type to another.
+/// A wrong table of numbers used to attribute the memory of one type to another. Types that it has right keep their names.
 #[test]
 fn internal_objects_that_are_not_what_their_numbers_say_are_shown_by_number() {
     for release in RubyRelease::ALL {
@@ -188,8 +188,17 @@ fn internal_objects_that_are_not_what_their_numbers_say_are_shown_by_number() {
                 let rest = name.strip_prefix("(imemo_").and_then(|rest| rest.strip_suffix(')'));
                 rest.is_some_and(|rest| rest.parse::<u8>().is_err())
             };
-            let names: Vec<&str> = names.filter(is_word).collect();
-            let expected: &[&str] = if name == "fields" { &["(imemo_fields)"] } else { &[] };
+            let names: BTreeSet<&str> = names.filter(is_word).collect();
+            let wrong = match number {
+                6 => "(imemo_ment)",
+                7 => "(imemo_iseq)",
+                12 if !is_late => "(imemo_callcache)",
+                _ => "",
+            };
+            let mut expected =
+                BTreeSet::from(["(imemo_iseq)", "(imemo_ment)", "(imemo_callcache)"]);
+            expected.remove(wrong);
+            expected.extend((name == "fields").then_some("(imemo_fields)"));
             assert_eq!(names, expected, "{release:?}: {name} as {number}");
         }
     }

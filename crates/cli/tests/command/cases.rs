@@ -38,3 +38,15 @@ fn closures_retain_the_variables_of_all_blocks_around_them() {
     }
     assert!(target.finish());
 }
+
+/// Frames of C functions have no bytecode. They cast doubt on the types of all internal objects, so that reports had
+/// neither their names nor the methods of threads.
+#[test]
+fn variables_without_bytecode_cast_no_doubt_on_internal_objects() {
+    let (target, report) = case("method_procs", "0.02");
+    let names: Vec<&str> = report.owners.iter().flatten().map(|it| it.owner.as_str()).collect();
+    for name in ["(imemo_env)", "(imemo_iseq)", "(imemo_ment)"] {
+        assert!(names.contains(&name), "{name} of {names:?}");
+    }
+    assert!(target.finish());
+}

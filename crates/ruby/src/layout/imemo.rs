@@ -111,7 +111,8 @@ impl Samples {
 pub(crate) struct ImemoTypes(Table);
 
 impl ImemoTypes {
-    /// The types of the interpreter's release, if the `samples` agree with them; numbers otherwise.
+    /// The types of the interpreter's release, if the `samples` agree with them. Otherwise the table is that of another
+    /// release, so only types that samples confirm keep their names; the others are numbers.
     pub(crate) fn verify(
         context: &Context<'_>,
         slots: &[Slot],
@@ -121,16 +122,23 @@ impl ImemoTypes {
         let is_late = context.basics.interpreter.has_late_imemo_types();
         let verifier =
             Verifier { context, slots, classes, table: if is_late { FROM_4_0 } else { UP_TO_3_4 } };
-        if samples.by_number.iter().all(Vec::is_empty) || verifier.accepts(samples) {
-            return (Self(verifier.table), None);
+        let agreements: [_; TYPES] =
+            std::array::from_fn(|number| verifier.agreement(samples, number));
+        let table = verifier.table;
+        let is_confirmed = |number: usize| agreements[number] == Some(true);
+        let is_whole = !agreements.contains(&Some(false))
+            && (0..TYPES).all(|number| !ALWAYS.contains(&table[number]) || is_confirmed(number));
+        if samples.by_number.iter().all(Vec::is_empty) || is_whole {
+            return (Self(table), None);
         }
         let fields = verifier.find_fields(samples);
-        let types = std::array::from_fn(|number| match Some(number) == fields {
-            true => Fields,
-            false => Number(number as u8),
+        let types = std::array::from_fn(|number| match table[number] {
+            _ if Some(number) == fields => Fields,
+            it if is_confirmed(number) => it,
+            _ => Number(number as u8),
         });
-        let what = "the types of Ruby's internal objects differ from those of its version: they are \
-                    shown by number, and their memory counts as ruby.vm";
+        let what = "some types of Ruby's internal objects differ from those of its version: types that could not be \
+                    confirmed are shown by number, and their memory counts as ruby.vm";
         (Self(types), Some(Finding::general(Severity::Warning, what)))
     }
 
@@ -154,24 +162,15 @@ struct Verifier<'a> {
 }
 
 impl Verifier<'_> {
-    /// Returns true if objects of each number look like their type and like no other, and there are
-    /// some of the types that every Ruby has.
-    fn accepts(&self, samples: &Samples) -> bool {
-        let mut confirmed = 0;
-        for (number, &it) in self.table.iter().enumerate() {
-            let all = &samples.by_number[number];
-            let samples = samples.of(number);
-            let looks = self.look_like(samples, number, it);
-            match looks.or_else(|| self.look_like(all, number, it)) {
-                Some(false) => return false,
-                Some(true) => confirmed += usize::from(ALWAYS.contains(&it)),
-                None => {}
-            }
-            if self.look_like_another(samples, number, it) {
-                return false;
-            }
+    /// Returns true if objects of this number look like their type in the table and like no other, false if they do not,
+    /// and `None` if that is unknown.
+    fn agreement(&self, samples: &Samples, number: usize) -> Option<bool> {
+        let it = self.table[number];
+        let (all, samples) = (&samples.by_number[number], samples.of(number));
+        if self.look_like_another(samples, number, it) {
+            return Some(false);
         }
-        confirmed == ALWAYS.len()
+        self.look_like(samples, number, it).or_else(|| self.look_like(all, number, it))
     }
 
     /// Returns true if objects of this number look like another type than `than`.
@@ -204,8 +203,13 @@ impl Verifier<'_> {
         let [_, first, second, third, fourth] = sample.words;
         let is = |word, it| self.number_at(word).is_some_and(|number| self.table[number] == it);
         Some(match it {
-            // The bytecode, the end of the variables, and these.
-            Env => is(first, Iseq) && self.is_private(third),
+            // The bytecode (frames of functions in C have none), the end of the variables, these, and their number.
+            Env => {
+                let before_end = second.wrapping_sub(third);
+                (first == 0 || is(first, Iseq))
+                    && self.is_private(third)
+                    && (8..8 * u64::from(fourth as u32)).contains(&before_end)
+            }
             // The defining class, the definition (malloc'ed), the name, the owner.
             Ment => self.is_private(second) && self.is_class(fourth),
             // The object that wraps it for programs, usually 0, and its body.
