@@ -11,6 +11,12 @@ impl Interpreter {
         !self.is_at_least(3, 1)
     }
 
+    /// Entries of lists of subclasses refer to the entry before them, too (`rb_subclass_entry` of internal/class.h, from 3.1).
+    #[must_use]
+    pub fn has_previous_subclass(&self) -> bool {
+        self.is_at_least(3, 1)
+    }
+
     /// The JIT compiler's address space reaches beyond its code (YJIT in Rust, from 3.2).
     pub(crate) fn reserves_code(&self) -> bool {
         self.is_at_least(3, 2)

@@ -14,6 +14,13 @@ fn case(name: &str, scale: &str) -> (Target, Report) {
     (target, report)
 }
 
+/// The number of objects of a class, and of those that are called garbage.
+fn garbage(report: &Report, class: &str) -> (u64, u64) {
+    let (objects, roots) = retained(report, class);
+    let garbage = roots.iter().filter(|(path, _)| path.is_none()).map(|(_, objects)| objects).sum();
+    (objects, garbage)
+}
+
 /// Variables that a block inside a block captured were called garbage, with high confidence.
 #[test]
 fn closures_retain_the_variables_of_all_blocks_around_them() {
@@ -47,6 +54,36 @@ fn variables_without_bytecode_cast_no_doubt_on_internal_objects() {
     let names: Vec<&str> = report.owners.iter().flatten().map(|it| it.owner.as_str()).collect();
     for name in ["(imemo_env)", "(imemo_iseq)", "(imemo_ment)"] {
         assert!(names.contains(&name), "{name} of {names:?}");
+    }
+    assert!(target.finish());
+}
+
+/// Garbage was retained by "Rational → Class × 5".
+#[test]
+fn lists_of_subclasses_retain_no_classes() {
+    let (target, report) = case("weak_subclasses", "0.5");
+    let (instances, of_instances) = garbage(&report, "Base");
+    assert_eq!(instances, target.number("objects"));
+    assert!(of_instances * 20 >= instances * 19, "{of_instances} of {instances}");
+    let (classes, of_classes) = garbage(&report, "Class");
+    let truth = target.number("classes");
+    assert!(classes > truth && of_classes * 20 >= truth * 19, "{of_classes} of {classes}");
+    assert!(target.finish());
+}
+
+/// The classes, methods and blocks of OpenStructs were retained by the class OpenStruct, through its list of subclasses.
+#[test]
+fn singleton_classes_are_retained_by_their_objects() {
+    let (target, report) = case("ostruct", "0.2");
+    if target.truth["ruby_version"].as_str().is_some_and(|version| version < "3") {
+        return testkit::skip("up to Ruby 2.7, an OpenStruct defines methods when they are called");
+    }
+    let path = "REPORT_ROWS → Array → OpenStruct";
+    for class in ["OpenStruct", "Class", "Proc"] {
+        let (objects, roots) = retained(&report, class);
+        let root = roots[0].0.as_deref().unwrap_or("(garbage)");
+        let is_right = root.starts_with(path) && roots[0].1 >= target.number("objects");
+        assert!(is_right, "{class}: {objects}, {roots:?}");
     }
     assert!(target.finish());
 }

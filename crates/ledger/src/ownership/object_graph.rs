@@ -122,7 +122,7 @@ impl<'a> ObjectGraph<'a> {
             }
         }
         named_in_classes.sort_by_key(|&(class, _)| class);
-        let weak = WeakReferences::find(pointers, table, trace);
+        let weak = WeakReferences::find(heap, pointers, table, trace);
         let objects = pointers.root_objects.iter().enumerate();
         let mut roots_of_objects: Vec<_> =
             objects.filter_map(|(index, object)| Some(((*object)?, index))).collect();

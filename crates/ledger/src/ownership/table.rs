@@ -45,6 +45,13 @@ impl OwnerTable<'_> {
         }
     }
 
+    /// Returns true for classes and modules as owners.
+    pub(crate) fn is_classes(&self, owner: Owner) -> bool {
+        let Owner::Class(index) = owner else { return false };
+        let is_imemo = |class: &Class| matches!(class.kind, ClassKind::Imemo(_));
+        self.is_of_vm(index) && !self.class(index).is_some_and(is_imemo)
+    }
+
     /// The cause of the memory that objects of this class hold if they wrap a structure.
     pub(crate) fn cause_of_data(&self, class: usize) -> Cause {
         // Garbage may be without a class.

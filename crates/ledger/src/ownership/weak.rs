@@ -7,9 +7,12 @@
 //!   `finalizer_table`. The value of an object that is alive belongs to that object, as the variables of a string do.
 //!   But the GC marks all finalizers: hidden arrays with the procs;
 //! - hash tables of the interpreter whose values are objects that it finds by number: `id_to_obj_tbl`;
+//! - the lists of a class's subclasses, and of the places where a module is included (up to 3.4);
 //! - the keys of WeakKeyMap, which are pointers to references. A value belongs to its key;
 //! - objects whose references are all weak ([`DataType::is_weak`], [`ruby::ImemoType::is_weak`]).
 
+use allocator::HeapMap;
+use capture::length;
 use ruby::{ClassKind, DataType, ObjectSpace, SlotType};
 
 use crate::Cause;
@@ -19,10 +22,15 @@ use crate::ownership::owner::Owner;
 use crate::ownership::table::OwnerTable;
 use crate::ownership::trace::Trace;
 
+/// The size of `rb_subclass_entry` from 3.1 on. Before, it has one word less.
+const SUBCLASS_ENTRY_BYTES: u64 = 24;
+
 /// The weak references of a process.
 pub(crate) struct WeakReferences {
     /// Nodes that retain nothing: the entries of weak hash tables.
     tables: Bits,
+    /// Blocks that do not retain their class: the entries of lists of subclasses.
+    subclasses: Bits,
     /// The values that objects retain as keys of weak hash tables, by key.
     values: Vec<KeyedValue>,
     /// The arrays with the finalizers of objects. They are retained even if the objects are not.
@@ -30,7 +38,12 @@ pub(crate) struct WeakReferences {
 }
 
 impl WeakReferences {
-    pub(crate) fn find(graph: &PointerGraph, table: &OwnerTable<'_>, trace: &Trace) -> Self {
+    pub(crate) fn find(
+        heap: &HeapMap,
+        graph: &PointerGraph,
+        table: &OwnerTable<'_>,
+        trace: &Trace,
+    ) -> Self {
         let mut tables = Bits::new(graph.len());
         for &node in &graph.hash_tables {
             let is_weak = match trace.owner_of(node as usize) {
@@ -54,12 +67,17 @@ impl WeakReferences {
             Keyed::Block(_) => None,
         };
         let finalizers = finalizers.iter().filter_map(slot).collect();
-        Self { tables, values, finalizers }
+        Self { tables, subclasses: subclass_entries(heap, graph, table, trace), values, finalizers }
     }
 
     /// Returns true if a node retains nothing.
     pub(crate) fn is_weak_table(&self, node: u32) -> bool {
         self.tables.contains(node)
+    }
+
+    /// Returns true if a node does not retain the objects that it refers to.
+    pub(crate) fn is_subclass_entry(&self, node: u32) -> bool {
+        self.subclasses.contains(node)
     }
 
     /// Returns true if the object in this slot retains nothing.
@@ -87,6 +105,37 @@ impl WeakReferences {
         let first = self.values.partition_point(|value| value.key < slot);
         self.values[first..].iter().take_while(move |value| value.key == slot).copied()
     }
+}
+
+/// The blocks that are entries of lists of subclasses (`rb_subclass_entry` in class.c): a class, the next entry, and from 3.1
+/// on the previous one, or the list's head. No other memory of classes is as small and refers to one object only, which
+/// is a class, and to other memory.
+fn subclass_entries(
+    heap: &HeapMap,
+    graph: &PointerGraph,
+    table: &OwnerTable<'_>,
+    trace: &Trace,
+) -> Bits {
+    let space = table.space;
+    let mut entries = Bits::new(heap.block_count());
+    let max = heap.usable_bytes_for(SUBCLASS_ENTRY_BYTES);
+    let has_previous = space.interpreter.has_previous_subclass();
+    let is_class = |slot: u32| {
+        let slot = space.slots.get(slot as usize);
+        slot.is_some_and(|it| matches!(it.kind(), SlotType::CLASS | SlotType::ICLASS))
+    };
+    for (number, block) in heap.all_blocks() {
+        let node = number as u32;
+        let is_small = block.state().is_in_use() && length(&heap.header.usable(block)) <= max;
+        let is_of_class = is_small && table.is_classes(trace.owner_of(number));
+        if is_of_class && (graph.has_edges(node) || !has_previous) {
+            let mut slots = graph.slots(node).iter().filter(|slot| !slot.is_uncertain());
+            if slots.next().is_some_and(|slot| is_class(slot.to())) && slots.next().is_none() {
+                entries.insert(node);
+            }
+        }
+    }
+    entries
 }
 
 fn is_hidden_array(space: &ObjectSpace, slot: u32) -> bool {

@@ -141,7 +141,7 @@ impl ObjectGraph<'_> {
         let owner = self.trace.owner_of(node as usize);
         let is_root = self.root_at(node).is_some();
         let is_interpreters = self.trace.cause_of(node as usize) == Cause::RubyVm;
-        if !self.is_behind_structure(node) {
+        if !self.is_behind_structure(node) && !self.weak.is_subclass_entry(node) {
             for slot in self.pointers.slots(node) {
                 if !(is_interpreters && self.named_slots.contains(slot.to())) {
                     let level = if slot.is_uncertain() { Level::Uncertain } else { Level::Named };
@@ -185,8 +185,7 @@ impl ObjectGraph<'_> {
     }
 
     /// Returns true for objects of the interpreter that refer to values of constants and variables because of their
-    /// names (inline caches, bytecode, variables of classes), and for classes: a singleton class refers to its object, and
-    /// lists of subclasses lead to both.
+    /// names (inline caches, bytecode, variables of classes), and for classes: a singleton class refers to its object.
     fn is_interpreters_object(&self, slot: u32, it: Slot) -> bool {
         let class = self.space.classes.get(it.class() as usize);
         match it.kind() {
