@@ -2,6 +2,8 @@
 
 mod paths;
 mod references;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 

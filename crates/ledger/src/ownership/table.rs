@@ -45,6 +45,12 @@ impl OwnerTable<'_> {
         }
     }
 
+    /// Returns true if memory of `part` may belong to `owner`, too: classes, modules and inclusions of modules share tables
+    /// of methods and constants, which may seem to be an internal object's because of a stale word.
+    pub(crate) fn may_share(&self, owner: Owner, part: Owner) -> bool {
+        self.is_classes(owner) && matches!(part, Owner::Class(class) if self.is_of_vm(class))
+    }
+
     /// Returns true for classes and modules as owners.
     pub(crate) fn is_classes(&self, owner: Owner) -> bool {
         let Owner::Class(index) = owner else { return false };

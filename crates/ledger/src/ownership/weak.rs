@@ -145,7 +145,12 @@ fn is_hidden_array(space: &ObjectSpace, slot: u32) -> bool {
 }
 
 /// Returns true for the interpreter's variables and the structures behind them, which it also wraps in objects
-/// (RubyVM). Other objects of Ruby's, such as the jump tables of `case`, retain the keys of their tables.
+/// (RubyVM). Other objects of Ruby's, such as the jump tables of `case` and hidden objects, retain the keys of their tables.
 fn is_interpreters(table: &OwnerTable<'_>, owner: Owner) -> bool {
-    matches!(owner, Owner::Variables(_) | Owner::Data(_)) && table.cause_of(owner) == Cause::RubyVm
+    let may_be = match owner {
+        Owner::Variables(_) => true,
+        Owner::Data(class) => !table.is_internal(class),
+        _ => false,
+    };
+    may_be && table.cause_of(owner) == Cause::RubyVm
 }

@@ -122,7 +122,7 @@ impl ObjectGraph<'_> {
             let to = edge.to();
             let is_area = to as usize >= self.heap.block_count();
             let level = if edge.is_uncertain() { Level::Uncertain } else { Level::Named };
-            if is_area || self.trace.is_of_slot(to, it) || self.is_shared(to) {
+            if is_area || self.is_of_slot(to, it) || self.is_shared(to) {
                 each(self.memory(to), level);
             }
         }
@@ -155,13 +155,14 @@ impl ObjectGraph<'_> {
                 continue;
             }
             let its = self.trace.owner_of(to as usize);
+            let is_own = its == owner || self.table.may_share(owner, its);
             // A block belongs to its owner only: otherwise a path would lead through the interpreter's tables from any
             // object to any other.
             let level = match edge.is_uncertain() {
                 true if is_root => continue,
                 false if is_root => Level::Named,
-                true if its == owner && !self.is_core(owner) => Level::Uncertain,
-                _ if its == owner => Level::Named,
+                true if is_own && !self.is_core(owner) => Level::Uncertain,
+                _ if is_own => Level::Named,
                 false if self.is_shared(to) => Level::Named,
                 // Structures of threads, fibers and the like refer to each other, and name their objects.
                 _ if self.is_core(owner) && self.is_named_within(its) => Level::Threads,
@@ -169,6 +170,16 @@ impl ObjectGraph<'_> {
             };
             each(self.memory(to), level);
         }
+    }
+
+    /// Returns true if objects like the one in this slot own a block. Arrays share their elements with hidden ones.
+    fn is_of_slot(&self, block: u32, slot: Slot) -> bool {
+        let may_share = || {
+            let own = self.trace.code_of_slot(slot).map(|code| self.trace.owner(code));
+            own.is_some_and(|own| self.table.may_share(own, self.trace.owner_of(block as usize)))
+        };
+        let is_array = || slot.kind() == SlotType::ARRAY && self.pointers.is_known(block);
+        self.trace.is_of_slot(block, slot) || is_array() || may_share()
     }
 
     /// Returns true if other owners than the block's own refer to it too, and share it.

@@ -1,0 +1,140 @@
+//! The references of all objects of a live process, compared with those that its GC follows.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use capture::{Address, PATIENCE, freeze};
+use testkit::Target;
+
+use super::{Node, ObjectGraph};
+use crate::Facts;
+use crate::ledger::owners_of;
+
+/// Creates objects of each kind, and prints for every object its address, its kind, and the addresses that
+/// `ObjectSpace.reachable_objects_from` returns.
+const PROGRAM: &str = r##"
+    require "objspace"; require "json"; require "stringio"; require "set"; require "tempfile"; require "monitor"
+    module Refined; refine(String) { def refined; 1; end }; end
+    using Refined
+    class Base; @@variable = [1]; @variable = [2]; def call(value); value; end; alias other call; attr_accessor :a; end
+    class Derived < Base; include Comparable; prepend Enumerable; def call(value); super; end; end
+    Pair = Struct.new(:left, :right)
+    Wide = Struct.new(*(1..90).map { |number| :"m#{number}" })
+    def closures(text = "x" * 100)
+      [1].each do |outer|
+        [2].each do |inner|
+          $kept << proc { outer + inner } << binding << ->(it) { it } << Fiber.new { outer } << Enumerator.new { inner }
+          $kept << Thread.new { Thread.current[:local] = [3]; Thread.current.thread_variable_set(:own, [4]); sleep }
+          Derived.define_method(:"m#{inner}") { text }
+          $kept << (1..).lazy.map { |number| number + outer }.select(&:even?)
+        end
+      end
+    end
+    def matched; "some text" =~ /(t)e/; $kept << $~ << proc { $~ }; end
+    $kept = []
+    closures; matched
+    $kept << Derived.new.method(:call) << Derived.instance_method(:call) << Derived.new.method(:other).unbind
+    $kept << Derived.new.method(:call).to_proc << :upcase.to_proc << method(:puts).to_proc << (method(:p) >> method(:p))
+    $kept << Pair.new([1], "a" * 99) << Wide.new(*(1..90).map(&:to_s)) << Set[[1], "b"] << { a: [1] } << (1..50).to_h { |it| [it.to_s, [it]] }
+    $kept << {}.compare_by_identity.merge!("a".dup => [1]) << Hash.new { |hash, key| hash[key] = [key] } << ([1]..[2])
+    $kept << "text".dup.tap { |it| it.instance_variable_set(:@generic, [5]) } << ("y" * 5000)[10..] << (2**900) << Rational(2**70, 3)
+    $kept << Object.new.tap { |it| def it.singleton; 1; end } << Base.new.tap { |it| 20.times { |n| it.instance_variable_set("@v#{n}", [n]) } }
+    $kept << Mutex.new << Monitor.new << ConditionVariable.new << Queue.new.tap { |it| it << [6] } << SizedQueue.new(3).tap { |it| it << [7] }
+    $kept << StringIO.new("z" * 300) << Tempfile.new << Random.new << Time.now << Exception.new("e") << (raise("kept") rescue $!)
+    $kept << ObjectSpace::WeakMap.new.tap { |it| it[$kept[0]] = $kept[1] } << TracePoint.new(:raise) { $kept } << Class.new(Base) << Module.new
+    $kept << [1, 2].each << [1, 2].each_with_index.tap(&:next) << "abc".each_char.tap(&:next) << /(a)#{"b"}/
+    $kept << Complex(1, 2.5) << Data.define(:a).new(a: [1]) if defined?(Data) && Data.respond_to?(:define)
+    at_exit { $kept }; ObjectSpace.define_finalizer($kept[0], proc { $kept }); autoload :Missing, "/nowhere"
+    Thread.pass until $kept.grep(Thread).all? { |it| it.status == "sleep" }
+    4.times { GC.start }
+    GC.disable
+    dump = File.open("#{PATH}.dump", "w+")
+    ObjectSpace.dump_all(output: dump); dump.flush
+    # In a child, since `$~` and the like would change.
+    Process.wait(fork do
+      File.open(PATH, "w") do |file|
+        File.foreach(dump.path) do |line|
+          object = JSON.parse(line.scrub) rescue next
+          next unless object["address"]
+          kind = object["imemo_type"] || object["struct"] || object["type"]
+          file.puts [object["address"], kind.tr(" ", "_"), *object["references"]].join(" ")
+        end
+      end
+      File.delete(dump.path)
+      exit!
+    end)
+    puts "ready {}"; $stdout.flush; $stdin.read
+"##;
+
+/// One reference in this many may be missing: a stale word may make a table of methods or constants seem to belong to another
+/// object.
+const REFERENCES_PER_MISSING: u32 = 100;
+/// Kinds of objects whose references are all found.
+const COMPLETE: [&str; 10] =
+    ["ARRAY", "HASH", "STRUCT", "OBJECT", "env", "proc", "binding", "method", "iseq", "enumerator"];
+
+/// Returns true for references that are left out on purpose. Those to values of constants and variables are, too, since
+/// their names lead to these.
+fn is_left_out(from: &str, to: &str) -> bool {
+    let is_weak =
+        ["callcache", "weakmap", "weakkeymap", "subclasses"].contains(&from) || to == "callcache";
+    // Pointers to threads retain nothing, and the stack of the running thread has changed since the dump.
+    is_weak || ["fiber", "VM/thread", "ractor"].contains(&from)
+}
+
+fn address(text: &str) -> Option<Address> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok().map(Address)
+}
+
+/// The slots that the object in a slot refers to, by memory of its own, names and tables.
+fn referents(graph: &ObjectGraph<'_>, slot: u32) -> HashSet<u32> {
+    let (mut found, mut visited) = (HashSet::new(), HashSet::new());
+    let mut queue = vec![Node::Slot(slot)];
+    while let Some(node) = queue.pop() {
+        graph.of_node(node, |to, _| match graph.node(to) {
+            Node::Slot(to) => _ = found.insert(to),
+            memory if visited.insert(memory) => queue.push(memory),
+            _ => {}
+        });
+    }
+    found
+}
+
+#[test]
+fn objects_refer_to_all_objects_that_the_collector_finds_behind_them() {
+    let file = tempfile::NamedTempFile::new_in("/tmp").unwrap();
+    let path = file.path().display();
+    let target = Target::ruby(&PROGRAM.replace("PATH", &format!("'{path}'")));
+    let frozen = freeze(target.pid(), PATIENCE).unwrap();
+    let facts = Facts::read(frozen.image(), true);
+    frozen.thaw().unwrap();
+    let owners = owners_of(&facts);
+    let graph = owners.object_graph().unwrap();
+    let truth = std::fs::read_to_string(file.path()).unwrap();
+    let slot_of = |text: &str| graph.space.slot_at(address(text)?);
+    let mut kinds: HashMap<u32, &str> = HashMap::new();
+    for line in truth.lines() {
+        let mut words = line.split(' ');
+        if let (Some(slot), Some(kind)) = (words.next().and_then(slot_of), words.next()) {
+            kinds.insert(slot, kind);
+        }
+    }
+    let of = |slot: u32| kinds.get(&slot).copied().unwrap_or_default();
+    let (mut count, mut missing) = (0, BTreeMap::<_, u32>::new());
+    for line in truth.lines() {
+        let mut words = line.split(' ');
+        let Some(slot) = words.next().and_then(slot_of) else { continue };
+        let found = referents(&graph, slot);
+        for to in words.skip(1).filter_map(slot_of).filter(|&to| to != slot) {
+            count += 1;
+            let is_named = graph.named_slots.contains(to);
+            if !found.contains(&to) && !is_named && !is_left_out(of(slot), of(to)) {
+                *missing.entry((of(slot), of(to))).or_default() += 1;
+            }
+        }
+    }
+    assert!(count > 20_000, "{count}");
+    let sum: u32 = missing.values().sum();
+    let is_complete = missing.keys().all(|(from, _)| !COMPLETE.contains(from));
+    assert!(is_complete && sum * REFERENCES_PER_MISSING <= count, "{sum} of {count}: {missing:?}");
+    assert!(target.finish());
+}
