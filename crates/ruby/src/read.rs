@@ -100,7 +100,7 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
     let Classes { mut classes, names, imemo_types, mut findings } =
         classes::resolve(&context, &mut read, depth)?;
     let (data_types, data_objects, shortcoming) =
-        read.data.resolve(image, &read.slots, &mut classes);
+        read.data.resolve(image, &mut read.slots, &mut classes);
     findings.extend(shortcoming);
     findings.extend(read.unknown_layouts);
     findings.extend(remarks(&read.counts, image));

@@ -87,3 +87,21 @@ fn singleton_classes_are_retained_by_their_objects() {
     }
     assert!(target.finish());
 }
+
+/// The memory of objspace's tracing belonged to "2 Object", one of which was ENV.
+#[test]
+fn structures_behind_the_class_object_are_named_by_their_type() {
+    let (target, report) = case("traced_allocations", "0.1");
+    let version = target.truth["ruby_version"].as_str().unwrap();
+    if version < "3.1" {
+        return testkit::skip("this Ruby has no object for the tracing of allocations");
+    }
+    let owners = report.owners.as_ref().unwrap();
+    let tracer = owners.iter().find(|owner| owner.owner == "ObjectTracing/allocation_info_tracer");
+    let tracer = tracer.unwrap_or_else(|| panic!("{owners:#?}"));
+    let bytes = tracer.exclusive_bytes + tracer.shared_bytes;
+    assert_eq!((tracer.objects, tracer.kind.as_str()), (1, "class"));
+    // From 3.4 on the object does not refer to the entries.
+    assert!(version >= "3.4" || bytes >= target.number("objects") * 72, "{tracer:?}");
+    assert!(target.finish());
+}

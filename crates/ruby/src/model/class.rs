@@ -9,13 +9,13 @@ pub struct Class {
     /// Its kind.
     pub kind: ClassKind,
     /// Its name; `None` for anonymous classes and for classes that have no name yet. Kinds of
-    /// objects without a class have theirs in parentheses: `(T_STRING)`, `(imemo_iseq)`.
+    /// objects without a class have theirs in parentheses: `(T_STRING)`, `(imemo_iseq)`. T_DATA objects of the class Object
+    /// have the name of their type: `ENV`, `ObjectTracing/allocation_info_tracer`.
     pub name: Option<String>,
     /// The type of its T_DATA objects, an index into
     /// [`ObjectSpace::data_types`](crate::ObjectSpace::data_types); `None` if it has no such
     /// objects, or their type is unknown. If its objects differ, this is the type of most of them,
     /// and [`ObjectSpace::data_objects`](crate::ObjectSpace::data_objects) has the type of each.
-    /// (ENV is an Object, and T_DATA from 2.7 on.)
     pub data_type: Option<u32>,
 }
 

@@ -76,12 +76,13 @@ impl Signatures {
         }
     }
 
-    /// Finds the types of all objects, and gives each class the type of most of its objects.
+    /// Finds the types of all objects, and gives each class the type of most of its objects. Objects of the class Object get
+    /// classes of their own, which have the names of their types.
     pub(crate) fn resolve(
         self,
         image: &Image<'_>,
-        slots: &[Slot],
-        classes: &mut [Class],
+        slots: &mut [Slot],
+        classes: &mut Vec<Class>,
     ) -> (Vec<DataType>, DataObjects, Option<Finding>) {
         let Self { all, mut objects, .. } = self;
         if objects.slots.is_empty() {
@@ -101,6 +102,7 @@ impl Signatures {
         for signature in &mut objects.types {
             *signature = meant.get(*signature as usize).copied().unwrap_or(DataObjects::NO_TYPE);
         }
+        split_object(&types, &objects, slots, classes);
         give_classes_their_types(&objects, slots, classes);
         (types, objects, None)
     }
@@ -193,6 +195,30 @@ fn has_known_types<'t>(
         met += 1;
     }
     met > 0
+}
+
+/// Splits the class Object by type: C code uses it as a dummy for structures that programs hardly see.
+fn split_object(
+    types: &[DataType],
+    objects: &DataObjects,
+    slots: &mut [Slot],
+    classes: &mut Vec<Class>,
+) {
+    let is_object = |class: &Class| class.name.as_deref() == Some("Object");
+    let Some(object) = classes.iter().position(is_object) else { return };
+    let mut known: HashMap<u32, u32> = HashMap::new();
+    for (slot, data_type) in objects.iter() {
+        let own = slots.get_mut(slot as usize).filter(|it| it.class() as usize == object);
+        let name = data_type.and_then(|it| Some((it, types.get(it as usize)?.name.as_ref()?)));
+        let (Some(own), Some((data_type, name))) = (own, name) else { continue };
+        let class = *known.entry(data_type).or_insert_with(|| {
+            classes.push(Class { name: Some(name.clone()), ..classes[object].clone() });
+            classes.len() as u32 - 1
+        });
+        if class < Slot::NO_CLASS {
+            *own = own.with_class(class);
+        }
+    }
 }
 
 /// Gives each class the type of most of its objects. Types differ only if a class also represents anonymous subclasses
