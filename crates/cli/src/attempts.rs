@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use capture::live::on_a_thread_of_its_own;
+use capture::proc::ControlGroup;
 use capture::{Image, PauseFactors, ProcessState, Target, Thawed, both};
 use formats::{Capture, CaptureMethod, Unread, milliseconds};
 use inferior::{EndedCopy, ForkPlan, ForkedCopy, MemoryLimits, Refusal};
@@ -30,8 +31,8 @@ const WALK_PER_HEAP: Duration = Duration::from_micros(50);
 const WALK_PER_THREAD: Duration = Duration::from_micros(350);
 const WALK_PER_MAPPING: Duration = Duration::from_micros(4);
 
-/// The limit of a pause unless the user sets one: a constant part, a part for each resident GiB, and the largest value. A
-/// major GC of a process full of objects takes about 350 ms for each GiB, and a forked copy 8 to 30 ms (docs/effects.md).
+/// The limit of a pause unless the user sets one: a constant part, a part for each resident GiB, and the largest value.
+/// docs/effects.md has the pauses of major collections beside it.
 const MAX_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE_PER_GIB: Duration = Duration::from_millis(25);
 const LARGEST_MAX_PAUSE: Duration = Duration::from_millis(500);
@@ -89,19 +90,23 @@ pub(crate) fn take_and_try(
     let alone = one_at_a_time();
     let started = Instant::now();
     let examination = Examination::new(target, how, detail, call);
-    check_room(target, examination.own_bytes)?;
+    check_room(target.pid(), target.control_groups(), examination.own_bytes)?;
     let captured = examination.capture(started);
     drop(alone);
     interruption::wait_if_requested();
     captured
 }
 
-/// Returns an error if the limits of the target do not leave room for `own_bytes` of rbloat's own memory.
-pub(crate) fn check_room(target: &Target, own_bytes: u64) -> Result<(), Failure> {
-    let limits = MemoryLimits::of(target);
-    match limits.room_bytes(0) {
-        Some(room_bytes) if limits.room_bytes(own_bytes) == Some(0) => {
-            Err(Failure::NoRoom { pid: target.pid(), own_bytes, room_bytes })
+/// Returns an error if the limits that rbloat shares with process `pid`, which is in these control groups, do not leave room for
+/// `own_bytes` of its own memory.
+pub(crate) fn check_room(
+    pid: i32,
+    groups: Option<&[ControlGroup]>,
+    own_bytes: u64,
+) -> Result<(), Failure> {
+    match MemoryLimits::of(groups).own_room_bytes() {
+        Some(room_bytes) if room_bytes <= own_bytes => {
+            Err(Failure::NoRoom { pid, own_bytes, room_bytes })
         }
         _ => Ok(()),
     }

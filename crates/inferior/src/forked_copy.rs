@@ -118,9 +118,9 @@ impl ForkPlan {
         signal: i32,
         own_bytes: u64,
     ) -> Result<Self, Refusal> {
-        let limits = MemoryLimits::of(target);
+        let limits = MemoryLimits::of(target.control_groups());
         if !limits.are_known() {
-            return Err(Refusal::UnknownLimit);
+            return Err(unknown_limit());
         }
         let mut scarce = None;
         if let Some(room_bytes) = limits.room_bytes(own_bytes) {
@@ -143,6 +143,19 @@ impl ForkPlan {
         let clone = self.functions.clone_call(CLONE_FLAGS);
         let [wait, sigreturn] = reaping_calls(&self.functions);
         [clone, wait, SystemCall::any(libc::SYS_exit_group), sigreturn]
+    }
+}
+
+/// Returns the reason why the control groups were not found. The search has some files open at the same time.
+fn unknown_limit() -> Refusal {
+    const OPEN_FILES: usize = 8;
+    let files = (0..OPEN_FILES).map(|_| fs::File::open("/proc/self/stat"));
+    match files.collect::<Result<Vec<_>, _>>().map_err(|error| error.raw_os_error()) {
+        Err(Some(libc::EMFILE)) => {
+            let step = "find the control group of the process";
+            Refusal::TraceFailed { step, errno: Some(Errno::EMFILE) }
+        }
+        _ => Refusal::UnknownLimit,
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use capture::Target;
 use capture::live::RealTimePriority;
 use capture::proc::{self, ControlGroup, MemoryCounts};
 
@@ -38,15 +37,14 @@ pub struct MemoryLimits {
 }
 
 impl MemoryLimits {
-    /// The limits of the target.
+    /// The limits of a process in these control groups; `None` if they could not be found.
     #[must_use]
-    pub fn of(target: &Target) -> Self {
+    pub fn of(groups: Option<&[ControlGroup]>) -> Self {
         let own = proc::control_groups(std::process::id().cast_signed());
         let with_us = |group: &ControlGroup| {
             let is_ours = own.as_ref().is_none_or(|own| own.contains(group));
             (group.clone(), is_ours)
         };
-        let groups = target.control_groups();
         Self { groups: groups.map(|groups| groups.iter().map(with_us).collect()) }
     }
 
@@ -60,12 +58,26 @@ impl MemoryLimits {
     /// up count as room.
     #[must_use]
     pub fn room_bytes(&self, own_bytes: u64) -> Option<u64> {
+        let on_machine = proc::available_bytes().map(|room| room.saturating_sub(own_bytes));
+        self.rooms(own_bytes).into_iter().chain(on_machine).min()
+    }
+
+    /// The same for each control group with a limit.
+    fn rooms(&self, own_bytes: u64) -> Vec<u64> {
         let in_groups = self.groups.iter().flatten().filter_map(|(group, is_ours)| {
             let room = group.room_bytes()?;
             Some(if *is_ours { room.saturating_sub(own_bytes) } else { room })
         });
-        let on_machine = proc::available_bytes().map(|room| room.saturating_sub(own_bytes));
-        in_groups.chain(on_machine).min()
+        in_groups.collect()
+    }
+
+    /// Returns the bytes that rbloat itself can allocate before the kernel kills a process: the minimum over the control groups that
+    /// it shares with the process, and the machine. `None` if neither is known.
+    #[must_use]
+    pub fn own_room_bytes(&self) -> Option<u64> {
+        let shared = self.groups.iter().flatten().filter(|(_, is_ours)| *is_ours);
+        let in_groups = shared.filter_map(|(group, _)| group.room_before_kill_bytes());
+        in_groups.chain(proc::available_bytes()).min()
     }
 }
 
@@ -120,9 +132,12 @@ impl MemoryGuard {
         let ended = Arc::clone(&ended_copy);
         let thread = std::thread::Builder::new().spawn(move || {
             let _priority = RealTimePriority::raise();
+            let limited = limits.rooms(0).len();
             while stopped.recv_timeout(BETWEEN_CHECKS) == Err(RecvTimeoutError::Timeout) {
                 let is_scarce = |left| left < room_bytes / RESERVE;
-                if limits.room_bytes(0).is_some_and(is_scarce) {
+                // A group whose files cannot be read any more may be full.
+                let is_blind = limits.rooms(0).len() < limited;
+                if is_blind || limits.room_bytes(0).is_some_and(is_scarce) {
                     ended.store(true, Ordering::SeqCst);
                     copy.kill();
                     return;

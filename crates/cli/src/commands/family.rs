@@ -161,9 +161,10 @@ impl Processes {
     /// Fails if the memory limit leaves too little room for rbloat's own memory: this part of the sum of RSS.
     fn check_room(&self, part: u64) -> Result<(), Failure> {
         let resident: u64 = self.members.iter().map(|it| it.rss_bytes).sum();
-        self.members
-            .iter()
-            .try_for_each(|it| attempts::check_room(&Target::open(it.pid)?, resident / part))
+        self.members.iter().try_for_each(|it| {
+            let groups = proc::control_groups(it.pid);
+            attempts::check_room(it.pid, groups.as_deref(), resident / part)
+        })
     }
 
     fn parent(&self, member: &Member) -> Option<usize> {

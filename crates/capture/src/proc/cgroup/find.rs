@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::{ControlGroup, HIERARCHIES, Hierarchy, Identity, PROCESSES, folders_in};
+use super::{ControlGroup, GroupId, HIERARCHIES, Hierarchy, PROCESSES, folders_in, open_folder};
+use crate::Error;
 use crate::proc::memory::number_after;
 use crate::proc::read;
-use crate::{Error, Sysroot};
 
 /// The most folders that are searched for a process.
 const MAX_FOLDERS: usize = 1 << 14;
@@ -127,7 +127,9 @@ pub(super) fn levels(pid: i32) -> Option<Vec<ControlGroup>> {
         }
         Err(_) => return None,
     };
-    let Some((hierarchy, path)) = group_of_memory(&lines) else { return Some(vec![]) };
+    let Some((hierarchy, path)) = group_of_memory(&lines).filter(|_| !is_disabled()) else {
+        return Some(vec![]);
+    };
     let sought = Sought::new(pid, hierarchy, path, is_genuine)?;
     let mut best = Vec::new();
     // Ours are the usual ones. Those of others may begin further up.
@@ -143,6 +145,15 @@ pub(super) fn levels(pid: i32) -> Option<Vec<ControlGroup>> {
         }
     }
     Some(best).filter(|levels| !levels.is_empty())
+}
+
+/// Returns true if the kernel was started with `cgroup_disable=memory`, as some are on small boards.
+fn is_disabled() -> bool {
+    let controllers = fs::read_to_string("/proc/cgroups").unwrap_or_default();
+    controllers.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        fields.next() == Some("memory") && fields.last() == Some("0")
+    })
 }
 
 /// Returns the hierarchy that counts memory, and the path of the group in it, from the lines of /proc/PID/cgroup.
@@ -171,10 +182,9 @@ impl Sought {
 
     /// Returns the group and those above it, as far as one of the mounts of a process with this root shows them.
     pub(super) fn levels(&self, mountinfo: &[u8], root: Option<&Path>) -> Vec<ControlGroup> {
-        let sysroot = Sysroot::open(root);
         let in_mount = |mount: Mount| {
             let open = |folder: &Path| {
-                let found = sysroot.find(folder).ok()?;
+                let found = open_folder(root, folder)?;
                 (self.is_genuine)(found.as_fd(), mount.id, self.hierarchy).then_some(found)
             };
             let (unknown, names) = self.path.below(&mount.root)?;
@@ -184,9 +194,9 @@ impl Sought {
             }
             let level = |level: &Path| {
                 let folder = mount.point.join(level);
-                let identity = Identity::of(open(&folder)?.as_fd())?;
+                let id = GroupId::of(open(&folder)?.as_fd())?;
                 let root = root.map(Path::to_owned);
-                Some(ControlGroup { hierarchy: self.hierarchy, root, folder, identity })
+                Some(ControlGroup { hierarchy: self.hierarchy, root, folder, id })
             };
             // A level that cannot be opened may have a limit.
             path.ancestors().map(level).collect::<Option<Vec<_>>>()

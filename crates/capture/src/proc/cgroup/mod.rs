@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use super::memory::number_after;
 use super::read;
+use rustix::fs::{Mode, OFlags};
+
 use crate::Sysroot;
 use crate::text::one_line;
 use find::{GroupPath, Mount};
@@ -94,12 +96,12 @@ pub struct ControlGroup {
     /// The root of the process in whose mounts the folder is; `None` for our own.
     root: Option<PathBuf>,
     folder: PathBuf,
-    identity: Identity,
+    id: GroupId,
 }
 
 impl PartialEq for ControlGroup {
     fn eq(&self, other: &Self) -> bool {
-        self.identity == other.identity
+        self.id == other.id
     }
 }
 
@@ -107,12 +109,12 @@ impl Eq for ControlGroup {}
 
 /// The kernel's name of a group: the device and the inode of its folder, the same in all mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
+struct GroupId {
     device: u64,
     inode: u64,
 }
 
-impl Identity {
+impl GroupId {
     fn of(folder: BorrowedFd<'_>) -> Option<Self> {
         let found = rustix::fs::fstat(folder).ok()?;
         Some(Self { device: found.st_dev, inode: found.st_ino })
@@ -149,20 +151,20 @@ impl ControlGroup {
     }
 
     fn at_folder(folder: PathBuf) -> Option<Self> {
-        let found = Sysroot::open(None).find(&folder).ok()?;
+        let found = open_folder(None, &folder)?;
         let hierarchy = HIERARCHIES.iter().find(|hierarchy| hierarchy.has(found.as_fd()))?;
-        Some(Self { hierarchy, root: None, folder, identity: Identity::of(found.as_fd())? })
+        Some(Self { hierarchy, root: None, folder, id: GroupId::of(found.as_fd())? })
     }
 
     /// Returns true if no group is above this one.
     fn is_top(&self) -> bool {
-        self.identity.inode == ROOT_INODE
+        self.id.inode == ROOT_INODE
     }
 
     /// Opens the folder, if it is still that of this group.
     fn open(&self) -> Option<Folder> {
-        let found = Sysroot::open(self.root.as_deref()).find(&self.folder).ok()?;
-        (Identity::of(found.as_fd()) == Some(self.identity)).then_some(Folder(found))
+        let found = open_folder(self.root.as_deref(), &self.folder)?;
+        (GroupId::of(found.as_fd()) == Some(self.id)).then_some(Folder(found))
     }
 
     /// Returns the memory of the group; `None` if it does not count memory.
@@ -171,12 +173,22 @@ impl ControlGroup {
         self.hierarchy.memory(&self.open()?.path())
     }
 
-    /// Returns the bytes that can still be allocated before the limit is reached; `None` without a limit. Reads no more than it
+    /// Returns the bytes that can still be allocated before a limit is reached; `None` without a limit. Reads no more than it
     /// must, since a forked copy is ended in time only if this is quick.
     #[must_use]
     pub fn room_bytes(&self) -> Option<u64> {
+        self.room_below(self.hierarchy.limits)
+    }
+
+    /// Returns the bytes that can still be allocated before the kernel kills a process; `None` without such a limit.
+    #[must_use]
+    pub fn room_before_kill_bytes(&self) -> Option<u64> {
+        self.room_below(&self.hierarchy.limits[..1])
+    }
+
+    fn room_below(&self, limits: &[&str]) -> Option<u64> {
         let folder = self.open()?;
-        let limit = self.hierarchy.limit_bytes(&folder.path())?;
+        let limit = limit_bytes(limits, &folder.path())?;
         let [usage, cache] = self.hierarchy.usage_and_cache(&folder.path())?;
         Some(limit.saturating_sub(usage.saturating_sub(cache)))
     }
@@ -249,6 +261,16 @@ impl Folder {
     }
 }
 
+/// Opens a folder below the root of a process, or below our own. The caller checks that it is the folder of a group.
+fn open_folder(root: Option<&Path>, folder: &Path) -> Option<OwnedFd> {
+    if let Ok(found) = Sysroot::open(root).find(folder) {
+        return Some(found);
+    }
+    // Linux before 5.6, or a seccomp filter that does not know openat2(2). A link of the process may lead elsewhere.
+    let path = root.unwrap_or(Path::new("/")).join(folder.strip_prefix("/").ok()?);
+    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
 /// The folders in a folder.
 fn folders_in(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -287,7 +309,7 @@ struct Hierarchy {
     filesystem: &'static str,
     /// The number of the file system, from the kernel's include/uapi/linux/magic.h.
     magic: rustix::fs::FsWord,
-    /// The files with limits, of which the lowest counts.
+    /// The files with limits, of which the lowest counts. At the first one, the kernel kills.
     limits: &'static [&'static str],
     usage: &'static str,
     cache: &'static str,
@@ -341,6 +363,12 @@ fn number_in(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
+/// Returns the lowest limit in these files of the group in the folder `level`, if it has one.
+fn limit_bytes(files: &[&str], level: &Path) -> Option<u64> {
+    let limits = files.iter().filter_map(|file| number_in(&level.join(file)));
+    limits.filter(|&limit| limit < NO_LIMIT).min()
+}
+
 impl Hierarchy {
     /// Returns true if the controller is in a list, separated by commas.
     fn is_among(&self, controllers: &[u8]) -> bool {
@@ -350,12 +378,6 @@ impl Hierarchy {
     /// Returns true if a folder is in a file system of this version.
     fn has(&self, folder: BorrowedFd<'_>) -> bool {
         rustix::fs::fstatfs(folder).is_ok_and(|found| found.f_type == self.magic)
-    }
-
-    /// Returns the limit of the group in the folder `level`, if it has one.
-    fn limit_bytes(&self, level: &Path) -> Option<u64> {
-        let limits = self.limits.iter().filter_map(|file| number_in(&level.join(file)));
-        limits.filter(|&limit| limit < NO_LIMIT).min()
     }
 
     /// Returns the bytes that are charged to the group, and the part in caches of files; `None` if it does not count memory.
@@ -378,7 +400,7 @@ impl Hierarchy {
         };
         Some(GroupMemory {
             usage_bytes,
-            limit_bytes: self.limit_bytes(level),
+            limit_bytes: limit_bytes(self.limits, level),
             cache_bytes,
             oom_kills: number_after(&events, "oom_kill "),
             limit_hits,

@@ -214,6 +214,8 @@ fn a_group_of_either_version_says_use_limit_and_kills() {
         write("memory.high", &format!("{high}\n"));
         let memory = TWO.memory(folder.path()).unwrap();
         assert_eq!(memory.limit_bytes, limit, "{max} {high}");
+        // A group above memory.high had no room for rbloat itself, which was an error.
+        assert_eq!(limit_bytes(&TWO.limits[..1], folder.path()), max.parse().ok(), "{max} {high}");
         assert_eq!(memory.room_bytes(), limit.map(|limit| limit - 850_000), "{max} {high}");
     }
 
