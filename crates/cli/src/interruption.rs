@@ -70,7 +70,7 @@ impl Watch {
     fn start(signals: Arc<Signals>) -> io::Result<Self> {
         let (stop, stopped) = channel();
         let watched = Arc::clone(&signals);
-        let thread = std::thread::Builder::new().spawn(move || {
+        let thread = std::thread::Builder::new().name("signals".into()).spawn(move || {
             while stopped.recv_timeout(BETWEEN_LOOKS) == Err(RecvTimeoutError::Timeout) {
                 if let Ok(Event::Signal { number, .. }) = watched.next(Duration::ZERO) {
                     end(number);

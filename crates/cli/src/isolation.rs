@@ -53,9 +53,9 @@ fn panic_if_requested(pid: i32) {
 pub(crate) fn set_panic_hook() {
     let print_backtrace = take_hook();
     set_hook(Box::new(move |panic| {
-        // A panic of a thread that the examination started is part of it.
-        let is_main = std::thread::current().name() == Some("main");
-        if IS_HERE.get() || (CALLS.load(Ordering::Relaxed) > 0 && !is_main) {
+        // Only the threads that an examination starts have no name, so their panics are part of it.
+        let has_name = std::thread::current().name().is_some();
+        if IS_HERE.get() || (CALLS.load(Ordering::Relaxed) > 0 && !has_name) {
             let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
             *latest = Some(described(panic));
             return;

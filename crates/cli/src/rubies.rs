@@ -8,7 +8,6 @@ use supervise::Pace;
 
 use crate::failure::Failure;
 use crate::process::nearest_ancestor;
-use crate::terminal;
 
 /// A program that has just begun may not have loaded Ruby yet, so it is looked at again after this time.
 const LOADED: Duration = Duration::from_secs(3);
@@ -53,6 +52,7 @@ pub(crate) struct Rubies {
     /// By id, start time, and program.
     known: BTreeMap<(i32, u64, u64), Known>,
     refused: usize,
+    complain: fn(String),
     paces: [Pace; READINGS.len()],
 }
 
@@ -84,8 +84,10 @@ struct Ruby {
 }
 
 impl Rubies {
-    pub(crate) fn new(every: Intervals, group: Option<ControlGroup>) -> Self {
+    /// Reads at these intervals: the processes of a group, or all. `complain` gets a line about each process that cannot be examined.
+    pub(crate) fn new(every: Intervals, group: Option<ControlGroup>, complain: fn(String)) -> Self {
         Self {
+            complain,
             started: Instant::now(),
             group,
             known: BTreeMap::new(),
@@ -152,7 +154,7 @@ impl Rubies {
             });
             let has_loaded = now >= known.seen + LOADED;
             if known.ruby.is_none() && !known.is_settled && (known.seen == now || has_loaded) {
-                known.look(member);
+                known.look(member, self.complain);
                 known.is_settled = has_loaded;
             }
             self.known.insert(key, known);
@@ -205,7 +207,7 @@ impl Rubies {
 
 impl Known {
     /// Finds out whether a process is a Ruby process.
-    fn look(&mut self, member: &Member) {
+    fn look(&mut self, member: &Member, complain: fn(String)) {
         self.is_refused = false;
         match crate::process::ruby(member.pid) {
             Ok(Some(target)) => {
@@ -217,7 +219,8 @@ impl Known {
             }
             Err(Failure::Capture(capture::Error::NotPermitted { .. })) => self.is_refused = true,
             Err(failure) if !failure.is_without_memory() => {
-                terminal::complain(failure.about(member.pid));
+                self.is_refused = true;
+                complain(failure.about(member.pid).to_string());
             }
             _ => {}
         }

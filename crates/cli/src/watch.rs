@@ -243,7 +243,8 @@ impl GrowthWatch {
                 let _ = send.send(Err(refusal));
             }
         };
-        let thread = Some(std::thread::spawn(work));
+        let thread = std::thread::Builder::new().name("watch".into()).spawn(work);
+        let thread = Some(thread.expect("a thread can be started"));
         Ok(Self { is_over, is_wanted, grown, thread })
     }
 

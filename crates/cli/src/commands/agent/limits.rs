@@ -228,7 +228,7 @@ impl Limits {
                 Ok((watched.who, proc::own_thread_cpu_time()))
             })
         };
-        let thread = std::thread::Builder::new().spawn(observe);
+        let thread = std::thread::Builder::new().name("observation".into()).spawn(observe);
         self.observation =
             thread.ok().map(|thread| Observation { stem, place: place.clone(), is_ready, thread });
     }

@@ -104,9 +104,9 @@ impl Observer {
             every, causes_every, owners_every, max_memory, capture, treat, ..
         } = *arguments;
         let treatment = Treatment { above_bytes: arguments.treat_above, ..Treatment::default() };
-        let search = SEARCH_EVERY.min(every);
+        let intervals = Intervals { search: SEARCH_EVERY.min(every), sample: every, exact: every };
         Self {
-            rubies: Rubies::new(Intervals { search, sample: every, exact: every }, group),
+            rubies: Rubies::new(intervals, group, terminal::complain),
             capture,
             started: Instant::now(),
             causes_every,

@@ -101,7 +101,9 @@ impl Pusher {
         let (profiles, waiting) = sync_channel(MAX_WAITING);
         let counts = Counts::default();
         let of_thread = counts.clone();
-        std::thread::Builder::new().spawn(move || client.run(&waiting, &of_thread))?;
+        std::thread::Builder::new()
+            .name("push".into())
+            .spawn(move || client.run(&waiting, &of_thread))?;
         Ok(Self { profiles, counts })
     }
 

@@ -76,9 +76,20 @@ fn answer_connection(stream: &TcpStream, service: &Service) -> io::Result<()> {
     encrypted.flush()
 }
 
+/// The connections that are open.
+static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them, which was counted.
+struct Connection;
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Answers until rbloat ends.
 pub(super) fn serve(listener: &TcpListener, service: &Arc<Service>) {
-    static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
     loop {
         let Ok((stream, _)) = listener.accept() else {
             std::thread::sleep(AFTER_FAILURE);
@@ -86,16 +97,17 @@ pub(super) fn serve(listener: &TcpListener, service: &Arc<Service>) {
         };
         if CONNECTIONS.fetch_add(1, Ordering::Relaxed) < MAX_CONNECTIONS {
             let service = Arc::clone(service);
+            // Dropped with the closure, also if an answer panics or no thread can be started.
+            let connection = Connection;
             let answer = move || {
+                let _connection = connection;
                 // The scraper may have gone.
                 let _ = answer_connection(&stream, &service);
-                CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
             };
-            if std::thread::Builder::new().spawn(answer).is_ok() {
-                continue;
-            }
+            let _ = std::thread::Builder::new().name("answer".into()).spawn(answer);
+        } else {
+            drop(Connection);
         }
-        CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -100,8 +100,8 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<Outcome, Failure> {
 
 /// Begins to read the kernel's figures, on a thread of its own.
 fn start_reading(news: NewsSender) -> std::io::Result<JoinHandle<()>> {
-    let mut rubies = Rubies::new(EVERY, None);
-    std::thread::Builder::new().spawn(move || {
+    let mut rubies = Rubies::new(EVERY, None, drop);
+    std::thread::Builder::new().name("top".into()).spawn(move || {
         loop {
             let wait = rubies.read();
             news.send(News::Processes(rubies.listed(), rubies.refused()));

@@ -75,7 +75,9 @@ impl Worker {
             round: VecDeque::new(),
             round_cost: Duration::ZERO,
         };
-        let thread = std::thread::Builder::new().spawn(move || captures.run(&jobs))?;
+        let thread = std::thread::Builder::new()
+            .name("captures".into())
+            .spawn(move || captures.run(&jobs))?;
         Ok(Self { jobs: sender, thread, shown, capture, news: news.clone() })
     }
 
@@ -101,7 +103,8 @@ impl Worker {
             let answer = answer.map_err(|failure| failure.to_string());
             news.send(News::Done(job.number, answer));
         };
-        std::thread::spawn(watch);
+        let watching = std::thread::Builder::new().name("watch".into()).spawn(watch);
+        watching.expect("a thread can be started");
     }
 }
 
