@@ -104,9 +104,12 @@ impl Mapping {
     }
 }
 
-/// Returns true for the kernel's name of anonymous memory in huge pages of hugetlbfs (MAP_HUGETLB).
+/// The kernel's name of anonymous memory in huge pages of hugetlbfs (MAP_HUGETLB), before ` (deleted)`.
+const HUGETLB_NAME: &[u8] = b"/anon_hugepage";
+
+/// Returns true for this name, which a file may have, too: the flags in smaps decide.
 pub(crate) fn is_hugetlb_name(path: &[u8]) -> bool {
-    path.strip_suffix(b" (deleted)").unwrap_or(path) == b"/anon_hugepage"
+    path.strip_suffix(b" (deleted)").unwrap_or(path) == HUGETLB_NAME
 }
 
 /// The mappings of the target, ascending and disjoint.
@@ -176,6 +179,11 @@ impl Mappings {
         for mapping in &mut self.0 {
             let Some(same) = other.find(mapping.range.start) else { continue };
             mapping.has_bare_frames |= same.has_bare_frames;
+            // Both names are the kernel's for huge pages, but only the flags of the earlier reading prove them.
+            if mapping.is_hugetlb && !same.is_hugetlb && mapping.range == same.range {
+                mapping.backing = same.backing.clone();
+                mapping.is_hugetlb = false;
+            }
             mapping.is_hugetlb |= same.is_hugetlb;
             mapping.swap_bytes = same.swap_bytes;
             mapping.not_inherited |= same.not_inherited;

@@ -348,6 +348,11 @@ fn try_each<T>(
     for (_, tid, _) in candidates {
         let mut stop = match Stop::one_thread(pid, tid, PATIENCE) {
             Ok(stop) => stop,
+            // It stays seized until this thread of ours ends. If another one made an exec now, that would wait for us to notice its
+            // end, and seizing the next thread would wait for the exec.
+            Err(error @ Error::DoesNotStop { .. }) => {
+                return Err(failed("stop a thread of the process")(error));
+            }
             Err(error) => {
                 reason = failed("stop a thread of the process")(error);
                 continue;

@@ -6,8 +6,10 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::LazyLock;
 
 use crate::arch::page_size;
+use crate::proc::kernel_version;
 use crate::{Address, PageState, length};
 
 /// Entries that are read at a time.
@@ -34,6 +36,9 @@ const MARKER: u64 = 31;
 /// userfaultfd's mark of an empty page; the others are poison and a guard page.
 const MARKER_OF_EMPTY_PAGE: u64 = 1;
 const MAX_MARKERS: u64 = 7;
+
+/// True on kernels with guard pages (MADV_GUARD_INSTALL), as of the first use.
+static HAS_GUARDS: LazyLock<bool> = LazyLock::new(|| kernel_version() >= (6, 13));
 
 /// The entry of one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +85,8 @@ impl Entry {
             _ if self.0 & SWAPPED == 0 => None,
             _ if self.0 & GUARD != 0 => Some(PageState::Guard),
             // The first page of a swap device is its header.
-            0 if offset == 0 && !may_be_swapped => Some(PageState::Guard),
+            0 if offset == 0 && !may_be_swapped && *HAS_GUARDS => Some(PageState::Guard),
+            0 if offset == 0 && !may_be_swapped => Some(resident),
             MARKER if offset == MARKER_OF_EMPTY_PAGE => None,
             MARKER if offset <= MAX_MARKERS => Some(PageState::Guard),
             // It migrates, or is a device's: RSS counts it, and a read waits for it.

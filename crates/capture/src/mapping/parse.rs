@@ -9,7 +9,7 @@ use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
-use super::{Backing, Mapping, Mappings, is_hugetlb_name};
+use super::{Backing, HUGETLB_NAME, Mapping, Mappings, is_hugetlb_name};
 use crate::Address;
 use crate::text::one_line;
 
@@ -109,9 +109,14 @@ fn add_detail(line: &[u8], mapping: &mut Mapping) -> Option<()> {
     } else if let Some(value) = line.strip_prefix(b"Swap:") {
         mapping.swap_bytes = bytes(value)?;
     } else if let Some(flags) = line.strip_prefix(b"VmFlags:") {
+        // Any file may have the name of memory in huge pages. Only the flag decides.
+        let has_hugetlb = flags.split(|&byte| byte == b' ').any(|flag| flag == b"ht");
+        if mapping.is_hugetlb && !has_hugetlb {
+            mapping.backing = Backing::File(OsStr::from_bytes(HUGETLB_NAME).into());
+        }
+        mapping.is_hugetlb = has_hugetlb;
         for flag in flags.split(|&byte| byte == b' ') {
             mapping.has_bare_frames |= flag == b"pf";
-            mapping.is_hugetlb |= flag == b"ht";
             mapping.not_inherited |= matches!(flag, b"dc" | b"wf");
         }
     }

@@ -121,6 +121,17 @@ pub fn resident_bytes(pid: i32) -> Result<u64, Error> {
     Ok(found * page_size())
 }
 
+/// Returns the version of the running kernel: the first two numbers of its release.
+pub(crate) fn kernel_version() -> (u32, u32) {
+    version_of(&fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default())
+}
+
+fn version_of(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    let mut number = || numbers.next()?.parse::<u32>().ok();
+    number().zip(number()).unwrap_or((0, 0))
+}
+
 /// The maximum difference between the kernel's fast count of resident memory and the pages of a stopped process.
 pub(crate) struct RssError {
     /// The bytes for any process.
@@ -135,29 +146,25 @@ impl RssError {
         // SAFETY: sysconf takes a number alone.
         let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
         let processors = u64::try_from(processors).unwrap_or(1);
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        Self::of(&release, processors)
+        Self::of(kernel_version(), processors)
     }
 
-    /// The error of a kernel of this release on a machine with so many processors.
+    /// The error of a kernel of this version on a machine with so many processors.
     ///
     /// The kernel counts the pages of files, anonymous pages and pages of shared memory on each processor separately, and adds a
     /// count to the sum when it reaches a batch (lib/percpu_counter.c, `compute_batch_value`). Since Linux 6.16 it sums up
     /// exactly for /proc (`get_mm_counter_sum`). Before Linux 6.2, each thread counted, and added its counts after so many page
     /// faults (`check_sync_rss_stat` in mm/memory.c), each of which maps up to 64 KiB of a file.
-    fn of(release: &str, processors: u64) -> Self {
+    fn of(version: (u32, u32), processors: u64) -> Self {
         const COUNTERS: u64 = 3;
         const MIN_BATCH: u64 = 32;
         const FAULTS: u64 = 66;
         const BYTES_PER_FAULT: u64 = 64 << 10;
-        let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
-        let mut number = || numbers.next()?.parse::<u32>().ok();
-        let release = number().zip(number()).unwrap_or((0, 0));
         let processors = processors.max(1);
         let batches = COUNTERS * processors * MIN_BATCH.max(2 * processors) * page_size();
         Self {
-            fixed_bytes: if release < (6, 16) { batches } else { 0 },
-            bytes_per_thread: if release < (6, 2) { FAULTS * BYTES_PER_FAULT } else { 0 },
+            fixed_bytes: if version < (6, 16) { batches } else { 0 },
+            bytes_per_thread: if version < (6, 2) { FAULTS * BYTES_PER_FAULT } else { 0 },
         }
     }
 
@@ -195,7 +202,7 @@ mod tests {
     /// A process of many threads on Linux 6.1 was reported on with the finding that its rows do not add up.
     #[test]
     fn kernels_that_count_in_threads_are_less_exact() {
-        let error = |release| RssError::of(release, 2).bytes(32, 4 << 30);
+        let error = |release| RssError::of(version_of(release), 2).bytes(32, 4 << 30);
         for exact in ["6.16.0", "6.18.44-fc-v657", "7.0"] {
             assert_eq!(error(exact), 256 * page_size(), "{exact}");
         }
@@ -213,7 +220,7 @@ mod tests {
         for processors in [1, 128, 4096] {
             for release in ["5.10.0", "6.12.0", "6.18.0"] {
                 let rss_bytes = 65536 * page_size();
-                let error = RssError::of(release, processors).bytes(1000, rss_bytes);
+                let error = RssError::of(version_of(release), processors).bytes(1000, rss_bytes);
                 assert!(
                     error < rss_bytes / 5,
                     "{release}: {error} bytes on {processors} processors"

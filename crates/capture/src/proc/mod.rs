@@ -20,11 +20,11 @@ use crate::{Error, Mappings, ProcessInfo, Sysroot};
 
 pub use cgroup::{ControlGroup, GroupMemory, KernelMemory, control_groups, group_memory};
 pub use identity::Identity;
-pub(crate) use memory::RssError;
 pub use memory::resident_bytes;
 pub use memory::{
     MemoryCounts, Rollup, available_bytes, has_huge_pages, memory_pressure, rollup, rss_bytes,
 };
+pub(crate) use memory::{RssError, kernel_version};
 pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
 use stat::{Stat, Status};
 pub use threads::{

@@ -110,6 +110,14 @@ fn backing(name: &[u8]) -> Backing {
     mapping.backing.clone()
 }
 
+/// The process was refused a forked copy, and its pages were taken for huge ones.
+#[test]
+fn a_file_with_the_name_of_huge_pages_is_a_file() {
+    let text = "1000-2000 rw-p 0 fe:01 7 /anon_hugepage\nVmFlags: rd wr mr\n";
+    let mappings = parse(text.as_bytes()).unwrap();
+    assert!(!mappings.0[0].is_hugetlb && mappings.0[0].file().is_some());
+}
+
 #[test]
 fn what_the_kernel_writes_by_itself_must_be_understood() {
     for line in [
