@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capture::{Address, Image, Memory, PATIENCE, PauseFactors, elf, freeze, look};
@@ -423,9 +424,14 @@ fn a_copy_that_takes_longer_than_the_limit_is_used() {
         return testkit::skip("the target may have no userfaultfd, or we may not read it");
     };
     let (examined, plan) = plan(&target).unwrap();
+    let is_over = AtomicBool::new(false);
     let forked = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_readable(&events) {}
+            while !is_readable(&events) {
+                if is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
             // The kernel is making the copy.
             std::thread::sleep(HELD);
             let mut event = [0; 32];
@@ -437,7 +443,10 @@ fn a_copy_that_takes_longer_than_the_limit_is_used() {
                 // On a busy machine it may not begin in time.
                 Ok(Err(refusal)) if !is_readable(&events) && refusal.is_transient() => {}
                 Err(Error::Capture(capture::Error::DoesNotStop { .. })) => {}
-                other => panic!("{:?}", other.map(|copy| copy.map(drop))),
+                other => {
+                    is_over.store(true, Ordering::SeqCst);
+                    panic!("{:?}", other.map(|copy| copy.map(drop)))
+                }
             }
         }
     });

@@ -342,6 +342,9 @@ fn a_freeze_ends_at_its_deadline() {
 /// forked copy, below a verdict on memory that was not read.
 #[test]
 fn a_large_process_is_read_by_default_or_the_verdict_names_the_cheapest_limit() {
+    if !testkit::has_free_memory(5 << 30) {
+        return;
+    }
     let target = Target::ruby(
         "KEPT = 'x' * 3_300_000_000
          puts 'ready {}'
@@ -358,7 +361,13 @@ fn a_large_process_is_read_by_default_or_the_verdict_names_the_cheapest_limit() 
         (status, crate::document::<formats::Report>(document.as_bytes()).capture)
     };
     let (status, default) = capture(&[]);
-    assert_eq!((status, default.method), (Some(0), CaptureMethod::Fork));
+    match default.unread {
+        None => assert_eq!((status, default.method), (Some(0), CaptureMethod::Fork)),
+        // A busy machine, and no right to a real-time priority.
+        Some(unread) => assert!(unread.expected_ms > unread.max_pause_ms, "{unread:?}"),
+    }
+    let limit = default.unread.map_or(125.0, |unread| unread.max_pause_ms);
+    assert!(limit > 120.0, "{limit}");
     let (status, short) = capture(&["--max-pause", "10ms"]);
     let unread = short.unread.unwrap();
     assert_eq!((status, unread.method), (Some(6), CaptureMethod::Fork));
