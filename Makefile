@@ -93,7 +93,7 @@ torture: build ## try to harm processes, thousands of times; fewer times, some p
 	@scripts/torture $(PARTS)
 
 bench: build ## measure reports on a process of 1.3 GiB and on a Rails program, beside gcore
-	@scripts/setup ruby gdb time ruby-railties ruby-activerecord
+	@scripts/setup ruby gdb time ruby-railties ruby-activerecord puma ruby-pg postgresql wrk
 	@scripts/bench
 
 bench-gem: ## hold the gem against its bars, all ways side by side
