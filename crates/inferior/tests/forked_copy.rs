@@ -59,7 +59,7 @@ fn harmless_call(image: &Image<'_>) -> FunctionCall<'static> {
     FunctionCall { function, arguments: &[], system_calls: &[] }
 }
 
-/// Becomes another Ruby program when it is told to.
+/// Becomes another Ruby program when its input has a line.
 const EXECS: &str = "
   Thread.new { sleep }
   puts 'ready {}'; $stdout.flush; $stdin.gets

@@ -5,7 +5,7 @@ use std::io;
 use super::read;
 use crate::Error;
 
-/// What is used of a `stat`, of a process or a thread.
+/// The used fields of a `stat`, of a process or a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) state: char,
@@ -62,7 +62,7 @@ pub(super) fn fields(text: &[u8]) -> Option<impl Iterator<Item = &str>> {
     Some(str::from_utf8(&text[name_end + 2..]).ok()?.split_ascii_whitespace())
 }
 
-/// What is used of a `status`, of a process or a thread. Sizes are in bytes.
+/// The used fields of a `status`, of a process or a thread. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Status {
     /// With a backslash before line breaks and backslashes, as the kernel writes it.

@@ -1,4 +1,4 @@
-//! What one process does to its own name, files and memory neither ends a command nor hides a process, and a defect of rbloat that
+//! The name, files and memory of one process neither end a command nor hide a process, and a defect of rbloat that
 //! one process brings to light is that process's failure.
 
 use std::process::{Command, Output};

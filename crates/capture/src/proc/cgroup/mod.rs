@@ -33,7 +33,7 @@ pub struct GroupMemory {
     /// The number of processes that were killed since the group was created because it was full. `None` if
     /// the kernel does not count them (version 1 before Linux 4.13).
     pub oom_kills: Option<u64>,
-    /// How often the group met its limit, or `memory.high` of version 2, and the kernel had to reclaim memory. `None` if the
+    /// The number of times that the group met its limit, or `memory.high` of version 2, and the kernel had to reclaim memory. `None` if the
     /// kernel does not count that.
     pub limit_hits: Option<u64>,
     /// The time for which at least one process of the group waited for memory (PSI). `None` if the kernel does not count that for
