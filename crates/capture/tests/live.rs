@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use capture::arch::Cpu;
+use capture::proc::wait_until_untraced;
 use capture::{Address, Error, Memory, PATIENCE, elf, freeze, freeze_target, look};
 use testkit::{Target, compile};
 
@@ -233,7 +234,10 @@ fn a_process_that_is_traced_already_is_an_error_and_not_a_hang() {
     let pid = target.pid();
     let second = std::thread::spawn(move || freeze(pid, PATIENCE).map(drop).unwrap_err());
     assert!(matches!(second.join().unwrap(), Error::Traced { .. }));
+    assert!(!wait_until_untraced(pid, Duration::from_millis(10)));
+    let waits = std::thread::spawn(move || wait_until_untraced(pid, Duration::from_hours(1)));
     frozen.thaw().unwrap();
+    assert!(waits.join().unwrap());
     assert!(target.finish());
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use capture::live::on_a_thread_of_its_own;
-use capture::proc::ControlGroup;
+use capture::proc::{ControlGroup, wait_until_untraced};
 use capture::{Image, PauseFactors, ProcessState, Target, Thawed, both};
 use formats::{Capture, CaptureMethod, Unread, milliseconds};
 use inferior::{EndedCopy, ForkPlan, ForkedCopy, MemoryLimits, Refusal};
@@ -17,8 +17,8 @@ use crate::failure::Failure;
 use crate::interruption;
 use crate::source::Detail;
 
-/// The maximum number of captures of a target that changes its heap, has no thread at a safe point, or does not stop in
-/// time.
+/// The maximum number of captures of a target that changes its heap, has no thread at a safe point, does not stop in
+/// time, or is traced by another process.
 const MAX_ATTEMPTS: u32 = 4;
 /// The time between two attempts, in which the target runs.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
@@ -298,6 +298,8 @@ impl<'a> Examination<'a> {
                 Err(failure) => return Err(failure),
             }
             std::thread::sleep(BETWEEN_ATTEMPTS);
+            // Another rbloat, such as an agent, lets it go soon.
+            wait_until_untraced(self.target.pid(), LARGEST_MAX_PAUSE);
         }
     }
 
@@ -446,7 +448,9 @@ fn no_copy(refusal: &Refusal) -> String {
 fn is_transient(failure: &Failure) -> bool {
     use capture::Error as E;
     match failure {
-        Failure::Capture(error) => matches!(error, E::DoesNotStop { .. } | E::NewThreads { .. }),
+        Failure::Capture(error) => {
+            matches!(error, E::DoesNotStop { .. } | E::NewThreads { .. } | E::Traced { .. })
+        }
         Failure::CallRefused { refusal, .. } => refusal.is_transient(),
         _ => false,
     }

@@ -25,6 +25,7 @@ pub use memory::{
     MemoryCounts, Rollup, available_bytes, has_huge_pages, memory_pressure, rollup, rss_bytes,
 };
 pub(crate) use memory::{RssError, kernel_version};
+pub use rights::wait_until_untraced;
 pub(crate) use rights::{check_has_memory, check_untraced, not_permitted};
 use stat::{Stat, Status};
 pub use threads::{

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
 
 use super::stat::{Stat, Status};
 use super::{check_namespace, status, threads};
@@ -14,6 +15,9 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 const CAP_DAC_OVERRIDE: u32 = 1;
 const CAP_DAC_READ_SEARCH: u32 = 2;
 const CAP_SYS_PTRACE: u32 = 19;
+
+/// The time between two looks at whether a process is still traced.
+const POLL: Duration = Duration::from_millis(2);
 
 /// The ways to give rbloat the right to examine other processes.
 const GRANT: &str = "in Docker: --cap-add SYS_PTRACE; in Kubernetes: securityContext.capabilities.add: \
@@ -58,6 +62,20 @@ pub(crate) fn check_untraced(pid: i32, tid: i32) -> Result<(), Error> {
             Ok(status) => Error::Traced { pid, tracer: status.tgid, name: one_line(&status.name) },
             Err(_) => Error::Traced { pid, tracer, name: "unknown".into() },
         }),
+    }
+}
+
+/// Waits until no other process traces process `pid`, for `longest` at most. Returns false if one still does.
+pub fn wait_until_untraced(pid: i32, longest: Duration) -> bool {
+    let since = Instant::now();
+    loop {
+        if check_untraced(pid, pid).is_ok() {
+            return true;
+        }
+        if since.elapsed() >= longest {
+            return false;
+        }
+        std::thread::sleep(POLL);
     }
 }
 

@@ -1,5 +1,6 @@
 //! `rbloat record`: its file, in all cases.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -154,12 +155,15 @@ fn the_causes_of_each_ruby_are_those_of_a_report() {
 }
 
 fn the_causes_are_told(target: &Target, capture: &str) {
-    let how = ["--every", "50ms", "--capture", capture, "--max-pause", "10s"];
+    // A capture may fail, and the next search finds what is missing.
+    let how =
+        ["--every", "50ms", "--causes-every", "1s", "--capture", capture, "--max-pause", "10s"];
     let recorder = Recorder::of(target, &how);
-    let recording = recorder.wait_for(|it| it.causes().count() >= 3);
-    let mut commands: Vec<&str> =
-        recording.causes().map(|causes| causes.command.as_str()).collect();
-    commands.sort_unstable();
+    let commands = |recording: &Recording| -> BTreeSet<String> {
+        recording.causes().map(|causes| causes.command.clone()).collect()
+    };
+    let recording = recorder.wait_for(|it| commands(it).len() >= 3);
+    let commands: Vec<String> = commands(&recording).into_iter().collect();
     assert!(commands[0].starts_with("ruby"), "{commands:?}");
     assert_eq!(commands[1..], ["worker 0", "worker 1"]);
     assert_eq!(recording.processes().count(), 4);

@@ -205,7 +205,8 @@ impl<'a> Recorder<'a> {
                 break (EndReason::TimeOver, None);
             }
             if self.samples.is_due(self.now()) {
-                if !self.take_sample()? {
+                // The end of a child is what its exit status says: a sample may see it first.
+                if !self.take_sample()? && child.is_none() {
                     break (EndReason::TargetEnded, None);
                 }
                 self.take_causes()?;
