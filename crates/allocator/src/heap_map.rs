@@ -372,6 +372,13 @@ impl HeapMap {
         self.blocks.at(pointer.before(self.header.bytes))
     }
 
+    /// The block in use or free whose usable memory `at` lies in.
+    #[must_use]
+    pub fn block_around(&self, at: Address) -> Option<Block> {
+        let number = self.blocks.count_to(at).checked_sub(1)?;
+        self.blocks.get(number).filter(|&block| self.header.usable(block).contains(&at))
+    }
+
     /// The extent that `at` lies in.
     #[must_use]
     pub fn extent_at(&self, at: Address) -> Option<&Extent> {

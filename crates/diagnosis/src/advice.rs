@@ -16,6 +16,9 @@ const AUTO_TRIM_THREAD: &str = "rbloat-trim";
 /// The least bytecode of a gem that is worth loading later, in bytes and in percent of RSS.
 const MIN_CODE_BYTES: u64 = 4 << 20;
 const MIN_CODE_SHARE: f64 = 2.0;
+/// The part of all slots that the GC keeps free, by default: `RUBY_GC_HEAP_FREE_SLOTS_MAX_RATIO` (gc.c, from 3.4 on
+/// gc/default/default.c; the same from 2.7 to 3.4).
+const KEPT_FREE_SLOTS: f64 = 0.65;
 /// Gems that are named, at most.
 const MAX_GEMS: usize = 3;
 
@@ -39,7 +42,7 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
     }
     let groups: [(&[Cause], Vec<Option<Advice>>); 9] = [
         (&[MallocUnreturned, MallocFragmented], malloc),
-        (&[Cause::RubyFreeSlots], vec![compact(ledger)]),
+        (&[Cause::RubyFreeSlots], vec![unset_initial_slots(ledger), compact(ledger)]),
         (&[RubyLiveSlots, RubyMalloc], vec![release(ledger)]),
         (&[Cause::NativeHeld], vec![free_native(ledger)]),
         (&[Cause::NativeUnreachable], vec![find_leak(ledger)]),
@@ -53,7 +56,8 @@ pub fn advise(ledger: &Ledger, cause: Option<Cause>) -> Vec<Advice> {
         .map(|(against, steps)| (against.contains(&cause), ledger.sum(against), steps))
         .collect();
     groups.sort_by_key(|&(is_against, bytes, _)| Reverse((is_against, bytes)));
-    groups.into_iter().flat_map(|(_, _, steps)| steps).flatten().collect()
+    let steps = groups.into_iter().flat_map(|(_, _, steps)| steps);
+    [enable_gc(ledger)].into_iter().chain(steps).flatten().collect()
 }
 
 /// Returns the resident bytes that a step of this report is against: it saves at most these. `None` if the step returns nothing.
@@ -69,7 +73,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         Action::AutoTrim | Action::DecayInBackground => sum(&[MallocUnreturned]),
         Action::PreloadJemalloc { .. } => sum(&[MallocUnreturned, MallocFragmented]),
         Action::LimitArenas { kept_bytes } => *kept_bytes,
-        Action::Compact => sum(&[Cause::RubyFreeSlots]),
+        Action::UnsetInitialSlots { .. } | Action::Compact => sum(&[Cause::RubyFreeSlots]),
         Action::ReleaseObjects { bytes, .. } => *bytes,
         Action::FreeNative { .. } => sum(&[Cause::NativeHeld]),
         Action::FindNativeLeak => sum(&[Cause::NativeUnreachable]),
@@ -79,7 +83,7 @@ pub fn against(report: &Report, action: &Action) -> Option<u64> {
         }
         Action::RunFewerThreads { .. } => sum(&[Cause::StackThreads]),
         Action::ChangeCode { of, .. } => sum(&[*of]),
-        Action::WatchPss => return None,
+        Action::EnableGc | Action::WatchPss => return None,
     })
 }
 
@@ -155,9 +159,36 @@ fn limit_arenas(ledger: &Ledger) -> Option<Advice> {
     (!is_limited && is_worth(ledger, kept_bytes)).then(|| step(Action::LimitArenas { kept_bytes }))
 }
 
+/// While it is disabled, nothing else frees garbage.
+fn enable_gc(ledger: &Ledger) -> Option<Advice> {
+    let collector = ledger.ruby.as_ref()?.collector?;
+    collector.is_disabled.then(|| step(Action::EnableGc))
+}
+
+fn unset_initial_slots(ledger: &Ledger) -> Option<Advice> {
+    let ruby = ledger.ruby.as_ref()?;
+    let variables = ruby.initial_slots.iter().map(|(name, _)| name.clone()).collect();
+    (is_worth(ledger, ledger.causes[Cause::RubyFreeSlots])
+        && keeps_most_free_slots(ruby.initial_slot_count(), ruby.slots_free))
+    .then(|| step(Action::UnsetInitialSlots { variables }))
+}
+
+/// Returns true if variables make the collector keep most of the free slots.
+#[must_use]
+pub fn keeps_most_free_slots(initial_slots: u64, free_slots: u64) -> bool {
+    initial_slots > free_slots / 2
+}
+
+/// Compaction only moves objects: the GC frees empty pages as long as more slots are free than it keeps.
 fn compact(ledger: &Ledger) -> Option<Advice> {
-    let bytes = ledger.causes[Cause::RubyFreeSlots];
-    is_worth(ledger, bytes).then(|| step(Action::Compact))
+    let ruby = ledger.ruby.as_ref()?;
+    let slots = (ruby.slots_free + ruby.slots_live) as f64;
+    let free = ruby.slots_free as f64;
+    // Freeing x slots leaves this part free: free - x = KEPT * (slots - x).
+    let freed = (free - KEPT_FREE_SLOTS * slots) / (1.0 - KEPT_FREE_SLOTS);
+    let freed = freed.min(free - ruby.initial_slot_count() as f64).max(0.0);
+    let bytes = ledger.causes[Cause::RubyFreeSlots] as f64 * freed / free.max(1.0);
+    is_worth(ledger, bytes as u64).then(|| step(Action::Compact))
 }
 
 fn release(ledger: &Ledger) -> Option<Advice> {

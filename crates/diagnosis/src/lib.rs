@@ -18,7 +18,7 @@ mod trim;
 mod verdict;
 mod who;
 
-pub use advice::{advise, against};
+pub use advice::{advise, against, keeps_most_free_slots};
 pub use comparison::{Workload, compare};
 pub use family::{FamilyFacts, FamilyFrames, GroupFacts, MemberAccount, family};
 pub use family_growth::family_growth;

@@ -47,6 +47,9 @@ pub struct DiffPoint {
     pub unix_ms: u64,
     pub uptime_ms: Option<u64>,
     pub threads: u64,
+    /// `None` if it is unknown, and in older documents.
+    #[serde(default)]
+    pub gc_disabled: Option<bool>,
 }
 
 /// A number at each point, and how it changed from the first to the last.
@@ -198,6 +201,8 @@ pub enum Doubt {
     OwnersUnknown,
     /// Most of it is garbage that the GC has not collected.
     Garbage,
+    /// Most of it is garbage, because the GC is disabled.
+    GcDisabled,
     /// There are only two snapshots.
     FewSnapshots,
     /// It grows unevenly.

@@ -60,9 +60,9 @@ pub use processes::{ListedProcess, Processes};
 pub use recording::{Recording, RecordingError};
 pub use report::{
     Arena, ArenaSlabs, Capture, CaptureMethod, CauseRow, Class, DominatorRow, FamilyMemory,
-    FileCode, FindingRow, FindingSeverity, GemCode, Interpreter, InterpreterPart, KeptBy, Malloc,
-    MallocTuning, MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby, SizeClass,
-    ThreadRow, Unread, milliseconds,
+    FileCode, FindingRow, FindingSeverity, Gc, GemCode, Interpreter, InterpreterPart, KeptBy,
+    Malloc, MallocTuning, MappedFile, Memsize, Owner, PinRow, ProcessSummary, Report, Ruby,
+    SizeClass, ThreadRow, Unread, milliseconds,
 };
 pub use sampler::{Kind as WhoKind, Method as SamplingMethod, UnknownStacks};
 pub use snapshot::{FORMAT, Section, Snapshot, SnapshotError};

@@ -53,6 +53,13 @@ pub enum Action {
         /// Free bytes in all arenas but the two largest.
         kept_bytes: u64,
     },
+    /// Enable the garbage collector.
+    EnableGc,
+    /// Start the process without environment variables that make the garbage collector keep free slots.
+    UnsetInitialSlots {
+        /// Their names.
+        variables: Vec<String>,
+    },
     /// Compact Ruby's heap.
     Compact,
     /// Release the objects of one class.

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use allocator::{Allocator, HeapMap, Libc};
 use capture::elf::{self, Module};
 use capture::{Address, Finding, Image, SparseRows, both};
-use ruby::{CodePaths, Depth, Frame, NamedRoot, ObjectSpace, References};
+use ruby::{CodePaths, Collector, Depth, Frame, NamedRoot, ObjectSpace, References};
 
 use crate::ownership::{
     AddressIndex, Edge, PointerGraph, Referent, Trace, current_frames, slot_edges,
@@ -21,6 +21,8 @@ pub struct Facts {
     pub(crate) malloc: Result<HeapMap, String>,
     /// Ruby's side, or a sentence that gives the reason why it could not be read.
     pub(crate) ruby: Result<ObjectSpace, String>,
+    /// The state of the garbage collector; `None` if it is unknown.
+    pub(crate) collector: Option<Collector>,
     torn: bool,
     /// The stacks of threads.
     pub(crate) stacks: Vec<Range<Address>>,
@@ -124,6 +126,7 @@ impl Facts {
         modules.sort_by_key(|module| module.range.start);
         Self {
             torn: false,
+            collector: None,
             libc,
             allocator,
             malloc: Err(reason.into()),
@@ -155,6 +158,10 @@ impl Facts {
             ((found.allocator, found.finding), malloc, allocator::thread_stacks(image, &modules))
         };
         let (((allocator, finding), malloc, stacks), ruby) = both(read_malloc, read_ruby);
+        let collector = match (&malloc, &ruby) {
+            (Ok(heap), Ok(space)) => collector(image, heap, space),
+            _ => None,
+        };
         let is_torn = |heap: &HeapMap| heap.arenas.iter().any(|arena| !arena.walked);
         let torn =
             malloc.as_ref().is_ok_and(is_torn) || matches!(ruby, Err(ruby::Error::Layout { .. }));
@@ -162,6 +169,7 @@ impl Facts {
         modules.sort_by_key(|module| module.range.start);
         Self {
             torn,
+            collector,
             libc,
             allocator,
             malloc,
@@ -228,6 +236,12 @@ impl Facts {
     pub fn are_torn(&self) -> bool {
         self.torn
     }
+}
+
+/// The state of the garbage collector, whose structure is a block of its own (`rb_objspace_alloc` of gc.c).
+fn collector(image: &Image<'_>, heap: &HeapMap, space: &ObjectSpace) -> Option<Collector> {
+    let block = heap.block_around(space.collector_address?)?;
+    Collector::read(image, &space.interpreter, heap.header.usable(block).start)
 }
 
 /// The files of bytecode, and the current method of each thread.

@@ -3,7 +3,7 @@ use std::sync::OnceLock;
 
 use allocator::{Allocator, HeapMap, Libc, Totals, Tuning};
 use capture::{Address, Finding, Origin, Pages, ProcessInfo, ProcessState, Severity, both};
-use ruby::{ObjectSpace, SlotState};
+use ruby::{Collector, HeapPage, ObjectSpace, SlotState};
 
 use crate::claims::{Booking, book_all};
 use crate::interpreter::{CodeFileAccount, InterpreterAccount};
@@ -127,6 +127,12 @@ pub struct RubyAccount {
     pub slot_bytes_live: u64,
     /// The bytes of free slots, resident or not.
     pub slot_bytes_free: u64,
+    /// The bytes of free slots on heap pages without an object, resident or not.
+    pub slot_bytes_empty: u64,
+    /// The state of the garbage collector; `None` if it is unknown.
+    pub collector: Option<Collector>,
+    /// The environment variables that make the collector keep slots, with the number of slots.
+    pub initial_slots: Vec<(String, u64)>,
     /// The number of slots of each type, as `ObjectSpace.count_objects` counts them.
     pub objects: BTreeMap<&'static str, u64>,
 }
@@ -221,7 +227,9 @@ impl Ledger {
                 (booking, interpreter, pins)
             },
             || {
-                let ruby = space.ok().map(RubyAccount::new);
+                let ruby = space
+                    .ok()
+                    .map(|space| RubyAccount::new(space, facts.collector, &state.process));
                 let paths = owners.paths(reach);
                 sum_up_owners();
                 (ruby, paths)
@@ -372,7 +380,21 @@ impl MallocAccount {
 }
 
 impl RubyAccount {
-    fn new(space: &ObjectSpace) -> Self {
+    /// The number of slots that environment variables make the collector keep, free or not.
+    #[must_use]
+    pub fn initial_slot_count(&self) -> u64 {
+        self.initial_slots.iter().fold(0, |sum, (_, slots)| sum.saturating_add(*slots))
+    }
+
+    fn new(space: &ObjectSpace, collector: Option<Collector>, process: &ProcessInfo) -> Self {
+        let is_empty = |page: &&HeapPage| {
+            let mut slots = space.slots.get(page.slots.clone()).unwrap_or_default().iter();
+            slots.all(|slot| slot.state() == SlotState::Free)
+        };
+        let initial_slots = |(name, value): &(String, String)| {
+            Some((name.clone(), space.interpreter.initial_slots(name, value)?))
+        };
+        let empty = space.pages.iter().filter(is_empty);
         let mut account = Self {
             version: space.interpreter.version.clone(),
             heap_pages: space.pages.len() as u64,
@@ -381,6 +403,11 @@ impl RubyAccount {
             slots_free: 0,
             slot_bytes_live: 0,
             slot_bytes_free: 0,
+            slot_bytes_empty: empty
+                .map(|page| page.slots.len() as u64 * u64::from(page.slot_bytes))
+                .sum(),
+            collector,
+            initial_slots: process.environment.iter().flatten().filter_map(initial_slots).collect(),
             objects: space.counts(),
         };
         space.sized_slots().for_each(|(slot, bytes)| {

@@ -125,6 +125,9 @@ fn write_head(report: &Report, out: &mut String, width: usize) -> std::fmt::Resu
     ];
     write_parts(out, &parts, width)?;
     writeln!(out, "{DIM}{}{DIM:#}", process.command)?;
+    for sentence in words::gc(report) {
+        write_wrapped(out, "", &sentence, width)?;
+    }
     if let Some(family) = report.family {
         let text = format!(
             "One of {} forked processes: their RSS adds up to {}, of which {} exist once. All of them as one account: \

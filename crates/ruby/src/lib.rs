@@ -20,6 +20,7 @@
 //! | `object_space` | the result, with the facts that later readers need |
 //! | `roots` | constants, variables of classes, global variables |
 //! | `code_paths` | the files that bytecode was compiled from |
+//! | `collector` | the state of the garbage collector |
 //! | `heap_pages` | heap pages of processes that run |
 //! | `backtrace` | the VM stacks of threads, and the methods that they run, with their files and lines |
 //!
@@ -35,6 +36,7 @@ mod address_classifier;
 mod areas;
 mod backtrace;
 mod code_paths;
+mod collector;
 mod error;
 mod heap_pages;
 mod interpreter;
@@ -54,6 +56,7 @@ pub use backtrace::{
     ContextPath, NoStack, RunningStack, RunningStacks, backtraces, map_backtraces,
 };
 pub use code_paths::code_paths;
+pub use collector::Collector;
 pub use error::{Check, Error, Failure};
 pub use heap_pages::HeapPages;
 pub use interpreter::{Interpreter, find, find_in};
@@ -74,6 +77,6 @@ pub use model::slot::{Slot, SlotState, SlotType};
 pub use model::vm_stack::VmStack;
 pub use object_space::ObjectSpace;
 pub use old_objects::OldObjects;
-pub use process::{ENVIRONMENT_PREFIXES, WAKEUP_SIGNAL};
+pub use process::WAKEUP_SIGNAL;
 pub use read::{Depth, read, read_with};
 pub use roots::named_roots;

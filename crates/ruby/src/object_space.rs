@@ -51,6 +51,9 @@ pub struct ObjectSpace {
     pub collector_memory: Vec<(Address, Content)>,
     /// The collector's number of old objects; `None` if it could not be derived.
     pub old_objects: Option<OldObjects>,
+    /// An address inside the collector's structure (`rb_objspace_t`), the head of its list of pages; `None` if each Ractor has
+    /// a collector of its own (from 4.1 on).
+    pub collector_address: Option<Address>,
     /// The VM stacks of threads; empty if their layout could not be derived.
     pub vm_stacks: Vec<VmStack>,
     /// Remarks, mostly on parts that could not be read.

@@ -120,6 +120,10 @@ fn read_pages(basics: &Basics<'_>, heap: HeapLayout, depth: Depth) -> Result<Obj
         jit_code: jit_code::find(image, interpreter),
         transient_heap: transient_heap.map(|heap| heap.range),
         collector_memory: collector_memory(image, &heap.spaces),
+        collector_address: match &heap.spaces[..] {
+            [space] => Some(space.list_head),
+            _ => None,
+        },
         old_objects: OldObjects::find(image, &heap.spaces, read.counts.old),
         findings,
         slot_index,

@@ -4,6 +4,7 @@
 //! never a wrong number. An unknown version counts as the newest release.
 
 use crate::Interpreter;
+use crate::collector::CollectorLayout;
 
 impl Interpreter {
     /// A slot that a program gave back keeps its mark (`rb_gc_force_recycle` of gc.c, which does nothing from 3.1 on).
@@ -40,6 +41,23 @@ impl Interpreter {
     /// Shapes are in a list, instead of a tree with pointers (shape.c, from 4.0).
     pub(crate) fn has_shape_list(&self) -> bool {
         self.is_at_least(4, 0)
+    }
+
+    /// Slots of all sizes have one variable for their initial number (`RUBY_GC_HEAP_INIT_SLOTS`, up to 3.2).
+    pub(crate) fn has_one_initial_number(&self) -> bool {
+        !self.is_at_least(3, 3)
+    }
+
+    /// The places of the collector's state (`rb_objspace_t`); `None` for releases whose layout was not verified.
+    pub(crate) fn collector_layout(&self) -> Option<CollectorLayout> {
+        let (flags, stress, full_mark) = match () {
+            () if self.is_at_least(3, 5) || !self.is_at_least(2, 7) => return None,
+            () if self.is_at_least(3, 4) => (20, Some(1 << 8), Some(16)),
+            () if self.is_at_least(3, 3) => (16, Some(1 << 8), None),
+            () if self.is_at_least(3, 2) => (16, None, None),
+            () => (16, Some(1 << 7), None),
+        };
+        Some(CollectorLayout { flags, stress, full_mark })
     }
 
     /// Returns true for this release and later ones.

@@ -44,6 +44,11 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// The environment variables that are kept with their values: they select the allocator.
 const KEPT_VARIABLES: [&str; 2] = ["LD_PRELOAD", "RBLOAT_AUTO_TRIM"];
 
+/// The beginning of the names of settings, numbers that are kept with their values: those of Ruby's garbage collector.
+pub const SETTINGS: &str = "RUBY_GC_";
+/// The longest name and value of a setting that is kept. The longest name of Ruby 4.0 has 60 characters.
+const MAX_SETTING: usize = 64;
+
 /// The environment variables that are kept without their values, which may be secret. Some are set by the platform that
 /// started the process; a change of the others must not lose their present values.
 const NOTED_VARIABLES: [&str; 8] = [
@@ -201,17 +206,24 @@ fn has_container_mark(pid: i32) -> bool {
 pub(crate) fn kept_variables(environment: &str) -> Vec<(String, String)> {
     let keep = |(name, value): (&str, &str)| {
         let value = match name {
-            _ if KEPT_VARIABLES.contains(&name) => value,
-            _ if NOTED_VARIABLES.contains(&name) => "",
+            _ if KEPT_VARIABLES.contains(&name) => value.to_owned(),
+            _ if NOTED_VARIABLES.contains(&name) => String::new(),
+            _ if is_setting(name) => one_line(value).chars().take(MAX_SETTING).collect(),
             _ => return None,
         };
-        Some((name.to_owned(), value.to_owned()))
+        Some((name.to_owned(), value))
     };
     environment
         .split('\0')
         .filter_map(|variable| variable.split_once('='))
         .filter_map(keep)
         .collect()
+}
+
+/// Returns true for the name of a setting. It is shown, so it has no characters that such names never have.
+fn is_setting(name: &str) -> bool {
+    let is_plain = |byte| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_');
+    name.len() <= MAX_SETTING && name.starts_with(SETTINGS) && name.bytes().all(is_plain)
 }
 
 /// Returns the ids of all processes, ascending. Some may have ended by the time they are examined.
@@ -268,7 +280,14 @@ mod tests {
     #[test]
     fn of_the_environment_only_known_variables_are_kept_and_most_without_their_values() {
         let environment = "SECRET=x\0LD_PRELOADED=2\0LD_PRELOAD=a=b\0PATH=/bin\0odd\0DYNO=web.1\0RUBYOPT=-rsecret";
-        let kept = [("LD_PRELOAD", "a=b"), ("DYNO", ""), ("RUBYOPT", "")];
+        let environment = format!("{environment}\0RUBY_GC_HEAP_INIT_SLOTS=4\x1b0\0RUBY_GC_\x1b=1");
+        let environment = &environment;
+        let kept = [
+            ("LD_PRELOAD", "a=b"),
+            ("DYNO", ""),
+            ("RUBYOPT", ""),
+            ("RUBY_GC_HEAP_INIT_SLOTS", "4 0"),
+        ];
         let kept = kept.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(kept_variables(environment), kept);
     }

@@ -39,6 +39,7 @@ pub fn growth(snapshots: &[(String, Snapshot)]) -> Diff {
                 unix_ms: capture.unix_ms,
                 uptime_ms: process.uptime_ms,
                 threads: process.threads,
+                gc_disabled: snapshot.report.ruby.as_ref().and_then(|ruby| ruby.gc.disabled),
             }
         })
         .collect();

@@ -351,6 +351,11 @@ fn leak(diff: Changes<'_>, sums: &Sums, hours: Option<f64>, least: i64) -> Optio
     Some(leak.verdict(kind, None, Confidence::High, hours))
 }
 
+/// Returns true if the GC was disabled in all snapshots.
+fn is_gc_disabled(diff: Changes<'_>) -> bool {
+    diff.points.iter().all(|point| point.gc_disabled == Some(true))
+}
+
 /// The verdict on memory in use that grew, but is not proved to leak.
 fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
     let largest = Largest::of(diff, sums);
@@ -360,6 +365,9 @@ fn growth(diff: Changes<'_>, sums: &Sums, hours: Option<f64>) -> DiffVerdict {
     let class = largest.class;
     let is_garbage = class.is_some_and(|class| class.objects.change > 0 && class.kept_by.is_none());
     let (kind, doubt, confidence) = match largest.course(diff) {
+        _ if is_garbage && is_gc_disabled(diff) => {
+            (DiffKind::Growth, Doubt::GcDisabled, Confidence::High)
+        }
         // Buffers and tables grow in jumps: their capacity doubles.
         Course::LevelsOff if class.is_some_and(|class| !has_more_objects(class)) => {
             (DiffKind::Growth, Doubt::Uneven, Confidence::Low)

@@ -31,7 +31,7 @@ pub use malloc::{Arena, Malloc};
 pub use owners::{DominatorRow, KeptBy, Memsize, Owner};
 pub use pins::{ArenaSlabs, MallocTuning, PinRow, SizeClass};
 pub use process::ProcessSummary;
-pub use ruby::{Class, Ruby};
+pub use ruby::{Class, Gc, Ruby};
 pub use threads::ThreadRow;
 
 /// The maximum number of classes in a brief report.

@@ -14,6 +14,11 @@ pub struct Ruby {
     pub slots_free: u64,
     pub slot_bytes_live: u64,
     pub slot_bytes_free: u64,
+    /// 0 in older documents.
+    #[serde(default)]
+    pub slot_bytes_empty: u64,
+    #[serde(default)]
+    pub gc: Gc,
     pub objects: BTreeMap<String, u64>,
     pub classes: Vec<Class>,
 }
@@ -27,6 +32,8 @@ impl Ruby {
             slots_free: account.slots_free,
             slot_bytes_live: account.slot_bytes_live,
             slot_bytes_free: account.slot_bytes_free,
+            slot_bytes_empty: account.slot_bytes_empty,
+            gc: Gc::new(account, ledger),
             objects: account.objects.iter().map(|(name, count)| ((*name).into(), *count)).collect(),
             classes: ledger
                 .classes()
@@ -49,4 +56,30 @@ pub struct Class {
     pub objects: u64,
     pub slot_bytes: u64,
     pub malloc_bytes: u64,
+}
+
+/// The state of the garbage collector, and its settings in the environment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "see Report")]
+pub struct Gc {
+    pub disabled: Option<bool>,
+    pub stress: Option<bool>,
+    pub allow_full_mark: Option<bool>,
+    pub initial_slots: BTreeMap<String, u64>,
+    pub variables: BTreeMap<String, String>,
+}
+
+impl Gc {
+    fn new(account: &RubyAccount, ledger: &Ledger) -> Self {
+        let variables = ledger.process.environment.iter().flatten();
+        let is_setting =
+            |(name, _): &&(String, String)| name.starts_with(::capture::proc::SETTINGS);
+        Self {
+            disabled: account.collector.map(|it| it.is_disabled),
+            stress: account.collector.and_then(|it| it.is_stressed),
+            allow_full_mark: account.collector.and_then(|it| it.allows_full_mark),
+            initial_slots: account.initial_slots.iter().cloned().collect(),
+            variables: variables.filter(is_setting).cloned().collect(),
+        }
+    }
 }

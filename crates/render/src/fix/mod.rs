@@ -131,6 +131,10 @@ fn blocks_of(action: &Action, command: &str, process: &str, deployment: &Deploym
                 None => command.into(),
             }],
         )],
+        Action::EnableGc => vec![Block::new("In the program:", [command.into()])],
+        Action::UnsetInitialSlots { .. } => {
+            vec![Block::new("Where the process's environment is set:", [command.into()])]
+        }
         Action::Compact => vec![Block::new(
             "In the program, when it is idle:",
             ["GC.compact".into(), "5.times { GC.start }".into()],
@@ -181,7 +185,10 @@ fn check(action: &Action) -> &'static str {
         Action::LimitArenas { .. } => {
             "`rbloat report PID --arenas` lists at most two arenas. To measure the saving:"
         }
-        Action::Compact => "`rbloat report PID` shows less ruby.free_slots.",
+        Action::EnableGc => "`rbloat report PID` no longer reports that the GC is disabled.",
+        Action::UnsetInitialSlots { .. } | Action::Compact => {
+            "`rbloat report PID` shows less ruby.free_slots."
+        }
         Action::ReleaseObjects { .. } | Action::FreeNative { .. } => {
             "`rbloat report PID` lists fewer objects of the class. `rbloat diff PID --every 60s` shows whether their \
              number still grows."

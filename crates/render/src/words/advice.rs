@@ -89,6 +89,22 @@ pub fn advice(advice: &Advice, report: &Report) -> AdviceWords {
             assignments(&TWO_ARENAS),
             "a restart, and threads that sometimes wait for each other in malloc.",
         ),
+        Action::EnableGc => (
+            "Enable the GC: it is disabled, so garbage stays in memory. If an exception skipped GC.enable, call it in an ensure \
+             clause."
+                .into(),
+            "GC.enable".into(),
+            "the time of collections, as in any other Ruby process.",
+        ),
+        Action::UnsetInitialSlots { variables } => (
+            format!(
+                "Start the process without {}, or with a smaller value: Ruby never frees the pages of that many slots, and \
+                 GC.compact does not change that.",
+                variables.join(" and ")
+            ),
+            format!("unset {}", variables.join(" ")),
+            "a restart, and more collections while Ruby's heap grows to the size that the program needs.",
+        ),
         Action::Compact => (
             "Compact Ruby's heap, so that empty heap pages can be freed.".into(),
             "GC.compact, then GC.start several times".into(),

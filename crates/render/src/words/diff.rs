@@ -114,6 +114,13 @@ fn sentences(diff: &Diff, class: Option<&ClassChange>) -> (String, String) {
             ),
             "a snapshot after GC.start should have less of it.",
         ),
+        (DiffKind::Growth, Some(Doubt::GcDisabled)) => (
+            format!(
+                "Growth: {subject} grew by {size} ({rates}), because the GC is disabled (GC.disable). Nothing retains most of \
+                 it."
+            ),
+            "a snapshot after GC.enable and GC.start should have less of it.",
+        ),
         (DiffKind::Growth, Some(Doubt::Uneven)) => (
             format!("Growth: {subject} grew by {size}, at an uneven rate."),
             "snapshots that are further apart, under the same load, should show the same rate if it is a leak.",

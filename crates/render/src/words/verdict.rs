@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 
 use diagnosis::{MIN_BYTES, MIN_SHARE};
-use formats::{Arena, CaptureMethod, Memsize, Owner, Report, Unread};
+use formats::{Action, Arena, CaptureMethod, Memsize, Owner, Report, Unread};
 use ledger::{Cause, CauseGroup, Count, Size, percent};
 
 use super::{VerdictWords, confidence, counted, total, trim_call};
@@ -210,7 +210,7 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
         ),
         Cause::RubyLiveSlots | Cause::RubyMalloc => (
             if are_mostly_garbage(report) {
-                format!("{size} are held by Ruby objects, most of which are garbage that the GC has not collected yet.")
+                format!("{size} are held by Ruby objects, most of which are garbage {}.", uncollected(report))
             } else {
                 format!(
                     "{size} are held by live Ruby objects{}. The program itself uses this memory: it is a managed leak, \
@@ -222,11 +222,17 @@ fn explained(report: &Report, cause: Cause) -> (String, Vec<String>, String) {
             "call GC.start in the process and report again. Objects that are gone then were garbage.".into(),
         ),
         Cause::RubyFreeSlots => (
-            format!("{size} are free slots on Ruby's heap pages: few live objects pin many pages."),
+            format!("{size} are free slots on Ruby's heap pages: {}.", super::gc::free_slots(report)),
             slot_evidence(report),
-            "GC.compact, followed by GC.start several times, should free most of these pages; ordinary load should fill them \
-             again."
-                .into(),
+            if super::gc::keeps_free_slots(report) {
+                "started without these settings, the process should have fewer free slots.".into()
+            } else if report.advice.iter().any(|step| step.action == Action::Compact) {
+                "GC.compact, followed by GC.start several times, should free many of these pages; ordinary load should fill \
+                 them again."
+                    .into()
+            } else {
+                "new objects should fill these slots before Ruby's heap grows.".into()
+            },
         ),
         Cause::StackThreads | Cause::StackFibers => {
             let (threads, count) = (bytes(report, Cause::StackThreads), report.process.threads);
@@ -425,6 +431,16 @@ fn are_mostly_garbage(report: &Report) -> bool {
     let retainers = managed(report).flat_map(|owner| &owner.kept_by);
     let garbage = total(retainers.filter(|it| it.path.is_none()).map(|it| it.bytes));
     garbage > report.verdict.bytes / 2
+}
+
+/// The reason why garbage was not collected, as the end of a clause.
+fn uncollected(report: &Report) -> &'static str {
+    match report.ruby.as_ref().map(|ruby| &ruby.gc) {
+        Some(gc) if gc.disabled == Some(true) => {
+            "that the GC does not collect, because it is disabled (GC.disable)"
+        }
+        _ => "that the GC has not collected yet",
+    }
 }
 
 /// The class that holds most of the verdict's memory, if one does.

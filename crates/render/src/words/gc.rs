@@ -1,0 +1,71 @@
+use diagnosis::keeps_most_free_slots;
+use formats::{Gc, Report};
+use ledger::Count;
+
+/// Returns the state and the settings of the garbage collector that differ from Ruby's defaults, a sentence each.
+#[must_use]
+pub fn gc(report: &Report) -> Vec<String> {
+    let Some(Gc { disabled, stress, allow_full_mark, variables, .. }) =
+        report.ruby.as_ref().map(|ruby| &ruby.gc)
+    else {
+        return Vec::new();
+    };
+    let mut sentences = Vec::new();
+    if *disabled == Some(true) {
+        sentences.push(
+            "The GC is disabled (GC.disable): garbage stays until GC.enable or GC.start.".into(),
+        );
+    }
+    if *stress == Some(true) {
+        sentences.push("GC.stress is on: the GC runs at nearly every allocation.".into());
+    }
+    if *allow_full_mark == Some(false) {
+        sentences.push(
+            "The GC collects young objects only, because of GC.config(rgengc_allow_full_mark: false): old garbage stays until \
+             GC.start."
+                .into(),
+        );
+    }
+    if !variables.is_empty() {
+        let variables: Vec<_> =
+            variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        sentences.push(format!("GC settings in the environment: {}", variables.join(" ")));
+    }
+    sentences
+}
+
+/// Returns the variables that make the GC keep slots, with their values.
+pub(crate) fn initial_slots(report: &Report) -> String {
+    let Some(gc) = report.ruby.as_ref().map(|ruby| &ruby.gc) else { return String::new() };
+    let variables = gc.variables.iter().filter(|(name, _)| gc.initial_slots.contains_key(*name));
+    let variables: Vec<_> = variables.map(|(name, value)| format!("{name}={value}")).collect();
+    variables.join(" ")
+}
+
+/// Returns true if such variables make the GC keep at least half of the free slots.
+pub(crate) fn keeps_free_slots(report: &Report) -> bool {
+    report.ruby.as_ref().is_some_and(|ruby| {
+        keeps_most_free_slots(
+            super::total(ruby.gc.initial_slots.values().copied()),
+            ruby.slots_free,
+        )
+    })
+}
+
+/// The reason why heap pages have free slots, as a clause.
+pub(crate) fn free_slots(report: &Report) -> String {
+    let Some(ruby) = &report.ruby else { return "the GC keeps them".into() };
+    let initial = super::total(ruby.gc.initial_slots.values().copied());
+    if keeps_free_slots(report) {
+        return format!(
+            "{} makes Ruby keep {} slots, even if they are free",
+            initial_slots(report),
+            Count(initial)
+        );
+    }
+    if ruby.slot_bytes_empty > ruby.slot_bytes_free / 2 {
+        return "most of them are on pages without an object, which the GC keeps for new objects"
+            .into();
+    }
+    "few live objects pin many pages".into()
+}
